@@ -1,0 +1,14 @@
+// The cold half of FPDT_ASSERT.
+#include "fpdt/base/assert.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace fpdt {
+
+void assertion_failed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "fpdt: internal error: %s does not hold (%s:%d)\n", condition, file, line);
+  std::abort();
+}
+
+}  // namespace fpdt

@@ -1,0 +1,13 @@
+// Assertions for what must hold if the program is right. They stay on in release: a schedule that is
+// executed with a broken invariant corrupts a training run silently, which costs more than the check.
+#pragma once
+
+namespace fpdt {
+
+// Prints the failed condition and aborts. Never returns.
+[[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
+
+}  // namespace fpdt
+
+#define FPDT_ASSERT(condition) \
+  ((condition) ? static_cast<void>(0) : ::fpdt::assertion_failed(#condition, __FILE__, __LINE__))

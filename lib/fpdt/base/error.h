@@ -1,0 +1,81 @@
+// Errors that only `main` can act on are exceptions derived from fpdt::Error; each carries the exit code
+// of its kind. What the author of a file can act on is a list of Diagnostics, so that all findings are
+// reported at once.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace fpdt {
+
+// Exit codes of every command (docs/exit-codes in README).
+enum class ExitCode : int {
+  done = 0,
+  internal = 1,
+  bad_input = 2,
+  infeasible = 3,
+  disagree = 4,
+  out_of_memory = 5,
+  peer_lost = 6,
+  file_system = 7,
+  numeric = 8,
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+// Bad input or usage (exit 2).
+class InputError : public Error {
+ public:
+  explicit InputError(const std::string& message) : Error(ExitCode::bad_input, message) {}
+};
+
+// The request does not fit its budgets (exit 3).
+class InfeasibleError : public Error {
+ public:
+  explicit InfeasibleError(const std::string& message) : Error(ExitCode::infeasible, message) {}
+};
+
+// The machine has not the memory that the plan needs (exit 5).
+class MemoryError : public Error {
+ public:
+  explicit MemoryError(const std::string& message) : Error(ExitCode::out_of_memory, message) {}
+};
+
+// A peer died or a deadline passed (exit 6).
+class PeerError : public Error {
+ public:
+  explicit PeerError(const std::string& message) : Error(ExitCode::peer_lost, message) {}
+};
+
+// A file could not be read or written (exit 7).
+class IoError : public Error {
+ public:
+  explicit IoError(const std::string& message) : Error(ExitCode::file_system, message) {}
+};
+
+// A value became NaN or infinite (exit 8).
+class NumericError : public Error {
+ public:
+  explicit NumericError(const std::string& message) : Error(ExitCode::numeric, message) {}
+};
+
+// One finding about a file or a schedule. `code` is stable (docs/schedule-format.md lists them).
+struct Diagnostic {
+  std::string code;      // such as "S203"
+  std::string where;     // such as "model.yaml:3:7" or "forward.attn.1.0"
+  std::string message;   // expected, found, nearest fix
+};
+
+// "where: message [code]", one line each, at most `limit` lines and a count of the rest.
+std::string format_diagnostics(const std::vector<Diagnostic>& findings, std::size_t limit = 20);
+
+}  // namespace fpdt

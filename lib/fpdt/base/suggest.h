@@ -1,0 +1,13 @@
+// The nearest known word to a misspelt one, for error messages.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fpdt {
+
+// The candidate with the least edit distance, if at most a third of the word's length differs; else "".
+std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates);
+
+}  // namespace fpdt

@@ -1,0 +1,63 @@
+// Buffers: every byte a step touches lives in one of them.
+//
+// A buffer is a ring of equal slots in one memory space. Version v of a buffer is one value and lives in
+// slot v mod slots. Rows are the first dimension of the slot's shape; a row is what operands may cut.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fpdt/base/units.h"
+
+namespace fpdt {
+
+enum class MemorySpace : std::uint8_t { device, host_pinned, host };
+// state lives across steps and shares bytes with nothing; input and output are filled and read by the
+// trainer between steps; temporary lives inside one step.
+enum class Role : std::uint8_t { state, input, output, temporary };
+enum class Category : std::uint8_t {
+  weights,        // parameters, sharded and gathered
+  gradients,      // of parameters, sharded and gathered
+  optimizer,      // master weights and moments
+  activations,    // everything whose size follows the tokens of a chunk
+  communication,  // staging of collectives
+  tokens,         // ids, labels, document starts
+  scalars,        // learning rate, loss, norm
+};
+enum class Dtype : std::uint8_t { f32, bf16, i32 };
+
+std::string_view word(MemorySpace space);
+std::string_view word(Role role);
+std::string_view word(Category category);
+std::string_view word(Dtype dtype);
+std::int64_t dtype_bytes(Dtype dtype);
+
+// Slots and buffers start at multiples of this, so that vector loads and page accounting are simple.
+inline constexpr std::int64_t kAlignment = 256;
+inline constexpr std::int64_t kUnplaced = -1;
+
+struct Buffer {
+  std::string name;
+  MemorySpace space = MemorySpace::device;
+  Role role = Role::temporary;
+  Category category = Category::activations;
+  Dtype dtype = Dtype::f32;
+  std::vector<std::int64_t> shape;  // of one slot; shape[0] is its rows
+  std::int64_t slots = 1;
+  std::int64_t offset = kUnplaced;  // bytes from the start of its space's arena
+
+  bool operator==(const Buffer&) const = default;
+
+  [[nodiscard]] std::int64_t rows() const { return shape.front(); }
+  // Elements of one row.
+  [[nodiscard]] std::int64_t row_elements() const;
+  [[nodiscard]] std::int64_t row_bytes() const { return mul(row_elements(), dtype_bytes(dtype)); }
+  // Bytes of one slot's contents, and the distance between slots.
+  [[nodiscard]] Bytes slot_bytes() const { return Bytes{mul(rows(), row_bytes())}; }
+  [[nodiscard]] Bytes slot_stride() const { return Bytes{round_up(slot_bytes().value, kAlignment)}; }
+  // Bytes of the whole ring in its arena.
+  [[nodiscard]] Bytes bytes() const { return slots * slot_stride(); }
+};
+
+}  // namespace fpdt

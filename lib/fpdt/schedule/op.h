@@ -1,0 +1,606 @@
+// Ops: the verbs of a schedule. Each body is a plain struct of constants and operands.
+//
+// `fields(self, f)` of a body is its one description: it calls f.read / f.target / f.scratch / f.constant
+// with the field's name in file order, and printer, loader, verifier, placement and executor are visitors of
+// it. A field that is absent (an empty operand) is skipped by all of them.
+//
+// Letters: S tokens, P sequence-parallel ranks, C chunks, l rows of a chunk on one rank, n = P*l rows of a
+// chunk after the all-to-all, E hidden, H query heads, G KV heads, D head size, F feed-forward, V vocabulary,
+// h = H/P and g = max(1, G/P) heads on one rank. Shapes are row-major.
+//
+// To add an op: its struct and `fields` here, its name in kBodyNames, a shape rule in shapes.cpp, a kernel in
+// runtime/fpdt/cpu, a row in docs/schedule-format.md. The compiler and the tidy test list what is missing.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "fpdt/schedule/buffer.h"
+#include "fpdt/schedule/operand.h"
+
+namespace fpdt {
+
+enum class NormKind : std::uint8_t { rms, layer };
+enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
+enum class Pass : std::uint8_t { forward, recompute, backward };
+
+std::string_view word(NormKind kind);
+std::string_view word(ActivationKind kind);
+std::string_view word(Pass pass);
+
+// out[m,n] (+)= op(a)[m,k] * op(b)[k,n] + bias[n] + addend[m,n]. a is stored [m,k], or [k,m] when
+// transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the first m*k
+// (k*n, n) elements from the operand's first row are meant.
+// token_first: for a weight gradient, the rank's first local token row that it sums over; -1 otherwise.
+struct Matmul {
+  Operand a, b, bias, addend;
+  Target out;
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t token_first = -1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("a", self.a);
+    f.read("b", self.b);
+    f.read("bias", self.bias);
+    f.read("addend", self.addend);
+    f.target("out", self.out);
+    f.constant("m", self.m);
+    f.constant("n", self.n);
+    f.constant("k", self.k);
+    f.constant("transpose_a", self.transpose_a);
+    f.constant("transpose_b", self.transpose_b);
+    f.constant("token_first", self.token_first);
+  }
+};
+
+// out[width] += sum over rows of source[rows,width]: the gradient of a bias.
+struct ColumnSum {
+  Operand source;
+  Target out;
+  std::int64_t rows = 0, width = 0;
+  std::int64_t token_first = -1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("source", self.source);
+    f.target("out", self.out);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+    f.constant("token_first", self.token_first);
+  }
+};
+
+// y[rows,width] = norm(x) * weight + bias, row by row.
+struct Norm {
+  Operand x, weight, bias;
+  Target y;
+  NormKind kind = NormKind::rms;
+  double epsilon = 1e-5;
+  std::int64_t rows = 0, width = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.read("weight", self.weight);
+    f.read("bias", self.bias);
+    f.target("y", self.y);
+    f.constant("kind", self.kind);
+    f.constant("epsilon", self.epsilon);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+  }
+};
+
+// dx = d(norm)/dx^T dy + addend; dweight and dbias += their sums over rows. Statistics are recomputed from x.
+struct NormBackward {
+  Operand x, weight, dy, addend;
+  Target dx, dweight, dbias;
+  NormKind kind = NormKind::rms;
+  double epsilon = 1e-5;
+  std::int64_t rows = 0, width = 0;
+  std::int64_t token_first = -1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.read("weight", self.weight);
+    f.read("dy", self.dy);
+    f.read("addend", self.addend);
+    f.target("dx", self.dx);
+    f.target("dweight", self.dweight);
+    f.target("dbias", self.dbias);
+    f.constant("kind", self.kind);
+    f.constant("epsilon", self.epsilon);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+    f.constant("token_first", self.token_first);
+  }
+};
+
+// Rotary embedding constants (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2), with the
+// frequency scaling of Llama 3.1 when factor != 1. rotary = 0: none.
+struct Rotary {
+  std::int64_t rotary = 0;
+  double theta = 10000;
+  double factor = 1, low_factor = 1, high_factor = 4;
+  std::int64_t original_positions = 8192;
+
+  bool operator==(const Rotary&) const = default;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.constant("rotary", self.rotary);
+    f.constant("theta", self.theta);
+    f.constant("factor", self.factor);
+    f.constant("low_factor", self.low_factor);
+    f.constant("high_factor", self.high_factor);
+    f.constant("original_positions", self.original_positions);
+  }
+};
+
+// Heads apart, ready for the all-to-all, rotated. From qkv [rows, (H+2G)*D] (all q heads, then k, then v):
+// q [ranks*rows, h*D]: block j holds the query heads of rank j; kv [ranks*rows, 2*g*D]: block j holds, per
+// token, the g key heads and then the g value heads of rank j (KV heads repeat when G < ranks).
+// The position of row i is token - documents[token], token = token_first + i.
+struct SplitHeads {
+  Operand qkv, documents;
+  Target q, kv;
+  std::int64_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0, ranks = 1;
+  Rotary rotary;
+  RankExpression token_first;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("qkv", self.qkv);
+    f.read("documents", self.documents);
+    f.target("q", self.q);
+    f.target("kv", self.kv);
+    f.constant("rows", self.rows);
+    f.constant("heads", self.heads);
+    f.constant("kv_heads", self.kv_heads);
+    f.constant("head_dim", self.head_dim);
+    f.constant("ranks", self.ranks);
+    Rotary::fields(self.rotary, f);
+    f.constant("token_first", self.token_first);
+  }
+};
+
+// The adjoint of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV head add up.
+struct JoinHeads {
+  Operand dq, dkv, documents;
+  Target dqkv;
+  std::int64_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0, ranks = 1;
+  Rotary rotary;
+  RankExpression token_first;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("dq", self.dq);
+    f.read("dkv", self.dkv);
+    f.read("documents", self.documents);
+    f.target("dqkv", self.dqkv);
+    f.constant("rows", self.rows);
+    f.constant("heads", self.heads);
+    f.constant("kv_heads", self.kv_heads);
+    f.constant("head_dim", self.head_dim);
+    f.constant("ranks", self.ranks);
+    Rotary::fields(self.rotary, f);
+    f.constant("token_first", self.token_first);
+  }
+};
+
+// target[inner, outer, width] = source[outer, inner, width], converting the type.
+struct Permute {
+  Operand source;
+  Target target;
+  std::int64_t outer = 1, inner = 1, width = 1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("source", self.source);
+    f.target("target", self.target);
+    f.constant("outer", self.outer);
+    f.constant("inner", self.inner);
+    f.constant("width", self.width);
+  }
+};
+
+// One tile of exact attention: query rows [q_first, +q_rows) against key rows [k_first, +k_rows) of the
+// sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u <= t.
+// q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys seen so far and
+// lse [q_rows, h] its natural log-sum-exp; accumulate merges (o, lse) of this tile into them.
+struct AttentionForward {
+  Operand q, kv, documents;
+  Target o, lse;
+  std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  // h, g, D
+  double scale = 1;
+  Pass pass = Pass::forward;
+  RankExpression head_first;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("q", self.q);
+    f.read("kv", self.kv);
+    f.read("documents", self.documents);
+    f.target("o", self.o);
+    f.target("lse", self.lse);
+    f.constant("q_first", self.q_first);
+    f.constant("q_rows", self.q_rows);
+    f.constant("k_first", self.k_first);
+    f.constant("k_rows", self.k_rows);
+    f.constant("heads", self.heads);
+    f.constant("kv_heads", self.kv_heads);
+    f.constant("head_dim", self.head_dim);
+    f.constant("scale", self.scale);
+    f.constant("pass", self.pass);
+    f.constant("head_first", self.head_first);
+  }
+};
+
+// delta[rows, heads] = sum over D of o * do, the row term of the softmax gradient (Dao et al., arXiv
+// 2205.14135, algorithm 4). o and do are [rows, heads*D].
+struct AttentionDelta {
+  Operand o, dout;
+  Target delta;
+  std::int64_t rows = 0, heads = 0, head_dim = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("o", self.o);
+    f.read("dout", self.dout);
+    f.target("delta", self.delta);
+    f.constant("rows", self.rows);
+    f.constant("heads", self.heads);
+    f.constant("head_dim", self.head_dim);
+  }
+};
+
+// The gradient of one attention tile. lse [q_rows, h] is the log-sum-exp over all keys and delta [q_rows, h]
+// from AttentionDelta, so tile gradients add up exactly. dq [q_rows, h*D], dkv [k_rows, 2*g*D], both f32.
+struct AttentionBackward {
+  Operand q, kv, dout, lse, delta, documents;
+  Target dq, dkv;
+  std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  double scale = 1;
+  Pass pass = Pass::backward;
+  RankExpression head_first;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("q", self.q);
+    f.read("kv", self.kv);
+    f.read("dout", self.dout);
+    f.read("lse", self.lse);
+    f.read("delta", self.delta);
+    f.read("documents", self.documents);
+    f.target("dq", self.dq);
+    f.target("dkv", self.dkv);
+    f.constant("q_first", self.q_first);
+    f.constant("q_rows", self.q_rows);
+    f.constant("k_first", self.k_first);
+    f.constant("k_rows", self.k_rows);
+    f.constant("heads", self.heads);
+    f.constant("kv_heads", self.kv_heads);
+    f.constant("head_dim", self.head_dim);
+    f.constant("scale", self.scale);
+    f.constant("pass", self.pass);
+    f.constant("head_first", self.head_first);
+  }
+};
+
+// y[rows,width] = act(x). swiglu: x is [rows, 2*width], gate then up, y = silu(gate) * up.
+struct Activation {
+  Operand x;
+  Target y;
+  ActivationKind kind = ActivationKind::swiglu;
+  std::int64_t rows = 0, width = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.target("y", self.y);
+    f.constant("kind", self.kind);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+  }
+};
+
+// dx (the shape of x) = d(act)/dx^T dy.
+struct ActivationBackward {
+  Operand x, dy;
+  Target dx;
+  ActivationKind kind = ActivationKind::swiglu;
+  std::int64_t rows = 0, width = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("x", self.x);
+    f.read("dy", self.dy);
+    f.target("dx", self.dx);
+    f.constant("kind", self.kind);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+  }
+};
+
+// x[rows,width] = table[tokens] (+ positions[position], when present).
+struct Embedding {
+  Operand tokens, table, positions, documents;
+  Target x;
+  std::int64_t rows = 0, width = 0;
+  RankExpression token_first;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("tokens", self.tokens);
+    f.read("table", self.table);
+    f.read("positions", self.positions);
+    f.read("documents", self.documents);
+    f.target("x", self.x);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+    f.constant("token_first", self.token_first);
+  }
+};
+
+// dtable[tokens] += dx, dpositions[position] += dx. local_first: as token_first of Matmul, for coverage.
+struct EmbeddingBackward {
+  Operand tokens, dx, documents;
+  Target dtable, dpositions;
+  std::int64_t rows = 0, width = 0;
+  RankExpression token_first;
+  std::int64_t local_first = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("tokens", self.tokens);
+    f.read("dx", self.dx);
+    f.read("documents", self.documents);
+    f.target("dtable", self.dtable);
+    f.target("dpositions", self.dpositions);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+    f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
+  }
+};
+
+// Cross-entropy over a tile of the vocabulary. logits [rows, vocab_count] are those of words vocab_first...;
+// statistics [rows, 3] f32 hold the running maximum, the sum of exponentials relative to it, and the
+// target's logit; accumulate merges this tile into them. A label < 0 is masked (its row counts nothing).
+struct LossStatistics {
+  Operand logits, labels;
+  Target statistics;
+  std::int64_t rows = 0, vocab_first = 0, vocab_count = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("logits", self.logits);
+    f.read("labels", self.labels);
+    f.target("statistics", self.statistics);
+    f.constant("rows", self.rows);
+    f.constant("vocab_first", self.vocab_first);
+    f.constant("vocab_count", self.vocab_count);
+  }
+};
+
+// loss[0] += scale[0] * sum over unmasked rows of (max + log(sum) - target), from whole statistics.
+struct LossSum {
+  Operand statistics, labels, scale;
+  Target loss;
+  std::int64_t rows = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("statistics", self.statistics);
+    f.read("labels", self.labels);
+    f.read("scale", self.scale);
+    f.target("loss", self.loss);
+    f.constant("rows", self.rows);
+  }
+};
+
+// dlogits = scale[0] * (softmax - one_hot(label)) on the same tile; 0 on masked rows.
+struct LossGradient {
+  Operand logits, labels, statistics, scale;
+  Target dlogits;
+  std::int64_t rows = 0, vocab_first = 0, vocab_count = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("logits", self.logits);
+    f.read("labels", self.labels);
+    f.read("statistics", self.statistics);
+    f.read("scale", self.scale);
+    f.target("dlogits", self.dlogits);
+    f.constant("rows", self.rows);
+    f.constant("vocab_first", self.vocab_first);
+    f.constant("vocab_count", self.vocab_count);
+  }
+};
+
+// target = value in every element.
+struct Fill {
+  Target target;
+  double value = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.target("target", self.target);
+    f.constant("value", self.value);
+  }
+};
+
+// target (+)= source, element by element, converting the type. Between spaces it is a transfer.
+struct Copy {
+  Operand source;
+  Target target;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("source", self.source);
+    f.target("target", self.target);
+  }
+};
+
+// sum[0] += sum of squares of the source's elements (f32).
+struct SquaredNorm {
+  Operand source;
+  Target sum;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("source", self.source);
+    f.target("sum", self.sum);
+  }
+};
+
+// AdamW (Loshchilov and Hutter, arXiv 1711.05101) on f32 shards, with the gradient clipped to `clip` by its
+// global norm sqrt(norm[0]). `step` f32 [4] = {learning rate, 1 - beta1^t, 1 - beta2^t, loss scale}. Nothing
+// changes when norm[0] is not finite. master_out, m_out, v_out are the next versions of master, m, v in the
+// same bytes; param, when present, is the storage copy of the new master.
+struct AdamW {
+  Operand grad, norm, step, master, m, v;
+  Target master_out, m_out, v_out, param;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, clip = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("grad", self.grad);
+    f.read("norm", self.norm);
+    f.read("step", self.step);
+    f.read("master", self.master);
+    f.read("m", self.m);
+    f.read("v", self.v);
+    f.target("master_out", self.master_out);
+    f.target("m_out", self.m_out);
+    f.target("v_out", self.v_out);
+    f.target("param", self.param);
+    f.constant("beta1", self.beta1);
+    f.constant("beta2", self.beta2);
+    f.constant("epsilon", self.epsilon);
+    f.constant("weight_decay", self.weight_decay);
+    f.constant("clip", self.clip);
+  }
+};
+
+// Collectives over a group of K ranks; several pairs go as one group. A collective is complete on a rank when
+// its receive operands are whole and its send operands are free.
+// all_to_all: send and receive are K equal blocks of rows; receive block j is block `me` of rank j's send.
+struct AllToAll {
+  std::string group;
+  std::vector<Operand> send;
+  std::vector<Target> receive;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.constant("group", self.group);
+    f.read("send", self.send);
+    f.target("receive", self.receive);
+  }
+};
+
+// receive = the K sends, in rank order.
+struct AllGather {
+  std::string group;
+  std::vector<Operand> send;
+  std::vector<Target> receive;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.constant("group", self.group);
+    f.read("send", self.send);
+    f.target("receive", self.receive);
+  }
+};
+
+// receive (+)= block `me` of the sum of all sends, added in rank order.
+struct ReduceScatter {
+  std::string group;
+  std::vector<Operand> send;
+  std::vector<Target> receive;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.constant("group", self.group);
+    f.read("send", self.send);
+    f.target("receive", self.receive);
+  }
+};
+
+// receive (+)= the sum of all sends, added in rank order.
+struct AllReduce {
+  std::string group;
+  std::vector<Operand> send;
+  std::vector<Target> receive;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.constant("group", self.group);
+    f.read("send", self.send);
+    f.target("receive", self.receive);
+  }
+};
+
+using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute,
+                          AttentionForward, AttentionDelta, AttentionBackward, Activation,
+                          ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
+                          LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
+                          ReduceScatter, AllReduce>;
+
+// The word of each alternative in the file, in the variant's order.
+inline constexpr std::array<std::string_view, std::variant_size_v<Body>> kBodyNames{
+    "matmul",        "column_sum",         "norm",            "norm_backward",
+    "split_heads",   "join_heads",         "permute",         "attention_forward",
+    "attention_delta", "attention_backward", "activation",    "activation_backward",
+    "embedding",     "embedding_backward", "loss_statistics", "loss_sum",
+    "loss_gradient", "fill",               "copy",            "squared_norm",
+    "adamw",         "all_to_all",         "all_gather",      "reduce_scatter",
+    "all_reduce"};
+
+inline std::string_view body_name(const Body& body) { return kBodyNames[body.index()]; }
+bool is_collective(const Body& body);
+
+// What an op touches, in the order of its fields.
+struct Use {
+  std::string_view field;
+  Operand operand;
+  Access access = Access::read;
+};
+
+// The one place that says what an op reads and writes (empty operands left out).
+std::vector<Use> operands(const Body& body);
+
+enum class LaneKind : std::uint8_t { compute, h2d, d2h, comm };
+std::string_view word(LaneKind kind);
+
+struct Lane {
+  LaneKind kind = LaneKind::compute;
+  std::int32_t index = 0;
+  auto operator<=>(const Lane&) const = default;
+};
+
+// An op that must be complete before: op `op` of block `block`, in this call (calls_back = 0) or in the k-th
+// last earlier call of that block (void where there is none).
+struct After {
+  std::int32_t block = 0;
+  std::int32_t op = 0;
+  std::int32_t calls_back = 0;
+  auto operator<=>(const After&) const = default;
+};
+
+struct Op {
+  std::string name;
+  Lane lane;
+  Body body;
+  std::vector<After> after;
+};
+
+}  // namespace fpdt

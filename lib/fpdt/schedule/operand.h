@@ -1,0 +1,64 @@
+// Operands: which value an op touches, and how.
+//
+// Versions are written two ways. `x[+2]` is relative to a base that advances at each call of the block (by
+// the block's declared `advance` of x); `x[4*layer+1]` is absolute, affine in the call's arguments.
+// A suffix ` rows 8:16` names rows 8 to 15 of the slot; ` +=` on a target means accumulate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fpdt {
+
+using BufferIndex = std::int32_t;
+
+struct Version {
+  bool relative = true;
+  std::int64_t offset = 0;
+  std::int64_t layer = 0;        // coefficients of the call's arguments, absolute versions only
+  std::int64_t micro_batch = 0;
+  std::int64_t segment = 0;
+
+  bool operator==(const Version&) const = default;
+  static Version plus(std::int64_t n) { return {.relative = true, .offset = n}; }
+  static Version at(std::int64_t n, std::int64_t layer = 0, std::int64_t micro_batch = 0,
+                    std::int64_t segment = 0) {
+    return {false, n, layer, micro_batch, segment};
+  }
+};
+
+// Something read. rows < 0 is the whole slot.
+struct Operand {
+  BufferIndex buffer = -1;
+  Version version;
+  std::int64_t row_first = 0;
+  std::int64_t rows = -1;
+
+  bool operator==(const Operand&) const = default;
+  [[nodiscard]] bool present() const { return buffer >= 0; }
+};
+
+// Something written in every element, accumulated into, or used without contents before and after.
+enum class Access : std::uint8_t { read, write, accumulate, scratch };
+
+struct Target {
+  Operand operand;
+  bool accumulate = false;
+
+  bool operator==(const Target&) const = default;
+  [[nodiscard]] bool present() const { return operand.present(); }
+};
+
+// a + b * (((r + s) div m) mod n) of the rank r: positions, heads, groups and shards, never memory.
+struct RankExpression {
+  std::int64_t a = 0;
+  std::int64_t b = 0;
+  std::int64_t s = 0;
+  std::int64_t m = 1;
+  std::int64_t n = 1;
+
+  bool operator==(const RankExpression&) const = default;
+  [[nodiscard]] std::int64_t at(std::int64_t rank) const { return a + b * (((rank + s) / m) % n); }
+};
+
+}  // namespace fpdt

@@ -1,0 +1,67 @@
+// The program: buffers, blocks of ops, and the calls that make a step.
+//
+// Every rank runs the same program. Ops of one lane run in file order; across lanes only `after` orders them.
+// A block is called with arguments (layer, micro_batch, segment); the bases of relative versions advance by
+// `advance` at each call. `train` and `evaluate` are two call lists over the same blocks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fpdt/schedule/buffer.h"
+#include "fpdt/schedule/op.h"
+
+namespace fpdt {
+
+struct Block {
+  std::string name;
+  std::vector<std::pair<BufferIndex, std::int64_t>> advance;  // by buffer index, ascending
+  std::vector<Op> ops;
+};
+
+struct Call {
+  std::int32_t block = 0;
+  std::int32_t layer = 0;
+  std::int32_t micro_batch = 0;
+  std::int32_t segment = 0;
+  bool operator==(const Call&) const = default;
+};
+
+// A communicator: `size` ranks first, first + stride, ...
+struct Group {
+  std::string name;
+  std::int64_t size = 1;
+  std::int64_t stride = 1;
+  RankExpression first;  // of the rank that asks
+};
+
+// Which bytes hold which named tensor. The tensor, flat and zero-padded to shards equal pieces, is cut into
+// pieces; rank r holds piece shard.at(r). kind is parameter, master, moment1, moment2 or gradient.
+struct State {
+  BufferIndex buffer = -1;
+  std::int64_t version = 0;  // = the slot at the start of a step
+  std::string tensor;        // such as "layers.3.qkv.weight"
+  std::string kind;
+  std::vector<std::int64_t> shape;
+  std::int64_t shards = 1;
+  RankExpression shard;
+  std::int64_t replicas = 1;  // ranks that hold the same piece
+};
+
+struct Schedule {
+  std::int64_t ranks = 1;
+  std::int64_t row_multiple = 1;
+  std::string problem;  // one JSON object; written and read by io, opaque here
+  std::vector<Group> groups;
+  std::vector<Buffer> buffers;
+  std::vector<State> states;
+  std::vector<Block> blocks;
+  std::vector<Call> train;
+  std::vector<Call> evaluate;
+};
+
+inline constexpr int kScheduleFormat = 1;
+
+}  // namespace fpdt

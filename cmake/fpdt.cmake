@@ -1,0 +1,40 @@
+# The three functions that every CMakeLists.txt of the project is written in, and its options.
+
+option(FPDT_WERROR "Warnings are errors" OFF)
+set(FPDT_SANITIZE "" CACHE STRING "Sanitizers of the build, such as address,undefined or thread")
+option(FPDT_NATIVE "Compile the CPU kernels for the build machine's instruction set" ON)
+
+add_library(fpdt_options INTERFACE)
+target_compile_options(fpdt_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast
+  -Wnon-virtual-dtor -Woverloaded-virtual -Wduplicated-cond -Wlogical-op -Wswitch-enum
+  $<$<BOOL:${FPDT_WERROR}>:-Werror>)
+if(FPDT_SANITIZE)
+  add_compile_options(-fsanitize=${FPDT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${FPDT_SANITIZE})
+endif()
+
+# fpdt_library(name ROOT lib|runtime HEADERS ... SOURCES ... USES ... PRIVATE_USES ...)
+# A static library fpdt::name whose CMakeLists.txt reads as its row in the layer table.
+function(fpdt_library name)
+  cmake_parse_arguments(arg "" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
+  add_library(fpdt_${name} STATIC ${arg_SOURCES})
+  add_library(fpdt::${name} ALIAS fpdt_${name})
+  target_sources(fpdt_${name} PUBLIC FILE_SET HEADERS
+    BASE_DIRS ${PROJECT_SOURCE_DIR}/${arg_ROOT} FILES ${arg_HEADERS})
+  target_compile_features(fpdt_${name} PUBLIC cxx_std_20)
+  target_link_libraries(fpdt_${name} PUBLIC ${arg_USES}
+    PRIVATE $<BUILD_INTERFACE:fpdt_options> ${arg_PRIVATE_USES})
+  set_target_properties(fpdt_${name} PROPERTIES EXPORT_NAME ${name} CXX_EXTENSIONS OFF)
+  install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS)
+endfunction()
+
+# fpdt_test(name SOURCES ... USES ... LABELS ...): a Google Test program; every case is a CTest.
+function(fpdt_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;USES;LABELS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE fpdt_options ${arg_USES} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
+endfunction()

@@ -1,0 +1,99 @@
+// The model: a decoder-only transformer of the GPT or Llama family, and the list of its tensors.
+//
+// Everything that must agree on the parameters (lowering, reference, checkpoints, initial weights) takes them
+// from `layer_tensors` and `global_tensors`; linear weights are stored [out, in], y = x * W^T.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/base/error.h"
+
+namespace fpdt {
+
+enum class Family : std::uint8_t { llama, gpt };
+enum class NormFamily : std::uint8_t { rms, layer };
+enum class ActivationFamily : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
+
+std::string_view word(Family family);
+std::string_view word(NormFamily norm);
+std::string_view word(ActivationFamily activation);
+
+// Rotary position embedding; `fraction` of the head size rotates (the first dimensions, half-split pairs).
+// factor != 1 is the "llama3" frequency scaling.
+struct RotarySpec {
+  double fraction = 0;  // 0: no rotary embedding
+  double theta = 10000;
+  double factor = 1;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  std::int64_t original_positions = 8192;
+  bool operator==(const RotarySpec&) const = default;
+};
+
+struct ModelSpec {
+  std::string name;
+  Family family = Family::llama;
+  std::int64_t layers = 0;         // L
+  std::int64_t hidden = 0;         // E
+  std::int64_t heads = 0;          // H
+  std::int64_t kv_heads = 0;       // G
+  std::int64_t head_dim = 0;       // D
+  std::int64_t feed_forward = 0;   // F
+  std::int64_t vocabulary = 0;     // V
+  NormFamily norm = NormFamily::rms;
+  double norm_epsilon = 1e-5;
+  ActivationFamily activation = ActivationFamily::swiglu;
+  bool qkv_bias = false;           // bias of the qkv projection
+  bool bias = false;               // biases of output projection and feed-forward
+  std::int64_t learned_positions = 0;  // n_positions, or 0 for none
+  RotarySpec rotary;
+  bool tied_embeddings = false;
+  std::string source;
+  bool operator==(const ModelSpec&) const = default;
+
+  // H*D, G*D and the rows of the fused qkv projection, (H + 2G) * D.
+  [[nodiscard]] std::int64_t q_width() const { return heads * head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return kv_heads * head_dim; }
+  [[nodiscard]] std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  // Width of the first feed-forward product: 2F (gate rows, then up rows) for swiglu, F for gelu.
+  [[nodiscard]] std::int64_t up_width() const {
+    return activation == ActivationFamily::swiglu ? 2 * feed_forward : feed_forward;
+  }
+  // Rotated dimensions of a head (even).
+  [[nodiscard]] std::int64_t rotary_dim() const {
+    return 2 * static_cast<std::int64_t>(rotary.fraction * static_cast<double>(head_dim) / 2 + 0.5);
+  }
+};
+
+struct TensorSpec {
+  std::string name;                 // "qkv.weight"; with its layer, "layers.3.qkv.weight"
+  std::vector<std::int64_t> shape;
+  bool decay = false;               // matrices decay; norms, biases and positions do not
+  double deviation = 0;             // of the initial normal distribution; 0: constant `fill`
+  double fill = 0;
+  [[nodiscard]] std::int64_t elements() const;
+};
+
+// Of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v rows)[, qkv.bias],
+// out.weight [E, HD][, out.bias], norm2.weight[, norm2.bias], up.weight [up_width, E][, up.bias],
+// down.weight [E, F][, down.bias]. Norm biases exist for layer norm only.
+std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
+
+// embed.weight [V, E][, positions.weight [n_positions, E]], final_norm.weight[, final_norm.bias]
+// [, head.weight [V, E] unless tied].
+std::vector<TensorSpec> global_tensors(const ModelSpec& model);
+
+// "layers.3.qkv.weight".
+std::string layer_tensor_name(std::int64_t layer, std::string_view tensor);
+
+// Parameters of the whole model, exact.
+std::int64_t parameter_count(const ModelSpec& model);
+std::int64_t layer_parameter_count(const ModelSpec& model);
+
+// What is wrong with the numbers themselves (zero sizes, heads that do not divide, absurd sizes).
+std::vector<Diagnostic> check(const ModelSpec& model);
+
+}  // namespace fpdt

@@ -1,0 +1,134 @@
+// Tensors of the GPT and Llama families, and what can be wrong with their sizes.
+#include "fpdt/spec/model.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+namespace {
+
+// Initial values as in GPT-2: N(0, 0.02), residual projections scaled by 1/sqrt(2L).
+constexpr double kDeviation = 0.02;
+
+void append_norm(std::vector<TensorSpec>& tensors, const ModelSpec& model, const std::string& name) {
+  tensors.push_back({name + ".weight", {model.hidden}, false, 0, 1});
+  if (model.norm == NormFamily::layer) tensors.push_back({name + ".bias", {model.hidden}, false, 0, 0});
+}
+
+void append_linear(std::vector<TensorSpec>& tensors, const std::string& name, std::int64_t out,
+                   std::int64_t in, bool bias, double deviation) {
+  tensors.push_back({name + ".weight", {out, in}, true, deviation, 0});
+  if (bias) tensors.push_back({name + ".bias", {out}, false, 0, 0});
+}
+
+std::int64_t count(const std::vector<TensorSpec>& tensors) {
+  std::int64_t sum = 0;
+  for (const TensorSpec& tensor : tensors) sum = add(sum, tensor.elements());
+  return sum;
+}
+
+void check_range(std::vector<Diagnostic>& findings, const ModelSpec& model, std::string_view field,
+                 std::int64_t value, std::int64_t limit) {
+  if (value >= 1 && value <= limit) return;
+  findings.push_back({"M101", fmt::format("model {}", model.name),
+                      fmt::format("{}: expected 1 to {}, found {}", field, limit, value)});
+}
+
+}  // namespace
+
+std::string_view word(Family family) { return family == Family::llama ? "llama" : "gpt"; }
+
+std::string_view word(NormFamily norm) { return norm == NormFamily::rms ? "rms" : "layer"; }
+
+std::string_view word(ActivationFamily activation) {
+  constexpr std::array<std::string_view, 3> words{"swiglu", "gelu_tanh", "gelu_erf"};
+  return words[static_cast<std::size_t>(activation)];
+}
+
+std::int64_t TensorSpec::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t size : shape) product = mul(product, size);
+  return product;
+}
+
+std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
+  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(model.layers));
+  std::vector<TensorSpec> tensors;
+  append_norm(tensors, model, "norm1");
+  append_linear(tensors, "qkv", model.qkv_width(), model.hidden, model.qkv_bias, kDeviation);
+  append_linear(tensors, "out", model.hidden, model.q_width(), model.bias, residual);
+  append_norm(tensors, model, "norm2");
+  append_linear(tensors, "up", model.up_width(), model.hidden, model.bias, kDeviation);
+  append_linear(tensors, "down", model.hidden, model.feed_forward, model.bias, residual);
+  return tensors;
+}
+
+std::vector<TensorSpec> global_tensors(const ModelSpec& model) {
+  std::vector<TensorSpec> tensors;
+  tensors.push_back({"embed.weight", {model.vocabulary, model.hidden}, true, kDeviation, 0});
+  if (model.learned_positions > 0) {
+    tensors.push_back(
+        {"positions.weight", {model.learned_positions, model.hidden}, false, kDeviation, 0});
+  }
+  append_norm(tensors, model, "final_norm");
+  if (!model.tied_embeddings) {
+    tensors.push_back({"head.weight", {model.vocabulary, model.hidden}, true, kDeviation, 0});
+  }
+  return tensors;
+}
+
+std::string layer_tensor_name(std::int64_t layer, std::string_view tensor) {
+  return fmt::format("layers.{}.{}", layer, tensor);
+}
+
+std::int64_t layer_parameter_count(const ModelSpec& model) { return count(layer_tensors(model)); }
+
+std::int64_t parameter_count(const ModelSpec& model) {
+  return add(mul(model.layers, layer_parameter_count(model)), count(global_tensors(model)));
+}
+
+std::vector<Diagnostic> check(const ModelSpec& model) {
+  constexpr std::int64_t kWidthLimit = 1 << 20;
+  std::vector<Diagnostic> findings;
+  check_range(findings, model, "layers", model.layers, 10000);
+  check_range(findings, model, "hidden", model.hidden, kWidthLimit);
+  check_range(findings, model, "heads", model.heads, 65536);
+  check_range(findings, model, "kv_heads", model.kv_heads, 65536);
+  check_range(findings, model, "head_dim", model.head_dim, 4096);
+  check_range(findings, model, "feed_forward", model.feed_forward, kWidthLimit);
+  check_range(findings, model, "vocabulary", model.vocabulary, 1 << 24);
+  if (!findings.empty()) return findings;
+  const std::string where = fmt::format("model {}", model.name);
+  const auto wrong = [&](std::string message) {
+    findings.push_back({"M102", where, std::move(message)});
+  };
+  if (model.heads % model.kv_heads != 0) {
+    wrong(fmt::format("heads ({}) must be a multiple of kv_heads ({})", model.heads, model.kv_heads));
+  }
+  if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1)) {
+    wrong(fmt::format("norm_epsilon: expected a number between 0 and 1, found {}", model.norm_epsilon));
+  }
+  const RotarySpec& rotary = model.rotary;
+  if (!(rotary.fraction >= 0 && rotary.fraction <= 1)) {
+    wrong(fmt::format("rotary.fraction: expected 0 to 1, found {}", rotary.fraction));
+  } else if (model.rotary_dim() > model.head_dim) {
+    wrong(fmt::format("rotary.fraction: head_dim {} must be even to rotate whole heads", model.head_dim));
+  }
+  if (!(rotary.theta > 1) || !(rotary.factor >= 1) || rotary.original_positions < 1 ||
+      !(rotary.low_frequency_factor > 0)) {
+    wrong("rotary: expected theta > 1, factor >= 1, original_positions >= 1, low_frequency_factor > 0");
+  }
+  if (rotary.factor != 1 && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
+    wrong("rotary: high_frequency_factor must be over low_frequency_factor");
+  }
+  if (model.learned_positions < 0 || model.learned_positions > (std::int64_t{1} << 31)) {
+    wrong(fmt::format("learned_positions: expected 0 to 2^31, found {}", model.learned_positions));
+  }
+  return findings;
+}
+
+}  // namespace fpdt

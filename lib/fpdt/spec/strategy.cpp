@@ -1,0 +1,222 @@
+// Words, checks and the geometry of a strategy.
+#include "fpdt/spec/strategy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+namespace {
+
+// Tokens are int32 positions on the device, and products of them with widths must fit 63 bits.
+constexpr std::int64_t kTokenLimit = std::int64_t{1} << 30;
+
+struct Findings {
+  std::vector<Diagnostic> list;
+  template <class... T>
+  void operator()(std::string_view code, std::string_view where, fmt::format_string<T...> text,
+                  T&&... values) {
+    list.push_back({std::string(code), std::string(where),
+                    fmt::format(text, std::forward<T>(values)...)});
+  }
+};
+
+void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  const std::int64_t ranks = problem.ranks();
+  if (strategy.data_parallel < 1 || ranks % strategy.data_parallel != 0) {
+    wrong("P101", "strategy", "data_parallel: {} does not divide the {} devices of cluster {}",
+          strategy.data_parallel, ranks, problem.cluster.name);
+    return;
+  }
+  const std::int64_t sequence_parallel = ranks / strategy.data_parallel;
+  const ModelSpec& model = problem.model;
+  if (model.heads % sequence_parallel != 0) {
+    wrong("P102", "strategy",
+          "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise data_parallel "
+          "or use a cluster whose devices divide {}",
+          model.heads, model.name, sequence_parallel, model.heads);
+  } else if (model.kv_heads % sequence_parallel != 0 && sequence_parallel % model.kv_heads != 0) {
+    wrong("P102", "strategy",
+          "kv_heads: {} KV heads of {} neither divide by nor into {} sequence-parallel ranks",
+          model.kv_heads, model.name, sequence_parallel);
+  }
+  if (strategy.micro_batches < 1 || strategy.micro_batches > 65536) {
+    wrong("P103", "strategy", "micro_batches: expected 1 to 65536, found {}", strategy.micro_batches);
+  }
+  if (strategy.optimizer_tile < 1024) {
+    wrong("P103", "strategy", "optimizer_tile: expected at least 1024 elements, found {}",
+          strategy.optimizer_tile);
+  }
+}
+
+void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStrategy& fpdt) {
+  if (fpdt.layer_classes.empty() || fpdt.layer_classes.size() > 4) {
+    wrong("P105", "strategy", "layer_classes: expected one to four, found {}", fpdt.layer_classes.size());
+    return;
+  }
+  std::int64_t layers = 0;
+  for (std::size_t i = 0; i < fpdt.layer_classes.size(); ++i) {
+    const LayerClass& one = fpdt.layer_classes[i];
+    const bool last = i + 1 == fpdt.layer_classes.size();
+    if (one.layers < 0 || one.layers > problem.model.layers || (one.layers == 0 && !last)) {
+      wrong("P105", "strategy", "layer_classes[{}].layers: expected 1 to {} (or rest in the last), found {}",
+            i, problem.model.layers, one.layers);
+      return;
+    }
+    layers += one.layers;
+    for (std::size_t k = 0; k < kTensorClasses; ++k) {
+      if (!(one.keep[k] >= 0 && one.keep[k] <= 1)) {
+        wrong("P106", "strategy", "layer_classes[{}].keep.{}: expected a fraction 0 to 1, found {}", i,
+              word(static_cast<TensorClass>(k)), one.keep[k]);
+      }
+    }
+  }
+  const bool rest = fpdt.layer_classes.back().layers == 0;
+  if (layers > problem.model.layers || (!rest && layers != problem.model.layers) ||
+      (rest && layers >= problem.model.layers)) {
+    wrong("P105", "strategy", "layer_classes name {} layers, {} has {}", layers, problem.model.name,
+          problem.model.layers);
+  }
+  if (fpdt.checkpoint_every < 1 || fpdt.checkpoint_every > problem.model.layers) {
+    wrong("P107", "strategy", "checkpoint_every: expected 1 to {} layers, found {}",
+          problem.model.layers, fpdt.checkpoint_every);
+  } else if (fpdt.checkpoint_every > 1) {
+    if (fpdt.layer_classes.size() > 1) {
+      wrong("P107", "strategy", "checkpoint_every over 1 takes a single layer class");
+    }
+    if (fpdt.layer_classes.front().recompute != Recompute::from_input) {
+      wrong("P107", "strategy",
+            "checkpoint_every over 1 repeats forward inside a segment: set recompute: from_input");
+    }
+    if (problem.model.layers % fpdt.checkpoint_every != 0) {
+      wrong("P107", "strategy", "checkpoint_every: {} does not divide the {} layers",
+            fpdt.checkpoint_every, problem.model.layers);
+    }
+  }
+}
+
+void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  const FpdtStrategy& fpdt = strategy.fpdt;
+  const std::int64_t ranks = problem.ranks() / strategy.data_parallel;
+  const std::int64_t unit = ranks * problem.cluster.row_multiple;
+  if (fpdt.chunk_tokens < 1 || fpdt.chunk_tokens > kTokenLimit) {
+    wrong("P104", "strategy", "chunk_tokens: expected 1 to {}, found {}", kTokenLimit, fpdt.chunk_tokens);
+    return;
+  }
+  if (fpdt.chunk_tokens % unit != 0) {
+    wrong("P104", "strategy",
+          "chunk_tokens: {} must be a multiple of {} ({} ranks x row multiple {}); nearest is {}",
+          fpdt.chunk_tokens, unit, ranks, problem.cluster.row_multiple, round_up(fpdt.chunk_tokens, unit));
+  }
+  constexpr std::int64_t kChunkLimit = 180;  // 3 u^2 ops stay under 100K in a block
+  if (div_ceil(problem.seq_len, fpdt.chunk_tokens) > kChunkLimit) {
+    wrong("P104", "strategy", "chunk_tokens: {} makes {} chunks of {} tokens, over the limit of {}; use {}",
+          fpdt.chunk_tokens, div_ceil(problem.seq_len, fpdt.chunk_tokens), problem.seq_len, kChunkLimit,
+          round_up(div_ceil(problem.seq_len, kChunkLimit), unit));
+  }
+  const auto tile = [&](std::string_view name, std::int64_t value) {
+    if (value < 0) wrong("P104", "strategy", "{}: expected 0 (whole) or more, found {}", name, value);
+  };
+  tile("ffn_tile_rows", fpdt.ffn_tile_rows);
+  tile("loss_tile_rows", fpdt.loss_tile_rows);
+  tile("loss_tile_vocab", fpdt.loss_tile_vocab);
+  if (fpdt.prefetch_depth < 0 || fpdt.prefetch_depth > 64) {
+    wrong("P104", "strategy", "prefetch_depth: expected 0 to 64, found {}", fpdt.prefetch_depth);
+  }
+}
+
+}  // namespace
+
+std::string_view word(Storage storage) { return storage == Storage::f32 ? "f32" : "bf16"; }
+
+std::string_view word(Recompute recompute) {
+  constexpr std::array<std::string_view, 3> words{"from_input", "keep_attention", "keep_all"};
+  return words[static_cast<std::size_t>(recompute)];
+}
+
+std::string_view word(BackwardOrder order) {
+  return order == BackwardOrder::kv_outer ? "kv_outer" : "q_outer";
+}
+
+std::string_view word(TensorClass tensor) {
+  constexpr std::array<std::string_view, kTensorClasses> words{
+      "layer_input", "norm_output", "q",         "kv",       "attention_output",
+      "lse",         "residual",    "ffn_hidden", "layer_gradient", "residual_gradient",
+      "dout",        "dq",          "dkv"};
+  return words[static_cast<std::size_t>(tensor)];
+}
+
+std::vector<Diagnostic> check(const ClusterSpec& cluster) {
+  Findings wrong;
+  const std::string where = fmt::format("cluster {}", cluster.name);
+  if (cluster.nodes < 1 || cluster.nodes > 65536 || cluster.devices_per_node < 1 ||
+      cluster.devices_per_node > 1024) {
+    wrong("C101", where, "expected 1 to 65536 nodes of 1 to 1024 devices, found {} of {}", cluster.nodes,
+          cluster.devices_per_node);
+  }
+  if (cluster.device_memory.value <= 0 || cluster.host_memory.value <= 0) {
+    wrong("C101", where, "device_memory and host_memory must be over 0");
+  }
+  if (cluster.row_multiple < 1 || cluster.row_multiple > 4096) {
+    wrong("C101", where, "row_multiple: expected 1 to 4096, found {}", cluster.row_multiple);
+  }
+  return wrong.list;
+}
+
+std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) {
+  Findings wrong;
+  wrong.list = check(problem.model);
+  for (Diagnostic& finding : check(problem.cluster)) wrong.list.push_back(std::move(finding));
+  if (problem.seq_len < 1 || problem.seq_len > kTokenLimit) {
+    wrong("P100", "problem", "seq-len: expected 1 to {} tokens, found {}", kTokenLimit, problem.seq_len);
+  }
+  if (!wrong.list.empty()) return wrong.list;
+  if (problem.model.learned_positions > 0 && problem.seq_len > problem.model.learned_positions) {
+    wrong("P100", "problem", "seq-len: {} has {} learned positions, {} tokens asked", problem.model.name,
+          problem.model.learned_positions, problem.seq_len);
+  }
+  check_parallelism(wrong, problem, strategy);
+  if (!wrong.list.empty()) return wrong.list;
+  check_chunks(wrong, problem, strategy);
+  check_layer_classes(wrong, problem, strategy.fpdt);
+  return wrong.list;
+}
+
+Strategy default_strategy(const Problem& problem) {
+  Strategy strategy;
+  const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
+  FpdtStrategy& fpdt = strategy.fpdt;
+  fpdt.chunk_tokens = round_up(std::min<std::int64_t>(65536, problem.seq_len), unit);
+  const std::int64_t local = fpdt.chunk_tokens / problem.ranks();
+  fpdt.ffn_tile_rows = std::min<std::int64_t>(local, 4096);
+  fpdt.loss_tile_rows = std::min<std::int64_t>(local, 1024);
+  fpdt.loss_tile_vocab = std::min<std::int64_t>(problem.model.vocabulary, 32768);
+  if (problem.model.kv_heads < problem.model.heads) fpdt.backward_order = BackwardOrder::q_outer;
+  return strategy;
+}
+
+Geometry geometry(const Problem& problem, const Strategy& strategy) {
+  Geometry shape;
+  shape.data_parallel = strategy.data_parallel;
+  shape.sequence_parallel = div_exact(problem.ranks(), strategy.data_parallel);
+  const std::int64_t unit = shape.sequence_parallel * problem.cluster.row_multiple;
+  shape.padded_tokens = round_up(problem.seq_len, unit);
+  shape.chunk_rows = std::min(strategy.fpdt.chunk_tokens, shape.padded_tokens);
+  shape.chunks = div_ceil(shape.padded_tokens, shape.chunk_rows);
+  shape.last_chunk_rows = shape.padded_tokens - (shape.chunks - 1) * shape.chunk_rows;
+  shape.heads = problem.model.heads / shape.sequence_parallel;
+  shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / shape.sequence_parallel);
+  return shape;
+}
+
+std::int64_t global_token(const Geometry& geometry, std::int64_t sequence_rank,
+                          std::int64_t local_row) {
+  const std::int64_t local_chunk = geometry.chunk_rows / geometry.sequence_parallel;
+  const std::int64_t chunk = std::min(local_row / local_chunk, geometry.chunks - 1);
+  const std::int64_t row = local_row - chunk * local_chunk;
+  return chunk * geometry.chunk_rows + sequence_rank * geometry.local_rows(chunk) + row;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,46 @@
+// The arithmetic of every op that is not a collective, on a CPU.
+//
+// The executor resolves operands to memory; a kernel sees the op's body and one View per present operand, in
+// the order of `fpdt::operands(body)`. All arithmetic is in f32 or better; bf16 is converted on load and
+// rounded to nearest even on store. A kernel allocates nothing: its scratch memory is reserved here, once,
+// and blocks are cut so that it suffices for every size. Results have the same bits for every pool size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "fpdt/cpu/pool.h"
+#include "fpdt/schedule/op.h"
+
+namespace fpdt {
+
+struct View {
+  std::byte* data = nullptr;
+  std::int64_t elements = 0;
+  Dtype dtype = Dtype::f32;
+  Access access = Access::read;
+};
+
+// Not reentrant: a lane that runs beside others has its own Kernels (copy lanes: with a pool of size 1).
+class Kernels {
+ public:
+  explicit Kernels(Pool& pool);  // the pool outlives it
+  ~Kernels();
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
+
+  // Runs one op to its end. `rank` is for rank expressions. Collectives are refused.
+  void run(const Body& body, std::span<const View> views, std::int64_t rank);
+
+  // Scratch memory reserved by the constructor.
+  [[nodiscard]] std::int64_t workspace_bytes() const;
+
+ private:
+  struct Scratch;
+  Pool& pool_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace fpdt

@@ -1,0 +1,112 @@
+// Expansion of blocks and calls.
+#include "fpdt/schedule/expand.h"
+
+#include <algorithm>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+std::vector<Lane> lanes_of(const Schedule& schedule) {
+  std::vector<Lane> lanes;
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) lanes.push_back(op.lane);
+  }
+  std::sort(lanes.begin(), lanes.end());
+  lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
+  return lanes;
+}
+
+void append_uses(const Schedule& schedule, const Op& op, std::vector<PlainUse>& uses) {
+  for (const Use& use : operands(op.body)) {
+    const Operand& operand = use.operand;
+    const Buffer& buffer = schedule.buffers[index(operand.buffer)];
+    const std::int64_t rows = operand.rows < 0 ? buffer.rows() - operand.row_first : operand.rows;
+    uses.push_back({operand.buffer, use.access, operand.version, operand.row_first, rows});
+  }
+}
+
+PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vector<Lane>& lanes) {
+  PlainBlock plain;
+  plain.advance.assign(schedule.buffers.size(), 0);
+  for (const auto& [buffer, n] : block.advance) plain.advance[index(buffer)] = n;
+  plain.ops_on_lane.assign(lanes.size(), 0);
+  std::vector<std::size_t> use_begin;
+  std::vector<std::size_t> after_begin;
+  for (const Op& op : block.ops) {
+    const auto lane = std::lower_bound(lanes.begin(), lanes.end(), op.lane) - lanes.begin();
+    use_begin.push_back(plain.uses.size());
+    after_begin.push_back(plain.after.size());
+    append_uses(schedule, op, plain.uses);
+    plain.after.insert(plain.after.end(), op.after.begin(), op.after.end());
+    plain.ops.push_back({&op, static_cast<std::int32_t>(lane), plain.ops_on_lane[index(lane)]++, {}, {}});
+  }
+  use_begin.push_back(plain.uses.size());
+  after_begin.push_back(plain.after.size());
+  for (std::size_t i = 0; i < plain.ops.size(); ++i) {
+    plain.ops[i].uses = std::span(plain.uses).subspan(use_begin[i], use_begin[i + 1] - use_begin[i]);
+    plain.ops[i].after =
+        std::span(plain.after).subspan(after_begin[i], after_begin[i + 1] - after_begin[i]);
+  }
+  return plain;
+}
+
+}  // namespace
+
+Program::Program(const Schedule& source) : schedule(&source), lanes(lanes_of(source)) {
+  for (const Block& block : source.blocks) blocks.push_back(flatten(source, block, lanes));
+  for (const PlainBlock& block : blocks) {
+    for (const After& after : block.after) {
+      std::int32_t& back = blocks[index(after.block)].calls_back;
+      back = std::max(back, after.calls_back);
+    }
+  }
+}
+
+Expansion::Expansion(const Program& program)
+    : program_(&program),
+      bases_(program.schedule->buffers.size(), 0),
+      advance_pending_(bases_),
+      lane_begin_(program.lanes.size(), 0),
+      lane_end_(program.lanes.size(), 0),
+      calls_of_(program.blocks.size(), 0) {
+  for (const PlainBlock& block : program.blocks) {
+    history_.emplace_back(index(block.calls_back + 1) * program.lanes.size(), 0);
+  }
+}
+
+void Expansion::begin(const Call& call) {
+  call_ = call;
+  bases_ = advance_pending_;
+  lane_begin_ = lane_end_;
+  const PlainBlock& block = program_->blocks[index(call.block)];
+  for (const auto& [buffer, n] : program_->schedule->blocks[index(call.block)].advance) {
+    advance_pending_[index(buffer)] += n;
+  }
+  for (std::size_t lane = 0; lane < lane_end_.size(); ++lane) lane_end_[lane] += block.ops_on_lane[lane];
+  const std::int64_t ring = block.calls_back + 1;
+  const std::int64_t slot = calls_of_[index(call.block)]++ % ring;
+  std::copy(lane_begin_.begin(), lane_begin_.end(),
+            history_[index(call.block)].begin() +
+                slot * static_cast<std::int64_t>(lane_begin_.size()));
+}
+
+LanePosition Expansion::position(const After& after) const {
+  // Calls of the block that are complete in the file, or running: the running call counts as the last.
+  const std::int64_t calls = calls_of_[index(after.block)];
+  const bool own_block = after.block == call_.block;
+  // calls_back 0 is this call; k >= 1 is the k-th last earlier call.
+  const std::int64_t number = own_block ? calls - 1 - after.calls_back : calls - after.calls_back;
+  if (number < 0) return -1;
+  const PlainBlock& block = program_->blocks[index(after.block)];
+  FPDT_ASSERT(own_block || after.calls_back > 0);
+  const std::int64_t slot = number % (block.calls_back + 1);
+  const PlainOp& op = block.ops[index(after.op)];
+  return history_[index(after.block)][index(slot) * lane_begin_.size() + index(op.lane)] +
+         op.lane_position;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,87 @@
+// Expansion: a schedule as the stream of plain ops that one step executes.
+//
+// `Program` resolves names, lanes and operands of every block once, into dense arrays. `Expansion` walks a
+// call list and keeps the two things that change from call to call: the bases of relative versions, and where
+// earlier calls of each block began on each lane. Nothing holds all ops of a step: verifier, placement and
+// executor see the same small structs, one call at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt {
+
+struct PlainUse {
+  BufferIndex buffer = 0;
+  Access access = Access::read;
+  Version version;
+  std::int64_t row_first = 0;
+  std::int64_t rows = 0;  // resolved: never negative
+};
+
+struct PlainOp {
+  const Op* op = nullptr;
+  std::int32_t lane = 0;           // index into Program::lanes
+  std::int32_t lane_position = 0;  // how many ops of the block precede it on its lane
+  std::span<const PlainUse> uses;
+  std::span<const After> after;
+};
+
+struct PlainBlock {
+  std::vector<PlainOp> ops;
+  std::vector<PlainUse> uses;
+  std::vector<After> after;
+  std::vector<std::int64_t> advance;         // of every buffer
+  std::vector<std::int32_t> ops_on_lane;     // of every lane
+  std::int32_t calls_back = 0;               // largest calls_back by which any op waits for this block
+};
+
+// The schedule must outlive its program. Precondition: indices of the schedule are in range.
+struct Program {
+  explicit Program(const Schedule& schedule);
+
+  const Schedule* schedule;
+  std::vector<Lane> lanes;  // in order of kind and index
+  std::vector<PlainBlock> blocks;
+};
+
+// Position of an op: the count of ops before it on its lane within the step. -1: void.
+using LanePosition = std::int64_t;
+
+class Expansion {
+ public:
+  explicit Expansion(const Program& program);
+
+  // Begins the next call. After it, `version` and `position` speak of that call.
+  void begin(const Call& call);
+
+  [[nodiscard]] std::int64_t version(const PlainUse& use) const {
+    const Version& v = use.version;
+    if (v.relative) return bases_[static_cast<std::size_t>(use.buffer)] + v.offset;
+    return v.offset + v.layer * call_.layer + v.micro_batch * call_.micro_batch +
+           v.segment * call_.segment;
+  }
+  // Where an op of this call stands on its lane.
+  [[nodiscard]] LanePosition position(const PlainOp& op) const {
+    return lane_begin_[static_cast<std::size_t>(op.lane)] + op.lane_position;
+  }
+  // Where the awaited op stands on its lane; -1 when there is no such call.
+  [[nodiscard]] LanePosition position(const After& after) const;
+
+  [[nodiscard]] const Call& call() const { return call_; }
+
+ private:
+  const Program* program_;
+  Call call_;
+  std::vector<std::int64_t> bases_;
+  std::vector<std::int64_t> advance_pending_;   // bases after the running call
+  std::vector<LanePosition> lane_begin_;        // of the running call
+  std::vector<LanePosition> lane_end_;          // ops issued so far, with the running call
+  std::vector<std::vector<LanePosition>> history_;  // [block][(calls_back + 1) * lanes], a ring
+  std::vector<std::int64_t> calls_of_;          // calls of each block so far, with the running one
+};
+
+}  // namespace fpdt

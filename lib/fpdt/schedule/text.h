@@ -1,0 +1,100 @@
+// The small texts of the file format, both ways: versions, operands, rank expressions, edges, lanes, words.
+//
+// Each printer writes one canonical text; each parser accepts that text and nothing else of consequence, and
+// returns empty when the text is malformed or a number overflows. Names are views into the parsed text; the
+// loader resolves them to indices.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/schedule/op.h"
+
+namespace fpdt {
+
+// "+1", "-1" and "+0" are relative; "4*layer+32*micro_batch+segment+1", "3" are absolute (a constant below
+// zero is "0-1").
+std::string version_text(const Version& version);
+std::optional<Version> parse_version(std::string_view text);
+
+// "q[+1]", "x_host[4*layer+1] rows 8:16" (first:end), "x[+0] rows 8:" (to the end); a target that
+// accumulates ends in " +=".
+struct OperandText {
+  std::string_view buffer;
+  Version version;
+  std::int64_t row_first = 0;
+  std::int64_t rows = -1;
+  bool accumulate = false;
+};
+std::string operand_text(std::string_view buffer, const Operand& operand, bool accumulate = false);
+std::optional<OperandText> parse_operand(std::string_view text);
+
+// "4096", "8*r", "8*(r mod 4)", "4096+512*((r+1) div 2 mod 4)". Without "mod" n is kNoModulus. What is equal
+// on every rank prints as a plain integer, in the file a number.
+inline constexpr std::int64_t kNoModulus = std::int64_t{1} << 62;
+bool is_constant(const RankExpression& expression);
+std::string rank_expression_text(const RankExpression& expression);
+std::optional<RankExpression> parse_rank_expression(std::string_view text);
+
+// "rope.1" (this call) or "forward.spill_kv.2@-1" (the last earlier call of block forward). Block names hold
+// no dot, op names may.
+struct AfterText {
+  std::string_view block;  // empty: the block of the op that waits
+  std::string_view op;
+  std::int32_t calls_back = 0;
+};
+std::string after_text(std::string_view block, std::string_view op, std::int32_t calls_back);
+std::optional<AfterText> parse_after(std::string_view text);
+
+// "comm.0".
+std::string lane_text(const Lane& lane);
+std::optional<Lane> parse_lane(std::string_view text);
+
+// Letters, digits and _ - / : . ; what the other texts use as punctuation cannot be in a name.
+bool is_name(std::string_view text);
+
+// A default-constructed body by its word, such as "matmul".
+std::optional<Body> body_named(std::string_view name);
+
+// How many enumerators an enum that appears in the file has.
+template <class E>
+inline constexpr int kEnumCount = 0;
+template <>
+inline constexpr int kEnumCount<MemorySpace> = 3;
+template <>
+inline constexpr int kEnumCount<Role> = 4;
+template <>
+inline constexpr int kEnumCount<Category> = 7;
+template <>
+inline constexpr int kEnumCount<Dtype> = 3;
+template <>
+inline constexpr int kEnumCount<NormKind> = 2;
+template <>
+inline constexpr int kEnumCount<ActivationKind> = 3;
+template <>
+inline constexpr int kEnumCount<Pass> = 3;
+template <>
+inline constexpr int kEnumCount<LaneKind> = 4;
+
+// All words of an enum, in order; for parsing and for suggesting the nearest one.
+template <class E>
+std::vector<std::string_view> words() {
+  static_assert(kEnumCount<E> > 0);
+  std::vector<std::string_view> all;
+  for (int i = 0; i < kEnumCount<E>; ++i) all.push_back(word(static_cast<E>(i)));
+  return all;
+}
+
+template <class E>
+std::optional<E> parse_word(std::string_view text) {
+  static_assert(kEnumCount<E> > 0);
+  for (int i = 0; i < kEnumCount<E>; ++i) {
+    if (word(static_cast<E>(i)) == text) return static_cast<E>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace fpdt

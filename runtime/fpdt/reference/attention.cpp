@@ -1,0 +1,94 @@
+#include "fpdt/reference/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt::reference {
+namespace {
+
+double dot(const double* a, const double* b, std::size_t count) {
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+double scale(HeadLayout layout) { return 1.0 / std::sqrt(static_cast<double>(layout.head_dim)); }
+
+// softmax over u in [first, t] of scale * q_t . k_u; element u - first.
+std::vector<double> probabilities(const Matrix& qkv, HeadLayout layout, std::size_t head,
+                                  std::size_t t, std::size_t first) {
+  const double* q = &qkv[t * layout.width() + layout.query(head)];
+  std::vector<double> p;
+  double maximum = -std::numeric_limits<double>::infinity();
+  for (std::size_t u = first; u <= t; ++u) {
+    const double* k = &qkv[u * layout.width() + layout.key(head)];
+    p.push_back(scale(layout) * dot(q, k, layout.head_dim));
+    maximum = std::max(maximum, p.back());
+  }
+  double sum = 0;
+  for (double& value : p) {
+    value = std::exp(value - maximum);
+    sum += value;
+  }
+  for (double& value : p) value /= sum;
+  return p;
+}
+
+}  // namespace
+
+Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents,
+                 HeadLayout layout) {
+  const std::size_t tokens = documents.size();
+  FPDT_ASSERT(qkv.size() == tokens * layout.width());
+  Matrix out(tokens * layout.heads * layout.head_dim);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const std::size_t first = size(documents[t]);
+    for (std::size_t head = 0; head < layout.heads; ++head) {
+      const std::vector<double> p = probabilities(qkv, layout, head, t, first);
+      double* o = &out[(t * layout.heads + head) * layout.head_dim];
+      for (std::size_t u = first; u <= t; ++u) {
+        const double* v = &qkv[u * layout.width() + layout.value(head)];
+        for (std::size_t i = 0; i < layout.head_dim; ++i) o[i] += p[u - first] * v[i];
+      }
+    }
+  }
+  return out;
+}
+
+// With p the probabilities of row t and dp_u = do . v_u:
+//   dv_u += p_u do,  ds_u = p_u (dp_u - sum_w p_w dp_w),  dq += scale ds_u k_u,  dk_u += scale ds_u q.
+Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
+                          HeadLayout layout, const Matrix& dout) {
+  const std::size_t tokens = documents.size();
+  const std::size_t dim = layout.head_dim;
+  FPDT_ASSERT(dout.size() == tokens * layout.heads * dim);
+  Matrix dqkv(qkv.size());
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const std::size_t first = size(documents[t]);
+    for (std::size_t head = 0; head < layout.heads; ++head) {
+      const std::vector<double> p = probabilities(qkv, layout, head, t, first);
+      const double* d = &dout[(t * layout.heads + head) * dim];
+      double mean_dp = 0;
+      for (std::size_t u = first; u <= t; ++u) {
+        mean_dp += p[u - first] * dot(d, &qkv[u * layout.width() + layout.value(head)], dim);
+      }
+      const std::size_t q = t * layout.width() + layout.query(head);
+      for (std::size_t u = first; u <= t; ++u) {
+        const std::size_t k = u * layout.width() + layout.key(head);
+        const std::size_t v = u * layout.width() + layout.value(head);
+        const double ds = p[u - first] * (dot(d, &qkv[v], dim) - mean_dp);
+        for (std::size_t i = 0; i < dim; ++i) {
+          dqkv[q + i] += scale(layout) * ds * qkv[k + i];
+          dqkv[k + i] += scale(layout) * ds * qkv[q + i];
+          dqkv[v + i] += p[u - first] * d[i];
+        }
+      }
+    }
+  }
+  return dqkv;
+}
+
+}  // namespace fpdt::reference

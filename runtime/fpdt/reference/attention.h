@@ -1,0 +1,31 @@
+// Causal attention within documents (Vaswani et al., arXiv 1706.03762), heads grouped over KV heads
+// (Ainslie et al., arXiv 2305.13245): token t attends to u when documents[t] <= u <= t, where
+// documents[t] is the first token of t's document; query head j uses KV head j / (H/G); scores are
+// scaled by 1/sqrt(D).
+#pragma once
+
+#include "fpdt/reference/matrix.h"
+
+namespace fpdt::reference {
+
+// Columns of the fused projection [S, (H+2G)*D]: all query heads, all key heads, all value heads.
+struct HeadLayout {
+  std::size_t heads = 0, kv_heads = 0, head_dim = 0;  // H, G, D
+
+  [[nodiscard]] std::size_t width() const { return (heads + 2 * kv_heads) * head_dim; }
+  // First column of query head j, and of the key and value heads that it uses.
+  [[nodiscard]] std::size_t query(std::size_t j) const { return j * head_dim; }
+  [[nodiscard]] std::size_t key(std::size_t j) const {
+    return (heads + j / (heads / kv_heads)) * head_dim;
+  }
+  [[nodiscard]] std::size_t value(std::size_t j) const { return key(j) + kv_heads * head_dim; }
+};
+
+// The output of every head, side by side, [S, H*D].
+Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout);
+
+// dqkv, from the gradient of that output.
+Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
+                          HeadLayout layout, const Matrix& dout);
+
+}  // namespace fpdt::reference

@@ -1,0 +1,13 @@
+// The parameters that training starts from; the numbers are those of spec/initial.h.
+#pragma once
+
+#include <cstdint>
+
+#include "fpdt/reference/parameters.h"
+#include "fpdt/spec/model.h"
+
+namespace fpdt::reference {
+
+Parameters initial_parameters(const ModelSpec& model, std::uint64_t seed);
+
+}  // namespace fpdt::reference

@@ -1,0 +1,229 @@
+// Pre-norm blocks on a residual stream x [S, E]:
+//
+//   x  = embed[tokens] (+ positions[t - documents[t]])
+//   n1 = norm(x);       qkv = n1 Wqkv^T + b, q and k rotated;  o = attention(qkv)
+//   h  = x + o Wo^T + b
+//   n2 = norm(h);       up = n2 Wup^T + b;                     a = activation(up)
+//   x' = h + a Wdown^T + b
+//   logits = norm(x) Whead^T, where Whead is embed.weight when tied.
+#include "fpdt/reference/model.h"
+
+#include "fpdt/base/assert.h"
+#include "fpdt/reference/activation.h"
+#include "fpdt/reference/attention.h"
+#include "fpdt/reference/linear.h"
+#include "fpdt/reference/loss.h"
+#include "fpdt/reference/norm.h"
+#include "fpdt/reference/rotary.h"
+
+namespace fpdt::reference {
+namespace {
+
+// What backward reads of one layer.
+struct LayerRecord {
+  Matrix x;    // [S, E] input
+  Matrix n1;   // [S, E]
+  Matrix qkv;  // [S, (H+2G)*D], rotated
+  Matrix o;    // [S, H*D]
+  Matrix h;    // [S, E] residual after attention
+  Matrix n2;   // [S, E]
+  Matrix up;   // [S, up_width]
+  Matrix a;    // [S, F]
+};
+
+struct Record {
+  std::vector<LayerRecord> layers;
+  Matrix x;       // [S, E] after the last layer
+  Matrix n;       // [S, E] after the final norm
+  Matrix logits;  // [S, V]
+};
+
+HeadLayout head_layout(const ModelSpec& model) {
+  return {size(model.heads), size(model.kv_heads), size(model.head_dim)};
+}
+
+std::string head_name(const ModelSpec& model) {
+  return model.tied_embeddings ? "embed.weight" : "head.weight";
+}
+
+Matrix normed(const ModelSpec& model, const Parameters& parameters, const std::string& name,
+              const Matrix& x) {
+  return norm(model.norm, model.norm_epsilon, x, find(parameters, name + ".weight"),
+              find(parameters, name + ".bias"));
+}
+
+Matrix projected(const Parameters& parameters, const std::string& name, const Matrix& x,
+                 std::int64_t in) {
+  return linear(x, find(parameters, name + ".weight"), find(parameters, name + ".bias"), size(in));
+}
+
+// The two steps back: add the parameters' gradients, return that of the input.
+Matrix normed_backward(const ModelSpec& model, const Parameters& parameters,
+                       const std::string& name, const Matrix& x, const Matrix& dy,
+                       Parameters& gradients) {
+  const NormGradients d =
+      norm_backward(model.norm, model.norm_epsilon, x, find(parameters, name + ".weight"), dy);
+  add_to(gradients, name + ".weight", d.weight);
+  add_to(gradients, name + ".bias", d.bias);
+  return d.x;
+}
+
+Matrix projected_backward(const Parameters& parameters, const std::string& name, const Matrix& x,
+                          const Matrix& dy, std::int64_t in, Parameters& gradients) {
+  const LinearGradients d =
+      linear_backward(x, find(parameters, name + ".weight"), dy, size(in));
+  add_to(gradients, name + ".weight", d.weight);
+  add_to(gradients, name + ".bias", d.bias);
+  return d.x;
+}
+
+void assert_fits(const ModelSpec& model, const Sample& sample) {
+  FPDT_ASSERT(!sample.tokens.empty());
+  FPDT_ASSERT(sample.labels.size() == sample.tokens.size());
+  FPDT_ASSERT(sample.documents.size() == sample.tokens.size());
+  for (std::size_t t = 0; t < sample.tokens.size(); ++t) {
+    FPDT_ASSERT(sample.tokens[t] >= 0 && sample.tokens[t] < model.vocabulary);
+    FPDT_ASSERT(sample.labels[t] < model.vocabulary);
+    FPDT_ASSERT(sample.documents[t] >= 0 && size(sample.documents[t]) <= t);
+    const std::size_t position = t - size(sample.documents[t]);
+    FPDT_ASSERT(model.learned_positions == 0 || position < size(model.learned_positions));
+  }
+}
+
+void assert_fits(const ModelSpec& model, const Parameters& parameters) {
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    FPDT_ASSERT(find(parameters, tensor.name).size() == size(tensor.elements()));
+  }
+}
+
+Matrix embed(const ModelSpec& model, const Parameters& parameters, const Sample& sample) {
+  const std::size_t hidden = size(model.hidden);
+  const Matrix& table = find(parameters, "embed.weight");
+  const Matrix& positions = find(parameters, "positions.weight");
+  Matrix x(sample.tokens.size() * hidden);
+  for (std::size_t t = 0; t < sample.tokens.size(); ++t) {
+    const std::size_t token = size(sample.tokens[t]);
+    const std::size_t position = t - size(sample.documents[t]);
+    for (std::size_t i = 0; i < hidden; ++i) {
+      x[t * hidden + i] = table[token * hidden + i];
+      if (!positions.empty()) x[t * hidden + i] += positions[position * hidden + i];
+    }
+  }
+  return x;
+}
+
+void embed_backward(const ModelSpec& model, const Sample& sample, const Matrix& dx,
+                    Parameters& gradients) {
+  const std::size_t hidden = size(model.hidden);
+  Matrix& table = gradients.tensors.at("embed.weight");
+  for (std::size_t t = 0; t < sample.tokens.size(); ++t) {
+    const std::size_t token = size(sample.tokens[t]);
+    for (std::size_t i = 0; i < hidden; ++i) table[token * hidden + i] += dx[t * hidden + i];
+  }
+  if (model.learned_positions == 0) return;
+  Matrix& positions = gradients.tensors.at("positions.weight");
+  for (std::size_t t = 0; t < sample.tokens.size(); ++t) {
+    const std::size_t position = t - size(sample.documents[t]);
+    for (std::size_t i = 0; i < hidden; ++i) {
+      positions[position * hidden + i] += dx[t * hidden + i];
+    }
+  }
+}
+
+// Records the layer and turns x into x'.
+LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters,
+                          std::int64_t layer, const Sample& sample, Matrix& x) {
+  const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
+  LayerRecord r;
+  r.x = x;
+  r.n1 = normed(model, parameters, name("norm1"), r.x);
+  r.qkv = projected(parameters, name("qkv"), r.n1, model.hidden);
+  rotate(r.qkv, sample.documents, head_layout(model),
+         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::forward);
+  r.o = attention(r.qkv, sample.documents, head_layout(model));
+  r.h = projected(parameters, name("out"), r.o, model.q_width());
+  add_to(r.h, r.x);
+  r.n2 = normed(model, parameters, name("norm2"), r.h);
+  r.up = projected(parameters, name("up"), r.n2, model.hidden);
+  r.a = activation(model.activation, r.up, size(model.feed_forward));
+  x = projected(parameters, name("down"), r.a, model.feed_forward);
+  add_to(x, r.h);
+  return r;
+}
+
+// Turns dx' into dx.
+void layer_backward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
+                    const Sample& sample, const LayerRecord& r, Matrix& dx,
+                    Parameters& gradients) {
+  const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
+  const Matrix da =
+      projected_backward(parameters, name("down"), r.a, dx, model.feed_forward, gradients);
+  const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
+  const Matrix dn2 =
+      projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
+  Matrix dh = normed_backward(model, parameters, name("norm2"), r.h, dn2, gradients);
+  add_to(dh, dx);
+  const Matrix dout =
+      projected_backward(parameters, name("out"), r.o, dh, model.q_width(), gradients);
+  Matrix dqkv = attention_backward(r.qkv, sample.documents, head_layout(model), dout);
+  rotate(dqkv, sample.documents, head_layout(model),
+         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::backward);
+  const Matrix dn1 =
+      projected_backward(parameters, name("qkv"), r.n1, dqkv, model.hidden, gradients);
+  dx = normed_backward(model, parameters, name("norm1"), r.x, dn1, gradients);
+  add_to(dx, dh);
+}
+
+Record forward(const ModelSpec& model, const Parameters& parameters, const Sample& sample) {
+  assert_fits(model, sample);
+  assert_fits(model, parameters);
+  Record r;
+  r.x = embed(model, parameters, sample);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    r.layers.push_back(layer_forward(model, parameters, layer, sample, r.x));
+  }
+  r.n = normed(model, parameters, "final_norm", r.x);
+  r.logits = linear(r.n, find(parameters, head_name(model)), {}, size(model.hidden));
+  return r;
+}
+
+void backward(const ModelSpec& model, const Parameters& parameters, const Sample& sample,
+              const Record& r, const Matrix& dlogits, Parameters& gradients) {
+  const LinearGradients head =
+      linear_backward(r.n, find(parameters, head_name(model)), dlogits, size(model.hidden));
+  add_to(gradients, head_name(model), head.weight);
+  Matrix dx = normed_backward(model, parameters, "final_norm", r.x, head.x, gradients);
+  for (std::int64_t layer = model.layers - 1; layer >= 0; --layer) {
+    layer_backward(model, parameters, layer, sample, r.layers[size(layer)], dx, gradients);
+  }
+  embed_backward(model, sample, dx, gradients);
+}
+
+}  // namespace
+
+Step loss_and_gradients(const ModelSpec& model, const Parameters& parameters,
+                        const std::vector<Sample>& samples, double scale) {
+  Step step{0, zeros(model)};
+  for (const Sample& sample : samples) {
+    const Record record = forward(model, parameters, sample);
+    const CrossEntropy entropy = cross_entropy(record.logits, sample.labels, scale);
+    step.loss += entropy.loss;
+    backward(model, parameters, sample, record, entropy.dlogits, step.gradients);
+  }
+  return step;
+}
+
+double loss(const ModelSpec& model, const Parameters& parameters,
+            const std::vector<Sample>& samples, double scale) {
+  double sum = 0;
+  for (const Sample& sample : samples) {
+    sum += cross_entropy(logits(model, parameters, sample), sample.labels, scale).loss;
+  }
+  return sum;
+}
+
+Matrix logits(const ModelSpec& model, const Parameters& parameters, const Sample& sample) {
+  return forward(model, parameters, sample).logits;
+}
+
+}  // namespace fpdt::reference

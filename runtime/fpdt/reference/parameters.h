@@ -1,0 +1,29 @@
+// Named tensors: the parameters of a model, their gradients, or their moments.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fpdt/reference/matrix.h"
+#include "fpdt/spec/model.h"
+
+namespace fpdt::reference {
+
+// Keyed by full name: "embed.weight", "layers.3.qkv.weight".
+struct Parameters {
+  std::map<std::string, Matrix> tensors;
+};
+
+// Every tensor of the model under its full name: the global ones, then layer by layer.
+std::vector<TensorSpec> model_tensors(const ModelSpec& model);
+
+Parameters zeros(const ModelSpec& model);
+
+// The tensor, or an empty matrix when the model has none of that name.
+const Matrix& find(const Parameters& parameters, const std::string& name);
+
+// The tensor += values; nothing when the model has none of that name.
+void add_to(Parameters& parameters, const std::string& name, const Matrix& values);
+
+}  // namespace fpdt::reference

@@ -1,0 +1,53 @@
+#include "fpdt/reference/rotary.h"
+
+#include <cmath>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt::reference {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+
+// Llama 3.1, transformers/modeling_rope_utils.py, _compute_llama3_parameters.
+double llama3_scaled(double frequency, const RotarySpec& rotary) {
+  const double turns = static_cast<double>(rotary.original_positions) * frequency / (2 * kPi);
+  if (turns > rotary.high_frequency_factor) return frequency;
+  if (turns < rotary.low_frequency_factor) return frequency / rotary.factor;
+  const double smooth = (turns - rotary.low_frequency_factor) /
+                        (rotary.high_frequency_factor - rotary.low_frequency_factor);
+  return (1 - smooth) * frequency / rotary.factor + smooth * frequency;
+}
+
+}  // namespace
+
+std::vector<double> rotary_frequencies(const RotarySpec& rotary, std::int64_t rotary_dim) {
+  std::vector<double> frequencies;
+  for (std::int64_t i = 0; i < rotary_dim; i += 2) {
+    const double exponent = static_cast<double>(i) / static_cast<double>(rotary_dim);
+    const double frequency = std::pow(rotary.theta, -exponent);
+    frequencies.push_back(rotary.factor == 1 ? frequency : llama3_scaled(frequency, rotary));
+  }
+  return frequencies;
+}
+
+void rotate(Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout,
+            const std::vector<double>& frequencies, Turn turn) {
+  const std::size_t pairs = frequencies.size();
+  FPDT_ASSERT(2 * pairs <= layout.head_dim && qkv.size() == documents.size() * layout.width());
+  for (std::size_t t = 0; t < documents.size(); ++t) {
+    const double position = static_cast<double>(t - size(documents[t]));
+    for (std::size_t head = 0; head < layout.heads + layout.kv_heads; ++head) {
+      double* x = &qkv[t * layout.width() + head * layout.head_dim];
+      for (std::size_t i = 0; i < pairs; ++i) {
+        const double angle = (turn == Turn::forward ? 1 : -1) * position * frequencies[i];
+        const double a = x[i];
+        const double b = x[i + pairs];
+        x[i] = a * std::cos(angle) - b * std::sin(angle);
+        x[i + pairs] = b * std::cos(angle) + a * std::sin(angle);
+      }
+    }
+  }
+}
+
+}  // namespace fpdt::reference

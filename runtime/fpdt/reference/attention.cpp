@@ -59,7 +59,8 @@ Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents,
 }
 
 // With p the probabilities of row t and dp_u = do . v_u:
-//   dv_u += p_u do,  ds_u = p_u (dp_u - sum_w p_w dp_w),  dq += scale ds_u k_u,  dk_u += scale ds_u q.
+//   ds_u = p_u (dp_u - sum_w p_w dp_w)
+//   dq += scale ds_u k_u,  dk_u += scale ds_u q,  dv_u += p_u do
 Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
                           HeadLayout layout, const Matrix& dout) {
   const std::size_t tokens = documents.size();

@@ -1,0 +1,87 @@
+#include "models.h"
+
+#include <string>
+
+#include "fpdt/spec/initial.h"
+
+namespace fpdt::reference {
+namespace {
+
+double normal(std::uint64_t seed, const std::string& name, std::int64_t element) {
+  return initial_value(seed, tensor_name_hash(name), element, {name, {}, false, 1.0, 0});
+}
+
+}  // namespace
+
+ModelSpec llama_model() {
+  ModelSpec model;
+  model.name = "llama";
+  model.layers = 2;
+  model.hidden = 12;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 4;
+  model.feed_forward = 10;
+  model.vocabulary = 17;
+  model.rotary.fraction = 1;
+  return model;
+}
+
+ModelSpec llama3_model() {
+  ModelSpec model = llama_model();
+  model.head_dim = 12;  // 3 pairs rotate: one frequency in each range of the scaling
+  model.rotary.fraction = 0.5;
+  model.rotary.theta = 30;
+  model.rotary.factor = 8;
+  model.rotary.original_positions = 32;
+  model.qkv_bias = true;
+  model.tied_embeddings = true;
+  return model;
+}
+
+ModelSpec gpt_model(ActivationFamily activation) {
+  ModelSpec model = llama_model();
+  model.name = "gpt";
+  model.family = Family::gpt;
+  model.kv_heads = 4;
+  model.norm = NormFamily::layer;
+  model.activation = activation;
+  model.qkv_bias = true;
+  model.bias = true;
+  model.learned_positions = 9;
+  model.rotary.fraction = 0;
+  model.tied_embeddings = true;
+  return model;
+}
+
+Parameters random_parameters(const ModelSpec& model, std::uint64_t seed) {
+  Parameters parameters;
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    Matrix& values = parameters.tensors[tensor.name];
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      values.push_back(tensor.fill + 0.3 * normal(seed, tensor.name, i));
+    }
+  }
+  return parameters;
+}
+
+Sample random_sample(const ModelSpec& model, const std::vector<std::int32_t>& lengths,
+                     std::uint64_t seed) {
+  Sample sample;
+  const auto word = [&](const char* row) {
+    const double x = normal(seed, row, static_cast<std::int64_t>(sample.documents.size()));
+    const double positive = x < 0 ? -x : x;
+    return static_cast<std::int32_t>(static_cast<std::int64_t>(1000 * positive) % model.vocabulary);
+  };
+  for (const std::int32_t length : lengths) {
+    const auto first = static_cast<std::int32_t>(sample.documents.size());
+    for (std::int32_t i = 0; i < length; ++i) {
+      sample.tokens.push_back(word("tokens"));
+      sample.labels.push_back((first + i) % 4 == 3 ? -1 : word("labels"));
+      sample.documents.push_back(first);
+    }
+  }
+  return sample;
+}
+
+}  // namespace fpdt::reference

@@ -1,0 +1,26 @@
+// Small models and samples that together use every alternative of a ModelSpec.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/reference/model.h"
+
+namespace fpdt::reference {
+
+// Llama: RMSNorm, swiglu, 4 query heads on 2 KV heads, all of a head rotates.
+ModelSpec llama_model();
+// The same with half of a head rotating and the llama3 frequencies.
+ModelSpec llama3_model();
+// GPT: LayerNorm, gelu, biases, learned positions, tied embeddings.
+ModelSpec gpt_model(ActivationFamily activation);
+
+// Far from the training start on purpose (deviation 0.3, norms about 1, biases about 0), so that no
+// gradient is tiny and no parameter is without effect.
+Parameters random_parameters(const ModelSpec& model, std::uint64_t seed);
+
+// One sample of documents of these lengths; every fourth label is masked.
+Sample random_sample(const ModelSpec& model, const std::vector<std::int32_t>& lengths,
+                     std::uint64_t seed);
+
+}  // namespace fpdt::reference

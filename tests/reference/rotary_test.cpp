@@ -1,0 +1,76 @@
+#include "fpdt/reference/rotary.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace fpdt::reference {
+namespace {
+
+TEST(Rotary, TurnsPairsHalfARotationApartAndLeavesTheRest) {
+  const HeadLayout layout{1, 1, 5};  // of 5 dimensions 4 rotate, in the pairs (0, 2) and (1, 3)
+  Matrix qkv(2 * layout.width(), 1.0);
+  rotate(qkv, {0, 0}, layout, {0.5, 0.25}, Turn::forward);
+  for (std::size_t i = 0; i < layout.width(); ++i) EXPECT_EQ(qkv[i], 1.0);  // position 0
+  const double* q = &qkv[layout.width()];
+  const double* k = q + 5;
+  const double* v = k + 5;
+  EXPECT_NEAR(q[0], std::cos(0.5) - std::sin(0.5), 1e-15);
+  EXPECT_NEAR(q[2], std::cos(0.5) + std::sin(0.5), 1e-15);
+  EXPECT_NEAR(q[1], std::cos(0.25) - std::sin(0.25), 1e-15);
+  EXPECT_NEAR(q[3], std::cos(0.25) + std::sin(0.25), 1e-15);
+  EXPECT_EQ(q[4], 1.0);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(k[i], q[i]);
+    EXPECT_EQ(v[i], 1.0);
+  }
+}
+
+TEST(Rotary, CountsFromTheStartOfTheDocument) {
+  const HeadLayout layout{1, 1, 2};
+  Matrix qkv(3 * layout.width(), 1.0);
+  rotate(qkv, {0, 1, 1}, layout, {1.0}, Turn::forward);
+  EXPECT_EQ(qkv[layout.width()], 1.0);
+  EXPECT_NEAR(qkv[2 * layout.width()], std::cos(1.0) - std::sin(1.0), 1e-15);
+}
+
+TEST(Rotary, BackwardTurnIsTheInverse) {
+  const HeadLayout layout{2, 1, 4};
+  Matrix qkv;
+  for (int i = 0; i < 48; ++i) qkv.push_back(0.1 * i);
+  const Matrix before = qkv;
+  rotate(qkv, {0, 0, 0}, layout, {1.0, 0.1}, Turn::forward);
+  rotate(qkv, {0, 0, 0}, layout, {1.0, 0.1}, Turn::backward);
+  for (std::size_t i = 0; i < qkv.size(); ++i) EXPECT_NEAR(qkv[i], before[i], 1e-15);
+}
+
+TEST(Rotary, FrequenciesArePowersOfTheta) {
+  RotarySpec rotary;
+  rotary.theta = 10000;
+  const std::vector<double> f = rotary_frequencies(rotary, 4);
+  ASSERT_EQ(f.size(), 2U);
+  EXPECT_EQ(f[0], 1);
+  EXPECT_NEAR(f[1], 0.01, 1e-17);
+}
+
+// The numbers of Llama 3.1, whose heads have 128 dimensions.
+TEST(Rotary, Llama3ScalingKeepsShortAndStretchesLongWavelengths) {
+  RotarySpec rotary;
+  rotary.theta = 500000;
+  const std::vector<double> plain = rotary_frequencies(rotary, 128);
+  rotary.factor = 8;
+  rotary.original_positions = 8192;
+  const std::vector<double> scaled = rotary_frequencies(rotary, 128);
+  ASSERT_EQ(scaled.size(), 64U);
+  // Pair 28 turns 4.19 times in 8192 positions, pair 29 3.41 times, pair 34 1.22, pair 35 0.997.
+  EXPECT_EQ(scaled[0], plain[0]);
+  EXPECT_EQ(scaled[28], plain[28]);
+  EXPECT_LT(scaled[29], plain[29]);
+  EXPECT_GT(scaled[34], plain[34] / 8);
+  EXPECT_EQ(scaled[35], plain[35] / 8);
+  EXPECT_EQ(scaled[63], plain[63] / 8);
+  EXPECT_NEAR(scaled[32], 0.0005248461609929547, 1e-17);
+}
+
+}  // namespace
+}  // namespace fpdt::reference

@@ -1,0 +1,54 @@
+// Scratch memory, and the dispatch from an op's body to its kernel.
+#include "fpdt/cpu/kernels.h"
+
+#include <new>
+
+#include "fpdt/cpu/kernels_common.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::align_val_t kScratchAlignment{4096};
+constexpr std::int64_t kThreadBytes = cpu::kThreadFloats * static_cast<std::int64_t>(sizeof(float));
+
+struct FreeScratch {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, kScratchAlignment); }
+};
+
+template <class Op>
+concept HasKernel = requires(const Op& op, const cpu::Frame& frame) { cpu::execute(op, frame); };
+
+}  // namespace
+
+// [shared | thread 0 | thread 1 | ...]
+struct Kernels::Scratch {
+  explicit Scratch(std::int64_t size)
+      : bytes(size),
+        memory(static_cast<std::byte*>(
+            ::operator new[](static_cast<std::size_t>(size), kScratchAlignment))) {}
+  std::int64_t bytes;
+  std::unique_ptr<std::byte[], FreeScratch> memory;
+};
+
+Kernels::Kernels(Pool& pool)
+    : pool_(pool),
+      scratch_(std::make_unique<Scratch>(cpu::kSharedBytes + pool.size() * kThreadBytes)) {}
+
+Kernels::~Kernels() = default;
+
+std::int64_t Kernels::workspace_bytes() const { return scratch_->bytes; }
+
+void Kernels::run(const Body& body, std::span<const View> views, std::int64_t rank) {
+  std::byte* memory = scratch_->memory.get();
+  const cpu::Frame frame{pool_, views, rank, reinterpret_cast<float*>(memory + cpu::kSharedBytes),
+                         memory};
+  std::visit(
+      [&frame](const auto& op) {
+        constexpr bool has_kernel = HasKernel<std::decay_t<decltype(op)>>;
+        FPDT_ASSERT(has_kernel);  // collectives belong to the communicator
+        if constexpr (has_kernel) cpu::execute(op, frame);
+      },
+      body);
+}
+
+}  // namespace fpdt

@@ -1,13 +1,16 @@
-# The three functions that every CMakeLists.txt of the project is written in, and its options.
+# The functions that every CMakeLists.txt of the project is written in, and its options.
 
 option(FPDT_WERROR "Warnings are errors" OFF)
 set(FPDT_SANITIZE "" CACHE STRING "Sanitizers of the build, such as address,undefined or thread")
 option(FPDT_NATIVE "Compile the CPU kernels for the build machine's instruction set" ON)
+option(FPDT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(FPDT_CHECK_FORMAT "Test that the sources are formatted (needs clang-format 14)" OFF)
 
 add_library(fpdt_options INTERFACE)
 target_compile_options(fpdt_options INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast
-  -Wnon-virtual-dtor -Woverloaded-virtual -Wduplicated-cond -Wlogical-op -Wswitch-enum
+  -Wnon-virtual-dtor -Woverloaded-virtual -Wswitch-enum
+  $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op>
   $<$<BOOL:${FPDT_WERROR}>:-Werror>)
 if(FPDT_SANITIZE)
   add_compile_options(-fsanitize=${FPDT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -29,6 +32,9 @@ function(fpdt_library name)
   install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS)
 endfunction()
 
+# Builds the tests labelled `small`, those that are quick under a sanitizer.
+add_custom_target(small_tests)
+
 # fpdt_test(name SOURCES ... USES ... LABELS ...): a Google Test program; every case is a CTest.
 function(fpdt_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES;LABELS" ${ARGN})
@@ -37,4 +43,7 @@ function(fpdt_test name)
   target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
+  if(small IN_LIST arg_LABELS)
+    add_dependencies(small_tests ${name})
+  endif()
 endfunction()

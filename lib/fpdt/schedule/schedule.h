@@ -38,7 +38,9 @@ struct Group {
 };
 
 // Which bytes hold which named tensor. The tensor, flat and zero-padded to shards equal pieces, is cut into
-// pieces; rank r holds piece shard.at(r). kind is parameter, master, moment1, moment2 or gradient.
+// pieces; rank r holds piece shard.at(r). The piece begins at the slot of `version` and runs on through the
+// following slots when it is longer than one (slots without gaps, see Buffer::slot_stride). kind is
+// parameter, master, moment1, moment2 or gradient.
 struct State {
   BufferIndex buffer = -1;
   std::int64_t version = 0;  // = the slot at the start of a step

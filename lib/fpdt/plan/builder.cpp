@@ -1,0 +1,70 @@
+// Writing schedules.
+#include "fpdt/plan/builder.h"
+
+#include <algorithm>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt {
+
+namespace {
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+}  // namespace
+
+BufferIndex Builder::buffer(const Buffer& buffer) {
+  for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
+    Buffer& known = schedule.buffers[i];
+    if (known.name != buffer.name) continue;
+    FPDT_ASSERT(known.shape == buffer.shape && known.dtype == buffer.dtype &&
+                known.space == buffer.space);
+    known.slots = std::max(known.slots, buffer.slots);
+    return static_cast<BufferIndex>(i);
+  }
+  FPDT_ASSERT(buffer.slots > 0);
+  schedule.buffers.push_back(buffer);
+  begun_.push_back(0);
+  return static_cast<BufferIndex>(schedule.buffers.size() - 1);
+}
+
+const Buffer& Builder::at(BufferIndex buffer) const { return schedule.buffers[index(buffer)]; }
+
+void Builder::begin_block(std::string name) {
+  schedule.blocks.push_back({std::move(name), {}, {}});
+  std::fill(begun_.begin(), begun_.end(), 0);
+}
+
+void Builder::end_block() {
+  Block& block = schedule.blocks.back();
+  for (std::size_t i = 0; i < begun_.size(); ++i) {
+    if (begun_[i] > 0) block.advance.push_back({static_cast<BufferIndex>(i), begun_[i]});
+  }
+}
+
+Operand Builder::next(BufferIndex ring, std::int64_t rows) {
+  const std::int64_t n = begun_[index(ring)]++;
+  const bool whole = rows < 0 || rows == at(ring).rows();
+  return {ring, Version::plus(n), 0, whole ? -1 : rows};
+}
+
+std::int64_t Builder::begun(BufferIndex ring) const { return begun_[index(ring)]; }
+
+void Builder::advance(BufferIndex buffer, std::int64_t versions) {
+  begun_[index(buffer)] = std::max(begun_[index(buffer)], versions);
+}
+
+void Builder::emit(std::string name, LaneKind lane, Body body) {
+  schedule.blocks.back().ops.push_back({std::move(name), Lane{lane, 0}, std::move(body), {}});
+}
+
+void Builder::call(std::vector<Call>& calls, std::string_view block, std::int64_t layer,
+                   std::int64_t micro_batch, std::int64_t segment) const {
+  for (std::size_t i = 0; i < schedule.blocks.size(); ++i) {
+    if (schedule.blocks[i].name != block) continue;
+    calls.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(layer),
+                     static_cast<std::int32_t>(micro_batch), static_cast<std::int32_t>(segment)});
+    return;
+  }
+  FPDT_ASSERT(false);
+}
+
+}  // namespace fpdt

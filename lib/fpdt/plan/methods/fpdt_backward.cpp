@@ -1,0 +1,441 @@
+// Backward of a layer: repeat what was not kept, the feed-forward gradient chunk by chunk, attention tiles
+// in either loop order, and the projections.
+//
+// kv_outer (rows are KV chunks, ascending): dkv_i and dq_i are whole after row i; dq streams through the host.
+// q_outer (rows are query chunks, descending): dq_i and dkv_i are whole after row i; dkv streams, and the
+// gradient of the output is used in the row that makes it, so it is never stored.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fpdt/plan/methods/fpdt_lowering.h"
+
+namespace fpdt {
+
+void FpdtLowering::backward_block(const std::string& name, Homes& homes, const Version& weights,
+                                  const Stream& input) {
+  begin_block(name);
+  Frame frame;
+  frame.homes = &homes;
+  frame.pass = Pass::recompute;
+  frame.weights = weights;
+  frame.input = input;
+  const auto chunks = static_cast<std::size_t>(shape_.chunks);
+  for (auto* list : {&frame.x, &frame.q, &frame.kv, &frame.o, &frame.attention_output, &frame.lse,
+                     &frame.dout, &frame.delta, &frame.dh, &frame.dq, &frame.dkv}) {
+    list->resize(chunks);
+  }
+  states_.emit_fill(builder_, states_.layer_names(), Version::plus(0));
+  if (homes.choice.recompute == Recompute::from_input) {
+    forward_rows(frame);
+  } else if (homes.choice.recompute == Recompute::keep_attention) {
+    for (std::int64_t i = 0; i < shape_.chunks; ++i) project(frame, i);
+  }
+  if (fpdt_.backward_order == BackwardOrder::kv_outer) {
+    kv_outer(frame);
+  } else {
+    q_outer(frame);
+  }
+  states_.emit_reduce(builder_, states_.layer_names(), Version::plus(0), "reduce_gradients");
+  if (homes.choice.recompute != Recompute::keep_all) {
+    homes.q.advance(builder_, 1);
+    homes.kv.advance(builder_, 1);
+  }
+  if (homes.choice.recompute == Recompute::from_input) {
+    homes.attention_output.advance(builder_, 1);
+    homes.lse.advance(builder_, 1);
+  }
+  for (const Home* home : {&homes.residual_gradient, &homes.dout, &homes.delta}) {
+    home->advance(builder_, 1);
+  }
+  // The streamed accumulator begins a new value in every row.
+  homes.dq.advance(builder_, shape_.chunks);
+  homes.dkv.advance(builder_, shape_.chunks);
+  layer_gradient_.advance(builder_, 1);
+  builder_.end_block();
+}
+
+void FpdtLowering::gradient_matmul(const std::string& name, const std::string& tensor,
+                                   const Operand& dy, const Operand& x, std::int64_t out,
+                                   std::int64_t in, std::int64_t rows, std::int64_t first) {
+  Matmul product{dy, x, {}, {}, states_.gradient(tensor, Version::plus(0))};
+  product.m = out;
+  product.n = in;
+  product.k = rows;
+  product.transpose_a = true;
+  product.token_first = first;
+  // Only the tensor itself, not the padding of its shards.
+  product.out.operand.row_first = 0;
+  product.out.operand.rows = out * in;
+  builder_.emit(name, LaneKind::compute, product);
+}
+
+void FpdtLowering::bias_gradient(const std::string& name, const std::string& tensor, const Operand& dy,
+                                 std::int64_t width, std::int64_t rows, std::int64_t first) {
+  if (!states_.has(tensor)) return;
+  ColumnSum sum{dy, states_.gradient_rows(tensor, Version::plus(0), 0, width), rows, width, first};
+  builder_.emit(name, LaneKind::compute, sum);
+}
+
+// dy_i -> dh_i, and the gradient of the attention output on its way to head layout.
+void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t most = shape_.local_rows(0);
+  const std::int64_t hidden = model_.hidden;
+  const bool all = homes.choice.recompute == Recompute::keep_all;
+  const Instance outputs = homes.choice.recompute == Recompute::from_input ? Version::plus(0)
+                                                                           : stored_instance(homes);
+  const Operand dy = layer_gradient_.fetch(builder_, Version::plus(0), chunk, Home::Reuse::latest,
+                                           LaneKind::h2d);
+  const Operand context =
+      homes.attention_output.fetch(builder_, outputs, chunk, Home::Reuse::ring, LaneKind::h2d);
+  Operand h;
+  if (all) {
+    h = homes.residual.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring, LaneKind::h2d);
+  } else {
+    const Operand x = frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(),
+                                              LaneKind::h2d);
+    h = attention_residual(frame, chunk, x, context,
+                           temporary("residual_chunk", rows, most, {hidden}, storage_));
+  }
+  ffn_gradient(frame, chunk, h, dy);
+
+  const Operand dh = frame.dh[c];
+  const std::int64_t width = model_.q_width();
+  const std::int64_t first = local_first(chunk);
+  gradient_matmul(fmt::format("dw_out.{}", chunk), "out.weight", dh, context, hidden, width, rows, first);
+  bias_gradient(fmt::format("db_out.{}", chunk), "out.bias", dh, hidden, rows, first);
+  const bool alone = ranks_ == 1;
+  const Operand dcontext = alone ? homes.dout.produce(builder_, Version::plus(0), chunk)
+                                 : temporary("dcontext", rows, most, {width}, storage_);
+  Matmul product{dh, states_.weight("out.weight", frame.weights), {}, {}, {dcontext, false}};
+  product.m = rows;
+  product.n = width;
+  product.k = hidden;
+  builder_.emit(fmt::format("dcontext.{}", chunk), LaneKind::compute, product);
+  const Operand delta = alone ? homes.delta.produce(builder_, Version::plus(0), chunk)
+                              : temporary("delta_chunk", rows, most, {model_.heads}, Dtype::f32);
+  builder_.emit(fmt::format("delta.{}", chunk), LaneKind::compute,
+                AttentionDelta{context, dcontext, {delta, false}, rows, model_.heads, model_.head_dim});
+  send_output_gradient(frame, chunk, dcontext, delta);
+}
+
+// Feed-forward and second norm, row tile by row tile.
+void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h, const Operand& dy) {
+  Homes& homes = *frame.homes;
+  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t most = shape_.local_rows(0);
+  const std::int64_t hidden = model_.hidden;
+  const std::int64_t wide = model_.up_width();
+  const std::int64_t ffn = model_.feed_forward;
+  const bool all = homes.choice.recompute == Recompute::keep_all;
+  const Operand n2 = temporary("norm", rows, most, {hidden}, storage_);
+  builder_.emit(fmt::format("renorm2.{}", chunk), LaneKind::compute,
+                Norm{h, states_.weight("norm2.weight", frame.weights),
+                     optional_weight("norm2.bias", frame.weights), {n2, false}, norm_kind(),
+                     model_.norm_epsilon, rows, hidden});
+  const Operand dn2 = temporary("norm_gradient", rows, most, {hidden}, storage_);
+  const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), chunk,
+                                                       Home::Reuse::ring, LaneKind::h2d)
+                              : Operand{};
+  const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
+  const auto kind = static_cast<ActivationKind>(model_.activation);
+  for (std::int64_t at = 0; at < rows; at += tile) {
+    const std::int64_t r = std::min(tile, rows - at);
+    const std::int64_t first = local_first(chunk) + at;
+    const auto name = [&](const char* what) { return fmt::format("{}.{}.{}", what, chunk, at); };
+    Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r, tile, {wide}, storage_);
+    if (!all) {
+      Matmul rise{rows_of(n2, at, r), states_.weight("up.weight", frame.weights),
+                  optional_weight("up.bias", frame.weights), {}, {up, false}};
+      rise.m = r;
+      rise.n = wide;
+      rise.k = hidden;
+      rise.transpose_b = true;
+      builder_.emit(name("reup"), LaneKind::compute, rise);
+    }
+    const Operand act = temporary("act", r, tile, {ffn}, storage_);
+    builder_.emit(name("react"), LaneKind::compute, Activation{up, {act, false}, kind, r, ffn});
+    const Operand dy_rows = rows_of(dy, at, r);
+    gradient_matmul(name("dw_down"), "down.weight", dy_rows, act, hidden, ffn, r, first);
+    bias_gradient(name("db_down"), "down.bias", dy_rows, hidden, r, first);
+    const Operand dact = temporary("act_gradient", r, tile, {ffn}, storage_);
+    Matmul rise{dy_rows, states_.weight("down.weight", frame.weights), {}, {}, {dact, false}};
+    rise.m = r;
+    rise.n = ffn;
+    rise.k = hidden;
+    builder_.emit(name("dact"), LaneKind::compute, rise);
+    const Operand dup = temporary("up_gradient", r, tile, {wide}, storage_);
+    builder_.emit(name("dup"), LaneKind::compute, ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
+    gradient_matmul(name("dw_up"), "up.weight", dup, rows_of(n2, at, r), wide, hidden, r, first);
+    bias_gradient(name("db_up"), "up.bias", dup, wide, r, first);
+    Matmul fall{dup, states_.weight("up.weight", frame.weights), {}, {}, {rows_of(dn2, at, r), false}};
+    fall.m = r;
+    fall.n = hidden;
+    fall.k = wide;
+    builder_.emit(name("dn2"), LaneKind::compute, fall);
+  }
+  const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), chunk);
+  NormBackward back{h, states_.weight("norm2.weight", frame.weights), dn2, dy, {dh, false}, {}, {}};
+  back.dweight = states_.gradient_rows("norm2.weight", Version::plus(0), 0, hidden);
+  if (states_.has("norm2.bias")) {
+    back.dbias = states_.gradient_rows("norm2.bias", Version::plus(0), 0, hidden);
+  }
+  back.kind = norm_kind();
+  back.epsilon = model_.norm_epsilon;
+  back.rows = rows;
+  back.width = hidden;
+  back.token_first = local_first(chunk);
+  builder_.emit(fmt::format("dh.{}", chunk), LaneKind::compute, back);
+  homes.residual_gradient.stash(builder_, Version::plus(0), chunk, dh, out_lane());
+  frame.dh[static_cast<std::size_t>(chunk)] = dh;
+}
+
+void FpdtLowering::send_output_gradient(Frame& frame, std::int64_t chunk, const Operand& dcontext,
+                                        const Operand& delta) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  frame.dout[c] = dcontext;
+  frame.delta[c] = delta;
+  if (ranks_ > 1) {
+    const std::int64_t rows = shape_.local_rows(chunk);
+    const std::int64_t width = shape_.heads * model_.head_dim;
+    const auto sent = [&](const char* name, std::int64_t row, Dtype dtype, const Operand& source) {
+      const Operand packed = temporary(name, shape_.rows(chunk), shape_.rows(0), {row}, dtype,
+                                       1 + overlap(), Category::communication);
+      builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
+                    Permute{source, {packed, false}, rows, ranks_, row});
+      return packed;
+    };
+    const Operand dout_send = sent("dout_send", width, storage_, dcontext);
+    const Operand delta_send = sent("delta_send", shape_.heads, Dtype::f32, delta);
+    frame.dout[c] = homes.dout.produce(builder_, Version::plus(0), chunk);
+    frame.delta[c] = homes.delta.produce(builder_, Version::plus(0), chunk);
+    builder_.emit(fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
+                  AllToAll{"sp",
+                           {dout_send, delta_send},
+                           {{frame.dout[c], false}, {frame.delta[c], false}}});
+  }
+  homes.dout.stash(builder_, Version::plus(0), chunk, frame.dout[c], out_lane());
+  homes.delta.stash(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
+}
+
+// Rows are KV chunks. With Reuse::latest the query side of a row's last tile serves the next row's first.
+void FpdtLowering::kv_outer(Frame& frame) {
+  Homes& homes = *frame.homes;
+  const std::int64_t chunks = shape_.chunks;
+  const bool all = homes.choice.recompute == Recompute::keep_all;
+  const Instance kept = all ? stored_instance(homes) : Version::plus(0);
+  const std::int64_t q_width = shape_.heads * model_.head_dim;
+  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
+  for (std::int64_t i = 0; i < chunks; ++i) gradient(frame, i);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    const Operand kv = homes.kv.fetch(builder_, kept, i, reuse(), LaneKind::h2d);
+    const Operand dkv =
+        temporary("dkv_sum", shape_.rows(i), shape_.rows(0), {kv_width}, Dtype::f32, 1 + overlap());
+    bool first = true;
+    for (std::int64_t step = i; step < chunks; ++step) {
+      const std::int64_t j = fpdt_.serpentine && i % 2 == 1 ? chunks - 1 - (step - i) : step;
+      const bool diagonal = j == i;
+      Operand dq;
+      if (j >= homes.dq.first_kept()) {
+        dq = homes.dq.fetch(builder_, Version::plus(0), j, Home::Reuse::none, LaneKind::h2d);
+      } else if (diagonal) {
+        dq = temporary("dq_diagonal", shape_.rows(j), shape_.rows(0), {q_width}, Dtype::f32,
+                       1 + overlap());
+        if (i > 0) homes.dq.fetch_into(builder_, Version::plus(i - 1), j, dq, LaneKind::h2d);
+      } else if (i == 0) {
+        dq = homes.dq.produce(builder_, Version::plus(0), j);
+      } else {
+        dq = homes.dq.fetch(builder_, Version::plus(i - 1), j, Home::Reuse::none, LaneKind::h2d);
+      }
+      backward_tile(frame, j, i, i, kv, {dq, i > 0}, {dkv, !first});
+      if (!diagonal) homes.dq.stash(builder_, Version::plus(i), j, dq, out_lane());
+      if (diagonal) frame.dq[row] = dq;
+      first = false;
+    }
+    send_gradients(frame, i, frame.dq[row], dkv);
+    if (overlap() == 0) close(frame, i);
+    if (overlap() == 1 && i > 0) close(frame, i - 1);
+  }
+  if (overlap() == 1) close(frame, chunks - 1);
+}
+
+// Rows are query chunks, last first.
+void FpdtLowering::q_outer(Frame& frame) {
+  Homes& homes = *frame.homes;
+  const std::int64_t chunks = shape_.chunks;
+  const bool all = homes.choice.recompute == Recompute::keep_all;
+  const Instance kept = all ? stored_instance(homes) : Version::plus(0);
+  const std::int64_t q_width = shape_.heads * model_.head_dim;
+  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
+  const std::int64_t resident =
+      fpdt_.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
+  if (overlap() == 1) gradient(frame, chunks - 1);
+  for (std::int64_t turn = 0; turn < chunks; ++turn) {
+    const std::int64_t i = chunks - 1 - turn;
+    const auto row = static_cast<std::size_t>(i);
+    if (overlap() == 0) gradient(frame, i);
+    if (overlap() == 1 && i > 0) gradient(frame, i - 1);
+    const Operand dq =
+        temporary("dq_sum", shape_.rows(i), shape_.rows(0), {q_width}, Dtype::f32, 1 + overlap());
+    bool first = true;
+    for (std::int64_t step = 0; step <= i; ++step) {
+      const std::int64_t j = fpdt_.serpentine && turn % 2 == 1 ? i - step : step;
+      if (j >= resident) {
+        if (j != (fpdt_.serpentine && turn % 2 == 1 ? i : resident)) continue;
+        backward_tile(frame, i, resident, i, homes.kv.kept_span(kept, resident, i), {dq, !first},
+                      {homes.dkv.kept_span(Version::plus(0), resident, i), turn > 0});
+        frame.dkv[row] = homes.dkv.kept_span(Version::plus(0), i, i);
+        first = false;
+        continue;
+      }
+      const bool diagonal = j == i;
+      const Operand kv = homes.kv.fetch(builder_, kept, j, reuse(), LaneKind::h2d);
+      Operand dkv;
+      if (j >= homes.dkv.first_kept()) {
+        dkv = homes.dkv.fetch(builder_, Version::plus(0), j, Home::Reuse::none, LaneKind::h2d);
+      } else if (diagonal) {
+        dkv = temporary("dkv_diagonal", shape_.rows(j), shape_.rows(0), {kv_width}, Dtype::f32,
+                        1 + overlap());
+        if (turn > 0) homes.dkv.fetch_into(builder_, Version::plus(turn - 1), j, dkv, LaneKind::h2d);
+      } else if (turn == 0) {
+        dkv = homes.dkv.produce(builder_, Version::plus(0), j);
+      } else {
+        dkv = homes.dkv.fetch(builder_, Version::plus(turn - 1), j, Home::Reuse::none, LaneKind::h2d);
+      }
+      backward_tile(frame, i, j, j, kv, {dq, !first}, {dkv, turn > 0});
+      if (!diagonal) homes.dkv.stash(builder_, Version::plus(turn), j, dkv, out_lane());
+      if (diagonal) frame.dkv[row] = dkv;
+      first = false;
+    }
+    send_gradients(frame, i, dq, frame.dkv[row]);
+    if (overlap() == 0) close(frame, i);
+    if (overlap() == 1 && turn > 0) close(frame, i + 1);
+  }
+  if (overlap() == 1) close(frame, 0);
+}
+
+void FpdtLowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first,
+                                 std::int64_t k_last, const Operand& kv, const Target& dq,
+                                 const Target& dkv) {
+  Homes& homes = *frame.homes;
+  const auto stored = [&](bool across) { return across ? stored_instance(homes) : Version::plus(0); };
+  const Recompute recompute = homes.choice.recompute;
+  // Both loop orders come back to the query chunk they used last.
+  const Home::Reuse mode = reuse();
+  AttentionBackward tile;
+  tile.q = homes.q.fetch(builder_, stored(recompute == Recompute::keep_all), q_chunk, mode, LaneKind::h2d);
+  tile.kv = kv;
+  tile.dout = homes.dout.fetch(builder_, Version::plus(0), q_chunk, mode, LaneKind::h2d);
+  tile.lse = homes.lse.fetch(builder_, stored(recompute != Recompute::from_input), q_chunk, mode,
+                             LaneKind::h2d);
+  tile.delta = homes.delta.fetch(builder_, Version::plus(0), q_chunk, mode, LaneKind::h2d);
+  tile.documents = documents();
+  tile.dq = dq;
+  tile.dkv = dkv;
+  tile.q_first = q_chunk * shape_.chunk_rows;
+  tile.q_rows = shape_.rows(q_chunk);
+  tile.k_first = k_first * shape_.chunk_rows;
+  tile.k_rows = k_last * shape_.chunk_rows + shape_.rows(k_last) - tile.k_first;
+  tile.heads = shape_.heads;
+  tile.kv_heads = shape_.kv_heads;
+  tile.head_dim = model_.head_dim;
+  tile.scale = 1.0 / std::sqrt(static_cast<double>(model_.head_dim));
+  tile.head_first = head_first();
+  builder_.emit(fmt::format("dattn.{}.{}", q_chunk, k_first), LaneKind::compute, tile);
+}
+
+// dq_i and dkv_i back to sequence layout.
+void FpdtLowering::send_gradients(Frame& frame, std::int64_t chunk, const Operand& dq,
+                                  const Operand& dkv) {
+  const auto c = static_cast<std::size_t>(chunk);
+  frame.dq[c] = dq;
+  frame.dkv[c] = dkv;
+  if (ranks_ == 1) return;
+  const auto place = [&](const std::string& name, const Operand& like, Dtype dtype) {
+    return temporary(name, shape_.rows(chunk), shape_.rows(0), {builder_.at(like.buffer).row_elements()},
+                     dtype, 1 + overlap(), Category::communication);
+  };
+  Operand dq_send = dq;
+  Operand dkv_send = dkv;
+  if (storage_ != Dtype::f32) {
+    dq_send = place("dq_send", dq, storage_);
+    dkv_send = place("dkv_send", dkv, storage_);
+    builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute, Copy{dq, {dq_send, false}});
+    builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute, Copy{dkv, {dkv_send, false}});
+  }
+  frame.dq[c] = place("dq_receive", dq, storage_);
+  frame.dkv[c] = place("dkv_receive", dkv, storage_);
+  builder_.emit(fmt::format("a2a_dqkv.{}", chunk), LaneKind::comm,
+                AllToAll{"sp",
+                         {dq_send, dkv_send},
+                         {{frame.dq[c], false}, {frame.dkv[c], false}}});
+}
+
+// project reversed: dq_i, dkv_i and dh_i -> the gradient of the layer's input.
+void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t most = shape_.local_rows(0);
+  const std::int64_t hidden = model_.hidden;
+  const std::int64_t width = model_.qkv_width();
+  const std::int64_t first = local_first(chunk);
+  const Operand x = frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(),
+                                            LaneKind::h2d);
+  Operand n1;
+  if (homes.choice.recompute == Recompute::keep_all) {
+    n1 = homes.norm_output.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
+                                 LaneKind::h2d);
+  } else {
+    n1 = temporary("norm", rows, most, {hidden}, storage_);
+    builder_.emit(fmt::format("renorm1.{}", chunk), LaneKind::compute,
+                  Norm{x, states_.weight("norm1.weight", frame.weights),
+                       optional_weight("norm1.bias", frame.weights), {n1, false}, norm_kind(),
+                       model_.norm_epsilon, rows, hidden});
+  }
+  const Operand dqkv = temporary("qkv", rows, most, {width}, storage_);
+  JoinHeads join;
+  join.dq = frame.dq[c];
+  join.dkv = frame.dkv[c];
+  join.documents = documents();
+  join.dqkv = {dqkv, false};
+  join.rows = rows;
+  join.heads = model_.heads;
+  join.kv_heads = model_.kv_heads;
+  join.head_dim = model_.head_dim;
+  join.ranks = ranks_;
+  join.rotary = rotary();
+  join.token_first = token_first(chunk);
+  builder_.emit(fmt::format("dheads.{}", chunk), LaneKind::compute, join);
+  gradient_matmul(fmt::format("dw_qkv.{}", chunk), "qkv.weight", dqkv, n1, width, hidden, rows, first);
+  bias_gradient(fmt::format("db_qkv.{}", chunk), "qkv.bias", dqkv, width, rows, first);
+  const Operand dn1 = temporary("norm_gradient", rows, most, {hidden}, storage_);
+  Matmul product{dqkv, states_.weight("qkv.weight", frame.weights), {}, {}, {dn1, false}};
+  product.m = rows;
+  product.n = hidden;
+  product.k = width;
+  builder_.emit(fmt::format("dn1.{}", chunk), LaneKind::compute, product);
+  const Operand dh = homes.residual_gradient.fetch(builder_, Version::plus(0), chunk, Home::Reuse::ring,
+                                                   LaneKind::h2d);
+  const Operand dx = layer_gradient_.produce(builder_, Version::plus(1), chunk);
+  NormBackward back{x, states_.weight("norm1.weight", frame.weights), dn1, dh, {dx, false}, {}, {}};
+  back.dweight = states_.gradient_rows("norm1.weight", Version::plus(0), 0, hidden);
+  if (states_.has("norm1.bias")) {
+    back.dbias = states_.gradient_rows("norm1.bias", Version::plus(0), 0, hidden);
+  }
+  back.kind = norm_kind();
+  back.epsilon = model_.norm_epsilon;
+  back.rows = rows;
+  back.width = hidden;
+  back.token_first = first;
+  builder_.emit(fmt::format("dx.{}", chunk), LaneKind::compute, back);
+  layer_gradient_.stash(builder_, Version::plus(1), chunk, dx, out_lane());
+}
+
+}  // namespace fpdt

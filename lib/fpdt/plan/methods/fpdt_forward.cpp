@@ -1,0 +1,273 @@
+// Forward of a layer, chunk by chunk; the same code repeats it in backward.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fpdt/plan/methods/fpdt_lowering.h"
+
+namespace fpdt {
+
+// With overlap, compute runs project(i+1), tiles(i), finish(i-1): the all-to-alls of chunk i+1's q, kv and of
+// chunk i-1's output are on their lane while chunk i's tiles run.
+void FpdtLowering::forward_rows(Frame& frame) {
+  const std::int64_t chunks = shape_.chunks;
+  const auto complete = [&](std::int64_t i) {
+    collect(frame, i);
+    if (frame.pass == Pass::forward) finish(frame, i);
+  };
+  if (overlap() == 0) {
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      project(frame, i);
+      tiles(frame, i);
+      complete(i);
+    }
+    return;
+  }
+  project(frame, 0);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    if (i + 1 < chunks) project(frame, i + 1);
+    tiles(frame, i);
+    if (i > 0) complete(i - 1);
+  }
+  complete(chunks - 1);
+}
+
+void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pass,
+                                 const Version& weights, const Stream& input, const Stream& output) {
+  begin_block(name);
+  Frame frame;
+  frame.homes = &homes;
+  frame.pass = pass;
+  frame.weights = weights;
+  frame.input = input;
+  frame.output = output;
+  const auto chunks = static_cast<std::size_t>(shape_.chunks);
+  for (auto* list : {&frame.x, &frame.q, &frame.kv, &frame.o, &frame.attention_output, &frame.lse}) {
+    list->resize(chunks);
+  }
+  forward_rows(frame);
+  if (homes.choice.recompute != Recompute::keep_all) {
+    homes.q.advance(builder_, 1);
+    homes.kv.advance(builder_, 1);
+  }
+  if (homes.choice.recompute == Recompute::from_input) {
+    homes.attention_output.advance(builder_, 1);
+    homes.lse.advance(builder_, 1);
+  }
+  builder_.end_block();
+}
+
+// x_i -> q_i, kv_i in head layout.
+void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t most = shape_.local_rows(0);
+  const std::int64_t q_width = shape_.heads * model_.head_dim;
+  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
+  const bool all = homes.choice.recompute == Recompute::keep_all;
+  const Instance kept = all ? stored_instance(homes) : Version::plus(0);
+
+  const Operand x = frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(),
+                                            LaneKind::h2d);
+  frame.x[c] = x;
+  const Operand n1 = all ? homes.norm_output.produce(builder_, kept, chunk)
+                         : temporary("norm", rows, most, {model_.hidden}, storage_);
+  builder_.emit(fmt::format("norm1.{}", chunk), LaneKind::compute,
+                Norm{x, states_.weight("norm1.weight", frame.weights),
+                     optional_weight("norm1.bias", frame.weights), {n1, false}, norm_kind(),
+                     model_.norm_epsilon, rows, model_.hidden});
+  if (all) homes.norm_output.stash(builder_, kept, chunk, n1, out_lane());
+  const Operand qkv = temporary("qkv", rows, most, {model_.qkv_width()}, storage_);
+  Matmul product{n1, states_.weight("qkv.weight", frame.weights),
+                 optional_weight("qkv.bias", frame.weights), {}, {qkv, false}};
+  product.m = rows;
+  product.n = model_.qkv_width();
+  product.k = model_.hidden;
+  product.transpose_b = true;
+  builder_.emit(fmt::format("qkv.{}", chunk), LaneKind::compute, product);
+
+  const Operand q = homes.q.produce(builder_, kept, chunk);
+  const Operand kv = homes.kv.produce(builder_, kept, chunk);
+  SplitHeads split;
+  split.qkv = qkv;
+  split.documents = documents();
+  split.rows = rows;
+  split.heads = model_.heads;
+  split.kv_heads = model_.kv_heads;
+  split.head_dim = model_.head_dim;
+  split.ranks = ranks_;
+  split.rotary = rotary();
+  split.token_first = token_first(chunk);
+  if (ranks_ == 1) {
+    split.q.operand = q;
+    split.kv.operand = kv;
+    builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
+  } else {
+    const std::int64_t slots = 1 + overlap();
+    split.q.operand = temporary("q_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_, slots,
+                                Category::communication);
+    split.kv.operand = temporary("kv_send", shape_.rows(chunk), shape_.rows(0), {kv_width}, storage_,
+                                 slots, Category::communication);
+    builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
+    builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
+                  AllToAll{"sp",
+                           {split.q.operand, split.kv.operand},
+                           {{q, false}, {kv, false}}});
+  }
+  // Forward needs q only now; K/V also for the later rows of this layer.
+  if (all || frame.pass == Pass::recompute) homes.q.stash(builder_, kept, chunk, q, out_lane());
+  if (all || frame.pass == Pass::recompute || chunk + 1 < shape_.chunks) {
+    homes.kv.stash(builder_, kept, chunk, kv, out_lane());
+  }
+  frame.q[c] = q;
+  frame.kv[c] = kv;
+}
+
+// The row of attention tiles of chunk i, then its output on the way back to sequence layout.
+void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const bool all = homes.choice.recompute == Recompute::keep_all;
+  const Instance kept = all ? stored_instance(homes) : Version::plus(0);
+  const Instance outputs =
+      homes.choice.recompute == Recompute::from_input ? Version::plus(0) : stored_instance(homes);
+  const std::int64_t q_width = shape_.heads * model_.head_dim;
+  const Operand o = temporary("o", shape_.rows(chunk), shape_.rows(0), {q_width}, Dtype::f32,
+                              1 + overlap());
+  const Operand lse = homes.lse.produce(builder_, outputs, chunk);
+  frame.o[c] = o;
+  frame.lse[c] = lse;
+
+  AttentionForward tile;
+  tile.q = frame.q[c];
+  tile.documents = documents();
+  tile.o = {o, false};
+  tile.lse = {lse, false};
+  tile.q_first = chunk * shape_.chunk_rows;
+  tile.q_rows = shape_.rows(chunk);
+  tile.heads = shape_.heads;
+  tile.kv_heads = shape_.kv_heads;
+  tile.head_dim = model_.head_dim;
+  tile.scale = 1.0 / std::sqrt(static_cast<double>(model_.head_dim));
+  tile.pass = frame.pass;
+  tile.head_first = head_first();
+  const auto emit = [&](std::int64_t first, std::int64_t last, const Operand& kv) {
+    tile.kv = kv;
+    tile.k_first = first * shape_.chunk_rows;
+    tile.k_rows = last * shape_.chunk_rows + shape_.rows(last) - tile.k_first;
+    builder_.emit(fmt::format("attn.{}.{}", chunk, first), LaneKind::compute, tile);
+    tile.o.accumulate = tile.lse.accumulate = true;
+  };
+  const std::int64_t resident = std::max<std::int64_t>(homes.kv.first_kept(), 0);
+  const bool descending = fpdt_.serpentine && chunk % 2 == 1;
+  for (std::int64_t step = 0; step <= chunk; ++step) {
+    const std::int64_t j = descending ? chunk - step : step;
+    if (fpdt_.long_tiles && j >= resident) {
+      if (j == (descending ? chunk : resident)) {
+        emit(resident, chunk, homes.kv.kept_span(kept, resident, chunk));
+      }
+      continue;
+    }
+    if (j == chunk) {
+      homes.kv.used(j, frame.kv[c]);
+      emit(j, j, frame.kv[c]);
+    } else {
+      emit(j, j, homes.kv.fetch(builder_, kept, j, reuse(), LaneKind::h2d));
+    }
+  }
+  if (ranks_ == 1) return;
+  Operand send = o;
+  if (storage_ != Dtype::f32) {
+    send = temporary("o_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_, 1 + overlap(),
+                     Category::communication);
+    builder_.emit(fmt::format("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
+  }
+  const Operand receive = temporary("o_receive", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_,
+                                    1 + overlap(), Category::communication);
+  builder_.emit(fmt::format("a2a_o.{}", chunk), LaneKind::comm,
+                AllToAll{"sp", {send}, {{receive, false}}});
+  frame.o[c] = receive;
+}
+
+// The attention output of chunk i in sequence layout, and what backward wants of this row.
+void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const bool from_input = homes.choice.recompute == Recompute::from_input;
+  const Instance outputs = from_input ? Version::plus(0) : stored_instance(homes);
+  const Operand whole = homes.attention_output.produce(builder_, outputs, chunk);
+  builder_.emit(fmt::format("join_o.{}", chunk), LaneKind::compute,
+                Permute{frame.o[c], {whole, false}, ranks_, shape_.local_rows(chunk),
+                        shape_.heads * model_.head_dim});
+  frame.attention_output[c] = whole;
+  if (!from_input || frame.pass == Pass::recompute) {
+    homes.attention_output.stash(builder_, outputs, chunk, whole, out_lane());
+    homes.lse.stash(builder_, outputs, chunk, frame.lse[c], out_lane());
+  }
+}
+
+// h = x + attention_output * W_out^T + b.
+Operand FpdtLowering::attention_residual(Frame& frame, std::int64_t chunk, const Operand& x,
+                                         const Operand& attention_output, const Operand& into) {
+  Matmul product{attention_output, states_.weight("out.weight", frame.weights),
+                 optional_weight("out.bias", frame.weights), x, {into, false}};
+  product.m = shape_.local_rows(chunk);
+  product.n = model_.hidden;
+  product.k = model_.q_width();
+  product.transpose_b = true;
+  builder_.emit(fmt::format("out.{}", chunk), LaneKind::compute, product);
+  return into;
+}
+
+// Residual, second norm and feed-forward of chunk i: the input of the next layer.
+void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t most = shape_.local_rows(0);
+  const std::int64_t hidden = model_.hidden;
+  const bool all = homes.choice.recompute == Recompute::keep_all;
+  const Instance stored = stored_instance(homes);
+  const Operand into = all ? homes.residual.produce(builder_, stored, chunk)
+                           : temporary("residual_chunk", rows, most, {hidden}, storage_);
+  const Operand h = attention_residual(frame, chunk, frame.x[c], frame.attention_output[c], into);
+  if (all) homes.residual.stash(builder_, stored, chunk, h, out_lane());
+  const Operand n2 = temporary("norm", rows, most, {hidden}, storage_);
+  builder_.emit(fmt::format("norm2.{}", chunk), LaneKind::compute,
+                Norm{h, states_.weight("norm2.weight", frame.weights),
+                     optional_weight("norm2.bias", frame.weights), {n2, false}, norm_kind(),
+                     model_.norm_epsilon, rows, hidden});
+  const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
+  const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, chunk) : Operand{};
+  const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
+  const auto activation = static_cast<ActivationKind>(model_.activation);
+  for (std::int64_t first = 0; first < rows; first += tile) {
+    const std::int64_t r = std::min(tile, rows - first);
+    const Operand up = all ? rows_of(up_all, first, r)
+                           : temporary("up", r, tile, {model_.up_width()}, storage_);
+    Matmul rise{rows_of(n2, first, r), states_.weight("up.weight", frame.weights),
+                optional_weight("up.bias", frame.weights), {}, {up, false}};
+    rise.m = r;
+    rise.n = model_.up_width();
+    rise.k = hidden;
+    rise.transpose_b = true;
+    builder_.emit(fmt::format("up.{}.{}", chunk, first), LaneKind::compute, rise);
+    const Operand act = temporary("act", r, tile, {model_.feed_forward}, storage_);
+    builder_.emit(fmt::format("act.{}.{}", chunk, first), LaneKind::compute,
+                  Activation{up, {act, false}, activation, r, model_.feed_forward});
+    Matmul fall{act, states_.weight("down.weight", frame.weights),
+                optional_weight("down.bias", frame.weights), rows_of(h, first, r),
+                {rows_of(y, first, r), false}};
+    fall.m = r;
+    fall.n = hidden;
+    fall.k = model_.feed_forward;
+    fall.transpose_b = true;
+    builder_.emit(fmt::format("down.{}.{}", chunk, first), LaneKind::compute, fall);
+  }
+  if (all) homes.ffn_hidden.stash(builder_, stored, chunk, up_all, out_lane());
+  frame.output.home->stash(builder_, frame.output.instance, chunk, y, out_lane());
+}
+
+}  // namespace fpdt

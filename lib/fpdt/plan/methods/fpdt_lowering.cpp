@@ -1,0 +1,258 @@
+// Homes, rings and call lists of FPDT; the phases are in fpdt_forward, fpdt_backward and fpdt_ends.
+#include "fpdt/plan/methods/fpdt_lowering.h"
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
+#include "fpdt/plan/methods/fpdt.h"
+
+namespace fpdt {
+namespace {
+
+std::vector<std::int64_t> all_rows(const Geometry& shape, bool local) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < shape.chunks; ++i) {
+    rows.push_back(local ? shape.local_rows(i) : shape.rows(i));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Schedule lower_fpdt(const Problem& problem, const Strategy& strategy) {
+  return FpdtLowering(problem, strategy).lower();
+}
+
+FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
+    : problem_(problem),
+      strategy_(strategy),
+      model_(problem.model),
+      fpdt_(strategy.fpdt),
+      shape_(geometry(problem, strategy)),
+      ranks_(shape_.sequence_parallel),
+      storage_(strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16),
+      states_(builder_, problem, strategy) {
+  builder_.schedule.ranks = problem.ranks();
+  builder_.schedule.row_multiple = problem.cluster.row_multiple;
+  const std::int64_t replicas = shape_.data_parallel;
+  builder_.schedule.groups.push_back(
+      {"sp", ranks_, 1, {.a = 0, .b = replicas > 1 ? ranks_ : 0, .s = 0, .m = ranks_, .n = replicas}});
+  const std::int64_t layers = model_.layers;
+  const std::int64_t every = fpdt_.checkpoint_every;
+  const LayerClass& first_class = fpdt_.layer_classes.front();
+  HomeShape stream;
+  stream.dtype = storage_;
+  stream.row = {model_.hidden};
+  stream.rows = all_rows(shape_, true);
+  // x_i is read by project and again by finish, which is two chunks later when all-to-alls overlap.
+  stream.fetched_slots = 1 + fpdt_.prefetch_depth + 2 * overlap();
+  stream.name = "layer_input";
+  stream.instances = layers / every + 1;
+  stream.keep = first_class.kept(TensorClass::layer_input);
+  layer_input_ = Home(builder_, stream);
+  if (every > 1) {
+    stream.name = "segment_input";
+    stream.instances = every - 1;
+    segment_input_ = Home(builder_, stream);
+  }
+  stream.name = "layer_gradient";
+  stream.instances = 1;
+  stream.keep = first_class.kept(TensorClass::layer_gradient);
+  stream.fetched_slots = 1 + fpdt_.prefetch_depth;
+  layer_gradient_ = Home(builder_, stream);
+
+  std::int64_t first = 0;
+  for (std::size_t c = 0; c < fpdt_.layer_classes.size(); ++c) {
+    const LayerClass& choice = fpdt_.layer_classes[c];
+    const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
+    homes_.push_back(make_homes(choice, c, first, count));
+    first += count;
+  }
+}
+
+FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size_t number,
+                                             std::int64_t first, std::int64_t count) {
+  Homes homes;
+  homes.choice = choice;
+  homes.suffix = fpdt_.layer_classes.size() > 1 ? fmt::format(".{}", number) : "";
+  homes.first = first;
+  homes.count = count;
+  const bool all = choice.recompute == Recompute::keep_all;
+  const bool attention = choice.recompute != Recompute::from_input;
+  const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
+  const auto make = [&](TensorClass tensor, std::string name, bool local, std::int64_t width,
+                        Dtype dtype, bool across_layers, bool stored = true,
+                        std::int64_t produced = 2) {
+    HomeShape shape;
+    shape.name = name + homes.suffix;
+    shape.dtype = dtype;
+    shape.row = {width};
+    shape.rows = all_rows(shape_, local);
+    shape.instances = across_layers ? count : 1;
+    shape.keep = choice.kept(tensor);
+    shape.produced_slots = produced;
+    shape.fetched_slots = 1 + fpdt_.prefetch_depth;
+    shape.contiguous = tensor == TensorClass::kv || tensor == TensorClass::dkv;
+    shape.stored = stored;
+    return Home(builder_, shape);
+  };
+  const std::int64_t q_width = shape_.heads * model_.head_dim;
+  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
+  const std::int64_t pipelined = 2 + overlap();
+  using enum TensorClass;
+  if (all) {
+    homes.norm_output = make(norm_output, "norm_output", true, model_.hidden, storage_, true);
+    homes.residual = make(residual, "residual", true, model_.hidden, storage_, true);
+    homes.ffn_hidden = make(ffn_hidden, "ffn_hidden", true, model_.up_width(), storage_, true);
+  }
+  homes.q = make(q, "q", false, q_width, storage_, all);
+  homes.kv = make(kv, "kv", false, kv_width, storage_, all);
+  homes.attention_output =
+      make(attention_output, "attention_output", true, model_.q_width(), storage_, attention);
+  homes.lse = make(lse, "lse", false, shape_.heads, Dtype::f32, attention);
+  homes.residual_gradient = make(residual_gradient, "residual_gradient", true, model_.hidden, storage_,
+                                 false, !fused, fused ? pipelined : 2);
+  homes.dout = make(dout, "dout", false, q_width, storage_, false, !fused);
+  homes.delta = make(dout, "delta", false, shape_.heads, Dtype::f32, false, !fused);
+  if (fused) {
+    homes.dkv = make(dkv, "dkv", false, kv_width, Dtype::f32, false);
+  } else {
+    homes.dq = make(dq, "dq", false, q_width, Dtype::f32, false);
+  }
+  return homes;
+}
+
+Schedule FpdtLowering::lower() {
+  emit_tokens();
+  states_.emit_blocks(builder_);
+  emit_gathers();
+  emit_embed();
+  emit_layers();
+  emit_head("head", true);
+  emit_head("head_evaluate", false);
+  emit_embed_backward();
+  emit_programs();
+  return std::move(builder_.schedule);
+}
+
+void FpdtLowering::begin_block(const std::string& name) {
+  builder_.begin_block(name);
+  layer_input_.begin_block();
+  segment_input_.begin_block();
+  layer_gradient_.begin_block();
+  for (Homes& homes : homes_) {
+    for (Home* home : {&homes.norm_output, &homes.q, &homes.kv, &homes.attention_output, &homes.lse,
+                       &homes.residual, &homes.ffn_hidden, &homes.residual_gradient, &homes.dout,
+                       &homes.delta, &homes.dq, &homes.dkv}) {
+      home->begin_block();
+    }
+  }
+}
+
+// Tokens, labels and document starts of one micro-batch: the only thing on the device that grows with S.
+void FpdtLowering::emit_tokens() {
+  const auto pair = [&](const std::string& name, std::int64_t rows) {
+    const BufferIndex input =
+        builder_.buffer({name + "_input", MemorySpace::host, Role::input, Category::tokens, Dtype::i32,
+                         {rows}, strategy_.micro_batches, kUnplaced});
+    const BufferIndex here = builder_.buffer({name, MemorySpace::device, Role::temporary,
+                                              Category::tokens, Dtype::i32, {rows}, 1, kUnplaced});
+    builder_.emit("fetch_" + name, LaneKind::h2d,
+                  Copy{{input, Version::at(0, 0, 1), 0, -1}, {{here, Version::at(0, 0, 1), 0, -1}, false}});
+    return here;
+  };
+  begin_block("tokens");
+  documents_ = pair("documents", shape_.padded_tokens);
+  tokens_ = pair("tokens", shape_.local_tokens());
+  labels_ = pair("labels", shape_.local_tokens());
+  builder_.end_block();
+}
+
+// With stored (keep_attention, keep_all) tensors an instance is a layer of a micro-batch; otherwise the
+// layer at hand is the only one alive.
+Instance FpdtLowering::stored_instance(const Homes& homes) const {
+  return Version::at(-homes.first, 1, homes.count);
+}
+
+void FpdtLowering::emit_programs() {
+  Schedule& schedule = builder_.schedule;
+  const auto call = [&](std::vector<Call>& calls, std::string_view block, std::int64_t layer = 0,
+                        std::int64_t micro_batch = 0) {
+    builder_.call(calls, block, layer, micro_batch);
+  };
+  const std::int64_t layers = model_.layers;
+  call(schedule.train, "begin");
+  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "begin_layer", l);
+  call(schedule.evaluate, "begin_evaluate");
+  for (std::int64_t b = 0; b < strategy_.micro_batches; ++b) {
+    for (auto* calls : {&schedule.train, &schedule.evaluate}) {
+      call(*calls, "tokens", 0, b);
+      if (states_.sharded()) call(*calls, "gather_embed", 0, b);
+      call(*calls, "embed", 0, b);
+      call_forward(*calls, b);
+      if (states_.sharded()) call(*calls, "gather_head", 0, b);
+    }
+    call(schedule.train, "head", 0, b);
+    call(schedule.evaluate, "head_evaluate", 0, b);
+    call_backward(schedule.train, b);
+    call(schedule.train, "embed_backward", 0, b);
+  }
+  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "grad_norm_layer", l);
+  call(schedule.train, "grad_norm");
+  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "optimizer_layer", l);
+  call(schedule.train, "optimizer");
+  call(schedule.train, "finish");
+  call(schedule.evaluate, "finish_evaluate");
+}
+
+// Temporaries of a block; the ring is as long as the longest chunk, a ragged chunk uses its first rows.
+Operand FpdtLowering::temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
+                                std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots,
+                                Category category) {
+  std::vector<std::int64_t> shape{chunk_rows};
+  shape.insert(shape.end(), row.begin(), row.end());
+  const BufferIndex ring = builder_.buffer({name, MemorySpace::device, Role::temporary, category, dtype,
+                                            std::move(shape), slots, kUnplaced});
+  return builder_.next(ring, rows);
+}
+
+Operand FpdtLowering::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) const {
+  return {operand.buffer, operand.version, operand.row_first + first, rows};
+}
+
+Operand FpdtLowering::optional_weight(const std::string& name, const Version& use) const {
+  return states_.has(name) ? states_.weight(name, use) : Operand{};
+}
+
+Operand FpdtLowering::documents() const { return {documents_, Version::at(0, 0, 1), 0, -1}; }
+
+RankExpression FpdtLowering::token_first(std::int64_t chunk) const {
+  return {chunk * shape_.chunk_rows, ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_};
+}
+
+RankExpression FpdtLowering::head_first() const {
+  return {0, ranks_ > 1 ? shape_.heads : 0, 0, 1, ranks_};
+}
+
+std::int64_t FpdtLowering::local_first(std::int64_t chunk) const {
+  return chunk * shape_.chunk_rows / ranks_;
+}
+
+Rotary FpdtLowering::rotary() const {
+  const RotarySpec& spec = model_.rotary;
+  return {model_.rotary_dim(), spec.theta, spec.factor, spec.low_frequency_factor,
+          spec.high_frequency_factor, spec.original_positions};
+}
+
+NormKind FpdtLowering::norm_kind() const {
+  return model_.norm == NormFamily::rms ? NormKind::rms : NormKind::layer;
+}
+
+LaneKind FpdtLowering::out_lane() const { return fpdt_.duplex ? LaneKind::d2h : LaneKind::h2d; }
+
+Home::Reuse FpdtLowering::reuse() const {
+  return fpdt_.serpentine ? Home::Reuse::ring : Home::Reuse::latest;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,135 @@
+// The Fully Pipelined Distributed Transformer (Yao et al., arXiv 2408.16978) as a schedule.
+//
+// One rank's view of a layer, chunk by chunk (l rows of this rank, n = P*l rows after the all-to-all):
+//
+//   project(i)   x_i -> norm -> qkv -> heads apart -> all-to-all -> q_i, kv_i
+//   tiles(i)     attention of q_i over kv_0 .. kv_i, fetched ahead; all-to-all of the output
+//   finish(i)    + residual, norm, feed-forward in row tiles -> x_i of the next layer
+//
+// Backward of a chunk is gradient(i) (finish reversed: feed-forward, output projection, all-to-all of the
+// output's gradient), attention tiles in either loop order, and close(i) (project reversed). Nothing on the
+// device is longer than a chunk unless the strategy keeps it. Internal to plan/methods.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fpdt/plan/builder.h"
+#include "fpdt/plan/home.h"
+#include "fpdt/plan/states.h"
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+class FpdtLowering {
+ public:
+  FpdtLowering(const Problem& problem, const Strategy& strategy);
+  Schedule lower();
+
+ private:
+  // Homes of one layer class.
+  struct Homes {
+    LayerClass choice;
+    std::string suffix;      // of block names and buffers: "" or ".0", ".1", ...
+    std::int64_t first = 0;  // its first layer, and how many
+    std::int64_t count = 0;
+    Home norm_output, q, kv, attention_output, lse, residual, ffn_hidden;
+    Home residual_gradient, dout, delta, dq, dkv;
+  };
+  // Where the residual stream enters or leaves a layer.
+  struct Stream {
+    Home* home = nullptr;
+    Instance instance;
+  };
+  // One block in the making: its layer class, and what runs how.
+  struct Frame {
+    Homes* homes = nullptr;
+    Pass pass = Pass::forward;
+    Version weights;                  // which gather its weights come from
+    Stream input, output;
+    std::vector<Operand> x, q, kv, o;  // by chunk, as long as their rings hold them
+    std::vector<Operand> attention_output, lse, dout, delta, dh;
+    std::vector<Operand> dq, dkv;
+  };
+
+  // fpdt_lowering.cpp
+  Homes make_homes(const LayerClass& choice, std::size_t number, std::int64_t first,
+                   std::int64_t count);
+  void begin_block(const std::string& name);
+  void emit_tokens();
+  void emit_programs();
+  void call_forward(std::vector<Call>& calls, std::int64_t micro_batch);
+  void call_backward(std::vector<Call>& calls, std::int64_t micro_batch);
+  void emit_gathers();
+  [[nodiscard]] Instance stored_instance(const Homes& homes) const;
+
+  // fpdt_forward.cpp
+  void forward_block(const std::string& name, Homes& homes, Pass pass, const Version& weights,
+                     const Stream& input, const Stream& output);
+  void emit_layers();
+  void forward_rows(Frame& frame);
+  void project(Frame& frame, std::int64_t chunk);
+  void tiles(Frame& frame, std::int64_t chunk);
+  void collect(Frame& frame, std::int64_t chunk);
+  void finish(Frame& frame, std::int64_t chunk);
+  Operand attention_residual(Frame& frame, std::int64_t chunk, const Operand& x,
+                             const Operand& attention_output, const Operand& into);
+
+  // fpdt_backward.cpp
+  void backward_block(const std::string& name, Homes& homes, const Version& weights,
+                      const Stream& input);
+  void gradient(Frame& frame, std::int64_t chunk);
+  void ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h, const Operand& dy);
+  void send_output_gradient(Frame& frame, std::int64_t chunk, const Operand& dctx,
+                            const Operand& delta);
+  void kv_outer(Frame& frame);
+  void q_outer(Frame& frame);
+  void backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first, std::int64_t k_last,
+                     const Operand& kv, const Target& dq, const Target& dkv);
+  void send_gradients(Frame& frame, std::int64_t chunk, const Operand& dq, const Operand& dkv);
+  void close(Frame& frame, std::int64_t chunk);
+
+  // fpdt_ends.cpp
+  void emit_embed();
+  void emit_embed_backward();
+  void emit_head(const std::string& name, bool train);
+  void loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
+                 const Target& dx, bool train);
+
+  // A temporary of this block on the device: the next version of a ring of `slots`.
+  Operand temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
+                    std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots = 1,
+                    Category category = Category::activations);
+  void gradient_matmul(const std::string& name, const std::string& tensor, const Operand& dy,
+                       const Operand& x, std::int64_t out, std::int64_t in, std::int64_t rows,
+                       std::int64_t token_first);
+  void bias_gradient(const std::string& name, const std::string& tensor, const Operand& dy,
+                     std::int64_t width, std::int64_t rows, std::int64_t token_first);
+  [[nodiscard]] Operand rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) const;
+  [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
+  [[nodiscard]] Operand documents() const;
+  [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
+  [[nodiscard]] RankExpression head_first() const;
+  [[nodiscard]] Rotary rotary() const;
+  [[nodiscard]] NormKind norm_kind() const;
+  [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const;
+
+  [[nodiscard]] LaneKind out_lane() const;
+  [[nodiscard]] Home::Reuse reuse() const;
+  [[nodiscard]] std::int64_t overlap() const { return fpdt_.overlap_all_to_all ? 1 : 0; }
+
+  const Problem& problem_;
+  const Strategy& strategy_;
+  const ModelSpec& model_;
+  const FpdtStrategy& fpdt_;
+  Geometry shape_;
+  std::int64_t ranks_;  // P, of the sequence
+  Dtype storage_;
+  Builder builder_;
+  States states_;
+  std::vector<Homes> homes_;
+  Home layer_input_, segment_input_, layer_gradient_;
+  BufferIndex tokens_ = -1, labels_ = -1, documents_ = -1;
+};
+
+}  // namespace fpdt

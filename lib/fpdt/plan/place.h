@@ -1,0 +1,35 @@
+// Placement: an offset for every buffer, so that two share bytes only when the schedule orders their lives.
+//
+// Placement adds no edges, so seconds do not depend on offsets. A buffer (a ring with all its slots) is placed
+// as one range. Two buffers may share bytes when each life (a version, from its first write to its last
+// access) of one is ordered with each life of the other, either way round; state, input and output share with
+// nothing. Three numbers bound each other: live <= bound <= arena.
+#pragma once
+
+#include <array>
+
+#include "fpdt/base/units.h"
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt {
+
+struct SpaceUse {
+  Bytes live;   // heaviest moment of the schedule in file order: rings whose life is open
+  Bytes bound;  // heaviest set found of buffers that pairwise may not share: no placement is smaller
+  Bytes arena;  // what placement needs
+};
+
+struct Placement {
+  std::array<SpaceUse, 3> space{};  // by MemorySpace
+  [[nodiscard]] const SpaceUse& of(MemorySpace which) const {
+    return space[static_cast<std::size_t>(which)];
+  }
+};
+
+// Sets every buffer's offset. Precondition: edges are complete (depend).
+Placement place(Schedule& schedule);
+
+// Bytes of a space's arena, from the offsets; 0 when nothing lives there.
+Bytes arena_bytes(const Schedule& schedule, MemorySpace space);
+
+}  // namespace fpdt

@@ -1,0 +1,367 @@
+// ZeRO-3 (Rajbhandari et al., arXiv 1910.02054) as ops of the schedule.
+#include "fpdt/plan/states.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kStageSlots = 2;
+// Tiles are whole alignments of f32, so that the slots of one tensor leave no gap between them.
+constexpr std::int64_t kTileMultiple = kAlignment / 4;
+
+Dtype storage_dtype(const Strategy& strategy) {
+  return strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16;
+}
+
+// Updating in place, tile t of the stream is fetched as this version of its slot and updated as the version
+// kStageSlots later, which lives in the same bytes.
+std::int64_t stage_version(std::int64_t tile) {
+  return 2 * kStageSlots * (tile / kStageSlots) + tile % kStageSlots;
+}
+
+}  // namespace
+
+States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
+    : problem_(problem), strategy_(strategy), ranks_(problem.ranks()) {
+  builder.schedule.groups.push_back({"world", ranks_, 1, {}});
+  for (const TensorSpec& spec : layer_tensors(problem.model)) {
+    add(builder, spec, problem.model.layers);
+    layer_names_.push_back(spec.name);
+  }
+  for (const TensorSpec& spec : global_tensors(problem.model)) add(builder, spec, 0);
+  const auto scalar = [&](const char* name, MemorySpace space, Role role, std::int64_t n) {
+    return builder.buffer({name, space, role, Category::scalars, Dtype::f32, {n}, 1, kUnplaced});
+  };
+  step_input_ = scalar("step_input", MemorySpace::host, Role::input, 4);
+  step_ = scalar("step", MemorySpace::device, Role::temporary, 4);
+  loss_ = scalar("loss", MemorySpace::device, Role::temporary, 1);
+  norm_ = scalar("norm", MemorySpace::device, Role::temporary, 1);
+  loss_output_ = scalar("loss_output", MemorySpace::host, Role::output, 1);
+  norm_output_ = scalar("norm_output", MemorySpace::host, Role::output, 1);
+  if (sharded()) {
+    loss_total_ = scalar("loss_total", MemorySpace::device, Role::temporary, 1);
+    norm_total_ = scalar("norm_total", MemorySpace::device, Role::temporary, 1);
+  }
+}
+
+void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
+  Tensor tensor{.spec = spec, .count = std::max<std::int64_t>(1, count)};
+  tensor.piece = div_ceil(spec.elements(), ranks_);
+  const auto make = [&](const std::string& prefix, MemorySpace space, Role role, Category category,
+                        Dtype dtype, std::int64_t elements, std::int64_t slots) {
+    return builder.buffer(
+        {prefix + "." + spec.name, space, role, category, dtype, {elements}, slots, kUnplaced});
+  };
+  const Dtype storage = storage_dtype(strategy_);
+  const bool own_master = storage != Dtype::f32 || strategy_.optimizer_offload;
+  const MemorySpace home =
+      strategy_.optimizer_offload ? MemorySpace::host_pinned : MemorySpace::device;
+  const auto state = [&](const char* prefix, MemorySpace space, Category category, Dtype dtype) {
+    return make(prefix, space, Role::state, category, dtype, tensor.piece, tensor.count);
+  };
+  // Streamed states are slots of one tile, in place after one another.
+  tensor.tile = strategy_.optimizer_offload
+                    ? round_up(std::min(strategy_.optimizer_tile, tensor.piece), kTileMultiple)
+                    : tensor.piece;
+  tensor.tiles = div_ceil(tensor.piece, tensor.tile);
+  const auto streamed = [&](const char* prefix) {
+    return make(prefix, home, Role::state, Category::optimizer, Dtype::f32, tensor.tile,
+                mul(tensor.count, tensor.tiles));
+  };
+  tensor.param = state("param", MemorySpace::device, Category::weights, storage);
+  tensor.grad = state("grad", MemorySpace::device, Category::gradients, Dtype::f32);
+  tensor.master = own_master ? streamed("master") : tensor.param;
+  tensor.moment1 = streamed("moment1");
+  tensor.moment2 = streamed("moment2");
+  if (sharded()) {
+    const std::int64_t whole = mul(tensor.piece, ranks_);
+    const std::int64_t slots = count > 0 ? 2 : 1;
+    tensor.gathered = make("gathered", MemorySpace::device, Role::temporary, Category::weights,
+                           storage, whole, slots);
+    tensor.gradient_sum = make("gradient_sum", MemorySpace::device, Role::temporary,
+                               Category::gradients, Dtype::f32, whole, slots);
+  }
+  add_state_rows(builder, tensor, count > 0);
+  (count > 0 ? layer_ : global_).push_back(std::move(tensor));
+}
+
+// One row of the state table for each tensor and layer.
+void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const {
+  std::int64_t slot = 0;
+  const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind) {
+    State state;
+    state.buffer = buffer;
+    state.version = version;
+    state.tensor = layered ? layer_tensor_name(slot, tensor.spec.name) : tensor.spec.name;
+    state.kind = kind;
+    state.shape = tensor.spec.shape;
+    state.shards = ranks_;
+    if (sharded()) state.shard = {.a = 0, .b = 1, .s = 0, .m = 1, .n = ranks_};
+    builder.schedule.states.push_back(std::move(state));
+  };
+  for (; slot < tensor.count; ++slot) {
+    row(tensor.param, slot, "parameter");
+    if (tensor.master != tensor.param) row(tensor.master, slot * tensor.tiles, "master");
+    row(tensor.moment1, slot * tensor.tiles, "moment1");
+    row(tensor.moment2, slot * tensor.tiles, "moment2");
+    row(tensor.grad, slot, "gradient");
+  }
+}
+
+const States::Tensor& States::find(std::string_view name) const {
+  for (const auto* list : {&layer_, &global_}) {
+    for (const Tensor& tensor : *list) {
+      if (tensor.spec.name == name) return tensor;
+    }
+  }
+  FPDT_ASSERT(false);
+  return global_.front();
+}
+
+bool States::has(std::string_view name) const {
+  for (const auto* list : {&layer_, &global_}) {
+    for (const Tensor& tensor : *list) {
+      if (tensor.spec.name == name) return true;
+    }
+  }
+  return false;
+}
+
+Operand States::weight(std::string_view name, const Version& use) const {
+  const Tensor& tensor = find(name);
+  if (sharded()) return {tensor.gathered, use, 0, -1};
+  return {tensor.param, Version::at(0, tensor.count > 1 ? 1 : 0), 0, -1};
+}
+
+Operand States::weight_rows(std::string_view name, const Version& use, std::int64_t first,
+                            std::int64_t elements) const {
+  Operand operand = weight(name, use);
+  operand.row_first = first;
+  operand.rows = elements;
+  return operand;
+}
+
+// Gradients begin a new value each step, one version after the last step's.
+Version States::grad_version(const Tensor& tensor) const {
+  return Version::at(tensor.count, tensor.count > 1 ? 1 : 0);
+}
+
+Target States::gradient(std::string_view name, const Version& sum) const {
+  const Tensor& tensor = find(name);
+  if (sharded()) return {{tensor.gradient_sum, sum, 0, -1}, true};
+  return {{tensor.grad, grad_version(tensor), 0, -1}, true};
+}
+
+Target States::gradient_rows(std::string_view name, const Version& sum, std::int64_t first,
+                             std::int64_t elements) const {
+  Target target = gradient(name, sum);
+  target.operand.row_first = first;
+  target.operand.rows = elements;
+  return target;
+}
+
+void States::emit_gather(Builder& builder, const std::vector<std::string>& names, const Version& use,
+                         std::string_view op) const {
+  AllGather gather;
+  gather.group = "world";
+  for (const std::string& name : names) {
+    const Tensor& tensor = find(name);
+    gather.send.push_back({tensor.param, Version::at(0, tensor.count > 1 ? 1 : 0), 0, -1});
+    gather.receive.push_back({{tensor.gathered, use, 0, -1}, false});
+  }
+  builder.emit(std::string(op), LaneKind::comm, std::move(gather));
+}
+
+void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
+                       const Version& sum) const {
+  if (!sharded()) return;
+  for (const std::string& name : names) {
+    builder.emit("zero_" + name, LaneKind::compute,
+                 Fill{{{find(name).gradient_sum, sum, 0, -1}, false}, 0});
+    if (sum.relative) builder.advance(find(name).gradient_sum, 1);
+  }
+}
+
+void States::emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
+                         std::string_view op) const {
+  if (!sharded()) return;
+  ReduceScatter reduce;
+  reduce.group = "world";
+  for (const std::string& name : names) {
+    const Tensor& tensor = find(name);
+    reduce.send.push_back({tensor.gradient_sum, sum, 0, -1});
+    reduce.receive.push_back({{tensor.grad, grad_version(tensor), 0, -1}, true});
+  }
+  builder.emit(std::string(op), LaneKind::comm, std::move(reduce));
+}
+
+void States::emit_blocks(Builder& builder) const {
+  emit_begin(builder);
+  emit_norm(builder);
+  builder.begin_block("optimizer_layer");
+  emit_updates(builder, layer_);
+  builder.end_block();
+  builder.begin_block("optimizer");
+  emit_updates(builder, global_);
+  builder.end_block();
+  emit_finish(builder);
+}
+
+void States::emit_begin(Builder& builder) const {
+  const auto scalars = [&] {
+    builder.emit("fetch_step", LaneKind::h2d,
+                 Copy{{step_input_, Version::at(0), 0, -1}, {{step_, Version::at(0), 0, -1}, false}});
+    builder.emit("zero_loss", LaneKind::compute, Fill{{{loss_, Version::at(0), 0, -1}, false}, 0});
+  };
+  const auto zero = [&](const Tensor& tensor) {
+    builder.emit("zero_grad_" + tensor.spec.name, LaneKind::compute,
+                 Fill{{{tensor.grad, grad_version(tensor), 0, -1}, false}, 0});
+  };
+  builder.begin_block("begin");
+  scalars();
+  builder.emit("zero_norm", LaneKind::compute, Fill{{{norm_, Version::at(0), 0, -1}, false}, 0});
+  for (const Tensor& tensor : global_) zero(tensor);
+  builder.end_block();
+  builder.begin_block("begin_layer");
+  for (const Tensor& tensor : layer_) zero(tensor);
+  builder.end_block();
+  builder.begin_block("begin_evaluate");
+  scalars();
+  builder.end_block();
+}
+
+void States::emit_norm(Builder& builder) const {
+  const auto square = [&](const Tensor& tensor) {
+    builder.emit("norm_" + tensor.spec.name, LaneKind::compute,
+                 SquaredNorm{{tensor.grad, grad_version(tensor), 0, -1},
+                             {{norm_, Version::at(0), 0, -1}, true}});
+  };
+  builder.begin_block("grad_norm_layer");
+  for (const Tensor& tensor : layer_) square(tensor);
+  builder.end_block();
+  builder.begin_block("grad_norm");
+  for (const Tensor& tensor : global_) square(tensor);
+  if (sharded()) {
+    builder.emit("reduce_norm", LaneKind::comm,
+                 AllReduce{"world",
+                           {{norm_, Version::at(0), 0, -1}},
+                           {{{norm_total_, Version::at(0), 0, -1}, false}}});
+  }
+  builder.end_block();
+}
+
+// What every update says, however its states reach the device.
+AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const {
+  const Version next = Version::at(tensor.count, tensor.count > 1 ? 1 : 0);
+  const OptimizerSpec& optimizer = problem_.optimizer;
+  AdamW update;
+  update.grad = {tensor.grad, grad_version(tensor), first, rows};
+  update.norm = {sharded() ? norm_total_ : norm_, Version::at(0), 0, -1};
+  update.step = {step_, Version::at(0), 0, -1};
+  if (tensor.master != tensor.param) update.param.operand = {tensor.param, next, first, rows};
+  update.beta1 = optimizer.beta1;
+  update.beta2 = optimizer.beta2;
+  update.epsilon = optimizer.epsilon;
+  update.weight_decay = tensor.spec.decay ? optimizer.weight_decay : 0;
+  update.clip = optimizer.clip;
+  return update;
+}
+
+void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const {
+  std::int64_t tile = 0;  // of the stream through the device
+  for (const Tensor& tensor : tensors) {
+    if (strategy_.optimizer_offload) {
+      emit_streamed_update(builder, tensor, tile);
+      continue;
+    }
+    const std::int64_t layer = tensor.count > 1 ? 1 : 0;
+    const Version now = Version::at(0, layer);
+    const Version next = Version::at(tensor.count, layer);
+    AdamW update = update_of(tensor, 0, -1);
+    update.master = {tensor.master, now, 0, -1};
+    update.m = {tensor.moment1, now, 0, -1};
+    update.v = {tensor.moment2, now, 0, -1};
+    update.master_out.operand = {tensor.master, next, 0, -1};
+    update.m_out.operand = {tensor.moment1, next, 0, -1};
+    update.v_out.operand = {tensor.moment2, next, 0, -1};
+    builder.emit("update_" + tensor.spec.name, LaneKind::compute, update);
+  }
+}
+
+std::int64_t States::stage_rows() const {
+  std::int64_t longest = 0;
+  for (const auto* list : {&layer_, &global_}) {
+    for (const Tensor& tensor : *list) longest = std::max(longest, tensor.tile);
+  }
+  return longest;
+}
+
+// Tile by tile: fetch master weights and moments, update them in place, send them back.
+void States::emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const {
+  const LaneKind out = strategy_.fpdt.duplex ? LaneKind::d2h : LaneKind::h2d;
+  const std::array<BufferIndex, 3> homes{tensor.master, tensor.moment1, tensor.moment2};
+  const std::array<const char*, 3> words{"master", "moment1", "moment2"};
+  for (std::int64_t t = 0; t < tensor.tiles; ++t, ++tile) {
+    const std::int64_t first = t * tensor.tile;
+    const std::int64_t n = std::min(tensor.tile, tensor.piece - first);
+    const std::int64_t layer = tensor.count > 1 ? tensor.tiles : 0;
+    const Version now = Version::at(t, layer);
+    const Version next = Version::at(mul(tensor.count, tensor.tiles) + t, layer);
+    std::array<Operand, 3> before{};
+    std::array<Operand, 3> after{};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const BufferIndex stage = builder.buffer(
+          {fmt::format("stage_{}", words[i]), MemorySpace::device, Role::temporary,
+           Category::optimizer, Dtype::f32, {stage_rows()}, kStageSlots, kUnplaced});
+      const std::int64_t fetched = stage_version(tile);
+      before[i] = {stage, Version::plus(fetched), 0, n};
+      after[i] = {stage, Version::plus(fetched + kStageSlots), 0, n};
+      builder.advance(stage, round_up(tile + 1, kStageSlots) * 2);
+      builder.emit(fmt::format("fetch_{}_{}.{}", words[i], tensor.spec.name, t), LaneKind::h2d,
+                   Copy{{homes[i], now, 0, n}, {before[i], false}});
+    }
+    AdamW update = update_of(tensor, first, n);
+    update.master = before[0];
+    update.m = before[1];
+    update.v = before[2];
+    update.master_out.operand = after[0];
+    update.m_out.operand = after[1];
+    update.v_out.operand = after[2];
+    builder.emit(fmt::format("update_{}.{}", tensor.spec.name, t), LaneKind::compute, update);
+    for (std::size_t i = 0; i < 3; ++i) {
+      builder.emit(fmt::format("stash_{}_{}.{}", words[i], tensor.spec.name, t), out,
+                   Copy{after[i], {{homes[i], next, 0, n}, false}});
+    }
+  }
+}
+
+void States::emit_finish(Builder& builder) const {
+  const LaneKind out = strategy_.fpdt.duplex ? LaneKind::d2h : LaneKind::h2d;
+  const Version zero = Version::at(0);
+  const auto give_loss = [&] {
+    if (sharded()) {
+      builder.emit("reduce_loss", LaneKind::comm,
+                   AllReduce{"world", {{loss_, zero, 0, -1}}, {{{loss_total_, zero, 0, -1}, false}}});
+    }
+    builder.emit("stash_loss", out,
+                 Copy{{sharded() ? loss_total_ : loss_, zero, 0, -1},
+                      {{loss_output_, zero, 0, -1}, false}});
+  };
+  builder.begin_block("finish");
+  give_loss();
+  builder.emit("stash_norm", out,
+               Copy{{sharded() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});
+  builder.end_block();
+  builder.begin_block("finish_evaluate");
+  give_loss();
+  builder.end_block();
+}
+
+}  // namespace fpdt

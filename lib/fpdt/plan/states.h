@@ -1,0 +1,83 @@
+// Parameters, gradients and optimizer states of any method: ZeRO-3 over all ranks.
+//
+// Every tensor lives flat, zero-padded to equal pieces, one piece a rank. Ops of the schedule gather a
+// layer's weights before use and reduce-scatter its gradients after; with one rank there is nothing to gather
+// and the shard itself is the operand. Gradients are zero-filled once a step and always accumulated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/plan/builder.h"
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+class States {
+ public:
+  States(Builder& builder, const Problem& problem, const Strategy& strategy);
+
+  // One tensor of every layer, or a global one.
+  struct Tensor {
+    TensorSpec spec;
+    std::int64_t count = 1;   // layers that have it
+    std::int64_t piece = 0;   // elements on one rank
+    std::int64_t tile = 0;    // elements of one slot of master and moments: the piece, or what streams
+    std::int64_t tiles = 1;
+    BufferIndex param = -1, master = -1, moment1 = -1, moment2 = -1, grad = -1;
+    BufferIndex gathered = -1, gradient_sum = -1;  // only with several ranks
+  };
+
+  // The whole tensor as a consumer reads it: `use` numbers the gathers of layer tensors (a version affine in
+  // the call's arguments); ignored with one rank. Rows count elements.
+  [[nodiscard]] Operand weight(std::string_view name, const Version& use) const;
+  // The same for elements [first, first + elements).
+  [[nodiscard]] Operand weight_rows(std::string_view name, const Version& use, std::int64_t first,
+                                    std::int64_t elements) const;
+  [[nodiscard]] bool has(std::string_view name) const;
+  // Where gradients accumulate. `sum` is the version of the unsharded sum (several ranks).
+  [[nodiscard]] Target gradient(std::string_view name, const Version& sum) const;
+  [[nodiscard]] Target gradient_rows(std::string_view name, const Version& sum, std::int64_t first,
+                                     std::int64_t elements) const;
+
+  // Emits into the open block: the gather of the tensors; the zero-fill and the reduction of their sums.
+  void emit_gather(Builder& builder, const std::vector<std::string>& names, const Version& use,
+                   std::string_view op) const;
+  void emit_fill(Builder& builder, const std::vector<std::string>& names, const Version& sum) const;
+  void emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
+                   std::string_view op) const;
+
+  // Whole blocks: begin, begin_layer, grad_norm_layer, grad_norm, optimizer_layer, optimizer, finish and
+  // finish_evaluate. `step` and `loss` are the scalars that head and trainer share.
+  void emit_blocks(Builder& builder) const;
+  [[nodiscard]] Operand loss_scale() const { return {step_, Version::at(0), 3, 1}; }
+  [[nodiscard]] Target loss() const { return {{loss_, Version::at(0), 0, -1}, true}; }
+
+  [[nodiscard]] const std::vector<std::string>& layer_names() const { return layer_names_; }
+  [[nodiscard]] bool sharded() const { return ranks_ > 1; }
+
+ private:
+  [[nodiscard]] const Tensor& find(std::string_view name) const;
+  void add(Builder& builder, const TensorSpec& spec, std::int64_t count);
+  void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
+  [[nodiscard]] Version grad_version(const Tensor& tensor) const;
+  [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
+  void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
+  void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
+  [[nodiscard]] std::int64_t stage_rows() const;
+  void emit_begin(Builder& builder) const;
+  void emit_norm(Builder& builder) const;
+  void emit_finish(Builder& builder) const;
+
+  const Problem& problem_;
+  const Strategy& strategy_;
+  std::int64_t ranks_;
+  std::vector<Tensor> layer_, global_;
+  std::vector<std::string> layer_names_;
+  BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
+  BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;
+};
+
+}  // namespace fpdt

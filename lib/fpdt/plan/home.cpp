@@ -81,7 +81,7 @@ bool Home::alive(const Builder& builder, const Operand& value) const {
 Operand Home::produce(Builder& builder, const Instance& instance, std::int64_t chunk) {
   if (chunk >= first_kept_) return kept(instance, chunk);
   const Operand value = builder.next(produced_, rows_[static_cast<std::size_t>(chunk)]);
-  in_rings_.push_back({chunk, value});
+  in_rings_.push_back(Held{chunk, value});
   return value;
 }
 
@@ -96,14 +96,14 @@ void Home::stash(Builder& builder, const Instance& instance, std::int64_t chunk,
 Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chunk, Reuse reuse,
                     LaneKind lane) {
   if (chunk >= first_kept_) return kept(instance, chunk);
-  if (reuse != Reuse::none && latest_.first == chunk && alive(builder, latest_.second)) {
-    return latest_.second;
+  if (reuse != Reuse::none && latest_.chunk == chunk && alive(builder, latest_.value)) {
+    return latest_.value;
   }
   if (reuse == Reuse::ring || host_ < 0) {
     for (auto known = in_rings_.rbegin(); known != in_rings_.rend(); ++known) {
-      if (known->first == chunk && alive(builder, known->second)) {
+      if (known->chunk == chunk && alive(builder, known->value)) {
         latest_ = *known;
-        return known->second;
+        return known->value;
       }
     }
   }
@@ -111,7 +111,7 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
   const Operand value = builder.next(fetched_, rows_[static_cast<std::size_t>(chunk)]);
   builder.emit(fmt::format("fetch_{}.{}.{}", name_, chunk, value.version.offset), lane,
                Copy{on_host(instance, chunk), {value, false}});
-  in_rings_.push_back({chunk, value});
+  in_rings_.push_back(Held{chunk, value});
   latest_ = in_rings_.back();
   return value;
 }
@@ -124,7 +124,7 @@ void Home::fetch_into(Builder& builder, const Instance& instance, std::int64_t c
 
 void Home::begin_block() {
   in_rings_.clear();
-  latest_ = {-1, {}};
+  latest_ = Held{};
 }
 
 void Home::advance(Builder& builder, std::int64_t n) const {

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "fpdt/plan/builder.h"
@@ -62,7 +61,7 @@ class Home {
 
   [[nodiscard]] std::int64_t first_kept() const { return first_kept_; }
   // Notes that a consumer used a chunk without fetching it (the diagonal), for Reuse::latest.
-  void used(std::int64_t chunk, const Operand& value) { latest_ = {chunk, value}; }
+  void used(std::int64_t chunk, const Operand& value) { latest_ = Held{chunk, value}; }
 
  private:
   [[nodiscard]] Version version(const Instance& instance, std::int64_t chunk) const;
@@ -75,8 +74,13 @@ class Home {
   std::int64_t first_kept_ = 0;
   bool contiguous_ = false;
   BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
-  std::vector<std::pair<std::int64_t, Operand>> in_rings_;  // chunk, operand; newest last
-  std::pair<std::int64_t, Operand> latest_{-1, {}};
+  // A chunk and the operand that holds it on the device.
+  struct Held {
+    std::int64_t chunk = -1;
+    Operand value;
+  };
+  std::vector<Held> in_rings_;  // newest last
+  Held latest_;
 };
 
 }  // namespace fpdt

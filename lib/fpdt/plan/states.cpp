@@ -42,12 +42,12 @@ States::States(Builder& builder, const Problem& problem, const Strategy& strateg
   step_input_ = scalar("step_input", MemorySpace::host, Role::input, 4);
   step_ = scalar("step", MemorySpace::device, Role::temporary, 4);
   loss_ = scalar("loss", MemorySpace::device, Role::temporary, 1);
-  norm_ = scalar("norm", MemorySpace::device, Role::temporary, 1);
+  norm_ = scalar("grad_norm", MemorySpace::device, Role::temporary, 1);
   loss_output_ = scalar("loss_output", MemorySpace::host, Role::output, 1);
-  norm_output_ = scalar("norm_output", MemorySpace::host, Role::output, 1);
+  norm_output_ = scalar("grad_norm_output", MemorySpace::host, Role::output, 1);
   if (sharded()) {
     loss_total_ = scalar("loss_total", MemorySpace::device, Role::temporary, 1);
-    norm_total_ = scalar("norm_total", MemorySpace::device, Role::temporary, 1);
+    norm_total_ = scalar("grad_norm_total", MemorySpace::device, Role::temporary, 1);
   }
 }
 

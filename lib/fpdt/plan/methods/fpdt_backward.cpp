@@ -132,7 +132,7 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
   const std::int64_t wide = model_.up_width();
   const std::int64_t ffn = model_.feed_forward;
   const bool all = homes.choice.recompute == Recompute::keep_all;
-  const Operand n2 = temporary("norm", rows, most, {hidden}, storage_);
+  const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
   builder_.emit(fmt::format("renorm2.{}", chunk), LaneKind::compute,
                 Norm{h, states_.weight("norm2.weight", frame.weights),
                      optional_weight("norm2.bias", frame.weights), {n2, false}, norm_kind(),
@@ -393,7 +393,7 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
     n1 = homes.norm_output.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
                                  LaneKind::h2d);
   } else {
-    n1 = temporary("norm", rows, most, {hidden}, storage_);
+    n1 = temporary("normed", rows, most, {hidden}, storage_);
     builder_.emit(fmt::format("renorm1.{}", chunk), LaneKind::compute,
                   Norm{x, states_.weight("norm1.weight", frame.weights),
                        optional_weight("norm1.bias", frame.weights), {n1, false}, norm_kind(),

@@ -73,7 +73,7 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
                                             LaneKind::h2d);
   frame.x[c] = x;
   const Operand n1 = all ? homes.norm_output.produce(builder_, kept, chunk)
-                         : temporary("norm", rows, most, {model_.hidden}, storage_);
+                         : temporary("normed", rows, most, {model_.hidden}, storage_);
   builder_.emit(fmt::format("norm1.{}", chunk), LaneKind::compute,
                 Norm{x, states_.weight("norm1.weight", frame.weights),
                      optional_weight("norm1.bias", frame.weights), {n1, false}, norm_kind(),
@@ -234,7 +234,7 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
                            : temporary("residual_chunk", rows, most, {hidden}, storage_);
   const Operand h = attention_residual(frame, chunk, frame.x[c], frame.attention_output[c], into);
   if (all) homes.residual.stash(builder_, stored, chunk, h, out_lane());
-  const Operand n2 = temporary("norm", rows, most, {hidden}, storage_);
+  const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
   builder_.emit(fmt::format("norm2.{}", chunk), LaneKind::compute,
                 Norm{h, states_.weight("norm2.weight", frame.weights),
                      optional_weight("norm2.bias", frame.weights), {n2, false}, norm_kind(),

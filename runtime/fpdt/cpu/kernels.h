@@ -3,25 +3,19 @@
 // The executor resolves operands to memory; a kernel sees the op's body and one View per present operand, in
 // the order of `fpdt::operands(body)`. All arithmetic is in f32 or better; bf16 is converted on load and
 // rounded to nearest even on store. A kernel allocates nothing: its scratch memory is reserved here, once,
-// and blocks are cut so that it suffices for every size. Results have the same bits for every pool size.
+// and blocks are cut so that it suffices for every size (and 1 MiB of each thread's stack). Results have the
+// same bits for every pool size.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
 #include "fpdt/cpu/pool.h"
+#include "fpdt/runtime/view.h"
 #include "fpdt/schedule/op.h"
 
 namespace fpdt {
-
-struct View {
-  std::byte* data = nullptr;
-  std::int64_t elements = 0;
-  Dtype dtype = Dtype::f32;
-  Access access = Access::read;
-};
 
 // Not reentrant: a lane that runs beside others has its own Kernels (copy lanes: with a pool of size 1).
 class Kernels {

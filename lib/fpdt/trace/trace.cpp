@@ -1,0 +1,34 @@
+// Sums and maxima of a trace.
+#include "fpdt/trace/trace.h"
+
+#include <algorithm>
+
+namespace fpdt {
+
+std::int64_t duration(const Trace& trace) {
+  std::int64_t last = 0;
+  for (const Span& span : trace.spans) last = std::max(last, span.end);
+  return last;
+}
+
+std::int64_t busy(const Trace& trace, std::int32_t lane) {
+  std::int64_t sum = 0;
+  for (const Span& span : trace.spans) {
+    if (span.lane == lane) sum = add(sum, span.end - span.begin);
+  }
+  return sum;
+}
+
+Bytes peak(const LiveCurve& curve) {
+  Bytes most;
+  for (const LivePoint& point : curve.points) most = std::max(most, point.bytes);
+  return most;
+}
+
+const LiveCurve* find_curve(const Trace& trace, std::string_view space) {
+  const auto found = std::find_if(trace.memory.begin(), trace.memory.end(),
+                                  [space](const LiveCurve& curve) { return curve.space == space; });
+  return found == trace.memory.end() ? nullptr : &*found;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,62 @@
+// What happened: spans on lanes, and the bytes that were live in each memory space.
+//
+// A simulation and an execution return the same type, so that prediction and measurement compare op by op.
+// Times are nanoseconds from the start of the step. Spans are in issue order: the k-th span of a lane is the
+// k-th op of that lane.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/base/units.h"
+
+namespace fpdt {
+
+struct Span {
+  std::int32_t op = 0;    // index into Trace::ops
+  std::int32_t lane = 0;  // index into Trace::lanes
+  std::int32_t call = 0;  // number of the call within the step
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool operator==(const Span&) const = default;
+};
+
+// From `time` on, `bytes` are live.
+struct LivePoint {
+  std::int64_t time = 0;
+  Bytes bytes;
+  bool operator==(const LivePoint&) const = default;
+};
+
+struct LiveCurve {
+  std::string space;  // "device", "host_pinned" or "host"
+  Bytes arena;        // what was reserved
+  std::vector<LivePoint> points;  // ascending times, no two equal
+  bool operator==(const LiveCurve&) const = default;
+};
+
+struct Trace {
+  std::string source;              // "simulated", "measured", with the machine's name
+  std::int64_t rank = 0;
+  std::vector<std::string> lanes;  // "compute.0"
+  std::vector<std::string> ops;    // "forward.attn.1.0"
+  std::vector<Span> spans;
+  std::vector<LiveCurve> memory;
+  bool operator==(const Trace&) const = default;
+};
+
+// End of the last span.
+std::int64_t duration(const Trace& trace);
+
+// Sum of the spans of one lane.
+std::int64_t busy(const Trace& trace, std::int32_t lane);
+
+// Largest live bytes of a curve.
+Bytes peak(const LiveCurve& curve);
+
+// The curve of a space; null when the trace has none.
+const LiveCurve* find_curve(const Trace& trace, std::string_view space);
+
+}  // namespace fpdt

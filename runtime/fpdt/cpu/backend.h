@@ -1,0 +1,60 @@
+// The machine that is always there: lanes are threads, every memory space is host memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fpdt/cpu/kernels.h"
+#include "fpdt/cpu/lanes.h"
+#include "fpdt/cpu/pool.h"
+#include "fpdt/runtime/arena.h"
+#include "fpdt/runtime/backend.h"
+#include "fpdt/runtime/communicator.h"
+#include "fpdt/runtime/resolve.h"
+
+namespace fpdt {
+
+struct CpuOptions {
+  std::int32_t threads = 0;  // that share the ops of a compute lane; 0: the rank's part of the cores
+  Populate populate = Populate::no;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  // The communicator outlives the backend.
+  explicit CpuBackend(Communicator& communicator, const CpuOptions& options = {});
+  ~CpuBackend() override;
+
+  [[nodiscard]] bool supports(const Op& op) const override;
+  std::byte* reserve(MemorySpace space, Bytes bytes) override;
+  void prepare(const Program& program) override;
+  void launch(const Launch& launch) override;
+  void synchronise() override;
+  void write(std::byte* target, std::span<const std::byte> source) override;
+  void read(std::span<std::byte> target, const std::byte* source) override;
+
+  // Scratch memory of the kernels, outside of every arena.
+  [[nodiscard]] Bytes workspace_bytes() const;
+
+ private:
+  // Of one lane. A lane of collectives only has none.
+  struct Worker {
+    std::unique_ptr<Pool> pool;
+    std::unique_ptr<Kernels> kernels;
+  };
+
+  void run(std::int32_t lane, const Op& op, std::span<const View> views);
+
+  Communicator& communicator_;
+  CpuOptions options_;
+  std::array<Reservation, kMemorySpaces.size()> reservations_;
+  Bytes reserved_;
+  std::vector<Worker> workers_;
+  std::unique_ptr<Lanes> lanes_;  // destroyed first: its threads use the rest
+};
+
+}  // namespace fpdt

@@ -1,0 +1,58 @@
+// Memory of one space of one rank, taken once.
+//
+// A Reservation is a mapping of its own: whole pages, no huge pages (so that the operating system's count of
+// resident pages can be compared with ours to the page), with an inaccessible page at either end. Pages become
+// resident when they are first touched, unless the reservation is populated at once, which a training run
+// does so that exhaustion shows before the first step.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "fpdt/base/units.h"
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt {
+
+Bytes page_bytes();
+
+// Bytes that the arena of a space needs: the end of its last buffer, in whole pages. Every buffer is placed.
+Bytes arena_bytes(const Schedule& schedule, MemorySpace space);
+
+// What this process may still take, and what says so ("MemAvailable", "cgroup memory.max", "RLIMIT_AS").
+struct MemoryLimit {
+  Bytes bytes;
+  std::string source;
+};
+MemoryLimit memory_limit();
+
+// MemoryError when `bytes` exceed the limit; `what` is named in the message.
+void require_memory(Bytes bytes, const std::string& what);
+
+enum class Populate : bool { no, yes };
+
+class Reservation {
+ public:
+  Reservation() = default;
+  // MemoryError when the machine has not that much.
+  Reservation(Bytes bytes, Populate populate, const std::string& what);
+  ~Reservation();
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;  // without the inaccessible pages
+};
+
+// Resident pages of a range that begins at a page, in bytes.
+Bytes resident_bytes(std::span<const std::byte> range);
+
+// Most resident memory of the process so far.
+Bytes peak_resident_bytes();
+
+}  // namespace fpdt

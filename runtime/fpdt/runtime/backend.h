@@ -1,0 +1,64 @@
+// The seam to a machine: one device, as one rank sees it.
+//
+// One thread per rank walks the schedule and launches every op in file order. A launch returns at once. Ops of
+// one lane run in launch order; across lanes an op waits for the events it names and for nothing else. An
+// event is not an object: it is the completion of the op at a position of a lane, counted from the start of
+// the step, so a backend may keep a counter per lane (CPU) or a ring of device events (a GPU, whose streams
+// are the lanes). Nothing waits on the host until `synchronise`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fpdt/base/units.h"
+#include "fpdt/runtime/view.h"
+#include "fpdt/schedule/expand.h"
+
+namespace fpdt {
+
+// The completion of the op at `position` of `lane` (an index into Program::lanes).
+struct Event {
+  std::int32_t lane = 0;
+  std::int32_t position = 0;
+};
+
+// When an op ran: nanoseconds of std::chrono::steady_clock.
+struct Interval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct Launch {
+  const Op* op = nullptr;
+  std::int32_t lane = 0;
+  std::span<const View> views;     // one for each of operands(op->body); copied by launch
+  std::span<const Event> waits;    // of other lanes, launched before; copied by launch
+  Interval* interval = nullptr;    // where to note the time, valid after synchronise; null: nowhere
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual bool supports(const Op& op) const = 0;
+
+  // Takes the memory of a space, once, before prepare; it lives as long as the backend. MemoryError when the
+  // machine has not that much.
+  virtual std::byte* reserve(MemorySpace space, Bytes bytes) = 0;
+
+  // Lanes, scratch memory, library warm-up: afterwards a step allocates nothing.
+  virtual void prepare(const Program& program) = 0;
+
+  virtual void launch(const Launch& launch) = 0;
+
+  // Waits for everything launched and starts the count of positions anew. Rethrows the first failure of an
+  // op; a backend that failed does not run again.
+  virtual void synchronise() = 0;
+
+  // Between steps, to and from any space, complete on return.
+  virtual void write(std::byte* target, std::span<const std::byte> source) = 0;
+  virtual void read(std::span<std::byte> target, const std::byte* source) = 0;
+};
+
+}  // namespace fpdt

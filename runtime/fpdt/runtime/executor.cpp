@@ -1,0 +1,111 @@
+// The executor: expansion, resolution, launch.
+#include "fpdt/runtime/executor.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/runtime/arena.h"
+#include "fpdt/runtime/recorder.h"
+
+namespace fpdt {
+namespace {
+
+void require_support(const Schedule& schedule, const Backend& backend) {
+  std::vector<Diagnostic> findings;
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      if (backend.supports(op)) continue;
+      findings.push_back({"R101", block.name + "." + op.name,
+                          fmt::format("this backend cannot run {}", body_name(op.body))});
+    }
+  }
+  if (!findings.empty()) throw InputError(format_diagnostics(findings));
+}
+
+Arenas reserve_arenas(const Schedule& schedule, Backend& backend) {
+  Arenas arenas;
+  for (const MemorySpace space : kMemorySpaces) {
+    const Bytes bytes = arena_bytes(schedule, space);
+    if (bytes.value == 0) continue;
+    arenas[static_cast<std::size_t>(space)] = {backend.reserve(space, bytes),
+                                               static_cast<std::size_t>(bytes.value)};
+  }
+  return arenas;
+}
+
+}  // namespace
+
+Executor::Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator)
+    : program_(schedule.schedule()),
+      backend_(backend),
+      rank_(communicator.rank()),
+      arenas_((require_support(schedule.schedule(), backend),
+               reserve_arenas(schedule.schedule(), backend))),
+      addresses_(schedule.schedule(), arenas_),
+      start_(program_),
+      expansion_(program_) {
+  FPDT_ASSERT(communicator.ranks() == schedule.schedule().ranks);
+  std::size_t views = 0;
+  std::size_t waits = 0;
+  for (const PlainBlock& block : program_.blocks) {
+    for (const PlainOp& op : block.ops) {
+      views = std::max(views, op.uses.size());
+      waits = std::max(waits, op.after.size());
+    }
+  }
+  views_.reserve(views);
+  waits_.reserve(waits);
+  communicator.prepare(program_);
+  backend_.prepare(program_);
+}
+
+void Executor::run(std::span<const Call> calls) { step(calls, nullptr); }
+
+Trace Executor::record(std::span<const Call> calls) {
+  std::vector<Interval> intervals(static_cast<std::size_t>(op_count(program_, calls)));
+  step(calls, intervals.data());
+  return make_trace(program_, calls, intervals, rank_);
+}
+
+void Executor::step(std::span<const Call> calls, Interval* intervals) {
+  expansion_ = start_;
+  for (const Call& call : calls) {
+    expansion_.begin(call);
+    for (const PlainOp& op : program_.blocks[static_cast<std::size_t>(call.block)].ops) {
+      views_.clear();
+      for (const PlainUse& use : op.uses) {
+        views_.push_back(addresses_.view(use, expansion_.version(use)));
+      }
+      waits_.clear();
+      for (const After& after : op.after) {
+        const LanePosition position = expansion_.position(after);
+        if (position < 0) continue;
+        FPDT_ASSERT(position < std::numeric_limits<std::int32_t>::max());
+        const PlainBlock& block = program_.blocks[static_cast<std::size_t>(after.block)];
+        waits_.push_back({block.ops[static_cast<std::size_t>(after.op)].lane,
+                          static_cast<std::int32_t>(position)});
+      }
+      backend_.launch({op.op, op.lane, views_, waits_, intervals});
+      if (intervals != nullptr) ++intervals;
+    }
+  }
+  backend_.synchronise();
+}
+
+void Executor::write(BufferIndex buffer, std::int64_t slot, std::span<const std::byte> contents) {
+  const std::span<std::byte> target = addresses_.slot(buffer, slot);
+  FPDT_ASSERT(contents.size() == target.size());
+  backend_.write(target.data(), contents);
+}
+
+void Executor::read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> contents) const {
+  const std::span<std::byte> source = addresses_.slot(buffer, slot);
+  FPDT_ASSERT(contents.size() == source.size());
+  backend_.read(contents, source.data());
+}
+
+}  // namespace fpdt

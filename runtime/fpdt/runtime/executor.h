@@ -1,0 +1,69 @@
+// Runs one rank's part of a schedule. Decides nothing: it walks the calls and ops in file order, turns each
+// operand into an address (start of the space + offset of the buffer + slot of the version + first row) and
+// launches. No allocation and no waiting inside a step; no method has a name here.
+//
+//   CpuBackend backend(communicator);
+//   Executor executor(schedule, backend, communicator);
+//   executor.write(weights, 0, bytes);      // states and inputs, between steps
+//   executor.run(schedule.train);
+//   executor.read(loss, 0, bytes);
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fpdt/runtime/backend.h"
+#include "fpdt/runtime/communicator.h"
+#include "fpdt/runtime/resolve.h"
+#include "fpdt/schedule/expand.h"
+#include "fpdt/schedule/verify.h"
+#include "fpdt/trace/trace.h"
+
+namespace fpdt {
+
+class Executor {
+ public:
+  // Schedule, backend and communicator outlive the executor. InputError when the backend cannot run an op,
+  // MemoryError when the machine has not the memory.
+  Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // One step: schedule.train or schedule.evaluate. Blocks until it is complete; throws the rank's first error.
+  void run(std::span<const Call> calls);
+
+  // The same, and what happened when. Recording costs two clock readings an op.
+  Trace record(std::span<const Call> calls);
+
+  // Contents of one slot, between steps.
+  void write(BufferIndex buffer, std::int64_t slot, std::span<const std::byte> contents);
+  void read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> contents) const;
+
+  // The slot itself, where the host can address the space (always on a CPU).
+  [[nodiscard]] std::span<std::byte> slot(BufferIndex buffer, std::int64_t slot) const {
+    return addresses_.slot(buffer, slot);
+  }
+  [[nodiscard]] std::span<std::byte> arena(MemorySpace space) const {
+    return arenas_[static_cast<std::size_t>(space)];
+  }
+  [[nodiscard]] const Program& program() const { return program_; }
+  [[nodiscard]] const Schedule& schedule() const { return *program_.schedule; }
+
+ private:
+  void step(std::span<const Call> calls, Interval* intervals);
+
+  Program program_;
+  Backend& backend_;
+  std::int64_t rank_;
+  Arenas arenas_;
+  Addresses addresses_;
+  Expansion start_;      // before the first call
+  Expansion expansion_;
+  std::vector<View> views_;
+  std::vector<Event> waits_;
+};
+
+}  // namespace fpdt

@@ -1,0 +1,21 @@
+// An operand resolved to memory: what a kernel or a collective sees.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fpdt/schedule/buffer.h"
+#include "fpdt/schedule/operand.h"
+
+namespace fpdt {
+
+struct View {
+  std::byte* data = nullptr;
+  std::int64_t elements = 0;
+  Dtype dtype = Dtype::f32;
+  Access access = Access::read;
+
+  [[nodiscard]] std::int64_t bytes() const { return elements * dtype_bytes(dtype); }
+};
+
+}  // namespace fpdt

@@ -302,14 +302,4 @@ Placement place(Schedule& schedule) {
   return placement;
 }
 
-Bytes arena_bytes(const Schedule& schedule, MemorySpace space) {
-  std::int64_t top = 0;
-  for (const Buffer& buffer : schedule.buffers) {
-    if (buffer.space != space) continue;
-    FPDT_ASSERT(buffer.offset >= 0);
-    top = std::max(top, buffer.offset + buffer.bytes().value);
-  }
-  return Bytes{top};
-}
-
 }  // namespace fpdt

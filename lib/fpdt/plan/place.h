@@ -29,7 +29,4 @@ struct Placement {
 // Sets every buffer's offset. Precondition: edges are complete (depend).
 Placement place(Schedule& schedule);
 
-// Bytes of a space's arena, from the offsets; 0 when nothing lives there.
-Bytes arena_bytes(const Schedule& schedule, MemorySpace space);
-
 }  // namespace fpdt

@@ -1,0 +1,228 @@
+// Meetings, and the threads that hold them.
+#include "fpdt/comm/thread.h"
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/runtime/collective.h"
+
+namespace fpdt {
+namespace {
+
+// Where the members of one group meet, on one lane.
+class Meeting {
+ public:
+  Meeting(Membership members, std::chrono::milliseconds deadline)
+      : members_(members),
+        deadline_(deadline),
+        views_(static_cast<std::size_t>(members.size)),
+        here_(static_cast<std::size_t>(members.size), false) {}
+
+  // Publishes the views of member `mine` and waits for the others.
+  void gather(std::int64_t mine, std::span<const View> views) {
+    std::unique_lock lock(mutex_);
+    if (aborted_) throw PeerError(reason_);
+    views_[static_cast<std::size_t>(mine)] = views;
+    here_[static_cast<std::size_t>(mine)] = true;
+    const std::uint64_t round = round_;
+    if (arrive()) return;
+    const bool woken = changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
+    // A complete round counts even when something failed since: its members rely on each other's memory.
+    if (round_ != round) return;
+    if (aborted_) throw PeerError(reason_);
+    FPDT_ASSERT(!woken);
+    throw PeerError(fmt::format("rank {} waited {} ms for {}", rank_of(mine), deadline_.count(),
+                                absent()));
+  }
+
+  // Everybody has taken what they need. Nobody stays away from it: between the two waits nothing blocks. So
+  // there is no deadline, and a failure elsewhere does not end it, because memory is still being read.
+  void disperse() {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t round = round_;
+    if (arrive()) return;
+    changed_.wait(lock, [&] { return round_ != round; });
+  }
+
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return;
+    aborted_ = true;
+    reason_ = reason;
+    changed_.notify_all();
+  }
+
+  // Between gather and disperse.
+  [[nodiscard]] std::span<const std::span<const View>> views() const { return views_; }
+
+ private:
+  [[nodiscard]] std::int64_t rank_of(std::int64_t member) const {
+    return members_.first + member * members_.stride;
+  }
+
+  // Counts one member in; true for the last one.
+  bool arrive() {
+    if (++arrived_ != members_.size) return false;
+    arrived_ = 0;
+    ++round_;
+    std::fill(here_.begin(), here_.end(), false);
+    changed_.notify_all();
+    return true;
+  }
+
+  [[nodiscard]] std::string absent() const {
+    std::string ranks;
+    for (std::int64_t i = 0; i < members_.size; ++i) {
+      if (here_[static_cast<std::size_t>(i)]) continue;
+      ranks += fmt::format("{}{}", ranks.empty() ? "rank " : ", ", rank_of(i));
+    }
+    return ranks;
+  }
+
+  const Membership members_;
+  const std::chrono::milliseconds deadline_;
+  std::mutex mutex_;  // guards the rest; views_ only while gathering
+  std::condition_variable changed_;
+  std::vector<std::span<const View>> views_;
+  std::vector<bool> here_;
+  std::int64_t arrived_ = 0;
+  std::uint64_t round_ = 0;
+  bool aborted_ = false;
+  std::string reason_;
+};
+
+// What the ranks share.
+class World {
+ public:
+  World(std::int64_t ranks, const ThreadOptions& options)
+      : ranks_(ranks), options_(options), everybody_(meeting({-1, -1, Membership{0, 1, ranks, 0}})) {}
+
+  struct Place {
+    std::int32_t lane = -1;
+    std::ptrdiff_t group = -1;
+    Membership members;
+  };
+
+  // The meeting of that place: the same one for all its members.
+  Meeting& meeting(const Place& place) {
+    const std::lock_guard lock(mutex_);
+    auto& found = meetings_[std::tuple(place.lane, place.group, place.members.first)];
+    if (found == nullptr) {
+      found = std::make_unique<Meeting>(place.members, options_.deadline);
+      if (cause_ != nullptr) found->abort(reason_);
+    }
+    return *found;
+  }
+
+  void abort(std::int64_t rank, std::exception_ptr cause) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (cause_ != nullptr) return;
+    cause_ = std::move(cause);
+    reason_ = fmt::format("rank {} stopped", rank);
+    for (const auto& [place, meeting] : meetings_) meeting->abort(reason_);
+  }
+
+  void rethrow() {
+    const std::lock_guard lock(mutex_);
+    if (cause_ != nullptr) std::rethrow_exception(cause_);
+  }
+
+  [[nodiscard]] std::int64_t ranks() const { return ranks_; }
+  [[nodiscard]] Meeting& everybody() { return everybody_; }
+
+ private:
+  const std::int64_t ranks_;
+  const ThreadOptions options_;
+  std::mutex mutex_;  // guards the next three
+  std::map<std::tuple<std::int32_t, std::ptrdiff_t, std::int64_t>, std::unique_ptr<Meeting>> meetings_;
+  std::exception_ptr cause_;  // the first
+  std::string reason_;
+  Meeting& everybody_;
+};
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(World& world, std::int64_t rank) : world_(world), rank_(rank) {}
+
+  [[nodiscard]] std::int64_t rank() const override { return rank_; }
+  [[nodiscard]] std::int64_t ranks() const override { return world_.ranks(); }
+  [[nodiscard]] std::int64_t local_ranks() const override { return world_.ranks(); }
+
+  void prepare(const Program& program) override {
+    schedule_ = program.schedule;
+    const std::size_t groups = schedule_->groups.size();
+    seats_.assign(program.lanes.size() * groups, {});
+    for (const PlainBlock& block : program.blocks) {
+      for (const PlainOp& op : block.ops) {
+        if (!is_collective(op.op->body)) continue;
+        const Group& group = group_of(*schedule_, op.op->body);
+        const std::ptrdiff_t number = &group - schedule_->groups.data();
+        const Membership members = membership(group, rank_);
+        seat(op.lane, number) = {&world_.meeting({op.lane, number, members}), members.mine};
+      }
+    }
+  }
+
+  void collective(const Body& body, std::int32_t lane, std::span<const View> views) override {
+    const std::ptrdiff_t number = &group_of(*schedule_, body) - schedule_->groups.data();
+    const Seat& own = seat(lane, number);
+    own.meeting->gather(own.mine, views);
+    receive(body, own.mine, own.meeting->views());
+    own.meeting->disperse();
+  }
+
+  void barrier() override { world_.everybody().gather(rank_, {}); }
+
+  void abort(std::exception_ptr cause) noexcept override { world_.abort(rank_, std::move(cause)); }
+
+ private:
+  struct Seat {
+    Meeting* meeting = nullptr;
+    std::int64_t mine = 0;
+  };
+  Seat& seat(std::int32_t lane, std::ptrdiff_t group) {
+    return seats_[static_cast<std::size_t>(lane) * schedule_->groups.size() +
+                  static_cast<std::size_t>(group)];
+  }
+
+  World& world_;
+  const std::int64_t rank_;
+  const Schedule* schedule_ = nullptr;
+  std::vector<Seat> seats_;  // [lane][group]
+};
+
+}  // namespace
+
+void run_ranks(std::int64_t ranks, const std::function<void(Communicator&)>& rank_main,
+               const ThreadOptions& options) {
+  FPDT_ASSERT(ranks >= 1);
+  World world(ranks, options);
+  std::vector<std::thread> threads;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&world, &rank_main, rank] {
+      ThreadCommunicator communicator(world, rank);
+      try {
+        rank_main(communicator);
+      } catch (...) {
+        communicator.abort(std::current_exception());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  world.rethrow();
+}
+
+}  // namespace fpdt

@@ -2,7 +2,7 @@
 #include "fpdt/plan/place.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 #include <vector>
 
 #include "fpdt/base/assert.h"
@@ -14,6 +14,8 @@ namespace fpdt {
 namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+bool shares(const Buffer& buffer) { return buffer.role == Role::temporary; }
 
 // What a walk over a call list learns: which buffers may not share, and what lives when.
 struct Lives {
@@ -43,9 +45,17 @@ class Walk {
         last_(lives.count * lanes_, -1),
         last_begin_(lives.count, -1) {
     const std::vector<Buffer>& buffers = program.schedule->buffers;
-    for (const Buffer& buffer : buffers) {
+    FPDT_ASSERT(buffers.size() <= std::numeric_limits<std::uint16_t>::max());
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
       slot_begin_.push_back(slots_.size());
-      slots_.resize(slots_.size() + index(buffer.slots));
+      slots_.resize(slots_.size() + index(buffers[i].slots));
+      std::vector<std::uint16_t> others;
+      for (std::size_t j = 0; j < buffers.size(); ++j) {
+        if (j != i && buffers[j].space == buffers[i].space && shares(buffers[i]) && shares(buffers[j])) {
+          others.push_back(static_cast<std::uint16_t>(j));
+        }
+      }
+      strangers_.push_back(std::move(others));
     }
     for (const PlainBlock& block : program.blocks) {
       clocks_.emplace_back(index(block.calls_back + 1) * block.ops.size() * lanes_, -1);
@@ -111,10 +121,15 @@ class Walk {
       slot = {version, now_, now_};
       last_begin_[buffer] = now_;
       // Whatever was used so far and is not known to be done shares this moment.
-      for (std::size_t other = 0; other < lives_.count; ++other) {
-        bool open = false;
+      std::vector<std::uint16_t>& strangers = strangers_[buffer];
+      for (std::size_t i = strangers.size(); i-- > 0;) {
+        const std::size_t other = strangers[i];
+        bool open = row[other] != 0;
         for (std::size_t lane = 0; lane < lanes_; ++lane) open |= last_[other * lanes_ + lane] > clock[lane];
-        if (open && other != buffer) lives_.meet(buffer, other);
+        if (!open) continue;
+        lives_.meet(buffer, other);
+        strangers[i] = strangers.back();
+        strangers.pop_back();
       }
       return;
     }
@@ -137,12 +152,11 @@ class Walk {
   std::vector<std::int64_t> calls_of_;
   std::vector<std::int64_t> last_;        // [buffer][lane], latest access
   std::vector<std::int64_t> last_begin_;  // of each buffer, in issue order
+  std::vector<std::vector<std::uint16_t>> strangers_;  // of each buffer: those it has not met yet
   std::vector<std::size_t> slot_begin_;
   std::vector<Slot> slots_;
   std::int64_t now_ = 0;
 };
-
-bool shares(const Buffer& buffer) { return buffer.role == Role::temporary; }
 
 // Buffers of one space, and what packing needs to know of them.
 struct Packing {
@@ -182,70 +196,65 @@ struct Packing {
   }
 };
 
-// Heaviest sets of buffers that overlap in time, each grown by what meets all of it.
-SpaceUse measure(const Packing& packing) {
+// Most bytes of slots whose lives overlap in issue order.
+Bytes live_bytes(const Packing& packing) {
   struct Event {
     std::int64_t time;
-    bool begin;
-    BufferIndex buffer;
+    std::int64_t bytes;  // negative at the end of a life, so that ends sort before begins
   };
+  std::vector<std::uint8_t> here(packing.schedule.buffers.size(), 0);
+  std::int64_t live = 0;
+  for (const std::size_t item : packing.items) {
+    if (shares(packing.schedule.buffers[item])) {
+      here[item] = 1;
+    } else {
+      live += packing.bytes(item);
+    }
+  }
   std::vector<Event> events;
   for (const Lives::Life& life : packing.lives.lives) {
-    events.push_back({life.begin, true, life.buffer});
-    events.push_back({life.end + 1, false, life.buffer});
+    if (here[index(life.buffer)] == 0) continue;
+    const std::int64_t bytes = packing.schedule.buffers[index(life.buffer)].slot_stride().value;
+    events.push_back({life.begin, bytes});
+    events.push_back({life.end + 1, -bytes});
   }
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
-    return std::pair(a.time, a.begin) < std::pair(b.time, b.begin);
+    return std::pair(a.time, a.bytes) < std::pair(b.time, b.bytes);
   });
-  std::vector<std::int64_t> open(packing.schedule.buffers.size(), 0);
-  std::vector<std::uint8_t> here(open.size(), 0);
-  std::int64_t live = 0;
-  std::int64_t rings = 0;
-  for (const std::size_t item : packing.items) {
-    here[item] = 1;
-    if (shares(packing.schedule.buffers[item])) continue;
-    live += packing.bytes(item);
-    rings += packing.bytes(item);
-  }
-  SpaceUse use{Bytes{live}, Bytes{rings}, {}};
-  std::vector<std::int64_t> heaviest = open;
+  std::int64_t most = live;
   for (const Event& event : events) {
-    const auto buffer = index(event.buffer);
-    if (here[buffer] == 0 || !shares(packing.schedule.buffers[buffer])) continue;
-    const std::int64_t slot = packing.schedule.buffers[buffer].slot_stride().value;
-    if (event.begin) {
-      live += slot;
-      if (open[buffer]++ == 0) rings += packing.bytes(buffer);
-    } else {
-      live -= slot;
-      if (--open[buffer] == 0) rings -= packing.bytes(buffer);
-    }
-    use.live = std::max(use.live, Bytes{live});
-    if (rings > use.bound.value) {
-      use.bound = Bytes{rings};
-      heaviest = open;
-    }
+    live += event.bytes;
+    most = std::max(most, live);
   }
-  std::vector<std::size_t> set;
-  for (const std::size_t item : packing.items) {
-    if (heaviest[item] > 0 || !shares(packing.schedule.buffers[item])) set.push_back(item);
-  }
-  std::vector<std::size_t> rest = packing.items;
-  std::sort(rest.begin(), rest.end(),
-            [&](std::size_t a, std::size_t b) { return packing.bytes(a) > packing.bytes(b); });
-  for (const std::size_t item : rest) {
-    const bool all = std::all_of(set.begin(), set.end(),
-                                 [&](std::size_t other) { return other != item && packing.apart(item, other); });
-    if (!all) continue;
-    set.push_back(item);
-    use.bound += Bytes{packing.bytes(item)};
-  }
-  return use;
+  return Bytes{most};
 }
 
-// Packs by size, then moves what ends on top forward, until the bound is met or nothing helps.
+// A heavy set of buffers that pairwise may not share: from every buffer, grown by the heaviest that fits.
+Bytes bound_bytes(const Packing& packing) {
+  std::vector<std::size_t> order = packing.items;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return packing.bytes(a) > packing.bytes(b); });
+  std::int64_t most = 0;
+  std::vector<std::size_t> set;
+  for (const std::size_t seed : order) {
+    set.assign(1, seed);
+    std::int64_t bytes = packing.bytes(seed);
+    for (const std::size_t item : order) {
+      const bool fits = std::all_of(set.begin(), set.end(), [&](std::size_t other) {
+        return other != item && packing.apart(item, other);
+      });
+      if (!fits) continue;
+      set.push_back(item);
+      bytes += packing.bytes(item);
+    }
+    most = std::max(most, bytes);
+  }
+  return Bytes{most};
+}
+
+// Packs by size, then by orders in which an item that stuck out goes earlier; keeps what is better.
 void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
-  constexpr int kTries = 300;
+  constexpr int kTries = 400;
   std::vector<std::size_t> order = packing.items;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const bool sa = shares(schedule.buffers[a]);
@@ -253,25 +262,33 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
     return sa != sb ? !sa : packing.bytes(a) > packing.bytes(b);
   });
   std::vector<std::int64_t> offsets(schedule.buffers.size(), 0);
-  std::vector<std::int64_t> best;
-  use.arena = Bytes{-1};
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    const std::int64_t top = packing.pack(order, offsets);
-    if (use.arena.value < 0 || top < use.arena.value) {
-      use.arena = Bytes{top};
-      best = offsets;
+  std::vector<std::int64_t> best_offsets = offsets;
+  std::vector<std::size_t> best = order;
+  use.arena = Bytes{packing.pack(best, best_offsets)};
+  std::uint32_t random = 1;  // a fixed sequence: placement is deterministic
+  for (int attempt = 0; attempt < kTries && use.arena > use.bound; ++attempt) {
+    order = best;
+    const auto next = [&random](std::size_t n) {
+      random = random * 1664525U + 1013904223U;
+      return static_cast<std::ptrdiff_t>((random >> 8U) % n);
+    };
+    // One of the items that reach the top third goes to a random earlier place.
+    std::vector<std::ptrdiff_t> high;
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      const std::int64_t end = best_offsets[order[i]] + packing.bytes(order[i]);
+      if (end > use.arena.value / 3 * 2) high.push_back(static_cast<std::ptrdiff_t>(i));
     }
-    if (use.arena <= use.bound) break;
-    // The item that reaches highest goes before the one it could not share with, a step further each time.
-    const auto highest = std::max_element(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return offsets[a] + packing.bytes(a) < offsets[b] + packing.bytes(b);
-    });
-    const auto at = highest - order.begin();
-    if (at == 0) break;
-    const auto target = order.begin() + at * (attempt % 7) / 8;
-    std::rotate(target, highest, highest + 1);
+    if (high.empty()) break;
+    const std::ptrdiff_t from = high[static_cast<std::size_t>(next(high.size()))];
+    const std::ptrdiff_t to = next(static_cast<std::size_t>(from));
+    std::rotate(order.begin() + to, order.begin() + from, order.begin() + from + 1);
+    const std::int64_t top = packing.pack(order, offsets);
+    if (top > use.arena.value) continue;
+    use.arena = Bytes{top};
+    best = order;
+    best_offsets = offsets;
   }
-  for (const std::size_t item : packing.items) schedule.buffers[item].offset = best[item];
+  for (const std::size_t item : packing.items) schedule.buffers[item].offset = best_offsets[item];
 }
 
 }  // namespace
@@ -295,7 +312,8 @@ Placement place(Schedule& schedule) {
       if (schedule.buffers[i].space == space) packing.items.push_back(i);
     }
     SpaceUse& use = placement.space[static_cast<std::size_t>(space)];
-    use = measure(packing);
+    use.live = live_bytes(packing);
+    use.bound = std::max(use.live, bound_bytes(packing));
     pack_best(schedule, packing, use);
     if (packing.items.empty()) use.arena = Bytes{0};
   }

@@ -1,0 +1,167 @@
+// POSIX calls, each with its error.
+#include "fpdt/io/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+
+namespace fpdt {
+namespace {
+
+// One call moves at most this much; the kernel's own limit is just under 2 GiB.
+constexpr std::size_t kTransfer = std::size_t{1} << 30;
+
+[[noreturn]] void fail(std::string_view action, const std::string& path) {
+  const int number = errno;
+  throw IoError(fmt::format("{}: cannot {}: {}", path, action,
+                            std::generic_category().message(number)));
+}
+
+std::string parent_directory(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// Opens for reading without waiting for a FIFO's writer, and refuses what is not a regular file.
+FileDescriptor open_regular(const std::string& path, std::int64_t& size) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) fail("open", path);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail("examine", path);
+  if (!S_ISREG(status.st_mode)) {
+    throw IoError(fmt::format("{}: expected a regular file, found {}", path,
+                              S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket"));
+  }
+  size = status.st_size;
+  return file;
+}
+
+// Makes something new beside `path`, such as "runs/.plan.json.4711.0", by `create` (0 on success). Not
+// mkstemp, so that the umask decides who may read the result.
+template <class Create>
+std::string create_beside(const std::string& path, Create create) {
+  const std::filesystem::path full(path);
+  for (int attempt = 0;; ++attempt) {
+    const std::string name =
+        fmt::format(".{}.{}.{}", full.filename().string(), ::getpid(), attempt);
+    std::string temporary = (full.parent_path() / name).string();
+    if (create(temporary.c_str()) >= 0) return temporary;
+    if (errno != EEXIST) fail("create a temporary beside", path);
+  }
+}
+
+}  // namespace
+
+FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(other.release()) {}
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int FileDescriptor::release() { return std::exchange(descriptor_, -1); }
+
+RandomAccessFile::RandomAccessFile(std::string path)
+    : path_(std::move(path)), descriptor_(open_regular(path_, size_)) {}
+
+void RandomAccessFile::read(std::int64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const std::size_t wanted = std::min(bytes.size(), kTransfer);
+    const ssize_t count = ::pread(descriptor_.get(), bytes.data(), wanted, offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("read", path_);
+    if (count == 0) throw IoError(fmt::format("{}: the file ends at byte {}", path_, offset));
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += count;
+  }
+}
+
+std::string read_file(const std::string& path, std::int64_t bytes_max) {
+  const RandomAccessFile file(path);
+  if (file.size() > bytes_max) {
+    throw IoError(fmt::format("{}: expected at most {} bytes, found {}", path, bytes_max, file.size()));
+  }
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  temporary_ = create_beside(path_, [this](const char* name) {
+    descriptor_ = FileDescriptor(::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    return descriptor_.get();
+  });
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_.get() >= 0) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  FPDT_ASSERT(descriptor_.get() >= 0);
+  while (!bytes.empty()) {
+    const ssize_t count =
+        ::write(descriptor_.get(), bytes.data(), std::min(bytes.size(), kTransfer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("write", path_);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::commit() {
+  FPDT_ASSERT(descriptor_.get() >= 0);
+  if (::fsync(descriptor_.get()) != 0) fail("sync", path_);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename a new file to", path_);
+  if (::close(descriptor_.release()) != 0) fail("close", path_);
+  sync_directory(parent_directory(path_));
+}
+
+void write_file_atomically(const std::string& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+StagedDirectory::StagedDirectory(std::string path) : path_(std::move(path)) {
+  stage_ = create_beside(path_, [](const char* name) { return ::mkdir(name, 0777); });
+}
+
+StagedDirectory::~StagedDirectory() {
+  std::error_code ignored;
+  if (!stage_.empty()) std::filesystem::remove_all(stage_, ignored);
+}
+
+void StagedDirectory::commit() {
+  FPDT_ASSERT(!stage_.empty());
+  sync_directory(stage_);
+  if (::renameat2(AT_FDCWD, stage_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
+    fail("rename a new directory to", path_);
+  }
+  stage_.clear();
+  sync_directory(parent_directory(path_));
+}
+
+void sync_directory(const std::string& directory) {
+  const FileDescriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0) fail("open", directory);
+  if (::fsync(opened.get()) != 0) fail("sync", directory);
+}
+
+}  // namespace fpdt

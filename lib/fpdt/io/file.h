@@ -1,0 +1,87 @@
+// Files over POSIX descriptors: every error is checked and names the path.
+//
+// What is written appears whole or not at all: a temporary in the same directory is written, synced, renamed,
+// and the directory synced. Streams are not used, since they lose ENOSPC; neither is mmap, since a mapped
+// file that shrinks kills the process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fpdt {
+
+// The whole regular file. IoError when it is missing, unreadable, not a regular file, or over bytes_max.
+std::string read_file(const std::string& path, std::int64_t bytes_max);
+
+// An open descriptor; closes itself.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int descriptor = -1) : descriptor_(descriptor) {}
+  FileDescriptor(FileDescriptor&& other) noexcept;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
+  [[nodiscard]] int get() const { return descriptor_; }
+  [[nodiscard]] int release();
+
+ private:
+  int descriptor_;
+};
+
+// A regular file read at any place.
+class RandomAccessFile {
+ public:
+  explicit RandomAccessFile(std::string path);
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  // Fills `bytes` from `offset`; a file that ends before is an IoError.
+  void read(std::int64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  std::string path_;
+  FileDescriptor descriptor_;
+  std::int64_t size_ = 0;
+};
+
+// A file that appears at `path` when it is committed; destroyed before, it leaves no trace.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  AtomicFile(AtomicFile&&) noexcept = default;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  FileDescriptor descriptor_;
+};
+
+void write_file_atomically(const std::string& path, std::string_view text);
+
+// A directory that appears at `path` when it is committed; destroyed before, it is removed with its files.
+// `path` must not exist at commit.
+class StagedDirectory {
+ public:
+  explicit StagedDirectory(std::string path);
+  StagedDirectory(const StagedDirectory&) = delete;
+  StagedDirectory& operator=(const StagedDirectory&) = delete;
+  ~StagedDirectory();
+  // Where to write the files until then.
+  [[nodiscard]] const std::string& stage() const { return stage_; }
+  void commit();
+
+ private:
+  std::string path_;
+  std::string stage_;
+};
+
+// Makes renames inside `directory` durable.
+void sync_directory(const std::string& directory);
+
+}  // namespace fpdt

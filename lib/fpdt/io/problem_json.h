@@ -1,0 +1,18 @@
+// The `problem` of a schedule file: what was asked and what was decided, as one canonical JSON object, so
+// that the trainer recovers model, geometry and optimizer from the file that it executes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+std::string print_problem(const Problem& problem, const Strategy& strategy);
+
+// The inverse. InputError with every finding.
+std::pair<Problem, Strategy> parse_problem(std::string_view text);
+
+}  // namespace fpdt

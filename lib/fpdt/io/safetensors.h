@@ -1,0 +1,93 @@
+// safetensors, the format of Hugging Face weights and of our checkpoints.
+//
+// u64 length, JSON header {name: {dtype, shape, data_offsets}}, then the bytes of the tensors, which tile the
+// rest of the file exactly. Reading takes nothing on trust: each rule of the format is checked before any
+// allocation that a number of the file could inflate. Bytes are read with pread, in pieces of any size.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/io/file.h"
+
+namespace fpdt {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;  // "F32", "BF16", "F16", "I32", ...
+  std::vector<std::int64_t> shape;
+  [[nodiscard]] std::int64_t elements() const;
+  [[nodiscard]] std::int64_t bytes() const;
+};
+
+// One file.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  // In the order of their bytes.
+  [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // nullptr when there is no such tensor.
+  [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
+
+  // Elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64 convert to f32.
+  void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
+  // I32 only.
+  void read_i32(std::string_view name, std::int64_t first, std::span<std::int32_t> values) const;
+
+ private:
+  [[nodiscard]] std::size_t index_of(std::string_view name) const;
+
+  RandomAccessFile file_;
+  std::vector<SafetensorsEntry> entries_;
+  std::vector<std::int64_t> offsets_;  // of each entry, from the start of the file
+  std::map<std::string, std::size_t, std::less<>> index_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// Tensors of a file, or of a directory with model.safetensors or model.safetensors.index.json.
+class SafetensorsSet {
+ public:
+  explicit SafetensorsSet(const std::string& path);
+
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
+  void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
+
+ private:
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, std::size_t, std::less<>> file_of_;
+};
+
+// Writes a file from a list known in advance and the tensors' values in that order, in pieces of any size;
+// it appears whole at `commit`. Entries are stored in the order given.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
+                    const std::map<std::string, std::string>& metadata = {});
+
+  // The next elements of the current tensor (F32, or rounded to BF16); a piece may span tensors of one dtype.
+  void write_f32(std::span<const float> values);
+  // The next elements of an I32 tensor.
+  void write_i32(std::span<const std::int32_t> values);
+  // All tensors must be complete.
+  void commit();
+
+ private:
+  void advance(std::string_view written, std::int64_t elements);
+  [[nodiscard]] std::string_view current_dtype() const;
+
+  AtomicFile file_;
+  std::vector<SafetensorsEntry> entries_;
+  std::size_t current_ = 0;
+  std::int64_t written_ = 0;  // elements of the current tensor
+};
+
+}  // namespace fpdt

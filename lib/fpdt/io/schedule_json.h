@@ -1,0 +1,20 @@
+// Schedules from their file, the inverse of fpdt::print (fpdt/schedule/print.h).
+//
+// Loading checks the form: known keys, types, names that resolve, the content hash. Whether the program is
+// safe to run is the verifier's question.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt {
+
+// InputError with the findings. `file_name` is for messages only.
+Schedule parse_schedule(std::string_view text, std::string_view file_name);
+
+// The file at `path`.
+Schedule load_schedule(const std::string& path);
+
+}  // namespace fpdt

@@ -1,0 +1,45 @@
+// Tokens from a file, read where they lie: text bytes, llm.c token files, raw u16 and u32.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "fpdt/io/file.h"
+
+namespace fpdt {
+
+enum class TokenFormat : std::uint8_t {
+  sniff,      // llm.c by its magic, .u16 and .u32 by name, anything else as text unless named .bin
+  text,       // one token a byte
+  u16,        // little-endian, no header
+  u32,
+  llmc,       // 256 int32 header: 20240520 version 1 (u16) or 20240801 version 7 (u32), count
+};
+std::string_view word(TokenFormat format);
+
+class TokenFile {
+ public:
+  // Every id read must be below `vocabulary`.
+  TokenFile(const std::string& path, std::int64_t vocabulary, TokenFormat format = TokenFormat::sniff);
+
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  // Tokens [first, first + tokens.size()), which must exist. InputError names the position of a bad id.
+  void read(std::int64_t first, std::span<std::int32_t> tokens) const;
+
+ private:
+  RandomAccessFile file_;
+  std::int64_t vocabulary_;
+  std::int64_t count_ = 0;
+  std::int64_t token_bytes_ = 1;
+  std::int64_t begin_ = 0;  // of the tokens in the file
+};
+
+// starts[i] = index of the first token of i's document, where a document ends with `separator`. A negative
+// separator makes all tokens one document.
+void document_starts(std::span<const std::int32_t> tokens, std::int32_t separator,
+                     std::span<std::int32_t> starts);
+
+}  // namespace fpdt

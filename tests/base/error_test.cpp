@@ -17,8 +17,9 @@ TEST(error, carries_the_exit_code_of_its_kind) {
 }
 
 TEST(format_diagnostics, writes_one_line_each) {
-  const std::vector<Diagnostic> findings{{"S101", "model.yaml:3:7", "expected a number, found \"x\""},
-                                         {"S203", "forward.attn.1.0", "reads q[4] before it is written"}};
+  const std::vector<Diagnostic> findings{
+      {"S101", "model.yaml:3:7", "expected a number, found \"x\""},
+      {"S203", "forward.attn.1.0", "reads q[4] before it is written"}};
   EXPECT_EQ(format_diagnostics(findings),
             "model.yaml:3:7: expected a number, found \"x\" [S101]\n"
             "forward.attn.1.0: reads q[4] before it is written [S203]\n");

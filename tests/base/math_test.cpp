@@ -1,9 +1,9 @@
 // Integer arithmetic: exact where it is defined, an abort where it is not.
 #include "fpdt/base/math.h"
 
-#include <gtest/gtest.h>
-
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace fpdt {
 namespace {

@@ -1,9 +1,9 @@
 // The nearest known word: near enough to be what was meant, or nothing.
 #include "fpdt/base/suggest.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
+
+#include <gtest/gtest.h>
 
 namespace fpdt {
 namespace {

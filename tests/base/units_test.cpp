@@ -28,9 +28,10 @@ TEST(units, parses_bytes_up_to_2_to_the_62) {
 }
 
 TEST(units, refuses_what_is_no_size) {
-  for (const char* text : {"", " ", "80", "GiB", "-1GiB", "+1GiB", "9EiB", "80gib", "80GiBs", "80  GiB",
-                           " 80GiB", "80GiB ", "1.5B", "1..5GiB", "1.5.0GiB", ".", ".GiB", "0x10B",
-                           "1e3B", "nanGiB", "infGiB", "1,5GiB"}) {
+  for (const char* text :
+       {"",       " ",       "80",     "GiB",    "-1GiB",  "+1GiB",   "9EiB",     "80gib",
+        "80GiBs", "80  GiB", " 80GiB", "80GiB ", "1.5B",   "1..5GiB", "1.5.0GiB", ".",
+        ".GiB",   "0x10B",   "1e3B",   "nanGiB", "infGiB", "1,5GiB"}) {
     EXPECT_EQ(parse_bytes(text), std::nullopt) << '"' << text << '"';
   }
 }
@@ -45,7 +46,8 @@ TEST(units, parses_tokens) {
 }
 
 TEST(units, refuses_what_is_no_token_count) {
-  for (const char* text : {"", "-1", "0.5", "2T", "2MB", "2MiB", "K", "1 000", "9007199254740993G"}) {
+  for (const char* text :
+       {"", "-1", "0.5", "2T", "2MB", "2MiB", "K", "1 000", "9007199254740993G"}) {
     EXPECT_EQ(parse_tokens(text), std::nullopt) << '"' << text << '"';
   }
 }
@@ -70,7 +72,8 @@ TEST(units, formats_tokens) {
 }
 
 TEST(units, tokens_survive_a_round_trip) {
-  for (const std::int64_t tokens : {std::int64_t{1}, std::int64_t{12289}, std::int64_t{65536}, 5 * kGibi}) {
+  for (const std::int64_t tokens :
+       {std::int64_t{1}, std::int64_t{12289}, std::int64_t{65536}, 5 * kGibi}) {
     EXPECT_EQ(parse_tokens(format_tokens(tokens)), tokens);
   }
 }

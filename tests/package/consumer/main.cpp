@@ -1,7 +1,6 @@
 // The least program that needs headers and code of an installed library.
-#include <fpdt/schedule/schedule.h>
-
 #include <cstdio>
+#include <fpdt/schedule/schedule.h>
 
 int main() {
   fpdt::Schedule schedule;

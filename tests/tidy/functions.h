@@ -1,0 +1,17 @@
+// Where functions begin and end, told from the braces alone.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace fpdt::tidy {
+
+struct Function {
+  int first_line = 0;  // of the line with the opening brace, from 1
+  int lines = 0;       // up to the closing brace
+};
+
+// Bodies of functions at namespace or class level, from the code of a file (see code_only).
+std::vector<Function> functions(std::string_view code);
+
+}  // namespace fpdt::tidy

@@ -1,0 +1,370 @@
+// The tables of the rules, then the rules, in the order of the header.
+//
+// To allow something new, change a table here and say why in the commit.
+#include "rules.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "functions.h"
+
+namespace fpdt::tidy {
+namespace {
+
+constexpr std::size_t kColumns = 100;
+constexpr int kFunctionLines = 70;
+constexpr std::size_t kFileLines = 500;
+// One table of all ops, in one place on purpose.
+const std::set<std::string, std::less<>> kLongFiles{"lib/fpdt/schedule/op.h"};
+
+// Which libraries each may include; itself always.
+const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
+    {"base", {}},
+    {"spec", {"base"}},
+    {"trace", {"base"}},
+    {"schedule", {"base"}},
+    {"io", {"base", "spec", "trace", "schedule"}},
+    {"report", {"base", "spec", "trace", "schedule"}},
+    {"plan", {"base", "spec", "schedule"}},
+    {"reference", {"base", "spec"}},
+    {"runtime", {"base", "trace", "schedule"}},
+    {"cpu", {"base", "trace", "schedule", "runtime"}},
+    {"comm", {"base", "trace", "schedule", "runtime"}},
+    {"train", {"base", "spec", "trace", "schedule", "io", "runtime", "cpu", "comm"}},
+    {"bench", {"base", "spec", "trace", "schedule", "runtime", "cpu"}},
+};
+
+struct ThirdParty {
+  std::string_view header;                // its beginning
+  std::vector<std::string_view> folders;  // where it may be included
+};
+const std::vector<ThirdParty> kThirdParties{
+    {"yaml-cpp/", {"lib/fpdt/io/"}},
+    {"nlohmann/", {"lib/fpdt/io/", "tests/"}},
+    {"Eigen/", {"runtime/fpdt/cpu/", "tests/cpu/"}},
+    {"CLI/", {"apps/"}},
+    {"gtest/", {"tests/"}},
+    {"benchmark/", {"tests/"}},
+    {"fmt/", {"lib/", "runtime/", "apps/", "tests/"}},
+};
+
+// Split, so that this file does not contain what it bans.
+struct Banned {
+  std::string text;
+  std::vector<std::string_view> folders;
+  std::string_view extension;  // "" for both
+  bool in_comments;
+  std::string_view advice;
+};
+const std::vector<Banned> kBanned{
+    {"using "
+     "namespace",
+     {"lib/", "runtime/", "apps/", "tests/"},
+     ".h",
+     false,
+     "name what is used"},
+    {"std::"
+     "cout",
+     {"lib/", "runtime/"},
+     "",
+     false,
+     "return text; only apps print"},
+    {"shared"
+     "_ptr",
+     {"lib/", "runtime/", "apps/"},
+     "",
+     false,
+     "values, or unique_ptr for an owner"},
+    {"rand"
+     "(",
+     {"lib/", "runtime/", "apps/"},
+     "",
+     false,
+     "a seeded generator that is passed in"},
+    {"system"
+     "_clock",
+     {"lib/"},
+     "",
+     false,
+     "nothing in lib/ knows the time"},
+    {"TO"
+     "DO",
+     {"lib/", "runtime/", "apps/", "tests/"},
+     "",
+     true,
+     "do it, or write an issue"},
+    {"FIX"
+     "ME",
+     {"lib/", "runtime/", "apps/", "tests/"},
+     "",
+     true,
+     "fix it, or write an issue"},
+    {"NO"
+     "LINT",
+     {"lib/", "runtime/", "apps/", "tests/"},
+     "",
+     true,
+     "change the code"},
+};
+
+// Headers that are tested through the library that includes them.
+const std::set<std::string, std::less<>> kTestedThroughOthers{};
+
+bool below(std::string_view path, const std::vector<std::string_view>& folders) {
+  return std::any_of(folders.begin(), folders.end(),
+                     [&](std::string_view start) { return path.starts_with(start); });
+}
+
+// "lib/fpdt/plan/methods/fpdt.cpp" -> "plan"; "" outside the libraries.
+std::string library(std::string_view path) {
+  for (const std::string_view root : {"lib/fpdt/", "runtime/fpdt/"}) {
+    if (!path.starts_with(root)) continue;
+    path.remove_prefix(root.size());
+    const std::size_t slash = path.find('/');
+    return slash == std::string_view::npos ? "" : std::string(path.substr(0, slash));
+  }
+  return "";
+}
+
+// Calls see(path, line number, line) for every line of every C++ file.
+template <class F>
+void each_line(const Tree& tree, F see) {
+  for (const auto& [path, text] : tree) {
+    if (!is_cpp(path)) continue;
+    int number = 0;
+    for (const std::string_view line : lines(text)) see(path, ++number, line);
+  }
+}
+
+// The file that an #include line names, with its quotes or angles; "" for other lines.
+std::string_view included(std::string_view line) {
+  constexpr std::string_view start = "#include ";
+  return line.starts_with(start) ? line.substr(start.size()) : std::string_view();
+}
+
+std::size_t columns(std::string_view line) {
+  return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+// The words of a documentation page.
+std::set<std::string> words(const std::string& text) {
+  static const std::regex word("[A-Za-z0-9_]+");
+  std::set<std::string> result;
+  for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it) {
+    result.insert(it->str());
+  }
+  return result;
+}
+
+}  // namespace
+
+Breaches layers(const Tree& tree) {
+  Breaches result;
+  each_line(tree, [&](const std::string& path, int number, std::string_view line) {
+    const std::string from = library(path);
+    std::string_view name = included(line);
+    if (from.empty() || !name.starts_with("\"fpdt/")) return;
+    name.remove_prefix(6);
+    const std::string to(name.substr(0, name.find('/')));
+    const auto row = kLayers.find(from);
+    if (row == kLayers.end()) {
+      result.push_back(
+          fmt::format("{}:{}: layers: give {} a row in the table", path, number, from));
+    } else if (from != to && row->second.count(to) == 0) {
+      result.push_back(fmt::format("{}:{}: layers: {} must not know {}", path, number, from, to));
+    }
+  });
+  return result;
+}
+
+Breaches third_parties(const Tree& tree) {
+  Breaches result;
+  each_line(tree, [&](const std::string& path, int number, std::string_view line) {
+    std::string_view name = included(line);
+    if (!name.starts_with('<')) return;
+    name.remove_prefix(1);
+    for (const ThirdParty& party : kThirdParties) {
+      if (!name.starts_with(party.header)) continue;
+      const bool public_fmt =
+          party.header == "fmt/" && extension(path) == ".h" && !library(path).empty();
+      if (below(path, party.folders) && !public_fmt) continue;
+      result.push_back(
+          fmt::format("{}:{}: third parties: {} is not for this folder or not for headers", path,
+                      number, party.header));
+    }
+  });
+  return result;
+}
+
+Breaches sizes(const Tree& tree) {
+  Breaches result;
+  each_line(tree, [&](const std::string& path, int number, std::string_view line) {
+    if (columns(line) <= kColumns) return;
+    result.push_back(fmt::format("{}:{}: columns: break the line at {}", path, number, kColumns));
+  });
+  for (const auto& [path, text] : tree) {
+    if (!is_cpp(path)) continue;
+    const std::size_t count = lines(text).size();
+    if (count > kFileLines && kLongFiles.count(path) == 0) {
+      result.push_back(fmt::format("{}:1: file length: {} lines; find its two ideas", path, count));
+    }
+    for (const Function& function : functions(code_only(text))) {
+      if (function.lines <= kFunctionLines) continue;
+      result.push_back(fmt::format("{}:{}: function length: {} lines; name its steps", path,
+                                   function.first_line, function.lines));
+    }
+  }
+  return result;
+}
+
+Breaches banned_text(const Tree& tree) {
+  Breaches result;
+  for (const auto& [path, text] : tree) {
+    if (!is_cpp(path)) continue;
+    const std::string code = code_only(text);
+    for (const Banned& banned : kBanned) {
+      if (!below(path, banned.folders)) continue;
+      if (!banned.extension.empty() && extension(path) != banned.extension) continue;
+      int number = 0;
+      for (const std::string_view line : lines(banned.in_comments ? text : code)) {
+        ++number;
+        const std::size_t at = line.find(banned.text);
+        if (at == std::string_view::npos) continue;
+        // The tail of a longer name is another word.
+        if (at > 0 && (std::isalnum(static_cast<unsigned char>(line[at - 1])) != 0)) continue;
+        result.push_back(fmt::format("{}:{}: {}: {}", path, number, banned.text, banned.advice));
+      }
+    }
+  }
+  return result;
+}
+
+Breaches opening_comments(const Tree& tree) {
+  Breaches result;
+  for (const auto& [path, text] : tree) {
+    if (!is_cpp(path) || text.starts_with("// ")) continue;
+    result.push_back(fmt::format("{}:1: opening: say in a comment what the file is", path));
+  }
+  return result;
+}
+
+Breaches unlisted_sources(const Tree& tree) {
+  Breaches result;
+  for (const auto& [path, text] : tree) {
+    const bool header = extension(path) == ".h";
+    if (!is_cpp(path) || (header && library(path).empty())) continue;
+    bool listed = false;
+    for (std::string_view up = folder(path); !listed && !up.empty(); up = folder(up)) {
+      const auto lists = tree.find(std::string(up) + "/CMakeLists.txt");
+      if (lists == tree.end()) continue;
+      const std::string name = path.substr(up.size() + 1);
+      std::string list = lists->second;
+      std::replace_if(
+          list.begin(), list.end(), [](char c) { return c == '(' || c == ')'; }, ' ');
+      std::istringstream tokens(list);
+      for (std::string token; tokens >> token;) listed = listed || token == name;
+    }
+    if (!listed)
+      result.push_back(fmt::format("{}:1: unlisted: add it to its CMakeLists.txt", path));
+  }
+  return result;
+}
+
+Breaches untested_headers(const Tree& tree) {
+  std::set<std::string> tested;
+  each_line(tree, [&](const std::string& path, int, std::string_view line) {
+    if (path.starts_with("tests/")) tested.insert(std::string(included(line)));
+  });
+  Breaches result;
+  for (const auto& [path, text] : tree) {
+    if (extension(path) != ".h" || library(path).empty() || kTestedThroughOthers.count(path) != 0)
+      continue;
+    const std::string name = fmt::format("\"{}\"", path.substr(path.find('/') + 1));
+    if (tested.count(name) == 0) {
+      result.push_back(fmt::format("{}:1: untested: no test includes this header", path));
+    }
+  }
+  return result;
+}
+
+Breaches broken_links(const Tree& tree) {
+  static const std::regex link(R"(\]\(([^)#\s]+)(#[^)]*)?\))");
+  Breaches result;
+  for (const auto& [path, text] : tree) {
+    if (extension(path) != ".md") continue;
+    int number = 0;
+    bool fenced = false;
+    for (const std::string_view view : lines(text)) {
+      ++number;
+      if (view.starts_with("```")) fenced = !fenced;
+      if (fenced) continue;
+      const std::string line(view);
+      for (std::sregex_iterator it(line.begin(), line.end(), link), end; it != end; ++it) {
+        const std::string target = (*it)[1];
+        if (target.find(':') != std::string::npos) continue;
+        const std::string full =
+            (std::filesystem::path(folder(path)) / target).lexically_normal().generic_string();
+        const auto next = tree.lower_bound(full);
+        const bool exists = next != tree.end() && next->first.starts_with(full);
+        if (!exists) result.push_back(fmt::format("{}:{}: link: no file {}", path, number, full));
+      }
+    }
+  }
+  return result;
+}
+
+Breaches undocumented_words(const Tree& tree) {
+  static const std::regex enumeration(R"(enum class \w+[^{]*\{([^}]*)\})");
+  static const std::regex names(R"(kBodyNames[^;{]*\{([^;]*);)");
+  static const std::regex word("[a-z][a-z0-9_]+");
+  const auto page = tree.find("docs/schedule-format.md");
+  if (page == tree.end()) return {};
+  const std::set<std::string> known = words(page->second);
+  Breaches result;
+  for (const std::string_view path : {"lib/fpdt/schedule/buffer.h", "lib/fpdt/schedule/op.h"}) {
+    const auto file = tree.find(std::string(path));
+    if (file == tree.end()) continue;
+    // Comments hold other words; the names of bodies are literals, which code_only blanks.
+    const std::string code = std::regex_replace(file->second, std::regex("//[^\n]*"), "");
+    for (const std::regex& list : {enumeration, names}) {
+      for (std::sregex_iterator it(code.begin(), code.end(), list), end; it != end; ++it) {
+        const std::string body = (*it)[1];
+        for (std::sregex_iterator w(body.begin(), body.end(), word); w != end; ++w) {
+          if (known.count(w->str()) != 0) continue;
+          result.push_back(
+              fmt::format("{}:1: words: docs/schedule-format.md lacks `{}`", path, w->str()));
+        }
+      }
+    }
+  }
+  return result;
+}
+
+Breaches undocumented_codes(const Tree& tree) {
+  static const std::regex code("\"([A-Z][0-9]{3})\"");
+  std::string pages;
+  for (const auto& [path, text] : tree) {
+    if (path.starts_with("docs/") && extension(path) == ".md") pages += text;
+  }
+  const std::set<std::string> known = words(pages);
+  Breaches result;
+  each_line(tree, [&](const std::string& path, int number, std::string_view view) {
+    if (library(path).empty()) return;
+    const std::string line(view);
+    for (std::sregex_iterator it(line.begin(), line.end(), code), end; it != end; ++it) {
+      if (known.count((*it)[1]) != 0) continue;
+      result.push_back(
+          fmt::format("{}:{}: codes: explain {} in docs/", path, number, (*it)[1].str()));
+    }
+  });
+  return result;
+}
+
+}  // namespace fpdt::tidy

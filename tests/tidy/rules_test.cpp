@@ -1,0 +1,145 @@
+// Every rule finds what it forbids, in a tree of a few lines, and lets its neighbour pass.
+#include "rules.h"
+
+#include <gtest/gtest.h>
+
+#include "functions.h"
+
+namespace fpdt::tidy {
+namespace {
+
+TEST(source, tells_code_from_the_rest) {
+  EXPECT_EQ(code_only("int a; // b\n\"c\\\"d\" 'e' 1'0 /* f\n */ g\n"),
+            "int a;     \n\"    \" ' ' 1'0     \n    g\n");
+  EXPECT_EQ(code_only("R\"x({)x\";\n"), "        ;\n");
+  EXPECT_EQ(code_only("#define A { \\\n  {\nb\n"), "             \n   \nb\n");
+}
+
+TEST(source, finds_functions) {
+  const std::vector<Function> found =
+      functions(code_only("namespace a {\n"
+                          "struct B : C<int> {\n"
+                          "  B() : d_{1}, e_(2) {\n"
+                          "  }\n"
+                          " private:\n"
+                          "  int d_ = {3};\n"
+                          "};\n"
+                          "template <class T>\n"
+                          "int f(T g = {}) {\n"
+                          "  if (g) {\n"
+                          "  }\n"
+                          "}\n"
+                          "constexpr int h[] = {1, 2};\n"
+                          "TEST(i, j) { k(); }\n"
+                          "}\n"));
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].first_line, 3);
+  EXPECT_EQ(found[0].lines, 2);
+  EXPECT_EQ(found[1].first_line, 9);
+  EXPECT_EQ(found[1].lines, 4);
+  EXPECT_EQ(found[2].lines, 1);
+}
+
+TEST(rules, layers) {
+  const auto check = [](const std::string& path, const std::string& header) {
+    return layers({{path, "#include \"fpdt/" + header + "\"\n"}}).size();
+  };
+  EXPECT_EQ(check("lib/fpdt/plan/place.cpp", "runtime/arena.h"), 1U);
+  EXPECT_EQ(check("lib/fpdt/base/math.h", "spec/model.h"), 1U);
+  EXPECT_EQ(check("runtime/fpdt/unknown/a.cpp", "base/math.h"), 1U);
+  EXPECT_EQ(check("lib/fpdt/plan/methods/fpdt.cpp", "schedule/op.h"), 0U);
+  EXPECT_EQ(check("lib/fpdt/plan/methods/fpdt.cpp", "plan/place.h"), 0U);
+  EXPECT_EQ(check("apps/fpdt_run.cpp", "train/train.h"), 0U);
+}
+
+TEST(rules, third_parties) {
+  const auto check = [](const std::string& path, const std::string& header) {
+    return third_parties({{path, "#include <" + header + ">\n"}}).size();
+  };
+  EXPECT_EQ(check("lib/fpdt/spec/model.cpp", "yaml-cpp/yaml.h"), 1U);
+  EXPECT_EQ(check("lib/fpdt/io/file.h", "fmt/format.h"), 1U);
+  EXPECT_EQ(check("runtime/fpdt/cpu/kernels.cpp", "gtest/gtest.h"), 1U);
+  EXPECT_EQ(check("lib/fpdt/io/file.cpp", "nlohmann/json.hpp"), 0U);
+  EXPECT_EQ(check("lib/fpdt/io/file.cpp", "fmt/format.h"), 0U);
+}
+
+TEST(rules, sizes) {
+  const std::string full(100, 'x');
+  EXPECT_EQ(sizes({{"a.h", full + "\n"}}).size(), 0U);
+  EXPECT_EQ(sizes({{"a.h", full + "x\n"}}).size(), 1U);
+  std::string lines;
+  for (int i = 0; i < 69; ++i) lines += "\n";
+  EXPECT_EQ(sizes({{"a.cpp", "void f() {" + lines + "}\n"}}).size(), 0U);
+  EXPECT_EQ(sizes({{"a.cpp", "void f() {" + lines + "\n}\n"}}).size(), 1U);
+  for (int i = 0; i < 432; ++i) lines += "\n";
+  EXPECT_EQ(sizes({{"a.cpp", lines}}).size(), 1U);
+}
+
+TEST(rules, banned_text) {
+  const auto check = [](const std::string& path, const std::string& text) {
+    return banned_text({{path, text}}).size();
+  };
+  EXPECT_EQ(check("lib/fpdt/base/a.h", std::string("using") + " namespace std;\n"), 1U);
+  EXPECT_EQ(check("lib/fpdt/base/a.cpp", std::string("std::") + "cout << 1;\n"), 1U);
+  EXPECT_EQ(check("lib/fpdt/base/a.cpp", std::string("// std::") + "cout\n"), 0U);
+  EXPECT_EQ(check("lib/fpdt/base/a.cpp", std::string("// TO") + "DO\n"), 1U);
+  EXPECT_EQ(check("runtime/fpdt/cpu/a.cpp",
+                  "s"
+                  "rand(1);\n"),
+            0U);
+  EXPECT_EQ(check("runtime/fpdt/cpu/a.cpp", std::string("return rand") + "();\n"), 1U);
+  EXPECT_EQ(check("runtime/fpdt/cpu/a.cpp", "operand(1);\n"), 0U);
+}
+
+TEST(rules, opening_comments) {
+  EXPECT_EQ(opening_comments({{"a.h", "#pragma once\n"}, {"b.h", "// It.\n"}}).size(), 1U);
+}
+
+TEST(rules, unlisted_sources) {
+  const std::string list = "fpdt_library(plan HEADERS place.h SOURCES methods/fpdt.cpp)\n";
+  const Tree tree{{"lib/fpdt/plan/CMakeLists.txt", list},
+                  {"lib/fpdt/plan/place.h", ""},
+                  {"lib/fpdt/plan/methods/fpdt.cpp", ""},
+                  {"lib/fpdt/plan/methods/forgotten.cpp", ""}};
+  EXPECT_EQ(
+      unlisted_sources(tree),
+      Breaches{"lib/fpdt/plan/methods/forgotten.cpp:1: unlisted: add it to its CMakeLists.txt"});
+}
+
+TEST(rules, untested_headers) {
+  Tree tree{{"runtime/fpdt/cpu/pool.h", ""}};
+  EXPECT_EQ(untested_headers(tree).size(), 1U);
+  tree["tests/cpu/pool_test.cpp"] = "#include \"fpdt/cpu/pool.h\"\n";
+  EXPECT_EQ(untested_headers(tree).size(), 0U);
+}
+
+TEST(rules, broken_links) {
+  const auto check = [](const std::string& text) {
+    return broken_links({{"docs/a.md", text}, {"README.md", ""}, {"docs/adr/0001.md", ""}}).size();
+  };
+  EXPECT_EQ(check("[x](adr/0001.md#why) [y](../README.md) [z](adr) [w](https://example.org)\n"),
+            0U);
+  EXPECT_EQ(check("[x](b.md) and [y](README.md)\n"), 2U);
+  EXPECT_EQ(check("```\n[x](b.md)\n```\n"), 0U);
+}
+
+TEST(rules, undocumented_words) {
+  Tree tree{
+      {"docs/schedule-format.md", "`device` `matmul` `f32`"},
+      {"lib/fpdt/schedule/buffer.h",
+       "enum class MemorySpace : std::uint8_t { device, host };  // of arenas\n"},
+      {"lib/fpdt/schedule/op.h", "array<string_view, 2> kBodyNames{\"matmul\", \"permute\"};\n"}};
+  EXPECT_EQ(undocumented_words(tree).size(), 2U);
+  tree["docs/schedule-format.md"] += " `host` `permute`";
+  EXPECT_EQ(undocumented_words(tree), Breaches{});
+}
+
+TEST(rules, undocumented_codes) {
+  Tree tree{{"lib/fpdt/schedule/verify.cpp", "add(\"S203\", where);\n"}, {"docs/a.md", "S202"}};
+  EXPECT_EQ(undocumented_codes(tree).size(), 1U);
+  tree["docs/a.md"] = "S203: a race";
+  EXPECT_EQ(undocumented_codes(tree).size(), 0U);
+}
+
+}  // namespace
+}  // namespace fpdt::tidy

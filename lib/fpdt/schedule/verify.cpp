@@ -1,0 +1,29 @@
+// The verifier's order of work.
+#include "fpdt/schedule/verify.h"
+
+#include "fpdt/schedule/verify_parts.h"
+
+namespace fpdt {
+
+std::vector<Diagnostic> verify(const Schedule& schedule) {
+  Findings findings;
+  check_structure(schedule, findings);
+  if (!findings.empty()) return findings.list();
+  check_shapes(schedule, findings);
+  check_placement(schedule, findings);
+  check_coverage(schedule, findings);
+  if (!findings.any("S201") && !findings.any("S401") && !findings.any("S402")) {
+    check_order(schedule, findings);
+  }
+  return findings.list();
+}
+
+VerifiedSchedule verified(Schedule schedule) {
+  const std::vector<Diagnostic> findings = verify(schedule);
+  if (!findings.empty()) {
+    throw InputError("the schedule is not safe to execute:\n" + format_diagnostics(findings));
+  }
+  return VerifiedSchedule(std::move(schedule));
+}
+
+}  // namespace fpdt

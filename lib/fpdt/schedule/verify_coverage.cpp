@@ -1,0 +1,208 @@
+// S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row once.
+//
+// Static, per block: the calls of a block repeat it whole.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "fpdt/schedule/verify_parts.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Pairs of positions. A tile's ends are below 2^31 (S205), so one tile cannot wrap; a sum that wraps is of
+// tiles that overlap, which is a finding of its own.
+using Area = std::uint64_t;
+
+struct Tile {
+  std::int64_t q_first, q_rows, k_first, k_rows;
+  std::int64_t heads;
+  RankExpression head_first;
+  const Op* op;
+};
+
+// Pairs (q, k) of the tile with k <= q.
+Area causal_pairs(const Tile& tile) {
+  const auto triangle = [](std::int64_t n) {  // 1 + 2 + ... + n
+    const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
+    return count * (count + 1) / 2;
+  };
+  // Keys 0 to q are seen by query q: sum over the queries of min(q + 1 - k_first, k_rows), not below 0.
+  const std::int64_t low = tile.q_first - tile.k_first;  // keys of the tile seen by the query before the first
+  const std::int64_t high = low + tile.q_rows;           // by the last
+  const auto sum_to = [&](std::int64_t n) {              // sum of clamp(i, 0, k_rows) for i = 1..n
+    if (n <= tile.k_rows) return triangle(n);
+    return triangle(tile.k_rows) + static_cast<Area>(n - tile.k_rows) * static_cast<Area>(tile.k_rows);
+  };
+  return sum_to(high) - sum_to(low);
+}
+
+class Coverage {
+ public:
+  Coverage(const Schedule& schedule, const Block& block, Findings& findings)
+      : schedule_(schedule), block_(block), findings_(findings) {}
+
+  void check() {
+    for (const Op& op : block_.ops) {
+      if (const auto* forward = std::get_if<AttentionForward>(&op.body)) collect(*forward, op, false);
+      if (const auto* backward = std::get_if<AttentionBackward>(&op.body)) collect(*backward, op, true);
+      collect_gradients(op);
+    }
+    for (auto& [key, tiles] : tiles_) {
+      check_disjoint(tiles);
+      check_area(tiles);
+      check_heads(tiles);
+    }
+    check_gradients();
+  }
+
+ private:
+  template <class Body>
+  void collect(const Body& body, const Op& op, bool backward) {
+    tiles_[{body.pass, backward}].push_back({body.q_first, body.q_rows, body.k_first, body.k_rows,
+                                             body.heads, body.head_first, &op});
+  }
+
+  // A sweep over queries: the tiles that a query meets hold disjoint ranges of keys.
+  void check_disjoint(const std::vector<Tile>& tiles) {
+    struct Event {
+      std::int64_t q;
+      bool begins;
+      const Tile* tile;
+    };
+    std::vector<Event> events;
+    for (const Tile& tile : tiles) {
+      events.push_back({tile.q_first, true, &tile});
+      events.push_back({tile.q_first + tile.q_rows, false, &tile});
+    }
+    std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+      return std::pair(a.q, a.begins) < std::pair(b.q, b.begins);
+    });
+    std::multimap<std::int64_t, const Tile*> open;  // by first key
+    for (const Event& event : events) {
+      const auto [begin, end] = open.equal_range(event.tile->k_first);
+      if (!event.begins) {
+        open.erase(std::find_if(begin, end, [&](const auto& one) { return one.second == event.tile; }));
+        continue;
+      }
+      const auto at = open.emplace(event.tile->k_first, event.tile);
+      if (at != open.begin()) overlap(*std::prev(at)->second, *event.tile);
+      if (std::next(at) != open.end()) overlap(*event.tile, *std::next(at)->second);
+    }
+  }
+
+  void overlap(const Tile& left, const Tile& right) {
+    if (left.k_first + left.k_rows <= right.k_first) return;
+    findings_.add("S501", place_of(block_, *right.op),
+                  fmt::format("the attention tile overlaps that of {}", place_of(block_, *left.op)));
+  }
+
+  void check_area(const std::vector<Tile>& tiles) {
+    std::int64_t end = 0;
+    Area covered = 0;
+    for (const Tile& tile : tiles) {
+      end = std::max(end, tile.q_first + tile.q_rows);
+      covered += causal_pairs(tile);
+    }
+    const Area whole = static_cast<Area>(end) * (static_cast<Area>(end) + 1) / 2;
+    if (covered == whole) return;
+    findings_.add("S502", "blocks." + block_.name,
+                  fmt::format("attention tiles cover {} of the {} pairs of {} tokens", covered, whole, end));
+  }
+
+  // The ranks' head ranges are 0, h, 2h, ..., each held by equally many ranks; the same for all tiles.
+  void check_heads(const std::vector<Tile>& tiles) {
+    for (const Tile& tile : tiles) {
+      if (tile.heads == tiles[0].heads && tile.head_first == tiles[0].head_first) continue;
+      findings_.add("S503", place_of(block_, *tile.op), "heads differ from those of the other tiles");
+      return;
+    }
+    std::map<std::int64_t, std::int64_t> ranks_of;
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) ++ranks_of[tiles[0].head_first.at(rank)];
+    std::int64_t expected = 0;
+    for (const auto& [first, ranks] : ranks_of) {
+      if (first != expected || ranks != ranks_of.begin()->second) {
+        findings_.add("S503", place_of(block_, *tiles[0].op),
+                      fmt::format("heads {}:{} are held by {} ranks, expected heads from {} by {}", first,
+                                  first + tiles[0].heads, ranks, expected, ranks_of.begin()->second));
+        return;
+      }
+      expected += tiles[0].heads;
+    }
+  }
+
+  struct Rows {
+    std::int64_t first, rows;
+    const Op* op;
+  };
+  // What one gradient is: buffer, version, rows of the slot.
+  using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                 std::int64_t, std::int64_t>;
+
+  void gradient(const Target& target, std::int64_t first, std::int64_t rows, const Op& op) {
+    if (!target.present() || first < 0) return;
+    const Operand& o = target.operand;
+    gradients_[{o.buffer, o.version.relative, o.version.offset, o.version.layer, o.version.micro_batch,
+                o.version.segment, o.row_first, o.rows}]
+        .push_back({first, rows, &op});
+  }
+
+  void collect_gradients(const Op& op) {
+    if (const auto* matmul = std::get_if<Matmul>(&op.body)) {
+      gradient(matmul->out, matmul->token_first, matmul->k, op);
+    } else if (const auto* sum = std::get_if<ColumnSum>(&op.body)) {
+      gradient(sum->out, sum->token_first, sum->rows, op);
+    } else if (const auto* norm = std::get_if<NormBackward>(&op.body)) {
+      gradient(norm->dweight, norm->token_first, norm->rows, op);
+      gradient(norm->dbias, norm->token_first, norm->rows, op);
+    } else if (const auto* embedding = std::get_if<EmbeddingBackward>(&op.body)) {
+      gradient(embedding->dtable, embedding->local_first, embedding->rows, op);
+      gradient(embedding->dpositions, embedding->local_first, embedding->rows, op);
+    }
+  }
+
+  void check_gradients() {
+    std::int64_t common_end = -1;
+    for (auto& [key, chunks] : gradients_) {
+      std::sort(chunks.begin(), chunks.end(),
+                [](const Rows& a, const Rows& b) { return a.first < b.first; });
+      const std::string& name = schedule_.buffers[index(std::get<0>(key))].name;
+      std::int64_t end = 0;
+      for (const Rows& chunk : chunks) {
+        if (chunk.first != end) {
+          findings_.add(chunk.first < end ? "S504" : "S505", place_of(block_, *chunk.op),
+                        fmt::format("the gradient {} receives rows {}:{} after rows 0:{}", name, chunk.first,
+                                    chunk.first + chunk.rows, end));
+        }
+        end = std::max(end, chunk.first + chunk.rows);
+      }
+      if (common_end >= 0 && end != common_end) {
+        findings_.add("S506", place_of(block_, *chunks.back().op),
+                      fmt::format("the gradient {} ends at row {}, others at {}", name, end, common_end));
+      }
+      common_end = common_end < 0 ? end : common_end;
+    }
+  }
+
+  const Schedule& schedule_;
+  const Block& block_;
+  Findings& findings_;
+  std::map<std::pair<Pass, bool>, std::vector<Tile>> tiles_;
+  std::map<GradientKey, std::vector<Rows>> gradients_;
+};
+
+}  // namespace
+
+void check_coverage(const Schedule& schedule, Findings& findings) {
+  for (const Block& block : schedule.blocks) {
+    if (findings.full()) return;
+    Coverage(schedule, block, findings).check();
+  }
+}
+
+}  // namespace fpdt

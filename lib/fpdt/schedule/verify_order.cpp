@@ -1,0 +1,435 @@
+// S3xx and S404 to S407: versions, races and shared bytes, over the whole expansion.
+//
+// Ops are visited in issue order with one vector clock per lane: clock[k] is the latest position of lane k
+// that is known complete before the op. Lanes are FIFO, so what an access has to know about earlier ones is one
+// position per lane. A slot remembers the version it holds, the pieces of rows with their last write, the last
+// access of each lane, and the accesses that any write of its version must come after (those of the version
+// before, and of every slot that shares its bytes).
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/schedule/expand.h"
+#include "fpdt/schedule/overlap.h"
+#include "fpdt/schedule/text.h"
+#include "fpdt/schedule/verify_parts.h"
+
+namespace fpdt {
+namespace {
+
+using Position = std::int32_t;  // of an op on its lane within the step; -1: the start of the step
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Rows [first, end) of a version that were written, by whom last, and whether they were read since.
+struct Piece {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+  std::int32_t lane = 0;
+  Position position = -1;
+  bool read = false;
+};
+
+struct Slot {
+  std::int64_t version = -1;  // held now; -1: nothing
+  std::int64_t newest = -1;   // ever begun here
+  std::uint64_t accesses = 0;
+  std::vector<Piece> pieces;  // disjoint, by row
+};
+
+// Clocks of the ops that others await, for the last calls of each block: what edges are resolved against.
+class Awaited {
+ public:
+  explicit Awaited(const Program& program) : program_(program), lanes_(program.lanes.size()) {
+    for (const PlainBlock& block : program.blocks) slot_of_.emplace_back(block.ops.size(), -1);
+    for (const PlainBlock& block : program.blocks) {
+      for (const After& after : block.after) slot_of_[index(after.block)][index(after.op)] = 0;
+    }
+    for (std::size_t b = 0; b < slot_of_.size(); ++b) {
+      std::int32_t count = 0;
+      for (std::int32_t& slot : slot_of_[b]) slot = slot < 0 ? -1 : count++;
+      const auto calls = index(program.blocks[b].calls_back) + 1;
+      rings_.push_back({index(count) * lanes_, calls, 0, std::vector<Position>(calls * index(count) * lanes_)});
+    }
+  }
+
+  void begin(std::int32_t block) {
+    running_ = block;
+    ++rings_[index(block)].calls;
+  }
+  // Where the running call's op leaves its clock; null when nobody awaits it.
+  Position* clock(std::size_t op) {
+    const std::int32_t slot = slot_of_[index(running_)][op];
+    if (slot < 0) return nullptr;
+    Ring& ring = rings_[index(running_)];
+    return &ring.clocks[(ring.calls - 1) % ring.kept * ring.width + index(slot) * lanes_];
+  }
+  // The clock of an awaited op; null when there was no such call.
+  [[nodiscard]] const Position* clock(const After& after) const {
+    const Ring& ring = rings_[index(after.block)];
+    const std::size_t back = index(after.calls_back) + (after.block == running_ ? 1 : 0);
+    if (back > ring.calls) return nullptr;
+    const auto slot = index(slot_of_[index(after.block)][index(after.op)]);
+    return &ring.clocks[(ring.calls - back) % ring.kept * ring.width + slot * lanes_];
+  }
+
+ private:
+  struct Ring {
+    std::size_t width;  // positions of one call
+    std::size_t kept;   // calls kept
+    std::size_t calls;  // so far, with the running one
+    std::vector<Position> clocks;
+  };
+
+  const Program& program_;
+  std::size_t lanes_;
+  std::vector<std::vector<std::int32_t>> slot_of_;  // [block][op], -1: never awaited
+  std::vector<Ring> rings_;
+  std::int32_t running_ = -1;
+};
+
+class OrderCheck {
+ public:
+  OrderCheck(const Program& program, const Overlaps& overlaps, Findings& findings)
+      : program_(program),
+        schedule_(*program.schedule),
+        overlaps_(overlaps),
+        findings_(findings),
+        lanes_(program.lanes.size()),
+        expansion_(program),
+        awaited_(program),
+        clocks_(lanes_ * lanes_, -1),
+        next_(lanes_, 0),
+        checked_(overlaps.other.size(), 0) {
+    for (const Buffer& buffer : schedule_.buffers) {
+      const bool full = buffer.role == Role::state || buffer.role == Role::input;
+      first_slot_.push_back(slots_.size());
+      for (std::int64_t i = 0; i < buffer.slots; ++i) {
+        slots_.emplace_back();
+        if (!full) continue;
+        slots_.back().version = slots_.back().newest = i;
+        slots_.back().pieces.push_back({0, buffer.rows(), 0, -1, false});
+      }
+    }
+    last_.assign(slots_.size() * lanes_, -1);
+    before_ = last_;
+  }
+
+  void run(const std::vector<Call>& calls) {
+    for (const Call& call : calls) {
+      if (findings_.full()) return;
+      expansion_.begin(call);
+      awaited_.begin(call.block);
+      begins_.insert(begins_.end(), next_.begin(), next_.end());
+      begun_.push_back(call.block);
+      const PlainBlock& block = program_.blocks[index(call.block)];
+      for (std::size_t i = 0; i < block.ops.size(); ++i) step(block.ops[i], i);
+    }
+  }
+
+ private:
+  void step(const PlainOp& op, std::size_t number) {
+    op_ = &op;
+    clock_ = &clocks_[index(op.lane) * lanes_];
+    for (const After& after : op.after) {
+      const Position* other = awaited_.clock(after);
+      if (other == nullptr) continue;
+      for (std::size_t k = 0; k < lanes_; ++k) clock_[k] = std::max(clock_[k], other[k]);
+    }
+    position_ = next_[index(op.lane)]++;
+    clock_[op.lane] = position_;
+    for (const PlainUse& use : op.uses) {
+      if (use.access == Access::read) visit(use);
+    }
+    for (const PlainUse& use : op.uses) {
+      if (use.access != Access::read) visit(use);
+    }
+    if (Position* kept = awaited_.clock(number)) std::copy_n(clock_, lanes_, kept);
+  }
+
+  void visit(const PlainUse& use) {
+    use_ = &use;
+    version_ = expansion_.version(use);
+    slot_ = slot_of(use.buffer, version_);
+    switch (use.access) {
+      case Access::read: read(); break;
+      case Access::accumulate: accumulate(); break;
+      case Access::write:
+      case Access::scratch: write(); break;
+    }
+    ++slots_[slot_].accesses;
+    last_[slot_ * lanes_ + index(op_->lane)] = position_;
+  }
+
+  [[nodiscard]] std::size_t slot_of(BufferIndex buffer, std::int64_t version) const {
+    const std::int64_t slots = schedule_.buffers[index(buffer)].slots;
+    if (slots == 1) return first_slot_[index(buffer)];
+    if (version >= 0 && version <= UINT32_MAX) {  // a 32-bit division is several times faster
+      return first_slot_[index(buffer)] +
+             static_cast<std::uint32_t>(version) % static_cast<std::uint32_t>(slots);
+    }
+    return first_slot_[index(buffer)] + index((version % slots + slots) % slots);
+  }
+
+  [[nodiscard]] bool holds(const Slot& slot) const {
+    return slot.version == version_ && version_ >= 0;
+  }
+  [[nodiscard]] bool ordered(const Piece& piece) const {
+    return clock_[piece.lane] >= piece.position;
+  }
+  // The first lane of whose accesses in `row` the op does not know; empty when it knows all.
+  [[nodiscard]] std::optional<std::size_t> unordered(const Position* row) const {
+    for (std::size_t k = 0; k < lanes_; ++k) {
+      if (clock_[k] < row[k]) return k;
+    }
+    return std::nullopt;
+  }
+
+  void read() {
+    Slot& slot = slots_[slot_];
+    if (!holds(slot)) return absent(slot, "S301");
+    const std::int64_t first = use_->row_first;
+    const std::int64_t end = first + use_->rows;
+    if (slot.pieces.size() == 1) {
+      Piece& piece = slot.pieces.front();
+      if (piece.first <= first && end <= piece.end) {
+        if (!ordered(piece)) fail("S304", "is not ordered after its write by", name(piece));
+        if (!piece.read) mark_read(slot, first, end);
+        return;
+      }
+    }
+    std::int64_t reached = first;
+    bool all_read = true;
+    for (const Piece& piece : slot.pieces) {
+      if (piece.end <= reached || piece.first >= end) continue;
+      if (piece.first > reached) break;
+      if (!ordered(piece)) fail("S304", "is not ordered after its write by", name(piece));
+      all_read = all_read && piece.read;
+      reached = piece.end;
+    }
+    if (reached < end) return fail("S303", fmt::format("finds row {} unwritten", reached));
+    if (!all_read) mark_read(slot, first, end);
+  }
+
+  void accumulate() {
+    Slot& slot = slots_[slot_];
+    if (!holds(slot)) return absent(slot, "S306");
+    const auto [begin, count] = isolate(slot.pieces, use_->row_first, use_->row_first + use_->rows);
+    std::int64_t reached = use_->row_first;
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      Piece& piece = slot.pieces[i];
+      if (piece.first == reached) reached = piece.end;
+      if (piece.read) fail("S307", fmt::format("follows a read of rows {}:{}", piece.first, piece.end));
+      if (own(piece)) {
+        fail("S311", "touches rows that the same op writes");
+      } else if (!ordered(piece)) {
+        fail("S308", "is not ordered after", name(piece));
+      }
+      piece.lane = op_->lane;
+      piece.position = position_;
+    }
+    if (reached != use_->row_first + use_->rows) {
+      return fail("S306", fmt::format("finds row {} unwritten", reached));
+    }
+    merge(slot.pieces, begin, count);
+  }
+
+  void write() {
+    Slot& slot = slots_[slot_];
+    if (!holds(slot)) {
+      if (!begin(slot)) return;
+    } else if (const auto lane = unordered(&before_[slot_ * lanes_])) {
+      fail("S309", "is not ordered after the version before, used by",
+           name(*lane, before_[slot_ * lanes_ + *lane]));
+    }
+    const std::int64_t first = use_->row_first;
+    const std::int64_t end = first + use_->rows;
+    auto at = slot.pieces.begin();
+    while (at != slot.pieces.end() && at->end <= first) ++at;
+    if (at != slot.pieces.end() && at->first < end) {
+      return fail(own(*at) ? "S311" : "S305",
+                  fmt::format("writes rows {}:{} again, after", std::max(at->first, first),
+                              std::min(at->end, end)),
+                  name(*at));
+    }
+    slot.pieces.insert(at, {first, end, op_->lane, position_, false});
+  }
+
+  // A write of another version: what the slot held ends here, and what shares its bytes is destroyed.
+  bool begin(Slot& slot) {
+    if (version_ < 0 || version_ <= slot.newest) {
+      const bool destroyed = version_ >= 0 && version_ == slot.newest;
+      fail(destroyed ? "S405" : "S310",
+           destroyed ? std::string("continues a version that was destroyed by what shares its bytes")
+                     : fmt::format("comes after version {} of its slot", slot.newest));
+      return false;
+    }
+    Position* const last = &last_[slot_ * lanes_];
+    Position* const before = &before_[slot_ * lanes_];
+    if (last[op_->lane] == position_ && !std::holds_alternative<AdamW>(op_->op->body)) {
+      fail("S311", "replaces what the same op uses");
+    }
+    if (const auto lane = unordered(last)) {
+      fail("S309", "is not ordered after the version before, used by", name(*lane, last[*lane]));
+    }
+    std::copy_n(last, lanes_, before);
+    for (std::size_t i = overlaps_.begin[slot_]; i < overlaps_.begin[slot_ + 1]; ++i) {
+      const std::size_t other = overlaps_.other[i];
+      if (slots_[other].accesses != checked_[i]) destroy(other, i);
+    }
+    slot.version = slot.newest = version_;
+    slot.pieces.clear();
+    return true;
+  }
+
+  void destroy(std::size_t other, std::size_t pair) {
+    const Position* last = &last_[other * lanes_];
+    Position* const before = &before_[slot_ * lanes_];
+    if (last[op_->lane] == position_) {
+      fail("S407", fmt::format("shares bytes with {}, which the same op uses", slot_name(other)));
+    }
+    if (const auto lane = unordered(last)) {
+      fail("S404", fmt::format("is not ordered after {}, which shares its bytes, used by", slot_name(other)),
+           name(*lane, last[*lane]));
+    }
+    for (std::size_t k = 0; k < lanes_; ++k) before[k] = std::max(before[k], last[k]);
+    slots_[other].version = -1;
+    slots_[other].pieces.clear();
+    checked_[pair] = slots_[other].accesses;
+  }
+
+  [[nodiscard]] bool own(const Piece& piece) const {
+    return piece.lane == op_->lane && piece.position == position_;
+  }
+
+  // Cuts pieces so that [first, end) is made of whole ones; returns the first of these and their count.
+  static std::pair<std::size_t, std::size_t> isolate(std::vector<Piece>& pieces, std::int64_t first,
+                                                     std::int64_t end) {
+    const auto cut = [&pieces](std::int64_t row) {
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        if (pieces[i].first >= row || pieces[i].end <= row) continue;
+        Piece right = pieces[i];
+        right.first = pieces[i].end = row;
+        pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(i) + 1, right);
+        return;
+      }
+    };
+    cut(first);
+    cut(end);
+    std::size_t begin = 0;
+    while (begin < pieces.size() && pieces[begin].end <= first) ++begin;
+    std::size_t count = 0;
+    while (begin + count < pieces.size() && pieces[begin + count].first < end) ++count;
+    return {begin, count};
+  }
+
+  // Pieces that were just given the same last access become one again.
+  static void merge(std::vector<Piece>& pieces, std::size_t begin, std::size_t count) {
+    if (count < 2) return;
+    pieces[begin].end = pieces[begin + count - 1].end;
+    const auto at = pieces.begin() + static_cast<std::ptrdiff_t>(begin);
+    pieces.erase(at + 1, at + static_cast<std::ptrdiff_t>(count));
+  }
+
+  static void mark_read(Slot& slot, std::int64_t first, std::int64_t end) {
+    if (slot.pieces.size() == 1 && slot.pieces[0].first == first && slot.pieces[0].end == end) {
+      slot.pieces[0].read = true;
+      return;
+    }
+    const auto [begin, count] = isolate(slot.pieces, first, end);
+    for (std::size_t i = begin; i < begin + count; ++i) slot.pieces[i].read = true;
+  }
+
+  // The slot does not hold the wanted version: it never did, holds a newer one, or was overwritten by others.
+  void absent(const Slot& slot, std::string_view never) {
+    if (version_ > slot.newest || version_ < 0) {
+      fail(never, "finds nothing: the version was never written");
+    } else if (version_ == slot.newest) {
+      fail("S405", "finds its version destroyed by what shares its bytes");
+    } else {
+      fail("S302", fmt::format("finds the newer version {} in its slot", slot.newest));
+    }
+  }
+
+  void fail(std::string_view code, const std::string& what, const std::string& other = "") {
+    const Block& block = schedule_.blocks[index(begun_.back())];
+    const Call& call = expansion_.call();
+    findings_.add(code, place_of(block, *op_->op),
+                  fmt::format("{} of version {} of {} {}{}{} (layer {}, micro_batch {}, segment {})", verb(),
+                              version_, schedule_.buffers[index(use_->buffer)].name, what,
+                              other.empty() ? "" : " ", other, call.layer, call.micro_batch, call.segment));
+  }
+
+  [[nodiscard]] std::string_view verb() const {
+    switch (use_->access) {
+      case Access::read: return "read";
+      case Access::accumulate: return "accumulate";
+      case Access::write: return "write";
+      case Access::scratch: return "scratch use";
+    }
+    return "";
+  }
+
+  [[nodiscard]] std::string name(const Piece& piece) const { return name(index(piece.lane), piece.position); }
+
+  // The op at a position of a lane.
+  [[nodiscard]] std::string name(std::size_t lane, Position position) const {
+    if (position < 0) return "the start";
+    std::size_t call = begun_.size() - 1;
+    while (begins_[call * lanes_ + lane] > position) --call;
+    const PlainBlock& block = program_.blocks[index(begun_[call])];
+    for (const PlainOp& op : block.ops) {
+      if (index(op.lane) == lane && op.lane_position == position - begins_[call * lanes_ + lane]) {
+        return place_of(schedule_.blocks[index(begun_[call])], *op.op);
+      }
+    }
+    return "";
+  }
+
+  [[nodiscard]] std::string slot_name(std::size_t slot) const {
+    const auto after = std::upper_bound(first_slot_.begin(), first_slot_.end(), slot);
+    const auto buffer = static_cast<std::size_t>(after - first_slot_.begin()) - 1;
+    return fmt::format("slot {} of {}", slot - first_slot_[buffer], schedule_.buffers[buffer].name);
+  }
+
+  const Program& program_;
+  const Schedule& schedule_;
+  const Overlaps& overlaps_;
+  Findings& findings_;
+  std::size_t lanes_;
+  Expansion expansion_;
+  Awaited awaited_;
+  std::vector<Position> clocks_;          // [lane][lane], after the last op of each lane
+  std::vector<Position> next_;            // position of the next op of each lane
+  std::vector<std::size_t> first_slot_;   // of each buffer
+  std::vector<Slot> slots_;
+  std::vector<Position> last_;            // [slot][lane], latest access
+  std::vector<Position> before_;          // [slot][lane], what writes of the held version come after
+  std::vector<std::uint64_t> checked_;    // of each overlapping pair: accesses of the other when last destroyed
+  std::vector<std::int32_t> begun_;       // block of each call so far
+  std::vector<Position> begins_;          // [call][lane], positions where calls began
+  const PlainOp* op_ = nullptr;           // the access in hand
+  const PlainUse* use_ = nullptr;
+  Position* clock_ = nullptr;
+  Position position_ = 0;
+  std::int64_t version_ = 0;
+  std::size_t slot_ = 0;
+};
+
+}  // namespace
+
+void check_order(const Schedule& schedule, Findings& findings) {
+  const std::optional<Overlaps> overlaps = overlaps_of(schedule);
+  if (!overlaps) {
+    findings.add("S406", "buffers", "too many slots share bytes");
+    return;
+  }
+  const Program program(schedule);
+  OrderCheck(program, *overlaps, findings).run(schedule.train);
+  OrderCheck(program, *overlaps, findings).run(schedule.evaluate);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,327 @@
+// S1xx: names, indices and sizes. What passes here can be indexed, multiplied and expanded without a check.
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "fpdt/schedule/text.h"
+#include "fpdt/schedule/verify_parts.h"
+
+namespace fpdt {
+namespace {
+
+// Bounds that no machine reaches and that keep every product of two of them, and of an argument with a
+// coefficient, inside 64 bits.
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
+constexpr std::int64_t kMostSlots = std::int64_t{1} << 24;
+constexpr std::int64_t kMostLanes = 64;
+constexpr std::int64_t kMostArgument = std::int64_t{1} << 24;
+constexpr std::int64_t kMostVersion = std::int64_t{1} << 36;
+constexpr std::int64_t kMostCalls = std::int64_t{1} << 26;
+constexpr std::int64_t kMostOps = (std::int64_t{1} << 31) - 2;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+bool within(std::int64_t value, std::int64_t low, std::int64_t high) {
+  return value >= low && value <= high;
+}
+
+class Structure {
+ public:
+  Structure(const Schedule& schedule, Findings& findings) : schedule_(schedule), findings_(findings) {}
+
+  void check() {
+    range(schedule_.ranks, 1, kMostRanks, "schedule", "ranks");
+    range(schedule_.row_multiple, 1, kMostVersion, "schedule", "row_multiple");
+    if (!findings_.empty()) return;
+    for (const Group& group : schedule_.groups) check_group(group);
+    check_buffers();
+    check_calls(schedule_.train, "train");
+    check_calls(schedule_.evaluate, "evaluate");
+    check_blocks();
+    if (findings_.empty()) check_states();
+    if (findings_.empty()) check_expansion();
+  }
+
+ private:
+  void range(std::int64_t value, std::int64_t low, std::int64_t high, const std::string& where,
+             std::string_view what) {
+    if (within(value, low, high)) return;
+    findings_.add("S103", where, fmt::format("{} is {}, expected {} to {}", what, value, low, high));
+  }
+
+  void name(std::set<std::string>& taken, const std::string& text, const std::string& where,
+            bool dots = true) {
+    if (!is_name(text) || (!dots && text.find('.') != std::string::npos)) {
+      findings_.add("S101", where, fmt::format("\"{}\" is not a name", text));
+    } else if (!taken.insert(text).second) {
+      findings_.add("S101", where, fmt::format("the name \"{}\" is taken", text));
+    }
+  }
+
+  void expression(const RankExpression& e, const std::string& where) {
+    if (e.m < 1 || e.n < 1 || !within(e.s, 0, kMostRanks) || !within(e.a, -kMostBytes, kMostBytes) ||
+        !within(e.b, -kMostVersion, kMostVersion)) {
+      findings_.add("S103", where, "rank expression out of range");
+    }
+  }
+
+  // Every rank must be a member of the group it names, and all members must name the same.
+  void check_group(const Group& group) {
+    const std::string where = "groups." + group.name;
+    name(group_names_, group.name, where);
+    range(group.size, 1, schedule_.ranks, where, "size");
+    range(group.stride, 1, schedule_.ranks, where, "stride");
+    expression(group.first, where);
+    if (!findings_.empty()) return;
+    std::vector<std::int64_t> members(index(schedule_.ranks), 0);
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t first = group.first.at(rank);
+      const std::int64_t last = first + (group.size - 1) * group.stride;
+      const bool member = first >= 0 && last < schedule_.ranks && within(rank, first, last) &&
+                          (rank - first) % group.stride == 0;
+      if (!member) {
+        findings_.add("S108", where, fmt::format("rank {} is not in its group from rank {}", rank, first));
+        return;
+      }
+      ++members[index(first)];
+    }
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t count = members[index(rank)];
+      if (count == 0 || count == group.size) continue;
+      findings_.add("S108", where,
+                    fmt::format("{} of {} members name the group from rank {}", count, group.size, rank));
+      return;
+    }
+  }
+
+  void check_buffers() {
+    std::int64_t slots = 0;
+    for (const Buffer& buffer : schedule_.buffers) {
+      const std::string where = "buffers." + buffer.name;
+      name(buffer_names_, buffer.name, where);
+      range(buffer.slots, 1, kMostSlots, where, "slots");
+      if (buffer.shape.empty()) findings_.add("S103", where, "the shape is empty");
+      std::int64_t bytes = dtype_bytes(buffer.dtype);
+      for (const std::int64_t extent : buffer.shape) {
+        range(extent, 1, kMostBytes, where, "an extent");
+        if (extent < 1 || __builtin_mul_overflow(bytes, extent, &bytes)) bytes = kMostBytes + 1;
+      }
+      range(bytes, 1, kMostBytes / 2, where, "bytes of a slot");
+      if (bytes > kMostBytes / 2 || !within(buffer.slots, 1, kMostSlots)) continue;
+      slots += buffer.slots;
+      if ((bytes + kAlignment) > kMostBytes / buffer.slots) {
+        findings_.add("S103", where, "the ring is too large");
+      }
+    }
+    range(slots, 0, kMostSlots, "buffers", "slots of all buffers");
+  }
+
+  void check_calls(const std::vector<Call>& calls, const std::string& where) {
+    range(static_cast<std::int64_t>(calls.size()), 0, kMostCalls, where, "calls");
+    std::vector<std::int64_t> count(schedule_.blocks.size(), 0);
+    calls_of_.resize(schedule_.blocks.size(), 0);
+    for (const Call& call : calls) {
+      if (!within(call.block, 0, static_cast<std::int64_t>(count.size()) - 1)) {
+        findings_.add("S102", where, fmt::format("no block with index {}", call.block));
+        continue;
+      }
+      ++count[index(call.block)];
+      for (const std::int32_t argument : {call.layer, call.micro_batch, call.segment}) {
+        if (!within(argument, 0, kMostArgument)) {
+          findings_.add("S111", where, fmt::format("call argument {} is out of range", argument));
+        }
+      }
+    }
+    for (std::size_t b = 0; b < count.size(); ++b) calls_of_[b] = std::max(calls_of_[b], count[b]);
+  }
+
+  void check_blocks() {
+    std::set<std::string> taken;
+    std::set<Lane> lanes;
+    for (std::size_t b = 0; b < schedule_.blocks.size(); ++b) {
+      const Block& block = schedule_.blocks[b];
+      name(taken, block.name, "blocks." + block.name, false);
+      check_advance(block);
+      std::set<std::string> op_names;
+      for (std::size_t i = 0; i < block.ops.size(); ++i) {
+        const std::string where = place_of(block, block.ops[i]);
+        name(op_names, block.ops[i].name, where);
+        lanes.insert(block.ops[i].lane);
+        range(block.ops[i].lane.index, 0, kMostLanes - 1, where, "lane");
+        check_operands(block.ops[i], where);
+        check_constants(block.ops[i], where);
+        check_after(b, i, where);
+        check_lane_and_group(block.ops[i], where);
+      }
+    }
+    range(static_cast<std::int64_t>(lanes.size()), 0, kMostLanes, "blocks", "lanes");
+  }
+
+  void check_advance(const Block& block) {
+    const std::string where = "blocks." + block.name;
+    BufferIndex before = -1;
+    for (const auto& [buffer, n] : block.advance) {
+      if (!within(buffer, 0, static_cast<std::int64_t>(schedule_.buffers.size()) - 1)) {
+        findings_.add("S102", where, fmt::format("advance of buffer {}, which does not exist", buffer));
+      } else if (buffer <= before) {
+        findings_.add("S109", where, "advance must name buffers once, in order");
+      }
+      range(n, 0, kMostVersion / kMostArgument, where, "advance");
+      before = buffer;
+    }
+  }
+
+  void check_operands(const Op& op, const std::string& where) {
+    for (const Use& use : operands(op.body)) {
+      const Operand& operand = use.operand;
+      if (!within(operand.buffer, 0, static_cast<std::int64_t>(schedule_.buffers.size()) - 1)) {
+        findings_.add("S102", where, fmt::format("{}: no buffer with index {}", use.field, operand.buffer));
+        continue;
+      }
+      const Version& v = operand.version;
+      for (const std::int64_t coefficient : {v.offset, v.layer, v.micro_batch, v.segment}) {
+        range(coefficient, -kMostVersion, kMostVersion, where, "a coefficient of a version");
+      }
+    }
+  }
+
+  // Passes by everything but the constants that later checks compute with.
+  struct Constants {
+    Structure& structure;
+    const std::string& where;
+
+    void read(std::string_view, const Operand&) {}
+    void read(std::string_view, const std::vector<Operand>&) {}
+    void target(std::string_view, const Target&) {}
+    void target(std::string_view, const std::vector<Target>&) {}
+    template <class T>
+    void constant(std::string_view field, const T& value) {
+      if constexpr (std::is_same_v<T, std::int64_t>) {
+        structure.range(value, -1, kMostBytes, where, field);
+      } else if constexpr (std::is_same_v<T, RankExpression>) {
+        structure.expression(value, where);
+      }
+    }
+  };
+
+  void check_constants(const Op& op, const std::string& where) {
+    std::visit([&](const auto& body) { body.fields(body, Constants{*this, where}); }, op.body);
+  }
+
+  void check_after(std::size_t block, std::size_t op, const std::string& where) {
+    for (const After& after : schedule_.blocks[block].ops[op].after) {
+      const auto blocks = static_cast<std::int64_t>(schedule_.blocks.size());
+      if (!within(after.block, 0, blocks - 1) ||
+          !within(after.op, 0,
+                  static_cast<std::int64_t>(schedule_.blocks[index(after.block)].ops.size()) - 1)) {
+        findings_.add("S102", where, fmt::format("after: no op {} of block {}", after.op, after.block));
+        continue;
+      }
+      const bool own = index(after.block) == block;
+      const Block& awaited = schedule_.blocks[index(after.block)];
+      const std::string text = after_text(awaited.name, awaited.ops[index(after.op)].name, after.calls_back);
+      if (after.calls_back < 0 || (after.calls_back == 0 && (!own || index(after.op) >= op))) {
+        findings_.add("S104", where, fmt::format("after {}, which is not earlier", text));
+      } else if (after.calls_back > calls_of_[index(after.block)]) {
+        findings_.add("S105", where, fmt::format("after {}: the block is called {} times", text,
+                                                 calls_of_[index(after.block)]));
+      }
+    }
+  }
+
+  void check_lane_and_group(const Op& op, const std::string& where) {
+    const bool on_comm = op.lane.kind == LaneKind::comm;
+    if (is_collective(op.body) != on_comm) {
+      findings_.add("S106", where,
+                    fmt::format("{} cannot run on {}", body_name(op.body), lane_text(op.lane)));
+    }
+    std::visit(
+        [&](const auto& body) {
+          if constexpr (requires { body.group; }) {
+            if (group_names_.count(body.group) == 0) {
+              findings_.add("S107", where, fmt::format("no group \"{}\"", body.group));
+            }
+          }
+        },
+        op.body);
+  }
+
+  void check_states() {
+    constexpr std::array<std::string_view, 5> kKinds{"parameter", "master", "moment1", "moment2",
+                                                     "gradient"};
+    std::set<std::string> taken;
+    for (const State& state : schedule_.states) {
+      const std::string key = state.tensor + "/" + state.kind;
+      const std::string where = "states." + key;
+      name(taken, key, where);
+      if (std::find(kKinds.begin(), kKinds.end(), state.kind) == kKinds.end()) {
+        findings_.add("S110", where, fmt::format("unknown kind \"{}\"", state.kind));
+      }
+      check_state_bytes(state, where);
+      check_shards(state, where);
+    }
+  }
+
+  void check_state_bytes(const State& state, const std::string& where) {
+    if (!within(state.buffer, 0, static_cast<std::int64_t>(schedule_.buffers.size()) - 1)) {
+      findings_.add("S102", where, fmt::format("no buffer with index {}", state.buffer));
+      return;
+    }
+    const Buffer& buffer = schedule_.buffers[index(state.buffer)];
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : state.shape) {
+      if (extent < 1 || __builtin_mul_overflow(elements, extent, &elements)) elements = kMostBytes;
+    }
+    const std::int64_t room = buffer.rows() * buffer.row_elements();
+    if (buffer.role != Role::state || !within(state.version, 0, buffer.slots - 1) || state.shards < 1 ||
+        elements >= kMostBytes || div_ceil(elements, state.shards) > room) {
+      findings_.add("S110", where, fmt::format("{}[{}] does not hold 1 of {} pieces of {} elements",
+                                               buffer.name, state.version, state.shards, elements));
+    }
+  }
+
+  void check_shards(const State& state, const std::string& where) {
+    expression(state.shard, where);
+    range(state.shards, 1, schedule_.ranks, where, "shards");
+    if (findings_.any("S103")) return;
+    std::vector<std::int64_t> holders(index(state.shards), 0);
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t shard = state.shard.at(rank);
+      if (within(shard, 0, state.shards - 1)) ++holders[index(shard)];
+    }
+    for (const std::int64_t count : holders) {
+      if (count == state.replicas) continue;
+      findings_.add("S110", where, fmt::format("{} ranks hold a piece, expected {}", count, state.replicas));
+      return;
+    }
+  }
+
+  void check_expansion() {
+    for (const auto* calls : {&schedule_.train, &schedule_.evaluate}) {
+      std::int64_t ops = 0;
+      for (const Call& call : *calls) {
+        ops += static_cast<std::int64_t>(schedule_.blocks[index(call.block)].ops.size());
+        if (ops > kMostOps) break;
+      }
+      range(ops, 0, kMostOps, "schedule", "ops of a step");
+    }
+  }
+
+  const Schedule& schedule_;
+  Findings& findings_;
+  std::set<std::string> group_names_;
+  std::set<std::string> buffer_names_;
+  std::vector<std::int64_t> calls_of_;  // of each block, in the longer of the two lists
+};
+
+}  // namespace
+
+void check_structure(const Schedule& schedule, Findings& findings) {
+  Structure(schedule, findings).check();
+}
+
+}  // namespace fpdt

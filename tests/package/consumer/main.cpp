@@ -1,5 +1,6 @@
 // The least program that needs headers and code of an installed library.
 #include <cstdio>
+
 #include <fpdt/schedule/schedule.h>
 
 int main() {

@@ -1,0 +1,64 @@
+// Accounts of bytes that can disagree with the plan: what a step changed, what was live, what is resident.
+//
+// Touched: the whole arena is filled with a pattern, states and inputs are set, a step runs; then the same with
+// the complementary pattern. A byte that still holds the pattern both times was not written. What was written
+// must be the union of the written operands: not less (an op that leaves a hole), not more (an op that leaves
+// its operands: everything between buffers is a guard zone). Written bytes must be the same in both runs, or
+// some op read what nobody wrote.
+//
+// Resident: after a step in an arena that was neither populated nor filled with a pattern, the pages that the
+// operating system holds are those of written operands, states and inputs.
+//
+// Live in real time is part of a Trace (runtime/recorder.h); find_overrun compares it with the arena.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fpdt/runtime/executor.h"
+#include "fpdt/trace/trace.h"
+
+namespace fpdt {
+
+// Bytes [begin, end) of an arena.
+struct ByteRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
+// Sorted, disjoint, not adjacent.
+using ByteRanges = std::vector<ByteRange>;
+ByteRanges merged(std::vector<ByteRange> ranges);
+Bytes total(const ByteRanges& ranges);
+// Every range widened to whole pages.
+ByteRanges whole_pages(const ByteRanges& ranges);
+
+// Union of the operands that the calls write or accumulate into.
+ByteRanges written_bytes(const Program& program, std::span<const Call> calls, MemorySpace space);
+// All slots of states and inputs, which the trainer fills.
+ByteRanges filled_bytes(const Schedule& schedule, MemorySpace space);
+
+// One space: what the schedule says, what was found, and how they differ ("" when they agree).
+struct Account {
+  MemorySpace space = MemorySpace::device;
+  Bytes expected;
+  Bytes found;
+  std::string difference;
+};
+
+// Runs the calls twice. `reset` sets every slot of states and inputs, the same way each time. All ranks of a
+// job call it together. Needs twice the arena while it runs, and an arena that the host can address.
+std::vector<Account> account_touched(Executor& executor, std::span<const Call> calls,
+                                     const std::function<void()>& reset);
+
+// After the first step of a fresh executor whose states and inputs were set.
+std::vector<Account> account_resident(const Executor& executor, std::span<const Call> calls);
+
+// Where live bytes exceed the arena; "" when nowhere.
+std::string find_overrun(const Trace& trace);
+
+}  // namespace fpdt

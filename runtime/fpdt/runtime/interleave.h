@@ -1,0 +1,64 @@
+// All ranks and lanes of a schedule in one thread, in an order drawn by a seed.
+//
+// Again and again, one of the ops that may run is picked: its lane has come to it and the ops it names in
+// `after` are complete. A collective runs when it may run on every member of its group. If the edges of a
+// schedule suffice, every seed gives the same bits.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "fpdt/runtime/arena.h"
+#include "fpdt/runtime/backend.h"
+#include "fpdt/runtime/resolve.h"
+#include "fpdt/schedule/verify.h"
+
+namespace fpdt {
+
+class Interleaver {
+ public:
+  // Runs an op that is no collective.
+  using Run = std::function<void(std::int64_t rank, const Op& op, std::span<const View> views)>;
+
+  // The schedule outlives the interleaver.
+  Interleaver(const VerifiedSchedule& schedule, Run run);
+  Interleaver(const Interleaver&) = delete;
+  Interleaver& operator=(const Interleaver&) = delete;
+
+  [[nodiscard]] std::span<std::byte> slot(std::int64_t rank, BufferIndex buffer,
+                                          std::int64_t slot) const {
+    return ranks_.at(static_cast<std::size_t>(rank)).addresses.slot(buffer, slot);
+  }
+
+  void run(std::span<const Call> calls, std::uint64_t seed);
+
+ private:
+  struct Rank {
+    std::array<Reservation, kMemorySpaces.size()> reservations;
+    Addresses addresses;
+    std::vector<std::size_t> completed;  // of each lane
+  };
+  // One op of the step; the same on every rank but for the addresses.
+  struct Step {
+    const PlainOp* op = nullptr;
+    std::vector<std::int64_t> versions;  // of each use
+    std::vector<Event> waits;
+  };
+
+  void expand(std::span<const Call> calls);
+  [[nodiscard]] bool may_run(std::int64_t rank, std::size_t lane) const;
+  [[nodiscard]] bool may_meet(std::int64_t rank, std::size_t lane) const;
+  [[nodiscard]] std::vector<View> views(std::int64_t rank, const Step& step) const;
+  void run_next(std::int64_t rank, std::size_t lane);
+
+  Program program_;
+  Run run_;
+  std::vector<Rank> ranks_;
+  std::vector<std::vector<Step>> lanes_;
+};
+
+}  // namespace fpdt

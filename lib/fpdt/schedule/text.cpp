@@ -251,6 +251,34 @@ std::optional<AfterText> parse_after(std::string_view text) {
   return after;
 }
 
+std::string call_argument_text(const CallArgument& argument) {
+  std::string text;
+  append_term(text, argument.step, "n");
+  append_constant(text, argument.first);
+  return text;
+}
+
+std::optional<CallArgument> parse_call_argument(std::string_view text) {
+  Reader reader(text);
+  const bool negative = reader.take("-");
+  const std::int64_t sign = negative ? -1 : 1;
+  CallArgument argument;
+  const auto number = reader.at_digit() ? reader.take_number() : std::nullopt;
+  if (number && !reader.take("*")) {
+    argument.first = *number;
+    return !negative && reader.done() ? std::optional(argument) : std::nullopt;
+  }
+  if (!reader.take("n")) return std::nullopt;
+  argument.step = sign * number.value_or(1);
+  if (reader.done()) return argument;
+  const bool minus = reader.take("-");
+  if (!minus && !reader.take("+")) return std::nullopt;
+  const auto first = reader.take_number();
+  if (!first || !reader.done()) return std::nullopt;
+  argument.first = minus ? -*first : *first;
+  return argument;
+}
+
 std::string lane_text(const Lane& lane) { return fmt::format("{}.{}", word(lane.kind), lane.index); }
 
 std::optional<Lane> parse_lane(std::string_view text) {

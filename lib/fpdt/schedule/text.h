@@ -49,6 +49,14 @@ struct AfterText {
 std::string after_text(std::string_view block, std::string_view op, std::int32_t calls_back);
 std::optional<AfterText> parse_after(std::string_view text);
 
+// An argument of a call in a run: "n" is the counter of the repetition from 0. "n+1", "2*n", "-n+31", "7".
+struct CallArgument {
+  std::int64_t first = 0;
+  std::int64_t step = 0;
+};
+std::string call_argument_text(const CallArgument& argument);
+std::optional<CallArgument> parse_call_argument(std::string_view text);
+
 // "comm.0".
 std::string lane_text(const Lane& lane);
 std::optional<Lane> parse_lane(std::string_view text);

@@ -1,6 +1,7 @@
 // S1xx: names, indices and sizes. What passes here can be indexed, multiplied and expanded without a check.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -202,6 +203,10 @@ class Structure {
     void constant(std::string_view field, const T& value) {
       if constexpr (std::is_same_v<T, std::int64_t>) {
         structure.range(value, -1, kMostBytes, where, field);
+      } else if constexpr (std::is_same_v<T, double>) {
+        if (!std::isfinite(value)) {
+          structure.findings_.add("S103", where, fmt::format("{} is not finite", field));
+        }
       } else if constexpr (std::is_same_v<T, RankExpression>) {
         structure.expression(value, where);
       }

@@ -2,12 +2,13 @@
 //
 //   kernels_benchmark --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true
 //
-// `GFLOP/s` counts what is executed: 2 m n k of a product, 4 q k D a head of a forward tile below the
-// diagonal, 10 q k D of a backward tile; for the ops bound by memory, `GB/s` counts bytes read and written.
-#include <benchmark/benchmark.h>
+// `GFLOP/s` counts what is executed: 2 m n k of a product, 4 q k D a head of a forward tile below
+// the diagonal, 10 q k D of a backward tile; for the ops bound by memory, `GB/s` counts bytes read
+// and written.
+#include <vector>
 
 #include <Eigen/Core>
-#include <vector>
+#include <benchmark/benchmark.h>
 
 #include "fpdt/cpu/kernels.h"
 
@@ -84,7 +85,8 @@ void attention_forward(benchmark::State& state) {
   op.heads = heads, op.kv_heads = kv_heads, op.head_dim = size, op.scale = 0.125;
   const std::vector<View> views{q.view, kv.view, o.view, lse.view};
   run_repeatedly(state, op, views, static_cast<std::int32_t>(state.range(5)));
-  rate(state, "GFLOP/s", 4.0 * static_cast<double>(rows * rows) * static_cast<double>(heads * size));
+  rate(state, "GFLOP/s",
+       4.0 * static_cast<double>(rows * rows) * static_cast<double>(heads * size));
 }
 
 void attention_backward(benchmark::State& state) {
@@ -103,7 +105,8 @@ void attention_backward(benchmark::State& state) {
   const std::vector<View> views{q.view,     kv.view, dout.view, lse.view,
                                 delta.view, dq.view, dkv.view};
   run_repeatedly(state, op, views, static_cast<std::int32_t>(state.range(5)));
-  rate(state, "GFLOP/s", 10.0 * static_cast<double>(rows * rows) * static_cast<double>(heads * size));
+  rate(state, "GFLOP/s",
+       10.0 * static_cast<double>(rows * rows) * static_cast<double>(heads * size));
 }
 
 void norm_backward(benchmark::State& state) {
@@ -156,7 +159,10 @@ BENCHMARK(attention_backward)
     ->Args({1024, 4, 2, 128, 1, 1})
     ->Args({1024, 4, 2, 128, 0, 2})
     ->UseRealTime();
-BENCHMARK(norm_backward)->ArgNames({"rows", "width", "threads"})->Args({1024, 4096, 1})->UseRealTime();
+BENCHMARK(norm_backward)
+    ->ArgNames({"rows", "width", "threads"})
+    ->Args({1024, 4096, 1})
+    ->UseRealTime();
 BENCHMARK(activation)->ArgNames({"rows", "width", "threads"})->Args({1024, 4096, 1})->UseRealTime();
 
 }  // namespace

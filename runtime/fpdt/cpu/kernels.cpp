@@ -16,7 +16,9 @@ struct FreeScratch {
 };
 
 template <class Op>
-concept HasKernel = requires(const Op& op, const cpu::Frame& frame) { cpu::execute(op, frame); };
+concept HasKernel = requires(const Op& op, const cpu::Frame& frame) {
+  cpu::execute(op, frame);
+};
 
 }  // namespace
 

@@ -1,10 +1,10 @@
 // The arithmetic of every op that is not a collective, on a CPU.
 //
-// The executor resolves operands to memory; a kernel sees the op's body and one View per present operand, in
-// the order of `fpdt::operands(body)`. All arithmetic is in f32 or better; bf16 is converted on load and
-// rounded to nearest even on store. A kernel allocates nothing: its scratch memory is reserved here, once,
-// and blocks are cut so that it suffices for every size (and 1 MiB of each thread's stack). Results have the
-// same bits for every pool size.
+// The executor resolves operands to memory; a kernel sees the op's body and one View per present
+// operand, in the order of `fpdt::operands(body)`. All arithmetic is in f32 or better; bf16 is
+// converted on load and rounded to nearest even on store. A kernel allocates nothing: its scratch
+// memory is reserved here, once, and blocks are cut so that it suffices for every size (and 1 MiB
+// of each thread's stack). Results have the same bits for every pool size.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace fpdt {
 
-// Not reentrant: a lane that runs beside others has its own Kernels (copy lanes: with a pool of size 1).
+// Not reentrant: a lane that runs beside others has its own Kernels (copy lanes: with a pool of
+// size 1).
 class Kernels {
  public:
   explicit Kernels(Pool& pool);  // the pool outlives it

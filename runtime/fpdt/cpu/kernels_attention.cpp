@@ -1,9 +1,10 @@
-// Exact attention by tiles (Dao et al., arXiv 2205.14135; Milakov and Gimelshein, arXiv 1805.02867).
+// Exact attention by tiles (Dao et al., arXiv 2205.14135; Milakov and Gimelshein, arXiv
+// 1805.02867).
 //
-// A task is one head and kQueryRows query rows. It keeps, per row, the maximum m of the scores seen so far,
-// the sum l of exp(score - m), and the sum o of exp(score - m) v. A tile that accumulates starts from the
-// stored pair as m = lse, l = 1, o; so merging is nothing but going on. A row that has seen no key has
-// lse = -infinity and o = 0, that is m = -infinity and l = 0.
+// A task is one head and kQueryRows query rows. It keeps, per row, the maximum m of the scores seen
+// so far, the sum l of exp(score - m), and the sum o of exp(score - m) v. A tile that accumulates
+// starts from the stored pair as m = lse, l = 1, o; so merging is nothing but going on. A row that
+// has seen no key has lse = -infinity and o = 0, that is m = -infinity and l = 0.
 #include "fpdt/cpu/kernels_attention.h"
 
 #include <cmath>
@@ -55,7 +56,8 @@ void begin(const Tile& tile, std::int64_t head, Range queries, const Running& ru
   }
 }
 
-// Turns a row's scores into exp(score - m) under a new maximum m, and scales what was summed before to it.
+// Turns a row's scores into exp(score - m) under a new maximum m, and scales what was summed before
+// to it.
 void absorb_row(float* scores, std::int64_t columns, Range visible, float scale, std::int64_t size,
                 float& maximum, float& sum, float* o) {
   const std::int64_t first = std::min(visible.first, columns);
@@ -91,12 +93,12 @@ void absorb(const Tile& tile, std::int64_t head, Range queries, Block q, Range k
            columns);
   for (std::int64_t i = 0; i < queries.count(); ++i) {
     const Range seen = tile.mask.visible(queries.first + i, keys);
-    absorb_row(running.scores + i * columns, columns, {seen.first - keys.first, seen.end - keys.first},
-               static_cast<float>(op.scale), size, running.maximum[i], running.sum[i],
-               running.o + i * size);
+    absorb_row(running.scores + i * columns, columns,
+               {seen.first - keys.first, seen.end - keys.first}, static_cast<float>(op.scale), size,
+               running.maximum[i], running.sum[i], running.o + i * size);
   }
-  multiply_add(Layout::plain, {running.scores, columns}, Layout::plain, v, queries.count(), size, columns,
-               running.o, size);
+  multiply_add(Layout::plain, {running.scores, columns}, Layout::plain, v, queries.count(), size,
+               columns, running.o, size);
 }
 
 void finish(const Tile& tile, std::int64_t head, Range queries, const Running& running) {
@@ -136,8 +138,8 @@ void execute(const AttentionForward& op, const Frame& frame) {
     if (visible.empty() && tile.o.access == Access::accumulate) return;
     const Running running(frame.scratch(worker), op.head_dim);
     begin(tile, head, queries, running);
-    const Block q = head_block(tile.q, op.heads * op.head_dim, head * op.head_dim, op.head_dim, queries,
-                               running.q);
+    const Block q = head_block(tile.q, op.heads * op.head_dim, head * op.head_dim, op.head_dim,
+                               queries, running.q);
     for (std::int64_t at = visible.first; at < visible.end; at += kKeyRows) {
       absorb(tile, head, queries, q, {at, std::min(visible.end, at + kKeyRows)}, running);
     }

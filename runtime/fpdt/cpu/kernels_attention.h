@@ -1,5 +1,5 @@
-// What the two attention kernels share: the shape of a tile, one head's blocks of rows, and what the mask
-// leaves of them.
+// What the two attention kernels share: the shape of a tile, one head's blocks of rows, and what
+// the mask leaves of them.
 #pragma once
 
 #include "fpdt/cpu/kernels_common.h"
@@ -52,9 +52,10 @@ class Mask {
   std::int64_t q_first_, k_first_;
 };
 
-// Rows `rows` of the head at element `column` of a [*, width] view, as f32: in place, or in `buffer`.
-inline Block head_block(const View& view, std::int64_t width, std::int64_t column, std::int64_t size,
-                        Range rows, float* buffer) {
+// Rows `rows` of the head at element `column` of a [*, width] view, as f32: in place, or in
+// `buffer`.
+inline Block head_block(const View& view, std::int64_t width, std::int64_t column,
+                        std::int64_t size, Range rows, float* buffer) {
   return block_of(view, width, rows.first, rows.count(), column, size, buffer);
 }
 

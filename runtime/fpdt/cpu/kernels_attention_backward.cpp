@@ -1,11 +1,12 @@
 // The gradient of an attention tile (Dao et al., arXiv 2205.14135, algorithm 4):
 //
-//   p = exp(scale q k^T - lse),  dv += p^T do,  ds = scale p (do v^T - delta),  dq += ds k,  dk += ds^T q.
+//   p = exp(scale q k^T - lse),  dv += p^T do,  ds = scale p (do v^T - delta),  dq += ds k,  dk +=
+//   ds^T q.
 //
-// dq and dkv are summed where they lie. Blocks of queries and keys meet as in a Latin square: in round r, the
-// keys of block j meet the queries of block (j + r) mod n. Within a round no two tasks touch the same rows of
-// the same KV head's group, and rounds follow each other, so every sum has one order for any number of
-// threads and nothing is computed twice.
+// dq and dkv are summed where they lie. Blocks of queries and keys meet as in a Latin square: in
+// round r, the keys of block j meet the queries of block (j + r) mod n. Within a round no two tasks
+// touch the same rows of the same KV head's group, and rounds follow each other, so every sum has
+// one order for any number of threads and nothing is computed twice.
 #include <limits>
 
 #include "fpdt/cpu/kernels_attention.h"
@@ -38,8 +39,8 @@ struct Buffers {
 };
 
 // One row: scores to p, and do v^T to ds.
-void differentiate_row(float* p, float* ds, std::int64_t columns, Range visible, float scale, float lse,
-                       float delta) {
+void differentiate_row(float* p, float* ds, std::int64_t columns, Range visible, float scale,
+                       float lse, float delta) {
   const std::int64_t first = std::min(visible.first, columns);
   const std::int64_t end = std::max(visible.end, first);
   std::fill_n(p, first, 0.0F);
@@ -75,8 +76,8 @@ void differentiate(const Tile& tile, std::int64_t head, Range queries, Range key
     Range seen = tile.mask.visible(queries.first + i, keys);
     if (!(lse > -std::numeric_limits<float>::infinity())) seen.end = seen.first;
     differentiate_row(b.p + i * columns, b.ds + i * columns, columns,
-                      {seen.first - keys.first, seen.end - keys.first}, static_cast<float>(op.scale), lse,
-                      load_scalar(tile.delta, at));
+                      {seen.first - keys.first, seen.end - keys.first},
+                      static_cast<float>(op.scale), lse, load_scalar(tile.delta, at));
   }
   const std::int64_t value_column = (op.kv_heads + kv_head) * size;
   float* dk = rows_of(tile.dkv, tile.kv_width(), keys, kv_head * size);
@@ -84,7 +85,8 @@ void differentiate(const Tile& tile, std::int64_t head, Range queries, Range key
   float* dq = rows_of(tile.dq, tile.q_width(), queries, head * size);
   const Block p{b.p, columns};
   const Block ds{b.ds, columns};
-  multiply_add(Layout::transposed, p, Layout::plain, dout, columns, size, rows, dv, tile.kv_width());
+  multiply_add(Layout::transposed, p, Layout::plain, dout, columns, size, rows, dv,
+               tile.kv_width());
   multiply_add(Layout::transposed, ds, Layout::plain, q, columns, size, rows, dk, tile.kv_width());
   multiply_add(Layout::plain, ds, Layout::plain, k, rows, size, columns, dq, tile.q_width());
 }
@@ -96,7 +98,8 @@ void meet(const Tile& tile, std::int64_t kv_head, Range queries, Range keys, con
   const std::int64_t size = op.head_dim;
   const std::int64_t group = op.heads / op.kv_heads;
   const Block k = head_block(tile.kv, tile.kv_width(), kv_head * size, size, keys, b.k);
-  const Block v = head_block(tile.kv, tile.kv_width(), (op.kv_heads + kv_head) * size, size, keys, b.v);
+  const Block v =
+      head_block(tile.kv, tile.kv_width(), (op.kv_heads + kv_head) * size, size, keys, b.v);
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     differentiate(tile, head, queries, keys, k, v, b);
   }

@@ -1,9 +1,10 @@
-// What the kernels share: finding an operand's view, loading and storing elements as f32, sums in a fixed
-// order, scratch memory. Included by the kernels_*.cpp files only.
+// What the kernels share: finding an operand's view, loading and storing elements as f32, sums in a
+// fixed order, scratch memory. Included by the kernels_*.cpp files only.
 //
-// A kernel walks its rows in pieces of at most kPiece elements: `load` gives a piece as f32 (in place, or
-// converted into a buffer), `store` writes or adds it, as the view's access says. Sums run in kLanes parallel
-// lanes that are added at the end, so that they vectorise and yet do not depend on addresses.
+// A kernel walks its rows in pieces of at most kPiece elements: `load` gives a piece as f32 (in
+// place, or converted into a buffer), `store` writes or adds it, as the view's access says. Sums
+// run in kLanes parallel lanes that are added at the end, so that they vectorise and yet do not
+// depend on addresses.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +20,14 @@
 
 namespace fpdt::cpu {
 
-inline constexpr std::int64_t kPiece = 1024;           // elements of one load or store
-inline constexpr std::int64_t kTaskElements = 32768;   // of a task of an op that is bound by memory
-inline constexpr std::int64_t kThreadFloats = 1 << 19; // scratch of one thread: 2 MiB
-inline constexpr std::int64_t kSharedBytes = 1 << 16;  // scratch that the tasks of an op share
+inline constexpr std::int64_t kPiece = 1024;          // elements of one load or store
+inline constexpr std::int64_t kTaskElements = 32768;  // of a task of an op that is bound by memory
+inline constexpr std::int64_t kThreadFloats = 1 << 19;  // scratch of one thread: 2 MiB
+inline constexpr std::int64_t kSharedBytes = 1 << 16;   // scratch that the tasks of an op share
 inline constexpr std::int64_t kLanes = 16;
 
-// Which view belongs to a field: views are those of the present operands, in the order of the fields.
+// Which view belongs to a field: views are those of the present operands, in the order of the
+// fields.
 struct ViewFinder {
   const Operand* wanted;
   std::int64_t index = 0;
@@ -52,7 +54,7 @@ struct Frame {
   Pool& pool;
   std::span<const View> views;
   std::int64_t rank;
-  float* thread_scratch;    // [pool.size()][kThreadFloats]
+  float* thread_scratch;      // [pool.size()][kThreadFloats]
   std::byte* shared_scratch;  // [kSharedBytes]
 
   // The view of a field of `op`; data == nullptr when the operand is absent.
@@ -118,25 +120,28 @@ class Documents {
 // Calls piece(offset, count, worker) over [0, elements) in pieces, shared out in tasks.
 template <class Piece>
 void for_each_piece(const Frame& frame, std::int64_t elements, Piece&& piece) {
-  frame.pool.for_each(div_ceil(elements, kTaskElements), [&](std::int64_t task, std::int32_t worker) {
-    const std::int64_t end = std::min(elements, (task + 1) * kTaskElements);
-    for (std::int64_t at = task * kTaskElements; at < end; at += kPiece) {
-      piece(at, std::min(kPiece, end - at), worker);
-    }
-  });
+  frame.pool.for_each(div_ceil(elements, kTaskElements),
+                      [&](std::int64_t task, std::int32_t worker) {
+                        const std::int64_t end = std::min(elements, (task + 1) * kTaskElements);
+                        for (std::int64_t at = task * kTaskElements; at < end; at += kPiece) {
+                          piece(at, std::min(kPiece, end - at), worker);
+                        }
+                      });
 }
 
 // Calls row(i, worker) over [0, rows), in tasks of about kTaskElements elements.
 template <class Row>
 void for_each_row(const Frame& frame, std::int64_t rows, std::int64_t width, Row&& row) {
-  const std::int64_t step = std::max<std::int64_t>(1, kTaskElements / std::max<std::int64_t>(1, width));
+  const std::int64_t step =
+      std::max<std::int64_t>(1, kTaskElements / std::max<std::int64_t>(1, width));
   frame.pool.for_each(div_ceil(rows, step), [&](std::int64_t task, std::int32_t worker) {
     const std::int64_t end = std::min(rows, (task + 1) * step);
     for (std::int64_t i = task * step; i < end; ++i) row(i, worker);
   });
 }
 
-// Calls columns(first, count, worker) over [0, width) in blocks of kColumns, for sums down the rows.
+// Calls columns(first, count, worker) over [0, width) in blocks of kColumns, for sums down the
+// rows.
 inline constexpr std::int64_t kColumns = 128;
 template <class Columns>
 void for_each_column_block(const Frame& frame, std::int64_t width, Columns&& columns) {
@@ -182,10 +187,12 @@ inline float lane_maximum(const float* values, std::int64_t n, float least) {
   return least;
 }
 
-// e^x to 2 units in the last place, in a form that compilers vectorise (Cephes expf): x = n ln 2 + r, a
-// polynomial in r, n added to the exponent. Exactly 0 below -87.3; saturates above 88.37; NaN stays NaN.
+// e^x to 2 units in the last place, in a form that compilers vectorise (Cephes expf): x = n ln 2 +
+// r, a polynomial in r, n added to the exponent. Exactly 0 below -87.3; saturates above 88.37; NaN
+// stays NaN.
 inline float exponential(float x) {
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  constexpr float kRound =
+      12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const float bounded = x > 88.37F ? 88.37F : x;
   const float shifted = bounded * 1.44269504F + kRound;
   const float n = shifted - kRound;

@@ -1,7 +1,8 @@
 // Heads apart and together again, with the rotary embedding.
 //
-// A rotated head: pairs (i, i + rotary/2) turn by position * frequency_i. Positions reach 10^7 and the turns
-// are many, so angles are formed and reduced in double precision; once per token, for all of its heads.
+// A rotated head: pairs (i, i + rotary/2) turn by position * frequency_i. Positions reach 10^7 and
+// the turns are many, so angles are formed and reduced in double precision; once per token, for all
+// of its heads.
 #include <cmath>
 
 #include "fpdt/cpu/kernels_common.h"
@@ -11,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kRotaryMax = 2 * kPiece;  // dimensions; also bounds the shared frequencies
 
-// frequency_i = theta^(-2i/rotary), stretched for long wavelengths as in Llama 3.1 when factor != 1.
+// frequency_i = theta^(-2i/rotary), stretched for long wavelengths as in Llama 3.1 when factor
+// != 1.
 double* frequencies(const Rotary& rotary, const Frame& frame) {
   FPDT_ASSERT(rotary.rotary >= 0 && rotary.rotary <= kRotaryMax && rotary.rotary % 2 == 0);
   double* result = frame.shared<double>(kRotaryMax / 2);
@@ -60,8 +62,13 @@ struct HeadLayout {
 
   template <class Op>
   explicit HeadLayout(const Op& op)
-      : rows(op.rows), heads(op.heads), kv_heads(op.kv_heads), size(op.head_dim), ranks(op.ranks),
-        own(div_exact(heads, ranks)), own_kv(std::max<std::int64_t>(1, kv_heads / ranks)) {
+      : rows(op.rows),
+        heads(op.heads),
+        kv_heads(op.kv_heads),
+        size(op.head_dim),
+        ranks(op.ranks),
+        own(div_exact(heads, ranks)),
+        own_kv(std::max<std::int64_t>(1, kv_heads / ranks)) {
     FPDT_ASSERT(std::max(kv_heads, ranks) % std::min(kv_heads, ranks) == 0);
     FPDT_ASSERT(size <= 2 * kPiece && op.rotary.rotary <= size);
   }
@@ -86,7 +93,8 @@ struct HeadLayout {
 // Scratch of one thread: a head, another, the turn.
 struct HeadPieces {
   HeadPieces(float* scratch, std::int64_t rotary)
-      : head(scratch), other(scratch + 2 * kPiece),
+      : head(scratch),
+        other(scratch + 2 * kPiece),
         turn{scratch + 4 * kPiece, scratch + 5 * kPiece, rotary / 2} {}
   float *head, *other;
   Turn turn;

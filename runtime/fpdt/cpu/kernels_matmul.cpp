@@ -1,9 +1,14 @@
 // out = a * b + bias + addend, in tiles.
 //
-// A task is one tile of the output; it walks the whole of k in order, so the sum of an element never depends
-// on the threads. f32 operands are read where they lie; bf16 ones are widened block by block.
+// A task is one tile of the output; it walks the whole of k in order, so the sum of an element
+// never depends on the threads. f32 operands are read where they lie; bf16 ones are widened block
+// by block.
 #include "fpdt/cpu/kernels_matmul.h"
 
+#include "fpdt/base/assert.h"
+
+// A heap allocation inside Eigen fails this assertion (EIGEN_NO_MALLOC), in release too.
+#define eigen_assert(condition) FPDT_ASSERT(condition)
 #include <Eigen/Core>
 
 #include "fpdt/cpu/kernels_common.h"
@@ -14,7 +19,8 @@ namespace {
 constexpr std::int64_t kTileRows = 128;
 constexpr std::int64_t kTileColumns = 256;
 constexpr std::int64_t kTileDepth = 384;
-static_assert(kTileRows * kTileDepth + kTileDepth * kTileColumns + kTileRows * kTileColumns + kPiece <=
+static_assert(kTileRows * kTileDepth + kTileDepth * kTileColumns + kTileRows * kTileColumns +
+                  kPiece <=
               kThreadFloats);
 
 template <int Order>
@@ -34,7 +40,8 @@ void product(Block a, Block b, std::int64_t k, Output& out, bool add) {
   }
 }
 
-void product(Layout a_layout, Block a, Layout b_layout, Block b, std::int64_t k, Output out, bool add) {
+void product(Layout a_layout, Block a, Layout b_layout, Block b, std::int64_t k, Output out,
+             bool add) {
   constexpr int kRow = Eigen::RowMajor;
   constexpr int kColumn = Eigen::ColMajor;
   const bool a_plain = a_layout == Layout::plain;
@@ -77,8 +84,8 @@ Block block_of(const View& view, std::int64_t width, std::int64_t row, std::int6
   return {buffer, columns};
 }
 
-void multiply_add(Layout a_layout, Block a, Layout b_layout, Block b, std::int64_t m, std::int64_t n,
-                  std::int64_t k, float* out, std::int64_t out_stride) {
+void multiply_add(Layout a_layout, Block a, Layout b_layout, Block b, std::int64_t m,
+                  std::int64_t n, std::int64_t k, float* out, std::int64_t out_stride) {
   product(a_layout, a, b_layout, b, k, Output(out, m, n, Eigen::OuterStride<>(out_stride)), true);
 }
 
@@ -107,8 +114,9 @@ void execute(const Matmul& op, const Frame& frame) {
       const std::int64_t depth = std::min(kTileDepth, op.k - at);
       const Block a = op.transpose_a ? block_of(views.a, op.m, at, depth, row, rows, a_buffer)
                                      : block_of(views.a, op.k, row, rows, at, depth, a_buffer);
-      const Block b = op.transpose_b ? block_of(views.b, op.k, column, columns, at, depth, b_buffer)
-                                     : block_of(views.b, op.n, at, depth, column, columns, b_buffer);
+      const Block b = op.transpose_b
+                          ? block_of(views.b, op.k, column, columns, at, depth, b_buffer)
+                          : block_of(views.b, op.n, at, depth, column, columns, b_buffer);
       if (at == 0) {
         multiply(a_layout, a, b_layout, b, rows, columns, depth, sums, columns);
       } else {

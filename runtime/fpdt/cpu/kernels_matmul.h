@@ -1,7 +1,7 @@
 // Products of small f32 blocks, by Eigen: what the matrix product and attention are made of.
 //
-// Blocks are small enough that Eigen packs them on the stack (FPDT sets its limit in CMakeLists.txt) and
-// never allocates.
+// Blocks are so small that Eigen packs them on the stack (its limit is set in CMakeLists.txt), less
+// than 1 MiB, and never allocates.
 #pragma once
 
 #include "fpdt/cpu/kernels_common.h"
@@ -14,16 +14,17 @@ struct Block {
   std::int64_t stride;
 };
 
-// Rows [row, +rows) and columns [column, +columns) of a view of the given width, as f32: in place, or
-// widened into `buffer`.
+// Rows [row, +rows) and columns [column, +columns) of a view of the given width, as f32: in place,
+// or widened into `buffer`.
 Block block_of(const View& view, std::int64_t width, std::int64_t row, std::int64_t rows,
                std::int64_t column, std::int64_t columns, float* buffer);
 
 enum class Layout : std::uint8_t { plain, transposed };
 
-// out[m,n] += a * b, row-major with rows `out_stride` apart. A transposed a is stored [k,m], b [n,k].
-void multiply_add(Layout a_layout, Block a, Layout b_layout, Block b, std::int64_t m, std::int64_t n,
-                  std::int64_t k, float* out, std::int64_t out_stride);
+// out[m,n] += a * b, row-major with rows `out_stride` apart. A transposed a is stored [k,m], b
+// [n,k].
+void multiply_add(Layout a_layout, Block a, Layout b_layout, Block b, std::int64_t m,
+                  std::int64_t n, std::int64_t k, float* out, std::int64_t out_stride);
 // out = a * b.
 void multiply(Layout a_layout, Block a, Layout b_layout, Block b, std::int64_t m, std::int64_t n,
               std::int64_t k, float* out, std::int64_t out_stride);

@@ -10,21 +10,25 @@
 namespace fpdt::cpu {
 namespace {
 
-// Rows whose statistics are kept between the passes of the backward kernel, and whose weight gradients are
-// summed before they are added to the target.
+// Rows whose statistics are kept between the passes of the backward kernel, and whose weight
+// gradients are summed before they are added to the target.
 constexpr std::int64_t kSlabRows = 512;
 
 struct Statistics {
   float mean = 0;
-  float scale = 0;      // r
-  float mean_g = 0;     // backward only
+  float scale = 0;   // r
+  float mean_g = 0;  // backward only
   float mean_g_n = 0;
 };
 
 // Buffers of one thread: five pieces.
 struct Pieces {
   explicit Pieces(float* scratch)
-      : x(scratch), weight(x + kPiece), dy(weight + kPiece), addend(dy + kPiece), out(addend + kPiece) {}
+      : x(scratch),
+        weight(x + kPiece),
+        dy(weight + kPiece),
+        addend(dy + kPiece),
+        out(addend + kPiece) {}
   float *x, *weight, *dy, *addend, *out;
 };
 
@@ -66,9 +70,8 @@ Statistics backward_statistics(const Backward& b, std::int64_t row, const Pieces
     const float* w = load(b.weight, at, n, pieces.weight);
     const float* dy = load(b.dy, row * width + at, n, pieces.dy);
     sum += static_cast<double>(lane_sum(n, [=](std::int64_t i) { return dy[i] * w[i]; }));
-    product += static_cast<double>(lane_sum(n, [=, mean = result.mean](std::int64_t i) {
-      return dy[i] * w[i] * (x[i] - mean);
-    }));
+    product += static_cast<double>(lane_sum(
+        n, [=, mean = result.mean](std::int64_t i) { return dy[i] * w[i] * (x[i] - mean); }));
   });
   const auto count = static_cast<double>(width);
   if (b.op.kind == NormKind::layer) result.mean_g = static_cast<float>(sum / count);
@@ -77,8 +80,9 @@ Statistics backward_statistics(const Backward& b, std::int64_t row, const Pieces
 }
 
 // dweight and dbias of columns [first, +count) over the slab's rows.
-void sum_columns(const Backward& b, std::int64_t row_first, std::int64_t row_end, const Statistics* slab,
-                 std::int64_t first, std::int64_t count, const Pieces& pieces) {
+void sum_columns(const Backward& b, std::int64_t row_first, std::int64_t row_end,
+                 const Statistics* slab, std::int64_t first, std::int64_t count,
+                 const Pieces& pieces) {
   std::array<float, kColumns> weight_sums{};
   std::array<float, kColumns> bias_sums{};
   float* dweight = weight_sums.data();
@@ -139,8 +143,8 @@ void execute(const Norm& op, const Frame& frame) {
   });
 }
 
-// Slab by slab: statistics by rows, weight gradients by columns, dx by rows. dx comes last, so that it may
-// take the place of dy.
+// Slab by slab: statistics by rows, weight gradients by columns, dx by rows. dx comes last, so that
+// it may take the place of dy.
 void execute(const NormBackward& op, const Frame& frame) {
   Backward b{op,
              frame.view(op, op.x),

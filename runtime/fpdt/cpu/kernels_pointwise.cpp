@@ -10,7 +10,8 @@ namespace {
 float sigmoid(float x) { return 1.0F / (1.0F + exponential(-x)); }
 
 // gelu(x) = x c(x), c the normal distribution function or its approximation
-// (1 + tanh(u)) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, arXiv 1606.08415).
+// (1 + tanh(u)) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, arXiv
+// 1606.08415).
 constexpr float kTwiceRootTwoOverPi = 1.5957691216F;
 constexpr float kCubic = 0.044715F;
 
@@ -30,13 +31,16 @@ float gelu_derivative(float x, ActivationKind kind) {
 
 void gelu(const float* x, std::int64_t n, ActivationKind kind, float* out) {
   if (kind == ActivationKind::gelu_erf) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * gelu_weight(x[i], ActivationKind::gelu_erf);
+    for (std::int64_t i = 0; i < n; ++i)
+      out[i] = x[i] * gelu_weight(x[i], ActivationKind::gelu_erf);
   } else {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * gelu_weight(x[i], ActivationKind::gelu_tanh);
+    for (std::int64_t i = 0; i < n; ++i)
+      out[i] = x[i] * gelu_weight(x[i], ActivationKind::gelu_tanh);
   }
 }
 
-void gelu_backward(const float* x, const float* dy, std::int64_t n, ActivationKind kind, float* out) {
+void gelu_backward(const float* x, const float* dy, std::int64_t n, ActivationKind kind,
+                   float* out) {
   if (kind == ActivationKind::gelu_erf) {
     for (std::int64_t i = 0; i < n; ++i) {
       out[i] = dy[i] * gelu_derivative(x[i], ActivationKind::gelu_erf);
@@ -52,8 +56,8 @@ void swiglu(const float* gate, const float* up, std::int64_t n, float* out) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = gate[i] * sigmoid(gate[i]) * up[i];
 }
 
-void swiglu_backward(const float* gate, const float* up, const float* dy, std::int64_t n, float* dgate,
-                     float* dup) {
+void swiglu_backward(const float* gate, const float* up, const float* dy, std::int64_t n,
+                     float* dgate, float* dup) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float weight = sigmoid(gate[i]);
     const float silu = gate[i] * weight;
@@ -67,7 +71,8 @@ struct AdamWStep {
   float clip, rate, correction1, correction2, beta1, beta2, epsilon, decay;
 };
 
-void adamw(const AdamWStep& s, const float* grad, std::int64_t n, float* master, float* m, float* v) {
+void adamw(const AdamWStep& s, const float* grad, std::int64_t n, float* master, float* m,
+           float* v) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float g = grad[i] * s.clip;
     m[i] = s.beta1 * m[i] + (1.0F - s.beta1) * g;
@@ -80,7 +85,8 @@ void adamw(const AdamWStep& s, const float* grad, std::int64_t n, float* master,
 // A copy of [count] elements into `buffer`, to be changed there.
 float* take(const View& view, std::int64_t offset, std::int64_t count, float* buffer) {
   const float* values = load(view, offset, count, buffer);
-  if (values != buffer) std::memcpy(buffer, values, static_cast<std::size_t>(count) * sizeof(float));
+  if (values != buffer)
+    std::memcpy(buffer, values, static_cast<std::size_t>(count) * sizeof(float));
   return buffer;
 }
 
@@ -154,7 +160,8 @@ void execute(const Copy& op, const Frame& frame) {
   const std::int64_t size = dtype_bytes(source.dtype);
   for_each_piece(frame, source.elements, [&](std::int64_t at, std::int64_t n, std::int32_t worker) {
     if (bytes_alike) {
-      std::memcpy(target.data + at * size, source.data + at * size, static_cast<std::size_t>(n * size));
+      std::memcpy(target.data + at * size, source.data + at * size,
+                  static_cast<std::size_t>(n * size));
     } else {
       store(target, at, n, load(source, at, n, frame.scratch(worker)));
     }

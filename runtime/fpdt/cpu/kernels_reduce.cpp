@@ -4,8 +4,8 @@
 namespace fpdt::cpu {
 namespace {
 
-constexpr std::int64_t kSlabRows = 512;         // rows summed before they are added to the target
-constexpr std::int64_t kWaveTasks = 4096;       // partial sums kept at a time
+constexpr std::int64_t kSlabRows = 512;    // rows summed before they are added to the target
+constexpr std::int64_t kWaveTasks = 4096;  // partial sums kept at a time
 
 double piece_squares(const View& source, std::int64_t first, std::int64_t end, float* buffer) {
   double sum = 0;
@@ -30,7 +30,8 @@ void execute(const ColumnSum& op, const Frame& frame) {
         for (std::int64_t slab = 0; slab < op.rows; slab += kSlabRows) {
           std::array<float, kColumns> sums{};
           for (std::int64_t row = slab; row < std::min(op.rows, slab + kSlabRows); ++row) {
-            const float* values = load(source, row * op.width + first, count, frame.scratch(worker));
+            const float* values =
+                load(source, row * op.width + first, count, frame.scratch(worker));
             for (std::int64_t i = 0; i < count; ++i) sums[static_cast<std::size_t>(i)] += values[i];
           }
           store(target, first, count, sums.data());

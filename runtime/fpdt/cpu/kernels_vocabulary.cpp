@@ -51,7 +51,8 @@ RowStatistics tile_statistics(const View& logits, std::int64_t offset, std::int6
 RowStatistics merge(const RowStatistics& a, const RowStatistics& b) {
   const float maximum = std::max(a[0], b[0]);
   if (maximum == kMinusInfinity) return {maximum, 0.0F, a[2] + b[2]};
-  return {maximum, a[1] * exponential(a[0] - maximum) + b[1] * exponential(b[0] - maximum), a[2] + b[2]};
+  return {maximum, a[1] * exponential(a[0] - maximum) + b[1] * exponential(b[0] - maximum),
+          a[2] + b[2]};
 }
 
 }  // namespace
@@ -109,8 +110,8 @@ void execute(const LossStatistics& op, const Frame& frame) {
   for_each_row(frame, op.rows, op.vocab_count, [&](std::int64_t row, std::int32_t worker) {
     RowStatistics result{kMinusInfinity, 0.0F, 0.0F};
     if (labels[row] >= 0) {
-      result = tile_statistics(logits, row * op.vocab_count, op.vocab_count, labels[row] - op.vocab_first,
-                               frame.scratch(worker));
+      result = tile_statistics(logits, row * op.vocab_count, op.vocab_count,
+                               labels[row] - op.vocab_first, frame.scratch(worker));
     }
     if (merges) {
       RowStatistics before{};
@@ -131,7 +132,8 @@ void execute(const LossSum& op, const Frame& frame) {
     if (labels[row] < 0) continue;
     RowStatistics buffer{};
     const float* s = load(statistics, row * kStatistics, kStatistics, buffer.data());
-    sum += static_cast<double>(s[0]) + std::log(static_cast<double>(s[1])) - static_cast<double>(s[2]);
+    sum +=
+        static_cast<double>(s[0]) + std::log(static_cast<double>(s[1])) - static_cast<double>(s[2]);
   }
   const float scale = load_scalar(frame.view(op, op.scale), 0);
   const auto loss = static_cast<float>(sum * static_cast<double>(scale));

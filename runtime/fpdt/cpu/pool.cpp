@@ -1,5 +1,5 @@
-// Rounds: the caller publishes a task under the mutex, every thread takes numbers from one counter until
-// they run out, and the last to leave wakes the caller.
+// Rounds: the caller publishes a task under the mutex, every thread takes numbers from one counter
+// until they run out, and the last to leave wakes the caller.
 #include "fpdt/cpu/pool.h"
 
 #include "fpdt/base/assert.h"

@@ -1,9 +1,10 @@
 // A small pool of threads that share the tasks of one op.
 //
-// Tasks are numbered; which thread runs which is a matter of chance, so a kernel cuts its work into tasks
-// whose size does not depend on the number of threads and lets no two tasks write the same element. Then the
-// result has the same bits for every pool size. The calling thread works too: a pool of size 1 has no thread
-// of its own. Mutex, condition variable and atomics only, so that ThreadSanitizer sees everything.
+// Tasks are numbered; which thread runs which is a matter of chance, so a kernel cuts its work into
+// tasks whose size does not depend on the number of threads and lets no two tasks write the same
+// element. Then the result has the same bits for every pool size. The calling thread works too: a
+// pool of size 1 has no thread of its own. Mutex, condition variable and atomics only, so that
+// ThreadSanitizer sees everything.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@
 
 namespace fpdt {
 
-// What for_each calls: a borrowed callable, two words, no allocation. `worker` < size() names the thread, for
-// its scratch memory.
+// What for_each calls: a borrowed callable, two words, no allocation. `worker` < size() names the
+// thread, for its scratch memory.
 class TaskRef {
  public:
   template <class F, class = std::enable_if_t<!std::is_same_v<std::remove_cvref_t<F>, TaskRef>>>
@@ -43,8 +44,8 @@ class Pool {
 
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(threads_.size()) + 1; }
 
-  // Calls task(i, worker) for every i in [0, count) and returns when all are done. Tasks must not throw.
-  // One caller at a time.
+  // Calls task(i, worker) for every i in [0, count) and returns when all are done. Tasks must not
+  // throw. One caller at a time.
   void for_each(std::int64_t count, TaskRef task);
 
  private:
@@ -54,8 +55,8 @@ class Pool {
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable start_, finished_;
-  std::uint64_t round_ = 0;   // guarded by mutex_, as are the next three
-  std::int32_t busy_ = 0;     // threads that have not left the round
+  std::uint64_t round_ = 0;  // guarded by mutex_, as are the next three
+  std::int32_t busy_ = 0;    // threads that have not left the round
   bool stopping_ = false;
   const TaskRef* task_ = nullptr;
   std::int64_t count_ = 0;

@@ -1,0 +1,207 @@
+// One op on real memory: operands with guard words, run with several pool sizes, compared with
+// naive loops.
+//
+// Values are rounded to the operand's type when they are put in, so a test's loops in double start
+// from the very numbers that the kernel sees. What remains is the kernel's f32 arithmetic and the
+// rounding of its result: kUnit times the sum of the magnitudes that were added, times their count,
+// and one unit of the type.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/cpu/kernels.h"
+
+namespace fpdt {
+
+inline constexpr double kUnit = 0x1p-24;     // unit roundoff of f32
+inline constexpr double kUnitBf16 = 0x1p-8;  // of bf16
+
+inline double unit(Dtype dtype) { return dtype == Dtype::bf16 ? kUnitBf16 : kUnit; }
+
+inline float from_bf16(std::uint16_t bits) {
+  const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
+  float value = 0;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+// By comparing neighbours, not by the kernel's bit trick.
+inline std::uint16_t to_bf16(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  const auto low = static_cast<std::uint16_t>(bits >> 16);
+  if (!std::isfinite(value) || from_bf16(low) == value) return low;
+  const auto high = static_cast<std::uint16_t>(low + 1);
+  const double to_low = std::abs(static_cast<double>(value) - static_cast<double>(from_bf16(low)));
+  const double to_high =
+      std::abs(static_cast<double>(from_bf16(high)) - static_cast<double>(value));
+  if (to_low == to_high) return low % 2 == 0 ? low : high;
+  return to_low < to_high ? low : high;
+}
+
+class KernelCase {
+ public:
+  explicit KernelCase(std::uint32_t seed = 1) : random_(seed) {}
+
+  // Uniform in [-1, 1).
+  std::vector<double> random(std::int64_t count) {
+    std::vector<double> values(static_cast<std::size_t>(count));
+    for (double& value : values) value = static_cast<double>(random_()) * 0x1p-31 - 1.0;
+    return values;
+  }
+  Operand put(Dtype dtype, const std::vector<double>& values) {
+    Memory memory{dtype, static_cast<std::int64_t>(values.size()), {}};
+    memory.bytes.resize(static_cast<std::size_t>(2 * kGuard + memory.bytes_inside()), kGuardByte);
+    for (std::size_t i = 0; i < values.size(); ++i) memory.set(i, values[i]);
+    memories_.push_back(memory);
+    return {.buffer = static_cast<BufferIndex>(memories_.size()) - 1, .version = {}};
+  }
+  Operand put_random(Dtype dtype, std::int64_t count) { return put(dtype, random(count)); }
+  // To be written: starts as NaN, or as all ones where the type has none.
+  Target write(Dtype dtype, std::int64_t count) {
+    return {put(dtype, std::vector<double>(static_cast<std::size_t>(count), std::nan(""))), false};
+  }
+  Target accumulate(Dtype dtype, std::int64_t count) { return {put_random(dtype, count), true}; }
+
+  [[nodiscard]] std::vector<double> values(const Operand& operand) const {
+    return memory(operand).values();
+  }
+  [[nodiscard]] std::vector<double> values(const Target& target) const {
+    return values(target.operand);
+  }
+
+  // Runs with pools of 1, 2 and 3 threads from the same memory; the results must be the same bits,
+  // the guard words whole, the operands that are only read as they were.
+  void run(const Body& body, std::int64_t rank = 0) {
+    const std::vector<Memory> before = memories_;
+    std::vector<Memory> first;
+    for (const std::int32_t threads : {1, 2, 3}) {
+      memories_ = before;
+      run_once(body, rank, threads);
+      check_bounds(body, before);
+      if (threads == 1) first = memories_;
+      for (std::size_t i = 0; i < memories_.size(); ++i) {
+        EXPECT_TRUE(memories_[i].bytes == first[i].bytes)
+            << body_name(body) << ": operand " << i << " depends on the pool's size " << threads;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kGuard = 256;
+  static constexpr unsigned char kGuardByte = 0xA5;
+
+  struct Memory {
+    Dtype dtype;
+    std::int64_t elements;
+    std::vector<unsigned char> bytes;
+
+    [[nodiscard]] std::int64_t bytes_inside() const { return elements * dtype_bytes(dtype); }
+    [[nodiscard]] std::size_t at(std::size_t i) const {
+      return static_cast<std::size_t>(kGuard) + i * static_cast<std::size_t>(dtype_bytes(dtype));
+    }
+    void set(std::size_t i, double value) {
+      if (dtype == Dtype::i32) {
+        const auto integer = std::isnan(value) ? -1 : static_cast<std::int32_t>(value);
+        std::memcpy(&bytes[at(i)], &integer, sizeof(integer));
+      } else if (dtype == Dtype::f32) {
+        const auto single = static_cast<float>(value);
+        std::memcpy(&bytes[at(i)], &single, sizeof(single));
+      } else {
+        const std::uint16_t half = to_bf16(static_cast<float>(value));
+        std::memcpy(&bytes[at(i)], &half, sizeof(half));
+      }
+    }
+    [[nodiscard]] double get(std::size_t i) const {
+      std::int32_t integer = 0;
+      float single = 0;
+      std::uint16_t half = 0;
+      if (dtype == Dtype::i32) {
+        std::memcpy(&integer, &bytes[at(i)], sizeof(integer));
+        return integer;
+      }
+      if (dtype == Dtype::f32) {
+        std::memcpy(&single, &bytes[at(i)], sizeof(single));
+        return static_cast<double>(single);
+      }
+      std::memcpy(&half, &bytes[at(i)], sizeof(half));
+      return static_cast<double>(from_bf16(half));
+    }
+    [[nodiscard]] std::vector<double> values() const {
+      std::vector<double> result(static_cast<std::size_t>(elements));
+      for (std::size_t i = 0; i < result.size(); ++i) result[i] = get(i);
+      return result;
+    }
+  };
+
+  [[nodiscard]] const Memory& memory(const Operand& operand) const {
+    return memories_[static_cast<std::size_t>(operand.buffer)];
+  }
+
+  void run_once(const Body& body, std::int64_t rank, std::int32_t threads) {
+    std::vector<View> views;
+    for (const Use& use : operands(body)) {
+      Memory& used = memories_[static_cast<std::size_t>(use.operand.buffer)];
+      views.push_back({reinterpret_cast<std::byte*>(used.bytes.data() + kGuard), used.elements,
+                       used.dtype, use.access});
+    }
+    Pool pool(threads);
+    Kernels kernels(pool);
+    kernels.run(body, views, rank);
+  }
+
+  void check_bounds(const Body& body, const std::vector<Memory>& before) const {
+    std::vector<bool> written(memories_.size());
+    for (const Use& use : operands(body)) {
+      if (use.access != Access::read) written[static_cast<std::size_t>(use.operand.buffer)] = true;
+    }
+    for (std::size_t i = 0; i < memories_.size(); ++i) {
+      const auto& bytes = memories_[i].bytes;
+      for (std::size_t j = 0; j < static_cast<std::size_t>(kGuard); ++j) {
+        ASSERT_EQ(bytes[j], kGuardByte) << body_name(body) << ": before operand " << i;
+        ASSERT_EQ(bytes[bytes.size() - 1 - j], kGuardByte)
+            << body_name(body) << ": after operand " << i;
+      }
+      if (!written[i]) {
+        EXPECT_TRUE(bytes == before[i].bytes)
+            << body_name(body) << ": operand " << i << " was only read";
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  std::vector<Memory> memories_;
+};
+
+// What naive loops expect of one element: its value, and the error that f32 arithmetic may add.
+struct Expected {
+  double value = 0;
+  double error = 0;
+};
+
+inline void expect_close(const std::vector<double>& got, const std::vector<Expected>& expected,
+                         Dtype stored) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double bound = expected[i].error + 1.01 * unit(stored) * std::abs(expected[i].value);
+    if (got[i] == expected[i].value) continue;
+    ASSERT_NEAR(got[i], expected[i].value, bound) << "element " << i << " of " << got.size();
+  }
+}
+
+// All elements with one error bound.
+inline void expect_close(const std::vector<double>& got, const std::vector<double>& expected,
+                         double error, Dtype stored) {
+  std::vector<Expected> bounded;
+  for (const double value : expected) bounded.push_back({value, error});
+  expect_close(got, bounded, stored);
+}
+
+inline std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace fpdt

@@ -1,0 +1,243 @@
+// Activations, fill, copy, permute and AdamW against their formulas.
+#include <limits>
+
+#include "kernel_case.h"
+
+namespace fpdt {
+namespace {
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double activation(ActivationKind kind, double x) {
+  const double cubic = std::sqrt(2 / 3.141592653589793) * (x + 0.044715 * x * x * x);
+  switch (kind) {
+    case ActivationKind::swiglu:
+      return x * sigmoid(x);
+    case ActivationKind::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(cubic));
+    case ActivationKind::gelu_erf:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+  }
+  return 0;
+}
+
+// Central difference, eighth digit.
+double slope(ActivationKind kind, double x) {
+  constexpr double kStep = 1e-5;
+  return (activation(kind, x + kStep) - activation(kind, x - kStep)) / (2 * kStep);
+}
+
+constexpr std::array kKinds{ActivationKind::swiglu, ActivationKind::gelu_tanh,
+                            ActivationKind::gelu_erf};
+
+// Arguments over [-12, 12), where the exponential passes from nothing to saturation; results are at
+// most 12 times a sigmoid that errs by a few units, with an argument that errs by 4 units of at
+// most 150.
+constexpr double kActivationError = 12 * 64 * kUnit;
+
+TEST(ActivationKernel, ForwardAndBackward) {
+  for (const ActivationKind kind : kKinds) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      SCOPED_TRACE(word(kind));
+      const std::int64_t rows = 3, width = 1100,
+                         x_width = kind == ActivationKind::swiglu ? 2200 : 1100;
+      KernelCase memory;
+      std::vector<double> spread = memory.random(rows * x_width);
+      for (double& value : spread) value *= 12;
+      Activation op;
+      op.kind = kind, op.rows = rows, op.width = width;
+      op.x = memory.put(dtype, spread);
+      op.y = memory.write(dtype, rows * width);
+      ActivationBackward back;
+      back.kind = kind, back.rows = rows, back.width = width;
+      back.x = op.x;
+      back.dy = memory.put_random(dtype, rows * width);
+      back.dx = memory.write(dtype, rows * x_width);
+      memory.run(op);
+      memory.run(back);
+      const auto x = memory.values(op.x), dy = memory.values(back.dy);
+      std::vector<double> y(index(rows * width)), dx(index(rows * x_width));
+      for (std::int64_t i = 0; i < rows * width; ++i) {
+        const std::size_t at = index(i / width * x_width + i % width);
+        const std::size_t up = at + index(width);
+        const bool gated = kind == ActivationKind::swiglu;
+        y[index(i)] = activation(kind, x[at]) * (gated ? x[up] : 1.0);
+        dx[at] = dy[index(i)] * slope(kind, x[at]) * (gated ? x[up] : 1.0);
+        if (gated) dx[up] = dy[index(i)] * activation(kind, x[at]);
+      }
+      expect_close(memory.values(op.y), y, 12 * kActivationError, dtype);
+      expect_close(memory.values(back.dx), dx, 12 * kActivationError, dtype);
+    }
+  }
+}
+
+TEST(FillKernel, EveryType) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::i32}) {
+    KernelCase memory;
+    Fill op;
+    op.target = memory.write(dtype, 40000);
+    op.value = 3;
+    memory.run(op);
+    EXPECT_EQ(memory.values(op.target), std::vector<double>(40000, 3.0));
+  }
+}
+
+TEST(CopyKernel, ConvertsAndAccumulates) {
+  constexpr std::int64_t kCount = 33000;
+  for (const Dtype from : {Dtype::f32, Dtype::bf16}) {
+    for (const Dtype to : {Dtype::f32, Dtype::bf16}) {
+      for (const bool accumulate : {false, true}) {
+        KernelCase memory;
+        Copy op;
+        op.source = memory.put_random(from, kCount);
+        op.target = accumulate ? memory.accumulate(to, kCount) : memory.write(to, kCount);
+        std::vector<double> sum = memory.values(op.source);
+        if (accumulate) {
+          const auto before = memory.values(op.target);
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
+        }
+        memory.run(op);
+        // One addition and one rounding, or none at all.
+        const bool exact = !accumulate && (from == to || to == Dtype::f32);
+        if (exact) {
+          EXPECT_EQ(memory.values(op.target), sum);
+        }
+        expect_close(memory.values(op.target), sum, 2 * kUnit, to);
+      }
+    }
+  }
+}
+
+TEST(CopyKernel, RoundsToNearestEvenAndKeepsWhatIsNotFinite) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  KernelCase memory;
+  Copy op;
+  // 1 + 2^-8 lies between the bf16 numbers 1 and 1 + 2^-7; 1 + 3 * 2^-8 between 1 + 2^-7 and 1 +
+  // 2^-6.
+  op.source = memory.put(Dtype::f32, {1 + 0x1p-8, 1 + 3 * 0x1p-8, 1 + 0x1p-8 + 0x1p-20, infinity,
+                                      -infinity, std::nan(""), -0.0, 3.4e38});
+  op.target = memory.write(Dtype::bf16, 8);
+  memory.run(op);
+  const auto got = memory.values(op.target);
+  EXPECT_EQ(got[0], 1.0);
+  EXPECT_EQ(got[1], 1 + 0x1p-6);
+  EXPECT_EQ(got[2], 1 + 0x1p-7);
+  EXPECT_EQ(got[3], infinity);
+  EXPECT_EQ(got[4], -infinity);
+  EXPECT_TRUE(std::isnan(got[5]));
+  EXPECT_TRUE(got[6] == 0.0 && std::signbit(got[6]));
+  EXPECT_EQ(got[7], infinity);
+}
+
+TEST(CopyKernel, Integers) {
+  KernelCase memory;
+  Copy op;
+  op.source = memory.put(Dtype::i32, {1, -2, 1 << 30});
+  op.target = memory.write(Dtype::i32, 3);
+  memory.run(op);
+  EXPECT_EQ(memory.values(op.target), memory.values(op.source));
+}
+
+TEST(PermuteKernel, SwapsTheOuterDimensions) {
+  for (const std::int64_t width : {1, 3, 1500}) {
+    for (const bool accumulate : {false, true}) {
+      KernelCase memory;
+      Permute op;
+      op.outer = 5, op.inner = 7, op.width = width;
+      op.source = memory.put_random(Dtype::f32, 35 * width);
+      op.target = accumulate ? memory.accumulate(Dtype::bf16, 35 * width)
+                             : memory.write(Dtype::bf16, 35 * width);
+      const auto source = memory.values(op.source), before = memory.values(op.target);
+      memory.run(op);
+      std::vector<double> expected;
+      for (std::int64_t i = 0; i < 35 * width; ++i) {
+        const std::int64_t inner = i / width / 5, outer = i / width % 5;
+        const double value = source[index((outer * 7 + inner) * width + i % width)];
+        expected.push_back(value + (accumulate ? before[index(i)] : 0.0));
+      }
+      expect_close(memory.values(op.target), expected, 2 * kUnit, Dtype::bf16);
+    }
+  }
+}
+
+struct AdamWCase {
+  KernelCase memory;
+  AdamW op;
+  std::vector<double> master, m, v, grad;
+
+  explicit AdamWCase(double squared_norm, Dtype grad_type = Dtype::f32) {
+    constexpr std::int64_t kCount = 40000;
+    op.grad = memory.put_random(grad_type, kCount);
+    op.norm = memory.put(Dtype::f32, {squared_norm});
+    op.step = memory.put(Dtype::f32, {0.01, 0.5, 0.25, 1});
+    op.master = memory.put_random(Dtype::f32, kCount);
+    op.m = memory.put_random(Dtype::f32, kCount);
+    std::vector<double> squares = memory.random(kCount);
+    for (double& value : squares) value *= value;
+    op.v = memory.put(Dtype::f32, squares);
+    op.master_out.operand = op.master;  // in place
+    op.m_out.operand = op.m;
+    op.v_out.operand = op.v;
+    op.param = memory.write(Dtype::bf16, kCount);
+    op.weight_decay = 0.1;
+    op.clip = 1;
+    master = memory.values(op.master), m = memory.values(op.m), v = memory.values(op.v);
+    grad = memory.values(op.grad);
+  }
+  void expect_step(double coefficient) const {
+    std::vector<double> new_master, new_m, new_v;
+    for (std::size_t i = 0; i < master.size(); ++i) {
+      const double g = grad[i] * coefficient;
+      new_m.push_back(op.beta1 * m[i] + (1 - op.beta1) * g);
+      new_v.push_back(op.beta2 * v[i] + (1 - op.beta2) * g * g);
+      const double step = (new_m[i] / 0.5) / (std::sqrt(new_v[i] / 0.25) + op.epsilon);
+      new_master.push_back(master[i] - 0.01 * (step + 0.1 * master[i]));
+    }
+    // A handful of operations on numbers up to one; the quotient is multiplied by 0.01, and v is at
+    // least (1 - beta2) g^2, so |step| <= 2 (|m| + |g|) / sqrt(v) stays below 100 but for a few
+    // elements.
+    expect_close(memory.values(op.m), new_m, 4 * kUnit, Dtype::f32);
+    expect_close(memory.values(op.v), new_v, 4 * kUnit, Dtype::f32);
+    std::vector<Expected> expected;
+    for (std::size_t i = 0; i < master.size(); ++i) {
+      const double step = std::abs(new_master[i] - master[i]);
+      const double m_error = 0.01 * 2 * 4 * kUnit / std::sqrt(new_v[i] / 0.25);
+      expected.push_back({new_master[i], 4 * kUnit + 16 * kUnit * step + m_error});
+    }
+    expect_close(memory.values(op.master), expected, Dtype::f32);
+    expect_close(memory.values(op.param), memory.values(op.master), 0, Dtype::bf16);
+  }
+};
+
+TEST(AdamWKernel, ClipsByTheGlobalNorm) {
+  AdamWCase big(16.0);
+  big.memory.run(big.op);
+  big.expect_step(0.25);
+}
+
+TEST(AdamWKernel, SmallNormsAreNotScaled) {
+  AdamWCase small(0.25, Dtype::bf16);
+  small.memory.run(small.op);
+  small.expect_step(1);
+}
+
+TEST(AdamWKernel, ZeroClipMeansNone) {
+  AdamWCase big(16.0);
+  big.op.clip = 0;
+  big.memory.run(big.op);
+  big.expect_step(1);
+}
+
+TEST(AdamWKernel, NothingChangesWhenTheNormIsNotFinite) {
+  for (const double norm : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    AdamWCase broken(norm);
+    broken.memory.run(broken.op);
+    EXPECT_EQ(broken.memory.values(broken.op.master), broken.master);
+    EXPECT_EQ(broken.memory.values(broken.op.m), broken.m);
+    EXPECT_EQ(broken.memory.values(broken.op.v), broken.v);
+    expect_close(broken.memory.values(broken.op.param), broken.master, 0, Dtype::bf16);
+  }
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -281,7 +281,10 @@ class Structure {
     for (const std::int64_t extent : state.shape) {
       if (extent < 1 || __builtin_mul_overflow(elements, extent, &elements)) elements = kMostBytes;
     }
-    const std::int64_t room = buffer.rows() * buffer.row_elements();
+    // A longer piece runs on through the following slots, which then leave no gaps.
+    const bool gapless = buffer.slot_bytes() == buffer.slot_stride();
+    const std::int64_t slots = gapless ? std::max<std::int64_t>(1, buffer.slots - state.version) : 1;
+    const std::int64_t room = buffer.rows() * buffer.row_elements() * slots;
     if (buffer.role != Role::state || !within(state.version, 0, buffer.slots - 1) || state.shards < 1 ||
         elements >= kMostBytes || div_ceil(elements, state.shards) > room) {
       findings_.add("S110", where, fmt::format("{}[{}] does not hold 1 of {} pieces of {} elements",

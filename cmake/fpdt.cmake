@@ -32,7 +32,7 @@ function(fpdt_library name)
   install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS)
 endfunction()
 
-# Builds the tests labelled `small`, those that are quick under a sanitizer.
+# Builds the tests labelled `small` or `unit`: those that are quick under a sanitizer.
 add_custom_target(small_tests)
 
 # fpdt_test(name SOURCES ... USES ... LABELS ...): a Google Test program; every case is a CTest.
@@ -46,7 +46,7 @@ function(fpdt_test name)
   # The separators of the list must survive the three scripts that it is written through.
   string(REPLACE ";" [[\\\\\\\;]] labels "${arg_LABELS}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${labels}" TIMEOUT 300)
-  if(small IN_LIST arg_LABELS)
+  if("small" IN_LIST arg_LABELS OR "unit" IN_LIST arg_LABELS)
     add_dependencies(small_tests ${name})
   endif()
 endfunction()

@@ -1,8 +1,8 @@
 // What happened: spans on lanes, and the bytes that were live in each memory space.
 //
-// A simulation and an execution return the same type, so that prediction and measurement compare op by op.
-// Times are nanoseconds from the start of the step. Spans are in issue order: the k-th span of a lane is the
-// k-th op of that lane.
+// A simulation and an execution return the same type, so that prediction and measurement compare op
+// by op. Times are nanoseconds from the start of the step. Spans are in issue order: the k-th span
+// of a lane is the k-th op of that lane.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ struct LivePoint {
 };
 
 struct LiveCurve {
-  std::string space;  // "device", "host_pinned" or "host"
-  Bytes arena;        // what was reserved
+  std::string space;              // "device", "host_pinned" or "host"
+  Bytes arena;                    // what was reserved
   std::vector<LivePoint> points;  // ascending times, no two equal
   bool operator==(const LiveCurve&) const = default;
 };
 
 struct Trace {
-  std::string source;              // "simulated", "measured", with the machine's name
+  std::string source;  // "simulated", "measured", with the machine's name
   std::int64_t rank = 0;
   std::vector<std::string> lanes;  // "compute.0"
   std::vector<std::string> ops;    // "forward.attn.1.0"

@@ -1,8 +1,9 @@
-// One rank of a job of many, alone: to see whether a plan fits one device before renting sixty-four.
+// One rank of a job of many, alone: to see whether a plan fits one device before renting
+// sixty-four.
 //
-// Memory, compute and transfers are real. A collective is a local one in which every absent peer sends what
-// this rank sends: the right amount of finite data of the right size, and not the right data. A run that used
-// this communicator must say so wherever it reports numbers.
+// Memory, compute and transfers are real. A collective is a local one in which every absent peer
+// sends what this rank sends: the right amount of finite data of the right size, and not the right
+// data. A run that used this communicator must say so wherever it reports numbers.
 #pragma once
 
 #include <cstdint>

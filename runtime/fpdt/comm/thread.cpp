@@ -39,17 +39,20 @@ class Meeting {
     here_[static_cast<std::size_t>(mine)] = true;
     const std::uint64_t round = round_;
     if (arrive()) return;
-    const bool woken = changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
-    // A complete round counts even when something failed since: its members rely on each other's memory.
+    const bool woken =
+        changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
+    // A complete round counts even when something failed since: its members rely on each other's
+    // memory.
     if (round_ != round) return;
     if (aborted_) throw PeerError(reason_);
     FPDT_ASSERT(!woken);
-    throw PeerError(fmt::format("rank {} waited {} ms for {}", rank_of(mine), deadline_.count(),
-                                absent()));
+    throw PeerError(
+        fmt::format("rank {} waited {} ms for {}", rank_of(mine), deadline_.count(), absent()));
   }
 
-  // Everybody has taken what they need. Nobody stays away from it: between the two waits nothing blocks. So
-  // there is no deadline, and a failure elsewhere does not end it, because memory is still being read.
+  // Everybody has taken what they need. Nobody stays away from it: between the two waits nothing
+  // blocks. So there is no deadline, and a failure elsewhere does not end it, because memory is
+  // still being read.
   void disperse() {
     std::unique_lock lock(mutex_);
     const std::uint64_t round = round_;
@@ -108,7 +111,9 @@ class Meeting {
 class World {
  public:
   World(std::int64_t ranks, const ThreadOptions& options)
-      : ranks_(ranks), options_(options), everybody_(meeting({-1, -1, Membership{0, 1, ranks, 0}})) {}
+      : ranks_(ranks),
+        options_(options),
+        everybody_(meeting({-1, -1, Membership{0, 1, ranks, 0}})) {}
 
   struct Place {
     std::int32_t lane = -1;
@@ -147,7 +152,8 @@ class World {
   const std::int64_t ranks_;
   const ThreadOptions options_;
   std::mutex mutex_;  // guards the next three
-  std::map<std::tuple<std::int32_t, std::ptrdiff_t, std::int64_t>, std::unique_ptr<Meeting>> meetings_;
+  std::map<std::tuple<std::int32_t, std::ptrdiff_t, std::int64_t>, std::unique_ptr<Meeting>>
+      meetings_;
   std::exception_ptr cause_;  // the first
   std::string reason_;
   Meeting& everybody_;

@@ -1,9 +1,9 @@
 // Ranks as threads of one process.
 //
-// A collective is a meeting of its group: every rank publishes its views, waits for the others, takes what it
-// receives out of their memory, and waits until everybody has taken. Each lane has meetings of its own, so
-// that collectives of two lanes may overlap. A rank that fails wakes all others; nobody waits longer than the
-// deadline.
+// A collective is a meeting of its group: every rank publishes its views, waits for the others,
+// takes what it receives out of their memory, and waits until everybody has taken. Each lane has
+// meetings of its own, so that collectives of two lanes may overlap. A rank that fails wakes all
+// others; nobody waits longer than the deadline.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,9 @@ struct ThreadOptions {
   std::chrono::milliseconds deadline{300'000};  // of every wait for a peer
 };
 
-// Calls rank_main once for each rank, each on a thread of its own with its end of a communicator, and returns
-// when all have returned. When ranks throw, the others are woken and the first error (by time) is rethrown.
+// Calls rank_main once for each rank, each on a thread of its own with its end of a communicator,
+// and returns when all have returned. When ranks throw, the others are woken and the first error
+// (by time) is rethrown.
 void run_ranks(std::int64_t ranks, const std::function<void(Communicator&)>& rank_main,
                const ThreadOptions& options = {});
 

@@ -72,7 +72,9 @@ void CpuBackend::prepare(const Program& program) {
   }
   lanes_ = std::make_unique<Lanes>(
       shape_of(program, communicator_.local_ranks()),
-      [this](std::int32_t lane, const Op& op, std::span<const View> views) { run(lane, op, views); },
+      [this](std::int32_t lane, const Op& op, std::span<const View> views) {
+        run(lane, op, views);
+      },
       [this](std::exception_ptr cause) { communicator_.abort(std::move(cause)); });
 }
 

@@ -19,7 +19,8 @@
 namespace fpdt {
 
 struct CpuOptions {
-  std::int32_t threads = 0;  // that share the ops of a compute lane; 0: the rank's part of the cores
+  std::int32_t threads =
+      0;  // that share the ops of a compute lane; 0: the rank's part of the cores
   Populate populate = Populate::no;
 };
 

@@ -34,8 +34,8 @@ std::uint32_t await(const std::atomic<std::uint32_t>& count, bool spin, Reached&
   }
 }
 
-// The store is sequentially consistent because a waiter announces itself and then looks at the count, while
-// this thread changes the count and then looks for waiters.
+// The store is sequentially consistent because a waiter announces itself and then looks at the
+// count, while this thread changes the count and then looks for waiters.
 void advance(std::atomic<std::uint32_t>& count, std::uint32_t value) {
   count.store(value, std::memory_order_seq_cst);
   count.notify_all();
@@ -116,7 +116,8 @@ void Lanes::work(std::int32_t index) {
   std::uint32_t completed = 0;
   for (;;) {
     if (issued == taken) {
-      issued = await(lane.issued, shape_.spin, [taken](std::uint32_t value) { return value != taken; });
+      issued =
+          await(lane.issued, shape_.spin, [taken](std::uint32_t value) { return value != taken; });
     }
     const std::size_t slot = taken % kRing;
     const Entry& entry = lane.entries[slot];

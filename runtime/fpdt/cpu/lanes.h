@@ -1,11 +1,13 @@
 // Lanes of one rank: a thread each, fed by one issuing thread.
 //
-//   issuer --ring--> compute.0   completed: 7      An op that waits for op 4 of compute.0 waits until that
-//          --ring--> h2d.0       completed: 5      lane's count passes 4. Nothing else joins two lanes.
+//   issuer --ring--> compute.0   completed: 7      An op that waits for op 4 of compute.0 waits
+//   until that
+//          --ring--> h2d.0       completed: 5      lane's count passes 4. Nothing else joins two
+//          lanes.
 //
-// The counts are the only thing that lanes share, so a missing edge of a schedule is a data race that
-// ThreadSanitizer can see. (The issuer hears of a lane's progress once in a quarter of a ring, and at the end.)
-// Waiting spins for a while when every thread can have a core, then sleeps.
+// The counts are the only thing that lanes share, so a missing edge of a schedule is a data race
+// that ThreadSanitizer can see. (The issuer hears of a lane's progress once in a quarter of a ring,
+// and at the end.) Waiting spins for a while when every thread can have a core, then sleeps.
 #pragma once
 
 #include <atomic>
@@ -26,9 +28,9 @@ class Lanes {
  public:
   struct Shape {
     std::int32_t lanes = 1;
-    std::size_t views = 1;   // most operands of an op
-    std::size_t waits = 0;   // most edges of an op
-    bool spin = false;       // threads of all ranks together have a core each
+    std::size_t views = 1;  // most operands of an op
+    std::size_t waits = 0;  // most edges of an op
+    bool spin = false;      // threads of all ranks together have a core each
   };
   // Runs one op on its lane; called from the lane's thread.
   using Run = std::function<void(std::int32_t lane, const Op& op, std::span<const View> views)>;
@@ -57,8 +59,9 @@ class Lanes {
 
   // Counts wrap around; only differences are compared.
   struct Lane {
-    alignas(64) std::atomic<std::uint32_t> issued{0};     // entries published, by the issuer
-    alignas(64) std::atomic<std::uint32_t> released{0};   // entries the issuer may reuse, by the lane
+    alignas(64) std::atomic<std::uint32_t> issued{0};  // entries published, by the issuer
+    alignas(64) std::atomic<std::uint32_t> released{
+        0};  // entries the issuer may reuse, by the lane
     alignas(64) std::atomic<std::uint32_t> completed{0};  // ops of this step, by the lane
     alignas(64) std::vector<Entry> entries;
     std::vector<View> views;

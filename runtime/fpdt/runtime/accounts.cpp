@@ -119,7 +119,8 @@ ByteRanges whole_pages(const ByteRanges& ranges) {
 }
 
 ByteRanges written_bytes(const Program& program, std::span<const Call> calls, MemorySpace space) {
-  using Part = std::tuple<BufferIndex, std::int64_t, std::int64_t, std::int64_t>;  // slot, row, rows
+  using Part =
+      std::tuple<BufferIndex, std::int64_t, std::int64_t, std::int64_t>;  // slot, row, rows
   std::set<Part> parts;
   Expansion expansion(program);
   for (const Call& call : calls) {
@@ -188,8 +189,10 @@ std::vector<Account> account_resident(const Executor& executor, std::span<const 
     std::vector<ByteRange> touched = written_bytes(executor.program(), calls, space);
     const ByteRanges filled = filled_bytes(executor.schedule(), space);
     touched.insert(touched.end(), filled.begin(), filled.end());
-    Account account{space, total(whole_pages(merged(std::move(touched)))),
-                    resident_bytes(executor.arena(space)), {}};
+    Account account{space,
+                    total(whole_pages(merged(std::move(touched)))),
+                    resident_bytes(executor.arena(space)),
+                    {}};
     if (account.found != account.expected) {
       account.difference = fmt::format("{} are resident, {} were touched",
                                        format_bytes(account.found), format_bytes(account.expected));

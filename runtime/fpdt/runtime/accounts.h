@@ -1,15 +1,17 @@
-// Accounts of bytes that can disagree with the plan: what a step changed, what was live, what is resident.
+// Accounts of bytes that can disagree with the plan: what a step changed, what was live, what is
+// resident.
 //
-// Touched: the whole arena is filled with a pattern, states and inputs are set, a step runs; then the same with
-// the complementary pattern. A byte that still holds the pattern both times was not written. What was written
-// must be the union of the written operands: not less (an op that leaves a hole), not more (an op that leaves
-// its operands: everything between buffers is a guard zone). Written bytes must be the same in both runs, or
-// some op read what nobody wrote.
+// Touched: the whole arena is filled with a pattern, states and inputs are set, a step runs; then
+// the same with the complementary pattern. A byte that still holds the pattern both times was not
+// written. What was written must be the union of the written operands: not less (an op that leaves
+// a hole), not more (an op that leaves its operands: everything between buffers is a guard zone).
+// Written bytes must be the same in both runs, or some op read what nobody wrote.
 //
-// Resident: after a step in an arena that was neither populated nor filled with a pattern, the pages that the
-// operating system holds are those of written operands, states and inputs.
+// Resident: after a step in an arena that was neither populated nor filled with a pattern, the
+// pages that the operating system holds are those of written operands, states and inputs.
 //
-// Live in real time is part of a Trace (runtime/recorder.h); find_overrun compares it with the arena.
+// Live in real time is part of a Trace (runtime/recorder.h); find_overrun compares it with the
+// arena.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +52,9 @@ struct Account {
   std::string difference;
 };
 
-// Runs the calls twice. `reset` sets every slot of states and inputs, the same way each time. All ranks of a
-// job call it together. Needs twice the arena while it runs, and an arena that the host can address.
+// Runs the calls twice. `reset` sets every slot of states and inputs, the same way each time. All
+// ranks of a job call it together. Needs twice the arena while it runs, and an arena that the host
+// can address.
 std::vector<Account> account_touched(Executor& executor, std::span<const Call> calls,
                                      const std::function<void()>& reset);
 

@@ -1,16 +1,15 @@
 // Reservations, and what the operating system says about memory.
 #include "fpdt/runtime/arena.h"
 
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -44,8 +43,8 @@ std::optional<std::int64_t> read_number(const std::string& path) {
   return std::nullopt;
 }
 
-// What the tightest of the process's control groups (version 2) leaves. Page cache counts as free: the
-// kernel gives it back before it refuses anything.
+// What the tightest of the process's control groups (version 2) leaves. Page cache counts as free:
+// the kernel gives it back before it refuses anything.
 std::int64_t control_group_limit() {
   std::ifstream file("/proc/self/cgroup");
   std::string line;
@@ -73,14 +72,13 @@ std::int64_t address_space_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNoLimit;
   const std::int64_t pages = read_number("/proc/self/statm").value_or(0);
-  const auto most = static_cast<std::int64_t>(
-      std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(kNoLimit)));
+  const auto most =
+      static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(kNoLimit)));
   return std::max<std::int64_t>(0, most - pages * page_bytes().value);
 }
 
 [[noreturn]] void refuse(Bytes bytes, const std::string& what, const std::string& reason) {
-  throw MemoryError(
-      fmt::format("{} needs {} of memory: {}", what, format_bytes(bytes), reason));
+  throw MemoryError(fmt::format("{} needs {} of memory: {}", what, format_bytes(bytes), reason));
 }
 
 void populate_now(std::span<std::byte> bytes, const std::string& what) {

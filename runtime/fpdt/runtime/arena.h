@@ -1,9 +1,9 @@
 // Memory of one space of one rank, taken once.
 //
-// A Reservation is a mapping of its own: whole pages, no huge pages (so that the operating system's count of
-// resident pages can be compared with ours to the page), with an inaccessible page at either end. Pages become
-// resident when they are first touched, unless the reservation is populated at once, which a training run
-// does so that exhaustion shows before the first step.
+// A Reservation is a mapping of its own: whole pages, no huge pages (so that the operating system's
+// count of resident pages can be compared with ours to the page), with an inaccessible page at
+// either end. Pages become resident when they are first touched, unless the reservation is
+// populated at once, which a training run does so that exhaustion shows before the first step.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,12 @@ namespace fpdt {
 
 Bytes page_bytes();
 
-// Bytes that the arena of a space needs: the end of its last buffer, in whole pages. Every buffer is placed.
+// Bytes that the arena of a space needs: the end of its last buffer, in whole pages. Every buffer
+// is placed.
 Bytes arena_bytes(const Schedule& schedule, MemorySpace space);
 
-// What this process may still take, and what says so ("MemAvailable", "cgroup memory.max", "RLIMIT_AS").
+// What this process may still take, and what says so ("MemAvailable", "cgroup memory.max",
+// "RLIMIT_AS").
 struct MemoryLimit {
   Bytes bytes;
   std::string source;

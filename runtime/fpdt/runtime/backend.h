@@ -1,10 +1,11 @@
 // The seam to a machine: one device, as one rank sees it.
 //
-// One thread per rank walks the schedule and launches every op in file order. A launch returns at once. Ops of
-// one lane run in launch order; across lanes an op waits for the events it names and for nothing else. An
-// event is not an object: it is the completion of the op at a position of a lane, counted from the start of
-// the step, so a backend may keep a counter per lane (CPU) or a ring of device events (a GPU, whose streams
-// are the lanes). Nothing waits on the host until `synchronise`.
+// One thread per rank walks the schedule and launches every op in file order. A launch returns at
+// once. Ops of one lane run in launch order; across lanes an op waits for the events it names and
+// for nothing else. An event is not an object: it is the completion of the op at a position of a
+// lane, counted from the start of the step, so a backend may keep a counter per lane (CPU) or a
+// ring of device events (a GPU, whose streams are the lanes). Nothing waits on the host until
+// `synchronise`.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +33,9 @@ struct Interval {
 struct Launch {
   const Op* op = nullptr;
   std::int32_t lane = 0;
-  std::span<const View> views;     // one for each of operands(op->body); copied by launch
-  std::span<const Event> waits;    // of other lanes, launched before; copied by launch
-  Interval* interval = nullptr;    // where to note the time, valid after synchronise; null: nowhere
+  std::span<const View> views;   // one for each of operands(op->body); copied by launch
+  std::span<const Event> waits;  // of other lanes, launched before; copied by launch
+  Interval* interval = nullptr;  // where to note the time, valid after synchronise; null: nowhere
 };
 
 class Backend {
@@ -43,8 +44,8 @@ class Backend {
 
   [[nodiscard]] virtual bool supports(const Op& op) const = 0;
 
-  // Takes the memory of a space, once, before prepare; it lives as long as the backend. MemoryError when the
-  // machine has not that much.
+  // Takes the memory of a space, once, before prepare; it lives as long as the backend. MemoryError
+  // when the machine has not that much.
   virtual std::byte* reserve(MemorySpace space, Bytes bytes) = 0;
 
   // Lanes, scratch memory, library warm-up: afterwards a step allocates nothing.
@@ -52,8 +53,8 @@ class Backend {
 
   virtual void launch(const Launch& launch) = 0;
 
-  // Waits for everything launched and starts the count of positions anew. Rethrows the first failure of an
-  // op; a backend that failed does not run again.
+  // Waits for everything launched and starts the count of positions anew. Rethrows the first
+  // failure of an op; a backend that failed does not run again.
   virtual void synchronise() = 0;
 
   // Between steps, to and from any space, complete on return.

@@ -125,9 +125,9 @@ void receive(const Body& body, std::int64_t mine, std::span<const std::span<cons
           const std::size_t pairs = op.receive.size();
           FPDT_ASSERT(op.send.size() == pairs && own.size() == 2 * pairs);
           for (std::size_t pair = 0; pair < pairs; ++pair) {
-            receive_pair<Collective>(own[pairs + pair], mine, std::ssize(views), [&](std::int64_t member) {
-              return views[static_cast<std::size_t>(member)][pair];
-            });
+            receive_pair<Collective>(
+                own[pairs + pair], mine, std::ssize(views),
+                [&](std::int64_t member) { return views[static_cast<std::size_t>(member)][pair]; });
           }
         } else {
           FPDT_ASSERT(kCollective<Collective>);

@@ -21,9 +21,9 @@ struct Membership {
 };
 Membership membership(const Group& group, std::int64_t rank);
 
-// Computes what member `mine` receives. views[i] are the operands of member i (the sends, then the receives);
-// of the others only the sends are read. Sums are taken in member order in f32, block by block, so that they
-// have the same bits everywhere. Allocates nothing.
+// Computes what member `mine` receives. views[i] are the operands of member i (the sends, then the
+// receives); of the others only the sends are read. Sums are taken in member order in f32, block by
+// block, so that they have the same bits everywhere. Allocates nothing.
 void receive(const Body& body, std::int64_t mine, std::span<const std::span<const View>> views);
 
 }  // namespace fpdt

@@ -1,8 +1,8 @@
 // The seam between ranks: one rank's end of it.
 //
-// A collective is called by every rank of its group with its own views, in the same order on the same lane (the
-// verifier has checked that), and returns when the rank's receive operands are whole and its send operands are
-// free. Sums are taken in rank order in f32: the same bits on every run.
+// A collective is called by every rank of its group with its own views, in the same order on the
+// same lane (the verifier has checked that), and returns when the rank's receive operands are whole
+// and its send operands are free. Sums are taken in rank order in f32: the same bits on every run.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class Communicator {
   // Before the first collective of a program; afterwards a collective allocates nothing.
   virtual void prepare(const Program& program) = 0;
 
-  // `lane` is an index into Program::lanes: collectives of different lanes may run at the same time.
-  // Throws PeerError when a peer failed or the deadline passed.
+  // `lane` is an index into Program::lanes: collectives of different lanes may run at the same
+  // time. Throws PeerError when a peer failed or the deadline passed.
   virtual void collective(const Body& body, std::int32_t lane, std::span<const View> views) = 0;
 
   // All ranks, between steps. Throws PeerError as collective does.

@@ -1,6 +1,7 @@
-// Runs one rank's part of a schedule. Decides nothing: it walks the calls and ops in file order, turns each
-// operand into an address (start of the space + offset of the buffer + slot of the version + first row) and
-// launches. No allocation and no waiting inside a step; no method has a name here.
+// Runs one rank's part of a schedule. Decides nothing: it walks the calls and ops in file order,
+// turns each operand into an address (start of the space + offset of the buffer + slot of the
+// version + first row) and launches. No allocation and no waiting inside a step; no method has a
+// name here.
 //
 //   CpuBackend backend(communicator);
 //   Executor executor(schedule, backend, communicator);
@@ -26,13 +27,14 @@ namespace fpdt {
 
 class Executor {
  public:
-  // Schedule, backend and communicator outlive the executor. InputError when the backend cannot run an op,
-  // MemoryError when the machine has not the memory.
+  // Schedule, backend and communicator outlive the executor. InputError when the backend cannot run
+  // an op, MemoryError when the machine has not the memory.
   Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // One step: schedule.train or schedule.evaluate. Blocks until it is complete; throws the rank's first error.
+  // One step: schedule.train or schedule.evaluate. Blocks until it is complete; throws the rank's
+  // first error.
   void run(std::span<const Call> calls);
 
   // The same, and what happened when. Recording costs two clock readings an op.
@@ -60,7 +62,7 @@ class Executor {
   std::int64_t rank_;
   Arenas arenas_;
   Addresses addresses_;
-  Expansion start_;      // before the first call
+  Expansion start_;  // before the first call
   Expansion expansion_;
   std::vector<View> views_;
   std::vector<Event> waits_;

@@ -17,7 +17,8 @@ Interleaver::Interleaver(const VerifiedSchedule& schedule, Run run)
     Arenas arenas;
     for (const MemorySpace space : kMemorySpaces) {
       const auto i = static_cast<std::size_t>(space);
-      reservations[i] = Reservation(arena_bytes(schedule.schedule(), space), Populate::no, "a rank");
+      reservations[i] =
+          Reservation(arena_bytes(schedule.schedule(), space), Populate::no, "a rank");
       arenas[i] = reservations[i].bytes();
     }
     ranks_.push_back({std::move(reservations), Addresses(schedule.schedule(), arenas), {}});
@@ -50,7 +51,8 @@ bool Interleaver::may_run(std::int64_t rank, std::size_t lane) const {
   if (completed[lane] == lanes_[lane].size()) return false;
   const Step& step = lanes_[lane][completed[lane]];
   return std::all_of(step.waits.begin(), step.waits.end(), [&completed](const Event& event) {
-    return completed[static_cast<std::size_t>(event.lane)] > static_cast<std::size_t>(event.position);
+    return completed[static_cast<std::size_t>(event.lane)] >
+           static_cast<std::size_t>(event.position);
   });
 }
 
@@ -72,8 +74,8 @@ bool Interleaver::may_meet(std::int64_t rank, std::size_t lane) const {
 std::vector<View> Interleaver::views(std::int64_t rank, const Step& step) const {
   std::vector<View> all;
   for (std::size_t i = 0; i < step.versions.size(); ++i) {
-    all.push_back(ranks_[static_cast<std::size_t>(rank)].addresses.view(step.op->uses[i],
-                                                                        step.versions[i]));
+    all.push_back(
+        ranks_[static_cast<std::size_t>(rank)].addresses.view(step.op->uses[i], step.versions[i]));
   }
   return all;
 }

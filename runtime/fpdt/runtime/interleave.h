@@ -1,8 +1,8 @@
 // All ranks and lanes of a schedule in one thread, in an order drawn by a seed.
 //
-// Again and again, one of the ops that may run is picked: its lane has come to it and the ops it names in
-// `after` are complete. A collective runs when it may run on every member of its group. If the edges of a
-// schedule suffice, every seed gives the same bits.
+// Again and again, one of the ops that may run is picked: its lane has come to it and the ops it
+// names in `after` are complete. A collective runs when it may run on every member of its group. If
+// the edges of a schedule suffice, every seed gives the same bits.
 #pragma once
 
 #include <array>

@@ -30,7 +30,8 @@ class LiveBytes {
   void touch(BufferIndex index, std::int64_t version, const Span& span) {
     const Buffer& buffer = schedule_.buffers[static_cast<std::size_t>(index)];
     if (buffer.role != Role::temporary) return;
-    Held& held = held_[static_cast<std::size_t>(index)][static_cast<std::size_t>(version % buffer.slots)];
+    Held& held =
+        held_[static_cast<std::size_t>(index)][static_cast<std::size_t>(version % buffer.slots)];
     if (held.version != version) {
       close(buffer, held);
       held = {version, span.begin, span.end};

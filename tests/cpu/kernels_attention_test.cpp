@@ -12,6 +12,7 @@ struct Shape {
   std::vector<std::int64_t> document_starts{};  // ascending; empty: no documents operand
   std::int64_t chunk = 0;                       // rows of a tile; 0: all
   Dtype output = Dtype::f32;
+  std::int64_t key_chunk = 0;  // key rows of a tile; 0: as many as query rows
 };
 
 std::int64_t start_of(const Shape& shape, std::int64_t token) {
@@ -89,6 +90,7 @@ class Tiled {
   explicit Tiled(const Shape& shape)
       : shape_(shape),
         chunk_(shape.chunk == 0 ? shape.tokens : shape.chunk),
+        key_chunk_(shape.key_chunk == 0 ? chunk_ : shape.key_chunk),
         q_row_(shape.heads * shape.size),
         kv_row_(2 * shape.kv_heads * shape.size),
         scale_(1.0 / std::sqrt(static_cast<double>(shape.size))) {
@@ -104,7 +106,8 @@ class Tiled {
   void forward() {
     for (std::int64_t q_first = 0; q_first < shape_.tokens; q_first += chunk_) {
       std::vector<double> o, lse;
-      for (std::int64_t k_first = 0; k_first <= q_first; k_first += chunk_) {
+      for (std::int64_t k_first = 0; k_first < q_first + chunk_; k_first += key_chunk_) {
+        if (k_first >= shape_.tokens) break;
         KernelCase memory;
         AttentionForward op;
         set_tile(op, memory, q_first, k_first);
@@ -122,9 +125,10 @@ class Tiled {
   void backward() {
     got.dq.assign(whole.q.size(), 0.0);
     got.dkv.assign(whole.kv.size(), 0.0);
-    for (std::int64_t k_first = 0; k_first < shape_.tokens; k_first += chunk_) {
+    for (std::int64_t k_first = 0; k_first < shape_.tokens; k_first += key_chunk_) {
       std::vector<double> dkv;
-      for (std::int64_t q_first = k_first; q_first < shape_.tokens; q_first += chunk_) {
+      for (std::int64_t q_first = k_first / chunk_ * chunk_; q_first < shape_.tokens;
+           q_first += chunk_) {
         KernelCase memory;
         AttentionBackward op;
         set_tile(op, memory, q_first, k_first);
@@ -156,8 +160,8 @@ class Tiled {
     all.insert(all.end(), part.begin(), part.end());
   }
   [[nodiscard]] std::vector<double> slice(const std::vector<double>& all, std::int64_t first,
-                                          std::int64_t row) const {
-    const std::int64_t end = std::min(shape_.tokens, first + chunk_);
+                                          std::int64_t row, std::int64_t rows = 0) const {
+    const std::int64_t end = std::min(shape_.tokens, first + (rows == 0 ? chunk_ : rows));
     return {all.begin() + first * row, all.begin() + end * row};
   }
   // Writes at first, accumulates onto `before` afterwards.
@@ -169,7 +173,7 @@ class Tiled {
   template <class Op>
   void set_tile(Op& op, KernelCase& memory, std::int64_t q_first, std::int64_t k_first) const {
     op.q = memory.put(shape_.dtype, slice(whole.q, q_first, q_row_));
-    op.kv = memory.put(shape_.dtype, slice(whole.kv, k_first, kv_row_));
+    op.kv = memory.put(shape_.dtype, slice(whole.kv, k_first, kv_row_, key_chunk_));
     if (!shape_.document_starts.empty()) {
       std::vector<double> documents;
       for (std::int64_t t = 0; t < shape_.tokens; ++t) {
@@ -178,13 +182,13 @@ class Tiled {
       op.documents = memory.put(Dtype::i32, documents);
     }
     op.q_first = q_first, op.q_rows = std::min(chunk_, shape_.tokens - q_first);
-    op.k_first = k_first, op.k_rows = std::min(chunk_, shape_.tokens - k_first);
+    op.k_first = k_first, op.k_rows = std::min(key_chunk_, shape_.tokens - k_first);
     op.heads = shape_.heads, op.kv_heads = shape_.kv_heads, op.head_dim = shape_.size;
     op.scale = scale_;
   }
 
   Shape shape_;
-  std::int64_t chunk_, q_row_, kv_row_;
+  std::int64_t chunk_, key_chunk_, q_row_, kv_row_;
   double scale_;
 };
 
@@ -195,7 +199,8 @@ class Tiled {
 double forward_error(const Shape& s) {
   const double score =
       static_cast<double>(s.size + 2) * std::sqrt(static_cast<double>(s.size)) * kUnit;
-  const double tiles = s.chunk == 0 ? 1 : static_cast<double>(s.tokens / s.chunk + 1);
+  const std::int64_t rows = s.key_chunk == 0 ? s.chunk : s.key_chunk;
+  const double tiles = rows == 0 ? 1 : static_cast<double>(s.tokens / rows + 1);
   return 2 * score + static_cast<double>(s.tokens + 16) * kUnit +
          tiles * (16 * kUnit + unit(s.output));
 }
@@ -232,6 +237,10 @@ TEST(AttentionKernels, Chunked) {
   check({60, 2, 1, 8, Dtype::f32, {}, 20});
   check({61, 2, 1, 8, Dtype::f32, {}, 20});
   check({290, 1, 1, 12, Dtype::f32, {}, 140});
+}
+TEST(AttentionKernels, TilesThatAreNotSquare) {
+  check({300, 2, 1, 8, Dtype::f32, {}, 300, Dtype::f32, 100});
+  check({300, 2, 1, 8, Dtype::f32, {0, 120}, 70, Dtype::f32, 300});
 }
 TEST(AttentionKernels, Documents) {
   check({60, 2, 1, 8, Dtype::f32, {0, 1, 2, 25, 59}});

@@ -16,8 +16,8 @@ Breaches third_parties(const Tree& tree);  // yaml-cpp and JSON in io, Eigen in 
 Breaches sizes(const Tree& tree);          // of lines, functions and files
 Breaches banned_text(const Tree& tree);
 Breaches opening_comments(const Tree& tree);
-Breaches unlisted_sources(const Tree& tree);  // that no CMakeLists.txt builds
-Breaches untested_headers(const Tree& tree);
+Breaches unlisted_sources(const Tree& tree);    // that no CMakeLists.txt builds
+Breaches untested_headers(const Tree& tree);    // among the public ones
 Breaches broken_links(const Tree& tree);        // between the documents
 Breaches undocumented_words(const Tree& tree);  // of the schedule format
 Breaches undocumented_codes(const Tree& tree);  // of diagnostics

@@ -104,10 +104,17 @@ TEST(rules, unlisted_sources) {
 }
 
 TEST(rules, untested_headers) {
-  Tree tree{{"runtime/fpdt/cpu/pool.h", ""}};
+  Tree tree{
+      {"runtime/fpdt/cpu/CMakeLists.txt", "fpdt_library(cpu HEADERS pool.h SOURCES parts.h)\n"},
+      {"runtime/fpdt/cpu/pool.h", "#include \"fpdt/cpu/view.h\"\n"},
+      {"runtime/fpdt/cpu/parts.h", ""}};
   EXPECT_EQ(untested_headers(tree).size(), 1U);
   tree["tests/cpu/pool_test.cpp"] = "#include \"fpdt/cpu/pool.h\"\n";
-  EXPECT_EQ(untested_headers(tree).size(), 0U);
+  EXPECT_EQ(untested_headers(tree), Breaches{});
+  tree["runtime/fpdt/cpu/CMakeLists.txt"] = "fpdt_library(cpu HEADERS pool.h view.h lanes.h)\n";
+  tree["runtime/fpdt/cpu/view.h"] = "";   // reached through pool.h
+  tree["runtime/fpdt/cpu/lanes.h"] = "";  // not reached
+  EXPECT_EQ(untested_headers(tree).size(), 1U);
 }
 
 TEST(rules, broken_links) {

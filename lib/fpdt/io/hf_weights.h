@@ -45,7 +45,7 @@ class HfWeights {
 
   ModelSpec model_;
   SafetensorsSet tensors_;
-  std::string prefix_;  // "transformer." in some GPT-2 files
+  std::string dropped_prefix_;  // "transformer.", where a GPT-2 file goes without
 };
 
 // Writes config.json and model.safetensors into an existing directory; `values` returns one of our tensors.

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,6 +61,8 @@ class SafetensorsSet {
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
 
  private:
+  void read_index(const std::string& path);
+
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> file_of_;
 };
@@ -81,8 +82,7 @@ class SafetensorsWriter {
   void commit();
 
  private:
-  void advance(std::string_view written, std::int64_t elements);
-  [[nodiscard]] std::string_view current_dtype() const;
+  void advance(std::int64_t elements);
 
   AtomicFile file_;
   std::vector<SafetensorsEntry> entries_;

@@ -1,0 +1,124 @@
+// One description of each struct that files hold. Reading (Fields), printing as YAML and printing as JSON are
+// visitors of it, so a field that is added here is read, printed and round-tripped everywhere.
+//
+// A visitor offers required, optional, tokens, count_or_word, fractions, group and list (see Fields).
+#pragma once
+
+#include <array>
+#include <type_traits>
+
+#include "fpdt/io/tree.h"
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+template <>
+inline constexpr int kEnumerators<Family> = 2;
+template <>
+inline constexpr int kEnumerators<NormFamily> = 2;
+template <>
+inline constexpr int kEnumerators<ActivationFamily> = 3;
+template <>
+inline constexpr int kEnumerators<Storage> = 2;
+template <>
+inline constexpr int kEnumerators<Recompute> = 3;
+template <>
+inline constexpr int kEnumerators<BackwardOrder> = 2;
+
+// Self is T or const T.
+template <class Self, class T>
+concept Describes = std::is_same_v<std::remove_const_t<Self>, T>;
+
+template <Describes<RotarySpec> Self, class Visitor>
+void describe(Self& rotary, Visitor& f) {
+  f.optional("fraction", rotary.fraction);
+  f.optional("theta", rotary.theta);
+  f.optional("factor", rotary.factor);
+  f.optional("low_frequency_factor", rotary.low_frequency_factor);
+  f.optional("high_frequency_factor", rotary.high_frequency_factor);
+  f.optional("original_positions", rotary.original_positions);
+}
+
+// kv_heads and head_dim have defaults that follow from other fields; the model file's reader fills them in.
+template <Describes<ModelSpec> Self, class Visitor>
+void describe(Self& model, Visitor& f) {
+  f.required("name", model.name);
+  f.required("family", model.family);
+  f.required("layers", model.layers);
+  f.required("hidden", model.hidden);
+  f.required("heads", model.heads);
+  f.optional("kv_heads", model.kv_heads);
+  f.optional("head_dim", model.head_dim);
+  f.required("feed_forward", model.feed_forward);
+  f.required("vocabulary", model.vocabulary);
+  f.required("norm", model.norm);
+  f.optional("norm_epsilon", model.norm_epsilon);
+  f.required("activation", model.activation);
+  f.optional("qkv_bias", model.qkv_bias);
+  f.optional("bias", model.bias);
+  f.optional("learned_positions", model.learned_positions);
+  f.group("rotary", model.rotary);
+  f.optional("tied_embeddings", model.tied_embeddings);
+  f.required("source", model.source);
+}
+
+template <Describes<ClusterSpec> Self, class Visitor>
+void describe(Self& cluster, Visitor& f) {
+  f.required("name", cluster.name);
+  f.required("nodes", cluster.nodes);
+  f.required("devices_per_node", cluster.devices_per_node);
+  f.required("device_memory", cluster.device_memory);
+  f.required("host_memory", cluster.host_memory);
+  f.optional("row_multiple", cluster.row_multiple);
+  f.required("source", cluster.source);
+}
+
+template <Describes<OptimizerSpec> Self, class Visitor>
+void describe(Self& optimizer, Visitor& f) {
+  f.optional("beta1", optimizer.beta1);
+  f.optional("beta2", optimizer.beta2);
+  f.optional("epsilon", optimizer.epsilon);
+  f.optional("weight_decay", optimizer.weight_decay);
+  f.optional("clip", optimizer.clip);
+}
+
+inline std::array<std::string_view, kTensorClasses> tensor_class_words() {
+  std::array<std::string_view, kTensorClasses> words;
+  for (std::size_t i = 0; i < kTensorClasses; ++i) words[i] = word(static_cast<TensorClass>(i));
+  return words;
+}
+
+template <Describes<LayerClass> Self, class Visitor>
+void describe(Self& layers, Visitor& f) {
+  f.count_or_word("layers", layers.layers, "rest");
+  f.optional("recompute", layers.recompute);
+  f.fractions("keep", layers.keep, tensor_class_words());
+}
+
+template <Describes<FpdtStrategy> Self, class Visitor>
+void describe(Self& fpdt, Visitor& f) {
+  f.tokens("chunk_tokens", fpdt.chunk_tokens);
+  f.tokens("ffn_tile_rows", fpdt.ffn_tile_rows);
+  f.tokens("loss_tile_rows", fpdt.loss_tile_rows);
+  f.tokens("loss_tile_vocab", fpdt.loss_tile_vocab);
+  f.optional("backward_order", fpdt.backward_order);
+  f.optional("serpentine", fpdt.serpentine);
+  f.optional("long_tiles", fpdt.long_tiles);
+  f.optional("prefetch_depth", fpdt.prefetch_depth);
+  f.optional("duplex", fpdt.duplex);
+  f.optional("overlap_all_to_all", fpdt.overlap_all_to_all);
+  f.optional("checkpoint_every", fpdt.checkpoint_every);
+  f.list("layer_classes", fpdt.layer_classes);
+}
+
+template <Describes<Strategy> Self, class Visitor>
+void describe(Self& strategy, Visitor& f) {
+  f.optional("data_parallel", strategy.data_parallel);
+  f.optional("micro_batches", strategy.micro_batches);
+  f.optional("storage", strategy.storage);
+  f.optional("optimizer_offload", strategy.optimizer_offload);
+  f.tokens("optimizer_tile", strategy.optimizer_tile);
+  f.group("fpdt", strategy.fpdt);
+}
+
+}  // namespace fpdt

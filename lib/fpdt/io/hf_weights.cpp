@@ -1,0 +1,279 @@
+// Names and layouts of three families, as pieces.
+#include "fpdt/io/hf_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/io/hf_config.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::string_view kGpt2Prefix = "transformer.";
+
+// One of our tensors, apart: "layers.3.qkv.weight" -> 3, "qkv", "weight". layer is -1 for a global one.
+struct TensorName {
+  std::int64_t layer = -1;
+  std::string_view part;
+  std::string_view kind;
+};
+
+TensorName split_name(std::string_view name) {
+  TensorName split;
+  if (name.starts_with("layers.")) {
+    name.remove_prefix(7);
+    split.layer = 0;
+    while (!name.starts_with('.')) {
+      split.layer = split.layer * 10 + (name.front() - '0');
+      name.remove_prefix(1);
+    }
+    name.remove_prefix(1);
+  }
+  const std::size_t dot = name.find('.');
+  split.part = name.substr(0, dot);
+  split.kind = name.substr(dot + 1);
+  return split;
+}
+
+struct NameRow {
+  std::string_view part;
+  std::string_view llama, gpt2, gpt_neox;  // {} is the layer
+};
+// Tensors that are the same there, but for the Conv1D of GPT-2; qkv and up are apart in llama.
+constexpr std::array<NameRow, 10> kNames{{
+    {"embed", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in"},
+    {"positions", "", "transformer.wpe", ""},
+    {"final_norm", "model.norm", "transformer.ln_f", "gpt_neox.final_layer_norm"},
+    {"head", "lm_head", "lm_head", "embed_out"},
+    {"norm1", "model.layers.{}.input_layernorm", "transformer.h.{}.ln_1",
+     "gpt_neox.layers.{}.input_layernorm"},
+    {"qkv", "model.layers.{}.self_attn", "transformer.h.{}.attn.c_attn",
+     "gpt_neox.layers.{}.attention.query_key_value"},
+    {"out", "model.layers.{}.self_attn.o_proj", "transformer.h.{}.attn.c_proj",
+     "gpt_neox.layers.{}.attention.dense"},
+    {"norm2", "model.layers.{}.post_attention_layernorm", "transformer.h.{}.ln_2",
+     "gpt_neox.layers.{}.post_attention_layernorm"},
+    {"up", "model.layers.{}.mlp", "transformer.h.{}.mlp.c_fc", "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
+    {"down", "model.layers.{}.mlp.down_proj", "transformer.h.{}.mlp.c_proj",
+     "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
+}};
+
+std::string hf_name(HfFamily family, const TensorName& name) {
+  for (const NameRow& row : kNames) {
+    if (row.part != name.part) continue;
+    const std::string_view pattern = family == HfFamily::llama  ? row.llama
+                                     : family == HfFamily::gpt2 ? row.gpt2
+                                                                : row.gpt_neox;
+    return fmt::format(fmt::runtime(pattern), name.layer);
+  }
+  FPDT_ASSERT(false && "a tensor without a Hugging Face name");
+  return {};
+}
+
+const TensorSpec& tensor_spec(const std::vector<TensorSpec>& tensors, std::string_view name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const TensorSpec& tensor) { return tensor.name == name; });
+  FPDT_ASSERT(found != tensors.end());
+  return *found;
+}
+
+std::int64_t row_width(const std::vector<std::int64_t>& shape) {
+  return shape.size() == 2 ? shape[1] : 1;
+}
+
+std::vector<std::int64_t> with_rows(std::vector<std::int64_t> shape, std::int64_t rows) {
+  shape[0] = rows;
+  return shape;
+}
+
+// Our rows in order, each named part a whole tensor of theirs.
+struct Part {
+  std::string_view name;
+  std::int64_t rows;
+};
+std::vector<HfPiece> stacked(const std::string& parent, std::string_view kind,
+                             const std::vector<std::int64_t>& shape, const std::vector<Part>& parts) {
+  std::vector<HfPiece> pieces;
+  std::int64_t row = 0;
+  for (const Part& part : parts) {
+    pieces.push_back({fmt::format("{}.{}.{}", parent, part.name, kind), with_rows(shape, part.rows), row,
+                      0, part.rows, false});
+    row += part.rows;
+  }
+  return pieces;
+}
+
+// GPT-NeoX keeps q, k and v of a head together: head x {q, k, v} x D.
+std::vector<HfPiece> interleaved(const ModelSpec& model, const std::string& name,
+                                 const std::vector<std::int64_t>& shape) {
+  std::vector<HfPiece> pieces;
+  const std::int64_t size = model.head_dim;
+  for (std::int64_t third = 0; third < 3; ++third) {
+    for (std::int64_t head = 0; head < model.heads; ++head) {
+      pieces.push_back({name, shape, (third * model.heads + head) * size, (head * 3 + third) * size, size,
+                        false});
+    }
+  }
+  return pieces;
+}
+
+// Buffers of masks and frequencies that old files carry.
+bool is_constant_buffer(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
+         name.ends_with("rotary_emb.inv_freq");
+}
+
+// rows x columns -> columns x rows.
+std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
+  std::vector<float> result(values.size());
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      result[static_cast<std::size_t>(j * rows + i)] = values[static_cast<std::size_t>(i * columns + j)];
+    }
+  }
+  return result;
+}
+
+std::size_t element(std::int64_t row, std::int64_t width) { return static_cast<std::size_t>(row * width); }
+
+// The tensors of theirs that hold one of ours, by first appearance.
+std::vector<const HfPiece*> distinct(const std::vector<HfPiece>& pieces) {
+  std::vector<const HfPiece*> first;
+  for (const HfPiece& piece : pieces) {
+    if (first.empty() || first.back()->name != piece.name) first.push_back(&piece);
+  }
+  return first;
+}
+
+}  // namespace
+
+std::vector<TensorSpec> model_tensors(const ModelSpec& model) {
+  std::vector<TensorSpec> tensors = global_tensors(model);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    for (TensorSpec& tensor : layer_tensors(model)) {
+      tensor.name = layer_tensor_name(layer, tensor.name);
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return tensors;
+}
+
+std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) {
+  const HfFamily family = hf_family(model);
+  const TensorName name = split_name(tensor);
+  const std::string own = fmt::format("{}.{}", name.part, name.kind);
+  const std::vector<std::int64_t> shape =
+      tensor_spec(name.layer < 0 ? global_tensors(model) : layer_tensors(model), own).shape;
+  const std::string parent = hf_name(family, name);
+  const std::string whole = fmt::format("{}.{}", parent, name.kind);
+  if (family == HfFamily::llama && name.part == "qkv") {
+    return stacked(parent, name.kind, shape,
+                   {{"q_proj", model.q_width()}, {"k_proj", model.kv_width()}, {"v_proj", model.kv_width()}});
+  }
+  if (family == HfFamily::llama && name.part == "up") {
+    return stacked(parent, name.kind, shape,
+                   {{"gate_proj", model.feed_forward}, {"up_proj", model.feed_forward}});
+  }
+  if (family == HfFamily::gpt_neox && name.part == "qkv") return interleaved(model, whole, shape);
+  const bool is_conv = family == HfFamily::gpt2 && name.layer >= 0 && shape.size() == 2;
+  if (is_conv) return {{whole, {shape[1], shape[0]}, 0, 0, shape[0], true}};
+  return {{whole, shape, 0, 0, shape[0], false}};
+}
+
+HfWeights::HfWeights(const std::string& path, const ModelSpec& model) : model_(model), tensors_(path) {
+  const std::vector<std::string> names = tensors_.names();
+  const bool has_prefix = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with(kGpt2Prefix);
+  });
+  if (hf_family(model) == HfFamily::gpt2 && !has_prefix) dropped_prefix_ = kGpt2Prefix;
+  std::vector<Diagnostic> findings;
+  const auto wrong = [&](const std::string& name, std::string what) {
+    findings.push_back({"T103", fmt::format("{}: {}", path, name), std::move(what)});
+  };
+  std::set<std::string> known;
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
+    for (const HfPiece* piece : distinct(pieces)) {
+      const std::string name = stored_name(piece->name);
+      known.insert(name);
+      const SafetensorsEntry* entry = tensors_.find(name);
+      if (entry == nullptr) {
+        wrong(name, "missing");
+      } else if (entry->shape != piece->hf_shape) {
+        wrong(name, fmt::format("expected shape [{}], found [{}]", fmt::join(piece->hf_shape, ", "),
+                                fmt::join(entry->shape, ", ")));
+      }
+    }
+  }
+  for (const std::string& name : names) {
+    const bool tied_copy = model.tied_embeddings && (name == "lm_head.weight" || name == "embed_out.weight");
+    if (!known.contains(name) && !tied_copy && !is_constant_buffer(name)) wrong(name, "unexpected");
+  }
+  if (!findings.empty()) throw InputError(format_diagnostics(findings));
+}
+
+std::string HfWeights::stored_name(const std::string& name) const {
+  const bool drop = !dropped_prefix_.empty() && name.starts_with(dropped_prefix_);
+  return drop ? name.substr(dropped_prefix_.size()) : name;
+}
+
+std::vector<float> HfWeights::read(std::string_view tensor) const {
+  const std::vector<HfPiece> pieces = hf_pieces(model_, tensor);
+  const HfPiece& last = *std::max_element(
+      pieces.begin(), pieces.end(), [](const HfPiece& a, const HfPiece& b) { return a.row < b.row; });
+  if (last.transposed) {
+    std::vector<float> values(element(last.hf_shape[0], last.hf_shape[1]));
+    tensors_.read_f32(stored_name(last.name), 0, values);
+    return transposed(values, last.hf_shape[0], last.hf_shape[1]);
+  }
+  const std::int64_t width = row_width(last.hf_shape);
+  std::vector<float> values(element(last.row + last.rows, width));
+  for (const HfPiece& piece : pieces) {
+    const std::span<float> rows =
+        std::span(values).subspan(element(piece.row, width), element(piece.rows, width));
+    tensors_.read_f32(stored_name(piece.name), piece.hf_row * width, rows);
+  }
+  return values;
+}
+
+void write_hf_model(const std::string& directory, const ModelSpec& model, std::string_view dtype,
+                    const std::function<std::vector<float>(const std::string& tensor)>& values) {
+  const std::filesystem::path home(directory);
+  write_file_atomically((home / "config.json").string(), hf_config_json(model));
+  const std::vector<TensorSpec> tensors = model_tensors(model);
+  std::vector<SafetensorsEntry> entries;
+  for (const TensorSpec& tensor : tensors) {
+    const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
+    for (const HfPiece* piece : distinct(pieces)) {
+      entries.push_back({piece->name, std::string(dtype), piece->hf_shape});
+    }
+  }
+  SafetensorsWriter writer((home / "model.safetensors").string(), entries, {{"format", "pt"}});
+  for (const TensorSpec& tensor : tensors) {
+    const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
+    const std::vector<float> ours = values(tensor.name);
+    FPDT_ASSERT(std::ssize(ours) == tensor.elements());
+    if (pieces.front().transposed) {
+      writer.write_f32(transposed(ours, tensor.shape[0], tensor.shape[1]));
+      continue;
+    }
+    // Either the pieces are whole tensors, already in order, or all of one tensor: order by their rows.
+    std::vector<HfPiece> by_their_row = pieces;
+    std::stable_sort(by_their_row.begin(), by_their_row.end(),
+                     [](const HfPiece& a, const HfPiece& b) { return a.hf_row < b.hf_row; });
+    const std::int64_t width = row_width(tensor.shape);
+    for (const HfPiece& piece : by_their_row) {
+      writer.write_f32(std::span(ours).subspan(element(piece.row, width), element(piece.rows, width)));
+    }
+  }
+  writer.commit();
+}
+
+}  // namespace fpdt

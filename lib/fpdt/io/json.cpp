@@ -1,0 +1,118 @@
+// nlohmann's event stream: its own tree keeps the last of duplicate keys and turns large integers into reals.
+#include "fpdt/io/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace fpdt {
+namespace {
+
+using Json = nlohmann::json;
+
+class TreeBuilder : public nlohmann::json_sax<Json> {
+ public:
+  TreeBuilder(Findings& findings, std::int64_t nodes_max)
+      : findings_(&findings), nodes_left_(nodes_max) {}
+
+  Node root;
+
+  bool null() override { return scalar(NodeKind::null, {}); }
+  bool boolean(bool value) override { return scalar(NodeKind::plain, value ? "true" : "false"); }
+  bool number_integer(number_integer_t value) override {
+    return scalar(NodeKind::plain, fmt::format_int(value).str());
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    return scalar(NodeKind::plain, fmt::format_int(value).str());
+  }
+  // Also integers over 2^64, as their digits.
+  bool number_float(number_float_t, const string_t& digits) override {
+    return scalar(NodeKind::plain, digits);
+  }
+  bool string(string_t& value) override { return scalar(NodeKind::text, std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(NodeKind::map); }
+  bool key(string_t& value) override {
+    key_ = std::move(value);
+    return true;
+  }
+  bool end_object() override {
+    check_unique(*path_.back());
+    path_.pop_back();
+    return true;
+  }
+  bool start_array(std::size_t) override { return open(NodeKind::list); }
+  bool end_array() override {
+    path_.pop_back();
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    findings_->add("Y100", 0, 0, error.what());
+    return false;
+  }
+
+ private:
+  bool scalar(NodeKind kind, std::string text) {
+    Node& node = next(kind);
+    node.text = std::move(text);
+    return within_limit();
+  }
+
+  bool open(NodeKind kind) {
+    if (path_.size() >= kJsonDepthMax) {
+      findings_->add("Y101", 0, 0, fmt::format("nested deeper than {} levels", kJsonDepthMax));
+      return false;
+    }
+    path_.push_back(&next(kind));
+    return within_limit();
+  }
+
+  bool within_limit() {
+    if (--nodes_left_ >= 0) return true;
+    findings_->add("Y101", 0, 0, "holds more values than any such file needs");
+    return false;
+  }
+
+  // Nodes on the path are last children, so growth of the list that is open moves none of them.
+  Node& next(NodeKind kind) {
+    Node& node = path_.empty() ? root : path_.back()->items.emplace_back();
+    node.kind = kind;
+    if (!path_.empty() && path_.back()->kind == NodeKind::map) node.key = std::move(key_);
+    return node;
+  }
+
+  void check_unique(const Node& map) {
+    std::vector<std::string_view> keys;
+    keys.reserve(map.items.size());
+    for (const Node& item : map.items) keys.push_back(item.key);
+    std::sort(keys.begin(), keys.end());
+    const auto twice = std::adjacent_find(keys.begin(), keys.end());
+    if (twice != keys.end()) {
+      findings_->add("Y102", 0, 0, fmt::format("\"{}\": duplicate key", twice->substr(0, 200)));
+    }
+  }
+
+  Findings* findings_;
+  std::int64_t nodes_left_;
+  std::vector<Node*> path_;
+  std::string key_;
+};
+
+}  // namespace
+
+Node parse_json(std::string_view text, Findings& findings, std::int64_t nodes_max) {
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    findings.add("Y101", 0, 0, "expected UTF-8 without a byte-order mark");
+    findings.raise();
+  }
+  TreeBuilder builder(findings, nodes_max);
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) findings.raise();
+  return std::move(builder.root);
+}
+
+std::string json_string(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace fpdt

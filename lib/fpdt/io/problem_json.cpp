@@ -1,0 +1,113 @@
+// Problem and strategy through their descriptions; sizes are plain bytes here.
+#include "fpdt/io/problem_json.h"
+
+#include <fmt/format.h>
+
+#include "fpdt/io/description.h"
+#include "fpdt/io/json.h"
+
+namespace fpdt {
+namespace {
+
+// One line of JSON.
+class JsonPrinter {
+ public:
+  template <class T>
+  void required(std::string_view key, const T& value) {
+    if constexpr (kEnumerators<T> > 0) {
+      entry(key, fmt::format("\"{}\"", word(value)));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      entry(key, json_string(value));
+    } else if constexpr (std::is_same_v<T, Bytes>) {
+      entry(key, fmt::format("\"{}B\"", value.value));
+    } else {
+      entry(key, fmt::format("{}", value));
+    }
+  }
+  template <class T>
+  void optional(std::string_view key, const T& value) {
+    required(key, value);
+  }
+  void tokens(std::string_view key, std::int64_t value) { required(key, value); }
+  void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {
+    entry(key, value == 0 ? fmt::format("\"{}\"", zero) : fmt::format("{}", value));
+  }
+  void fractions(std::string_view key, std::span<const double> values,
+                 std::span<const std::string_view> names) {
+    JsonPrinter nested;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (values[i] != 0) nested.required(names[i], values[i]);
+    }
+    entry(key, nested.object());
+  }
+  template <class T>
+  void group(std::string_view key, const T& value) {
+    entry(key, object_of(value));
+  }
+  template <class T>
+  void list(std::string_view key, const std::vector<T>& values) {
+    std::string items;
+    for (const T& value : values) {
+      items += fmt::format("{}{}", items.empty() ? "" : ",", object_of(value));
+    }
+    entry(key, fmt::format("[{}]", items));
+  }
+  [[nodiscard]] std::string object() const { return fmt::format("{{{}}}", text_); }
+
+ private:
+  template <class T>
+  static std::string object_of(const T& value) {
+    JsonPrinter nested;
+    describe(value, nested);
+    return nested.object();
+  }
+  void entry(std::string_view key, const std::string& value) {
+    text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", key, value);
+  }
+
+  std::string text_;
+};
+
+// Problem and strategy are one object here.
+struct Question {
+  Problem problem;
+  Strategy strategy;
+};
+
+template <Describes<Question> Self, class Visitor>
+void describe(Self& question, Visitor& f) {
+  f.group("model", question.problem.model);
+  f.group("cluster", question.problem.cluster);
+  f.required("seq_len", question.problem.seq_len);
+  f.required("device_budget", question.problem.device_budget);
+  f.required("host_budget", question.problem.host_budget);
+  f.group("optimizer", question.problem.optimizer);
+  f.group("strategy", question.strategy);
+}
+
+}  // namespace
+
+std::string print_problem(const Problem& problem, const Strategy& strategy) {
+  const Question question{problem, strategy};
+  JsonPrinter printer;
+  describe(question, printer);
+  return printer.object();
+}
+
+std::pair<Problem, Strategy> parse_problem(std::string_view text) {
+  Findings findings("problem");
+  const Node root = parse_json(text, findings);
+  Question question;
+  Fields fields(root, "", findings);
+  describe(question, fields);
+  for (const std::string_view key : {"model", "cluster", "optimizer", "strategy"}) {
+    if (!fields.has(key)) fields.missing(key);
+  }
+  fields.done();
+  findings.raise();
+  findings.append(check(question.problem.model));
+  findings.raise();
+  return {std::move(question.problem), std::move(question.strategy)};
+}
+
+}  // namespace fpdt

@@ -1,0 +1,331 @@
+// The rules of the format, in the order in which they are checked.
+#include "fpdt/io/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
+#include "fpdt/io/json.h"
+
+namespace fpdt {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+// Python's safetensors stops at 100 MB; a header of our families is a few hundred KiB.
+constexpr std::int64_t kHeaderBytesMax = 8 << 20;
+constexpr std::size_t kNameBytesMax = 512;
+constexpr std::size_t kPieceElements = 1 << 16;
+
+struct DtypeSize {
+  std::string_view name;
+  std::int64_t bytes;
+};
+constexpr std::array<DtypeSize, 17> kDtypes{{{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2},
+                                             {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
+                                             {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1},
+                                             {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
+                                             {"F8_E8M0", 1}, {"C64", 8}}};
+
+// 0 when unknown; the sub-byte types are unknown on purpose.
+std::int64_t dtype_size(std::string_view dtype) {
+  for (const DtypeSize& known : kDtypes) {
+    if (known.name == dtype) return known.bytes;
+  }
+  return 0;
+}
+
+struct Placed {
+  SafetensorsEntry entry;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// Bytes of a shape, or -1 when the product overflows.
+std::int64_t checked_bytes(const SafetensorsEntry& entry) {
+  std::int64_t bytes = dtype_size(entry.dtype);
+  std::int64_t elements = 1;
+  for (const std::int64_t size : entry.shape) {
+    if (__builtin_mul_overflow(elements, size, &elements)) return -1;
+  }
+  return __builtin_mul_overflow(elements, bytes, &bytes) ? -1 : bytes;
+}
+
+bool read_sizes(const Node* node, std::vector<std::int64_t>& values) {
+  if (node == nullptr || node->kind != NodeKind::list) return false;
+  for (const Node& item : node->items) {
+    if (!convert(item, values.emplace_back()) || values.back() < 0) return false;
+  }
+  return true;
+}
+
+// Rules 4 and 5: exactly dtype, shape, data_offsets; their sizes agree.
+Placed read_entry(const Node& node, Findings& findings) {
+  Placed placed;
+  placed.entry.name = node.key;
+  Fields fields(node, node.key, findings);
+  fields.required("dtype", placed.entry.dtype);
+  std::vector<std::int64_t> offsets;
+  const bool shape_is_good = read_sizes(fields.find("shape"), placed.entry.shape);
+  const bool offsets_are_good = read_sizes(fields.find("data_offsets"), offsets) && offsets.size() == 2;
+  fields.done();
+  const auto wrong = [&](std::string_view what) {
+    findings.add("T102", node, fmt::format("{}: {}", node.key.substr(0, kNameBytesMax), what));
+  };
+  if (node.key.empty() || node.key.size() > kNameBytesMax) wrong("expected a name of 1 to 512 bytes");
+  if (!shape_is_good) wrong("shape: expected a list of sizes");
+  if (!offsets_are_good) wrong("data_offsets: expected [begin, end]");
+  if (!shape_is_good || !offsets_are_good) return placed;
+  placed.begin = offsets[0];
+  placed.end = offsets[1];
+  const std::int64_t bytes = checked_bytes(placed.entry);
+  if (dtype_size(placed.entry.dtype) == 0) {
+    wrong(fmt::format("dtype \"{}\" is not supported", placed.entry.dtype));
+  } else if (placed.begin > placed.end || placed.end - placed.begin != bytes) {
+    wrong(fmt::format("data_offsets [{}, {}] do not hold the {} bytes of the shape", placed.begin,
+                      placed.end, bytes < 0 ? "overflowing" : std::to_string(bytes)));
+  }
+  return placed;
+}
+
+// Rule 6: in the order of their bytes, tensors tile the data without hole, overlap or rest.
+void check_tiling(std::vector<Placed>& tensors, std::int64_t data_bytes, Findings& findings) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const Placed& a, const Placed& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  std::int64_t end = 0;
+  for (const Placed& tensor : tensors) {
+    if (tensor.begin != end) {
+      findings.add("T102", 0, 0, fmt::format("{}: begins at byte {} of the data, expected {}",
+                                             tensor.entry.name, tensor.begin, end));
+    }
+    end = tensor.end;
+  }
+  if (end != data_bytes) {
+    findings.add("T101", 0, 0,
+                 fmt::format("the tensors hold {} bytes, the file {} after its header", end, data_bytes));
+  }
+}
+
+void read_metadata(const Node& node, std::map<std::string, std::string>& metadata, Findings& findings) {
+  Fields fields(node, "__metadata__", findings);
+  for (const Node& item : node.items) {
+    if (!convert(item, metadata[item.key])) fields.wrong(item, item.key, "a text");
+  }
+}
+
+// Rules 1 and 2: the length that the first eight bytes announce, and the header.
+std::string read_header(const RandomAccessFile& file, Findings& findings) {
+  std::uint64_t length = 0;
+  const std::int64_t rest = file.size() - std::int64_t{sizeof length};
+  if (rest >= 0) file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (rest < 0 || length > static_cast<std::uint64_t>(rest) || length > kHeaderBytesMax) {
+    findings.add("T101", 0, 0,
+                 fmt::format("not a safetensors file: {} bytes with a header of {} (at most {})",
+                             file.size(), length, kHeaderBytesMax));
+    findings.raise();
+  }
+  std::string header(length, '\0');
+  file.read(sizeof length, std::as_writable_bytes(std::span(header)));
+  if (!header.starts_with('{')) {
+    findings.add("T101", 0, 0, "expected the header to begin with {");
+    findings.raise();
+  }
+  return header;
+}
+
+// IEEE 754 half, by its fields.
+float half_to_float(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000U) << 16U;
+  const std::uint32_t exponent = (half >> 10U) & 0x1FU;
+  const std::uint32_t mantissa = half & 0x3FFU;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const std::uint32_t wide = exponent == 31 ? 255U : exponent + 112U;  // bias 15 to bias 127
+  return std::bit_cast<float>(sign | (wide << 23U) | (mantissa << 13U));
+}
+
+float bfloat_to_float(std::uint16_t value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16U);
+}
+
+// Round to nearest even; a NaN stays one.
+std::uint16_t float_to_bfloat(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (value != value) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
+}
+
+float double_to_float(double value) { return static_cast<float>(value); }
+
+// values = convert(stored elements from `offset`), in pieces.
+template <class Stored, class Convert>
+void read_converted(const RandomAccessFile& file, std::int64_t offset, std::span<float> values,
+                    Convert convert_one) {
+  std::vector<Stored> piece(std::min(values.size(), kPieceElements));
+  while (!values.empty()) {
+    const std::span<Stored> now(piece.data(), std::min(values.size(), piece.size()));
+    file.read(offset, std::as_writable_bytes(now));
+    std::transform(now.begin(), now.end(), values.begin(), convert_one);
+    offset += static_cast<std::int64_t>(now.size_bytes());
+    values = values.subspan(now.size());
+  }
+}
+
+std::string print_header(const std::vector<SafetensorsEntry>& entries,
+                         const std::map<std::string, std::string>& metadata) {
+  std::string header = "{";
+  if (!metadata.empty()) {
+    header += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      header += fmt::format("{}{}:{}", header.back() == '{' ? "" : ",", json_string(key),
+                            json_string(value));
+    }
+    header += "}";
+  }
+  std::int64_t begin = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    header += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          header.size() == 1 ? "" : ",", json_string(entry.name), entry.dtype,
+                          fmt::join(entry.shape, ","), begin, add(begin, entry.bytes()));
+    begin += entry.bytes();
+  }
+  header += "}";
+  header.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(header.size()), 8)), ' ');
+  return header;
+}
+
+}  // namespace
+
+std::int64_t SafetensorsEntry::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, mul);
+}
+
+std::int64_t SafetensorsEntry::bytes() const { return mul(elements(), dtype_size(dtype)); }
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
+  Findings findings(path);
+  const std::string header = read_header(file_, findings);
+  const Node root = parse_json(header, findings);
+  findings.raise();  // duplicate names
+  std::vector<Placed> tensors;
+  for (const Node& item : root.items) {
+    if (item.key == "__metadata__") {
+      read_metadata(item, metadata_, findings);
+    } else {
+      tensors.push_back(read_entry(item, findings));
+    }
+  }
+  findings.raise();
+  const auto data_first = static_cast<std::int64_t>(sizeof(std::uint64_t) + header.size());
+  check_tiling(tensors, file_.size() - data_first, findings);
+  findings.raise();
+  for (Placed& tensor : tensors) {
+    index_[tensor.entry.name] = entries_.size();
+    offsets_.push_back(data_first + tensor.begin);
+    entries_.push_back(std::move(tensor.entry));
+  }
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &entries_[found->second];
+}
+
+std::size_t SafetensorsFile::index_of(std::string_view name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) throw InputError(fmt::format("{}: no tensor \"{}\"", path(), name));
+  return found->second;
+}
+
+void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
+                               std::span<float> values) const {
+  const std::size_t index = index_of(name);
+  const SafetensorsEntry& entry = entries_[index];
+  FPDT_ASSERT(first >= 0 && first + static_cast<std::int64_t>(values.size()) <= entry.elements());
+  const std::int64_t offset = offsets_[index] + first * dtype_size(entry.dtype);
+  if (entry.dtype == "F32") {
+    file_.read(offset, std::as_writable_bytes(values));
+  } else if (entry.dtype == "BF16") {
+    read_converted<std::uint16_t>(file_, offset, values, bfloat_to_float);
+  } else if (entry.dtype == "F16") {
+    read_converted<std::uint16_t>(file_, offset, values, half_to_float);
+  } else if (entry.dtype == "F64") {
+    read_converted<double>(file_, offset, values, double_to_float);
+  } else {
+    throw InputError(fmt::format("{}: {}: expected F32, BF16, F16 or F64, found {}", path(), name,
+                                 entry.dtype));
+  }
+}
+
+void SafetensorsFile::read_i32(std::string_view name, std::int64_t first,
+                               std::span<std::int32_t> values) const {
+  const std::size_t index = index_of(name);
+  const SafetensorsEntry& entry = entries_[index];
+  FPDT_ASSERT(first >= 0 && first + static_cast<std::int64_t>(values.size()) <= entry.elements());
+  if (entry.dtype != "I32") {
+    throw InputError(fmt::format("{}: {}: expected I32, found {}", path(), name, entry.dtype));
+  }
+  file_.read(offsets_[index] + first * 4, std::as_writable_bytes(values));
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
+                                     const std::map<std::string, std::string>& metadata)
+    : file_(path), entries_(std::move(entries)) {
+  const std::string header = print_header(entries_, metadata);
+  const std::uint64_t length = header.size();
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(header);
+  advance(0);
+}
+
+// Notes elements as written and goes on to the next tensor that has any.
+void SafetensorsWriter::advance(std::int64_t elements) {
+  written_ += elements;
+  while (current_ < entries_.size() && written_ == entries_[current_].elements()) {
+    ++current_;
+    written_ = 0;
+  }
+}
+
+void SafetensorsWriter::write_f32(std::span<const float> values) {
+  std::vector<std::uint16_t> rounded;
+  while (!values.empty()) {
+    FPDT_ASSERT(current_ < entries_.size());
+    const SafetensorsEntry& entry = entries_[current_];
+    const auto left = static_cast<std::size_t>(entry.elements() - written_);
+    const std::span<const float> piece = values.first(std::min({values.size(), left, kPieceElements}));
+    if (entry.dtype == "F32") {
+      file_.write(std::as_bytes(piece));
+    } else {
+      FPDT_ASSERT(entry.dtype == "BF16");
+      rounded.resize(piece.size());
+      std::transform(piece.begin(), piece.end(), rounded.begin(), float_to_bfloat);
+      file_.write(std::as_bytes(std::span(rounded)));
+    }
+    advance(static_cast<std::int64_t>(piece.size()));
+    values = values.subspan(piece.size());
+  }
+}
+
+void SafetensorsWriter::write_i32(std::span<const std::int32_t> values) {
+  FPDT_ASSERT(values.empty() || (current_ < entries_.size() && entries_[current_].dtype == "I32"));
+  FPDT_ASSERT(values.empty() || std::ssize(values) <= entries_[current_].elements() - written_);
+  file_.write(std::as_bytes(values));
+  advance(std::ssize(values));
+}
+
+void SafetensorsWriter::commit() {
+  FPDT_ASSERT(current_ == entries_.size());
+  file_.commit();
+}
+
+}  // namespace fpdt

@@ -1,0 +1,100 @@
+// Sharded weights: the index names the file of each tensor, and may name nothing but files beside it.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "fpdt/base/error.h"
+#include "fpdt/io/json.h"
+#include "fpdt/io/safetensors.h"
+
+namespace fpdt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kIndexBytesMax = 16 << 20;
+
+// A file beside the index; a link may leave the directory only as the Hugging Face cache does, which keeps
+// snapshots/<revision>/<name> as links into blobs/.
+void check_file_name(const fs::path& directory, const std::string& name) {
+  const bool plain = !name.empty() && name != "." && name != ".." &&
+                     name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+  if (!plain) {
+    throw InputError(fmt::format("{}: weight_map: expected plain file names, found {}",
+                                 (directory / "model.safetensors.index.json").string(),
+                                 json_string(name.substr(0, 200))));
+  }
+  std::error_code error;
+  const fs::path home = fs::canonical(directory, error);
+  const fs::path target = error ? fs::path() : fs::canonical(directory / name, error);
+  if (error) throw IoError(fmt::format("{}: {}", (directory / name).string(), error.message()));
+  const fs::path blobs = home.parent_path().parent_path() / "blobs";
+  if (target.parent_path() != home && target.parent_path() != blobs) {
+    throw InputError(fmt::format("{}: is a link that leaves its directory", (directory / name).string()));
+  }
+}
+
+}  // namespace
+
+SafetensorsSet::SafetensorsSet(const std::string& path) {
+  const fs::path directory(path);
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    files_.emplace_back(path);
+  } else if (fs::exists(directory / "model.safetensors", error)) {
+    files_.emplace_back((directory / "model.safetensors").string());
+  } else {
+    read_index((directory / "model.safetensors.index.json").string());
+    return;
+  }
+  for (const SafetensorsEntry& entry : files_.front().entries()) file_of_[entry.name] = 0;
+}
+
+void SafetensorsSet::read_index(const std::string& path) {
+  const fs::path directory = fs::path(path).parent_path();
+  Findings findings(path);
+  const Node root = parse_json(read_file(path, kIndexBytesMax), findings);
+  Fields fields(root, "", findings);
+  fields.find("metadata");
+  const Node* map = fields.find("weight_map");
+  fields.done();
+  if (map == nullptr || map->kind != NodeKind::map) fields.missing("weight_map");
+  findings.raise();
+  std::map<std::string, std::size_t, std::less<>> opened;
+  for (const Node& item : map->items) {
+    std::string name;
+    if (!convert(item, name)) fields.wrong(item, item.key, "a file name");
+    findings.raise();
+    if (!opened.contains(name)) {
+      check_file_name(directory, name);
+      opened[name] = files_.size();
+      files_.emplace_back((directory / name).string());
+    }
+    const std::size_t file = opened[name];
+    if (files_[file].find(item.key) == nullptr) {
+      findings.add("T102", item, fmt::format("{}: is not in {}", item.key, name));
+    }
+    file_of_[item.key] = file;
+  }
+  findings.raise();
+}
+
+std::vector<std::string> SafetensorsSet::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_) names.push_back(name);
+  return names;
+}
+
+const SafetensorsEntry* SafetensorsSet::find(std::string_view name) const {
+  const auto found = file_of_.find(name);
+  return found == file_of_.end() ? nullptr : files_[found->second].find(name);
+}
+
+void SafetensorsSet::read_f32(std::string_view name, std::int64_t first,
+                              std::span<float> values) const {
+  const auto found = file_of_.find(name);
+  if (found == file_of_.end()) throw InputError(fmt::format("no tensor \"{}\"", name));
+  files_[found->second].read_f32(name, first, values);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,199 @@
+// Conversions of scalars and the messages about them.
+#include "fpdt/io/tree.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace fpdt {
+namespace {
+
+// "010" is 8 to some readers and 10 to others; "0x10", "+1", ".5", "1_000", ".nan" are no better.
+bool is_unambiguous_number(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (text.empty() || !is_digit(text.front())) return false;
+  return text.size() == 1 || text.front() != '0' || !is_digit(text[1]);
+}
+
+template <class T>
+bool convert_number(const Node& node, T& value) {
+  if (node.kind != NodeKind::plain || !is_unambiguous_number(node.text)) return false;
+  T parsed{};
+  const char* end = node.text.data() + node.text.size();
+  const auto [stop, error] = std::from_chars(node.text.data(), end, parsed);
+  if (error != std::errc{} || stop != end) return false;
+  value = parsed;
+  return true;
+}
+
+bool is_scalar(const Node& node) {
+  return node.kind == NodeKind::plain || node.kind == NodeKind::text;
+}
+
+}  // namespace
+
+const Node* Node::find(std::string_view name) const {
+  if (kind != NodeKind::map) return nullptr;
+  for (const Node& item : items) {
+    if (item.key == name) return &item;
+  }
+  return nullptr;
+}
+
+std::string describe_found(const Node& node) {
+  constexpr std::size_t kShown = 60;
+  switch (node.kind) {
+    case NodeKind::null: return "nothing";
+    case NodeKind::list: return "a list";
+    case NodeKind::map: return "a map";
+    case NodeKind::plain:
+    case NodeKind::text: break;
+  }
+  const bool cut = node.text.size() > kShown;
+  return fmt::format("\"{}\"{}", node.text.substr(0, kShown), cut ? "..." : "");
+}
+
+void Findings::add(std::string_view code, std::int32_t line, std::int32_t column,
+                   std::string message) {
+  const std::string where =
+      line > 0 ? fmt::format("{}:{}:{}", file_name_, line, column) : file_name_;
+  list_.push_back({std::string(code), where, std::move(message)});
+}
+
+void Findings::append(std::vector<Diagnostic> findings) {
+  for (Diagnostic& finding : findings) {
+    finding.where = fmt::format("{}: {}", file_name_, finding.where);
+    list_.push_back(std::move(finding));
+  }
+}
+
+void Findings::raise() const {
+  if (!list_.empty()) throw InputError(format_diagnostics(list_));
+}
+
+bool convert(const Node& node, std::int64_t& value) { return convert_number(node, value); }
+
+bool convert(const Node& node, double& value) { return convert_number(node, value); }
+
+bool convert(const Node& node, bool& value) {
+  if (node.kind != NodeKind::plain || (node.text != "true" && node.text != "false")) return false;
+  value = node.text == "true";
+  return true;
+}
+
+bool convert(const Node& node, std::string& value) {
+  if (node.kind != NodeKind::text && !(node.kind == NodeKind::plain && node.is_yaml())) return false;
+  value = node.text;
+  return true;
+}
+
+bool convert(const Node& node, Bytes& value) {
+  const auto parsed = is_scalar(node) ? parse_bytes(node.text) : std::nullopt;
+  if (parsed) value = *parsed;
+  return parsed.has_value();
+}
+
+bool convert_tokens(const Node& node, std::int64_t& value) {
+  const bool form = is_scalar(node) && is_unambiguous_number(node.text);
+  const auto parsed = form ? parse_tokens(node.text) : std::nullopt;
+  if (parsed) value = *parsed;
+  return parsed.has_value();
+}
+
+std::string_view expected(const std::int64_t&) { return "an integer"; }
+std::string_view expected(const double&) { return "a number"; }
+std::string_view expected(const bool&) { return "true or false"; }
+std::string_view expected(const std::string&) { return "a text"; }
+std::string_view expected(const Bytes&) { return "a size such as \"80GiB\""; }
+
+Fields::Fields(const Node& node, std::string path, Findings& findings)
+    : node_(&node), path_(std::move(path)), findings_(&findings) {
+  if (node.kind == NodeKind::map) return;
+  findings.add("Y105", node,
+               fmt::format("{}: expected a map of keys, found {}", path_.empty() ? "document" : path_,
+                           describe_found(node)));
+}
+
+const Node* Fields::find(std::string_view key) {
+  if (!knows(key)) known_.emplace_back(key);
+  return node_->find(key);
+}
+
+bool Fields::knows(std::string_view key) const {
+  return std::find(known_.begin(), known_.end(), key) != known_.end();
+}
+
+void Fields::tokens(std::string_view key, std::int64_t& value) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  if (!convert_tokens(*node, value)) wrong(*node, key, "a token count such as 65536 or 64K");
+}
+
+void Fields::count_or_word(std::string_view key, std::int64_t& value, std::string_view zero) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  if (is_scalar(*node) && node->text == zero) {
+    value = 0;
+  } else if (!convert(*node, value) || value < 1) {
+    wrong(*node, key, fmt::format("a count of at least 1 or \"{}\"", zero));
+  }
+}
+
+void Fields::fractions(std::string_view key, std::span<double> values,
+                       std::span<const std::string_view> names) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  Fields nested(*node, path_of(key), *findings_);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const Node* fraction = nested.find(names[i]);
+    if (fraction == nullptr) continue;
+    const bool word = is_scalar(*fraction) && (fraction->text == "host" || fraction->text == "device");
+    double value = word && fraction->text == "device" ? 1 : 0;
+    if (!word && (!convert(*fraction, value) || value < 0 || value > 1)) {
+      nested.wrong(*fraction, names[i], "device, host, or a fraction of 0 to 1");
+    }
+    values[i] = value;
+  }
+  nested.done();
+}
+
+void Fields::wrong(const Node& node, std::string_view key, std::string_view expectation) {
+  findings_->add("Y105", node,
+                 fmt::format("{}: expected {}, found {}", path_of(key), expectation,
+                             describe_found(node)));
+}
+
+void Fields::wrong_word(const Node& node, std::string_view key,
+                        std::span<const std::string_view> words) {
+  const std::string nearest = nearest_word(node.text, words);
+  findings_->add("Y105", node,
+                 fmt::format("{}: expected one of {}, found {}{}", path_of(key),
+                             fmt::join(words, ", "), describe_found(node),
+                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
+}
+
+void Fields::missing(std::string_view key) {
+  if (node_->kind != NodeKind::map) return;
+  findings_->add("Y104", *node_, fmt::format("{}: this key is required", path_of(key)));
+}
+
+void Fields::done() {
+  if (node_->kind != NodeKind::map) return;
+  const std::vector<std::string_view> known(known_.begin(), known_.end());
+  for (const Node& item : node_->items) {
+    if (knows(item.key)) continue;
+    const std::string nearest = nearest_word(item.key, known);
+    findings_->add("Y103", item,
+                   fmt::format("{}: unknown key{}", path_of(item.key),
+                               nearest.empty() ? fmt::format("; known are {}", fmt::join(known, ", "))
+                                               : fmt::format("; did you mean \"{}\"?", nearest)));
+  }
+}
+
+std::string Fields::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+}  // namespace fpdt

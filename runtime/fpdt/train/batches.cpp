@@ -1,0 +1,81 @@
+// Windows, labels and masks.
+#include "fpdt/train/batches.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+
+namespace fpdt {
+
+std::int64_t Sample::unmasked() const {
+  return std::count_if(labels.begin(), labels.end(), [](std::int32_t label) { return label >= 0; });
+}
+
+Batches::Batches(const std::string& path, std::int64_t vocabulary, std::int64_t seq_len,
+                 const BatchOptions& options)
+    : tokens_(path, vocabulary), seq_len_(seq_len), separator_(options.document_separator) {
+  if (!fits(0)) {
+    throw InputError(fmt::format(
+        "{}: holds {} tokens, and a sequence of {} needs {} (one more, the last label); use more text or a "
+        "schedule for shorter sequences",
+        path, tokens_.count(), seq_len, seq_len + 1));
+  }
+  if (separator_ >= vocabulary) {
+    throw InputError(fmt::format("document separator {}: expected a token below the vocabulary of {}",
+                                 separator_, vocabulary));
+  }
+  if (options.loss_mask.empty()) return;
+  mask_.emplace(options.loss_mask);
+  if (mask_->size() != tokens_.count()) {
+    throw InputError(fmt::format("{}: a loss mask has one byte a token: expected {}, found {}",
+                                 options.loss_mask, tokens_.count(), mask_->size()));
+  }
+}
+
+Sample Batches::next() {
+  const auto length = static_cast<std::size_t>(seq_len_);
+  std::vector<std::int32_t> window(length + 1);
+  tokens_.read(cursor_, window);
+  Sample sample;
+  sample.labels.assign(window.begin() + 1, window.end());
+  sample.documents.resize(length);
+  document_starts(std::span(window).first(length), separator_, sample.documents);
+  if (separator_ >= 0) {
+    // What follows a separator belongs to another document.
+    for (std::size_t t = 0; t < length; ++t) {
+      if (window[t] == separator_) sample.labels[t] = -1;
+    }
+  }
+  if (mask_) {
+    std::vector<std::byte> mask(length);
+    mask_->read(cursor_ + 1, mask);
+    for (std::size_t t = 0; t < length; ++t) {
+      if (mask[t] == std::byte{0}) sample.labels[t] = -1;
+    }
+  }
+  window.pop_back();
+  sample.tokens = std::move(window);
+  cursor_ += seq_len_;
+  if (!fits(cursor_)) cursor_ = 0;
+  return sample;
+}
+
+std::vector<Sample> Batches::next(std::int64_t count) {
+  std::vector<Sample> samples;
+  for (std::int64_t i = 0; i < count; ++i) samples.push_back(next());
+  return samples;
+}
+
+void Batches::seek(std::int64_t cursor) {
+  if (!fits(cursor)) {
+    throw InputError(fmt::format("{}: no sequence of {} tokens begins at token {} of {}", tokens_.path(),
+                                 seq_len_, cursor, tokens_.count()));
+  }
+  cursor_ = cursor;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,61 @@
+// What a step trains on: consecutive windows of a token file.
+//
+// A window is seq_len tokens and the one after them, since the label of a token is the token that follows it.
+// Windows follow one another without overlap (but for that one) and begin again at the start of the file when
+// the rest is too short. The cursor is all the state there is: the same cursor gives the same windows, for any
+// number of ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fpdt/io/tokens.h"
+
+namespace fpdt {
+
+// One sequence; the three rows are equally long.
+struct Sample {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> labels;     // the next token; -1: counts nothing
+  std::vector<std::int32_t> documents;  // of t: the first token of t's document, <= t
+
+  // Labels that count.
+  [[nodiscard]] std::int64_t unmasked() const;
+};
+
+struct BatchOptions {
+  std::int32_t document_separator = -1;  // the token that ends a document; negative: one document
+  std::string loss_mask;                 // a file of one byte a token, 0: do not learn to predict it; "": none
+};
+
+class Batches {
+ public:
+  // InputError when the file holds no whole window, or the mask is not as long as the tokens.
+  Batches(const std::string& path, std::int64_t vocabulary, std::int64_t seq_len,
+          const BatchOptions& options = {});
+
+  Sample next();
+  std::vector<Sample> next(std::int64_t count);
+
+  // Windows of one pass through the file.
+  [[nodiscard]] std::int64_t windows() const { return (tokens_.count() - 1) / seq_len_; }
+  // The first token of the next window.
+  [[nodiscard]] std::int64_t cursor() const { return cursor_; }
+  // InputError when there is no such token.
+  void seek(std::int64_t cursor);
+
+ private:
+  [[nodiscard]] bool fits(std::int64_t cursor) const {
+    return cursor >= 0 && cursor <= tokens_.count() - seq_len_ - 1;
+  }
+
+  TokenFile tokens_;
+  std::optional<RandomAccessFile> mask_;
+  std::int64_t seq_len_;
+  std::int32_t separator_;
+  std::int64_t cursor_ = 0;
+};
+
+}  // namespace fpdt

@@ -1,0 +1,151 @@
+// One driver thread runs the ranks' threads; each of them builds its executor and then serves tasks.
+#include "fpdt/train/ranks.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/comm/solo.h"
+#include "fpdt/comm/thread.h"
+#include "fpdt/cpu/backend.h"
+
+namespace fpdt {
+
+struct Ranks::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Executor*> executors;  // by rank; null where absent
+  const Task* task = nullptr;
+  std::uint64_t round = 0;  // tasks given so far
+  std::size_t idle = 0;     // ranks that wait for the next task
+  bool stopping = false;    // by the owner, or since a rank failed
+  bool finished = false;    // no rank thread is left
+  std::exception_ptr error; // the first
+};
+
+Ranks::Ranks(const VerifiedSchedule& schedule, const RankOptions& options)
+    : schedule_(schedule), options_(options), shared_(std::make_unique<Shared>()) {
+  const std::int64_t ranks = schedule.schedule().ranks;
+  if (options.solo_rank) {
+    FPDT_ASSERT(*options.solo_rank >= 0 && *options.solo_rank < ranks);
+    present_.push_back(*options.solo_rank);
+  } else {
+    for (std::int64_t rank = 0; rank < ranks; ++rank) present_.push_back(rank);
+  }
+  shared_->executors.resize(static_cast<std::size_t>(ranks));
+  driver_ = std::thread([this, ranks] {
+    std::exception_ptr error;
+    try {
+      if (options_.solo_rank) {
+        SoloCommunicator alone(*options_.solo_rank, ranks);
+        serve(alone);
+      } else {
+        run_ranks(ranks, [this](Communicator& communicator) { serve(communicator); },
+                  {options_.deadline});
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(shared_->mutex);
+    shared_->error = error;
+    shared_->finished = true;
+    shared_->changed.notify_all();
+  });
+  try {
+    wait_until_idle();
+  } catch (...) {
+    driver_.join();
+    throw;
+  }
+}
+
+Ranks::~Ranks() {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->stopping = true;
+    shared_->changed.notify_all();
+  }
+  driver_.join();
+}
+
+// A rank's thread, from its first allocation to its last op.
+void Ranks::serve(Communicator& communicator) {
+  Shared& shared = *shared_;
+  const std::int64_t rank = communicator.rank();
+  try {
+    const std::unique_ptr<Backend> backend =
+        options_.make_backend ? options_.make_backend(communicator)
+                              : std::make_unique<CpuBackend>(communicator,
+                                                             CpuOptions{options_.threads, Populate::no});
+    Executor executor(schedule_, *backend, communicator);
+    std::unique_lock lock(shared.mutex);
+    shared.executors[static_cast<std::size_t>(rank)] = &executor;
+    for (std::uint64_t round = 0;;) {
+      ++shared.idle;
+      shared.changed.notify_all();
+      shared.changed.wait(lock, [&] { return shared.stopping || shared.round != round; });
+      if (shared.stopping) return;
+      round = shared.round;
+      const Task& task = *shared.task;
+      lock.unlock();
+      task(rank, executor);
+      lock.lock();
+    }
+  } catch (...) {
+    // Ranks that wait for a task would never hear of it from their collectives.
+    const std::lock_guard lock(shared.mutex);
+    shared.stopping = true;
+    shared.changed.notify_all();
+    throw;
+  }
+}
+
+void Ranks::wait_until_idle() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait(lock,
+                        [&] { return shared_->finished || shared_->idle == present_.size(); });
+  // A rank that failed ends all of them; the driver reports when the last is gone.
+  if (shared_->stopping) shared_->changed.wait(lock, [&] { return shared_->finished; });
+  if (shared_->error) std::rethrow_exception(shared_->error);
+}
+
+void Ranks::everywhere(const Task& task) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->error) std::rethrow_exception(shared_->error);
+    shared_->task = &task;
+    shared_->idle = 0;
+    ++shared_->round;
+    shared_->changed.notify_all();
+  }
+  wait_until_idle();
+}
+
+void Ranks::run(std::span<const Call> calls) {
+  everywhere([calls](std::int64_t, Executor& executor) { executor.run(calls); });
+}
+
+std::vector<Trace> Ranks::record(std::span<const Call> calls) {
+  std::vector<Trace> traces(shared_->executors.size());
+  everywhere([&](std::int64_t rank, Executor& executor) {
+    traces[static_cast<std::size_t>(rank)] = executor.record(calls);
+  });
+  std::vector<Trace> present;
+  for (const std::int64_t rank : present_) {
+    present.push_back(std::move(traces[static_cast<std::size_t>(rank)]));
+  }
+  return present;
+}
+
+bool Ranks::complete() const {
+  return present_.size() == static_cast<std::size_t>(schedule_.schedule().ranks);
+}
+
+Executor& Ranks::executor(std::int64_t rank) const {
+  Executor* const executor = shared_->executors.at(static_cast<std::size_t>(rank));
+  FPDT_ASSERT(executor != nullptr);
+  return *executor;
+}
+
+}  // namespace fpdt

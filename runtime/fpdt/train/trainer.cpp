@@ -1,0 +1,231 @@
+// Inputs, outputs and the count of steps.
+#include "fpdt/train/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/io/hf_weights.h"
+#include "fpdt/runtime/accounts.h"
+#include "fpdt/runtime/arena.h"
+#include "fpdt/spec/initial.h"
+#include "fpdt/train/inputs.h"
+#include "fpdt/train/states.h"
+
+namespace fpdt {
+namespace {
+
+struct PortShape {
+  std::string_view name;
+  Role role;
+  Dtype dtype;
+  std::int64_t elements;
+  std::int64_t slots;
+};
+
+BufferIndex find_port(const Schedule& schedule, const PortShape& port,
+                      std::vector<Diagnostic>& findings) {
+  const std::string where = fmt::format("buffer {}", port.name);
+  for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
+    const Buffer& buffer = schedule.buffers[i];
+    if (buffer.name != port.name) continue;
+    const std::int64_t elements = mul(buffer.rows(), buffer.row_elements());
+    if (buffer.role != port.role || buffer.dtype != port.dtype || elements != port.elements ||
+        buffer.slots < port.slots) {
+      findings.push_back(
+          {"T103", where,
+           fmt::format("expected an {} of {} {} in {} slots, found an {} of {} {} in {}",
+                       word(port.role), port.elements, word(port.dtype), port.slots,
+                       word(buffer.role), elements, word(buffer.dtype), buffer.slots)});
+    }
+    return static_cast<BufferIndex>(i);
+  }
+  findings.push_back({"T103", where, "training needs it, and the schedule has none"});
+  return -1;
+}
+
+template <class T>
+void write(Executor& executor, BufferIndex buffer, std::int64_t slot, const T& values) {
+  executor.write(buffer, slot, std::as_bytes(std::span(values)));
+}
+
+}  // namespace
+
+TensorSource initial_parameters(std::uint64_t seed) {
+  return [seed](const TensorSpec& tensor) {
+    const std::uint64_t hash = tensor_name_hash(tensor.name);
+    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(
+          initial_value(seed, hash, static_cast<std::int64_t>(i), tensor));
+    }
+    return values;
+  };
+}
+
+Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
+                 const RankOptions& options)
+    : problem_(std::move(problem)),
+      geometry_(geometry(problem_, strategy)),
+      micro_batches_(strategy.micro_batches),
+      ports_([&] {
+        const Schedule& file = schedule.schedule();
+        const std::int64_t local = geometry_.local_tokens();
+        std::vector<Diagnostic> findings;
+        const auto port = [&](std::string_view name, Role role, Dtype dtype, std::int64_t elements,
+                              std::int64_t slots) {
+          return find_port(file, {name, role, dtype, elements, slots}, findings);
+        };
+        Ports ports;
+        ports.step = port("step_input", Role::input, Dtype::f32, 4, 1);
+        ports.tokens = port("tokens_input", Role::input, Dtype::i32, local, micro_batches_);
+        ports.labels = port("labels_input", Role::input, Dtype::i32, local, micro_batches_);
+        ports.documents = port("documents_input", Role::input, Dtype::i32, geometry_.padded_tokens,
+                               micro_batches_);
+        ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
+        ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
+        if (file.ranks != problem_.ranks()) {
+          findings.push_back({"T104", "ranks", fmt::format("the problem says {}, the schedule {}",
+                                                           problem_.ranks(), file.ranks)});
+        }
+        if (!findings.empty()) throw InputError(format_diagnostics(findings));
+        require_states(file, problem_.model);
+        return ports;
+      }()),
+      ranks_(schedule, options) {}
+
+void Trainer::set_parameters(const TensorSource& source) {
+  for (const TensorSpec& spec : model_tensors(problem_.model)) {
+    const std::vector<float> values = source(spec);
+    const std::vector<float> zeros(values.size());
+    set_tensor(spec.name, "weight", values);
+    set_tensor(spec.name, "moment1", zeros);
+    set_tensor(spec.name, "moment2", zeros);
+  }
+  steps_done_ = 0;
+}
+
+std::int64_t Trainer::samples_per_step() const {
+  return mul(geometry_.data_parallel, micro_batches_);
+}
+
+void Trainer::feed(const std::vector<Sample>& samples, double learning_rate, std::int64_t step) {
+  FPDT_ASSERT(static_cast<std::int64_t>(samples.size()) == samples_per_step());
+  std::int64_t unmasked = 0;
+  for (const Sample& sample : samples) unmasked += sample.unmasked();
+  const OptimizerSpec& optimizer = problem_.optimizer;
+  const auto t = static_cast<double>(step);
+  const std::array<float, 4> scalars{
+      static_cast<float>(learning_rate), static_cast<float>(1 - std::pow(optimizer.beta1, t)),
+      static_cast<float>(1 - std::pow(optimizer.beta2, t)),
+      unmasked == 0 ? 0.0F : static_cast<float>(1 / static_cast<double>(unmasked))};
+  for (const std::int64_t rank : ranks_.present()) {
+    Executor& executor = ranks_.executor(rank);
+    write(executor, ports_.step, 0, scalars);
+    const std::int64_t replica = rank / geometry_.sequence_parallel;
+    for (std::int64_t slot = 0; slot < micro_batches_; ++slot) {
+      const Sample& sample = samples[static_cast<std::size_t>(replica * micro_batches_ + slot)];
+      const RankInputs inputs =
+          rank_inputs(geometry_, rank % geometry_.sequence_parallel, sample);
+      write(executor, ports_.tokens, slot, inputs.tokens);
+      write(executor, ports_.labels, slot, inputs.labels);
+      write(executor, ports_.documents, slot, inputs.documents);
+    }
+  }
+}
+
+double Trainer::output(BufferIndex buffer) const {
+  std::array<float, 1> value{};
+  ranks_.executor(ranks_.present().front())
+      .read(buffer, 0, std::as_writable_bytes(std::span(value)));
+  return static_cast<double>(value[0]);
+}
+
+std::vector<MemoryUse> Trainer::measure(const std::vector<Trace>& traces) const {
+  std::vector<MemoryUse> memory;
+  for (const MemorySpace space : kMemorySpaces) {
+    memory.push_back({space, arena_bytes(schedule(), space), {}, {}, {}, {}});
+  }
+  for (const Trace& trace : traces) {
+    const std::vector<Account> accounts =
+        account_resident(ranks_.executor(trace.rank), schedule().train);
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      MemoryUse& use = memory[i];
+      const LiveCurve* const curve = find_curve(trace, word(use.space));
+      if (curve != nullptr) use.live = std::max(use.live, peak(*curve));
+      use.touched = std::max(use.touched, accounts[i].expected);
+      use.resident = std::max(use.resident, accounts[i].found);
+      if (use.difference.empty() && !accounts[i].difference.empty()) {
+        use.difference = fmt::format("rank {}: {}", trace.rank, accounts[i].difference);
+      }
+    }
+  }
+  return memory;
+}
+
+StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rate,
+                         std::vector<MemoryUse>* memory) {
+  const auto begin = std::chrono::steady_clock::now();
+  StepResult result;
+  result.step = steps_done_ + 1;
+  result.learning_rate = learning_rate;
+  feed(samples, learning_rate, result.step);
+  if (memory == nullptr) {
+    ranks_.run(schedule().train);
+  } else {
+    *memory = measure(ranks_.record(schedule().train));
+  }
+  result.loss = output(ports_.loss);
+  result.grad_norm = std::sqrt(output(ports_.norm));
+  result.tokens = mul(problem_.seq_len, samples_per_step());
+  result.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    throw NumericError(fmt::format(
+        "step {}: the loss is {} and the gradient norm {}; nothing was saved after step {}. Lower the "
+        "learning rate (it was {}) or lengthen the warm-up",
+        result.step, result.loss, result.grad_norm, steps_done_, learning_rate));
+  }
+  steps_done_ = result.step;
+  return result;
+}
+
+double Trainer::evaluate(const std::vector<Sample>& samples) {
+  feed(samples, 0, 1);
+  ranks_.run(schedule().evaluate);
+  const double loss = output(ports_.loss);
+  if (!std::isfinite(loss)) {
+    throw NumericError(fmt::format("after step {}: the evaluation loss is {}", steps_done_, loss));
+  }
+  return loss;
+}
+
+const State& Trainer::state(std::string_view name, std::string_view kind) const {
+  const State* found = find_state(schedule(), name, kind == "weight" ? "master" : kind);
+  if (found == nullptr && kind == "weight") found = find_state(schedule(), name, "parameter");
+  FPDT_ASSERT(found != nullptr);
+  return *found;
+}
+
+std::vector<float> Trainer::tensor(std::string_view name, std::string_view kind) const {
+  FPDT_ASSERT(ranks_.complete());
+  return read_state(ranks_, state(name, kind));
+}
+
+void Trainer::set_tensor(std::string_view name, std::string_view kind,
+                         std::span<const float> values) {
+  write_state(ranks_, state(name, kind), values);
+  // The storage copy follows its master.
+  if (kind == "weight" && find_state(schedule(), name, "master") != nullptr) {
+    write_state(ranks_, state(name, "parameter"), values);
+  }
+}
+
+}  // namespace fpdt

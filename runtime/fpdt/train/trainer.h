@@ -1,0 +1,106 @@
+// Training steps of any schedule: feeds inputs, runs the ranks, reads outputs.
+//
+// The trainer knows buffers by their names and states by their table, never the method. It computes nothing
+// of the mathematics: loss, gradients, clipping and the update are ops of the schedule.
+//
+//   Trainer trainer(schedule, problem, strategy, {});
+//   trainer.set_parameters(initial_parameters(seed));
+//   const StepResult result = trainer.step(batches.next(trainer.samples_per_step()), 1e-3);
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/spec/strategy.h"
+#include "fpdt/train/batches.h"
+#include "fpdt/train/ranks.h"
+
+namespace fpdt {
+
+struct StepResult {
+  std::int64_t step = 0;  // 1, 2, ...
+  double loss = 0;        // mean over unmasked labels
+  double grad_norm = 0;   // before clipping
+  double learning_rate = 0;
+  std::int64_t tokens = 0;  // of all sequences, without padding
+  double seconds = 0;
+};
+
+// Bytes of one space on the rank that has most of them.
+struct MemoryUse {
+  MemorySpace space = MemorySpace::device;
+  Bytes arena;     // reserved
+  Bytes live;      // most at any moment, by the times at which ops ran
+  Bytes touched;   // pages that the step's operands lie in
+  Bytes resident;  // pages that the operating system holds
+  std::string difference;  // of the last two; "" when they agree
+};
+
+// The whole values of a tensor.
+using TensorSource = std::function<std::vector<float>(const TensorSpec&)>;
+
+// Values of spec/initial.h.
+TensorSource initial_parameters(std::uint64_t seed);
+
+class Trainer {
+ public:
+  // InputError when the schedule lacks what a trainer needs, MemoryError when the machine has not the memory.
+  // The schedule outlives the trainer.
+  Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
+          const RankOptions& options);
+
+  // Parameters and their masters; clears the moments and the count of steps.
+  void set_parameters(const TensorSource& source);
+
+  // Sequences of one step: replicas x micro-batches, those of the first replica first.
+  [[nodiscard]] std::int64_t samples_per_step() const;
+
+  // NumericError when loss or norm is not finite; the update has then changed nothing if the norm was not.
+  StepResult step(const std::vector<Sample>& samples, double learning_rate) {
+    return step(samples, learning_rate, nullptr);
+  }
+  // The same, and measures every space; for the first step of a trainer, which touches its arenas first.
+  StepResult step_measured(const std::vector<Sample>& samples, double learning_rate,
+                           std::vector<MemoryUse>& memory) {
+    return step(samples, learning_rate, &memory);
+  }
+
+  // Mean loss over the unmasked labels of samples_per_step() sequences; changes no state.
+  double evaluate(const std::vector<Sample>& samples);
+
+  // A whole tensor; kind as in the state table, and "weight" for the most exact copy of a parameter: its
+  // master where there is one. Preconditions: it exists, and all ranks are here.
+  [[nodiscard]] std::vector<float> tensor(std::string_view name, std::string_view kind) const;
+  void set_tensor(std::string_view name, std::string_view kind, std::span<const float> values);
+
+  [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
+  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] const Schedule& schedule() const { return ranks_.schedule(); }
+  [[nodiscard]] const Ranks& ranks() const { return ranks_; }
+
+ private:
+  // The buffers that trainer and schedule agree on.
+  struct Ports {
+    BufferIndex step = -1, tokens = -1, labels = -1, documents = -1, loss = -1, norm = -1;
+  };
+
+  StepResult step(const std::vector<Sample>& samples, double learning_rate,
+                  std::vector<MemoryUse>* memory);
+  [[nodiscard]] std::vector<MemoryUse> measure(const std::vector<Trace>& traces) const;
+  void feed(const std::vector<Sample>& samples, double learning_rate, std::int64_t step);
+  [[nodiscard]] double output(BufferIndex buffer) const;
+  [[nodiscard]] const State& state(std::string_view name, std::string_view kind) const;
+
+  Problem problem_;
+  Geometry geometry_;
+  std::int64_t micro_batches_;
+  Ports ports_;
+  Ranks ranks_;
+  std::int64_t steps_done_ = 0;
+};
+
+}  // namespace fpdt

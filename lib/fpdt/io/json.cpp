@@ -111,6 +111,20 @@ Node parse_json(std::string_view text, Findings& findings, std::int64_t nodes_ma
   return std::move(builder.root);
 }
 
+std::string json_text(const Node& node) {
+  if (node.kind == NodeKind::null) return "null";
+  if (node.kind == NodeKind::plain) return node.text;
+  if (node.kind == NodeKind::text) return json_string(node.text);
+  const bool is_map = node.kind == NodeKind::map;
+  std::string text = is_map ? "{" : "[";
+  for (const Node& item : node.items) {
+    if (text.size() > 1) text += ',';
+    if (is_map) text += json_string(item.key) + ':';
+    text += json_text(item);
+  }
+  return text + (is_map ? '}' : ']');
+}
+
 std::string json_string(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }

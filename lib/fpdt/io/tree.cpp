@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 namespace fpdt {
 namespace {
@@ -117,7 +118,7 @@ Fields::Fields(const Node& node, std::string path, Findings& findings)
 }
 
 const Node* Fields::find(std::string_view key) {
-  if (!knows(key)) known_.emplace_back(key);
+  known_.push_back(key);
   return node_->find(key);
 }
 
@@ -181,10 +182,10 @@ void Fields::missing(std::string_view key) {
 
 void Fields::done() {
   if (node_->kind != NodeKind::map) return;
-  const std::vector<std::string_view> known(known_.begin(), known_.end());
   for (const Node& item : node_->items) {
     if (knows(item.key)) continue;
-    const std::string nearest = nearest_word(item.key, known);
+    const std::set<std::string_view> known(known_.begin(), known_.end());
+    const std::string nearest = nearest_word(item.key, known_);
     findings_->add("Y103", item,
                    fmt::format("{}: unknown key{}", path_of(item.key),
                                nearest.empty() ? fmt::format("; known are {}", fmt::join(known, ", "))

@@ -76,7 +76,8 @@ std::string_view expected(const Bytes&);
 template <class E>
 inline constexpr int kEnumerators = 0;
 
-// The keys of one map. Also a reading visitor of the descriptions in description.h.
+// The keys of one map. Also a reading visitor of the descriptions in description.h. Keys that are asked for
+// must outlive it.
 class Fields {
  public:
   // `path` names the map in messages, "" for the document.
@@ -159,7 +160,7 @@ class Fields {
   const Node* node_;
   std::string path_;
   Findings* findings_;
-  std::vector<std::string> known_;
+  std::vector<std::string_view> known_;
 };
 
 }  // namespace fpdt

@@ -15,6 +15,8 @@
 #include "fpdt/comm/thread.h"
 #include "fpdt/cpu/backend.h"
 #include "fpdt/runtime/accounts.h"
+#include "fpdt/runtime/backend.h"
+#include "fpdt/runtime/communicator.h"
 
 #include "tiny.h"
 

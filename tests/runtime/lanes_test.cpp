@@ -67,12 +67,12 @@ TEST_P(LanesTest, WaitForTheEventsTheyName) {
       ignore);
   for (int step = 0; step < 2; ++step) {
     left = right = 0;
-    for (std::int32_t i = 0; i < 3000; ++i) {
+    for (std::int32_t i = 0; i < 1100; ++i) {
       launch(lanes, 0, i, i == 0 ? std::vector<Event>{} : std::vector<Event>{{1, i - 1}});
       launch(lanes, 1, i, {{0, i}});
     }
     lanes.synchronise();
-    EXPECT_EQ(right, 3000);
+    EXPECT_EQ(right, 1100);
   }
   EXPECT_EQ(mistakes, 0);
 }
@@ -131,11 +131,11 @@ TEST_P(LanesTest, FirstErrorIsToldAtOnceAndRethrown) {
       },
       std::runtime_error);
   EXPECT_EQ(told, 1);
-  EXPECT_GE(runs, 7);  // four of lane 0, three of lane 1
-  EXPECT_LE(runs, 8);
+  EXPECT_GE(runs, 4);  // those of lane 0
+  EXPECT_LE(runs, 7);  // and the three of lane 1 that came before the error
   launch(lanes, 0, 0);
   EXPECT_THROW(lanes.synchronise(), std::runtime_error);
-  EXPECT_LE(runs, 8);
+  EXPECT_LE(runs, 7);
 }
 
 TEST_P(LanesTest, IntervalsFollowTheOrder) {

@@ -1,4 +1,4 @@
-// Rings, counts and the threads between them.
+// Rings, marks and the threads between them.
 #include "fpdt/cpu/lanes.h"
 
 #include <algorithm>
@@ -12,35 +12,6 @@ namespace {
 
 constexpr int kSpins = 4000;  // some 20 to 100 microseconds
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-// Waits until `reached` holds of the count, and returns it.
-template <class Reached>
-std::uint32_t await(const std::atomic<std::uint32_t>& count, bool spin, Reached&& reached) {
-  for (int left = spin ? kSpins : 0;;) {
-    const std::uint32_t value = count.load(std::memory_order_acquire);
-    if (reached(value)) return value;
-    if (left-- > 0) {
-      pause();
-    } else {
-      count.wait(value, std::memory_order_acquire);
-    }
-  }
-}
-
-// The store is sequentially consistent because a waiter announces itself and then looks at the
-// count, while this thread changes the count and then looks for waiters.
-void advance(std::atomic<std::uint32_t>& count, std::uint32_t value) {
-  count.store(value, std::memory_order_seq_cst);
-  count.notify_all();
-}
-
 std::int64_t now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
@@ -49,7 +20,7 @@ std::int64_t now() {
 }  // namespace
 
 Lanes::Lanes(const Shape& shape, Run run, Fail fail)
-    : shape_(shape), run_(std::move(run)), fail_(std::move(fail)) {
+    : shape_(shape), spins_(shape.spin ? kSpins : 0), run_(std::move(run)), fail_(std::move(fail)) {
   for (std::int32_t i = 0; i < shape.lanes; ++i) {
     auto lane = std::make_unique<Lane>();
     lane->entries.resize(kRing);
@@ -65,20 +36,21 @@ Lanes::Lanes(const Shape& shape, Run run, Fail fail)
 Lanes::~Lanes() {
   for (const auto& lane : lanes_) {
     next_entry(*lane).kind = Kind::stop;
-    publish(*lane);
+    issue(*lane);
   }
   for (const auto& lane : lanes_) lane->thread.join();
 }
 
+// Waits when the ring is full.
 Lanes::Entry& Lanes::next_entry(Lane& lane) {
   if (lane.next - lane.freed == kRing) {
-    lane.freed = await(lane.released, shape_.spin,
-                       [&lane](std::uint32_t released) { return lane.next - released < kRing; });
+    const std::uint32_t released = lane.released.await(lane.freed + 1, spins_);
+    lane.freed += (released - lane.freed) & Progress::kMask;
   }
   return lane.entries[lane.next % kRing];
 }
 
-void Lanes::publish(Lane& lane) { advance(lane.issued, ++lane.next); }
+void Lanes::issue(Lane& lane) { lane.issued.advance(++lane.next); }
 
 void Lanes::launch(const Launch& launch) {
   FPDT_ASSERT(launch.views.size() <= shape_.views && launch.waits.size() <= shape_.waits);
@@ -88,22 +60,26 @@ void Lanes::launch(const Launch& launch) {
   entry = {Kind::op, launch.op, launch.interval, static_cast<std::uint32_t>(launch.views.size()),
            static_cast<std::uint32_t>(launch.waits.size())};
   std::copy(launch.views.begin(), launch.views.end(), lane.views.data() + slot * shape_.views);
-  std::copy(launch.waits.begin(), launch.waits.end(), lane.waits.data() + slot * shape_.waits);
-  publish(lane);
+  Mark* mark = lane.waits.data() + slot * shape_.waits;
+  for (const Event& event : launch.waits) {
+    const Lane& other = *lanes_[static_cast<std::size_t>(event.lane)];
+    *mark++ = {static_cast<std::uint32_t>(event.lane),
+               other.start + static_cast<std::uint32_t>(event.position)};
+  }
+  ++lane.ops;
+  issue(lane);
 }
 
 void Lanes::synchronise() {
   for (const auto& lane : lanes_) {
     next_entry(*lane).kind = Kind::flush;
-    publish(*lane);
+    issue(*lane);
   }
   for (const auto& lane : lanes_) {
-    const std::uint32_t end = lane->next;
-    lane->freed = await(lane->released, shape_.spin,
-                        [end](std::uint32_t released) { return released == end; });
+    lane->released.await(lane->next, spins_);
+    lane->freed = lane->next;
+    lane->start = lane->ops;
   }
-  // All lanes are idle; what is published next tells them of the new counts.
-  for (const auto& lane : lanes_) lane->completed.store(0, std::memory_order_relaxed);
   if (!failed_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(mutex_);
   std::rethrow_exception(error_);
@@ -111,36 +87,27 @@ void Lanes::synchronise() {
 
 void Lanes::work(std::int32_t index) {
   Lane& lane = *lanes_[static_cast<std::size_t>(index)];
-  std::uint32_t issued = 0;
-  std::uint32_t taken = 0;
-  std::uint32_t completed = 0;
-  for (;;) {
-    if (issued == taken) {
-      issued =
-          await(lane.issued, shape_.spin, [taken](std::uint32_t value) { return value != taken; });
-    }
+  std::uint32_t op = 0;
+  for (std::uint32_t taken = 0;; ++taken) {
+    lane.issued.await(taken + 1, spins_);
     const std::size_t slot = taken % kRing;
     const Entry& entry = lane.entries[slot];
-    if (entry.kind == Kind::stop) return;
-    const bool flush = entry.kind == Kind::flush;
-    if (flush) {
-      completed = 0;
-    } else {
+    const Kind kind = entry.kind;
+    if (kind == Kind::stop) return;
+    if (kind == Kind::op) {
       execute(index, entry, slot);
-      advance(lane.completed, ++completed);
+      lane.done[op % kRing].advance(op + 1);
+      ++op;
     }
-    ++taken;
-    if (flush || taken % (kRing / 4) == 0) advance(lane.released, taken);
+    if (kind == Kind::flush || (taken + 1) % (kRing / 4) == 0) lane.released.advance(taken + 1);
   }
 }
 
 void Lanes::execute(std::int32_t index, const Entry& entry, std::size_t slot) {
   const Lane& lane = *lanes_[static_cast<std::size_t>(index)];
-  const std::span<const Event> waits(lane.waits.data() + slot * shape_.waits, entry.waits);
-  for (const Event& event : waits) {
-    const auto position = static_cast<std::uint32_t>(event.position);
-    await(lanes_[static_cast<std::size_t>(event.lane)]->completed, shape_.spin,
-          [position](std::uint32_t completed) { return completed > position; });
+  for (std::size_t i = 0; i < entry.waits; ++i) {
+    const Mark& mark = lane.waits[slot * shape_.waits + i];
+    lanes_[mark.lane]->done[mark.op % kRing].await(mark.op + 1, spins_);
   }
   if (failed_.load(std::memory_order_relaxed)) return;
   if (entry.interval != nullptr) entry.interval->begin = now();

@@ -1,15 +1,17 @@
 // Lanes of one rank: a thread each, fed by one issuing thread.
 //
-//   issuer --ring--> compute.0   completed: 7      An op that waits for op 4 of compute.0 waits
-//   until that
-//          --ring--> h2d.0       completed: 5      lane's count passes 4. Nothing else joins two
-//          lanes.
+//   issuer --ring--> compute.0   done: 0 1 2 3 4 5 6      An op that waits for op 4 of compute.0
+//   looks at
+//          --ring--> h2d.0       done: 0 1 2 3            the mark of that op. Nothing else joins
+//          two lanes.
 //
-// The counts are the only thing that lanes share, so a missing edge of a schedule is a data race
-// that ThreadSanitizer can see. (The issuer hears of a lane's progress once in a quarter of a ring,
-// and at the end.) Waiting spins for a while when every thread can have a core, then sleeps.
+// Each op has a mark of its own (as many as the ring is long), so that an edge orders what it says
+// and no more: a missing edge of a schedule is a data race that ThreadSanitizer can see. (The
+// issuer hears of a lane's progress only when a quarter of a full ring is free again, and at the
+// end.) Waiting spins for a while when every thread can have a core, then sleeps.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -20,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "fpdt/cpu/progress.h"
 #include "fpdt/runtime/backend.h"
 
 namespace fpdt {
@@ -42,7 +45,7 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  // As in Backend. After a failure ops are counted and not run, so that nobody waits for ever.
+  // As in Backend. After a failure ops are marked and not run, so that nobody waits for ever.
   void launch(const Launch& launch);
   void synchronise();
 
@@ -57,27 +60,36 @@ class Lanes {
   };
   static constexpr std::uint32_t kRing = 1024;
 
-  // Counts wrap around; only differences are compared.
+  // An op, by the count of ops before it on its lane since the beginning.
+  struct Mark {
+    std::uint32_t lane = 0;
+    std::uint32_t op = 0;
+  };
+
+  // All counts wrap around.
   struct Lane {
-    alignas(64) std::atomic<std::uint32_t> issued{0};  // entries published, by the issuer
-    alignas(64) std::atomic<std::uint32_t> released{
-        0};  // entries the issuer may reuse, by the lane
-    alignas(64) std::atomic<std::uint32_t> completed{0};  // ops of this step, by the lane
-    alignas(64) std::vector<Entry> entries;
+    alignas(64) Progress issued;                   // entries, by the issuer
+    alignas(64) Progress released;                 // entries that the issuer may reuse, by the lane
+    alignas(64) std::array<Progress, kRing> done;  // [op mod kRing]: op + 1
+    std::vector<Entry> entries;
     std::vector<View> views;
-    std::vector<Event> waits;
-    std::uint32_t next = 0;   // the issuer's copy of issued
-    std::uint32_t freed = 0;  // the issuer's copy of released
+    std::vector<Mark> waits;
+    // The issuer's own counts.
+    std::uint32_t next = 0;   // entries issued
+    std::uint32_t freed = 0;  // entries known to be released
+    std::uint32_t ops = 0;    // ops issued
+    std::uint32_t start = 0;  // of them before this step
     std::thread thread;
   };
 
   Entry& next_entry(Lane& lane);
-  void publish(Lane& lane);
+  void issue(Lane& lane);
   void work(std::int32_t index);
   void execute(std::int32_t index, const Entry& entry, std::size_t slot);
   void note_failure(std::exception_ptr cause);
 
   Shape shape_;
+  int spins_;
   Run run_;
   Fail fail_;
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -1,0 +1,49 @@
+#include "fpdt/cpu/progress.h"
+
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+TEST(Progress, TellsHowFarItIs) {
+  Progress progress;
+  EXPECT_EQ(progress.await(0, 0), 0U);
+  progress.advance(7);
+  EXPECT_EQ(progress.await(3, 0), 7U);
+  EXPECT_EQ(progress.await(7, 0), 7U);
+}
+
+TEST(Progress, WrapsAround) {
+  Progress progress;
+  progress.advance(Progress::kMask);
+  EXPECT_EQ(progress.await(Progress::kMask - 1, 0), Progress::kMask);
+  progress.advance(Progress::kMask + 2);
+  EXPECT_EQ(progress.await(Progress::kMask, 0), 1U);  // 2^31 + 1
+}
+
+// Two sleepers follow a number that goes ahead in small and in large steps; no wake-up may be lost.
+TEST(Progress, WakesAllThatSleep) {
+  Progress there;
+  Progress back;
+  constexpr std::uint32_t kTurns = 3000;
+  const auto follow = [&](Progress* answer) {
+    for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+      there.await(turn, 0);
+      if (answer != nullptr) answer->advance(turn);
+    }
+  };
+  std::thread first(follow, &back);
+  std::thread second(follow, nullptr);
+  for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+    there.advance(turn);
+    back.await(turn, turn % 2 == 0 ? 100 : 0);
+  }
+  first.join();
+  second.join();
+}
+
+}  // namespace
+}  // namespace fpdt

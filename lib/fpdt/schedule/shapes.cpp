@@ -272,7 +272,8 @@ class Rules {
     }
   }
 
-  // Only copies touch host memory; each copy runs on the lane of its direction.
+  // Only copies touch host memory; one between spaces needs a copy lane. Either will do: a
+  // machine without full duplex has one for both directions.
   void spaces() {
     const auto* copy = std::get_if<Copy>(&op_.body);
     if (copy == nullptr) {
@@ -286,9 +287,8 @@ class Rules {
     if (!copy->source.present() || !copy->target.present()) return;
     const bool from_device = buffer(copy->source).space == MemorySpace::device;
     const bool to_device = buffer(copy->target.operand).space == MemorySpace::device;
-    const bool fits = from_device == to_device ? op_.lane.kind != LaneKind::comm
-                      : to_device              ? op_.lane.kind == LaneKind::h2d
-                                               : op_.lane.kind == LaneKind::d2h;
+    const bool copy_lane = op_.lane.kind == LaneKind::h2d || op_.lane.kind == LaneKind::d2h;
+    const bool fits = from_device == to_device ? op_.lane.kind != LaneKind::comm : copy_lane;
     if (!fits) lane_finding();
   }
 

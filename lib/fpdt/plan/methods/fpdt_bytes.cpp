@@ -46,7 +46,7 @@ class Formula {
       count_ = choice.layers > 0 ? choice.layers : model_.layers - first;
       first += count_;
       suffix_.clear();
-      if (fpdt_.layer_classes.size() > 1) suffix_.append(1, '.').append(std::to_string(c));
+      if (fpdt_.layer_classes.size() > 1) suffix_.append(1, '_').append(std::to_string(c));
       if (fpdt_.checkpoint_every == 1) {
         forward("forward" + suffix_, choice, true, true);
         backward("backward" + suffix_, choice, true);

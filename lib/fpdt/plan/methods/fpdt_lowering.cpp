@@ -75,7 +75,7 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
                                              std::int64_t first, std::int64_t count) {
   Homes homes;
   homes.choice = choice;
-  homes.suffix = fpdt_.layer_classes.size() > 1 ? fmt::format(".{}", number) : "";
+  homes.suffix = fpdt_.layer_classes.size() > 1 ? fmt::format("_{}", number) : "";
   homes.first = first;
   homes.count = count;
   const bool all = choice.recompute == Recompute::keep_all;

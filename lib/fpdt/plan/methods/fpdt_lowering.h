@@ -30,7 +30,7 @@ class FpdtLowering {
   // Homes of one layer class.
   struct Homes {
     LayerClass choice;
-    std::string suffix;      // of block names and buffers: "" or ".0", ".1", ...
+    std::string suffix;      // of block names and buffers: "" or "_0", "_1", ...
     std::int64_t first = 0;  // its first layer, and how many
     std::int64_t count = 0;
     Home norm_output, q, kv, attention_output, lse, residual, ffn_hidden;

@@ -1,0 +1,207 @@
+// Both sides of the comparison.
+#include "check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/io/hf_weights.h"
+#include "fpdt/reference/model.h"
+#include "fpdt/reference/optimizer.h"
+#include "fpdt/spec/initial.h"
+#include "fpdt/train/states.h"
+
+namespace fpdt {
+namespace {
+
+using reference::Matrix;
+using reference::Parameters;
+
+Parameters read_all(const Trainer& trainer, std::string_view kind) {
+  Parameters all;
+  for (const TensorSpec& spec : model_tensors(trainer.problem().model)) {
+    const std::vector<float> values = trainer.tensor(spec.name, kind);
+    all.tensors[spec.name] = Matrix(values.begin(), values.end());
+  }
+  return all;
+}
+
+// Largest difference over `scale`, which is at least tiny; NaN counts as infinite.
+double largest_difference(const Matrix& a, const Matrix& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    if (!(difference <= largest)) largest = std::isnan(difference) ? HUGE_VAL : difference;
+  }
+  return largest;
+}
+
+double largest_element(const Matrix& a) {
+  double largest = 0;
+  for (const double value : a) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+double relative(double difference, double scale) {
+  return difference == 0 ? 0 : difference / scale;
+}
+
+std::vector<reference::Sample> for_reference(const std::vector<Sample>& samples) {
+  std::vector<reference::Sample> result;
+  for (const Sample& sample : samples) {
+    result.push_back({sample.tokens, sample.labels, sample.documents});
+  }
+  return result;
+}
+
+double scale_of(const std::vector<Sample>& samples) {
+  std::int64_t unmasked = 0;
+  for (const Sample& sample : samples) unmasked += sample.unmasked();
+  return unmasked == 0 ? 0 : 1 / static_cast<double>(unmasked);
+}
+
+// Parameters in storage are their masters, rounded: the reference updates masters only.
+bool storage_follows(const Trainer& trainer, const std::string& tensor) {
+  const State* const state = find_state(trainer.schedule(), tensor, "parameter");
+  const Buffer& buffer = trainer.schedule().buffers[static_cast<std::size_t>(state->buffer)];
+  const double unit = buffer.dtype == Dtype::bf16 ? 0x1p-8 : 0;
+  const std::vector<float> stored = trainer.tensor(tensor, "parameter");
+  const std::vector<float> master = trainer.tensor(tensor, "weight");
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    if (!(std::abs(stored[i] - master[i]) <= unit * std::abs(master[i]))) return false;
+  }
+  return true;
+}
+
+std::uint64_t next_random(std::uint64_t& state) {
+  state += 0x9e3779b97f4a7c15U;  // splitmix64
+  std::uint64_t z = state;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+bool CheckReport::agrees() const {
+  return loss_error <= tolerance && evaluate_error <= tolerance &&
+         grad_norm_error <= kUpdateTolerance &&
+         std::all_of(tensors.begin(), tensors.end(), [](const TensorCheck& t) { return t.agrees; });
+}
+
+double derived_tolerance(const Problem& problem, Storage storage) {
+  const ModelSpec& model = problem.model;
+  const auto terms = static_cast<double>(problem.seq_len + model.hidden + model.feed_forward +
+                                         model.vocabulary);
+  const double sum = 0x1p-24 * std::sqrt(terms);
+  const double unit = storage == Storage::bf16 ? std::max(sum, 0x1p-8) : sum;
+  return 16 * static_cast<double>(model.layers) * unit;
+}
+
+CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, double learning_rate,
+                       double tolerance) {
+  const ModelSpec& model = trainer.problem().model;
+  const std::vector<reference::Sample> sequences = for_reference(samples);
+  const double scale = scale_of(samples);
+  const reference::Step expected =
+      reference::loss_and_gradients(model, read_all(trainer, "parameter"), sequences, scale);
+  Parameters masters = read_all(trainer, "weight");
+  reference::Moments moments{read_all(trainer, "moment1"), read_all(trainer, "moment2")};
+
+  const StepResult found = trainer.step(samples, learning_rate);
+  const Parameters gradients = read_all(trainer, "gradient");
+  const double norm = reference::adamw(model, trainer.problem().optimizer, learning_rate, found.step,
+                                       gradients, masters, moments);
+  CheckReport report;
+  report.loss = found.loss;
+  report.reference_loss = expected.loss;
+  report.loss_error = relative(std::abs(found.loss - expected.loss), std::abs(expected.loss));
+  report.grad_norm_error = relative(std::abs(found.grad_norm - norm), norm);
+  report.tolerance = tolerance;
+  const double after = reference::loss(model, read_all(trainer, "parameter"), sequences, scale);
+  report.evaluate_error = relative(std::abs(trainer.evaluate(samples) - after), std::abs(after));
+
+  // A tensor whose gradient vanishes exactly is held to the rounding of the largest gradient.
+  double floor = 0;
+  for (const auto& [name, values] : expected.gradients.tensors) {
+    floor = std::max(floor, 1e-4 * largest_element(values));
+  }
+  const auto error = [&](const std::string& name, std::string_view kind, const Parameters& against) {
+    const std::vector<float> values = trainer.tensor(name, kind);
+    const Matrix& wanted = against.tensors.at(name);
+    return relative(largest_difference(Matrix(values.begin(), values.end()), wanted),
+                    largest_element(wanted));
+  };
+  for (const auto& [name, wanted] : expected.gradients.tensors) {
+    TensorCheck tensor;
+    tensor.tensor = name;
+    tensor.gradient = relative(largest_difference(gradients.tensors.at(name), wanted),
+                               std::max(floor, largest_element(wanted)));
+    tensor.parameter = error(name, "weight", masters);
+    tensor.moment1 = error(name, "moment1", moments.m);
+    tensor.moment2 = error(name, "moment2", moments.v);
+    tensor.agrees = tensor.gradient <= tolerance && tensor.parameter <= kUpdateTolerance &&
+                    tensor.moment1 <= kUpdateTolerance && tensor.moment2 <= kUpdateTolerance &&
+                    storage_follows(trainer, name);
+    report.tensors.push_back(std::move(tensor));
+  }
+  return report;
+}
+
+TensorSource random_parameters(std::uint64_t seed) {
+  return [seed](const TensorSpec& spec) {
+    TensorSpec noise = spec;
+    noise.fill = 0;
+    noise.deviation =
+        spec.shape.size() > 1 ? 1 / std::sqrt(static_cast<double>(spec.shape.back())) : 0.2;
+    const std::uint64_t hash = tensor_name_hash(spec.name);
+    std::vector<float> values(static_cast<std::size_t>(spec.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(
+          spec.fill + initial_value(seed, hash, static_cast<std::int64_t>(i), noise));
+    }
+    return values;
+  };
+}
+
+std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, std::uint64_t seed) {
+  const auto vocabulary = static_cast<std::uint64_t>(problem.model.vocabulary);
+  const auto length = static_cast<std::uint64_t>(problem.seq_len);
+  std::uint64_t state = seed;
+  std::vector<Sample> samples(static_cast<std::size_t>(count));
+  for (Sample& sample : samples) {
+    std::int32_t start = 0;
+    for (std::int32_t t = 0; t < problem.seq_len; ++t) {
+      // About three documents a sequence.
+      if (next_random(state) % length < 2) start = t;
+      const std::uint64_t token = next_random(state) % vocabulary;
+      const std::uint64_t label = next_random(state) % vocabulary;
+      const bool masked = next_random(state) % 8 == 0;
+      sample.tokens.push_back(static_cast<std::int32_t>(token));
+      sample.labels.push_back(masked ? -1 : static_cast<std::int32_t>(label));
+      sample.documents.push_back(start);
+    }
+  }
+  return samples;
+}
+
+void require_feasible(const Problem& problem, std::int64_t samples) {
+  const ModelSpec& model = problem.model;
+  const auto tokens = static_cast<double>(problem.seq_len);
+  // Forward and backward of every parameter (6 per token), and of the causal half of attention.
+  const double flops =
+      static_cast<double>(samples) * tokens *
+      (6 * static_cast<double>(parameter_count(model)) +
+       6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
+  constexpr double kMost = 1e11;
+  if (flops <= kMost) return;
+  throw InputError(fmt::format(
+      "the reference computes in plain double loops and would need {:.0f} Gflop for this schedule (at most "
+      "{:.0f}); check one with fewer tokens, layers or micro-batches",
+      flops / 1e9, kMost / 1e9));
+}
+
+}  // namespace fpdt

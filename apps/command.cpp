@@ -1,0 +1,66 @@
+// Errors to codes, text to descriptors, signals to a flag.
+#include "command.h"
+
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+
+namespace fpdt {
+namespace {
+
+volatile std::sig_atomic_t asked_by = 0;
+
+void note_signal(int signal) { asked_by = signal; }
+
+int failed(std::string_view program, ExitCode code, std::string_view message) {
+  fmt::print(stderr, "{}: {}\n", program, message);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int guarded(std::string_view program, const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const Error& error) {
+    return failed(program, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(program, ExitCode::out_of_memory, "the machine has not the memory for this");
+  } catch (const std::exception& error) {
+    return failed(program, ExitCode::internal, fmt::format("internal error: {}", error.what()));
+  }
+}
+
+void print_result(std::string_view text) {
+  const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if (written != text.size() || std::fflush(stdout) != 0) {
+    throw IoError(fmt::format("standard output: {}", std::strerror(errno)));
+  }
+}
+
+std::string json_number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+}
+
+void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
+void catch_stop_signals() {
+  struct sigaction action = {};
+  action.sa_handler = note_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+int stop_signal() { return asked_by; }
+
+}  // namespace fpdt

@@ -1,0 +1,28 @@
+// What the programs have in common at their edges: exit codes, output that is checked, signals.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace fpdt {
+
+// Runs a command and returns the exit code of the program: what `command` returns, or the code of what it
+// throws, whose message goes to standard error. The one place that maps errors to codes.
+int guarded(std::string_view program, const std::function<int()>& command);
+
+// Results go to standard output and are complete, or it is an IoError.
+void print_result(std::string_view text);
+
+// A JSON number; null when it is not finite.
+std::string json_number(double value);
+
+// A peer that goes away is an error of the call that meets it, not a signal.
+void ignore_broken_pipes();
+
+// From now on SIGINT and SIGTERM ask to stop; a second one ends the program at once.
+void catch_stop_signals();
+// The signal that asked, or 0.
+int stop_signal();
+
+}  // namespace fpdt

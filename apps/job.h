@@ -1,0 +1,40 @@
+// A schedule file, loaded and proven, with the question it answers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fpdt/schedule/verify.h"
+#include "fpdt/spec/strategy.h"
+#include "fpdt/train/ranks.h"
+
+namespace fpdt {
+
+// What the planner said a rank needs.
+struct PredictedBytes {
+  Bytes device;
+  Bytes host_pinned;
+};
+
+struct Job {
+  VerifiedSchedule schedule;
+  Problem problem;
+  Strategy strategy;
+  std::optional<PredictedBytes> predicted;  // absent from schedules that no planner wrote
+};
+
+// InputError with the findings of loader, verifier or problem section.
+Job load_job(const std::string& path);
+
+// The flags that say how the ranks run.
+struct RankFlags {
+  std::string communicator = "thread";
+  std::int64_t rank = 0;
+  std::int32_t threads = 0;
+};
+
+// InputError when the flags do not fit the schedule.
+RankOptions rank_options(const RankFlags& flags, const Schedule& schedule);
+
+}  // namespace fpdt

@@ -1,0 +1,34 @@
+// A status line on standard error: rewritten in place on a terminal, else a line every few seconds.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace fpdt {
+
+// "1:02:03", "12:03", "0:07".
+std::string format_clock(double seconds);
+
+class StatusLine {
+ public:
+  StatusLine();
+  ~StatusLine() { end(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  // Shows the text now, or drops it when the last one is too recent.
+  void show(std::string_view text);
+  // Shows the text in any case, on a line that stays.
+  void keep(std::string_view text);
+  // Leaves the last text on its line.
+  void end();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  bool open_ = false;  // the cursor stands on the status line
+  Clock::time_point next_;
+};
+
+}  // namespace fpdt

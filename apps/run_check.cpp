@@ -1,0 +1,81 @@
+// The check's table.
+#include "run_check.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "check.h"
+#include "command.h"
+#include "fpdt/base/error.h"
+#include "fpdt/io/json.h"
+#include "job.h"
+
+namespace fpdt {
+namespace {
+
+std::string table(const CheckReport& report) {
+  std::string text = fmt::format("loss {:.7f}, reference {:.7f}, relative error {:.1e}\n", report.loss,
+                                 report.reference_loss, report.loss_error);
+  text += fmt::format("loss after the update: relative error {:.1e}; gradient norm: {:.1e}\n",
+                      report.evaluate_error, report.grad_norm_error);
+  text += "\nlargest error, relative to the tensor's largest element\n";
+  text += fmt::format("{:<32} {:>10} {:>10} {:>10} {:>10}\n", "tensor", "gradient", "parameter",
+                      "moment1", "moment2");
+  for (const TensorCheck& tensor : report.tensors) {
+    text += fmt::format("{:<32} {:>10.1e} {:>10.1e} {:>10.1e} {:>10.1e}{}\n", tensor.tensor,
+                        tensor.gradient, tensor.parameter, tensor.moment1, tensor.moment2,
+                        tensor.agrees ? "" : "  disagrees");
+  }
+  text += fmt::format("{:<32} {:>10.1e} {:>10.1e} {:>10.1e} {:>10.1e}\n", "tolerance", report.tolerance,
+                      kUpdateTolerance, kUpdateTolerance, kUpdateTolerance);
+  text += report.agrees() ? "\nThe schedule agrees with the reference.\n"
+                          : "\nThe schedule disagrees with the reference.\n";
+  return text;
+}
+
+std::string json(const CheckReport& report) {
+  std::string tensors;
+  for (const TensorCheck& tensor : report.tensors) {
+    tensors += fmt::format(
+        "{}{{\"tensor\":{},\"gradient\":{},\"parameter\":{},\"moment1\":{},\"moment2\":{},\"agrees\":{}}}",
+        tensors.empty() ? "" : ",", json_string(tensor.tensor), json_number(tensor.gradient),
+        json_number(tensor.parameter), json_number(tensor.moment1), json_number(tensor.moment2),
+        tensor.agrees);
+  }
+  return fmt::format(
+      "{{\"agrees\":{},\"loss\":{},\"reference_loss\":{},\"loss_error\":{},\"evaluate_error\":{},"
+      "\"grad_norm_error\":{},\"tolerance\":{},\"update_tolerance\":{},\"tensors\":[{}]}}\n",
+      report.agrees(), json_number(report.loss), json_number(report.reference_loss),
+      json_number(report.loss_error), json_number(report.evaluate_error),
+      json_number(report.grad_norm_error), json_number(report.tolerance),
+      json_number(kUpdateTolerance), tensors);
+}
+
+}  // namespace
+
+int run_check(const CheckFlags& flags) {
+  const Job job = load_job(flags.schedule);
+  RankOptions options;
+  options.threads = flags.threads;
+  const std::int64_t count = mul(job.strategy.data_parallel, job.strategy.micro_batches);
+  require_feasible(job.problem, count);
+  Trainer trainer(job.schedule, job.problem, job.strategy, options);
+  trainer.set_parameters(random_parameters(flags.seed));
+  std::vector<Sample> samples;
+  if (flags.data.empty()) {
+    samples = random_samples(job.problem, count, flags.seed);
+  } else {
+    Batches batches(flags.data, job.problem.model.vocabulary, job.problem.seq_len,
+                    {flags.separator, ""});
+    samples = batches.next(count);
+  }
+  const double tolerance = flags.tolerance > 0
+                               ? flags.tolerance
+                               : derived_tolerance(job.problem, job.strategy.storage);
+  const CheckReport report = check_step(trainer, samples, flags.learning_rate, tolerance);
+  print_result(flags.json ? json(report) : table(report));
+  return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);
+}
+
+}  // namespace fpdt

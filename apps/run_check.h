@@ -1,0 +1,23 @@
+// fpdt-run check: a step of any small schedule against the reference.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fpdt {
+
+struct CheckFlags {
+  std::string schedule;
+  std::string data;             // token file; "": random tokens
+  std::int32_t separator = -1;
+  std::uint64_t seed = 1;
+  double tolerance = 0;         // 0: derived
+  double learning_rate = 1e-2;
+  std::int32_t threads = 0;
+  bool json = false;
+};
+
+// Returns the exit code: 4 when something disagrees.
+int run_check(const CheckFlags& flags);
+
+}  // namespace fpdt

@@ -1,0 +1,245 @@
+// The loop over steps, and what is said about it.
+#include "run_train.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "command.h"
+#include "fpdt/base/error.h"
+#include "fpdt/io/json.h"
+#include "fpdt/runtime/arena.h"
+#include "fpdt/schedule/print.h"
+#include "fpdt/train/checkpoint.h"
+#include "fpdt/train/learning_rate.h"
+#include "memory_report.h"
+#include "progress.h"
+
+namespace fpdt {
+namespace {
+
+// The log: a line a step, there when the step is done.
+class Log {
+ public:
+  explicit Log(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    file_.reset(std::fopen(path.c_str(), "a"));
+    require(file_ != nullptr);
+  }
+  void write(const std::string& line) {
+    if (file_ == nullptr) return;
+    require(std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size());
+    require(std::fflush(file_.get()) == 0);
+  }
+
+ private:
+  void require(bool good) const {
+    if (!good) throw IoError(fmt::format("{}: {}", path_, std::strerror(errno)));
+  }
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+void require_sensible(const TrainFlags& flags, const Job& job) {
+  if (!flags.init.empty() && !flags.resume.empty()) {
+    throw InputError("--init and --resume: a run starts from weights or goes on from a checkpoint, not both");
+  }
+  if (flags.save.empty() && flags.save_every > 0) throw InputError("--save-every needs --save DIR");
+  if (flags.evaluate_data.empty() != (flags.evaluate_every == 0)) {
+    throw InputError("--evaluate-every N and --evaluate-data FILE need each other");
+  }
+  if (flags.ranks.communicator == "solo" && !(flags.save.empty() && flags.resume.empty())) {
+    throw InputError("--communicator solo: one rank alone holds no whole model to save or resume");
+  }
+  if (!flags.save.empty()) require_saveable(flags.save, job.problem.model);
+}
+
+class Run {
+ public:
+  Run(const TrainFlags& flags, const Job& job)
+      : flags_(flags),
+        job_(job),
+        data_(batches(flags.data, flags.loss_mask)),
+        log_(flags.log),
+        trainer_(job.schedule, job.problem, job.strategy,
+                 rank_options(flags.ranks, job.schedule.schedule())) {
+    if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
+    progress_.schedule = content_hash(print(job.schedule.schedule()));
+    progress_.ranks = job.problem.ranks();
+    progress_.seed = flags.seed;
+    start();
+  }
+
+  // Until the last step or a signal; returns the signal.
+  int train();
+  // Results to standard output; returns whether memory kept to the prediction.
+  bool report(int signal) const;
+
+ private:
+  [[nodiscard]] Batches batches(const std::string& path, const std::string& mask) const {
+    return {path, job_.problem.model.vocabulary, job_.problem.seq_len, {flags_.separator, mask}};
+  }
+  void start();
+  void step(const LearningRate& rate);
+  void evaluate();
+  void save();
+  void say_step(const StepResult& result);
+
+  const TrainFlags& flags_;
+  const Job& job_;
+  Batches data_;
+  std::optional<Batches> evaluation_;
+  Log log_;
+  Trainer trainer_;
+  Progress progress_;
+  StatusLine status_;
+  std::vector<MemoryUse> memory_;
+  std::optional<double> first_loss_, evaluation_loss_;
+  StepResult last_;
+  std::int64_t steps_here_ = 0, tokens_ = 0, saved_at_ = -1;
+  double seconds_ = 0;
+};
+
+void Run::start() {
+  if (!flags_.resume.empty()) {
+    const Progress found = load_checkpoint(flags_.resume, trainer_);
+    data_.seek(found.cursor);
+    progress_.seed = found.seed;
+    status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
+    if (found.schedule != progress_.schedule) {
+      status_.keep("the checkpoint is of another schedule: training goes on, not bit for bit");
+    }
+  } else if (!flags_.init.empty()) {
+    load_weights(flags_.init, trainer_);
+    status_.keep(fmt::format("starting from the weights of {}", flags_.init));
+  } else {
+    trainer_.set_parameters(initial_parameters(flags_.seed));
+  }
+  if (trainer_.steps_done() >= flags_.steps) {
+    throw InputError(fmt::format("--steps {}: {} are done already; --steps counts from the first run",
+                                 flags_.steps, trainer_.steps_done()));
+  }
+  if (flags_.ranks.communicator == "solo") {
+    status_.keep(fmt::format("rank {} of {} alone: memory and times are real, the loss means nothing",
+                             flags_.ranks.rank, job_.problem.ranks()));
+  }
+}
+
+void Run::say_step(const StepResult& result) {
+  const double left = seconds_ / static_cast<double>(steps_here_) *
+                      static_cast<double>(flags_.steps - result.step);
+  const std::string text =
+      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step,
+                  flags_.steps, result.loss, result.grad_norm,
+                  static_cast<double>(tokens_) / seconds_, format_clock(left));
+  if (result.step == flags_.steps || steps_here_ == 1) {
+    status_.keep(text);
+  } else {
+    status_.show(text);
+  }
+}
+
+void Run::step(const LearningRate& rate) {
+  const std::vector<Sample> samples = data_.next(trainer_.samples_per_step());
+  const double now = rate.at(trainer_.steps_done() + 1);
+  last_ = steps_here_ == 0 ? trainer_.step_measured(samples, now, memory_)
+                           : trainer_.step(samples, now);
+  ++steps_here_;
+  tokens_ += last_.tokens;
+  seconds_ += last_.seconds;
+  if (!first_loss_) first_loss_ = last_.loss;
+  say_step(last_);
+  log_.write(fmt::format(
+      "{{\"step\":{},\"loss\":{},\"grad_norm\":{},\"learning_rate\":{},\"tokens\":{},\"seconds\":{:.6f}}}\n",
+      last_.step, json_number(last_.loss), json_number(last_.grad_norm),
+      json_number(last_.learning_rate), last_.tokens, last_.seconds));
+}
+
+void Run::evaluate() {
+  evaluation_->seek(0);
+  double sum = 0;
+  std::int64_t labels = 0;
+  for (std::int64_t i = 0; i < flags_.evaluate_batches; ++i) {
+    const std::vector<Sample> samples = evaluation_->next(trainer_.samples_per_step());
+    std::int64_t unmasked = 0;
+    for (const Sample& sample : samples) unmasked += sample.unmasked();
+    sum += trainer_.evaluate(samples) * static_cast<double>(unmasked);
+    labels += unmasked;
+  }
+  if (labels == 0) throw InputError(fmt::format("{}: every label is masked", flags_.evaluate_data));
+  evaluation_loss_ = sum / static_cast<double>(labels);
+  status_.keep(fmt::format("step {}  evaluation loss {:.4f}", last_.step, *evaluation_loss_));
+  log_.write(fmt::format("{{\"step\":{},\"evaluation_loss\":{}}}\n", last_.step,
+                         json_number(*evaluation_loss_)));
+}
+
+void Run::save() {
+  if (saved_at_ == trainer_.steps_done()) return;
+  progress_.step = trainer_.steps_done();
+  progress_.cursor = data_.cursor();
+  save_checkpoint(flags_.save, trainer_, progress_);
+  saved_at_ = progress_.step;
+  status_.keep(fmt::format("step {}  saved to {}", progress_.step, flags_.save));
+}
+
+int Run::train() {
+  const LearningRate rate{flags_.learning_rate, flags_.warmup, flags_.min_learning_rate, flags_.steps};
+  const auto due = [&](std::int64_t every) { return every > 0 && last_.step % every == 0; };
+  while (trainer_.steps_done() < flags_.steps && stop_signal() == 0) {
+    step(rate);
+    if (due(flags_.evaluate_every)) evaluate();
+    if (due(flags_.save_every)) save();
+  }
+  if (!flags_.save.empty() && steps_here_ > 0) save();
+  status_.end();
+  return stop_signal();
+}
+
+bool Run::report(int signal) const {
+  const MemoryReport memory{memory_, job_.predicted, job_.problem.ranks(),
+                            flags_.ranks.communicator == "solo", peak_resident_bytes()};
+  const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
+  if (flags_.json) {
+    std::string text = fmt::format(
+        "{{\"steps\":{},\"stopped_by_signal\":{},\"first_loss\":{},\"loss\":{},\"evaluation_loss\":{},"
+        "\"tokens\":{},\"seconds\":{:.6f},\"tokens_per_second\":{:.3f},\"solo\":{},\"schedule\":{},"
+        "\"saved\":{},",
+        trainer_.steps_done(), signal, first_loss_ ? json_number(*first_loss_) : "null",
+        first_loss_ ? json_number(last_.loss) : "null",
+        evaluation_loss_ ? json_number(*evaluation_loss_) : "null", tokens_, seconds_, rate,
+        memory.solo, json_string(progress_.schedule),
+        saved_at_ < 0 ? "null" : json_string(flags_.save));
+    print_result(text + fmt::format("\"memory\":{}}}\n", json(memory)));
+  } else if (first_loss_) {
+    print_result(fmt::format("{} steps, {} tokens in {} ({:.0f} tokens/s); loss {:.4f} -> {:.4f}\n\n{}",
+                             steps_here_, tokens_, format_clock(seconds_), rate, *first_loss_,
+                             last_.loss, table(memory)));
+  }
+  return agrees(memory);
+}
+
+}  // namespace
+
+int run_train(const TrainFlags& flags) {
+  const Job job = load_job(flags.schedule);
+  require_sensible(flags, job);
+  Run run(flags, job);
+  catch_stop_signals();
+  const int signal = run.train();
+  const bool as_predicted = run.report(signal);
+  if (signal != 0) return 128 + signal;
+  return static_cast<int>(as_predicted ? ExitCode::done : ExitCode::disagree);
+}
+
+}  // namespace fpdt

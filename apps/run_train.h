@@ -1,0 +1,36 @@
+// fpdt-run train: steps on real text, with everything around them that a long run needs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "job.h"
+
+namespace fpdt {
+
+struct TrainFlags {
+  std::string schedule;
+  std::string data;
+  std::int64_t steps = 0;  // the step to stop after, counted from the first run
+  std::string init;        // directory of weights to start from
+  std::string save;        // directory of the checkpoint
+  std::string resume;      // checkpoint to go on from
+  std::int64_t save_every = 0;
+  std::uint64_t seed = 1;
+  double learning_rate = 1e-3;
+  double min_learning_rate = -1;
+  std::int64_t warmup = 0;
+  std::string evaluate_data;
+  std::int64_t evaluate_every = 0;
+  std::int64_t evaluate_batches = 4;
+  std::int32_t separator = -1;
+  std::string loss_mask;
+  std::string log;  // a JSON object a line
+  bool json = false;
+  RankFlags ranks;
+};
+
+// Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal.
+int run_train(const TrainFlags& flags);
+
+}  // namespace fpdt

@@ -3,7 +3,7 @@
 // A pass walks the calls once with one vector clock per lane: clock[k] is the latest position of lane k that
 // is known complete. An op's requirements are one position per lane. What the clock of its lane predecessor
 // and its edges do not cover becomes a static edge. Passes repeat until nothing is added; then edges that no
-// call needs are removed, one of an op at a time, until nothing changes.
+// call needs are removed, one of an op at a time, and what that uncovers is added again, until nothing changes.
 #include "fpdt/schedule/depend.h"
 
 #include <algorithm>
@@ -304,19 +304,25 @@ class Walk {
   bool added_ = false;
 };
 
-// Removes at most one edge of each op that no call needed, the farthest back.
-bool prune(Edges& edges) {
+// Block and op that wait, and for what.
+using Removal = std::tuple<std::size_t, std::size_t, After>;
+
+// Removes at most one edge of each op that no call needed, the farthest back, and none for the second time.
+bool prune(Edges& edges, std::set<Removal>& removals) {
   bool removed = false;
   const auto nearer = [](const Edge& a, const Edge& b) {
     return std::pair(a.after.calls_back, -a.after.op) < std::pair(b.after.calls_back, -b.after.op);
   };
-  for (auto& block : edges) {
-    for (auto& op : block) {
+  for (std::size_t b = 0; b < edges.size(); ++b) {
+    for (std::size_t i = 0; i < edges[b].size(); ++i) {
+      std::vector<Edge>& op = edges[b][i];
       auto worst = op.end();
       for (auto edge = op.begin(); edge != op.end(); ++edge) {
-        if (!edge->needed && (worst == op.end() || nearer(*worst, *edge))) worst = edge;
+        if (edge->needed || removals.count({b, i, edge->after}) > 0) continue;
+        if (worst == op.end() || nearer(*worst, *edge)) worst = edge;
       }
       if (worst == op.end()) continue;
+      removals.insert({b, i, worst->after});
       op.erase(worst);
       removed = true;
     }
@@ -345,19 +351,31 @@ bool add_all(const Program& program, Edges& edges, const std::vector<CallList>& 
   return added;
 }
 
-// Adds and prunes until nothing changes. The bound keeps a pathological schedule from going round; the last
-// word is always an addition that found nothing, so the edges suffice in any case.
+// Edges that came back after they were removed: one of two may do for both, or one call of an edge for its
+// next. Each is removed if the others suffice without it.
+void try_removals(const Program& program, Edges& edges, const std::vector<CallList>& lists,
+                  const std::set<Removal>& removals) {
+  for (const auto& [b, i, after] : removals) {
+    const auto is_it = [wanted = after](const Edge& edge) { return edge.after == wanted; };
+    const std::vector<Edge>& op = edges[b][i];
+    const auto at = std::find_if(op.begin(), op.end(), is_it);
+    if (at == op.end() || at->needed) continue;
+    Edges without = edges;
+    without[b][i].erase(without[b][i].begin() + (at - op.begin()));
+    if (!add_all(program, without, lists)) edges = std::move(without);
+  }
+}
+
+// Adds and prunes until nothing changes. No edge is pruned twice, so this ends.
 void settle(const Program& program, Edges& edges, const std::vector<CallList>& lists) {
-  constexpr int kMostRounds = 50;
-  for (int round = 0; round < kMostRounds; ++round) {
+  std::set<Removal> removals;
+  do {
     while (add_all(program, edges, lists)) {
     }
     forget_needs(edges);
     add_all(program, edges, lists);
-    if (!prune(edges)) return;
-  }
-  while (add_all(program, edges, lists)) {
-  }
+  } while (prune(edges, removals));
+  try_removals(program, edges, lists, removals);
 }
 
 std::vector<std::size_t> all_of(const std::vector<Call>& calls) {

@@ -21,6 +21,7 @@ constexpr std::int64_t kMostSlots = std::int64_t{1} << 24;
 constexpr std::int64_t kMostLanes = 64;
 constexpr std::int64_t kMostArgument = std::int64_t{1} << 24;
 constexpr std::int64_t kMostVersion = std::int64_t{1} << 36;
+constexpr std::int64_t kMostAdvance = std::int64_t{1} << 32;
 constexpr std::int64_t kMostCalls = std::int64_t{1} << 26;
 constexpr std::int64_t kMostOps = (std::int64_t{1} << 31) - 2;
 
@@ -171,7 +172,7 @@ class Structure {
       } else if (buffer <= before) {
         findings_.add("S109", where, "advance must name buffers once, in order");
       }
-      range(n, 0, kMostVersion / kMostArgument, where, "advance");
+      range(n, 0, kMostAdvance, where, "advance");
       before = buffer;
     }
   }

@@ -1,0 +1,119 @@
+#include "fpdt/schedule/depend.h"
+
+#include <gtest/gtest.h>
+
+#include "fpdt/schedule/verify.h"
+#include "golden.h"
+#include "tiny.h"
+
+namespace fpdt {
+namespace {
+
+using test::Tiny;
+
+std::string derived(Schedule schedule) {
+  depend(schedule);
+  return test::edges_text(schedule);
+}
+
+void strip(Schedule& schedule) {
+  for (Block& block : schedule.blocks) {
+    for (Op& op : block.ops) op.after.clear();
+  }
+}
+
+TEST(Depend, FindsTheEdgesWrittenByHand) {
+  for (const char* name : {"fpdt_backward.json", "tied_head.json"}) {
+    Schedule schedule = test::golden(name);
+    const std::string by_hand = test::edges_text(schedule);
+    strip(schedule);
+    EXPECT_EQ(derived(schedule), by_hand) << name;
+  }
+}
+
+TEST(Depend, ForgetsEdgesThatWereThere) {
+  Schedule schedule = test::golden("tied_head.json");
+  const std::string by_hand = test::edges_text(schedule);
+  test::op_of(schedule, "end", "spill_loss").after.push_back({2, 0, 0});
+  EXPECT_EQ(derived(schedule), by_hand);
+}
+
+TEST(Depend, LaneOrderNeedsNoEdge) {
+  Tiny tiny;
+  tiny.buffer("a").buffer("b").block("one").fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "b[+0]").call("one");
+  EXPECT_EQ(derived(tiny.schedule), "one.w:\none.x:\n");
+}
+
+TEST(Depend, WhatAnEdgeImpliesNeedsNone) {
+  Tiny tiny;
+  tiny.buffer("a").buffer("b").buffer("c").block("one").fill("w", 0, "a[+0]");
+  tiny.copy("x", 1, "a[+0]", "b[+0]").copy("y", 2, "b[+0]", "c[+0]").fill("v", 0, "a[+1]").call("one");
+  tiny.copy("z", 2, "a[+1]", "b[+1]");
+  EXPECT_EQ(derived(tiny.schedule), "one.w:\none.x: w\none.y: x\none.v: x\none.z: v\n");
+}
+
+TEST(Depend, RowsThatDoNotMeetNeedNoEdge) {
+  Tiny tiny;
+  tiny.buffer("a").buffer("b").block("one").fill("w", 0, "a[+0] rows 0:2").fill("v", 1, "a[+0] rows 2:4");
+  tiny.copy("x", 2, "a[+0] rows 2:4", "b[+0] rows 0:2").call("one");
+  EXPECT_EQ(derived(tiny.schedule), "one.w:\none.v:\none.x: v\n");
+}
+
+TEST(Depend, EvaluateAddsItsEdges) {
+  Tiny tiny;
+  tiny.buffer("a").buffer("b").block("one").fill("w", 0, "a[+0]");
+  tiny.block("two").copy("x", 1, "a[+0]", "b[+0]");
+  tiny.schedule.evaluate = {{0, 0, 0, 0}, {1, 0, 0, 0}};
+  EXPECT_EQ(derived(tiny.schedule), "one.w:\ntwo.x: one.w@-1\n");
+}
+
+// Forward over layers with a ring of weights, a stash per layer; backward in the other direction.
+Schedule layered(std::int32_t layers) {
+  Tiny tiny;
+  tiny.buffer("w", 2).buffer("x", 2).buffer("stash", layers).buffer("dx", 3).buffer("back", 2);
+  tiny.block("gather").fill("gather", 1, "w[layer]");
+  tiny.block("forward", {{1, 1}}).copy("step", 0, "w[layer]", "x[+0]").copy("spill", 2, "x[+0]", "stash[layer]");
+  tiny.block("backward", {{3, 1}, {4, 1}}).copy("fetch", 3, "stash[layer]", "back[+0]");
+  tiny.copy("step", 0, "back[+0]", "dx[+0]");
+  tiny.call("gather", 0);
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    if (layer + 1 < layers) tiny.call("gather", layer + 1);
+    tiny.call("forward", layer);
+  }
+  for (std::int32_t layer = layers; layer-- > 0;) tiny.call("backward", layer);
+  return tiny.schedule;
+}
+
+TEST(Depend, TheWindowFindsWhatTheWholeFinds) {
+  const Schedule small = layered(8);
+  const Schedule large = layered(40);
+  ASSERT_EQ(window(small.train).size(), small.train.size()) << "eight layers are looked at whole";
+  ASSERT_LT(window(large.train).size(), large.train.size() / 4);
+  EXPECT_EQ(derived(large), derived(small));
+  Schedule proven = large;
+  depend(proven);
+  EXPECT_EQ(format_diagnostics(verify(proven)), "");
+}
+
+// Every tenth layer does what no layer of the window does.
+TEST(Depend, TheWholeFindsWhatTheWindowDoesNot) {
+  Tiny tiny;
+  tiny.buffer("a").buffer("b").block("plain", {{0, 1}}).fill("w", 0, "a[+0]");
+  tiny.block("tenth", {{1, 1}}).copy("x", 1, "a[-1]", "b[+0]");
+  for (std::int32_t layer = 0; layer < 40; ++layer) {
+    tiny.call("plain", layer);
+    if (layer % 10 == 9 && layer < 35) tiny.call("tenth", layer);
+  }
+  EXPECT_EQ(derived(tiny.schedule), "plain.w: tenth.x@-1\ntenth.x: plain.w@-1\n");
+}
+
+TEST(Window, KeepsTheEndsOfLongRuns) {
+  std::vector<Call> calls;
+  for (std::int32_t layer = 0; layer < 10; ++layer) calls.push_back({0, layer, 0, 0});
+  EXPECT_EQ(window(calls), (std::vector<std::size_t>{0, 1, 2, 7, 8, 9}));
+  calls.resize(8);
+  EXPECT_EQ(window(calls).size(), 8u);
+}
+
+}  // namespace
+}  // namespace fpdt

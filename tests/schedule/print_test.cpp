@@ -1,0 +1,79 @@
+#include "fpdt/schedule/print.h"
+
+#include <gtest/gtest.h>
+
+#include "fpdt/io/schedule_json.h"
+#include "golden.h"
+#include "tiny.h"
+
+namespace fpdt {
+namespace {
+
+TEST(Print, GoldenFilesAreCanonical) {
+  for (const char* name : {"fpdt_backward.json", "tied_head.json"}) {
+    EXPECT_EQ(print(test::golden(name)), test::golden_text(name)) << name;
+  }
+}
+
+std::string train_text(const Schedule& schedule) {
+  const std::string text = print(schedule);
+  const std::size_t begin = text.find("\"train\":") + 8;
+  return text.substr(begin, text.find(",\n\"evaluate\"") - begin);
+}
+
+TEST(Print, CallsAreRunLength) {
+  test::Tiny tiny;
+  tiny.buffer("a").block("gather").block("forward");
+  tiny.call("gather", 0);
+  for (std::int32_t layer = 0; layer < 31; ++layer) tiny.call("gather", layer + 1).call("forward", layer);
+  tiny.call("forward", 31);
+  EXPECT_EQ(train_text(tiny.schedule),
+            "[{\"repeat\":2,\"list\":[{\"block\":\"gather\",\"layer\":\"n\"}]},\n"
+            "{\"repeat\":30,\"list\":[{\"block\":\"forward\",\"layer\":\"n\"},"
+            "{\"block\":\"gather\",\"layer\":\"n+2\"}]},\n"
+            "{\"repeat\":2,\"list\":[{\"block\":\"forward\",\"layer\":\"n+30\"}]}]");
+}
+
+TEST(Print, CallsThatRepeatNothingAreOneEntry) {
+  test::Tiny tiny;
+  tiny.block("a").block("b").block("c").call("a").call("b", 3).call("c");
+  EXPECT_EQ(train_text(tiny.schedule),
+            "[{\"repeat\":1,\"list\":[{\"block\":\"a\"},{\"block\":\"b\",\"layer\":3},{\"block\":\"c\"}]}]");
+}
+
+TEST(Print, CallListsSurviveTheRoundTrip) {
+  test::Tiny tiny;
+  tiny.block("a").block("b").block("c");
+  const std::string_view names = "abc";
+  std::uint32_t state = 1;
+  for (int i = 0; i < 400; ++i) {
+    state = state * 1664525u + 1013904223u;
+    const std::string_view name = names.substr(state >> 30 == 3 ? 0 : state >> 30, 1);
+    tiny.call(name, i % 37 < 20 ? i % 37 : 3);
+    tiny.schedule.train.back().micro_batch = i / 50;
+    tiny.schedule.train.back().segment = (state >> 20) % 2;
+  }
+  EXPECT_EQ(parse_schedule(print(tiny.schedule), "test").train, tiny.schedule.train);
+}
+
+TEST(Print, EqualSchedulesHaveEqualText) {
+  const Schedule schedule = test::golden("tied_head.json");
+  EXPECT_EQ(print(schedule), print(Schedule(schedule)));
+}
+
+TEST(Print, TheHashIsOfTheTextBefore) {
+  const std::string text = test::golden_text("tied_head.json");
+  const std::size_t key = text.rfind(",\n\"hash\":\"");
+  ASSERT_NE(key, std::string::npos);
+  EXPECT_EQ(text.substr(key + 10, 16), content_hash(text.substr(0, key)));
+}
+
+// Test vectors of the authors of FNV-1a.
+TEST(Print, HashIsFnv1a) {
+  EXPECT_EQ(content_hash(""), "cbf29ce484222325");
+  EXPECT_EQ(content_hash("a"), "af63dc4c8601ec8c");
+  EXPECT_EQ(content_hash("foobar"), "85944171f73967e8");
+}
+
+}  // namespace
+}  // namespace fpdt

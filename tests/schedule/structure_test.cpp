@@ -1,0 +1,154 @@
+// S1xx: each kind of damage is found with exactly its code.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/schedule/verify.h"
+#include "golden.h"
+
+namespace fpdt {
+namespace {
+
+using Codes = std::set<std::string>;
+
+class Structure : public testing::Test {
+ protected:
+  Schedule schedule = test::golden("fpdt_backward.json");
+  Op& op(std::string_view name) { return test::op_of(schedule, "backward", name); }
+  Codes codes() const { return test::codes(schedule); }
+};
+
+TEST_F(Structure, NamesAreUniqueAndPlain) {
+  schedule.buffers[1].name = schedule.buffers[0].name;
+  EXPECT_EQ(codes(), Codes{"S101"});
+  schedule.buffers[1].name = "w[0]";
+  EXPECT_EQ(codes(), Codes{"S101"});
+  schedule.buffers[1].name = "w";
+  op("attn.0.0").name = "attn.0.1";
+  EXPECT_EQ(codes(), Codes{"S101"});
+  op("attn.0.1").name = "";
+  EXPECT_EQ(codes(), Codes{"S101"});
+}
+
+TEST_F(Structure, BlockNamesHoldNoDot) {
+  schedule.blocks[0].name = "gather.1";
+  EXPECT_EQ(codes(), Codes{"S101"});
+}
+
+TEST_F(Structure, IndicesExist) {
+  const Schedule whole = schedule;
+  op("attn.0.0").after[0].op = 99;
+  EXPECT_EQ(codes(), Codes{"S102"});
+  schedule = whole;
+  op("attn.0.0").after[0].block = 2;
+  EXPECT_EQ(codes(), Codes{"S102"});
+  schedule = whole;
+  test::body_of<Copy>(schedule, "backward", "spill.0").source.buffer = 99;
+  EXPECT_EQ(codes(), Codes{"S102"});
+  schedule = whole;
+  schedule.train[0].block = -1;
+  EXPECT_EQ(codes(), Codes{"S102"});
+  schedule = whole;
+  schedule.states[0].buffer = -1;
+  EXPECT_EQ(codes(), Codes{"S102"});
+}
+
+TEST_F(Structure, SizesAreSane) {
+  const Schedule whole = schedule;
+  schedule.buffers[0].slots = 0;
+  EXPECT_EQ(codes(), Codes{"S103"});
+  schedule = whole;
+  schedule.buffers[0].shape = {std::int64_t{1} << 62, std::int64_t{1} << 62};
+  EXPECT_EQ(codes(), Codes{"S103"});
+  schedule = whole;
+  schedule.buffers[0].shape = {};
+  EXPECT_EQ(codes(), Codes{"S103"});
+  schedule = whole;
+  test::body_of<Copy>(schedule, "backward", "spill.0").source.version.offset = INT64_MIN;
+  EXPECT_EQ(codes(), Codes{"S103"});
+  schedule = whole;
+  test::body_of<AttentionBackward>(schedule, "backward", "attn.0.0").head_first.n = 0;
+  EXPECT_EQ(codes(), Codes{"S103"});
+  schedule = whole;
+  test::body_of<AttentionBackward>(schedule, "backward", "attn.0.0").scale = std::nan("");
+  EXPECT_EQ(codes(), Codes{"S103"});
+  schedule = whole;
+  test::body_of<Matmul>(schedule, "backward", "proj.0").m = INT64_MAX;
+  EXPECT_EQ(codes(), Codes{"S103"});
+  schedule = whole;
+  schedule.ranks = INT64_MAX;
+  EXPECT_EQ(codes(), Codes{"S103"});
+}
+
+TEST_F(Structure, EdgesPointBackwards) {
+  const Schedule whole = schedule;
+  op("attn.0.0").after[0] = {1, 39, 0};
+  EXPECT_EQ(codes(), Codes{"S102"});
+  op("attn.0.0").after[0] = {1, 20, 0};
+  EXPECT_EQ(codes(), Codes{"S104"});
+  op("attn.0.0").after[0] = {1, 3, 0};
+  EXPECT_EQ(codes(), Codes{"S104"}) << "waits for itself";
+  op("attn.0.0").after[0] = {0, 0, 0};
+  EXPECT_EQ(codes(), Codes{"S104"}) << "another block cannot be in this call";
+  op("attn.0.0").after[0] = {1, 0, -1};
+  EXPECT_EQ(codes(), Codes{"S104"});
+}
+
+TEST_F(Structure, EdgesNameCallsThatAre) {
+  op("attn.0.0").after.push_back({0, 0, 4});
+  EXPECT_EQ(codes(), Codes{"S105"});
+}
+
+TEST_F(Structure, CollectivesRunOnCommLanes) {
+  op("a2a.0").lane = {LaneKind::compute, 0};
+  EXPECT_EQ(codes(), Codes{"S106"});
+  op("a2a.0").lane = {LaneKind::comm, 0};
+  op("join.0").lane = {LaneKind::comm, 0};
+  EXPECT_EQ(codes(), Codes{"S106"});
+}
+
+TEST_F(Structure, GroupsExist) {
+  test::body_of<AllToAll>(schedule, "backward", "a2a.0").group = "tp";
+  EXPECT_EQ(codes(), Codes{"S107"});
+}
+
+TEST_F(Structure, MembersOfAGroupAgree) {
+  schedule.groups[0].first = {1};
+  EXPECT_EQ(codes(), Codes{"S108"}) << "rank 0 is not in the group that it names";
+  schedule.groups[0].first = {0, 1, 0, 1, 2};
+  EXPECT_EQ(codes(), Codes{"S108"}) << "rank 1's group ends after the last rank";
+  schedule.ranks = 4;
+  schedule.groups[0] = {"sp", 3, 1, {0, 1, 0, 3, 2}};
+  EXPECT_EQ(codes().count("S108"), 1u) << "rank 3 names a group from 1, its members one from 0";
+}
+
+TEST_F(Structure, AdvanceNamesBuffersOnce) {
+  std::swap(schedule.blocks[1].advance[0], schedule.blocks[1].advance[1]);
+  EXPECT_EQ(codes(), Codes{"S109"});
+}
+
+TEST_F(Structure, StatesFitTheirBuffers) {
+  const Schedule whole = schedule;
+  schedule.states[0].shape = {25, 8};
+  EXPECT_EQ(codes(), Codes{"S110"});
+  schedule = whole;
+  schedule.states[0].version = 3;
+  EXPECT_EQ(codes(), Codes{"S110"});
+  schedule = whole;
+  schedule.states[0].replicas = 2;
+  EXPECT_EQ(codes(), Codes{"S110"});
+  schedule = whole;
+  schedule.states[0].kind = "weight";
+  EXPECT_EQ(codes(), Codes{"S110"});
+  schedule = whole;
+  schedule.states[1].tensor = schedule.states[0].tensor;
+  EXPECT_EQ(codes(), Codes{"S101"});
+}
+
+TEST_F(Structure, CallArgumentsAreCounts) {
+  schedule.train[0].layer = -1;
+  EXPECT_EQ(codes(), Codes{"S111"});
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -41,8 +41,8 @@ class RandomAccessFile {
 
  private:
   std::string path_;
+  std::int64_t size_ = 0;  // before the descriptor, whose opening sets it
   FileDescriptor descriptor_;
-  std::int64_t size_ = 0;
 };
 
 // A file that appears at `path` when it is committed; destroyed before, it leaves no trace.

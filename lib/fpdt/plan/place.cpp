@@ -254,7 +254,7 @@ Bytes bound_bytes(const Packing& packing) {
 
 // Packs by size, then by orders in which an item that stuck out goes earlier; keeps what is better.
 void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
-  constexpr int kTries = 400;
+  constexpr int kTries = 150;
   std::vector<std::size_t> order = packing.items;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const bool sa = shares(schedule.buffers[a]);

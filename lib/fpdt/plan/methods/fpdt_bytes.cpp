@@ -249,14 +249,14 @@ Prediction Formula::predict() const {
     neighbourhoods.push_back({"backward", "embed_backward", "tokens", "gather_embed", "embed", "gather"});
     neighbourhoods.push_back({"embed_backward", "tokens", "gather_embed", "embed", "gather", "forward"});
   }
+  // "forward" stands for forward_0, forward_first, ..., but "gather" not for gather_embed.
   const auto kind = [](const std::string& block, std::string_view word) {
-    return block == word || block.starts_with(std::string(word) + ".") ||
-           block.starts_with(std::string(word) + "_first") ||
-           block.starts_with(std::string(word) + "_middle") ||
-           block.starts_with(std::string(word) + "_inside") ||
-           block.starts_with(std::string(word) + "_last") ||
-           block.starts_with(std::string(word) + "_layer") ||
-           block.starts_with(std::string(word) + "_evaluate");
+    if (!block.starts_with(word)) return false;
+    const std::string_view rest = std::string_view(block).substr(word.size());
+    constexpr std::array<std::string_view, 7> places{"",        "_first", "_middle",  "_inside",
+                                                     "_last", "_layer", "_evaluate"};
+    return std::find(places.begin(), places.end(), rest) != places.end() ||
+           (rest.size() == 2 && rest[0] == '_' && rest[1] >= '0' && rest[1] <= '9');
   };
   std::array<Bytes, 3> lasting{};
   for (const auto& [name, line] : lines_) {
@@ -467,7 +467,15 @@ void Formula::forward(const std::string& block, const LayerClass& choice, bool f
 
 void Formula::backward(const std::string& block, const LayerClass& choice, bool from_checkpoint) {
   const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
-  weights(block, layer_list(), 2);
+  // Biases are read where forward is repeated: that of the last product never, of the others not when all
+  // is kept (but the second norm is always repeated).
+  std::vector<Tensor> read_weights = layer_list();
+  std::erase_if(read_weights, [&](const Tensor& tensor) {
+    const std::string& name = tensor.spec.name;
+    const bool all = choice.recompute == Recompute::keep_all;
+    return name == "down.bias" || (all && name.ends_with(".bias") && name != "norm2.bias");
+  });
+  weights(block, read_weights, 2);
   gradient_sums(block, layer_list(), 2);
   add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens, true);
   stream(block, kKept | kHost | kFetched, from_checkpoint);

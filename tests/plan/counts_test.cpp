@@ -1,0 +1,95 @@
+// Tiles, transfers and residency of the published loop orders: forward with query rows and ascending keys,
+// backward with KV rows (the public implementation of FPDT, counted by replaying its index logic).
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "fpdt/plan/lower.h"
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+struct Counts {
+  std::map<std::string, std::int64_t> transfers;  // by target or source buffer, "fetch q" or "stash q"
+  std::int64_t forward_tiles = 0, recompute_tiles = 0, backward_tiles = 0;
+  std::map<std::string, std::int64_t> slots;
+};
+
+Counts counts_of(const std::string& block_name, std::int64_t chunks, bool overlap) {
+  Strategy strategy = test::tiny_strategy(8);
+  strategy.fpdt.overlap_all_to_all = overlap;
+  strategy.fpdt.layer_classes.front().recompute = Recompute::from_input;
+  const Lowered lowered = lower(test::tiny_problem(test::tiny_llama(), 2, 8 * chunks), strategy);
+  const Schedule& schedule = lowered.schedule.schedule();
+  Counts counts;
+  for (const Buffer& buffer : schedule.buffers) counts.slots[buffer.name] = buffer.slots;
+  for (const Block& block : schedule.blocks) {
+    if (block.name != block_name) continue;
+    for (const Op& op : block.ops) {
+      if (const auto* tile = std::get_if<AttentionForward>(&op.body)) {
+        ++(tile->pass == Pass::forward ? counts.forward_tiles : counts.recompute_tiles);
+      }
+      if (std::holds_alternative<AttentionBackward>(op.body)) ++counts.backward_tiles;
+      if (const auto* copy = std::get_if<Copy>(&op.body)) {
+        const auto name = [&](const Operand& operand) {
+          return schedule.buffers[static_cast<std::size_t>(operand.buffer)].name;
+        };
+        if (op.lane.kind == LaneKind::h2d) ++counts.transfers["fetch " + name(copy->target.operand)];
+        if (op.lane.kind == LaneKind::d2h) ++counts.transfers["stash " + name(copy->source)];
+      }
+    }
+  }
+  return counts;
+}
+
+TEST(PublishedCounts, Forward) {
+  for (const std::int64_t u : {2, 3, 4, 8}) {
+    Counts counts = counts_of("forward", u, false);
+    EXPECT_EQ(counts.forward_tiles, u * (u + 1) / 2);
+    // kv_0 is still there in row 1. Hand values 0, 2, 5, 27.
+    EXPECT_EQ(counts.transfers["fetch kv"], u * (u - 1) / 2 - 1);
+    // The last chunk's K/V serve no later row, so they stay.
+    EXPECT_EQ(counts.transfers["stash kv_new"], u - 1);
+    // Nothing that only backward wants is stored by a forward that will be repeated.
+    EXPECT_EQ(counts.transfers["stash q_new"], 0);
+    EXPECT_EQ(counts.transfers["stash attention_output_new"], 0);
+  }
+}
+
+TEST(PublishedCounts, Residency) {
+  const Counts counts = counts_of("forward", 8, false);
+  // Current and next of what is fetched; the published code holds three KV pairs with the row's own, ours
+  // has one more slot so that the next row's all-to-all need not wait.
+  EXPECT_EQ(counts.slots.at("kv"), 2);
+  EXPECT_EQ(counts.slots.at("kv_new"), 2);
+  EXPECT_EQ(counts.slots.at("q"), 2);
+  EXPECT_EQ(counts.slots.at("dout"), 2);
+  // dq: the diagonal of the row, the current and the next.
+  EXPECT_EQ(counts.slots.at("dq") + counts.slots.at("dq_diagonal"), 3);
+}
+
+TEST(PublishedCounts, Backward) {
+  for (const std::int64_t u : {2, 3, 4, 8}) {
+    Counts counts = counts_of("backward", u, false);
+    EXPECT_EQ(counts.recompute_tiles, u * (u + 1) / 2);
+    EXPECT_EQ(counts.backward_tiles, u * (u + 1) / 2);
+    // The published u(u+1)/2 - 2 (hand values 1, 4, 8, 34) leaves out the first, fetched at the end of its
+    // forward; the last row finds its query chunk in place in both.
+    EXPECT_EQ(counts.transfers["fetch q"], u * (u + 1) / 2 - 1);
+    EXPECT_EQ(counts.transfers["fetch lse"], u * (u + 1) / 2 - 1);
+    // dq: row 0 begins every sum on the device and the diagonal ends on it, so that the published
+    // u(u+1)/2 stores and loads fall to those between.
+    EXPECT_EQ(counts.transfers["stash dq"] + counts.transfers["stash dq_new"], u * (u - 1) / 2);
+    EXPECT_EQ(counts.transfers["fetch dq"] + counts.transfers["fetch dq_diagonal"], u * (u - 1) / 2);
+  }
+}
+
+// Overlap holds one more chunk in flight and costs the reuse of kv_0 in row 1 from three chunks on.
+TEST(PublishedCounts, OverlapFetchesOneMore) {
+  EXPECT_EQ(counts_of("forward", 8, true).transfers["fetch kv"], 8 * 7 / 2);
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -1,0 +1,64 @@
+// Where chunks are found: kept, still in a ring, or fetched.
+#include "fpdt/plan/home.h"
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+HomeShape four_chunks(double keep) {
+  HomeShape shape;
+  shape.name = "kv";
+  shape.row = {4};
+  shape.rows = {8, 8, 8, 6};
+  shape.keep = keep;
+  shape.contiguous = true;
+  return shape;
+}
+
+TEST(Home, FetchesWhatWasSpilled) {
+  Builder builder;
+  Home home(builder, four_chunks(0));
+  builder.begin_block("block");
+  const Operand fresh = home.produce(builder, Version::plus(0), 3);
+  EXPECT_EQ(fresh.rows, 6);
+  home.stash(builder, Version::plus(0), 3, fresh, LaneKind::d2h);
+  const Operand fetched = home.fetch(builder, Version::plus(0), 3, Home::Reuse::none, LaneKind::h2d);
+  EXPECT_NE(fetched.buffer, fresh.buffer);
+  ASSERT_EQ(builder.schedule.blocks.back().ops.size(), 2U);
+  EXPECT_EQ(builder.schedule.blocks.back().ops[1].lane.kind, LaneKind::h2d);
+}
+
+TEST(Home, ReusesTheRingWhileItHolds) {
+  Builder builder;
+  Home home(builder, four_chunks(0));
+  builder.begin_block("block");
+  const Operand zero = home.produce(builder, Version::plus(0), 0);
+  home.produce(builder, Version::plus(0), 1);
+  EXPECT_EQ(home.fetch(builder, Version::plus(0), 0, Home::Reuse::ring, LaneKind::h2d), zero);
+  home.produce(builder, Version::plus(0), 2);  // two slots: chunk 0 is gone
+  EXPECT_NE(home.fetch(builder, Version::plus(0), 0, Home::Reuse::ring, LaneKind::h2d), zero);
+}
+
+TEST(Home, KeepsTheLastChunks) {
+  Builder builder;
+  Home home(builder, four_chunks(0.5));
+  EXPECT_EQ(home.first_kept(), 2);
+  builder.begin_block("block");
+  const Operand both = home.kept_span(Version::plus(0), 2, 3);
+  EXPECT_EQ(both.row_first, 0);
+  EXPECT_EQ(both.rows, 14);
+  const Operand last = home.fetch(builder, Version::plus(0), 3, Home::Reuse::none, LaneKind::h2d);
+  EXPECT_EQ(last.row_first, 8);
+  EXPECT_EQ(last.rows, 6);
+  EXPECT_TRUE(builder.schedule.blocks.back().ops.empty());
+}
+
+// A fraction is whole chunks, rounded down.
+TEST(Home, RoundsFractionsDown) {
+  Builder builder;
+  EXPECT_EQ(Home(builder, four_chunks(0.74)).first_kept(), 2);
+}
+
+}  // namespace
+}  // namespace fpdt

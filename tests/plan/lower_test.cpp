@@ -1,0 +1,188 @@
+// Every corner of FPDT's decision space lowers to a schedule that the verifier accepts, and its bytes are the
+// closed form's: closed form >= arena >= bound >= live.
+#include "fpdt/plan/lower.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+
+#include "fpdt/plan/bytes.h"
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+// A chunk count at which every ring of a spilled class turns: none or at least three chunks are spilled.
+bool all_rings_turn(const Geometry& shape, double keep) {
+  const auto kept = static_cast<std::int64_t>(keep * static_cast<double>(shape.chunks));
+  return kept == shape.chunks || shape.chunks - kept >= 3;
+}
+
+void expect_accounts(const Problem& problem, const Strategy& strategy, bool exact,
+                     const std::string& what) {
+  const Lowered lowered = lower(problem, strategy);
+  const Schedule& schedule = lowered.schedule.schedule();
+  const BlockBytes formula = closed_form(problem, strategy);
+  const BlockBytes sums = sum_of(schedule);
+  for (const auto& [key, bytes] : sums) {
+    const auto found = formula.find(key);
+    ASSERT_NE(found, formula.end()) << what << ": no formula for " << key.block;
+    EXPECT_GE(found->second, bytes) << what << ": " << key.block << " " << word(key.category);
+    if (exact) {
+      EXPECT_EQ(found->second, bytes) << what << ": " << key.block << " " << word(key.category);
+    }
+  }
+  if (exact) {
+    EXPECT_EQ(formula.size(), sums.size()) << what;
+  }
+  const Prediction prediction = predict(problem, strategy);
+  const std::array<Bytes, 3> predicted{prediction.device, prediction.host_pinned, prediction.host};
+  for (std::size_t space = 0; space < predicted.size(); ++space) {
+    const SpaceUse& use = lowered.placement.space[space];
+    EXPECT_GE(predicted[space], use.arena) << what;
+    EXPECT_GE(use.arena, use.bound) << what;
+    EXPECT_GE(use.bound, use.live) << what;
+  }
+}
+
+using Corner = std::tuple<int, int, int, int, double>;  // ranks, chunk, order, recompute, keep
+
+class Corners : public testing::TestWithParam<Corner> {};
+
+TEST_P(Corners, AreSafeAndAddUp) {
+  const auto [ranks, chunk, order, recompute, keep] = GetParam();
+  for (const bool gpt : {false, true}) {
+    const Problem problem =
+        test::tiny_problem(gpt ? test::tiny_gpt() : test::tiny_llama(), ranks, 60);
+    Strategy strategy = test::tiny_strategy(chunk);
+    strategy.fpdt.backward_order = static_cast<BackwardOrder>(order);
+    strategy.fpdt.layer_classes.front().recompute = static_cast<Recompute>(recompute);
+    strategy.fpdt.layer_classes.front().keep.fill(keep);
+    const bool exact = geometry(problem, strategy).chunks >= 3 &&
+                       all_rings_turn(geometry(problem, strategy), keep);
+    // Two of eight variants a corner, so that neighbouring corners try different ones.
+    const int start = (ranks + chunk / 4 + order + recompute + (gpt ? 1 : 0)) % 4;
+    for (int variant = start; variant < 8; variant += 4) {
+      strategy.fpdt.overlap_all_to_all = (variant & 1) != 0;
+      strategy.fpdt.serpentine = (variant & 2) != 0;
+      strategy.fpdt.long_tiles = (variant & 2) != 0;
+      strategy.optimizer_offload = (variant & 4) != 0;
+      strategy.fpdt.duplex = (variant & 4) == 0;
+      strategy.fpdt.prefetch_depth = variant % 3;
+      strategy.storage = variant % 2 == 0 ? Storage::f32 : Storage::bf16;
+      expect_accounts(problem, strategy, exact, (gpt ? "gpt " : "llama ") + std::to_string(variant));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fpdt, Corners,
+                         testing::Combine(testing::Values(1, 2, 4), testing::Values(64, 32, 20, 8),
+                                          testing::Values(0, 1), testing::Values(0, 1, 2),
+                                          testing::Values(0.0, 0.5, 1.0)));
+
+TEST(Lower, CheckpointsEveryKthLayer) {
+  ModelSpec model = test::tiny_llama();
+  model.layers = 6;
+  for (const int every : {2, 3, 6}) {
+    for (const int ranks : {1, 2}) {
+      for (const auto order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+        Strategy strategy = test::tiny_strategy(16);
+        strategy.micro_batches = 2;
+        strategy.fpdt.checkpoint_every = every;
+        strategy.fpdt.backward_order = order;
+        expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true, std::to_string(every));
+      }
+    }
+  }
+}
+
+TEST(Lower, LayerClassesDiffer) {
+  ModelSpec model = test::tiny_llama();
+  model.layers = 5;
+  Strategy strategy = test::tiny_strategy(16);
+  strategy.micro_batches = 2;
+  strategy.data_parallel = 2;
+  LayerClass kept;
+  kept.layers = 2;
+  kept.recompute = Recompute::keep_all;
+  LayerClass attention;
+  attention.layers = 1;
+  attention.recompute = Recompute::keep_attention;
+  attention.keep[static_cast<std::size_t>(TensorClass::kv)] = 1;
+  strategy.fpdt.layer_classes = {kept, attention, LayerClass{}};
+  expect_accounts(test::tiny_problem(model, 4, 60), strategy, true, "classes");
+}
+
+TEST(Lower, RefusesWhatCannotWork) {
+  Problem problem = test::tiny_problem(test::tiny_llama(), 3, 60);
+  EXPECT_THROW(lower(problem, test::tiny_strategy(15)), InputError);
+  problem = test::tiny_problem(test::tiny_llama(), 2, 60);
+  EXPECT_THROW(lower(problem, test::tiny_strategy(15)), InputError);
+  problem.seq_len = 0;
+  EXPECT_THROW(lower(problem, test::tiny_strategy(16)), InputError);
+}
+
+// Real sizes: what placement adds to the bound is at most 2 % of arenas over 1 GiB.
+TEST(Lower, PlacesRealModelsTightly) {
+  ModelSpec model;  // the shape of Llama 3 8B
+  model.name = "8b";
+  model.layers = 32;
+  model.hidden = 4096;
+  model.heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.feed_forward = 14336;
+  model.vocabulary = 128256;
+  model.rotary.fraction = 1;
+  for (const auto order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+    for (const auto recompute : {Recompute::from_input, Recompute::keep_attention}) {
+      for (const double keep : {0.0, 0.5}) {
+        Problem problem = test::tiny_problem(model, 4, 1 << 19);
+        problem.cluster.row_multiple = 128;
+        Strategy strategy = default_strategy(problem);
+        strategy.fpdt.backward_order = order;
+        strategy.fpdt.layer_classes.front().recompute = recompute;
+        strategy.fpdt.layer_classes.front().keep.fill(keep);
+        const Lowered lowered = lower(problem, strategy);
+        for (const SpaceUse& use : lowered.placement.space) {
+          if (use.arena < Bytes{1 << 30}) continue;
+          EXPECT_LE(use.arena.value * 100, use.bound.value * 102);
+        }
+        EXPECT_GT(lowered.placement.of(MemorySpace::device).arena, Bytes{1 << 30});
+      }
+    }
+  }
+}
+
+// With the chunk fixed and everything spilled that can be, doubling the sequence leaves the device's
+// activations unchanged, ring for ring; only token ids grow.
+TEST(Lower, DeviceActivationsDoNotGrowWithTheSequence) {
+  for (const auto order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+    for (const auto recompute : {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
+      Strategy strategy = test::tiny_strategy(16);
+      strategy.fpdt.backward_order = order;
+      strategy.fpdt.layer_classes.front().recompute = recompute;
+      std::array<Bytes, 2> activations{};
+      std::array<Bytes, 2> arenas{};
+      for (const std::size_t turn : {0U, 1U}) {
+        const Lowered lowered =
+            lower(test::tiny_problem(test::tiny_llama(), 2, turn == 0 ? 64 : 128), strategy);
+        Bytes tokens;
+        for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+          if (buffer.space != MemorySpace::device) continue;
+          if (buffer.category == Category::tokens) tokens += buffer.bytes();
+          if (buffer.category == Category::activations || buffer.category == Category::communication) {
+            activations[turn] += buffer.bytes();
+          }
+        }
+        arenas[turn] = lowered.placement.of(MemorySpace::device).arena - tokens;
+      }
+      EXPECT_EQ(activations[0], activations[1]);
+      EXPECT_LE(arenas[1], arenas[0]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -6,28 +6,10 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
-#include "fpdt/io/json.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/schedule_json.h"
 
 namespace fpdt {
-namespace {
-
-std::optional<PredictedBytes> parse_prediction(const std::string& problem) {
-  Findings findings("problem");
-  const Node root = parse_json(problem, findings);
-  const Node* const node = root.find("prediction");
-  if (node == nullptr) return std::nullopt;
-  PredictedBytes predicted;
-  Fields fields(*node, "prediction", findings);
-  fields.required("device", predicted.device.value);
-  fields.required("host_pinned", predicted.host_pinned.value);
-  findings.raise();
-  return predicted;
-}
-
-}  // namespace
-
 Job load_job(const std::string& path) {
   Schedule schedule = load_schedule(path);
   if (schedule.problem.empty()) {
@@ -37,7 +19,7 @@ Job load_job(const std::string& path) {
   auto [problem, strategy] = parse_problem(schedule.problem);
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
-  std::optional<PredictedBytes> predicted = parse_prediction(schedule.problem);
+  const Prediction predicted = predict(problem, strategy);
   return {verified(std::move(schedule)), std::move(problem), std::move(strategy), predicted};
 }
 

@@ -2,26 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
+#include "fpdt/plan/bytes.h"
 #include "fpdt/schedule/verify.h"
 #include "fpdt/spec/strategy.h"
 #include "fpdt/train/ranks.h"
 
 namespace fpdt {
 
-// What the planner said a rank needs.
-struct PredictedBytes {
-  Bytes device;
-  Bytes host_pinned;
-};
-
 struct Job {
   VerifiedSchedule schedule;
   Problem problem;
   Strategy strategy;
-  std::optional<PredictedBytes> predicted;  // absent from schedules that no planner wrote
+  Prediction predicted;  // of one rank: the closed form, which does not look at the schedule
 };
 
 // InputError with the findings of loader, verifier or problem section.

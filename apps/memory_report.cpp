@@ -5,20 +5,21 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/math.h"
 #include "fpdt/io/json.h"
+#include "fpdt/runtime/arena.h"
 
 namespace fpdt {
 namespace {
 
-// The planner predicts spaces whose size is a choice; what the host holds of tokens and scalars is not one.
-std::optional<Bytes> predicted(const MemoryReport& report, MemorySpace space) {
-  if (!report.predicted || space == MemorySpace::host) return std::nullopt;
-  return space == MemorySpace::device ? report.predicted->device : report.predicted->host_pinned;
+Bytes predicted(const MemoryReport& report, MemorySpace space) {
+  if (space == MemorySpace::device) return report.predicted.device;
+  return space == MemorySpace::host_pinned ? report.predicted.host_pinned : report.predicted.host;
 }
 
 bool within(const MemoryReport& report, const MemoryUse& use) {
-  const std::optional<Bytes> bytes = predicted(report, use.space);
-  return !bytes || std::max(use.arena, use.resident) <= *bytes;
+  const std::int64_t most = round_up(predicted(report, use.space).value, page_bytes().value);
+  return std::max(use.arena, use.resident).value <= most;
 }
 
 }  // namespace
@@ -27,9 +28,8 @@ std::string table(const MemoryReport& report) {
   std::string text = fmt::format("{:<14} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "memory of a rank",
                                  "predicted", "arena", "live", "touched", "resident");
   for (const MemoryUse& use : report.spaces) {
-    const std::optional<Bytes> bytes = predicted(report, use.space);
     text += fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11}{}\n", word(use.space),
-                        bytes ? format_bytes(*bytes) : "-", format_bytes(use.arena),
+                        format_bytes(predicted(report, use.space)), format_bytes(use.arena),
                         format_bytes(use.live), format_bytes(use.touched), format_bytes(use.resident),
                         within(report, use) ? "" : "  over the prediction");
   }
@@ -47,11 +47,10 @@ std::string table(const MemoryReport& report) {
 std::string json(const MemoryReport& report) {
   std::string spaces;
   for (const MemoryUse& use : report.spaces) {
-    const std::optional<Bytes> bytes = predicted(report, use.space);
     spaces += fmt::format(
         "\"{}\":{{\"predicted\":{},\"arena\":{},\"live\":{},\"touched\":{},\"resident\":{},"
         "\"difference\":{}}},",
-        word(use.space), bytes ? fmt::format("{}", bytes->value) : "null", use.arena.value,
+        word(use.space), predicted(report, use.space).value, use.arena.value,
         use.live.value, use.touched.value, use.resident.value, json_string(use.difference));
   }
   return fmt::format("{{{}\"peak_resident\":{},\"as_predicted\":{}}}", spaces,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,7 @@ namespace fpdt {
 
 struct MemoryReport {
   std::vector<MemoryUse> spaces;  // empty when no step was taken
-  std::optional<PredictedBytes> predicted;
+  Prediction predicted;  // of one rank
   std::int64_t ranks = 1;
   bool solo = false;
   Bytes peak_resident;  // of the process
@@ -22,7 +21,7 @@ struct MemoryReport {
 std::string table(const MemoryReport& report);
 std::string json(const MemoryReport& report);
 
-// Whether no measurement is over its prediction, and pages are where the schedule says.
+// Whether no measurement is over its prediction in whole pages, and pages are where the schedule says.
 bool agrees(const MemoryReport& report);
 
 }  // namespace fpdt

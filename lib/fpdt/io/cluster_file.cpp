@@ -12,7 +12,7 @@ ClusterSpec load_cluster(const std::string& path) {
 }
 
 ClusterSpec parse_cluster(std::string_view text, std::string_view file_name) {
-  Findings findings(file_name);
+  FileFindings findings(file_name);
   const Node root = parse_yaml(text, findings);
   ClusterSpec cluster;
   Fields fields(root, "", findings);

@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 33> kNeutral{
 // Reads one config; every `number`, `flag` or `text` marks its key as understood.
 class ConfigReader {
  public:
-  ConfigReader(const Node& root, Findings& findings, std::vector<std::string>& notes)
+  ConfigReader(const Node& root, FileFindings& findings, std::vector<std::string>& notes)
       : root_(root), fields_(root, "", findings), notes_(notes) {}
 
   const Node* find(std::string_view key) {
@@ -241,7 +241,7 @@ void read_gpt_neox(ConfigReader& config, ModelSpec& model) {
   config.dropout("hidden_dropout", 0);
 }
 
-std::string model_type(const Node& root, Findings& findings) {
+std::string model_type(const Node& root, FileFindings& findings) {
   const Node* type = root.find("model_type");
   if (type == nullptr || type->kind != NodeKind::text) {
     findings.add("Y104", root, "model_type: this key is required");
@@ -254,7 +254,7 @@ std::string model_type(const Node& root, Findings& findings) {
 
 ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
                           std::vector<std::string>& notes) {
-  Findings findings(file_name);
+  FileFindings findings(file_name);
   const Node root = parse_json(text, findings);
   const std::string type = model_type(root, findings);
   ConfigReader config(root, findings, notes);

@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
-  TreeBuilder(Findings& findings, std::int64_t nodes_max)
+  TreeBuilder(FileFindings& findings, std::int64_t nodes_max)
       : findings_(&findings), nodes_left_(nodes_max) {}
 
   Node root;
@@ -93,7 +93,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     }
   }
 
-  Findings* findings_;
+  FileFindings* findings_;
   std::int64_t nodes_left_;
   std::vector<Node*> path_;
   std::string key_;
@@ -101,7 +101,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Node parse_json(std::string_view text, Findings& findings, std::int64_t nodes_max) {
+Node parse_json(std::string_view text, FileFindings& findings, std::int64_t nodes_max) {
   if (text.starts_with("\xEF\xBB\xBF")) {
     findings.add("Y101", 0, 0, "expected UTF-8 without a byte-order mark");
     findings.raise();

@@ -14,7 +14,7 @@ inline constexpr int kJsonDepthMax = 64;
 inline constexpr std::int64_t kJsonNodesMax = 1 << 20;
 
 // Throws InputError when the text is not JSON; duplicate keys are findings.
-Node parse_json(std::string_view text, Findings& findings, std::int64_t nodes_max = kJsonNodesMax);
+Node parse_json(std::string_view text, FileFindings& findings, std::int64_t nodes_max = kJsonNodesMax);
 
 // The tree as text without white space, keys in their order.
 std::string json_text(const Node& node);

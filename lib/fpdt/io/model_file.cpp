@@ -30,7 +30,7 @@ ModelSpec load_model(const std::string& path, std::vector<std::string>* notes) {
 }
 
 ModelSpec parse_model(std::string_view text, std::string_view file_name) {
-  Findings findings(file_name);
+  FileFindings findings(file_name);
   const Node root = parse_yaml(text, findings);
   ModelSpec model;
   std::int64_t parameters = 0;

@@ -95,7 +95,7 @@ std::string print_problem(const Problem& problem, const Strategy& strategy) {
 }
 
 std::pair<Problem, Strategy> parse_problem(std::string_view text) {
-  Findings findings("problem");
+  FileFindings findings("problem");
   const Node root = parse_json(text, findings);
   Question question;
   Fields fields(root, "", findings);

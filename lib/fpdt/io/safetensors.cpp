@@ -66,7 +66,7 @@ bool read_sizes(const Node* node, std::vector<std::int64_t>& values) {
 }
 
 // Rules 4 and 5: exactly dtype, shape, data_offsets; their sizes agree.
-Placed read_entry(const Node& node, Findings& findings) {
+Placed read_entry(const Node& node, FileFindings& findings) {
   Placed placed;
   placed.entry.name = node.key;
   Fields fields(node, node.key, findings);
@@ -95,7 +95,7 @@ Placed read_entry(const Node& node, Findings& findings) {
 }
 
 // Rule 6: in the order of their bytes, tensors tile the data without hole, overlap or rest.
-void check_tiling(std::vector<Placed>& tensors, std::int64_t data_bytes, Findings& findings) {
+void check_tiling(std::vector<Placed>& tensors, std::int64_t data_bytes, FileFindings& findings) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const Placed& a, const Placed& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
@@ -113,7 +113,7 @@ void check_tiling(std::vector<Placed>& tensors, std::int64_t data_bytes, Finding
   }
 }
 
-void read_metadata(const Node& node, std::map<std::string, std::string>& metadata, Findings& findings) {
+void read_metadata(const Node& node, std::map<std::string, std::string>& metadata, FileFindings& findings) {
   Fields fields(node, "__metadata__", findings);
   for (const Node& item : node.items) {
     if (!convert(item, metadata[item.key])) fields.wrong(item, item.key, "a text");
@@ -121,7 +121,7 @@ void read_metadata(const Node& node, std::map<std::string, std::string>& metadat
 }
 
 // Rules 1 and 2: the length that the first eight bytes announce, and the header.
-std::string read_header(const RandomAccessFile& file, Findings& findings) {
+std::string read_header(const RandomAccessFile& file, FileFindings& findings) {
   std::uint64_t length = 0;
   const std::int64_t rest = file.size() - std::int64_t{sizeof length};
   if (rest >= 0) file.read(0, std::as_writable_bytes(std::span(&length, 1)));
@@ -212,7 +212,7 @@ std::int64_t SafetensorsEntry::elements() const {
 std::int64_t SafetensorsEntry::bytes() const { return mul(elements(), dtype_size(dtype)); }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
-  Findings findings(path);
+  FileFindings findings(path);
   const std::string header = read_header(file_, findings);
   const Node root = parse_json(header, findings);
   findings.raise();  // duplicate names

@@ -52,7 +52,7 @@ SafetensorsSet::SafetensorsSet(const std::string& path) {
 
 void SafetensorsSet::read_index(const std::string& path) {
   const fs::path directory = fs::path(path).parent_path();
-  Findings findings(path);
+  FileFindings findings(path);
   const Node root = parse_json(read_file(path, kIndexBytesMax), findings);
   Fields fields(root, "", findings);
   fields.find("metadata");

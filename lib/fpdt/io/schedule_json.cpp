@@ -53,7 +53,7 @@ bool is_text(const Node& node) { return node.kind == NodeKind::text; }
 
 class Loader {
  public:
-  Loader(const Node& root, Findings& findings) : root_(root), findings_(findings) {}
+  Loader(const Node& root, FileFindings& findings) : root_(root), findings_(findings) {}
 
   Schedule load() {
     Fields fields(root_, "", findings_);
@@ -373,7 +373,7 @@ class Loader {
   }
 
   const Node& root_;
-  Findings& findings_;
+  FileFindings& findings_;
   Schedule schedule_;
   Names buffers_;
   Names blocks_;
@@ -382,7 +382,7 @@ class Loader {
 };
 
 // A file without a hash is one that a person wrote or changed.
-void check_hash(std::string_view text, const Node& root, Findings& findings) {
+void check_hash(std::string_view text, const Node& root, FileFindings& findings) {
   const Node* hash = root.find("hash");
   if (hash == nullptr) return;
   const std::size_t begin = text.rfind(",\n\"hash\":");
@@ -398,7 +398,7 @@ void check_hash(std::string_view text, const Node& root, Findings& findings) {
 }  // namespace
 
 Schedule parse_schedule(std::string_view text, std::string_view file_name) {
-  Findings findings(file_name);
+  FileFindings findings(file_name);
   const Node root = parse_json(text, findings, kScheduleNodesMax);
   check_hash(text, root, findings);
   Schedule schedule = Loader(root, findings).load();

@@ -71,7 +71,7 @@ Strategy load_strategy(const std::string& path) {
 }
 
 Strategy parse_strategy(std::string_view text, std::string_view file_name) {
-  Findings findings(file_name);
+  FileFindings findings(file_name);
   const Node root = parse_yaml(text, findings);
   Strategy strategy;
   Fields fields(root, "", findings);

@@ -56,21 +56,21 @@ std::string describe_found(const Node& node) {
   return fmt::format("\"{}\"{}", node.text.substr(0, kShown), cut ? "..." : "");
 }
 
-void Findings::add(std::string_view code, std::int32_t line, std::int32_t column,
+void FileFindings::add(std::string_view code, std::int32_t line, std::int32_t column,
                    std::string message) {
   const std::string where =
       line > 0 ? fmt::format("{}:{}:{}", file_name_, line, column) : file_name_;
   list_.push_back({std::string(code), where, std::move(message)});
 }
 
-void Findings::append(std::vector<Diagnostic> findings) {
+void FileFindings::append(std::vector<Diagnostic> findings) {
   for (Diagnostic& finding : findings) {
     finding.where = fmt::format("{}: {}", file_name_, finding.where);
     list_.push_back(std::move(finding));
   }
 }
 
-void Findings::raise() const {
+void FileFindings::raise() const {
   if (!list_.empty()) throw InputError(format_diagnostics(list_));
 }
 
@@ -109,7 +109,7 @@ std::string_view expected(const bool&) { return "true or false"; }
 std::string_view expected(const std::string&) { return "a text"; }
 std::string_view expected(const Bytes&) { return "a size such as \"80GiB\""; }
 
-Fields::Fields(const Node& node, std::string path, Findings& findings)
+Fields::Fields(const Node& node, std::string path, FileFindings& findings)
     : node_(&node), path_(std::move(path)), findings_(&findings) {
   if (node.kind == NodeKind::map) return;
   findings.add("Y105", node,

@@ -38,9 +38,9 @@ std::string describe_found(const Node& node);
 
 // What is wrong with one document. Codes: Y100 syntax, Y101 a construct that we refuse, Y102 duplicate key,
 // Y103 unknown key, Y104 missing key, Y105 wrong type or value, Y106 values that contradict each other.
-class Findings {
+class FileFindings {
  public:
-  explicit Findings(std::string_view file_name) : file_name_(file_name) {}
+  explicit FileFindings(std::string_view file_name) : file_name_(file_name) {}
 
   void add(std::string_view code, std::int32_t line, std::int32_t column, std::string message);
   void add(std::string_view code, const Node& node, std::string message) {
@@ -81,7 +81,7 @@ inline constexpr int kEnumerators = 0;
 class Fields {
  public:
   // `path` names the map in messages, "" for the document.
-  Fields(const Node& node, std::string path, Findings& findings);
+  Fields(const Node& node, std::string path, FileFindings& findings);
 
   // The node of a key, which counts as known from now on.
   const Node* find(std::string_view key);
@@ -139,7 +139,7 @@ class Fields {
   [[nodiscard]] std::string path_of(std::string_view key) const;
   // Whether somebody asked for the key.
   [[nodiscard]] bool knows(std::string_view key) const;
-  [[nodiscard]] Findings& findings() { return *findings_; }
+  [[nodiscard]] FileFindings& findings() { return *findings_; }
 
  private:
   template <class E>
@@ -159,7 +159,7 @@ class Fields {
 
   const Node* node_;
   std::string path_;
-  Findings* findings_;
+  FileFindings* findings_;
   std::vector<std::string_view> known_;
 };
 

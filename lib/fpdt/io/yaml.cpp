@@ -15,7 +15,7 @@ namespace {
 
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(Findings& findings) : findings_(&findings) {}
+  explicit TreeBuilder(FileFindings& findings) : findings_(&findings) {}
 
   Node root;
 
@@ -105,13 +105,13 @@ class TreeBuilder : public YAML::EventHandler {
     return node;
   }
 
-  Findings* findings_;
+  FileFindings* findings_;
   std::vector<Node*> path_;
   std::string key_;
   bool has_key_ = false;
 };
 
-void check_characters(std::string_view text, Findings& findings) {
+void check_characters(std::string_view text, FileFindings& findings) {
   if (text.size() > static_cast<std::size_t>(kYamlBytesMax)) {
     findings.add("Y101", 0, 0, fmt::format("expected at most {} bytes, found {}", kYamlBytesMax,
                                            text.size()));
@@ -133,7 +133,7 @@ void check_characters(std::string_view text, Findings& findings) {
 
 }  // namespace
 
-Node parse_yaml(std::string_view text, Findings& findings) {
+Node parse_yaml(std::string_view text, FileFindings& findings) {
   check_characters(text, findings);
   TreeBuilder builder(findings);
   try {

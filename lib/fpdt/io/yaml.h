@@ -13,6 +13,6 @@ inline constexpr int kYamlDepthMax = 32;
 
 // Refuses anchors, aliases, tags, further documents, deep nesting, duplicate and non-scalar keys, control
 // characters and a byte-order mark. Throws InputError when there is no tree to speak of.
-Node parse_yaml(std::string_view text, Findings& findings);
+Node parse_yaml(std::string_view text, FileFindings& findings);
 
 }  // namespace fpdt

@@ -96,9 +96,9 @@ void require_states(const Schedule& schedule, const ModelSpec& model) {
     const auto known = shapes.find(state.tensor);
     const std::string where = fmt::format("{} of {}", state.kind, state.tensor);
     if (known == shapes.end()) {
-      findings.push_back({"T101", where, fmt::format("model {} has no such tensor", model.name)});
+      findings.push_back({"R101", where, fmt::format("model {} has no such tensor", model.name)});
     } else if (known->second != state.shape) {
-      findings.push_back({"T101", where, fmt::format("expected the shape [{}], found [{}]",
+      findings.push_back({"R101", where, fmt::format("expected the shape [{}], found [{}]",
                                                      fmt::join(known->second, ", "),
                                                      fmt::join(state.shape, ", "))});
     }
@@ -107,7 +107,7 @@ void require_states(const Schedule& schedule, const ModelSpec& model) {
   for (const auto& [tensor, shape] : shapes) {
     for (const char* kind : {"parameter", "moment1", "moment2", "gradient"}) {
       if (found.count(fmt::format("{} {}", kind, tensor)) != 0) continue;
-      findings.push_back({"T102", fmt::format("{} of {}", kind, tensor),
+      findings.push_back({"R102", fmt::format("{} of {}", kind, tensor),
                           "missing from the state table of the schedule"});
     }
   }

@@ -40,14 +40,14 @@ BufferIndex find_port(const Schedule& schedule, const PortShape& port,
     if (buffer.role != port.role || buffer.dtype != port.dtype || elements != port.elements ||
         buffer.slots < port.slots) {
       findings.push_back(
-          {"T103", where,
+          {"R103", where,
            fmt::format("expected an {} of {} {} in {} slots, found an {} of {} {} in {}",
                        word(port.role), port.elements, word(port.dtype), port.slots,
                        word(buffer.role), elements, word(buffer.dtype), buffer.slots)});
     }
     return static_cast<BufferIndex>(i);
   }
-  findings.push_back({"T103", where, "training needs it, and the schedule has none"});
+  findings.push_back({"R103", where, "training needs it, and the schedule has none"});
   return -1;
 }
 
@@ -92,7 +92,7 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strate
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
         ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
         if (file.ranks != problem_.ranks()) {
-          findings.push_back({"T104", "ranks", fmt::format("the problem says {}, the schedule {}",
+          findings.push_back({"R104", "ranks", fmt::format("the problem says {}, the schedule {}",
                                                            problem_.ranks(), file.ranks)});
         }
         if (!findings.empty()) throw InputError(format_diagnostics(findings));

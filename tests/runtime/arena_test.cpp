@@ -1,3 +1,4 @@
+// Memory from the operating system: what is taken, what is resident, what is refused.
 #include "fpdt/runtime/arena.h"
 
 #include <sys/resource.h>

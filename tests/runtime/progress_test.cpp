@@ -1,3 +1,4 @@
+// Numbers that threads wait for: order around the circle, and no lost wake-up.
 #include "fpdt/cpu/progress.h"
 
 #include <thread>

@@ -1,3 +1,4 @@
+// Traces of hand-made times, op by op and byte by byte.
 #include "fpdt/runtime/recorder.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Addresses of slots, versions and rows.
 #include "fpdt/runtime/resolve.h"
 
 #include <vector>

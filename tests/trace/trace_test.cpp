@@ -1,3 +1,4 @@
+// Sums over a small trace.
 #include "fpdt/trace/trace.h"
 
 #include <gtest/gtest.h>

@@ -87,9 +87,8 @@ void receive_pair(const View& target, std::int64_t mine, std::int64_t members, S
     }
   } else {
     const std::int64_t first = std::is_same_v<Body, ReduceScatter> ? mine * target.elements : 0;
-    sum_into(target, members, [&send, first, &target](std::int64_t i) {
-      return part(send(i), first, target.elements);
-    });
+    sum_into(target, members,
+             [&](std::int64_t i) { return part(send(i), first, target.elements); });
   }
 }
 

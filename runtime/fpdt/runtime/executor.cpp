@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -15,15 +17,14 @@ namespace fpdt {
 namespace {
 
 void require_support(const Schedule& schedule, const Backend& backend) {
-  std::vector<Diagnostic> findings;
+  std::set<std::string_view> missing;
   for (const Block& block : schedule.blocks) {
     for (const Op& op : block.ops) {
-      if (backend.supports(op)) continue;
-      findings.push_back({"R101", block.name + "." + op.name,
-                          fmt::format("this backend cannot run {}", body_name(op.body))});
+      if (!backend.supports(op)) missing.insert(body_name(op.body));
     }
   }
-  if (!findings.empty()) throw InputError(format_diagnostics(findings));
+  if (missing.empty()) return;
+  throw InputError(fmt::format("this backend cannot run {}", fmt::join(missing, ", ")));
 }
 
 Arenas reserve_arenas(const Schedule& schedule, Backend& backend) {

@@ -1,8 +1,10 @@
+// Derived edges: equal to those written by hand, no more than needed, window or not.
 #include "fpdt/schedule/depend.h"
 
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/verify.h"
+
 #include "golden.h"
 #include "tiny.h"
 
@@ -40,21 +42,33 @@ TEST(Depend, ForgetsEdgesThatWereThere) {
 
 TEST(Depend, LaneOrderNeedsNoEdge) {
   Tiny tiny;
-  tiny.buffer("a").buffer("b").block("one").fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "b[+0]").call("one");
+  tiny.buffer("a")
+      .buffer("b")
+      .block("one")
+      .fill("w", 0, "a[+0]")
+      .copy("x", 0, "a[+0]", "b[+0]")
+      .call("one");
   EXPECT_EQ(derived(tiny.schedule), "one.w:\none.x:\n");
 }
 
 TEST(Depend, WhatAnEdgeImpliesNeedsNone) {
   Tiny tiny;
   tiny.buffer("a").buffer("b").buffer("c").block("one").fill("w", 0, "a[+0]");
-  tiny.copy("x", 1, "a[+0]", "b[+0]").copy("y", 2, "b[+0]", "c[+0]").fill("v", 0, "a[+1]").call("one");
+  tiny.copy("x", 1, "a[+0]", "b[+0]")
+      .copy("y", 2, "b[+0]", "c[+0]")
+      .fill("v", 0, "a[+1]")
+      .call("one");
   tiny.copy("z", 2, "a[+1]", "b[+1]");
   EXPECT_EQ(derived(tiny.schedule), "one.w:\none.x: w\none.y: x\none.v: x\none.z: v\n");
 }
 
 TEST(Depend, RowsThatDoNotMeetNeedNoEdge) {
   Tiny tiny;
-  tiny.buffer("a").buffer("b").block("one").fill("w", 0, "a[+0] rows 0:2").fill("v", 1, "a[+0] rows 2:4");
+  tiny.buffer("a")
+      .buffer("b")
+      .block("one")
+      .fill("w", 0, "a[+0] rows 0:2")
+      .fill("v", 1, "a[+0] rows 2:4");
   tiny.copy("x", 2, "a[+0] rows 2:4", "b[+0] rows 0:2").call("one");
   EXPECT_EQ(derived(tiny.schedule), "one.w:\none.v:\none.x: v\n");
 }
@@ -72,7 +86,9 @@ Schedule layered(std::int32_t layers) {
   Tiny tiny;
   tiny.buffer("w", 2).buffer("x", 2).buffer("stash", layers).buffer("dx", 3).buffer("back", 2);
   tiny.block("gather").fill("gather", 1, "w[layer]");
-  tiny.block("forward", {{1, 1}}).copy("step", 0, "w[layer]", "x[+0]").copy("spill", 2, "x[+0]", "stash[layer]");
+  tiny.block("forward", {{1, 1}})
+      .copy("step", 0, "w[layer]", "x[+0]")
+      .copy("spill", 2, "x[+0]", "stash[layer]");
   tiny.block("backward", {{3, 1}, {4, 1}}).copy("fetch", 3, "stash[layer]", "back[+0]");
   tiny.copy("step", 0, "back[+0]", "dx[+0]");
   tiny.call("gather", 0);

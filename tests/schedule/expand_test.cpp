@@ -1,3 +1,4 @@
+// Versions and positions of calls.
 #include "fpdt/schedule/expand.h"
 
 #include <gtest/gtest.h>

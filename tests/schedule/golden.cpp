@@ -1,3 +1,4 @@
+// Loads the hand-written schedules.
 #include "golden.h"
 
 #include <fstream>
@@ -34,13 +35,17 @@ std::string golden_text(std::string_view name) {
 
 Schedule golden(std::string_view name) { return parse_schedule(golden_text(name), name); }
 
-Block& block_of(Schedule& schedule, std::string_view block) { return named(schedule.blocks, block); }
+Block& block_of(Schedule& schedule, std::string_view block) {
+  return named(schedule.blocks, block);
+}
 
 Op& op_of(Schedule& schedule, std::string_view block, std::string_view op) {
   return named(block_of(schedule, block).ops, op);
 }
 
-Buffer& buffer_of(Schedule& schedule, std::string_view buffer) { return named(schedule.buffers, buffer); }
+Buffer& buffer_of(Schedule& schedule, std::string_view buffer) {
+  return named(schedule.buffers, buffer);
+}
 
 std::set<std::string> codes(const Schedule& schedule) {
   std::set<std::string> found;

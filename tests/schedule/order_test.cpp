@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/verify.h"
+
 #include "golden.h"
 #include "tiny.h"
 
@@ -41,20 +42,27 @@ TEST(Order, ReadOfAVersionThatWasOverwritten) {
 }
 
 TEST(Order, ReadOfRowsThatWereNotWritten) {
-  EXPECT_EQ(codes(pen().fill("w", 0, "a[+0] rows 0:3").copy("x", 0, "a[+0]", "b[+0]")), Codes{"S303"});
-  EXPECT_EQ(codes(pen().fill("w", 0, "a[+0] rows 0:1").fill("v", 0, "a[+0] rows 2:4").copy(
-                "x", 0, "a[+0]", "b[+0]")),
+  EXPECT_EQ(codes(pen().fill("w", 0, "a[+0] rows 0:3").copy("x", 0, "a[+0]", "b[+0]")),
             Codes{"S303"});
-  EXPECT_EQ(codes(pen().fill("w", 0, "a[+0] rows 0:2").fill("v", 0, "a[+0] rows 2:4").copy(
-                "x", 0, "a[+0]", "b[+0]")),
+  EXPECT_EQ(codes(pen()
+                      .fill("w", 0, "a[+0] rows 0:1")
+                      .fill("v", 0, "a[+0] rows 2:4")
+                      .copy("x", 0, "a[+0]", "b[+0]")),
+            Codes{"S303"});
+  EXPECT_EQ(codes(pen()
+                      .fill("w", 0, "a[+0] rows 0:2")
+                      .fill("v", 0, "a[+0] rows 2:4")
+                      .copy("x", 0, "a[+0]", "b[+0]")),
             Codes{});
 }
 
 TEST(Order, ReadBeforeItsWriteIsDone) {
   EXPECT_EQ(codes(pen().fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "b[+0]")), Codes{"S304"});
   EXPECT_EQ(codes(pen().fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "b[+0]").after("w")), Codes{});
-  EXPECT_EQ(codes(pen().fill("w", 0, "a[+0] rows 0:2").fill("v", 1, "a[+0] rows 2:4").copy(
-                "x", 1, "a[+0] rows 2:4", "b[+0] rows 0:2")),
+  EXPECT_EQ(codes(pen()
+                      .fill("w", 0, "a[+0] rows 0:2")
+                      .fill("v", 1, "a[+0] rows 2:4")
+                      .copy("x", 1, "a[+0] rows 2:4", "b[+0] rows 0:2")),
             Codes{})
       << "the rows of the other lane are not read";
 }
@@ -65,7 +73,10 @@ TEST(Order, RowsAreWrittenOnce) {
 
 TEST(Order, AccumulateNeedsAWrite) {
   EXPECT_EQ(codes(pen().fill("b", 0, "b[+0]").copy("x", 0, "b[+0]", "a[+0] +=")), Codes{"S306"});
-  EXPECT_EQ(codes(pen().fill("b", 0, "b[+0]").fill("w", 0, "a[+0] rows 0:2").copy("x", 0, "b[+0]", "a[+0] +=")),
+  EXPECT_EQ(codes(pen()
+                      .fill("b", 0, "b[+0]")
+                      .fill("w", 0, "a[+0] rows 0:2")
+                      .copy("x", 0, "b[+0]", "a[+0] +=")),
             Codes{"S306"});
 }
 
@@ -73,8 +84,10 @@ TEST(Order, NothingAccumulatesAfterARead) {
   Tiny tiny = pen().buffer("c");
   tiny.fill("b", 0, "b[+0]").fill("w", 0, "a[+0]").copy("x", 0, "b[+0]", "a[+0] +=");
   tiny.copy("r", 0, "a[+0] rows 0:2", "c[+0] rows 0:2");
-  EXPECT_EQ(test::codes(Tiny(tiny).copy("y", 0, "b[+0] rows 2:4", "a[+0] rows 2:4 +=").call("one").schedule),
-            Codes{})
+  EXPECT_EQ(
+      test::codes(
+          Tiny(tiny).copy("y", 0, "b[+0] rows 2:4", "a[+0] rows 2:4 +=").call("one").schedule),
+      Codes{})
       << "other rows were read";
   EXPECT_EQ(codes(tiny.copy("y", 0, "b[+0]", "a[+0] +=")), Codes{"S307"});
 }
@@ -86,14 +99,16 @@ TEST(Order, AccumulatesAreInATotalOrder) {
 }
 
 TEST(Order, WriteWaitsForTheVersionBefore) {
-  Tiny tiny = pen().fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "b[+0]").after("w").fill("v", 0, "a[+2]");
+  Tiny tiny =
+      pen().fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "b[+0]").after("w").fill("v", 0, "a[+2]");
   EXPECT_EQ(codes(tiny), Codes{"S309"});
   Tiny waits = pen().fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "b[+0]").after("w");
   EXPECT_EQ(codes(waits.fill("v", 0, "a[+2]").after("x")), Codes{});
 }
 
 TEST(Order, EveryWriteOfAVersionWaitsForTheOneBefore) {
-  Tiny tiny = pen().fill("w", 0, "a[+0]").fill("v", 0, "a[+2] rows 0:2").fill("u", 1, "a[+2] rows 2:4");
+  Tiny tiny =
+      pen().fill("w", 0, "a[+0]").fill("v", 0, "a[+2] rows 0:2").fill("u", 1, "a[+2] rows 2:4");
   EXPECT_EQ(codes(tiny), Codes{"S309"});
 }
 
@@ -114,7 +129,8 @@ TEST(Order, EdgesReachEarlierCalls) {
   tiny.schedule.blocks[0].ops[0].after.push_back({0, 1, 1});
   EXPECT_EQ(test::codes(Tiny(tiny).call("one").call("one").call("one").schedule), Codes{});
   tiny.schedule.blocks[0].ops[0].after[0].calls_back = 2;
-  EXPECT_EQ(test::codes(tiny.call("one").call("one").call("one").schedule), Codes{"S309"}) << "too far back";
+  EXPECT_EQ(test::codes(tiny.call("one").call("one").call("one").schedule), Codes{"S309"})
+      << "too far back";
 }
 
 TEST(Order, EvaluateIsCheckedToo) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/verify.h"
+
 #include "golden.h"
 #include "tiny.h"
 
@@ -54,14 +55,16 @@ TEST(Placement, WriteWaitsForWhatSharesItsBytes) {
 }
 
 TEST(Placement, LaterWritesOfTheVersionWaitToo) {
-  Tiny tiny = pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0] rows 0:2").fill("u", 1, "b[+0] rows 2:4");
+  Tiny tiny =
+      pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0] rows 0:2").fill("u", 1, "b[+0] rows 2:4");
   EXPECT_EQ(codes(tiny), Codes{"S309"});
 }
 
 TEST(Placement, SharedBytesDestroyContents) {
   Tiny read = pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0]").copy("x", 0, "a[+0]", "c[+0]");
   EXPECT_EQ(codes(read), Codes{"S405"});
-  Tiny write = pen().fill("w", 0, "a[+0] rows 0:2").fill("v", 0, "b[+0]").fill("u", 0, "a[+0] rows 2:4");
+  Tiny write =
+      pen().fill("w", 0, "a[+0] rows 0:2").fill("v", 0, "b[+0]").fill("u", 0, "a[+0] rows 2:4");
   EXPECT_EQ(codes(write), Codes{"S405"});
 }
 

@@ -1,8 +1,10 @@
+// The canonical text: byte for byte that of the hand-written files.
 #include "fpdt/schedule/print.h"
 
 #include <gtest/gtest.h>
 
 #include "fpdt/io/schedule_json.h"
+
 #include "golden.h"
 #include "tiny.h"
 
@@ -25,7 +27,8 @@ TEST(Print, CallsAreRunLength) {
   test::Tiny tiny;
   tiny.buffer("a").block("gather").block("forward");
   tiny.call("gather", 0);
-  for (std::int32_t layer = 0; layer < 31; ++layer) tiny.call("gather", layer + 1).call("forward", layer);
+  for (std::int32_t layer = 0; layer < 31; ++layer)
+    tiny.call("gather", layer + 1).call("forward", layer);
   tiny.call("forward", 31);
   EXPECT_EQ(train_text(tiny.schedule),
             "[{\"repeat\":2,\"list\":[{\"block\":\"gather\",\"layer\":\"n\"}]},\n"
@@ -38,7 +41,8 @@ TEST(Print, CallsThatRepeatNothingAreOneEntry) {
   test::Tiny tiny;
   tiny.block("a").block("b").block("c").call("a").call("b", 3).call("c");
   EXPECT_EQ(train_text(tiny.schedule),
-            "[{\"repeat\":1,\"list\":[{\"block\":\"a\"},{\"block\":\"b\",\"layer\":3},{\"block\":\"c\"}]}]");
+            "[{\"repeat\":1,\"list\":[{\"block\":\"a\"},{\"block\":\"b\",\"layer\":3},{\"block\":"
+            "\"c\"}]}]");
 }
 
 TEST(Print, CallListsSurviveTheRoundTrip) {

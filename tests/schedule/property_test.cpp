@@ -1,5 +1,5 @@
-// Random small schedules: depend makes them safe, every edge it makes is needed, and the verifier agrees with a
-// brute-force happens-before check on every subset of edges that it is shown.
+// Random small schedules: depend makes them safe, every edge it makes is needed, and the verifier
+// agrees with a brute-force happens-before check on every subset of edges that it is shown.
 #include <algorithm>
 #include <random>
 
@@ -8,6 +8,7 @@
 #include "fpdt/schedule/depend.h"
 #include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/verify.h"
+
 #include "golden.h"
 #include "tiny.h"
 
@@ -16,8 +17,8 @@ namespace {
 
 using test::Tiny;
 
-// One block of fills and copies between rings, called several times; every read finds its version in issue
-// order. A second block reads the last versions of the first.
+// One block of fills and copies between rings, called several times; every read finds its version
+// in issue order. A second block reads the last versions of the first.
 class Generator {
  public:
   explicit Generator(std::uint32_t seed) : random_(seed) {}
@@ -69,9 +70,11 @@ class Generator {
     }
     const std::string to = name(target, newest_[target]);
     if (accumulates) {
-      tiny.copy(op_name, lane, name(source, newest_[source]) + rows(source), to + rows(target) + " +=");
+      tiny.copy(op_name, lane, name(source, newest_[source]) + rows(source),
+                to + rows(target) + " +=");
     } else if (can_read && pick(0, 2) > 0) {
-      const std::int64_t back = pick(0, std::min<int>(slots_[source] - 1, static_cast<int>(newest_[source])));
+      const std::int64_t back =
+          pick(0, std::min<int>(slots_[source] - 1, static_cast<int>(newest_[source])));
       tiny.copy(op_name, lane, name(source, newest_[source] - back), to);
     } else {
       tiny.fill(op_name, lane, to + " rows 0:2").fill(op_name + "b", pick(0, 2), to + " rows 2:4");
@@ -92,7 +95,8 @@ struct Touch {
   bool writes;
 };
 
-// Happens-before by closure over all ops of the step; every two conflicting touches must be ordered.
+// Happens-before by closure over all ops of the step; every two conflicting touches must be
+// ordered.
 bool ordered_by_brute_force(const Schedule& schedule) {
   const Program program(schedule);
   Expansion expansion(program);
@@ -105,9 +109,11 @@ bool ordered_by_brute_force(const Schedule& schedule) {
       const std::size_t number = before.size();
       before.emplace_back(number, false);
       place.emplace_back(op.lane, expansion.position(op));
-      std::vector<std::pair<std::int32_t, LanePosition>> awaited{{op.lane, expansion.position(op) - 1}};
+      std::vector<std::pair<std::int32_t, LanePosition>> awaited{
+          {op.lane, expansion.position(op) - 1}};
       for (const After& after : op.after) {
-        const auto& awaited_op = program.blocks[static_cast<std::size_t>(after.block)].ops[static_cast<std::size_t>(after.op)];
+        const auto& awaited_op = program.blocks[static_cast<std::size_t>(after.block)]
+                                     .ops[static_cast<std::size_t>(after.op)];
         awaited.emplace_back(awaited_op.lane, expansion.position(after));
       }
       for (std::size_t other = 0; other < number; ++other) {
@@ -147,7 +153,8 @@ TEST(Property, DependMakesSchedulesSafeWithNeededEdges) {
         const std::vector<After> whole = op.after;
         for (std::size_t i = 0; i < whole.size(); ++i) {
           op.after.erase(op.after.begin() + static_cast<std::ptrdiff_t>(i));
-          EXPECT_FALSE(verify(schedule).empty()) << "seed " << seed << ": " << op.name << " edge " << i;
+          EXPECT_FALSE(verify(schedule).empty())
+              << "seed " << seed << ": " << op.name << " edge " << i;
           op.after = whole;
         }
       }

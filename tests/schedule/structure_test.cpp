@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/verify.h"
+
 #include "golden.h"
 
 namespace fpdt {

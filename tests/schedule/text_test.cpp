@@ -1,3 +1,4 @@
+// Every small text of the format, both ways.
 #include "fpdt/schedule/text.h"
 
 #include <gtest/gtest.h>
@@ -19,15 +20,16 @@ TEST(Text, VersionsRoundTrip) {
 }
 
 TEST(Text, MalformedVersionsAreRefused) {
-  for (const std::string text : {"", "+", "-", "+-1", "01", "4*", "4layer", "layer+layer", "1+2", "lay",
-                                 "4*layer+", "9223372036854775808", "+9223372036854775808", " 1", "1 "}) {
+  for (const std::string text :
+       {"", "+", "-", "+-1", "01", "4*", "4layer", "layer+layer", "1+2", "lay", "4*layer+",
+        "9223372036854775808", "+9223372036854775808", " 1", "1 "}) {
     EXPECT_FALSE(parse_version(text)) << text;
   }
 }
 
 TEST(Text, OperandsRoundTrip) {
-  for (const std::string text : {"q[+1]", "x_host[4*layer+1] rows 8:16", "grad.w[0] rows 0:4 +=",
-                                 "dq[+2] +=", "x[+0] rows 8:"}) {
+  for (const std::string text : {"q[+1]", "x_host[4*layer+1] rows 8:16",
+                                 "grad.w[0] rows 0:4 +=", "dq[+2] +=", "x[+0] rows 8:"}) {
     const auto operand = parse_operand(text);
     ASSERT_TRUE(operand) << text;
     const Operand value{0, operand->version, operand->row_first, operand->rows};
@@ -36,16 +38,17 @@ TEST(Text, OperandsRoundTrip) {
 }
 
 TEST(Text, MalformedOperandsAreRefused) {
-  for (const std::string text : {"", "q", "q[", "q]+1[", "[+1]", "q[]", "q[+1]x", "q[+1] rows", "q[+1] rows 8",
-                                 "q[+1] rows 8:4", "q[+1] rows -1:4", "q[+1]+=", "q r[+1]", "q[+1] += "}) {
+  for (const std::string text :
+       {"", "q", "q[", "q]+1[", "[+1]", "q[]", "q[+1]x", "q[+1] rows", "q[+1] rows 8",
+        "q[+1] rows 8:4", "q[+1] rows -1:4", "q[+1]+=", "q r[+1]", "q[+1] += "}) {
     EXPECT_FALSE(parse_operand(text)) << text;
   }
 }
 
 TEST(Text, RankExpressionsRoundTrip) {
-  for (const std::string text : {"4096", "0", "-3", "r", "8*r", "-r", "4096+8*r", "4096-8*r", "8*(r+3)",
-                                 "(r mod 4)", "8*(r mod 4)", "2+(r div 4)", "512*((r+1) mod 2)",
-                                 "4096+512*((r+1) div 2 mod 4)"}) {
+  for (const std::string text :
+       {"4096", "0", "-3", "r", "8*r", "-r", "4096+8*r", "4096-8*r", "8*(r+3)", "(r mod 4)",
+        "8*(r mod 4)", "2+(r div 4)", "512*((r+1) mod 2)", "4096+512*((r+1) div 2 mod 4)"}) {
     const auto expression = parse_rank_expression(text);
     ASSERT_TRUE(expression) << text;
     EXPECT_EQ(rank_expression_text(*expression), text);
@@ -55,8 +58,8 @@ TEST(Text, RankExpressionsRoundTrip) {
 }
 
 TEST(Text, MalformedRankExpressionsAreRefused) {
-  for (const std::string text : {"", "x", "8*", "8r", "r+1", "(r", "(r mod 0)", "(r div 0)", "8*(r mod)", "1+2",
-                                 "r r", "1+", "8*r+1"}) {
+  for (const std::string text : {"", "x", "8*", "8r", "r+1", "(r", "(r mod 0)", "(r div 0)",
+                                 "8*(r mod)", "1+2", "r r", "1+", "8*r+1"}) {
     EXPECT_FALSE(parse_rank_expression(text)) << text;
   }
 }
@@ -72,8 +75,8 @@ TEST(Text, EdgesRoundTrip) {
   EXPECT_EQ(back->op, "spill_kv.2");
   EXPECT_EQ(back->calls_back, 3);
   EXPECT_EQ(after_text(back->block, back->op, back->calls_back), "forward.spill_kv.2@-3");
-  for (const std::string text : {"", "a b", "forward@-1", "forward.op@-0", "forward.op@-", "forward.op@1",
-                                 ".op@-1", "forward.op@-99999999999"}) {
+  for (const std::string text : {"", "a b", "forward@-1", "forward.op@-0", "forward.op@-",
+                                 "forward.op@1", ".op@-1", "forward.op@-99999999999"}) {
     EXPECT_FALSE(parse_after(text)) << text;
   }
 }

@@ -1,3 +1,4 @@
+// The pen: texts to operands, names to indices.
 #include "tiny.h"
 
 #include <stdexcept>
@@ -32,7 +33,8 @@ Tiny& Tiny::fill(std::string name, std::int32_t lane, std::string_view text) {
   return *this;
 }
 
-Tiny& Tiny::copy(std::string name, std::int32_t lane, std::string_view source, std::string_view text) {
+Tiny& Tiny::copy(std::string name, std::int32_t lane, std::string_view source,
+                 std::string_view text) {
   schedule.blocks.back().ops.push_back(
       {std::move(name), {LaneKind::compute, lane}, Copy{target(source).operand, target(text)}, {}});
   return *this;

@@ -14,7 +14,8 @@ class Tiny {
  public:
   Schedule schedule;
 
-  Tiny& buffer(std::string name, std::int64_t slots = 1, std::int64_t rows = 4, Role role = Role::temporary);
+  Tiny& buffer(std::string name, std::int64_t slots = 1, std::int64_t rows = 4,
+               Role role = Role::temporary);
   // Places the last buffer.
   Tiny& offset(std::int64_t bytes);
   Tiny& block(std::string name, std::vector<std::pair<BufferIndex, std::int64_t>> advance = {});

@@ -1,8 +1,10 @@
-// Speed of verification: ops per second over the expansion of an artificial schedule of large blocks.
+// Speed of verification: ops per second over the expansion of an artificial schedule of large
+// blocks.
 #include <benchmark/benchmark.h>
 
 #include "fpdt/schedule/depend.h"
 #include "fpdt/schedule/verify.h"
+
 #include "tiny.h"
 
 namespace {
@@ -26,7 +28,8 @@ fpdt::Schedule pipeline(std::int64_t ops, std::int32_t calls) {
 }
 
 void verify_pipeline(benchmark::State& state) {
-  const fpdt::Schedule schedule = pipeline(state.range(0), static_cast<std::int32_t>(state.range(1)));
+  const fpdt::Schedule schedule =
+      pipeline(state.range(0), static_cast<std::int32_t>(state.range(1)));
   for (auto _ : state) {
     if (!fpdt::verify(schedule).empty()) state.SkipWithError("the schedule is not safe");
   }

@@ -10,9 +10,7 @@ namespace {
 
 class Golden : public testing::TestWithParam<const char*> {};
 
-TEST_P(Golden, IsSafe) {
-  EXPECT_EQ(format_diagnostics(verify(test::golden(GetParam()))), "");
-}
+TEST_P(Golden, IsSafe) { EXPECT_EQ(format_diagnostics(verify(test::golden(GetParam()))), ""); }
 
 TEST_P(Golden, EverySingleEdgeIsNeeded) {
   Schedule schedule = test::golden(GetParam());
@@ -53,7 +51,8 @@ TEST(Verified, ThrowsTheFindings) {
     verified(schedule);
     FAIL() << "accepted a race";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("end.norm: read of version 0 of grad"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("end.norm: read of version 0 of grad"),
+              std::string::npos)
         << error.what();
     EXPECT_NE(std::string(error.what()).find("[S304]"), std::string::npos);
   }

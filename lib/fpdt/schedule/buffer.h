@@ -1,7 +1,8 @@
 // Buffers: every byte a step touches lives in one of them.
 //
-// A buffer is a ring of equal slots in one memory space. Version v of a buffer is one value and lives in
-// slot v mod slots. Rows are the first dimension of the slot's shape; a row is what operands may cut.
+// A buffer is a ring of equal slots in one memory space. Version v of a buffer is one value and
+// lives in slot v mod slots. Rows are the first dimension of the slot's shape; a row is what
+// operands may cut.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 namespace fpdt {
 
 enum class MemorySpace : std::uint8_t { device, host_pinned, host };
-// state lives across steps and shares bytes with nothing; input and output are filled and read by the
-// trainer between steps; temporary lives inside one step.
+// state lives across steps and shares bytes with nothing; input and output are filled and read by
+// the trainer between steps; temporary lives inside one step.
 enum class Role : std::uint8_t { state, input, output, temporary };
 enum class Category : std::uint8_t {
   weights,        // parameters, sharded and gathered
@@ -33,7 +34,8 @@ std::string_view word(Category category);
 std::string_view word(Dtype dtype);
 std::int64_t dtype_bytes(Dtype dtype);
 
-// Slots and buffers start at multiples of this, so that vector loads and page accounting are simple.
+// Slots and buffers start at multiples of this, so that vector loads and page accounting are
+// simple.
 inline constexpr std::int64_t kAlignment = 256;
 inline constexpr std::int64_t kUnplaced = -1;
 
@@ -55,7 +57,9 @@ struct Buffer {
   [[nodiscard]] std::int64_t row_bytes() const { return mul(row_elements(), dtype_bytes(dtype)); }
   // Bytes of one slot's contents, and the distance between slots.
   [[nodiscard]] Bytes slot_bytes() const { return Bytes{mul(rows(), row_bytes())}; }
-  [[nodiscard]] Bytes slot_stride() const { return Bytes{round_up(slot_bytes().value, kAlignment)}; }
+  [[nodiscard]] Bytes slot_stride() const {
+    return Bytes{round_up(slot_bytes().value, kAlignment)};
+  }
   // Bytes of the whole ring in its arena.
   [[nodiscard]] Bytes bytes() const { return slots * slot_stride(); }
 };

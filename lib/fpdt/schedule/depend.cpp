@@ -1,9 +1,10 @@
 // Edges from versions and issue order.
 //
-// A pass walks the calls once with one vector clock per lane: clock[k] is the latest position of lane k that
-// is known complete. An op's requirements are one position per lane. What the clock of its lane predecessor
-// and its edges do not cover becomes a static edge. Passes repeat until nothing is added; then edges that no
-// call needs are removed, one of an op at a time, and what that uncovers is added again, until nothing changes.
+// A pass walks the calls once with one vector clock per lane: clock[k] is the latest position of
+// lane k that is known complete. An op's requirements are one position per lane. What the clock of
+// its lane predecessor and its edges do not cover becomes a static edge. Passes repeat until
+// nothing is added; then edges that no call needs are removed, one of an op at a time, and what
+// that uncovers is added again, until nothing changes.
 #include "fpdt/schedule/depend.h"
 
 #include <algorithm>
@@ -96,7 +97,8 @@ class Issued {
       (lane_begin_[middle * lanes_ + lane] <= position ? low : high) = middle;
     }
     const std::int32_t block = block_[low];
-    const auto op = ops_on_lane_[index(block)][lane][index(position - lane_begin_[low * lanes_ + lane])];
+    const auto op =
+        ops_on_lane_[index(block)][lane][index(position - lane_begin_[low * lanes_ + lane])];
     const auto calls = static_cast<std::int32_t>(calls_of_[index(block)].size());
     const std::int32_t running = calls - (block == block_.back() ? 1 : 0);
     return {block, op, running - number_[low]};
@@ -105,9 +107,9 @@ class Issued {
  private:
   const Program* program_;
   std::size_t lanes_;
-  std::vector<std::vector<std::size_t>> calls_of_;               // of each block
+  std::vector<std::vector<std::size_t>> calls_of_;                   // of each block
   std::vector<std::vector<std::vector<std::int32_t>>> ops_on_lane_;  // [block][lane]
-  std::vector<std::int32_t> block_;       // of each call
+  std::vector<std::int32_t> block_;                                  // of each call
   std::vector<std::int32_t> number_;      // of each call among its block's
   std::vector<Position> lane_begin_;      // [call][lane]
   std::vector<std::size_t> clock_begin_;  // of each call in clocks_
@@ -122,7 +124,8 @@ class Contents {
     for (const Buffer& buffer : schedule.buffers) {
       slot_begin_.push_back(slots_.size());
       const bool full = buffer.role == Role::state || buffer.role == Role::input;
-      for (std::int64_t slot = 0; slot < buffer.slots; ++slot) slots_.push_back({full ? slot : -1, {}});
+      for (std::int64_t slot = 0; slot < buffer.slots; ++slot)
+        slots_.push_back({full ? slot : -1, {}});
     }
     last_.assign(slots_.size() * lanes_, -1);
     before_ = last_;
@@ -226,8 +229,8 @@ class Walk {
   }
 
  private:
-  // After calls that were left out, all that came before counts as complete: what would be required across
-  // the gap was seen before it, or is found on the whole list.
+  // After calls that were left out, all that came before counts as complete: what would be required
+  // across the gap was seen before it, or is found on the whole list.
   void forget() {
     for (std::size_t lane = 0; lane < lanes_ * lanes_; ++lane) {
       lane_clock_[lane] = std::max(lane_clock_[lane], issued_.end()[lane % lanes_] - 1);
@@ -244,12 +247,14 @@ class Walk {
     const Position position = issued_.position(op);
     own[op.lane] = position;
     std::copy_n(own, lanes_, clock);
-    for (const PlainUse& use : op.uses) contents_.touch(use, expansion_.version(use), op.lane, position);
+    for (const PlainUse& use : op.uses)
+      contents_.touch(use, expansion_.version(use), op.lane, position);
   }
 
   void join(Position* clock, const Position* other) const {
     if (other == nullptr) return;
-    for (std::size_t lane = 0; lane < lanes_; ++lane) clock[lane] = std::max(clock[lane], other[lane]);
+    for (std::size_t lane = 0; lane < lanes_; ++lane)
+      clock[lane] = std::max(clock[lane], other[lane]);
   }
 
   // An edge is needed where it alone covers a requirement.
@@ -307,7 +312,8 @@ class Walk {
 // Block and op that wait, and for what.
 using Removal = std::tuple<std::size_t, std::size_t, After>;
 
-// Removes at most one edge of each op that no call needed, the farthest back, and none for the second time.
+// Removes at most one edge of each op that no call needed, the farthest back, and none for the
+// second time.
 bool prune(Edges& edges, std::set<Removal>& removals) {
   bool removed = false;
   const auto nearer = [](const Edge& a, const Edge& b) {
@@ -351,8 +357,8 @@ bool add_all(const Program& program, Edges& edges, const std::vector<CallList>& 
   return added;
 }
 
-// Edges that came back after they were removed: one of two may do for both, or one call of an edge for its
-// next. Each is removed if the others suffice without it.
+// Edges that came back after they were removed: one of two may do for both, or one call of an edge
+// for its next. Each is removed if the others suffice without it.
 void try_removals(const Program& program, Edges& edges, const std::vector<CallList>& lists,
                   const std::set<Removal>& removals) {
   for (const auto& [b, i, after] : removals) {

@@ -1,12 +1,14 @@
 // Derives the `after` edges of a schedule: a lowering is only ops, lanes and order.
 //
-// The rules: a read waits for the writes and accumulates of its version; an accumulate waits for the earlier
-// writes and accumulates of its rows; a write waits for every access of the version that its slot held before
-// (the credit of a ring). What lane order already says needs no edge, nor what other edges imply: the result
-// is reduced transitively, so that each edge is needed by its own op in some call.
+// The rules: a read waits for the writes and accumulates of its version; an accumulate waits for
+// the earlier writes and accumulates of its rows; a write waits for every access of the version
+// that its slot held before (the credit of a ring). What lane order already says needs no edge, nor
+// what other edges imply: the result is reduced transitively, so that each edge is needed by its
+// own op in some call.
 //
-// One static edge serves every call of its block. Edges are found on a window of the call lists (long runs of
-// layers, micro-batches and segments keep their first and last three) and confirmed on the whole lists.
+// One static edge serves every call of its block. Edges are found on a window of the call lists
+// (long runs of layers, micro-batches and segments keep their first and last three) and confirmed
+// on the whole lists.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +18,12 @@
 
 namespace fpdt {
 
-// Replaces every op's `after`. Precondition: references resolve. A read of a version that nobody wrote gets
-// no edge; the verifier reports it.
+// Replaces every op's `after`. Precondition: references resolve. A read of a version that nobody
+// wrote gets no edge; the verifier reports it.
 void depend(Schedule& schedule);
 
-// The calls that depend looks at first: `calls` without the middle of long runs; indices into `calls`.
+// The calls that depend looks at first: `calls` without the middle of long runs; indices into
+// `calls`.
 std::vector<std::size_t> window(const std::vector<Call>& calls);
 
 }  // namespace fpdt

@@ -42,12 +42,14 @@ PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vect
     after_begin.push_back(plain.after.size());
     append_uses(schedule, op, plain.uses);
     plain.after.insert(plain.after.end(), op.after.begin(), op.after.end());
-    plain.ops.push_back({&op, static_cast<std::int32_t>(lane), plain.ops_on_lane[index(lane)]++, {}, {}});
+    plain.ops.push_back(
+        {&op, static_cast<std::int32_t>(lane), plain.ops_on_lane[index(lane)]++, {}, {}});
   }
   use_begin.push_back(plain.uses.size());
   after_begin.push_back(plain.after.size());
   for (std::size_t i = 0; i < plain.ops.size(); ++i) {
-    plain.ops[i].uses = std::span(plain.uses).subspan(use_begin[i], use_begin[i + 1] - use_begin[i]);
+    plain.ops[i].uses =
+        std::span(plain.uses).subspan(use_begin[i], use_begin[i + 1] - use_begin[i]);
     plain.ops[i].after =
         std::span(plain.after).subspan(after_begin[i], after_begin[i + 1] - after_begin[i]);
   }
@@ -86,16 +88,18 @@ void Expansion::begin(const Call& call) {
   for (const auto& [buffer, n] : program_->schedule->blocks[index(call.block)].advance) {
     advance_pending_[index(buffer)] += n;
   }
-  for (std::size_t lane = 0; lane < lane_end_.size(); ++lane) lane_end_[lane] += block.ops_on_lane[lane];
+  for (std::size_t lane = 0; lane < lane_end_.size(); ++lane)
+    lane_end_[lane] += block.ops_on_lane[lane];
   const std::int64_t ring = block.calls_back + 1;
   const std::int64_t slot = calls_of_[index(call.block)]++ % ring;
-  std::copy(lane_begin_.begin(), lane_begin_.end(),
-            history_[index(call.block)].begin() +
-                slot * static_cast<std::int64_t>(lane_begin_.size()));
+  std::copy(
+      lane_begin_.begin(), lane_begin_.end(),
+      history_[index(call.block)].begin() + slot * static_cast<std::int64_t>(lane_begin_.size()));
 }
 
 LanePosition Expansion::position(const After& after) const {
-  // Calls of the block that are complete in the file, or running: the running call counts as the last.
+  // Calls of the block that are complete in the file, or running: the running call counts as the
+  // last.
   const std::int64_t calls = calls_of_[index(after.block)];
   const bool own_block = after.block == call_.block;
   // calls_back 0 is this call; k >= 1 is the k-th last earlier call.

@@ -1,9 +1,9 @@
 // Expansion: a schedule as the stream of plain ops that one step executes.
 //
-// `Program` resolves names, lanes and operands of every block once, into dense arrays. `Expansion` walks a
-// call list and keeps the two things that change from call to call: the bases of relative versions, and where
-// earlier calls of each block began on each lane. Nothing holds all ops of a step: verifier, placement and
-// executor see the same small structs, one call at a time.
+// `Program` resolves names, lanes and operands of every block once, into dense arrays. `Expansion`
+// walks a call list and keeps the two things that change from call to call: the bases of relative
+// versions, and where earlier calls of each block began on each lane. Nothing holds all ops of a
+// step: verifier, placement and executor see the same small structs, one call at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ struct PlainBlock {
   std::vector<PlainOp> ops;
   std::vector<PlainUse> uses;
   std::vector<After> after;
-  std::vector<std::int64_t> advance;         // of every buffer
-  std::vector<std::int32_t> ops_on_lane;     // of every lane
-  std::int32_t calls_back = 0;               // largest calls_back by which any op waits for this block
+  std::vector<std::int64_t> advance;      // of every buffer
+  std::vector<std::int32_t> ops_on_lane;  // of every lane
+  std::int32_t calls_back = 0;            // largest calls_back by which any op waits for this block
 };
 
 // The schedule must outlive its program. Precondition: indices of the schedule are in range.
@@ -77,11 +77,11 @@ class Expansion {
   const Program* program_;
   Call call_;
   std::vector<std::int64_t> bases_;
-  std::vector<std::int64_t> advance_pending_;   // bases after the running call
-  std::vector<LanePosition> lane_begin_;        // of the running call
-  std::vector<LanePosition> lane_end_;          // ops issued so far, with the running call
+  std::vector<std::int64_t> advance_pending_;       // bases after the running call
+  std::vector<LanePosition> lane_begin_;            // of the running call
+  std::vector<LanePosition> lane_end_;              // ops issued so far, with the running call
   std::vector<std::vector<LanePosition>> history_;  // [block][(calls_back + 1) * lanes], a ring
-  std::vector<std::int64_t> calls_of_;          // calls of each block so far, with the running one
+  std::vector<std::int64_t> calls_of_;  // calls of each block so far, with the running one
 };
 
 }  // namespace fpdt

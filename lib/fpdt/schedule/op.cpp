@@ -52,9 +52,7 @@ bool is_collective(const Body& body) {
 std::vector<Use> operands(const Body& body) {
   std::vector<Use> uses;
   std::visit(
-      [&uses](const auto& op) {
-        std::decay_t<decltype(op)>::fields(op, UseCollector{uses});
-      },
+      [&uses](const auto& op) { std::decay_t<decltype(op)>::fields(op, UseCollector{uses}); },
       body);
   return uses;
 }

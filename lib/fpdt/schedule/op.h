@@ -1,15 +1,16 @@
 // Ops: the verbs of a schedule. Each body is a plain struct of constants and operands.
 //
-// `fields(self, f)` of a body is its one description: it calls f.read / f.target / f.scratch / f.constant
-// with the field's name in file order, and printer, loader, verifier, placement and executor are visitors of
-// it. A field that is absent (an empty operand) is skipped by all of them.
+// `fields(self, f)` of a body is its one description: it calls f.read / f.target / f.scratch /
+// f.constant with the field's name in file order, and printer, loader, verifier, placement and
+// executor are visitors of it. A field that is absent (an empty operand) is skipped by all of them.
 //
-// Letters: S tokens, P sequence-parallel ranks, C chunks, l rows of a chunk on one rank, n = P*l rows of a
-// chunk after the all-to-all, E hidden, H query heads, G KV heads, D head size, F feed-forward, V vocabulary,
-// h = H/P and g = max(1, G/P) heads on one rank. Shapes are row-major.
+// Letters: S tokens, P sequence-parallel ranks, C chunks, l rows of a chunk on one rank, n = P*l
+// rows of a chunk after the all-to-all, E hidden, H query heads, G KV heads, D head size, F
+// feed-forward, V vocabulary, h = H/P and g = max(1, G/P) heads on one rank. Shapes are row-major.
 //
-// To add an op: its struct and `fields` here, its name in kBodyNames, a shape rule in shapes.cpp, a kernel in
-// runtime/fpdt/cpu, a row in docs/schedule-format.md. The compiler and the tidy test list what is missing.
+// To add an op: its struct and `fields` here, its name in kBodyNames, a shape rule in shapes.cpp, a
+// kernel in runtime/fpdt/cpu, a row in docs/schedule-format.md. The compiler and the tidy test list
+// what is missing.
 #pragma once
 
 #include <array>
@@ -32,9 +33,9 @@ std::string_view word(ActivationKind kind);
 std::string_view word(Pass pass);
 
 // out[m,n] (+)= op(a)[m,k] * op(b)[k,n] + bias[n] + addend[m,n]. a is stored [m,k], or [k,m] when
-// transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the first m*k
-// (k*n, n) elements from the operand's first row are meant.
-// token_first: for a weight gradient, the rank's first local token row that it sums over; -1 otherwise.
+// transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the
+// first m*k (k*n, n) elements from the operand's first row are meant. token_first: for a weight
+// gradient, the rank's first local token row that it sums over; -1 otherwise.
 struct Matmul {
   Operand a, b, bias, addend;
   Target out;
@@ -96,7 +97,8 @@ struct Norm {
   }
 };
 
-// dx = d(norm)/dx^T dy + addend; dweight and dbias += their sums over rows. Statistics are recomputed from x.
+// dx = d(norm)/dx^T dy + addend; dweight and dbias += their sums over rows. Statistics are
+// recomputed from x.
 struct NormBackward {
   Operand x, weight, dy, addend;
   Target dx, dweight, dbias;
@@ -122,8 +124,8 @@ struct NormBackward {
   }
 };
 
-// Rotary embedding constants (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2), with the
-// frequency scaling of Llama 3.1 when factor != 1. rotary = 0: none.
+// Rotary embedding constants (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2), with
+// the frequency scaling of Llama 3.1 when factor != 1. rotary = 0: none.
 struct Rotary {
   std::int64_t rotary = 0;
   double theta = 10000;
@@ -143,10 +145,10 @@ struct Rotary {
   }
 };
 
-// Heads apart, ready for the all-to-all, rotated. From qkv [rows, (H+2G)*D] (all q heads, then k, then v):
-// q [ranks*rows, h*D]: block j holds the query heads of rank j; kv [ranks*rows, 2*g*D]: block j holds, per
-// token, the g key heads and then the g value heads of rank j (KV heads repeat when G < ranks).
-// The position of row i is token - documents[token], token = token_first + i.
+// Heads apart, ready for the all-to-all, rotated. From qkv [rows, (H+2G)*D] (all q heads, then k,
+// then v): q [ranks*rows, h*D]: block j holds the query heads of rank j; kv [ranks*rows, 2*g*D]:
+// block j holds, per token, the g key heads and then the g value heads of rank j (KV heads repeat
+// when G < ranks). The position of row i is token - documents[token], token = token_first + i.
 struct SplitHeads {
   Operand qkv, documents;
   Target q, kv;
@@ -170,7 +172,8 @@ struct SplitHeads {
   }
 };
 
-// The adjoint of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV head add up.
+// The adjoint of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV
+// head add up.
 struct JoinHeads {
   Operand dq, dkv, documents;
   Target dqkv;
@@ -210,10 +213,11 @@ struct Permute {
   }
 };
 
-// One tile of exact attention: query rows [q_first, +q_rows) against key rows [k_first, +k_rows) of the
-// sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u <= t.
-// q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys seen so far and
-// lse [q_rows, h] its natural log-sum-exp; accumulate merges (o, lse) of this tile into them.
+// One tile of exact attention: query rows [q_first, +q_rows) against key rows [k_first, +k_rows) of
+// the sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u
+// <= t. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys
+// seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges (o, lse) of this tile
+// into them.
 struct AttentionForward {
   Operand q, kv, documents;
   Target o, lse;
@@ -243,8 +247,8 @@ struct AttentionForward {
   }
 };
 
-// delta[rows, heads] = sum over D of o * do, the row term of the softmax gradient (Dao et al., arXiv
-// 2205.14135, algorithm 4). o and do are [rows, heads*D].
+// delta[rows, heads] = sum over D of o * do, the row term of the softmax gradient (Dao et al.,
+// arXiv 2205.14135, algorithm 4). o and do are [rows, heads*D].
 struct AttentionDelta {
   Operand o, dout;
   Target delta;
@@ -261,8 +265,9 @@ struct AttentionDelta {
   }
 };
 
-// The gradient of one attention tile. lse [q_rows, h] is the log-sum-exp over all keys and delta [q_rows, h]
-// from AttentionDelta, so tile gradients add up exactly. dq [q_rows, h*D], dkv [k_rows, 2*g*D], both f32.
+// The gradient of one attention tile. lse [q_rows, h] is the log-sum-exp over all keys and delta
+// [q_rows, h] from AttentionDelta, so tile gradients add up exactly. dq [q_rows, h*D], dkv [k_rows,
+// 2*g*D], both f32.
 struct AttentionBackward {
   Operand q, kv, dout, lse, delta, documents;
   Target dq, dkv;
@@ -350,7 +355,8 @@ struct Embedding {
   }
 };
 
-// dtable[tokens] += dx, dpositions[position] += dx. local_first: as token_first of Matmul, for coverage.
+// dtable[tokens] += dx, dpositions[position] += dx. local_first: as token_first of Matmul, for
+// coverage.
 struct EmbeddingBackward {
   Operand tokens, dx, documents;
   Target dtable, dpositions;
@@ -372,9 +378,10 @@ struct EmbeddingBackward {
   }
 };
 
-// Cross-entropy over a tile of the vocabulary. logits [rows, vocab_count] are those of words vocab_first...;
-// statistics [rows, 3] f32 hold the running maximum, the sum of exponentials relative to it, and the
-// target's logit; accumulate merges this tile into them. A label < 0 is masked (its row counts nothing).
+// Cross-entropy over a tile of the vocabulary. logits [rows, vocab_count] are those of words
+// vocab_first...; statistics [rows, 3] f32 hold the running maximum, the sum of exponentials
+// relative to it, and the target's logit; accumulate merges this tile into them. A label < 0 is
+// masked (its row counts nothing).
 struct LossStatistics {
   Operand logits, labels;
   Target statistics;
@@ -462,10 +469,11 @@ struct SquaredNorm {
   }
 };
 
-// AdamW (Loshchilov and Hutter, arXiv 1711.05101) on f32 shards, with the gradient clipped to `clip` by its
-// global norm sqrt(norm[0]). `step` f32 [4] = {learning rate, 1 - beta1^t, 1 - beta2^t, loss scale}. Nothing
-// changes when norm[0] is not finite. master_out, m_out, v_out are the next versions of master, m, v in the
-// same bytes; param, when present, is the storage copy of the new master.
+// AdamW (Loshchilov and Hutter, arXiv 1711.05101) on f32 shards, with the gradient clipped to
+// `clip` by its global norm sqrt(norm[0]). `step` f32 [4] = {learning rate, 1 - beta1^t, 1 -
+// beta2^t, loss scale}. Nothing changes when norm[0] is not finite. master_out, m_out, v_out are
+// the next versions of master, m, v in the same bytes; param, when present, is the storage copy of
+// the new master.
 struct AdamW {
   Operand grad, norm, step, master, m, v;
   Target master_out, m_out, v_out, param;
@@ -491,9 +499,9 @@ struct AdamW {
   }
 };
 
-// Collectives over a group of K ranks; several pairs go as one group. A collective is complete on a rank when
-// its receive operands are whole and its send operands are free.
-// all_to_all: send and receive are K equal blocks of rows; receive block j is block `me` of rank j's send.
+// Collectives over a group of K ranks; several pairs go as one group. A collective is complete on a
+// rank when its receive operands are whole and its send operands are free. all_to_all: send and
+// receive are K equal blocks of rows; receive block j is block `me` of rank j's send.
 struct AllToAll {
   std::string group;
   std::vector<Operand> send;
@@ -557,12 +565,30 @@ using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, Joi
 
 // The word of each alternative in the file, in the variant's order.
 inline constexpr std::array<std::string_view, std::variant_size_v<Body>> kBodyNames{
-    "matmul",        "column_sum",         "norm",            "norm_backward",
-    "split_heads",   "join_heads",         "permute",         "attention_forward",
-    "attention_delta", "attention_backward", "activation",    "activation_backward",
-    "embedding",     "embedding_backward", "loss_statistics", "loss_sum",
-    "loss_gradient", "fill",               "copy",            "squared_norm",
-    "adamw",         "all_to_all",         "all_gather",      "reduce_scatter",
+    "matmul",
+    "column_sum",
+    "norm",
+    "norm_backward",
+    "split_heads",
+    "join_heads",
+    "permute",
+    "attention_forward",
+    "attention_delta",
+    "attention_backward",
+    "activation",
+    "activation_backward",
+    "embedding",
+    "embedding_backward",
+    "loss_statistics",
+    "loss_sum",
+    "loss_gradient",
+    "fill",
+    "copy",
+    "squared_norm",
+    "adamw",
+    "all_to_all",
+    "all_gather",
+    "reduce_scatter",
     "all_reduce"};
 
 inline std::string_view body_name(const Body& body) { return kBodyNames[body.index()]; }
@@ -587,8 +613,8 @@ struct Lane {
   auto operator<=>(const Lane&) const = default;
 };
 
-// An op that must be complete before: op `op` of block `block`, in this call (calls_back = 0) or in the k-th
-// last earlier call of that block (void where there is none).
+// An op that must be complete before: op `op` of block `block`, in this call (calls_back = 0) or in
+// the k-th last earlier call of that block (void where there is none).
 struct After {
   std::int32_t block = 0;
   std::int32_t op = 0;

@@ -1,8 +1,9 @@
 // Operands: which value an op touches, and how.
 //
-// Versions are written two ways. `x[+2]` is relative to a base that advances at each call of the block (by
-// the block's declared `advance` of x); `x[4*layer+1]` is absolute, affine in the call's arguments.
-// A suffix ` rows 8:16` names rows 8 to 15 of the slot; ` +=` on a target means accumulate.
+// Versions are written two ways. `x[+2]` is relative to a base that advances at each call of the
+// block (by the block's declared `advance` of x); `x[4*layer+1]` is absolute, affine in the call's
+// arguments. A suffix ` rows 8:16` names rows 8 to 15 of the slot; ` +=` on a target means
+// accumulate.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ using BufferIndex = std::int32_t;
 struct Version {
   bool relative = true;
   std::int64_t offset = 0;
-  std::int64_t layer = 0;        // coefficients of the call's arguments, absolute versions only
+  std::int64_t layer = 0;  // coefficients of the call's arguments, absolute versions only
   std::int64_t micro_batch = 0;
   std::int64_t segment = 0;
 

@@ -35,8 +35,9 @@ std::vector<Range> ranges_of(const Schedule& schedule, MemorySpace space) {
       ranges.push_back({begin, begin + buffer.slot_bytes().value, slot, b});
     }
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return std::pair(a.begin, a.slot) < std::pair(b.begin, b.slot); });
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::pair(a.begin, a.slot) < std::pair(b.begin, b.slot);
+  });
   return ranges;
 }
 
@@ -61,8 +62,9 @@ void check_offsets(const Schedule& schedule, Findings& findings) {
       (buffer.offset == kUnplaced ? unplaced : placed) = &buffer;
       if (buffer.offset == kUnplaced) continue;
       if (buffer.offset < 0 || buffer.offset % kAlignment != 0 || buffer.offset > kMostOffset) {
-        findings.add("S402", "buffers." + buffer.name,
-                     fmt::format("offset {}, expected a multiple of {} from 0", buffer.offset, kAlignment));
+        findings.add(
+            "S402", "buffers." + buffer.name,
+            fmt::format("offset {}, expected a multiple of {} from 0", buffer.offset, kAlignment));
       }
     }
     if (placed != nullptr && unplaced != nullptr) {

@@ -9,8 +9,8 @@
 
 namespace fpdt {
 
-// Slots are numbered through all buffers in order. other[begin[s]] to other[begin[s + 1] - 1] are the slots
-// that share bytes with slot s.
+// Slots are numbered through all buffers in order. other[begin[s]] to other[begin[s + 1] - 1] are
+// the slots that share bytes with slot s.
 struct Overlaps {
   std::vector<std::size_t> begin;
   std::vector<std::size_t> other;

@@ -61,8 +61,9 @@ class Printer {
 
   std::string print() {
     const std::string problem = schedule_.problem.empty() ? "{}" : schedule_.problem;
-    text_ = fmt::format("{{\"fpdt_schedule\":{},\"ranks\":{},\"row_multiple\":{},\"problem\":{},\"groups\":{{",
-                        kScheduleFormat, schedule_.ranks, schedule_.row_multiple, problem);
+    text_ = fmt::format(
+        "{{\"fpdt_schedule\":{},\"ranks\":{},\"row_multiple\":{},\"problem\":{},\"groups\":{{",
+        kScheduleFormat, schedule_.ranks, schedule_.row_multiple, problem);
     list(schedule_.groups, ",", [this](const Group& group) { print_group(group); });
     text_ += "},\n\"buffers\":[";
     lines(schedule_.buffers, [this](const Buffer& buffer) { print_buffer(buffer); });
@@ -98,7 +99,9 @@ class Printer {
     list(shape, ",", [this](std::int64_t extent) { text_ += value_text(extent); });
     text_ += ']';
   }
-  void key(std::string_view name, std::string_view value) { text_ += fmt::format(",\"{}\":{}", name, value); }
+  void key(std::string_view name, std::string_view value) {
+    text_ += fmt::format(",\"{}\":{}", name, value);
+  }
   [[nodiscard]] const std::string& name(BufferIndex buffer) const {
     return schedule_.buffers[index(buffer)].name;
   }
@@ -128,7 +131,8 @@ class Printer {
     key("kind", quoted(state.kind));
     text_ += ",\"shape\":";
     extents(state.shape);
-    key("buffer", quoted(operand_text(name(state.buffer), {state.buffer, Version::at(state.version)})));
+    key("buffer",
+        quoted(operand_text(name(state.buffer), {state.buffer, Version::at(state.version)})));
     if (state.shards != 1) key("shards", value_text(state.shards));
     if (!(state.shard == RankExpression{})) key("shard", value_text(state.shard));
     if (state.replicas != 1) key("replicas", value_text(state.replicas));
@@ -146,9 +150,13 @@ class Printer {
   }
 
   void print_op(const Op& op) {
-    text_ += fmt::format("{{\"op\":{},\"lane\":\"{}\",\"body\":\"{}\"", quoted(op.name), lane_text(op.lane),
-                         body_name(op.body));
-    std::visit([this](const auto& body) { body.fields(body, Fields{*this, defaults(body), 0}); }, op.body);
+    text_ += fmt::format("{{\"op\":{},\"lane\":\"{}\",\"body\":\"{}\"", quoted(op.name),
+                         lane_text(op.lane), body_name(op.body));
+    std::visit(
+        [this](const auto& body) {
+          body.fields(body, Fields{*this, defaults(body), 0});
+        },
+        op.body);
     if (!op.after.empty()) {
       text_ += ",\"after\":[";
       list(op.after, ",", [this](const After& after) {
@@ -174,7 +182,8 @@ class Printer {
     }
     void read(std::string_view field, const std::vector<Operand>& operands) {
       printer.text_ += fmt::format(",\"{}\":[", field);
-      printer.list(operands, ",", [this](const Operand& one) { printer.text_ += printer.text_of(one, false); });
+      printer.list(operands, ",",
+                   [this](const Operand& one) { printer.text_ += printer.text_of(one, false); });
       printer.text_ += ']';
     }
     void target(std::string_view field, const std::vector<Target>& targets) {
@@ -221,16 +230,19 @@ bool continues(const Call& a, const Call& b, const Call& c) {
   const auto even = [&](std::int32_t Call::*argument) {
     return std::int64_t{c.*argument} - b.*argument == std::int64_t{b.*argument} - a.*argument;
   };
-  return a.block == b.block && b.block == c.block && even(&Call::layer) && even(&Call::micro_batch) &&
-         even(&Call::segment);
+  return a.block == b.block && b.block == c.block && even(&Call::layer) &&
+         even(&Call::micro_batch) && even(&Call::segment);
 }
 
 // How many calls from `first` repeat with a period.
 std::size_t run_length(const std::vector<Call>& calls, std::size_t first, std::size_t period) {
   std::size_t end = first + period;
-  while (end < calls.size() && end < first + 2 * period && calls[end].block == calls[end - period].block) ++end;
+  while (end < calls.size() && end < first + 2 * period &&
+         calls[end].block == calls[end - period].block)
+    ++end;
   if (end < first + 2 * period) return 0;
-  while (end < calls.size() && continues(calls[end - 2 * period], calls[end - period], calls[end])) ++end;
+  while (end < calls.size() && continues(calls[end - 2 * period], calls[end - period], calls[end]))
+    ++end;
   return (end - first) / period * period;
 }
 
@@ -277,7 +289,8 @@ void Printer::print_run(const Call* calls, std::size_t period, std::size_t repea
   for (std::size_t i = 0; i < period; ++i) {
     const Call& call = calls[i];
     const Call& next = repeat > 1 ? calls[i + period] : call;
-    text_ += fmt::format("{}{{\"block\":{}", i == 0 ? "" : ",", quoted(schedule_.blocks[index(call.block)].name));
+    text_ += fmt::format("{}{{\"block\":{}", i == 0 ? "" : ",",
+                         quoted(schedule_.blocks[index(call.block)].name));
     for (const auto& [word, argument] : kArguments) {
       const CallArgument affine{call.*argument, std::int64_t{next.*argument} - call.*argument};
       if (affine.step != 0) {

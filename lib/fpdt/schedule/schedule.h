@@ -1,8 +1,9 @@
 // The program: buffers, blocks of ops, and the calls that make a step.
 //
-// Every rank runs the same program. Ops of one lane run in file order; across lanes only `after` orders them.
-// A block is called with arguments (layer, micro_batch, segment); the bases of relative versions advance by
-// `advance` at each call. `train` and `evaluate` are two call lists over the same blocks.
+// Every rank runs the same program. Ops of one lane run in file order; across lanes only `after`
+// orders them. A block is called with arguments (layer, micro_batch, segment); the bases of
+// relative versions advance by `advance` at each call. `train` and `evaluate` are two call lists
+// over the same blocks.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +38,10 @@ struct Group {
   RankExpression first;  // of the rank that asks
 };
 
-// Which bytes hold which named tensor. The tensor, flat and zero-padded to shards equal pieces, is cut into
-// pieces; rank r holds piece shard.at(r). The piece begins at the slot of `version` and runs on through the
-// following slots when it is longer than one (slots without gaps, see Buffer::slot_stride). kind is
-// parameter, master, moment1, moment2 or gradient.
+// Which bytes hold which named tensor. The tensor, flat and zero-padded to shards equal pieces, is
+// cut into pieces; rank r holds piece shard.at(r). The piece begins at the slot of `version` and
+// runs on through the following slots when it is longer than one (slots without gaps, see
+// Buffer::slot_stride). kind is parameter, master, moment1, moment2 or gradient.
 struct State {
   BufferIndex buffer = -1;
   std::int64_t version = 0;  // = the slot at the start of a step

@@ -279,7 +279,9 @@ std::optional<CallArgument> parse_call_argument(std::string_view text) {
   return argument;
 }
 
-std::string lane_text(const Lane& lane) { return fmt::format("{}.{}", word(lane.kind), lane.index); }
+std::string lane_text(const Lane& lane) {
+  return fmt::format("{}.{}", word(lane.kind), lane.index);
+}
 
 std::optional<Lane> parse_lane(std::string_view text) {
   const std::size_t dot = text.find('.');

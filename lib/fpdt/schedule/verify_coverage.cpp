@@ -1,4 +1,5 @@
-// S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row once.
+// S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row
+// once.
 //
 // Static, per block: the calls of a block repeat it whole.
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Pairs of positions. A tile's ends are below 2^31 (S205), so one tile cannot wrap; a sum that wraps is of
-// tiles that overlap, which is a finding of its own.
+// Pairs of positions. A tile's ends are below 2^31 (S205), so one tile cannot wrap; a sum that
+// wraps is of tiles that overlap, which is a finding of its own.
 using Area = std::uint64_t;
 
 struct Tile {
@@ -32,12 +33,15 @@ Area causal_pairs(const Tile& tile) {
     const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
     return count * (count + 1) / 2;
   };
-  // Keys 0 to q are seen by query q: sum over the queries of min(q + 1 - k_first, k_rows), not below 0.
-  const std::int64_t low = tile.q_first - tile.k_first;  // keys of the tile seen by the query before the first
-  const std::int64_t high = low + tile.q_rows;           // by the last
-  const auto sum_to = [&](std::int64_t n) {              // sum of clamp(i, 0, k_rows) for i = 1..n
+  // Keys 0 to q are seen by query q: sum over the queries of min(q + 1 - k_first, k_rows), not
+  // below 0.
+  const std::int64_t low =
+      tile.q_first - tile.k_first;  // keys of the tile seen by the query before the first
+  const std::int64_t high = low + tile.q_rows;  // by the last
+  const auto sum_to = [&](std::int64_t n) {     // sum of clamp(i, 0, k_rows) for i = 1..n
     if (n <= tile.k_rows) return triangle(n);
-    return triangle(tile.k_rows) + static_cast<Area>(n - tile.k_rows) * static_cast<Area>(tile.k_rows);
+    return triangle(tile.k_rows) +
+           static_cast<Area>(n - tile.k_rows) * static_cast<Area>(tile.k_rows);
   };
   return sum_to(high) - sum_to(low);
 }
@@ -49,8 +53,10 @@ class Coverage {
 
   void check() {
     for (const Op& op : block_.ops) {
-      if (const auto* forward = std::get_if<AttentionForward>(&op.body)) collect(*forward, op, false);
-      if (const auto* backward = std::get_if<AttentionBackward>(&op.body)) collect(*backward, op, true);
+      if (const auto* forward = std::get_if<AttentionForward>(&op.body))
+        collect(*forward, op, false);
+      if (const auto* backward = std::get_if<AttentionBackward>(&op.body))
+        collect(*backward, op, true);
       collect_gradients(op);
     }
     for (auto& [key, tiles] : tiles_) {
@@ -64,8 +70,8 @@ class Coverage {
  private:
   template <class Body>
   void collect(const Body& body, const Op& op, bool backward) {
-    tiles_[{body.pass, backward}].push_back({body.q_first, body.q_rows, body.k_first, body.k_rows,
-                                             body.heads, body.head_first, &op});
+    tiles_[{body.pass, backward}].push_back(
+        {body.q_first, body.q_rows, body.k_first, body.k_rows, body.heads, body.head_first, &op});
   }
 
   // A sweep over queries: the tiles that a query meets hold disjoint ranges of keys.
@@ -87,7 +93,8 @@ class Coverage {
     for (const Event& event : events) {
       const auto [begin, end] = open.equal_range(event.tile->k_first);
       if (!event.begins) {
-        open.erase(std::find_if(begin, end, [&](const auto& one) { return one.second == event.tile; }));
+        open.erase(
+            std::find_if(begin, end, [&](const auto& one) { return one.second == event.tile; }));
         continue;
       }
       const auto at = open.emplace(event.tile->k_first, event.tile);
@@ -98,8 +105,9 @@ class Coverage {
 
   void overlap(const Tile& left, const Tile& right) {
     if (left.k_first + left.k_rows <= right.k_first) return;
-    findings_.add("S501", place_of(block_, *right.op),
-                  fmt::format("the attention tile overlaps that of {}", place_of(block_, *left.op)));
+    findings_.add(
+        "S501", place_of(block_, *right.op),
+        fmt::format("the attention tile overlaps that of {}", place_of(block_, *left.op)));
   }
 
   void check_area(const std::vector<Tile>& tiles) {
@@ -111,25 +119,30 @@ class Coverage {
     }
     const Area whole = static_cast<Area>(end) * (static_cast<Area>(end) + 1) / 2;
     if (covered == whole) return;
-    findings_.add("S502", "blocks." + block_.name,
-                  fmt::format("attention tiles cover {} of the {} pairs of {} tokens", covered, whole, end));
+    findings_.add(
+        "S502", "blocks." + block_.name,
+        fmt::format("attention tiles cover {} of the {} pairs of {} tokens", covered, whole, end));
   }
 
-  // The ranks' head ranges are 0, h, 2h, ..., each held by equally many ranks; the same for all tiles.
+  // The ranks' head ranges are 0, h, 2h, ..., each held by equally many ranks; the same for all
+  // tiles.
   void check_heads(const std::vector<Tile>& tiles) {
     for (const Tile& tile : tiles) {
       if (tile.heads == tiles[0].heads && tile.head_first == tiles[0].head_first) continue;
-      findings_.add("S503", place_of(block_, *tile.op), "heads differ from those of the other tiles");
+      findings_.add("S503", place_of(block_, *tile.op),
+                    "heads differ from those of the other tiles");
       return;
     }
     std::map<std::int64_t, std::int64_t> ranks_of;
-    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) ++ranks_of[tiles[0].head_first.at(rank)];
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank)
+      ++ranks_of[tiles[0].head_first.at(rank)];
     std::int64_t expected = 0;
     for (const auto& [first, ranks] : ranks_of) {
       if (first != expected || ranks != ranks_of.begin()->second) {
-        findings_.add("S503", place_of(block_, *tiles[0].op),
-                      fmt::format("heads {}:{} are held by {} ranks, expected heads from {} by {}", first,
-                                  first + tiles[0].heads, ranks, expected, ranks_of.begin()->second));
+        findings_.add(
+            "S503", place_of(block_, *tiles[0].op),
+            fmt::format("heads {}:{} are held by {} ranks, expected heads from {} by {}", first,
+                        first + tiles[0].heads, ranks, expected, ranks_of.begin()->second));
         return;
       }
       expected += tiles[0].heads;
@@ -141,14 +154,14 @@ class Coverage {
     const Op* op;
   };
   // What one gradient is: buffer, version, rows of the slot.
-  using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t>;
+  using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t,
+                                 std::int64_t, std::int64_t, std::int64_t>;
 
   void gradient(const Target& target, std::int64_t first, std::int64_t rows, const Op& op) {
     if (!target.present() || first < 0) return;
     const Operand& o = target.operand;
-    gradients_[{o.buffer, o.version.relative, o.version.offset, o.version.layer, o.version.micro_batch,
-                o.version.segment, o.row_first, o.rows}]
+    gradients_[{o.buffer, o.version.relative, o.version.offset, o.version.layer,
+                o.version.micro_batch, o.version.segment, o.row_first, o.rows}]
         .push_back({first, rows, &op});
   }
 
@@ -176,14 +189,15 @@ class Coverage {
       for (const Rows& chunk : chunks) {
         if (chunk.first != end) {
           findings_.add(chunk.first < end ? "S504" : "S505", place_of(block_, *chunk.op),
-                        fmt::format("the gradient {} receives rows {}:{} after rows 0:{}", name, chunk.first,
-                                    chunk.first + chunk.rows, end));
+                        fmt::format("the gradient {} receives rows {}:{} after rows 0:{}", name,
+                                    chunk.first, chunk.first + chunk.rows, end));
         }
         end = std::max(end, chunk.first + chunk.rows);
       }
       if (common_end >= 0 && end != common_end) {
-        findings_.add("S506", place_of(block_, *chunks.back().op),
-                      fmt::format("the gradient {} ends at row {}, others at {}", name, end, common_end));
+        findings_.add(
+            "S506", place_of(block_, *chunks.back().op),
+            fmt::format("the gradient {} ends at row {}, others at {}", name, end, common_end));
       }
       common_end = common_end < 0 ? end : common_end;
     }

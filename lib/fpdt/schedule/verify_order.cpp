@@ -1,10 +1,10 @@
 // S3xx and S404 to S407: versions, races and shared bytes, over the whole expansion.
 //
-// Ops are visited in issue order with one vector clock per lane: clock[k] is the latest position of lane k
-// that is known complete before the op. Lanes are FIFO, so what an access has to know about earlier ones is one
-// position per lane. A slot remembers the version it holds, the pieces of rows with their last write, the last
-// access of each lane, and the accesses that any write of its version must come after (those of the version
-// before, and of every slot that shares its bytes).
+// Ops are visited in issue order with one vector clock per lane: clock[k] is the latest position of
+// lane k that is known complete before the op. Lanes are FIFO, so what an access has to know about
+// earlier ones is one position per lane. A slot remembers the version it holds, the pieces of rows
+// with their last write, the last access of each lane, and the accesses that any write of its
+// version must come after (those of the version before, and of every slot that shares its bytes).
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -40,7 +40,8 @@ struct Slot {
   std::vector<Piece> pieces;  // disjoint, by row
 };
 
-// Clocks of the ops that others await, for the last calls of each block: what edges are resolved against.
+// Clocks of the ops that others await, for the last calls of each block: what edges are resolved
+// against.
 class Awaited {
  public:
   explicit Awaited(const Program& program) : program_(program), lanes_(program.lanes.size()) {
@@ -52,7 +53,8 @@ class Awaited {
       std::int32_t count = 0;
       for (std::int32_t& slot : slot_of_[b]) slot = slot < 0 ? -1 : count++;
       const auto calls = index(program.blocks[b].calls_back) + 1;
-      rings_.push_back({index(count) * lanes_, calls, 0, std::vector<Position>(calls * index(count) * lanes_)});
+      rings_.push_back(
+          {index(count) * lanes_, calls, 0, std::vector<Position>(calls * index(count) * lanes_)});
     }
   }
 
@@ -155,10 +157,16 @@ class OrderCheck {
     version_ = expansion_.version(use);
     slot_ = slot_of(use.buffer, version_);
     switch (use.access) {
-      case Access::read: read(); break;
-      case Access::accumulate: accumulate(); break;
+      case Access::read:
+        read();
+        break;
+      case Access::accumulate:
+        accumulate();
+        break;
       case Access::write:
-      case Access::scratch: write(); break;
+      case Access::scratch:
+        write();
+        break;
     }
     ++slots_[slot_].accesses;
     last_[slot_ * lanes_ + index(op_->lane)] = position_;
@@ -222,7 +230,8 @@ class OrderCheck {
     for (std::size_t i = begin; i < begin + count; ++i) {
       Piece& piece = slot.pieces[i];
       if (piece.first == reached) reached = piece.end;
-      if (piece.read) fail("S307", fmt::format("follows a read of rows {}:{}", piece.first, piece.end));
+      if (piece.read)
+        fail("S307", fmt::format("follows a read of rows {}:{}", piece.first, piece.end));
       if (own(piece)) {
         fail("S311", "touches rows that the same op writes");
       } else if (!ordered(piece)) {
@@ -258,13 +267,15 @@ class OrderCheck {
     slot.pieces.insert(at, {first, end, op_->lane, position_, false});
   }
 
-  // A write of another version: what the slot held ends here, and what shares its bytes is destroyed.
+  // A write of another version: what the slot held ends here, and what shares its bytes is
+  // destroyed.
   bool begin(Slot& slot) {
     if (version_ < 0 || version_ <= slot.newest) {
       const bool destroyed = version_ >= 0 && version_ == slot.newest;
       fail(destroyed ? "S405" : "S310",
-           destroyed ? std::string("continues a version that was destroyed by what shares its bytes")
-                     : fmt::format("comes after version {} of its slot", slot.newest));
+           destroyed
+               ? std::string("continues a version that was destroyed by what shares its bytes")
+               : fmt::format("comes after version {} of its slot", slot.newest));
       return false;
     }
     Position* const last = &last_[slot_ * lanes_];
@@ -292,8 +303,10 @@ class OrderCheck {
       fail("S407", fmt::format("shares bytes with {}, which the same op uses", slot_name(other)));
     }
     if (const auto lane = unordered(last)) {
-      fail("S404", fmt::format("is not ordered after {}, which shares its bytes, used by", slot_name(other)),
-           name(*lane, last[*lane]));
+      fail(
+          "S404",
+          fmt::format("is not ordered after {}, which shares its bytes, used by", slot_name(other)),
+          name(*lane, last[*lane]));
     }
     for (std::size_t k = 0; k < lanes_; ++k) before[k] = std::max(before[k], last[k]);
     slots_[other].version = -1;
@@ -305,7 +318,8 @@ class OrderCheck {
     return piece.lane == op_->lane && piece.position == position_;
   }
 
-  // Cuts pieces so that [first, end) is made of whole ones; returns the first of these and their count.
+  // Cuts pieces so that [first, end) is made of whole ones; returns the first of these and their
+  // count.
   static std::pair<std::size_t, std::size_t> isolate(std::vector<Piece>& pieces, std::int64_t first,
                                                      std::int64_t end) {
     const auto cut = [&pieces](std::int64_t row) {
@@ -343,7 +357,8 @@ class OrderCheck {
     for (std::size_t i = begin; i < begin + count; ++i) slot.pieces[i].read = true;
   }
 
-  // The slot does not hold the wanted version: it never did, holds a newer one, or was overwritten by others.
+  // The slot does not hold the wanted version: it never did, holds a newer one, or was overwritten
+  // by others.
   void absent(const Slot& slot, std::string_view never) {
     if (version_ > slot.newest || version_ < 0) {
       fail(never, "finds nothing: the version was never written");
@@ -357,23 +372,30 @@ class OrderCheck {
   void fail(std::string_view code, const std::string& what, const std::string& other = "") {
     const Block& block = schedule_.blocks[index(begun_.back())];
     const Call& call = expansion_.call();
-    findings_.add(code, place_of(block, *op_->op),
-                  fmt::format("{} of version {} of {} {}{}{} (layer {}, micro_batch {}, segment {})", verb(),
-                              version_, schedule_.buffers[index(use_->buffer)].name, what,
-                              other.empty() ? "" : " ", other, call.layer, call.micro_batch, call.segment));
+    findings_.add(
+        code, place_of(block, *op_->op),
+        fmt::format("{} of version {} of {} {}{}{} (layer {}, micro_batch {}, segment {})", verb(),
+                    version_, schedule_.buffers[index(use_->buffer)].name, what,
+                    other.empty() ? "" : " ", other, call.layer, call.micro_batch, call.segment));
   }
 
   [[nodiscard]] std::string_view verb() const {
     switch (use_->access) {
-      case Access::read: return "read";
-      case Access::accumulate: return "accumulate";
-      case Access::write: return "write";
-      case Access::scratch: return "scratch use";
+      case Access::read:
+        return "read";
+      case Access::accumulate:
+        return "accumulate";
+      case Access::write:
+        return "write";
+      case Access::scratch:
+        return "scratch use";
     }
     return "";
   }
 
-  [[nodiscard]] std::string name(const Piece& piece) const { return name(index(piece.lane), piece.position); }
+  [[nodiscard]] std::string name(const Piece& piece) const {
+    return name(index(piece.lane), piece.position);
+  }
 
   // The op at a position of a lane.
   [[nodiscard]] std::string name(std::size_t lane, Position position) const {
@@ -402,16 +424,17 @@ class OrderCheck {
   std::size_t lanes_;
   Expansion expansion_;
   Awaited awaited_;
-  std::vector<Position> clocks_;          // [lane][lane], after the last op of each lane
-  std::vector<Position> next_;            // position of the next op of each lane
-  std::vector<std::size_t> first_slot_;   // of each buffer
+  std::vector<Position> clocks_;         // [lane][lane], after the last op of each lane
+  std::vector<Position> next_;           // position of the next op of each lane
+  std::vector<std::size_t> first_slot_;  // of each buffer
   std::vector<Slot> slots_;
-  std::vector<Position> last_;            // [slot][lane], latest access
-  std::vector<Position> before_;          // [slot][lane], what writes of the held version come after
-  std::vector<std::uint64_t> checked_;    // of each overlapping pair: accesses of the other when last destroyed
-  std::vector<std::int32_t> begun_;       // block of each call so far
-  std::vector<Position> begins_;          // [call][lane], positions where calls began
-  const PlainOp* op_ = nullptr;           // the access in hand
+  std::vector<Position> last_;    // [slot][lane], latest access
+  std::vector<Position> before_;  // [slot][lane], what writes of the held version come after
+  std::vector<std::uint64_t>
+      checked_;  // of each overlapping pair: accesses of the other when last destroyed
+  std::vector<std::int32_t> begun_;  // block of each call so far
+  std::vector<Position> begins_;     // [call][lane], positions where calls began
+  const PlainOp* op_ = nullptr;      // the access in hand
   const PlainUse* use_ = nullptr;
   Position* clock_ = nullptr;
   Position position_ = 0;

@@ -1,4 +1,5 @@
-// S1xx: names, indices and sizes. What passes here can be indexed, multiplied and expanded without a check.
+// S1xx: names, indices and sizes. What passes here can be indexed, multiplied and expanded without
+// a check.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,8 +14,8 @@
 namespace fpdt {
 namespace {
 
-// Bounds that no machine reaches and that keep every product of two of them, and of an argument with a
-// coefficient, inside 64 bits.
+// Bounds that no machine reaches and that keep every product of two of them, and of an argument
+// with a coefficient, inside 64 bits.
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
 constexpr std::int64_t kMostSlots = std::int64_t{1} << 24;
@@ -33,7 +34,8 @@ bool within(std::int64_t value, std::int64_t low, std::int64_t high) {
 
 class Structure {
  public:
-  Structure(const Schedule& schedule, Findings& findings) : schedule_(schedule), findings_(findings) {}
+  Structure(const Schedule& schedule, Findings& findings)
+      : schedule_(schedule), findings_(findings) {}
 
   void check() {
     range(schedule_.ranks, 1, kMostRanks, "schedule", "ranks");
@@ -52,7 +54,8 @@ class Structure {
   void range(std::int64_t value, std::int64_t low, std::int64_t high, const std::string& where,
              std::string_view what) {
     if (within(value, low, high)) return;
-    findings_.add("S103", where, fmt::format("{} is {}, expected {} to {}", what, value, low, high));
+    findings_.add("S103", where,
+                  fmt::format("{} is {}, expected {} to {}", what, value, low, high));
   }
 
   void name(std::set<std::string>& taken, const std::string& text, const std::string& where,
@@ -65,8 +68,8 @@ class Structure {
   }
 
   void expression(const RankExpression& e, const std::string& where) {
-    if (e.m < 1 || e.n < 1 || !within(e.s, 0, kMostRanks) || !within(e.a, -kMostBytes, kMostBytes) ||
-        !within(e.b, -kMostVersion, kMostVersion)) {
+    if (e.m < 1 || e.n < 1 || !within(e.s, 0, kMostRanks) ||
+        !within(e.a, -kMostBytes, kMostBytes) || !within(e.b, -kMostVersion, kMostVersion)) {
       findings_.add("S103", where, "rank expression out of range");
     }
   }
@@ -86,7 +89,8 @@ class Structure {
       const bool member = first >= 0 && last < schedule_.ranks && within(rank, first, last) &&
                           (rank - first) % group.stride == 0;
       if (!member) {
-        findings_.add("S108", where, fmt::format("rank {} is not in its group from rank {}", rank, first));
+        findings_.add("S108", where,
+                      fmt::format("rank {} is not in its group from rank {}", rank, first));
         return;
       }
       ++members[index(first)];
@@ -94,8 +98,9 @@ class Structure {
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       const std::int64_t count = members[index(rank)];
       if (count == 0 || count == group.size) continue;
-      findings_.add("S108", where,
-                    fmt::format("{} of {} members name the group from rank {}", count, group.size, rank));
+      findings_.add(
+          "S108", where,
+          fmt::format("{} of {} members name the group from rank {}", count, group.size, rank));
       return;
     }
   }
@@ -168,7 +173,8 @@ class Structure {
     BufferIndex before = -1;
     for (const auto& [buffer, n] : block.advance) {
       if (!within(buffer, 0, static_cast<std::int64_t>(schedule_.buffers.size()) - 1)) {
-        findings_.add("S102", where, fmt::format("advance of buffer {}, which does not exist", buffer));
+        findings_.add("S102", where,
+                      fmt::format("advance of buffer {}, which does not exist", buffer));
       } else if (buffer <= before) {
         findings_.add("S109", where, "advance must name buffers once, in order");
       }
@@ -181,7 +187,8 @@ class Structure {
     for (const Use& use : operands(op.body)) {
       const Operand& operand = use.operand;
       if (!within(operand.buffer, 0, static_cast<std::int64_t>(schedule_.buffers.size()) - 1)) {
-        findings_.add("S102", where, fmt::format("{}: no buffer with index {}", use.field, operand.buffer));
+        findings_.add("S102", where,
+                      fmt::format("{}: no buffer with index {}", use.field, operand.buffer));
         continue;
       }
       const Version& v = operand.version;
@@ -224,17 +231,20 @@ class Structure {
       if (!within(after.block, 0, blocks - 1) ||
           !within(after.op, 0,
                   static_cast<std::int64_t>(schedule_.blocks[index(after.block)].ops.size()) - 1)) {
-        findings_.add("S102", where, fmt::format("after: no op {} of block {}", after.op, after.block));
+        findings_.add("S102", where,
+                      fmt::format("after: no op {} of block {}", after.op, after.block));
         continue;
       }
       const bool own = index(after.block) == block;
       const Block& awaited = schedule_.blocks[index(after.block)];
-      const std::string text = after_text(awaited.name, awaited.ops[index(after.op)].name, after.calls_back);
+      const std::string text =
+          after_text(awaited.name, awaited.ops[index(after.op)].name, after.calls_back);
       if (after.calls_back < 0 || (after.calls_back == 0 && (!own || index(after.op) >= op))) {
         findings_.add("S104", where, fmt::format("after {}, which is not earlier", text));
       } else if (after.calls_back > calls_of_[index(after.block)]) {
-        findings_.add("S105", where, fmt::format("after {}: the block is called {} times", text,
-                                                 calls_of_[index(after.block)]));
+        findings_.add("S105", where,
+                      fmt::format("after {}: the block is called {} times", text,
+                                  calls_of_[index(after.block)]));
       }
     }
   }
@@ -284,12 +294,14 @@ class Structure {
     }
     // A longer piece runs on through the following slots, which then leave no gaps.
     const bool gapless = buffer.slot_bytes() == buffer.slot_stride();
-    const std::int64_t slots = gapless ? std::max<std::int64_t>(1, buffer.slots - state.version) : 1;
+    const bool exists = within(state.version, 0, buffer.slots - 1);
+    const std::int64_t slots = gapless && exists ? buffer.slots - state.version : 1;
     const std::int64_t room = buffer.rows() * buffer.row_elements() * slots;
-    if (buffer.role != Role::state || !within(state.version, 0, buffer.slots - 1) || state.shards < 1 ||
-        elements >= kMostBytes || div_ceil(elements, state.shards) > room) {
-      findings_.add("S110", where, fmt::format("{}[{}] does not hold 1 of {} pieces of {} elements",
-                                               buffer.name, state.version, state.shards, elements));
+    if (buffer.role != Role::state || !exists || state.shards < 1 || elements >= kMostBytes ||
+        div_ceil(elements, state.shards) > room) {
+      findings_.add("S110", where,
+                    fmt::format("{}[{}] does not hold 1 of {} pieces of {} elements", buffer.name,
+                                state.version, state.shards, elements));
     }
   }
 
@@ -304,7 +316,8 @@ class Structure {
     }
     for (const std::int64_t count : holders) {
       if (count == state.replicas) continue;
-      findings_.add("S110", where, fmt::format("{} ranks hold a piece, expected {}", count, state.replicas));
+      findings_.add("S110", where,
+                    fmt::format("{} ranks hold a piece, expected {}", count, state.replicas));
       return;
     }
   }

@@ -1,0 +1,218 @@
+// The vocabulary of the shape rules.
+#include "fpdt/schedule/shape_terms.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/schedule/text.h"
+
+namespace fpdt {
+namespace {
+
+bool allowed(Types types, Dtype dtype) {
+  switch (types) {
+    case Types::values:
+      return dtype != Dtype::i32;
+    case Types::f32:
+      return dtype == Dtype::f32;
+    case Types::i32:
+      return dtype == Dtype::i32;
+    case Types::any:
+      return true;
+  }
+  return false;
+}
+
+std::string_view word(Types types) {
+  switch (types) {
+    case Types::values:
+      return "f32 or bf16";
+    case Types::f32:
+      return "f32";
+    case Types::i32:
+      return "i32";
+    case Types::any:
+      return "any";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::int64_t elements_of(std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  for (const std::int64_t factor : factors) {
+    if (factor < 0 || __builtin_mul_overflow(product, factor, &product)) return kMostElements;
+  }
+  return std::min(product, kMostElements);
+}
+
+std::int64_t ShapeTerms::rows(const Operand& operand) const {
+  if (!operand.present()) return 0;
+  return operand.rows < 0 ? buffer(operand).rows() - operand.row_first : operand.rows;
+}
+
+std::int64_t ShapeTerms::elements(const Operand& operand) const {
+  return operand.present() ? rows(operand) * buffer(operand).row_elements() : 0;
+}
+
+void ShapeTerms::finding(std::string_view code, std::string message) {
+  findings_.add(code, where_, std::move(message));
+}
+
+void ShapeTerms::missing(std::string_view field) {
+  finding("S207", fmt::format("{} needs {}", body_name(op_.body), field));
+}
+
+void ShapeTerms::constant(bool fits, std::string_view message) {
+  if (!fits) finding("S205", std::string(message));
+}
+
+void ShapeTerms::positive(std::initializer_list<NamedConstant> constants) {
+  for (const NamedConstant& one : constants) {
+    if (one.value < 1) finding("S205", fmt::format("{} is {}", one.name, one.value));
+  }
+}
+
+void ShapeTerms::types(std::string_view field, const Operand& operand, Types types) {
+  if (!operand.present() || allowed(types, buffer(operand).dtype)) return;
+  finding("S203", fmt::format("{} is {}, expected {}", field, fpdt::word(buffer(operand).dtype),
+                              word(types)));
+}
+
+void ShapeTerms::may_read(std::string_view field, const Operand& operand, std::int64_t count,
+                          Types allowed_types) {
+  if (!operand.present()) return;
+  types(field, operand, allowed_types);
+  if (elements(operand) < count) {
+    finding("S202", fmt::format("{} holds {} elements, expected at least {}", field,
+                                elements(operand), count));
+  }
+}
+
+void ShapeTerms::reads(std::string_view field, const Operand& operand, std::int64_t count,
+                       Types allowed_types) {
+  if (!operand.present()) missing(field);
+  may_read(field, operand, count, allowed_types);
+}
+
+void ShapeTerms::may_write(std::string_view field, const Target& target, std::int64_t count,
+                           Types allowed_types) {
+  if (!target.present()) return;
+  types(field, target.operand, allowed_types);
+  if (elements(target.operand) != count) {
+    finding("S202", fmt::format("{} holds {} elements, expected {}", field,
+                                elements(target.operand), count));
+  }
+}
+
+void ShapeTerms::writes(std::string_view field, const Target& target, std::int64_t count,
+                        Types allowed_types) {
+  if (!target.present()) missing(field);
+  may_write(field, target, count, allowed_types);
+}
+
+void ShapeTerms::whole_rows(std::string_view field, const Operand& operand, std::int64_t width) {
+  if (!operand.present() || width < 1 || elements(operand) % width == 0) return;
+  finding("S202", fmt::format("{} holds {} elements, expected whole rows of {}", field,
+                              elements(operand), width));
+}
+
+void ShapeTerms::documents(const Operand& operand, const RankExpression& token_first,
+                           std::int64_t tokens) {
+  std::int64_t last = 0;
+  for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+    if (!is_constant(token_first) || rank == 0) last = std::max(last, token_first.at(rank));
+  }
+  may_read("documents", operand, last + tokens, Types::i32);
+}
+
+void ShapeTerms::in_place(std::string_view field, const Target& target, const Operand& source) {
+  writes(field, target, elements(source), Types::f32);
+  if (!target.present() || !source.present()) return;
+  Operand expected = source;
+  expected.version.offset += buffer(source).slots;
+  constant(target.operand == expected && !target.accumulate,
+           fmt::format("{} must be the next version of what it replaces, in the same rows", field));
+}
+
+bool ShapeTerms::heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads,
+                       std::int64_t head_dim, std::int64_t ranks, const Rotary& rotary) {
+  positive({{"rows", rows},
+            {"heads", heads},
+            {"kv_heads", kv_heads},
+            {"head_dim", head_dim},
+            {"ranks", ranks}});
+  if (rows < 1 || heads < 1 || kv_heads < 1 || head_dim < 1 || ranks < 1) return false;
+  if (heads > kMostElements / 4 || kv_heads > kMostElements / 4) {
+    constant(false, "too many heads");
+    return false;
+  }
+  constant(heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0),
+           "heads must divide by ranks, and kv_heads by ranks or ranks by kv_heads");
+  constant(rotary.rotary >= 0 && rotary.rotary <= head_dim && rotary.rotary % 2 == 0,
+           "rotary must be even and at most head_dim");
+  constant(rotary.theta > 0 && rotary.factor > 0 && rotary.original_positions > 0,
+           "theta, factor and original_positions must be positive");
+  return true;
+}
+
+void ShapeTerms::vocabulary(std::int64_t rows, std::int64_t first, std::int64_t count) {
+  positive({{"rows", rows}, {"vocab_count", count}});
+  constant(first >= 0, "vocab_first must not be negative");
+}
+
+void ShapeTerms::size_of(std::string_view field, const Operand& operand, std::int64_t count) {
+  if (elements(operand) == count) return;
+  finding("S206",
+          fmt::format("{} holds {} elements, expected {}", field, elements(operand), count));
+}
+
+std::int64_t ShapeTerms::pairs(const std::string& group, const std::vector<Operand>& send,
+                               const std::vector<Target>& receive, bool reduces) {
+  if (send.empty() || send.size() != receive.size()) {
+    finding("S207", fmt::format("{} operands to send, {} to receive", send.size(), receive.size()));
+    return 0;
+  }
+  for (std::size_t i = 0; i < send.size(); ++i) {
+    if (!send[i].present() || !receive[i].present()) {
+      missing("every pair whole");
+      return 0;
+    }
+    const Dtype sent = buffer(send[i]).dtype;
+    if (sent != buffer(receive[i].operand).dtype || (reduces && sent == Dtype::i32)) {
+      finding("S203", fmt::format("send {} and its receive differ in type, or i32 is added", i));
+    }
+    constant(reduces || !receive[i].accumulate, "only reductions accumulate");
+  }
+  return std::find_if(schedule_.groups.begin(), schedule_.groups.end(),
+                      [&](const Group& one) { return one.name == group; })
+      ->size;
+}
+
+void ShapeTerms::wrong_place(const std::string& message) {
+  finding("S204", fmt::format("{} cannot run: {}", body_name(op_.body), message));
+}
+
+void ShapeTerms::spaces() {
+  const auto* copy = std::get_if<Copy>(&op_.body);
+  if (copy == nullptr) {
+    for (const Use& use : operands(op_.body)) {
+      if (buffer(use.operand).space == MemorySpace::device) continue;
+      wrong_place(
+          fmt::format("{} is in {} memory", use.field, fpdt::word(buffer(use.operand).space)));
+    }
+    if (op_.lane.kind == LaneKind::h2d || op_.lane.kind == LaneKind::d2h)
+      wrong_place(fmt::format("it is on lane {}", lane_text(op_.lane)));
+    return;
+  }
+  if (!copy->source.present() || !copy->target.present()) return;
+  const bool from_device = buffer(copy->source).space == MemorySpace::device;
+  const bool to_device = buffer(copy->target.operand).space == MemorySpace::device;
+  const bool copy_lane = op_.lane.kind == LaneKind::h2d || op_.lane.kind == LaneKind::d2h;
+  const bool fits = from_device == to_device ? op_.lane.kind != LaneKind::comm : copy_lane;
+  if (!fits) wrong_place(fmt::format("it is on lane {}", lane_text(op_.lane)));
+}
+
+}  // namespace fpdt

@@ -1,0 +1,104 @@
+// The vocabulary of the shape rules: what an op reads, writes and takes for constants. Internal to
+// the verifier.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/schedule/verify_parts.h"
+
+namespace fpdt {
+
+// The product of sizes; kMostElements, more than any buffer holds, when one is negative or it grows
+// past it.
+inline constexpr std::int64_t kMostElements = std::int64_t{1} << 60;
+std::int64_t elements_of(std::initializer_list<std::int64_t> factors);
+
+// Types that a field may have.
+enum class Types : std::uint8_t { values, f32, i32, any };
+
+// Of one op; each word adds what it finds wrong.
+class ShapeTerms {
+ public:
+  ShapeTerms(const Schedule& schedule, const Op& op, const std::string& where, Findings& findings)
+      : schedule_(schedule), op_(op), where_(where), findings_(findings) {}
+
+  struct NamedConstant {
+    std::string_view name;
+    std::int64_t value;
+  };
+
+  [[nodiscard]] const Buffer& buffer(const Operand& operand) const {
+    return schedule_.buffers[static_cast<std::size_t>(operand.buffer)];
+  }
+  [[nodiscard]] std::int64_t rows(const Operand& operand) const;
+  [[nodiscard]] std::int64_t elements(const Operand& operand) const;
+
+  void finding(std::string_view code, std::string message);
+  void missing(std::string_view field);
+  void constant(bool fits, std::string_view message);
+  void positive(std::initializer_list<NamedConstant> constants);
+
+  // At least `count` elements of a read, exactly `count` of a target; may_* when present.
+  void types(std::string_view field, const Operand& operand, Types types);
+  void may_read(std::string_view field, const Operand& operand, std::int64_t count,
+                Types allowed_types = Types::values);
+  void reads(std::string_view field, const Operand& operand, std::int64_t count,
+             Types allowed_types = Types::values);
+  void may_write(std::string_view field, const Target& target, std::int64_t count,
+                 Types allowed_types);
+  void writes(std::string_view field, const Target& target, std::int64_t count,
+              Types allowed_types = Types::values);
+  // A table of rows of `width` elements each.
+  void whole_rows(std::string_view field, const Operand& operand, std::int64_t width);
+  // Document starts are one number per token of the whole sequence.
+  void documents(const Operand& operand, const RankExpression& token_first, std::int64_t tokens);
+  // The next version in the same bytes.
+  void in_place(std::string_view field, const Target& target, const Operand& source);
+
+  // Constants of several ops. `heads` returns whether they can be computed with.
+  bool heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+             std::int64_t ranks, const Rotary& rotary);
+  template <class Tile>
+  void tile(const Tile& op);
+  void vocabulary(std::int64_t rows, std::int64_t first, std::int64_t count);
+
+  // Pairs of one collective; returns the size of the group, 0 when the pairs do not match.
+  std::int64_t pairs(const std::string& group, const std::vector<Operand>& send,
+                     const std::vector<Target>& receive, bool reduces);
+  // Exactly `count` elements, of a collective.
+  void size_of(std::string_view field, const Operand& operand, std::int64_t count);
+
+  // Only copies touch host memory; one between spaces needs a copy lane. Either will do: a
+  // machine without full duplex has one for both directions.
+  void spaces();
+
+ private:
+  void wrong_place(const std::string& message);
+
+  const Schedule& schedule_;
+  const Op& op_;
+  const std::string& where_;
+  Findings& findings_;
+};
+
+template <class Tile>
+void ShapeTerms::tile(const Tile& op) {
+  positive({{"q_rows", op.q_rows},
+            {"k_rows", op.k_rows},
+            {"heads", op.heads},
+            {"kv_heads", op.kv_heads},
+            {"head_dim", op.head_dim}});
+  constant(op.q_first >= 0 && op.k_first >= 0, "a tile begins before the sequence");
+  constant(op.q_first + op.q_rows <= INT32_MAX && op.k_first + op.k_rows <= INT32_MAX,
+           "a tile ends after any sequence");
+  constant(op.kv_heads < 1 || op.heads % op.kv_heads == 0, "heads must divide by kv_heads");
+  constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
+  documents(op.documents, {op.q_first}, op.q_rows);
+}
+
+}  // namespace fpdt

@@ -10,7 +10,7 @@
 namespace fpdt {
 namespace {
 
-constexpr int kSpins = 4000;  // some 20 to 100 microseconds
+constexpr int kSpins = 400;  // some 5 to 20 microseconds: what a sleep and its wake-up cost
 
 std::int64_t now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();

@@ -1,0 +1,137 @@
+// What a config.json means, and what we refuse to guess.
+#include "fpdt/io/hf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fpdt/io/model_file.h"
+#include "scratch.h"
+
+namespace fpdt::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ModelSpec parsed(std::string_view text) {
+  std::vector<std::string> notes;
+  return parse_hf_config(text, "config.json", notes);
+}
+
+std::string error_of(std::string_view text) {
+  return input_error([&] { static_cast<void>(parsed(text)); });
+}
+
+constexpr std::string_view kLlama31 = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+  "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
+  "num_hidden_layers": 32, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "vocab_size": 128256,
+  "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": 8192, "rope_type": "llama3"}})";
+
+TEST(HfConfig, ReadsLlama31) {
+  const ModelSpec model = parsed(kLlama31);
+  EXPECT_EQ(parameter_count(model), 8030261248);
+  EXPECT_EQ(model.rotary, (RotarySpec{1, 500000, 8, 1, 4, 8192}));
+  EXPECT_EQ(model.kv_heads, 8);
+  EXPECT_FALSE(model.tied_embeddings);
+}
+
+TEST(HfConfig, AbsentKeysHaveTheDefaultsOfTheClass) {
+  const ModelSpec llama = parsed(R"({"model_type": "llama"})");
+  EXPECT_EQ(parameter_count(llama), 6738415616);  // Llama 7B
+  EXPECT_EQ(llama.norm_epsilon, 1e-6);
+  const ModelSpec gpt2 = parsed(R"({"model_type": "gpt2", "attn_pdrop": 0.0})");
+  EXPECT_EQ(parameter_count(gpt2), 124439808);
+  EXPECT_TRUE(gpt2.tied_embeddings);
+  EXPECT_EQ(gpt2.activation, ActivationFamily::gelu_tanh);
+  const ModelSpec qwen = parsed(R"({"model_type": "qwen2", "num_key_value_heads": null})");
+  EXPECT_TRUE(qwen.qkv_bias);
+  EXPECT_EQ(qwen.kv_heads, 32);
+  EXPECT_EQ(parsed(R"({"model_type": "mistral", "sliding_window": null})").kv_heads, 8);
+}
+
+TEST(HfConfig, NotesWhatItIgnores) {
+  std::vector<std::string> notes;
+  static_cast<void>(parse_hf_config(R"({"model_type": "gpt2", "attn_pdrop": 0, "resid_pdrop": 0, "mystery": 3})",
+                                    "c", notes));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("embd_pdrop: 0.1 is taken as 0"), HasSubstr("mystery")));
+  notes.clear();
+  static_cast<void>(load_model(source_path("tests/fixtures/hf/llama"), &notes));
+  EXPECT_THAT(notes, IsEmpty());
+}
+
+TEST(HfConfig, BothRopeGenerationsMeanTheSame) {
+  const std::string start = R"({"model_type": "llama", )";
+  const ModelSpec older = parsed(start + R"("rope_theta": 5e5, "rope_scaling": {"type": "llama3", "factor": 8,
+      "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}})");
+  const std::string newer_rope = R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8,
+      "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})";
+  EXPECT_EQ(older, parsed(start + newer_rope + "}"));
+  EXPECT_EQ(older, parsed(start + newer_rope + R"(, "rope_theta": 500000})"));
+  EXPECT_THAT(error_of(start + newer_rope + R"(, "rope_theta": 10000})"), HasSubstr("disagrees"));
+  EXPECT_THAT(error_of(start + newer_rope + R"(, "rope_scaling": {"rope_type": "default"}})"),
+              HasSubstr("disagrees"));
+}
+
+TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {R"("rope_scaling": {"type": "yarn", "factor": 4})", "rope type \"yarn\" is not supported"},
+      {R"("rope_scaling": {"rope_type": "llama3"})", "rope_scaling.factor: this key is required"},
+      {R"("sliding_window": 4096)", "windowed attention is not supported"},
+      {R"("layer_types": ["full_attention", "sliding_attention"])", "sliding_attention"},
+      {R"("quantization_config": {"bits": 4})", "quantization_config: this is not supported"},
+      {R"("num_local_experts": 8)", "num_local_experts"},
+      {R"("attention_dropout": 0.1)", "dropout 0.1 is not supported"},
+      {R"("attention_bias": true)", "attention_bias"},
+      {R"("mlp_bias": true)", "mlp_bias: only false is supported"},
+      {R"("hidden_act": "gelu")", "expected \"silu\", found \"gelu\""},
+      {R"("hidden_size": "4096")", "hidden_size: expected an integer"},
+      {R"("hidden_size": 4096, "hidden_size": 8)", "duplicate key"},
+      {R"("num_attention_heads": 0)", "heads"},
+      {R"("num_hidden_layers": 1e9)", "num_hidden_layers: expected an integer"},
+      {R"("num_hidden_layers": 1000000000)", "layers"},
+  };
+  for (const auto& [entry, message] : cases) {
+    EXPECT_THAT(error_of(R"({"model_type": "llama", )" + entry + "}"), HasSubstr(message)) << entry;
+  }
+  EXPECT_THAT(error_of(R"({"model_type": "mistral"})"), HasSubstr("sliding_window"));
+  EXPECT_THAT(error_of(R"({"model_type": "gpt_neox"})"), HasSubstr("use_parallel_residual"));
+  EXPECT_THAT(error_of(R"({"model_type": "lama"})"), HasSubstr("did you mean \"llama\"?"));
+  EXPECT_THAT(error_of(R"({})"), HasSubstr("model_type: this key is required"));
+}
+
+TEST(HfConfig, SurvivesHostileText) {
+  for (const std::string& text : {std::string(), std::string(1000000, '['), std::string("{\"a\":1e999}"),
+                                  std::string("\xEF\xBB\xBF{}"), std::string("{\"a\":\"\xff\"}"),
+                                  std::string("[1]"), std::string("{} {}")}) {
+    EXPECT_NE(error_of(text), "");
+  }
+  for (std::size_t length = 0; length < kLlama31.size(); ++length) {
+    EXPECT_NE(error_of(kLlama31.substr(0, length)), "") << length;
+  }
+}
+
+TEST(HfConfig, PrintsWhatItReads) {
+  for (const char* name : {"llama", "gpt2", "gpt_neox"}) {
+    const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
+    ModelSpec again = parsed(hf_config_json(model));
+    again.source = model.source;
+    EXPECT_EQ(again, model) << name;
+  }
+  ModelSpec qwen = parsed(R"({"model_type": "qwen2", "tie_word_embeddings": true})");
+  EXPECT_EQ(parsed(hf_config_json(qwen)), qwen);
+}
+
+TEST(HfConfig, KnowsWhichModelsHaveNoFamily) {
+  ModelSpec model = load_model(source_path("models/gpt-tiny.yaml"));
+  EXPECT_EQ(hf_family(model), HfFamily::gpt2);
+  model.rotary.fraction = 0.25;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(model)); }),
+              HasSubstr("no Hugging Face family"));
+  EXPECT_EQ(hf_family(load_model(source_path("models/gpt-6.7b.yaml"))), HfFamily::gpt_neox);
+  EXPECT_EQ(hf_family(load_model(source_path("models/llama3-8b.yaml"))), HfFamily::llama);
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -1,0 +1,135 @@
+// Weights that transformers wrote, in our layout, give the loss and logits that transformers computed
+// (tests/fixtures/hf/generate.py).
+#include "fpdt/io/hf_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "fpdt/io/file.h"
+#include "fpdt/io/model_file.h"
+#include "fpdt/reference/model.h"
+#include "scratch.h"
+
+namespace fpdt::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// transformers computes in f32: roundoff 6e-8 through some 100 dependent operations on numbers near 1.
+constexpr double kFloatTolerance = 2e-5;
+
+class HfFixture : public testing::TestWithParam<const char*> {
+ protected:
+  std::string directory() const { return source_path(std::string("tests/fixtures/hf/") + GetParam()); }
+};
+
+reference::Parameters parameters_of(const HfWeights& weights, const ModelSpec& model) {
+  reference::Parameters parameters;
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    const std::vector<float> values = weights.read(tensor.name);
+    EXPECT_EQ(std::ssize(values), tensor.elements()) << tensor.name;
+    parameters.tensors[tensor.name].assign(values.begin(), values.end());
+  }
+  return parameters;
+}
+
+TEST_P(HfFixture, ComputesWhatTransformersComputes) {
+  const ModelSpec model = load_model(directory());
+  const auto expected = nlohmann::json::parse(read_file(directory() + "/expected.json", 10000));
+  reference::Sample sample;
+  sample.tokens = expected["tokens"].get<std::vector<std::int32_t>>();
+  sample.labels.assign(sample.tokens.begin() + 1, sample.tokens.end());
+  sample.labels.push_back(-1);
+  sample.documents.assign(sample.tokens.size(), 0);
+  const reference::Parameters parameters = parameters_of(HfWeights(directory(), model), model);
+  const double scale = 1.0 / static_cast<double>(sample.tokens.size() - 1);
+  EXPECT_NEAR(reference::loss(model, parameters, {sample}, scale), expected["loss"].get<double>(),
+              kFloatTolerance);
+  const reference::Matrix logits = reference::logits(model, parameters, sample);
+  const auto last = expected["last_logits"].get<std::vector<double>>();
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    EXPECT_NEAR(logits[logits.size() - last.size() + i], last[i], kFloatTolerance) << i;
+  }
+}
+
+TEST_P(HfFixture, WritesTheTensorsThatItRead) {
+  const ScratchDirectory scratch;
+  const ModelSpec model = load_model(directory());
+  const HfWeights weights(directory(), model);
+  write_hf_model(scratch.path(), model, "F32", [&](const std::string& name) { return weights.read(name); });
+  EXPECT_EQ(parameter_count(load_model(scratch.path())), parameter_count(model));
+  const SafetensorsFile theirs(directory() + "/model.safetensors");
+  const SafetensorsFile ours(scratch.file("model.safetensors"));
+  ASSERT_EQ(ours.entries().size(), theirs.entries().size());
+  for (const SafetensorsEntry& entry : theirs.entries()) {
+    ASSERT_NE(ours.find(entry.name), nullptr) << entry.name;
+    EXPECT_EQ(ours.find(entry.name)->shape, entry.shape) << entry.name;
+    std::vector<float> expected(static_cast<std::size_t>(entry.elements()));
+    std::vector<float> found(expected.size());
+    theirs.read_f32(entry.name, 0, expected);
+    ours.read_f32(entry.name, 0, found);
+    EXPECT_EQ(found, expected) << entry.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::Values("llama", "gpt2", "gpt_neox"),
+                         [](const auto& family) { return std::string(family.param); });
+
+TEST(HfWeights, ListsMissingUnexpectedAndMisshapen) {
+  const std::string directory = source_path("tests/fixtures/hf/llama");
+  ModelSpec model = load_model(directory);
+  model.layers = 3;
+  EXPECT_THAT(input_error([&] { const HfWeights weights(directory, model); }),
+              HasSubstr("model.layers.2.self_attn.q_proj.weight: missing [T103]"));
+  model.layers = 1;
+  EXPECT_THAT(input_error([&] { const HfWeights weights(directory, model); }),
+              HasSubstr("model.layers.1.mlp.up_proj.weight: unexpected [T103]"));
+  model.layers = 2;
+  model.kv_heads = 4;
+  EXPECT_THAT(input_error([&] { const HfWeights weights(directory, model); }),
+              HasSubstr("k_proj.weight: expected shape [32, 32], found [16, 32]"));
+}
+
+TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
+  const ScratchDirectory scratch;
+  const std::string directory = source_path("tests/fixtures/hf/gpt2");
+  const ModelSpec model = load_model(directory);
+  const HfWeights weights(directory, model);
+  const SafetensorsFile file(directory + "/model.safetensors");
+  std::vector<SafetensorsEntry> entries = file.entries();
+  for (SafetensorsEntry& entry : entries) entry.name.erase(0, std::string("transformer.").size());
+  entries.push_back({"h.0.attn.bias", "F32", {1, 1, 2, 2}});
+  SafetensorsWriter writer(scratch.file("model.safetensors"), entries);
+  for (const SafetensorsEntry& entry : file.entries()) {
+    std::vector<float> values(static_cast<std::size_t>(entry.elements()));
+    file.read_f32(entry.name, 0, values);
+    writer.write_f32(values);
+  }
+  writer.write_f32(std::vector<float>(4));
+  writer.commit();
+  const HfWeights bare(scratch.path(), model);
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    EXPECT_EQ(bare.read(tensor.name), weights.read(tensor.name)) << tensor.name;
+  }
+}
+
+TEST(HfPieces, CoverEveryRowOnce) {
+  for (const char* name : {"llama", "gpt2", "gpt_neox"}) {
+    const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
+    for (const TensorSpec& tensor : model_tensors(model)) {
+      std::int64_t row = 0;
+      for (const HfPiece& piece : hf_pieces(model, tensor.name)) {
+        EXPECT_EQ(piece.row, row) << tensor.name;
+        row += piece.rows;
+      }
+      EXPECT_EQ(row, tensor.shape[0]) << tensor.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -1,0 +1,71 @@
+// Every model of models/ loads with the parameters that its publisher counts.
+#include "fpdt/io/model_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "fpdt/io/file.h"
+#include "scratch.h"
+
+namespace fpdt::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string tiny() { return read_file(source_path("models/llama-tiny.yaml"), 10000); }
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+std::string error_of(const std::string& text) {
+  return input_error([&] { static_cast<void>(parse_model(text, "m.yaml")); });
+}
+
+TEST(ModelFile, EveryModelLoadsUnderItsOwnName) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("models"))) {
+    const ModelSpec model = load_model(entry.path().string());
+    EXPECT_EQ(model.name, entry.path().stem().string());
+    ++count;
+  }
+  EXPECT_GE(count, 9);
+}
+
+TEST(ModelFile, LlamaHasThePublishedParameters) {
+  const auto count = [](const char* name) {
+    return parameter_count(load_model(source_path(std::string("models/") + name)));
+  };
+  EXPECT_EQ(count("llama3-8b.yaml"), 8030261248);
+  EXPECT_EQ(count("llama3-70b.yaml"), 70553706496);
+  EXPECT_EQ(count("llama3.1-405b.yaml"), 405853388800);
+}
+
+TEST(ModelFile, HeadsHaveDefaults) {
+  std::string text = replaced(tiny(), "kv_heads: 4\n", "");
+  text = replaced(text, "head_dim: 16\n", "");
+  EXPECT_THAT(error_of(text), HasSubstr("parameters: the file says 803968, its sizes make 869504"));
+  const ModelSpec model = parse_model(replaced(text, "803968", "869504"), "m.yaml");
+  EXPECT_EQ(model.kv_heads, 8);
+  EXPECT_EQ(model.head_dim, 16);
+}
+
+TEST(ModelFile, FindsContradictions) {
+  EXPECT_THAT(error_of(replaced(tiny(), "kv_heads: 4", "kv_heads: 3")), HasSubstr("multiple of kv_heads"));
+  EXPECT_THAT(error_of(replaced(tiny(), "layers: 4", "layers: 1000000000")), HasSubstr("layers"));
+  EXPECT_THAT(error_of(replaced(tiny(), "hidden: 128", "hidden: -128")), HasSubstr("hidden"));
+  EXPECT_THAT(error_of(replaced(tiny(), "activation: swiglu", "activation: swigul")),
+              HasSubstr("did you mean \"swiglu\"?"));
+  EXPECT_THAT(error_of(replaced(tiny(), "theta:", "thetta:")), HasSubstr("rotary.thetta: unknown key"));
+}
+
+TEST(ModelFile, TellsTheFormByThePath) {
+  const std::string fixture = source_path("tests/fixtures/hf/llama");
+  EXPECT_EQ(load_model(fixture), load_model(fixture + "/config.json"));
+  EXPECT_NE(io_error([] { static_cast<void>(load_model("/nowhere.yaml")); }), "");
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -1,0 +1,204 @@
+// Each rule of the format is broken once; what we write is read back to the bit.
+#include "fpdt/io/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "scratch.h"
+
+namespace fpdt::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A file with this header and so many bytes after it.
+std::string file_with(const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t length = header.size();
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
+  return bytes + header + std::string(data_bytes, '\0');
+}
+
+std::string error_of(const std::string& bytes) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.write("x.safetensors", bytes);
+  return input_error([&] { const SafetensorsFile file(path); });
+}
+
+TEST(Safetensors, RoundTripsPieceByPiece) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.file("x.safetensors");
+  SafetensorsWriter writer(path, {{"none", "F32", {0, 3}}, {"a", "F32", {2, 2}}, {"s", "F32", {}},
+                                  {"h", "BF16", {3}}, {"i", "I32", {2}}, {"end", "F32", {0}}},
+                           {{"format", "pt"}});
+  writer.write_f32(std::vector<float>{1, 2, 3});
+  writer.write_f32(std::vector<float>{4, 5, 1.00390625F});  // across three tensors; 1 + 2^-8 is a tie in bf16
+  writer.write_f32(std::vector<float>{-2, 1e30F});
+  writer.write_i32(std::vector<std::int32_t>{-7, 8});
+  writer.commit();
+  const SafetensorsFile file(path);
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  EXPECT_EQ(file.entries().size(), 6U);
+  EXPECT_THAT(file.find("a")->shape, ElementsAre(2, 2));
+  EXPECT_EQ(file.find("b"), nullptr);
+  std::vector<float> values(2);
+  file.read_f32("a", 1, values);
+  EXPECT_THAT(values, ElementsAre(2, 3));
+  values.resize(3);
+  file.read_f32("h", 0, values);
+  EXPECT_THAT(values, ElementsAre(1, -2, testing::FloatNear(1e30F, 4e27F)));
+  std::vector<std::int32_t> ids(2);
+  file.read_i32("i", 0, ids);
+  EXPECT_THAT(ids, ElementsAre(-7, 8));
+  EXPECT_THAT(input_error([&] { file.read_f32("i", 0, std::span(values).first(2)); }), HasSubstr("i: expected F32, BF16"));
+}
+
+TEST(Safetensors, ConvertsHalvesExactly) {
+  const ScratchDirectory scratch;
+  std::string bytes = file_with(R"({"h":{"dtype":"F16","shape":[6],"data_offsets":[0,12]}})", 0);
+  for (const int half : {0x3C00, 0xC000, 0x0001, 0x7BFF, 0x7C00, 0x8000}) {
+    bytes += static_cast<char>(half & 0xFF);
+    bytes += static_cast<char>(half >> 8);
+  }
+  const SafetensorsFile file(scratch.write("x", bytes));
+  std::vector<float> values(6);
+  file.read_f32("h", 0, values);
+  EXPECT_THAT(values, ElementsAre(1, -2, 0x1p-24F, 65504, std::numeric_limits<float>::infinity(), 0));
+  EXPECT_TRUE(std::signbit(values[5]));
+}
+
+TEST(Safetensors, AcceptsWhatTheFormatAllows) {
+  EXPECT_EQ(error_of(file_with("{}", 0)), "");
+  EXPECT_EQ(error_of(file_with("{}      ", 0)), "");
+  EXPECT_EQ(error_of(file_with(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},
+      "__metadata__":{"a":"b"}, "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 6)), "");
+}
+
+struct Broken {
+  std::string header;
+  std::size_t data_bytes;
+  std::string message;
+};
+
+TEST(Safetensors, RefusesEachBrokenRule) {
+  const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  const auto tensor = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
+    return "{\"a\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}";
+  };
+  const std::vector<Broken> cases{
+      {" {}", 0, "begin with {"},
+      {"[]", 0, "begin with {"},
+      {"{", 0, "syntax error"},
+      {"{}x", 0, "syntax error"},
+      {"{\"a\xff\":1}", 0, "UTF-8"},
+      {"{" + a + "," + a + "}", 8, "\"a\": duplicate key"},
+      {R"({"__metadata__":{"n":1}})", 0, "__metadata__.n: expected a text"},
+      {R"({"a":3})", 0, "a: expected a map"},
+      {R"({"a":{"dtype":"F32","shape":[2]}})", 8, "data_offsets: expected [begin, end]"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", 8, "a.x: unknown key"},
+      {R"({"":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8, "name of 1 to 512"},
+      {tensor("F4", "[2]", "[0,1]"), 1, "a: dtype \"F4\" is not supported"},
+      {tensor("F33", "[2]", "[0,8]"), 8, "a: dtype \"F33\""},
+      {tensor("F32", "[-2]", "[0,8]"), 8, "a: shape: expected a list of sizes"},
+      {tensor("F32", "[2.0]", "[0,8]"), 8, "a: shape"},
+      {tensor("F32", "2", "[0,8]"), 8, "a: shape"},
+      {tensor("F32", "[4294967296,4294967296]", "[0,8]"), 8, "overflowing"},
+      {tensor("F32", "[4611686018427387904]", "[0,0]"), 0, "overflowing"},
+      {tensor("F32", "[2]", "[0,7]"), 7, "do not hold the 8 bytes"},
+      {tensor("F32", "[2]", "[8,0]"), 8, "do not hold the 8 bytes"},
+      {tensor("F32", "[2]", "[0,8,9]"), 8, "data_offsets: expected"},
+      {tensor("F32", "[2]", "[-8,0]"), 8, "data_offsets: expected"},
+      {tensor("F32", "[2]", "[4,12]"), 12, "a: begins at byte 4 of the data, expected 0"},
+      {"{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}})", 8, "b: begins at byte 7"},
+      {"{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[9,10]}})", 10, "b: begins at byte 9"},
+      {"{" + a + "}", 9, "hold 8 bytes, the file 9"},
+      {"{" + a + "}", 7, "hold 8 bytes, the file 7"},
+  };
+  for (const Broken& broken : cases) {
+    EXPECT_THAT(error_of(file_with(broken.header, broken.data_bytes)), HasSubstr(broken.message))
+        << broken.header;
+  }
+}
+
+TEST(Safetensors, RefusesLengthsThatLie) {
+  EXPECT_THAT(error_of(""), HasSubstr("not a safetensors file"));
+  EXPECT_THAT(error_of("1234567"), HasSubstr("not a safetensors file"));
+  EXPECT_THAT(error_of(std::string(8, '\xff') + "{}"), HasSubstr("not a safetensors file"));
+  EXPECT_THAT(error_of(std::string(7, '\0') + '\x7f' + "{}"), HasSubstr("not a safetensors file"));
+  const std::string whole = file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
+  EXPECT_EQ(error_of(whole), "");
+  EXPECT_NE(error_of(whole + "x"), "");
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_NE(error_of(whole.substr(0, length)), "") << length;
+  }
+}
+
+TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {
+  const std::string whole = file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
+  for (std::size_t i = 0; i < whole.size() - 8; ++i) {
+    std::string flipped = whole;
+    flipped[i] = static_cast<char>(flipped[i] ^ 0x15);
+    static_cast<void>(error_of(flipped));  // a renamed tensor is legal; a crash is not
+  }
+}
+
+class SafetensorsIndex : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"one", "two"}) {
+      SafetensorsWriter writer(scratch_.file(std::string(name) + ".safetensors"), {{name, "F32", {1}}});
+      writer.write_f32(std::vector<float>{name[0] == 'o' ? 1.0F : 2.0F});
+      writer.commit();
+    }
+  }
+  std::string error_with(const std::string& map) {
+    static_cast<void>(scratch_.write("model.safetensors.index.json", "{\"weight_map\":" + map + "}"));
+    return input_error([&] { const SafetensorsSet set(scratch_.path()); });
+  }
+
+  ScratchDirectory scratch_;
+};
+
+TEST_F(SafetensorsIndex, FindsTensorsInTheirFiles) {
+  EXPECT_EQ(error_with(R"({"one":"one.safetensors","two":"two.safetensors"})"), "");
+  const SafetensorsSet set(scratch_.path());
+  EXPECT_THAT(set.names(), ElementsAre("one", "two"));
+  std::vector<float> value(1);
+  set.read_f32("two", 0, value);
+  EXPECT_EQ(value[0], 2);
+  EXPECT_THAT(input_error([&] { set.read_f32("three", 0, value); }), HasSubstr("no tensor \"three\""));
+}
+
+TEST_F(SafetensorsIndex, RefusesPathsAndLinksThatLeave) {
+  for (const char* name : {"../one.safetensors", "/etc/passwd", "a/b", "..", ".", "", "a\\\\b", "a\\u0000"}) {
+    EXPECT_THAT(error_with(std::string(R"({"one":")") + name + "\"}"), HasSubstr("expected plain file names"))
+        << name;
+  }
+  const ScratchDirectory elsewhere;
+  std::filesystem::create_symlink(elsewhere.write("far", "x"), scratch_.file("far.safetensors"));
+  EXPECT_THAT(error_with(R"({"one":"far.safetensors"})"), HasSubstr("link that leaves its directory"));
+  EXPECT_THAT(error_with(R"({"one":"two.safetensors"})"), HasSubstr("one: is not in two.safetensors"));
+  EXPECT_THAT(error_with(R"({"one":3})"), HasSubstr("expected a file name"));
+  EXPECT_THAT(error_with("[]"), HasSubstr("weight_map"));
+}
+
+// The cache keeps snapshots/<revision>/<name> as links into blobs/.
+TEST_F(SafetensorsIndex, FollowsTheLinksOfTheHuggingFaceCache) {
+  namespace fs = std::filesystem;
+  const fs::path cache(scratch_.file("models--x"));
+  fs::create_directories(cache / "blobs");
+  fs::create_directories(cache / "snapshots" / "abc");
+  fs::rename(scratch_.file("one.safetensors"), cache / "blobs" / "123");
+  fs::create_symlink("../../blobs/123", cache / "snapshots" / "abc" / "one.safetensors");
+  static_cast<void>(scratch_.write("models--x/snapshots/abc/model.safetensors.index.json",
+                                   R"({"weight_map":{"one":"one.safetensors"}})"));
+  const SafetensorsSet set((cache / "snapshots" / "abc").string());
+  EXPECT_THAT(set.names(), ElementsAre("one"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -1,0 +1,100 @@
+// Four token formats, read at any place, and the ids that no embedding has.
+#include "fpdt/io/tokens.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "scratch.h"
+
+namespace fpdt::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <class Id>
+std::string bytes_of(const std::vector<Id>& ids) {
+  std::string bytes(ids.size() * sizeof(Id), '\0');
+  std::memcpy(bytes.data(), ids.data(), bytes.size());
+  return bytes;
+}
+
+template <class Id>
+std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count, const std::vector<Id>& ids) {
+  std::vector<std::int32_t> header(256);
+  header[0] = magic;
+  header[1] = version;
+  header[2] = count;
+  return bytes_of(header) + bytes_of(ids);
+}
+
+std::vector<std::int32_t> read_all(const TokenFile& file) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(file.count()));
+  file.read(0, ids);
+  return ids;
+}
+
+TEST(TokenFile, ReadsEveryFormat) {
+  const ScratchDirectory scratch;
+  const auto ids = [&](const char* name, const std::string& bytes, TokenFormat format = TokenFormat::sniff) {
+    return read_all(TokenFile(scratch.write(name, bytes), 70000, format));
+  };
+  EXPECT_THAT(ids("a.txt", "A\xff\n"), ElementsAre(65, 255, 10));
+  EXPECT_THAT(ids("a.u16", bytes_of<std::uint16_t>({1, 65535})), ElementsAre(1, 65535));
+  EXPECT_THAT(ids("a.u32", bytes_of<std::uint32_t>({1, 65536})), ElementsAre(1, 65536));
+  EXPECT_THAT(ids("a.bin", llmc<std::uint16_t>(20240520, 1, 2, {7, 8})), ElementsAre(7, 8));
+  EXPECT_THAT(ids("b.bin", llmc<std::uint32_t>(20240801, 7, 2, {7, 69999})), ElementsAre(7, 69999));
+  EXPECT_THAT(ids("c.bin", bytes_of<std::uint16_t>({5}), TokenFormat::u16), ElementsAre(5));
+}
+
+TEST(TokenFile, ReadsAnywhere) {
+  const ScratchDirectory scratch;
+  std::vector<std::uint16_t> ids(200000);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(i % 50000);
+  const TokenFile file(scratch.write("a.u16", bytes_of(ids)), 50000);
+  std::vector<std::int32_t> window(150000);
+  file.read(49999, window);
+  EXPECT_EQ(window.front(), 49999);
+  EXPECT_EQ(window[1], 0);
+  EXPECT_EQ(window.back(), (49999 + 149999) % 50000);
+}
+
+TEST(TokenFile, NamesThePositionOfABadId) {
+  const ScratchDirectory scratch;
+  const TokenFile file(scratch.write("a.u16", bytes_of<std::uint16_t>({1, 2, 100, 3})), 100);
+  std::vector<std::int32_t> ids(3);
+  EXPECT_THAT(input_error([&] { file.read(1, ids); }),
+              HasSubstr("a.u16: token 2 has id 100, expected less than the vocabulary, 100"));
+  EXPECT_EQ(input_error([&] { file.read(0, std::span(ids).first(2)); }), "");
+}
+
+TEST(TokenFile, RefusesDamagedFiles) {
+  const ScratchDirectory scratch;
+  const auto error = [&](const char* name, const std::string& bytes) {
+    return input_error([&] { const TokenFile file(scratch.write(name, bytes), 100); });
+  };
+  EXPECT_THAT(error("a.txt", ""), HasSubstr("holds no tokens"));
+  EXPECT_THAT(error("a.u16", "abc"), HasSubstr("whole tokens of 2 bytes"));
+  EXPECT_THAT(error("a.bin", "abcd"), HasSubstr("say whether they are u16 or u32"));
+  const std::string whole = llmc<std::uint16_t>(20240520, 1, 2, {7, 8});
+  EXPECT_THAT(error("a.bin", whole + "x"), HasSubstr("2 tokens make 1028 bytes, the file has 1029"));
+  EXPECT_THAT(error("a.bin", whole.substr(0, 1027)), HasSubstr("the file has 1027"));
+  EXPECT_THAT(error("a.bin", llmc<std::uint16_t>(20240520, 2, 2, {7, 8})), HasSubstr("expected version 1"));
+  EXPECT_THAT(error("a.bin", llmc<std::uint16_t>(20240520, 1, -1, {})), HasSubstr("-1 tokens"));
+  EXPECT_NE(io_error([&] { const TokenFile file(scratch.path(), 100); }), "");
+}
+
+TEST(DocumentStarts, AreTheTokenAfterASeparator) {
+  const std::vector<std::int32_t> tokens{5, 0, 6, 7, 0, 0, 8};
+  std::vector<std::int32_t> starts(tokens.size());
+  document_starts(tokens, 0, starts);
+  EXPECT_THAT(starts, ElementsAre(0, 0, 2, 2, 2, 5, 6));
+  document_starts(tokens, -1, starts);
+  EXPECT_THAT(starts, ElementsAre(0, 0, 0, 0, 0, 0, 0));
+}
+
+}  // namespace
+}  // namespace fpdt::test

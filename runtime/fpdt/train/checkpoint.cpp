@@ -39,7 +39,7 @@ std::string print_progress(const Progress& progress) {
 }
 
 Progress parse_progress(const std::string& text, const std::string& file_name) {
-  Findings findings(file_name);
+  FileFindings findings(file_name);
   const Node root = parse_json(text, findings);
   Progress progress;
   std::int64_t format = 0;

@@ -71,33 +71,42 @@ Ranks::~Ranks() {
 
 // A rank's thread, from its first allocation to its last op.
 void Ranks::serve(Communicator& communicator) {
-  Shared& shared = *shared_;
-  const std::int64_t rank = communicator.rank();
   try {
     const std::unique_ptr<Backend> backend =
         options_.make_backend ? options_.make_backend(communicator)
                               : std::make_unique<CpuBackend>(communicator,
                                                              CpuOptions{options_.threads, Populate::no});
     Executor executor(schedule_, *backend, communicator);
-    std::unique_lock lock(shared.mutex);
-    shared.executors[static_cast<std::size_t>(rank)] = &executor;
-    for (std::uint64_t round = 0;;) {
-      ++shared.idle;
-      shared.changed.notify_all();
-      shared.changed.wait(lock, [&] { return shared.stopping || shared.round != round; });
-      if (shared.stopping) return;
-      round = shared.round;
-      const Task& task = *shared.task;
-      lock.unlock();
-      task(rank, executor);
-      lock.lock();
+    try {
+      serve_tasks(communicator.rank(), executor);
+    } catch (...) {
+      // Now, since the backend's lanes may wait for peers, and its end waits for the lanes.
+      communicator.abort(std::current_exception());
+      throw;
     }
   } catch (...) {
     // Ranks that wait for a task would never hear of it from their collectives.
-    const std::lock_guard lock(shared.mutex);
-    shared.stopping = true;
-    shared.changed.notify_all();
+    const std::lock_guard lock(shared_->mutex);
+    shared_->stopping = true;
+    shared_->changed.notify_all();
     throw;
+  }
+}
+
+void Ranks::serve_tasks(std::int64_t rank, Executor& executor) {
+  Shared& shared = *shared_;
+  std::unique_lock lock(shared.mutex);
+  shared.executors[static_cast<std::size_t>(rank)] = &executor;
+  for (std::uint64_t round = 0;;) {
+    ++shared.idle;
+    shared.changed.notify_all();
+    shared.changed.wait(lock, [&] { return shared.stopping || shared.round != round; });
+    if (shared.stopping) return;
+    round = shared.round;
+    const Task& task = *shared.task;
+    lock.unlock();
+    task(rank, executor);
+    lock.lock();
   }
 }
 
@@ -143,6 +152,9 @@ bool Ranks::complete() const {
 }
 
 Executor& Ranks::executor(std::int64_t rank) const {
+  const std::lock_guard lock(shared_->mutex);
+  // A rank that ended has taken its executor along.
+  if (shared_->error) std::rethrow_exception(shared_->error);
   Executor* const executor = shared_->executors.at(static_cast<std::size_t>(rank));
   FPDT_ASSERT(executor != nullptr);
   return *executor;

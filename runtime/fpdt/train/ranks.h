@@ -46,7 +46,7 @@ class Ranks {
   // The ranks that exist here: all, or the one that runs alone.
   [[nodiscard]] const std::vector<std::int64_t>& present() const { return present_; }
   [[nodiscard]] bool complete() const;
-  // Precondition: the rank is present.
+  // Precondition: the rank is present. Rethrows the error that ended the ranks.
   [[nodiscard]] Executor& executor(std::int64_t rank) const;
   [[nodiscard]] const Schedule& schedule() const { return schedule_.schedule(); }
 
@@ -56,6 +56,7 @@ class Ranks {
   struct Shared;
 
   void serve(Communicator& communicator);
+  void serve_tasks(std::int64_t rank, Executor& executor);
   void wait_until_idle();
   void everywhere(const Task& task);
 

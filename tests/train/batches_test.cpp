@@ -1,0 +1,79 @@
+// Windows, labels, documents and masks.
+#include "fpdt/train/batches.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fpdt/base/error.h"
+#include "fpdt/io/file.h"
+
+namespace fpdt {
+namespace {
+
+std::string file_of(const std::string& text) {
+  const std::string path = testing::TempDir() + "batches_test.txt";
+  write_file_atomically(path, text);
+  return path;
+}
+
+using Row = std::vector<std::int32_t>;
+
+TEST(Batches, WindowsFollowOneAnotherAndWrap) {
+  Batches batches(file_of("abcdefghij"), 256, 3);
+  EXPECT_EQ(batches.windows(), 3);
+  const Sample first = batches.next();
+  EXPECT_EQ(first.tokens, (Row{'a', 'b', 'c'}));
+  EXPECT_EQ(first.labels, (Row{'b', 'c', 'd'}));
+  EXPECT_EQ(first.documents, (Row{0, 0, 0}));
+  EXPECT_EQ(batches.next().tokens, (Row{'d', 'e', 'f'}));
+  const Sample third = batches.next();
+  EXPECT_EQ(third.labels, (Row{'h', 'i', 'j'}));
+  EXPECT_EQ(batches.cursor(), 0);
+  EXPECT_EQ(batches.next().tokens, first.tokens);
+}
+
+TEST(Batches, ARestThatIsTooShortIsSkipped) {
+  Batches batches(file_of("abcdefghi"), 256, 3);
+  batches.next();
+  EXPECT_EQ(batches.next().labels, (Row{'e', 'f', 'g'}));
+  EXPECT_EQ(batches.cursor(), 0);  // "ghi" lacks its last label
+}
+
+TEST(Batches, TheCursorIsAllTheState) {
+  const std::string path = file_of("the quick brown fox jumps over the lazy dog");
+  Batches one(path, 256, 5);
+  one.next(3);
+  Batches other(path, 256, 5);
+  other.seek(one.cursor());
+  EXPECT_EQ(one.next().tokens, other.next().tokens);
+  EXPECT_THROW(other.seek(-1), InputError);
+  EXPECT_THROW(other.seek(1000), InputError);
+}
+
+TEST(Batches, SeparatorsEndDocumentsAndTheirLabelsAreMasked) {
+  Batches batches(file_of("ab\ncd\nefgh"), 256, 8, {'\n', ""});
+  const Sample sample = batches.next();
+  EXPECT_EQ(sample.documents, (Row{0, 0, 0, 3, 3, 3, 6, 6}));
+  EXPECT_EQ(sample.labels, (Row{'b', '\n', -1, 'd', '\n', -1, 'f', 'g'}));
+  EXPECT_EQ(sample.unmasked(), 6);
+}
+
+TEST(Batches, TheLossMaskIsOfTheTokenToPredict) {
+  const std::string mask = testing::TempDir() + "batches_test.mask";
+  write_file_atomically(mask, std::string("\0\1\1\0\1", 5));
+  Batches batches(file_of("abcde"), 256, 4, {-1, mask});
+  EXPECT_EQ(batches.next().labels, (Row{'b', 'c', -1, 'e'}));
+  write_file_atomically(mask, "too long");
+  EXPECT_THROW(Batches(file_of("abcde"), 256, 4, {-1, mask}), InputError);
+}
+
+TEST(Batches, WhatCannotBeTrainedOnIsRefused) {
+  EXPECT_THROW(Batches(file_of("abcd"), 256, 4), InputError);  // no label for the last token
+  EXPECT_NO_THROW(Batches(file_of("abcde"), 256, 4));
+  EXPECT_THROW(Batches(file_of("abcde"), 256, 4, {256, ""}), InputError);
+  EXPECT_THROW(Batches("/nonexistent/text", 256, 4), IoError);
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -1,0 +1,76 @@
+#include "cases.h"
+
+#include "fpdt/io/hf_weights.h"
+#include "fpdt/io/problem_json.h"
+
+namespace fpdt {
+
+ModelSpec tiny_llama() {
+  ModelSpec model;
+  model.name = "tiny-llama";
+  model.layers = 2;
+  model.hidden = 16;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 4;
+  model.feed_forward = 12;
+  model.vocabulary = 19;
+  model.rotary.fraction = 1;
+  model.source = "test";
+  return model;
+}
+
+ModelSpec tiny_gpt() {
+  ModelSpec model = tiny_llama();
+  model.name = "tiny-gpt";
+  model.family = Family::gpt;
+  model.kv_heads = 4;
+  model.feed_forward = 20;
+  model.norm = NormFamily::layer;
+  model.activation = ActivationFamily::gelu_tanh;
+  model.qkv_bias = true;
+  model.bias = true;
+  model.learned_positions = 40;
+  model.rotary.fraction = 0;
+  model.tied_embeddings = true;
+  return model;
+}
+
+Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
+               std::int64_t chunk_tokens) {
+  Case one;
+  one.name = model.name;
+  one.problem.model = model;
+  one.problem.cluster.name = "test";
+  one.problem.cluster.devices_per_node = ranks;
+  one.problem.cluster.device_memory = Bytes{1 << 30};
+  one.problem.cluster.host_memory = Bytes{1 << 30};
+  one.problem.cluster.source = "test";
+  one.problem.device_budget = one.problem.cluster.device_memory;
+  one.problem.host_budget = one.problem.cluster.host_memory;
+  one.problem.seq_len = seq_len;
+  one.strategy.storage = Storage::f32;
+  one.strategy.fpdt.chunk_tokens = chunk_tokens;
+  return one;
+}
+
+Rig::Rig(const Case& one, const RankOptions& options)
+    : lowered(lower(one.problem, one.strategy, print_problem(one.problem, one.strategy))),
+      trainer(lowered.schedule, one.problem, one.strategy, options) {}
+
+RankOptions Rig::one_thread() {
+  RankOptions options;
+  options.threads = 1;
+  return options;
+}
+
+std::vector<float> all_of(const Trainer& trainer, const std::string& kind) {
+  std::vector<float> all;
+  for (const TensorSpec& spec : model_tensors(trainer.problem().model)) {
+    const std::vector<float> values = trainer.tensor(spec.name, kind);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,40 @@
+// Small problems over the whole decision space, lowered and ready to run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fpdt/plan/lower.h"
+#include "fpdt/spec/strategy.h"
+#include "fpdt/train/trainer.h"
+
+namespace fpdt {
+
+// Two layers of width 16, four query heads of size 4, 19 words.
+ModelSpec tiny_llama();  // RMSNorm, swiglu, rotary, 2 KV heads
+ModelSpec tiny_gpt();    // LayerNorm, gelu, biases, learned positions, tied embeddings
+
+struct Case {
+  std::string name;
+  Problem problem;
+  Strategy strategy;
+};
+
+// f32, one chunk, everything else at its default.
+Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
+               std::int64_t chunk_tokens);
+
+// The case's schedule and a trainer of it.
+struct Rig {
+  explicit Rig(const Case& one, const RankOptions& options = one_thread());
+  static RankOptions one_thread();
+
+  Lowered lowered;
+  Trainer trainer;
+};
+
+// Every state of a kind, tensor after tensor.
+std::vector<float> all_of(const Trainer& trainer, const std::string& kind);
+
+}  // namespace fpdt

@@ -1,0 +1,146 @@
+// Loss, gradients of every parameter and the update against the reference, over the decision space: the
+// full cross of family, heads, ranks and chunks, and a seeded draw over everything else.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <random>
+
+#include "cases.h"
+#include "check.h"
+
+namespace fpdt {
+namespace {
+
+struct Chunks {
+  std::int64_t seq_len, chunk_tokens;
+};
+// One; two; three with a ragged last one; eight; ragged and padded, since no rank count divides 21.
+constexpr std::array kChunks{Chunks{24, 24}, Chunks{24, 12}, Chunks{20, 8}, Chunks{32, 4},
+                             Chunks{21, 8}};
+
+ModelSpec model_of(bool gpt, std::int64_t kv_heads) {
+  ModelSpec model = gpt ? tiny_gpt() : tiny_llama();
+  model.kv_heads = kv_heads;
+  return model;
+}
+
+std::vector<Case> crossed() {
+  std::vector<Case> cases;
+  for (const bool gpt : {false, true}) {
+    for (const std::int64_t kv_heads : {4, 2, 1}) {
+      for (const std::int64_t ranks : {1, 2, 4}) {
+        for (const Chunks& chunks : kChunks) {
+          Case one = make_case(model_of(gpt, kv_heads), ranks, chunks.seq_len, chunks.chunk_tokens);
+          one.name = fmt::format("{}_kv{}_ranks{}_tokens{}_by{}", gpt ? "gpt" : "llama", kv_heads, ranks,
+                                 chunks.seq_len, chunks.chunk_tokens);
+          cases.push_back(std::move(one));
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+// One alternative of every choice, drawn; may contradict itself.
+Case draw(std::mt19937& random) {
+  const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
+  const auto one_of = [&](std::initializer_list<std::int64_t> list) {
+    return list.begin()[below(static_cast<std::uint32_t>(list.size()))];
+  };
+  const auto coin = [&] { return below(2) == 1; };
+  ModelSpec model = model_of(coin(), one_of({4, 2, 1}));
+  model.layers = one_of({1, 2, 4});
+  model.tied_embeddings = coin();
+  if (model.family == Family::gpt && coin()) {
+    model.learned_positions = 0;
+    model.rotary.fraction = 0.5;
+  }
+  const Chunks chunks = kChunks[static_cast<std::size_t>(below(kChunks.size()))];
+  Case one = make_case(model, one_of({1, 2, 4}), chunks.seq_len, chunks.chunk_tokens);
+  one.problem.optimizer.clip = static_cast<double>(one_of({0, 1, 100}));
+  Strategy& strategy = one.strategy;
+  strategy.data_parallel = one_of({1, 1, 2});
+  strategy.micro_batches = one_of({1, 2, 3});
+  strategy.optimizer_offload = coin();
+  strategy.optimizer_tile = 1024;
+  if (below(4) == 0) strategy.storage = Storage::bf16;
+  FpdtStrategy& fpdt = strategy.fpdt;
+  fpdt.ffn_tile_rows = one_of({0, 1, 3});
+  fpdt.loss_tile_rows = one_of({0, 2});
+  fpdt.loss_tile_vocab = one_of({0, 7});
+  fpdt.backward_order = coin() ? BackwardOrder::kv_outer : BackwardOrder::q_outer;
+  fpdt.serpentine = coin();
+  fpdt.long_tiles = coin();
+  fpdt.prefetch_depth = one_of({0, 1, 2, 5});
+  fpdt.duplex = coin();
+  fpdt.overlap_all_to_all = coin();
+  fpdt.checkpoint_every = one_of({1, 1, 2, 4});
+  const std::int64_t classes = one_of({1, 1, 2});
+  fpdt.layer_classes.assign(static_cast<std::size_t>(classes), LayerClass{});
+  if (classes == 2) fpdt.layer_classes.front().layers = 1;
+  for (LayerClass& layers : fpdt.layer_classes) {
+    layers.recompute = static_cast<Recompute>(fpdt.checkpoint_every > 1 ? 0 : below(3));
+    for (double& keep : layers.keep) keep = static_cast<double>(one_of({0, 0, 1, 2})) / 2;
+  }
+  return one;
+}
+
+std::string describe(const Case& one) {
+  const Strategy& strategy = one.strategy;
+  const FpdtStrategy& fpdt = strategy.fpdt;
+  return fmt::format(
+      "{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_micro{}{}_{}",
+      word(one.problem.model.family), one.problem.model.kv_heads, one.problem.model.layers,
+      one.problem.ranks(), one.problem.seq_len, fpdt.chunk_tokens, word(fpdt.backward_order),
+      fpdt.serpentine ? "_serpentine" : "", fpdt.long_tiles ? "_long" : "",
+      fpdt.duplex ? "_duplex" : "", fpdt.prefetch_depth, fpdt.checkpoint_every,
+      fpdt.layer_classes.size(), word(fpdt.layer_classes.front().recompute), strategy.data_parallel,
+      strategy.micro_batches, strategy.optimizer_offload ? "_offload" : "", word(strategy.storage));
+}
+
+std::vector<Case> drawn() {
+  constexpr std::size_t kCases = 120;
+  std::mt19937 random(20240816);
+  std::vector<Case> cases;
+  while (cases.size() < kCases) {
+    Case one = draw(random);
+    if (!check(one.problem, one.strategy).empty()) continue;
+    one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
+class Gradients : public testing::TestWithParam<Case> {};
+
+TEST_P(Gradients, EqualReference) {
+  const Case& one = GetParam();
+  Rig rig(one);
+  rig.trainer.set_parameters(random_parameters(7));
+  const double tolerance = derived_tolerance(one.problem, one.strategy.storage);
+  // The second step meets moments, versions and gradients that the first left.
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    const std::vector<Sample> samples =
+        random_samples(one.problem, rig.trainer.samples_per_step(), step);
+    const CheckReport report = check_step(rig.trainer, samples, 1e-2, tolerance);
+    EXPECT_LE(report.loss_error, tolerance) << "step " << step;
+    EXPECT_LE(report.evaluate_error, tolerance) << "step " << step;
+    EXPECT_LE(report.grad_norm_error, kUpdateTolerance) << "step " << step;
+    for (const TensorCheck& tensor : report.tensors) {
+      EXPECT_TRUE(tensor.agrees)
+          << "step " << step << ", " << tensor.tensor << ": errors of gradient " << tensor.gradient
+          << " (tolerance " << tolerance << "), parameter " << tensor.parameter << ", moments "
+          << tensor.moment1 << " and " << tensor.moment2;
+    }
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_of);
+INSTANTIATE_TEST_SUITE_P(Drawn, Gradients, testing::ValuesIn(drawn()), name_of);
+
+}  // namespace
+}  // namespace fpdt

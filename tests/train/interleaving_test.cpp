@@ -1,0 +1,93 @@
+// Orders drawn by a seed give the bits of the threads: the edges of a lowered schedule suffice.
+#include "fpdt/runtime/interleave.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cases.h"
+#include "check.h"
+#include "fpdt/cpu/kernels.h"
+
+namespace fpdt {
+namespace {
+
+// Copies every state and input of the ranks into the interleaver.
+void copy_state(const Ranks& ranks, const Interleaver& to) {
+  const Schedule& schedule = ranks.schedule();
+  for (const std::int64_t rank : ranks.present()) {
+    for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+      const Buffer& buffer = schedule.buffers[b];
+      if (buffer.role != Role::state && buffer.role != Role::input) continue;
+      for (std::int64_t slot = 0; slot < buffer.slots; ++slot) {
+        const auto index = static_cast<BufferIndex>(b);
+        const std::span<std::byte> source = ranks.executor(rank).slot(index, slot);
+        std::memcpy(to.slot(rank, index, slot).data(), source.data(), source.size());
+      }
+    }
+  }
+}
+
+// Counts the states and outputs that differ.
+int differences(const Ranks& ranks, const Interleaver& other) {
+  const Schedule& schedule = ranks.schedule();
+  int count = 0;
+  for (const std::int64_t rank : ranks.present()) {
+    for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+      const Buffer& buffer = schedule.buffers[b];
+      if (buffer.role != Role::state && buffer.role != Role::output) continue;
+      for (std::int64_t slot = 0; slot < buffer.slots; ++slot) {
+        const auto index = static_cast<BufferIndex>(b);
+        const std::span<std::byte> mine = ranks.executor(rank).slot(index, slot);
+        if (std::memcmp(mine.data(), other.slot(rank, index, slot).data(), mine.size()) != 0) ++count;
+      }
+    }
+  }
+  return count;
+}
+
+class Interleaving : public testing::TestWithParam<Case> {};
+
+TEST_P(Interleaving, GivesTheSameBits) {
+  const Case& one = GetParam();
+  Rig rig(one);
+  const auto samples = random_samples(one.problem, rig.trainer.samples_per_step(), 1);
+  Pool pool(1);
+  Kernels kernels(pool);
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Interleaver other(rig.lowered.schedule,
+                      [&](std::int64_t rank, const Op& op, std::span<const View> views) {
+                        kernels.run(op.body, views, rank);
+                      });
+    // The first step is there to feed the inputs.
+    rig.trainer.set_parameters(random_parameters(7));
+    rig.trainer.step(samples, 1e-2);
+    rig.trainer.set_parameters(random_parameters(7));
+    copy_state(rig.trainer.ranks(), other);
+    other.run(rig.trainer.schedule().train, seed);
+    rig.trainer.step(samples, 1e-2);
+    EXPECT_EQ(differences(rig.trainer.ranks(), other), 0) << "seed " << seed;
+  }
+}
+
+std::vector<Case> cases() {
+  Case plain = make_case(tiny_llama(), 2, 24, 8);
+  plain.name = "kv_outer";
+  Case queries = make_case(tiny_gpt(), 4, 20, 8);
+  queries.name = "q_outer_offload";
+  queries.strategy.fpdt.backward_order = BackwardOrder::q_outer;
+  queries.strategy.fpdt.prefetch_depth = 3;
+  queries.strategy.optimizer_offload = true;
+  queries.strategy.micro_batches = 2;
+  Case deep = make_case(tiny_llama(), 1, 32, 4);
+  deep.name = "checkpoint_every_2";
+  deep.strategy.fpdt.checkpoint_every = 2;
+  deep.strategy.fpdt.serpentine = true;
+  return {plain, queries, deep};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Interleaving, testing::ValuesIn(cases()),
+                         [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace fpdt

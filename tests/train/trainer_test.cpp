@@ -1,0 +1,176 @@
+// Steps: what changes, what is reported, what fails.
+#include "fpdt/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "cases.h"
+#include "check.h"
+#include "fpdt/base/error.h"
+#include "fpdt/io/file.h"
+
+namespace fpdt {
+namespace {
+
+// A case with a bit of everything, on four ranks.
+Case rich_case() {
+  Case one = make_case(tiny_llama(), 4, 24, 8);
+  one.strategy.data_parallel = 2;
+  one.strategy.micro_batches = 2;
+  one.strategy.optimizer_offload = true;
+  one.strategy.optimizer_tile = 1024;
+  one.strategy.storage = Storage::bf16;
+  return one;
+}
+
+// Applies `change` to every body of type T, so that the schedule is as safe as before and computes something
+// else, and returns the check of a step.
+template <class T, class Change>
+CheckReport check_changed(Change change) {
+  const Case one = make_case(tiny_llama(), 2, 24, 8);
+  Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();
+  for (Block& block : schedule.blocks) {
+    for (Op& op : block.ops) {
+      if (T* const body = std::get_if<T>(&op.body)) change(*body);
+    }
+  }
+  const VerifiedSchedule changed = verified(std::move(schedule));
+  Trainer trainer(changed, one.problem, one.strategy, Rig::one_thread());
+  trainer.set_parameters(random_parameters(7));
+  return check_step(trainer, random_samples(one.problem, 1, 1), 1e-2,
+                    derived_tolerance(one.problem, Storage::f32));
+}
+
+TEST(Check, SeesWhatAScheduleGetsWrong) {
+  EXPECT_TRUE(check_changed<Norm>([](Norm&) {}).agrees());
+  EXPECT_FALSE(check_changed<Norm>([](Norm& op) { op.epsilon = 1e-3; }).agrees());
+  const CheckReport forward =
+      check_changed<AttentionForward>([](AttentionForward& op) { op.scale *= 1.001; });
+  EXPECT_GT(forward.loss_error, forward.tolerance);
+  const CheckReport backward =
+      check_changed<AttentionBackward>([](AttentionBackward& op) { op.scale *= 1.001; });
+  EXPECT_LE(backward.loss_error, backward.tolerance);
+  EXPECT_FALSE(backward.agrees());
+  EXPECT_FALSE(check_changed<AdamW>([](AdamW& op) { op.beta2 = 0.951; }).agrees());
+  EXPECT_FALSE(check_changed<AdamW>([](AdamW& op) { op.weight_decay = 0; }).agrees());
+}
+
+TEST(Trainer, EvaluationChangesNothing) {
+  const Case one = rich_case();
+  Rig rig(one);
+  rig.trainer.set_parameters(random_parameters(7));
+  const std::vector<Sample> samples = random_samples(one.problem, 4, 1);
+  const double loss = rig.trainer.evaluate(samples);
+  const std::vector<float> before = all_of(rig.trainer, "weight");
+  EXPECT_EQ(rig.trainer.evaluate(samples), loss);
+  EXPECT_EQ(all_of(rig.trainer, "weight"), before);
+  EXPECT_EQ(rig.trainer.steps_done(), 0);
+  // The same forward pass begins a step.
+  EXPECT_EQ(rig.trainer.step(samples, 1e-3).loss, loss);
+  EXPECT_NE(all_of(rig.trainer, "weight"), before);
+}
+
+TEST(Trainer, TheSameSeedGivesTheSameBits) {
+  const Case one = rich_case();
+  const std::vector<Sample> samples = random_samples(one.problem, 4, 1);
+  std::vector<std::vector<float>> runs;
+  for (int run = 0; run < 2; ++run) {
+    Rig rig(one);
+    rig.trainer.set_parameters(initial_parameters(3));
+    for (int step = 0; step < 3; ++step) rig.trainer.step(samples, 1e-2);
+    runs.push_back(all_of(rig.trainer, "weight"));
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+// Two documents in one sequence give the gradients of the two alone, to f32 rounding.
+TEST(Trainer, PackedDocumentsEqualSeparateSequences) {
+  Case packed = make_case(tiny_gpt(), 2, 24, 8);
+  Case apart = make_case(tiny_gpt(), 2, 12, 8);
+  apart.strategy.micro_batches = 2;
+  std::vector<Sample> halves = random_samples(apart.problem, 2, 5);
+  for (Sample& half : halves) std::fill(half.documents.begin(), half.documents.end(), 0);
+  Sample whole = halves[0];
+  for (std::size_t t = 0; t < 12; ++t) {
+    whole.tokens.push_back(halves[1].tokens[t]);
+    whole.labels.push_back(halves[1].labels[t]);
+    whole.documents.push_back(12);
+  }
+  Rig one(packed);
+  Rig two(apart);
+  one.trainer.set_parameters(random_parameters(7));
+  two.trainer.set_parameters(random_parameters(7));
+  const double tolerance = derived_tolerance(packed.problem, Storage::f32);
+  EXPECT_NEAR(one.trainer.step({whole}, 1e-3).loss, two.trainer.step(halves, 1e-3).loss, tolerance);
+  const std::vector<float> a = all_of(one.trainer, "gradient");
+  const std::vector<float> b = all_of(two.trainer, "gradient");
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
+}
+
+TEST(Trainer, ANonFiniteStepIsAnErrorThatChangesNothing) {
+  const Case one = make_case(tiny_llama(), 2, 16, 8);
+  Rig rig(one);
+  rig.trainer.set_parameters(random_parameters(7));
+  std::vector<float> broken = rig.trainer.tensor("layers.1.up.weight", "weight");
+  broken[3] = std::numeric_limits<float>::quiet_NaN();
+  rig.trainer.set_tensor("layers.1.up.weight", "weight", broken);
+  const std::vector<float> embedding = rig.trainer.tensor("embed.weight", "weight");
+  try {
+    rig.trainer.step(random_samples(one.problem, 1, 1), 1e-2);
+    FAIL() << "NaN went unnoticed";
+  } catch (const NumericError& error) {
+    EXPECT_EQ(error.code(), ExitCode::numeric);
+    EXPECT_NE(std::string(error.what()).find("step 1: the loss is nan"), std::string::npos);
+  }
+  EXPECT_EQ(rig.trainer.tensor("embed.weight", "weight"), embedding);
+  EXPECT_EQ(rig.trainer.steps_done(), 0);
+  EXPECT_THROW(rig.trainer.evaluate(random_samples(one.problem, 1, 1)), NumericError);
+}
+
+TEST(Trainer, AStepWithoutLabelsHasNoLossAndNoGradient) {
+  const Case one = make_case(tiny_llama(), 2, 16, 8);
+  Rig rig(one);
+  rig.trainer.set_parameters(random_parameters(7));
+  std::vector<Sample> samples = random_samples(one.problem, 1, 1);
+  std::fill(samples[0].labels.begin(), samples[0].labels.end(), -1);
+  const StepResult result = rig.trainer.step(samples, 1e-2);
+  EXPECT_EQ(result.loss, 0);
+  EXPECT_EQ(result.grad_norm, 0);
+}
+
+TEST(Trainer, MeasuredMemoryIsWhatTheScheduleSays) {
+  const Case one = rich_case();
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(1));
+  std::vector<MemoryUse> memory;
+  rig.trainer.step_measured(random_samples(one.problem, 4, 1), 1e-3, memory);
+  ASSERT_EQ(memory.size(), 3U);
+  for (const MemoryUse& use : memory) {
+    EXPECT_EQ(use.difference, "");
+    EXPECT_LE(use.live, use.arena);
+    EXPECT_LE(use.resident, use.arena);
+    EXPECT_EQ(use.touched, use.resident);
+    EXPECT_GT(use.live.value, 0);
+  }
+}
+
+// 40 steps on a page of this very file.
+TEST(Trainer, LossFallsOnRealText) {
+  Case one = make_case(tiny_llama(), 2, 64, 32);
+  one.problem.model.vocabulary = 256;
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(1));
+  Batches batches(FPDT_SOURCE_DIR "/tests/train/trainer_test.cpp", 256, 64);
+  const double first = rig.trainer.step(batches.next(1), 1e-2).loss;
+  EXPECT_NEAR(first, std::log(256.0), 0.1);
+  double last = 0;
+  for (int step = 0; step < 40; ++step) last = rig.trainer.step(batches.next(1), 1e-2).loss;
+  EXPECT_LT(last, 4.0);
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -52,6 +52,9 @@ class Log {
 };
 
 void require_sensible(const TrainFlags& flags, const Job& job) {
+  if (!std::isfinite(flags.learning_rate) || !(flags.min_learning_rate <= flags.learning_rate)) {
+    throw InputError("--learning-rate: expected a finite number that is at least --min-learning-rate");
+  }
   if (!flags.init.empty() && !flags.resume.empty()) {
     throw InputError("--init and --resume: a run starts from weights or goes on from a checkpoint, not both");
   }

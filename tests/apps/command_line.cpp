@@ -1,0 +1,102 @@
+#include "command_line.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/file.h"
+
+namespace fpdt::test {
+namespace {
+
+constexpr std::string_view kModel = R"(name: tiny
+family: llama
+layers: 2
+hidden: 16
+heads: 4
+kv_heads: 2
+head_dim: 4
+feed_forward: 24
+vocabulary: 256
+norm: rms
+activation: swiglu
+rotary: {fraction: 1}
+parameters: 12112
+source: made for this test
+)";
+constexpr std::string_view kCluster = R"(name: two
+nodes: 1
+devices_per_node: 2
+device_memory: 1GiB
+host_memory: 1GiB
+source: made for this test
+)";
+constexpr std::string_view kStrategy = R"(storage: f32
+fpdt: {chunk_tokens: 32}
+)";
+
+std::string prose() {
+  std::string text;
+  while (text.size() < 4096) text += "It was the best of times, it was the worst of times, ";
+  return text;
+}
+
+}  // namespace
+
+void CommandLine::SetUp() {
+  const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+  folder_ = testing::TempDir() +
+            fmt::format("fpdt_{}_{}_{}", info->test_suite_name(), info->name(), getpid());
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directories(folder_);
+  write("text.txt", prose());
+  write("model.yaml", kModel);
+  write("cluster.yaml", kCluster);
+  write("strategy.yaml", kStrategy);
+  const Outcome planned = plan(
+      "lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml --seq-len 64 "
+      "--out-dir plan");
+  ASSERT_EQ(planned.code, 0) << planned.err;
+}
+
+void CommandLine::TearDown() { std::filesystem::remove_all(folder_); }
+
+Outcome CommandLine::shell(std::string_view command) const {
+  // The outer redirections catch what the command itself does not send elsewhere.
+  const std::string line = fmt::format("cd '{}' && {{ RUN='{}'; {}\n}} >.out 2>.err", folder_, FPDT_RUN,
+                                       command);
+  const int status = std::system(line.c_str());
+  Outcome outcome;
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = contents(".out");
+  outcome.err = contents(".err");
+  return outcome;
+}
+
+Outcome CommandLine::run(std::string_view arguments) const {
+  return shell(fmt::format("'{}' {}", FPDT_RUN, arguments));
+}
+
+Outcome CommandLine::plan(std::string_view arguments) const {
+  return shell(fmt::format("'{}' {}", FPDT_PLAN, arguments));
+}
+
+std::string CommandLine::path(std::string_view name) const {
+  return fmt::format("{}/{}", folder_, name);
+}
+
+std::string CommandLine::contents(std::string_view name) const {
+  return read_file(path(name), 1 << 24);
+}
+
+void CommandLine::write(std::string_view name, std::string_view text) const {
+  write_file_atomically(path(name), text);
+}
+
+bool CommandLine::exists(std::string_view name) const { return std::filesystem::exists(path(name)); }
+
+}  // namespace fpdt::test

@@ -1,0 +1,180 @@
+// fpdt-run train, from flags to exit code.
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "command_line.h"
+#include "fpdt/io/problem_json.h"
+#include "fpdt/io/schedule_json.h"
+#include "fpdt/schedule/print.h"
+
+namespace fpdt::test {
+namespace {
+
+using Train = CommandLine;
+constexpr std::string_view kTrain = "train plan/schedule.json --data text.txt";
+
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
+}
+
+TEST_F(Train, ReportsLossAndMemory) {
+  const Outcome result = run(fmt::format("{} --steps 3", kTrain));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.out, "3 steps, 192 tokens"));
+  EXPECT_TRUE(says(result.out, "predicted"));
+  EXPECT_TRUE(says(result.err, "step 3/3  loss"));
+}
+
+TEST_F(Train, JsonIsOneObjectAndNothingElse) {
+  const Outcome result = run(fmt::format(
+      "{} --steps 4 --json --log log.jsonl --evaluate-every 2 --evaluate-data text.txt", kTrain));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("steps"), 4);
+  EXPECT_EQ(json.at("tokens"), 256);
+  EXPECT_LT(json.at("loss"), json.at("first_loss"));
+  EXPECT_TRUE(json.at("evaluation_loss").is_number());
+  EXPECT_TRUE(json.at("memory").at("as_predicted"));
+  EXPECT_GE(json.at("memory").at("device").at("predicted"), json.at("memory").at("device").at("live"));
+  // Four steps and two evaluations, each a line of its own.
+  const std::string log = contents("log.jsonl");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 6);
+  EXPECT_EQ(nlohmann::json::parse(log.substr(0, log.find('\n'))).at("step"), 1);
+}
+
+TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
+  EXPECT_EQ(run(fmt::format("{} --steps 4 --save whole", kTrain)).code, 0);
+  EXPECT_EQ(run(fmt::format("{} --steps 2 --save part", kTrain)).code, 0);
+  const Outcome resumed = run(fmt::format("{} --steps 4 --resume part --save part", kTrain));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  for (const char* file : {"model.safetensors", "fpdt_state.safetensors", "trainer.json"}) {
+    EXPECT_EQ(contents(fmt::format("whole/{}", file)), contents(fmt::format("part/{}", file))) << file;
+  }
+  const Outcome over = run(fmt::format("{} --steps 4 --resume part", kTrain));
+  EXPECT_EQ(over.code, 2);
+  EXPECT_TRUE(says(over.err, "4 are done already"));
+}
+
+TEST_F(Train, StartsFromWeights) {
+  EXPECT_EQ(run(fmt::format("{} --steps 5 --learning-rate 1e-2 --save model", kTrain)).code, 0);
+  const Outcome trained = run(fmt::format("{} --steps 1 --json --init model", kTrain));
+  const Outcome fresh = run(fmt::format("{} --steps 1 --json", kTrain));
+  EXPECT_LT(nlohmann::json::parse(trained.out).at("first_loss"),
+            nlohmann::json::parse(fresh.out).at("first_loss"));
+  EXPECT_EQ(run(fmt::format("{} --steps 1 --init nowhere", kTrain)).code, 7);
+}
+
+TEST_F(Train, StopsWithEightWhenTheLossIsNotFinite) {
+  const Outcome result = run(fmt::format("{} --steps 9 --learning-rate 1e30 --save model", kTrain));
+  EXPECT_EQ(result.code, 8) << result.err;
+  EXPECT_TRUE(says(result.err, "nothing was saved after step"));
+  EXPECT_FALSE(exists("model"));
+}
+
+TEST_F(Train, FinishesTheStepAndSavesWhenAsked) {
+  const Outcome result = shell(
+      "$RUN train plan/schedule.json --data text.txt --steps 1000000 --save model --log log & "
+      "while ! test -s log; do sleep 0.02; done; kill -TERM $!; wait $!");
+  EXPECT_EQ(result.code, 143) << result.err;
+  EXPECT_TRUE(exists("model/trainer.json"));
+  EXPECT_TRUE(says(result.err, "saved to model"));
+}
+
+TEST_F(Train, SaysWhenMoreMemoryWasUsedThanPredicted) {
+  write("strategy.yaml",
+        "storage: f32\nfpdt:\n  chunk_tokens: 16\n  layer_classes:\n"
+        "    - {layers: rest, recompute: keep_all, keep: {q: 1, kv: 1, ffn_hidden: 1, norm_output: 1}}\n");
+  ASSERT_EQ(plan("lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml "
+                 "--seq-len 256 --out-dir plan").code, 0);
+  // The same program, said to be the answer to a more modest question.
+  Schedule schedule = load_schedule(path("plan/schedule.json"));
+  auto [problem, strategy] = parse_problem(schedule.problem);
+  strategy.fpdt.layer_classes = {LayerClass{}};
+  schedule.problem = print_problem(problem, strategy);
+  write("plan/schedule.json", print(schedule));
+  const Outcome result = run(fmt::format("{} --steps 1", kTrain));
+  EXPECT_EQ(result.code, 4) << result.out;
+  EXPECT_TRUE(says(result.out, "over the prediction"));
+}
+
+TEST_F(Train, OneRankMayRunAlone) {
+  const Outcome result = run(fmt::format("{} --steps 2 --communicator solo --rank 1", kTrain));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "rank 1 of 2 alone"));
+  EXPECT_EQ(run(fmt::format("{} --steps 2 --communicator solo --rank 2", kTrain)).code, 2);
+  EXPECT_EQ(run(fmt::format("{} --steps 2 --communicator solo --save model", kTrain)).code, 2);
+}
+
+struct BadCommand {
+  std::string arguments;
+  int code;
+  std::string message;
+};
+
+TEST_F(Train, RefusesBadFlags) {
+  const std::string train(kTrain);
+  for (const BadCommand& bad : {
+           BadCommand{"", 2, "subcommand"},
+           {"fly", 2, ""},
+           {"train plan/schedule.json --steps 1", 2, "--data"},
+           {train, 2, "--steps"},
+           {train + " --steps 0", 2, "--steps"},
+           {train + " --steps many", 2, "--steps"},
+           {train + " --steps 1 --speed 9", 2, "--speed"},
+           {train + " --steps 1 --learning-rate -1", 2, "--learning-rate"},
+           {train + " --steps 1 --learning-rate nan", 2, "--learning-rate"},
+           {train + " --steps 1 --save-every 1", 2, "--save"},
+           {train + " --steps 1 --evaluate-every 1", 2, "--evaluate-data"},
+           {train + " --steps 1 --init a --resume b", 2, "not both"},
+           {train + " --steps 1 --communicator pigeon", 2, "pigeon"},
+           {train + " --steps 1 --save .", 2, "is not a checkpoint"},
+           {train + " --steps 1 --document-separator 256", 2, "vocabulary of 256"},
+       }) {
+    const Outcome result = run(bad.arguments);
+    EXPECT_EQ(result.code, bad.code) << bad.arguments << "\n" << result.err;
+    EXPECT_TRUE(says(result.err, bad.message)) << bad.arguments;
+  }
+  EXPECT_EQ(run("--help").code, 0);
+  EXPECT_EQ(run("train --help").code, 0);
+}
+
+TEST_F(Train, RefusesBadFiles) {
+  const std::string schedule = contents("plan/schedule.json");
+  write("cut.json", schedule.substr(0, schedule.size() / 2));
+  std::string changed = schedule;
+  changed.replace(changed.find("\"ranks\":2"), 9, "\"ranks\":1");
+  write("changed.json", changed);
+  write("short.txt", "64 tokens and one more are needed");
+  std::filesystem::create_directory(path("folder"));
+  for (const BadCommand& bad : {
+           BadCommand{"train nowhere.json --data text.txt --steps 1", 7, "nowhere.json"},
+           {"train cut.json --data text.txt --steps 1", 2, "cut.json"},
+           {"train changed.json --data text.txt --steps 1", 2, "hash"},
+           {"train text.txt --data text.txt --steps 1", 2, "text.txt"},
+           {"train plan/schedule.json --data nowhere.txt --steps 1", 7, "nowhere.txt"},
+           {"train plan/schedule.json --data folder --steps 1", 7, "a directory"},
+           {"train plan/schedule.json --data short.txt --steps 1", 2, "needs 65"},
+           {"train plan/schedule.json --data text.txt --steps 1 --loss-mask short.txt", 2, "loss mask"},
+           {"train plan/schedule.json --data text.txt --steps 1 --resume folder", 2, "no checkpoint"},
+           {"train plan/schedule.json --data text.txt --steps 1 --log folder", 7, "folder"},
+       }) {
+    const Outcome result = run(bad.arguments);
+    EXPECT_EQ(result.code, bad.code) << bad.arguments << "\n" << result.err;
+    EXPECT_TRUE(says(result.err, bad.message)) << bad.arguments;
+  }
+}
+
+TEST_F(Train, ResultsThatCannotBeWrittenAreAnError) {
+  const Outcome result = shell("$RUN train plan/schedule.json --data text.txt --steps 1 >/dev/full");
+  EXPECT_EQ(result.code, 7);
+  EXPECT_TRUE(says(result.err, "standard output"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

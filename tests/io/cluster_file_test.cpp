@@ -1,10 +1,10 @@
 // Every cluster of configs/clusters loads, and contradictions do not.
 #include "fpdt/io/cluster_file.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
 
 #include "scratch.h"
 
@@ -31,8 +31,9 @@ TEST(ClusterFile, ReadsEveryField) {
 
 TEST(ClusterFile, RefusesSizesThatCannotBe) {
   for (const char* nodes : {"0", "-1", "1000000000000"}) {
-    const std::string text = std::string("name: n\nnodes: ") + nodes +
-                             "\ndevices_per_node: 5\ndevice_memory: 1GiB\nhost_memory: 7MiB\nsource: s\n";
+    const std::string text =
+        std::string("name: n\nnodes: ") + nodes +
+        "\ndevices_per_node: 5\ndevice_memory: 1GiB\nhost_memory: 7MiB\nsource: s\n";
     EXPECT_NE(input_error([&] { static_cast<void>(parse_cluster(text, "c.yaml")); }), "") << nodes;
   }
 }

@@ -1,14 +1,14 @@
 // Files appear whole or not at all, and every failure says which file and why.
 #include "fpdt/io/file.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-
 #include <array>
 #include <csignal>
 #include <filesystem>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <gtest/gtest.h>
 
 #include "scratch.h"
 

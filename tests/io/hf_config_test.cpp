@@ -2,9 +2,11 @@
 #include "fpdt/io/hf_config.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/io/model_file.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -23,8 +25,10 @@ std::string error_of(std::string_view text) {
   return input_error([&] { static_cast<void>(parsed(text)); });
 }
 
-constexpr std::string_view kLlama31 = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
-  "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
+constexpr std::string_view kLlama31 =
+    R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+  "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+  "num_key_value_heads": 8,
   "num_hidden_layers": 32, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "vocab_size": 128256,
   "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                    "original_max_position_embeddings": 8192, "rope_type": "llama3"}})";
@@ -53,8 +57,8 @@ TEST(HfConfig, AbsentKeysHaveTheDefaultsOfTheClass) {
 
 TEST(HfConfig, NotesWhatItIgnores) {
   std::vector<std::string> notes;
-  static_cast<void>(parse_hf_config(R"({"model_type": "gpt2", "attn_pdrop": 0, "resid_pdrop": 0, "mystery": 3})",
-                                    "c", notes));
+  static_cast<void>(parse_hf_config(
+      R"({"model_type": "gpt2", "attn_pdrop": 0, "resid_pdrop": 0, "mystery": 3})", "c", notes));
   EXPECT_THAT(notes, ElementsAre(HasSubstr("embd_pdrop: 0.1 is taken as 0"), HasSubstr("mystery")));
   notes.clear();
   static_cast<void>(load_model(source_path("tests/fixtures/hf/llama"), &notes));
@@ -63,9 +67,11 @@ TEST(HfConfig, NotesWhatItIgnores) {
 
 TEST(HfConfig, BothRopeGenerationsMeanTheSame) {
   const std::string start = R"({"model_type": "llama", )";
-  const ModelSpec older = parsed(start + R"("rope_theta": 5e5, "rope_scaling": {"type": "llama3", "factor": 8,
+  const ModelSpec older =
+      parsed(start + R"("rope_theta": 5e5, "rope_scaling": {"type": "llama3", "factor": 8,
       "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}})");
-  const std::string newer_rope = R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8,
+  const std::string newer_rope =
+      R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8,
       "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})";
   EXPECT_EQ(older, parsed(start + newer_rope + "}"));
   EXPECT_EQ(older, parsed(start + newer_rope + R"(, "rope_theta": 500000})"));
@@ -102,9 +108,10 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
 }
 
 TEST(HfConfig, SurvivesHostileText) {
-  for (const std::string& text : {std::string(), std::string(1000000, '['), std::string("{\"a\":1e999}"),
-                                  std::string("\xEF\xBB\xBF{}"), std::string("{\"a\":\"\xff\"}"),
-                                  std::string("[1]"), std::string("{} {}")}) {
+  for (const std::string& text :
+       {std::string(), std::string(1000000, '['), std::string("{\"a\":1e999}"),
+        std::string("\xEF\xBB\xBF{}"), std::string("{\"a\":\"\xff\"}"), std::string("[1]"),
+        std::string("{} {}")}) {
     EXPECT_NE(error_of(text), "");
   }
   for (std::size_t length = 0; length < kLlama31.size(); ++length) {

@@ -1,17 +1,18 @@
-// Weights that transformers wrote, in our layout, give the loss and logits that transformers computed
-// (tests/fixtures/hf/generate.py).
+// Weights that transformers wrote, in our layout, give the loss and logits that transformers
+// computed (tests/fixtures/hf/generate.py).
 #include "fpdt/io/hf_weights.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/reference/model.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -19,12 +20,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// transformers computes in f32: roundoff 6e-8 through some 100 dependent operations on numbers near 1.
+// transformers computes in f32: roundoff 6e-8 through some 100 dependent operations on numbers
+// near 1.
 constexpr double kFloatTolerance = 2e-5;
 
 class HfFixture : public testing::TestWithParam<const char*> {
  protected:
-  std::string directory() const { return source_path(std::string("tests/fixtures/hf/") + GetParam()); }
+  std::string directory() const {
+    return source_path(std::string("tests/fixtures/hf/") + GetParam());
+  }
 };
 
 reference::Parameters parameters_of(const HfWeights& weights, const ModelSpec& model) {
@@ -60,7 +64,8 @@ TEST_P(HfFixture, WritesTheTensorsThatItRead) {
   const ScratchDirectory scratch;
   const ModelSpec model = load_model(directory());
   const HfWeights weights(directory(), model);
-  write_hf_model(scratch.path(), model, "F32", [&](const std::string& name) { return weights.read(name); });
+  write_hf_model(scratch.path(), model, "F32",
+                 [&](const std::string& name) { return weights.read(name); });
   EXPECT_EQ(parameter_count(load_model(scratch.path())), parameter_count(model));
   const SafetensorsFile theirs(directory() + "/model.safetensors");
   const SafetensorsFile ours(scratch.file("model.safetensors"));

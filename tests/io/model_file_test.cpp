@@ -1,12 +1,13 @@
 // Every model of models/ loads with the parameters that its publisher counts.
 #include "fpdt/io/model_file.h"
 
+#include <filesystem>
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "fpdt/io/file.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -53,12 +54,14 @@ TEST(ModelFile, HeadsHaveDefaults) {
 }
 
 TEST(ModelFile, FindsContradictions) {
-  EXPECT_THAT(error_of(replaced(tiny(), "kv_heads: 4", "kv_heads: 3")), HasSubstr("multiple of kv_heads"));
+  EXPECT_THAT(error_of(replaced(tiny(), "kv_heads: 4", "kv_heads: 3")),
+              HasSubstr("multiple of kv_heads"));
   EXPECT_THAT(error_of(replaced(tiny(), "layers: 4", "layers: 1000000000")), HasSubstr("layers"));
   EXPECT_THAT(error_of(replaced(tiny(), "hidden: 128", "hidden: -128")), HasSubstr("hidden"));
   EXPECT_THAT(error_of(replaced(tiny(), "activation: swiglu", "activation: swigul")),
               HasSubstr("did you mean \"swiglu\"?"));
-  EXPECT_THAT(error_of(replaced(tiny(), "theta:", "thetta:")), HasSubstr("rotary.thetta: unknown key"));
+  EXPECT_THAT(error_of(replaced(tiny(), "theta:", "thetta:")),
+              HasSubstr("rotary.thetta: unknown key"));
 }
 
 TEST(ModelFile, TellsTheFormByThePath) {

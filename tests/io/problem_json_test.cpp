@@ -2,10 +2,12 @@
 #include "fpdt/io/problem_json.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/model_file.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -40,7 +42,8 @@ TEST(ProblemJson, RefusesWhatIsNotAProblem) {
   EXPECT_THAT(error("{}"), HasSubstr("model: this key is required"));
   EXPECT_THAT(error("[]"), HasSubstr("expected a map"));
   std::string text = print_problem(problem(), {});
-  EXPECT_THAT(error(text.replace(text.find("seq_len"), 7, "seq_lem")), HasSubstr("did you mean \"seq_len\"?"));
+  EXPECT_THAT(error(text.replace(text.find("seq_len"), 7, "seq_lem")),
+              HasSubstr("did you mean \"seq_len\"?"));
   const std::string whole = print_problem(problem(), {});
   for (std::size_t length = 0; length < whole.size(); length += 7) {
     EXPECT_NE(error(std::string_view(whole).substr(0, length)), "") << length;

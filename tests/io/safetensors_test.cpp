@@ -1,12 +1,12 @@
 // Each rule of the format is broken once; what we write is read back to the bit.
 #include "fpdt/io/safetensors.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <filesystem>
+#include <gmock/gmock.h>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "scratch.h"
 
@@ -32,11 +32,17 @@ std::string error_of(const std::string& bytes) {
 TEST(Safetensors, RoundTripsPieceByPiece) {
   const ScratchDirectory scratch;
   const std::string path = scratch.file("x.safetensors");
-  SafetensorsWriter writer(path, {{"none", "F32", {0, 3}}, {"a", "F32", {2, 2}}, {"s", "F32", {}},
-                                  {"h", "BF16", {3}}, {"i", "I32", {2}}, {"end", "F32", {0}}},
+  SafetensorsWriter writer(path,
+                           {{"none", "F32", {0, 3}},
+                            {"a", "F32", {2, 2}},
+                            {"s", "F32", {}},
+                            {"h", "BF16", {3}},
+                            {"i", "I32", {2}},
+                            {"end", "F32", {0}}},
                            {{"format", "pt"}});
   writer.write_f32(std::vector<float>{1, 2, 3});
-  writer.write_f32(std::vector<float>{4, 5, 1.00390625F});  // across three tensors; 1 + 2^-8 is a tie in bf16
+  writer.write_f32(
+      std::vector<float>{4, 5, 1.00390625F});  // across three tensors; 1 + 2^-8 is a tie in bf16
   writer.write_f32(std::vector<float>{-2, 1e30F});
   writer.write_i32(std::vector<std::int32_t>{-7, 8});
   writer.commit();
@@ -54,7 +60,8 @@ TEST(Safetensors, RoundTripsPieceByPiece) {
   std::vector<std::int32_t> ids(2);
   file.read_i32("i", 0, ids);
   EXPECT_THAT(ids, ElementsAre(-7, 8));
-  EXPECT_THAT(input_error([&] { file.read_f32("i", 0, std::span(values).first(2)); }), HasSubstr("i: expected F32, BF16"));
+  EXPECT_THAT(input_error([&] { file.read_f32("i", 0, std::span(values).first(2)); }),
+              HasSubstr("i: expected F32, BF16"));
 }
 
 TEST(Safetensors, ConvertsHalvesExactly) {
@@ -67,7 +74,8 @@ TEST(Safetensors, ConvertsHalvesExactly) {
   const SafetensorsFile file(scratch.write("x", bytes));
   std::vector<float> values(6);
   file.read_f32("h", 0, values);
-  EXPECT_THAT(values, ElementsAre(1, -2, 0x1p-24F, 65504, std::numeric_limits<float>::infinity(), 0));
+  EXPECT_THAT(values,
+              ElementsAre(1, -2, 0x1p-24F, 65504, std::numeric_limits<float>::infinity(), 0));
   EXPECT_TRUE(std::signbit(values[5]));
 }
 
@@ -75,7 +83,9 @@ TEST(Safetensors, AcceptsWhatTheFormatAllows) {
   EXPECT_EQ(error_of(file_with("{}", 0)), "");
   EXPECT_EQ(error_of(file_with("{}      ", 0)), "");
   EXPECT_EQ(error_of(file_with(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},
-      "__metadata__":{"a":"b"}, "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 6)), "");
+      "__metadata__":{"a":"b"}, "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})",
+                               6)),
+            "");
 }
 
 struct Broken {
@@ -86,8 +96,10 @@ struct Broken {
 
 TEST(Safetensors, RefusesEachBrokenRule) {
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
-  const auto tensor = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
-    return "{\"a\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}";
+  const auto tensor = [](const std::string& dtype, const std::string& shape,
+                         const std::string& offsets) {
+    return "{\"a\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+           ",\"data_offsets\":" + offsets + "}}";
   };
   const std::vector<Broken> cases{
       {" {}", 0, "begin with {"},
@@ -113,8 +125,10 @@ TEST(Safetensors, RefusesEachBrokenRule) {
       {tensor("F32", "[2]", "[0,8,9]"), 8, "data_offsets: expected"},
       {tensor("F32", "[2]", "[-8,0]"), 8, "data_offsets: expected"},
       {tensor("F32", "[2]", "[4,12]"), 12, "a: begins at byte 4 of the data, expected 0"},
-      {"{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}})", 8, "b: begins at byte 7"},
-      {"{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[9,10]}})", 10, "b: begins at byte 9"},
+      {"{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}})", 8,
+       "b: begins at byte 7"},
+      {"{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[9,10]}})", 10,
+       "b: begins at byte 9"},
       {"{" + a + "}", 9, "hold 8 bytes, the file 9"},
       {"{" + a + "}", 7, "hold 8 bytes, the file 7"},
   };
@@ -129,7 +143,8 @@ TEST(Safetensors, RefusesLengthsThatLie) {
   EXPECT_THAT(error_of("1234567"), HasSubstr("not a safetensors file"));
   EXPECT_THAT(error_of(std::string(8, '\xff') + "{}"), HasSubstr("not a safetensors file"));
   EXPECT_THAT(error_of(std::string(7, '\0') + '\x7f' + "{}"), HasSubstr("not a safetensors file"));
-  const std::string whole = file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
+  const std::string whole =
+      file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
   EXPECT_EQ(error_of(whole), "");
   EXPECT_NE(error_of(whole + "x"), "");
   for (std::size_t length = 0; length < whole.size(); ++length) {
@@ -138,7 +153,8 @@ TEST(Safetensors, RefusesLengthsThatLie) {
 }
 
 TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {
-  const std::string whole = file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
+  const std::string whole =
+      file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
   for (std::size_t i = 0; i < whole.size() - 8; ++i) {
     std::string flipped = whole;
     flipped[i] = static_cast<char>(flipped[i] ^ 0x15);
@@ -150,13 +166,15 @@ class SafetensorsIndex : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : {"one", "two"}) {
-      SafetensorsWriter writer(scratch_.file(std::string(name) + ".safetensors"), {{name, "F32", {1}}});
+      SafetensorsWriter writer(scratch_.file(std::string(name) + ".safetensors"),
+                               {{name, "F32", {1}}});
       writer.write_f32(std::vector<float>{name[0] == 'o' ? 1.0F : 2.0F});
       writer.commit();
     }
   }
   std::string error_with(const std::string& map) {
-    static_cast<void>(scratch_.write("model.safetensors.index.json", "{\"weight_map\":" + map + "}"));
+    static_cast<void>(
+        scratch_.write("model.safetensors.index.json", "{\"weight_map\":" + map + "}"));
     return input_error([&] { const SafetensorsSet set(scratch_.path()); });
   }
 
@@ -170,18 +188,23 @@ TEST_F(SafetensorsIndex, FindsTensorsInTheirFiles) {
   std::vector<float> value(1);
   set.read_f32("two", 0, value);
   EXPECT_EQ(value[0], 2);
-  EXPECT_THAT(input_error([&] { set.read_f32("three", 0, value); }), HasSubstr("no tensor \"three\""));
+  EXPECT_THAT(input_error([&] { set.read_f32("three", 0, value); }),
+              HasSubstr("no tensor \"three\""));
 }
 
 TEST_F(SafetensorsIndex, RefusesPathsAndLinksThatLeave) {
-  for (const char* name : {"../one.safetensors", "/etc/passwd", "a/b", "..", ".", "", "a\\\\b", "a\\u0000"}) {
-    EXPECT_THAT(error_with(std::string(R"({"one":")") + name + "\"}"), HasSubstr("expected plain file names"))
+  for (const char* name :
+       {"../one.safetensors", "/etc/passwd", "a/b", "..", ".", "", "a\\\\b", "a\\u0000"}) {
+    EXPECT_THAT(error_with(std::string(R"({"one":")") + name + "\"}"),
+                HasSubstr("expected plain file names"))
         << name;
   }
   const ScratchDirectory elsewhere;
   std::filesystem::create_symlink(elsewhere.write("far", "x"), scratch_.file("far.safetensors"));
-  EXPECT_THAT(error_with(R"({"one":"far.safetensors"})"), HasSubstr("link that leaves its directory"));
-  EXPECT_THAT(error_with(R"({"one":"two.safetensors"})"), HasSubstr("one: is not in two.safetensors"));
+  EXPECT_THAT(error_with(R"({"one":"far.safetensors"})"),
+              HasSubstr("link that leaves its directory"));
+  EXPECT_THAT(error_with(R"({"one":"two.safetensors"})"),
+              HasSubstr("one: is not in two.safetensors"));
   EXPECT_THAT(error_with(R"({"one":3})"), HasSubstr("expected a file name"));
   EXPECT_THAT(error_with("[]"), HasSubstr("weight_map"));
 }

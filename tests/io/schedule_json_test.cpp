@@ -2,10 +2,12 @@
 #include "fpdt/io/schedule_json.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/io/file.h"
 #include "fpdt/schedule/print.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -23,16 +25,20 @@ std::string error_of(const std::string& text) {
 }
 
 // A schedule by hand: no hash.
-constexpr std::string_view kSmall = R"({"fpdt_schedule":1,"ranks":2,"row_multiple":1,"problem":{"a":1},
+constexpr std::string_view kSmall =
+    R"({"fpdt_schedule":1,"ranks":2,"row_multiple":1,"problem":{"a":1},
 "groups":{"sp":{"size":2,"first":0}},
 "buffers":[
-{"name":"x","space":"device","role":"temporary","category":"activations","dtype":"f32","shape":[4,2],"slots":2},
-{"name":"w","space":"device","role":"state","category":"weights","dtype":"f32","shape":[8],"slots":1}],
+{"name":"x","space":"device","role":"temporary","category":"activations",
+ "dtype":"f32","shape":[4,2],"slots":2},
+{"name":"w","space":"device","role":"state","category":"weights",
+ "dtype":"f32","shape":[8],"slots":1}],
 "states":[
 {"tensor":"embed.weight","kind":"parameter","shape":[4,4],"buffer":"w[0]","shards":2,"shard":"r"}],
 "blocks":[{"name":"one","advance":{"x":1},"ops":[
 {"op":"zero","lane":"compute.0","body":"fill","target":"x[+1]","value":0.5,"after":["last@-1"]},
-{"op":"add","lane":"comm.0","body":"all_reduce","group":"sp","send":["x[+1]"],"receive":["x[+0] rows 0:2 +="],"after":["zero","one.zero@-2"]}]}],
+{"op":"add","lane":"comm.0","body":"all_reduce","group":"sp","send":["x[+1]"],
+ "receive":["x[+0] rows 0:2 +="],"after":["zero","one.zero@-2"]}]}],
 "train":[{"repeat":3,"list":[{"block":"one","layer":"2*n+1"}]}],
 "evaluate":[]})";
 
@@ -81,7 +87,8 @@ TEST(ScheduleJson, SeesEveryChangeThroughTheHash) {
 }
 
 TEST(ScheduleJson, NamesBlockOpAndField) {
-  EXPECT_THAT(error_of(std::string(kSmall)), HasSubstr("s.json: one.zero.after: expected \"op\" or"));
+  EXPECT_THAT(error_of(std::string(kSmall)),
+              HasSubstr("s.json: one.zero.after: expected \"op\" or"));
   const std::vector<std::vector<std::string>> cases{
       {"\"fpdt_schedule\":1", "\"fpdt_schedule\":2", "reads format 1, the file is of 2"},
       {"\"fpdt_schedule\":1", "\"fpdt_shedule\":1", "did you mean \"fpdt_schedule\"?"},
@@ -118,12 +125,15 @@ TEST(ScheduleJson, NamesBlockOpAndField) {
 TEST(ScheduleJson, SurvivesHostileText) {
   for (const std::string& text :
        {std::string(), std::string(1000000, '['), std::string("null"), std::string("[]"),
-        std::string("{\"a\":1e999}"), std::string("\xEF\xBB\xBF{}"), std::string("{\"a\":\"\0\"}", 9),
+        std::string("{\"a\":1e999}"), std::string("\xEF\xBB\xBF{}"),
+        std::string("{\"a\":\"\0\"}", 9),
         std::string("{\"fpdt_schedule\":1,\"blocks\":[1,null,[]],\"buffers\":[{}],\"train\":[[]]}"),
-        std::string("{\"fpdt_schedule\":1,\"groups\":[1],\"blocks\":[{\"ops\":[3,{\"op\":1}]}]}")}) {
+        std::string(
+            "{\"fpdt_schedule\":1,\"groups\":[1],\"blocks\":[{\"ops\":[3,{\"op\":1}]}]}")}) {
     EXPECT_NE(error_of(text), "");
   }
-  EXPECT_THAT(error_of("{}"), AllOf(HasSubstr("fpdt_schedule"), HasSubstr("ranks"), HasSubstr("train")));
+  EXPECT_THAT(error_of("{}"),
+              AllOf(HasSubstr("fpdt_schedule"), HasSubstr("ranks"), HasSubstr("train")));
 }
 
 }  // namespace

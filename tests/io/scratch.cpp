@@ -1,11 +1,10 @@
 // Scratch directories under the system's temporary directory.
 #include "scratch.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <stdlib.h>
 
 #include "fpdt/base/error.h"
 

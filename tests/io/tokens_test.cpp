@@ -1,11 +1,11 @@
 // Four token formats, read at any place, and the ids that no embedding has.
 #include "fpdt/io/tokens.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
+#include <gmock/gmock.h>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "scratch.h"
 
@@ -23,7 +23,8 @@ std::string bytes_of(const std::vector<Id>& ids) {
 }
 
 template <class Id>
-std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count, const std::vector<Id>& ids) {
+std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count,
+                 const std::vector<Id>& ids) {
   std::vector<std::int32_t> header(256);
   header[0] = magic;
   header[1] = version;
@@ -39,7 +40,8 @@ std::vector<std::int32_t> read_all(const TokenFile& file) {
 
 TEST(TokenFile, ReadsEveryFormat) {
   const ScratchDirectory scratch;
-  const auto ids = [&](const char* name, const std::string& bytes, TokenFormat format = TokenFormat::sniff) {
+  const auto ids = [&](const char* name, const std::string& bytes,
+                       TokenFormat format = TokenFormat::sniff) {
     return read_all(TokenFile(scratch.write(name, bytes), 70000, format));
   };
   EXPECT_THAT(ids("a.txt", "A\xff\n"), ElementsAre(65, 255, 10));
@@ -80,9 +82,11 @@ TEST(TokenFile, RefusesDamagedFiles) {
   EXPECT_THAT(error("a.u16", "abc"), HasSubstr("whole tokens of 2 bytes"));
   EXPECT_THAT(error("a.bin", "abcd"), HasSubstr("say whether they are u16 or u32"));
   const std::string whole = llmc<std::uint16_t>(20240520, 1, 2, {7, 8});
-  EXPECT_THAT(error("a.bin", whole + "x"), HasSubstr("2 tokens make 1028 bytes, the file has 1029"));
+  EXPECT_THAT(error("a.bin", whole + "x"),
+              HasSubstr("2 tokens make 1028 bytes, the file has 1029"));
   EXPECT_THAT(error("a.bin", whole.substr(0, 1027)), HasSubstr("the file has 1027"));
-  EXPECT_THAT(error("a.bin", llmc<std::uint16_t>(20240520, 2, 2, {7, 8})), HasSubstr("expected version 1"));
+  EXPECT_THAT(error("a.bin", llmc<std::uint16_t>(20240520, 2, 2, {7, 8})),
+              HasSubstr("expected version 1"));
   EXPECT_THAT(error("a.bin", llmc<std::uint16_t>(20240520, 1, -1, {})), HasSubstr("-1 tokens"));
   EXPECT_NE(io_error([&] { const TokenFile file(scratch.path(), 100); }), "");
 }

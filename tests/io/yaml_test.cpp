@@ -1,8 +1,10 @@
 // The strict reader of YAML, seen through the smallest file that uses it: a cluster.
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/io/cluster_file.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -12,7 +14,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::string_view kGood =
-    "name: box\nnodes: 1\ndevices_per_node: 2\ndevice_memory: 8GiB\nhost_memory: 16GiB\nsource: test\n";
+    "name: box\nnodes: 1\ndevices_per_node: 2\ndevice_memory: 8GiB\nhost_memory: 16GiB\nsource: "
+    "test\n";
 
 std::string error_of(std::string_view text) {
   return input_error([&] { static_cast<void>(parse_cluster(text, "c.yaml")); });
@@ -31,16 +34,18 @@ TEST(Yaml, AcceptsComments_QuotesAndCarriageReturns) {
 }
 
 TEST(Yaml, NamesPlaceExpectationAndNearestWord) {
-  EXPECT_THAT(error_of(with("device_memory: 8GiB", "device_memory: 80")),
-              HasSubstr("c.yaml:4:16: device_memory: expected a size such as \"80GiB\", found \"80\" [Y105]"));
+  EXPECT_THAT(
+      error_of(with("device_memory: 8GiB", "device_memory: 80")),
+      HasSubstr(
+          "c.yaml:4:16: device_memory: expected a size such as \"80GiB\", found \"80\" [Y105]"));
   EXPECT_THAT(error_of(with("host_memory", "hots_memory")),
               AllOf(HasSubstr("hots_memory: unknown key; did you mean \"host_memory\"? [Y103]"),
                     HasSubstr("host_memory: this key is required [Y104]")));
 }
 
 TEST(Yaml, RefusesNumbersThatReadersDisagreeAbout) {
-  for (const char* number : {"010", "0x10", "+1", "1_000", "1.0", "1e3", "'1'", "\"1\"", ".5", "~", "",
-                             "9223372036854775808", "[1]", "{}", "1 2", "one"}) {
+  for (const char* number : {"010", "0x10", "+1", "1_000", "1.0", "1e3", "'1'", "\"1\"", ".5", "~",
+                             "", "9223372036854775808", "[1]", "{}", "1 2", "one"}) {
     EXPECT_THAT(error_of(with("nodes: 1", std::string("nodes: ") + number)),
                 HasSubstr("nodes: expected an integer"))
         << number;
@@ -54,7 +59,8 @@ TEST(Yaml, RefusesDuplicateKeys) {
 
 TEST(Yaml, RefusesTheRestOfTheLanguage) {
   EXPECT_THAT(error_of(with("nodes: 1", "nodes: &n 1")), HasSubstr("anchors are not allowed"));
-  EXPECT_THAT(error_of(with("nodes: 1", "nodes: &n 1\nx: *n")), HasSubstr("aliases are not allowed"));
+  EXPECT_THAT(error_of(with("nodes: 1", "nodes: &n 1\nx: *n")),
+              HasSubstr("aliases are not allowed"));
   EXPECT_THAT(error_of("&x [*x]"), HasSubstr("anchors are not allowed"));
   EXPECT_THAT(error_of(with("nodes: 1", "nodes: !!int 1")), HasSubstr("tags are not allowed"));
   EXPECT_THAT(error_of(with("nodes: 1", "[a]: 1")), HasSubstr("a key must be a word"));
@@ -64,7 +70,8 @@ TEST(Yaml, RefusesTheRestOfTheLanguage) {
 TEST(Yaml, SurvivesHostileText) {
   EXPECT_THAT(error_of(","), HasSubstr("Y1"));
   EXPECT_THAT(error_of(""), HasSubstr("expected a map"));
-  EXPECT_THAT(error_of("nodes:" + std::string(200000, '[')), HasSubstr("Y101"));
+  EXPECT_THAT(error_of("nodes: " + std::string(200000, '[')),
+              HasSubstr("Y101"));
   EXPECT_THAT(error_of(std::string(1000000, '[')), HasSubstr("expected at most 262144 bytes"));
   EXPECT_THAT(error_of(std::string("name: a\0b", 9)), HasSubstr("c.yaml:1:1: control character"));
   EXPECT_THAT(error_of("\xEF\xBB\xBF" + std::string(kGood)), HasSubstr("byte-order mark"));

@@ -1,7 +1,9 @@
-// One description of each struct that files hold. Reading (Fields), printing as YAML and printing as JSON are
-// visitors of it, so a field that is added here is read, printed and round-tripped everywhere.
+// One description of each struct that files hold. Reading (Fields), printing as YAML and printing
+// as JSON are visitors of it, so a field that is added here is read, printed and round-tripped
+// everywhere.
 //
-// A visitor offers required, optional, tokens, count_or_word, fractions, group and list (see Fields).
+// A visitor offers required, optional, tokens, count_or_word, fractions, group and list (see
+// Fields).
 #pragma once
 
 #include <array>
@@ -39,7 +41,8 @@ void describe(Self& rotary, Visitor& f) {
   f.optional("original_positions", rotary.original_positions);
 }
 
-// kv_heads and head_dim have defaults that follow from other fields; the model file's reader fills them in.
+// kv_heads and head_dim have defaults that follow from other fields; the model file's reader fills
+// them in.
 template <Describes<ModelSpec> Self, class Visitor>
 void describe(Self& model, Visitor& f) {
   f.required("name", model.name);

@@ -1,17 +1,17 @@
 // POSIX calls, each with its error.
 #include "fpdt/io/file.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
@@ -24,8 +24,8 @@ constexpr std::size_t kTransfer = std::size_t{1} << 30;
 
 [[noreturn]] void fail(std::string_view action, const std::string& path) {
   const int number = errno;
-  throw IoError(fmt::format("{}: cannot {}: {}", path, action,
-                            std::generic_category().message(number)));
+  throw IoError(
+      fmt::format("{}: cannot {}: {}", path, action, std::generic_category().message(number)));
 }
 
 std::string parent_directory(const std::string& path) {
@@ -40,15 +40,16 @@ FileDescriptor open_regular(const std::string& path, std::int64_t& size) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("examine", path);
   if (!S_ISREG(status.st_mode)) {
-    throw IoError(fmt::format("{}: expected a regular file, found {}", path,
-                              S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket"));
+    throw IoError(
+        fmt::format("{}: expected a regular file, found {}", path,
+                    S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket"));
   }
   size = status.st_size;
   return file;
 }
 
-// Makes something new beside `path`, such as "runs/.plan.json.4711.0", by `create` (0 on success). Not
-// mkstemp, so that the umask decides who may read the result.
+// Makes something new beside `path`, such as "runs/.plan.json.4711.0", by `create` (0 on success).
+// Not mkstemp, so that the umask decides who may read the result.
 template <class Create>
 std::string create_beside(const std::string& path, Create create) {
   const std::filesystem::path full(path);
@@ -94,7 +95,8 @@ void RandomAccessFile::read(std::int64_t offset, std::span<std::byte> bytes) con
 std::string read_file(const std::string& path, std::int64_t bytes_max) {
   const RandomAccessFile file(path);
   if (file.size() > bytes_max) {
-    throw IoError(fmt::format("{}: expected at most {} bytes, found {}", path, bytes_max, file.size()));
+    throw IoError(
+        fmt::format("{}: expected at most {} bytes, found {}", path, bytes_max, file.size()));
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));

@@ -1,8 +1,8 @@
 // Files over POSIX descriptors: every error is checked and names the path.
 //
-// What is written appears whole or not at all: a temporary in the same directory is written, synced, renamed,
-// and the directory synced. Streams are not used, since they lose ENOSPC; neither is mmap, since a mapped
-// file that shrinks kills the process.
+// What is written appears whole or not at all: a temporary in the same directory is written,
+// synced, renamed, and the directory synced. Streams are not used, since they lose ENOSPC; neither
+// is mmap, since a mapped file that shrinks kills the process.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace fpdt {
 
-// The whole regular file. IoError when it is missing, unreadable, not a regular file, or over bytes_max.
+// The whole regular file. IoError when it is missing, unreadable, not a regular file, or over
+// bytes_max.
 std::string read_file(const std::string& path, std::int64_t bytes_max);
 
 // An open descriptor; closes itself.
@@ -64,8 +65,8 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::string_view text);
 
-// A directory that appears at `path` when it is committed; destroyed before, it is removed with its files.
-// `path` must not exist at commit.
+// A directory that appears at `path` when it is committed; destroyed before, it is removed with its
+// files. `path` must not exist at commit.
 class StagedDirectory {
  public:
   explicit StagedDirectory(std::string path);

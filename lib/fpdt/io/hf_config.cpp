@@ -1,13 +1,14 @@
 // The keys of five Hugging Face families, their defaults, and what we refuse.
 //
-// A key that equals its class default may be absent from a config.json, so every read has the default of the
-// class (transformers configuration_<family>.py). `null` counts as absent, as transformers writes it.
+// A key that equals its class default may be absent from a config.json, so every read has the
+// default of the class (transformers configuration_<family>.py). `null` counts as absent, as
+// transformers writes it.
 #include "fpdt/io/hf_config.h"
-
-#include <fmt/format.h>
 
 #include <array>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "fpdt/io/json.h"
 
@@ -17,14 +18,39 @@ namespace {
 constexpr std::array<std::string_view, 5> kTypes{"gpt2", "gpt_neox", "llama", "mistral", "qwen2"};
 
 // Keys that change nothing about the mathematics or the sizes of training.
-constexpr std::array<std::string_view, 33> kNeutral{
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "_name_or_path",
-    "bos_token_id", "eos_token_id", "pad_token_id", "use_cache", "initializer_range",
-    "pretraining_tp", "task_specific_params", "summary_activation", "summary_first_dropout",
-    "summary_proj_to_labels", "summary_type", "summary_use_proj", "n_ctx", "output_attentions",
-    "output_hidden_states", "return_dict", "chunk_size_feed_forward", "is_encoder_decoder", "id2label",
-    "label2id", "problem_type", "gradient_checkpointing", "classifier_dropout", "max_window_layers",
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "is_decoder"};
+constexpr std::array<std::string_view, 33> kNeutral{"architectures",
+                                                    "model_type",
+                                                    "torch_dtype",
+                                                    "dtype",
+                                                    "transformers_version",
+                                                    "_name_or_path",
+                                                    "bos_token_id",
+                                                    "eos_token_id",
+                                                    "pad_token_id",
+                                                    "use_cache",
+                                                    "initializer_range",
+                                                    "pretraining_tp",
+                                                    "task_specific_params",
+                                                    "summary_activation",
+                                                    "summary_first_dropout",
+                                                    "summary_proj_to_labels",
+                                                    "summary_type",
+                                                    "summary_use_proj",
+                                                    "n_ctx",
+                                                    "output_attentions",
+                                                    "output_hidden_states",
+                                                    "return_dict",
+                                                    "chunk_size_feed_forward",
+                                                    "is_encoder_decoder",
+                                                    "id2label",
+                                                    "label2id",
+                                                    "problem_type",
+                                                    "gradient_checkpointing",
+                                                    "classifier_dropout",
+                                                    "max_window_layers",
+                                                    "hidden_dropout_prob",
+                                                    "attention_probs_dropout_prob",
+                                                    "is_decoder"};
 
 // Reads one config; every `number`, `flag` or `text` marks its key as understood.
 class ConfigReader {
@@ -50,7 +76,8 @@ class ConfigReader {
   void require(std::string_view key, bool wanted, bool standard) {
     if (value(key, standard) != wanted) refuse(key, fmt::format("only {} is supported", wanted));
   }
-  // Dropout is refused; GPT-2's class default of 0.1, which nobody trains long sequences with, is noted.
+  // Dropout is refused; GPT-2's class default of 0.1, which nobody trains long sequences with, is
+  // noted.
   void dropout(std::string_view key, double standard) {
     const double rate = value(key, standard);
     if (rate == 0) return;
@@ -80,16 +107,19 @@ class ConfigReader {
 // What would make it another model.
 void refuse_foreign(ConfigReader& config) {
   constexpr std::array<std::string_view, 10> keys{
-      "quantization_config", "num_local_experts", "num_experts", "n_routed_experts",
-      "moe_intermediate_size", "attn_logit_softcapping", "final_logit_softcapping",
-      "embedding_multiplier", "residual_multiplier", "logits_scaling"};
+      "quantization_config",     "num_local_experts",     "num_experts",
+      "n_routed_experts",        "moe_intermediate_size", "attn_logit_softcapping",
+      "final_logit_softcapping", "embedding_multiplier",  "residual_multiplier",
+      "logits_scaling"};
   for (const std::string_view key : keys) {
     if (config.find(key) != nullptr) config.refuse(key, "this is not supported");
   }
 }
 
-// rope_scaling (with "type" as its older spelling) or rope_parameters: one map of scaling parameters.
-RotarySpec read_scaling(ConfigReader& config, std::string_view key, const Node& node, RotarySpec rotary) {
+// rope_scaling (with "type" as its older spelling) or rope_parameters: one map of scaling
+// parameters.
+RotarySpec read_scaling(ConfigReader& config, std::string_view key, const Node& node,
+                        RotarySpec rotary) {
   Fields fields(node, std::string(key), config.fields().findings());
   std::string type = "default";
   fields.optional("type", type);
@@ -102,16 +132,18 @@ RotarySpec read_scaling(ConfigReader& config, std::string_view key, const Node& 
     fields.required("high_freq_factor", rotary.high_frequency_factor);
     fields.required("original_max_position_embeddings", rotary.original_positions);
   } else if (type != "default") {
-    config.refuse(key, fmt::format("rope type \"{}\" is not supported, expected default or llama3", type));
+    config.refuse(
+        key, fmt::format("rope type \"{}\" is not supported, expected default or llama3", type));
     return rotary;
   }
   fields.done();
   return rotary;
 }
 
-// Both generations of the fields: rope_theta + rope_scaling, and rope_parameters since transformers 5.
-RotarySpec read_rotary(ConfigReader& config, std::string_view theta_key, std::string_view fraction_key,
-                       double fraction) {
+// Both generations of the fields: rope_theta + rope_scaling, and rope_parameters since
+// transformers 5.
+RotarySpec read_rotary(ConfigReader& config, std::string_view theta_key,
+                       std::string_view fraction_key, double fraction) {
   RotarySpec older;
   older.theta = config.value(theta_key, 10000.0);
   older.fraction = config.value(fraction_key, fraction);
@@ -129,8 +161,8 @@ RotarySpec read_rotary(ConfigReader& config, std::string_view theta_key, std::st
   merged.theta = newer.theta;
   merged.fraction = newer.fraction;
   if (theta_disagrees || fraction_disagrees || (scaling != nullptr && !(merged == newer))) {
-    config.refuse("rope_parameters", fmt::format("disagrees with {}, rope_scaling or {}", theta_key,
-                                                 fraction_key));
+    config.refuse("rope_parameters",
+                  fmt::format("disagrees with {}, rope_scaling or {}", theta_key, fraction_key));
   }
   return newer;
 }
@@ -180,7 +212,8 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   if (type == "qwen2") {
     config.require("use_sliding_window", false, false);
     config.find("sliding_window");
-  } else if (config.find("sliding_window") != nullptr || (type == "mistral" && !config.fields().has("sliding_window"))) {
+  } else if (config.find("sliding_window") != nullptr ||
+             (type == "mistral" && !config.fields().has("sliding_window"))) {
     config.refuse("sliding_window", "windowed attention is not supported, expected null");
   }
   if (const Node* types = config.find("layer_types")) {
@@ -203,14 +236,16 @@ void read_gpt2(ConfigReader& config, ModelSpec& model) {
   model.norm = NormFamily::layer;
   model.norm_epsilon = config.value("layer_norm_epsilon", 1e-5);
   const std::string activation = config.value("activation_function", std::string("gelu_new"));
-  model.activation = activation == "gelu" ? ActivationFamily::gelu_erf : ActivationFamily::gelu_tanh;
+  model.activation =
+      activation == "gelu" ? ActivationFamily::gelu_erf : ActivationFamily::gelu_tanh;
   if (activation != "gelu" && activation != "gelu_pytorch_tanh") {
     check_activation(config, "activation_function", activation, "gelu_new");
   }
   model.qkv_bias = model.bias = true;
   model.learned_positions = config.value("n_positions", std::int64_t{1024});
   model.tied_embeddings = config.value("tie_word_embeddings", true);
-  for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) config.dropout(key, 0.1);
+  for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
+    config.dropout(key, 0.1);
   config.require("scale_attn_weights", true, true);
   config.require("scale_attn_by_inverse_layer_idx", false, false);
   config.require("add_cross_attention", false, false);
@@ -230,7 +265,8 @@ void read_gpt_neox(ConfigReader& config, ModelSpec& model) {
   const std::string activation = config.value("hidden_act", std::string("gelu"));
   const bool erf = activation == "gelu";
   model.activation = erf ? ActivationFamily::gelu_erf : ActivationFamily::gelu_tanh;
-  if (!erf && activation != "gelu_pytorch_tanh") check_activation(config, "hidden_act", activation, "gelu_new");
+  if (!erf && activation != "gelu_pytorch_tanh")
+    check_activation(config, "hidden_act", activation, "gelu_new");
   model.qkv_bias = model.bias = true;
   config.require("attention_bias", true, true);
   config.require("use_parallel_residual", false, true);
@@ -271,8 +307,10 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
     read_llama(config, type, model);
   } else {
     const std::string nearest = nearest_word(type, kTypes);
-    config.refuse("model_type", fmt::format("expected one of {}, found \"{}\"{}", fmt::join(kTypes, ", "), type,
-                                            nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
+    config.refuse(
+        "model_type",
+        fmt::format("expected one of {}, found \"{}\"{}", fmt::join(kTypes, ", "), type,
+                    nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
   }
   findings.raise();
   config.done();

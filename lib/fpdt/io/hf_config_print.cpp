@@ -8,14 +8,15 @@ namespace fpdt {
 namespace {
 
 bool is_llama(const ModelSpec& model) {
-  return model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu && !model.bias &&
-         model.learned_positions == 0 && model.rotary.fraction == 1;
+  return model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
+         !model.bias && model.learned_positions == 0 && model.rotary.fraction == 1;
 }
 
 // What gpt2 and gpt_neox have in common.
 bool is_gpt(const ModelSpec& model) {
-  return model.norm == NormFamily::layer && model.activation != ActivationFamily::swiglu && model.bias &&
-         model.qkv_bias && model.kv_heads == model.heads && model.q_width() == model.hidden;
+  return model.norm == NormFamily::layer && model.activation != ActivationFamily::swiglu &&
+         model.bias && model.qkv_bias && model.kv_heads == model.heads &&
+         model.q_width() == model.hidden;
 }
 
 // One key a line, as transformers writes them.
@@ -52,11 +53,12 @@ void print_llama(ConfigPrinter& config, const ModelSpec& model) {
   const RotarySpec& rotary = model.rotary;
   config.number("rope_theta", rotary.theta);
   if (rotary.factor != 1) {
-    config.raw("rope_scaling",
-               fmt::format("{{\"rope_type\": \"llama3\", \"factor\": {:#}, \"low_freq_factor\": {:#}, "
-                           "\"high_freq_factor\": {:#}, \"original_max_position_embeddings\": {}}}",
-                           rotary.factor, rotary.low_frequency_factor, rotary.high_frequency_factor,
-                           rotary.original_positions));
+    config.raw(
+        "rope_scaling",
+        fmt::format("{{\"rope_type\": \"llama3\", \"factor\": {:#}, \"low_freq_factor\": {:#}, "
+                    "\"high_freq_factor\": {:#}, \"original_max_position_embeddings\": {}}}",
+                    rotary.factor, rotary.low_frequency_factor, rotary.high_frequency_factor,
+                    rotary.original_positions));
   }
   if (!model.qkv_bias) {
     config.flag("attention_bias", false);
@@ -77,7 +79,8 @@ void print_gpt2(ConfigPrinter& config, const ModelSpec& model) {
   config.text("activation_function",
               model.activation == ActivationFamily::gelu_tanh ? "gelu_new" : "gelu");
   config.number("layer_norm_epsilon", model.norm_epsilon);
-  for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) config.number(key, 0.0);
+  for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
+    config.number(key, 0.0);
 }
 
 void print_gpt_neox(ConfigPrinter& config, const ModelSpec& model) {
@@ -100,24 +103,33 @@ void print_gpt_neox(ConfigPrinter& config, const ModelSpec& model) {
 
 HfFamily hf_family(const ModelSpec& model) {
   if (is_llama(model)) return HfFamily::llama;
-  if (is_gpt(model) && model.learned_positions > 0 && model.rotary.fraction == 0) return HfFamily::gpt2;
+  if (is_gpt(model) && model.learned_positions > 0 && model.rotary.fraction == 0)
+    return HfFamily::gpt2;
   if (is_gpt(model) && model.learned_positions == 0 && model.rotary.fraction > 0 &&
       model.rotary.factor == 1) {
     return HfFamily::gpt_neox;
   }
-  throw InputError(fmt::format(
-      "model {}: no Hugging Face family computes the same; known are llama and qwen2 (rms norm, swiglu, "
-      "whole rotary, no biases but of qkv), gpt2 (layer norm, gelu, biases, learned positions), gpt_neox "
-      "(layer norm, gelu, biases, rotary)",
-      model.name));
+  throw InputError(
+      fmt::format("model {}: no Hugging Face family computes the same; known are llama and qwen2 "
+                  "(rms norm, swiglu, "
+                  "whole rotary, no biases but of qkv), gpt2 (layer norm, gelu, biases, learned "
+                  "positions), gpt_neox "
+                  "(layer norm, gelu, biases, rotary)",
+                  model.name));
 }
 
 std::string hf_config_json(const ModelSpec& model) {
   ConfigPrinter config;
   switch (hf_family(model)) {
-    case HfFamily::llama: print_llama(config, model); break;
-    case HfFamily::gpt2: print_gpt2(config, model); break;
-    case HfFamily::gpt_neox: print_gpt_neox(config, model); break;
+    case HfFamily::llama:
+      print_llama(config, model);
+      break;
+    case HfFamily::gpt2:
+      print_gpt2(config, model);
+      break;
+    case HfFamily::gpt_neox:
+      print_gpt_neox(config, model);
+      break;
   }
   config.number("vocab_size", model.vocabulary);
   config.flag("tie_word_embeddings", model.tied_embeddings);

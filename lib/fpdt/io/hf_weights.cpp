@@ -1,12 +1,12 @@
 // Names and layouts of three families, as pieces.
 #include "fpdt/io/hf_weights.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <set>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::string_view kGpt2Prefix = "transformer.";
 
-// One of our tensors, apart: "layers.3.qkv.weight" -> 3, "qkv", "weight". layer is -1 for a global one.
+// One of our tensors, apart: "layers.3.qkv.weight" -> 3, "qkv", "weight". layer is -1 for a global
+// one.
 struct TensorName {
   std::int64_t layer = -1;
   std::string_view part;
@@ -59,7 +60,8 @@ constexpr std::array<NameRow, 10> kNames{{
      "gpt_neox.layers.{}.attention.dense"},
     {"norm2", "model.layers.{}.post_attention_layernorm", "transformer.h.{}.ln_2",
      "gpt_neox.layers.{}.post_attention_layernorm"},
-    {"up", "model.layers.{}.mlp", "transformer.h.{}.mlp.c_fc", "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
+    {"up", "model.layers.{}.mlp", "transformer.h.{}.mlp.c_fc",
+     "gpt_neox.layers.{}.mlp.dense_h_to_4h"},
     {"down", "model.layers.{}.mlp.down_proj", "transformer.h.{}.mlp.c_proj",
      "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
 }};
@@ -98,12 +100,13 @@ struct Part {
   std::int64_t rows;
 };
 std::vector<HfPiece> stacked(const std::string& parent, std::string_view kind,
-                             const std::vector<std::int64_t>& shape, const std::vector<Part>& parts) {
+                             const std::vector<std::int64_t>& shape,
+                             const std::vector<Part>& parts) {
   std::vector<HfPiece> pieces;
   std::int64_t row = 0;
   for (const Part& part : parts) {
-    pieces.push_back({fmt::format("{}.{}.{}", parent, part.name, kind), with_rows(shape, part.rows), row,
-                      0, part.rows, false});
+    pieces.push_back({fmt::format("{}.{}.{}", parent, part.name, kind), with_rows(shape, part.rows),
+                      row, 0, part.rows, false});
     row += part.rows;
   }
   return pieces;
@@ -116,8 +119,8 @@ std::vector<HfPiece> interleaved(const ModelSpec& model, const std::string& name
   const std::int64_t size = model.head_dim;
   for (std::int64_t third = 0; third < 3; ++third) {
     for (std::int64_t head = 0; head < model.heads; ++head) {
-      pieces.push_back({name, shape, (third * model.heads + head) * size, (head * 3 + third) * size, size,
-                        false});
+      pieces.push_back({name, shape, (third * model.heads + head) * size, (head * 3 + third) * size,
+                        size, false});
     }
   }
   return pieces;
@@ -131,17 +134,21 @@ bool is_constant_buffer(std::string_view name) {
 }
 
 // rows x columns -> columns x rows.
-std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
+std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows,
+                              std::int64_t columns) {
   std::vector<float> result(values.size());
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
-      result[static_cast<std::size_t>(j * rows + i)] = values[static_cast<std::size_t>(i * columns + j)];
+      result[static_cast<std::size_t>(j * rows + i)] =
+          values[static_cast<std::size_t>(i * columns + j)];
     }
   }
   return result;
 }
 
-std::size_t element(std::int64_t row, std::int64_t width) { return static_cast<std::size_t>(row * width); }
+std::size_t element(std::int64_t row, std::int64_t width) {
+  return static_cast<std::size_t>(row * width);
+}
 
 // The tensors of theirs that hold one of ours, by first appearance.
 std::vector<const HfPiece*> distinct(const std::vector<HfPiece>& pieces) {
@@ -174,8 +181,9 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
   const std::string parent = hf_name(family, name);
   const std::string whole = fmt::format("{}.{}", parent, name.kind);
   if (family == HfFamily::llama && name.part == "qkv") {
-    return stacked(parent, name.kind, shape,
-                   {{"q_proj", model.q_width()}, {"k_proj", model.kv_width()}, {"v_proj", model.kv_width()}});
+    return stacked(
+        parent, name.kind, shape,
+        {{"q_proj", model.q_width()}, {"k_proj", model.kv_width()}, {"v_proj", model.kv_width()}});
   }
   if (family == HfFamily::llama && name.part == "up") {
     return stacked(parent, name.kind, shape,
@@ -187,7 +195,8 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
   return {{whole, shape, 0, 0, shape[0], false}};
 }
 
-HfWeights::HfWeights(const std::string& path, const ModelSpec& model) : model_(model), tensors_(path) {
+HfWeights::HfWeights(const std::string& path, const ModelSpec& model)
+    : model_(model), tensors_(path) {
   const std::vector<std::string> names = tensors_.names();
   const bool has_prefix = std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.starts_with(kGpt2Prefix);
@@ -213,7 +222,8 @@ HfWeights::HfWeights(const std::string& path, const ModelSpec& model) : model_(m
     }
   }
   for (const std::string& name : names) {
-    const bool tied_copy = model.tied_embeddings && (name == "lm_head.weight" || name == "embed_out.weight");
+    const bool tied_copy =
+        model.tied_embeddings && (name == "lm_head.weight" || name == "embed_out.weight");
     if (!known.contains(name) && !tied_copy && !is_constant_buffer(name)) wrong(name, "unexpected");
   }
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
@@ -226,8 +236,9 @@ std::string HfWeights::stored_name(const std::string& name) const {
 
 std::vector<float> HfWeights::read(std::string_view tensor) const {
   const std::vector<HfPiece> pieces = hf_pieces(model_, tensor);
-  const HfPiece& last = *std::max_element(
-      pieces.begin(), pieces.end(), [](const HfPiece& a, const HfPiece& b) { return a.row < b.row; });
+  const HfPiece& last =
+      *std::max_element(pieces.begin(), pieces.end(),
+                        [](const HfPiece& a, const HfPiece& b) { return a.row < b.row; });
   if (last.transposed) {
     std::vector<float> values(element(last.hf_shape[0], last.hf_shape[1]));
     tensors_.read_f32(stored_name(last.name), 0, values);
@@ -264,13 +275,15 @@ void write_hf_model(const std::string& directory, const ModelSpec& model, std::s
       writer.write_f32(transposed(ours, tensor.shape[0], tensor.shape[1]));
       continue;
     }
-    // Either the pieces are whole tensors, already in order, or all of one tensor: order by their rows.
+    // Either the pieces are whole tensors, already in order, or all of one tensor: order by their
+    // rows.
     std::vector<HfPiece> by_their_row = pieces;
     std::stable_sort(by_their_row.begin(), by_their_row.end(),
                      [](const HfPiece& a, const HfPiece& b) { return a.hf_row < b.hf_row; });
     const std::int64_t width = row_width(tensor.shape);
     for (const HfPiece& piece : by_their_row) {
-      writer.write_f32(std::span(ours).subspan(element(piece.row, width), element(piece.rows, width)));
+      writer.write_f32(
+          std::span(ours).subspan(element(piece.row, width), element(piece.rows, width)));
     }
   }
   writer.commit();

@@ -1,7 +1,7 @@
 // Weights of Hugging Face models as our tensors, and back.
 //
-// Our tensors are fused and stored [out, in] (spec/model.h); theirs come in three spellings. A tensor of ours
-// is a list of pieces, each a run of our rows taken from one tensor of theirs.
+// Our tensors are fused and stored [out, in] (spec/model.h); theirs come in three spellings. A
+// tensor of ours is a list of pieces, each a run of our rows taken from one tensor of theirs.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace fpdt {
 
-// Our rows [row, row + rows) are rows [hf_row, hf_row + rows) of the named tensor. Transposed: it is stored
-// [in, out], as the Conv1D of GPT-2 does, and its rows are columns there.
+// Our rows [row, row + rows) are rows [hf_row, hf_row + rows) of the named tensor. Transposed: it
+// is stored [in, out], as the Conv1D of GPT-2 does, and its rows are columns there.
 struct HfPiece {
   std::string name;
   std::vector<std::int64_t> hf_shape;
@@ -34,7 +34,8 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& model);
 
 class HfWeights {
  public:
-  // A directory or file of safetensors. InputError lists missing, unexpected and mis-shaped tensors.
+  // A directory or file of safetensors. InputError lists missing, unexpected and mis-shaped
+  // tensors.
   HfWeights(const std::string& path, const ModelSpec& model);
 
   // One of our tensors, row-major.
@@ -48,8 +49,8 @@ class HfWeights {
   std::string dropped_prefix_;  // "transformer.", where a GPT-2 file goes without
 };
 
-// Writes config.json and model.safetensors into an existing directory; `values` returns one of our tensors.
-// dtype is "F32" or "BF16".
+// Writes config.json and model.safetensors into an existing directory; `values` returns one of our
+// tensors. dtype is "F32" or "BF16".
 void write_hf_model(const std::string& directory, const ModelSpec& model, std::string_view dtype,
                     const std::function<std::vector<float>(const std::string& tensor)>& values);
 

@@ -1,9 +1,10 @@
-// nlohmann's event stream: its own tree keeps the last of duplicate keys and turns large integers into reals.
+// nlohmann's event stream: its own tree keeps the last of duplicate keys and turns large integers
+// into reals.
 #include "fpdt/io/json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace fpdt {

@@ -1,9 +1,9 @@
 // Which of the two forms a path holds, and the YAML form.
 #include "fpdt/io/model_file.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
+
+#include <fmt/format.h>
 
 #include "fpdt/io/description.h"
 #include "fpdt/io/file.h"
@@ -26,7 +26,8 @@ ModelSpec load_model(const std::string& path, std::vector<std::string>* notes) {
   }
   const std::string file = is_directory ? (given / "config.json").string() : path;
   std::vector<std::string> ignored;
-  return parse_hf_config(read_file(file, kConfigBytesMax), file, notes != nullptr ? *notes : ignored);
+  return parse_hf_config(read_file(file, kConfigBytesMax), file,
+                         notes != nullptr ? *notes : ignored);
 }
 
 ModelSpec parse_model(std::string_view text, std::string_view file_name) {
@@ -44,8 +45,8 @@ ModelSpec parse_model(std::string_view text, std::string_view file_name) {
     model.head_dim = model.heads > 0 ? model.hidden / model.heads : 0;
     if (model.heads > 0 && model.hidden % model.heads != 0) {
       findings.add("Y106", *root.find("hidden"),
-                   fmt::format("hidden: {} is no multiple of heads ({}); give head_dim", model.hidden,
-                               model.heads));
+                   fmt::format("hidden: {} is no multiple of heads ({}); give head_dim",
+                               model.hidden, model.heads));
     }
   }
   findings.append(check(model));

@@ -9,9 +9,9 @@
 
 namespace fpdt {
 
-// A model file (.yaml), a Hugging Face config (.json), or a directory that holds a config.json. InputError
-// with every finding when it describes no model that we can train. `notes` receives what was ignored and
-// why, one sentence each.
+// A model file (.yaml), a Hugging Face config (.json), or a directory that holds a config.json.
+// InputError with every finding when it describes no model that we can train. `notes` receives what
+// was ignored and why, one sentence each.
 ModelSpec load_model(const std::string& path, std::vector<std::string>* notes = nullptr);
 
 // The YAML form. `parameters` is required there and must equal parameter_count.

@@ -1,12 +1,12 @@
 // The rules of the format, in the order in which they are checked.
 #include "fpdt/io/safetensors.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <numeric>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
@@ -27,11 +27,23 @@ struct DtypeSize {
   std::string_view name;
   std::int64_t bytes;
 };
-constexpr std::array<DtypeSize, 17> kDtypes{{{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2},
-                                             {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
-                                             {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1},
-                                             {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
-                                             {"F8_E8M0", 1}, {"C64", 8}}};
+constexpr std::array<DtypeSize, 17> kDtypes{{{"F64", 8},
+                                             {"F32", 4},
+                                             {"F16", 2},
+                                             {"BF16", 2},
+                                             {"I64", 8},
+                                             {"I32", 4},
+                                             {"I16", 2},
+                                             {"I8", 1},
+                                             {"U64", 8},
+                                             {"U32", 4},
+                                             {"U16", 2},
+                                             {"U8", 1},
+                                             {"BOOL", 1},
+                                             {"F8_E4M3", 1},
+                                             {"F8_E5M2", 1},
+                                             {"F8_E8M0", 1},
+                                             {"C64", 8}}};
 
 // 0 when unknown; the sub-byte types are unknown on purpose.
 std::int64_t dtype_size(std::string_view dtype) {
@@ -73,12 +85,14 @@ Placed read_entry(const Node& node, FileFindings& findings) {
   fields.required("dtype", placed.entry.dtype);
   std::vector<std::int64_t> offsets;
   const bool shape_is_good = read_sizes(fields.find("shape"), placed.entry.shape);
-  const bool offsets_are_good = read_sizes(fields.find("data_offsets"), offsets) && offsets.size() == 2;
+  const bool offsets_are_good =
+      read_sizes(fields.find("data_offsets"), offsets) && offsets.size() == 2;
   fields.done();
   const auto wrong = [&](std::string_view what) {
     findings.add("T102", node, fmt::format("{}: {}", node.key.substr(0, kNameBytesMax), what));
   };
-  if (node.key.empty() || node.key.size() > kNameBytesMax) wrong("expected a name of 1 to 512 bytes");
+  if (node.key.empty() || node.key.size() > kNameBytesMax)
+    wrong("expected a name of 1 to 512 bytes");
   if (!shape_is_good) wrong("shape: expected a list of sizes");
   if (!offsets_are_good) wrong("data_offsets: expected [begin, end]");
   if (!shape_is_good || !offsets_are_good) return placed;
@@ -102,18 +116,21 @@ void check_tiling(std::vector<Placed>& tensors, std::int64_t data_bytes, FileFin
   std::int64_t end = 0;
   for (const Placed& tensor : tensors) {
     if (tensor.begin != end) {
-      findings.add("T102", 0, 0, fmt::format("{}: begins at byte {} of the data, expected {}",
-                                             tensor.entry.name, tensor.begin, end));
+      findings.add("T102", 0, 0,
+                   fmt::format("{}: begins at byte {} of the data, expected {}", tensor.entry.name,
+                               tensor.begin, end));
     }
     end = tensor.end;
   }
   if (end != data_bytes) {
-    findings.add("T101", 0, 0,
-                 fmt::format("the tensors hold {} bytes, the file {} after its header", end, data_bytes));
+    findings.add(
+        "T101", 0, 0,
+        fmt::format("the tensors hold {} bytes, the file {} after its header", end, data_bytes));
   }
 }
 
-void read_metadata(const Node& node, std::map<std::string, std::string>& metadata, FileFindings& findings) {
+void read_metadata(const Node& node, std::map<std::string, std::string>& metadata,
+                   FileFindings& findings) {
   Fields fields(node, "__metadata__", findings);
   for (const Node& item : node.items) {
     if (!convert(item, metadata[item.key])) fields.wrong(item, item.key, "a text");
@@ -199,7 +216,8 @@ std::string print_header(const std::vector<SafetensorsEntry>& entries,
     begin += entry.bytes();
   }
   header += "}";
-  header.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(header.size()), 8)), ' ');
+  header.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(header.size()), 8)),
+                ' ');
   return header;
 }
 
@@ -261,8 +279,8 @@ void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
   } else if (entry.dtype == "F64") {
     read_converted<double>(file_, offset, values, double_to_float);
   } else {
-    throw InputError(fmt::format("{}: {}: expected F32, BF16, F16 or F64, found {}", path(), name,
-                                 entry.dtype));
+    throw InputError(
+        fmt::format("{}: {}: expected F32, BF16, F16 or F64, found {}", path(), name, entry.dtype));
   }
 }
 
@@ -302,7 +320,8 @@ void SafetensorsWriter::write_f32(std::span<const float> values) {
     FPDT_ASSERT(current_ < entries_.size());
     const SafetensorsEntry& entry = entries_[current_];
     const auto left = static_cast<std::size_t>(entry.elements() - written_);
-    const std::span<const float> piece = values.first(std::min({values.size(), left, kPieceElements}));
+    const std::span<const float> piece =
+        values.first(std::min({values.size(), left, kPieceElements}));
     if (entry.dtype == "F32") {
       file_.write(std::as_bytes(piece));
     } else {

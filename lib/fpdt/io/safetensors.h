@@ -1,8 +1,9 @@
 // safetensors, the format of Hugging Face weights and of our checkpoints.
 //
-// u64 length, JSON header {name: {dtype, shape, data_offsets}}, then the bytes of the tensors, which tile the
-// rest of the file exactly. Reading takes nothing on trust: each rule of the format is checked before any
-// allocation that a number of the file could inflate. Bytes are read with pread, in pieces of any size.
+// u64 length, JSON header {name: {dtype, shape, data_offsets}}, then the bytes of the tensors,
+// which tile the rest of the file exactly. Reading takes nothing on trust: each rule of the format
+// is checked before any allocation that a number of the file could inflate. Bytes are read with
+// pread, in pieces of any size.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,8 @@ class SafetensorsFile {
   // nullptr when there is no such tensor.
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
 
-  // Elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64 convert to f32.
+  // Elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64 convert to
+  // f32.
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
   // I32 only.
   void read_i32(std::string_view name, std::int64_t first, std::span<std::int32_t> values) const;
@@ -67,14 +69,15 @@ class SafetensorsSet {
   std::map<std::string, std::size_t, std::less<>> file_of_;
 };
 
-// Writes a file from a list known in advance and the tensors' values in that order, in pieces of any size;
-// it appears whole at `commit`. Entries are stored in the order given.
+// Writes a file from a list known in advance and the tensors' values in that order, in pieces of
+// any size; it appears whole at `commit`. Entries are stored in the order given.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
                     const std::map<std::string, std::string>& metadata = {});
 
-  // The next elements of the current tensor (F32, or rounded to BF16); a piece may span tensors of one dtype.
+  // The next elements of the current tensor (F32, or rounded to BF16); a piece may span tensors of
+  // one dtype.
   void write_f32(std::span<const float> values);
   // The next elements of an I32 tensor.
   void write_i32(std::span<const std::int32_t> values);

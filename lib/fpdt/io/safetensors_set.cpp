@@ -1,7 +1,8 @@
-// Sharded weights: the index names the file of each tensor, and may name nothing but files beside it.
-#include <fmt/format.h>
-
+// Sharded weights: the index names the file of each tensor, and may name nothing but files beside
+// it.
 #include <filesystem>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/json.h"
@@ -14,8 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kIndexBytesMax = 16 << 20;
 
-// A file beside the index; a link may leave the directory only as the Hugging Face cache does, which keeps
-// snapshots/<revision>/<name> as links into blobs/.
+// A file beside the index; a link may leave the directory only as the Hugging Face cache does,
+// which keeps snapshots/<revision>/<name> as links into blobs/.
 void check_file_name(const fs::path& directory, const std::string& name) {
   const bool plain = !name.empty() && name != "." && name != ".." &&
                      name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -30,7 +31,8 @@ void check_file_name(const fs::path& directory, const std::string& name) {
   if (error) throw IoError(fmt::format("{}: {}", (directory / name).string(), error.message()));
   const fs::path blobs = home.parent_path().parent_path() / "blobs";
   if (target.parent_path() != home && target.parent_path() != blobs) {
-    throw InputError(fmt::format("{}: is a link that leaves its directory", (directory / name).string()));
+    throw InputError(
+        fmt::format("{}: is a link that leaves its directory", (directory / name).string()));
   }
 }
 

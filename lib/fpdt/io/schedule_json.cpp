@@ -1,9 +1,9 @@
 // Reads the canonical text in two passes: ops first, then the edges, which may name any op.
 #include "fpdt/io/schedule_json.h"
 
-#include <fmt/format.h>
-
 #include <unordered_map>
+
+#include <fmt/format.h>
 
 #include "fpdt/io/file.h"
 #include "fpdt/io/json.h"
@@ -38,7 +38,9 @@ static bool convert(const Node& node, RankExpression& value) {
   return parsed.has_value();
 }
 
-static std::string_view expected(const RankExpression&) { return "an integer or an expression such as \"8*r\""; }
+static std::string_view expected(const RankExpression&) {
+  return "an integer or an expression such as \"8*r\"";
+}
 
 namespace {
 
@@ -65,9 +67,12 @@ class Loader {
       if (schedule_.problem == "{}") schedule_.problem.clear();
     }
     if (const Node* groups = fields.find("groups")) read_groups(*groups);
-    each(fields, "buffers", [this](const Node& node, std::string path) { read_buffer(node, std::move(path)); });
-    each(fields, "states", [this](const Node& node, std::string path) { read_state(node, std::move(path)); });
-    each(fields, "blocks", [this](const Node& node, std::string path) { read_block(node, std::move(path)); });
+    each(fields, "buffers",
+         [this](const Node& node, std::string path) { read_buffer(node, std::move(path)); });
+    each(fields, "states",
+         [this](const Node& node, std::string path) { read_state(node, std::move(path)); });
+    each(fields, "blocks",
+         [this](const Node& node, std::string path) { read_block(node, std::move(path)); });
     for (std::size_t block = 0; block < schedule_.blocks.size(); ++block) read_edges(block);
     read_calls(fields, "train", schedule_.train);
     if (fields.has("evaluate")) read_calls(fields, "evaluate", schedule_.evaluate);
@@ -81,8 +86,9 @@ class Loader {
     std::int64_t format = kScheduleFormat;
     fields.required("fpdt_schedule", format);
     if (format == kScheduleFormat) return;
-    findings_.add("J101", root_, fmt::format("fpdt_schedule: this program reads format {}, the file is of {}",
-                                             kScheduleFormat, format));
+    findings_.add("J101", root_,
+                  fmt::format("fpdt_schedule: this program reads format {}, the file is of {}",
+                              kScheduleFormat, format));
     findings_.raise();
   }
 
@@ -166,7 +172,8 @@ class Loader {
     const Target target = read_operand(fields, "buffer");
     state.buffer = target.operand.buffer;
     state.version = target.operand.version.offset;
-    if (target.present() && !(target == Target{{state.buffer, Version::at(state.version)}, false})) {
+    if (target.present() &&
+        !(target == Target{{state.buffer, Version::at(state.version)}, false})) {
       wrong(fields.path_of("buffer"), "expected a buffer and a constant version, such as \"w[3]\"");
     }
     fields.optional("shards", state.shards);
@@ -179,13 +186,14 @@ class Loader {
     const auto parsed = is_text(node) ? parse_operand(node.text) : std::nullopt;
     if (!parsed) {
       wrong(fields.path_of(key),
-            fmt::format("expected an operand such as \"q[+1] rows 0:8\", found {}", describe_found(node)));
+            fmt::format("expected an operand such as \"q[+1] rows 0:8\", found {}",
+                        describe_found(node)));
       return {};
     }
     const auto found = buffers_.find(parsed->buffer);
-    const BufferIndex buffer = found != buffers_.end()
-                                   ? found->second
-                                   : resolve(buffers_, parsed->buffer, fields.path_of(key), "buffer");
+    const BufferIndex buffer =
+        found != buffers_.end() ? found->second
+                                : resolve(buffers_, parsed->buffer, fields.path_of(key), "buffer");
     return {{buffer, parsed->version, parsed->row_first, parsed->rows}, parsed->accumulate};
   }
 
@@ -236,8 +244,10 @@ class Loader {
     if (const Node* advance = fields.find("advance")) {
       for (const Node& item : advance->items) {
         std::int64_t count = 0;
-        if (!convert(item, count)) wrong(block.name + ".advance." + item.key, "expected an integer");
-        block.advance.emplace_back(resolve(buffers_, item.key, block.name + ".advance", "buffer"), count);
+        if (!convert(item, count))
+          wrong(block.name + ".advance." + item.key, "expected an integer");
+        block.advance.emplace_back(resolve(buffers_, item.key, block.name + ".advance", "buffer"),
+                                   count);
       }
     }
     const Node* ops = fields.find("ops");
@@ -258,14 +268,14 @@ class Loader {
     Op& op = block.ops.emplace_back();
     const Node* name = node.find("op");
     const bool is_named = name != nullptr && is_text(*name);
-    const std::string path =
-        is_named ? fmt::format("{}.{}", block.name, name->text)
-                 : fmt::format("{}.ops[{}]", block.name, block.ops.size() - 1);
+    const std::string path = is_named ? fmt::format("{}.{}", block.name, name->text)
+                                      : fmt::format("{}.ops[{}]", block.name, block.ops.size() - 1);
     Fields fields(node, path, findings_);
     fields.required("op", op.name);
     name_entry(names, name, block.ops.size() - 1, path);
     const Node* lane = fields.find("lane");
-    const auto parsed_lane = lane != nullptr && is_text(*lane) ? parse_lane(lane->text) : std::nullopt;
+    const auto parsed_lane =
+        lane != nullptr && is_text(*lane) ? parse_lane(lane->text) : std::nullopt;
     if (parsed_lane) op.lane = *parsed_lane;
     if (!parsed_lane) wrong(path + ".lane", "expected a lane such as \"compute.0\"");
     std::string word;
@@ -273,8 +283,9 @@ class Loader {
     const auto body = body_named(word);
     if (!body) {
       const std::string nearest = nearest_word(word, kBodyNames);
-      wrong(path + ".body", fmt::format("unknown op \"{}\"{}", word,
-                                        nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
+      wrong(path + ".body",
+            fmt::format("unknown op \"{}\"{}", word,
+                        nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
       return;
     }
     op.body = *body;
@@ -288,8 +299,8 @@ class Loader {
     for (std::size_t i = 0; i < schedule_.blocks[block].ops.size(); ++i) {
       const Node* after = op_nodes_[block]->items[i].find("after");
       if (after == nullptr) continue;
-      const std::string path =
-          fmt::format("{}.{}.after", schedule_.blocks[block].name, schedule_.blocks[block].ops[i].name);
+      const std::string path = fmt::format("{}.{}.after", schedule_.blocks[block].name,
+                                           schedule_.blocks[block].ops[i].name);
       if (after->kind != NodeKind::list) wrong(path, "expected a list of ops");
       schedule_.blocks[block].ops[i].after.reserve(after->items.size());
       for (const Node& item : after->items) {
@@ -301,12 +312,14 @@ class Loader {
   void read_edge(const Node& node, std::int32_t own_block, const std::string& path, Op& op) {
     const auto text = is_text(node) ? parse_after(node.text) : std::nullopt;
     if (!text) {
-      return wrong(path, fmt::format("expected \"op\" or \"block.op@-k\", found {}", describe_found(node)));
+      return wrong(
+          path, fmt::format("expected \"op\" or \"block.op@-k\", found {}", describe_found(node)));
     }
     const std::int32_t block =
         text->block.empty() ? own_block : resolve(blocks_, text->block, path, "block");
     if (block < 0) return;
-    const std::int32_t target = resolve(ops_[static_cast<std::size_t>(block)], text->op, path, "op");
+    const std::int32_t target =
+        resolve(ops_[static_cast<std::size_t>(block)], text->op, path, "op");
     if (target >= 0) op.after.push_back({block, target, text->calls_back});
   }
 
@@ -319,10 +332,12 @@ class Loader {
       const Node* list = run.find("list");
       run.done();
       if (list == nullptr || list->kind != NodeKind::list) return run.missing("list");
-      const bool fits = repeat >= 1 && repeat <= static_cast<std::int64_t>(kCallsMax) &&
-                        static_cast<std::size_t>(repeat) * list->items.size() <= kCallsMax - calls.size();
+      const bool fits =
+          repeat >= 1 && repeat <= static_cast<std::int64_t>(kCallsMax) &&
+          static_cast<std::size_t>(repeat) * list->items.size() <= kCallsMax - calls.size();
       if (!fits) {
-        return wrong(run.path_of("repeat"), fmt::format("expected 1 to {} calls in all", kCallsMax));
+        return wrong(run.path_of("repeat"),
+                     fmt::format("expected 1 to {} calls in all", kCallsMax));
       }
       std::vector<CallRun> pattern;
       for (const Node& item : list->items) pattern.push_back(read_call(item, run.path_of("list")));
@@ -350,7 +365,8 @@ class Loader {
       const bool is_number = given->kind == NodeKind::plain && convert(*given, value.first);
       const auto parsed = is_text(*given) ? parse_call_argument(given->text) : std::nullopt;
       if (parsed) value = *parsed;
-      if (!parsed && !is_number) fields.wrong(*given, key, "an integer or an expression such as \"n+1\"");
+      if (!parsed && !is_number)
+        fields.wrong(*given, key, "an integer or an expression such as \"n+1\"");
     };
     argument("layer", call.layer);
     argument("micro_batch", call.micro_batch);
@@ -386,12 +402,14 @@ void check_hash(std::string_view text, const Node& root, FileFindings& findings)
   const Node* hash = root.find("hash");
   if (hash == nullptr) return;
   const std::size_t begin = text.rfind(",\n\"hash\":");
-  const std::string actual = begin == std::string_view::npos ? "" : content_hash(text.substr(0, begin));
+  const std::string actual =
+      begin == std::string_view::npos ? "" : content_hash(text.substr(0, begin));
   if (hash->text == actual) return;
-  findings.add("J103", *hash,
-               fmt::format("hash: the file says {}, its contents make {}: it is damaged, or changed by hand "
-                           "(then remove the key)",
-                           describe_found(*hash), actual.empty() ? "none" : actual));
+  findings.add(
+      "J103", *hash,
+      fmt::format("hash: the file says {}, its contents make {}: it is damaged, or changed by hand "
+                  "(then remove the key)",
+                  describe_found(*hash), actual.empty() ? "none" : actual));
   findings.raise();
 }
 

@@ -1,7 +1,7 @@
 // Schedules from their file, the inverse of fpdt::print (fpdt/schedule/print.h).
 //
-// Loading checks the form: known keys, types, names that resolve, the content hash. Whether the program is
-// safe to run is the verifier's question.
+// Loading checks the form: known keys, types, names that resolve, the content hash. Whether the
+// program is safe to run is the verifier's question.
 #pragma once
 
 #include <string>

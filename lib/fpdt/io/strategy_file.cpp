@@ -17,7 +17,7 @@ class YamlPrinter {
 
   template <class T>
   void optional(std::string_view key, const T& value) {
-    if constexpr (kEnumerators<T> > 0) {
+    if constexpr (kEnumerators < T >> 0) {
       line(key, std::string(word(value)));
     } else {
       line(key, fmt::format("{}", value));

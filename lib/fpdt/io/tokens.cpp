@@ -1,13 +1,13 @@
 // Formats by their magic or name, and ids by position.
 #include "fpdt/io/tokens.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
@@ -52,7 +52,8 @@ TokenFormat sniff(const RandomAccessFile& file) {
 std::int64_t llmc_count(const RandomAccessFile& file, std::int64_t& token_bytes) {
   const LlmcVariant* variant = llmc_variant(file);
   if (variant == nullptr) {
-    throw InputError(fmt::format("{}: expected the magic of llm.c, 20240520 or 20240801", file.path()));
+    throw InputError(
+        fmt::format("{}: expected the magic of llm.c, 20240520 or 20240801", file.path()));
   }
   std::array<std::int32_t, 3> header{};
   file.read(0, std::as_writable_bytes(std::span(header)));
@@ -63,8 +64,8 @@ std::int64_t llmc_count(const RandomAccessFile& file, std::int64_t& token_bytes)
   token_bytes = variant->token_bytes;
   const std::int64_t expected = kLlmcHeaderBytes + token_bytes * header[2];
   if (header[2] < 0 || file.size() != expected) {
-    throw InputError(fmt::format("{}: {} tokens make {} bytes, the file has {}", file.path(), header[2],
-                                 expected, file.size()));
+    throw InputError(fmt::format("{}: {} tokens make {} bytes, the file has {}", file.path(),
+                                 header[2], expected, file.size()));
   }
   return header[2];
 }
@@ -104,8 +105,9 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> tokens) const {
       std::uint32_t id = 0;
       std::memcpy(&id, piece.data() + i * width, width);
       if (id >= vocabulary_) {
-        throw InputError(fmt::format("{}: token {} has id {}, expected less than the vocabulary, {}",
-                                     path(), first + static_cast<std::int64_t>(i), id, vocabulary_));
+        throw InputError(
+            fmt::format("{}: token {} has id {}, expected less than the vocabulary, {}", path(),
+                        first + static_cast<std::int64_t>(i), id, vocabulary_));
       }
       tokens[i] = static_cast<std::int32_t>(id);
     }

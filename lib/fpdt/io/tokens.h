@@ -11,22 +11,24 @@
 namespace fpdt {
 
 enum class TokenFormat : std::uint8_t {
-  sniff,      // llm.c by its magic, .u16 and .u32 by name, anything else as text unless named .bin
-  text,       // one token a byte
-  u16,        // little-endian, no header
+  sniff,  // llm.c by its magic, .u16 and .u32 by name, anything else as text unless named .bin
+  text,   // one token a byte
+  u16,    // little-endian, no header
   u32,
-  llmc,       // 256 int32 header: 20240520 version 1 (u16) or 20240801 version 7 (u32), count
+  llmc,  // 256 int32 header: 20240520 version 1 (u16) or 20240801 version 7 (u32), count
 };
 std::string_view word(TokenFormat format);
 
 class TokenFile {
  public:
   // Every id read must be below `vocabulary`.
-  TokenFile(const std::string& path, std::int64_t vocabulary, TokenFormat format = TokenFormat::sniff);
+  TokenFile(const std::string& path, std::int64_t vocabulary,
+            TokenFormat format = TokenFormat::sniff);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::int64_t count() const { return count_; }
-  // Tokens [first, first + tokens.size()), which must exist. InputError names the position of a bad id.
+  // Tokens [first, first + tokens.size()), which must exist. InputError names the position of a bad
+  // id.
   void read(std::int64_t first, std::span<std::int32_t> tokens) const;
 
  private:
@@ -37,8 +39,8 @@ class TokenFile {
   std::int64_t begin_ = 0;  // of the tokens in the file
 };
 
-// starts[i] = index of the first token of i's document, where a document ends with `separator`. A negative
-// separator makes all tokens one document.
+// starts[i] = index of the first token of i's document, where a document ends with `separator`. A
+// negative separator makes all tokens one document.
 void document_starts(std::span<const std::int32_t> tokens, std::int32_t separator,
                      std::span<std::int32_t> starts);
 

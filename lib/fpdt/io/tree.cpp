@@ -1,11 +1,11 @@
 // Conversions of scalars and the messages about them.
 #include "fpdt/io/tree.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <set>
+
+#include <fmt/format.h>
 
 namespace fpdt {
 namespace {
@@ -46,18 +46,22 @@ const Node* Node::find(std::string_view name) const {
 std::string describe_found(const Node& node) {
   constexpr std::size_t kShown = 60;
   switch (node.kind) {
-    case NodeKind::null: return "nothing";
-    case NodeKind::list: return "a list";
-    case NodeKind::map: return "a map";
+    case NodeKind::null:
+      return "nothing";
+    case NodeKind::list:
+      return "a list";
+    case NodeKind::map:
+      return "a map";
     case NodeKind::plain:
-    case NodeKind::text: break;
+    case NodeKind::text:
+      break;
   }
   const bool cut = node.text.size() > kShown;
   return fmt::format("\"{}\"{}", node.text.substr(0, kShown), cut ? "..." : "");
 }
 
 void FileFindings::add(std::string_view code, std::int32_t line, std::int32_t column,
-                   std::string message) {
+                       std::string message) {
   const std::string where =
       line > 0 ? fmt::format("{}:{}:{}", file_name_, line, column) : file_name_;
   list_.push_back({std::string(code), where, std::move(message)});
@@ -85,7 +89,8 @@ bool convert(const Node& node, bool& value) {
 }
 
 bool convert(const Node& node, std::string& value) {
-  if (node.kind != NodeKind::text && !(node.kind == NodeKind::plain && node.is_yaml())) return false;
+  if (node.kind != NodeKind::text && !(node.kind == NodeKind::plain && node.is_yaml()))
+    return false;
   value = node.text;
   return true;
 }
@@ -113,8 +118,8 @@ Fields::Fields(const Node& node, std::string path, FileFindings& findings)
     : node_(&node), path_(std::move(path)), findings_(&findings) {
   if (node.kind == NodeKind::map) return;
   findings.add("Y105", node,
-               fmt::format("{}: expected a map of keys, found {}", path_.empty() ? "document" : path_,
-                           describe_found(node)));
+               fmt::format("{}: expected a map of keys, found {}",
+                           path_.empty() ? "document" : path_, describe_found(node)));
 }
 
 const Node* Fields::find(std::string_view key) {
@@ -150,7 +155,8 @@ void Fields::fractions(std::string_view key, std::span<double> values,
   for (std::size_t i = 0; i < names.size(); ++i) {
     const Node* fraction = nested.find(names[i]);
     if (fraction == nullptr) continue;
-    const bool word = is_scalar(*fraction) && (fraction->text == "host" || fraction->text == "device");
+    const bool word =
+        is_scalar(*fraction) && (fraction->text == "host" || fraction->text == "device");
     double value = word && fraction->text == "device" ? 1 : 0;
     if (!word && (!convert(*fraction, value) || value < 0 || value > 1)) {
       nested.wrong(*fraction, names[i], "device, host, or a fraction of 0 to 1");
@@ -161,18 +167,19 @@ void Fields::fractions(std::string_view key, std::span<double> values,
 }
 
 void Fields::wrong(const Node& node, std::string_view key, std::string_view expectation) {
-  findings_->add("Y105", node,
-                 fmt::format("{}: expected {}, found {}", path_of(key), expectation,
-                             describe_found(node)));
+  findings_->add(
+      "Y105", node,
+      fmt::format("{}: expected {}, found {}", path_of(key), expectation, describe_found(node)));
 }
 
 void Fields::wrong_word(const Node& node, std::string_view key,
                         std::span<const std::string_view> words) {
   const std::string nearest = nearest_word(node.text, words);
-  findings_->add("Y105", node,
-                 fmt::format("{}: expected one of {}, found {}{}", path_of(key),
-                             fmt::join(words, ", "), describe_found(node),
-                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
+  findings_->add(
+      "Y105", node,
+      fmt::format("{}: expected one of {}, found {}{}", path_of(key), fmt::join(words, ", "),
+                  describe_found(node),
+                  nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
 }
 
 void Fields::missing(std::string_view key) {
@@ -186,10 +193,11 @@ void Fields::done() {
     if (knows(item.key)) continue;
     const std::set<std::string_view> known(known_.begin(), known_.end());
     const std::string nearest = nearest_word(item.key, known_);
-    findings_->add("Y103", item,
-                   fmt::format("{}: unknown key{}", path_of(item.key),
-                               nearest.empty() ? fmt::format("; known are {}", fmt::join(known, ", "))
-                                               : fmt::format("; did you mean \"{}\"?", nearest)));
+    findings_->add(
+        "Y103", item,
+        fmt::format("{}: unknown key{}", path_of(item.key),
+                    nearest.empty() ? fmt::format("; known are {}", fmt::join(known, ", "))
+                                    : fmt::format("; did you mean \"{}\"?", nearest)));
   }
 }
 

@@ -1,8 +1,10 @@
-// A parsed document as one small tree, whether it was YAML or JSON, and the strict reading of its maps.
+// A parsed document as one small tree, whether it was YAML or JSON, and the strict reading of its
+// maps.
 //
-// Both parsers refuse what could mean two things (duplicate keys, aliases, octal numbers) and leave scalars
-// as text; `Fields` converts them when the reader asks, remembers which keys were asked for, and reports the
-// rest. All findings of a document are collected, so that its author sees them at once.
+// Both parsers refuse what could mean two things (duplicate keys, aliases, octal numbers) and leave
+// scalars as text; `Fields` converts them when the reader asks, remembers which keys were asked
+// for, and reports the rest. All findings of a document are collected, so that its author sees them
+// at once.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +38,9 @@ struct Node {
 // "a list", "nothing", "\"80\"".
 std::string describe_found(const Node& node);
 
-// What is wrong with one document. Codes: Y100 syntax, Y101 a construct that we refuse, Y102 duplicate key,
-// Y103 unknown key, Y104 missing key, Y105 wrong type or value, Y106 values that contradict each other.
+// What is wrong with one document. Codes: Y100 syntax, Y101 a construct that we refuse, Y102
+// duplicate key, Y103 unknown key, Y104 missing key, Y105 wrong type or value, Y106 values that
+// contradict each other.
 class FileFindings {
  public:
   explicit FileFindings(std::string_view file_name) : file_name_(file_name) {}
@@ -56,8 +59,8 @@ class FileFindings {
   std::vector<Diagnostic> list_;
 };
 
-// Conversions of a scalar: false when it is not of that form. Integers are decimal without superfluous zeros
-// and never quoted; strings need quotes in JSON.
+// Conversions of a scalar: false when it is not of that form. Integers are decimal without
+// superfluous zeros and never quoted; strings need quotes in JSON.
 bool convert(const Node& node, std::int64_t& value);
 bool convert(const Node& node, double& value);
 bool convert(const Node& node, bool& value);
@@ -76,8 +79,8 @@ std::string_view expected(const Bytes&);
 template <class E>
 inline constexpr int kEnumerators = 0;
 
-// The keys of one map. Also a reading visitor of the descriptions in description.h. Keys that are asked for
-// must outlive it.
+// The keys of one map. Also a reading visitor of the descriptions in description.h. Keys that are
+// asked for must outlive it.
 class Fields {
  public:
   // `path` names the map in messages, "" for the document.
@@ -96,7 +99,7 @@ class Fields {
   void optional(std::string_view key, T& value) {
     const Node* node = find(key);
     if (node == nullptr) return;
-    if constexpr (kEnumerators<T> > 0) {
+    if constexpr (kEnumerators < T >> 0) {
       read_word(*node, key, value);
     } else if (!convert(*node, value)) {
       wrong(*node, key, expected(value));
@@ -105,7 +108,8 @@ class Fields {
   void tokens(std::string_view key, std::int64_t& value);
   // An integer, or a word that stands for 0.
   void count_or_word(std::string_view key, std::int64_t& value, std::string_view zero);
-  // A map from some of `names` to numbers of 0 to 1, written `host` for 0 and `device` for 1 if you like.
+  // A map from some of `names` to numbers of 0 to 1, written `host` for 0 and `device` for 1 if you
+  // like.
   void fractions(std::string_view key, std::span<double> values,
                  std::span<const std::string_view> names);
   // A nested map with a description of its own.

@@ -1,14 +1,14 @@
 // yaml-cpp's event stream, so that hostile constructs are refused before a tree of theirs exists.
 #include "fpdt/io/yaml.h"
 
+#include <algorithm>
+#include <sstream>
+
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
-
-#include <algorithm>
-#include <sstream>
 
 namespace fpdt {
 namespace {
@@ -62,7 +62,8 @@ class TreeBuilder : public YAML::EventHandler {
     if (!tag.empty() && tag != "?" && tag != "!") refuse(mark, "tags are not allowed");
   }
 
-  void scalar(const YAML::Mark& mark, NodeKind kind, const std::string& text, YAML::anchor_t anchor) {
+  void scalar(const YAML::Mark& mark, NodeKind kind, const std::string& text,
+              YAML::anchor_t anchor) {
     if (anchor != 0) refuse(mark, "anchors are not allowed");
     if (!path_.empty() && path_.back()->kind == NodeKind::map && !has_key_) {
       return begin_entry(mark, kind, text);
@@ -74,7 +75,8 @@ class TreeBuilder : public YAML::EventHandler {
   void begin_entry(const YAML::Mark& mark, NodeKind kind, const std::string& text) {
     if (kind == NodeKind::null) abandon(mark, "a key is missing before the colon");
     if (path_.back()->find(text) != nullptr) {
-      findings_->add("Y102", mark.line + 1, mark.column + 1, fmt::format("{}: duplicate key", text));
+      findings_->add("Y102", mark.line + 1, mark.column + 1,
+                     fmt::format("{}: duplicate key", text));
     }
     key_ = text;
     has_key_ = true;
@@ -93,8 +95,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void close() { path_.pop_back(); }
 
-  // The node of the value that begins here. Nodes on the path are last children, so growth of the list that
-  // is open moves none of them.
+  // The node of the value that begins here. Nodes on the path are last children, so growth of the
+  // list that is open moves none of them.
   Node& next(const YAML::Mark& mark, NodeKind kind) {
     Node& node = path_.empty() ? root : path_.back()->items.emplace_back();
     node.kind = kind;
@@ -113,8 +115,8 @@ class TreeBuilder : public YAML::EventHandler {
 
 void check_characters(std::string_view text, FileFindings& findings) {
   if (text.size() > static_cast<std::size_t>(kYamlBytesMax)) {
-    findings.add("Y101", 0, 0, fmt::format("expected at most {} bytes, found {}", kYamlBytesMax,
-                                           text.size()));
+    findings.add("Y101", 0, 0,
+                 fmt::format("expected at most {} bytes, found {}", kYamlBytesMax, text.size()));
   }
   if (text.starts_with("\xEF\xBB\xBF") || text.starts_with("\xFE\xFF") ||
       text.starts_with("\xFF\xFE")) {

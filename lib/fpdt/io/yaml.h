@@ -11,8 +11,8 @@ namespace fpdt {
 inline constexpr std::int64_t kYamlBytesMax = 1 << 18;
 inline constexpr int kYamlDepthMax = 32;
 
-// Refuses anchors, aliases, tags, further documents, deep nesting, duplicate and non-scalar keys, control
-// characters and a byte-order mark. Throws InputError when there is no tree to speak of.
+// Refuses anchors, aliases, tags, further documents, deep nesting, duplicate and non-scalar keys,
+// control characters and a byte-order mark. Throws InputError when there is no tree to speak of.
 Node parse_yaml(std::string_view text, FileFindings& findings);
 
 }  // namespace fpdt

@@ -77,12 +77,14 @@ std::string nearest_fit(const Problem& problem, const Strategy& strategy) {
     halved.fpdt.loss_tile_rows = std::min(local, std::max<std::int64_t>(1, halved.fpdt.loss_tile_rows));
     changes.push_back({fmt::format("chunk_tokens: {}, everything spilled", c), halved});
   }
-  const std::size_t without_offload = changes.size();
-  for (std::size_t i = 0; i < without_offload && !strategy.optimizer_offload; ++i) {
-    Change more = changes[i];
-    more.strategy.optimizer_offload = true;
-    more.words += ", optimizer_offload: true";
-    changes.push_back(std::move(more));
+  if (!strategy.optimizer_offload) {
+    std::vector<Change> offloaded = changes;
+    offloaded.insert(offloaded.begin(), {"the same", strategy});
+    for (Change& change : offloaded) {
+      change.strategy.optimizer_offload = true;
+      change.words += " with optimizer_offload: true";
+      changes.push_back(change);
+    }
   }
   for (const Change& change : changes) {
     if (!check(problem, change.strategy).empty()) continue;

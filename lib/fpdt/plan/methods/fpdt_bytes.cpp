@@ -19,6 +19,9 @@
 namespace fpdt {
 namespace {
 
+// Arenas are mapped in whole pages of the operating system.
+constexpr std::int64_t kPageBytes = 4096;
+
 // Parts of a home that a block touches.
 enum Part : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
 
@@ -277,6 +280,8 @@ Prediction Formula::predict() const {
     }
     for (std::size_t i = 0; i < sum.size(); ++i) peak[i] = std::max(peak[i], sum[i]);
   }
+  // An arena is whole pages.
+  for (Bytes& bytes : peak) bytes.value = round_up(bytes.value, kPageBytes);
   return {peak[0], peak[1], peak[2]};
 }
 

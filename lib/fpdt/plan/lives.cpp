@@ -1,0 +1,227 @@
+// Conflicts by vector clocks over a window of the calls; live bytes over all of them.
+#include "fpdt/plan/lives.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/schedule/depend.h"
+#include "fpdt/schedule/expand.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+bool shares(const Buffer& buffer) { return buffer.role == Role::temporary; }
+
+struct Pairs {
+  explicit Pairs(std::size_t buffers) : count(buffers), unordered(buffers * buffers, 0) {}
+  void meet(std::size_t a, std::size_t b) { unordered[a * count + b] = unordered[b * count + a] = 1; }
+
+  std::size_t count;
+  std::vector<std::uint8_t> unordered;
+};
+
+// One walk over a call list, with the clocks of every lane.
+class Walk {
+ public:
+  Walk(const Program& program, Pairs& pairs)
+      : program_(program),
+        pairs_(pairs),
+        lanes_(program.lanes.size()),
+        expansion_(program),
+        lane_clock_(lanes_ * lanes_, -1),
+        last_(pairs.count * lanes_, -1),
+        last_begin_(pairs.count, -1) {
+    const std::vector<Buffer>& buffers = program.schedule->buffers;
+    FPDT_ASSERT(buffers.size() <= std::numeric_limits<std::uint16_t>::max());
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      slot_begin_.push_back(slots_.size());
+      slots_.resize(slots_.size() + index(buffers[i].slots));
+      std::vector<std::uint16_t> others;
+      for (std::size_t j = 0; j < buffers.size(); ++j) {
+        if (j != i && buffers[j].space == buffers[i].space && shares(buffers[i]) && shares(buffers[j])) {
+          others.push_back(static_cast<std::uint16_t>(j));
+        }
+      }
+      strangers_.push_back(std::move(others));
+    }
+    for (const PlainBlock& block : program.blocks) {
+      clocks_.emplace_back(index(block.calls_back + 1) * block.ops.size() * lanes_, -1);
+    }
+    calls_of_.assign(program.blocks.size(), 0);
+  }
+
+  void run(const std::vector<Call>& calls) {
+    for (const Call& call : calls) {
+      expansion_.begin(call);
+      ++calls_of_[index(call.block)];
+      const PlainBlock& block = program_.blocks[index(call.block)];
+      for (std::size_t i = 0; i < block.ops.size(); ++i) step(block.ops[i], i);
+    }
+  }
+
+ private:
+  struct Slot {
+    std::int64_t version = -1;
+    std::int64_t begin = -1;  // of its life, in issue order
+  };
+
+  std::int64_t* clock_of(std::int32_t block, std::int64_t number, std::size_t op) {
+    const std::int64_t ring = program_.blocks[index(block)].calls_back + 1;
+    const std::size_t ops = program_.blocks[index(block)].ops.size();
+    return &clocks_[index(block)][(index(number % ring) * ops + op) * lanes_];
+  }
+
+  void step(const PlainOp& op, std::size_t number) {
+    std::int64_t* clock = &lane_clock_[index(op.lane) * lanes_];
+    const std::int32_t block = expansion_.call().block;
+    for (const After& after : op.after) {
+      const std::int64_t calls = calls_of_[index(after.block)] - (after.block == block ? 1 : 0);
+      const std::int64_t call = calls - after.calls_back;
+      if (call < 0) continue;
+      const std::int64_t* other = clock_of(after.block, call, index(after.op));
+      for (std::size_t lane = 0; lane < lanes_; ++lane) clock[lane] = std::max(clock[lane], other[lane]);
+    }
+    for (const PlainUse& use : op.uses) touch(use, clock);
+    for (const PlainUse& a : op.uses) {
+      for (const PlainUse& b : op.uses) {
+        if (a.buffer != b.buffer) pairs_.meet(index(a.buffer), index(b.buffer));
+      }
+      last_[index(a.buffer) * lanes_ + index(op.lane)] = expansion_.position(op);
+    }
+    clock[op.lane] = expansion_.position(op);
+    std::copy_n(clock, lanes_, clock_of(block, calls_of_[index(block)] - 1, number));
+    ++now_;
+  }
+
+  void touch(const PlainUse& use, const std::int64_t* clock) {
+    const auto buffer = index(use.buffer);
+    const std::int64_t version = expansion_.version(use);
+    const std::int64_t n = program_.schedule->buffers[buffer].slots;
+    Slot& slot = slots_[slot_begin_[buffer] + index((version % n + n) % n)];
+    std::uint8_t* row = &pairs_.unordered[buffer * pairs_.count];
+    if (slot.version != version && use.access != Access::read) {
+      slot = {version, now_};
+      last_begin_[buffer] = now_;
+      // Whatever was used so far and is not known to be done shares this moment.
+      std::vector<std::uint16_t>& strangers = strangers_[buffer];
+      for (std::size_t i = strangers.size(); i-- > 0;) {
+        const std::size_t other = strangers[i];
+        bool open = row[other] != 0;
+        for (std::size_t lane = 0; lane < lanes_; ++lane) open |= last_[other * lanes_ + lane] > clock[lane];
+        if (!open) continue;
+        pairs_.meet(buffer, other);
+        strangers[i] = strangers.back();
+        strangers.pop_back();
+      }
+      return;
+    }
+    slot.version = version;
+    // Whatever began since this life did overlaps it.
+    for (std::size_t other = 0; other < pairs_.count; ++other) row[other] |= last_begin_[other] > slot.begin;
+  }
+
+  const Program& program_;
+  Pairs& pairs_;
+  std::size_t lanes_;
+  Expansion expansion_;
+  std::vector<std::int64_t> lane_clock_;           // [lane][lane]
+  std::vector<std::vector<std::int64_t>> clocks_;  // [block][(ring, op, lane)]
+  std::vector<std::int64_t> calls_of_;
+  std::vector<std::int64_t> last_;        // [buffer][lane], latest access
+  std::vector<std::int64_t> last_begin_;  // of each buffer, in issue order
+  std::vector<std::vector<std::uint16_t>> strangers_;  // of each buffer: those it has not met yet
+  std::vector<std::size_t> slot_begin_;
+  std::vector<Slot> slots_;
+  std::int64_t now_ = 0;
+};
+
+}  // namespace
+
+Conflicts::Conflicts(const Schedule& schedule)
+    : count_(schedule.buffers.size()), pairs_(count_ * count_, 0) {
+  for (const Buffer& buffer : schedule.buffers) shares_.push_back(fpdt::shares(buffer));
+  const Program program(schedule);
+  for (const std::vector<Call>* calls : {&schedule.train, &schedule.evaluate}) {
+    std::vector<Call> some;
+    for (const std::size_t i : window(*calls)) some.push_back((*calls)[i]);
+    // Two programs never run at once: lives of each meet only their own.
+    Pairs pairs(count_);
+    Walk(program, pairs).run(some);
+    for (std::size_t a = 0; a < count_; ++a) {
+      for (std::size_t b = 0; b < count_; ++b) {
+        if (pairs.unordered[a * count_ + b] != 0) pairs_[a * count_ + b] = pairs_[b * count_ + a] = 1;
+      }
+    }
+  }
+}
+
+std::array<Bytes, 3> live_bytes(const Schedule& schedule) {
+  struct Slot {
+    std::int64_t version = -1, begin = -1, end = -1;
+  };
+  const Program program(schedule);
+  std::int64_t ops = 0;
+  for (const Call& call : schedule.train) {
+    ops += static_cast<std::int64_t>(program.blocks[index(call.block)].ops.size());
+  }
+  // change[space][t]: bytes whose life begins at op t, less those whose life ended at op t - 1.
+  std::array<std::vector<std::int64_t>, 3> change;
+  for (auto& list : change) list.assign(index(ops) + 1, 0);
+  std::vector<std::size_t> slot_begin;
+  std::vector<Slot> slots;
+  std::array<std::int64_t, 3> lasting{};
+  for (const Buffer& buffer : schedule.buffers) {
+    slot_begin.push_back(slots.size());
+    if (shares(buffer)) {
+      slots.resize(slots.size() + index(buffer.slots));
+    } else {
+      lasting[static_cast<std::size_t>(buffer.space)] += buffer.bytes().value;
+    }
+  }
+  const auto close = [&](const Buffer& buffer, const Slot& slot) {
+    if (slot.begin < 0) return;
+    auto& list = change[static_cast<std::size_t>(buffer.space)];
+    list[index(slot.begin)] += buffer.slot_stride().value;
+    list[index(slot.end) + 1] -= buffer.slot_stride().value;
+  };
+  Expansion expansion(program);
+  std::int64_t now = 0;
+  for (const Call& call : schedule.train) {
+    expansion.begin(call);
+    for (const PlainOp& op : program.blocks[index(call.block)].ops) {
+      for (const PlainUse& use : op.uses) {
+        const Buffer& buffer = schedule.buffers[index(use.buffer)];
+        if (!shares(buffer)) continue;
+        const std::int64_t version = expansion.version(use);
+        Slot& slot = slots[slot_begin[index(use.buffer)] + index(version % buffer.slots)];
+        if (slot.version != version) {
+          close(buffer, slot);
+          slot = {version, now, now};
+        }
+        slot.end = now;
+      }
+      ++now;
+    }
+  }
+  for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
+    const Buffer& buffer = schedule.buffers[i];
+    for (std::int64_t slot = 0; shares(buffer) && slot < buffer.slots; ++slot) {
+      close(buffer, slots[slot_begin[i] + index(slot)]);
+    }
+  }
+  std::array<Bytes, 3> most{};
+  for (std::size_t space = 0; space < most.size(); ++space) {
+    std::int64_t live = lasting[space];
+    most[space] = Bytes{live};
+    for (const std::int64_t step : change[space]) {
+      live += step;
+      most[space] = std::max(most[space], Bytes{live});
+    }
+  }
+  return most;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,34 @@
+// Lives of buffers: which pairs the schedule leaves unordered, and how much is alive at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/base/units.h"
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt {
+
+// Pairs of buffers with a life (a version, from its first write to its last access) of one that is not ordered
+// with a life of the other: they may not share bytes. State, input and output share with nothing.
+class Conflicts {
+ public:
+  explicit Conflicts(const Schedule& schedule);
+
+  [[nodiscard]] bool apart(std::size_t a, std::size_t b) const {
+    return pairs_[a * count_ + b] != 0 || !shares_[a] || !shares_[b];
+  }
+  [[nodiscard]] bool shares(std::size_t buffer) const { return shares_[buffer]; }
+
+ private:
+  std::size_t count_;
+  std::vector<std::uint8_t> pairs_;
+  std::vector<bool> shares_;
+};
+
+// Most bytes of slots alive at one moment of the train program in issue order, by MemorySpace; states, inputs
+// and outputs always are.
+std::array<Bytes, 3> live_bytes(const Schedule& schedule);
+
+}  // namespace fpdt

@@ -94,8 +94,8 @@ bool CheckReport::agrees() const {
 
 double derived_tolerance(const Problem& problem, Storage storage) {
   const ModelSpec& model = problem.model;
-  const auto terms = static_cast<double>(problem.seq_len + model.hidden + model.feed_forward +
-                                         model.vocabulary);
+  const auto terms =
+      static_cast<double>(problem.seq_len + model.hidden + model.feed_forward + model.vocabulary);
   const double sum = 0x1p-24 * std::sqrt(terms);
   const double unit = storage == Storage::bf16 ? std::max(sum, 0x1p-8) : sum;
   return 16 * static_cast<double>(model.layers) * unit;
@@ -113,8 +113,8 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
 
   const StepResult found = trainer.step(samples, learning_rate);
   const Parameters gradients = read_all(trainer, "gradient");
-  const double norm = reference::adamw(model, trainer.problem().optimizer, learning_rate, found.step,
-                                       gradients, masters, moments);
+  const double norm = reference::adamw(model, trainer.problem().optimizer, learning_rate,
+                                       found.step, gradients, masters, moments);
   CheckReport report;
   report.loss = found.loss;
   report.reference_loss = expected.loss;
@@ -129,7 +129,8 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
   for (const auto& [name, values] : expected.gradients.tensors) {
     floor = std::max(floor, 1e-4 * largest_element(values));
   }
-  const auto error = [&](const std::string& name, std::string_view kind, const Parameters& against) {
+  const auto error = [&](const std::string& name, std::string_view kind,
+                         const Parameters& against) {
     const std::vector<float> values = trainer.tensor(name, kind);
     const Matrix& wanted = against.tensors.at(name);
     return relative(largest_difference(Matrix(values.begin(), values.end()), wanted),
@@ -192,16 +193,16 @@ void require_feasible(const Problem& problem, std::int64_t samples) {
   const ModelSpec& model = problem.model;
   const auto tokens = static_cast<double>(problem.seq_len);
   // Forward and backward of every parameter (6 per token), and of the causal half of attention.
-  const double flops =
-      static_cast<double>(samples) * tokens *
-      (6 * static_cast<double>(parameter_count(model)) +
-       6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
+  const double flops = static_cast<double>(samples) * tokens *
+                       (6 * static_cast<double>(parameter_count(model)) +
+                        6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
   constexpr double kMost = 1e11;
   if (flops <= kMost) return;
-  throw InputError(fmt::format(
-      "the reference computes in plain double loops and would need {:.0f} Gflop for this schedule (at most "
-      "{:.0f}); check one with fewer tokens, layers or micro-batches",
-      flops / 1e9, kMost / 1e9));
+  throw InputError(
+      fmt::format("the reference computes in plain double loops and would need {:.0f} Gflop for "
+                  "this schedule (at most "
+                  "{:.0f}); check one with fewer tokens, layers or micro-batches",
+                  flops / 1e9, kMost / 1e9));
 }
 
 }  // namespace fpdt

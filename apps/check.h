@@ -1,8 +1,9 @@
 // One training step against the reference: loss, the gradient of every parameter, and the update.
 //
-// Gradients are compared with those of the reference from the same parameters. The update is compared with
-// the reference's AdamW from the measured gradients, so that it is held to its own, tighter tolerance.
-// Errors are the largest difference of two elements, relative to the tensor's largest element.
+// Gradients are compared with those of the reference from the same parameters. The update is
+// compared with the reference's AdamW from the measured gradients, so that it is held to its own,
+// tighter tolerance. Errors are the largest difference of two elements, relative to the tensor's
+// largest element.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,9 @@ struct CheckReport {
   [[nodiscard]] bool agrees() const;
 };
 
-// Rounding of a network of L layers: in forward and in backward about eight rounded tensors follow one
-// another per layer, each with an error of sqrt(K) units of an f32 sum over K terms, or one unit of the
-// storage type (2^-8 for bf16) where that is coarser.
+// Rounding of a network of L layers: in forward and in backward about eight rounded tensors follow
+// one another per layer, each with an error of sqrt(K) units of an f32 sum over K terms, or one
+// unit of the storage type (2^-8 for bf16) where that is coarser.
 double derived_tolerance(const Problem& problem, Storage storage);
 // Of the update: f32 moments and a global norm that is an f32 sum.
 inline constexpr double kUpdateTolerance = 1e-5;

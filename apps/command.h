@@ -7,8 +7,8 @@
 
 namespace fpdt {
 
-// Runs a command and returns the exit code of the program: what `command` returns, or the code of what it
-// throws, whose message goes to standard error. The one place that maps errors to codes.
+// Runs a command and returns the exit code of the program: what `command` returns, or the code of
+// what it throws, whose message goes to standard error. The one place that maps errors to codes.
 int guarded(std::string_view program, const std::function<int()>& command);
 
 // Results go to standard output and are complete, or it is an IoError.

@@ -1,10 +1,10 @@
 // fpdt-run: executes a schedule. The command line, and nothing else.
 #include <CLI/CLI.hpp>
-
 #include <fmt/format.h>
 
-#include "command.h"
 #include "fpdt/base/error.h"
+
+#include "command.h"
 #include "run_check.h"
 #include "run_train.h"
 
@@ -69,8 +69,9 @@ void add_check(CLI::App& app, CheckFlags& flags) {
 int run(int count, const char* const* words) {
   CLI::App app("Executes schedules: real training steps, chunk by chunk.", "fpdt-run");
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 internal error, 2 bad input, 4 measured and predicted disagree,\n"
-             "5 out of memory, 6 a peer died, 7 file system, 8 numeric, 130 and 143 stopped by a signal.");
+  app.footer(
+      "Exit codes: 0 done, 1 internal error, 2 bad input, 4 measured and predicted disagree,\n"
+      "5 out of memory, 6 a peer died, 7 file system, 8 numeric, 130 and 143 stopped by a signal.");
   TrainFlags train;
   CheckFlags check;
   CLI::App& train_command = *app.add_subcommand("train", "Train on the tokens of a file");

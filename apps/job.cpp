@@ -13,8 +13,10 @@ namespace fpdt {
 Job load_job(const std::string& path) {
   Schedule schedule = load_schedule(path);
   if (schedule.problem.empty()) {
-    throw InputError(fmt::format("{}: the schedule has no problem section, so there is no model to train; "
-                                 "write it with fpdt-plan lower", path));
+    throw InputError(
+        fmt::format("{}: the schedule has no problem section, so there is no model to train; "
+                    "write it with fpdt-plan lower",
+                    path));
   }
   auto [problem, strategy] = parse_problem(schedule.problem);
   const std::vector<Diagnostic> findings = check(problem, strategy);
@@ -28,7 +30,8 @@ RankOptions rank_options(const RankFlags& flags, const Schedule& schedule) {
   options.threads = flags.threads;
   if (flags.communicator == "solo") {
     if (flags.rank < 0 || flags.rank >= schedule.ranks) {
-      throw InputError(fmt::format("--rank: expected 0 to {}, found {}", schedule.ranks - 1, flags.rank));
+      throw InputError(
+          fmt::format("--rank: expected 0 to {}, found {}", schedule.ranks - 1, flags.rank));
     }
     options.solo_rank = flags.rank;
   }

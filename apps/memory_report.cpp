@@ -28,10 +28,11 @@ std::string table(const MemoryReport& report) {
   std::string text = fmt::format("{:<14} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "memory of a rank",
                                  "predicted", "arena", "live", "touched", "resident");
   for (const MemoryUse& use : report.spaces) {
-    text += fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11}{}\n", word(use.space),
-                        format_bytes(predicted(report, use.space)), format_bytes(use.arena),
-                        format_bytes(use.live), format_bytes(use.touched), format_bytes(use.resident),
-                        within(report, use) ? "" : "  over the prediction");
+    text +=
+        fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11}{}\n", word(use.space),
+                    format_bytes(predicted(report, use.space)), format_bytes(use.arena),
+                    format_bytes(use.live), format_bytes(use.touched), format_bytes(use.resident),
+                    within(report, use) ? "" : "  over the prediction");
   }
   for (const MemoryUse& use : report.spaces) {
     if (!use.difference.empty()) {
@@ -50,8 +51,8 @@ std::string json(const MemoryReport& report) {
     spaces += fmt::format(
         "\"{}\":{{\"predicted\":{},\"arena\":{},\"live\":{},\"touched\":{},\"resident\":{},"
         "\"difference\":{}}},",
-        word(use.space), predicted(report, use.space).value, use.arena.value,
-        use.live.value, use.touched.value, use.resident.value, json_string(use.difference));
+        word(use.space), predicted(report, use.space).value, use.arena.value, use.live.value,
+        use.touched.value, use.resident.value, json_string(use.difference));
   }
   return fmt::format("{{{}\"peak_resident\":{},\"as_predicted\":{}}}", spaces,
                      report.peak_resident.value, agrees(report));

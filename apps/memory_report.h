@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "fpdt/train/trainer.h"
+
 #include "job.h"
 
 namespace fpdt {
 
 struct MemoryReport {
   std::vector<MemoryUse> spaces;  // empty when no step was taken
-  Prediction predicted;  // of one rank
+  Prediction predicted;           // of one rank
   std::int64_t ranks = 1;
   bool solo = false;
   Bytes peak_resident;  // of the process
@@ -21,7 +22,8 @@ struct MemoryReport {
 std::string table(const MemoryReport& report);
 std::string json(const MemoryReport& report);
 
-// Whether no measurement is over its prediction in whole pages, and pages are where the schedule says.
+// Whether no measurement is over its prediction in whole pages, and pages are where the schedule
+// says.
 bool agrees(const MemoryReport& report);
 
 }  // namespace fpdt

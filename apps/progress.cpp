@@ -1,10 +1,9 @@
 // Terminal or not.
 #include "progress.h"
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdio>
+#include <unistd.h>
 
 #include <fmt/format.h>
 

@@ -5,18 +5,19 @@
 
 #include <fmt/format.h>
 
-#include "check.h"
-#include "command.h"
 #include "fpdt/base/error.h"
 #include "fpdt/io/json.h"
+
+#include "check.h"
+#include "command.h"
 #include "job.h"
 
 namespace fpdt {
 namespace {
 
 std::string table(const CheckReport& report) {
-  std::string text = fmt::format("loss {:.7f}, reference {:.7f}, relative error {:.1e}\n", report.loss,
-                                 report.reference_loss, report.loss_error);
+  std::string text = fmt::format("loss {:.7f}, reference {:.7f}, relative error {:.1e}\n",
+                                 report.loss, report.reference_loss, report.loss_error);
   text += fmt::format("loss after the update: relative error {:.1e}; gradient norm: {:.1e}\n",
                       report.evaluate_error, report.grad_norm_error);
   text += "\nlargest error, relative to the tensor's largest element\n";
@@ -27,8 +28,8 @@ std::string table(const CheckReport& report) {
                         tensor.gradient, tensor.parameter, tensor.moment1, tensor.moment2,
                         tensor.agrees ? "" : "  disagrees");
   }
-  text += fmt::format("{:<32} {:>10.1e} {:>10.1e} {:>10.1e} {:>10.1e}\n", "tolerance", report.tolerance,
-                      kUpdateTolerance, kUpdateTolerance, kUpdateTolerance);
+  text += fmt::format("{:<32} {:>10.1e} {:>10.1e} {:>10.1e} {:>10.1e}\n", "tolerance",
+                      report.tolerance, kUpdateTolerance, kUpdateTolerance, kUpdateTolerance);
   text += report.agrees() ? "\nThe schedule agrees with the reference.\n"
                           : "\nThe schedule disagrees with the reference.\n";
   return text;
@@ -38,7 +39,8 @@ std::string json(const CheckReport& report) {
   std::string tensors;
   for (const TensorCheck& tensor : report.tensors) {
     tensors += fmt::format(
-        "{}{{\"tensor\":{},\"gradient\":{},\"parameter\":{},\"moment1\":{},\"moment2\":{},\"agrees\":{}}}",
+        "{}{{\"tensor\":{},\"gradient\":{},\"parameter\":{},\"moment1\":{},\"moment2\":{},"
+        "\"agrees\":{}}}",
         tensors.empty() ? "" : ",", json_string(tensor.tensor), json_number(tensor.gradient),
         json_number(tensor.parameter), json_number(tensor.moment1), json_number(tensor.moment2),
         tensor.agrees);
@@ -70,9 +72,8 @@ int run_check(const CheckFlags& flags) {
                     {flags.separator, ""});
     samples = batches.next(count);
   }
-  const double tolerance = flags.tolerance > 0
-                               ? flags.tolerance
-                               : derived_tolerance(job.problem, job.strategy.storage);
+  const double tolerance =
+      flags.tolerance > 0 ? flags.tolerance : derived_tolerance(job.problem, job.strategy.storage);
   const CheckReport report = check_step(trainer, samples, flags.learning_rate, tolerance);
   print_result(flags.json ? json(report) : table(report));
   return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);

@@ -8,10 +8,10 @@ namespace fpdt {
 
 struct CheckFlags {
   std::string schedule;
-  std::string data;             // token file; "": random tokens
+  std::string data;  // token file; "": random tokens
   std::int32_t separator = -1;
   std::uint64_t seed = 1;
-  double tolerance = 0;         // 0: derived
+  double tolerance = 0;  // 0: derived
   double learning_rate = 1e-2;
   std::int32_t threads = 0;
   bool json = false;

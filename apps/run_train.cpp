@@ -13,13 +13,14 @@
 
 #include <fmt/format.h>
 
-#include "command.h"
 #include "fpdt/base/error.h"
 #include "fpdt/io/json.h"
 #include "fpdt/runtime/arena.h"
 #include "fpdt/schedule/print.h"
 #include "fpdt/train/checkpoint.h"
 #include "fpdt/train/learning_rate.h"
+
+#include "command.h"
 #include "memory_report.h"
 #include "progress.h"
 
@@ -53,10 +54,12 @@ class Log {
 
 void require_sensible(const TrainFlags& flags, const Job& job) {
   if (!std::isfinite(flags.learning_rate) || !(flags.min_learning_rate <= flags.learning_rate)) {
-    throw InputError("--learning-rate: expected a finite number that is at least --min-learning-rate");
+    throw InputError(
+        "--learning-rate: expected a finite number that is at least --min-learning-rate");
   }
   if (!flags.init.empty() && !flags.resume.empty()) {
-    throw InputError("--init and --resume: a run starts from weights or goes on from a checkpoint, not both");
+    throw InputError(
+        "--init and --resume: a run starts from weights or goes on from a checkpoint, not both");
   }
   if (flags.save.empty() && flags.save_every > 0) throw InputError("--save-every needs --save DIR");
   if (flags.evaluate_data.empty() != (flags.evaluate_every == 0)) {
@@ -130,22 +133,23 @@ void Run::start() {
     trainer_.set_parameters(initial_parameters(flags_.seed));
   }
   if (trainer_.steps_done() >= flags_.steps) {
-    throw InputError(fmt::format("--steps {}: {} are done already; --steps counts from the first run",
-                                 flags_.steps, trainer_.steps_done()));
+    throw InputError(
+        fmt::format("--steps {}: {} are done already; --steps counts from the first run",
+                    flags_.steps, trainer_.steps_done()));
   }
   if (flags_.ranks.communicator == "solo") {
-    status_.keep(fmt::format("rank {} of {} alone: memory and times are real, the loss means nothing",
-                             flags_.ranks.rank, job_.problem.ranks()));
+    status_.keep(
+        fmt::format("rank {} of {} alone: memory and times are real, the loss means nothing",
+                    flags_.ranks.rank, job_.problem.ranks()));
   }
 }
 
 void Run::say_step(const StepResult& result) {
-  const double left = seconds_ / static_cast<double>(steps_here_) *
-                      static_cast<double>(flags_.steps - result.step);
-  const std::string text =
-      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step,
-                  flags_.steps, result.loss, result.grad_norm,
-                  static_cast<double>(tokens_) / seconds_, format_clock(left));
+  const double left =
+      seconds_ / static_cast<double>(steps_here_) * static_cast<double>(flags_.steps - result.step);
+  const std::string text = fmt::format(
+      "step {}/{}  loss {:.4f}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step, flags_.steps,
+      result.loss, result.grad_norm, static_cast<double>(tokens_) / seconds_, format_clock(left));
   if (result.step == flags_.steps || steps_here_ == 1) {
     status_.keep(text);
   } else {
@@ -163,10 +167,11 @@ void Run::step(const LearningRate& rate) {
   seconds_ += last_.seconds;
   if (!first_loss_) first_loss_ = last_.loss;
   say_step(last_);
-  log_.write(fmt::format(
-      "{{\"step\":{},\"loss\":{},\"grad_norm\":{},\"learning_rate\":{},\"tokens\":{},\"seconds\":{:.6f}}}\n",
-      last_.step, json_number(last_.loss), json_number(last_.grad_norm),
-      json_number(last_.learning_rate), last_.tokens, last_.seconds));
+  log_.write(
+      fmt::format("{{\"step\":{},\"loss\":{},\"grad_norm\":{},\"learning_rate\":{},\"tokens\":{},"
+                  "\"seconds\":{:.6f}}}\n",
+                  last_.step, json_number(last_.loss), json_number(last_.grad_norm),
+                  json_number(last_.learning_rate), last_.tokens, last_.seconds));
 }
 
 void Run::evaluate() {
@@ -197,7 +202,8 @@ void Run::save() {
 }
 
 int Run::train() {
-  const LearningRate rate{flags_.learning_rate, flags_.warmup, flags_.min_learning_rate, flags_.steps};
+  const LearningRate rate{flags_.learning_rate, flags_.warmup, flags_.min_learning_rate,
+                          flags_.steps};
   const auto due = [&](std::int64_t every) { return every > 0 && last_.step % every == 0; };
   while (trainer_.steps_done() < flags_.steps && stop_signal() == 0) {
     step(rate);
@@ -215,7 +221,8 @@ bool Run::report(int signal) const {
   const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
   if (flags_.json) {
     std::string text = fmt::format(
-        "{{\"steps\":{},\"stopped_by_signal\":{},\"first_loss\":{},\"loss\":{},\"evaluation_loss\":{},"
+        "{{\"steps\":{},\"stopped_by_signal\":{},\"first_loss\":{},\"loss\":{},\"evaluation_loss\":"
+        "{},"
         "\"tokens\":{},\"seconds\":{:.6f},\"tokens_per_second\":{:.3f},\"solo\":{},\"schedule\":{},"
         "\"saved\":{},",
         trainer_.steps_done(), signal, first_loss_ ? json_number(*first_loss_) : "null",
@@ -225,9 +232,9 @@ bool Run::report(int signal) const {
         saved_at_ < 0 ? "null" : json_string(flags_.save));
     print_result(text + fmt::format("\"memory\":{}}}\n", json(memory)));
   } else if (first_loss_) {
-    print_result(fmt::format("{} steps, {} tokens in {} ({:.0f} tokens/s); loss {:.4f} -> {:.4f}\n\n{}",
-                             steps_here_, tokens_, format_clock(seconds_), rate, *first_loss_,
-                             last_.loss, table(memory)));
+    print_result(fmt::format(
+        "{} steps, {} tokens in {} ({:.0f} tokens/s); loss {:.4f} -> {:.4f}\n\n{}", steps_here_,
+        tokens_, format_clock(seconds_), rate, *first_loss_, last_.loss, table(memory)));
   }
   return agrees(memory);
 }

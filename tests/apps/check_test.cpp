@@ -33,7 +33,8 @@ TEST_F(Check, ReturnsFourOnDisagreement) {
 }
 
 TEST_F(Check, RefusesWhatTheReferenceCannotCompute) {
-  ASSERT_EQ(plan("lower --model model.yaml --cluster cluster.yaml --seq-len 64K --out-dir long").code, 0);
+  ASSERT_EQ(
+      plan("lower --model model.yaml --cluster cluster.yaml --seq-len 64K --out-dir long").code, 0);
   const Outcome result = run("check long/schedule.json");
   EXPECT_EQ(result.code, 2) << result.out << result.err;
   EXPECT_NE(result.err.find("fewer tokens"), std::string::npos);

@@ -1,10 +1,10 @@
+// The shell, the folder and the tiny problem.
 #include "command_line.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -67,8 +67,8 @@ void CommandLine::TearDown() { std::filesystem::remove_all(folder_); }
 
 Outcome CommandLine::shell(std::string_view command) const {
   // The outer redirections catch what the command itself does not send elsewhere.
-  const std::string line = fmt::format("cd '{}' && {{ RUN='{}'; {}\n}} >.out 2>.err", folder_, FPDT_RUN,
-                                       command);
+  const std::string line =
+      fmt::format("cd '{}' && {{ RUN='{}'; {}\n}} >.out 2>.err", folder_, FPDT_RUN, command);
   const int status = std::system(line.c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -97,6 +97,8 @@ void CommandLine::write(std::string_view name, std::string_view text) const {
   write_file_atomically(path(name), text);
 }
 
-bool CommandLine::exists(std::string_view name) const { return std::filesystem::exists(path(name)); }
+bool CommandLine::exists(std::string_view name) const {
+  return std::filesystem::exists(path(name));
+}
 
 }  // namespace fpdt::test

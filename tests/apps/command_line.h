@@ -1,10 +1,10 @@
 // Runs the programs in a folder of their own and keeps what they say.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <string_view>
+
+#include <gtest/gtest.h>
 
 namespace fpdt::test {
 
@@ -14,8 +14,9 @@ struct Outcome {
   std::string err;
 };
 
-// A fixture whose test works in a fresh folder that holds text.txt (4 KB of prose), plan/schedule.json (a tiny
-// Llama in f32, two ranks, sequences of 64 tokens) and its model.yaml, cluster.yaml and strategy.yaml.
+// A fixture whose test works in a fresh folder that holds text.txt (4 KB of prose),
+// plan/schedule.json (a tiny Llama in f32, two ranks, sequences of 64 tokens) and its model.yaml,
+// cluster.yaml and strategy.yaml.
 class CommandLine : public testing::Test {
  protected:
   void SetUp() override;

@@ -1,16 +1,16 @@
 // fpdt-run train, from flags to exit code.
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
-#include "command_line.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/schedule_json.h"
 #include "fpdt/schedule/print.h"
+
+#include "command_line.h"
 
 namespace fpdt::test {
 namespace {
@@ -41,7 +41,8 @@ TEST_F(Train, JsonIsOneObjectAndNothingElse) {
   EXPECT_LT(json.at("loss"), json.at("first_loss"));
   EXPECT_TRUE(json.at("evaluation_loss").is_number());
   EXPECT_TRUE(json.at("memory").at("as_predicted"));
-  EXPECT_GE(json.at("memory").at("device").at("predicted"), json.at("memory").at("device").at("live"));
+  EXPECT_GE(json.at("memory").at("device").at("predicted"),
+            json.at("memory").at("device").at("live"));
   // Four steps and two evaluations, each a line of its own.
   const std::string log = contents("log.jsonl");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 6);
@@ -54,7 +55,8 @@ TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
   const Outcome resumed = run(fmt::format("{} --steps 4 --resume part --save part", kTrain));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   for (const char* file : {"model.safetensors", "fpdt_state.safetensors", "trainer.json"}) {
-    EXPECT_EQ(contents(fmt::format("whole/{}", file)), contents(fmt::format("part/{}", file))) << file;
+    EXPECT_EQ(contents(fmt::format("whole/{}", file)), contents(fmt::format("part/{}", file)))
+        << file;
   }
   const Outcome over = run(fmt::format("{} --steps 4 --resume part", kTrain));
   EXPECT_EQ(over.code, 2);
@@ -89,9 +91,12 @@ TEST_F(Train, FinishesTheStepAndSavesWhenAsked) {
 TEST_F(Train, SaysWhenMoreMemoryWasUsedThanPredicted) {
   write("strategy.yaml",
         "storage: f32\nfpdt:\n  chunk_tokens: 16\n  layer_classes:\n"
-        "    - {layers: rest, recompute: keep_all, keep: {q: 1, kv: 1, ffn_hidden: 1, norm_output: 1}}\n");
+        "    - {layers: rest, recompute: keep_all, keep: {q: 1, kv: 1, ffn_hidden: 1, norm_output: "
+        "1}}\n");
   ASSERT_EQ(plan("lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml "
-                 "--seq-len 256 --out-dir plan").code, 0);
+                 "--seq-len 256 --out-dir plan")
+                .code,
+            0);
   // The same program, said to be the answer to a more modest question.
   Schedule schedule = load_schedule(path("plan/schedule.json"));
   auto [problem, strategy] = parse_problem(schedule.problem);
@@ -160,8 +165,10 @@ TEST_F(Train, RefusesBadFiles) {
            {"train plan/schedule.json --data nowhere.txt --steps 1", 7, "nowhere.txt"},
            {"train plan/schedule.json --data folder --steps 1", 7, "a directory"},
            {"train plan/schedule.json --data short.txt --steps 1", 2, "needs 65"},
-           {"train plan/schedule.json --data text.txt --steps 1 --loss-mask short.txt", 2, "loss mask"},
-           {"train plan/schedule.json --data text.txt --steps 1 --resume folder", 2, "no checkpoint"},
+           {"train plan/schedule.json --data text.txt --steps 1 --loss-mask short.txt", 2,
+            "loss mask"},
+           {"train plan/schedule.json --data text.txt --steps 1 --resume folder", 2,
+            "no checkpoint"},
            {"train plan/schedule.json --data text.txt --steps 1 --log folder", 7, "folder"},
        }) {
     const Outcome result = run(bad.arguments);
@@ -171,7 +178,8 @@ TEST_F(Train, RefusesBadFiles) {
 }
 
 TEST_F(Train, ResultsThatCannotBeWrittenAreAnError) {
-  const Outcome result = shell("$RUN train plan/schedule.json --data text.txt --steps 1 >/dev/full");
+  const Outcome result =
+      shell("$RUN train plan/schedule.json --data text.txt --steps 1 >/dev/full");
   EXPECT_EQ(result.code, 7);
   EXPECT_TRUE(says(result.err, "standard output"));
 }

@@ -1,9 +1,9 @@
 // Windows, labels, documents and masks.
 #include "fpdt/train/batches.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"

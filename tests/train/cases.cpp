@@ -1,3 +1,4 @@
+// Two tiny models and the defaults of a case.
 #include "cases.h"
 
 #include "fpdt/io/hf_weights.h"

@@ -1,14 +1,15 @@
 // To disk and back: the same bits, another number of ranks, another model.
 #include "fpdt/train/checkpoint.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include "fpdt/base/error.h"
+#include "fpdt/io/file.h"
 
 #include "cases.h"
 #include "check.h"
-#include "fpdt/base/error.h"
-#include "fpdt/io/file.h"
 
 namespace fpdt {
 namespace {

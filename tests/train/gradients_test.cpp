@@ -1,11 +1,10 @@
-// Loss, gradients of every parameter and the update against the reference, over the decision space: the
-// full cross of family, heads, ranks and chunks, and a seeded draw over everything else.
-#include <gtest/gtest.h>
-
-#include <fmt/format.h>
-
+// Loss, gradients of every parameter and the update against the reference, over the decision space:
+// the full cross of family, heads, ranks and chunks, and a seeded draw over everything else.
 #include <array>
 #include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "cases.h"
 #include "check.h"
@@ -33,8 +32,8 @@ std::vector<Case> crossed() {
       for (const std::int64_t ranks : {1, 2, 4}) {
         for (const Chunks& chunks : kChunks) {
           Case one = make_case(model_of(gpt, kv_heads), ranks, chunks.seq_len, chunks.chunk_tokens);
-          one.name = fmt::format("{}_kv{}_ranks{}_tokens{}_by{}", gpt ? "gpt" : "llama", kv_heads, ranks,
-                                 chunks.seq_len, chunks.chunk_tokens);
+          one.name = fmt::format("{}_kv{}_ranks{}_tokens{}_by{}", gpt ? "gpt" : "llama", kv_heads,
+                                 ranks, chunks.seq_len, chunks.chunk_tokens);
           cases.push_back(std::move(one));
         }
       }
@@ -91,7 +90,8 @@ std::string describe(const Case& one) {
   const Strategy& strategy = one.strategy;
   const FpdtStrategy& fpdt = strategy.fpdt;
   return fmt::format(
-      "{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_micro{}{}_{}",
+      "{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_micro{}"
+      "{}_{}",
       word(one.problem.model.family), one.problem.model.kv_heads, one.problem.model.layers,
       one.problem.ranks(), one.problem.seq_len, fpdt.chunk_tokens, word(fpdt.backward_order),
       fpdt.serpentine ? "_serpentine" : "", fpdt.long_tiles ? "_long" : "",
@@ -129,10 +129,10 @@ TEST_P(Gradients, EqualReference) {
     EXPECT_LE(report.evaluate_error, tolerance) << "step " << step;
     EXPECT_LE(report.grad_norm_error, kUpdateTolerance) << "step " << step;
     for (const TensorCheck& tensor : report.tensors) {
-      EXPECT_TRUE(tensor.agrees)
-          << "step " << step << ", " << tensor.tensor << ": errors of gradient " << tensor.gradient
-          << " (tolerance " << tolerance << "), parameter " << tensor.parameter << ", moments "
-          << tensor.moment1 << " and " << tensor.moment2;
+      EXPECT_TRUE(tensor.agrees) << "step " << step << ", " << tensor.tensor
+                                 << ": errors of gradient " << tensor.gradient << " (tolerance "
+                                 << tolerance << "), parameter " << tensor.parameter << ", moments "
+                                 << tensor.moment1 << " and " << tensor.moment2;
     }
   }
 }

@@ -1,13 +1,13 @@
 // Orders drawn by a seed give the bits of the threads: the edges of a lowered schedule suffice.
-#include "fpdt/runtime/interleave.h"
+#include <cstring>
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include "fpdt/cpu/kernels.h"
+#include "fpdt/runtime/interleave.h"
 
 #include "cases.h"
 #include "check.h"
-#include "fpdt/cpu/kernels.h"
 
 namespace fpdt {
 namespace {
@@ -39,7 +39,8 @@ int differences(const Ranks& ranks, const Interleaver& other) {
       for (std::int64_t slot = 0; slot < buffer.slots; ++slot) {
         const auto index = static_cast<BufferIndex>(b);
         const std::span<std::byte> mine = ranks.executor(rank).slot(index, slot);
-        if (std::memcmp(mine.data(), other.slot(rank, index, slot).data(), mine.size()) != 0) ++count;
+        if (std::memcmp(mine.data(), other.slot(rank, index, slot).data(), mine.size()) != 0)
+          ++count;
       }
     }
   }

@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "cases.h"
-#include "check.h"
 #include "fpdt/base/error.h"
 #include "fpdt/cpu/backend.h"
+
+#include "cases.h"
+#include "check.h"
 
 namespace fpdt {
 namespace {
@@ -44,7 +45,8 @@ class FailingBackend final : public Backend {
 RankOptions failing(std::int64_t rank, bool in_reserve, std::int64_t at_launch) {
   RankOptions options;
   options.make_backend = [=](Communicator& communicator) -> std::unique_ptr<Backend> {
-    if (communicator.rank() != rank) return std::make_unique<CpuBackend>(communicator, CpuOptions{1, {}});
+    if (communicator.rank() != rank)
+      return std::make_unique<CpuBackend>(communicator, CpuOptions{1, {}});
     return std::make_unique<FailingBackend>(communicator, in_reserve, at_launch);
   };
   return options;

@@ -1,13 +1,14 @@
 // Whole tensors through shards, slots and types.
 #include "fpdt/train/states.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 
-#include "cases.h"
+#include <gtest/gtest.h>
+
 #include "fpdt/base/error.h"
 #include "fpdt/io/hf_weights.h"
+
+#include "cases.h"
 
 namespace fpdt {
 namespace {

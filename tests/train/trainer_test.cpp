@@ -1,16 +1,17 @@
 // Steps: what changes, what is reported, what fails.
 #include "fpdt/train/trainer.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "cases.h"
-#include "check.h"
+#include <gtest/gtest.h>
+
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
+
+#include "cases.h"
+#include "check.h"
 
 namespace fpdt {
 namespace {
@@ -26,8 +27,8 @@ Case rich_case() {
   return one;
 }
 
-// Applies `change` to every body of type T, so that the schedule is as safe as before and computes something
-// else, and returns the check of a step.
+// Applies `change` to every body of type T, so that the schedule is as safe as before and computes
+// something else, and returns the check of a step.
 template <class T, class Change>
 CheckReport check_changed(Change change) {
   const Case one = make_case(tiny_llama(), 2, 24, 8);

@@ -19,14 +19,16 @@ Batches::Batches(const std::string& path, std::int64_t vocabulary, std::int64_t 
                  const BatchOptions& options)
     : tokens_(path, vocabulary), seq_len_(seq_len), separator_(options.document_separator) {
   if (!fits(0)) {
-    throw InputError(fmt::format(
-        "{}: holds {} tokens, and a sequence of {} needs {} (one more, the last label); use more text or a "
-        "schedule for shorter sequences",
-        path, tokens_.count(), seq_len, seq_len + 1));
+    throw InputError(
+        fmt::format("{}: holds {} tokens, and a sequence of {} needs {} (one more, the last "
+                    "label); use more text or a "
+                    "schedule for shorter sequences",
+                    path, tokens_.count(), seq_len, seq_len + 1));
   }
   if (separator_ >= vocabulary) {
-    throw InputError(fmt::format("document separator {}: expected a token below the vocabulary of {}",
-                                 separator_, vocabulary));
+    throw InputError(
+        fmt::format("document separator {}: expected a token below the vocabulary of {}",
+                    separator_, vocabulary));
   }
   if (options.loss_mask.empty()) return;
   mask_.emplace(options.loss_mask);
@@ -72,8 +74,8 @@ std::vector<Sample> Batches::next(std::int64_t count) {
 
 void Batches::seek(std::int64_t cursor) {
   if (!fits(cursor)) {
-    throw InputError(fmt::format("{}: no sequence of {} tokens begins at token {} of {}", tokens_.path(),
-                                 seq_len_, cursor, tokens_.count()));
+    throw InputError(fmt::format("{}: no sequence of {} tokens begins at token {} of {}",
+                                 tokens_.path(), seq_len_, cursor, tokens_.count()));
   }
   cursor_ = cursor;
 }

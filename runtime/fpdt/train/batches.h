@@ -1,9 +1,9 @@
 // What a step trains on: consecutive windows of a token file.
 //
-// A window is seq_len tokens and the one after them, since the label of a token is the token that follows it.
-// Windows follow one another without overlap (but for that one) and begin again at the start of the file when
-// the rest is too short. The cursor is all the state there is: the same cursor gives the same windows, for any
-// number of ranks.
+// A window is seq_len tokens and the one after them, since the label of a token is the token that
+// follows it. Windows follow one another without overlap (but for that one) and begin again at the
+// start of the file when the rest is too short. The cursor is all the state there is: the same
+// cursor gives the same windows, for any number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Sample {
 
 struct BatchOptions {
   std::int32_t document_separator = -1;  // the token that ends a document; negative: one document
-  std::string loss_mask;                 // a file of one byte a token, 0: do not learn to predict it; "": none
+  std::string loss_mask;  // a file of one byte a token, 0: do not learn to predict it; "": none
 };
 
 class Batches {

@@ -33,7 +33,8 @@ bool exists(const std::string& path) {
 
 std::string print_progress(const Progress& progress) {
   return fmt::format(
-      "{{\"fpdt_checkpoint\":{},\"step\":{},\"cursor\":{},\"seed\":\"{}\",\"schedule\":{},\"ranks\":{}}}\n",
+      "{{\"fpdt_checkpoint\":{},\"step\":{},\"cursor\":{},\"seed\":\"{}\",\"schedule\":{},"
+      "\"ranks\":{}}}\n",
       kFormat, progress.step, progress.cursor, progress.seed, json_string(progress.schedule),
       progress.ranks);
 }
@@ -54,12 +55,13 @@ Progress parse_progress(const std::string& text, const std::string& file_name) {
   fields.done();
   findings.raise();
   if (format != kFormat) {
-    throw InputError(fmt::format("{}: expected a checkpoint of format {}, found {}", file_name, kFormat,
-                                 format));
+    throw InputError(fmt::format("{}: expected a checkpoint of format {}, found {}", file_name,
+                                 kFormat, format));
   }
   const bool digits = !seed.empty() && seed.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || seed.size() > 19 || progress.step < 0 || progress.cursor < 0) {
-    throw InputError(fmt::format("{}: step, cursor and seed must be counts of 0 or more", file_name));
+    throw InputError(
+        fmt::format("{}: step, cursor and seed must be counts of 0 or more", file_name));
   }
   progress.seed = std::stoull(seed);
   return progress;
@@ -102,7 +104,8 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
 void require_same_model(const std::string& path, const ModelSpec& model) {
   const std::string found = difference(model, load_model(path));
   if (!found.empty()) {
-    throw InputError(fmt::format("{}: holds another model than the schedule trains:{}", path, found));
+    throw InputError(
+        fmt::format("{}: holds another model than the schedule trains:{}", path, found));
   }
 }
 
@@ -136,7 +139,8 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
   const SafetensorsEntry* const entry = file.find(name);
   if (entry == nullptr || entry->shape != spec.shape) {
     throw InputError(fmt::format("{}: {} is {}; the checkpoint is of another model or incomplete",
-                                 file.path(), name, entry == nullptr ? "missing" : "of another shape"));
+                                 file.path(), name,
+                                 entry == nullptr ? "missing" : "of another shape"));
   }
   std::vector<float> values(static_cast<std::size_t>(spec.elements()));
   file.read_f32(name, 0, values);
@@ -152,7 +156,8 @@ void remove_checkpoint(const std::string& path) {
 void rename_checkpoint(const std::string& from, const std::string& to) {
   std::error_code error;
   std::filesystem::rename(from, to, error);
-  if (error) throw IoError(fmt::format("{}: cannot be renamed to {}: {}", from, to, error.message()));
+  if (error)
+    throw IoError(fmt::format("{}: cannot be renamed to {}: {}", from, to, error.message()));
 }
 
 }  // namespace
@@ -160,7 +165,8 @@ void rename_checkpoint(const std::string& from, const std::string& to) {
 void require_saveable(const std::string& path, const ModelSpec& model) {
   static_cast<void>(hf_family(model));
   if (exists(path) && !exists(trainer_file(path))) {
-    throw InputError(fmt::format("{}: exists and is not a checkpoint; name a directory that does not", path));
+    throw InputError(
+        fmt::format("{}: exists and is not a checkpoint; name a directory that does not", path));
   }
 }
 
@@ -177,7 +183,8 @@ void save_checkpoint(const std::string& path, const Trainer& trainer, const Prog
                  [&](const std::string& name) { return trainer.tensor(name, "parameter"); });
   write_states(state_file(directory.stage()), trainer);
   write_file_atomically(trainer_file(directory.stage()), print_progress(progress));
-  // A directory cannot be replaced in one step: the last checkpoint steps aside until this one is there.
+  // A directory cannot be replaced in one step: the last checkpoint steps aside until this one is
+  // there.
   const std::string last = path + ".last";
   if (exists(path)) {
     if (exists(last)) remove_checkpoint(last);
@@ -190,8 +197,10 @@ void save_checkpoint(const std::string& path, const Trainer& trainer, const Prog
 Progress load_checkpoint(const std::string& path, Trainer& trainer) {
   const ModelSpec& model = trainer.problem().model;
   if (!exists(trainer_file(path))) {
-    throw InputError(fmt::format("{}: no trainer.json, so this is no checkpoint of fpdt-run; to start from "
-                                 "a model's weights use --init", path));
+    throw InputError(
+        fmt::format("{}: no trainer.json, so this is no checkpoint of fpdt-run; to start from "
+                    "a model's weights use --init",
+                    path));
   }
   require_same_model(path, model);
   const Progress progress =

@@ -1,8 +1,8 @@
 // From sequences to what each rank is fed.
 //
-// Rank r holds its part of the sequences of replica r div P, one slot for each micro-batch: its own tokens
-// and labels in the chunk-interleaved order of spec/strategy.h, and the document starts of the whole sequence.
-// Tokens after the end are padding: token 0, masked, a document of their own.
+// Rank r holds its part of the sequences of replica r div P, one slot for each micro-batch: its own
+// tokens and labels in the chunk-interleaved order of spec/strategy.h, and the document starts of
+// the whole sequence. Tokens after the end are padding: token 0, masked, a document of their own.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The learning rate of each step: a linear warm-up, then constant, or half a cosine down to a minimum
-// (Loshchilov and Hutter, arXiv 1608.03983).
+// The learning rate of each step: a linear warm-up, then constant, or half a cosine down to a
+// minimum (Loshchilov and Hutter, arXiv 1608.03983).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// One driver thread runs the ranks' threads; each of them builds its executor and then serves tasks.
+// One driver thread runs the ranks' threads; each of them builds its executor and then serves
+// tasks.
 #include "fpdt/train/ranks.h"
 
 #include <condition_variable>
@@ -17,11 +18,11 @@ struct Ranks::Shared {
   std::condition_variable changed;
   std::vector<Executor*> executors;  // by rank; null where absent
   const Task* task = nullptr;
-  std::uint64_t round = 0;  // tasks given so far
-  std::size_t idle = 0;     // ranks that wait for the next task
-  bool stopping = false;    // by the owner, or since a rank failed
-  bool finished = false;    // no rank thread is left
-  std::exception_ptr error; // the first
+  std::uint64_t round = 0;   // tasks given so far
+  std::size_t idle = 0;      // ranks that wait for the next task
+  bool stopping = false;     // by the owner, or since a rank failed
+  bool finished = false;     // no rank thread is left
+  std::exception_ptr error;  // the first
 };
 
 Ranks::Ranks(const VerifiedSchedule& schedule, const RankOptions& options)
@@ -74,8 +75,8 @@ void Ranks::serve(Communicator& communicator) {
   try {
     const std::unique_ptr<Backend> backend =
         options_.make_backend ? options_.make_backend(communicator)
-                              : std::make_unique<CpuBackend>(communicator,
-                                                             CpuOptions{options_.threads, Populate::no});
+                              : std::make_unique<CpuBackend>(
+                                    communicator, CpuOptions{options_.threads, Populate::no});
     Executor executor(schedule_, *backend, communicator);
     try {
       serve_tasks(communicator.rank(), executor);

@@ -4,7 +4,8 @@
 //   ranks.executor(0).write(...);          // between steps, from the owner's thread
 //   ranks.run(schedule.schedule().train);  // one step on every rank
 //
-// The first error of any rank is rethrown by the call that meets it; after that the ranks do not run again.
+// The first error of any rank is rethrown by the call that meets it; after that the ranks do not
+// run again.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,8 @@
 namespace fpdt {
 
 struct RankOptions {
-  // Alone: only this rank of the schedule exists, and what it computes is not the training (comm/solo.h).
+  // Alone: only this rank of the schedule exists, and what it computes is not the training
+  // (comm/solo.h).
   std::optional<std::int64_t> solo_rank;
   // Of each rank; null: a CpuBackend of `threads` threads (0: the rank's part of the cores).
   std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;

@@ -98,9 +98,10 @@ void require_states(const Schedule& schedule, const ModelSpec& model) {
     if (known == shapes.end()) {
       findings.push_back({"R101", where, fmt::format("model {} has no such tensor", model.name)});
     } else if (known->second != state.shape) {
-      findings.push_back({"R101", where, fmt::format("expected the shape [{}], found [{}]",
-                                                     fmt::join(known->second, ", "),
-                                                     fmt::join(state.shape, ", "))});
+      findings.push_back(
+          {"R101", where,
+           fmt::format("expected the shape [{}], found [{}]", fmt::join(known->second, ", "),
+                       fmt::join(state.shape, ", "))});
     }
     found.insert(fmt::format("{} {}", state.kind, state.tensor));
   }
@@ -131,9 +132,8 @@ void write_state(const Ranks& ranks, const State& state, std::span<const float> 
   const Buffer& buffer = ranks.schedule().buffers[size(state.buffer)];
   std::vector<std::byte> slot(size(buffer.slot_bytes().value));
   for (const Run& run : runs_of(ranks, state)) {
-    const auto part = run.elements == 0
-                          ? std::span<const float>()
-                          : values.subspan(size(run.first), size(run.elements));
+    const auto part = run.elements == 0 ? std::span<const float>()
+                                        : values.subspan(size(run.first), size(run.elements));
     encode(buffer.dtype, part, slot);
     ranks.executor(run.rank).write(state.buffer, run.slot, slot);
   }

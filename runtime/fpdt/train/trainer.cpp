@@ -63,8 +63,8 @@ TensorSource initial_parameters(std::uint64_t seed) {
     const std::uint64_t hash = tensor_name_hash(tensor.name);
     std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
     for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<float>(
-          initial_value(seed, hash, static_cast<std::int64_t>(i), tensor));
+      values[i] =
+          static_cast<float>(initial_value(seed, hash, static_cast<std::int64_t>(i), tensor));
     }
     return values;
   };
@@ -92,8 +92,9 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strate
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
         ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
         if (file.ranks != problem_.ranks()) {
-          findings.push_back({"R104", "ranks", fmt::format("the problem says {}, the schedule {}",
-                                                           problem_.ranks(), file.ranks)});
+          findings.push_back(
+              {"R104", "ranks",
+               fmt::format("the problem says {}, the schedule {}", problem_.ranks(), file.ranks)});
         }
         if (!findings.empty()) throw InputError(format_diagnostics(findings));
         require_states(file, problem_.model);
@@ -132,8 +133,7 @@ void Trainer::feed(const std::vector<Sample>& samples, double learning_rate, std
     const std::int64_t replica = rank / geometry_.sequence_parallel;
     for (std::int64_t slot = 0; slot < micro_batches_; ++slot) {
       const Sample& sample = samples[static_cast<std::size_t>(replica * micro_batches_ + slot)];
-      const RankInputs inputs =
-          rank_inputs(geometry_, rank % geometry_.sequence_parallel, sample);
+      const RankInputs inputs = rank_inputs(geometry_, rank % geometry_.sequence_parallel, sample);
       write(executor, ports_.tokens, slot, inputs.tokens);
       write(executor, ports_.labels, slot, inputs.labels);
       write(executor, ports_.documents, slot, inputs.documents);
@@ -185,13 +185,13 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   result.loss = output(ports_.loss);
   result.grad_norm = std::sqrt(output(ports_.norm));
   result.tokens = mul(problem_.seq_len, samples_per_step());
-  result.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    throw NumericError(fmt::format(
-        "step {}: the loss is {} and the gradient norm {}; nothing was saved after step {}. Lower the "
-        "learning rate (it was {}) or lengthen the warm-up",
-        result.step, result.loss, result.grad_norm, steps_done_, learning_rate));
+    throw NumericError(
+        fmt::format("step {}: the loss is {} and the gradient norm {}; nothing was saved after "
+                    "step {}. Lower the "
+                    "learning rate (it was {}) or lengthen the warm-up",
+                    result.step, result.loss, result.grad_norm, steps_done_, learning_rate));
   }
   steps_done_ = result.step;
   return result;

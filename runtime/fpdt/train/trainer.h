@@ -1,7 +1,7 @@
 // Training steps of any schedule: feeds inputs, runs the ranks, reads outputs.
 //
-// The trainer knows buffers by their names and states by their table, never the method. It computes nothing
-// of the mathematics: loss, gradients, clipping and the update are ops of the schedule.
+// The trainer knows buffers by their names and states by their table, never the method. It computes
+// nothing of the mathematics: loss, gradients, clipping and the update are ops of the schedule.
 //
 //   Trainer trainer(schedule, problem, strategy, {});
 //   trainer.set_parameters(initial_parameters(seed));
@@ -32,10 +32,10 @@ struct StepResult {
 // Bytes of one space on the rank that has most of them.
 struct MemoryUse {
   MemorySpace space = MemorySpace::device;
-  Bytes arena;     // reserved
-  Bytes live;      // most at any moment, by the times at which ops ran
-  Bytes touched;   // pages that the step's operands lie in
-  Bytes resident;  // pages that the operating system holds
+  Bytes arena;             // reserved
+  Bytes live;              // most at any moment, by the times at which ops ran
+  Bytes touched;           // pages that the step's operands lie in
+  Bytes resident;          // pages that the operating system holds
   std::string difference;  // of the last two; "" when they agree
 };
 
@@ -47,8 +47,8 @@ TensorSource initial_parameters(std::uint64_t seed);
 
 class Trainer {
  public:
-  // InputError when the schedule lacks what a trainer needs, MemoryError when the machine has not the memory.
-  // The schedule outlives the trainer.
+  // InputError when the schedule lacks what a trainer needs, MemoryError when the machine has not
+  // the memory. The schedule outlives the trainer.
   Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
           const RankOptions& options);
 
@@ -58,11 +58,13 @@ class Trainer {
   // Sequences of one step: replicas x micro-batches, those of the first replica first.
   [[nodiscard]] std::int64_t samples_per_step() const;
 
-  // NumericError when loss or norm is not finite; the update has then changed nothing if the norm was not.
+  // NumericError when loss or norm is not finite; the update has then changed nothing if the norm
+  // was not.
   StepResult step(const std::vector<Sample>& samples, double learning_rate) {
     return step(samples, learning_rate, nullptr);
   }
-  // The same, and measures every space; for the first step of a trainer, which touches its arenas first.
+  // The same, and measures every space; for the first step of a trainer, which touches its arenas
+  // first.
   StepResult step_measured(const std::vector<Sample>& samples, double learning_rate,
                            std::vector<MemoryUse>& memory) {
     return step(samples, learning_rate, &memory);
@@ -71,8 +73,8 @@ class Trainer {
   // Mean loss over the unmasked labels of samples_per_step() sequences; changes no state.
   double evaluate(const std::vector<Sample>& samples);
 
-  // A whole tensor; kind as in the state table, and "weight" for the most exact copy of a parameter: its
-  // master where there is one. Preconditions: it exists, and all ranks are here.
+  // A whole tensor; kind as in the state table, and "weight" for the most exact copy of a
+  // parameter: its master where there is one. Preconditions: it exists, and all ranks are here.
   [[nodiscard]] std::vector<float> tensor(std::string_view name, std::string_view kind) const;
   void set_tensor(std::string_view name, std::string_view kind, std::span<const float> values);
 

@@ -232,9 +232,11 @@ bool Run::report(int signal) const {
         saved_at_ < 0 ? "null" : json_string(flags_.save));
     print_result(text + fmt::format("\"memory\":{}}}\n", json(memory)));
   } else if (first_loss_) {
-    print_result(fmt::format(
-        "{} steps, {} tokens in {} ({:.0f} tokens/s); loss {:.4f} -> {:.4f}\n\n{}", steps_here_,
-        tokens_, format_clock(seconds_), rate, *first_loss_, last_.loss, table(memory)));
+    const std::string loss = memory.solo
+                                 ? "one rank alone, so the loss means nothing"
+                                 : fmt::format("loss {:.4f} -> {:.4f}", *first_loss_, last_.loss);
+    print_result(fmt::format("{} steps, {} tokens in {} ({:.0f} tokens/s); {}\n\n{}", steps_here_,
+                             tokens_, format_clock(seconds_), rate, loss, table(memory)));
   }
   return agrees(memory);
 }

@@ -112,6 +112,7 @@ TEST_F(Train, OneRankMayRunAlone) {
   const Outcome result = run(fmt::format("{} --steps 2 --communicator solo --rank 1", kTrain));
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "rank 1 of 2 alone"));
+  EXPECT_TRUE(says(result.out, "the loss means nothing"));
   EXPECT_EQ(run(fmt::format("{} --steps 2 --communicator solo --rank 2", kTrain)).code, 2);
   EXPECT_EQ(run(fmt::format("{} --steps 2 --communicator solo --save model", kTrain)).code, 2);
 }

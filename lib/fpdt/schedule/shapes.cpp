@@ -245,8 +245,8 @@ bool check_rows(const Schedule& schedule, const Op& op, const std::string& where
                       operand.rows <= rows - operand.row_first;
     if (fits) continue;
     findings.add("S201", where,
-                 fmt::format("{}: rows {}:{} of a slot with {}", use.field, operand.row_first,
-                             operand.row_first + operand.rows, rows));
+                 fmt::format("{}: {} rows from row {} of a slot with {}", use.field, operand.rows,
+                             operand.row_first, rows));
     inside = false;
   }
   return inside;

@@ -46,7 +46,7 @@ void check_shapes(const Schedule& schedule, Findings& findings);
 void check_placement(const Schedule& schedule, Findings& findings);
 // S3xx and S404 to S407, over the expansion.
 void check_order(const Schedule& schedule, Findings& findings);
-// S5xx.
+// S5xx. An S205 forbids it: tiles must have rows.
 void check_coverage(const Schedule& schedule, Findings& findings);
 
 }  // namespace fpdt

@@ -1,0 +1,123 @@
+// Every number of a schedule in turn becomes absurd: the verifier answers, and neither overflows,
+// runs away nor reads outside.
+#include <gtest/gtest.h>
+
+#include "fpdt/schedule/verify.h"
+
+#include "golden.h"
+
+namespace fpdt {
+namespace {
+
+// Visits the integers of a body; sets the one whose turn it is.
+struct Poke {
+  std::int64_t value;
+  std::size_t turn;
+  std::size_t next = 0;
+  bool done = false;
+
+  void number(std::int64_t& target) {
+    if (next++ != turn) return;
+    target = value;
+    done = true;
+  }
+  void version(Version& target) {
+    for (std::int64_t* part :
+         {&target.offset, &target.layer, &target.micro_batch, &target.segment}) {
+      number(*part);
+    }
+  }
+  void read(std::string_view, Operand& operand) {
+    std::int64_t buffer = operand.buffer;
+    number(buffer);
+    operand.buffer = static_cast<BufferIndex>(buffer);
+    version(operand.version);
+    number(operand.row_first);
+    number(operand.rows);
+  }
+  void target(std::string_view field, Target& target) { read(field, target.operand); }
+  void read(std::string_view field, std::vector<Operand>& operands) {
+    for (Operand& operand : operands) read(field, operand);
+  }
+  void target(std::string_view field, std::vector<Target>& targets) {
+    for (Target& one : targets) target(field, one);
+  }
+  template <class T>
+  void constant(std::string_view, T& value_of_field) {
+    if constexpr (std::is_same_v<T, std::int64_t>) {
+      number(value_of_field);
+    } else if constexpr (std::is_same_v<T, RankExpression>) {
+      for (std::int64_t* part : {&value_of_field.a, &value_of_field.b, &value_of_field.s,
+                                 &value_of_field.m, &value_of_field.n}) {
+        number(*part);
+      }
+    }
+  }
+};
+
+constexpr std::int64_t kAbsurd[] = {INT64_MIN, INT64_MAX, INT64_MAX / 2,         -1,
+                                    0,         7,         std::int64_t{1} << 35, 1 << 20};
+
+TEST(Hostile, NumbersOfOps) {
+  std::size_t poked = 0;
+  for (const char* name : {"fpdt_backward.json", "tied_head.json"}) {
+    const Schedule whole = test::golden(name);
+    for (const std::int64_t value : kAbsurd) {
+      Schedule schedule = whole;
+      for (Block& block : schedule.blocks) {
+        for (std::size_t i = 0; i < block.ops.size(); i += 5) {
+          Op& op = block.ops[i];
+          const Body before = op.body;
+          Poke poke{value, 0};
+          do {
+            op.body = before;
+            poke.next = 0;
+            poke.done = false;
+            std::visit([&poke](auto& body) { body.fields(body, poke); }, op.body);
+            verify(schedule);
+            ++poke.turn;
+            ++poked;
+          } while (poke.done);
+          op.body = before;
+        }
+      }
+    }
+  }
+  EXPECT_GT(poked, 1000u);
+}
+
+TEST(Hostile, NumbersOfBuffersGroupsStatesAndEdges) {
+  const Schedule whole = test::golden("fpdt_backward.json");
+  for (const std::int64_t value : kAbsurd) {
+    const auto small = static_cast<std::int32_t>(value);
+    const auto survives = [&whole](auto&& damage) {
+      Schedule schedule = whole;
+      damage(schedule);
+      verify(schedule);
+    };
+    survives([&](Schedule& s) { s.ranks = value; });
+    survives([&](Schedule& s) { s.row_multiple = value; });
+    survives([&](Schedule& s) { s.buffers[2].slots = value; });
+    survives([&](Schedule& s) { s.buffers[2].offset = value; });
+    survives([&](Schedule& s) { s.buffers[2].shape[0] = value; });
+    survives([&](Schedule& s) { s.buffers[0].shape = {value, value, value}; });
+    survives([&](Schedule& s) { s.groups[0].size = value; });
+    survives([&](Schedule& s) { s.groups[0].stride = value; });
+    survives([&](Schedule& s) { s.groups[0].first = {value, value, value, value, value}; });
+    survives([&](Schedule& s) { s.states[0].version = value; });
+    survives([&](Schedule& s) { s.states[0].shards = value; });
+    survives([&](Schedule& s) { s.states[0].shape = {value, value}; });
+    survives([&](Schedule& s) { s.states[0].shard = {0, value, 0, 1, 2}; });
+    survives([&](Schedule& s) { s.blocks[1].advance[0].second = value; });
+    survives([&](Schedule& s) { s.blocks[1].advance[0].first = small; });
+    survives([&](Schedule& s) { s.blocks[1].ops[0].after[0] = {1, small, 1}; });
+    survives([&](Schedule& s) { s.blocks[1].ops[0].after[0] = {small, 0, 1}; });
+    survives([&](Schedule& s) { s.blocks[1].ops[0].after[0] = {1, 0, small}; });
+    survives([&](Schedule& s) { s.blocks[1].ops[0].lane.index = small; });
+    survives([&](Schedule& s) { s.train[1].layer = small; });
+    survives([&](Schedule& s) { s.train[1].block = small; });
+  }
+}
+
+}  // namespace
+}  // namespace fpdt

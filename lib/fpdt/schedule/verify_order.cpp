@@ -44,7 +44,7 @@ struct Slot {
 // against.
 class Awaited {
  public:
-  explicit Awaited(const Program& program) : program_(program), lanes_(program.lanes.size()) {
+  explicit Awaited(const Program& program) : lanes_(program.lanes.size()) {
     for (const PlainBlock& block : program.blocks) slot_of_.emplace_back(block.ops.size(), -1);
     for (const PlainBlock& block : program.blocks) {
       for (const After& after : block.after) slot_of_[index(after.block)][index(after.op)] = 0;
@@ -86,7 +86,6 @@ class Awaited {
     std::vector<Position> clocks;
   };
 
-  const Program& program_;
   std::size_t lanes_;
   std::vector<std::vector<std::int32_t>> slot_of_;  // [block][op], -1: never awaited
   std::vector<Ring> rings_;

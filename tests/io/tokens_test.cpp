@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 template <class Id>
 std::string bytes_of(const std::vector<Id>& ids) {
   std::string bytes(ids.size() * sizeof(Id), '\0');
-  std::memcpy(bytes.data(), ids.data(), bytes.size());
+  if (!ids.empty()) std::memcpy(bytes.data(), ids.data(), bytes.size());
   return bytes;
 }
 

@@ -98,79 +98,92 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
 // One tile of rows: loss, and the gradient of x.
 void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
                              const Target& dx, bool train) {
+  LossTile tile;
+  tile.chunk = chunk;
+  tile.first = first;
+  tile.rows = rows;
   const std::int64_t most = shape_.local_rows(0);
-  const std::int64_t tile = fpdt_.loss_tile_rows > 0 ? std::min(fpdt_.loss_tile_rows, most) : most;
-  const std::int64_t words = model_.vocabulary;
-  const std::int64_t wide = fpdt_.loss_tile_vocab > 0 ? std::min(fpdt_.loss_tile_vocab, words) : words;
-  const std::int64_t hidden = model_.hidden;
-  const std::string weight = model_.tied_embeddings ? "embed.weight" : "head.weight";
-  const std::int64_t token = local_first(chunk) + first;
-  const Operand labels{labels_, kMicroBatch, token, rows};
-  const auto name = [&](const char* what, std::int64_t word = -1) {
-    return word < 0 ? fmt::format("{}.{}.{}", what, chunk, first)
-                    : fmt::format("{}.{}.{}.{}", what, chunk, first, word);
-  };
-  const Operand normed = temporary("head_norm", rows, tile, {hidden}, storage_);
-  const Operand norm_weight = states_.weight("final_norm.weight", kMicroBatch);
-  builder_.emit(name("norm"), LaneKind::compute,
-                Norm{x, norm_weight, optional_weight("final_norm.bias", kMicroBatch), {normed, false},
-                     norm_kind(), model_.norm_epsilon, rows, hidden});
-  Operand logits;
-  const auto emit_logits = [&](const char* what, std::int64_t word) {
-    const std::int64_t count = std::min(wide, words - word);
-    // The tile is dense: its last, narrower column block uses the first elements of the slot.
-    logits = temporary("logits", rows * count, tile * wide, {}, Dtype::f32);
-    Matmul product{normed, states_.weight_rows(weight, kMicroBatch, word * hidden, count * hidden), {},
-                   {}, {logits, false}};
-    product.m = rows;
-    product.n = count;
-    product.k = hidden;
-    product.transpose_b = true;
-    builder_.emit(name(what, word), LaneKind::compute, product);
-    return count;
-  };
-  const Operand statistics = temporary("statistics", rows, tile, {3}, Dtype::f32);
-  for (std::int64_t word = 0; word < words; word += wide) {
-    const std::int64_t count = emit_logits("logits", word);
-    builder_.emit(name("statistics", word), LaneKind::compute,
-                  LossStatistics{logits, labels, {statistics, word > 0}, rows, word, count});
+  tile.rows_most = fpdt_.loss_tile_rows > 0 ? std::min(fpdt_.loss_tile_rows, most) : most;
+  tile.wide = fpdt_.loss_tile_vocab > 0 ? std::min(fpdt_.loss_tile_vocab, model_.vocabulary)
+                                        : model_.vocabulary;
+  tile.weight = model_.tied_embeddings ? "embed.weight" : "head.weight";
+  tile.x = x;
+  tile.labels = {labels_, kMicroBatch, local_first(chunk) + first, rows};
+  tile.normed = temporary("head_norm", rows, tile.rows_most, {model_.hidden}, storage_);
+  builder_.emit(tile.name("norm"), LaneKind::compute,
+                Norm{x, states_.weight("final_norm.weight", kMicroBatch),
+                     optional_weight("final_norm.bias", kMicroBatch), {tile.normed, false},
+                     norm_kind(), model_.norm_epsilon, rows, model_.hidden});
+  tile.statistics = temporary("statistics", rows, tile.rows_most, {3}, Dtype::f32);
+  for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
+    const std::int64_t count = emit_logits(tile, "logits", word);
+    builder_.emit(tile.name("statistics", word), LaneKind::compute,
+                  LossStatistics{tile.logits, tile.labels, {tile.statistics, word > 0}, rows, word, count});
   }
-  builder_.emit(name("loss"), LaneKind::compute,
-                LossSum{statistics, labels, states_.loss_scale(), states_.loss(), rows});
-  if (!train) return;
-  const Operand dnormed = temporary("head_norm_gradient", rows, tile, {hidden}, Dtype::f32);
-  for (std::int64_t word = 0; word < words; word += wide) {
-    const std::int64_t count = wide < words ? emit_logits("relogits", word) : words;
-    const Operand dlogits = temporary("logits_gradient", rows * count, tile * wide, {}, storage_);
-    builder_.emit(name("dlogits", word), LaneKind::compute,
-                  LossGradient{logits, labels, statistics, states_.loss_scale(), {dlogits, false}, rows,
-                               word, count});
-    Matmul back{dlogits, states_.weight_rows(weight, kMicroBatch, word * hidden, count * hidden), {}, {},
-                {dnormed, word > 0}};
-    back.m = rows;
+  builder_.emit(tile.name("loss"), LaneKind::compute,
+                LossSum{tile.statistics, tile.labels, states_.loss_scale(), states_.loss(), rows});
+  if (train) loss_gradient(tile, dx);
+}
+
+// The logits of one tile of words; returns how many. The tile is dense: the last, narrower one uses the first
+// elements of the slot.
+std::int64_t FpdtLowering::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
+  const std::int64_t count = std::min(tile.wide, model_.vocabulary - word);
+  tile.logits = temporary("logits", tile.rows * count, tile.rows_most * tile.wide, {}, Dtype::f32);
+  Matmul product{tile.normed,
+                 states_.weight_rows(tile.weight, kMicroBatch, word * model_.hidden, count * model_.hidden),
+                 {}, {}, {tile.logits, false}};
+  product.m = tile.rows;
+  product.n = count;
+  product.k = model_.hidden;
+  product.transpose_b = true;
+  builder_.emit(tile.name(name, word), LaneKind::compute, product);
+  return count;
+}
+
+void FpdtLowering::loss_gradient(LossTile& tile, const Target& dx) {
+  const std::int64_t hidden = model_.hidden;
+  const std::int64_t words = model_.vocabulary;
+  const Operand dnormed =
+      temporary("head_norm_gradient", tile.rows, tile.rows_most, {hidden}, Dtype::f32);
+  for (std::int64_t word = 0; word < words; word += tile.wide) {
+    const std::int64_t count = tile.wide < words ? emit_logits(tile, "relogits", word) : words;
+    const Operand dlogits =
+        temporary("logits_gradient", tile.rows * count, tile.rows_most * tile.wide, {}, storage_);
+    builder_.emit(tile.name("dlogits", word), LaneKind::compute,
+                  LossGradient{tile.logits, tile.labels, tile.statistics, states_.loss_scale(),
+                               {dlogits, false}, tile.rows, word, count});
+    Matmul back{dlogits, states_.weight_rows(tile.weight, kMicroBatch, word * hidden, count * hidden), {},
+                {}, {dnormed, word > 0}};
+    back.m = tile.rows;
     back.n = hidden;
     back.k = count;
-    builder_.emit(name("dnorm", word), LaneKind::compute, back);
-    Matmul update{dlogits, normed, {}, {},
-                  states_.gradient_rows(weight, kMicroBatch, word * hidden, count * hidden)};
+    builder_.emit(tile.name("dnorm", word), LaneKind::compute, back);
+    Matmul update{dlogits, tile.normed, {}, {},
+                  states_.gradient_rows(tile.weight, kMicroBatch, word * hidden, count * hidden)};
     update.m = count;
     update.n = hidden;
-    update.k = rows;
+    update.k = tile.rows;
     update.transpose_a = true;
-    update.token_first = token;
-    builder_.emit(name("dw_head", word), LaneKind::compute, update);
+    update.token_first = local_first(tile.chunk) + tile.first;
+    builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
-  NormBackward norm{x, norm_weight, dnormed, {}, dx, {}, {}};
+  NormBackward norm{tile.x, states_.weight("final_norm.weight", kMicroBatch), dnormed, {}, dx, {}, {}};
   norm.dweight = states_.gradient_rows("final_norm.weight", kMicroBatch, 0, hidden);
   if (states_.has("final_norm.bias")) {
     norm.dbias = states_.gradient_rows("final_norm.bias", kMicroBatch, 0, hidden);
   }
   norm.kind = norm_kind();
   norm.epsilon = model_.norm_epsilon;
-  norm.rows = rows;
+  norm.rows = tile.rows;
   norm.width = hidden;
-  norm.token_first = token;
-  builder_.emit(name("dx"), LaneKind::compute, norm);
+  norm.token_first = local_first(tile.chunk) + tile.first;
+  builder_.emit(tile.name("dx"), LaneKind::compute, norm);
+}
+
+std::string FpdtLowering::LossTile::name(const char* what, std::int64_t word) const {
+  return word < 0 ? fmt::format("{}.{}.{}", what, chunk, first)
+                  : fmt::format("{}.{}.{}.{}", what, chunk, first, word);
 }
 
 }  // namespace fpdt

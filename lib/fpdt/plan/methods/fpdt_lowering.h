@@ -52,6 +52,15 @@ class FpdtLowering {
     std::vector<Operand> dq, dkv;
   };
 
+  // Some rows of a chunk at the head of the model.
+  struct LossTile {
+    std::int64_t chunk = 0, first = 0, rows = 0;  // rows [first, first + rows) of the chunk
+    std::int64_t rows_most = 0, wide = 0;         // the largest tile: rows, words
+    std::string weight;
+    Operand x, labels, normed, statistics, logits;
+    [[nodiscard]] std::string name(const char* what, std::int64_t word = -1) const;
+  };
+
   // fpdt_lowering.cpp
   Homes make_homes(const LayerClass& choice, std::size_t number, std::int64_t first,
                    std::int64_t count);
@@ -95,6 +104,8 @@ class FpdtLowering {
   void emit_head(const std::string& name, bool train);
   void loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
                  const Target& dx, bool train);
+  std::int64_t emit_logits(LossTile& tile, const char* name, std::int64_t word);
+  void loss_gradient(LossTile& tile, const Target& dx);
 
   // A temporary of this block on the device: the next version of a ring of `slots`.
   Operand temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,

@@ -1,0 +1,134 @@
+// FPDT's bytes of a layer, forward and backward.
+#include <algorithm>
+
+#include "fpdt/plan/methods/fpdt_formula.h"
+
+namespace fpdt {
+
+void FpdtFormula::project(const std::string& block, const LayerClass& choice, bool recompute) {
+  const bool all = choice.recompute == Recompute::keep_all;
+  const unsigned made = kKept | kNew | (all || recompute ? kHost : 0U);
+  if (all) {
+    home(block, of(TensorClass::norm_output, choice, local_, model_.hidden, element_, true), made);
+  }
+  home(block, of(TensorClass::q, choice, rows_, q_width(), element_, all), made);
+  home(block, of(TensorClass::kv, choice, rows_, kv_width(), element_, all), kKept | kNew | kHost);
+  staging(block, "q_send", rows_ * q_width() * element_);
+  staging(block, "kv_send", rows_ * kv_width() * element_);
+}
+
+// project, attention tiles and the way of their output back, for every chunk.
+void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choice, bool recompute) {
+  const bool all = choice.recompute == Recompute::keep_all;
+  const bool from_input = choice.recompute == Recompute::from_input;
+  project(block, choice, recompute);
+  home(block, of(TensorClass::kv, choice, rows_, kv_width(), element_, all), kFetched);
+  activation(block, "o", 1 + overlap_, 4 * rows_ * q_width());
+  const unsigned made = kKept | kNew | (!from_input || recompute ? kHost : 0U);
+  home(block, of(TensorClass::lse, choice, rows_, shape_.heads, 4, !from_input), made);
+  home(block, of(TensorClass::attention_output, choice, local_, model_.q_width(), element_, !from_input),
+       made);
+  if (element_ != 4) staging(block, "o_send", rows_ * q_width() * element_);
+  staging(block, "o_receive", rows_ * q_width() * element_);
+}
+
+void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
+                      bool to_checkpoint) {
+  weights(block, layer_list(), 2);
+  add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens, true);
+  stream(block, kKept | kHost | kFetched, from_checkpoint);
+  stream(block, kKept | kNew | kHost, to_checkpoint);
+  activation(block, "normed", 1, hidden_chunk());
+  activation(block, "qkv", 1, local_ * model_.qkv_width() * element_);
+  rows_forward(block, choice, false);
+  activation(block, "act", 1, ffn_rows() * model_.feed_forward * element_);
+  if (choice.recompute == Recompute::keep_all) {
+    home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true),
+         kKept | kNew | kHost);
+    home(block, of(TensorClass::ffn_hidden, choice, local_, model_.up_width(), element_, true),
+         kKept | kNew | kHost);
+    return;
+  }
+  activation(block, "residual_chunk", 1, hidden_chunk());
+  activation(block, "up", 1, ffn_rows() * model_.up_width() * element_);
+}
+
+void FpdtFormula::backward(const std::string& block, const LayerClass& choice, bool from_checkpoint) {
+  const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
+  // Biases are read where forward is repeated: that of the last product never, of the others not when all
+  // is kept (but the second norm is always repeated).
+  std::vector<Tensor> read_weights = layer_list();
+  std::erase_if(read_weights, [&](const Tensor& tensor) {
+    const std::string& name = tensor.spec.name;
+    const bool all = choice.recompute == Recompute::keep_all;
+    return name == "down.bias" || (all && name.ends_with(".bias") && name != "norm2.bias");
+  });
+  weights(block, read_weights, 2);
+  gradient_sums(block, layer_list(), 2);
+  add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens, true);
+  stream(block, kKept | kHost | kFetched, from_checkpoint);
+  layer_gradient(block, kKept | kNew | kHost | kFetched);
+  activation(block, "normed", 1, hidden_chunk());
+  activation(block, "norm_gradient", 1, hidden_chunk());
+  activation(block, "qkv", 1, local_ * model_.qkv_width() * element_);
+  if (choice.recompute == Recompute::from_input) rows_forward(block, choice, true);
+  if (choice.recompute == Recompute::keep_attention) project(block, choice, true);
+  if (choice.recompute == Recompute::keep_all) {
+    const unsigned read = kKept | kHost | kFetched;
+    home(block, of(TensorClass::norm_output, choice, local_, model_.hidden, element_, true), read);
+    home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true), read);
+    home(block, of(TensorClass::ffn_hidden, choice, local_, model_.up_width(), element_, true), read);
+  } else {
+    activation(block, "residual_chunk", 1, hidden_chunk());
+    activation(block, "up", 1, ffn_rows() * model_.up_width() * element_);
+  }
+  activation(block, "act", 1, ffn_rows() * model_.feed_forward * element_);
+  activation(block, "act_gradient", 1, ffn_rows() * model_.feed_forward * element_);
+  activation(block, "up_gradient", 1, ffn_rows() * model_.up_width() * element_);
+  Class dh = of(TensorClass::residual_gradient, choice, local_, model_.hidden, element_, false);
+  if (fused) {
+    dh.keep = 0;
+    dh.produced = 2 + overlap_;
+  }
+  home(block, dh, fused ? kNew : kKept | kNew | kHost | kFetched);
+  tiles_backward(block, choice);
+  if (ranks_ == 1) return;
+  activation(block, "dcontext", 1, local_ * model_.q_width() * element_);
+  activation(block, "delta_chunk", 1, 4 * local_ * model_.heads);
+  staging(block, "dout_send", rows_ * q_width() * element_);
+  staging(block, "delta_send", 4 * rows_ * shape_.heads);
+  staging(block, "dq_receive", rows_ * q_width() * element_);
+  staging(block, "dkv_receive", rows_ * kv_width() * element_);
+  if (element_ == 4) return;
+  staging(block, "dq_send", rows_ * q_width() * element_);
+  staging(block, "dkv_send", rows_ * kv_width() * element_);
+}
+
+// What attention tiles read and sum: the query side, K/V, and the accumulator that streams.
+void FpdtFormula::tiles_backward(const std::string& block, const LayerClass& choice) {
+  const bool all = choice.recompute == Recompute::keep_all;
+  const bool from_input = choice.recompute == Recompute::from_input;
+  const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
+  const unsigned read = kKept | kHost | kFetched;
+  home(block, of(TensorClass::q, choice, rows_, q_width(), element_, all), read);
+  home(block, of(TensorClass::kv, choice, rows_, kv_width(), element_, all), read);
+  home(block, of(TensorClass::lse, choice, rows_, shape_.heads, 4, !from_input), read);
+  home(block, of(TensorClass::attention_output, choice, local_, model_.q_width(), element_, !from_input),
+       read);
+  Class dout = of(TensorClass::dout, choice, rows_, q_width(), element_, false);
+  Class delta = of(TensorClass::dout, choice, rows_, shape_.heads, 4, false);
+  delta.name = "delta" + suffix_;
+  if (fused) dout.keep = delta.keep = 0;
+  home(block, dout, fused ? kNew : read | kNew);
+  home(block, delta, fused ? kNew : read | kNew);
+  const Class streamed = fused ? of(TensorClass::dkv, choice, rows_, kv_width(), 4, false)
+                               : of(TensorClass::dq, choice, rows_, q_width(), 4, false);
+  home(block, streamed, read | kNew);
+  const std::int64_t own = 4 * rows_ * (fused ? q_width() : kv_width());
+  activation(block, fused ? "dq_sum" : "dkv_sum", 1 + overlap_, own);
+  if (kept(streamed.keep) < chunks_) {
+    activation(block, fused ? "dkv_diagonal" : "dq_diagonal", 1 + overlap_, streamed.chunk);
+  }
+}
+
+}  // namespace fpdt

@@ -1,0 +1,221 @@
+// The formula of FPDT's bytes as a list of lines: one ring each, and which blocks use it. Internal to
+// plan/methods; the arithmetic is in fpdt_bytes.cpp and fpdt_bytes_layers.cpp.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/bytes.h"
+
+namespace fpdt {
+
+// Parts of a home that a block touches.
+enum Part : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
+
+class FpdtFormula {
+ public:
+  FpdtFormula(const Problem& problem, const Strategy& strategy)
+      : strategy_(strategy),
+        model_(problem.model),
+        fpdt_(strategy.fpdt),
+        shape_(geometry(problem, strategy)),
+        world_(problem.ranks()),
+        ranks_(shape_.sequence_parallel),
+        chunks_(shape_.chunks),
+        local_(shape_.local_rows(0)),
+        rows_(shape_.rows(0)),
+        element_(strategy.storage == Storage::f32 ? 4 : 2),
+        overlap_(fpdt_.overlap_all_to_all ? 1 : 0) {}
+
+  void evaluate() {
+    states();
+    ends();
+    std::int64_t first = 0;
+    for (std::size_t c = 0; c < fpdt_.layer_classes.size(); ++c) {
+      const LayerClass& choice = fpdt_.layer_classes[c];
+      count_ = choice.layers > 0 ? choice.layers : model_.layers - first;
+      first += count_;
+      suffix_.clear();
+      if (fpdt_.layer_classes.size() > 1) suffix_.append(1, '_').append(std::to_string(c));
+      if (fpdt_.checkpoint_every == 1) {
+        forward("forward" + suffix_, choice, true, true);
+        backward("backward" + suffix_, choice, true);
+        continue;
+      }
+      forward("forward_first", choice, true, false);
+      forward("forward_last", choice, false, true);
+      forward("rerun_first", choice, true, false);
+      if (fpdt_.checkpoint_every > 2) {
+        forward("forward_middle", choice, false, false);
+        forward("rerun_middle", choice, false, false);
+      }
+      backward("backward_first", choice, true);
+      backward("backward_inside", choice, false);
+    }
+  }
+
+  [[nodiscard]] BlockBytes by_block() const;
+  [[nodiscard]] Prediction predict() const;
+
+ private:
+  // A line: one ring, by its name; blocks that use the same ring share the line.
+  void add(const std::string& block, const std::string& name, MemorySpace space, Category category,
+           std::int64_t slots, std::int64_t slot_bytes, bool lasting = false) {
+    if (slots <= 0 || slot_bytes <= 0) return;
+    const Bytes bytes{mul(slots, round_up(slot_bytes, kAlignment))};
+    lines_.insert_or_assign(name, Line{space, category, bytes, lasting});
+    blocks_[block].insert(name);
+  }
+  void activation(const std::string& block, const std::string& name, std::int64_t slots,
+                  std::int64_t slot_bytes, bool lasting = false) {
+    add(block, name, MemorySpace::device, Category::activations, slots, slot_bytes, lasting);
+  }
+  void staging(const std::string& block, const std::string& name, std::int64_t slot_bytes) {
+    if (ranks_ == 1) return;
+    add(block, name, MemorySpace::device, Category::communication, 1 + overlap_, slot_bytes);
+  }
+  void scalar(const std::string& block, const std::string& name, std::int64_t n) {
+    add(block, name, MemorySpace::device, Category::scalars, 1, 4 * n, true);
+  }
+  void host_scalar(const std::string& block, const std::string& name, std::int64_t n) {
+    add(block, name, MemorySpace::host, Category::scalars, 1, 4 * n, true);
+  }
+
+  [[nodiscard]] std::int64_t kept(double fraction) const {
+    return static_cast<std::int64_t>(fraction * static_cast<double>(chunks_));
+  }
+
+  // One tensor class: `chunk` bytes each, `instances` alive. A contiguous one holds exactly the rows of its
+  // kept chunks, the last of them ragged.
+  struct Class {
+    std::string name;
+    std::int64_t chunk = 0, instances = 1;
+    double keep = 0;
+    std::int64_t produced = 2;
+    std::int64_t row = 0;  // bytes of a row, when contiguous
+    std::int64_t fetched = 0;  // 0: 1 + depth
+    bool across = false;       // lives from forward to backward
+  };
+  void home(const std::string& block, const Class& one, unsigned parts) {
+    const std::int64_t k = kept(one.keep);
+    if ((parts & kKept) != 0 && k > 0) {
+      const std::int64_t rows = shape_.padded_tokens - (chunks_ - k) * shape_.chunk_rows;
+      const bool contiguous = one.row > 0;
+      activation(block, one.name + "_kept", contiguous ? one.instances : k * one.instances,
+                 contiguous ? rows * one.row : one.chunk, one.across);
+    }
+    if (k == chunks_) return;
+    if ((parts & kNew) != 0) activation(block, one.name + "_new", one.produced, one.chunk);
+    if ((parts & kFetched) != 0) {
+      activation(block, one.name, one.fetched > 0 ? one.fetched : 1 + fpdt_.prefetch_depth, one.chunk);
+    }
+    if ((parts & kHost) != 0) {
+      add(block, one.name + "_host", MemorySpace::host_pinned, Category::activations,
+          (chunks_ - k) * one.instances, one.chunk, one.across);
+    }
+  }
+
+  struct Tensor {
+    TensorSpec spec;
+    std::int64_t count;
+  };
+  [[nodiscard]] std::vector<Tensor> layer_list() const {
+    std::vector<Tensor> list;
+    for (const TensorSpec& spec : layer_tensors(model_)) list.push_back({spec, model_.layers});
+    return list;
+  }
+  [[nodiscard]] std::vector<Tensor> globals(const std::vector<std::string>& names) const {
+    std::vector<Tensor> list;
+    for (const TensorSpec& spec : global_tensors(model_)) {
+      const bool named = std::find(names.begin(), names.end(), spec.name) != names.end();
+      if (named || names.empty()) list.push_back({spec, 1});
+    }
+    return list;
+  }
+  [[nodiscard]] std::int64_t piece(const Tensor& tensor) const {
+    return div_ceil(tensor.spec.elements(), world_);
+  }
+
+  // ZeRO-3: 2 (or 4) + 4 + 12 bytes a parameter, over all ranks (Rajbhandari et al., section 5).
+  void shard(const std::string& block, const std::vector<Tensor>& list) {
+    for (const Tensor& tensor : list) {
+      add(block, "param." + tensor.spec.name, MemorySpace::device, Category::weights, tensor.count,
+          element_ * piece(tensor), true);
+    }
+  }
+  void shard_gradient(const std::string& block, const std::vector<Tensor>& list) {
+    for (const Tensor& tensor : list) {
+      add(block, "grad." + tensor.spec.name, MemorySpace::device, Category::gradients, tensor.count,
+          4 * piece(tensor), true);
+    }
+  }
+  // Whole tensors: gathered, or the shard itself with one rank.
+  void weights(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
+    if (world_ == 1) return shard(block, list);
+    for (const Tensor& tensor : list) {
+      add(block, "gathered." + tensor.spec.name, MemorySpace::device, Category::weights, slots,
+          element_ * world_ * piece(tensor));
+    }
+  }
+  void whole_sums(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
+    for (const Tensor& tensor : list) {
+      add(block, "gradient_sum." + tensor.spec.name, MemorySpace::device, Category::gradients, slots,
+          4 * world_ * piece(tensor));
+    }
+  }
+  void gradient_sums(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
+    shard_gradient(block, list);
+    if (world_ > 1) whole_sums(block, list, slots);
+  }
+
+  void states();
+  void optimizer(const std::string& block, const std::vector<Tensor>& list);
+  void ends();
+  void head(const std::string& block, bool train);
+  void stream(const std::string& block, unsigned parts, bool checkpoint);
+  void layer_gradient(const std::string& block, unsigned parts);
+  void rows_forward(const std::string& block, const LayerClass& choice, bool recompute);
+  void project(const std::string& block, const LayerClass& choice, bool recompute);
+  void forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
+               bool to_checkpoint);
+  void backward(const std::string& block, const LayerClass& choice, bool from_checkpoint);
+  void tiles_backward(const std::string& block, const LayerClass& choice);
+
+  // A tensor class of the layer class at hand, `width` elements of `each` bytes a row.
+  [[nodiscard]] Class of(TensorClass tensor, const LayerClass& choice, std::int64_t rows,
+                         std::int64_t width, std::int64_t each, bool across) const {
+    Class one{std::string(word(tensor)) + suffix_, rows * width * each, across ? count_ : 1,
+              choice.kept(tensor)};
+    if (tensor == TensorClass::kv || tensor == TensorClass::dkv) one.row = width * each;
+    one.across = across;
+    return one;
+  }
+  [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return 2 * shape_.kv_heads * model_.head_dim; }
+  [[nodiscard]] std::int64_t hidden_chunk() const { return local_ * model_.hidden * element_; }
+  [[nodiscard]] std::int64_t ffn_rows() const {
+    return fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, local_) : local_;
+  }
+
+  struct Line {
+    MemorySpace space;
+    Category category;
+    Bytes bytes;
+    bool lasting;  // counted in every neighbourhood: states, and what lives from forward to backward
+  };
+
+  const Strategy& strategy_;
+  const ModelSpec& model_;
+  const FpdtStrategy& fpdt_;
+  Geometry shape_;
+  std::int64_t world_, ranks_, chunks_, local_, rows_, element_, overlap_;
+  std::string suffix_;      // of the layer class at hand
+  std::int64_t count_ = 0;  // its layers
+  std::map<std::string, Line> lines_;
+  std::map<std::string, std::set<std::string>> blocks_;
+};
+
+}  // namespace fpdt

@@ -11,15 +11,22 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
 
   fpdt::LowerFlags lower;
-  CLI::App* lowering = app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
-  lowering->add_option("--model", lower.model, "models/*.yaml, or a Hugging Face directory or config.json")
+  CLI::App* lowering =
+      app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
+  lowering
+      ->add_option("--model", lower.model,
+                   "models/*.yaml, or a Hugging Face directory or config.json")
       ->required();
   lowering->add_option("--cluster", lower.cluster, "configs/clusters/*.yaml")->required();
-  lowering->add_option("--seq-len", lower.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")->required();
+  lowering->add_option("--seq-len", lower.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
+      ->required();
   lowering->add_option("--strategy", lower.strategy, "YAML file; without it, sensible defaults");
-  lowering->add_option("--device-budget", lower.device_budget, "such as 60GiB; default: the device's memory");
-  lowering->add_option("--host-budget", lower.host_budget, "of one node; default: the node's memory");
-  lowering->add_option("--out-dir", lower.out_dir, "receives schedule.json and strategy.yaml")->required();
+  lowering->add_option("--device-budget", lower.device_budget,
+                       "such as 60GiB; default: the device's memory");
+  lowering->add_option("--host-budget", lower.host_budget,
+                       "of one node; default: the node's memory");
+  lowering->add_option("--out-dir", lower.out_dir, "receives schedule.json and strategy.yaml")
+      ->required();
   lowering->add_flag("--json", lower.json, "summary as one JSON object");
 
   std::string path;

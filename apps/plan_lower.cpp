@@ -1,15 +1,14 @@
 // Planning from files to a schedule file, and the summary of its bytes.
 #include "plan_lower.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <map>
 #include <vector>
 
-#include "command.h"
+#include <fmt/format.h>
+
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/json.h"
@@ -21,6 +20,8 @@
 #include "fpdt/plan/lower.h"
 #include "fpdt/schedule/print.h"
 
+#include "command.h"
+
 namespace fpdt {
 namespace {
 
@@ -30,20 +31,23 @@ constexpr std::array<MemorySpace, 3> kSpaces{MemorySpace::device, MemorySpace::h
 std::int64_t parse_length(const std::string& text) {
   const auto tokens = parse_tokens(text);
   if (!tokens || *tokens < 1) {
-    throw InputError(fmt::format("--seq-len: expected tokens such as 64K, 2M or 100000, found \"{}\"", text));
+    throw InputError(
+        fmt::format("--seq-len: expected tokens such as 64K, 2M or 100000, found \"{}\"", text));
   }
   return *tokens;
 }
 
-Bytes parse_budget(const std::string& flag, const std::string& text, Bytes limit, std::string_view owner) {
+Bytes parse_budget(const std::string& flag, const std::string& text, Bytes limit,
+                   std::string_view owner) {
   if (text.empty()) return limit;
   const auto bytes = parse_bytes(text);
   if (!bytes || bytes->value < 1) {
-    throw InputError(fmt::format("{}: expected a size such as 64MiB or 80GiB, found \"{}\"", flag, text));
+    throw InputError(
+        fmt::format("{}: expected a size such as 64MiB or 80GiB, found \"{}\"", flag, text));
   }
   if (*bytes > limit) {
-    throw InputError(fmt::format("{}: {} is more than the {} that {} has", flag, format_bytes(*bytes),
-                                 format_bytes(limit), owner));
+    throw InputError(fmt::format("{}: {} is more than the {} that {} has", flag,
+                                 format_bytes(*bytes), format_bytes(limit), owner));
   }
   return *bytes;
 }
@@ -52,7 +56,8 @@ Bytes parse_budget(const std::string& flag, const std::string& text, Bytes limit
 std::int64_t executed(const Schedule& schedule, const std::vector<Call>& calls) {
   std::int64_t ops = 0;
   for (const Call& call : calls) {
-    ops += static_cast<std::int64_t>(schedule.blocks[static_cast<std::size_t>(call.block)].ops.size());
+    ops +=
+        static_cast<std::int64_t>(schedule.blocks[static_cast<std::size_t>(call.block)].ops.size());
   }
   return ops;
 }
@@ -73,8 +78,10 @@ std::string nearest_fit(const Problem& problem, const Strategy& strategy) {
        c = c / 2 / unit * unit) {
     halved.fpdt.chunk_tokens = c;
     const std::int64_t local = c / (unit / problem.cluster.row_multiple);
-    halved.fpdt.ffn_tile_rows = std::min(local, std::max<std::int64_t>(1, halved.fpdt.ffn_tile_rows));
-    halved.fpdt.loss_tile_rows = std::min(local, std::max<std::int64_t>(1, halved.fpdt.loss_tile_rows));
+    halved.fpdt.ffn_tile_rows =
+        std::min(local, std::max<std::int64_t>(1, halved.fpdt.ffn_tile_rows));
+    halved.fpdt.loss_tile_rows =
+        std::min(local, std::max<std::int64_t>(1, halved.fpdt.loss_tile_rows));
     changes.push_back({fmt::format("chunk_tokens: {}, everything spilled", c), halved});
   }
   if (!strategy.optimizer_offload) {
@@ -104,10 +111,12 @@ std::string heaviest(const Schedule& schedule, MemorySpace space) {
     if (buffer.space == space) sums[std::string(word(buffer.category))] += buffer.bytes();
   }
   std::vector<std::pair<std::string, Bytes>> order(sums.begin(), sums.end());
-  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::sort(order.begin(), order.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
   for (std::size_t i = 0; i < order.size() && i < 3; ++i) {
-    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", order[i].first, format_bytes(order[i].second));
+    text +=
+        fmt::format("{}{} {}", i == 0 ? "" : ", ", order[i].first, format_bytes(order[i].second));
   }
   return text;
 }
@@ -122,12 +131,13 @@ void require_fit(const Problem& problem, const Strategy& strategy, const Lowered
         format_bytes(device - problem.device_budget), heaviest(schedule, MemorySpace::device),
         nearest_fit(problem, strategy)));
   }
-  const Bytes host = problem.cluster.devices_per_node *
-                     (lowered.placement.of(MemorySpace::host_pinned).arena +
-                      lowered.placement.of(MemorySpace::host).arena);
+  const Bytes host =
+      problem.cluster.devices_per_node * (lowered.placement.of(MemorySpace::host_pinned).arena +
+                                          lowered.placement.of(MemorySpace::host).arena);
   if (host > problem.host_budget) {
     throw InfeasibleError(fmt::format(
-        "host memory: the {} ranks of a node need {}, the budget is {} ({} short). Most of it a rank: {}; "
+        "host memory: the {} ranks of a node need {}, the budget is {} ({} short). Most of it a "
+        "rank: {}; "
         "keep more on the device, set checkpoint_every, or use more nodes",
         problem.cluster.devices_per_node, format_bytes(host), format_bytes(problem.host_budget),
         format_bytes(host - problem.host_budget), heaviest(schedule, MemorySpace::host_pinned)));
@@ -147,17 +157,21 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   std::string text;
   text += fmt::format("model       {}: {} parameters, {} layers\n", problem.model.name,
                       parameter_count(problem.model), problem.model.layers);
-  text += fmt::format("ranks       {} = {} sequence-parallel x {} data-parallel on {}\n", problem.ranks(),
-                      shape.sequence_parallel, shape.data_parallel, problem.cluster.name);
+  text += fmt::format("ranks       {} = {} sequence-parallel x {} data-parallel on {}\n",
+                      problem.ranks(), shape.sequence_parallel, shape.data_parallel,
+                      problem.cluster.name);
   text += fmt::format("sequence    {} tokens in {} chunks of {}\n", problem.seq_len, shape.chunks,
                       shape.chunk_rows);
-  text += fmt::format("schedule    {} ops in {} blocks, {} a step; verified\n", [&] {
-    std::size_t ops = 0;
-    for (const Block& block : schedule.blocks) ops += block.ops.size();
-    return ops;
-  }(), schedule.blocks.size(), executed(schedule, schedule.train));
-  text += fmt::format("\n{:<13}{:>12}{:>12}{:>12}{:>12}  (bytes of one rank)\n", "space", "live", "bound",
-                      "arena", "predicted");
+  text += fmt::format(
+      "schedule    {} ops in {} blocks, {} a step; verified\n",
+      [&] {
+        std::size_t ops = 0;
+        for (const Block& block : schedule.blocks) ops += block.ops.size();
+        return ops;
+      }(),
+      schedule.blocks.size(), executed(schedule, schedule.train));
+  text += fmt::format("\n{:<13}{:>12}{:>12}{:>12}{:>12}  (bytes of one rank)\n", "space", "live",
+                      "bound", "arena", "predicted");
   for (const MemorySpace space : kSpaces) {
     const SpaceUse& use = lowered.placement.of(space);
     text += fmt::format("{:<13}{:>12}{:>12}{:>12}{:>12}\n", word(space), format_bytes(use.live),
@@ -202,8 +216,8 @@ int plan_lower(const LowerFlags& flags) {
   for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
   problem.cluster = load_cluster(flags.cluster);
   problem.seq_len = parse_length(flags.seq_len);
-  problem.device_budget =
-      parse_budget("--device-budget", flags.device_budget, problem.cluster.device_memory, "a device");
+  problem.device_budget = parse_budget("--device-budget", flags.device_budget,
+                                       problem.cluster.device_memory, "a device");
   problem.host_budget =
       parse_budget("--host-budget", flags.host_budget, problem.cluster.host_memory, "a node");
   const Strategy strategy =
@@ -229,9 +243,12 @@ int plan_verify(const std::string& path, bool json) {
   const VerifiedSchedule schedule = verified(load_schedule(path));
   const Schedule& s = schedule.schedule();
   const std::int64_t ops = executed(s, s.train) + executed(s, s.evaluate);
-  print_result(json ? fmt::format("{{\"schema\":\"fpdt.verify/1\",\"verified\":true,\"ranks\":{},\"ops\":{}}}\n",
-                                  s.ranks, ops)
-                    : fmt::format("{}: verified, {} ranks, {} ops over train and evaluate\n", path, s.ranks, ops));
+  print_result(
+      json ? fmt::format(
+                 "{{\"schema\":\"fpdt.verify/1\",\"verified\":true,\"ranks\":{},\"ops\":{}}}\n",
+                 s.ranks, ops)
+           : fmt::format("{}: verified, {} ranks, {} ops over train and evaluate\n", path, s.ranks,
+                         ops));
   return 0;
 }
 

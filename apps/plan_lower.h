@@ -1,4 +1,5 @@
-// fpdt-plan lower: a model, a cluster and a length, with a strategy or defaults, as a schedule that is proven.
+// fpdt-plan lower: a model, a cluster and a length, with a strategy or defaults, as a schedule that
+// is proven.
 #pragma once
 
 #include <string>

@@ -70,8 +70,7 @@ TEST(Yaml, RefusesTheRestOfTheLanguage) {
 TEST(Yaml, SurvivesHostileText) {
   EXPECT_THAT(error_of(","), HasSubstr("Y1"));
   EXPECT_THAT(error_of(""), HasSubstr("expected a map"));
-  EXPECT_THAT(error_of("nodes: " + std::string(200000, '[')),
-              HasSubstr("Y101"));
+  EXPECT_THAT(error_of("nodes: " + std::string(200000, '[')), HasSubstr("Y101"));
   EXPECT_THAT(error_of(std::string(1000000, '[')), HasSubstr("expected at most 262144 bytes"));
   EXPECT_THAT(error_of(std::string("name: a\0b", 9)), HasSubstr("c.yaml:1:1: control character"));
   EXPECT_THAT(error_of("\xEF\xBB\xBF" + std::string(kGood)), HasSubstr("byte-order mark"));

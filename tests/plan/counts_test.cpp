@@ -1,18 +1,21 @@
-// Tiles, transfers and residency of the published loop orders: forward with query rows and ascending keys,
-// backward with KV rows (the public implementation of FPDT, counted by replaying its index logic).
-#include <gtest/gtest.h>
-
+// Tiles, transfers and residency of the published loop orders: forward with query rows and
+// ascending keys, backward with KV rows (the public implementation of FPDT, counted by replaying
+// its index logic).
 #include <map>
 #include <string>
 
+#include <gtest/gtest.h>
+
 #include "fpdt/plan/lower.h"
+
 #include "problems.h"
 
 namespace fpdt {
 namespace {
 
 struct Counts {
-  std::map<std::string, std::int64_t> transfers;  // by target or source buffer, "fetch q" or "stash q"
+  std::map<std::string, std::int64_t>
+      transfers;  // by target or source buffer, "fetch q" or "stash q"
   std::int64_t forward_tiles = 0, recompute_tiles = 0, backward_tiles = 0;
   std::map<std::string, std::int64_t> slots;
 };
@@ -36,7 +39,8 @@ Counts counts_of(const std::string& block_name, std::int64_t chunks, bool overla
         const auto name = [&](const Operand& operand) {
           return schedule.buffers[static_cast<std::size_t>(operand.buffer)].name;
         };
-        if (op.lane.kind == LaneKind::h2d) ++counts.transfers["fetch " + name(copy->target.operand)];
+        if (op.lane.kind == LaneKind::h2d)
+          ++counts.transfers["fetch " + name(copy->target.operand)];
         if (op.lane.kind == LaneKind::d2h) ++counts.transfers["stash " + name(copy->source)];
       }
     }
@@ -60,8 +64,8 @@ TEST(PublishedCounts, Forward) {
 
 TEST(PublishedCounts, Residency) {
   const Counts counts = counts_of("forward", 8, false);
-  // Current and next of what is fetched; the published code holds three KV pairs with the row's own, ours
-  // has one more slot so that the next row's all-to-all need not wait.
+  // Current and next of what is fetched; the published code holds three KV pairs with the row's
+  // own, ours has one more slot so that the next row's all-to-all need not wait.
   EXPECT_EQ(counts.slots.at("kv"), 2);
   EXPECT_EQ(counts.slots.at("kv_new"), 2);
   EXPECT_EQ(counts.slots.at("q"), 2);
@@ -75,14 +79,15 @@ TEST(PublishedCounts, Backward) {
     Counts counts = counts_of("backward", u, false);
     EXPECT_EQ(counts.recompute_tiles, u * (u + 1) / 2);
     EXPECT_EQ(counts.backward_tiles, u * (u + 1) / 2);
-    // The published u(u+1)/2 - 2 (hand values 1, 4, 8, 34) leaves out the first, fetched at the end of its
-    // forward; the last row finds its query chunk in place in both.
+    // The published u(u+1)/2 - 2 (hand values 1, 4, 8, 34) leaves out the first, fetched at the end
+    // of its forward; the last row finds its query chunk in place in both.
     EXPECT_EQ(counts.transfers["fetch q"], u * (u + 1) / 2 - 1);
     EXPECT_EQ(counts.transfers["fetch lse"], u * (u + 1) / 2 - 1);
     // dq: row 0 begins every sum on the device and the diagonal ends on it, so that the published
     // u(u+1)/2 stores and loads fall to those between.
     EXPECT_EQ(counts.transfers["stash dq"] + counts.transfers["stash dq_new"], u * (u - 1) / 2);
-    EXPECT_EQ(counts.transfers["fetch dq"] + counts.transfers["fetch dq_diagonal"], u * (u - 1) / 2);
+    EXPECT_EQ(counts.transfers["fetch dq"] + counts.transfers["fetch dq_diagonal"],
+              u * (u - 1) / 2);
   }
 }
 

@@ -23,7 +23,8 @@ TEST(Home, FetchesWhatWasSpilled) {
   const Operand fresh = home.produce(builder, Version::plus(0), 3);
   EXPECT_EQ(fresh.rows, 6);
   home.stash(builder, Version::plus(0), 3, fresh, LaneKind::d2h);
-  const Operand fetched = home.fetch(builder, Version::plus(0), 3, Home::Reuse::none, LaneKind::h2d);
+  const Operand fetched =
+      home.fetch(builder, Version::plus(0), 3, Home::Reuse::none, LaneKind::h2d);
   EXPECT_NE(fetched.buffer, fresh.buffer);
   ASSERT_EQ(builder.schedule.blocks.back().ops.size(), 2U);
   EXPECT_EQ(builder.schedule.blocks.back().ops[1].lane.kind, LaneKind::h2d);

@@ -1,5 +1,5 @@
-// The stages of planning Llama 3 70B at 4M tokens on 32 GPUs in 64K chunks, each on its own and together.
-// Run: build/release/tests/plan/lower_benchmark
+// The stages of planning Llama 3 70B at 4M tokens on 32 GPUs in 64K chunks, each on its own and
+// together. Run: build/release/tests/plan/lower_benchmark
 #include <benchmark/benchmark.h>
 
 #include "fpdt/plan/lower.h"

@@ -1,19 +1,21 @@
-// Every corner of FPDT's decision space lowers to a schedule that the verifier accepts, and its bytes are the
-// closed form's: closed form >= arena >= bound >= live.
+// Every corner of FPDT's decision space lowers to a schedule that the verifier accepts, and its
+// bytes are the closed form's: closed form >= arena >= bound >= live.
 #include "fpdt/plan/lower.h"
-
-#include <gtest/gtest.h>
 
 #include <string>
 #include <tuple>
 
+#include <gtest/gtest.h>
+
 #include "fpdt/plan/bytes.h"
+
 #include "problems.h"
 
 namespace fpdt {
 namespace {
 
-// A chunk count at which every ring of a spilled class turns: none or at least three chunks are spilled.
+// A chunk count at which every ring of a spilled class turns: none or at least three chunks are
+// spilled.
 bool all_rings_turn(const Geometry& shape, double keep) {
   const auto kept = static_cast<std::int64_t>(keep * static_cast<double>(shape.chunks));
   return kept == shape.chunks || shape.chunks - kept >= 3;
@@ -71,7 +73,8 @@ TEST_P(Corners, AreSafeAndAddUp) {
       strategy.fpdt.duplex = (variant & 4) == 0;
       strategy.fpdt.prefetch_depth = variant % 3;
       strategy.storage = variant % 2 == 0 ? Storage::f32 : Storage::bf16;
-      expect_accounts(problem, strategy, exact, (gpt ? "gpt " : "llama ") + std::to_string(variant));
+      expect_accounts(problem, strategy, exact,
+                      (gpt ? "gpt " : "llama ") + std::to_string(variant));
     }
   }
 }
@@ -91,7 +94,8 @@ TEST(Lower, CheckpointsEveryKthLayer) {
         strategy.micro_batches = 2;
         strategy.fpdt.checkpoint_every = every;
         strategy.fpdt.backward_order = order;
-        expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true, std::to_string(every));
+        expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true,
+                        std::to_string(every));
       }
     }
   }
@@ -155,11 +159,12 @@ TEST(Lower, PlacesRealModelsTightly) {
   }
 }
 
-// With the chunk fixed and everything spilled that can be, doubling the sequence leaves the device's
-// activations unchanged, ring for ring; only token ids grow.
+// With the chunk fixed and everything spilled that can be, doubling the sequence leaves the
+// device's activations unchanged, ring for ring; only token ids grow.
 TEST(Lower, DeviceActivationsDoNotGrowWithTheSequence) {
   for (const auto order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
-    for (const auto recompute : {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
+    for (const auto recompute :
+         {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
       Strategy strategy = test::tiny_strategy(16);
       strategy.fpdt.backward_order = order;
       strategy.fpdt.layer_classes.front().recompute = recompute;
@@ -172,7 +177,8 @@ TEST(Lower, DeviceActivationsDoNotGrowWithTheSequence) {
         for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
           if (buffer.space != MemorySpace::device) continue;
           if (buffer.category == Category::tokens) tokens += buffer.bytes();
-          if (buffer.category == Category::activations || buffer.category == Category::communication) {
+          if (buffer.category == Category::activations ||
+              buffer.category == Category::communication) {
             activations[turn] += buffer.bytes();
           }
         }

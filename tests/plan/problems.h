@@ -5,7 +5,8 @@
 
 namespace fpdt::test {
 
-// Two layers of width 32: Llama with 4 query and 2 KV heads, or GPT with biases and learned positions.
+// Two layers of width 32: Llama with 4 query and 2 KV heads, or GPT with biases and learned
+// positions.
 ModelSpec tiny_llama();
 ModelSpec tiny_gpt();
 

@@ -1,8 +1,8 @@
 #include "fpdt/reference/attention.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace fpdt::reference {
 namespace {
@@ -19,7 +19,7 @@ TEST(Attention, WeighsValuesBySoftmaxOfScaledScores) {
   // The second query scores 0 and 2 ln 3 against the keys: ln 3 once scaled by 1/sqrt(4), so the
   // weights are 1/4 and 3/4.
   const double ln3 = std::log(3.0);
-  const Matrix qkv{9, 9, 9, 9, 0, 1, 0, 0, 4, 8, 0, 0,  //
+  const Matrix qkv{9, 9, 9, 9, 0,   1, 0, 0, 4, 8, 0, 0,  //
                    2, 0, 0, 0, ln3, 0, 0, 0, 8, 0, 0, 4};
   const Matrix out = attention(qkv, {0, 0}, layout);
   EXPECT_NEAR(out[4], 0.25 * 4 + 0.75 * 8, 1e-14);

@@ -1,9 +1,9 @@
 // Backward against central differences of forward, for every parameter tensor.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <set>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "models.h"
 
@@ -64,13 +64,9 @@ TEST(Gradient, LlamaWithOneKvHead) {
   expect_true_gradients(model);
 }
 
-TEST(Gradient, GptWithTanhGelu) {
-  expect_true_gradients(gpt_model(ActivationFamily::gelu_tanh));
-}
+TEST(Gradient, GptWithTanhGelu) { expect_true_gradients(gpt_model(ActivationFamily::gelu_tanh)); }
 
-TEST(Gradient, GptWithExactGelu) {
-  expect_true_gradients(gpt_model(ActivationFamily::gelu_erf));
-}
+TEST(Gradient, GptWithExactGelu) { expect_true_gradients(gpt_model(ActivationFamily::gelu_erf)); }
 
 TEST(Gradient, IsLinearInTheScale) {
   const ModelSpec model = llama_model();

@@ -1,10 +1,11 @@
 #include "fpdt/reference/initial.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 
+#include <gtest/gtest.h>
+
 #include "fpdt/spec/initial.h"
+
 #include "models.h"
 
 namespace fpdt::reference {

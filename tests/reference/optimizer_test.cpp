@@ -1,9 +1,9 @@
 #include "fpdt/reference/optimizer.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "models.h"
 
@@ -54,8 +54,7 @@ TEST_F(Optimizer, TakesTwoStepsByHand) {
   // embed: m = 0.5*2 - 0.5*4 = -1, /0.75;  v = 0.75*4 + 0.25*16 = 7, /0.4375 = 16.
   EXPECT_EQ(moments_.m.tensors.at("embed.weight")[0], -1);
   EXPECT_EQ(moments_.v.tensors.at("embed.weight")[0], 7);
-  EXPECT_NEAR(parameter("embed.weight"), 1.988 - 0.01 * (-1 / 0.75 / 4 + 0.1 * 1.988),
-              kTolerance);
+  EXPECT_NEAR(parameter("embed.weight"), 1.988 - 0.01 * (-1 / 0.75 / 4 + 0.1 * 1.988), kTolerance);
 }
 
 TEST_F(Optimizer, AddsEpsilonAfterTheRoot) {
@@ -83,8 +82,8 @@ TEST_F(Optimizer, LeavesGradientsUnderTheClipAlone) {
 }
 
 TEST_F(Optimizer, ChangesNothingWhenTheNormIsNotFinite) {
-  for (const double bad : {std::numeric_limits<double>::infinity(),
-                           std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     gradient("embed.weight") = 4;
     gradient("head.weight") = bad;
     const Parameters before = parameters_;

@@ -1,7 +1,7 @@
 // Documents of one sample do not see each other: packed they are what they are alone.
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "models.h"
 

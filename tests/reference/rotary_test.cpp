@@ -1,8 +1,8 @@
 #include "fpdt/reference/rotary.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace fpdt::reference {
 namespace {

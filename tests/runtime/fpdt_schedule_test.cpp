@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <random>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,8 +23,19 @@ namespace {
 constexpr std::int64_t kRanks = 2;
 constexpr std::int64_t kVocabulary = 19;
 
-// Two layers, four chunks, half of everything on the host, two micro-batches.
-VerifiedSchedule small_fpdt() {
+// A corner of the decision space.
+struct Corner {
+  const char* name;
+  std::int64_t chunk_tokens = 16;
+  BackwardOrder order = BackwardOrder::kv_outer;
+  Recompute recompute = Recompute::from_input;
+  double keep = 0.5;
+  bool streamed = false;  // optimizer states, and every second layer's input stored
+  bool serpentine = false;
+};
+
+// Two layers, up to four chunks, two micro-batches.
+VerifiedSchedule small_fpdt(const Corner& corner) {
   Problem problem;
   problem.model.name = "tiny";
   problem.model.layers = 2;
@@ -44,8 +56,14 @@ VerifiedSchedule small_fpdt() {
   Strategy strategy;
   strategy.storage = Storage::f32;
   strategy.micro_batches = 2;
-  strategy.fpdt.chunk_tokens = 16;
-  strategy.fpdt.layer_classes[0].keep.fill(0.5);
+  strategy.optimizer_offload = corner.streamed;
+  strategy.optimizer_tile = 1024;
+  strategy.fpdt.chunk_tokens = corner.chunk_tokens;
+  strategy.fpdt.checkpoint_every = corner.streamed ? 2 : 1;
+  strategy.fpdt.backward_order = corner.order;
+  strategy.fpdt.serpentine = strategy.fpdt.long_tiles = corner.serpentine;
+  strategy.fpdt.layer_classes[0].recompute = corner.recompute;
+  strategy.fpdt.layer_classes[0].keep.fill(corner.keep);
   return lower(problem, strategy).schedule;
 }
 
@@ -110,7 +128,7 @@ void on_ranks(const VerifiedSchedule& schedule,
 }
 
 TEST(FpdtSchedule, EveryOrderGivesTheBitsOfTheExecutor) {
-  const VerifiedSchedule verified = small_fpdt();
+  const VerifiedSchedule verified = small_fpdt({.name = "halves"});
   const Schedule& schedule = verified.schedule();
   std::vector<std::vector<std::byte>> expected(kRanks);
   on_ranks(verified, [&](Executor& executor, std::int64_t rank, const Slot& slot) {
@@ -143,8 +161,24 @@ TEST(FpdtSchedule, EveryOrderGivesTheBitsOfTheExecutor) {
   }
 }
 
-TEST(FpdtSchedule, AccountsOfBytesAgree) {
-  const VerifiedSchedule verified = small_fpdt();
+// The gates' strategies: one chunk and many, spilled and kept, every recomputation and loop order.
+class FpdtAccounts : public testing::TestWithParam<Corner> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Corners, FpdtAccounts,
+    testing::Values(
+        Corner{.name = "one_chunk", .chunk_tokens = 64, .keep = 1}, Corner{.name = "halves"},
+        Corner{.name = "ragged", .chunk_tokens = 24, .keep = 0},
+        Corner{.name = "spilled", .keep = 0},
+        Corner{.name = "q_outer", .order = BackwardOrder::q_outer, .serpentine = true},
+        Corner{.name = "keep_attention", .recompute = Recompute::keep_attention, .keep = 0},
+        Corner{
+            .name = "keep_all", .order = BackwardOrder::q_outer, .recompute = Recompute::keep_all},
+        Corner{.name = "streamed", .keep = 0, .streamed = true, .serpentine = true}),
+    [](const auto& corner) { return std::string(corner.param.name); });
+
+TEST_P(FpdtAccounts, OfBytesAgree) {
+  const VerifiedSchedule verified = small_fpdt(GetParam());
   const Schedule& schedule = verified.schedule();
   std::mutex mutex;
   std::vector<Account> accounts;

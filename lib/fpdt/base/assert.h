@@ -1,5 +1,6 @@
-// Assertions for what must hold if the program is right. They stay on in release: a schedule that is
-// executed with a broken invariant corrupts a training run silently, which costs more than the check.
+// Assertions for what must hold if the program is right. They stay on in release: a schedule that
+// is executed with a broken invariant corrupts a training run silently, which costs more than the
+// check.
 #pragma once
 
 namespace fpdt {

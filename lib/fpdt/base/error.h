@@ -1,6 +1,6 @@
-// Errors that only `main` can act on are exceptions derived from fpdt::Error; each carries the exit code
-// of its kind. What the author of a file can act on is a list of Diagnostics, so that all findings are
-// reported at once.
+// Errors that only `main` can act on are exceptions derived from fpdt::Error; each carries the exit
+// code of its kind. What the author of a file can act on is a list of Diagnostics, so that all
+// findings are reported at once.
 #pragma once
 
 #include <cstdint>
@@ -70,9 +70,9 @@ class NumericError : public Error {
 
 // One finding about a file or a schedule. `code` is stable (docs/schedule-format.md lists them).
 struct Diagnostic {
-  std::string code;      // such as "S203"
-  std::string where;     // such as "model.yaml:3:7" or "forward.attn.1.0"
-  std::string message;   // expected, found, nearest fix
+  std::string code;     // such as "S203"
+  std::string where;    // such as "model.yaml:3:7" or "forward.attn.1.0"
+  std::string message;  // expected, found, nearest fix
 };
 
 // "where: message [code]", one line each, at most `limit` lines and a count of the rest.

@@ -1,4 +1,5 @@
-// Integer arithmetic by name, so that every division says how it rounds and no product overflows quietly.
+// Integer arithmetic by name, so that every division says how it rounds and no product overflows
+// quietly.
 #pragma once
 
 #include <cstdint>

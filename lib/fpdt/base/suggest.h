@@ -7,8 +7,8 @@
 
 namespace fpdt {
 
-// The candidate with the least edit distance, if at most two letters, or a third of the word, differ;
-// else "".
+// The candidate with the least edit distance, if at most two letters, or a third of the word,
+// differ; else "".
 std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace fpdt

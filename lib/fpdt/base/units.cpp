@@ -1,11 +1,11 @@
 // Parsing and printing of sizes.
 #include "fpdt/base/units.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <charconv>
 #include <cmath>
+
+#include <fmt/format.h>
 
 namespace fpdt {
 namespace {
@@ -18,7 +18,7 @@ struct Unit {
 constexpr std::int64_t kKibi = 1024;
 constexpr std::array<Unit, 9> kByteUnits{{{"B", 1},
                                           {"KiB", kKibi},
-                                          {"MiB", kKibi * kKibi},
+                                          {"MiB", kKibi* kKibi},
                                           {"GiB", kKibi* kKibi* kKibi},
                                           {"TiB", kKibi* kKibi* kKibi* kKibi},
                                           {"KB", 1000},
@@ -86,7 +86,8 @@ std::string format_bytes(Bytes bytes) {
 }
 
 std::string format_tokens(std::int64_t tokens) {
-  constexpr std::array<Unit, 3> units{{{"G", kKibi * kKibi * kKibi}, {"M", kKibi* kKibi}, {"K", kKibi}}};
+  constexpr std::array<Unit, 3> units{
+      {{"G", kKibi * kKibi * kKibi}, {"M", kKibi * kKibi}, {"K", kKibi}}};
   for (const Unit& unit : units) {
     if (tokens > 0 && tokens % unit.factor == 0) {
       return fmt::format("{}{}", tokens / unit.factor, unit.name);

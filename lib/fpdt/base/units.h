@@ -1,4 +1,5 @@
-// Bytes as a type of its own, and the two spellings people use for sizes: bytes ("80GiB") and tokens ("2M").
+// Bytes as a type of its own, and the two spellings people use for sizes: bytes ("80GiB") and
+// tokens ("2M").
 #pragma once
 
 #include <compare>
@@ -25,11 +26,12 @@ struct Bytes {
   friend Bytes operator*(std::int64_t n, Bytes b) { return Bytes{mul(n, b.value)}; }
 };
 
-// "80GiB", "512 MiB", "1.5GiB", "80GB" (decimal), "4096B". A unit is required; empty when malformed,
-// negative, fractional in bytes, or over 2^62.
+// "80GiB", "512 MiB", "1.5GiB", "80GB" (decimal), "4096B". A unit is required; empty when
+// malformed, negative, fractional in bytes, or over 2^62.
 std::optional<Bytes> parse_bytes(std::string_view text);
 
-// "2M" = 2^21, "64K" = 2^16, "1G" = 2^30 (binary, as the field writes token counts), "2000000", "2Mi".
+// "2M" = 2^21, "64K" = 2^16, "1G" = 2^30 (binary, as the field writes token counts), "2000000",
+// "2Mi".
 std::optional<std::int64_t> parse_tokens(std::string_view text);
 
 // "1.50 GiB", three significant digits; exact below 1 KiB.

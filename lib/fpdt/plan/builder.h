@@ -1,7 +1,8 @@
-// The pen with which a lowering writes a schedule: buffers, then blocks of ops in program order, then calls.
+// The pen with which a lowering writes a schedule: buffers, then blocks of ops in program order,
+// then calls.
 //
-// Inside a block `next` begins the next version of a ring and `advance` states how far a relative base moves at
-// each call; edges are never written here (see schedule/depend.h).
+// Inside a block `next` begins the next version of a ring and `advance` states how far a relative
+// base moves at each call; edges are never written here (see schedule/depend.h).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ class Builder {
  public:
   Schedule schedule;
 
-  // Returns the buffer of this name, making it if it is new (then with what `buffer` says). A later, larger
-  // request for slots of the same buffer wins.
+  // Returns the buffer of this name, making it if it is new (then with what `buffer` says). A
+  // later, larger request for slots of the same buffer wins.
   BufferIndex buffer(const Buffer& buffer);
   [[nodiscard]] const Buffer& at(BufferIndex buffer) const;
 

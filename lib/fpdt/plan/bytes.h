@@ -1,8 +1,8 @@
 // Bytes by block and category: the first of the accounts that can disagree (docs/memory.md).
 //
-// A block's bytes are the whole rings of every buffer that it accesses. `closed_form` computes them from
-// problem and strategy by formulas that never look at a schedule; `sum_of` adds them up over a schedule's
-// buffers. Tests hold the two equal. The prediction is made of the closed form alone.
+// A block's bytes are the whole rings of every buffer that it accesses. `closed_form` computes them
+// from problem and strategy by formulas that never look at a schedule; `sum_of` adds them up over a
+// schedule's buffers. Tests hold the two equal. The prediction is made of the closed form alone.
 #pragma once
 
 #include <map>
@@ -29,8 +29,8 @@ BlockBytes closed_form(const Problem& problem, const Strategy& strategy);
 // By summing buffers over what each block's ops access.
 BlockBytes sum_of(const Schedule& schedule);
 
-// Peak bytes of one rank in a space, never below what placement needs: states and inputs, and the heaviest
-// neighbourhood of blocks whose ops can be in flight together.
+// Peak bytes of one rank in a space, never below what placement needs: states and inputs, and the
+// heaviest neighbourhood of blocks whose ops can be in flight together.
 struct Prediction {
   Bytes device;
   Bytes host_pinned;

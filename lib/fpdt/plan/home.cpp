@@ -30,7 +30,8 @@ Home::Home(Builder& builder, const HomeShape& shape)
   };
   if (kept_chunks > 0) {
     std::int64_t kept_rows = 0;
-    for (std::int64_t i = first_kept_; i < chunks; ++i) kept_rows += rows_[static_cast<std::size_t>(i)];
+    for (std::int64_t i = first_kept_; i < chunks; ++i)
+      kept_rows += rows_[static_cast<std::size_t>(i)];
     kept_ = contiguous_ ? ring(name_ + "_kept", MemorySpace::device, kept_rows, shape.instances)
                         : ring(name_ + "_kept", MemorySpace::device, rows_.front(),
                                mul(kept_chunks, shape.instances));
@@ -85,12 +86,12 @@ Operand Home::produce(Builder& builder, const Instance& instance, std::int64_t c
   return value;
 }
 
-void Home::stash(Builder& builder, const Instance& instance, std::int64_t chunk, const Operand& value,
-                 LaneKind lane) const {
+void Home::stash(Builder& builder, const Instance& instance, std::int64_t chunk,
+                 const Operand& value, LaneKind lane) const {
   if (chunk >= first_kept_ || host_ < 0) return;
-  builder.emit(fmt::format("stash_{}.{}.{}", builder.at(value.buffer).name, chunk,
-                           value.version.offset), lane,
-               Copy{value, {on_host(instance, chunk), false}});
+  builder.emit(
+      fmt::format("stash_{}.{}.{}", builder.at(value.buffer).name, chunk, value.version.offset),
+      lane, Copy{value, {on_host(instance, chunk), false}});
 }
 
 Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chunk, Reuse reuse,

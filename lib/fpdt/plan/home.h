@@ -1,11 +1,13 @@
 // Where the chunks of a tensor class live between their producer and their consumers.
 //
-// Of the C chunks of an instance (a layer's, say) the last ones are kept on the device and chunks before
-// `first_kept` go to the pinned host: written into the `produced` ring, stashed, and fetched into the
-// `fetched` ring when they are needed again. Which transfers a loop order causes follows from `fetch` alone.
+// Of the C chunks of an instance (a layer's, say) the last ones are kept on the device and chunks
+// before `first_kept` go to the pinned host: written into the `produced` ring, stashed, and fetched
+// into the `fetched` ring when they are needed again. Which transfers a loop order causes follows
+// from `fetch` alone.
 //
-//   producer -> produced ring --stash--> host --fetch--> fetched ring -> consumer      (chunk < first_kept)
-//   producer -> kept -------------------------------------------------> consumer       (chunk >= first_kept)
+//   producer -> produced ring --stash--> host --fetch--> fetched ring -> consumer      (chunk <
+//   first_kept) producer -> kept -------------------------------------------------> consumer (chunk
+//   >= first_kept)
 #pragma once
 
 #include <cstdint>
@@ -16,21 +18,22 @@
 
 namespace fpdt {
 
-// Which instance: relative to the calls of the block, or affine in the call's arguments (in instances).
+// Which instance: relative to the calls of the block, or affine in the call's arguments (in
+// instances).
 using Instance = Version;
 
 struct HomeShape {
   std::string name;
   Category category = Category::activations;
   Dtype dtype = Dtype::f32;
-  std::vector<std::int64_t> row;      // shape of one row
-  std::vector<std::int64_t> rows;     // of every chunk; all equal but the last
-  std::int64_t instances = 1;         // alive at once
-  double keep = 0;                    // fraction of chunks on the device
+  std::vector<std::int64_t> row;   // shape of one row
+  std::vector<std::int64_t> rows;  // of every chunk; all equal but the last
+  std::int64_t instances = 1;      // alive at once
+  double keep = 0;                 // fraction of chunks on the device
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;
-  bool contiguous = false;            // kept chunks are rows of one slot, so that one op may span them
-  bool stored = true;                 // false: chunks live in the produced ring only, until it turns
+  bool contiguous = false;  // kept chunks are rows of one slot, so that one op may span them
+  bool stored = true;       // false: chunks live in the produced ring only, until it turns
 };
 
 class Home {
@@ -38,21 +41,23 @@ class Home {
   Home() = default;
   Home(Builder& builder, const HomeShape& shape);
 
-  // Where the producer of chunk i writes. On the host side this begins a version of the produced ring.
+  // Where the producer of chunk i writes. On the host side this begins a version of the produced
+  // ring.
   Operand produce(Builder& builder, const Instance& instance, std::int64_t chunk);
   // After the producer: sends `value`, the operand of chunk i, to the host when that is its home.
   void stash(Builder& builder, const Instance& instance, std::int64_t chunk, const Operand& value,
              LaneKind lane) const;
-  // Where a consumer finds chunk i: kept, still in a ring (the chunk used last, or any that the rings
-  // still hold), or fetched now.
+  // Where a consumer finds chunk i: kept, still in a ring (the chunk used last, or any that the
+  // rings still hold), or fetched now.
   enum class Reuse { none, latest, ring };
   Operand fetch(Builder& builder, const Instance& instance, std::int64_t chunk, Reuse reuse,
                 LaneKind lane);
   // Fetches chunk i into a place of the caller's (one that outlives the ring).
-  void fetch_into(Builder& builder, const Instance& instance, std::int64_t chunk, const Operand& place,
-                  LaneKind lane) const;
+  void fetch_into(Builder& builder, const Instance& instance, std::int64_t chunk,
+                  const Operand& place, LaneKind lane) const;
   // Chunks [first, last] that are all kept, as one operand (contiguous homes only).
-  [[nodiscard]] Operand kept_span(const Instance& instance, std::int64_t first, std::int64_t last) const;
+  [[nodiscard]] Operand kept_span(const Instance& instance, std::int64_t first,
+                                  std::int64_t last) const;
 
   // Forgets what the rings hold; call it when a block begins.
   void begin_block();

@@ -17,7 +17,9 @@ bool shares(const Buffer& buffer) { return buffer.role == Role::temporary; }
 
 struct Pairs {
   explicit Pairs(std::size_t buffers) : count(buffers), unordered(buffers * buffers, 0) {}
-  void meet(std::size_t a, std::size_t b) { unordered[a * count + b] = unordered[b * count + a] = 1; }
+  void meet(std::size_t a, std::size_t b) {
+    unordered[a * count + b] = unordered[b * count + a] = 1;
+  }
 
   std::size_t count;
   std::vector<std::uint8_t> unordered;
@@ -41,7 +43,8 @@ class Walk {
       slots_.resize(slots_.size() + index(buffers[i].slots));
       std::vector<std::uint16_t> others;
       for (std::size_t j = 0; j < buffers.size(); ++j) {
-        if (j != i && buffers[j].space == buffers[i].space && shares(buffers[i]) && shares(buffers[j])) {
+        if (j != i && buffers[j].space == buffers[i].space && shares(buffers[i]) &&
+            shares(buffers[j])) {
           others.push_back(static_cast<std::uint16_t>(j));
         }
       }
@@ -82,7 +85,8 @@ class Walk {
       const std::int64_t call = calls - after.calls_back;
       if (call < 0) continue;
       const std::int64_t* other = clock_of(after.block, call, index(after.op));
-      for (std::size_t lane = 0; lane < lanes_; ++lane) clock[lane] = std::max(clock[lane], other[lane]);
+      for (std::size_t lane = 0; lane < lanes_; ++lane)
+        clock[lane] = std::max(clock[lane], other[lane]);
     }
     for (const PlainUse& use : op.uses) touch(use, clock);
     for (const PlainUse& a : op.uses) {
@@ -110,7 +114,8 @@ class Walk {
       for (std::size_t i = strangers.size(); i-- > 0;) {
         const std::size_t other = strangers[i];
         bool open = row[other] != 0;
-        for (std::size_t lane = 0; lane < lanes_; ++lane) open |= last_[other * lanes_ + lane] > clock[lane];
+        for (std::size_t lane = 0; lane < lanes_; ++lane)
+          open |= last_[other * lanes_ + lane] > clock[lane];
         if (!open) continue;
         pairs_.meet(buffer, other);
         strangers[i] = strangers.back();
@@ -120,7 +125,8 @@ class Walk {
     }
     slot.version = version;
     // Whatever began since this life did overlaps it.
-    for (std::size_t other = 0; other < pairs_.count; ++other) row[other] |= last_begin_[other] > slot.begin;
+    for (std::size_t other = 0; other < pairs_.count; ++other)
+      row[other] |= last_begin_[other] > slot.begin;
   }
 
   const Program& program_;
@@ -130,8 +136,8 @@ class Walk {
   std::vector<std::int64_t> lane_clock_;           // [lane][lane]
   std::vector<std::vector<std::int64_t>> clocks_;  // [block][(ring, op, lane)]
   std::vector<std::int64_t> calls_of_;
-  std::vector<std::int64_t> last_;        // [buffer][lane], latest access
-  std::vector<std::int64_t> last_begin_;  // of each buffer, in issue order
+  std::vector<std::int64_t> last_;                     // [buffer][lane], latest access
+  std::vector<std::int64_t> last_begin_;               // of each buffer, in issue order
   std::vector<std::vector<std::uint16_t>> strangers_;  // of each buffer: those it has not met yet
   std::vector<std::size_t> slot_begin_;
   std::vector<Slot> slots_;
@@ -152,7 +158,8 @@ Conflicts::Conflicts(const Schedule& schedule)
     Walk(program, pairs).run(some);
     for (std::size_t a = 0; a < count_; ++a) {
       for (std::size_t b = 0; b < count_; ++b) {
-        if (pairs.unordered[a * count_ + b] != 0) pairs_[a * count_ + b] = pairs_[b * count_ + a] = 1;
+        if (pairs.unordered[a * count_ + b] != 0)
+          pairs_[a * count_ + b] = pairs_[b * count_ + a] = 1;
       }
     }
   }

@@ -10,8 +10,9 @@
 
 namespace fpdt {
 
-// Pairs of buffers with a life (a version, from its first write to its last access) of one that is not ordered
-// with a life of the other: they may not share bytes. State, input and output share with nothing.
+// Pairs of buffers with a life (a version, from its first write to its last access) of one that is
+// not ordered with a life of the other: they may not share bytes. State, input and output share
+// with nothing.
 class Conflicts {
  public:
   explicit Conflicts(const Schedule& schedule);
@@ -27,8 +28,8 @@ class Conflicts {
   std::vector<bool> shares_;
 };
 
-// Most bytes of slots alive at one moment of the train program in issue order, by MemorySpace; states, inputs
-// and outputs always are.
+// Most bytes of slots alive at one moment of the train program in issue order, by MemorySpace;
+// states, inputs and outputs always are.
 std::array<Bytes, 3> live_bytes(const Schedule& schedule);
 
 }  // namespace fpdt

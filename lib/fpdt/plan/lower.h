@@ -12,8 +12,8 @@ struct Lowered {
   Placement placement;  // of one rank; every rank runs the same program
 };
 
-// Throws InputError with every finding when problem and strategy cannot work together. Does not look at
-// budgets. `problem_section` goes into the file as its problem (one JSON object).
+// Throws InputError with every finding when problem and strategy cannot work together. Does not
+// look at budgets. `problem_section` goes into the file as its problem (one JSON object).
 Lowered lower(const Problem& problem, const Strategy& strategy, std::string problem_section = "");
 
 }  // namespace fpdt

@@ -21,7 +21,8 @@ struct Packing {
   [[nodiscard]] bool apart(std::size_t a, std::size_t b) const { return conflicts.apart(a, b); }
 
   // Each item at the lowest place that no conflicting one occupies, in the given order.
-  std::int64_t pack(const std::vector<std::size_t>& order, std::vector<std::int64_t>& offsets) const {
+  std::int64_t pack(const std::vector<std::size_t>& order,
+                    std::vector<std::int64_t>& offsets) const {
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;
     std::int64_t top = 0;
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -44,11 +45,13 @@ struct Packing {
   }
 };
 
-// A heavy set of buffers that pairwise may not share: from every buffer, grown by the heaviest that fits.
+// A heavy set of buffers that pairwise may not share: from every buffer, grown by the heaviest that
+// fits.
 Bytes bound_bytes(const Packing& packing) {
   std::vector<std::size_t> order = packing.items;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return packing.bytes(a) > packing.bytes(b); });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return packing.bytes(a) > packing.bytes(b);
+  });
   std::int64_t most = 0;
   std::vector<std::size_t> set;
   for (const std::size_t seed : order) {
@@ -112,7 +115,8 @@ Placement place(Schedule& schedule) {
   const Conflicts conflicts(schedule);
   const std::array<Bytes, 3> live = live_bytes(schedule);
   Placement placement;
-  for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
+  for (const MemorySpace space :
+       {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
     const auto number = static_cast<std::size_t>(space);
     Packing packing{schedule, conflicts, {}};
     for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {

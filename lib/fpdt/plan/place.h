@@ -1,9 +1,11 @@
-// Placement: an offset for every buffer, so that two share bytes only when the schedule orders their lives.
+// Placement: an offset for every buffer, so that two share bytes only when the schedule orders
+// their lives.
 //
-// Placement adds no edges, so seconds do not depend on offsets. A buffer (a ring with all its slots) is placed
-// as one range. Two buffers may share bytes when each life (a version, from its first write to its last
-// access) of one is ordered with each life of the other, either way round; state, input and output share with
-// nothing. Three numbers bound each other: live <= bound <= arena.
+// Placement adds no edges, so seconds do not depend on offsets. A buffer (a ring with all its
+// slots) is placed as one range. Two buffers may share bytes when each life (a version, from its
+// first write to its last access) of one is ordered with each life of the other, either way round;
+// state, input and output share with nothing. Three numbers bound each other: live <= bound <=
+// arena.
 #pragma once
 
 #include <array>
@@ -14,8 +16,9 @@
 namespace fpdt {
 
 struct SpaceUse {
-  Bytes live;   // heaviest moment of the schedule in file order: rings whose life is open
-  Bytes bound;  // heaviest set found of buffers that pairwise may not share: no placement is smaller
+  Bytes live;  // heaviest moment of the schedule in file order: rings whose life is open
+  Bytes
+      bound;  // heaviest set found of buffers that pairwise may not share: no placement is smaller
   Bytes arena;  // what placement needs
 };
 

@@ -1,10 +1,10 @@
 // ZeRO-3 (Rajbhandari et al., arXiv 1910.02054) as ops of the schedule.
 #include "fpdt/plan/states.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
@@ -20,8 +20,8 @@ Dtype storage_dtype(const Strategy& strategy) {
   return strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16;
 }
 
-// Updating in place, tile t of the stream is fetched as this version of its slot and updated as the version
-// kStageSlots later, which lives in the same bytes.
+// Updating in place, tile t of the stream is fetched as this version of its slot and updated as the
+// version kStageSlots later, which lives in the same bytes.
 std::int64_t stage_version(std::int64_t tile) {
   return 2 * kStageSlots * (tile / kStageSlots) + tile % kStageSlots;
 }
@@ -167,8 +167,8 @@ Target States::gradient_rows(std::string_view name, const Version& sum, std::int
   return target;
 }
 
-void States::emit_gather(Builder& builder, const std::vector<std::string>& names, const Version& use,
-                         std::string_view op) const {
+void States::emit_gather(Builder& builder, const std::vector<std::string>& names,
+                         const Version& use, std::string_view op) const {
   AllGather gather;
   gather.group = "world";
   for (const std::string& name : names) {
@@ -189,8 +189,8 @@ void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
   }
 }
 
-void States::emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
-                         std::string_view op) const {
+void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
+                         const Version& sum, std::string_view op) const {
   if (!sharded()) return;
   ReduceScatter reduce;
   reduce.group = "world";
@@ -216,8 +216,9 @@ void States::emit_blocks(Builder& builder) const {
 
 void States::emit_begin(Builder& builder) const {
   const auto scalars = [&] {
-    builder.emit("fetch_step", LaneKind::h2d,
-                 Copy{{step_input_, Version::at(0), 0, -1}, {{step_, Version::at(0), 0, -1}, false}});
+    builder.emit(
+        "fetch_step", LaneKind::h2d,
+        Copy{{step_input_, Version::at(0), 0, -1}, {{step_, Version::at(0), 0, -1}, false}});
     builder.emit("zero_loss", LaneKind::compute, Fill{{{loss_, Version::at(0), 0, -1}, false}, 0});
   };
   const auto zero = [&](const Tensor& tensor) {
@@ -304,7 +305,8 @@ std::int64_t States::stage_rows() const {
 }
 
 // Tile by tile: fetch master weights and moments, update them in place, send them back.
-void States::emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const {
+void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
+                                  std::int64_t& tile) const {
   const LaneKind out = strategy_.fpdt.duplex ? LaneKind::d2h : LaneKind::h2d;
   const std::array<BufferIndex, 3> homes{tensor.master, tensor.moment1, tensor.moment2};
   const std::array<const char*, 3> words{"master", "moment1", "moment2"};
@@ -317,9 +319,14 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor, std::i
     std::array<Operand, 3> before{};
     std::array<Operand, 3> after{};
     for (std::size_t i = 0; i < 3; ++i) {
-      const BufferIndex stage = builder.buffer(
-          {fmt::format("stage_{}", words[i]), MemorySpace::device, Role::temporary,
-           Category::optimizer, Dtype::f32, {stage_rows()}, kStageSlots, kUnplaced});
+      const BufferIndex stage = builder.buffer({fmt::format("stage_{}", words[i]),
+                                                MemorySpace::device,
+                                                Role::temporary,
+                                                Category::optimizer,
+                                                Dtype::f32,
+                                                {stage_rows()},
+                                                kStageSlots,
+                                                kUnplaced});
       const std::int64_t fetched = stage_version(tile);
       before[i] = {stage, Version::plus(fetched), 0, n};
       after[i] = {stage, Version::plus(fetched + kStageSlots), 0, n};
@@ -347,17 +354,19 @@ void States::emit_finish(Builder& builder) const {
   const Version zero = Version::at(0);
   const auto give_loss = [&] {
     if (sharded()) {
-      builder.emit("reduce_loss", LaneKind::comm,
-                   AllReduce{"world", {{loss_, zero, 0, -1}}, {{{loss_total_, zero, 0, -1}, false}}});
+      builder.emit(
+          "reduce_loss", LaneKind::comm,
+          AllReduce{"world", {{loss_, zero, 0, -1}}, {{{loss_total_, zero, 0, -1}, false}}});
     }
-    builder.emit("stash_loss", out,
-                 Copy{{sharded() ? loss_total_ : loss_, zero, 0, -1},
-                      {{loss_output_, zero, 0, -1}, false}});
+    builder.emit(
+        "stash_loss", out,
+        Copy{{sharded() ? loss_total_ : loss_, zero, 0, -1}, {{loss_output_, zero, 0, -1}, false}});
   };
   builder.begin_block("finish");
   give_loss();
-  builder.emit("stash_norm", out,
-               Copy{{sharded() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});
+  builder.emit(
+      "stash_norm", out,
+      Copy{{sharded() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});
   builder.end_block();
   builder.begin_block("finish_evaluate");
   give_loss();

@@ -1,10 +1,10 @@
 // Tensors of the GPT and Llama families, and what can be wrong with their sizes.
 #include "fpdt/spec/model.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/math.h"
 
@@ -14,9 +14,11 @@ namespace {
 // Initial values as in GPT-2: N(0, 0.02), residual projections scaled by 1/sqrt(2L).
 constexpr double kDeviation = 0.02;
 
-void append_norm(std::vector<TensorSpec>& tensors, const ModelSpec& model, const std::string& name) {
+void append_norm(std::vector<TensorSpec>& tensors, const ModelSpec& model,
+                 const std::string& name) {
   tensors.push_back({name + ".weight", {model.hidden}, false, 0, 1});
-  if (model.norm == NormFamily::layer) tensors.push_back({name + ".bias", {model.hidden}, false, 0, 0});
+  if (model.norm == NormFamily::layer)
+    tensors.push_back({name + ".bias", {model.hidden}, false, 0, 0});
 }
 
 void append_linear(std::vector<TensorSpec>& tensors, const std::string& name, std::int64_t out,
@@ -107,20 +109,25 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
     findings.push_back({"M102", where, std::move(message)});
   };
   if (model.heads % model.kv_heads != 0) {
-    wrong(fmt::format("heads ({}) must be a multiple of kv_heads ({})", model.heads, model.kv_heads));
+    wrong(
+        fmt::format("heads ({}) must be a multiple of kv_heads ({})", model.heads, model.kv_heads));
   }
   if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1)) {
-    wrong(fmt::format("norm_epsilon: expected a number between 0 and 1, found {}", model.norm_epsilon));
+    wrong(fmt::format("norm_epsilon: expected a number between 0 and 1, found {}",
+                      model.norm_epsilon));
   }
   const RotarySpec& rotary = model.rotary;
   if (!(rotary.fraction >= 0 && rotary.fraction <= 1)) {
     wrong(fmt::format("rotary.fraction: expected 0 to 1, found {}", rotary.fraction));
   } else if (model.rotary_dim() > model.head_dim) {
-    wrong(fmt::format("rotary.fraction: head_dim {} must be even to rotate whole heads", model.head_dim));
+    wrong(fmt::format("rotary.fraction: head_dim {} must be even to rotate whole heads",
+                      model.head_dim));
   }
   if (!(rotary.theta > 1) || !(rotary.factor >= 1) || rotary.original_positions < 1 ||
       !(rotary.low_frequency_factor > 0)) {
-    wrong("rotary: expected theta > 1, factor >= 1, original_positions >= 1, low_frequency_factor > 0");
+    wrong(
+        "rotary: expected theta > 1, factor >= 1, original_positions >= 1, low_frequency_factor > "
+        "0");
   }
   if (rotary.factor != 1 && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
     wrong("rotary: high_frequency_factor must be over low_frequency_factor");

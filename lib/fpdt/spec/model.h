@@ -1,7 +1,8 @@
 // The model: a decoder-only transformer of the GPT or Llama family, and the list of its tensors.
 //
-// Everything that must agree on the parameters (lowering, reference, checkpoints, initial weights) takes them
-// from `layer_tensors` and `global_tensors`; linear weights are stored [out, in], y = x * W^T.
+// Everything that must agree on the parameters (lowering, reference, checkpoints, initial weights)
+// takes them from `layer_tensors` and `global_tensors`; linear weights are stored [out, in], y = x
+// * W^T.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ std::string_view word(Family family);
 std::string_view word(NormFamily norm);
 std::string_view word(ActivationFamily activation);
 
-// Rotary position embedding; `fraction` of the head size rotates (the first dimensions, half-split pairs).
-// factor != 1 is the "llama3" frequency scaling.
+// Rotary position embedding; `fraction` of the head size rotates (the first dimensions, half-split
+// pairs). factor != 1 is the "llama3" frequency scaling.
 struct RotarySpec {
   double fraction = 0;  // 0: no rotary embedding
   double theta = 10000;
@@ -36,18 +37,18 @@ struct RotarySpec {
 struct ModelSpec {
   std::string name;
   Family family = Family::llama;
-  std::int64_t layers = 0;         // L
-  std::int64_t hidden = 0;         // E
-  std::int64_t heads = 0;          // H
-  std::int64_t kv_heads = 0;       // G
-  std::int64_t head_dim = 0;       // D
-  std::int64_t feed_forward = 0;   // F
-  std::int64_t vocabulary = 0;     // V
+  std::int64_t layers = 0;        // L
+  std::int64_t hidden = 0;        // E
+  std::int64_t heads = 0;         // H
+  std::int64_t kv_heads = 0;      // G
+  std::int64_t head_dim = 0;      // D
+  std::int64_t feed_forward = 0;  // F
+  std::int64_t vocabulary = 0;    // V
   NormFamily norm = NormFamily::rms;
   double norm_epsilon = 1e-5;
   ActivationFamily activation = ActivationFamily::swiglu;
-  bool qkv_bias = false;           // bias of the qkv projection
-  bool bias = false;               // biases of output projection and feed-forward
+  bool qkv_bias = false;               // bias of the qkv projection
+  bool bias = false;                   // biases of output projection and feed-forward
   std::int64_t learned_positions = 0;  // n_positions, or 0 for none
   RotarySpec rotary;
   bool tied_embeddings = false;
@@ -69,17 +70,17 @@ struct ModelSpec {
 };
 
 struct TensorSpec {
-  std::string name;                 // "qkv.weight"; with its layer, "layers.3.qkv.weight"
+  std::string name;  // "qkv.weight"; with its layer, "layers.3.qkv.weight"
   std::vector<std::int64_t> shape;
-  bool decay = false;               // matrices decay; norms, biases and positions do not
-  double deviation = 0;             // of the initial normal distribution; 0: constant `fill`
+  bool decay = false;    // matrices decay; norms, biases and positions do not
+  double deviation = 0;  // of the initial normal distribution; 0: constant `fill`
   double fill = 0;
   [[nodiscard]] std::int64_t elements() const;
 };
 
-// Of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v rows)[, qkv.bias],
-// out.weight [E, HD][, out.bias], norm2.weight[, norm2.bias], up.weight [up_width, E][, up.bias],
-// down.weight [E, F][, down.bias]. Norm biases exist for layer norm only.
+// Of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v rows)[,
+// qkv.bias], out.weight [E, HD][, out.bias], norm2.weight[, norm2.bias], up.weight [up_width, E][,
+// up.bias], down.weight [E, F][, down.bias]. Norm biases exist for layer norm only.
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // embed.weight [V, E][, positions.weight [n_positions, E]], final_norm.weight[, final_norm.bias]

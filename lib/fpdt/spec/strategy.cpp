@@ -1,9 +1,9 @@
 // Words, checks and the geometry of a strategy.
 #include "fpdt/spec/strategy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "fpdt/base/math.h"
 
@@ -18,8 +18,8 @@ struct Findings {
   template <class... T>
   void operator()(std::string_view code, std::string_view where, fmt::format_string<T...> text,
                   T&&... values) {
-    list.push_back({std::string(code), std::string(where),
-                    fmt::format(text, std::forward<T>(values)...)});
+    list.push_back(
+        {std::string(code), std::string(where), fmt::format(text, std::forward<T>(values)...)});
   }
 };
 
@@ -34,7 +34,8 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
   const ModelSpec& model = problem.model;
   if (model.heads % sequence_parallel != 0) {
     wrong("P102", "strategy",
-          "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise data_parallel "
+          "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise "
+          "data_parallel "
           "or use a cluster whose devices divide {}",
           model.heads, model.name, sequence_parallel, model.heads);
   } else if (model.kv_heads % sequence_parallel != 0 && sequence_parallel % model.kv_heads != 0) {
@@ -43,7 +44,8 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
           model.kv_heads, model.name, sequence_parallel);
   }
   if (strategy.micro_batches < 1 || strategy.micro_batches > 65536) {
-    wrong("P103", "strategy", "micro_batches: expected 1 to 65536, found {}", strategy.micro_batches);
+    wrong("P103", "strategy", "micro_batches: expected 1 to 65536, found {}",
+          strategy.micro_batches);
   }
   if (strategy.optimizer_tile < 1024) {
     wrong("P103", "strategy", "optimizer_tile: expected at least 1024 elements, found {}",
@@ -53,7 +55,8 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
 
 void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStrategy& fpdt) {
   if (fpdt.layer_classes.empty() || fpdt.layer_classes.size() > 4) {
-    wrong("P105", "strategy", "layer_classes: expected one to four, found {}", fpdt.layer_classes.size());
+    wrong("P105", "strategy", "layer_classes: expected one to four, found {}",
+          fpdt.layer_classes.size());
     return;
   }
   std::int64_t layers = 0;
@@ -61,15 +64,16 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
     const LayerClass& one = fpdt.layer_classes[i];
     const bool last = i + 1 == fpdt.layer_classes.size();
     if (one.layers < 0 || one.layers > problem.model.layers || (one.layers == 0 && !last)) {
-      wrong("P105", "strategy", "layer_classes[{}].layers: expected 1 to {} (or rest in the last), found {}",
-            i, problem.model.layers, one.layers);
+      wrong("P105", "strategy",
+            "layer_classes[{}].layers: expected 1 to {} (or rest in the last), found {}", i,
+            problem.model.layers, one.layers);
       return;
     }
     layers += one.layers;
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       if (!(one.keep[k] >= 0 && one.keep[k] <= 1)) {
-        wrong("P106", "strategy", "layer_classes[{}].keep.{}: expected a fraction 0 to 1, found {}", i,
-              word(static_cast<TensorClass>(k)), one.keep[k]);
+        wrong("P106", "strategy", "layer_classes[{}].keep.{}: expected a fraction 0 to 1, found {}",
+              i, word(static_cast<TensorClass>(k)), one.keep[k]);
       }
     }
   }
@@ -102,22 +106,26 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
   const std::int64_t ranks = problem.ranks() / strategy.data_parallel;
   const std::int64_t unit = ranks * problem.cluster.row_multiple;
   if (fpdt.chunk_tokens < 1 || fpdt.chunk_tokens > kTokenLimit) {
-    wrong("P104", "strategy", "chunk_tokens: expected 1 to {}, found {}", kTokenLimit, fpdt.chunk_tokens);
+    wrong("P104", "strategy", "chunk_tokens: expected 1 to {}, found {}", kTokenLimit,
+          fpdt.chunk_tokens);
     return;
   }
   if (fpdt.chunk_tokens % unit != 0) {
     wrong("P104", "strategy",
           "chunk_tokens: {} must be a multiple of {} ({} ranks x row multiple {}); nearest is {}",
-          fpdt.chunk_tokens, unit, ranks, problem.cluster.row_multiple, round_up(fpdt.chunk_tokens, unit));
+          fpdt.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
+          round_up(fpdt.chunk_tokens, unit));
   }
   constexpr std::int64_t kChunkLimit = 180;  // 3 u^2 ops stay under 100K in a block
   if (div_ceil(problem.seq_len, fpdt.chunk_tokens) > kChunkLimit) {
-    wrong("P104", "strategy", "chunk_tokens: {} makes {} chunks of {} tokens, over the limit of {}; use {}",
-          fpdt.chunk_tokens, div_ceil(problem.seq_len, fpdt.chunk_tokens), problem.seq_len, kChunkLimit,
-          round_up(div_ceil(problem.seq_len, kChunkLimit), unit));
+    wrong("P104", "strategy",
+          "chunk_tokens: {} makes {} chunks of {} tokens, over the limit of {}; use {}",
+          fpdt.chunk_tokens, div_ceil(problem.seq_len, fpdt.chunk_tokens), problem.seq_len,
+          kChunkLimit, round_up(div_ceil(problem.seq_len, kChunkLimit), unit));
   }
   const auto tile = [&](std::string_view name, std::int64_t value) {
-    if (value < 0) wrong("P104", "strategy", "{}: expected 0 (whole) or more, found {}", name, value);
+    if (value < 0)
+      wrong("P104", "strategy", "{}: expected 0 (whole) or more, found {}", name, value);
   };
   tile("ffn_tile_rows", fpdt.ffn_tile_rows);
   tile("loss_tile_rows", fpdt.loss_tile_rows);
@@ -141,10 +149,19 @@ std::string_view word(BackwardOrder order) {
 }
 
 std::string_view word(TensorClass tensor) {
-  constexpr std::array<std::string_view, kTensorClasses> words{
-      "layer_input", "norm_output", "q",         "kv",       "attention_output",
-      "lse",         "residual",    "ffn_hidden", "layer_gradient", "residual_gradient",
-      "dout",        "dq",          "dkv"};
+  constexpr std::array<std::string_view, kTensorClasses> words{"layer_input",
+                                                               "norm_output",
+                                                               "q",
+                                                               "kv",
+                                                               "attention_output",
+                                                               "lse",
+                                                               "residual",
+                                                               "ffn_hidden",
+                                                               "layer_gradient",
+                                                               "residual_gradient",
+                                                               "dout",
+                                                               "dq",
+                                                               "dkv"};
   return words[static_cast<std::size_t>(tensor)];
 }
 
@@ -153,8 +170,8 @@ std::vector<Diagnostic> check(const ClusterSpec& cluster) {
   const std::string where = fmt::format("cluster {}", cluster.name);
   if (cluster.nodes < 1 || cluster.nodes > 65536 || cluster.devices_per_node < 1 ||
       cluster.devices_per_node > 1024) {
-    wrong("C101", where, "expected 1 to 65536 nodes of 1 to 1024 devices, found {} of {}", cluster.nodes,
-          cluster.devices_per_node);
+    wrong("C101", where, "expected 1 to 65536 nodes of 1 to 1024 devices, found {} of {}",
+          cluster.nodes, cluster.devices_per_node);
   }
   if (cluster.device_memory.value <= 0 || cluster.host_memory.value <= 0) {
     wrong("C101", where, "device_memory and host_memory must be over 0");
@@ -170,12 +187,13 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   wrong.list = check(problem.model);
   for (Diagnostic& finding : check(problem.cluster)) wrong.list.push_back(std::move(finding));
   if (problem.seq_len < 1 || problem.seq_len > kTokenLimit) {
-    wrong("P100", "problem", "seq-len: expected 1 to {} tokens, found {}", kTokenLimit, problem.seq_len);
+    wrong("P100", "problem", "seq-len: expected 1 to {} tokens, found {}", kTokenLimit,
+          problem.seq_len);
   }
   if (!wrong.list.empty()) return wrong.list;
   if (problem.model.learned_positions > 0 && problem.seq_len > problem.model.learned_positions) {
-    wrong("P100", "problem", "seq-len: {} has {} learned positions, {} tokens asked", problem.model.name,
-          problem.model.learned_positions, problem.seq_len);
+    wrong("P100", "problem", "seq-len: {} has {} learned positions, {} tokens asked",
+          problem.model.name, problem.model.learned_positions, problem.seq_len);
   }
   check_parallelism(wrong, problem, strategy);
   if (!wrong.list.empty()) return wrong.list;

@@ -22,8 +22,8 @@ struct OptimizerSpec {
 };
 
 enum class Storage : std::uint8_t { f32, bf16 };
-// What backward finds: only the layer's input; also attention output + lse, so that the quadratic part is
-// not repeated; or every tensor that backward reads.
+// What backward finds: only the layer's input; also attention output + lse, so that the quadratic
+// part is not repeated; or every tensor that backward reads.
 enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
 
@@ -33,19 +33,19 @@ std::string_view word(BackwardOrder order);
 
 // Tensor classes whose home (device or pinned host) the strategy chooses.
 enum class TensorClass : std::uint8_t {
-  layer_input,       // [l, E] residual stream entering a layer
-  norm_output,       // [l, E] of the first norm; stored under keep_all only
-  q,                 // [n, h*D] after the all-to-all
-  kv,                // [n, 2*g*D]
-  attention_output,  // [l, H*D] back in sequence layout
-  lse,               // [n, h]
-  residual,          // [l, E] after attention; stored under keep_all only
-  ffn_hidden,        // [l, up_width] before the activation; stored under keep_all only
-  layer_gradient,    // [l, E] gradient of the residual stream between layers
-  residual_gradient, // [l, E] gradient of `residual`, waiting for the attention gradient
-  dout,              // [n, h*D] and delta [n, h]
-  dq,                // [n, h*D] f32 accumulator
-  dkv,               // [n, 2*g*D] f32 accumulator
+  layer_input,        // [l, E] residual stream entering a layer
+  norm_output,        // [l, E] of the first norm; stored under keep_all only
+  q,                  // [n, h*D] after the all-to-all
+  kv,                 // [n, 2*g*D]
+  attention_output,   // [l, H*D] back in sequence layout
+  lse,                // [n, h]
+  residual,           // [l, E] after attention; stored under keep_all only
+  ffn_hidden,         // [l, up_width] before the activation; stored under keep_all only
+  layer_gradient,     // [l, E] gradient of the residual stream between layers
+  residual_gradient,  // [l, E] gradient of `residual`, waiting for the attention gradient
+  dout,               // [n, h*D] and delta [n, h]
+  dq,                 // [n, h*D] f32 accumulator
+  dkv,                // [n, 2*g*D] f32 accumulator
 };
 inline constexpr std::size_t kTensorClasses = 13;
 std::string_view word(TensorClass tensor);
@@ -54,8 +54,8 @@ std::string_view word(TensorClass tensor);
 struct LayerClass {
   std::int64_t layers = 0;  // how many; 0 in the last class: the rest
   Recompute recompute = Recompute::from_input;
-  // Fraction of the chunks kept on the device (whole chunks, the last ones, rounded down); the others go to
-  // the pinned host.
+  // Fraction of the chunks kept on the device (whole chunks, the last ones, rounded down); the
+  // others go to the pinned host.
   std::array<double, kTensorClasses> keep{};
   bool operator==(const LayerClass&) const = default;
   [[nodiscard]] double kept(TensorClass tensor) const {
@@ -65,17 +65,19 @@ struct LayerClass {
 
 // Fully Pipelined Distributed Transformer (Yao et al., arXiv 2408.16978).
 struct FpdtStrategy {
-  std::int64_t chunk_tokens = 65536;   // c: tokens of one chunk over all ranks
-  std::int64_t ffn_tile_rows = 0;      // rows of one rank; 0: the whole chunk
-  std::int64_t loss_tile_rows = 0;     // 0: the whole chunk
-  std::int64_t loss_tile_vocab = 0;    // 0: the whole vocabulary
+  std::int64_t chunk_tokens = 65536;  // c: tokens of one chunk over all ranks
+  std::int64_t ffn_tile_rows = 0;     // rows of one rank; 0: the whole chunk
+  std::int64_t loss_tile_rows = 0;    // 0: the whole chunk
+  std::int64_t loss_tile_vocab = 0;   // 0: the whole vocabulary
   BackwardOrder backward_order = BackwardOrder::kv_outer;
-  bool serpentine = false;             // alternate the direction of rows, reuse what is still in the ring
-  bool long_tiles = false;             // one attention tile spans all KV that is resident on the device
-  std::int64_t prefetch_depth = 1;     // transfers ahead of their use
-  bool duplex = true;                  // one copy lane for each direction
-  bool overlap_all_to_all = true;      // the all-to-all of chunk i+1 runs beside the attention of chunk i
-  std::int64_t checkpoint_every = 1;   // store every k-th layer's input, repeat forward inside the segment
+  bool serpentine = false;  // alternate the direction of rows, reuse what is still in the ring
+  bool long_tiles = false;  // one attention tile spans all KV that is resident on the device
+  std::int64_t prefetch_depth = 1;  // transfers ahead of their use
+  bool duplex = true;               // one copy lane for each direction
+  bool overlap_all_to_all =
+      true;  // the all-to-all of chunk i+1 runs beside the attention of chunk i
+  std::int64_t checkpoint_every =
+      1;  // store every k-th layer's input, repeat forward inside the segment
   std::vector<LayerClass> layer_classes{LayerClass{}};  // one to four
   bool operator==(const FpdtStrategy&) const = default;
 };
@@ -84,8 +86,8 @@ struct FpdtStrategy {
 struct Strategy {
   std::int64_t data_parallel = 1;
   std::int64_t micro_batches = 1;
-  Storage storage = Storage::bf16;     // of parameters and activations; sums are f32
-  bool optimizer_offload = false;      // master weights and moments stream through the device
+  Storage storage = Storage::bf16;        // of parameters and activations; sums are f32
+  bool optimizer_offload = false;         // master weights and moments stream through the device
   std::int64_t optimizer_tile = 1 << 22;  // elements of one streamed piece
   FpdtStrategy fpdt;
   bool operator==(const Strategy&) const = default;
@@ -95,16 +97,18 @@ struct Strategy {
 struct Problem {
   ModelSpec model;
   ClusterSpec cluster;
-  std::int64_t seq_len = 0;  // S, tokens of one sequence (one micro-batch of one data-parallel replica)
-  Bytes device_budget;       // of one device; <= cluster.device_memory
-  Bytes host_budget;         // of one node
+  std::int64_t seq_len =
+      0;                // S, tokens of one sequence (one micro-batch of one data-parallel replica)
+  Bytes device_budget;  // of one device; <= cluster.device_memory
+  Bytes host_budget;    // of one node
   OptimizerSpec optimizer;
   bool operator==(const Problem&) const = default;
 
   [[nodiscard]] std::int64_t ranks() const { return cluster.devices(); }
 };
 
-// What cannot work (heads that do not divide by ranks, chunk 0, learned positions that are too few, ...).
+// What cannot work (heads that do not divide by ranks, chunk 0, learned positions that are too few,
+// ...).
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 
 // Defaults for a problem: 64K chunks or the sequence if shorter, everything spilled that can be.
@@ -114,12 +118,12 @@ Strategy default_strategy(const Problem& problem);
 struct Geometry {
   std::int64_t sequence_parallel = 1;  // P
   std::int64_t data_parallel = 1;
-  std::int64_t padded_tokens = 0;      // S with the last chunk padded to P * row_multiple
-  std::int64_t chunks = 1;             // C
-  std::int64_t chunk_rows = 0;         // n of all chunks but the last
-  std::int64_t last_chunk_rows = 0;    // n of the last
-  std::int64_t heads = 0;              // h on one rank
-  std::int64_t kv_heads = 0;           // g on one rank, replicated when G < P
+  std::int64_t padded_tokens = 0;    // S with the last chunk padded to P * row_multiple
+  std::int64_t chunks = 1;           // C
+  std::int64_t chunk_rows = 0;       // n of all chunks but the last
+  std::int64_t last_chunk_rows = 0;  // n of the last
+  std::int64_t heads = 0;            // h on one rank
+  std::int64_t kv_heads = 0;         // g on one rank, replicated when G < P
 
   [[nodiscard]] std::int64_t rows(std::int64_t chunk) const {
     return chunk + 1 == chunks ? last_chunk_rows : chunk_rows;
@@ -131,7 +135,9 @@ struct Geometry {
 };
 Geometry geometry(const Problem& problem, const Strategy& strategy);
 
-// The rank's tokens: chunk i of rank p holds global tokens [i*chunk_rows + p*local_rows(i), +local_rows(i)).
-std::int64_t global_token(const Geometry& geometry, std::int64_t sequence_rank, std::int64_t local_row);
+// The rank's tokens: chunk i of rank p holds global tokens [i*chunk_rows + p*local_rows(i),
+// +local_rows(i)).
+std::int64_t global_token(const Geometry& geometry, std::int64_t sequence_rank,
+                          std::int64_t local_row);
 
 }  // namespace fpdt

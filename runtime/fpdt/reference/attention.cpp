@@ -39,8 +39,7 @@ std::vector<double> probabilities(const Matrix& qkv, HeadLayout layout, std::siz
 
 }  // namespace
 
-Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents,
-                 HeadLayout layout) {
+Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout) {
   const std::size_t tokens = documents.size();
   FPDT_ASSERT(qkv.size() == tokens * layout.width());
   Matrix out(tokens * layout.heads * layout.head_dim);

@@ -70,8 +70,7 @@ Matrix normed_backward(const ModelSpec& model, const Parameters& parameters,
 
 Matrix projected_backward(const Parameters& parameters, const std::string& name, const Matrix& x,
                           const Matrix& dy, std::int64_t in, Parameters& gradients) {
-  const LinearGradients d =
-      linear_backward(x, find(parameters, name + ".weight"), dy, size(in));
+  const LinearGradients d = linear_backward(x, find(parameters, name + ".weight"), dy, size(in));
   add_to(gradients, name + ".weight", d.weight);
   add_to(gradients, name + ".bias", d.bias);
   return d.x;
@@ -131,8 +130,8 @@ void embed_backward(const ModelSpec& model, const Sample& sample, const Matrix& 
 }
 
 // Records the layer and turns x into x'.
-LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters,
-                          std::int64_t layer, const Sample& sample, Matrix& x) {
+LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
+                          const Sample& sample, Matrix& x) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
   LayerRecord r;
   r.x = x;
@@ -153,14 +152,12 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters,
 
 // Turns dx' into dx.
 void layer_backward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
-                    const Sample& sample, const LayerRecord& r, Matrix& dx,
-                    Parameters& gradients) {
+                    const Sample& sample, const LayerRecord& r, Matrix& dx, Parameters& gradients) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
   const Matrix da =
       projected_backward(parameters, name("down"), r.a, dx, model.feed_forward, gradients);
   const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
-  const Matrix dn2 =
-      projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
+  const Matrix dn2 = projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
   Matrix dh = normed_backward(model, parameters, name("norm2"), r.h, dn2, gradients);
   add_to(dh, dx);
   const Matrix dout =

@@ -25,7 +25,6 @@ double global_norm(const Parameters& gradients);
 // weight_decay is that of tensors with TensorSpec.decay, 0 for the others. Returns the norm before
 // clipping; nothing changes when it is not finite.
 double adamw(const ModelSpec& model, const OptimizerSpec& optimizer, double learning_rate,
-             std::int64_t t, const Parameters& gradients, Parameters& parameters,
-             Moments& moments);
+             std::int64_t t, const Parameters& gradients, Parameters& parameters, Moments& moments);
 
 }  // namespace fpdt::reference

@@ -1,4 +1,5 @@
-// FPDT: Ulysses cut into sequence chunks, K/V chunks spilled to the host and prefetched while attention runs.
+// FPDT: Ulysses cut into sequence chunks, K/V chunks spilled to the host and prefetched while
+// attention runs.
 #pragma once
 
 #include "fpdt/schedule/schedule.h"
@@ -6,8 +7,8 @@
 
 namespace fpdt {
 
-// The whole step as ops, lanes and order: no edges (depend), no offsets (place), no problem section (io).
-// Precondition: check(problem, strategy) finds nothing.
+// The whole step as ops, lanes and order: no edges (depend), no offsets (place), no problem section
+// (io). Precondition: check(problem, strategy) finds nothing.
 Schedule lower_fpdt(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

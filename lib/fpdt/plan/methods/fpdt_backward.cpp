@@ -1,13 +1,14 @@
-// Backward of a layer: repeat what was not kept, the feed-forward gradient chunk by chunk, attention tiles
-// in either loop order, and the projections.
+// Backward of a layer: repeat what was not kept, the feed-forward gradient chunk by chunk,
+// attention tiles in either loop order, and the projections.
 //
-// kv_outer (rows are KV chunks, ascending): dkv_i and dq_i are whole after row i; dq streams through the host.
-// q_outer (rows are query chunks, descending): dq_i and dkv_i are whole after row i; dkv streams, and the
-// gradient of the output is used in the row that makes it, so it is never stored.
-#include <fmt/format.h>
-
+// kv_outer (rows are KV chunks, ascending): dkv_i and dq_i are whole after row i; dq streams
+// through the host. q_outer (rows are query chunks, descending): dq_i and dkv_i are whole after row
+// i; dkv streams, and the gradient of the output is used in the row that makes it, so it is never
+// stored.
 #include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "fpdt/plan/methods/fpdt_lowering.h"
 
@@ -71,8 +72,9 @@ void FpdtLowering::gradient_matmul(const std::string& name, const std::string& t
   builder_.emit(name, LaneKind::compute, product);
 }
 
-void FpdtLowering::bias_gradient(const std::string& name, const std::string& tensor, const Operand& dy,
-                                 std::int64_t width, std::int64_t rows, std::int64_t first) {
+void FpdtLowering::bias_gradient(const std::string& name, const std::string& tensor,
+                                 const Operand& dy, std::int64_t width, std::int64_t rows,
+                                 std::int64_t first) {
   if (!states_.has(tensor)) return;
   ColumnSum sum{dy, states_.gradient_rows(tensor, Version::plus(0), 0, width), rows, width, first};
   builder_.emit(name, LaneKind::compute, sum);
@@ -86,18 +88,19 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   const std::int64_t most = shape_.local_rows(0);
   const std::int64_t hidden = model_.hidden;
   const bool all = homes.choice.recompute == Recompute::keep_all;
-  const Instance outputs = homes.choice.recompute == Recompute::from_input ? Version::plus(0)
-                                                                           : stored_instance(homes);
-  const Operand dy = layer_gradient_.fetch(builder_, Version::plus(0), chunk, Home::Reuse::latest,
-                                           LaneKind::h2d);
+  const Instance outputs =
+      homes.choice.recompute == Recompute::from_input ? Version::plus(0) : stored_instance(homes);
+  const Operand dy =
+      layer_gradient_.fetch(builder_, Version::plus(0), chunk, Home::Reuse::latest, LaneKind::h2d);
   const Operand context =
       homes.attention_output.fetch(builder_, outputs, chunk, Home::Reuse::ring, LaneKind::h2d);
   Operand h;
   if (all) {
-    h = homes.residual.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring, LaneKind::h2d);
+    h = homes.residual.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
+                             LaneKind::h2d);
   } else {
-    const Operand x = frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(),
-                                              LaneKind::h2d);
+    const Operand x =
+        frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
     h = attention_residual(frame, chunk, x, context,
                            temporary("residual_chunk", rows, most, {hidden}, storage_));
   }
@@ -106,7 +109,8 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   const Operand dh = frame.dh[c];
   const std::int64_t width = model_.q_width();
   const std::int64_t first = local_first(chunk);
-  gradient_matmul(fmt::format("dw_out.{}", chunk), "out.weight", dh, context, hidden, width, rows, first);
+  gradient_matmul(fmt::format("dw_out.{}", chunk), "out.weight", dh, context, hidden, width, rows,
+                  first);
   bias_gradient(fmt::format("db_out.{}", chunk), "out.bias", dh, hidden, rows, first);
   const bool alone = ranks_ == 1;
   const Operand dcontext = alone ? homes.dout.produce(builder_, Version::plus(0), chunk)
@@ -118,13 +122,15 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   builder_.emit(fmt::format("dcontext.{}", chunk), LaneKind::compute, product);
   const Operand delta = alone ? homes.delta.produce(builder_, Version::plus(0), chunk)
                               : temporary("delta_chunk", rows, most, {model_.heads}, Dtype::f32);
-  builder_.emit(fmt::format("delta.{}", chunk), LaneKind::compute,
-                AttentionDelta{context, dcontext, {delta, false}, rows, model_.heads, model_.head_dim});
+  builder_.emit(
+      fmt::format("delta.{}", chunk), LaneKind::compute,
+      AttentionDelta{context, dcontext, {delta, false}, rows, model_.heads, model_.head_dim});
   send_output_gradient(frame, chunk, dcontext, delta);
 }
 
 // Feed-forward and second norm, row tile by row tile.
-void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h, const Operand& dy) {
+void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h,
+                                const Operand& dy) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.local_rows(chunk);
   const std::int64_t most = shape_.local_rows(0);
@@ -134,9 +140,14 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
   builder_.emit(fmt::format("renorm2.{}", chunk), LaneKind::compute,
-                Norm{h, states_.weight("norm2.weight", frame.weights),
-                     optional_weight("norm2.bias", frame.weights), {n2, false}, norm_kind(),
-                     model_.norm_epsilon, rows, hidden});
+                Norm{h,
+                     states_.weight("norm2.weight", frame.weights),
+                     optional_weight("norm2.bias", frame.weights),
+                     {n2, false},
+                     norm_kind(),
+                     model_.norm_epsilon,
+                     rows,
+                     hidden});
   const Operand dn2 = temporary("norm_gradient", rows, most, {hidden}, storage_);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), chunk,
                                                        Home::Reuse::ring, LaneKind::h2d)
@@ -149,8 +160,11 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
     const auto name = [&](const char* what) { return fmt::format("{}.{}.{}", what, chunk, at); };
     Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r, tile, {wide}, storage_);
     if (!all) {
-      Matmul rise{rows_of(n2, at, r), states_.weight("up.weight", frame.weights),
-                  optional_weight("up.bias", frame.weights), {}, {up, false}};
+      Matmul rise{rows_of(n2, at, r),
+                  states_.weight("up.weight", frame.weights),
+                  optional_weight("up.bias", frame.weights),
+                  {},
+                  {up, false}};
       rise.m = r;
       rise.n = wide;
       rise.k = hidden;
@@ -169,10 +183,12 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
     rise.k = hidden;
     builder_.emit(name("dact"), LaneKind::compute, rise);
     const Operand dup = temporary("up_gradient", r, tile, {wide}, storage_);
-    builder_.emit(name("dup"), LaneKind::compute, ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
+    builder_.emit(name("dup"), LaneKind::compute,
+                  ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
     gradient_matmul(name("dw_up"), "up.weight", dup, rows_of(n2, at, r), wide, hidden, r, first);
     bias_gradient(name("db_up"), "up.bias", dup, wide, r, first);
-    Matmul fall{dup, states_.weight("up.weight", frame.weights), {}, {}, {rows_of(dn2, at, r), false}};
+    Matmul fall{
+        dup, states_.weight("up.weight", frame.weights), {}, {}, {rows_of(dn2, at, r), false}};
     fall.m = r;
     fall.n = hidden;
     fall.k = wide;
@@ -214,16 +230,16 @@ void FpdtLowering::send_output_gradient(Frame& frame, std::int64_t chunk, const 
     const Operand delta_send = sent("delta_send", shape_.heads, Dtype::f32, delta);
     frame.dout[c] = homes.dout.produce(builder_, Version::plus(0), chunk);
     frame.delta[c] = homes.delta.produce(builder_, Version::plus(0), chunk);
-    builder_.emit(fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
-                  AllToAll{"sp",
-                           {dout_send, delta_send},
-                           {{frame.dout[c], false}, {frame.delta[c], false}}});
+    builder_.emit(
+        fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
+        AllToAll{"sp", {dout_send, delta_send}, {{frame.dout[c], false}, {frame.delta[c], false}}});
   }
   homes.dout.stash(builder_, Version::plus(0), chunk, frame.dout[c], out_lane());
   homes.delta.stash(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
 }
 
-// Rows are KV chunks. With Reuse::latest the query side of a row's last tile serves the next row's first.
+// Rows are KV chunks. With Reuse::latest the query side of a row's last tile serves the next row's
+// first.
 void FpdtLowering::kv_outer(Frame& frame) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
@@ -302,11 +318,13 @@ void FpdtLowering::q_outer(Frame& frame) {
       } else if (diagonal) {
         dkv = temporary("dkv_diagonal", shape_.rows(j), shape_.rows(0), {kv_width}, Dtype::f32,
                         1 + overlap());
-        if (turn > 0) homes.dkv.fetch_into(builder_, Version::plus(turn - 1), j, dkv, LaneKind::h2d);
+        if (turn > 0)
+          homes.dkv.fetch_into(builder_, Version::plus(turn - 1), j, dkv, LaneKind::h2d);
       } else if (turn == 0) {
         dkv = homes.dkv.produce(builder_, Version::plus(0), j);
       } else {
-        dkv = homes.dkv.fetch(builder_, Version::plus(turn - 1), j, Home::Reuse::none, LaneKind::h2d);
+        dkv =
+            homes.dkv.fetch(builder_, Version::plus(turn - 1), j, Home::Reuse::none, LaneKind::h2d);
       }
       backward_tile(frame, i, j, j, kv, {dq, !first}, {dkv, turn > 0});
       if (!diagonal) homes.dkv.stash(builder_, Version::plus(turn), j, dkv, out_lane());
@@ -324,12 +342,15 @@ void FpdtLowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_
                                  std::int64_t k_last, const Operand& kv, const Target& dq,
                                  const Target& dkv) {
   Homes& homes = *frame.homes;
-  const auto stored = [&](bool across) { return across ? stored_instance(homes) : Version::plus(0); };
+  const auto stored = [&](bool across) {
+    return across ? stored_instance(homes) : Version::plus(0);
+  };
   const Recompute recompute = homes.choice.recompute;
   // Both loop orders come back to the query chunk they used last.
   const Home::Reuse mode = reuse();
   AttentionBackward tile;
-  tile.q = homes.q.fetch(builder_, stored(recompute == Recompute::keep_all), q_chunk, mode, LaneKind::h2d);
+  tile.q = homes.q.fetch(builder_, stored(recompute == Recompute::keep_all), q_chunk, mode,
+                         LaneKind::h2d);
   tile.kv = kv;
   tile.dout = homes.dout.fetch(builder_, Version::plus(0), q_chunk, mode, LaneKind::h2d);
   tile.lse = homes.lse.fetch(builder_, stored(recompute != Recompute::from_input), q_chunk, mode,
@@ -358,8 +379,9 @@ void FpdtLowering::send_gradients(Frame& frame, std::int64_t chunk, const Operan
   frame.dkv[c] = dkv;
   if (ranks_ == 1) return;
   const auto place = [&](const std::string& name, const Operand& like, Dtype dtype) {
-    return temporary(name, shape_.rows(chunk), shape_.rows(0), {builder_.at(like.buffer).row_elements()},
-                     dtype, 1 + overlap(), Category::communication);
+    return temporary(name, shape_.rows(chunk), shape_.rows(0),
+                     {builder_.at(like.buffer).row_elements()}, dtype, 1 + overlap(),
+                     Category::communication);
   };
   Operand dq_send = dq;
   Operand dkv_send = dkv;
@@ -367,14 +389,13 @@ void FpdtLowering::send_gradients(Frame& frame, std::int64_t chunk, const Operan
     dq_send = place("dq_send", dq, storage_);
     dkv_send = place("dkv_send", dkv, storage_);
     builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute, Copy{dq, {dq_send, false}});
-    builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute, Copy{dkv, {dkv_send, false}});
+    builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute,
+                  Copy{dkv, {dkv_send, false}});
   }
   frame.dq[c] = place("dq_receive", dq, storage_);
   frame.dkv[c] = place("dkv_receive", dkv, storage_);
   builder_.emit(fmt::format("a2a_dqkv.{}", chunk), LaneKind::comm,
-                AllToAll{"sp",
-                         {dq_send, dkv_send},
-                         {{frame.dq[c], false}, {frame.dkv[c], false}}});
+                AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
 }
 
 // project reversed: dq_i, dkv_i and dh_i -> the gradient of the layer's input.
@@ -386,8 +407,8 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
   const std::int64_t hidden = model_.hidden;
   const std::int64_t width = model_.qkv_width();
   const std::int64_t first = local_first(chunk);
-  const Operand x = frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(),
-                                            LaneKind::h2d);
+  const Operand x =
+      frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
   Operand n1;
   if (homes.choice.recompute == Recompute::keep_all) {
     n1 = homes.norm_output.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
@@ -395,9 +416,14 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
   } else {
     n1 = temporary("normed", rows, most, {hidden}, storage_);
     builder_.emit(fmt::format("renorm1.{}", chunk), LaneKind::compute,
-                  Norm{x, states_.weight("norm1.weight", frame.weights),
-                       optional_weight("norm1.bias", frame.weights), {n1, false}, norm_kind(),
-                       model_.norm_epsilon, rows, hidden});
+                  Norm{x,
+                       states_.weight("norm1.weight", frame.weights),
+                       optional_weight("norm1.bias", frame.weights),
+                       {n1, false},
+                       norm_kind(),
+                       model_.norm_epsilon,
+                       rows,
+                       hidden});
   }
   const Operand dqkv = temporary("qkv", rows, most, {width}, storage_);
   JoinHeads join;
@@ -413,7 +439,8 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
   join.rotary = rotary();
   join.token_first = token_first(chunk);
   builder_.emit(fmt::format("dheads.{}", chunk), LaneKind::compute, join);
-  gradient_matmul(fmt::format("dw_qkv.{}", chunk), "qkv.weight", dqkv, n1, width, hidden, rows, first);
+  gradient_matmul(fmt::format("dw_qkv.{}", chunk), "qkv.weight", dqkv, n1, width, hidden, rows,
+                  first);
   bias_gradient(fmt::format("db_qkv.{}", chunk), "qkv.bias", dqkv, width, rows, first);
   const Operand dn1 = temporary("norm_gradient", rows, most, {hidden}, storage_);
   Matmul product{dqkv, states_.weight("qkv.weight", frame.weights), {}, {}, {dn1, false}};
@@ -421,8 +448,8 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
   product.n = hidden;
   product.k = width;
   builder_.emit(fmt::format("dn1.{}", chunk), LaneKind::compute, product);
-  const Operand dh = homes.residual_gradient.fetch(builder_, Version::plus(0), chunk, Home::Reuse::ring,
-                                                   LaneKind::h2d);
+  const Operand dh = homes.residual_gradient.fetch(builder_, Version::plus(0), chunk,
+                                                   Home::Reuse::ring, LaneKind::h2d);
   const Operand dx = layer_gradient_.produce(builder_, Version::plus(1), chunk);
   NormBackward back{x, states_.weight("norm1.weight", frame.weights), dn1, dh, {dx, false}, {}, {}};
   back.dweight = states_.gradient_rows("norm1.weight", Version::plus(0), 0, hidden);

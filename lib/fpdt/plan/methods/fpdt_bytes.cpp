@@ -1,10 +1,11 @@
-// FPDT's bytes in closed form. Units: one rank; e bytes of storage; l = c/P rows of a chunk on one rank, n = c
-// rows after the all-to-all, C chunks, h = H/P and g = max(1, G/P) heads.
+// FPDT's bytes in closed form. Units: one rank; e bytes of storage; l = c/P rows of a chunk on one
+// rank, n = c rows after the all-to-all, C chunks, h = H/P and g = max(1, G/P) heads.
 //
-// Per chunk (fpdt.md style counts, Yao et al. section 4): hidden tensors l*E*e; q, o, dO and dq n*h*D each;
-// KV and dKV n*2g*D; lse and delta n*h*4. A tensor class with k of C chunks kept costs k chunks a live
-// instance on the device, and for the others C-k host chunks an instance, two device chunks where they are
-// produced and 1 + depth where they are fetched. Every slot is rounded up to kAlignment.
+// Per chunk (fpdt.md style counts, Yao et al. section 4): hidden tensors l*E*e; q, o, dO and dq
+// n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class with k of C chunks kept costs
+// k chunks a live instance on the device, and for the others C-k host chunks an instance, two
+// device chunks where they are produced and 1 + depth where they are fetched. Every slot is rounded
+// up to kAlignment.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -44,14 +45,16 @@ Prediction FpdtFormula::predict() const {
       {"backward", "embed_backward", "grad_norm"},
       {"embed_backward", "grad_norm", "optimizer", "finish"}};
   if (strategy_.micro_batches > 1) {
-    neighbourhoods.push_back({"backward", "embed_backward", "tokens", "gather_embed", "embed", "gather"});
-    neighbourhoods.push_back({"embed_backward", "tokens", "gather_embed", "embed", "gather", "forward"});
+    neighbourhoods.push_back(
+        {"backward", "embed_backward", "tokens", "gather_embed", "embed", "gather"});
+    neighbourhoods.push_back(
+        {"embed_backward", "tokens", "gather_embed", "embed", "gather", "forward"});
   }
   // "forward" stands for forward_0, forward_first, ..., but "gather" not for gather_embed.
   const auto kind = [](const std::string& block, std::string_view word) {
     if (!block.starts_with(word)) return false;
     const std::string_view rest = std::string_view(block).substr(word.size());
-    constexpr std::array<std::string_view, 7> places{"",        "_first", "_middle",  "_inside",
+    constexpr std::array<std::string_view, 7> places{"",      "_first", "_middle",  "_inside",
                                                      "_last", "_layer", "_evaluate"};
     return std::find(places.begin(), places.end(), rest) != places.end() ||
            (rest.size() == 2 && rest[0] == '_' && rest[1] >= '0' && rest[1] <= '9');
@@ -127,7 +130,8 @@ void FpdtFormula::optimizer(const std::string& block, const std::vector<Tensor>&
   constexpr std::int64_t kTile = kAlignment / 4;
   for (const Tensor& tensor : list) {
     const std::int64_t tile =
-        offload ? round_up(std::min(strategy_.optimizer_tile, piece(tensor)), kTile) : piece(tensor);
+        offload ? round_up(std::min(strategy_.optimizer_tile, piece(tensor)), kTile)
+                : piece(tensor);
     const std::int64_t slots = tensor.count * div_ceil(piece(tensor), tile);
     for (const char* kind : {"master.", "moment1.", "moment2."}) {
       if (std::string_view(kind) == "master." && !offload && element_ == 4) continue;
@@ -188,7 +192,8 @@ void FpdtFormula::ends() {
   head("head_evaluate", false);
 }
 
-// The loss holds one tile of logits in f32 and its gradient in storage (un-chunked: 14 bytes a logit).
+// The loss holds one tile of logits in f32 and its gradient in storage (un-chunked: 14 bytes a
+// logit).
 void FpdtFormula::head(const std::string& block, bool train) {
   std::vector<Tensor> used = globals({"final_norm.weight", "final_norm.bias",
                                       model_.tied_embeddings ? "embed.weight" : "head.weight"});

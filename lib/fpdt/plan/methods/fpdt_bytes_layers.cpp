@@ -26,14 +26,15 @@ void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choic
   activation(block, "o", 1 + overlap_, 4 * rows_ * q_width());
   const unsigned made = kKept | kNew | (!from_input || recompute ? kHost : 0U);
   home(block, of(TensorClass::lse, choice, rows_, shape_.heads, 4, !from_input), made);
-  home(block, of(TensorClass::attention_output, choice, local_, model_.q_width(), element_, !from_input),
+  home(block,
+       of(TensorClass::attention_output, choice, local_, model_.q_width(), element_, !from_input),
        made);
   if (element_ != 4) staging(block, "o_send", rows_ * q_width() * element_);
   staging(block, "o_receive", rows_ * q_width() * element_);
 }
 
 void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
-                      bool to_checkpoint) {
+                          bool to_checkpoint) {
   weights(block, layer_list(), 2);
   add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens, true);
   stream(block, kKept | kHost | kFetched, from_checkpoint);
@@ -53,10 +54,11 @@ void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bo
   activation(block, "up", 1, ffn_rows() * model_.up_width() * element_);
 }
 
-void FpdtFormula::backward(const std::string& block, const LayerClass& choice, bool from_checkpoint) {
+void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
+                           bool from_checkpoint) {
   const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
-  // Biases are read where forward is repeated: that of the last product never, of the others not when all
-  // is kept (but the second norm is always repeated).
+  // Biases are read where forward is repeated: that of the last product never, of the others not
+  // when all is kept (but the second norm is always repeated).
   std::vector<Tensor> read_weights = layer_list();
   std::erase_if(read_weights, [&](const Tensor& tensor) {
     const std::string& name = tensor.spec.name;
@@ -77,7 +79,8 @@ void FpdtFormula::backward(const std::string& block, const LayerClass& choice, b
     const unsigned read = kKept | kHost | kFetched;
     home(block, of(TensorClass::norm_output, choice, local_, model_.hidden, element_, true), read);
     home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true), read);
-    home(block, of(TensorClass::ffn_hidden, choice, local_, model_.up_width(), element_, true), read);
+    home(block, of(TensorClass::ffn_hidden, choice, local_, model_.up_width(), element_, true),
+         read);
   } else {
     activation(block, "residual_chunk", 1, hidden_chunk());
     activation(block, "up", 1, ffn_rows() * model_.up_width() * element_);
@@ -113,7 +116,8 @@ void FpdtFormula::tiles_backward(const std::string& block, const LayerClass& cho
   home(block, of(TensorClass::q, choice, rows_, q_width(), element_, all), read);
   home(block, of(TensorClass::kv, choice, rows_, kv_width(), element_, all), read);
   home(block, of(TensorClass::lse, choice, rows_, shape_.heads, 4, !from_input), read);
-  home(block, of(TensorClass::attention_output, choice, local_, model_.q_width(), element_, !from_input),
+  home(block,
+       of(TensorClass::attention_output, choice, local_, model_.q_width(), element_, !from_input),
        read);
   Class dout = of(TensorClass::dout, choice, rows_, q_width(), element_, false);
   Class delta = of(TensorClass::dout, choice, rows_, shape_.heads, 4, false);

@@ -1,7 +1,8 @@
 // Blocks of layers and gathers, and the order in which a step calls them.
 //
-// With checkpoint_every = k, layers k*s .. k*s+k-1 form segment s: only the input of its first layer is
-// stored across the step; backward of a segment first repeats forward through its first k-1 layers.
+// With checkpoint_every = k, layers k*s .. k*s+k-1 form segment s: only the input of its first
+// layer is stored across the step; backward of a segment first repeats forward through its first
+// k-1 layers.
 #include <fmt/format.h>
 
 #include "fpdt/base/math.h"
@@ -10,8 +11,9 @@
 namespace fpdt {
 namespace {
 
-// Which gather of its tensors a layer reads, counted over the step. Forward gathers layers 0 .. L-1 once a
-// micro-batch; backward gathers them again in reverse, where k = 1 finds the last layer still gathered.
+// Which gather of its tensors a layer reads, counted over the step. Forward gathers layers 0 .. L-1
+// once a micro-batch; backward gathers them again in reverse, where k = 1 finds the last layer
+// still gathered.
 struct GatherCount {
   std::int64_t layers, every;
 
@@ -131,8 +133,8 @@ void FpdtLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
   std::vector<Visit> visits;
   for (std::int64_t segment = model_.layers / every - 1; segment >= 0; --segment) {
     for (std::int64_t place = 0; place + 1 < every; ++place) {
-      visits.push_back({"gather_rerun", place == 0 ? "rerun_first" : "rerun_middle",
-                        segment * every + place});
+      visits.push_back(
+          {"gather_rerun", place == 0 ? "rerun_first" : "rerun_middle", segment * every + place});
     }
     for (std::int64_t place = every - 1; place >= 0; --place) {
       const std::int64_t layer = segment * every + place;

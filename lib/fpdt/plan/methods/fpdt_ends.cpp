@@ -1,10 +1,11 @@
 // The two ends of the model: embedding, and final norm with the loss, both chunk by chunk.
 //
-// The loss never holds logits of more than one tile of rows by vocabulary: statistics of all vocabulary tiles
-// first (as in online softmax), then the gradient tile by tile; a single tile keeps its logits for that.
-#include <fmt/format.h>
-
+// The loss never holds logits of more than one tile of rows by vocabulary: statistics of all
+// vocabulary tiles first (as in online softmax), then the gradient tile by tile; a single tile
+// keeps its logits for that.
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "fpdt/plan/methods/fpdt_lowering.h"
 
@@ -49,9 +50,10 @@ void FpdtLowering::emit_embed_backward() {
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     EmbeddingBackward back;
     back.tokens = {tokens_, kMicroBatch, local_first(i), shape_.local_rows(i)};
-    back.dx = layer_gradient_.fetch(builder_, Version::plus(0), i, Home::Reuse::latest, LaneKind::h2d);
-    back.dtable = states_.gradient_rows("embed.weight", kMicroBatch, 0,
-                                        model_.vocabulary * model_.hidden);
+    back.dx =
+        layer_gradient_.fetch(builder_, Version::plus(0), i, Home::Reuse::latest, LaneKind::h2d);
+    back.dtable =
+        states_.gradient_rows("embed.weight", kMicroBatch, 0, model_.vocabulary * model_.hidden);
     if (states_.has("positions.weight")) {
       back.documents = documents();
       back.dpositions = states_.gradient_rows("positions.weight", kMicroBatch, 0,
@@ -96,8 +98,8 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
 }
 
 // One tile of rows: loss, and the gradient of x.
-void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
-                             const Target& dx, bool train) {
+void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows,
+                             const Operand& x, const Target& dx, bool train) {
   LossTile tile;
   tile.chunk = chunk;
   tile.first = first;
@@ -111,28 +113,37 @@ void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_
   tile.labels = {labels_, kMicroBatch, local_first(chunk) + first, rows};
   tile.normed = temporary("head_norm", rows, tile.rows_most, {model_.hidden}, storage_);
   builder_.emit(tile.name("norm"), LaneKind::compute,
-                Norm{x, states_.weight("final_norm.weight", kMicroBatch),
-                     optional_weight("final_norm.bias", kMicroBatch), {tile.normed, false},
-                     norm_kind(), model_.norm_epsilon, rows, model_.hidden});
+                Norm{x,
+                     states_.weight("final_norm.weight", kMicroBatch),
+                     optional_weight("final_norm.bias", kMicroBatch),
+                     {tile.normed, false},
+                     norm_kind(),
+                     model_.norm_epsilon,
+                     rows,
+                     model_.hidden});
   tile.statistics = temporary("statistics", rows, tile.rows_most, {3}, Dtype::f32);
   for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
     const std::int64_t count = emit_logits(tile, "logits", word);
-    builder_.emit(tile.name("statistics", word), LaneKind::compute,
-                  LossStatistics{tile.logits, tile.labels, {tile.statistics, word > 0}, rows, word, count});
+    builder_.emit(
+        tile.name("statistics", word), LaneKind::compute,
+        LossStatistics{tile.logits, tile.labels, {tile.statistics, word > 0}, rows, word, count});
   }
   builder_.emit(tile.name("loss"), LaneKind::compute,
                 LossSum{tile.statistics, tile.labels, states_.loss_scale(), states_.loss(), rows});
   if (train) loss_gradient(tile, dx);
 }
 
-// The logits of one tile of words; returns how many. The tile is dense: the last, narrower one uses the first
-// elements of the slot.
+// The logits of one tile of words; returns how many. The tile is dense: the last, narrower one uses
+// the first elements of the slot.
 std::int64_t FpdtLowering::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
   const std::int64_t count = std::min(tile.wide, model_.vocabulary - word);
   tile.logits = temporary("logits", tile.rows * count, tile.rows_most * tile.wide, {}, Dtype::f32);
-  Matmul product{tile.normed,
-                 states_.weight_rows(tile.weight, kMicroBatch, word * model_.hidden, count * model_.hidden),
-                 {}, {}, {tile.logits, false}};
+  Matmul product{
+      tile.normed,
+      states_.weight_rows(tile.weight, kMicroBatch, word * model_.hidden, count * model_.hidden),
+      {},
+      {},
+      {tile.logits, false}};
   product.m = tile.rows;
   product.n = count;
   product.k = model_.hidden;
@@ -151,15 +162,27 @@ void FpdtLowering::loss_gradient(LossTile& tile, const Target& dx) {
     const Operand dlogits =
         temporary("logits_gradient", tile.rows * count, tile.rows_most * tile.wide, {}, storage_);
     builder_.emit(tile.name("dlogits", word), LaneKind::compute,
-                  LossGradient{tile.logits, tile.labels, tile.statistics, states_.loss_scale(),
-                               {dlogits, false}, tile.rows, word, count});
-    Matmul back{dlogits, states_.weight_rows(tile.weight, kMicroBatch, word * hidden, count * hidden), {},
-                {}, {dnormed, word > 0}};
+                  LossGradient{tile.logits,
+                               tile.labels,
+                               tile.statistics,
+                               states_.loss_scale(),
+                               {dlogits, false},
+                               tile.rows,
+                               word,
+                               count});
+    Matmul back{dlogits,
+                states_.weight_rows(tile.weight, kMicroBatch, word * hidden, count * hidden),
+                {},
+                {},
+                {dnormed, word > 0}};
     back.m = tile.rows;
     back.n = hidden;
     back.k = count;
     builder_.emit(tile.name("dnorm", word), LaneKind::compute, back);
-    Matmul update{dlogits, tile.normed, {}, {},
+    Matmul update{dlogits,
+                  tile.normed,
+                  {},
+                  {},
                   states_.gradient_rows(tile.weight, kMicroBatch, word * hidden, count * hidden)};
     update.m = count;
     update.n = hidden;
@@ -168,7 +191,8 @@ void FpdtLowering::loss_gradient(LossTile& tile, const Target& dx) {
     update.token_first = local_first(tile.chunk) + tile.first;
     builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
-  NormBackward norm{tile.x, states_.weight("final_norm.weight", kMicroBatch), dnormed, {}, dx, {}, {}};
+  NormBackward norm{tile.x, states_.weight("final_norm.weight", kMicroBatch), dnormed, {}, dx, {},
+                    {}};
   norm.dweight = states_.gradient_rows("final_norm.weight", kMicroBatch, 0, hidden);
   if (states_.has("final_norm.bias")) {
     norm.dbias = states_.gradient_rows("final_norm.bias", kMicroBatch, 0, hidden);

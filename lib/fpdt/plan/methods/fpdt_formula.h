@@ -1,5 +1,5 @@
-// The formula of FPDT's bytes as a list of lines: one ring each, and which blocks use it. Internal to
-// plan/methods; the arithmetic is in fpdt_bytes.cpp and fpdt_bytes_layers.cpp.
+// The formula of FPDT's bytes as a list of lines: one ring each, and which blocks use it. Internal
+// to plan/methods; the arithmetic is in fpdt_bytes.cpp and fpdt_bytes_layers.cpp.
 #pragma once
 
 #include <map>
@@ -88,14 +88,14 @@ class FpdtFormula {
     return static_cast<std::int64_t>(fraction * static_cast<double>(chunks_));
   }
 
-  // One tensor class: `chunk` bytes each, `instances` alive. A contiguous one holds exactly the rows of its
-  // kept chunks, the last of them ragged.
+  // One tensor class: `chunk` bytes each, `instances` alive. A contiguous one holds exactly the
+  // rows of its kept chunks, the last of them ragged.
   struct Class {
     std::string name;
     std::int64_t chunk = 0, instances = 1;
     double keep = 0;
     std::int64_t produced = 2;
-    std::int64_t row = 0;  // bytes of a row, when contiguous
+    std::int64_t row = 0;      // bytes of a row, when contiguous
     std::int64_t fetched = 0;  // 0: 1 + depth
     bool across = false;       // lives from forward to backward
   };
@@ -110,7 +110,8 @@ class FpdtFormula {
     if (k == chunks_) return;
     if ((parts & kNew) != 0) activation(block, one.name + "_new", one.produced, one.chunk);
     if ((parts & kFetched) != 0) {
-      activation(block, one.name, one.fetched > 0 ? one.fetched : 1 + fpdt_.prefetch_depth, one.chunk);
+      activation(block, one.name, one.fetched > 0 ? one.fetched : 1 + fpdt_.prefetch_depth,
+                 one.chunk);
     }
     if ((parts & kHost) != 0) {
       add(block, one.name + "_host", MemorySpace::host_pinned, Category::activations,
@@ -162,11 +163,12 @@ class FpdtFormula {
   }
   void whole_sums(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
     for (const Tensor& tensor : list) {
-      add(block, "gradient_sum." + tensor.spec.name, MemorySpace::device, Category::gradients, slots,
-          4 * world_ * piece(tensor));
+      add(block, "gradient_sum." + tensor.spec.name, MemorySpace::device, Category::gradients,
+          slots, 4 * world_ * piece(tensor));
     }
   }
-  void gradient_sums(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
+  void gradient_sums(const std::string& block, const std::vector<Tensor>& list,
+                     std::int64_t slots) {
     shard_gradient(block, list);
     if (world_ > 1) whole_sums(block, list, slots);
   }
@@ -204,7 +206,8 @@ class FpdtFormula {
     MemorySpace space;
     Category category;
     Bytes bytes;
-    bool lasting;  // counted in every neighbourhood: states, and what lives from forward to backward
+    bool
+        lasting;  // counted in every neighbourhood: states, and what lives from forward to backward
   };
 
   const Strategy& strategy_;

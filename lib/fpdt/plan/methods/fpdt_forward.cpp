@@ -1,15 +1,15 @@
 // Forward of a layer, chunk by chunk; the same code repeats it in backward.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "fpdt/plan/methods/fpdt_lowering.h"
 
 namespace fpdt {
 
-// With overlap, compute runs project(i+1), tiles(i), finish(i-1): the all-to-alls of chunk i+1's q, kv and of
-// chunk i-1's output are on their lane while chunk i's tiles run.
+// With overlap, compute runs project(i+1), tiles(i), finish(i-1): the all-to-alls of chunk i+1's q,
+// kv and of chunk i-1's output are on their lane while chunk i's tiles run.
 void FpdtLowering::forward_rows(Frame& frame) {
   const std::int64_t chunks = shape_.chunks;
   const auto complete = [&](std::int64_t i) {
@@ -34,7 +34,8 @@ void FpdtLowering::forward_rows(Frame& frame) {
 }
 
 void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pass,
-                                 const Version& weights, const Stream& input, const Stream& output) {
+                                 const Version& weights, const Stream& input,
+                                 const Stream& output) {
   begin_block(name);
   Frame frame;
   frame.homes = &homes;
@@ -43,7 +44,8 @@ void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pas
   frame.input = input;
   frame.output = output;
   const auto chunks = static_cast<std::size_t>(shape_.chunks);
-  for (auto* list : {&frame.x, &frame.q, &frame.kv, &frame.o, &frame.attention_output, &frame.lse}) {
+  for (auto* list :
+       {&frame.x, &frame.q, &frame.kv, &frame.o, &frame.attention_output, &frame.lse}) {
     list->resize(chunks);
   }
   forward_rows(frame);
@@ -69,19 +71,27 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Instance kept = all ? stored_instance(homes) : Version::plus(0);
 
-  const Operand x = frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(),
-                                            LaneKind::h2d);
+  const Operand x =
+      frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
   frame.x[c] = x;
   const Operand n1 = all ? homes.norm_output.produce(builder_, kept, chunk)
                          : temporary("normed", rows, most, {model_.hidden}, storage_);
   builder_.emit(fmt::format("norm1.{}", chunk), LaneKind::compute,
-                Norm{x, states_.weight("norm1.weight", frame.weights),
-                     optional_weight("norm1.bias", frame.weights), {n1, false}, norm_kind(),
-                     model_.norm_epsilon, rows, model_.hidden});
+                Norm{x,
+                     states_.weight("norm1.weight", frame.weights),
+                     optional_weight("norm1.bias", frame.weights),
+                     {n1, false},
+                     norm_kind(),
+                     model_.norm_epsilon,
+                     rows,
+                     model_.hidden});
   if (all) homes.norm_output.stash(builder_, kept, chunk, n1, out_lane());
   const Operand qkv = temporary("qkv", rows, most, {model_.qkv_width()}, storage_);
-  Matmul product{n1, states_.weight("qkv.weight", frame.weights),
-                 optional_weight("qkv.bias", frame.weights), {}, {qkv, false}};
+  Matmul product{n1,
+                 states_.weight("qkv.weight", frame.weights),
+                 optional_weight("qkv.bias", frame.weights),
+                 {},
+                 {qkv, false}};
   product.m = rows;
   product.n = model_.qkv_width();
   product.k = model_.hidden;
@@ -106,15 +116,13 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
   } else {
     const std::int64_t slots = 1 + overlap();
-    split.q.operand = temporary("q_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_, slots,
-                                Category::communication);
-    split.kv.operand = temporary("kv_send", shape_.rows(chunk), shape_.rows(0), {kv_width}, storage_,
-                                 slots, Category::communication);
+    split.q.operand = temporary("q_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_,
+                                slots, Category::communication);
+    split.kv.operand = temporary("kv_send", shape_.rows(chunk), shape_.rows(0), {kv_width},
+                                 storage_, slots, Category::communication);
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
-                  AllToAll{"sp",
-                           {split.q.operand, split.kv.operand},
-                           {{q, false}, {kv, false}}});
+                  AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {kv, false}}});
   }
   // Forward needs q only now; K/V also for the later rows of this layer.
   if (all || frame.pass == Pass::recompute) homes.q.stash(builder_, kept, chunk, q, out_lane());
@@ -134,8 +142,8 @@ void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
   const Instance outputs =
       homes.choice.recompute == Recompute::from_input ? Version::plus(0) : stored_instance(homes);
   const std::int64_t q_width = shape_.heads * model_.head_dim;
-  const Operand o = temporary("o", shape_.rows(chunk), shape_.rows(0), {q_width}, Dtype::f32,
-                              1 + overlap());
+  const Operand o =
+      temporary("o", shape_.rows(chunk), shape_.rows(0), {q_width}, Dtype::f32, 1 + overlap());
   const Operand lse = homes.lse.produce(builder_, outputs, chunk);
   frame.o[c] = o;
   frame.lse[c] = lse;
@@ -180,12 +188,12 @@ void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
   if (ranks_ == 1) return;
   Operand send = o;
   if (storage_ != Dtype::f32) {
-    send = temporary("o_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_, 1 + overlap(),
-                     Category::communication);
+    send = temporary("o_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_,
+                     1 + overlap(), Category::communication);
     builder_.emit(fmt::format("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
   }
-  const Operand receive = temporary("o_receive", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_,
-                                    1 + overlap(), Category::communication);
+  const Operand receive = temporary("o_receive", shape_.rows(chunk), shape_.rows(0), {q_width},
+                                    storage_, 1 + overlap(), Category::communication);
   builder_.emit(fmt::format("a2a_o.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {send}, {{receive, false}}});
   frame.o[c] = receive;
@@ -199,7 +207,10 @@ void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
   const Instance outputs = from_input ? Version::plus(0) : stored_instance(homes);
   const Operand whole = homes.attention_output.produce(builder_, outputs, chunk);
   builder_.emit(fmt::format("join_o.{}", chunk), LaneKind::compute,
-                Permute{frame.o[c], {whole, false}, ranks_, shape_.local_rows(chunk),
+                Permute{frame.o[c],
+                        {whole, false},
+                        ranks_,
+                        shape_.local_rows(chunk),
                         shape_.heads * model_.head_dim});
   frame.attention_output[c] = whole;
   if (!from_input || frame.pass == Pass::recompute) {
@@ -211,8 +222,11 @@ void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
 // h = x + attention_output * W_out^T + b.
 Operand FpdtLowering::attention_residual(Frame& frame, std::int64_t chunk, const Operand& x,
                                          const Operand& attention_output, const Operand& into) {
-  Matmul product{attention_output, states_.weight("out.weight", frame.weights),
-                 optional_weight("out.bias", frame.weights), x, {into, false}};
+  Matmul product{attention_output,
+                 states_.weight("out.weight", frame.weights),
+                 optional_weight("out.bias", frame.weights),
+                 x,
+                 {into, false}};
   product.m = shape_.local_rows(chunk);
   product.n = model_.hidden;
   product.k = model_.q_width();
@@ -236,19 +250,27 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
   if (all) homes.residual.stash(builder_, stored, chunk, h, out_lane());
   const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
   builder_.emit(fmt::format("norm2.{}", chunk), LaneKind::compute,
-                Norm{h, states_.weight("norm2.weight", frame.weights),
-                     optional_weight("norm2.bias", frame.weights), {n2, false}, norm_kind(),
-                     model_.norm_epsilon, rows, hidden});
+                Norm{h,
+                     states_.weight("norm2.weight", frame.weights),
+                     optional_weight("norm2.bias", frame.weights),
+                     {n2, false},
+                     norm_kind(),
+                     model_.norm_epsilon,
+                     rows,
+                     hidden});
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, chunk) : Operand{};
   const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
   const auto activation = static_cast<ActivationKind>(model_.activation);
   for (std::int64_t first = 0; first < rows; first += tile) {
     const std::int64_t r = std::min(tile, rows - first);
-    const Operand up = all ? rows_of(up_all, first, r)
-                           : temporary("up", r, tile, {model_.up_width()}, storage_);
-    Matmul rise{rows_of(n2, first, r), states_.weight("up.weight", frame.weights),
-                optional_weight("up.bias", frame.weights), {}, {up, false}};
+    const Operand up =
+        all ? rows_of(up_all, first, r) : temporary("up", r, tile, {model_.up_width()}, storage_);
+    Matmul rise{rows_of(n2, first, r),
+                states_.weight("up.weight", frame.weights),
+                optional_weight("up.bias", frame.weights),
+                {},
+                {up, false}};
     rise.m = r;
     rise.n = model_.up_width();
     rise.k = hidden;
@@ -257,8 +279,10 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
     const Operand act = temporary("act", r, tile, {model_.feed_forward}, storage_);
     builder_.emit(fmt::format("act.{}.{}", chunk, first), LaneKind::compute,
                   Activation{up, {act, false}, activation, r, model_.feed_forward});
-    Matmul fall{act, states_.weight("down.weight", frame.weights),
-                optional_weight("down.bias", frame.weights), rows_of(h, first, r),
+    Matmul fall{act,
+                states_.weight("down.weight", frame.weights),
+                optional_weight("down.bias", frame.weights),
+                rows_of(h, first, r),
                 {rows_of(y, first, r), false}};
     fall.m = r;
     fall.n = hidden;

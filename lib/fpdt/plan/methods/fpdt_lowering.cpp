@@ -37,7 +37,10 @@ FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
   builder_.schedule.row_multiple = problem.cluster.row_multiple;
   const std::int64_t replicas = shape_.data_parallel;
   builder_.schedule.groups.push_back(
-      {"sp", ranks_, 1, {.a = 0, .b = replicas > 1 ? ranks_ : 0, .s = 0, .m = ranks_, .n = replicas}});
+      {"sp",
+       ranks_,
+       1,
+       {.a = 0, .b = replicas > 1 ? ranks_ : 0, .s = 0, .m = ranks_, .n = replicas}});
   const std::int64_t layers = model_.layers;
   const std::int64_t every = fpdt_.checkpoint_every;
   const LayerClass& first_class = fpdt_.layer_classes.front();
@@ -111,8 +114,8 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
   homes.attention_output =
       make(attention_output, "attention_output", true, model_.q_width(), storage_, attention);
   homes.lse = make(lse, "lse", false, shape_.heads, Dtype::f32, attention);
-  homes.residual_gradient = make(residual_gradient, "residual_gradient", true, model_.hidden, storage_,
-                                 false, !fused, fused ? pipelined : 2);
+  homes.residual_gradient = make(residual_gradient, "residual_gradient", true, model_.hidden,
+                                 storage_, false, !fused, fused ? pipelined : 2);
   homes.dout = make(dout, "dout", false, q_width, storage_, false, !fused);
   homes.delta = make(dout, "delta", false, shape_.heads, Dtype::f32, false, !fused);
   if (fused) {
@@ -150,16 +153,29 @@ void FpdtLowering::begin_block(const std::string& name) {
   }
 }
 
-// Tokens, labels and document starts of one micro-batch: the only thing on the device that grows with S.
+// Tokens, labels and document starts of one micro-batch: the only thing on the device that grows
+// with S.
 void FpdtLowering::emit_tokens() {
   const auto pair = [&](const std::string& name, std::int64_t rows) {
-    const BufferIndex input =
-        builder_.buffer({name + "_input", MemorySpace::host, Role::input, Category::tokens, Dtype::i32,
-                         {rows}, strategy_.micro_batches, kUnplaced});
-    const BufferIndex here = builder_.buffer({name, MemorySpace::device, Role::temporary,
-                                              Category::tokens, Dtype::i32, {rows}, 1, kUnplaced});
-    builder_.emit("fetch_" + name, LaneKind::h2d,
-                  Copy{{input, Version::at(0, 0, 1), 0, -1}, {{here, Version::at(0, 0, 1), 0, -1}, false}});
+    const BufferIndex input = builder_.buffer({name + "_input",
+                                               MemorySpace::host,
+                                               Role::input,
+                                               Category::tokens,
+                                               Dtype::i32,
+                                               {rows},
+                                               strategy_.micro_batches,
+                                               kUnplaced});
+    const BufferIndex here = builder_.buffer({name,
+                                              MemorySpace::device,
+                                              Role::temporary,
+                                              Category::tokens,
+                                              Dtype::i32,
+                                              {rows},
+                                              1,
+                                              kUnplaced});
+    builder_.emit(
+        "fetch_" + name, LaneKind::h2d,
+        Copy{{input, Version::at(0, 0, 1), 0, -1}, {{here, Version::at(0, 0, 1), 0, -1}, false}});
     return here;
   };
   begin_block("tokens");
@@ -169,8 +185,8 @@ void FpdtLowering::emit_tokens() {
   builder_.end_block();
 }
 
-// With stored (keep_attention, keep_all) tensors an instance is a layer of a micro-batch; otherwise the
-// layer at hand is the only one alive.
+// With stored (keep_attention, keep_all) tensors an instance is a layer of a micro-batch; otherwise
+// the layer at hand is the only one alive.
 Instance FpdtLowering::stored_instance(const Homes& homes) const {
   return Version::at(-homes.first, 1, homes.count);
 }
@@ -206,14 +222,15 @@ void FpdtLowering::emit_programs() {
   call(schedule.evaluate, "finish_evaluate");
 }
 
-// Temporaries of a block; the ring is as long as the longest chunk, a ragged chunk uses its first rows.
+// Temporaries of a block; the ring is as long as the longest chunk, a ragged chunk uses its first
+// rows.
 Operand FpdtLowering::temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
                                 std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots,
                                 Category category) {
   std::vector<std::int64_t> shape{chunk_rows};
   shape.insert(shape.end(), row.begin(), row.end());
-  const BufferIndex ring = builder_.buffer({name, MemorySpace::device, Role::temporary, category, dtype,
-                                            std::move(shape), slots, kUnplaced});
+  const BufferIndex ring = builder_.buffer({name, MemorySpace::device, Role::temporary, category,
+                                            dtype, std::move(shape), slots, kUnplaced});
   return builder_.next(ring, rows);
 }
 
@@ -241,8 +258,12 @@ std::int64_t FpdtLowering::local_first(std::int64_t chunk) const {
 
 Rotary FpdtLowering::rotary() const {
   const RotarySpec& spec = model_.rotary;
-  return {model_.rotary_dim(), spec.theta, spec.factor, spec.low_frequency_factor,
-          spec.high_frequency_factor, spec.original_positions};
+  return {model_.rotary_dim(),
+          spec.theta,
+          spec.factor,
+          spec.low_frequency_factor,
+          spec.high_frequency_factor,
+          spec.original_positions};
 }
 
 NormKind FpdtLowering::norm_kind() const {

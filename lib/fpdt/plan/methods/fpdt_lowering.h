@@ -1,14 +1,16 @@
 // The Fully Pipelined Distributed Transformer (Yao et al., arXiv 2408.16978) as a schedule.
 //
-// One rank's view of a layer, chunk by chunk (l rows of this rank, n = P*l rows after the all-to-all):
+// One rank's view of a layer, chunk by chunk (l rows of this rank, n = P*l rows after the
+// all-to-all):
 //
 //   project(i)   x_i -> norm -> qkv -> heads apart -> all-to-all -> q_i, kv_i
 //   tiles(i)     attention of q_i over kv_0 .. kv_i, fetched ahead; all-to-all of the output
 //   finish(i)    + residual, norm, feed-forward in row tiles -> x_i of the next layer
 //
-// Backward of a chunk is gradient(i) (finish reversed: feed-forward, output projection, all-to-all of the
-// output's gradient), attention tiles in either loop order, and close(i) (project reversed). Nothing on the
-// device is longer than a chunk unless the strategy keeps it. Internal to plan/methods.
+// Backward of a chunk is gradient(i) (finish reversed: feed-forward, output projection, all-to-all
+// of the output's gradient), attention tiles in either loop order, and close(i) (project reversed).
+// Nothing on the device is longer than a chunk unless the strategy keeps it. Internal to
+// plan/methods.
 #pragma once
 
 #include <string>
@@ -45,7 +47,7 @@ class FpdtLowering {
   struct Frame {
     Homes* homes = nullptr;
     Pass pass = Pass::forward;
-    Version weights;                  // which gather its weights come from
+    Version weights;  // which gather its weights come from
     Stream input, output;
     std::vector<Operand> x, q, kv, o;  // by chunk, as long as their rings hold them
     std::vector<Operand> attention_output, lse, dout, delta, dh;
@@ -116,7 +118,8 @@ class FpdtLowering {
                        std::int64_t token_first);
   void bias_gradient(const std::string& name, const std::string& tensor, const Operand& dy,
                      std::int64_t width, std::int64_t rows, std::int64_t token_first);
-  [[nodiscard]] Operand rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) const;
+  [[nodiscard]] Operand rows_of(const Operand& operand, std::int64_t first,
+                                std::int64_t rows) const;
   [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
   [[nodiscard]] Operand documents() const;
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;

@@ -1,3 +1,4 @@
+// Activations against values worked out by hand.
 #include "fpdt/reference/activation.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Attention on sequences small enough to do by hand.
 #include "fpdt/reference/attention.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Initial values: deterministic, with the deviation that was asked for.
 #include "fpdt/reference/initial.h"
 
 #include <cmath>

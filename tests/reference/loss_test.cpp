@@ -1,3 +1,4 @@
+// Cross-entropy against values worked out by hand.
 #include "fpdt/reference/loss.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// The models behind the tests of the reference.
 #include "models.h"
 
 #include <string>

@@ -1,3 +1,4 @@
+// Norms against values worked out by hand.
 #include "fpdt/reference/norm.h"
 
 #include <cmath>

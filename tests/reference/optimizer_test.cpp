@@ -1,3 +1,4 @@
+// AdamW on an example worked out by hand.
 #include "fpdt/reference/optimizer.h"
 
 #include <cmath>

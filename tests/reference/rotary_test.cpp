@@ -1,3 +1,4 @@
+// Rotations against values worked out by hand.
 #include "fpdt/reference/rotary.h"
 
 #include <cmath>

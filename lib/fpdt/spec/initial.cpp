@@ -1,3 +1,4 @@
+// Initial weights from a counter: the same value whatever the sharding that asks for it.
 #include "fpdt/spec/initial.h"
 
 #include <cmath>

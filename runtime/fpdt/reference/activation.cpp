@@ -1,3 +1,4 @@
+// Activations and their derivatives, element by element.
 #include "fpdt/reference/activation.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Causal attention with every score in memory, and its gradient.
 #include "fpdt/reference/attention.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Every tensor of a model at its initial value.
 #include "fpdt/reference/initial.h"
 
 #include "fpdt/spec/initial.h"

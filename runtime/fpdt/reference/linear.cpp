@@ -1,3 +1,4 @@
+// y = x W^T + b and its gradients as plain loops.
 #include "fpdt/reference/linear.h"
 
 #include "fpdt/base/assert.h"

@@ -1,3 +1,4 @@
+// Cross-entropy over whole rows of logits, and its gradient.
 #include "fpdt/reference/loss.h"
 
 #include <algorithm>

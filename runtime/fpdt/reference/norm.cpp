@@ -1,3 +1,4 @@
+// RMSNorm and LayerNorm, and their gradients.
 #include "fpdt/reference/norm.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// One AdamW step with clipping by the global norm.
 #include "fpdt/reference/optimizer.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// The list of a model's tensors as parameters.
 #include "fpdt/reference/parameters.h"
 
 #include "fpdt/base/assert.h"

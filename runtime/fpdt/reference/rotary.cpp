@@ -1,3 +1,4 @@
+// Rotary embedding, pair by pair.
 #include "fpdt/reference/rotary.h"
 
 #include <cmath>

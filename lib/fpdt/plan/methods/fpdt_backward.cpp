@@ -57,29 +57,6 @@ void FpdtLowering::backward_block(const std::string& name, Homes& homes, const V
   builder_.end_block();
 }
 
-void FpdtLowering::gradient_matmul(const std::string& name, const std::string& tensor,
-                                   const Operand& dy, const Operand& x, std::int64_t out,
-                                   std::int64_t in, std::int64_t rows, std::int64_t first) {
-  Matmul product{dy, x, {}, {}, states_.gradient(tensor, Version::plus(0))};
-  product.m = out;
-  product.n = in;
-  product.k = rows;
-  product.transpose_a = true;
-  product.token_first = first;
-  // Only the tensor itself, not the padding of its shards.
-  product.out.operand.row_first = 0;
-  product.out.operand.rows = out * in;
-  builder_.emit(name, LaneKind::compute, product);
-}
-
-void FpdtLowering::bias_gradient(const std::string& name, const std::string& tensor,
-                                 const Operand& dy, std::int64_t width, std::int64_t rows,
-                                 std::int64_t first) {
-  if (!states_.has(tensor)) return;
-  ColumnSum sum{dy, states_.gradient_rows(tensor, Version::plus(0), 0, width), rows, width, first};
-  builder_.emit(name, LaneKind::compute, sum);
-}
-
 // dy_i -> dh_i, and the gradient of the attention output on its way to head layout.
 void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
@@ -101,25 +78,21 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   } else {
     const Operand x =
         frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
-    h = attention_residual(frame, chunk, x, context,
-                           temporary("residual_chunk", rows, most, {hidden}, storage_));
+    h = temporary("residual_chunk", rows, most, {hidden}, storage_);
+    linear(fmt::format("out.{}", chunk), "out", frame.weights, context, h, rows, model_.q_width(),
+           hidden, x);
   }
   ffn_gradient(frame, chunk, h, dy);
 
   const Operand dh = frame.dh[c];
   const std::int64_t width = model_.q_width();
   const std::int64_t first = local_first(chunk);
-  gradient_matmul(fmt::format("dw_out.{}", chunk), "out.weight", dh, context, hidden, width, rows,
-                  first);
-  bias_gradient(fmt::format("db_out.{}", chunk), "out.bias", dh, hidden, rows, first);
+  linear_gradient(fmt::format("{}", chunk), "out", dh, context, rows, width, hidden, first);
   const bool alone = ranks_ == 1;
   const Operand dcontext = alone ? homes.dout.produce(builder_, Version::plus(0), chunk)
                                  : temporary("dcontext", rows, most, {width}, storage_);
-  Matmul product{dh, states_.weight("out.weight", frame.weights), {}, {}, {dcontext, false}};
-  product.m = rows;
-  product.n = width;
-  product.k = hidden;
-  builder_.emit(fmt::format("dcontext.{}", chunk), LaneKind::compute, product);
+  linear_backward(fmt::format("dcontext.{}", chunk), "out", frame.weights, dh, dcontext, rows,
+                  width, hidden);
   const Operand delta = alone ? homes.delta.produce(builder_, Version::plus(0), chunk)
                               : temporary("delta_chunk", rows, most, {model_.heads}, Dtype::f32);
   builder_.emit(
@@ -139,15 +112,7 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
   const std::int64_t ffn = model_.feed_forward;
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
-  builder_.emit(fmt::format("renorm2.{}", chunk), LaneKind::compute,
-                Norm{h,
-                     states_.weight("norm2.weight", frame.weights),
-                     optional_weight("norm2.bias", frame.weights),
-                     {n2, false},
-                     norm_kind(),
-                     model_.norm_epsilon,
-                     rows,
-                     hidden});
+  norm(fmt::format("renorm2.{}", chunk), "norm2", frame.weights, h, n2, rows);
   const Operand dn2 = temporary("norm_gradient", rows, most, {hidden}, storage_);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), chunk,
                                                        Home::Reuse::ring, LaneKind::h2d)
@@ -157,55 +122,25 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
   for (std::int64_t at = 0; at < rows; at += tile) {
     const std::int64_t r = std::min(tile, rows - at);
     const std::int64_t first = local_first(chunk) + at;
-    const auto name = [&](const char* what) { return fmt::format("{}.{}.{}", what, chunk, at); };
-    Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r, tile, {wide}, storage_);
-    if (!all) {
-      Matmul rise{rows_of(n2, at, r),
-                  states_.weight("up.weight", frame.weights),
-                  optional_weight("up.bias", frame.weights),
-                  {},
-                  {up, false}};
-      rise.m = r;
-      rise.n = wide;
-      rise.k = hidden;
-      rise.transpose_b = true;
-      builder_.emit(name("reup"), LaneKind::compute, rise);
-    }
-    const Operand act = temporary("act", r, tile, {ffn}, storage_);
-    builder_.emit(name("react"), LaneKind::compute, Activation{up, {act, false}, kind, r, ffn});
+    const std::string place = fmt::format("{}.{}", chunk, at);
+    const Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r, tile, {wide}, storage_);
+    const Operand n2_rows = rows_of(n2, at, r);
     const Operand dy_rows = rows_of(dy, at, r);
-    gradient_matmul(name("dw_down"), "down.weight", dy_rows, act, hidden, ffn, r, first);
-    bias_gradient(name("db_down"), "down.bias", dy_rows, hidden, r, first);
+    if (!all) linear("reup." + place, "up", frame.weights, n2_rows, up, r, hidden, wide);
+    const Operand act = temporary("act", r, tile, {ffn}, storage_);
+    builder_.emit("react." + place, LaneKind::compute, Activation{up, {act, false}, kind, r, ffn});
+    linear_gradient(place, "down", dy_rows, act, r, ffn, hidden, first);
     const Operand dact = temporary("act_gradient", r, tile, {ffn}, storage_);
-    Matmul rise{dy_rows, states_.weight("down.weight", frame.weights), {}, {}, {dact, false}};
-    rise.m = r;
-    rise.n = ffn;
-    rise.k = hidden;
-    builder_.emit(name("dact"), LaneKind::compute, rise);
+    linear_backward("dact." + place, "down", frame.weights, dy_rows, dact, r, ffn, hidden);
     const Operand dup = temporary("up_gradient", r, tile, {wide}, storage_);
-    builder_.emit(name("dup"), LaneKind::compute,
+    builder_.emit("dup." + place, LaneKind::compute,
                   ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
-    gradient_matmul(name("dw_up"), "up.weight", dup, rows_of(n2, at, r), wide, hidden, r, first);
-    bias_gradient(name("db_up"), "up.bias", dup, wide, r, first);
-    Matmul fall{
-        dup, states_.weight("up.weight", frame.weights), {}, {}, {rows_of(dn2, at, r), false}};
-    fall.m = r;
-    fall.n = hidden;
-    fall.k = wide;
-    builder_.emit(name("dn2"), LaneKind::compute, fall);
+    linear_gradient(place, "up", dup, n2_rows, r, hidden, wide, first);
+    linear_backward("dn2." + place, "up", frame.weights, dup, rows_of(dn2, at, r), r, hidden, wide);
   }
   const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), chunk);
-  NormBackward back{h, states_.weight("norm2.weight", frame.weights), dn2, dy, {dh, false}, {}, {}};
-  back.dweight = states_.gradient_rows("norm2.weight", Version::plus(0), 0, hidden);
-  if (states_.has("norm2.bias")) {
-    back.dbias = states_.gradient_rows("norm2.bias", Version::plus(0), 0, hidden);
-  }
-  back.kind = norm_kind();
-  back.epsilon = model_.norm_epsilon;
-  back.rows = rows;
-  back.width = hidden;
-  back.token_first = local_first(chunk);
-  builder_.emit(fmt::format("dh.{}", chunk), LaneKind::compute, back);
+  norm_backward(fmt::format("dh.{}", chunk), "norm2", frame.weights, Version::plus(0), h, dn2, dy,
+                dh, rows, local_first(chunk));
   homes.residual_gradient.stash(builder_, Version::plus(0), chunk, dh, out_lane());
   frame.dh[static_cast<std::size_t>(chunk)] = dh;
 }
@@ -415,15 +350,7 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
                                  LaneKind::h2d);
   } else {
     n1 = temporary("normed", rows, most, {hidden}, storage_);
-    builder_.emit(fmt::format("renorm1.{}", chunk), LaneKind::compute,
-                  Norm{x,
-                       states_.weight("norm1.weight", frame.weights),
-                       optional_weight("norm1.bias", frame.weights),
-                       {n1, false},
-                       norm_kind(),
-                       model_.norm_epsilon,
-                       rows,
-                       hidden});
+    norm(fmt::format("renorm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
   }
   const Operand dqkv = temporary("qkv", rows, most, {width}, storage_);
   JoinHeads join;
@@ -439,29 +366,15 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
   join.rotary = rotary();
   join.token_first = token_first(chunk);
   builder_.emit(fmt::format("dheads.{}", chunk), LaneKind::compute, join);
-  gradient_matmul(fmt::format("dw_qkv.{}", chunk), "qkv.weight", dqkv, n1, width, hidden, rows,
-                  first);
-  bias_gradient(fmt::format("db_qkv.{}", chunk), "qkv.bias", dqkv, width, rows, first);
+  linear_gradient(fmt::format("{}", chunk), "qkv", dqkv, n1, rows, hidden, width, first);
   const Operand dn1 = temporary("norm_gradient", rows, most, {hidden}, storage_);
-  Matmul product{dqkv, states_.weight("qkv.weight", frame.weights), {}, {}, {dn1, false}};
-  product.m = rows;
-  product.n = hidden;
-  product.k = width;
-  builder_.emit(fmt::format("dn1.{}", chunk), LaneKind::compute, product);
+  linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv, dn1, rows, hidden,
+                  width);
   const Operand dh = homes.residual_gradient.fetch(builder_, Version::plus(0), chunk,
                                                    Home::Reuse::ring, LaneKind::h2d);
   const Operand dx = layer_gradient_.produce(builder_, Version::plus(1), chunk);
-  NormBackward back{x, states_.weight("norm1.weight", frame.weights), dn1, dh, {dx, false}, {}, {}};
-  back.dweight = states_.gradient_rows("norm1.weight", Version::plus(0), 0, hidden);
-  if (states_.has("norm1.bias")) {
-    back.dbias = states_.gradient_rows("norm1.bias", Version::plus(0), 0, hidden);
-  }
-  back.kind = norm_kind();
-  back.epsilon = model_.norm_epsilon;
-  back.rows = rows;
-  back.width = hidden;
-  back.token_first = first;
-  builder_.emit(fmt::format("dx.{}", chunk), LaneKind::compute, back);
+  norm_backward(fmt::format("dx.{}", chunk), "norm1", frame.weights, Version::plus(0), x, dn1, dh,
+                dx, rows, first);
   layer_gradient_.stash(builder_, Version::plus(1), chunk, dx, out_lane());
 }
 

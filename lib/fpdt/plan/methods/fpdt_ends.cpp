@@ -84,8 +84,8 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
     const Operand dx = train ? layer_gradient_.produce(builder_, Version::plus(1), i) : Operand{};
     for (std::int64_t at = 0; at < shape_.local_rows(i); at += tile) {
       const std::int64_t rows = std::min(tile, shape_.local_rows(i) - at);
-      const Target into{train ? rows_of(dx, at, rows) : Operand{}, false};
-      loss_rows(i, at, rows, rows_of(x, at, rows), into, train);
+      loss_rows(i, at, rows, rows_of(x, at, rows), train ? rows_of(dx, at, rows) : Operand{},
+                train);
     }
     if (train) layer_gradient_.stash(builder_, Version::plus(1), i, dx, out_lane());
   }
@@ -99,7 +99,7 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
 
 // One tile of rows: loss, and the gradient of x.
 void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows,
-                             const Operand& x, const Target& dx, bool train) {
+                             const Operand& x, const Operand& dx, bool train) {
   LossTile tile;
   tile.chunk = chunk;
   tile.first = first;
@@ -112,15 +112,7 @@ void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_
   tile.x = x;
   tile.labels = {labels_, kMicroBatch, local_first(chunk) + first, rows};
   tile.normed = temporary("head_norm", rows, tile.rows_most, {model_.hidden}, storage_);
-  builder_.emit(tile.name("norm"), LaneKind::compute,
-                Norm{x,
-                     states_.weight("final_norm.weight", kMicroBatch),
-                     optional_weight("final_norm.bias", kMicroBatch),
-                     {tile.normed, false},
-                     norm_kind(),
-                     model_.norm_epsilon,
-                     rows,
-                     model_.hidden});
+  norm(tile.name("norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
   tile.statistics = temporary("statistics", rows, tile.rows_most, {3}, Dtype::f32);
   for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
     const std::int64_t count = emit_logits(tile, "logits", word);
@@ -152,7 +144,7 @@ std::int64_t FpdtLowering::emit_logits(LossTile& tile, const char* name, std::in
   return count;
 }
 
-void FpdtLowering::loss_gradient(LossTile& tile, const Target& dx) {
+void FpdtLowering::loss_gradient(LossTile& tile, const Operand& dx) {
   const std::int64_t hidden = model_.hidden;
   const std::int64_t words = model_.vocabulary;
   const Operand dnormed =
@@ -191,18 +183,8 @@ void FpdtLowering::loss_gradient(LossTile& tile, const Target& dx) {
     update.token_first = local_first(tile.chunk) + tile.first;
     builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
-  NormBackward norm{tile.x, states_.weight("final_norm.weight", kMicroBatch), dnormed, {}, dx, {},
-                    {}};
-  norm.dweight = states_.gradient_rows("final_norm.weight", kMicroBatch, 0, hidden);
-  if (states_.has("final_norm.bias")) {
-    norm.dbias = states_.gradient_rows("final_norm.bias", kMicroBatch, 0, hidden);
-  }
-  norm.kind = norm_kind();
-  norm.epsilon = model_.norm_epsilon;
-  norm.rows = tile.rows;
-  norm.width = hidden;
-  norm.token_first = local_first(tile.chunk) + tile.first;
-  builder_.emit(tile.name("dx"), LaneKind::compute, norm);
+  norm_backward(tile.name("dx"), "final_norm", kMicroBatch, kMicroBatch, tile.x, dnormed, {}, dx,
+                tile.rows, local_first(tile.chunk) + tile.first);
 }
 
 std::string FpdtLowering::LossTile::name(const char* what, std::int64_t word) const {

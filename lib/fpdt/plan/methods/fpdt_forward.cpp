@@ -76,27 +76,11 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
   frame.x[c] = x;
   const Operand n1 = all ? homes.norm_output.produce(builder_, kept, chunk)
                          : temporary("normed", rows, most, {model_.hidden}, storage_);
-  builder_.emit(fmt::format("norm1.{}", chunk), LaneKind::compute,
-                Norm{x,
-                     states_.weight("norm1.weight", frame.weights),
-                     optional_weight("norm1.bias", frame.weights),
-                     {n1, false},
-                     norm_kind(),
-                     model_.norm_epsilon,
-                     rows,
-                     model_.hidden});
+  norm(fmt::format("norm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
   if (all) homes.norm_output.stash(builder_, kept, chunk, n1, out_lane());
   const Operand qkv = temporary("qkv", rows, most, {model_.qkv_width()}, storage_);
-  Matmul product{n1,
-                 states_.weight("qkv.weight", frame.weights),
-                 optional_weight("qkv.bias", frame.weights),
-                 {},
-                 {qkv, false}};
-  product.m = rows;
-  product.n = model_.qkv_width();
-  product.k = model_.hidden;
-  product.transpose_b = true;
-  builder_.emit(fmt::format("qkv.{}", chunk), LaneKind::compute, product);
+  linear(fmt::format("qkv.{}", chunk), "qkv", frame.weights, n1, qkv, rows, model_.hidden,
+         model_.qkv_width());
 
   const Operand q = homes.q.produce(builder_, kept, chunk);
   const Operand kv = homes.kv.produce(builder_, kept, chunk);
@@ -219,22 +203,6 @@ void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
   }
 }
 
-// h = x + attention_output * W_out^T + b.
-Operand FpdtLowering::attention_residual(Frame& frame, std::int64_t chunk, const Operand& x,
-                                         const Operand& attention_output, const Operand& into) {
-  Matmul product{attention_output,
-                 states_.weight("out.weight", frame.weights),
-                 optional_weight("out.bias", frame.weights),
-                 x,
-                 {into, false}};
-  product.m = shape_.local_rows(chunk);
-  product.n = model_.hidden;
-  product.k = model_.q_width();
-  product.transpose_b = true;
-  builder_.emit(fmt::format("out.{}", chunk), LaneKind::compute, product);
-  return into;
-}
-
 // Residual, second norm and feed-forward of chunk i: the input of the next layer.
 void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
@@ -244,20 +212,13 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
   const std::int64_t hidden = model_.hidden;
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Instance stored = stored_instance(homes);
-  const Operand into = all ? homes.residual.produce(builder_, stored, chunk)
-                           : temporary("residual_chunk", rows, most, {hidden}, storage_);
-  const Operand h = attention_residual(frame, chunk, frame.x[c], frame.attention_output[c], into);
+  const Operand h = all ? homes.residual.produce(builder_, stored, chunk)
+                        : temporary("residual_chunk", rows, most, {hidden}, storage_);
+  linear(fmt::format("out.{}", chunk), "out", frame.weights, frame.attention_output[c], h, rows,
+         model_.q_width(), hidden, frame.x[c]);
   if (all) homes.residual.stash(builder_, stored, chunk, h, out_lane());
   const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
-  builder_.emit(fmt::format("norm2.{}", chunk), LaneKind::compute,
-                Norm{h,
-                     states_.weight("norm2.weight", frame.weights),
-                     optional_weight("norm2.bias", frame.weights),
-                     {n2, false},
-                     norm_kind(),
-                     model_.norm_epsilon,
-                     rows,
-                     hidden});
+  norm(fmt::format("norm2.{}", chunk), "norm2", frame.weights, h, n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, chunk) : Operand{};
   const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
@@ -266,29 +227,13 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
     const std::int64_t r = std::min(tile, rows - first);
     const Operand up =
         all ? rows_of(up_all, first, r) : temporary("up", r, tile, {model_.up_width()}, storage_);
-    Matmul rise{rows_of(n2, first, r),
-                states_.weight("up.weight", frame.weights),
-                optional_weight("up.bias", frame.weights),
-                {},
-                {up, false}};
-    rise.m = r;
-    rise.n = model_.up_width();
-    rise.k = hidden;
-    rise.transpose_b = true;
-    builder_.emit(fmt::format("up.{}.{}", chunk, first), LaneKind::compute, rise);
+    linear(fmt::format("up.{}.{}", chunk, first), "up", frame.weights, rows_of(n2, first, r), up, r,
+           hidden, model_.up_width());
     const Operand act = temporary("act", r, tile, {model_.feed_forward}, storage_);
     builder_.emit(fmt::format("act.{}.{}", chunk, first), LaneKind::compute,
                   Activation{up, {act, false}, activation, r, model_.feed_forward});
-    Matmul fall{act,
-                states_.weight("down.weight", frame.weights),
-                optional_weight("down.bias", frame.weights),
-                rows_of(h, first, r),
-                {rows_of(y, first, r), false}};
-    fall.m = r;
-    fall.n = hidden;
-    fall.k = model_.feed_forward;
-    fall.transpose_b = true;
-    builder_.emit(fmt::format("down.{}.{}", chunk, first), LaneKind::compute, fall);
+    linear(fmt::format("down.{}.{}", chunk, first), "down", frame.weights, act,
+           rows_of(y, first, r), r, model_.feed_forward, hidden, rows_of(h, first, r));
   }
   if (all) homes.ffn_hidden.stash(builder_, stored, chunk, up_all, out_lane());
   frame.output.home->stash(builder_, frame.output.instance, chunk, y, out_lane());

@@ -234,6 +234,79 @@ Operand FpdtLowering::temporary(const std::string& name, std::int64_t rows, std:
   return builder_.next(ring, rows);
 }
 
+void FpdtLowering::linear(const std::string& op, const std::string& layer, const Version& use,
+                          const Operand& x, const Operand& y, std::int64_t rows, std::int64_t in,
+                          std::int64_t out, const Operand& addend) {
+  Matmul product{x,
+                 states_.weight(layer + ".weight", use),
+                 optional_weight(layer + ".bias", use),
+                 addend,
+                 {y, false}};
+  product.m = rows;
+  product.n = out;
+  product.k = in;
+  product.transpose_b = true;
+  builder_.emit(op, LaneKind::compute, product);
+}
+
+void FpdtLowering::linear_backward(const std::string& op, const std::string& layer,
+                                   const Version& use, const Operand& dy, const Operand& dx,
+                                   std::int64_t rows, std::int64_t in, std::int64_t out) {
+  Matmul product{dy, states_.weight(layer + ".weight", use), {}, {}, {dx, false}};
+  product.m = rows;
+  product.n = in;
+  product.k = out;
+  builder_.emit(op, LaneKind::compute, product);
+}
+
+// Only the tensor itself is summed into, not the padding of its shards.
+void FpdtLowering::linear_gradient(const std::string& place, const std::string& layer,
+                                   const Operand& dy, const Operand& x, std::int64_t rows,
+                                   std::int64_t in, std::int64_t out, std::int64_t first) {
+  const Version sum = Version::plus(0);
+  Matmul product{dy, x, {}, {}, states_.gradient_rows(layer + ".weight", sum, 0, out * in)};
+  product.m = out;
+  product.n = in;
+  product.k = rows;
+  product.transpose_a = true;
+  product.token_first = first;
+  builder_.emit(fmt::format("dw_{}.{}", layer, place), LaneKind::compute, product);
+  const std::string bias = layer + ".bias";
+  if (!states_.has(bias)) return;
+  builder_.emit(fmt::format("db_{}.{}", layer, place), LaneKind::compute,
+                ColumnSum{dy, states_.gradient_rows(bias, sum, 0, out), rows, out, first});
+}
+
+void FpdtLowering::norm(const std::string& op, const std::string& layer, const Version& use,
+                        const Operand& x, const Operand& y, std::int64_t rows) {
+  builder_.emit(op, LaneKind::compute,
+                Norm{x,
+                     states_.weight(layer + ".weight", use),
+                     optional_weight(layer + ".bias", use),
+                     {y, false},
+                     norm_kind(),
+                     model_.norm_epsilon,
+                     rows,
+                     model_.hidden});
+}
+
+void FpdtLowering::norm_backward(const std::string& op, const std::string& layer,
+                                 const Version& use, const Version& sum, const Operand& x,
+                                 const Operand& dy, const Operand& addend, const Operand& dx,
+                                 std::int64_t rows, std::int64_t first) {
+  NormBackward back{x, states_.weight(layer + ".weight", use), dy, addend, {dx, false}, {}, {}};
+  back.dweight = states_.gradient_rows(layer + ".weight", sum, 0, model_.hidden);
+  if (states_.has(layer + ".bias")) {
+    back.dbias = states_.gradient_rows(layer + ".bias", sum, 0, model_.hidden);
+  }
+  back.kind = norm_kind();
+  back.epsilon = model_.norm_epsilon;
+  back.rows = rows;
+  back.width = model_.hidden;
+  back.token_first = first;
+  builder_.emit(op, LaneKind::compute, back);
+}
+
 Operand FpdtLowering::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) const {
   return {operand.buffer, operand.version, operand.row_first + first, rows};
 }

@@ -83,8 +83,6 @@ class FpdtLowering {
   void tiles(Frame& frame, std::int64_t chunk);
   void collect(Frame& frame, std::int64_t chunk);
   void finish(Frame& frame, std::int64_t chunk);
-  Operand attention_residual(Frame& frame, std::int64_t chunk, const Operand& x,
-                             const Operand& attention_output, const Operand& into);
 
   // fpdt_backward.cpp
   void backward_block(const std::string& name, Homes& homes, const Version& weights,
@@ -105,19 +103,34 @@ class FpdtLowering {
   void emit_embed_backward();
   void emit_head(const std::string& name, bool train);
   void loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
-                 const Target& dx, bool train);
+                 const Operand& dx, bool train);
   std::int64_t emit_logits(LossTile& tile, const char* name, std::int64_t word);
-  void loss_gradient(LossTile& tile, const Target& dx);
+  void loss_gradient(LossTile& tile, const Operand& dx);
 
   // A temporary of this block on the device: the next version of a ring of `slots`.
   Operand temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
                     std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots = 1,
                     Category category = Category::activations);
-  void gradient_matmul(const std::string& name, const std::string& tensor, const Operand& dy,
-                       const Operand& x, std::int64_t out, std::int64_t in, std::int64_t rows,
-                       std::int64_t token_first);
-  void bias_gradient(const std::string& name, const std::string& tensor, const Operand& dy,
-                     std::int64_t width, std::int64_t rows, std::int64_t token_first);
+  // Products and norms of the tensors "<layer>.weight" and "<layer>.bias" of gather `use`, over
+  // `rows` rows. y [rows, out] = x [rows, in] * W^T + b + addend.
+  void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
+              const Operand& y, std::int64_t rows, std::int64_t in, std::int64_t out,
+              const Operand& addend = {});
+  // dx = dy * W.
+  void linear_backward(const std::string& op, const std::string& layer, const Version& use,
+                       const Operand& dy, const Operand& dx, std::int64_t rows, std::int64_t in,
+                       std::int64_t out);
+  // dW += dy^T * x and db += the column sums of dy, of the rank's tokens from `first`; ops
+  // dw_<layer>.<place>.
+  void linear_gradient(const std::string& place, const std::string& layer, const Operand& dy,
+                       const Operand& x, std::int64_t rows, std::int64_t in, std::int64_t out,
+                       std::int64_t first);
+  void norm(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
+            const Operand& y, std::int64_t rows);
+  // dx = d(norm)/dx^T dy + addend, dweight, dbias into the sums of version `sum`.
+  void norm_backward(const std::string& op, const std::string& layer, const Version& use,
+                     const Version& sum, const Operand& x, const Operand& dy, const Operand& addend,
+                     const Operand& dx, std::int64_t rows, std::int64_t first);
   [[nodiscard]] Operand rows_of(const Operand& operand, std::int64_t first,
                                 std::int64_t rows) const;
   [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;

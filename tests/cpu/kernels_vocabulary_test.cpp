@@ -74,11 +74,41 @@ struct Loss {
   Dtype dtype = Dtype::f32;
 };
 
+constexpr double kScale = 0.375;
+
+// The gradient of every tile against softmax in double.
+void check_loss_gradient(const Loss& s, KernelCase& memory, const LossStatistics& statistics,
+                         const std::vector<Operand>& tiles, const std::vector<double>& all,
+                         const std::vector<double>& labels, const Operand& scale, double error) {
+  for (std::size_t t = 0; t < tiles.size(); ++t) {
+    LossGradient gradient;
+    gradient.logits = tiles[t], gradient.labels = statistics.labels, gradient.scale = scale;
+    gradient.statistics = statistics.statistics.operand;
+    gradient.rows = s.rows;
+    gradient.vocab_first = static_cast<std::int64_t>(t) * s.tile;
+    gradient.vocab_count = std::min(s.tile, s.vocabulary - gradient.vocab_first);
+    gradient.dlogits = memory.write(s.dtype, s.rows * gradient.vocab_count);
+    memory.run(gradient);
+    std::vector<double> expected;
+    for (std::int64_t row = 0; row < s.rows; ++row) {
+      double total = 0;
+      for (std::int64_t j = 0; j < s.vocabulary; ++j)
+        total += std::exp(all[index(row * s.vocabulary + j)]);
+      for (std::int64_t j = 0; j < gradient.vocab_count; ++j) {
+        const std::int64_t word = gradient.vocab_first + j;
+        const double p = std::exp(all[index(row * s.vocabulary + word)]) / total;
+        const double hit = static_cast<double>(word) == labels[index(row)] ? 1.0 : 0.0;
+        expected.push_back(labels[index(row)] < 0 ? 0.0 : kScale * (p - hit));
+      }
+    }
+    expect_close(memory.values(gradient.dlogits), expected, error, s.dtype);
+  }
+}
+
 // Cross-entropy over vocabulary tiles through the kernels; every third row is masked.
 void check_loss(const Loss& s) {
   SCOPED_TRACE(testing::Message() << s.rows << " rows, " << s.vocabulary << " words, tiles of "
                                   << s.tile);
-  constexpr double kScale = 0.375;
   KernelCase memory;
   std::vector<double> all = memory.random(s.rows * s.vocabulary), labels;
   for (double& logit : all) logit *= 10;
@@ -124,29 +154,7 @@ void check_loss(const Loss& s) {
   }
   expect_close(memory.values(sum.loss), {loss}, static_cast<double>(s.rows) * error, Dtype::f32);
 
-  for (std::size_t t = 0; t < tiles.size(); ++t) {
-    LossGradient gradient;
-    gradient.logits = tiles[t], gradient.labels = label, gradient.scale = scale;
-    gradient.statistics = statistics.statistics.operand;
-    gradient.rows = s.rows;
-    gradient.vocab_first = static_cast<std::int64_t>(t) * s.tile;
-    gradient.vocab_count = std::min(s.tile, s.vocabulary - gradient.vocab_first);
-    gradient.dlogits = memory.write(s.dtype, s.rows * gradient.vocab_count);
-    memory.run(gradient);
-    std::vector<double> expected;
-    for (std::int64_t row = 0; row < s.rows; ++row) {
-      double total = 0;
-      for (std::int64_t j = 0; j < s.vocabulary; ++j)
-        total += std::exp(all[index(row * s.vocabulary + j)]);
-      for (std::int64_t j = 0; j < gradient.vocab_count; ++j) {
-        const std::int64_t word = gradient.vocab_first + j;
-        const double p = std::exp(all[index(row * s.vocabulary + word)]) / total;
-        const double hit = static_cast<double>(word) == labels[index(row)] ? 1.0 : 0.0;
-        expected.push_back(labels[index(row)] < 0 ? 0.0 : kScale * (p - hit));
-      }
-    }
-    expect_close(memory.values(gradient.dlogits), expected, error, s.dtype);
-  }
+  check_loss_gradient(s, memory, statistics, tiles, all, labels, scale, error);
 }
 
 TEST(LossKernels, WholeVocabulary) {

@@ -5,9 +5,8 @@
 // into the `fetched` ring when they are needed again. Which transfers a loop order causes follows
 // from `fetch` alone.
 //
-//   producer -> produced ring --stash--> host --fetch--> fetched ring -> consumer      (chunk <
-//   first_kept) producer -> kept -------------------------------------------------> consumer (chunk
-//   >= first_kept)
+//   producer -> produced ring --stash--> host --fetch--> fetched ring -> consumer   (spilled)
+//   producer -> kept --------------------------------------------------> consumer   (kept)
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // besides.
 //
 //   config.json, model.safetensors   the model, for everybody
-//   fpdt_state.safetensors           masters (where they differ from the parameters) and moments,
-//   f32, whole trainer.json                     step, cursor in the tokens, seed, and what made it
+//   fpdt_state.safetensors           masters where they differ from the parameters, moments; f32
+//   trainer.json                     step, cursor in the tokens, seed, and what made it
 //
 // Tensors are stored whole, so another number of ranks or another strategy may go on from it; with
 // the same schedule the same bits follow. The directory appears whole or not at all.

@@ -1,7 +1,7 @@
 // FPDT's bytes in closed form. Units: one rank; e bytes of storage; l = c/P rows of a chunk on one
 // rank, n = c rows after the all-to-all, C chunks, h = H/P and g = max(1, G/P) heads.
 //
-// Per chunk (fpdt.md style counts, Yao et al. section 4): hidden tensors l*E*e; q, o, dO and dq
+// Per chunk (the counts of Yao et al., arXiv 2408.16978): hidden tensors l*E*e; q, o, dO and dq
 // n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class with k of C chunks kept costs
 // k chunks a live instance on the device, and for the others C-k host chunks an instance, two
 // device chunks where they are produced and 1 + depth where they are fetched. Every slot is rounded

@@ -77,6 +77,15 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
       }
     }
   }
+  // The residual stream runs through all layers, so its home is one for all.
+  const LayerClass& first = fpdt.layer_classes.front();
+  for (std::size_t i = 1; i < fpdt.layer_classes.size(); ++i) {
+    for (const TensorClass tensor : {TensorClass::layer_input, TensorClass::layer_gradient}) {
+      if (fpdt.layer_classes[i].kept(tensor) == first.kept(tensor)) continue;
+      wrong("P106", "strategy", "layer_classes[{}].keep.{}: must be that of the first class, {}", i,
+            word(tensor), first.kept(tensor));
+    }
+  }
   const bool rest = fpdt.layer_classes.back().layers == 0;
   if (layers > problem.model.layers || (!rest && layers != problem.model.layers) ||
       (rest && layers >= problem.model.layers)) {

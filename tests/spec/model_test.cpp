@@ -1,0 +1,78 @@
+// Tensors and exact parameter counts.
+#include "fpdt/spec/model.h"
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+ModelSpec llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
+  ModelSpec model;
+  model.name = "llama";
+  model.layers = layers;
+  model.hidden = hidden;
+  model.heads = heads;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.feed_forward = ffn;
+  model.vocabulary = 128256;
+  model.rotary.fraction = 1;
+  return model;
+}
+
+// The counts that the model cards and checkpoints state.
+TEST(Model, CountsParametersExactly) {
+  EXPECT_EQ(parameter_count(llama(32, 4096, 32, 14336)), 8030261248);
+  EXPECT_EQ(parameter_count(llama(80, 8192, 64, 28672)), 70553706496);
+  EXPECT_EQ(parameter_count(llama(126, 16384, 128, 53248)), 405853388800);
+}
+
+// GPT-2 small: tied embeddings, learned positions, biases everywhere: 124,439,808.
+TEST(Model, CountsGpt2) {
+  ModelSpec model;
+  model.family = Family::gpt;
+  model.layers = 12;
+  model.hidden = 768;
+  model.heads = model.kv_heads = 12;
+  model.head_dim = 64;
+  model.feed_forward = 3072;
+  model.vocabulary = 50257;
+  model.norm = NormFamily::layer;
+  model.activation = ActivationFamily::gelu_tanh;
+  model.qkv_bias = model.bias = model.tied_embeddings = true;
+  model.learned_positions = 1024;
+  EXPECT_EQ(parameter_count(model), 124439808);
+  EXPECT_TRUE(check(model).empty());
+}
+
+TEST(Model, OnlyMatricesDecay) {
+  for (const TensorSpec& tensor : layer_tensors(llama(2, 256, 8, 512))) {
+    EXPECT_EQ(tensor.decay, tensor.shape.size() == 2) << tensor.name;
+  }
+}
+
+TEST(Model, RotatesAnEvenNumberOfDimensions) {
+  ModelSpec model = llama(1, 256, 8, 512);
+  model.rotary.fraction = 0.25;
+  EXPECT_EQ(model.rotary_dim(), 32);
+  model.head_dim = 6;
+  EXPECT_EQ(model.rotary_dim() % 2, 0);
+}
+
+TEST(Model, FindsWhatCannotBe) {
+  ModelSpec model = llama(2, 256, 8, 512);
+  EXPECT_TRUE(check(model).empty());
+  model.kv_heads = 3;
+  EXPECT_EQ(check(model).front().code, "M102");
+  model.kv_heads = 8;
+  model.layers = 1000000000;
+  EXPECT_EQ(check(model).front().code, "M101");
+  model.layers = -1;
+  EXPECT_EQ(check(model).front().code, "M101");
+  model.layers = 2;
+  model.norm_epsilon = 0;
+  EXPECT_EQ(check(model).front().code, "M102");
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -1,0 +1,147 @@
+// Geometry of chunks, and strategies that cannot work.
+#include "fpdt/spec/strategy.h"
+
+#include <functional>
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+Problem small(std::int64_t ranks, std::int64_t tokens) {
+  Problem problem;
+  ModelSpec& model = problem.model;
+  model.name = "small";
+  model.layers = 4;
+  model.hidden = 64;
+  model.heads = 8;
+  model.kv_heads = 2;
+  model.head_dim = 8;
+  model.feed_forward = 128;
+  model.vocabulary = 256;
+  problem.cluster.name = "test";
+  problem.cluster.devices_per_node = ranks;
+  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{1 << 30};
+  problem.seq_len = tokens;
+  return problem;
+}
+
+// S = 16, P = 2, c = 4: rank 0 holds 0 1 4 5 8 9 12 13, so that chunk j after the all-to-all is
+// tokens [4j, 4j + 4) in order (the chunk-interleaved layout of Yao et al.).
+TEST(Geometry, InterleavesChunks) {
+  Strategy strategy;
+  strategy.fpdt.chunk_tokens = 4;
+  const Geometry shape = geometry(small(2, 16), strategy);
+  std::vector<std::int64_t> mine;
+  for (std::int64_t row = 0; row < shape.local_tokens(); ++row) {
+    mine.push_back(global_token(shape, 0, row));
+  }
+  EXPECT_EQ(mine, (std::vector<std::int64_t>{0, 1, 4, 5, 8, 9, 12, 13}));
+}
+
+// Every token of the padded sequence is one row of one rank, also with a ragged end.
+TEST(Geometry, CoversEveryTokenOnce) {
+  for (const std::int64_t ranks : {1, 2, 4, 8}) {
+    for (const std::int64_t tokens : {1, 15, 16, 61, 100, 128}) {
+      for (const std::int64_t chunk : {8, 24, 64, 1024}) {
+        Problem problem = small(ranks, tokens);
+        Strategy strategy;
+        strategy.fpdt.chunk_tokens = chunk;
+        const Geometry shape = geometry(problem, strategy);
+        std::set<std::int64_t> seen;
+        for (std::int64_t rank = 0; rank < ranks; ++rank) {
+          for (std::int64_t row = 0; row < shape.local_tokens(); ++row) {
+            seen.insert(global_token(shape, rank, row));
+          }
+        }
+        EXPECT_EQ(static_cast<std::int64_t>(seen.size()), shape.padded_tokens);
+        EXPECT_EQ(*seen.begin(), 0);
+        EXPECT_EQ(*seen.rbegin(), shape.padded_tokens - 1);
+        EXPECT_GE(shape.padded_tokens, tokens);
+        EXPECT_LT(shape.padded_tokens - tokens, ranks);
+      }
+    }
+  }
+}
+
+TEST(Geometry, ReplicatesKvHeadsWhenThereAreFew) {
+  Strategy strategy;
+  strategy.fpdt.chunk_tokens = 16;
+  EXPECT_EQ(geometry(small(8, 64), strategy).kv_heads, 1);
+  EXPECT_EQ(geometry(small(1, 64), strategy).kv_heads, 2);
+}
+
+TEST(Strategy, DefaultsWork) {
+  for (const std::int64_t ranks : {1, 2, 4, 8}) {
+    for (const std::int64_t tokens : {1, 1000, 1 << 20}) {
+      const Problem problem = small(ranks, tokens);
+      EXPECT_TRUE(check(problem, default_strategy(problem)).empty()) << ranks << " " << tokens;
+    }
+  }
+}
+
+struct Wrong {
+  const char* name;
+  const char* code;
+  std::function<void(Problem&, Strategy&)> spoil;
+};
+
+class WrongStrategy : public testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongStrategy, IsFound) {
+  Problem problem = small(4, 256);
+  Strategy strategy;
+  strategy.fpdt.chunk_tokens = 64;
+  ASSERT_TRUE(check(problem, strategy).empty());
+  GetParam().spoil(problem, strategy);
+  const std::vector<Diagnostic> findings = check(problem, strategy);
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings.front().code, GetParam().code) << findings.front().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, WrongStrategy,
+    testing::Values(
+        Wrong{"seq_len_0", "P100", [](Problem& p, Strategy&) { p.seq_len = 0; }},
+        Wrong{"seq_len_2_63", "P100", [](Problem& p, Strategy&) { p.seq_len = INT64_MAX; }},
+        Wrong{"too_few_positions", "P100",
+              [](Problem& p, Strategy&) { p.model.learned_positions = 8; }},
+        Wrong{"replicas", "P101", [](Problem&, Strategy& s) { s.data_parallel = 3; }},
+        Wrong{"heads", "P102", [](Problem& p, Strategy&) { p.cluster.devices_per_node = 3; }},
+        Wrong{"kv_heads", "P102",
+              [](Problem& p, Strategy&) {
+                p.model.heads = p.model.kv_heads = 12, p.cluster.devices_per_node = 4,
+                p.model.kv_heads = 6;
+              }},
+        Wrong{"micro_batches", "P103", [](Problem&, Strategy& s) { s.micro_batches = 0; }},
+        Wrong{"optimizer_tile", "P103", [](Problem&, Strategy& s) { s.optimizer_tile = 1; }},
+        Wrong{"chunk_0", "P104", [](Problem&, Strategy& s) { s.fpdt.chunk_tokens = 0; }},
+        Wrong{"chunk_not_divided", "P104", [](Problem&, Strategy& s) { s.fpdt.chunk_tokens = 63; }},
+        Wrong{"too_many_chunks", "P104",
+              [](Problem& p, Strategy& s) {
+                p.seq_len = 4096;
+                s.fpdt.chunk_tokens = 4;
+              }},
+        Wrong{"negative_tile", "P104", [](Problem&, Strategy& s) { s.fpdt.ffn_tile_rows = -1; }},
+        Wrong{"prefetch", "P104", [](Problem&, Strategy& s) { s.fpdt.prefetch_depth = -1; }},
+        Wrong{"no_class", "P105", [](Problem&, Strategy& s) { s.fpdt.layer_classes.clear(); }},
+        Wrong{"too_many_layers", "P105",
+              [](Problem&, Strategy& s) { s.fpdt.layer_classes[0].layers = 5; }},
+        Wrong{"too_few_layers", "P105",
+              [](Problem&, Strategy& s) { s.fpdt.layer_classes[0].layers = 3; }},
+        Wrong{"fraction", "P106",
+              [](Problem&, Strategy& s) { s.fpdt.layer_classes[0].keep[2] = 1.5; }},
+        Wrong{"two_streams", "P106",
+              [](Problem&, Strategy& s) {
+                s.fpdt.layer_classes = {LayerClass{}, LayerClass{}};
+                s.fpdt.layer_classes[0].layers = 2;
+                s.fpdt.layer_classes[1].keep[0] = 1;
+              }},
+        Wrong{"checkpoint", "P107", [](Problem&, Strategy& s) { s.fpdt.checkpoint_every = 3; }},
+        Wrong{"cluster", "C101",
+              [](Problem& p, Strategy&) { p.cluster.device_memory = Bytes{0}; }}),
+    [](const auto& wrong) { return std::string(wrong.param.name); });
+
+}  // namespace
+}  // namespace fpdt

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Runs the commands of documents as a reader would, in a copy of what they name.
+#   run_commands.sh SOURCE_DIR PROGRAMS_DIR DOCUMENT...
+# Blocks marked sh are set-up (those that call ./tools or build are left out). In blocks marked console every
+# line after "$ " is a command, what follows is its output. A command whose shown output has a line
+# "fpdt-plan: ..." or "fpdt-run: ..." must fail, every other must succeed; and what fpdt-plan prints must be
+# exactly what is shown, since it is the same on every machine.
+set -u
+source_dir=$1 programs=$2
+shift 2
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+for folder in docs models configs; do ln -s "$source_dir/$folder" "$place/$folder"; done
+mkdir -p "$place/build/quickstart"
+cd "$place" || exit 1
+export PATH="$programs:$PATH"
+failures=0
+
+complain() { printf '%s: %s\n' "$document" "$1"; failures=$((failures + 1)); }
+
+# check COMMAND SHOWN: runs a command and compares.
+check() {
+  local command=$1 shown=$2 found code
+  found=$(bash -c "$command" 2>&1)
+  code=$?
+  if grep -qE '^fpdt-(plan|run): ' <<<"$shown"; then
+    [ $code -ne 0 ] || complain "should fail: $command"
+  else
+    [ $code -eq 0 ] || complain "exit code $code: $command
+$found"
+  fi
+  case $command in
+    fpdt-plan*) [ "$found" = "$shown" ] || complain "prints something else now: $command
+$(diff <(echo "$shown") <(echo "$found"))" ;;
+  esac
+}
+
+# run DOCUMENT: one pass over its lines.
+run() {
+  local block="" command="" shown="" text=""
+  while IFS= read -r line; do
+    case $block:$line in
+      ':```sh') block=sh text="" ;;
+      ':```console') block=console command="" shown="" ;;
+      ':```'*) block=other ;;
+      'sh:```')
+        block=""
+        case $text in *./tools/* | *cmake* | *'apps:$PATH'*) mkdir -p build/tour ;; *)
+          bash -c "$text" >/dev/null || complain "set-up fails: $text" ;;
+        esac ;;
+      'console:```')
+        block=""
+        [ -z "$command" ] || check "$command" "$shown" ;;
+      'other:```') block="" ;;
+      sh:*) text+=$line$'\n' ;;
+      'console:$ '*)
+        [ -z "$command" ] || check "$command" "$shown"
+        command=${line#\$ } shown="" ;;
+      console:*)
+        if [ -z "$command" ]; then continue; fi
+        if [[ $command == *\\ && -z $shown ]]; then
+          command=${command%\\}${line#"${line%%[![:space:]]*}"}
+        else
+          shown+=${shown:+$'\n'}$line
+        fi ;;
+    esac
+  done <"$1"
+}
+
+for document in "$@"; do run "$source_dir/$document"; done
+exit $((failures > 0))

@@ -3,20 +3,10 @@
 
 #include <cstring>
 
+#include "fpdt/runtime/bf16.h"
+
 namespace fpdt::cpu {
 namespace {
-
-float widen(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-
-// To nearest, ties to even; a NaN stays one.
-std::uint16_t narrow(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-  const std::uint32_t quiet = (bits >> 16) | 0x40U;
-  return static_cast<std::uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? quiet : rounded);
-}
 
 template <class T>
 T* elements_at(const View& view, std::int64_t offset, std::int64_t count) {

@@ -56,6 +56,11 @@ void write(Executor& executor, BufferIndex buffer, std::int64_t slot, const T& v
   executor.write(buffer, slot, std::as_bytes(std::span(values)));
 }
 
+// A NaN has a sign bit, which says nothing and differs between builds.
+std::string number_text(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
+
 }  // namespace
 
 TensorSource initial_parameters(std::uint64_t seed) {
@@ -189,9 +194,9 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     throw NumericError(
         fmt::format("step {}: the loss is {} and the gradient norm {}; nothing was saved after "
-                    "step {}. Lower the "
-                    "learning rate (it was {}) or lengthen the warm-up",
-                    result.step, result.loss, result.grad_norm, steps_done_, learning_rate));
+                    "step {}. Lower the learning rate (it was {}) or lengthen the warm-up",
+                    result.step, number_text(result.loss), number_text(result.grad_norm),
+                    steps_done_, learning_rate));
   }
   steps_done_ = result.step;
   return result;

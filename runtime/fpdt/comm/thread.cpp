@@ -2,6 +2,7 @@
 #include "fpdt/comm/thread.h"
 
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
 #include "fpdt/runtime/collective.h"
+#include "fpdt/runtime/threads.h"
 
 namespace fpdt {
 namespace {
@@ -216,17 +218,27 @@ void run_ranks(std::int64_t ranks, const std::function<void(Communicator&)>& ran
                const ThreadOptions& options) {
   FPDT_ASSERT(ranks >= 1);
   World world(ranks, options);
+  // Nobody begins before everybody is there, or the others would wait for one that cannot be had.
+  std::promise<bool> complete;
+  const std::shared_future<bool> may_begin(complete.get_future());
   std::vector<std::thread> threads;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&world, &rank_main, rank] {
-      ThreadCommunicator communicator(world, rank);
-      try {
-        rank_main(communicator);
-      } catch (...) {
-        communicator.abort(std::current_exception());
-      }
-    });
+  threads.reserve(static_cast<std::size_t>(ranks));
+  try {
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      threads.push_back(start_thread([&world, &rank_main, may_begin, rank] {
+        if (!may_begin.get()) return;
+        ThreadCommunicator communicator(world, rank);
+        try {
+          rank_main(communicator);
+        } catch (...) {
+          communicator.abort(std::current_exception());
+        }
+      }));
+    }
+  } catch (...) {
+    world.abort(std::ssize(threads), std::current_exception());
   }
+  complete.set_value(std::ssize(threads) == ranks);
   for (std::thread& thread : threads) thread.join();
   world.rethrow();
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/runtime/threads.h"
 
 namespace fpdt {
 namespace {
@@ -28,17 +29,27 @@ Lanes::Lanes(const Shape& shape, Run run, Fail fail)
     lane->waits.resize(kRing * shape.waits);
     lanes_.push_back(std::move(lane));
   }
-  for (std::int32_t i = 0; i < shape.lanes; ++i) {
-    lanes_[static_cast<std::size_t>(i)]->thread = std::thread([this, i] { work(i); });
+  try {
+    for (std::int32_t i = 0; i < shape.lanes; ++i) {
+      lanes_[static_cast<std::size_t>(i)]->thread = start_thread([this, i] { work(i); });
+    }
+  } catch (...) {
+    stop();
+    throw;
   }
 }
 
-Lanes::~Lanes() {
+Lanes::~Lanes() { stop(); }
+
+// Ends the lanes that run: not all of them when one could not be started.
+void Lanes::stop() {
   for (const auto& lane : lanes_) {
     next_entry(*lane).kind = Kind::stop;
     issue(*lane);
   }
-  for (const auto& lane : lanes_) lane->thread.join();
+  for (const auto& lane : lanes_) {
+    if (lane->thread.joinable()) lane->thread.join();
+  }
 }
 
 // Waits when the ring is full.

@@ -82,6 +82,7 @@ class Lanes {
     std::thread thread;
   };
 
+  void stop();
   Entry& next_entry(Lane& lane);
   void issue(Lane& lane);
   void work(std::int32_t index);

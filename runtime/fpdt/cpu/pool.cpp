@@ -3,18 +3,26 @@
 #include "fpdt/cpu/pool.h"
 
 #include "fpdt/base/assert.h"
+#include "fpdt/runtime/threads.h"
 
 namespace fpdt {
 
 Pool::Pool(std::int32_t size) {
   FPDT_ASSERT(size >= 1);
   threads_.reserve(static_cast<std::size_t>(size - 1));
-  for (std::int32_t worker = 1; worker < size; ++worker) {
-    threads_.emplace_back([this, worker] { work(worker); });
+  try {
+    for (std::int32_t worker = 1; worker < size; ++worker) {
+      threads_.push_back(start_thread([this, worker] { work(worker); }));
+    }
+  } catch (...) {
+    stop();
+    throw;
   }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;

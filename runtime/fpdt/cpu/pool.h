@@ -49,6 +49,7 @@ class Pool {
   void for_each(std::int64_t count, TaskRef task);
 
  private:
+  void stop();
   void work(std::int32_t worker);
   void take_tasks(std::int32_t worker);
 

@@ -10,6 +10,7 @@
 #include "fpdt/comm/solo.h"
 #include "fpdt/comm/thread.h"
 #include "fpdt/cpu/backend.h"
+#include "fpdt/runtime/threads.h"
 
 namespace fpdt {
 
@@ -35,7 +36,7 @@ Ranks::Ranks(const VerifiedSchedule& schedule, const RankOptions& options)
     for (std::int64_t rank = 0; rank < ranks; ++rank) present_.push_back(rank);
   }
   shared_->executors.resize(static_cast<std::size_t>(ranks));
-  driver_ = std::thread([this, ranks] {
+  driver_ = start_thread([this, ranks] {
     std::exception_ptr error;
     try {
       if (options_.solo_rank) {

@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fcntl.h>
 #include <new>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -21,7 +23,7 @@ volatile std::sig_atomic_t asked_by = 0;
 void note_signal(int signal) { asked_by = signal; }
 
 int failed(std::string_view program, ExitCode code, std::string_view message) {
-  fmt::print(stderr, "{}: {}\n", program, message);
+  say(fmt::format("{}: {}\n", program, message));
   return static_cast<int>(code);
 }
 
@@ -50,7 +52,22 @@ std::string json_number(double value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";
 }
 
-void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+void say(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void prepare_process() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  // Open takes the lowest free number. Output that is closed is held for reading: it stays an error
+  // to write a result there.
+  while (true) {
+    const int held = ::open("/dev/null", O_RDONLY);
+    if (held > STDERR_FILENO) ::close(held);
+    if (held < 0 || held > STDERR_FILENO) return;
+  }
+}
 
 void catch_stop_signals() {
   struct sigaction action = {};

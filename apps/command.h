@@ -17,8 +17,14 @@ void print_result(std::string_view text);
 // A JSON number; null when it is not finite.
 std::string json_number(double value);
 
-// A peer that goes away is an error of the call that meets it, not a signal.
-void ignore_broken_pipes();
+// Talk goes to standard error. That nobody can hear it (a closed terminal, a full disk) stops no
+// work.
+void say(std::string_view text);
+
+// First of all in main: a pipe without a reader and a file over its limit become errors of the call
+// that meets them, not signals; standard descriptors that are closed are held, so that no file of
+// ours gets their numbers and what was meant for a person.
+void prepare_process();
 
 // From now on SIGINT and SIGTERM ask to stop; a second one ends the program at once.
 void catch_stop_signals();

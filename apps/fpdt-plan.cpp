@@ -2,15 +2,18 @@
 #include <CLI/CLI.hpp>
 
 #include "command.h"
+#include "flags.h"
 #include "plan_lower.h"
 
-int main(int argc, char** argv) {
-  fpdt::ignore_broken_pipes();
+namespace fpdt {
+namespace {
+
+int run(int count, const char* const* words) {
   CLI::App app{"Plans the training of transformers on very long sequences."};
   app.set_version_flag("--version", FPDT_VERSION);
   app.require_subcommand(1);
 
-  fpdt::LowerFlags lower;
+  LowerFlags lower;
   CLI::App* lowering =
       app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
   lowering
@@ -36,11 +39,17 @@ int main(int argc, char** argv) {
   verifying->add_flag("--json", json, "result as one JSON object");
 
   try {
-    app.parse(argc, argv);
+    app.parse(count, words);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return answer(app, error);
   }
-  return fpdt::guarded("fpdt-plan", [&] {
-    return lowering->parsed() ? fpdt::plan_lower(lower) : fpdt::plan_verify(path, json);
-  });
+  return lowering->parsed() ? plan_lower(lower) : plan_verify(path, json);
+}
+
+}  // namespace
+}  // namespace fpdt
+
+int main(int count, char** words) {
+  fpdt::prepare_process();
+  return fpdt::guarded("fpdt-plan", [&] { return fpdt::run(count, words); });
 }

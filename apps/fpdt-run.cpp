@@ -1,55 +1,58 @@
 // fpdt-run: executes a schedule. The command line, and nothing else.
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-
-#include "fpdt/base/error.h"
 
 #include "command.h"
+#include "flags.h"
 #include "run_check.h"
 #include "run_train.h"
 
 namespace fpdt {
 namespace {
 
+// Of one rank; more than any machine has cores.
+constexpr std::int64_t kThreadsMax = 1024;
+
 void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("schedule", flags.schedule, "schedule file")->required();
   app.add_option("--data", flags.data, "text, .u16, .u32 or llm.c token file")->required();
   app.add_option("--steps", flags.steps, "stop after this step, counted from the first run")
       ->required()
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1));
   app.add_option("--init", flags.init, "start from the weights of a Hugging Face directory");
   app.add_option("--save", flags.save, "directory of the checkpoint, written at the end");
   app.add_option("--save-every", flags.save_every, "and after every so many steps")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1));
   app.add_option("--resume", flags.resume, "go on from a checkpoint");
-  app.add_option("--seed", flags.seed, "of the initial weights")->capture_default_str();
+  app.add_option("--seed", flags.seed, "of the initial weights")
+      ->capture_default_str()
+      ->check(integer_in(0));
   app.add_option("--learning-rate", flags.learning_rate, "at its peak")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app.add_option("--min-learning-rate", flags.min_learning_rate,
                  "reached at the last step by half a cosine; without it the rate stays")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_zero());
   app.add_option("--warmup", flags.warmup, "steps of linear warm-up")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(integer_in(0));
   app.add_option("--evaluate-data", flags.evaluate_data, "tokens that are not trained on");
   app.add_option("--evaluate-every", flags.evaluate_every, "steps between evaluations")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1));
   app.add_option("--evaluate-batches", flags.evaluate_batches, "steps' worth of tokens in each")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1));
   app.add_option("--document-separator", flags.separator, "token that ends a document")
-      ->check(CLI::NonNegativeNumber);
+      ->check(integer_in(0, INT32_MAX));
   app.add_option("--loss-mask", flags.loss_mask,
                  "file of a byte a token; tokens with 0 are not learnt");
   app.add_option("--log", flags.log, "append a JSON object a step to this file");
   app.add_option("--threads", flags.ranks.threads, "of each rank; default: its part of the cores")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1, kThreadsMax));
   app.add_option("--communicator", flags.ranks.communicator,
                  "thread: all ranks in this process; solo: one rank alone, to see what it needs")
       ->capture_default_str()
       ->check(CLI::IsMember({"thread", "solo"}));
-  app.add_option("--rank", flags.ranks.rank, "the rank that runs alone");
+  app.add_option("--rank", flags.ranks.rank, "the rank that runs alone")->check(integer_in(0));
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }
 
@@ -57,12 +60,14 @@ void add_check(CLI::App& app, CheckFlags& flags) {
   app.add_option("schedule", flags.schedule, "schedule file of a small problem")->required();
   app.add_option("--data", flags.data, "tokens of the step; default: random ones");
   app.add_option("--document-separator", flags.separator, "token that ends a document")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", flags.seed, "of parameters and tokens")->capture_default_str();
+      ->check(integer_in(0, INT32_MAX));
+  app.add_option("--seed", flags.seed, "of parameters and tokens")
+      ->capture_default_str()
+      ->check(integer_in(0));
   app.add_option("--tolerance", flags.tolerance, "of loss and gradients; default: derived")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app.add_option("--threads", flags.threads, "of each rank; default: its part of the cores")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1, kThreadsMax));
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }
 
@@ -82,10 +87,8 @@ int run(int count, const char* const* words) {
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : static_cast<int>(ExitCode::bad_input);
+    return answer(app, error);
   }
-  ignore_broken_pipes();
   return train_command.parsed() ? run_train(train) : run_check(check);
 }
 
@@ -93,5 +96,6 @@ int run(int count, const char* const* words) {
 }  // namespace fpdt
 
 int main(int count, char** words) {
+  fpdt::prepare_process();
   return fpdt::guarded("fpdt-run", [&] { return fpdt::run(count, words); });
 }

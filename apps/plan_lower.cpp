@@ -31,8 +31,8 @@ constexpr std::array<MemorySpace, 3> kSpaces{MemorySpace::device, MemorySpace::h
 std::int64_t parse_length(const std::string& text) {
   const auto tokens = parse_tokens(text);
   if (!tokens || *tokens < 1) {
-    throw InputError(
-        fmt::format("--seq-len: expected tokens such as 64K, 2M or 100000, found \"{}\"", text));
+    throw InputError(fmt::format(
+        "--seq-len: expected 1 to 1G tokens, such as 64K, 2M or 100000, found \"{}\"", text));
   }
   return *tokens;
 }
@@ -213,7 +213,7 @@ int plan_lower(const LowerFlags& flags) {
   std::vector<std::string> notes;
   Problem problem;
   problem.model = load_model(flags.model, &notes);
-  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
   problem.cluster = load_cluster(flags.cluster);
   problem.seq_len = parse_length(flags.seq_len);
   problem.device_budget = parse_budget("--device-budget", flags.device_budget,
@@ -223,8 +223,8 @@ int plan_lower(const LowerFlags& flags) {
   const Strategy strategy =
       flags.strategy.empty() ? default_strategy(problem) : load_strategy(flags.strategy);
 
-  fmt::print(stderr, "lowering {} at {} tokens for {} ranks ...\n", problem.model.name,
-             format_tokens(problem.seq_len), problem.ranks());
+  say(fmt::format("lowering {} at {} tokens for {} ranks ...\n", problem.model.name,
+                  format_tokens(problem.seq_len), problem.ranks()));
   const Lowered lowered = lower(problem, strategy, print_problem(problem, strategy));
   require_fit(problem, strategy, lowered);
 

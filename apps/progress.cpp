@@ -2,10 +2,11 @@
 #include "progress.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include "command.h"
 
 namespace fpdt {
 namespace {
@@ -29,19 +30,17 @@ void StatusLine::show(std::string_view text) {
   if (Clock::now() < next_) return;
   next_ = Clock::now() + (terminal_ ? kOnTerminal : kElsewhere);
   if (!terminal_) return keep(text);
-  fmt::print(stderr, "\r{}\x1b[K", text);
-  std::fflush(stderr);
+  say(fmt::format("\r{}\x1b[K", text));
   open_ = true;
 }
 
 void StatusLine::keep(std::string_view text) {
-  if (terminal_) fmt::print(stderr, "\r\x1b[K");
   open_ = false;
-  fmt::print(stderr, "{}\n", text);
+  say(fmt::format("{}{}\n", terminal_ ? "\r\x1b[K" : "", text));
 }
 
 void StatusLine::end() {
-  if (open_) fmt::print(stderr, "\n");
+  if (open_) say("\n");
   open_ = false;
 }
 

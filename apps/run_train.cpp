@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <sys/stat.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,7 +34,11 @@ class Log {
  public:
   explicit Log(const std::string& path) : path_(path) {
     if (path.empty()) return;
-    file_.reset(std::fopen(path.c_str(), "a"));
+    // A pipe that nobody reads is an error, not a wait; later writes to it may wait.
+    const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC,
+                              S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH);
+    require(opened >= 0 && ::fcntl(opened, F_SETFL, O_APPEND) == 0);
+    file_.reset(::fdopen(opened, "a"));
     require(file_ != nullptr);
   }
   void write(const std::string& line) {

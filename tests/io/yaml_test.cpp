@@ -79,6 +79,16 @@ TEST(Yaml, SurvivesHostileText) {
   EXPECT_THAT(error_of(nested), HasSubstr("nested deeper than 32 levels"));
 }
 
+TEST(Yaml, ShowsNoControlCharacters) {
+  const std::string steered = with("name: box", "name: \"\\e[2J\"");
+  EXPECT_THAT(error_of(steered),
+              HasSubstr("name: expected a text of one line, found \"\\x1b[2J\""));
+  EXPECT_THAT(error_of(with("nodes: 1", "nodes: 1\n\"a\\nb\": 1")),
+              HasSubstr("a\\x0ab: unknown key"));
+  EXPECT_THAT(error_of(with("name: box", "name: " + std::string(5000, 'x'))),
+              HasSubstr("of one line"));
+}
+
 TEST(Yaml, EveryTruncationIsAnErrorOrTheWholeMeaning) {
   const ClusterSpec whole = parse_cluster(kGood, "c.yaml");
   for (std::size_t length = 0; length < kGood.size(); ++length) {

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -62,6 +65,50 @@ std::string create_beside(const std::string& path, Create create) {
   }
 }
 
+// The path under which a directory can be replaced: behind links, and without a slash at its end.
+std::string renameable(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path full = std::filesystem::canonical(path, error);
+  if (error) full = path;
+  if (!full.has_filename()) full = full.parent_path();
+  return full.string();
+}
+
+// Locked by this process until the descriptor closes; none when another has it.
+FileDescriptor lock_directory(const std::string& path) {
+  FileDescriptor opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0 || ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0) return FileDescriptor();
+  return opened;
+}
+
+// Whether `name` is "<prefix>4711.0".
+bool is_temporary(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  const std::size_t dot = name.find('.');
+  return dot != std::string_view::npos && dot > 0 && dot + 1 < name.size() &&
+         name.find_first_not_of("0123456789") == dot &&
+         name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
+}
+
+// Removes stages of `path` that nobody holds, since their process was killed. One that is younger
+// than a minute may belong to a process that is about to lock it.
+void remove_left_behind(const std::string& path) {
+  const std::string prefix = fmt::format(".{}.", std::filesystem::path(path).filename().string());
+  const auto young = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);
+  std::error_code ignored;
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(parent_directory(path), ignored)) {
+    const bool ours = is_temporary(entry.path().filename().string(), prefix) &&
+                      entry.is_directory(ignored) && entry.last_write_time(ignored) < young;
+    if (ours) left.push_back(entry.path().string());
+  }
+  for (const std::string& stage : left) {
+    const FileDescriptor lock = lock_directory(stage);
+    if (lock.get() >= 0) std::filesystem::remove_all(stage, ignored);
+  }
+}
+
 }  // namespace
 
 FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(other.release()) {}
@@ -95,7 +142,7 @@ void RandomAccessFile::read(std::int64_t offset, std::span<std::byte> bytes) con
 std::string read_file(const std::string& path, std::int64_t bytes_max) {
   const RandomAccessFile file(path);
   if (file.size() > bytes_max) {
-    throw IoError(
+    throw InputError(
         fmt::format("{}: expected at most {} bytes, found {}", path, bytes_max, file.size()));
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
@@ -141,11 +188,14 @@ void write_file_atomically(const std::string& path, std::string_view text) {
   file.commit();
 }
 
-StagedDirectory::StagedDirectory(std::string path) : path_(std::move(path)) {
+StagedDirectory::StagedDirectory(const std::string& path) : path_(renameable(path)) {
+  remove_left_behind(path_);
   stage_ = create_beside(path_, [](const char* name) { return ::mkdir(name, 0777); });
+  lock_ = lock_directory(stage_);
 }
 
 StagedDirectory::~StagedDirectory() {
+  lock_ = FileDescriptor();  // removal needs a descriptor, which may be the last one
   std::error_code ignored;
   if (!stage_.empty()) std::filesystem::remove_all(stage_, ignored);
 }
@@ -153,11 +203,34 @@ StagedDirectory::~StagedDirectory() {
 void StagedDirectory::commit() {
   FPDT_ASSERT(!stage_.empty());
   sync_directory(stage_);
-  if (::renameat2(AT_FDCWD, stage_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
-    fail("rename a new directory to", path_);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path_, ignored)) {
+    if (::rename(stage_.c_str(), path_.c_str()) != 0) fail("rename a new directory to", path_);
+    stage_.clear();
+  } else if (::renameat2(AT_FDCWD, stage_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) fail("replace", path_);
+    replace();
   }
-  stage_.clear();
+  // After an exchange the stage is what was replaced; it goes with this object.
   sync_directory(parent_directory(path_));
+}
+
+std::string StagedDirectory::find(const std::string& path) {
+  std::error_code ignored;
+  const std::string last = renameable(path) + ".last";
+  const bool is_cut =
+      !std::filesystem::exists(path, ignored) && std::filesystem::is_directory(last, ignored);
+  return is_cut ? last : path;
+}
+
+// In two steps: the old directory steps aside.
+void StagedDirectory::replace() {
+  const std::string last = path_ + ".last";
+  std::error_code ignored;
+  std::filesystem::remove_all(last, ignored);
+  if (::rename(path_.c_str(), last.c_str()) != 0) fail("rename to .last", path_);
+  if (::rename(stage_.c_str(), path_.c_str()) != 0) fail("rename a new directory to", path_);
+  stage_ = last;
 }
 
 void sync_directory(const std::string& directory) {

@@ -13,8 +13,8 @@
 
 namespace fpdt {
 
-// The whole regular file. IoError when it is missing, unreadable, not a regular file, or over
-// bytes_max.
+// The whole regular file. IoError when it is missing, unreadable or not a regular file; InputError
+// when it is over bytes_max.
 std::string read_file(const std::string& path, std::int64_t bytes_max);
 
 // An open descriptor; closes itself.
@@ -65,21 +65,32 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::string_view text);
 
-// A directory that appears at `path` when it is committed; destroyed before, it is removed with its
-// files. `path` must not exist at commit.
+// A directory that appears at `path` when it is committed, in place of a directory that was there;
+// destroyed before, it is removed with its files. What a killed process left of one is removed by
+// the next for the same path.
+//
+// At every moment the old directory or the new one is at `path`, where the file system can exchange
+// names (all local ones of Linux); where it cannot (NFS), the old one is at `path`.last for a
+// moment.
 class StagedDirectory {
  public:
-  explicit StagedDirectory(std::string path);
+  // `path` may end in a slash or be a link to a directory, which is then what is replaced.
+  explicit StagedDirectory(const std::string& path);
   StagedDirectory(const StagedDirectory&) = delete;
   StagedDirectory& operator=(const StagedDirectory&) = delete;
   ~StagedDirectory();
   // Where to write the files until then.
   [[nodiscard]] const std::string& stage() const { return stage_; }
   void commit();
+  // Where the directory of `path` is: there, or at `path`.last.
+  [[nodiscard]] static std::string find(const std::string& path);
 
  private:
+  void replace();
+
   std::string path_;
   std::string stage_;
+  FileDescriptor lock_;  // tells a stage that is in use from one that was left behind
 };
 
 // Makes renames inside `directory` durable.

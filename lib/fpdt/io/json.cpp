@@ -49,7 +49,9 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
-    findings_->add("Y100", 0, 0, error.what());
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    const std::string_view text(error.what());
+    findings_->add("Y100", 0, 0, std::string(text.substr(text.find("] ") + 2)));
     return false;
   }
 

@@ -10,6 +10,8 @@
 namespace fpdt {
 namespace {
 
+constexpr std::size_t kTextMax = 4096;  // as long as a path may be
+
 // "010" is 8 to some readers and 10 to others; "0x10", "+1", ".5", "1_000", ".nan" are no better.
 bool is_unambiguous_number(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
@@ -27,6 +29,18 @@ bool convert_number(const Node& node, T& value) {
   if (error != std::errc{} || stop != end) return false;
   value = parsed;
   return true;
+}
+
+// A hostile file shall not steer the terminal of its reader, nor fill it.
+std::string printable(const std::string& message) {
+  constexpr std::size_t kShown = 2000;
+  std::string text;
+  for (const char c : message.substr(0, kShown)) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_control = byte < 0x20 || byte == 0x7F;
+    text += is_control ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return text + (message.size() > kShown ? "..." : "");
 }
 
 bool is_scalar(const Node& node) {
@@ -64,7 +78,7 @@ void FileFindings::add(std::string_view code, std::int32_t line, std::int32_t co
                        std::string message) {
   const std::string where =
       line > 0 ? fmt::format("{}:{}:{}", file_name_, line, column) : file_name_;
-  list_.push_back({std::string(code), where, std::move(message)});
+  list_.push_back({std::string(code), where, printable(message)});
 }
 
 void FileFindings::append(std::vector<Diagnostic> findings) {
@@ -101,6 +115,13 @@ bool convert(const Node& node, Bytes& value) {
   return parsed.has_value();
 }
 
+bool convert_line(const Node& node, std::string& value) {
+  const bool has_control = std::any_of(node.text.begin(), node.text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+  });
+  return !has_control && node.text.size() <= kTextMax && convert(node, value);
+}
+
 bool convert_tokens(const Node& node, std::int64_t& value) {
   const bool form = is_scalar(node) && is_unambiguous_number(node.text);
   const auto parsed = form ? parse_tokens(node.text) : std::nullopt;
@@ -111,7 +132,7 @@ bool convert_tokens(const Node& node, std::int64_t& value) {
 std::string_view expected(const std::int64_t&) { return "an integer"; }
 std::string_view expected(const double&) { return "a number"; }
 std::string_view expected(const bool&) { return "true or false"; }
-std::string_view expected(const std::string&) { return "a text"; }
+std::string_view expected(const std::string&) { return "a text of one line"; }
 std::string_view expected(const Bytes&) { return "a size such as \"80GiB\""; }
 
 Fields::Fields(const Node& node, std::string path, FileFindings& findings)

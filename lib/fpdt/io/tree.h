@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "fpdt/base/error.h"
@@ -67,6 +68,8 @@ bool convert(const Node& node, bool& value);
 bool convert(const Node& node, std::string& value);
 bool convert(const Node& node, Bytes& value);
 bool convert_tokens(const Node& node, std::int64_t& value);
+// What may stand in a message: at most 4096 bytes without control characters.
+bool convert_line(const Node& node, std::string& value);
 
 // "an integer", for messages.
 std::string_view expected(const std::int64_t&);
@@ -101,6 +104,8 @@ class Fields {
     if (node == nullptr) return;
     if constexpr (kEnumerators < T >> 0) {
       read_word(*node, key, value);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!convert_line(*node, value)) wrong(*node, key, expected(value));
     } else if (!convert(*node, value)) {
       wrong(*node, key, expected(value));
     }

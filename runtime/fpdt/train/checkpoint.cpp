@@ -147,32 +147,27 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
   return values;
 }
 
-void remove_checkpoint(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (error) throw IoError(fmt::format("{}: cannot be removed: {}", path, error.message()));
-}
-
-void rename_checkpoint(const std::string& from, const std::string& to) {
-  std::error_code error;
-  std::filesystem::rename(from, to, error);
-  if (error)
-    throw IoError(fmt::format("{}: cannot be renamed to {}: {}", from, to, error.message()));
+// Nothing is at `path`, or a checkpoint.
+void require_replaceable(const std::string& path) {
+  std::error_code ignored;
+  const auto found = std::filesystem::symlink_status(path, ignored);
+  if (std::filesystem::exists(found) && !exists(trainer_file(path))) {
+    throw InputError(
+        fmt::format("{}: exists and is not a checkpoint; name a directory that does not", path));
+  }
 }
 
 }  // namespace
 
 void require_saveable(const std::string& path, const ModelSpec& model) {
   static_cast<void>(hf_family(model));
-  if (exists(path) && !exists(trainer_file(path))) {
-    throw InputError(
-        fmt::format("{}: exists and is not a checkpoint; name a directory that does not", path));
-  }
+  require_replaceable(path);
+  const StagedDirectory attempt(path);
 }
 
 void save_checkpoint(const std::string& path, const Trainer& trainer, const Progress& progress) {
   const ModelSpec& model = trainer.problem().model;
-  require_saveable(path, model);
+  require_replaceable(path);
   StagedDirectory directory(path);
   bool bf16 = false;
   for (const State& state : trainer.schedule().states) {
@@ -183,18 +178,11 @@ void save_checkpoint(const std::string& path, const Trainer& trainer, const Prog
                  [&](const std::string& name) { return trainer.tensor(name, "parameter"); });
   write_states(state_file(directory.stage()), trainer);
   write_file_atomically(trainer_file(directory.stage()), print_progress(progress));
-  // A directory cannot be replaced in one step: the last checkpoint steps aside until this one is
-  // there.
-  const std::string last = path + ".last";
-  if (exists(path)) {
-    if (exists(last)) remove_checkpoint(last);
-    rename_checkpoint(path, last);
-  }
   directory.commit();
-  if (exists(last)) remove_checkpoint(last);
 }
 
-Progress load_checkpoint(const std::string& path, Trainer& trainer) {
+Progress load_checkpoint(const std::string& given, Trainer& trainer) {
+  const std::string path = StagedDirectory::find(given);
   const ModelSpec& model = trainer.problem().model;
   if (!exists(trainer_file(path))) {
     throw InputError(
@@ -221,6 +209,10 @@ Progress load_checkpoint(const std::string& path, Trainer& trainer) {
 
 void load_weights(const std::string& path, Trainer& trainer) {
   const ModelSpec& model = trainer.problem().model;
+  std::error_code ignored;
+  if (exists(path) && !std::filesystem::is_directory(path, ignored)) {
+    throw InputError(fmt::format("{}: expected a Hugging Face directory", path));
+  }
   require_same_model(path, model);
   const HfWeights weights(path, model);
   trainer.set_parameters([&](const TensorSpec& spec) { return weights.read(spec.name); });

@@ -36,8 +36,8 @@ Progress load_checkpoint(const std::string& path, Trainer& trainer);
 // model.
 void load_weights(const std::string& path, Trainer& trainer);
 
-// InputError unless a run of this model can save to `path`: the family has Hugging Face names, and
-// what is at `path`, if anything, is a checkpoint.
+// InputError or IoError unless a run of this model can save to `path`: the family has Hugging Face
+// names, what is at `path`, if anything, is a checkpoint, and a directory can be made beside it.
 void require_saveable(const std::string& path, const ModelSpec& model);
 
 }  // namespace fpdt

@@ -1,0 +1,60 @@
+// Conversions without locale, octal numbers or silent limits.
+#include "flags.h"
+
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+
+namespace fpdt {
+namespace {
+
+template <class T>
+bool converts(const std::string& text, T& value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end;
+}
+
+CLI::Validator number(double least, bool least_too, const std::string& expected) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        const bool good = converts(text, value) && std::isfinite(value) &&
+                          (value > least || (least_too && value == least));
+        return good ? std::string() : fmt::format("expected {}, found \"{}\"", expected, text);
+      },
+      "");
+}
+
+}  // namespace
+
+CLI::Validator integer_in(std::int64_t least, std::int64_t most) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        std::int64_t value = 0;
+        if (converts(text, value) && value >= least && value <= most) return std::string();
+        return fmt::format("expected an integer of {}, found \"{}\"",
+                           most == kCountMax ? fmt::format("at least {}", least)
+                                             : fmt::format("{} to {}", least, most),
+                           text);
+      },
+      "");
+}
+
+CLI::Validator positive_number() { return number(0, false, "a finite number over 0"); }
+
+CLI::Validator number_from_zero() { return number(0, true, "a finite number of at least 0"); }
+
+int answer(const CLI::App& app, const CLI::ParseError& error) {
+  if (app.exit(error) != 0) return static_cast<int>(ExitCode::bad_input);
+  if (!std::cout.flush()) throw IoError("standard output: the help could not be written");
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,142 @@
+// What a careless user, a full disk and a small machine do to the programs: the documented exit
+// code, a message that names the cause, nothing written half.
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+using Hostile = CommandLine;
+constexpr std::string_view kTrain = "train plan/schedule.json --data text.txt";
+constexpr std::string_view kLower =
+    "lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml";
+
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
+}
+
+TEST_F(Hostile, NumbersAreWhatWasTyped) {
+  for (const std::string flag :
+       {"--steps 0", "--steps 9223372036854775808", "--steps 1e3", "--steps ''", "--seed -1",
+        "--seed 18446744073709551615", "--threads 0", "--threads 100000", "--warmup -1",
+        "--save-every 0", "--learning-rate inf", "--learning-rate 1e400", "--min-learning-rate nan",
+        "--document-separator 2147483648"}) {
+    const std::string steps = flag.starts_with("--steps") ? "" : " --steps 1";
+    const Outcome result = run(fmt::format("{}{} {}", kTrain, steps, flag));
+    EXPECT_EQ(result.code, 2) << flag;
+    EXPECT_TRUE(says(result.err, flag.substr(0, flag.find(' ')) + ": expected ")) << flag;
+    EXPECT_LT(result.err.size(), 200U) << result.err;
+  }
+  const Outcome result = plan(fmt::format("{} --seq-len 9223372036854775808 --out-dir x", kLower));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(says(result.err, "expected 1 to 1G tokens"));
+}
+
+TEST_F(Hostile, OverBudgetWritesNothing) {
+  for (const std::string_view budget : {"--device-budget 1KiB", "--host-budget 1B"}) {
+    const Outcome result = plan(fmt::format("{} --seq-len 64 --out-dir over {}", kLower, budget));
+    EXPECT_EQ(result.code, 3) << result.err;
+    EXPECT_FALSE(exists("over"));
+  }
+}
+
+// Work goes on when nobody listens, and a result that nobody gets is an error.
+TEST_F(Hostile, StandardDescriptorsMayBeClosedOrFull) {
+  const std::string train = fmt::format("$RUN {} --steps 2 --save model --log log", kTrain);
+  for (const std::string_view to : {"2>&-", "2>/dev/full", "<&- 2>&-"}) {
+    std::filesystem::remove_all(path("model"));
+    const Outcome result = shell(fmt::format("{} {}", train, to));
+    EXPECT_EQ(result.code, 0) << to;
+    EXPECT_TRUE(exists("model/trainer.json")) << to;
+  }
+  std::filesystem::remove(path("log"));
+  EXPECT_EQ(shell(train + " <&- >&- 2>&-").code, 7);
+  // Each line is the log's own: no result or message went to the file that was opened first.
+  const std::string log = contents("log");
+  EXPECT_EQ(nlohmann::json::parse(log.substr(0, log.find('\n'))).at("step"), 1);
+  EXPECT_EQ(nlohmann::json::parse(log.substr(log.find('\n'))).at("step"), 2);
+  EXPECT_EQ(shell("$RUN --help >/dev/full").code, 7);
+}
+
+TEST_F(Hostile, AReaderOfTalkMayLeave) {
+  const Outcome result = shell(
+      fmt::format("{{ $RUN {} --steps 20 --save model 2>&1 >/dev/null; echo $? >code; }} | true; "
+                  "while ! test -s code; do sleep 0.01; done",
+                  kTrain));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(contents("code"), "0\n");
+  EXPECT_TRUE(exists("model/trainer.json"));
+}
+
+TEST_F(Hostile, AFullDiskKeepsTheLastCheckpoint) {
+  ASSERT_EQ(run(fmt::format("{} --steps 2 --save model", kTrain)).code, 0);
+  const std::string before = contents("model/trainer.json");
+  // A limit of the size of files, in units of 1 KiB, stops a write as a full disk does.
+  const Outcome result =
+      shell(fmt::format("ulimit -f 8; $RUN {} --steps 3 --resume model --save model", kTrain));
+  EXPECT_EQ(result.code, 7) << result.err;
+  EXPECT_TRUE(says(result.err, "cannot write"));
+  EXPECT_EQ(contents("model/trainer.json"), before);
+  EXPECT_EQ(run(fmt::format("{} --steps 3 --resume model --save model", kTrain)).code, 0);
+}
+
+TEST_F(Hostile, WhereNothingCanBeSavedNothingIsTrained) {
+  write("file", "x");
+  std::filesystem::create_symlink("nothing", path("dangling"));
+  struct Bad {
+    std::string path;
+    int code;
+  };
+  for (const Bad& bad : {Bad{"no/such/model", 7},
+                         {"file", 2},
+                         {"file/model", 7},
+                         {"dangling", 2},
+                         {std::string(252, 'x'), 7}}) {
+    const Outcome result = run(fmt::format("{} --steps 1 --save {}", kTrain, bad.path));
+    EXPECT_EQ(result.code, bad.code) << bad.path;
+    EXPECT_EQ(result.err.find("step 1"), std::string::npos) << result.err;
+  }
+  EXPECT_EQ(run(fmt::format("{} --steps 1 --save model/", kTrain)).code, 0);
+  EXPECT_TRUE(exists("model/trainer.json"));
+}
+
+TEST_F(Hostile, ALogThatNobodyReadsIsAnError) {
+  const Outcome result = shell(fmt::format("mkfifo log; $RUN {} --steps 1 --log log", kTrain));
+  EXPECT_EQ(result.code, 7);
+  EXPECT_TRUE(says(result.err, "log: "));
+}
+
+TEST_F(Hostile, ASmallMachineIsOutOfMemory) {
+  for (const std::int64_t kib : {60000, 120000, 180000, 240000}) {
+    const Outcome result = shell(fmt::format("ulimit -v {}; $RUN {} --steps 1", kib, kTrain));
+    EXPECT_TRUE(result.code == 5 || result.code == 0) << kib << ": " << result.err;
+  }
+}
+
+// Whenever the kill comes there is the last checkpoint or the new one.
+TEST_F(Hostile, AKilledRunGoesOn) {
+  for (int round = 0; round < 8; ++round) {
+    const Outcome result = shell(
+        fmt::format("rm -f log; $RUN {} --steps 1000000 --save model --save-every 1 --log log {} & "
+                    "while ! test -s log; do sleep 0.0{}; done; kill -KILL $!; wait $!",
+                    kTrain, exists("model") ? "--resume model" : "", 1 + round));
+    ASSERT_EQ(result.code, 137) << result.err;
+  }
+  ASSERT_TRUE(exists("model"));
+  const auto step = nlohmann::json::parse(contents("model/trainer.json")).at("step");
+  const std::int64_t steps = step.get<std::int64_t>() + 1;
+  EXPECT_EQ(run(fmt::format("{} --steps {} --resume model --save model", kTrain, steps)).code, 0);
+  EXPECT_EQ(run(fmt::format("{} --steps {} --save whole", kTrain, steps)).code, 0);
+  for (const char* file : {"model.safetensors", "fpdt_state.safetensors", "trainer.json"}) {
+    EXPECT_EQ(contents(fmt::format("whole/{}", file)), contents(fmt::format("model/{}", file)))
+        << file;
+  }
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -232,8 +232,13 @@ int plan_lower(const LowerFlags& flags) {
   std::filesystem::create_directories(flags.out_dir, failure);
   if (failure) throw IoError(fmt::format("--out-dir {}: {}", flags.out_dir, failure.message()));
   const std::string path = flags.out_dir + "/schedule.json";
-  write_file_atomically(flags.out_dir + "/strategy.yaml", print_strategy(strategy));
-  write_file_atomically(path, print(lowered.schedule.schedule()));
+  // Both are on the disk before either shows, so that a full one leaves no pair that disagrees.
+  AtomicFile strategy_file(flags.out_dir + "/strategy.yaml");
+  AtomicFile schedule_file(path);
+  strategy_file.write(print_strategy(strategy));
+  schedule_file.write(print(lowered.schedule.schedule()));
+  strategy_file.commit();
+  schedule_file.commit();
   print_result(flags.json ? summary_json(problem, strategy, lowered, path)
                           : summary(problem, strategy, lowered, path));
   return 0;

@@ -67,8 +67,8 @@ void CommandLine::TearDown() { std::filesystem::remove_all(folder_); }
 
 Outcome CommandLine::shell(std::string_view command) const {
   // The outer redirections catch what the command itself does not send elsewhere.
-  const std::string line =
-      fmt::format("cd '{}' && {{ RUN='{}'; {}\n}} >.out 2>.err", folder_, FPDT_RUN, command);
+  const std::string line = fmt::format("cd '{}' && {{ RUN='{}' PLAN='{}'; {}\n}} >.out 2>.err",
+                                       folder_, FPDT_RUN, FPDT_PLAN, command);
   const int status = std::system(line.c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -25,7 +25,7 @@ class CommandLine : public testing::Test {
   // `fpdt-run arguments`, by the shell, in the folder.
   [[nodiscard]] Outcome run(std::string_view arguments) const;
   [[nodiscard]] Outcome plan(std::string_view arguments) const;
-  // Any shell command, in which $RUN is fpdt-run.
+  // Any shell command, in which $RUN is fpdt-run and $PLAN fpdt-plan.
   [[nodiscard]] Outcome shell(std::string_view command) const;
 
   [[nodiscard]] std::string path(std::string_view name) const;

@@ -45,6 +45,17 @@ TEST_F(Hostile, OverBudgetWritesNothing) {
   }
 }
 
+TEST_F(Hostile, AFullDiskKeepsTheLastPlan) {
+  const std::string schedule = contents("plan/schedule.json");
+  const std::string strategy = contents("plan/strategy.yaml");
+  write("strategy.yaml", "storage: f32\nfpdt: {chunk_tokens: 16}\n");
+  const Outcome result =
+      shell(fmt::format("ulimit -f 8; $PLAN {} --seq-len 64 --out-dir plan", kLower));
+  EXPECT_EQ(result.code, 7) << result.err;
+  EXPECT_EQ(contents("plan/schedule.json"), schedule);
+  EXPECT_EQ(contents("plan/strategy.yaml"), strategy);
+}
+
 // Work goes on when nobody listens, and a result that nobody gets is an error.
 TEST_F(Hostile, StandardDescriptorsMayBeClosedOrFull) {
   const std::string train = fmt::format("$RUN {} --steps 2 --save model --log log", kTrain);

@@ -43,6 +43,13 @@ TEST(Yaml, NamesPlaceExpectationAndNearestWord) {
                     HasSubstr("host_memory: this key is required [Y104]")));
 }
 
+TEST(Yaml, PlacesAMissingOrNestedValueAtItsKey) {
+  EXPECT_THAT(error_of(with("nodes: 1", "nodes:")),
+              HasSubstr("c.yaml:2:1: nodes: expected an integer, found nothing"));
+  EXPECT_THAT(error_of(with("nodes: 1", "nodes: 1\nracks:\n\n  - 1")),
+              HasSubstr("c.yaml:3:1: racks: unknown key"));
+}
+
 TEST(Yaml, RefusesNumbersThatReadersDisagreeAbout) {
   for (const char* number : {"010", "0x10", "+1", "1_000", "1.0", "1e3", "'1'", "\"1\"", ".5", "~",
                              "", "9223372036854775808", "[1]", "{}", "1 2", "one"}) {

@@ -79,6 +79,7 @@ class TreeBuilder : public YAML::EventHandler {
                      fmt::format("{}: duplicate key", text));
     }
     key_ = text;
+    key_mark_ = mark;
     has_key_ = true;
   }
 
@@ -100,8 +101,10 @@ class TreeBuilder : public YAML::EventHandler {
   Node& next(const YAML::Mark& mark, NodeKind kind) {
     Node& node = path_.empty() ? root : path_.back()->items.emplace_back();
     node.kind = kind;
-    node.line = mark.line + 1;
-    node.column = mark.column + 1;
+    // What begins on a later line, or is not there, is found by its key.
+    const YAML::Mark& place = has_key_ && mark.line != key_mark_.line ? key_mark_ : mark;
+    node.line = place.line + 1;
+    node.column = place.column + 1;
     if (has_key_) node.key = std::move(key_);
     has_key_ = false;
     return node;
@@ -110,6 +113,7 @@ class TreeBuilder : public YAML::EventHandler {
   FileFindings* findings_;
   std::vector<Node*> path_;
   std::string key_;
+  YAML::Mark key_mark_;
   bool has_key_ = false;
 };
 

@@ -39,6 +39,16 @@ std::vector<Case> crossed() {
       }
     }
   }
+  // Shards of the embedding end within a row; padding goes on past the last learned position.
+  Case uneven = make_case(model_of(false, 4), 4, 21, 8);
+  uneven.problem.model.hidden = 6;
+  uneven.problem.model.vocabulary = 17;
+  uneven.name = "uneven_table";
+  cases.push_back(std::move(uneven));
+  Case full = make_case(model_of(true, 4), 4, 21, 8);
+  full.problem.model.learned_positions = 21;
+  full.name = "every_position";
+  cases.push_back(std::move(full));
   return cases;
 }
 

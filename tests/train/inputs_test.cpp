@@ -28,14 +28,14 @@ TEST(Inputs, EachRankHoldsItsPartOfEachChunk) {
   EXPECT_EQ(rank_inputs(shape, 1, counting(12)).documents, counting(12).documents);
 }
 
-TEST(Inputs, PaddingIsMaskedAndADocumentOfItsOwn) {
+TEST(Inputs, PaddingIsMaskedAndEachADocumentOfItsOwn) {
   const Case one = make_case(tiny_llama(), 4, 10, 8);
   const Geometry shape = geometry(one.problem, one.strategy);
   ASSERT_EQ(shape.padded_tokens, 12);
   const RankInputs last = rank_inputs(shape, 3, counting(10));
   EXPECT_EQ(last.tokens, (Row{6, 7, 0}));
   EXPECT_EQ(last.labels, (Row{106, 107, -1}));
-  EXPECT_EQ(last.documents, (Row{0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 10}));
+  EXPECT_EQ(last.documents, (Row{0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 11}));
 }
 
 }  // namespace

@@ -113,12 +113,6 @@ void ShapeTerms::writes(std::string_view field, const Target& target, std::int64
   may_write(field, target, count, allowed_types);
 }
 
-void ShapeTerms::whole_rows(std::string_view field, const Operand& operand, std::int64_t width) {
-  if (!operand.present() || width < 1 || elements(operand) % width == 0) return;
-  finding("S202", fmt::format("{} holds {} elements, expected whole rows of {}", field,
-                              elements(operand), width));
-}
-
 void ShapeTerms::documents(const Operand& operand, const RankExpression& token_first,
                            std::int64_t tokens) {
   std::int64_t last = 0;

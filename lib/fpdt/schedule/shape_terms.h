@@ -53,8 +53,6 @@ class ShapeTerms {
                  Types allowed_types);
   void writes(std::string_view field, const Target& target, std::int64_t count,
               Types allowed_types = Types::values);
-  // A table of rows of `width` elements each.
-  void whole_rows(std::string_view field, const Operand& operand, std::int64_t width);
   // Document starts are one number per token of the whole sequence.
   void documents(const Operand& operand, const RankExpression& token_first, std::int64_t tokens);
   // The next version in the same bytes.

@@ -116,6 +116,7 @@ void rule(ShapeTerms& t, const ActivationBackward& op) {
   t.writes("dx", op.dx, elements_of({op.rows, op.width, inputs_of(op.kind)}));
 }
 
+// Tables are rows of `width` elements, and after them the padding that makes equal shards.
 void rule(ShapeTerms& t, const Embedding& op) {
   t.positive({{"rows", op.rows}, {"width", op.width}});
   t.reads("tokens", op.tokens, op.rows, Types::i32);
@@ -123,8 +124,6 @@ void rule(ShapeTerms& t, const Embedding& op) {
   t.may_read("positions", op.positions, op.width);
   t.documents(op.documents, op.token_first, op.rows);
   t.writes("x", op.x, elements_of({op.rows, op.width}));
-  t.whole_rows("table", op.table, op.width);
-  t.whole_rows("positions", op.positions, op.width);
 }
 
 void rule(ShapeTerms& t, const EmbeddingBackward& op) {
@@ -132,10 +131,8 @@ void rule(ShapeTerms& t, const EmbeddingBackward& op) {
   t.reads("tokens", op.tokens, op.rows, Types::i32);
   t.reads("dx", op.dx, elements_of({op.rows, op.width}));
   t.documents(op.documents, op.token_first, op.rows);
-  t.types("dtable", op.dtable.operand, Types::f32);
-  t.types("dpositions", op.dpositions.operand, Types::f32);
-  t.whole_rows("dtable", op.dtable.operand, op.width);
-  t.whole_rows("dpositions", op.dpositions.operand, op.width);
+  t.may_read("dtable", op.dtable.operand, op.width, Types::f32);
+  t.may_read("dpositions", op.dpositions.operand, op.width, Types::f32);
   t.constant(op.local_first >= 0, "local_first must not be negative");
   if (!op.dtable.present()) t.missing("dtable");
 }

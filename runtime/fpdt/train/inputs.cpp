@@ -12,8 +12,9 @@ RankInputs rank_inputs(const Geometry& geometry, std::int64_t sequence_rank, con
   FPDT_ASSERT(length <= geometry.padded_tokens);
   RankInputs inputs;
   inputs.documents = sample.documents;
-  inputs.documents.resize(static_cast<std::size_t>(geometry.padded_tokens),
-                          static_cast<std::int32_t>(length));
+  for (std::int64_t t = length; t < geometry.padded_tokens; ++t) {
+    inputs.documents.push_back(static_cast<std::int32_t>(t));
+  }
   for (std::int64_t row = 0; row < geometry.local_tokens(); ++row) {
     const std::int64_t token = global_token(geometry, sequence_rank, row);
     const auto t = static_cast<std::size_t>(token);

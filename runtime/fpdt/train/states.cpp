@@ -54,6 +54,7 @@ std::vector<Run> runs_of(const Ranks& ranks, const State& state) {
 
 void encode(Dtype dtype, std::span<const float> values, std::span<std::byte> bytes) {
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  if (values.empty()) return;  // padding only
   if (dtype == Dtype::f32) {
     std::memcpy(bytes.data(), values.data(), values.size_bytes());
     return;

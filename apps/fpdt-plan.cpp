@@ -28,6 +28,14 @@ int run(int count, const char* const* words) {
                        "such as 60GiB; default: the device's memory");
   lowering->add_option("--host-budget", lower.host_budget,
                        "of one node; default: the node's memory");
+  OptimizerSpec& optimizer = lower.optimizer;
+  lowering->add_option("--beta1", optimizer.beta1, "of AdamW")->capture_default_str();
+  lowering->add_option("--beta2", optimizer.beta2, "of AdamW")->capture_default_str();
+  lowering->add_option("--epsilon", optimizer.epsilon, "of AdamW")->capture_default_str();
+  lowering->add_option("--weight-decay", optimizer.weight_decay, "of matrices")
+      ->capture_default_str();
+  lowering->add_option("--clip", optimizer.clip, "global gradient norm; 0: none")
+      ->capture_default_str();
   lowering->add_option("--out-dir", lower.out_dir, "receives schedule.json and strategy.yaml")
       ->required();
   lowering->add_flag("--json", lower.json, "summary as one JSON object");

@@ -32,6 +32,10 @@ void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("--min-learning-rate", flags.min_learning_rate,
                  "reached at the last step by half a cosine; without it the rate stays")
       ->check(number_from_zero());
+  app.add_option(
+         "--decay-steps", flags.decay_steps,
+         "step at which it is reached; default: --steps (set it to resume with other --steps)")
+      ->check(integer_in(1));
   app.add_option("--warmup", flags.warmup, "steps of linear warm-up")
       ->capture_default_str()
       ->check(integer_in(0));

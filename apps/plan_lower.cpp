@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,6 +21,7 @@
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
+#include "plan_fit.h"
 
 namespace fpdt {
 namespace {
@@ -62,88 +63,6 @@ std::int64_t executed(const Schedule& schedule, const std::vector<Call>& calls) 
   return ops;
 }
 
-// What a device would need under neighbouring strategies, by closed form, to name a way out.
-std::string nearest_fit(const Problem& problem, const Strategy& strategy) {
-  struct Change {
-    std::string words;
-    Strategy strategy;
-  };
-  std::vector<Change> changes;
-  Strategy spilled = strategy;
-  for (LayerClass& one : spilled.fpdt.layer_classes) one.keep.fill(0);
-  if (!(spilled == strategy)) changes.push_back({"spill every tensor class (keep: 0)", spilled});
-  const std::int64_t unit = problem.ranks() / strategy.data_parallel * problem.cluster.row_multiple;
-  Strategy halved = spilled;
-  for (std::int64_t c = geometry(problem, strategy).chunk_rows / 2 / unit * unit; c >= unit;
-       c = c / 2 / unit * unit) {
-    halved.fpdt.chunk_tokens = c;
-    const std::int64_t local = c / (unit / problem.cluster.row_multiple);
-    halved.fpdt.ffn_tile_rows =
-        std::min(local, std::max<std::int64_t>(1, halved.fpdt.ffn_tile_rows));
-    halved.fpdt.loss_tile_rows =
-        std::min(local, std::max<std::int64_t>(1, halved.fpdt.loss_tile_rows));
-    changes.push_back({fmt::format("chunk_tokens: {}, everything spilled", c), halved});
-  }
-  if (!strategy.optimizer_offload) {
-    std::vector<Change> offloaded = changes;
-    offloaded.insert(offloaded.begin(), {"the same", strategy});
-    for (Change& change : offloaded) {
-      change.strategy.optimizer_offload = true;
-      change.words += " with optimizer_offload: true";
-      changes.push_back(change);
-    }
-  }
-  for (const Change& change : changes) {
-    if (!check(problem, change.strategy).empty()) continue;
-    const Prediction need = predict(problem, change.strategy);
-    if (need.device <= problem.device_budget &&
-        problem.cluster.devices_per_node * (need.host_pinned + need.host) <= problem.host_budget) {
-      return fmt::format("; {} would need {}", change.words, format_bytes(need.device));
-    }
-  }
-  return "; no smaller chunk of this strategy fits: use more devices or a shorter sequence";
-}
-
-// The heaviest categories of a space, by rings before any sharing.
-std::string heaviest(const Schedule& schedule, MemorySpace space) {
-  std::map<std::string, Bytes> sums;
-  for (const Buffer& buffer : schedule.buffers) {
-    if (buffer.space == space) sums[std::string(word(buffer.category))] += buffer.bytes();
-  }
-  std::vector<std::pair<std::string, Bytes>> order(sums.begin(), sums.end());
-  std::sort(order.begin(), order.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text;
-  for (std::size_t i = 0; i < order.size() && i < 3; ++i) {
-    text +=
-        fmt::format("{}{} {}", i == 0 ? "" : ", ", order[i].first, format_bytes(order[i].second));
-  }
-  return text;
-}
-
-void require_fit(const Problem& problem, const Strategy& strategy, const Lowered& lowered) {
-  const Schedule& schedule = lowered.schedule.schedule();
-  const Bytes device = lowered.placement.of(MemorySpace::device).arena;
-  if (device > problem.device_budget) {
-    throw InfeasibleError(fmt::format(
-        "device memory: the schedule needs {}, the budget is {} ({} short). Most of it: {}{}",
-        format_bytes(device), format_bytes(problem.device_budget),
-        format_bytes(device - problem.device_budget), heaviest(schedule, MemorySpace::device),
-        nearest_fit(problem, strategy)));
-  }
-  const Bytes host =
-      problem.cluster.devices_per_node * (lowered.placement.of(MemorySpace::host_pinned).arena +
-                                          lowered.placement.of(MemorySpace::host).arena);
-  if (host > problem.host_budget) {
-    throw InfeasibleError(fmt::format(
-        "host memory: the {} ranks of a node need {}, the budget is {} ({} short). Most of it a "
-        "rank: {}; "
-        "keep more on the device, set checkpoint_every, or use more nodes",
-        problem.cluster.devices_per_node, format_bytes(host), format_bytes(problem.host_budget),
-        format_bytes(host - problem.host_budget), heaviest(schedule, MemorySpace::host_pinned)));
-  }
-}
-
 Bytes predicted(const Prediction& prediction, MemorySpace space) {
   if (space == MemorySpace::device) return prediction.device;
   return space == MemorySpace::host_pinned ? prediction.host_pinned : prediction.host;
@@ -160,7 +79,8 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   text += fmt::format("ranks       {} = {} sequence-parallel x {} data-parallel on {}\n",
                       problem.ranks(), shape.sequence_parallel, shape.data_parallel,
                       problem.cluster.name);
-  text += fmt::format("sequence    {} tokens in {} chunks of {}\n", problem.seq_len, shape.chunks,
+  text += fmt::format("sequence    {} tokens in {} of {}\n", problem.seq_len,
+                      shape.chunks == 1 ? "1 chunk" : fmt::format("{} chunks", shape.chunks),
                       shape.chunk_rows);
   text += fmt::format(
       "schedule    {} ops in {} blocks, {} a step; verified\n",
@@ -181,9 +101,7 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   text += fmt::format("\nbudget      device {} of {}, host {} of {} a node\n",
                       format_bytes(lowered.placement.of(MemorySpace::device).arena),
                       format_bytes(problem.device_budget),
-                      format_bytes(problem.cluster.devices_per_node *
-                                   (lowered.placement.of(MemorySpace::host_pinned).arena +
-                                    lowered.placement.of(MemorySpace::host).arena)),
+                      format_bytes(node_bytes(problem, lowered.placement)),
                       format_bytes(problem.host_budget));
   text += fmt::format("wrote       {}\n", path);
   return text;
@@ -207,6 +125,32 @@ std::string summary_json(const Problem& problem, const Strategy& strategy, const
                      parameter_count(problem.model), spaces);
 }
 
+// "file:line" of a key in a strategy file; the file alone when the key stands at its default.
+std::string place_of(const std::string& path, std::string_view key) {
+  std::istringstream text(read_file(path, std::int64_t{1} << 20));
+  std::int64_t number = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++number;
+    const std::size_t first = line.find_first_not_of(" -{");
+    if (first != std::string::npos &&
+        line.compare(first, key.size() + 1, fmt::format("{}:", key)) == 0) {
+      return fmt::format("{}:{}", path, number);
+    }
+  }
+  return path;
+}
+
+// Throws what is wrong with the strategy, at the lines of its file.
+void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path) {
+  std::vector<Diagnostic> findings = check(problem, strategy);
+  if (findings.empty()) return;
+  for (Diagnostic& finding : findings) {
+    if (path.empty() || finding.where != "strategy") continue;
+    finding.where = place_of(path, finding.message.substr(0, finding.message.find_first_of(":[ ")));
+  }
+  throw InputError(format_diagnostics(findings));
+}
+
 }  // namespace
 
 int plan_lower(const LowerFlags& flags) {
@@ -216,6 +160,7 @@ int plan_lower(const LowerFlags& flags) {
   for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
   problem.cluster = load_cluster(flags.cluster);
   problem.seq_len = parse_length(flags.seq_len);
+  problem.optimizer = flags.optimizer;
   problem.device_budget = parse_budget("--device-budget", flags.device_budget,
                                        problem.cluster.device_memory, "a device");
   problem.host_budget =
@@ -223,6 +168,10 @@ int plan_lower(const LowerFlags& flags) {
   const Strategy strategy =
       flags.strategy.empty() ? default_strategy(problem) : load_strategy(flags.strategy);
 
+  require_sound(problem, strategy, flags.strategy);
+  for (const std::string& note : without_effect(problem, strategy)) {
+    if (!flags.strategy.empty()) say(fmt::format("note: {}: {}\n", flags.strategy, note));
+  }
   say(fmt::format("lowering {} at {} tokens for {} ranks ...\n", problem.model.name,
                   format_tokens(problem.seq_len), problem.ranks()));
   const Lowered lowered = lower(problem, strategy, print_problem(problem, strategy));

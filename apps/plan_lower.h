@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "fpdt/spec/strategy.h"
+
 namespace fpdt {
 
 struct LowerFlags {
@@ -11,6 +13,7 @@ struct LowerFlags {
   std::string strategy;       // empty: defaults
   std::string device_budget;  // empty: the device's memory
   std::string host_budget;    // empty: the node's memory
+  OptimizerSpec optimizer;
   bool json = false;
 };
 

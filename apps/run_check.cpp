@@ -74,6 +74,8 @@ int run_check(const CheckFlags& flags) {
   }
   const double tolerance =
       flags.tolerance > 0 ? flags.tolerance : derived_tolerance(job.problem, job.strategy.storage);
+  say(fmt::format("one step of {} tokens on {} ranks, then the reference in double precision ...\n",
+                  mul(count, job.problem.seq_len), job.problem.ranks()));
   const CheckReport report = check_step(trainer, samples, flags.learning_rate, tolerance);
   print_result(flags.json ? json(report) : table(report));
   return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);

@@ -209,7 +209,15 @@ void Run::save() {
 
 int Run::train() {
   const LearningRate rate{flags_.learning_rate, flags_.warmup, flags_.min_learning_rate,
-                          flags_.steps};
+                          flags_.decay_steps > 0 ? flags_.decay_steps : flags_.steps};
+  // A first step of more than a second or two on a few cores is announced; later ones are timed.
+  constexpr double kLongStep = 2e11;
+  const double work = 6.0 * static_cast<double>(parameter_count(job_.problem.model)) *
+                      static_cast<double>(mul(trainer_.samples_per_step(), job_.problem.seq_len));
+  if (work > kLongStep && trainer_.steps_done() < flags_.steps) {
+    status_.keep(fmt::format("step {} is running, about {:.1f} TFLOP without attention",
+                             trainer_.steps_done() + 1, work / 1e12));
+  }
   const auto due = [&](std::int64_t every) { return every > 0 && last_.step % every == 0; };
   while (trainer_.steps_done() < flags_.steps && stop_signal() == 0) {
     step(rate);

@@ -20,6 +20,7 @@ struct TrainFlags {
   double learning_rate = 1e-3;
   double min_learning_rate = -1;
   std::int64_t warmup = 0;
+  std::int64_t decay_steps = 0;  // where the minimum is reached; 0: at `steps`
   std::string evaluate_data;
   std::int64_t evaluate_every = 0;
   std::int64_t evaluate_batches = 4;

@@ -208,7 +208,61 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   if (!wrong.list.empty()) return wrong.list;
   check_chunks(wrong, problem, strategy);
   check_layer_classes(wrong, problem, strategy.fpdt);
+  const OptimizerSpec& optimizer = problem.optimizer;
+  const auto fraction = [](double value) { return value >= 0 && value < 1; };
+  if (!fraction(optimizer.beta1) || !fraction(optimizer.beta2) || !(optimizer.epsilon > 0) ||
+      !(optimizer.weight_decay >= 0) || !(optimizer.clip >= 0)) {
+    wrong("P108", "problem",
+          "optimizer: expected beta1 and beta2 from 0 to below 1, epsilon over 0, weight decay and "
+          "clip "
+          "from 0, found {}, {}, {}, {}, {}",
+          optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay,
+          optimizer.clip);
+  }
   return wrong.list;
+}
+
+std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy) {
+  std::vector<std::string> notes;
+  const FpdtStrategy& fpdt = strategy.fpdt;
+  const bool fused = fpdt.backward_order == BackwardOrder::q_outer;
+  bool kv_kept = false;
+  for (std::size_t i = 0; i < fpdt.layer_classes.size(); ++i) {
+    const LayerClass& one = fpdt.layer_classes[i];
+    const auto unused = [&](TensorClass tensor, std::string_view why) {
+      if (one.kept(tensor) == 0) return;
+      notes.push_back(
+          fmt::format("layer_classes[{}].keep.{} has no effect: {}", i, word(tensor), why));
+    };
+    kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
+    if (one.recompute != Recompute::keep_all) {
+      for (const TensorClass tensor :
+           {TensorClass::norm_output, TensorClass::residual, TensorClass::ffn_hidden}) {
+        unused(tensor, "it is stored under recompute: keep_all only");
+      }
+    }
+    if (!fused) unused(TensorClass::dkv, "kv_outer completes it in one row");
+    if (!fused) continue;
+    unused(TensorClass::dq, "q_outer completes it in one row");
+    unused(TensorClass::dout, "q_outer uses it in the row that makes it");
+    unused(TensorClass::residual_gradient, "q_outer uses it in the row that makes it");
+  }
+  if (fpdt.long_tiles && !kv_kept) {
+    notes.push_back("long_tiles has no effect: no layer class keeps kv on the device");
+  }
+  const Geometry shape = geometry(problem, strategy);
+  if (fpdt.ffn_tile_rows > shape.local_rows(0)) {
+    notes.push_back(fmt::format("ffn_tile_rows: a chunk has {} rows on one rank, so a tile is that",
+                                shape.local_rows(0)));
+  }
+  if (fpdt.loss_tile_rows > shape.local_rows(0)) {
+    notes.push_back(fmt::format(
+        "loss_tile_rows: a chunk has {} rows on one rank, so a tile is that", shape.local_rows(0)));
+  }
+  if (strategy.optimizer_tile != Strategy{}.optimizer_tile && !strategy.optimizer_offload) {
+    notes.push_back("optimizer_tile has no effect without optimizer_offload");
+  }
+  return notes;
 }
 
 Strategy default_strategy(const Problem& problem) {

@@ -111,6 +111,9 @@ struct Problem {
 // ...).
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 
+// Settings that change nothing beside the others, one sentence each.
+std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy);
+
 // Defaults for a problem: 64K chunks or the sequence if shorter, everything spilled that can be.
 Strategy default_strategy(const Problem& problem);
 

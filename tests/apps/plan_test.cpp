@@ -1,0 +1,64 @@
+// fpdt-plan lower: where a finding points, what it notes, what it offers.
+#include <fmt/format.h>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+using Plan = CommandLine;
+constexpr std::string_view kLower =
+    "lower --model model.yaml --cluster cluster.yaml --seq-len 64 --out-dir out";
+
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
+}
+
+TEST_F(Plan, FindingsPointAtTheLineOfTheStrategy) {
+  write("s.yaml", "storage: f32\nfpdt:\n  prefetch_depth: 1\n  chunk_tokens: 15\n");
+  const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLower));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(says(result.err, "s.yaml:4: chunk_tokens: 15 must be a multiple of 2"));
+  EXPECT_TRUE(says(result.err, "nearest is 16"));
+  EXPECT_FALSE(exists("out"));
+}
+
+TEST_F(Plan, NotesSettingsWithoutEffect) {
+  write("s.yaml",
+        "optimizer_tile: 4096\nfpdt:\n  chunk_tokens: 16\n  long_tiles: true\n  layer_classes:\n"
+        "    - {layers: rest, recompute: from_input, keep: {dkv: 0.5, residual: 1}}\n");
+  const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLower));
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* key : {"keep.dkv", "keep.residual", "long_tiles", "optimizer_tile"}) {
+    EXPECT_TRUE(says(result.err, fmt::format("{} has no effect", key)));
+  }
+}
+
+TEST_F(Plan, OptimizerSettingsReachTheSchedule) {
+  EXPECT_EQ(plan(fmt::format("{} --clip 0.25 --weight-decay 0.5", kLower)).code, 0);
+  EXPECT_TRUE(says(contents("out/schedule.json"), "\"weight_decay\":0.5,\"clip\":0.25"));
+  const Outcome wrong = plan(fmt::format("{} --beta1 1.5", kLower));
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_TRUE(says(wrong.err, "P108"));
+}
+
+// The offer is a strategy whose placed bytes fit, tried by lowering it.
+TEST_F(Plan, NamesWhatBindsAndTheNearestFit) {
+  const Outcome none = plan(fmt::format("{} --device-budget 1KiB", kLower));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_TRUE(says(none.err, "Parameters, gradients and optimizer states alone need"));
+  write("s.yaml", "storage: f32\nfpdt:\n  chunk_tokens: 64\n");
+  const std::string lower = fmt::format("{} --strategy s.yaml --json", kLower);
+  const Outcome fits = plan(lower);
+  ASSERT_EQ(fits.code, 0);
+  const std::string key = "\"device\":{\"live\":";
+  const std::size_t at = fits.out.find("\"arena\":", fits.out.find(key)) + 8;
+  const long arena = std::stol(fits.out.substr(at));
+  const Outcome over = plan(fmt::format("{} --device-budget {}B", lower, arena - 1));
+  EXPECT_EQ(over.code, 3);
+  EXPECT_TRUE(says(over.err, "would need"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

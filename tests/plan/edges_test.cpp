@@ -1,4 +1,4 @@
-// Every edge that depend gives a lowered schedule is needed: without it the verifier reports a race.
+// Every edge that depend gives a lowered schedule is needed: without it the verifier finds a race.
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/lower.h"
@@ -31,7 +31,7 @@ TEST_P(Edges, AreAllNeeded) {
   model.layers = 3;
   const Lowered lowered = lower(test::tiny_problem(model, choice.ranks, 60), strategy);
   Schedule schedule = lowered.schedule.schedule();
-  // Placement shares bytes by what the edges order; a fresh look at versions alone needs no offsets.
+  // Versions alone: placement shares bytes by what the edges order.
   for (Buffer& buffer : schedule.buffers) buffer.offset = kUnplaced;
   ASSERT_TRUE(verify(schedule).empty());
   std::size_t edges = 0;

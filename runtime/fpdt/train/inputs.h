@@ -2,8 +2,8 @@
 //
 // Rank r holds its part of the sequences of replica r div P, one slot for each micro-batch: its own
 // tokens and labels in the chunk-interleaved order of spec/strategy.h, and the document starts of
-// the whole sequence. Tokens after the end are padding: token 0, masked, each a document of its own,
-// so that no position is over those of the sequence.
+// the whole sequence. Tokens after the end are padding: token 0, masked, each a document of its
+// own, so that no position is over those of the sequence.
 #pragma once
 
 #include <cstdint>

@@ -280,20 +280,46 @@ TEST(AttentionKernels, UnseenRowsAreEmptyAndMergeLater) {
   EXPECT_EQ(memory.values(op.o)[3], kv[7]);
 }
 
-TEST(AttentionKernels, TilesWithNothingToSeeChangeNothing) {
-  KernelCase memory;
-  AttentionForward op;
+// Two queries of a document that begins after the four keys. The inputs are NaN, and zero times NaN
+// is NaN: only a kernel that leaves the tile out keeps what was there.
+template <class Attention>
+Attention unseen_tile(KernelCase& memory) {
+  const auto broken = [&](std::int64_t count) {
+    return memory.put(Dtype::f32, std::vector<double>(index(count), std::nan("")));
+  };
+  Attention op;
   op.q_first = 4, op.q_rows = 2, op.k_first = 0, op.k_rows = 4;
   op.heads = op.kv_heads = 1, op.head_dim = 2;
-  op.q = memory.put_random(Dtype::f32, 4);
-  op.kv = memory.put_random(Dtype::f32, 16);
   op.documents = memory.put(Dtype::i32, {0, 0, 0, 0, 4, 4});
+  op.q = broken(4);
+  op.kv = broken(16);
+  return op;
+}
+
+TEST(AttentionKernels, TilesWithNothingToSeeChangeNothingForward) {
+  KernelCase memory;
+  AttentionForward op = unseen_tile<AttentionForward>(memory);
   op.o = memory.accumulate(Dtype::f32, 4);
-  op.lse = memory.accumulate(Dtype::f32, 2);
+  // The output of a row that has seen nothing yet is cleared when a tile begins.
+  op.lse = {memory.put(Dtype::f32, {0.5, -std::numeric_limits<double>::infinity()}), true};
   const auto o = memory.values(op.o), lse = memory.values(op.lse);
   memory.run(op);
   EXPECT_EQ(memory.values(op.o), o);
   EXPECT_EQ(memory.values(op.lse), lse);
+}
+
+TEST(AttentionKernels, TilesWithNothingToSeeChangeNothingBackward) {
+  KernelCase memory;
+  AttentionBackward op = unseen_tile<AttentionBackward>(memory);
+  op.dout = memory.put(Dtype::f32, std::vector<double>(4, std::nan("")));
+  op.lse = memory.put_random(Dtype::f32, 2);
+  op.delta = memory.put_random(Dtype::f32, 2);
+  op.dq = memory.accumulate(Dtype::f32, 4);
+  op.dkv = memory.accumulate(Dtype::f32, 16);
+  const auto dq = memory.values(op.dq), dkv = memory.values(op.dkv);
+  memory.run(op);
+  EXPECT_EQ(memory.values(op.dq), dq);
+  EXPECT_EQ(memory.values(op.dkv), dkv);
 }
 
 TEST(AttentionKernels, RowsWithoutKeysHaveNoGradient) {

@@ -2,7 +2,9 @@
 #include "fpdt/train/batches.h"
 
 #include <string>
+#include <unistd.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
@@ -11,8 +13,13 @@
 namespace fpdt {
 namespace {
 
+// Of this process alone: tests run beside each other.
+std::string path_of(const std::string& ending) {
+  return testing::TempDir() + fmt::format("fpdt_batches_{}.{}", getpid(), ending);
+}
+
 std::string file_of(const std::string& text) {
-  const std::string path = testing::TempDir() + "batches_test.txt";
+  const std::string path = path_of("txt");
   write_file_atomically(path, text);
   return path;
 }
@@ -60,7 +67,7 @@ TEST(Batches, SeparatorsEndDocumentsAndTheirLabelsAreMasked) {
 }
 
 TEST(Batches, TheLossMaskIsOfTheTokenToPredict) {
-  const std::string mask = testing::TempDir() + "batches_test.mask";
+  const std::string mask = path_of("mask");
   write_file_atomically(mask, std::string("\0\1\1\0\1", 5));
   Batches batches(file_of("abcde"), 256, 4, {-1, mask});
   EXPECT_EQ(batches.next().labels, (Row{'b', 'c', -1, 'e'}));

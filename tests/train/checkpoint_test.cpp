@@ -2,7 +2,9 @@
 #include "fpdt/train/checkpoint.h"
 
 #include <filesystem>
+#include <unistd.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
@@ -14,8 +16,10 @@
 namespace fpdt {
 namespace {
 
+// Of this process alone: tests run beside each other.
 std::string fresh_path(const std::string& name) {
-  const std::string path = testing::TempDir() + "fpdt_checkpoint_" + name;
+  const std::string path =
+      testing::TempDir() + fmt::format("fpdt_checkpoint_{}_{}", name, getpid());
   std::filesystem::remove_all(path);
   return path;
 }
@@ -38,7 +42,7 @@ TEST_P(Resume, GivesTheSameBits) {
   for (std::uint64_t step = 1; step <= 4; ++step) {
     losses.push_back(whole.trainer.step(samples(step), 1e-2).loss);
   }
-  const std::string path = fresh_path("resume");
+  const std::string path = fresh_path(fmt::format("resume_{}", word(GetParam())));
   {
     Rig begun(one);
     begun.trainer.set_parameters(initial_parameters(5));

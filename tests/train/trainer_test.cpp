@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
-#include "fpdt/io/file.h"
+#include "fpdt/base/math.h"
+#include "fpdt/plan/bytes.h"
+#include "fpdt/runtime/arena.h"
 
 #include "cases.h"
 #include "check.h"
@@ -143,21 +145,56 @@ TEST(Trainer, AStepWithoutLabelsHasNoLossAndNoGradient) {
   EXPECT_EQ(result.grad_norm, 0);
 }
 
-TEST(Trainer, MeasuredMemoryIsWhatTheScheduleSays) {
-  const Case one = rich_case();
+class Memory : public testing::TestWithParam<Case> {};
+
+TEST_P(Memory, IsWhatTheScheduleSays) {
+  const Case& one = GetParam();
   Rig rig(one);
   rig.trainer.set_parameters(initial_parameters(1));
   std::vector<MemoryUse> memory;
-  rig.trainer.step_measured(random_samples(one.problem, 4, 1), 1e-3, memory);
+  const auto count = one.strategy.data_parallel * one.strategy.micro_batches;
+  rig.trainer.step_measured(random_samples(one.problem, count, 1), 1e-3, memory);
+  const Prediction predicted = predict(one.problem, one.strategy);
   ASSERT_EQ(memory.size(), 3U);
   for (const MemoryUse& use : memory) {
+    SCOPED_TRACE(word(use.space));
     EXPECT_EQ(use.difference, "");
     EXPECT_LE(use.live, use.arena);
     EXPECT_LE(use.resident, use.arena);
     EXPECT_EQ(use.touched, use.resident);
     EXPECT_GT(use.live.value, 0);
+    const Bytes bound = use.space == MemorySpace::device        ? predicted.device
+                        : use.space == MemorySpace::host_pinned ? predicted.host_pinned
+                                                                : predicted.host;
+    EXPECT_LE(use.arena.value, round_up(bound.value, page_bytes().value));
   }
 }
+
+std::vector<Case> memory_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](std::string name, Case one) -> Strategy& {
+    one.name = std::move(name);
+    cases.push_back(std::move(one));
+    return cases.back().strategy;
+  };
+  add("everything", rich_case());
+  add("gpt", make_case(tiny_gpt(), 1, 24, 12));
+  add("four_ranks", make_case(tiny_llama(), 4, 24, 8)).storage = Storage::bf16;
+  Strategy& replicas = add("replicas", make_case(tiny_llama(), 2, 24, 8));
+  replicas.data_parallel = 2;
+  replicas.micro_batches = 2;
+  Strategy& all = add("keep_all", make_case(tiny_llama(), 2, 24, 8));
+  all.fpdt.layer_classes.front().recompute = Recompute::keep_all;
+  Strategy& half = add("half_kept", make_case(tiny_llama(), 2, 32, 8));
+  half.fpdt.backward_order = BackwardOrder::q_outer;
+  half.fpdt.layer_classes.front().keep.fill(0.5);
+  Strategy& offload = add("offload", make_case(tiny_gpt(), 2, 24, 8));
+  offload.optimizer_offload = true;
+  offload.optimizer_tile = 1024;
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Accounts, Memory, testing::ValuesIn(memory_cases()),
+                         [](const auto& one) { return one.param.name; });
 
 // 40 steps on a page of this very file.
 TEST(Trainer, LossFallsOnRealText) {

@@ -3,8 +3,9 @@
 #   run_commands.sh SOURCE_DIR PROGRAMS_DIR DOCUMENT...
 # Blocks marked sh are set-up (those that call ./tools or build are left out). In blocks marked console every
 # line after "$ " is a command, what follows is its output. A command whose shown output has a line
-# "fpdt-plan: ..." or "fpdt-run: ..." must fail, every other must succeed; and what fpdt-plan prints must be
-# exactly what is shown, since it is the same on every machine.
+# "fpdt-plan: ..." or "fpdt-run: ..." must fail, every other must succeed; what fpdt-plan prints must be
+# exactly what is shown, since it is the same on every machine; and a training that shows "loss A -> B" must
+# end within 0.05 of B, which leaves room for the rounding of another machine.
 set -u
 source_dir=$1 programs=$2
 shift 2
@@ -17,6 +18,12 @@ export PATH="$programs:$PATH"
 failures=0
 
 complain() { printf '%s: %s\n' "$document" "$1"; failures=$((failures + 1)); }
+
+# final_loss OUTPUT: of a training's summary, nothing without one.
+final_loss() { sed -nE 's/.*loss [0-9.]+ -> ([0-9.]+)$/\1/p' <<<"$1"; }
+
+# near A B: both are numbers, and close.
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && (a - b) ^ 2 <= 0.05 ^ 2) }'; }
 
 # check COMMAND SHOWN: runs a command and compares.
 check() {
@@ -32,6 +39,11 @@ $found"
   case $command in
     fpdt-plan*) [ "$found" = "$shown" ] || complain "prints something else now: $command
 $(diff <(echo "$shown") <(echo "$found"))" ;;
+    fpdt-run\ train*)
+      local promised reached
+      promised=$(final_loss "$shown") reached=$(final_loss "$found")
+      [ -z "$promised" ] || near "$promised" "$reached" ||
+        complain "ends with loss '$reached', not $promised: $command" ;;
   esac
 }
 

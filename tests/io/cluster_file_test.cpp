@@ -26,7 +26,15 @@ TEST(ClusterFile, ReadsEveryField) {
       "name: n\nnodes: 3\ndevices_per_node: 5\ndevice_memory: 1.5GiB\nhost_memory: 7 MiB\n"
       "row_multiple: 128\nsource: s\n",
       "c.yaml");
-  EXPECT_EQ(cluster, (ClusterSpec{"n", 3, 5, Bytes{3 << 29}, Bytes{7 << 20}, 128, "s"}));
+  ClusterSpec expected;
+  expected.name = std::string("n");
+  expected.nodes = 3;
+  expected.devices_per_node = 5;
+  expected.device_memory = Bytes{3 << 29};
+  expected.host_memory = Bytes{7 << 20};
+  expected.row_multiple = 128;
+  expected.source = std::string("s");
+  EXPECT_EQ(cluster, expected);
 }
 
 TEST(ClusterFile, RefusesSizesThatCannotBe) {

@@ -31,13 +31,15 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"schedule", {"base"}},
     {"io", {"base", "spec", "trace", "schedule"}},
     {"report", {"base", "spec", "trace", "schedule"}},
-    {"plan", {"base", "spec", "schedule"}},
+    {"cost", {"base", "spec", "schedule"}},
+    {"sim", {"base", "spec", "trace", "schedule", "cost"}},
+    {"plan", {"base", "spec", "trace", "schedule", "cost", "sim"}},
     {"reference", {"base", "spec"}},
     {"runtime", {"base", "trace", "schedule"}},
     {"cpu", {"base", "trace", "schedule", "runtime"}},
     {"comm", {"base", "trace", "schedule", "runtime"}},
     {"train", {"base", "spec", "trace", "schedule", "io", "runtime", "cpu", "comm"}},
-    {"bench", {"base", "spec", "trace", "schedule", "runtime", "cpu"}},
+    {"bench", {"base", "spec", "trace", "schedule", "runtime", "cpu", "comm"}},
 };
 
 struct ThirdParty {

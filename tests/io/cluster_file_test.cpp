@@ -6,10 +6,24 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/io/model_file.h"
+#include "fpdt/io/problem_json.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::string_view kBare =
+    "name: n\nnodes: 1\ndevices_per_node: 2\ndevice_memory: 1GiB\nhost_memory: 7MiB\n"
+    "source: s\n";
+
+std::string error_of(std::string_view text) {
+  return input_error([&] { static_cast<void>(parse_cluster(text, "c.yaml")); });
+}
 
 TEST(ClusterFile, EveryConfigLoadsUnderItsOwnName) {
   int count = 0;
@@ -35,6 +49,90 @@ TEST(ClusterFile, ReadsEveryField) {
   expected.row_multiple = 128;
   expected.source = std::string("s");
   EXPECT_EQ(cluster, expected);
+}
+
+// Every field unlike its default and unlike the others.
+ClusterSpec unusual() {
+  double next = 0;
+  const auto rate = [&next] {
+    next += 1;
+    return Rate{next * 1e12, next * 0.9e12, next * 1.1e12};
+  };
+  const auto share = [&next] {
+    next += 1;
+    return Rate{1 / next, 0.5 / next, 1 / next};
+  };
+  ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, "a: \"b\" \\ # c"};
+  cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{384 << 20}};
+  Rates& rates = cluster.rates;
+  rates.peak_flops = 312e12;
+  rates.matmul = rate();
+  rates.attention_forward = {190e12, 190e12, 190e12};
+  rates.attention_backward = rate();
+  rates.device_bandwidth = rate();
+  rates.h2d = rate();
+  rates.d2h = rate();
+  rates.switch_bandwidth = rate();
+  rates.devices_per_switch = 2;
+  rates.link = rate();
+  rates.network = rate();
+  rates.op_seconds = {6.5e-6, 1.0 / 3e6, 1e-5};
+  rates.collective_seconds = {1e-5, 0, 1e-4};
+  rates.matmul_shares = {{64, 0.25}, {1024, 0.75}};
+  rates.attention_shares = {{1, 1.0 / 3}};
+  rates.kinds = {{"norm", rate()}, {"adamw", {1, 1, 1}}};
+  rates.interference = {share(), share(), share(), share(), share(), share(), share(), share()};
+  return cluster;
+}
+
+TEST(ClusterFile, RoundTrips) {
+  EXPECT_EQ(parse_cluster(print_cluster(unusual()), "c.yaml"), unusual());
+  const ClusterSpec bare = parse_cluster(kBare, "c.yaml");
+  EXPECT_EQ(bare.rates, Rates{});
+  EXPECT_EQ(parse_cluster(print_cluster(bare), "c.yaml"), bare);
+}
+
+// Clusters travel in schedules; one without rates is written as it was before there were any.
+TEST(ClusterFile, TravelsInProblems) {
+  Problem problem;
+  problem.model = load_model(source_path("models/llama-tiny.yaml"));
+  problem.cluster = unusual();
+  EXPECT_EQ(parse_problem(print_problem(problem, {})).first.cluster, unusual());
+  problem.cluster = parse_cluster(kBare, "c.yaml");
+  EXPECT_THAT(print_problem(problem, {}), Not(HasSubstr("rates")));
+  EXPECT_THAT(print_problem(problem, {}), Not(HasSubstr("numa_nodes")));
+}
+
+TEST(ClusterFile, PrintsForPeople) {
+  const std::string text = print_cluster(unusual());
+  EXPECT_THAT(text, HasSubstr("name: \"null\"\n"));
+  EXPECT_THAT(text, HasSubstr("device_memory: 1536MiB\nhost_memory: 7001B\n"));
+  EXPECT_THAT(text, HasSubstr("\noutside:\n  context: 500MiB\n"));
+  EXPECT_THAT(text, HasSubstr("\n  matmul: {typical: 1e12, low: 900e9, high: 1.1e12}\n"));
+  EXPECT_THAT(text, HasSubstr("\n  matmul_shares: {64: 0.25, 1024: 0.75}\n"));
+  EXPECT_THAT(text, HasSubstr("\n  attention_forward: 190e12\n"));
+  EXPECT_THAT(text, HasSubstr("\n  kinds:\n    norm: {"));
+  EXPECT_THAT(text, HasSubstr("\n    adamw: 1\n"));
+  EXPECT_THAT(text, HasSubstr("\n  op_seconds: {typical: 6.5e-6,"));
+}
+
+TEST(ClusterFile, RefusesRatesThatCannotBe) {
+  const auto error = [](std::string_view rates) {
+    return error_of(std::string(kBare) + "rates: {" + std::string(rates) + "}");
+  };
+  EXPECT_EQ(error("matmul: 1e12, link: {typical: 3, low: 2}"), "");
+  EXPECT_THAT(error("matmul: fast"),
+              HasSubstr("c.yaml:7:17: rates.matmul: expected a number or a map"));
+  EXPECT_THAT(error("matmul: {low: 1}"), HasSubstr("rates.matmul.typical: this key is required"));
+  EXPECT_THAT(error("matmul: {typical: 1, hihg: 2}"), HasSubstr("did you mean \"high\"?"));
+  EXPECT_THAT(error("matmul: {typical: 1, low: 2}"), HasSubstr("[C102]"));
+  EXPECT_THAT(error("matmul: -1"), HasSubstr("[C102]"));
+  EXPECT_THAT(error("matmul: 1e999"), HasSubstr("expected a number"));
+  EXPECT_THAT(error("matmul_shares: {many: 1}"), HasSubstr("expected a size as the key"));
+  EXPECT_THAT(error("matmul_shares: [1, 2]"), HasSubstr("expected a map"));
+  EXPECT_THAT(error("matmul_shares: {1: 1, 2: all}"), HasSubstr("matmul_shares.2: expected a num"));
+  EXPECT_THAT(error("kinds: {nrom: 1}"), HasSubstr("did you mean \"norm\"?"));
+  EXPECT_THAT(error("kinds: {norm: x}"), HasSubstr("rates.kinds.norm: expected a number"));
 }
 
 TEST(ClusterFile, RefusesSizesThatCannotBe) {

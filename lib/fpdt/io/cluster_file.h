@@ -1,4 +1,4 @@
-// Clusters from configs/clusters/*.yaml.
+// Clusters from configs/clusters/*.yaml, and as such files.
 #pragma once
 
 #include <string>
@@ -11,5 +11,8 @@ namespace fpdt {
 // InputError with every finding when the file does not describe a cluster.
 ClusterSpec load_cluster(const std::string& path);
 ClusterSpec parse_cluster(std::string_view text, std::string_view file_name);
+
+// parse_cluster gives the same cluster back.
+std::string print_cluster(const ClusterSpec& cluster);
 
 }  // namespace fpdt

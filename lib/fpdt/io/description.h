@@ -2,8 +2,8 @@
 // as JSON are visitors of it, so a field that is added here is read, printed and round-tripped
 // everywhere.
 //
-// A visitor offers required, optional, tokens, count_or_word, fractions, group and list (see
-// Fields).
+// A visitor offers required, optional, sparse, tokens, count_or_word, fractions, group,
+// sparse_group and list (see Fields). Sparse entries are left out where they equal their default.
 #pragma once
 
 #include <array>
@@ -65,14 +65,58 @@ void describe(Self& model, Visitor& f) {
   f.required("source", model.source);
 }
 
+template <Describes<OutsideArena> Self, class Visitor>
+void describe(Self& outside, Visitor& f) {
+  f.sparse("context", outside.context);
+  f.sparse("libraries", outside.libraries);
+  f.sparse("per_peer", outside.per_peer);
+}
+
+template <Describes<Interference> Self, class Visitor>
+void describe(Self& beside, Visitor& f) {
+  constexpr Rate kNone{1, 1, 1};
+  f.sparse("compute_beside_copy", beside.compute_beside_copy, kNone);
+  f.sparse("compute_beside_collective", beside.compute_beside_collective, kNone);
+  f.sparse("copy_beside_compute", beside.copy_beside_compute, kNone);
+  f.sparse("copy_beside_collective", beside.copy_beside_collective, kNone);
+  f.sparse("collective_beside_compute", beside.collective_beside_compute, kNone);
+  f.sparse("collective_beside_copy", beside.collective_beside_copy, kNone);
+  f.sparse("h2d_beside_d2h", beside.h2d_beside_d2h, kNone);
+  f.sparse("d2h_beside_h2d", beside.d2h_beside_h2d, kNone);
+}
+
+template <Describes<Rates> Self, class Visitor>
+void describe(Self& rates, Visitor& f) {
+  f.sparse("peak_flops", rates.peak_flops);
+  f.sparse("matmul", rates.matmul);
+  f.sparse("matmul_shares", rates.matmul_shares);
+  f.sparse("attention_forward", rates.attention_forward);
+  f.sparse("attention_backward", rates.attention_backward);
+  f.sparse("attention_shares", rates.attention_shares);
+  f.sparse("device_bandwidth", rates.device_bandwidth);
+  f.sparse("kinds", rates.kinds);
+  f.sparse("h2d", rates.h2d);
+  f.sparse("d2h", rates.d2h);
+  f.sparse("switch_bandwidth", rates.switch_bandwidth);
+  f.sparse("devices_per_switch", rates.devices_per_switch, 1);
+  f.sparse("link", rates.link);
+  f.sparse("network", rates.network);
+  f.sparse("op_seconds", rates.op_seconds);
+  f.sparse("collective_seconds", rates.collective_seconds);
+  f.sparse_group("interference", rates.interference);
+}
+
 template <Describes<ClusterSpec> Self, class Visitor>
 void describe(Self& cluster, Visitor& f) {
   f.required("name", cluster.name);
   f.required("nodes", cluster.nodes);
   f.required("devices_per_node", cluster.devices_per_node);
+  f.sparse("numa_nodes", cluster.numa_nodes, 1);
   f.required("device_memory", cluster.device_memory);
   f.required("host_memory", cluster.host_memory);
   f.optional("row_multiple", cluster.row_multiple);
+  f.sparse_group("outside", cluster.outside);
+  f.sparse_group("rates", cluster.rates);
   f.required("source", cluster.source);
 }
 

@@ -28,6 +28,14 @@ class JsonPrinter {
   void optional(std::string_view key, const T& value) {
     required(key, value);
   }
+  template <class T>
+  void sparse(std::string_view key, const T& value, const std::type_identity_t<T>& usual = {}) {
+    if (value != usual) sparse_entry(key, value);
+  }
+  template <class T>
+  void sparse_group(std::string_view key, const T& value) {
+    if (value != T{}) group(key, value);
+  }
   void tokens(std::string_view key, std::int64_t value) { required(key, value); }
   void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {
     entry(key, value == 0 ? fmt::format("\"{}\"", zero) : fmt::format("{}", value));
@@ -60,6 +68,28 @@ class JsonPrinter {
     JsonPrinter nested;
     describe(value, nested);
     return nested.object();
+  }
+  template <class T>
+  void sparse_entry(std::string_view key, const T& value) {
+    required(key, value);
+  }
+  void sparse_entry(std::string_view key, const Rate& rate) {
+    if (rate.low == rate.typical && rate.high == rate.typical) return required(key, rate.typical);
+    JsonPrinter nested;
+    nested.required("typical", rate.typical);
+    nested.required("low", rate.low);
+    nested.required("high", rate.high);
+    entry(key, nested.object());
+  }
+  void sparse_entry(std::string_view key, const std::vector<SizeShare>& points) {
+    JsonPrinter nested;
+    for (const auto& [size, share] : points) nested.required(fmt::format("{}", size), share);
+    entry(key, nested.object());
+  }
+  void sparse_entry(std::string_view key, const std::vector<KindRate>& kinds) {
+    JsonPrinter nested;
+    for (const auto& [kind, rate] : kinds) nested.sparse_entry(kind, rate);
+    entry(key, nested.object());
   }
   void entry(std::string_view key, const std::string& value) {
     text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", key, value);

@@ -152,6 +152,48 @@ bool Fields::knows(std::string_view key) const {
   return std::find(known_.begin(), known_.end(), key) != known_.end();
 }
 
+void Fields::sparse(std::string_view key, Rate& rate, const Rate&) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  if (node->kind != NodeKind::map) {
+    if (!convert(*node, rate.typical)) wrong(*node, key, "a number or a map {typical, low, high}");
+    rate.low = rate.high = rate.typical;
+    return;
+  }
+  Fields nested(*node, path_of(key), *findings_);
+  nested.required("typical", rate.typical);
+  rate.low = rate.high = rate.typical;
+  nested.optional("low", rate.low);
+  nested.optional("high", rate.high);
+  nested.done();
+}
+
+void Fields::sparse(std::string_view key, std::vector<SizeShare>& points) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  Fields nested(*node, path_of(key), *findings_);
+  points.clear();
+  if (node->kind != NodeKind::map) return;
+  for (const Node& item : node->items) {
+    SizeShare& point = points.emplace_back();
+    const Node size{NodeKind::plain, item.line, item.column, "", item.key, {}};
+    if (!convert(size, point.size)) nested.wrong(size, item.key, "a size as the key");
+    nested.optional(item.key, point.share);
+  }
+}
+
+void Fields::sparse(std::string_view key, std::vector<KindRate>& kinds) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  Fields nested(*node, path_of(key), *findings_);
+  kinds.clear();
+  for (const Node& item : node->items) {
+    KindRate& one = kinds.emplace_back();
+    one.kind = item.key;
+    nested.sparse(item.key, one.bytes_per_second);
+  }
+}
+
 void Fields::tokens(std::string_view key, std::int64_t& value) {
   const Node* node = find(key);
   if (node == nullptr) return;

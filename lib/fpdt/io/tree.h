@@ -17,6 +17,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/base/suggest.h"
 #include "fpdt/base/units.h"
+#include "fpdt/spec/cluster.h"
 
 namespace fpdt {
 
@@ -109,6 +110,20 @@ class Fields {
     } else if (!convert(*node, value)) {
       wrong(*node, key, expected(value));
     }
+  }
+  // Printers leave these out where they equal `usual`; for a reader they are merely optional.
+  template <class T>
+  void sparse(std::string_view key, T& value, const std::type_identity_t<T>& = {}) {
+    optional(key, value);
+  }
+  // A number, or a map of `typical`, `low` and `high`.
+  void sparse(std::string_view key, Rate& rate, const Rate& = {});
+  // Maps from sizes to shares, and from kinds to rates.
+  void sparse(std::string_view key, std::vector<SizeShare>& points);
+  void sparse(std::string_view key, std::vector<KindRate>& kinds);
+  template <class T>
+  void sparse_group(std::string_view key, T& value) {
+    group(key, value);
   }
   void tokens(std::string_view key, std::int64_t& value);
   // An integer, or a word that stands for 0.

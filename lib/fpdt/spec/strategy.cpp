@@ -174,23 +174,6 @@ std::string_view word(TensorClass tensor) {
   return words[static_cast<std::size_t>(tensor)];
 }
 
-std::vector<Diagnostic> check(const ClusterSpec& cluster) {
-  Findings wrong;
-  const std::string where = fmt::format("cluster {}", cluster.name);
-  if (cluster.nodes < 1 || cluster.nodes > 65536 || cluster.devices_per_node < 1 ||
-      cluster.devices_per_node > 1024) {
-    wrong("C101", where, "expected 1 to 65536 nodes of 1 to 1024 devices, found {} of {}",
-          cluster.nodes, cluster.devices_per_node);
-  }
-  if (cluster.device_memory.value <= 0 || cluster.host_memory.value <= 0) {
-    wrong("C101", where, "device_memory and host_memory must be over 0");
-  }
-  if (cluster.row_multiple < 1 || cluster.row_multiple > 4096) {
-    wrong("C101", where, "row_multiple: expected 1 to 4096, found {}", cluster.row_multiple);
-  }
-  return wrong.list;
-}
-
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) {
   Findings wrong;
   wrong.list = check(problem.model);

@@ -1,0 +1,85 @@
+// Scalars in the spelling that people would choose, as long as it reads back exactly.
+#include "fpdt/io/yaml_print.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+namespace fpdt {
+namespace {
+
+bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
+
+// Words that YAML takes for something that is no text.
+bool is_reserved(std::string_view text) {
+  constexpr std::array<std::string_view, 4> words{"null", "Null", "NULL", "~"};
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+bool reads_back(std::string_view text, double value) {
+  double parsed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+  return error == std::errc{} && end == text.data() + text.size() && parsed == value;
+}
+
+}  // namespace
+
+std::string yaml_text(std::string_view text) {
+  const bool plain = !text.empty() && is_letter(text.front()) && !is_reserved(text) &&
+                     text.back() != ' ' && std::all_of(text.begin(), text.end(), [](char c) {
+                       return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                              std::string_view(" -_./();,+").find(c) != std::string_view::npos;
+                     });
+  if (plain) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+std::string yaml_bytes(Bytes bytes) {
+  constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::int64_t value = bytes.value;
+  std::size_t unit = 0;
+  while (value != 0 && value % 1024 == 0 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{}{}", value, units[unit]);
+}
+
+std::string yaml_number(double value) {
+  const std::string plain = fmt::format("{}", value);
+  const double size = std::abs(value);
+  if (size == 0 || (size >= 1e-2 && size < 1e5)) return plain;
+  const int exponent = static_cast<int>(std::floor(std::log10(size) / 3)) * 3;
+  // Rounding the mantissa to 12 digits hides what the division added.
+  const std::string text = fmt::format("{:.12g}e{}", value / std::pow(10.0, exponent), exponent);
+  return reads_back(text, value) ? text : plain;
+}
+
+std::string yaml_rate(const Rate& rate) {
+  if (rate.low == rate.typical && rate.high == rate.typical) return yaml_number(rate.typical);
+  return fmt::format("{{typical: {}, low: {}, high: {}}}", yaml_number(rate.typical),
+                     yaml_number(rate.low), yaml_number(rate.high));
+}
+
+void YamlPrinter::sparse_entry(std::string_view key, const std::vector<SizeShare>& points) {
+  std::string map;
+  for (const auto& [size, share] : points) {
+    map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", size, share);
+  }
+  line(key, fmt::format("{{{}}}", map));
+}
+
+void YamlPrinter::sparse_entry(std::string_view key, const std::vector<KindRate>& kinds) {
+  line(key, "");
+  for (const auto& [kind, rate] : kinds)
+    text += fmt::format("{}  {}: {}\n", indent_, kind, yaml_rate(rate));
+}
+
+}  // namespace fpdt

@@ -1,0 +1,174 @@
+// What a cluster cannot be, and the same machines in another number.
+#include "fpdt/spec/cluster.h"
+
+#include <cmath>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kNodesMax = 65536;
+
+class Checker {
+ public:
+  explicit Checker(const ClusterSpec& cluster) : where_(fmt::format("cluster {}", cluster.name)) {}
+
+  template <class... T>
+  void wrong(std::string_view code, fmt::format_string<T...> text, T&&... values) {
+    list.push_back({std::string(code), where_, fmt::format(text, std::forward<T>(values)...)});
+  }
+  void rate(std::string_view name, const Rate& rate) {
+    // Written so that NaN is refused.
+    if (0 <= rate.low && rate.low <= rate.typical && rate.typical <= rate.high &&
+        std::isfinite(rate.high)) {
+      return;
+    }
+    wrong("C102", "{}: expected 0 <= low <= typical <= high, found {}, {}, {}", name, rate.low,
+          rate.typical, rate.high);
+  }
+  // Of a known rate, that is, one over 0, no end of the range may be 0: it divides.
+  void speed(std::string_view name, const Rate& speed) {
+    rate(name, speed);
+    if (speed.typical > 0 && !(speed.low > 0)) {
+      wrong("C102", "{}: expected a low end over 0, found {}", name, speed.low);
+    }
+  }
+  void factor(std::string_view name, const Rate& factor) {
+    speed(name, factor);
+    if (!(factor.low > 0 && factor.high <= 1)) {
+      wrong("C102", "{}: expected a factor over 0 and at most 1, found {} to {}", name, factor.low,
+            factor.high);
+    }
+  }
+  void shares(std::string_view name, const std::vector<SizeShare>& points) {
+    std::int64_t last = 0;
+    for (const auto& [size, share] : points) {
+      if (size <= last) {
+        wrong("C102", "{}: expected sizes from 1 that ascend, found {} after {}", name, size, last);
+      }
+      if (!(share > 0 && share <= 1)) {
+        wrong("C102", "{}: expected a share over 0 and at most 1, found {} at size {}", name, share,
+              size);
+      }
+      last = size;
+    }
+  }
+
+  std::vector<Diagnostic> list;
+
+ private:
+  std::string where_;
+};
+
+void check_sizes(Checker& check, const ClusterSpec& cluster) {
+  if (cluster.nodes < 1 || cluster.nodes > kNodesMax || cluster.devices_per_node < 1 ||
+      cluster.devices_per_node > 1024) {
+    check.wrong("C101", "expected 1 to {} nodes of 1 to 1024 devices, found {} of {}", kNodesMax,
+                cluster.nodes, cluster.devices_per_node);
+  }
+  if (cluster.numa_nodes < 1 || cluster.numa_nodes > 64) {
+    check.wrong("C101", "numa_nodes: expected 1 to 64, found {}", cluster.numa_nodes);
+  }
+  if (cluster.device_memory.value <= 0 || cluster.host_memory.value <= 0) {
+    check.wrong("C101", "device_memory and host_memory must be over 0");
+  }
+  if (cluster.row_multiple < 1 || cluster.row_multiple > 4096) {
+    check.wrong("C101", "row_multiple: expected 1 to 4096, found {}", cluster.row_multiple);
+  }
+  constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers it fits 63 bits
+  if (cluster.outside.per_peer.value > kPerPeerMax) {
+    check.wrong("C101", "outside.per_peer: expected at most 4 GiB, found {}",
+                format_bytes(cluster.outside.per_peer));
+  }
+}
+
+void check_rates(Checker& check, const Rates& rates) {
+  if (!(rates.peak_flops >= 0 && std::isfinite(rates.peak_flops))) {
+    check.wrong("C102", "peak_flops: expected 0 or more, found {}", rates.peak_flops);
+  }
+  check.speed("matmul", rates.matmul);
+  check.speed("attention_forward", rates.attention_forward);
+  check.speed("attention_backward", rates.attention_backward);
+  check.speed("device_bandwidth", rates.device_bandwidth);
+  check.speed("h2d", rates.h2d);
+  check.speed("d2h", rates.d2h);
+  check.speed("switch_bandwidth", rates.switch_bandwidth);
+  if (rates.devices_per_switch < 1 || rates.devices_per_switch > 1024) {
+    check.wrong("C102", "devices_per_switch: expected 1 to 1024, found {}",
+                rates.devices_per_switch);
+  }
+  check.speed("link", rates.link);
+  check.speed("network", rates.network);
+  check.rate("op_seconds", rates.op_seconds);
+  check.rate("collective_seconds", rates.collective_seconds);
+  check.shares("matmul_shares", rates.matmul_shares);
+  check.shares("attention_shares", rates.attention_shares);
+  for (const KindRate& one : rates.kinds) {
+    check.speed(fmt::format("kinds.{}", one.kind), one.bytes_per_second);
+    if (!(one.bytes_per_second.typical > 0)) {
+      check.wrong("C102", "kinds.{}: expected a rate over 0", one.kind);
+    }
+  }
+  const Interference& beside = rates.interference;
+  check.factor("compute_beside_copy", beside.compute_beside_copy);
+  check.factor("compute_beside_collective", beside.compute_beside_collective);
+  check.factor("copy_beside_compute", beside.copy_beside_compute);
+  check.factor("copy_beside_collective", beside.copy_beside_collective);
+  check.factor("collective_beside_compute", beside.collective_beside_compute);
+  check.factor("collective_beside_copy", beside.collective_beside_copy);
+  check.factor("h2d_beside_d2h", beside.h2d_beside_d2h);
+  check.factor("d2h_beside_h2d", beside.d2h_beside_h2d);
+}
+
+// "a100-80g-x4" for 8 -> "a100-80g-x8"; a name without a count gets one.
+std::string renamed(std::string_view name, std::int64_t devices) {
+  const std::size_t last = name.find_last_not_of("0123456789");
+  const bool counted = last != std::string_view::npos && last > 0 && last + 1 < name.size() &&
+                       name.substr(last - 1, 2) == "-x";
+  return fmt::format("{}-x{}", counted ? name.substr(0, last - 1) : name, devices);
+}
+
+}  // namespace
+
+ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices) {
+  if (devices == cluster.devices()) return cluster;
+  const std::int64_t node = cluster.devices_per_node;
+  if (devices < 1 || devices > kNodesMax * node) {
+    throw InputError(
+        fmt::format("{} devices of {}: expected 1 to {}", devices, cluster.name, kNodesMax * node));
+  }
+  ClusterSpec other = cluster;
+  other.name = renamed(cluster.name, devices);
+  if (devices <= node) {
+    other.nodes = 1;
+    other.devices_per_node = devices;
+    return other;
+  }
+  if (devices % node != 0) {
+    const std::int64_t below = devices / node * node;
+    throw InputError(fmt::format(
+        "{} devices of {}: over one node ({} devices) only whole nodes can be had; nearest are {} "
+        "and {}",
+        devices, cluster.name, node, below, below + node));
+  }
+  if (cluster.nodes == 1 && !(cluster.rates.network.typical > 0) &&
+      cluster.rates.matmul.typical > 0) {
+    throw InputError(
+        fmt::format("{} devices of {}: that is {} nodes, and the cluster file has no network rate; "
+                    "at most {} are known",
+                    devices, cluster.name, devices / node, node));
+  }
+  other.nodes = devices / node;
+  return other;
+}
+
+std::vector<Diagnostic> check(const ClusterSpec& cluster) {
+  Checker checker(cluster);
+  check_sizes(checker, cluster);
+  check_rates(checker, cluster.rates);
+  return checker.list;
+}
+
+}  // namespace fpdt

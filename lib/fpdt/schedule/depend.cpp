@@ -14,11 +14,12 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/schedule/expand.h"
+#include "fpdt/schedule/hazards.h"
 
 namespace fpdt {
 namespace {
 
-using Position = std::int32_t;  // of an op on its lane within the step; -1 before the first
+using Position = Hazards::Position;
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -31,19 +32,6 @@ struct Edge {
 
 // [block][op]
 using Edges = std::vector<std::vector<std::vector<Edge>>>;
-
-// Rows last written or accumulated by one op.
-struct Piece {
-  std::int64_t first = 0;
-  std::int64_t end = 0;
-  std::int32_t lane = 0;
-  Position position = -1;
-};
-
-struct Slot {
-  std::int64_t version = -1;
-  std::vector<Piece> pieces;
-};
 
 // What has been issued, call by call, so that edges become positions and positions become edges.
 class Issued {
@@ -117,85 +105,6 @@ class Issued {
   std::vector<Position> end_;             // of each lane
 };
 
-// What every slot holds and who touched it last: requirements of an op, and their update.
-class Contents {
- public:
-  Contents(const Schedule& schedule, std::size_t lanes) : schedule_(&schedule), lanes_(lanes) {
-    for (const Buffer& buffer : schedule.buffers) {
-      slot_begin_.push_back(slots_.size());
-      const bool full = buffer.role == Role::state || buffer.role == Role::input;
-      for (std::int64_t slot = 0; slot < buffer.slots; ++slot)
-        slots_.push_back({full ? slot : -1, {}});
-    }
-    last_.assign(slots_.size() * lanes_, -1);
-    before_ = last_;
-  }
-
-  // Raises `required` to what the use waits for.
-  void require(const PlainUse& use, std::int64_t version, std::vector<Position>& required) const {
-    const std::size_t slot = slot_of(use.buffer, version);
-    if (use.access == Access::read || use.access == Access::accumulate) {
-      if (slots_[slot].version != version) return;
-      for (const Piece& piece : slots_[slot].pieces) {
-        if (piece.first >= use.row_first + use.rows || piece.end <= use.row_first) continue;
-        required[index(piece.lane)] = std::max(required[index(piece.lane)], piece.position);
-      }
-      return;
-    }
-    const auto& accesses = slots_[slot].version == version ? before_ : last_;
-    for (std::size_t lane = 0; lane < lanes_; ++lane) {
-      required[lane] = std::max(required[lane], accesses[slot * lanes_ + lane]);
-    }
-  }
-
-  void touch(const PlainUse& use, std::int64_t version, std::int32_t lane, Position position) {
-    const std::size_t slot = slot_of(use.buffer, version);
-    const auto row = static_cast<std::ptrdiff_t>(slot * lanes_);
-    const auto width = static_cast<std::ptrdiff_t>(lanes_);
-    const bool writes = use.access == Access::write || use.access == Access::scratch;
-    if (writes && slots_[slot].version != version) {
-      slots_[slot].version = version;
-      slots_[slot].pieces.clear();
-      std::copy_n(last_.begin() + row, width, before_.begin() + row);
-    }
-    last_[slot * lanes_ + index(lane)] = position;
-    if (use.access != Access::read && slots_[slot].version == version) {
-      overwrite(slots_[slot].pieces, {use.row_first, use.row_first + use.rows, lane, position});
-    }
-  }
-
- private:
-  [[nodiscard]] std::size_t slot_of(BufferIndex buffer, std::int64_t version) const {
-    const std::int64_t slots = schedule_->buffers[index(buffer)].slots;
-    return slot_begin_[index(buffer)] + index((version % slots + slots) % slots);
-  }
-
-  static void overwrite(std::vector<Piece>& pieces, const Piece& piece) {
-    if (pieces.size() == 1 && pieces[0].first >= piece.first && pieces[0].end <= piece.end) {
-      pieces[0] = piece;
-      return;
-    }
-    std::vector<Piece> kept;
-    for (const Piece& other : pieces) {
-      if (other.first < piece.first) {
-        kept.push_back({other.first, std::min(other.end, piece.first), other.lane, other.position});
-      }
-      if (other.end > piece.end) {
-        kept.push_back({std::max(other.first, piece.end), other.end, other.lane, other.position});
-      }
-    }
-    kept.push_back(piece);
-    pieces = std::move(kept);
-  }
-
-  const Schedule* schedule_;
-  std::size_t lanes_;
-  std::vector<std::size_t> slot_begin_;  // of each buffer
-  std::vector<Slot> slots_;
-  std::vector<Position> last_;    // [slot][lane], latest access
-  std::vector<Position> before_;  // [slot][lane], latest access of the version before
-};
-
 // One walk over a call list.
 class Walk {
  public:
@@ -204,9 +113,10 @@ class Walk {
         edges_(edges),
         lanes_(program.lanes.size()),
         issued_(program),
-        contents_(*program.schedule, lanes_),
+        hazards_(program),
         expansion_(program),
-        lane_clock_(lanes_ * lanes_, -1) {}
+        lane_clock_(lanes_ * lanes_, -1),
+        required_(lanes_, -1) {}
 
   // `kept` lists the calls to look at; the others only advance. Returns whether an edge was added.
   bool run(const std::vector<Call>& calls, const std::vector<std::size_t>& kept) {
@@ -238,8 +148,7 @@ class Walk {
   }
 
   void step(const PlainOp& op, std::vector<Edge>& edges, Position* clock) {
-    required_.assign(lanes_, -1);
-    for (const PlainUse& use : op.uses) contents_.require(use, expansion_.version(use), required_);
+    hazards_.issue(op, expansion_, required_.data());
     Position* const own = &lane_clock_[index(op.lane) * lanes_];
     mark_needed(edges, own);
     for (const Edge& edge : edges) join(own, issued_.clock(edge.after));
@@ -247,8 +156,6 @@ class Walk {
     const Position position = issued_.position(op);
     own[op.lane] = position;
     std::copy_n(own, lanes_, clock);
-    for (const PlainUse& use : op.uses)
-      contents_.touch(use, expansion_.version(use), op.lane, position);
   }
 
   void join(Position* clock, const Position* other) const {
@@ -301,7 +208,7 @@ class Walk {
   Edges& edges_;
   std::size_t lanes_;
   Issued issued_;
-  Contents contents_;
+  Hazards hazards_;
   Expansion expansion_;
   std::vector<Position> lane_clock_;  // [lane][lane], after the last op of each lane
   std::vector<Position> required_;    // [lane], of the current op

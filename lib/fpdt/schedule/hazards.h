@@ -1,0 +1,66 @@
+// What an op waits for, by versions and issue order: a read for its value, an accumulate for the
+// earlier ones of its rows, a write for every access of the version that its slot held before.
+//
+// Positions count the ops of a lane within the step. Lanes are FIFO, so what an op waits for is one
+// position per lane. `depend` makes edges of these requirements; the simulator of candidates uses
+// them as they are, for schedules that have no edges yet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/schedule/expand.h"
+
+namespace fpdt {
+
+class Hazards {
+ public:
+  using Position = std::int32_t;  // of an op on its lane within the step; -1 before the first
+
+  // The program must outlive its hazards.
+  explicit Hazards(const Program& program);
+
+  // Issues the next op, of the expansion's running call. Sets required[lane] for every lane to the
+  // latest position that the op waits for; its own lane's too, which lane order implies.
+  void issue(const PlainOp& op, const Expansion& expansion, Position* required);
+
+ private:
+  // Rows last written or accumulated by one op.
+  struct Piece {
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+    std::int32_t lane = 0;
+    Position position = -1;
+  };
+  // Most versions are written whole: one piece, and no allocation.
+  struct Slot {
+    std::int64_t version = -1;
+    Piece piece;  // the latest; empty when nothing was written
+    std::vector<Piece> others;
+  };
+  struct Ring {
+    std::size_t first_slot = 0;
+    std::int64_t slots = 1;
+  };
+
+  [[nodiscard]] std::size_t slot_of(BufferIndex buffer, std::int64_t version) const;
+  void require(const PlainUse& use, std::int64_t version, std::size_t slot,
+               Position* required) const;
+  void touch(const PlainUse& use, std::int64_t version, std::size_t slot, std::int32_t lane,
+             Position position);
+  static void overwrite(Slot& slot, const Piece& piece);
+
+  struct Touched {
+    std::int64_t version;
+    std::size_t slot;
+  };
+
+  std::size_t lanes_;
+  std::vector<Ring> rings_;  // of every buffer
+  std::vector<Slot> slots_;
+  std::vector<Position> last_;     // [slot][lane], latest access
+  std::vector<Position> before_;   // [slot][lane], latest access of the version before
+  std::vector<Touched> accesses_;  // of the op in hand
+};
+
+}  // namespace fpdt

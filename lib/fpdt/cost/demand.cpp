@@ -1,0 +1,190 @@
+// One rule for each class of ops; whatever has no rule of its own is bound by memory.
+#include "fpdt/cost/demand.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <variant>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+namespace {
+
+// 1 + 2 + ... + n.
+std::int64_t triangle(std::int64_t n) { return n > 0 ? mul(n, n + 1) / 2 : 0; }
+
+class Rules {
+ public:
+  explicit Rules(const Schedule& schedule) : schedule_(schedule) {}
+
+  [[nodiscard]] Demand of(const Body& body) const {
+    Demand asked;
+    std::visit([&](const auto& one) { fill(asked, one); }, body);
+    asked.kind = static_cast<std::int32_t>(body.index());
+    return asked;
+  }
+
+ private:
+  [[nodiscard]] const Buffer& buffer(const Operand& operand) const {
+    return schedule_.buffers[static_cast<std::size_t>(operand.buffer)];
+  }
+  [[nodiscard]] std::int64_t bytes(const Operand& operand) const {
+    const Buffer& of = buffer(operand);
+    return mul(operand.rows < 0 ? of.rows() : operand.rows, of.row_bytes());
+  }
+  // Of `count` elements, where an operand holds more than the op touches; 0 when it is absent.
+  [[nodiscard]] std::int64_t bytes(const Operand& operand, std::int64_t count) const {
+    return operand.present() ? mul(count, dtype_bytes(buffer(operand).dtype)) : 0;
+  }
+  [[nodiscard]] std::int64_t bytes(const Target& target, std::int64_t count) const {
+    return (target.accumulate ? 2 : 1) * bytes(target.operand, count);
+  }
+
+  // Visits the fields of a body: `operands` would do, but makes a list, and the search asks for
+  // millions of demands.
+  struct ByteSum {
+    const Rules& rules;
+    std::int64_t bytes = 0;
+
+    void read(std::string_view field, const Operand& operand) {
+      if (operand.present() && field != "documents") bytes = add(bytes, rules.bytes(operand));
+    }
+    void target(std::string_view, const Target& target) {
+      if (!target.present()) return;
+      bytes = add(bytes, (target.accumulate ? 2 : 1) * rules.bytes(target.operand));
+    }
+    void read(std::string_view field, const std::vector<Operand>& operands) {
+      for (const Operand& operand : operands) read(field, operand);
+    }
+    void target(std::string_view field, const std::vector<Target>& targets) {
+      for (const Target& one : targets) target(field, one);
+    }
+    template <class T>
+    void constant(std::string_view, const T&) {}
+  };
+  template <class T>
+  [[nodiscard]] std::int64_t all_bytes(const T& op) const {
+    ByteSum sum{*this};
+    T::fields(op, sum);
+    return sum.bytes;
+  }
+
+  template <class T>
+  void fill(Demand& asked, const T& op) const {
+    asked.bytes = all_bytes(op);
+  }
+
+  void fill(Demand& asked, const Matmul& op) const {
+    asked.work = Work::matmul;
+    asked.flops =
+        2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
+    asked.size = std::min({op.m, op.n, op.k});
+    asked.bytes = bytes(op.a, mul(op.m, op.k)) + bytes(op.b, mul(op.k, op.n)) +
+                  bytes(op.bias, op.n) + bytes(op.addend, mul(op.m, op.n)) +
+                  bytes(op.out, mul(op.m, op.n));
+  }
+
+  template <class Tile>
+  void attention(Demand& asked, const Tile& op, double flops_per_pair) const {
+    const std::int64_t pairs = visible_pairs(op.q_first, op.q_rows, op.k_first, op.k_rows);
+    asked.flops = flops_per_pair * static_cast<double>(pairs) * static_cast<double>(op.heads) *
+                  static_cast<double>(op.head_dim);
+    asked.size = std::min(op.q_rows, op.k_rows);
+    if (pairs > 0) asked.bytes = all_bytes(op);  // else it returns at once
+  }
+  void fill(Demand& asked, const AttentionForward& op) const {
+    asked.work = Work::attention_forward;
+    attention(asked, op, 4);
+  }
+  void fill(Demand& asked, const AttentionBackward& op) const {
+    asked.work = Work::attention_backward;
+    attention(asked, op, 10);
+  }
+
+  // Of a table, only the rows that are looked up.
+  void fill(Demand& asked, const Embedding& op) const {
+    const std::int64_t values = mul(op.rows, op.width);
+    asked.bytes = bytes(op.tokens, op.rows) + bytes(op.table, values) +
+                  bytes(op.positions, values) + bytes(op.x, values);
+  }
+  void fill(Demand& asked, const EmbeddingBackward& op) const {
+    const std::int64_t values = mul(op.rows, op.width);
+    asked.bytes = bytes(op.tokens, op.rows) + bytes(op.dx, values) + bytes(op.dtable, values) +
+                  bytes(op.dpositions, values);
+  }
+
+  void fill(Demand& asked, const Copy& op) const {
+    const bool from_device = buffer(op.source).space == MemorySpace::device;
+    const bool to_device = buffer(op.target.operand).space == MemorySpace::device;
+    if (from_device == to_device) {
+      asked.bytes = all_bytes(op);
+      return;
+    }
+    asked.work = to_device ? Work::h2d : Work::d2h;
+    asked.bytes = bytes(op.source);
+  }
+
+  // Each rank sends what it holds, or a K-th of it (a block), K-1 times; an all-reduce is a
+  // reduce-scatter and an all-gather of blocks.
+  template <class T>
+  void collective(Demand& asked, const T& op, std::int64_t rounds, bool blocks) const {
+    asked.bytes = all_bytes(op);
+    const auto group = std::find_if(schedule_.groups.begin(), schedule_.groups.end(),
+                                    [&](const Group& one) { return one.name == op.group; });
+    FPDT_ASSERT(group != schedule_.groups.end());
+    if (group->size == 1) return;
+    std::int64_t whole = 0;
+    for (const Operand& operand : op.send) whole = add(whole, bytes(operand));
+    asked.work = Work::collective;
+    asked.group = group->size;
+    asked.stride = group->stride;
+    const std::int64_t piece = blocks ? div_ceil(whole, group->size) : whole;
+    asked.sent = mul(rounds * (group->size - 1), piece);
+    asked.ring = true;
+  }
+  void fill(Demand& asked, const AllToAll& op) const {
+    collective(asked, op, 1, true);
+    asked.ring = false;
+  }
+  void fill(Demand& asked, const AllGather& op) const { collective(asked, op, 1, false); }
+  void fill(Demand& asked, const ReduceScatter& op) const { collective(asked, op, 1, true); }
+  void fill(Demand& asked, const AllReduce& op) const { collective(asked, op, 2, true); }
+
+  const Schedule& schedule_;
+};
+
+}  // namespace
+
+std::string_view word(Work work) {
+  constexpr std::array<std::string_view, kWorks> words{
+      "matmul", "attention_forward", "attention_backward", "memory", "h2d", "d2h", "collective"};
+  return words[static_cast<std::size_t>(work)];
+}
+
+std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
+                           std::int64_t k_rows) {
+  // Query q sees q + 1 keys, less those before k_first, less those from k_first + k_rows on: sums
+  // of ramps, each the difference of two triangles.
+  const std::int64_t q_end = q_first + q_rows;
+  const std::int64_t k_end = k_first + k_rows;
+  return triangle(q_end - k_first) - triangle(q_first - k_first) - triangle(q_end - k_end) +
+         triangle(q_first - k_end);
+}
+
+Demand demand(const Schedule& schedule, const Op& op) { return Rules(schedule).of(op.body); }
+
+std::vector<std::vector<Demand>> demands(const Schedule& schedule) {
+  const Rules rules(schedule);
+  std::vector<std::vector<Demand>> all;
+  all.reserve(schedule.blocks.size());
+  for (const Block& block : schedule.blocks) {
+    std::vector<Demand>& list = all.emplace_back();
+    list.reserve(block.ops.size());
+    for (const Op& op : block.ops) list.push_back(rules.of(op.body));
+  }
+  return all;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,51 @@
+// What an op asks of the machine: amounts, never seconds.
+//
+// Flops count what is executed under the causal mask: an attention tile counts the (query, key)
+// pairs that it may see, 4*D flops a pair and head forward, 10*D backward (scores are recomputed,
+// FlashAttention, Dao et al., arXiv 2307.08691). Bytes count every operand once: read, written,
+// accumulated (both). Document starts are left out: where documents end is not known here.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt {
+
+enum class Work : std::uint8_t {
+  matmul,
+  attention_forward,
+  attention_backward,
+  memory,      // everything that is bound by the device's memory
+  h2d,         // copies from the host to the device
+  d2h,         // and back
+  collective,  // between ranks; that of a group of one is work of the memory
+};
+inline constexpr std::size_t kWorks = 7;
+std::string_view word(Work work);
+
+struct Demand {
+  Work work = Work::memory;
+  std::int32_t kind = 0;    // index of the body in kBodyNames
+  double flops = 0;         // executed
+  std::int64_t bytes = 0;   // of device memory, or of the transfer
+  std::int64_t size = 0;    // see SizeShare; 0 where it means nothing
+  std::int64_t group = 1;   // ranks of the collective
+  std::int64_t stride = 1;  // between them
+  std::int64_t sent = 0;    // bytes that one rank sends: 2 (K-1)/K of an all-reduce's, for example
+  bool ring = false;        // sent to the next rank only, else to every other alike (all-to-all)
+};
+
+// Precondition: the op is of this schedule.
+Demand demand(const Schedule& schedule, const Op& op);
+
+// Of every op: [block][op].
+std::vector<std::vector<Demand>> demands(const Schedule& schedule);
+
+// Pairs (q, k) with k <= q of query rows [q_first, +q_rows) and key rows [k_first, +k_rows).
+std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
+                           std::int64_t k_rows);
+
+}  // namespace fpdt

@@ -1,0 +1,212 @@
+// Amounts divided by rates. Doubles only within one op; what leaves is an integer.
+#include "fpdt/cost/machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt {
+namespace {
+
+double speed(const Rate& rate, Case which) {
+  if (which == Case::slow) return rate.low;
+  return which == Case::fast ? rate.high : rate.typical;
+}
+
+double fixed_time(const Rate& seconds, Case which) {
+  if (which == Case::slow) return seconds.high;
+  return which == Case::fast ? seconds.low : seconds.typical;
+}
+
+std::vector<std::string_view> missing_rates(const ClusterSpec& cluster) {
+  std::vector<std::string_view> names;
+  const auto need = [&names](std::string_view name, const Rate& rate) {
+    if (!(rate.low > 0)) names.push_back(name);
+  };
+  const Rates& rates = cluster.rates;
+  need("matmul", rates.matmul);
+  need("attention_forward", rates.attention_forward);
+  need("attention_backward", rates.attention_backward);
+  need("device_bandwidth", rates.device_bandwidth);
+  need("h2d", rates.h2d);
+  need("d2h", rates.d2h);
+  if (cluster.devices_per_node > 1) need("link", rates.link);
+  if (cluster.nodes > 1) need("network", rates.network);
+  return names;
+}
+
+// Of one device, while all behind its switch copy the same way.
+double host_speed(const Rate& alone, const ClusterSpec& cluster, Case which) {
+  const double own = speed(alone, which);
+  const double shared = speed(cluster.rates.switch_bandwidth, which);
+  if (!(shared > 0)) return own;
+  const std::int64_t devices = std::min(cluster.rates.devices_per_switch, cluster.devices_per_node);
+  return std::min(own, shared / static_cast<double>(devices));
+}
+
+std::vector<std::pair<double, double>> by_logarithm(const std::vector<SizeShare>& points) {
+  std::vector<std::pair<double, double>> shares;
+  for (const auto& [size, share] : points) {
+    shares.emplace_back(std::log(static_cast<double>(size)), share);
+  }
+  return shares;
+}
+
+double share_at(const std::vector<std::pair<double, double>>& points, std::int64_t size) {
+  if (points.empty()) return 1;
+  const double x = std::log(static_cast<double>(std::max<std::int64_t>(size, 1)));
+  if (x <= points.front().first) return points.front().second;
+  if (x >= points.back().first) return points.back().second;
+  const auto above = std::find_if(points.begin(), points.end(),
+                                  [x](const auto& point) { return point.first >= x; });
+  const auto below = above - 1;
+  const double part = (x - below->first) / (above->first - below->first);
+  return below->second + part * (above->second - below->second);
+}
+
+// How one kind of lane slows another.
+double beside(const Interference& factors, LaneKind one, LaneKind other, Case which) {
+  const auto copies = [](LaneKind kind) { return kind == LaneKind::h2d || kind == LaneKind::d2h; };
+  const auto chosen = [&]() -> const Rate& {
+    if (one == LaneKind::compute) {
+      return copies(other) ? factors.compute_beside_copy : factors.compute_beside_collective;
+    }
+    if (one == LaneKind::comm) {
+      return copies(other) ? factors.collective_beside_copy : factors.collective_beside_compute;
+    }
+    if (other == LaneKind::compute) return factors.copy_beside_compute;
+    if (other == LaneKind::comm) return factors.copy_beside_collective;
+    return one == LaneKind::h2d ? factors.h2d_beside_d2h : factors.d2h_beside_h2d;
+  };
+  return speed(chosen(), which);
+}
+
+std::array<std::array<std::int64_t, 16>, 4> paces(const Interference& factors, Case which) {
+  std::array<std::array<std::int64_t, 16>, 4> table{};
+  for (unsigned one = 0; one < 4; ++one) {
+    for (unsigned active = 0; active < 16; ++active) {
+      double pace = kFullPace;
+      for (unsigned other = 0; other < 4; ++other) {
+        if (other == one || (active >> other & 1U) == 0) continue;
+        pace *= beside(factors, static_cast<LaneKind>(one), static_cast<LaneKind>(other), which);
+      }
+      table[one][active] = std::max<std::int64_t>(std::llround(pace), 1);
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string_view word(Case which) {
+  constexpr std::array<std::string_view, 3> words{"slow", "typical", "fast"};
+  return words[static_cast<std::size_t>(which)];
+}
+
+bool has_rates(const ClusterSpec& cluster) { return missing_rates(cluster).empty(); }
+
+Machine::Machine(const ClusterSpec& cluster, Case which)
+    : devices_per_node_(cluster.devices_per_node),
+      matmul_(speed(cluster.rates.matmul, which)),
+      attention_forward_(speed(cluster.rates.attention_forward, which)),
+      attention_backward_(speed(cluster.rates.attention_backward, which)),
+      h2d_(host_speed(cluster.rates.h2d, cluster, which)),
+      d2h_(host_speed(cluster.rates.d2h, cluster, which)),
+      link_(speed(cluster.rates.link, which)),
+      network_(speed(cluster.rates.network, which)),
+      op_seconds_(fixed_time(cluster.rates.op_seconds, which)),
+      peer_seconds_(fixed_time(cluster.rates.collective_seconds, which)),
+      matmul_shares_(by_logarithm(cluster.rates.matmul_shares)),
+      attention_shares_(by_logarithm(cluster.rates.attention_shares)),
+      pace_(paces(cluster.rates.interference, which)) {
+  const std::vector<std::string_view> missing = missing_rates(cluster);
+  if (!missing.empty()) {
+    throw InputError(fmt::format(
+        "cluster {} cannot be timed, these rates are missing: {}; `fpdt-run bench` measures them",
+        cluster.name, fmt::join(missing, ", ")));
+  }
+  bandwidth_.fill(speed(cluster.rates.device_bandwidth, which));
+  for (const KindRate& one : cluster.rates.kinds) {
+    const auto kind = std::find(kBodyNames.begin(), kBodyNames.end(), one.kind);
+    if (kind == kBodyNames.end()) {
+      throw InputError(
+          fmt::format("cluster {}: no op is of the kind \"{}\"", cluster.name, one.kind));
+    }
+    bandwidth_[static_cast<std::size_t>(kind - kBodyNames.begin())] =
+        speed(one.bytes_per_second, which);
+  }
+}
+
+std::int64_t Machine::picoseconds(const Demand& demand) const {
+  const double picoseconds = std::ceil(seconds(demand) * 1e12);
+  FPDT_ASSERT(picoseconds < 9e18);
+  return std::max<std::int64_t>(static_cast<std::int64_t>(picoseconds), 1);
+}
+
+double Machine::seconds(const Demand& demand) const {
+  const auto bytes = static_cast<double>(demand.bytes);
+  double seconds = 0;
+  switch (demand.work) {
+    case Work::matmul:
+      seconds = product_seconds(demand, matmul_, matmul_shares_);
+      break;
+    case Work::attention_forward:
+      seconds = product_seconds(demand, attention_forward_, attention_shares_);
+      break;
+    case Work::attention_backward:
+      seconds = product_seconds(demand, attention_backward_, attention_shares_);
+      break;
+    case Work::memory:
+      seconds = bytes / bandwidth_[static_cast<std::size_t>(demand.kind)];
+      break;
+    case Work::h2d:
+      seconds = bytes / h2d_;
+      break;
+    case Work::d2h:
+      seconds = bytes / d2h_;
+      break;
+    case Work::collective:
+      seconds = collective_seconds(demand);
+      break;
+  }
+  return op_seconds_ + seconds;
+}
+
+// Bound by arithmetic or by memory, whichever takes longer (the roofline).
+double Machine::product_seconds(const Demand& demand, double rate, const Shares& shares) const {
+  const double arithmetic = demand.flops / (rate * share_at(shares, demand.size));
+  const double memory =
+      static_cast<double>(demand.bytes) / bandwidth_[static_cast<std::size_t>(demand.kind)];
+  return std::max(arithmetic, memory);
+}
+
+// Ranks are numbered node by node, so `here` ranks of a group lie on one node (on the node with the
+// fewest, where group and node do not divide each other). Every device of a node takes part, in its
+// own group or in a neighbour's.
+double Machine::collective_seconds(const Demand& demand) const {
+  const std::int64_t here = std::clamp<std::int64_t>(
+      std::gcd(demand.group * demand.stride, devices_per_node_) / demand.stride, 1, demand.group);
+  const auto sent = static_cast<double>(demand.sent);
+  const auto peers = static_cast<double>(demand.group - 1);
+  const auto devices = static_cast<double>(devices_per_node_);
+  double in_node = 0;
+  double between_nodes = 0;
+  if (demand.ring) {
+    // Of the ranks of one group on a node, one sends to the next node.
+    if (here > 1) in_node = sent;
+    if (here < demand.group) between_nodes = sent * devices / static_cast<double>(here);
+  } else {
+    in_node = sent * static_cast<double>(here - 1) / peers;
+    between_nodes = sent * static_cast<double>(demand.group - here) / peers * devices;
+  }
+  double seconds = 0;
+  if (in_node > 0) seconds = in_node / link_;
+  if (between_nodes > 0) seconds = std::max(seconds, between_nodes / network_);
+  return seconds + peer_seconds_ * peers;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,61 @@
+// The machine as a clock: how long an op runs alone, and how much slower beside others.
+//
+// One rank stands for all: every device does the same at the same time, so what devices share (a
+// PCIe switch, the NICs of a node) is divided among them. A Machine is one end of the ranges of a
+// cluster's rates, or their typical values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fpdt/cost/demand.h"
+#include "fpdt/spec/cluster.h"
+
+namespace fpdt {
+
+// slow: every rate at its low end and every fixed time at its high end; fast: the other way round.
+enum class Case : std::uint8_t { slow, typical, fast };
+std::string_view word(Case which);
+
+// Whether a step over this cluster can be timed: no rate that every step needs is missing. Files
+// made by hand may lack them; they can be planned for bytes, not for seconds.
+bool has_rates(const ClusterSpec& cluster);
+
+class Machine {
+ public:
+  // InputError that names the missing rates. Precondition: check(cluster) finds nothing.
+  Machine(const ClusterSpec& cluster, Case which);
+
+  // Picoseconds of an op that runs alone; at least 1.
+  [[nodiscard]] std::int64_t picoseconds(const Demand& demand) const;
+
+  // Progress of a lane of `kind` while lanes of the kinds in `active` run (bit k: LaneKind k; the
+  // lane's own bit does not matter): kFullPace = the pace of running alone.
+  [[nodiscard]] std::int64_t pace(LaneKind kind, unsigned active) const {
+    return pace_[static_cast<std::size_t>(kind)][active & 15U];
+  }
+
+ private:
+  // Share by the logarithm of the size.
+  using Shares = std::vector<std::pair<double, double>>;
+
+  [[nodiscard]] double seconds(const Demand& demand) const;
+  [[nodiscard]] double product_seconds(const Demand& demand, double rate,
+                                       const Shares& shares) const;
+  [[nodiscard]] double collective_seconds(const Demand& demand) const;
+
+  std::int64_t devices_per_node_;
+  double matmul_, attention_forward_, attention_backward_;
+  std::array<double, std::variant_size_v<Body>> bandwidth_{};  // by kind
+  double h2d_, d2h_, link_, network_;
+  double op_seconds_, peer_seconds_;
+  Shares matmul_shares_, attention_shares_;
+  std::array<std::array<std::int64_t, 16>, 4> pace_{};
+};
+
+inline constexpr std::int64_t kFullPace = 1024;
+
+}  // namespace fpdt

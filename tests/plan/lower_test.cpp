@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/bytes.h"
@@ -83,6 +84,31 @@ INSTANTIATE_TEST_SUITE_P(Fpdt, Corners,
                          testing::Combine(testing::Values(1, 2, 4), testing::Values(64, 32, 20, 8),
                                           testing::Values(0, 1), testing::Values(0, 1, 2),
                                           testing::Values(0.0, 0.5, 1.0)));
+
+// What is kept, repeated and read in backward differs from the plain families.
+TEST(Lower, NormedHeadsAndParallelResidualsAddUp) {
+  ModelSpec normed = test::tiny_llama();
+  normed.qk_norm = normed.qkv_bias = true;
+  ModelSpec parallel = test::tiny_gpt();
+  parallel.parallel_residual = true;
+  ModelSpec both = parallel;
+  both.qk_norm = true;
+  for (const ModelSpec& model : {normed, parallel, both}) {
+    for (const int recompute : {0, 1, 2}) {
+      for (const int ranks : {1, 2}) {
+        for (const double keep : {0.0, 0.5}) {
+          Strategy strategy = test::tiny_strategy(8);
+          strategy.fpdt.backward_order = static_cast<BackwardOrder>(ranks - 1);
+          LayerClass& layers = strategy.fpdt.layer_classes.front();
+          layers.recompute = static_cast<Recompute>(recompute);
+          layers.keep.fill(keep);
+          expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true,
+                          fmt::format("{} {}", model.name, recompute));
+        }
+      }
+    }
+  }
+}
 
 TEST(Lower, CheckpointsEveryKthLayer) {
   ModelSpec model = test::tiny_llama();

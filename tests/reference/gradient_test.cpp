@@ -64,6 +64,14 @@ TEST(Gradient, LlamaWithOneKvHead) {
   expect_true_gradients(model);
 }
 
+TEST(Gradient, Qwen3WithNormedHeads) { expect_true_gradients(qwen3_model()); }
+
+TEST(Gradient, GptWithParallelResidual) {
+  ModelSpec model = gpt_model(ActivationFamily::gelu_erf);
+  model.parallel_residual = true;
+  expect_true_gradients(model);
+}
+
 TEST(Gradient, GptWithTanhGelu) { expect_true_gradients(gpt_model(ActivationFamily::gelu_tanh)); }
 
 TEST(Gradient, GptWithExactGelu) { expect_true_gradients(gpt_model(ActivationFamily::gelu_erf)); }

@@ -40,6 +40,20 @@ ModelSpec llama3_model() {
   return model;
 }
 
+ModelSpec qwen3_model() {
+  ModelSpec model = llama_model();
+  model.name = "qwen3";
+  model.head_dim = 6;
+  model.qk_norm = true;
+  model.norm_epsilon = 1e-2;  // large enough to matter
+  model.rotary.factor = 4;
+  model.rotary.scaling = RotaryScaling::yarn;
+  model.rotary.original_positions = 64;
+  model.rotary.high_frequency_factor = 8;
+  model.rotary.magnitude = 1.2;
+  return model;
+}
+
 ModelSpec gpt_model(ActivationFamily activation) {
   ModelSpec model = llama_model();
   model.name = "gpt";

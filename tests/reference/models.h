@@ -12,6 +12,8 @@ namespace fpdt::reference {
 ModelSpec llama_model();
 // The same with half of a head rotating and the llama3 frequencies.
 ModelSpec llama3_model();
+// Llama with normalised heads wider than hidden/heads, yarn frequencies and a magnitude.
+ModelSpec qwen3_model();
 // GPT: LayerNorm, gelu, biases, learned positions, tied embeddings.
 ModelSpec gpt_model(ActivationFamily activation);
 

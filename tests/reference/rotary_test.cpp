@@ -73,5 +73,39 @@ TEST(Rotary, Llama3ScalingKeepsShortAndStretchesLongWavelengths) {
   EXPECT_NEAR(scaled[32], 0.0005248461609929547, 1e-17);
 }
 
+TEST(Rotary, LinearScalingStretchesAll) {
+  RotarySpec rotary;
+  rotary.factor = 4;
+  rotary.scaling = RotaryScaling::linear;
+  const std::vector<double> f = rotary_frequencies(rotary, 4);
+  EXPECT_EQ(f[0], 0.25);
+  EXPECT_NEAR(f[1], 0.0025, 1e-17);
+}
+
+// Qwen3 at four times its length: heads of 128, theta 10^6, 32768 positions. Pair 23.6 turns 32
+// times in them and pair 39.7 once, so that pairs 23 to 40 lie between.
+TEST(Rotary, YarnScalesBetweenTwoPairs) {
+  RotarySpec rotary;
+  rotary.theta = 1e6;
+  const std::vector<double> plain = rotary_frequencies(rotary, 128);
+  rotary.factor = 4;
+  rotary.scaling = RotaryScaling::yarn;
+  rotary.low_frequency_factor = 1;
+  rotary.high_frequency_factor = 32;
+  rotary.original_positions = 32768;
+  const std::vector<double> scaled = rotary_frequencies(rotary, 128);
+  EXPECT_EQ(scaled[23], plain[23]);
+  EXPECT_NEAR(scaled[24], plain[24] * (1 - 0.75 / 17), 1e-15);
+  EXPECT_NEAR(scaled[39], plain[39] * (1 - 0.75 * 16 / 17), 1e-15);
+  EXPECT_EQ(scaled[40], plain[40] / 4);
+}
+
+TEST(Rotary, MagnitudeMultipliesWhatTurns) {
+  const HeadLayout layout{1, 1, 3};
+  Matrix qkv(layout.width(), 1.0);
+  rotate(qkv, {0}, layout, {1.0}, Turn::forward, 2);
+  EXPECT_EQ(qkv, (Matrix{2, 2, 1, 2, 2, 1, 1, 1, 1}));
+}
+
 }  // namespace
 }  // namespace fpdt::reference

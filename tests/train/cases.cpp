@@ -37,6 +37,30 @@ ModelSpec tiny_gpt() {
   return model;
 }
 
+ModelSpec tiny_qwen3() {
+  ModelSpec model = tiny_llama();
+  model.name = "tiny-qwen3";
+  model.head_dim = 6;
+  model.qk_norm = true;
+  model.tied_embeddings = true;
+  model.rotary.factor = 4;
+  model.rotary.scaling = RotaryScaling::yarn;
+  model.rotary.high_frequency_factor = 32;
+  model.rotary.original_positions = 64;
+  model.rotary.magnitude = 1.1;
+  return model;
+}
+
+ModelSpec tiny_neox() {
+  ModelSpec model = tiny_gpt();
+  model.name = "tiny-neox";
+  model.parallel_residual = true;
+  model.learned_positions = 0;
+  model.rotary.fraction = 0.5;
+  model.tied_embeddings = false;
+  return model;
+}
+
 Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
                std::int64_t chunk_tokens) {
   Case one;

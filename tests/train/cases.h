@@ -11,9 +11,11 @@
 
 namespace fpdt {
 
-// Two layers of width 16, four query heads of size 4, 19 words.
+// Two layers of width 16, four query heads of size 4 where not said otherwise, 19 words.
 ModelSpec tiny_llama();  // RMSNorm, swiglu, rotary, 2 KV heads
 ModelSpec tiny_gpt();    // LayerNorm, gelu, biases, learned positions, tied embeddings
+ModelSpec tiny_qwen3();  // as llama, heads of size 6 that are normalised and turned by yarn, tied
+ModelSpec tiny_neox();   // as gpt, residuals in parallel, half of a head rotates, own head
 
 struct Case {
   std::string name;

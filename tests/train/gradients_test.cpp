@@ -52,6 +52,26 @@ std::vector<Case> crossed() {
   return cases;
 }
 
+// Norms of heads and parallel residuals change what is kept and what is repeated.
+std::vector<Case> families() {
+  std::vector<Case> cases;
+  for (const ModelSpec& model : {tiny_qwen3(), tiny_neox()}) {
+    for (const std::int64_t ranks : {1, 2, 4}) {
+      for (const Recompute recompute :
+           {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
+        for (const Chunks& chunks : {Chunks{24, 24}, Chunks{21, 8}}) {
+          Case one = make_case(model, ranks, chunks.seq_len, chunks.chunk_tokens);
+          one.strategy.fpdt.layer_classes.front().recompute = recompute;
+          one.name = fmt::format("{}_ranks{}_{}_tokens{}_by{}", model.qk_norm ? "qwen3" : "neox",
+                                 ranks, word(recompute), chunks.seq_len, chunks.chunk_tokens);
+          cases.push_back(std::move(one));
+        }
+      }
+    }
+  }
+  return cases;
+}
+
 // One alternative of every choice, drawn; may contradict itself.
 Case draw(std::mt19937& random) {
   const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
@@ -66,6 +86,8 @@ Case draw(std::mt19937& random) {
     model.learned_positions = 0;
     model.rotary.fraction = 0.5;
   }
+  model.qk_norm = below(3) == 0;
+  model.parallel_residual = below(3) == 0;
   const Chunks chunks = kChunks[static_cast<std::size_t>(below(kChunks.size()))];
   Case one = make_case(model, one_of({1, 2, 4}), chunks.seq_len, chunks.chunk_tokens);
   one.problem.optimizer.clip = static_cast<double>(one_of({0, 1, 100}));
@@ -100,14 +122,17 @@ std::string describe(const Case& one) {
   const Strategy& strategy = one.strategy;
   const FpdtStrategy& fpdt = strategy.fpdt;
   return fmt::format(
-      "{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_micro{}"
+      "{}{}{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_"
+      "micro{}"
       "{}_{}",
-      word(one.problem.model.family), one.problem.model.kv_heads, one.problem.model.layers,
-      one.problem.ranks(), one.problem.seq_len, fpdt.chunk_tokens, word(fpdt.backward_order),
-      fpdt.serpentine ? "_serpentine" : "", fpdt.long_tiles ? "_long" : "",
-      fpdt.duplex ? "_duplex" : "", fpdt.prefetch_depth, fpdt.checkpoint_every,
-      fpdt.layer_classes.size(), word(fpdt.layer_classes.front().recompute), strategy.data_parallel,
-      strategy.micro_batches, strategy.optimizer_offload ? "_offload" : "", word(strategy.storage));
+      word(one.problem.model.family), one.problem.model.qk_norm ? "_qknorm" : "",
+      one.problem.model.parallel_residual ? "_parallel" : "", one.problem.model.kv_heads,
+      one.problem.model.layers, one.problem.ranks(), one.problem.seq_len, fpdt.chunk_tokens,
+      word(fpdt.backward_order), fpdt.serpentine ? "_serpentine" : "",
+      fpdt.long_tiles ? "_long" : "", fpdt.duplex ? "_duplex" : "", fpdt.prefetch_depth,
+      fpdt.checkpoint_every, fpdt.layer_classes.size(), word(fpdt.layer_classes.front().recompute),
+      strategy.data_parallel, strategy.micro_batches, strategy.optimizer_offload ? "_offload" : "",
+      word(strategy.storage));
 }
 
 std::vector<Case> drawn() {
@@ -150,6 +175,7 @@ TEST_P(Gradients, EqualReference) {
 std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_of);
+INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), name_of);
 INSTANTIATE_TEST_SUITE_P(Drawn, Gradients, testing::ValuesIn(drawn()), name_of);
 
 }  // namespace

@@ -21,6 +21,8 @@ inline constexpr int kEnumerators<NormFamily> = 2;
 template <>
 inline constexpr int kEnumerators<ActivationFamily> = 3;
 template <>
+inline constexpr int kEnumerators<RotaryScaling> = 3;
+template <>
 inline constexpr int kEnumerators<Storage> = 2;
 template <>
 inline constexpr int kEnumerators<Recompute> = 3;
@@ -39,6 +41,8 @@ void describe(Self& rotary, Visitor& f) {
   f.optional("low_frequency_factor", rotary.low_frequency_factor);
   f.optional("high_frequency_factor", rotary.high_frequency_factor);
   f.optional("original_positions", rotary.original_positions);
+  f.optional("scaling", rotary.scaling);
+  f.optional("magnitude", rotary.magnitude);
 }
 
 // kv_heads and head_dim have defaults that follow from other fields; the model file's reader fills
@@ -59,6 +63,8 @@ void describe(Self& model, Visitor& f) {
   f.required("activation", model.activation);
   f.optional("qkv_bias", model.qkv_bias);
   f.optional("bias", model.bias);
+  f.optional("qk_norm", model.qk_norm);
+  f.optional("parallel_residual", model.parallel_residual);
   f.optional("learned_positions", model.learned_positions);
   f.group("rotary", model.rotary);
   f.optional("tied_embeddings", model.tied_embeddings);

@@ -25,6 +25,8 @@ inline constexpr int kEnumerators<NormKind> = kEnumCount<NormKind>;
 template <>
 inline constexpr int kEnumerators<ActivationKind> = kEnumCount<ActivationKind>;
 template <>
+inline constexpr int kEnumerators<ScalingKind> = kEnumCount<ScalingKind>;
+template <>
 inline constexpr int kEnumerators<Pass> = kEnumCount<Pass>;
 
 // A number when equal on every rank, else an expression in quotes.

@@ -34,6 +34,11 @@ std::string_view word(ActivationKind kind) {
   return words[static_cast<std::size_t>(kind)];
 }
 
+std::string_view word(ScalingKind kind) {
+  constexpr std::array<std::string_view, 3> words{"llama3", "linear", "yarn"};
+  return words[static_cast<std::size_t>(kind)];
+}
+
 std::string_view word(Pass pass) {
   constexpr std::array<std::string_view, 3> words{"forward", "recompute", "backward"};
   return words[static_cast<std::size_t>(pass)];

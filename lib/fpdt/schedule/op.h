@@ -26,10 +26,12 @@ namespace fpdt {
 
 enum class NormKind : std::uint8_t { rms, layer };
 enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
+enum class ScalingKind : std::uint8_t { llama3, linear, yarn };
 enum class Pass : std::uint8_t { forward, recompute, backward };
 
 std::string_view word(NormKind kind);
 std::string_view word(ActivationKind kind);
+std::string_view word(ScalingKind kind);
 std::string_view word(Pass pass);
 
 // out[m,n] (+)= op(a)[m,k] * op(b)[k,n] + bias[n] + addend[m,n]. a is stored [m,k], or [k,m] when
@@ -125,12 +127,14 @@ struct NormBackward {
 };
 
 // Rotary embedding constants (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2), with
-// the frequency scaling of Llama 3.1 when factor != 1. rotary = 0: none.
+// frequencies scaled when factor != 1 and what rotates multiplied by `magnitude`. rotary = 0: none.
 struct Rotary {
   std::int64_t rotary = 0;
   double theta = 10000;
   double factor = 1, low_factor = 1, high_factor = 4;
   std::int64_t original_positions = 8192;
+  ScalingKind scaling = ScalingKind::llama3;
+  double magnitude = 1;
 
   bool operator==(const Rotary&) const = default;
 
@@ -142,6 +146,8 @@ struct Rotary {
     f.constant("low_factor", self.low_factor);
     f.constant("high_factor", self.high_factor);
     f.constant("original_positions", self.original_positions);
+    f.constant("scaling", self.scaling);
+    f.constant("magnitude", self.magnitude);
   }
 };
 
@@ -149,16 +155,21 @@ struct Rotary {
 // then v): q [ranks*rows, h*D]: block j holds the query heads of rank j; kv [ranks*rows, 2*g*D]:
 // block j holds, per token, the g key heads and then the g value heads of rank j (KV heads repeat
 // when G < ranks). The position of row i is token - documents[token], token = token_first + i.
+// q_weight and k_weight [D], when present: every query and key head is RMS-normalised before it
+// turns.
 struct SplitHeads {
-  Operand qkv, documents;
+  Operand qkv, q_weight, k_weight, documents;
   Target q, kv;
   std::int64_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0, ranks = 1;
   Rotary rotary;
+  double epsilon = 1e-6;
   RankExpression token_first;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("qkv", self.qkv);
+    f.read("q_weight", self.q_weight);
+    f.read("k_weight", self.k_weight);
     f.read("documents", self.documents);
     f.target("q", self.q);
     f.target("kv", self.kv);
@@ -168,32 +179,43 @@ struct SplitHeads {
     f.constant("head_dim", self.head_dim);
     f.constant("ranks", self.ranks);
     Rotary::fields(self.rotary, f);
+    f.constant("epsilon", self.epsilon);
     f.constant("token_first", self.token_first);
   }
 };
 
-// The adjoint of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV
-// head add up.
+// The gradient of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV
+// head add up. Heads that were normalised need what they were, qkv, and yield dq_weight and
+// dk_weight [D] f32. local_first: as token_first of Matmul, for coverage.
 struct JoinHeads {
-  Operand dq, dkv, documents;
-  Target dqkv;
+  Operand dq, dkv, qkv, q_weight, k_weight, documents;
+  Target dqkv, dq_weight, dk_weight;
   std::int64_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0, ranks = 1;
   Rotary rotary;
+  double epsilon = 1e-6;
   RankExpression token_first;
+  std::int64_t local_first = -1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("dq", self.dq);
     f.read("dkv", self.dkv);
+    f.read("qkv", self.qkv);
+    f.read("q_weight", self.q_weight);
+    f.read("k_weight", self.k_weight);
     f.read("documents", self.documents);
     f.target("dqkv", self.dqkv);
+    f.target("dq_weight", self.dq_weight);
+    f.target("dk_weight", self.dk_weight);
     f.constant("rows", self.rows);
     f.constant("heads", self.heads);
     f.constant("kv_heads", self.kv_heads);
     f.constant("head_dim", self.head_dim);
     f.constant("ranks", self.ranks);
     Rotary::fields(self.rotary, f);
+    f.constant("epsilon", self.epsilon);
     f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
   }
 };
 

@@ -63,6 +63,9 @@ class ShapeTerms {
              std::int64_t ranks, const Rotary& rotary);
   template <class Tile>
   void tile(const Tile& op);
+  // The norm of query and key heads: both weights or none.
+  template <class Heads>
+  void head_norm(const Heads& op);
   void vocabulary(std::int64_t rows, std::int64_t first, std::int64_t count);
 
   // Pairs of one collective; returns the size of the group, 0 when the pairs do not match.
@@ -83,6 +86,15 @@ class ShapeTerms {
   const std::string& where_;
   Findings& findings_;
 };
+
+template <class Heads>
+void ShapeTerms::head_norm(const Heads& op) {
+  may_read("q_weight", op.q_weight, op.head_dim);
+  may_read("k_weight", op.k_weight, op.head_dim);
+  constant(op.q_weight.present() == op.k_weight.present(),
+           "q_weight and k_weight must be given together");
+  constant(op.epsilon > 0, "epsilon must be positive");
+}
 
 template <class Tile>
 void ShapeTerms::tile(const Tile& op) {

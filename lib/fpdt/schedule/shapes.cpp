@@ -55,6 +55,7 @@ void rule(ShapeTerms& t, const SplitHeads& op) {
   if (!t.heads(op.rows, op.heads, op.kv_heads, op.head_dim, op.ranks, op.rotary)) return;
   const std::int64_t kv_local = std::max<std::int64_t>(1, op.kv_heads / op.ranks);
   t.reads("qkv", op.qkv, elements_of({op.rows, op.heads + 2 * op.kv_heads, op.head_dim}));
+  t.head_norm(op);
   t.documents(op.documents, op.token_first, op.rows);
   t.writes("q", op.q, elements_of({op.rows, op.heads, op.head_dim}));
   t.writes("kv", op.kv, elements_of({op.ranks, op.rows, 2, kv_local, op.head_dim}));
@@ -66,7 +67,17 @@ void rule(ShapeTerms& t, const JoinHeads& op) {
   t.reads("dq", op.dq, elements_of({op.rows, op.heads, op.head_dim}));
   t.reads("dkv", op.dkv, elements_of({op.ranks, op.rows, 2, kv_local, op.head_dim}));
   t.documents(op.documents, op.token_first, op.rows);
-  t.writes("dqkv", op.dqkv, elements_of({op.rows, op.heads + 2 * op.kv_heads, op.head_dim}));
+  const std::int64_t fused = elements_of({op.rows, op.heads + 2 * op.kv_heads, op.head_dim});
+  t.writes("dqkv", op.dqkv, fused);
+  t.head_norm(op);
+  t.may_read("qkv", op.qkv, fused);
+  t.may_write("dq_weight", op.dq_weight, op.head_dim, Types::f32);
+  t.may_write("dk_weight", op.dk_weight, op.head_dim, Types::f32);
+  const bool normed = op.q_weight.present();
+  for (const bool given : {op.qkv.present(), op.dq_weight.present(), op.dk_weight.present()}) {
+    t.constant(given == normed,
+               "qkv, dq_weight and dk_weight belong to heads that are normalised, all of them");
+  }
 }
 
 void rule(ShapeTerms& t, const Permute& op) {

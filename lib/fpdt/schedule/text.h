@@ -85,6 +85,8 @@ inline constexpr int kEnumCount<NormKind> = 2;
 template <>
 inline constexpr int kEnumCount<ActivationKind> = 3;
 template <>
+inline constexpr int kEnumCount<ScalingKind> = 3;
+template <>
 inline constexpr int kEnumCount<Pass> = 3;
 template <>
 inline constexpr int kEnumCount<LaneKind> = 4;

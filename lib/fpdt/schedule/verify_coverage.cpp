@@ -173,6 +173,9 @@ class Coverage {
     } else if (const auto* norm = std::get_if<NormBackward>(&op.body)) {
       gradient(norm->dweight, norm->token_first, norm->rows, op);
       gradient(norm->dbias, norm->token_first, norm->rows, op);
+    } else if (const auto* join = std::get_if<JoinHeads>(&op.body)) {
+      gradient(join->dq_weight, join->local_first, join->rows, op);
+      gradient(join->dk_weight, join->local_first, join->rows, op);
     } else if (const auto* embedding = std::get_if<EmbeddingBackward>(&op.body)) {
       gradient(embedding->dtable, embedding->local_first, embedding->rows, op);
       gradient(embedding->dpositions, embedding->local_first, embedding->rows, op);

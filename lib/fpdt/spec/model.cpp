@@ -51,6 +51,11 @@ std::string_view word(ActivationFamily activation) {
   return words[static_cast<std::size_t>(activation)];
 }
 
+std::string_view word(RotaryScaling scaling) {
+  constexpr std::array<std::string_view, 3> words{"llama3", "linear", "yarn"};
+  return words[static_cast<std::size_t>(scaling)];
+}
+
 std::int64_t TensorSpec::elements() const {
   std::int64_t product = 1;
   for (const std::int64_t size : shape) product = mul(product, size);
@@ -62,6 +67,10 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
   std::vector<TensorSpec> tensors;
   append_norm(tensors, model, "norm1");
   append_linear(tensors, "qkv", model.qkv_width(), model.hidden, model.qkv_bias, kDeviation);
+  if (model.qk_norm) {
+    tensors.push_back({"q_norm.weight", {model.head_dim}, false, 0, 1});
+    tensors.push_back({"k_norm.weight", {model.head_dim}, false, 0, 1});
+  }
   append_linear(tensors, "out", model.hidden, model.q_width(), model.bias, residual);
   append_norm(tensors, model, "norm2");
   append_linear(tensors, "up", model.up_width(), model.hidden, model.bias, kDeviation);
@@ -124,12 +133,13 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
                       model.head_dim));
   }
   if (!(rotary.theta > 1) || !(rotary.factor >= 1) || rotary.original_positions < 1 ||
-      !(rotary.low_frequency_factor > 0)) {
+      !(rotary.low_frequency_factor > 0) || !(rotary.magnitude > 0 && rotary.magnitude < 1e6)) {
     wrong(
         "rotary: expected theta > 1, factor >= 1, original_positions >= 1, low_frequency_factor > "
-        "0");
+        "0, 0 < magnitude < 1e6");
   }
-  if (rotary.factor != 1 && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
+  const bool has_range = rotary.factor != 1 && rotary.scaling != RotaryScaling::linear;
+  if (has_range && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
     wrong("rotary: high_frequency_factor must be over low_frequency_factor");
   }
   if (model.learned_positions < 0 || model.learned_positions > (std::int64_t{1} << 31)) {

@@ -22,8 +22,15 @@ std::string_view word(Family family);
 std::string_view word(NormFamily norm);
 std::string_view word(ActivationFamily activation);
 
+// How frequencies are stretched when factor != 1. llama3: those of long wavelength by the factor,
+// as in Llama 3.1; linear: all, as if positions were divided; yarn: by dimension (Peng et al.,
+// arXiv 2309.00071). llama3 and yarn leave alone what turns more than high_frequency_factor times
+// in original_positions and stretch fully what turns less than low_frequency_factor times.
+enum class RotaryScaling : std::uint8_t { llama3, linear, yarn };
+std::string_view word(RotaryScaling scaling);
+
 // Rotary position embedding; `fraction` of the head size rotates (the first dimensions, half-split
-// pairs). factor != 1 is the "llama3" frequency scaling.
+// pairs).
 struct RotarySpec {
   double fraction = 0;  // 0: no rotary embedding
   double theta = 10000;
@@ -31,6 +38,8 @@ struct RotarySpec {
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;
   std::int64_t original_positions = 8192;
+  RotaryScaling scaling = RotaryScaling::llama3;
+  double magnitude = 1;  // what rotates is multiplied by it (the attention factor of yarn)
   bool operator==(const RotarySpec&) const = default;
 };
 
@@ -47,8 +56,10 @@ struct ModelSpec {
   NormFamily norm = NormFamily::rms;
   double norm_epsilon = 1e-5;
   ActivationFamily activation = ActivationFamily::swiglu;
-  bool qkv_bias = false;               // bias of the qkv projection
-  bool bias = false;                   // biases of output projection and feed-forward
+  bool qkv_bias = false;           // bias of the qkv projection
+  bool bias = false;               // biases of output projection and feed-forward
+  bool qk_norm = false;            // RMS norm of each query and key head before it rotates
+  bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
   std::int64_t learned_positions = 0;  // n_positions, or 0 for none
   RotarySpec rotary;
   bool tied_embeddings = false;
@@ -79,8 +90,9 @@ struct TensorSpec {
 };
 
 // Of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v rows)[,
-// qkv.bias], out.weight [E, HD][, out.bias], norm2.weight[, norm2.bias], up.weight [up_width, E][,
-// up.bias], down.weight [E, F][, down.bias]. Norm biases exist for layer norm only.
+// qkv.bias][, q_norm.weight [D], k_norm.weight [D]], out.weight [E, HD][, out.bias], norm2.weight[,
+// norm2.bias], up.weight [up_width, E][, up.bias], down.weight [E, F][, down.bias]. Norm biases
+// exist for layer norm only.
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // embed.weight [V, E][, positions.weight [n_positions, E]], final_norm.weight[, final_norm.bias]

@@ -1,8 +1,9 @@
-// Heads apart and together again, with the rotary embedding.
+// Heads apart and together again, with the norm of query and key heads and the rotary embedding.
 //
 // A rotated head: pairs (i, i + rotary/2) turn by position * frequency_i. Positions reach 10^7 and
 // the turns are many, so angles are formed and reduced in double precision; once per token, for all
-// of its heads.
+// of its heads. A normalised head x, with r = 1 / sqrt(mean(x^2) + epsilon) and n = x r: y = n w,
+// dx = r (g - n mean(g n)) with g = dy w, dw = sum over tokens and heads of dy n.
 #include <cmath>
 
 #include "fpdt/cpu/kernels_common.h"
@@ -10,10 +11,46 @@
 namespace fpdt::cpu {
 namespace {
 
+constexpr double kTurn = 6.283185307179586476925;
 constexpr std::int64_t kRotaryMax = 2 * kPiece;  // dimensions; also bounds the shared frequencies
 
-// frequency_i = theta^(-2i/rotary), stretched for long wavelengths as in Llama 3.1 when factor
-// != 1.
+// The pairs between which yarn's share falls from 1 to 0: those that turn high_factor and
+// low_factor times in the original positions, rounded outwards.
+struct YarnRange {
+  double first, last;
+
+  explicit YarnRange(const Rotary& rotary) {
+    const auto dimensions = static_cast<double>(rotary.rotary);
+    const auto pair = [&](double turns) {
+      const double wavelength = static_cast<double>(rotary.original_positions) / turns;
+      return dimensions * std::log(wavelength / kTurn) / (2 * std::log(rotary.theta));
+    };
+    first = std::max(0.0, std::floor(pair(rotary.high_factor)));
+    last = std::min(dimensions - 1, std::ceil(pair(rotary.low_factor)));
+    if (first == last) last += 0.001;
+  }
+};
+
+// How much of a pair's frequency stays; the rest is divided by the factor.
+double kept_share(const Rotary& rotary, std::int64_t pair, double frequency) {
+  switch (rotary.scaling) {
+    case ScalingKind::llama3: {
+      const double turns = static_cast<double>(rotary.original_positions) * frequency / kTurn;
+      const double smooth = (turns - rotary.low_factor) / (rotary.high_factor - rotary.low_factor);
+      return std::clamp(smooth, 0.0, 1.0);
+    }
+    case ScalingKind::linear:
+      return 0;
+    case ScalingKind::yarn: {
+      const YarnRange range(rotary);
+      const double ramp = (static_cast<double>(pair) - range.first) / (range.last - range.first);
+      return 1 - std::clamp(ramp, 0.0, 1.0);
+    }
+  }
+  return 1;
+}
+
+// frequency_i = theta^(-2i/rotary), scaled when factor != 1.
 double* frequencies(const Rotary& rotary, const Frame& frame) {
   FPDT_ASSERT(rotary.rotary >= 0 && rotary.rotary <= kRotaryMax && rotary.rotary % 2 == 0);
   double* result = frame.shared<double>(kRotaryMax / 2);
@@ -21,10 +58,7 @@ double* frequencies(const Rotary& rotary, const Frame& frame) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary.rotary);
     double frequency = std::pow(rotary.theta, exponent);
     if (rotary.factor != 1) {
-      constexpr double kTurn = 6.283185307179586476925;
-      const double turns = static_cast<double>(rotary.original_positions) * frequency / kTurn;
-      const double smooth = (turns - rotary.low_factor) / (rotary.high_factor - rotary.low_factor);
-      const double share = std::clamp(smooth, 0.0, 1.0);
+      const double share = kept_share(rotary, i, frequency);
       frequency *= share + (1.0 - share) / rotary.factor;
     }
     result[i] = frequency;
@@ -37,12 +71,13 @@ struct Turn {
   float* cosine;
   float* sine;
   std::int64_t half;
+  double magnitude;
 
   void set(const double* frequency, std::int64_t position, double direction) const {
     for (std::int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(position) * frequency[i];
-      cosine[i] = static_cast<float>(std::cos(angle));
-      sine[i] = static_cast<float>(direction * std::sin(angle));
+      cosine[i] = static_cast<float>(magnitude * std::cos(angle));
+      sine[i] = static_cast<float>(magnitude * direction * std::sin(angle));
     }
   }
   void apply(float* head) const {
@@ -90,13 +125,46 @@ struct HeadLayout {
   }
 };
 
-// Scratch of one thread: a head, another, the turn.
+// The norm of query and key heads; absent weights: none.
+struct HeadNorm {
+  View q_weight, k_weight;
+  std::int64_t size;
+  double epsilon;
+
+  [[nodiscard]] bool present() const { return cpu::present(q_weight); }
+  // 1 / sqrt(mean(x^2) + epsilon)
+  [[nodiscard]] float rate(const float* x) const {
+    const float squares = lane_sum(size, [x](std::int64_t i) { return x[i] * x[i]; });
+    const double mean = static_cast<double>(squares) / static_cast<double>(size);
+    return static_cast<float>(1.0 / std::sqrt(mean + epsilon));
+  }
+  // x becomes y.
+  void forward(float* x, const float* weight) const {
+    const float r = rate(x);
+    for (std::int64_t i = 0; i < size; ++i) x[i] = x[i] * r * weight[i];
+  }
+  // dy becomes dx; dweight += dy n.
+  void backward(const float* x, const float* weight, float* dy, float* dweight) const {
+    const float r = rate(x);
+    const float sum = lane_sum(size, [=](std::int64_t i) { return dy[i] * weight[i] * x[i]; });
+    const float mean = sum * r / static_cast<float>(size);
+    for (std::int64_t i = 0; i < size; ++i) {
+      const float n = x[i] * r;
+      dweight[i] += dy[i] * n;
+      dy[i] = r * (dy[i] * weight[i] - n * mean);
+    }
+  }
+};
+
+// Scratch of one thread: a head, another, the weights of the norm, the turn.
 struct HeadPieces {
-  HeadPieces(float* scratch, std::int64_t rotary)
+  HeadPieces(float* scratch, const Rotary& rotary)
       : head(scratch),
         other(scratch + 2 * kPiece),
-        turn{scratch + 4 * kPiece, scratch + 5 * kPiece, rotary / 2} {}
-  float *head, *other;
+        q_weight(scratch + 4 * kPiece),
+        k_weight(scratch + 6 * kPiece),
+        turn{scratch + 8 * kPiece, scratch + 9 * kPiece, rotary.rotary / 2, rotary.magnitude} {}
+  float *head, *other, *q_weight, *k_weight;
   Turn turn;
 };
 
@@ -106,6 +174,89 @@ float* take_head(const View& view, std::int64_t offset, std::int64_t size, float
   return buffer;
 }
 
+// Rows whose weight gradients are summed together; the sums are then added in order, so that the
+// result does not depend on the number of threads.
+constexpr std::int64_t kPartsMost = 32;
+
+// dq_weight and dk_weight of each part, after the frequencies in the memory that tasks share.
+struct WeightSums {
+  WeightSums(double* frequency, std::int64_t head_size)
+      : size(head_size),
+        parts(std::min(kPartsMost, kRoom / (2 * head_size))),
+        sums(reinterpret_cast<float*>(frequency + kRotaryMax / 2)) {
+    std::fill_n(sums, 2 * parts * size, 0.0F);
+  }
+  [[nodiscard]] float* q(std::int64_t part) const { return sums + 2 * part * size; }
+  [[nodiscard]] float* k(std::int64_t part) const { return q(part) + size; }
+  void add_to(const View& dq_weight, const View& dk_weight) const {
+    for (std::int64_t part = 1; part < parts; ++part) {
+      for (std::int64_t i = 0; i < 2 * size; ++i) sums[i] += q(part)[i];
+    }
+    store(dq_weight, 0, size, q(0));
+    store(dk_weight, 0, size, k(0));
+  }
+
+  static constexpr std::int64_t kRoom = (kSharedBytes - 8 * kRotaryMax / 2) / 4;  // floats
+  std::int64_t size, parts;
+  float* sums;
+};
+
+// What rows of JoinHeads have in common.
+struct Join {
+  const JoinHeads& op;
+  HeadLayout layout;
+  HeadNorm norm;
+  View dq, dkv, qkv, dqkv;
+  const double* frequency;
+  Documents documents;
+  std::int64_t token_first;
+
+  void row(std::int64_t i, const HeadPieces& pieces, float* dq_weight, float* dk_weight) const;
+
+ private:
+  // dkv of one key or value head, the sum over the ranks that hold it.
+  float* kv_head(std::int64_t i, std::int64_t head, const HeadPieces& pieces) const;
+};
+
+float* Join::kv_head(std::int64_t i, std::int64_t head, const HeadPieces& pieces) const {
+  const std::int64_t copies = std::max<std::int64_t>(1, op.ranks / op.kv_heads);
+  const bool is_key = head < op.kv_heads;
+  const std::int64_t own = is_key ? head : head - op.kv_heads;
+  const std::int64_t rank = own * copies / layout.own_kv;  // the first that holds it
+  const std::int64_t local = own % layout.own_kv + (is_key ? 0 : layout.own_kv);
+  float* sum = take_head(dkv, layout.kv(i, rank, local), layout.size, pieces.head);
+  for (std::int64_t copy = 1; copy < copies; ++copy) {
+    const std::int64_t offset = layout.kv(i, rank + copy, local);
+    const float* values = load(dkv, offset, layout.size, pieces.other);
+    for (std::int64_t j = 0; j < layout.size; ++j) sum[j] += values[j];
+  }
+  return sum;
+}
+
+void Join::row(std::int64_t i, const HeadPieces& pieces, float* dq_weight, float* dk_weight) const {
+  const std::int64_t token = token_first + i;
+  pieces.turn.set(frequency, token - documents.start(token), -1);
+  const std::int64_t size = layout.size;
+  const float* q_weight = norm.present() ? load(norm.q_weight, 0, size, pieces.q_weight) : nullptr;
+  const float* k_weight = norm.present() ? load(norm.k_weight, 0, size, pieces.k_weight) : nullptr;
+  const auto turned_back = [&](float* dy, std::int64_t at, const float* weight, float* dweight) {
+    pieces.turn.apply(dy);
+    if (norm.present()) norm.backward(load(qkv, at, size, pieces.other), weight, dy, dweight);
+  };
+  for (std::int64_t head = 0; head < op.heads; ++head) {
+    const std::int64_t at = layout.fused(i, head);
+    float* values = take_head(dq, layout.q(i, head), size, pieces.head);
+    turned_back(values, at, q_weight, dq_weight);
+    store(dqkv, at, size, values);
+  }
+  for (std::int64_t head = 0; head < 2 * op.kv_heads; ++head) {
+    const std::int64_t at = layout.fused(i, op.heads + head);
+    float* sum = kv_head(i, head, pieces);
+    if (head < op.kv_heads) turned_back(sum, at, k_weight, dk_weight);
+    store(dqkv, at, size, sum);
+  }
+}
+
 }  // namespace
 
 void execute(const SplitHeads& op, const Frame& frame) {
@@ -113,62 +264,64 @@ void execute(const SplitHeads& op, const Frame& frame) {
   const View q = frame.view(op, op.q);
   const View kv = frame.view(op, op.kv);
   const HeadLayout layout(op);
+  const HeadNorm norm{frame.view(op, op.q_weight), frame.view(op, op.k_weight), op.head_dim,
+                      op.epsilon};
   const double* frequency = frequencies(op.rotary, frame);
   const std::int64_t first = op.token_first.at(frame.rank);
   const Documents documents(frame.view(op, op.documents), first, op.rows);
   const std::int64_t width = (op.heads + 2 * op.kv_heads) * op.head_dim;
   for_each_row(frame, op.rows, width, [&](std::int64_t row, std::int32_t worker) {
-    const HeadPieces pieces(frame.scratch(worker), op.rotary.rotary);
+    const HeadPieces pieces(frame.scratch(worker), op.rotary);
     pieces.turn.set(frequency, first + row - documents.start(first + row), 1);
-    const auto move = [&](std::int64_t head, const View& to, std::int64_t offset, bool turns) {
+    // Heads with a weight are normalised and turned.
+    const auto move = [&](std::int64_t head, const View& to, std::int64_t offset, bool turns,
+                          const View& weight) {
       float* values = take_head(qkv, layout.fused(row, head), layout.size, pieces.head);
+      if (present(weight)) norm.forward(values, load(weight, 0, layout.size, pieces.q_weight));
       if (turns) pieces.turn.apply(values);
       store(to, offset, layout.size, values);
     };
-    for (std::int64_t head = 0; head < op.heads; ++head) move(head, q, layout.q(row, head), true);
+    for (std::int64_t head = 0; head < op.heads; ++head) {
+      move(head, q, layout.q(row, head), true, norm.q_weight);
+    }
     for (std::int64_t rank = 0; rank < op.ranks; ++rank) {
       for (std::int64_t head = 0; head < layout.own_kv; ++head) {
         const std::int64_t key = op.heads + layout.kv_head(rank, head);
-        move(key, kv, layout.kv(row, rank, head), true);
-        move(key + op.kv_heads, kv, layout.kv(row, rank, head + layout.own_kv), false);
+        move(key, kv, layout.kv(row, rank, head), true, norm.k_weight);
+        move(key + op.kv_heads, kv, layout.kv(row, rank, head + layout.own_kv), false, {});
       }
     }
   });
 }
 
 void execute(const JoinHeads& op, const Frame& frame) {
-  const View dq = frame.view(op, op.dq);
-  const View dkv = frame.view(op, op.dkv);
-  const View dqkv = frame.view(op, op.dqkv);
-  const HeadLayout layout(op);
-  const double* frequency = frequencies(op.rotary, frame);
+  double* frequency = frequencies(op.rotary, frame);
   const std::int64_t first = op.token_first.at(frame.rank);
-  const Documents documents(frame.view(op, op.documents), first, op.rows);
-  const std::int64_t copies = std::max<std::int64_t>(1, op.ranks / op.kv_heads);
-  const std::int64_t width = (op.heads + 2 * op.kv_heads) * op.head_dim;
-  for_each_row(frame, op.rows, width, [&](std::int64_t row, std::int32_t worker) {
-    const HeadPieces pieces(frame.scratch(worker), op.rotary.rotary);
-    pieces.turn.set(frequency, first + row - documents.start(first + row), -1);
-    for (std::int64_t head = 0; head < op.heads; ++head) {
-      float* values = take_head(dq, layout.q(row, head), layout.size, pieces.head);
-      pieces.turn.apply(values);
-      store(dqkv, layout.fused(row, head), layout.size, values);
-    }
-    for (std::int64_t head = 0; head < 2 * op.kv_heads; ++head) {
-      const bool is_key = head < op.kv_heads;
-      const std::int64_t kv_head = is_key ? head : head - op.kv_heads;
-      const std::int64_t rank = kv_head * copies / layout.own_kv;  // the first that holds it
-      const std::int64_t local = kv_head % layout.own_kv + (is_key ? 0 : layout.own_kv);
-      float* sum = take_head(dkv, layout.kv(row, rank, local), layout.size, pieces.head);
-      for (std::int64_t copy = 1; copy < copies; ++copy) {
-        const std::int64_t offset = layout.kv(row, rank + copy, local);
-        const float* values = load(dkv, offset, layout.size, pieces.other);
-        for (std::int64_t i = 0; i < layout.size; ++i) sum[i] += values[i];
-      }
-      if (is_key) pieces.turn.apply(sum);
-      store(dqkv, layout.fused(row, op.heads + head), layout.size, sum);
+  const Join join{
+      op,
+      HeadLayout(op),
+      {frame.view(op, op.q_weight), frame.view(op, op.k_weight), op.head_dim, op.epsilon},
+      frame.view(op, op.dq),
+      frame.view(op, op.dkv),
+      frame.view(op, op.qkv),
+      frame.view(op, op.dqkv),
+      frequency,
+      Documents(frame.view(op, op.documents), first, op.rows),
+      first};
+  if (!join.norm.present()) {
+    const std::int64_t width = (op.heads + 2 * op.kv_heads) * op.head_dim;
+    return for_each_row(frame, op.rows, width, [&](std::int64_t row, std::int32_t worker) {
+      join.row(row, HeadPieces(frame.scratch(worker), op.rotary), nullptr, nullptr);
+    });
+  }
+  const WeightSums sums(frequency, op.head_dim);
+  frame.pool.for_each(sums.parts, [&](std::int64_t part, std::int32_t worker) {
+    const std::int64_t end = (part + 1) * op.rows / sums.parts;
+    for (std::int64_t row = part * op.rows / sums.parts; row < end; ++row) {
+      join.row(row, HeadPieces(frame.scratch(worker), op.rotary), sums.q(part), sums.k(part));
     }
   });
+  sums.add_to(frame.view(op, op.dq_weight), frame.view(op, op.dk_weight));
 }
 
 }  // namespace fpdt::cpu

@@ -1,16 +1,20 @@
 // Pre-norm blocks on a residual stream x [S, E]:
 //
 //   x  = embed[tokens] (+ positions[t - documents[t]])
-//   n1 = norm(x);       qkv = n1 Wqkv^T + b, q and k rotated;  o = attention(qkv)
-//   h  = x + o Wo^T + b
-//   n2 = norm(h);       up = n2 Wup^T + b;                     a = activation(up)
+//   n1 = norm(x);       qkv = n1 Wqkv^T + b, q and k (normed by head and) rotated
+//   h  = x + o Wo^T + b, where o = attention(qkv)
+//   n2 = norm(h), or norm(x) when residuals are parallel
+//   up = n2 Wup^T + b;  a = activation(up)
 //   x' = h + a Wdown^T + b
 //   logits = norm(x) Whead^T, where Whead is embed.weight when tied.
 #include "fpdt/reference/model.h"
 
+#include <utility>
+
 #include "fpdt/base/assert.h"
 #include "fpdt/reference/activation.h"
 #include "fpdt/reference/attention.h"
+#include "fpdt/reference/head_norm.h"
 #include "fpdt/reference/linear.h"
 #include "fpdt/reference/loss.h"
 #include "fpdt/reference/norm.h"
@@ -23,7 +27,8 @@ namespace {
 struct LayerRecord {
   Matrix x;    // [S, E] input
   Matrix n1;   // [S, E]
-  Matrix qkv;  // [S, (H+2G)*D], rotated
+  Matrix raw;  // [S, (H+2G)*D] before the norm of heads, when there is one
+  Matrix qkv;  // [S, (H+2G)*D], normed and rotated
   Matrix o;    // [S, H*D]
   Matrix h;    // [S, E] residual after attention
   Matrix n2;   // [S, E]
@@ -74,6 +79,17 @@ Matrix projected_backward(const Parameters& parameters, const std::string& name,
   add_to(gradients, name + ".weight", d.weight);
   add_to(gradients, name + ".bias", d.bias);
   return d.x;
+}
+
+HeadNormWeights head_norm_weights(const ModelSpec& model, const Parameters& parameters,
+                                  std::int64_t layer) {
+  return {find(parameters, layer_tensor_name(layer, "q_norm.weight")),
+          find(parameters, layer_tensor_name(layer, "k_norm.weight")), model.norm_epsilon};
+}
+
+// What the second norm reads.
+const Matrix& feed_forward_input(const ModelSpec& model, const LayerRecord& r) {
+  return model.parallel_residual ? r.x : r.h;
 }
 
 void assert_fits(const ModelSpec& model, const Sample& sample) {
@@ -137,12 +153,17 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
   r.x = x;
   r.n1 = normed(model, parameters, name("norm1"), r.x);
   r.qkv = projected(parameters, name("qkv"), r.n1, model.hidden);
+  if (model.qk_norm) {
+    r.raw = r.qkv;
+    r.qkv = head_norm(r.raw, head_layout(model), head_norm_weights(model, parameters, layer));
+  }
   rotate(r.qkv, sample.documents, head_layout(model),
-         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::forward);
+         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::forward,
+         model.rotary.magnitude);
   r.o = attention(r.qkv, sample.documents, head_layout(model));
   r.h = projected(parameters, name("out"), r.o, model.q_width());
   add_to(r.h, r.x);
-  r.n2 = normed(model, parameters, name("norm2"), r.h);
+  r.n2 = normed(model, parameters, name("norm2"), feed_forward_input(model, r));
   r.up = projected(parameters, name("up"), r.n2, model.hidden);
   r.a = activation(model.activation, r.up, size(model.feed_forward));
   x = projected(parameters, name("down"), r.a, model.feed_forward);
@@ -158,13 +179,24 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
       projected_backward(parameters, name("down"), r.a, dx, model.feed_forward, gradients);
   const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
   const Matrix dn2 = projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
-  Matrix dh = normed_backward(model, parameters, name("norm2"), r.h, dn2, gradients);
+  // Of the residual stream where the second norm reads it. Attention's output enters before that,
+  // or, when residuals are parallel, only at the layer's end.
+  Matrix dh = normed_backward(model, parameters, name("norm2"), feed_forward_input(model, r), dn2,
+                              gradients);
   add_to(dh, dx);
-  const Matrix dout =
-      projected_backward(parameters, name("out"), r.o, dh, model.q_width(), gradients);
+  const Matrix dout = projected_backward(
+      parameters, name("out"), r.o, model.parallel_residual ? dx : dh, model.q_width(), gradients);
   Matrix dqkv = attention_backward(r.qkv, sample.documents, head_layout(model), dout);
   rotate(dqkv, sample.documents, head_layout(model),
-         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::backward);
+         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::backward,
+         model.rotary.magnitude);
+  if (model.qk_norm) {
+    HeadNormGradients d = head_norm_backward(r.raw, head_layout(model),
+                                             head_norm_weights(model, parameters, layer), dqkv);
+    add_to(gradients, name("q_norm.weight"), d.q);
+    add_to(gradients, name("k_norm.weight"), d.k);
+    dqkv = std::move(d.qkv);
+  }
   const Matrix dn1 =
       projected_backward(parameters, name("qkv"), r.n1, dqkv, model.hidden, gradients);
   dx = normed_backward(model, parameters, name("norm1"), r.x, dn1, gradients);

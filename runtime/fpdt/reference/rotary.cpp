@@ -1,6 +1,7 @@
 // Rotary embedding, pair by pair.
 #include "fpdt/reference/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "fpdt/base/assert.h"
@@ -20,6 +21,37 @@ double llama3_scaled(double frequency, const RotarySpec& rotary) {
   return (1 - smooth) * frequency / rotary.factor + smooth * frequency;
 }
 
+// The pair, as a real number, that turns `turns` times in the original positions.
+double yarn_pair(double turns, const RotarySpec& rotary, double dimensions) {
+  const double wavelength = static_cast<double>(rotary.original_positions) / turns;
+  return dimensions * std::log(wavelength / (2 * kPi)) / (2 * std::log(rotary.theta));
+}
+
+// transformers/modeling_rope_utils.py, _compute_yarn_parameters.
+double yarn_scaled(double frequency, const RotarySpec& rotary, std::int64_t pair,
+                   double dimensions) {
+  const double first =
+      std::max(0.0, std::floor(yarn_pair(rotary.high_frequency_factor, rotary, dimensions)));
+  double last = std::min(dimensions - 1,
+                         std::ceil(yarn_pair(rotary.low_frequency_factor, rotary, dimensions)));
+  if (first == last) last += 0.001;
+  const double ramp = std::clamp((static_cast<double>(pair) - first) / (last - first), 0.0, 1.0);
+  return ramp * frequency / rotary.factor + (1 - ramp) * frequency;
+}
+
+double scaled(double frequency, const RotarySpec& rotary, std::int64_t pair,
+              std::int64_t rotary_dim) {
+  switch (rotary.scaling) {
+    case RotaryScaling::llama3:
+      return llama3_scaled(frequency, rotary);
+    case RotaryScaling::linear:
+      return frequency / rotary.factor;
+    case RotaryScaling::yarn:
+      return yarn_scaled(frequency, rotary, pair, static_cast<double>(rotary_dim));
+  }
+  return frequency;
+}
+
 }  // namespace
 
 std::vector<double> rotary_frequencies(const RotarySpec& rotary, std::int64_t rotary_dim) {
@@ -27,13 +59,14 @@ std::vector<double> rotary_frequencies(const RotarySpec& rotary, std::int64_t ro
   for (std::int64_t i = 0; i < rotary_dim; i += 2) {
     const double exponent = static_cast<double>(i) / static_cast<double>(rotary_dim);
     const double frequency = std::pow(rotary.theta, -exponent);
-    frequencies.push_back(rotary.factor == 1 ? frequency : llama3_scaled(frequency, rotary));
+    frequencies.push_back(rotary.factor == 1 ? frequency
+                                             : scaled(frequency, rotary, i / 2, rotary_dim));
   }
   return frequencies;
 }
 
 void rotate(Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout,
-            const std::vector<double>& frequencies, Turn turn) {
+            const std::vector<double>& frequencies, Turn turn, double magnitude) {
   const std::size_t pairs = frequencies.size();
   FPDT_ASSERT(2 * pairs <= layout.head_dim && qkv.size() == documents.size() * layout.width());
   for (std::size_t t = 0; t < documents.size(); ++t) {
@@ -44,8 +77,8 @@ void rotate(Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout 
         const double angle = (turn == Turn::forward ? 1 : -1) * position * frequencies[i];
         const double a = x[i];
         const double b = x[i + pairs];
-        x[i] = a * std::cos(angle) - b * std::sin(angle);
-        x[i + pairs] = b * std::cos(angle) + a * std::sin(angle);
+        x[i] = magnitude * (a * std::cos(angle) - b * std::sin(angle));
+        x[i + pairs] = magnitude * (b * std::cos(angle) + a * std::sin(angle));
       }
     }
   }

@@ -64,20 +64,24 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
       layer_gradient_.fetch(builder_, Version::plus(0), chunk, Home::Reuse::latest, LaneKind::h2d);
   const Operand context =
       homes.attention_output.fetch(builder_, outputs, chunk, Home::Reuse::ring, LaneKind::h2d);
-  Operand h;
-  if (all) {
+  const bool parallel = model_.parallel_residual;
+  Operand h;  // what the second norm reads
+  if (all && !parallel) {
     h = homes.residual.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
                              LaneKind::h2d);
   } else {
     const Operand x =
         frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
-    h = temporary("residual_chunk", rows, most, {hidden}, storage_);
-    linear(fmt::format("out.{}", chunk), "out", frame.weights, context, h, rows, model_.q_width(),
-           hidden, x);
+    h = parallel ? x : temporary("residual_chunk", rows, most, {hidden}, storage_);
+    if (!parallel) {
+      linear(fmt::format("out.{}", chunk), "out", frame.weights, context, h, rows, model_.q_width(),
+             hidden, x);
+    }
   }
   ffn_gradient(frame, chunk, h, dy);
 
-  const Operand dh = frame.dh[c];
+  // Of attention's output projection.
+  const Operand dh = parallel ? dy : frame.dh[c];
   const std::int64_t width = model_.q_width();
   const std::int64_t first = local_first(chunk);
   linear_gradient(fmt::format("{}", chunk), "out", dh, context, rows, width, hidden, first);
@@ -345,8 +349,18 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
     n1 = temporary("normed", rows, most, {hidden}, storage_);
     norm(fmt::format("renorm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
   }
-  const Operand dqkv = temporary("qkv", rows, most, {width}, storage_);
   JoinHeads join;
+  // The norm of heads needs them as they were: q and k in their homes are past it.
+  if (model_.qk_norm) {
+    join.qkv = temporary("qkv", rows, most, {width}, storage_);
+    linear(fmt::format("reqkv.{}", chunk), "qkv", frame.weights, n1, join.qkv, rows, hidden, width);
+    join.dq_weight = states_.gradient_rows("q_norm.weight", Version::plus(0), 0, model_.head_dim);
+    join.dk_weight = states_.gradient_rows("k_norm.weight", Version::plus(0), 0, model_.head_dim);
+    join.local_first = first;
+  }
+  head_norm(join, frame.weights);
+  const Operand dqkv =
+      temporary(model_.qk_norm ? "qkv_gradient" : "qkv", rows, most, {width}, storage_);
   join.dq = frame.dq[c];
   join.dkv = frame.dkv[c];
   join.documents = documents();

@@ -44,27 +44,39 @@ void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bo
   rows_forward(block, choice, false);
   activation(block, "act", 1, ffn_rows() * model_.feed_forward * element_);
   if (choice.recompute == Recompute::keep_all) {
-    home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true),
-         kKept | kNew | kHost);
+    residual(block, choice, kKept | kNew | kHost);
     home(block, of(TensorClass::ffn_hidden, choice, local_, model_.up_width(), element_, true),
          kKept | kNew | kHost);
+    if (model_.parallel_residual) activation(block, "residual_chunk", 1, hidden_chunk());
     return;
   }
   activation(block, "residual_chunk", 1, hidden_chunk());
   activation(block, "up", 1, ffn_rows() * model_.up_width() * element_);
 }
 
+// The stream between attention and feed-forward; parallel residuals have no use for it in backward.
+void FpdtFormula::residual(const std::string& block, const LayerClass& choice, unsigned parts) {
+  if (model_.parallel_residual) return;
+  home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true), parts);
+}
+
+// Biases are read where forward is repeated: that of the last product never, that of the output
+// projection only to repeat the residual, that of qkv also where heads are normalised, of the
+// others not when all is kept (but the second norm is always repeated).
+bool FpdtFormula::read_in_backward(const std::string& name, const LayerClass& choice) const {
+  const bool all = choice.recompute == Recompute::keep_all;
+  if (name == "down.bias") return false;
+  if (name == "out.bias") return !all && !model_.parallel_residual;
+  if (name == "qkv.bias") return !all || model_.qk_norm;
+  return !all || !name.ends_with(".bias") || name == "norm2.bias";
+}
+
 void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
                            bool from_checkpoint) {
   const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
-  // Biases are read where forward is repeated: that of the last product never, of the others not
-  // when all is kept (but the second norm is always repeated).
   std::vector<Tensor> read_weights = layer_list();
-  std::erase_if(read_weights, [&](const Tensor& tensor) {
-    const std::string& name = tensor.spec.name;
-    const bool all = choice.recompute == Recompute::keep_all;
-    return name == "down.bias" || (all && name.ends_with(".bias") && name != "norm2.bias");
-  });
+  std::erase_if(read_weights,
+                [&](const Tensor& tensor) { return !read_in_backward(tensor.spec.name, choice); });
   weights(block, read_weights, 2);
   gradient_sums(block, layer_list(), 2);
   add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens, true);
@@ -73,16 +85,19 @@ void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
   activation(block, "normed", 1, hidden_chunk());
   activation(block, "norm_gradient", 1, hidden_chunk());
   activation(block, "qkv", 1, local_ * model_.qkv_width() * element_);
+  if (model_.qk_norm) {
+    activation(block, "qkv_gradient", 1, local_ * model_.qkv_width() * element_);
+  }
   if (choice.recompute == Recompute::from_input) rows_forward(block, choice, true);
   if (choice.recompute == Recompute::keep_attention) project(block, choice, true);
   if (choice.recompute == Recompute::keep_all) {
     const unsigned read = kKept | kHost | kFetched;
     home(block, of(TensorClass::norm_output, choice, local_, model_.hidden, element_, true), read);
-    home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true), read);
+    residual(block, choice, read);
     home(block, of(TensorClass::ffn_hidden, choice, local_, model_.up_width(), element_, true),
          read);
   } else {
-    activation(block, "residual_chunk", 1, hidden_chunk());
+    if (!model_.parallel_residual) activation(block, "residual_chunk", 1, hidden_chunk());
     activation(block, "up", 1, ffn_rows() * model_.up_width() * element_);
   }
   activation(block, "act", 1, ffn_rows() * model_.feed_forward * element_);

@@ -179,6 +179,8 @@ class FpdtFormula {
   void head(const std::string& block, bool train);
   void stream(const std::string& block, unsigned parts, bool checkpoint);
   void layer_gradient(const std::string& block, unsigned parts);
+  void residual(const std::string& block, const LayerClass& choice, unsigned parts);
+  [[nodiscard]] bool read_in_backward(const std::string& name, const LayerClass& choice) const;
   void rows_forward(const std::string& block, const LayerClass& choice, bool recompute);
   void project(const std::string& block, const LayerClass& choice, bool recompute);
   void forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,

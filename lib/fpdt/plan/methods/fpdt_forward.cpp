@@ -91,6 +91,7 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
   const Operand kv = homes.kv.produce(builder_, kept, chunk);
   SplitHeads split;
   split.qkv = qkv;
+  head_norm(split, frame.weights);
   split.documents = documents();
   split.rows = rows;
   split.heads = model_.heads;
@@ -216,14 +217,16 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
   const std::int64_t most = shape_.local_rows(0);
   const std::int64_t hidden = model_.hidden;
   const bool all = homes.choice.recompute == Recompute::keep_all;
+  const bool parallel = model_.parallel_residual;
   const Instance stored = stored_instance(homes);
-  const Operand h = all ? homes.residual.produce(builder_, stored, chunk)
-                        : temporary("residual_chunk", rows, most, {hidden}, storage_);
+  const bool keep = all && !parallel;
+  const Operand h = keep ? homes.residual.produce(builder_, stored, chunk)
+                         : temporary("residual_chunk", rows, most, {hidden}, storage_);
   linear(fmt::format("out.{}", chunk), "out", frame.weights, frame.attention_output[c], h, rows,
          model_.q_width(), hidden, frame.x[c]);
-  if (all) homes.residual.stash(builder_, stored, chunk, h, out_lane());
+  if (keep) homes.residual.stash(builder_, stored, chunk, h, out_lane());
   const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
-  norm(fmt::format("norm2.{}", chunk), "norm2", frame.weights, h, n2, rows);
+  norm(fmt::format("norm2.{}", chunk), "norm2", frame.weights, parallel ? frame.x[c] : h, n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, chunk) : Operand{};
   const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;

@@ -106,7 +106,10 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
   using enum TensorClass;
   if (all) {
     homes.norm_output = make(norm_output, "norm_output", true, model_.hidden, storage_, true);
-    homes.residual = make(residual, "residual", true, model_.hidden, storage_, true);
+    // Backward reads it where the feed-forward follows attention.
+    if (!model_.parallel_residual) {
+      homes.residual = make(residual, "residual", true, model_.hidden, storage_, true);
+    }
     homes.ffn_hidden = make(ffn_hidden, "ffn_hidden", true, model_.up_width(), storage_, true);
   }
   homes.q = make(q, "q", false, q_width, storage_, all);
@@ -336,7 +339,9 @@ Rotary FpdtLowering::rotary() const {
           spec.factor,
           spec.low_frequency_factor,
           spec.high_frequency_factor,
-          spec.original_positions};
+          spec.original_positions,
+          static_cast<ScalingKind>(spec.scaling),
+          spec.magnitude};
 }
 
 NormKind FpdtLowering::norm_kind() const {

@@ -7,6 +7,9 @@
 //   tiles(i)     attention of q_i over kv_0 .. kv_i, fetched ahead; all-to-all of the output
 //   finish(i)    + residual, norm, feed-forward in row tiles -> x_i of the next layer
 //
+// With parallel residuals the norm in finish reads x_i, so that backward of the feed-forward needs
+// nothing of attention.
+//
 // Backward of a chunk is gradient(i) (finish reversed: feed-forward, output projection, all-to-all
 // of the output's gradient), attention tiles in either loop order, and close(i) (project reversed).
 // Nothing on the device is longer than a chunk unless the strategy keeps it. Internal to
@@ -139,6 +142,13 @@ class FpdtLowering {
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression head_first() const;
   [[nodiscard]] Rotary rotary() const;
+  // What heads are normalised with, into the fields of SplitHeads and JoinHeads.
+  template <class Heads>
+  void head_norm(Heads& body, const Version& use) const {
+    body.q_weight = optional_weight("q_norm.weight", use);
+    body.k_weight = optional_weight("k_norm.weight", use);
+    if (model_.qk_norm) body.epsilon = model_.norm_epsilon;
+  }
   [[nodiscard]] NormKind norm_kind() const;
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const;
 

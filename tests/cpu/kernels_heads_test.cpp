@@ -1,5 +1,7 @@
-// Heads apart and together: where every head goes, how far it turns, and that joining is the
-// adjoint.
+// Heads apart and together: where every head goes, its norm, how far it turns, and that joining is
+// the gradient.
+#include <utility>
+
 #include "kernel_case.h"
 
 namespace fpdt {
@@ -11,6 +13,9 @@ struct HeadShape {
   Dtype dtype = Dtype::f32;
   bool documents = false;
   RankExpression first{};
+  bool normed = false;
+  ScalingKind scaling = ScalingKind::llama3;
+  double magnitude = 1;
 };
 
 constexpr std::int64_t kRank = 1;
@@ -19,7 +24,21 @@ Rotary rotary_of(const HeadShape& s) {
   Rotary rotary;
   rotary.rotary = s.rotary, rotary.theta = 500000, rotary.factor = s.factor;
   rotary.low_factor = 1, rotary.high_factor = 4, rotary.original_positions = 8192;
+  rotary.scaling = s.scaling, rotary.magnitude = s.magnitude;
   return rotary;
+}
+
+// As transformers' `_compute_yarn_parameters` has it, without its guard for equal ends.
+long double yarn(const Rotary& r, std::int64_t i, long double plain) {
+  const auto dimension = [&](double turns) {
+    const double wavelength = static_cast<double>(r.original_positions) / (turns * 2 * M_PI);
+    return static_cast<double>(r.rotary) * std::log(wavelength) / (2 * std::log(r.theta));
+  };
+  const double low = std::max(std::floor(dimension(r.high_factor)), 0.0);
+  const double high =
+      std::min(std::ceil(dimension(r.low_factor)), static_cast<double>(r.rotary - 1));
+  const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+  return plain / r.factor * ramp + plain * (1 - ramp);
 }
 
 // As transformers' `_compute_llama3_parameters` has it: three cases by wavelength.
@@ -28,6 +47,8 @@ long double frequency(const Rotary& r, std::int64_t i) {
       std::pow(static_cast<long double>(r.theta),
                -2.0L * static_cast<long double>(i) / static_cast<long double>(r.rotary));
   if (r.factor == 1) return plain;
+  if (r.scaling == ScalingKind::linear) return plain / r.factor;
+  if (r.scaling == ScalingKind::yarn) return yarn(r, i, plain);
   const long double wavelength = 2 * 3.14159265358979323846L / plain;
   const auto original = static_cast<long double>(r.original_positions);
   if (wavelength < original / r.high_factor) return plain;
@@ -43,8 +64,8 @@ void turn(std::vector<double>& head, const Rotary& r, std::int64_t position) {
     const long double angle = static_cast<long double>(position) * frequency(r, i);
     const auto c = static_cast<double>(std::cos(angle)), s = static_cast<double>(std::sin(angle));
     const double a = head[index(i)], b = head[index(i + half)];
-    head[index(i)] = a * c - b * s;
-    head[index(i + half)] = a * s + b * c;
+    head[index(i)] = r.magnitude * (a * c - b * s);
+    head[index(i + half)] = r.magnitude * (a * s + b * c);
   }
 }
 
@@ -59,62 +80,118 @@ std::vector<double> document_starts(const HeadShape& s, std::int64_t first) {
 }
 
 // Angles err by 1e-16 * 10^7; what counts is f32: two products, a sum, the rounded sine and cosine.
+// The norm of a head adds some products more, on numbers of at most the root of its size.
 constexpr double kTurnError = 8 * kUnit;
+
+double error_of(const HeadShape& s) {
+  return s.normed ? 3 * kTurnError * std::sqrt(static_cast<double>(s.size)) * s.magnitude
+                  : kTurnError * s.magnitude;
+}
 
 struct Split {
   KernelCase memory;
   SplitHeads op;
-  std::int64_t own, own_kv;
 
-  explicit Split(const HeadShape& s)
-      : own(s.heads / s.ranks), own_kv(std::max<std::int64_t>(1, s.kv_heads / s.ranks)) {
+  explicit Split(const HeadShape& s) {
     op.rows = s.rows, op.heads = s.heads, op.kv_heads = s.kv_heads, op.head_dim = s.size;
-    op.ranks = s.ranks, op.rotary = rotary_of(s), op.token_first = s.first;
+    op.ranks = s.ranks, op.rotary = rotary_of(s), op.token_first = s.first, op.epsilon = 1e-2;
     op.qkv = memory.put_random(s.dtype, s.rows * (s.heads + 2 * s.kv_heads) * s.size);
+    if (s.normed) {
+      op.q_weight = memory.put_random(s.dtype, s.size);
+      op.k_weight = memory.put_random(s.dtype, s.size);
+    }
     if (s.documents) op.documents = memory.put(Dtype::i32, document_starts(s, s.first.at(kRank)));
-    op.q = memory.write(s.dtype, s.ranks * s.rows * own * s.size);
-    op.kv = memory.write(s.dtype, s.ranks * s.rows * 2 * own_kv * s.size);
+    op.q = memory.write(s.dtype, s.rows * s.heads * s.size);
+    op.kv = memory.write(
+        s.dtype, s.ranks * s.rows * 2 * std::max<std::int64_t>(1, s.kv_heads / s.ranks) * s.size);
   }
 };
 
-void check_split(const HeadShape& s) {
-  SCOPED_TRACE(testing::Message() << s.heads << "/" << s.kv_heads << " heads, " << s.ranks
-                                  << " ranks");
-  Split split(s);
-  const SplitHeads& op = split.op;
-  split.memory.run(op, kRank);
-  const auto qkv = split.memory.values(op.qkv);
-  const auto starts = document_starts(s, s.first.at(kRank));
+// What the op reads, and what it makes of that by plain loops.
+struct Heads {
+  std::vector<double> qkv, q_weight, k_weight;
+};
+
+struct Apart {
   std::vector<double> q, kv;
-  const auto head_at = [&](std::int64_t row, std::int64_t head, bool turns) {
-    const auto from = qkv.begin() + (row * (s.heads + 2 * s.kv_heads) + head) * s.size;
-    std::vector<double> values(from, from + s.size);
-    const std::int64_t token = s.first.at(kRank) + row;
-    const auto start = s.documents ? static_cast<std::int64_t>(starts[index(token)]) : 0;
-    if (turns) turn(values, op.rotary, token - start);
-    return values;
-  };
-  const auto append = [](std::vector<double>& all, const std::vector<double>& head) {
-    all.insert(all.end(), head.begin(), head.end());
-  };
-  for (std::int64_t rank = 0; rank < s.ranks; ++rank) {
-    for (std::int64_t row = 0; row < s.rows; ++row) {
-      std::vector<double> values;
-      for (std::int64_t head = rank * split.own; head < (rank + 1) * split.own; ++head) {
-        append(q, head_at(row, head, true));
+};
+
+class Splitter {
+ public:
+  Splitter(const HeadShape& s, const SplitHeads& op)
+      : s_(s), op_(op), starts_(document_starts(s, s.first.at(kRank))) {}
+
+  [[nodiscard]] Apart split(const Heads& x) const {
+    Apart apart;
+    const std::int64_t own = s_.heads / s_.ranks;
+    const std::int64_t own_kv = std::max<std::int64_t>(1, s_.kv_heads / s_.ranks);
+    for (std::int64_t rank = 0; rank < s_.ranks; ++rank) {
+      for (std::int64_t row = 0; row < s_.rows; ++row) {
+        std::vector<double> values;
+        for (std::int64_t head = rank * own; head < (rank + 1) * own; ++head) {
+          append(apart.q, turned(x, row, head, x.q_weight));
+        }
+        for (std::int64_t local = 0; local < own_kv; ++local) {
+          // The KV head that the rank's query heads use.
+          const std::int64_t query = rank * own + local * (own / own_kv);
+          const std::int64_t head = query / (s_.heads / s_.kv_heads);
+          append(apart.kv, turned(x, row, s_.heads + head, x.k_weight));
+          append(values, head_at(x, row, s_.heads + s_.kv_heads + head));
+        }
+        append(apart.kv, values);
       }
-      for (std::int64_t local = 0; local < split.own_kv; ++local) {
-        // The KV head that the rank's query heads use.
-        const std::int64_t query = rank * split.own + local * (split.own / split.own_kv);
-        const std::int64_t head = query / (s.heads / s.kv_heads);
-        append(kv, head_at(row, s.heads + head, true));
-        append(values, head_at(row, s.heads + s.kv_heads + head, false));
-      }
-      append(kv, values);
     }
+    return apart;
   }
-  expect_close(split.memory.values(op.q), q, kTurnError, s.dtype);
-  expect_close(split.memory.values(op.kv), kv, kTurnError, s.dtype);
+
+ private:
+  static void append(std::vector<double>& all, const std::vector<double>& head) {
+    all.insert(all.end(), head.begin(), head.end());
+  }
+  [[nodiscard]] std::vector<double> head_at(const Heads& x, std::int64_t row,
+                                            std::int64_t head) const {
+    const auto from = x.qkv.begin() + (row * (s_.heads + 2 * s_.kv_heads) + head) * s_.size;
+    return {from, from + s_.size};
+  }
+  [[nodiscard]] std::vector<double> turned(const Heads& x, std::int64_t row, std::int64_t head,
+                                           const std::vector<double>& weight) const {
+    std::vector<double> values = head_at(x, row, head);
+    if (s_.normed) {
+      double mean = 0;
+      for (const double value : values) mean += value * value / static_cast<double>(s_.size);
+      const double root = std::sqrt(mean + op_.epsilon);
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] *= weight[i] / root;
+    }
+    const std::int64_t token = s_.first.at(kRank) + row;
+    const auto start = s_.documents ? static_cast<std::int64_t>(starts_[index(token)]) : 0;
+    turn(values, op_.rotary, token - start);
+    return values;
+  }
+
+  const HeadShape& s_;
+  const SplitHeads& op_;
+  std::vector<double> starts_;
+};
+
+Heads heads_of(const Split& split) {
+  const SplitHeads& op = split.op;
+  Heads x{split.memory.values(op.qkv), {}, {}};
+  if (op.q_weight.present()) {
+    x.q_weight = split.memory.values(op.q_weight);
+    x.k_weight = split.memory.values(op.k_weight);
+  }
+  return x;
+}
+
+HeadShape normed(HeadShape shape) {
+  shape.normed = true;
+  return shape;
+}
+
+HeadShape scaled(HeadShape shape, ScalingKind kind, double magnitude) {
+  shape.scaling = kind;
+  shape.magnitude = magnitude;
+  return shape;
 }
 
 const std::vector<HeadShape>& shapes() {
@@ -125,39 +202,110 @@ const std::vector<HeadShape>& shapes() {
       {7, 6, 6, 5, 3, 0, 1, Dtype::f32, false},  // no rotary
       {4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, 4, 0, 1, 4}},
       {3, 2, 1, 128, 2, 128, 8, Dtype::f32, false, {9999990, 1, 0, 1, 2}},
+      scaled({3, 2, 1, 16, 1, 16, 4}, ScalingKind::linear, 1),
+      scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn, 1.25),
+      normed({3, 1, 1, 4, 1, 4}),
+      normed({5, 8, 2, 8, 4, 4, 1, Dtype::f32, true}),
+      normed({4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, 4, 0, 1, 4}}),
+      normed({2, 2, 1, 2048, 1, 2048}),  // the longest head: fewer sums fit side by side
   };
   return all;
 }
 
-TEST(SplitHeadsKernel, PutsAndTurnsEveryHead) {
-  for (const HeadShape& shape : shapes()) check_split(shape);
+TEST(SplitHeadsKernel, PutsNormsAndTurnsEveryHead) {
+  for (const HeadShape& s : shapes()) {
+    SCOPED_TRACE(testing::Message() << s.heads << "/" << s.kv_heads << " heads of " << s.size
+                                    << ", " << s.ranks << " ranks");
+    Split split(s);
+    split.memory.run(split.op, kRank);
+    const Apart apart = Splitter(s, split.op).split(heads_of(split));
+    expect_close(split.memory.values(split.op.q), apart.q, error_of(s), s.dtype);
+    expect_close(split.memory.values(split.op.kv), apart.kv, error_of(s), s.dtype);
+  }
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// The op that returns what `split` made, with random gradients of it.
+JoinHeads join_of(Split& split, const HeadShape& s) {
+  JoinHeads op;
+  op.rows = s.rows, op.heads = s.heads, op.kv_heads = s.kv_heads, op.head_dim = s.size;
+  op.ranks = s.ranks, op.rotary = split.op.rotary, op.token_first = s.first;
+  op.documents = split.op.documents, op.epsilon = split.op.epsilon;
+  const auto size = [&](const Operand& operand) {
+    return static_cast<std::int64_t>(split.memory.values(operand).size());
+  };
+  op.dq = split.memory.put_random(Dtype::f32, size(split.op.q.operand));
+  op.dkv = split.memory.put_random(Dtype::f32, size(split.op.kv.operand));
+  op.dqkv = split.memory.write(Dtype::f32, size(split.op.qkv));
+  return op;
 }
 
 // <split(x), y> = <x, join(y)> for all x and y.
 TEST(JoinHeadsKernel, IsTheAdjoint) {
   for (HeadShape s : shapes()) {
+    if (s.normed) continue;
     s.dtype = Dtype::f32;
     Split split(s);
     split.memory.run(split.op, kRank);
-    JoinHeads op;
-    op.rows = s.rows, op.heads = s.heads, op.kv_heads = s.kv_heads, op.head_dim = s.size;
-    op.ranks = s.ranks, op.rotary = split.op.rotary, op.token_first = s.first;
-    op.documents = split.op.documents;
-    const auto q = split.memory.values(split.op.q), kv = split.memory.values(split.op.kv);
-    const auto qkv = split.memory.values(split.op.qkv);
-    op.dq = split.memory.put_random(Dtype::f32, static_cast<std::int64_t>(q.size()));
-    op.dkv = split.memory.put_random(Dtype::f32, static_cast<std::int64_t>(kv.size()));
-    op.dqkv = split.memory.write(Dtype::f32, static_cast<std::int64_t>(qkv.size()));
+    const JoinHeads op = join_of(split, s);
     split.memory.run(op, kRank);
-    const auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-      double sum = 0;
-      for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-      return sum;
-    };
+    const auto q = split.memory.values(split.op.q), kv = split.memory.values(split.op.kv);
     const double left = dot(q, split.memory.values(op.dq)) + dot(kv, split.memory.values(op.dkv));
-    const double right = dot(qkv, split.memory.values(op.dqkv));
+    const double right = dot(split.memory.values(split.op.qkv), split.memory.values(op.dqkv));
     // Each of the terms is at most 2 and errs by kTurnError.
-    EXPECT_NEAR(left, right, 2 * kTurnError * static_cast<double>(q.size() + kv.size()));
+    EXPECT_NEAR(left, right,
+                2 * kTurnError * s.magnitude * static_cast<double>(q.size() + kv.size()));
+  }
+}
+
+// Slopes of <split(x), y> by central differences in double: with a step of 1e-4 they err by about
+// 1e-8, below f32.
+std::vector<double> slopes(const Splitter& splitter, Heads& x, std::vector<double>& along,
+                           const Apart& y) {
+  constexpr double kStep = 1e-4;
+  std::vector<double> result;
+  for (double& value : along) {
+    const auto at = [&](double here) {
+      const double before = std::exchange(value, here);
+      const Apart apart = splitter.split(x);
+      value = before;
+      return dot(apart.q, y.q) + dot(apart.kv, y.kv);
+    };
+    result.push_back((at(value + kStep) - at(value - kStep)) / (2 * kStep));
+  }
+  return result;
+}
+
+TEST(JoinHeadsKernel, IsTheGradientOfNormedHeads) {
+  for (HeadShape s : {HeadShape{3, 1, 1, 4, 1, 4}, HeadShape{5, 4, 2, 6, 2, 4, 8},
+                      HeadShape{5, 8, 2, 8, 4, 8, 1, Dtype::f32, true},
+                      HeadShape{70, 2, 1, 4, 1, 2}}) {  // more rows than sums side by side
+    s.normed = true;
+    Split split(s);
+    JoinHeads op = join_of(split, s);
+    op.qkv = split.op.qkv, op.q_weight = split.op.q_weight, op.k_weight = split.op.k_weight;
+    op.dq_weight = split.memory.write(Dtype::f32, s.size);
+    op.dk_weight = split.memory.accumulate(Dtype::f32, s.size);
+    const std::vector<double> before = split.memory.values(op.dk_weight);
+    split.memory.run(op, kRank);
+    Heads x = heads_of(split);
+    const Apart y{split.memory.values(op.dq), split.memory.values(op.dkv)};
+    const Splitter splitter(s, split.op);
+    // A gradient is 1 / root(mean), at most 10, times sums over a head, by f32 and differences;
+    // those of weights add up over rows and heads, of which each is below 2 * root(size).
+    const double error = 1e-6 + 10 * 4 * error_of(s);
+    expect_close(split.memory.values(op.dqkv), slopes(splitter, x, x.qkv, y), error, Dtype::f32);
+    const double sums = error * static_cast<double>(s.rows * s.heads);
+    std::vector<double> dk = slopes(splitter, x, x.k_weight, y);
+    for (std::size_t i = 0; i < dk.size(); ++i) dk[i] += before[i];
+    expect_close(split.memory.values(op.dq_weight), slopes(splitter, x, x.q_weight, y), sums,
+                 Dtype::f32);
+    expect_close(split.memory.values(op.dk_weight), dk, sums, Dtype::f32);
   }
 }
 

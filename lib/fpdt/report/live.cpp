@@ -1,0 +1,266 @@
+// Lives by a walk over the step, totals by a sweep over their ends.
+#include "fpdt/report/live.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/walk.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+const Buffer& buffer_of(const Live& live, BufferIndex buffer) {
+  return live.schedule->buffers[index(buffer)];
+}
+
+// Follows which version each slot holds.
+class Slots {
+ public:
+  explicit Slots(Live& live) : live_(live) {
+    for (const Buffer& buffer : live.schedule->buffers) {
+      first_.push_back(held_.size());
+      held_.resize(held_.size() + index(buffer.slots), -1);
+    }
+  }
+
+  void touch(BufferIndex buffer, std::int64_t version, std::int64_t slots, std::int64_t begin,
+             std::int64_t end, const OpPlace& place) {
+    std::int32_t& held = held_[first_[index(buffer)] + index(version % slots)];
+    if (held < 0 || live_.lives[index(held)].version != version) {
+      held = static_cast<std::int32_t>(live_.lives.size());
+      live_.lives.push_back({buffer, version, begin, end, place, place});
+    }
+    Life& life = live_.lives[index(held)];
+    life.begin = std::min(life.begin, begin);
+    life.end = std::max(life.end, end);
+    life.last = place;
+  }
+
+ private:
+  Live& live_;
+  std::vector<std::size_t> first_;  // slot 0 of each buffer in held_
+  std::vector<std::int32_t> held_;  // the life in each slot; -1: none yet
+};
+
+void sort_changes(Live& live) {
+  for (std::size_t i = 0; i < live.lives.size(); ++i) {
+    const Life& life = live.lives[i];
+    auto& changes = live.changes[index(static_cast<int>(buffer_of(live, life.buffer).space))];
+    changes.push_back({life.begin, static_cast<std::int32_t>(i), true});
+    changes.push_back({life.end, static_cast<std::int32_t>(i), false});
+  }
+  for (std::vector<LiveChange>& changes : live.changes) {
+    std::sort(changes.begin(), changes.end(), [](const LiveChange& a, const LiveChange& b) {
+      if (a.time != b.time) return a.time < b.time;
+      return a.begins != b.begins ? b.begins : a.life < b.life;
+    });
+  }
+}
+
+// Replays the changes of a space: see(begin, end, bytes) for every stretch of equal bytes that is
+// not empty, from the dawn of time to its end.
+template <class See>
+void replay(const Live& live, MemorySpace space, See&& see) {
+  CategoryBytes bytes = live.always[index(static_cast<int>(space))];
+  std::int64_t since = std::numeric_limits<std::int64_t>::min();
+  for (const LiveChange& change : live.changes[index(static_cast<int>(space))]) {
+    if (change.time > since) {
+      see(since, change.time, bytes);
+      since = change.time;
+    }
+    const Buffer& buffer = buffer_of(live, live.lives[index(change.life)].buffer);
+    const std::int64_t size = buffer.slot_bytes().value;
+    bytes[index(static_cast<int>(buffer.category))] += change.begins ? size : -size;
+  }
+  see(since, std::numeric_limits<std::int64_t>::max(), bytes);
+}
+
+// "layers 0-31", "layer 3", "layers 0, 2, 4-7"; "" for none.
+std::string ranges(const char* word, const std::set<std::int64_t>& numbers) {
+  if (numbers.empty()) return "";
+  std::string text;
+  for (auto it = numbers.begin(); it != numbers.end();) {
+    const std::int64_t first = *it;
+    std::int64_t last = first;
+    while (++it != numbers.end() && *it == last + 1) last = *it;
+    if (!text.empty()) text += ", ";
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+  }
+  return fmt::format(", {}{} {}", word, numbers.size() == 1 ? "" : "s", text);
+}
+
+}  // namespace
+
+std::vector<std::int32_t> first_ops(const Schedule& schedule) {
+  std::vector<std::int32_t> first;
+  std::int32_t count = 0;
+  for (const Block& block : schedule.blocks) {
+    first.push_back(count);
+    count += static_cast<std::int32_t>(block.ops.size());
+  }
+  return first;
+}
+
+std::int64_t total(const CategoryBytes& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+Live find_live(const TracedRun& run) {
+  Live live;
+  live.schedule = run.program->schedule;
+  for (const Buffer& buffer : live.schedule->buffers) {
+    if (buffer.role == Role::temporary) continue;
+    live.always[index(static_cast<int>(buffer.space))][index(static_cast<int>(buffer.category))] +=
+        buffer.slots * buffer.slot_bytes().value;
+  }
+  const std::vector<Span>& spans = run.trace->spans;
+  if (!spans.empty()) live.begin = spans.front().begin;
+  for (const Span& span : spans) {
+    live.begin = std::min(live.begin, span.begin);
+    live.end = std::max(live.end, span.end);
+  }
+  std::int64_t now = live.begin;  // the end of what was traced so far
+  Slots slots(live);
+  walk(run, [&](const Step& step, const Expansion& expansion) {
+    std::int64_t begin = now;
+    std::int64_t end = now;
+    if (step.span >= 0) {
+      const Span& span = spans[index(step.span)];
+      begin = span.begin;
+      end = span.end;
+      now = std::max(now, end);
+    }
+    for (const PlainUse& use : step.plain->uses) {
+      const Buffer& buffer = live.schedule->buffers[index(use.buffer)];
+      if (buffer.role != Role::temporary) continue;
+      slots.touch(use.buffer, expansion.version(use), buffer.slots, begin, end,
+                  {step.call, step.op});
+    }
+  });
+  std::stable_sort(live.lives.begin(), live.lives.end(),
+                   [](const Life& a, const Life& b) { return a.begin < b.begin; });
+  sort_changes(live);
+  return live;
+}
+
+std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64_t from,
+                                 std::int64_t to, std::size_t most) {
+  FPDT_ASSERT(most > 0);
+  std::vector<LiveStep> steps;
+  // Stops adding when there are too many.
+  replay(live, space, [&](std::int64_t begin, std::int64_t end, const CategoryBytes& bytes) {
+    begin = std::max(begin, from);
+    end = std::min(end, to);
+    if (begin < end && steps.size() <= most) steps.push_back({begin, end, bytes});
+  });
+  if (steps.size() <= most) return steps;
+  steps.clear();
+  const double width = static_cast<double>(to - from) / static_cast<double>(most);
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto at = from + static_cast<std::int64_t>(width * static_cast<double>(i));
+    if (i > 0) steps.back().end = at;
+    steps.push_back({at, to, {}});
+  }
+  std::size_t first = 0;  // that the next stretch can touch
+  replay(live, space, [&](std::int64_t begin, std::int64_t end, const CategoryBytes& bytes) {
+    const std::int64_t sum = total(bytes);
+    while (first < most && steps[first].end <= begin) ++first;
+    for (std::size_t i = first; i < most && steps[i].begin < end; ++i) {
+      if (sum > total(steps[i].bytes)) steps[i].bytes = bytes;
+    }
+  });
+  return steps;
+}
+
+LivePeak find_live_at(const Live& live, MemorySpace space, std::int64_t time) {
+  std::map<BufferIndex, LiveBuffer> found;
+  const auto at = [&](BufferIndex buffer) -> LiveBuffer& {
+    LiveBuffer& one = found[buffer];
+    one.buffer = buffer;
+    return one;
+  };
+  for (std::size_t i = 0; i < live.schedule->buffers.size(); ++i) {
+    const Buffer& buffer = live.schedule->buffers[i];
+    if (buffer.space != space || buffer.role == Role::temporary) continue;
+    at(static_cast<BufferIndex>(i)).bytes = buffer.slots * buffer.slot_bytes();
+  }
+  for (std::size_t i = 0; i < live.lives.size(); ++i) {
+    const Life& life = live.lives[i];
+    const Buffer& buffer = buffer_of(live, life.buffer);
+    if (buffer.space != space || time < life.begin || time >= life.end) continue;
+    LiveBuffer& one = at(life.buffer);
+    one.bytes += buffer.slot_bytes();
+    one.lives.push_back(static_cast<std::int32_t>(i));
+  }
+  LivePeak peak;
+  peak.time = time;
+  for (auto& [number, one] : found) {
+    peak.bytes += one.bytes;
+    peak.categories[index(static_cast<int>(buffer_of(live, number).category))] += one.bytes.value;
+    peak.buffers.push_back(std::move(one));
+  }
+  std::stable_sort(peak.buffers.begin(), peak.buffers.end(),
+                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
+  return peak;
+}
+
+LivePeak find_peak(const Live& live, MemorySpace space) {
+  return find_peak(live, space, live.begin, live.end);
+}
+
+LivePeak find_peak(const Live& live, MemorySpace space, std::int64_t from, std::int64_t to) {
+  std::int64_t time = from;
+  std::int64_t most = -1;
+  replay(live, space, [&](std::int64_t begin, std::int64_t end, const CategoryBytes& bytes) {
+    const std::int64_t sum = total(bytes);
+    if (end <= from || begin >= to || sum <= most) return;
+    most = sum;
+    time = std::max(begin, from);
+  });
+  return find_live_at(live, space, time);
+}
+
+std::int64_t chunk_of(const std::string& op) {
+  for (std::size_t dot = op.find('.'); dot != std::string::npos; dot = op.find('.', dot + 1)) {
+    const std::string part = op.substr(dot + 1, op.find('.', dot + 1) - dot - 1);
+    const bool number = !part.empty() && part.size() < 10 &&
+                        part.find_first_not_of("0123456789") == std::string::npos;
+    if (number) return std::stoll(part);
+  }
+  return -1;
+}
+
+std::string origin(const Live& live, const std::vector<Call>& calls, const LiveBuffer& buffer) {
+  if (buffer.lives.empty()) return std::string(word(buffer_of(live, buffer.buffer).role));
+  std::set<std::string> blocks;
+  std::set<std::int64_t> layers;
+  std::set<std::int64_t> chunks;
+  for (const std::int32_t number : buffer.lives) {
+    const OpPlace& first = live.lives[index(number)].first;
+    const Call& call = calls[index(first.call)];
+    const Block& block = live.schedule->blocks[index(call.block)];
+    blocks.insert(block.name);
+    layers.insert(call.layer);
+    const std::int64_t chunk = chunk_of(block.ops[index(first.op)].name);
+    if (chunk >= 0) chunks.insert(chunk);
+  }
+  std::string text;
+  for (const std::string& block : blocks) text += (text.empty() ? "" : ", ") + block;
+  return text + ranges("layer", layers) + ranges("chunk", chunks);
+}
+
+std::string op_text(const Schedule& schedule, const std::vector<Call>& calls,
+                    const OpPlace& place) {
+  const Call& call = calls[index(place.call)];
+  const Block& block = schedule.blocks[index(call.block)];
+  return fmt::format("{}.{}, layer {}", block.name, block.ops[index(place.op)].name, call.layer);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,105 @@
+// What lives when: every value of a step in its slot, from the begin of the first op that touches
+// it to the end of the last; states, inputs and outputs always. Totals over time, and what stands
+// at their peak.
+//
+// A trace may hold the spans of some calls only. What happens in the calls between is taken to
+// happen at the instant at which the traced calls before them have ended, so that a value that is
+// made before the traced calls and used in them or after them is live throughout.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fpdt/base/units.h"
+#include "fpdt/schedule/expand.h"
+#include "fpdt/trace/trace.h"
+
+namespace fpdt {
+
+inline constexpr std::size_t kCategories = 7;
+using CategoryBytes = std::array<std::int64_t, kCategories>;  // by Category
+std::int64_t total(const CategoryBytes& bytes);
+
+// A step that was run or simulated: what pictures are made of. All three outlive it.
+struct TracedRun {
+  const Program* program = nullptr;
+  const std::vector<Call>* calls = nullptr;
+  const Trace* trace = nullptr;
+};
+
+// An op of a run: number of the call, and of the op within its block.
+struct OpPlace {
+  std::int32_t call = -1;
+  std::int32_t op = -1;
+};
+
+// One value of a temporary buffer, in its slot.
+struct Life {
+  BufferIndex buffer = 0;
+  std::int64_t version = 0;
+  std::int64_t begin = 0;  // nanoseconds, as in the trace
+  std::int64_t end = 0;
+  OpPlace first, last;  // by issue order
+};
+
+// A life begins or ends.
+struct LiveChange {
+  std::int64_t time = 0;
+  std::int32_t life = 0;
+  bool begins = false;
+};
+
+struct Live {
+  const Schedule* schedule = nullptr;
+  std::int64_t begin = 0;                          // of the first span
+  std::int64_t end = 0;                            // of the last
+  std::vector<Life> lives;                         // of temporaries, ascending by begin
+  std::array<std::vector<LiveChange>, 3> changes;  // by MemorySpace, ascending by time, ends first
+  std::array<CategoryBytes, 3> always{};           // states, inputs and outputs
+};
+
+Live find_live(const TracedRun& run);
+
+// Equal bytes over [begin, end).
+struct LiveStep {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  CategoryBytes bytes{};
+};
+
+// The live bytes of a space over [from, to): exact when that takes at most `most` steps; else
+// `most` steps of equal length, each with the bytes of the moment in it at which the total is
+// largest, so that no peak is lost.
+std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64_t from,
+                                 std::int64_t to, std::size_t most);
+
+// The slots of one buffer that are live at a time.
+struct LiveBuffer {
+  BufferIndex buffer = 0;
+  Bytes bytes;
+  std::vector<std::int32_t> lives;  // indices into Live::lives; empty: all slots, always
+};
+
+struct LivePeak {
+  std::int64_t time = 0;  // the first at which it is reached
+  Bytes bytes;
+  CategoryBytes categories{};
+  std::vector<LiveBuffer> buffers;  // by descending bytes, then by number
+};
+LivePeak find_peak(const Live& live, MemorySpace space);
+LivePeak find_peak(const Live& live, MemorySpace space, std::int64_t from, std::int64_t to);
+LivePeak find_live_at(const Live& live, MemorySpace space, std::int64_t time);
+
+// The chunk that the name of an op tells: its first part that is a number ("attn.3.0": 3); -1:
+// none.
+std::int64_t chunk_of(const std::string& op);
+
+// Where the live slots of a buffer come from, such as "forward, layers 0-31, chunks 0-3".
+std::string origin(const Live& live, const std::vector<Call>& calls, const LiveBuffer& buffer);
+
+// "forward.attn.3.0, layer 12".
+std::string op_text(const Schedule& schedule, const std::vector<Call>& calls, const OpPlace& place);
+
+}  // namespace fpdt

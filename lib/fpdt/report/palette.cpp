@@ -1,0 +1,74 @@
+// Colours and words.
+#include "fpdt/report/palette.h"
+
+#include <array>
+#include <variant>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt {
+namespace {
+
+struct Paint {
+  std::string_view word;
+  std::string_view color;
+  bool dark = false;
+};
+
+constexpr std::array<Paint, kOpKinds> kPaints{{
+    {"attention, forward", "#332288", true},
+    {"attention, recomputed", "#88CCEE", false},
+    {"attention, backward", "#882255", true},
+    {"matrix product", "#DDCC77", false},
+    {"other compute", "#9AA3AE", false},
+    {"optimizer", "#999933", false},
+    {"fetch from host", "#44AA99", false},
+    {"spill to host", "#CC6677", false},
+    {"all-to-all", "#117733", true},
+    {"gather, reduce", "#AA4499", true},
+}};
+
+// By Category.
+constexpr std::array<std::string_view, 7> kCategoryColors{
+    "#0072B2", "#56B4E9", "#B8C0CA", "#E69F00", "#009E73", "#CC79A7", "#444444"};
+
+const Paint& paint(OpKind kind) { return kPaints[static_cast<std::size_t>(kind)]; }
+
+OpKind kind_on_compute(const Body& body) {
+  if (const auto* forward = std::get_if<AttentionForward>(&body)) {
+    return forward->pass == Pass::recompute ? OpKind::attention_recompute
+                                            : OpKind::attention_forward;
+  }
+  if (std::holds_alternative<AttentionBackward>(body)) return OpKind::attention_backward;
+  if (std::holds_alternative<Matmul>(body)) return OpKind::matmul;
+  const bool update =
+      std::holds_alternative<AdamW>(body) || std::holds_alternative<SquaredNorm>(body);
+  return update ? OpKind::optimizer : OpKind::other;
+}
+
+}  // namespace
+
+std::string_view color(Category category) {
+  return kCategoryColors[static_cast<std::size_t>(category)];
+}
+
+OpKind kind_of(const Op& op) {
+  switch (op.lane.kind) {
+    case LaneKind::compute:
+      return kind_on_compute(op.body);
+    case LaneKind::h2d:
+      return OpKind::fetch;
+    case LaneKind::d2h:
+      return OpKind::stash;
+    case LaneKind::comm:
+      return std::holds_alternative<AllToAll>(op.body) ? OpKind::all_to_all : OpKind::gather;
+  }
+  FPDT_ASSERT(false);
+  return OpKind::other;
+}
+
+std::string_view word(OpKind kind) { return paint(kind).word; }
+std::string_view color(OpKind kind) { return paint(kind).color; }
+bool is_dark(OpKind kind) { return paint(kind).dark; }
+
+}  // namespace fpdt

@@ -1,0 +1,85 @@
+// Spans sorted onto lanes.
+#include "fpdt/report/timeline.h"
+
+#include <algorithm>
+
+#include "fpdt/report/walk.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+LaneTimes lane_times(const TracedRun& run) {
+  const Program& program = *run.program;
+  LaneTimes times;
+  times.lanes.resize(program.lanes.size());
+  // The kind of each op of each block.
+  std::vector<std::vector<OpKind>> kinds;
+  for (const Block& block : program.schedule->blocks) {
+    kinds.emplace_back();
+    for (const Op& op : block.ops) kinds.back().push_back(kind_of(op));
+  }
+  walk(run, [&](const Step& step, const Expansion& expansion) {
+    if (step.span < 0) return;
+    const Span& span = run.trace->spans[index(step.span)];
+    const OpKind kind = kinds[index(expansion.call().block)][index(step.op)];
+    times.lanes[index(step.plain->lane)].push_back(
+        {span.begin, span.end, kind, {step.call, step.op}});
+    if (step.plain->op->lane.kind != LaneKind::compute) return;
+    if (times.calls.empty() || times.calls.back().call != step.call) {
+      times.calls.push_back({span.begin, span.end, step.call});
+    }
+    times.calls.back().end = std::max(times.calls.back().end, span.end);
+  });
+  return times;
+}
+
+std::int64_t busy(const std::vector<LaneOp>& lane, std::int64_t from, std::int64_t to) {
+  std::int64_t sum = 0;
+  for (const LaneOp& op : lane) {
+    sum += std::max<std::int64_t>(0, std::min(op.end, to) - std::max(op.begin, from));
+  }
+  return sum;
+}
+
+CallRange middle_call(const TracedRun& run) {
+  const LaneTimes times = lane_times(run);
+  std::vector<std::int64_t> taken(run.program->blocks.size(), 0);
+  const auto block = [&](const CallBar& bar) { return index((*run.calls)[index(bar.call)].block); };
+  for (const CallBar& bar : times.calls) taken[block(bar)] += bar.end - bar.begin;
+  if (times.calls.empty()) return {};
+  const auto most = index(std::max_element(taken.begin(), taken.end()) - taken.begin());
+  std::vector<std::int32_t> calls;
+  for (const CallBar& bar : times.calls) {
+    if (block(bar) == most) calls.push_back(bar.call);
+  }
+  const std::int32_t middle = calls[calls.size() / 2];
+  return {middle, middle + 1};
+}
+
+Bytes arena_end(const Schedule& schedule, MemorySpace space) {
+  Bytes end;
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.space != space || buffer.offset < 0) continue;
+    end = std::max(end, Bytes{buffer.offset} + buffer.bytes());
+  }
+  return end;
+}
+
+std::string_view title_of(MemorySpace space) {
+  switch (space) {
+    case MemorySpace::device:
+      return "Device memory";
+    case MemorySpace::host_pinned:
+      return "Pinned host memory";
+    case MemorySpace::host:
+      return "Host memory";
+  }
+  FPDT_ASSERT(false);
+  return "";
+}
+
+}  // namespace fpdt

@@ -1,0 +1,224 @@
+// Lanes as rows: op by op where there is room, else how much of each pixel's time each kind takes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/axis.h"
+#include "fpdt/report/timeline_panels.h"
+
+namespace fpdt {
+namespace {
+
+constexpr double kRowHeight = 30;
+constexpr double kRowGap = 8;
+constexpr double kPairHeight = 20;  // of each of two rows
+constexpr double kCallHeight = 22;
+
+using KindTimes = std::array<std::int64_t, kOpKinds>;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The ops of a lane that touch the window.
+std::pair<std::size_t, std::size_t> seen(const std::vector<LaneOp>& lane, const Window& window) {
+  const auto first = std::partition_point(lane.begin(), lane.end(),
+                                          [&](const LaneOp& op) { return op.end <= window.from; });
+  const auto last = std::partition_point(first, lane.end(),
+                                         [&](const LaneOp& op) { return op.begin < window.to; });
+  return {index(first - lane.begin()), index(last - lane.begin())};
+}
+
+void draw_each(Svg& svg, const TimelineData& data, const std::vector<LaneOp>& lane,
+               const Window& window, double top, double height) {
+  const auto [first, last] = seen(lane, window);
+  const Schedule& schedule = *data.live.schedule;
+  const std::vector<Call>& calls = *data.picture->run.calls;
+  for (std::size_t i = first; i < last; ++i) {
+    const LaneOp& op = lane[i];
+    const double left = std::max(window.x(op.begin), kPlotLeft);
+    const double width = std::min(window.x(op.end), kPlotRight) - left;
+    // A hairline of white between neighbours, where there is room for one.
+    const double drawn = std::max(width - (width > 3 ? 0.6 : 0), 0.4);
+    svg.begin_group(fmt::format("{}: {}", op_text(schedule, calls, op.place),
+                                format_nanoseconds(op.end - op.begin)));
+    svg.rectangle(left, top, drawn, height, color(op.kind));
+    const Block& block = schedule.blocks[index(calls[index(op.place.call)].block)];
+    const std::string& name = block.ops[index(op.place.op)].name;
+    if (height >= 16 && width > text_width(name, 10.5) + 6) {
+      svg.text(left + width / 2, top + height / 2 + 3.8, name, is_dark(op.kind) ? "on" : "over",
+               Anchor::middle);
+    }
+    svg.end_group();
+  }
+}
+
+void draw_shares(Svg& svg, const std::vector<LaneOp>& lane, const Window& window, double top,
+                 double height) {
+  const auto columns = static_cast<std::size_t>(kPlotRight - kPlotLeft);
+  const double width = static_cast<double>(window.to - window.from) / static_cast<double>(columns);
+  std::vector<std::vector<double>> shares(kOpKinds, std::vector<double>(columns, 0));
+  std::vector<double> edges;
+  for (std::size_t i = 0; i <= columns; ++i) edges.push_back(kPlotLeft + static_cast<double>(i));
+  const auto [first, last] = seen(lane, window);
+  for (std::size_t k = first; k < last; ++k) {
+    const LaneOp& op = lane[k];
+    const double begin = static_cast<double>(std::max(op.begin, window.from) - window.from);
+    const double end = static_cast<double>(std::min(op.end, window.to) - window.from);
+    for (auto i = static_cast<std::size_t>(begin / width); i < columns; ++i) {
+      const double left = static_cast<double>(i) * width;
+      if (left >= end) break;
+      shares[static_cast<std::size_t>(op.kind)][i] +=
+          std::max(0.0, std::min(end, left + width) - std::max(begin, left)) / width;
+    }
+  }
+  const auto paths = stack_paths(edges, shares, top + height, height);
+  for (std::size_t kind = 0; kind < kOpKinds; ++kind) {
+    svg.path(paths[kind], color(static_cast<OpKind>(kind)));
+  }
+}
+
+void draw_row(Svg& svg, const TimelineData& data, const std::vector<LaneOp>& lane,
+              const Window& window, double top, double height) {
+  svg.rectangle(kPlotLeft, top, kPlotRight - kPlotLeft, height, "#F0F3F6");
+  const auto [first, last] = seen(lane, window);
+  const double room = (kPlotRight - kPlotLeft) / 2.5;
+  if (static_cast<double>(last - first) <= room) {
+    draw_each(svg, data, lane, window, top, height);
+  } else {
+    draw_shares(svg, lane, window, top, height);
+  }
+}
+
+std::string lane_name(const Program& program, std::size_t lane) {
+  const Lane& one = program.lanes[lane];
+  const auto same = std::count_if(program.lanes.begin(), program.lanes.end(),
+                                  [&](const Lane& other) { return other.kind == one.kind; });
+  return same == 1 ? std::string(word(one.kind)) : fmt::format("{} {}", word(one.kind), one.index);
+}
+
+// Of the part of the window in which the step runs.
+std::string busy_text(const std::vector<LaneOp>& lane, const Window& window, const Live& live) {
+  const std::int64_t to = std::min(window.to, live.end);
+  return format_percent(static_cast<double>(busy(lane, window.from, to)),
+                        static_cast<double>(std::max(to - window.from, std::int64_t{1})));
+}
+
+KindTimes kind_times(const LaneTimes& times, const Window& window) {
+  KindTimes sums{};
+  for (const std::vector<LaneOp>& lane : times.lanes) {
+    for (const LaneOp& op : lane) {
+      const std::int64_t taken = std::min(op.end, window.to) - std::max(op.begin, window.from);
+      sums[static_cast<std::size_t>(op.kind)] += std::max<std::int64_t>(taken, 0);
+    }
+  }
+  return sums;
+}
+
+// Kinds with the time that they take, in one column for each trace.
+void draw_legend(Svg& svg, const TimelineData& data, const Window& window, double top) {
+  const KindTimes sums = kind_times(data.times, window);
+  KindTimes others{};
+  if (data.second_times) others = kind_times(*data.second_times, window.second());
+  double y = top;
+  svg.text(kColumnLeft, y, "time on the lanes", "heading2");
+  const double second = kColumnRight - (data.second_times ? 76 : 0);
+  if (data.second_times) {
+    svg.text(second, y, data.picture->run.trace->source, "soft", Anchor::end);
+    svg.text(kColumnRight, y, data.picture->second->source, "soft", Anchor::end);
+  }
+  y += 19;
+  for (std::size_t kind = 0; kind < kOpKinds; ++kind) {
+    if (sums[kind] == 0 && others[kind] == 0) continue;
+    svg.rectangle(kColumnLeft, y - 9, 11, 11, color(static_cast<OpKind>(kind)), "rx=\"2\"");
+    svg.text(kColumnLeft + 18, y, word(static_cast<OpKind>(kind)), "row");
+    svg.text(second, y, format_nanoseconds(sums[kind]), "row", Anchor::end);
+    if (data.second_times) {
+      svg.text(kColumnRight, y, format_nanoseconds(others[kind]), "row", Anchor::end);
+    }
+    y += 17;
+  }
+}
+
+}  // namespace
+
+double calls_height() { return kCallHeight + 6; }
+
+void draw_calls(Svg& svg, const TimelineData& data, const Window& window, double top) {
+  const std::vector<Call>& calls = *data.picture->run.calls;
+  const std::vector<CallBar>& bars = data.times.calls;
+  const auto block = [&](std::size_t i) { return calls[index(bars[i].call)].block; };
+  svg.text(kPlotLeft - 10, top + 15, "blocks", "lane", Anchor::end);
+  bool shade = false;
+  std::size_t i = 0;
+  while (i < bars.size() && bars[i].end <= window.from) ++i;
+  while (i < bars.size() && bars[i].begin < window.to) {
+    std::size_t end = i + 1;
+    while (end < bars.size() && block(end) == block(i) && bars[end].begin < window.to) ++end;
+    const std::string& name = data.live.schedule->blocks[index(block(i))].name;
+    const double left = std::max(window.x(bars[i].begin), kPlotLeft);
+    const double right = std::min(window.x(bars[end - 1].end), kPlotRight);
+    shade = !shade;
+    if (right > left) {
+      svg.begin_group(fmt::format("{}, {} calls", name, end - i));
+      svg.rectangle(left, top, std::max(right - left, 0.6), kCallHeight,
+                    shade ? "#DCE3EA" : "#C9D3DD");
+      const double each = (right - left) / static_cast<double>(end - i);
+      for (std::size_t k = i + 1; k < end && each > 4; ++k) {
+        const double x = std::round(window.x(bars[k].begin));
+        svg.rectangle(x, top, 1, kCallHeight, "#FFFFFF");
+      }
+      const std::string whole =
+          end - i > 1 ? fmt::format("{} × {}", name, end - i)
+                      : fmt::format("{}, layer {}", name, calls[index(bars[i].call)].layer);
+      const std::string* label = &whole;
+      if (text_width(*label, 11.5) + 8 > right - left) label = &name;
+      if (text_width(*label, 11.5) + 8 <= right - left) {
+        svg.text((left + right) / 2, top + 15, *label, "call", Anchor::middle);
+      }
+      svg.end_group();
+    }
+    i = end;
+  }
+}
+
+double lanes_height(const TimelineData& data) {
+  const double row = data.second_times ? 2 * kPairHeight + 1 : kRowHeight;
+  return static_cast<double>(data.times.lanes.size()) * (row + kRowGap);
+}
+
+void draw_lanes(Svg& svg, const TimelineData& data, const Window& window, double top, bool legend) {
+  const Program& program = *data.picture->run.program;
+  if (legend) draw_legend(svg, data, window, top - calls_height() + 8);
+  for (std::size_t lane = 0; lane < data.times.lanes.size(); ++lane) {
+    const std::vector<LaneOp>& ops = data.times.lanes[lane];
+    const std::string name = lane_name(program, lane);
+    if (data.second_times) {
+      const std::vector<LaneOp>& others = data.second_times->lanes[lane];
+      draw_row(svg, data, ops, window, top, kPairHeight);
+      draw_row(svg, data, others, window.second(), top + kPairHeight + 1, kPairHeight);
+      svg.text(28, top + 25, name, "lane");
+      svg.text(kPlotLeft - 10, top + 14, busy_text(ops, window, data.live), "soft", Anchor::end);
+      svg.text(kPlotLeft - 10, top + 35, busy_text(others, window.second(), *data.second_live),
+               "soft", Anchor::end);
+      top += 2 * kPairHeight + 1 + kRowGap;
+    } else {
+      draw_row(svg, data, ops, window, top, kRowHeight);
+      svg.text(kPlotLeft - 10, top + 13, name, "lane", Anchor::end);
+      svg.text(kPlotLeft - 10, top + 26, busy_text(ops, window, data.live) + " busy", "soft",
+               Anchor::end);
+      top += kRowHeight + kRowGap;
+    }
+  }
+}
+
+void draw_time_axis(Svg& svg, const Window& window, double top, double bottom) {
+  for (const Tick& tick : time_ticks(window.from, window.to, 0, 10)) {
+    const double x = window.x(tick.at);
+    svg.line(x, top, x, bottom + 4, "#9AA5B1", "stroke-width=\"1\" stroke-opacity=\"0.35\"");
+    svg.text(x, bottom + 18, tick.label, "axis", Anchor::middle);
+  }
+  svg.line(kPlotLeft, bottom, kPlotRight, bottom, "#9AA5B1", "stroke-width=\"1\"");
+}
+
+}  // namespace fpdt

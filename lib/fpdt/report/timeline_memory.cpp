@@ -1,0 +1,240 @@
+// Memory over time: stacked by category, capacity and arena as lines, the peak with a flag, and
+// beside it what is live there.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/axis.h"
+#include "fpdt/report/timeline_panels.h"
+
+namespace fpdt {
+namespace {
+
+constexpr double kFlagRoom = 40;  // above the peak
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Bytes to pixels.
+struct Scale {
+  double base = 0;  // y of zero
+  double top = 0;
+  std::int64_t most = 1;
+  [[nodiscard]] double pixels() const { return (base - top) / static_cast<double>(most); }
+  [[nodiscard]] double y(std::int64_t bytes) const {
+    return base - pixels() * static_cast<double>(bytes);
+  }
+};
+
+void draw_grid(Svg& svg, const Scale& scale) {
+  svg.rectangle(kPlotLeft, scale.top, kPlotRight - kPlotLeft, scale.base - scale.top, "#F7F9FB");
+  for (const Tick& tick : byte_ticks(Bytes{scale.most}, scale.base - scale.top > 180 ? 6 : 4)) {
+    const double y = scale.y(tick.at);
+    svg.line(kPlotLeft, y, kPlotRight, y, kRule, "stroke-width=\"1\"");
+    svg.text(kPlotLeft - 10, y + 4, tick.label, "axis", Anchor::end);
+  }
+}
+
+// The categories' areas, bottom first; `without` is left out of each step.
+void draw_stack(Svg& svg, const std::vector<LiveStep>& steps, const CategoryBytes& without,
+                const Window& window, const Scale& scale) {
+  std::vector<double> edges;
+  std::vector<std::vector<double>> values(kStackOrder.size());
+  for (const LiveStep& step : steps) {
+    edges.push_back(window.x(step.begin));
+    for (std::size_t k = 0; k < kStackOrder.size(); ++k) {
+      const std::size_t category = index(static_cast<int>(kStackOrder[k]));
+      values[k].push_back(static_cast<double>(step.bytes[category] - without[category]));
+    }
+  }
+  if (steps.empty()) return;
+  edges.push_back(window.x(steps.back().end));
+  const auto paths = stack_paths(edges, values, scale.base, scale.pixels());
+  for (std::size_t k = 0; k < paths.size(); ++k) svg.path(paths[k], color(kStackOrder[k]));
+}
+
+void draw_line(Svg& svg, const std::vector<LiveStep>& steps, std::int64_t without,
+               const Window& window, const Scale& scale) {
+  std::string points;
+  for (const LiveStep& step : steps) {
+    const std::string y = coordinate(scale.y(total(step.bytes) - without));
+    points += points.empty() ? fmt::format("M{} {}", coordinate(window.x(step.begin)), y)
+                             : fmt::format("V{}", y);
+    points += fmt::format("H{}", coordinate(window.x(step.end)));
+  }
+  svg.path(points, "none", "stroke=\"#FFFFFF\" stroke-width=\"3.2\" stroke-opacity=\"0.8\"");
+  svg.path(points, "none", "stroke=\"#111111\" stroke-width=\"1.4\"");
+}
+
+// A level across the plot with its name at the right end; an arrow when it is above the plot.
+void draw_level(Svg& svg, const Scale& scale, Bytes level, std::string_view name, bool alarm) {
+  if (level.value <= 0) return;
+  const std::string text = fmt::format("{} {}", name, format_bytes(level));
+  const std::string_view ink = alarm ? kAlarm : kSoftInk;
+  const std::string fill = fmt::format("fill=\"{}\"", ink);
+  if (level.value > scale.most) {
+    svg.text(kPlotRight - 6, scale.top - 8, "▲ " + text, "level", Anchor::end, fill);
+    return;
+  }
+  const double y = scale.y(level.value);
+  svg.line(kPlotLeft, y, kPlotRight, y, ink,
+           alarm ? "stroke-width=\"1.6\" stroke-dasharray=\"7 4\""
+                 : "stroke-width=\"1\" stroke-dasharray=\"2 3\"");
+  const double width = text_width(text, 11.5) + 10;
+  svg.rectangle(kPlotRight - 4 - width, y - 16, width, 14, "#F7F9FB", "fill-opacity=\"0.85\"");
+  svg.text(kPlotRight - 8, y - 5, text, "level", Anchor::end, fill);
+}
+
+void draw_flag(Svg& svg, const Window& window, const Scale& scale, std::int64_t time,
+               std::int64_t height, const std::string& text) {
+  const double x = window.x(time);
+  const double y = scale.y(height);
+  const double width = text_width(text, 12) + 18;
+  const bool left = x + width > kPlotRight;
+  const double flag = y - kFlagRoom + 6;
+  svg.line(x, scale.base, x, flag, kInk, "stroke-width=\"1\"");
+  svg.rectangle(left ? x - width : x, flag, width, 20, kInk);
+  svg.text(left ? x - 9 : x + 9, flag + 14, text, "flag", left ? Anchor::end : Anchor::start);
+  svg.path(fmt::format("M{} {}m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0", coordinate(x),
+                       coordinate(y)),
+           kInk, "stroke=\"#FFFFFF\" stroke-width=\"1.2\"");
+}
+
+void draw_row(Svg& svg, double y, std::string_view fill, const std::string& name, Bytes bytes,
+              std::string_view style) {
+  if (!fill.empty()) svg.rectangle(kColumnLeft, y - 9, 11, 11, fill, "rx=\"2\"");
+  svg.text(kColumnLeft + 18, y, fit_text(name, 12, kColumnRight - kColumnLeft - 92), style);
+  svg.text(kColumnRight, y, format_bytes(bytes), style, Anchor::end);
+}
+
+// Which categories can be seen anywhere in the plot.
+std::array<bool, kCategories> seen(const std::vector<LiveStep>& steps, const LivePeak& peak) {
+  std::array<bool, kCategories> any{};
+  for (const LiveStep& step : steps) {
+    for (std::size_t i = 0; i < kCategories; ++i) {
+      any[i] = any[i] || step.bytes[i] * 1000 > peak.bytes.value;
+    }
+  }
+  return any;
+}
+
+// What is live at the peak: the categories, top of the stack first, then the heaviest rings.
+void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
+                const std::array<bool, kCategories>& categories, double top, double bottom) {
+  constexpr double kRow = 17;
+  const Schedule& schedule = *data.live.schedule;
+  double y = top + 4;
+  svg.text(kColumnLeft, y, "live at the peak", "heading2");
+  svg.text(kColumnRight, y, format_bytes(peak.bytes), "heading2", Anchor::end);
+  y += kRow + 2;
+  for (auto it = kStackOrder.rbegin(); it != kStackOrder.rend(); ++it) {
+    const std::int64_t bytes = peak.categories[index(static_cast<int>(*it))];
+    if (!categories[index(static_cast<int>(*it))]) continue;
+    draw_row(svg, y, color(*it), std::string(word(*it)), Bytes{bytes}, "row");
+    y += kRow;
+  }
+  bool first = true;
+  for (const LiveBuffer& one : peak.buffers) {
+    if (one.lives.empty()) continue;
+    if (y + (first ? kRow : 0) > bottom) return;
+    if (first) {
+      svg.line(kColumnLeft, y - 9, kColumnRight, y - 9, kRule, "stroke-width=\"1\"");
+      svg.text(kColumnLeft, y + 5, "heaviest values", "soft");
+      y += kRow + 4;
+      first = false;
+    }
+    const Buffer& buffer = schedule.buffers[index(one.buffer)];
+    std::string name = buffer.name;
+    if (one.lives.size() > 1) name += fmt::format(" × {}", one.lives.size());
+    svg.begin_group(origin(data.live, *data.picture->run.calls, one));
+    draw_row(svg, y, color(buffer.category), name, one.bytes, "row");
+    svg.end_group();
+    y += kRow - 1;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> stack_paths(const std::vector<double>& edges,
+                                     const std::vector<std::vector<double>>& values, double base,
+                                     double scale) {
+  std::vector<std::string> paths;
+  const std::size_t steps = edges.size() - 1;
+  std::vector<double> below(steps, 0);
+  for (const std::vector<double>& layer : values) {
+    std::string there;
+    std::vector<std::pair<std::size_t, double>> back;  // corners of the lower edge
+    std::string last;
+    for (std::size_t i = 0; i < steps; ++i) {
+      const std::string y = coordinate(base - scale * (below[i] + layer[i]));
+      const double lower = base - scale * below[i];
+      if (back.empty() || coordinate(back.back().second) != coordinate(lower)) {
+        back.emplace_back(i, lower);
+      }
+      if (i == 0) {
+        there = fmt::format("M{} {}", coordinate(edges[0]), y);
+      } else if (y != last) {
+        there += fmt::format("H{}V{}", coordinate(edges[i]), y);
+      }
+      last = y;
+    }
+    const bool flat =
+        std::all_of(layer.begin(), layer.end(), [](double value) { return value == 0; });
+    there += fmt::format("H{}", coordinate(edges[steps]));
+    for (auto it = back.rbegin(); it != back.rend(); ++it) {
+      there += fmt::format("V{}H{}", coordinate(it->second), coordinate(edges[it->first]));
+    }
+    paths.push_back(flat ? "" : there + "Z");
+    for (std::size_t i = 0; i < steps; ++i) below[i] += layer[i];
+  }
+  return paths;
+}
+
+void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
+                 const MemoryPanel& panel) {
+  const MemorySpace space = panel.space;
+  const Schedule& schedule = *data.live.schedule;
+  const Bytes capacity =
+      space == MemorySpace::device ? data.picture->device_capacity : data.picture->host_capacity;
+  const Bytes arena = arena_end(schedule, space);
+  const auto columns = static_cast<std::size_t>(kPlotRight - kPlotLeft);
+  const auto steps = live_steps(data.live, space, window.from, window.to, columns);
+  const LivePeak peak = find_peak(data.live, space, window.from, window.to);
+  CategoryBytes without{};
+  if (panel.detail) without = data.live.always[index(static_cast<int>(space))];
+  const std::int64_t stays = total(without);
+
+  std::int64_t most = peak.bytes.value - stays;
+  std::vector<LiveStep> line;
+  if (data.second_live) {
+    const Window second = window.second();
+    line = live_steps(*data.second_live, space, second.from, second.to, columns);
+    for (const LiveStep& step : line) most = std::max(most, total(step.bytes) - stays);
+  }
+  if (!panel.detail) {
+    most = std::max(most, arena.value);
+    if (capacity.value < 5 * most / 2) most = std::max(most, capacity.value);
+  }
+  const double with_flag =
+      static_cast<double>(peak.bytes.value - stays) * panel.height / (panel.height - kFlagRoom);
+  most = std::max<std::int64_t>({most + most / 8, static_cast<std::int64_t>(with_flag), 1});
+  const Scale scale{panel.top + panel.height, panel.top, most};
+
+  std::string heading(title_of(space));
+  if (panel.detail) heading += fmt::format(", beside {} that stay", format_bytes(Bytes{stays}));
+  svg.text(kPlotLeft, panel.top - 8, heading, "heading");
+  draw_grid(svg, scale);
+  draw_stack(svg, steps, without, window, scale);
+  if (data.second_live) draw_line(svg, line, stays, window.second(), scale);
+  if (!panel.detail) {
+    draw_level(svg, scale, arena, "arena", false);
+    draw_level(svg, scale, capacity, "capacity", true);
+    draw_table(svg, data, peak, seen(steps, peak), panel.top + 4, scale.base + 4);
+  }
+  draw_flag(svg, window, scale, peak.time, peak.bytes.value - stays,
+            fmt::format("peak {} at {}", format_bytes(Bytes{peak.bytes.value - stays}),
+                        format_nanoseconds(peak.time)));
+}
+
+}  // namespace fpdt

@@ -1,0 +1,70 @@
+// The panels of the SVG timeline: memory over time, calls, lanes, time axis. Internal to report.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fpdt/report/svg.h"
+#include "fpdt/report/timeline.h"
+
+namespace fpdt {
+
+inline constexpr double kPictureWidth = 1400;
+inline constexpr double kPlotLeft = 128;
+inline constexpr double kPlotRight = 1056;
+inline constexpr double kColumnLeft = 1088;
+inline constexpr double kColumnRight = 1372;
+inline constexpr std::string_view kInk = "#1F2933";
+inline constexpr std::string_view kSoftInk = "#616E7C";
+inline constexpr std::string_view kRule = "#D9DEE4";
+inline constexpr std::string_view kAlarm = "#C4320A";
+
+// Times [from, to) across the plot; the second trace is drawn `shift` earlier.
+struct Window {
+  std::int64_t from = 0;
+  std::int64_t to = 1;
+  std::int64_t shift = 0;
+  [[nodiscard]] Window second() const { return {from + shift, to + shift, 0}; }
+  [[nodiscard]] double x(std::int64_t time) const {
+    return kPlotLeft + (kPlotRight - kPlotLeft) * static_cast<double>(time - from) /
+                           static_cast<double>(to - from);
+  }
+};
+
+// One picture in the making, with what is computed once.
+struct TimelineData {
+  const TimelinePicture* picture = nullptr;
+  Live live;
+  LaneTimes times;
+  std::optional<Live> second_live;
+  std::optional<LaneTimes> second_times;
+};
+
+// Each draws from `top` down; heights are of the plot without its heading.
+struct MemoryPanel {
+  MemorySpace space = MemorySpace::device;
+  double top = 0;
+  double height = 0;
+  bool detail = false;  // temporaries alone, no table beside it
+};
+void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
+                 const MemoryPanel& panel);
+
+double calls_height();
+void draw_calls(Svg& svg, const TimelineData& data, const Window& window, double top);
+
+double lanes_height(const TimelineData& data);
+// `legend`: the kinds and their times in the column beside the lanes.
+void draw_lanes(Svg& svg, const TimelineData& data, const Window& window, double top, bool legend);
+
+// Grid lines from `top` to `bottom` and their times below.
+void draw_time_axis(Svg& svg, const Window& window, double top, double bottom);
+
+// Areas of a stack of step functions: edges.size() = values[k].size() + 1; `base` is the y of zero
+// and `scale` pixels a unit. One path a layer.
+std::vector<std::string> stack_paths(const std::vector<double>& edges,
+                                     const std::vector<std::vector<double>>& values, double base,
+                                     double scale);
+
+}  // namespace fpdt

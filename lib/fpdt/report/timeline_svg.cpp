@@ -1,0 +1,187 @@
+// The layout from top to bottom.
+#include "fpdt/report/timeline_svg.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/axis.h"
+#include "fpdt/report/timeline_panels.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::string_view kStyle =
+    "text{font-family:Inter,system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,"
+    "sans-serif;fill:#1F2933;font-variant-numeric:tabular-nums}"
+    ".title{font-size:25px;font-weight:600}.subtitle{font-size:15px;fill:#52606D}"
+    ".fact{font-size:15px;font-weight:600}.factname{font-size:12px;fill:#616E7C}"
+    ".heading{font-size:14px;font-weight:600}.heading2{font-size:12.5px;font-weight:600}"
+    ".row{font-size:12px}.soft{font-size:11px;fill:#616E7C}.axis{font-size:11.5px;fill:#616E7C}"
+    ".lane{font-size:13px;font-weight:600}.level{font-size:11.5px;font-weight:600}"
+    ".flag{font-size:12px;font-weight:600;fill:#FFFFFF}.call{font-size:11.5px}"
+    ".on{font-size:10.5px;fill:#FFFFFF}.over{font-size:10.5px}";
+
+std::string of_capacity(Bytes bytes, Bytes capacity) {
+  if (capacity.value <= 0) return format_bytes(bytes);
+  return fmt::format("{} of {}", format_bytes(bytes), format_bytes(capacity));
+}
+
+// A number and, above it, its name; returns where the next begins.
+double draw_fact(Svg& svg, double x, double y, const std::string& name, const std::string& fact) {
+  svg.text(x, y, name, "factname");
+  svg.text(x, y + 19, fact, "fact");
+  return x + std::max(text_width(name, 12), text_width(fact, 15)) * 1.05 + 36;
+}
+
+double draw_head(Svg& svg, const TimelineData& data, double y) {
+  const TimelinePicture& picture = *data.picture;
+  const double width = kColumnRight - 28;
+  svg.text(28, y, fit_text(picture.title, 25, width), "title");
+  y += 25;
+  if (!picture.subtitle.empty()) {
+    svg.text(28, y, fit_text(picture.subtitle, 15, width), "subtitle");
+    y += 14;
+  }
+  y += 18;
+  const std::string& source = picture.run.trace->source;
+  double x =
+      draw_fact(svg, 28, y, "step, " + source, format_nanoseconds(data.live.end - data.live.begin));
+  if (data.second_live) {
+    const std::int64_t taken = data.live.end - data.live.begin;
+    const std::int64_t other = data.second_live->end - data.second_live->begin;
+    const double more = 100.0 * static_cast<double>(other - taken) / static_cast<double>(taken);
+    x = draw_fact(svg, x, y, "step, " + picture.second->source,
+                  fmt::format("{} ({:+.1f} %)", format_nanoseconds(other), more));
+  }
+  for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
+    const Bytes capacity =
+        space == MemorySpace::device ? picture.device_capacity : picture.host_capacity;
+    const bool device = space == MemorySpace::device;
+    x = draw_fact(svg, x, y, device ? "device peak" : "pinned host peak, each rank",
+                  of_capacity(find_peak(data.live, space).bytes, capacity));
+    if (!data.second_live) continue;
+    x = draw_fact(svg, x, y,
+                  fmt::format("{}, {}", device ? "device" : "host", picture.second->source),
+                  format_bytes(find_peak(*data.second_live, space).bytes));
+  }
+  if (data.second_live) {
+    svg.text(kColumnRight, y + 19,
+             fmt::format("areas and upper rows: {}; lines and lower rows: {}", source,
+                         picture.second->source),
+             "soft", Anchor::end);
+  }
+  return y + 30;
+}
+
+bool has_pinned(const Schedule& schedule) {
+  return std::any_of(schedule.buffers.begin(), schedule.buffers.end(),
+                     [](const Buffer& buffer) { return buffer.space == MemorySpace::host_pinned; });
+}
+
+double draw_overview(Svg& svg, const TimelineData& data, const Window& window, double y) {
+  y += 32;
+  const double top = y;
+  draw_memory(svg, data, window, {MemorySpace::device, y, 250, false});
+  y += 250;
+  if (has_pinned(*data.live.schedule)) {
+    y += 40;
+    draw_memory(svg, data, window, {MemorySpace::host_pinned, y, 160, false});
+    y += 160;
+  }
+  y += 30;
+  draw_calls(svg, data, window, y);
+  y += calls_height();
+  draw_lanes(svg, data, window, y, true);
+  y += lanes_height(data);
+  draw_time_axis(svg, window, top, y);
+  return y + 28;
+}
+
+// The part of the overview that is drawn once more, and lines that lead there.
+void draw_funnel(Svg& svg, const Window& overview, const Window& window, double top,
+                 double bottom) {
+  const double left = overview.x(window.from);
+  const double right = overview.x(window.to);
+  svg.path(fmt::format("M{} {}L{} {}L{} {}L{} {}Z", coordinate(left), coordinate(top),
+                       coordinate(right), coordinate(top), coordinate(kPlotRight),
+                       coordinate(bottom), coordinate(kPlotLeft), coordinate(bottom)),
+           "#3E4C59", "fill-opacity=\"0.07\"");
+}
+
+double draw_detail(Svg& svg, const TimelineData& data, const Window& overview, const Window& window,
+                   double y) {
+  const TimelinePicture& picture = *data.picture;
+  const Schedule& schedule = *data.live.schedule;
+  const double band_left = overview.x(window.from);
+  svg.rectangle(band_left, y - 28 - lanes_height(data) - calls_height(),
+                std::max(overview.x(window.to) - band_left, 1.0),
+                lanes_height(data) + calls_height(), "#3E4C59", "fill-opacity=\"0.12\"");
+  draw_funnel(svg, overview, window, y - 28, y + 36);
+  y += 60;
+  const Call& call = (*picture.run.calls)[static_cast<std::size_t>(picture.zoom.first)];
+  svg.text(kColumnLeft, y + 4, "in detail", "heading2");
+  svg.text(kColumnLeft, y + 22,
+           fmt::format("{}, layer {}", schedule.blocks[static_cast<std::size_t>(call.block)].name,
+                       call.layer),
+           "row");
+  svg.text(kColumnLeft, y + 39, format_nanoseconds(window.to - window.from), "row");
+  if (data.second_live) {
+    svg.text(kColumnLeft, y + 56, "both from the first op of the block", "soft");
+  }
+  const double top = y;
+  draw_memory(svg, data, window, {MemorySpace::device, y, 120, true});
+  y += 120 + 24;
+  draw_calls(svg, data, window, y);
+  y += calls_height();
+  draw_lanes(svg, data, window, y, true);
+  y += lanes_height(data);
+  draw_time_axis(svg, window, top, y);
+  return y + 28;
+}
+
+// When the calls run on the compute lane.
+Window window_of(const LaneTimes& times, const CallRange& calls, const Live& live) {
+  Window window{live.end, live.begin, 0};
+  for (const CallBar& bar : times.calls) {
+    if (bar.call < calls.first || bar.call >= calls.last) continue;
+    window.from = std::min(window.from, bar.begin);
+    window.to = std::max(window.to, bar.end);
+  }
+  return window;
+}
+
+// The calls in both traces, side by side from their first op.
+Window detail_window(const TimelineData& data) {
+  Window window = window_of(data.times, data.picture->zoom, data.live);
+  if (data.second_times) {
+    const Window second = window_of(*data.second_times, data.picture->zoom, *data.second_live);
+    window.shift = second.from - window.from;
+    window.to = std::max(window.to, window.from + second.to - second.from);
+  }
+  return window;
+}
+
+}  // namespace
+
+std::string timeline_svg(const TimelinePicture& picture) {
+  TimelineData data{&picture, find_live(picture.run), lane_times(picture.run), {}, {}};
+  if (picture.second != nullptr) {
+    TracedRun second = picture.run;
+    second.trace = picture.second;
+    data.second_live = find_live(second);
+    data.second_times = lane_times(second);
+  }
+  Window overview{data.live.begin, std::max(data.live.end, data.live.begin + 1), 0};
+  if (data.second_live) overview.to = std::max(overview.to, data.second_live->end);
+  Svg svg;
+  double y = draw_head(svg, data, 46);
+  y = draw_overview(svg, data, overview, y);
+  if (!picture.zoom.empty()) {
+    const Window detail = detail_window(data);
+    if (detail.from < detail.to) y = draw_detail(svg, data, overview, detail, y);
+  }
+  return svg.finish(kPictureWidth, y + 16, picture.title, kStyle);
+}
+
+}  // namespace fpdt

@@ -69,6 +69,8 @@ ClusterSpec unusual() {
   rates.matmul = rate();
   rates.attention_forward = {190e12, 190e12, 190e12};
   rates.attention_backward = rate();
+  rates.softmax_forward = rate();
+  rates.softmax_backward = rate();
   rates.device_bandwidth = rate();
   rates.h2d = rate();
   rates.d2h = rate();

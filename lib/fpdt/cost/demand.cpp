@@ -89,8 +89,8 @@ class Rules {
   template <class Tile>
   void attention(Demand& asked, const Tile& op, double flops_per_pair) const {
     const std::int64_t pairs = visible_pairs(op.q_first, op.q_rows, op.k_first, op.k_rows);
-    asked.flops = flops_per_pair * static_cast<double>(pairs) * static_cast<double>(op.heads) *
-                  static_cast<double>(op.head_dim);
+    asked.pairs = static_cast<double>(pairs) * static_cast<double>(op.heads);
+    asked.flops = flops_per_pair * asked.pairs * static_cast<double>(op.head_dim);
     asked.size = std::min(op.q_rows, op.k_rows);
     if (pairs > 0) asked.bytes = all_bytes(op);  // else it returns at once
   }

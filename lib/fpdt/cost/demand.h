@@ -30,6 +30,7 @@ struct Demand {
   Work work = Work::memory;
   std::int32_t kind = 0;    // index of the body in kBodyNames
   double flops = 0;         // executed
+  double pairs = 0;         // of an attention tile: (query, key) pairs, of every head
   std::int64_t bytes = 0;   // of device memory, or of the transfer
   std::int64_t size = 0;    // see SizeShare; 0 where it means nothing
   std::int64_t group = 1;   // ranks of the collective

@@ -114,6 +114,8 @@ Machine::Machine(const ClusterSpec& cluster, Case which)
       matmul_(speed(cluster.rates.matmul, which)),
       attention_forward_(speed(cluster.rates.attention_forward, which)),
       attention_backward_(speed(cluster.rates.attention_backward, which)),
+      softmax_forward_(speed(cluster.rates.softmax_forward, which)),
+      softmax_backward_(speed(cluster.rates.softmax_backward, which)),
       h2d_(host_speed(cluster.rates.h2d, cluster, which)),
       d2h_(host_speed(cluster.rates.d2h, cluster, which)),
       link_(speed(cluster.rates.link, which)),
@@ -152,13 +154,14 @@ double Machine::seconds(const Demand& demand) const {
   double seconds = 0;
   switch (demand.work) {
     case Work::matmul:
-      seconds = product_seconds(demand, matmul_, matmul_shares_);
+      seconds =
+          product_seconds(demand, demand.flops / (matmul_ * share_at(matmul_shares_, demand.size)));
       break;
     case Work::attention_forward:
-      seconds = product_seconds(demand, attention_forward_, attention_shares_);
+      seconds = attention_seconds(demand, attention_forward_, softmax_forward_);
       break;
     case Work::attention_backward:
-      seconds = product_seconds(demand, attention_backward_, attention_shares_);
+      seconds = attention_seconds(demand, attention_backward_, softmax_backward_);
       break;
     case Work::memory:
       seconds = bytes / bandwidth_[static_cast<std::size_t>(demand.kind)];
@@ -177,11 +180,16 @@ double Machine::seconds(const Demand& demand) const {
 }
 
 // Bound by arithmetic or by memory, whichever takes longer (the roofline).
-double Machine::product_seconds(const Demand& demand, double rate, const Shares& shares) const {
-  const double arithmetic = demand.flops / (rate * share_at(shares, demand.size));
+double Machine::product_seconds(const Demand& demand, double arithmetic) const {
   const double memory =
       static_cast<double>(demand.bytes) / bandwidth_[static_cast<std::size_t>(demand.kind)];
   return std::max(arithmetic, memory);
+}
+
+double Machine::attention_seconds(const Demand& demand, double rate, double softmax) const {
+  const double beside = softmax > 0 ? demand.pairs / softmax : 0;
+  return product_seconds(demand,
+                         (demand.flops / rate + beside) / share_at(attention_shares_, demand.size));
 }
 
 // Ranks are numbered node by node, so `here` ranks of a group lie on one node (on the node with the

@@ -98,6 +98,8 @@ void describe(Self& rates, Visitor& f) {
   f.sparse("matmul_shares", rates.matmul_shares);
   f.sparse("attention_forward", rates.attention_forward);
   f.sparse("attention_backward", rates.attention_backward);
+  f.sparse("softmax_forward", rates.softmax_forward);
+  f.sparse("softmax_backward", rates.softmax_backward);
   f.sparse("attention_shares", rates.attention_shares);
   f.sparse("device_bandwidth", rates.device_bandwidth);
   f.sparse("kinds", rates.kinds);

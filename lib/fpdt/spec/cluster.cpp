@@ -91,6 +91,8 @@ void check_rates(Checker& check, const Rates& rates) {
   check.speed("matmul", rates.matmul);
   check.speed("attention_forward", rates.attention_forward);
   check.speed("attention_backward", rates.attention_backward);
+  check.speed("softmax_forward", rates.softmax_forward);
+  check.speed("softmax_backward", rates.softmax_backward);
   check.speed("device_bandwidth", rates.device_bandwidth);
   check.speed("h2d", rates.h2d);
   check.speed("d2h", rates.d2h);

@@ -56,6 +56,9 @@ struct Rates {
   Rate matmul;              // of large products
   Rate attention_forward;   // of large tiles: 4 flops a (query, key, D)
   Rate attention_backward;  // 10 flops a (query, key, D)
+  // Softmax of attention, where it takes time of its own beside the products: (query, key) pairs of
+  // a head. It weighs more the smaller D is. 0: within the flops.
+  Rate softmax_forward, softmax_backward;
   Rate device_bandwidth;    // bytes read and written by all other ops
   Rate h2d, d2h;            // one direction alone, one device alone
   Rate switch_bandwidth;    // of one PCIe switch and direction, shared by its devices; 0: no limit

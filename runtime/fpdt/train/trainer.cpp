@@ -175,17 +175,25 @@ std::vector<MemoryUse> Trainer::measure(const std::vector<Trace>& traces) const 
   return memory;
 }
 
+StepResult Trainer::step_measured(const std::vector<Sample>& samples, double learning_rate,
+                                  std::vector<MemoryUse>& memory) {
+  std::vector<Trace> traces;
+  const StepResult result = step(samples, learning_rate, &traces);
+  memory = measure(traces);
+  return result;
+}
+
 StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rate,
-                         std::vector<MemoryUse>* memory) {
+                         std::vector<Trace>* traces) {
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
   result.step = steps_done_ + 1;
   result.learning_rate = learning_rate;
   feed(samples, learning_rate, result.step);
-  if (memory == nullptr) {
+  if (traces == nullptr) {
     ranks_.run(schedule().train);
   } else {
-    *memory = measure(ranks_.record(schedule().train));
+    *traces = ranks_.record(schedule().train);
   }
   result.loss = output(ports_.loss);
   result.grad_norm = std::sqrt(output(ports_.norm));

@@ -63,12 +63,15 @@ class Trainer {
   StepResult step(const std::vector<Sample>& samples, double learning_rate) {
     return step(samples, learning_rate, nullptr);
   }
+  // The same, with a trace of each present rank.
+  StepResult step_recorded(const std::vector<Sample>& samples, double learning_rate,
+                           std::vector<Trace>& traces) {
+    return step(samples, learning_rate, &traces);
+  }
   // The same, and measures every space; for the first step of a trainer, which touches its arenas
   // first.
   StepResult step_measured(const std::vector<Sample>& samples, double learning_rate,
-                           std::vector<MemoryUse>& memory) {
-    return step(samples, learning_rate, &memory);
-  }
+                           std::vector<MemoryUse>& memory);
 
   // Mean loss over the unmasked labels of samples_per_step() sequences; changes no state.
   double evaluate(const std::vector<Sample>& samples);
@@ -91,7 +94,7 @@ class Trainer {
   };
 
   StepResult step(const std::vector<Sample>& samples, double learning_rate,
-                  std::vector<MemoryUse>* memory);
+                  std::vector<Trace>* traces);
   [[nodiscard]] std::vector<MemoryUse> measure(const std::vector<Trace>& traces) const;
   void feed(const std::vector<Sample>& samples, double learning_rate, std::int64_t step);
   [[nodiscard]] double output(BufferIndex buffer) const;

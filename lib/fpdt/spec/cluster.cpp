@@ -36,7 +36,7 @@ class Checker {
     }
   }
   void factor(std::string_view name, const Rate& factor) {
-    speed(name, factor);
+    rate(name, factor);
     if (!(factor.low > 0 && factor.high <= 1)) {
       wrong("C102", "{}: expected a factor over 0 and at most 1, found {} to {}", name, factor.low,
             factor.high);

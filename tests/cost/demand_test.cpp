@@ -1,0 +1,275 @@
+// Amounts against numbers worked out by hand, and against the whole triangle of a lowered step.
+#include "fpdt/cost/demand.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/lower.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+class DemandOf : public ::testing::Test {
+ protected:
+  DemandOf() {
+    schedule_.ranks = 8;
+    schedule_.groups = {{"one", 1, 1, {}}, {"sp", 4, 1, {}}, {"dp", 2, 4, {}}};
+  }
+
+  Operand buffer(Dtype dtype, std::vector<std::int64_t> shape,
+                 MemorySpace space = MemorySpace::device) {
+    Buffer one;
+    one.space = space;
+    one.dtype = dtype;
+    one.shape = std::move(shape);
+    schedule_.buffers.push_back(one);
+    return {static_cast<BufferIndex>(schedule_.buffers.size() - 1), {}, 0, -1};
+  }
+  [[nodiscard]] Demand of(Body body) const {
+    Op op;
+    op.body = std::move(body);
+    return demand(schedule_, op);
+  }
+
+  Schedule schedule_;
+};
+
+// llama3-8b on 4 GPUs: 8 query heads and 2 KV heads of 128 on each.
+class LlamaTile : public DemandOf {
+ protected:
+  static constexpr std::int64_t kRows = 65536;
+
+  AttentionForward forward(std::int64_t q_first, std::int64_t k_first) {
+    AttentionForward tile;
+    tile.q = buffer(Dtype::bf16, {kRows, 8 * 128});
+    tile.kv = buffer(Dtype::bf16, {kRows, 2 * 2 * 128});
+    tile.documents = buffer(Dtype::i32, {1 << 21});
+    tile.o.operand = buffer(Dtype::f32, {kRows, 8 * 128});
+    tile.lse.operand = buffer(Dtype::f32, {kRows, 8});
+    tile.q_first = q_first;
+    tile.k_first = k_first;
+    tile.q_rows = tile.k_rows = kRows;
+    tile.heads = 8;
+    tile.kv_heads = 2;
+    tile.head_dim = 128;
+    return tile;
+  }
+};
+
+TEST_F(LlamaTile, CountsTheWholeSquareBelowTheDiagonal) {
+  AttentionForward tile = forward(kRows, 0);
+  tile.o.accumulate = tile.lse.accumulate = true;
+  const Demand asked = of(tile);
+  EXPECT_EQ(asked.work, Work::attention_forward);
+  EXPECT_EQ(kBodyNames[static_cast<std::size_t>(asked.kind)], "attention_forward");
+  EXPECT_EQ(asked.flops, 17592186044416.0);  // 4 * 128 * 8 * 2^32
+  EXPECT_EQ(asked.size, kRows);
+  // q and kv are read, the f32 output and its lse read and written.
+  EXPECT_EQ(asked.bytes, (128 + 64 + 2 * 256 + 2 * 2) * kMiB);
+}
+
+TEST_F(LlamaTile, CountsHalfOnTheDiagonal) {
+  const Demand asked = of(forward(kRows, kRows));
+  EXPECT_EQ(asked.flops, 4096.0 * (65536.0 * 65537.0 / 2));
+  EXPECT_EQ(asked.bytes, (128 + 64 + 256 + 2) * kMiB);
+}
+
+TEST_F(LlamaTile, AsksForNothingAboveTheDiagonal) {
+  const Demand asked = of(forward(0, kRows));
+  EXPECT_EQ(asked.flops, 0);
+  EXPECT_EQ(asked.bytes, 0);
+}
+
+TEST_F(LlamaTile, CostsTwoAndAHalfTimesAsMuchBackward) {
+  AttentionBackward tile;
+  tile.q = tile.dout = buffer(Dtype::bf16, {kRows, 1024});
+  tile.kv = buffer(Dtype::bf16, {kRows, 512});
+  tile.lse = tile.delta = buffer(Dtype::f32, {kRows, 8});
+  tile.dq.operand = buffer(Dtype::f32, {kRows, 1024});
+  tile.dkv.operand = buffer(Dtype::f32, {kRows, 512});
+  tile.dq.accumulate = true;
+  tile.q_first = tile.q_rows = tile.k_rows = kRows;
+  tile.heads = 8;
+  tile.kv_heads = 2;
+  tile.head_dim = 128;
+  const Demand asked = of(tile);
+  EXPECT_EQ(asked.work, Work::attention_backward);
+  EXPECT_EQ(asked.flops, 2.5 * 17592186044416.0);
+  EXPECT_EQ(asked.bytes, (2 * 128 + 64 + 2 * 2 + 2 * 256 + 128) * kMiB);
+}
+
+TEST(VisiblePairs, AreThoseThatCountingFinds) {
+  for (const std::int64_t q_first : {0, 1, 5, 8}) {
+    for (const std::int64_t q_rows : {1, 3, 8}) {
+      for (const std::int64_t k_first : {0, 1, 4, 6, 20}) {
+        for (const std::int64_t k_rows : {1, 2, 7}) {
+          std::int64_t pairs = 0;
+          for (std::int64_t q = q_first; q < q_first + q_rows; ++q) {
+            for (std::int64_t k = k_first; k < k_first + k_rows; ++k) pairs += k <= q ? 1 : 0;
+          }
+          EXPECT_EQ(visible_pairs(q_first, q_rows, k_first, k_rows), pairs)
+              << q_first << " " << q_rows << " " << k_first << " " << k_rows;
+        }
+      }
+    }
+  }
+}
+
+// out[64,32] = a[64,16] * b[16,32] + bias + addend, cut from flat buffers that hold more.
+TEST_F(DemandOf, MatmulCountsWhatItMultiplies) {
+  Matmul op;
+  op.a = buffer(Dtype::bf16, {1 << 20});
+  op.b = buffer(Dtype::bf16, {1 << 20});
+  op.bias = buffer(Dtype::bf16, {1 << 20});
+  op.addend = buffer(Dtype::bf16, {64, 32});
+  op.out.operand = buffer(Dtype::f32, {64, 32});
+  op.m = 64;
+  op.n = 32;
+  op.k = 16;
+  const Demand asked = of(op);
+  EXPECT_EQ(asked.work, Work::matmul);
+  EXPECT_EQ(asked.flops, 2.0 * 64 * 32 * 16);
+  EXPECT_EQ(asked.size, 16);
+  EXPECT_EQ(asked.bytes, 2 * (64 * 16 + 16 * 32 + 32 + 64 * 32) + 4 * 64 * 32);
+  op.out.accumulate = true;
+  EXPECT_EQ(of(op).bytes, asked.bytes + 4 * 64 * 32);
+}
+
+TEST_F(DemandOf, RowsOfAnOperandAreWhatItCuts) {
+  Operand source = buffer(Dtype::f32, {100, 8});
+  source.row_first = 10;
+  source.rows = 5;
+  const Demand asked = of(SquaredNorm{source, {buffer(Dtype::f32, {1}), true}});
+  EXPECT_EQ(asked.work, Work::memory);
+  EXPECT_EQ(asked.bytes, 5 * 8 * 4 + 2 * 4);
+  EXPECT_EQ(asked.flops, 0);
+}
+
+TEST_F(DemandOf, LookUpsTouchTheirRowsOnly) {
+  const Operand table = buffer(Dtype::bf16, {128256, 4096});
+  const Operand tokens = buffer(Dtype::i32, {100});
+  Embedding op;
+  op.tokens = tokens;
+  op.table = table;
+  op.x.operand = buffer(Dtype::bf16, {100, 4096});
+  op.rows = 100;
+  op.width = 4096;
+  EXPECT_EQ(of(op).bytes, 100 * 4 + 2 * 100 * 4096 * 2);
+  EmbeddingBackward back;
+  back.tokens = tokens;
+  back.dx = op.x.operand;
+  back.dtable = {buffer(Dtype::f32, {128256, 4096}), true};
+  back.rows = 100;
+  back.width = 4096;
+  EXPECT_EQ(of(back).bytes, 100 * 4 + 100 * 4096 * (2 + 2 * 4));
+}
+
+TEST_F(DemandOf, CopiesAreTransfersBetweenSpaces) {
+  const Operand device = buffer(Dtype::bf16, {64, 8});
+  const Operand other = buffer(Dtype::f32, {64, 8});
+  const Operand pinned = buffer(Dtype::bf16, {64, 8}, MemorySpace::host_pinned);
+  const Operand host = buffer(Dtype::bf16, {64, 8}, MemorySpace::host);
+  const auto copy = [&](const Operand& from, const Operand& to) {
+    const Demand asked = of(Copy{from, {to, false}});
+    return std::pair(asked.work, asked.bytes);
+  };
+  EXPECT_EQ(copy(device, pinned), std::pair(Work::d2h, std::int64_t{1024}));
+  EXPECT_EQ(copy(pinned, device), std::pair(Work::h2d, std::int64_t{1024}));
+  EXPECT_EQ(copy(host, device), std::pair(Work::h2d, std::int64_t{1024}));
+  EXPECT_EQ(copy(device, other), std::pair(Work::memory, std::int64_t{1024 + 2048}));
+  EXPECT_EQ(copy(host, pinned), std::pair(Work::memory, std::int64_t{2048}));
+}
+
+// What one of K = 4 ranks sends: an all-to-all of e elements of bf16 2e(K-1)/K bytes.
+TEST_F(DemandOf, CollectivesSendToTheOthersOnly) {
+  const std::int64_t e = 4096 * 1024;
+  const Operand whole = buffer(Dtype::bf16, {4096, 1024});
+  const Operand piece = buffer(Dtype::bf16, {1024, 1024});
+  const Demand exchange = of(AllToAll{"sp", {whole, piece}, {{whole, false}, {piece, false}}});
+  EXPECT_EQ(exchange.work, Work::collective);
+  EXPECT_EQ(exchange.sent, 2 * (e + e / 4) * 3 / 4);
+  EXPECT_EQ(exchange.group, 4);
+  EXPECT_EQ(exchange.stride, 1);
+  EXPECT_FALSE(exchange.ring);
+  const Demand gather = of(AllGather{"sp", {piece}, {{whole, false}}});
+  EXPECT_EQ(gather.sent, 2 * e * 3 / 4);
+  EXPECT_TRUE(gather.ring);
+  const Demand scatter = of(ReduceScatter{"sp", {whole}, {{piece, true}}});
+  EXPECT_EQ(scatter.sent, 2 * e * 3 / 4);
+  EXPECT_TRUE(scatter.ring);
+  const Demand sum = of(AllReduce{"dp", {whole}, {{whole, true}}});
+  EXPECT_EQ(sum.sent, 2 * (2 * e / 2));
+  EXPECT_EQ(sum.group, 2);
+  EXPECT_EQ(sum.stride, 4);
+}
+
+TEST_F(DemandOf, AGroupOfOneSendsNothing) {
+  const Operand whole = buffer(Dtype::bf16, {64, 8});
+  const Demand asked = of(AllReduce{"one", {whole}, {{whole, false}}});
+  EXPECT_EQ(asked.work, Work::memory);
+  EXPECT_EQ(asked.sent, 0);
+  EXPECT_EQ(asked.bytes, 2 * 1024);
+}
+
+// Two layers of width 32, 4 heads of 8, 2 KV heads; 61 tokens in chunks of 16 on 2 ranks.
+Problem small_problem() {
+  Problem problem;
+  ModelSpec& model = problem.model;
+  model.name = "small";
+  model.layers = 2;
+  model.hidden = 32;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 8;
+  model.feed_forward = 64;
+  model.vocabulary = 50;
+  problem.cluster.name = "test";
+  problem.cluster.devices_per_node = 2;
+  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{1 << 30};
+  problem.seq_len = 61;
+  return problem;
+}
+
+// Executed flops of a step, by work.
+std::array<double, kWorks> step_flops(const Schedule& schedule) {
+  const std::vector<std::vector<Demand>> all = demands(schedule);
+  std::array<double, kWorks> sums{};
+  for (const Call& call : schedule.train) {
+    for (const Demand& one : all[static_cast<std::size_t>(call.block)]) {
+      sums[static_cast<std::size_t>(one.work)] += one.flops;
+    }
+  }
+  return sums;
+}
+
+// The tiles of a rank add up to the triangle over its 2 heads, whatever their order and size.
+TEST(LoweredStep, CountsTheTriangle) {
+  const Problem problem = small_problem();
+  for (const Recompute recompute : {Recompute::from_input, Recompute::keep_attention}) {
+    for (const bool long_tiles : {false, true}) {
+      Strategy strategy;
+      strategy.fpdt.chunk_tokens = 16;
+      strategy.fpdt.long_tiles = long_tiles;
+      LayerClass& layers = strategy.fpdt.layer_classes.front();
+      layers.recompute = recompute;
+      layers.keep[static_cast<std::size_t>(TensorClass::kv)] = long_tiles ? 1 : 0;
+      const Geometry shape = geometry(problem, strategy);
+      const auto tokens = static_cast<double>(shape.padded_tokens);
+      const double triangle = tokens * (tokens + 1) / 2;
+      const double forwards = recompute == Recompute::from_input ? 2 : 1;
+      const auto flops = step_flops(lower(problem, strategy).schedule.schedule());
+      const auto of = [&](Work work) { return flops[static_cast<std::size_t>(work)]; };
+      EXPECT_EQ(of(Work::attention_forward), 2 * forwards * 4 * 8 * 2 * triangle);
+      EXPECT_EQ(of(Work::attention_backward), 2 * 10 * 8 * 2 * triangle);
+      EXPECT_GT(of(Work::matmul), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fpdt

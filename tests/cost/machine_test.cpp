@@ -1,0 +1,244 @@
+// Seconds of one op against numbers worked out by hand, on a machine with round rates.
+#include "fpdt/cost/machine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000'000;  // in picoseconds
+// Sums of doubles that are no binary fractions may end just over an integer, and times round up.
+void expect_close(std::int64_t found, std::int64_t expected) {
+  constexpr std::int64_t kRounding = 2;
+  EXPECT_LE(std::abs(found - expected), kRounding) << found << " is not " << expected;
+}
+
+Rate exactly(double value) { return {value, value, value}; }
+
+// 2 nodes of 4 devices.
+ClusterSpec round_cluster() {
+  ClusterSpec cluster;
+  cluster.name = "round";
+  cluster.nodes = 2;
+  cluster.devices_per_node = 4;
+  Rates& rates = cluster.rates;
+  rates.matmul = exactly(200e12);
+  rates.attention_forward = exactly(100e12);
+  rates.attention_backward = exactly(50e12);
+  rates.device_bandwidth = exactly(1e12);
+  rates.h2d = exactly(20e9);
+  rates.d2h = exactly(10e9);
+  rates.link = exactly(100e9);
+  rates.network = exactly(40e9);
+  return cluster;
+}
+
+std::int64_t kind_of(std::string_view name) {
+  return std::find(kBodyNames.begin(), kBodyNames.end(), name) - kBodyNames.begin();
+}
+
+Demand asks(Work work, double flops, std::int64_t bytes, std::string_view kind = "matmul") {
+  Demand demand;
+  demand.work = work;
+  demand.kind = static_cast<std::int32_t>(kind_of(kind));
+  demand.flops = flops;
+  demand.bytes = bytes;
+  demand.size = 1 << 20;
+  return demand;
+}
+
+Demand sends(std::int64_t bytes, std::int64_t group, std::int64_t stride, bool ring) {
+  Demand demand;
+  demand.work = Work::collective;
+  demand.kind = static_cast<std::int32_t>(kind_of(ring ? "all_gather" : "all_to_all"));
+  demand.sent = bytes;
+  demand.group = group;
+  demand.stride = stride;
+  demand.ring = ring;
+  return demand;
+}
+
+std::int64_t time_of(const ClusterSpec& cluster, const Demand& demand) {
+  return Machine(cluster, Case::typical).picoseconds(demand);
+}
+
+TEST(Machine, DividesAmountsByRates) {
+  const ClusterSpec cluster = round_cluster();
+  EXPECT_EQ(time_of(cluster, asks(Work::matmul, 200e12, 1)), kSecond);
+  EXPECT_EQ(time_of(cluster, asks(Work::attention_forward, 200e12, 1)), 2 * kSecond);
+  EXPECT_EQ(time_of(cluster, asks(Work::attention_backward, 200e12, 1)), 4 * kSecond);
+  EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 1'000'000'000)), kSecond / 1000);
+  EXPECT_EQ(time_of(cluster, asks(Work::h2d, 0, 20'000'000)), kSecond / 1000);
+  EXPECT_EQ(time_of(cluster, asks(Work::d2h, 0, 20'000'000)), kSecond / 500);
+}
+
+TEST(Machine, ProductsAreBoundByArithmeticOrByMemory) {
+  const ClusterSpec cluster = round_cluster();
+  EXPECT_EQ(time_of(cluster, asks(Work::matmul, 200e12, 3'000'000'000'000)), 3 * kSecond);
+}
+
+TEST(Machine, RoundsUpToAtLeastOnePicosecond) {
+  const ClusterSpec cluster = round_cluster();
+  EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 0)), 1);
+  EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 1)), 1);
+  EXPECT_EQ(time_of(cluster, asks(Work::matmul, 201, 0)), 2);
+}
+
+TEST(Machine, EveryOpTakesItsFixedTime) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.op_seconds = exactly(1e-6);
+  EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 0)), 1'000'000);
+  EXPECT_EQ(time_of(cluster, asks(Work::matmul, 200e6, 0)), 2'000'000);
+}
+
+TEST(Machine, AKindMayHaveABandwidthOfItsOwn) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.kinds = {{"norm", exactly(0.5e12)}};
+  EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 1'000'000'000, "norm")), kSecond / 500);
+  EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 1'000'000'000, "fill")), kSecond / 1000);
+  cluster.rates.kinds = {{"nrom", exactly(1)}};
+  EXPECT_THROW(Machine(cluster, Case::typical), InputError);
+}
+
+// Between points linear in the logarithm: 4096 is half way from 1024 to 16384.
+TEST(Machine, SmallProductsReachAShareOfTheRate) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.matmul_shares = {{1024, 0.5}, {16384, 1}};
+  cluster.rates.attention_shares = {{64, 0.25}};
+  const auto time = [&](Work work, std::int64_t size) {
+    Demand demand = asks(work, 30e12, 0);
+    demand.size = size;
+    return time_of(cluster, demand);
+  };
+  expect_close(time(Work::matmul, 1), 3 * kSecond / 10);
+  expect_close(time(Work::matmul, 1024), 3 * kSecond / 10);
+  expect_close(time(Work::matmul, 4096), 2 * kSecond / 10);
+  expect_close(time(Work::matmul, 16384), 15 * kSecond / 100);
+  expect_close(time(Work::matmul, 1 << 20), 15 * kSecond / 100);
+  expect_close(time(Work::attention_forward, 4096), 12 * kSecond / 10);
+}
+
+// 25 GB/s of a switch over 2 devices are 12.5 for each: less than 20 alone, more than 10 alone.
+TEST(Machine, DevicesShareTheirSwitch) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.switch_bandwidth = exactly(25e9);
+  cluster.rates.devices_per_switch = 2;
+  EXPECT_EQ(time_of(cluster, asks(Work::h2d, 0, 12'500'000)), kSecond / 1000);
+  EXPECT_EQ(time_of(cluster, asks(Work::d2h, 0, 10'000'000)), kSecond / 1000);
+  cluster.nodes = 1;
+  cluster.devices_per_node = 1;  // nobody to share with
+  EXPECT_EQ(time_of(cluster, asks(Work::h2d, 0, 20'000'000)), kSecond / 1000);
+}
+
+TEST(Machine, CollectivesOfANodeTakeItsLinks) {
+  const ClusterSpec cluster = round_cluster();
+  EXPECT_EQ(time_of(cluster, sends(100'000'000, 4, 1, false)), kSecond / 1000);
+  EXPECT_EQ(time_of(cluster, sends(100'000'000, 4, 1, true)), kSecond / 1000);
+  EXPECT_EQ(time_of(cluster, sends(100'000'000, 2, 2, false)), kSecond / 1000);
+}
+
+// Over both nodes each of 4 devices sends 4/7 of its 70 MB out: 160 MB through 40 GB/s.
+TEST(Machine, AnAllToAllOverNodesSharesTheirNetwork) {
+  const ClusterSpec cluster = round_cluster();
+  EXPECT_EQ(time_of(cluster, sends(70'000'000, 8, 1, false)), 4 * kSecond / 1000);
+}
+
+// A ring leaves the node once: 70 MB through 40 GB/s take 1.75 ms, more than through the links.
+TEST(Machine, ARingLeavesEachNodeOnce) {
+  ClusterSpec cluster = round_cluster();
+  EXPECT_EQ(time_of(cluster, sends(70'000'000, 8, 1, true)), 1750 * kSecond / 1'000'000);
+  cluster.rates.network = exactly(1e12);
+  EXPECT_EQ(time_of(cluster, sends(70'000'000, 8, 1, true)), 700 * kSecond / 1'000'000);
+}
+
+// One rank of each group on a node, four groups beside each other: everything leaves the node.
+TEST(Machine, StridedGroupsMeetAcrossNodes) {
+  const ClusterSpec cluster = round_cluster();
+  for (const bool ring : {false, true}) {
+    EXPECT_EQ(time_of(cluster, sends(10'000'000, 2, 4, ring)), kSecond / 1000);
+  }
+}
+
+// Groups of 4 on nodes of 6: some have two ranks on each of two nodes, and the slowest counts.
+TEST(Machine, GroupsThatCrossNodesUnevenlyTakeTheLongerWay) {
+  ClusterSpec cluster = round_cluster();
+  cluster.devices_per_node = 6;
+  // 2/3 of 20 MB leave each of 6 devices: 80 MB through 40 GB/s.
+  EXPECT_EQ(time_of(cluster, sends(20'000'000, 4, 1, false)), kSecond / 500);
+}
+
+TEST(Machine, CollectivesTakeAFixedTimeForEachPeer) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.collective_seconds = exactly(1e-6);
+  cluster.rates.op_seconds = exactly(5e-6);
+  expect_close(time_of(cluster, sends(0, 4, 1, false)), 8'000'000);
+}
+
+TEST(Machine, PacesAreProductsOfWhatRunsBeside) {
+  ClusterSpec cluster = round_cluster();
+  Interference& factors = cluster.rates.interference;
+  factors.compute_beside_copy = exactly(0.5);
+  factors.compute_beside_collective = exactly(0.25);
+  factors.copy_beside_compute = exactly(0.75);
+  factors.h2d_beside_d2h = exactly(0.5);
+  factors.copy_beside_collective = exactly(0.875);
+  factors.collective_beside_compute = exactly(0.125);
+  const Machine machine(cluster, Case::typical);
+  constexpr unsigned kCompute = 1, kIn = 2, kOut = 4, kComm = 8;
+  EXPECT_EQ(machine.pace(LaneKind::compute, 0), kFullPace);
+  EXPECT_EQ(machine.pace(LaneKind::compute, kCompute), kFullPace);
+  EXPECT_EQ(machine.pace(LaneKind::compute, kCompute | kIn), 512);
+  EXPECT_EQ(machine.pace(LaneKind::compute, kIn | kOut | kComm), 64);
+  EXPECT_EQ(machine.pace(LaneKind::h2d, kIn | kOut), 512);
+  EXPECT_EQ(machine.pace(LaneKind::d2h, kIn | kOut), kFullPace);
+  EXPECT_EQ(machine.pace(LaneKind::d2h, kCompute | kComm), 672);  // 0.75 * 0.875
+  EXPECT_EQ(machine.pace(LaneKind::comm, kCompute | kIn), 128);
+}
+
+TEST(Machine, SlowIsNeverFasterThanFast) {
+  ClusterSpec cluster = round_cluster();
+  Rates& rates = cluster.rates;
+  for (Rate* rate : {&rates.matmul, &rates.attention_forward, &rates.attention_backward,
+                     &rates.device_bandwidth, &rates.h2d, &rates.d2h, &rates.link, &rates.network,
+                     &rates.op_seconds, &rates.collective_seconds}) {
+    *rate = {rate->typical, 0.5 * rate->typical, 2 * rate->typical};
+  }
+  rates.op_seconds = {2e-6, 1e-6, 4e-6};
+  rates.interference.compute_beside_copy = {0.8, 0.6, 1};
+  const Machine slow(cluster, Case::slow);
+  const Machine typical(cluster, Case::typical);
+  const Machine fast(cluster, Case::fast);
+  for (const Demand& demand :
+       {asks(Work::matmul, 1e12, 0), asks(Work::attention_forward, 1e12, 0),
+        asks(Work::attention_backward, 1e12, 0), asks(Work::memory, 0, 1 << 30),
+        asks(Work::h2d, 0, 1 << 30), asks(Work::d2h, 0, 1 << 30), sends(1 << 30, 4, 1, false),
+        sends(1 << 30, 8, 1, true)}) {
+    expect_close(slow.picoseconds(demand), 2 * typical.picoseconds(demand));
+    EXPECT_LT(fast.picoseconds(demand), typical.picoseconds(demand));
+  }
+  EXPECT_LT(slow.pace(LaneKind::compute, 2), typical.pace(LaneKind::compute, 2));
+  EXPECT_LT(typical.pace(LaneKind::compute, 2), fast.pace(LaneKind::compute, 2));
+}
+
+TEST(Machine, NamesTheRatesThatAreMissing) {
+  ClusterSpec cluster = round_cluster();
+  EXPECT_TRUE(has_rates(cluster));
+  cluster.rates.matmul = cluster.rates.network = {};
+  EXPECT_FALSE(has_rates(cluster));
+  try {
+    const Machine machine(cluster, Case::typical);
+    FAIL() << "a machine without rates";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("missing: matmul, network;"), std::string::npos);
+  }
+  cluster.rates.matmul = exactly(1);
+  cluster.nodes = 1;
+  EXPECT_TRUE(has_rates(cluster));
+}
+
+}  // namespace
+}  // namespace fpdt

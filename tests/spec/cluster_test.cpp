@@ -1,0 +1,171 @@
+// Clusters that cannot be, and the same machines in another number.
+#include "fpdt/spec/cluster.h"
+
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+ClusterSpec four(std::int64_t nodes) {
+  ClusterSpec cluster;
+  cluster.name = "a100-80g-x" + std::to_string(4 * nodes);
+  cluster.nodes = nodes;
+  cluster.devices_per_node = 4;
+  cluster.device_memory = (1 << 30) * Bytes{80};
+  cluster.host_memory = (1 << 30) * Bytes{1024};
+  cluster.outside = {Bytes{500}, Bytes{70}, Bytes{3}};
+  cluster.rates.matmul = {200, 150, 250};
+  cluster.rates.network = {20, 10, 25};
+  cluster.rates.matmul_shares = {{128, 0.5}, {1024, 1}};
+  cluster.rates.kinds = {{"norm", {3, 2, 4}}};
+  return cluster;
+}
+
+std::string refusal(const ClusterSpec& cluster, std::int64_t devices) {
+  try {
+    static_cast<void>(with_devices(cluster, devices));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(WithDevices, TakesPartOfANodeOrWholeNodes) {
+  const ClusterSpec two = with_devices(four(1), 2);
+  EXPECT_EQ(two.nodes, 1);
+  EXPECT_EQ(two.devices_per_node, 2);
+  EXPECT_EQ(two.host_memory, four(1).host_memory);
+  EXPECT_EQ(two.name, "a100-80g-x2");
+  EXPECT_EQ(with_devices(four(1), 32), four(8));
+  EXPECT_EQ(with_devices(four(8), 4), four(1));
+  EXPECT_EQ(with_devices(four(8), 3).nodes, 1);
+  EXPECT_EQ(with_devices(four(2), 8), four(2));
+}
+
+TEST(WithDevices, KeepsNamesReadable) {
+  ClusterSpec cluster = four(1);
+  for (const auto& [name, expected] :
+       {std::pair("cpu-local", "cpu-local-x8"), std::pair("x4", "x4-x8"),
+        std::pair("h200-141g-x1", "h200-141g-x8"), std::pair("a-x4-n8", "a-x4-n8-x8"),
+        std::pair("box-4", "box-4-x8")}) {
+    cluster.name = name;
+    EXPECT_EQ(with_devices(cluster, 8).name, expected);
+  }
+}
+
+TEST(WithDevices, NamesTheNearestThatCanBe) {
+  EXPECT_NE(refusal(four(1), 10).find("nearest are 8 and 12"), std::string::npos);
+  EXPECT_NE(refusal(four(1), 5).find("nearest are 4 and 8"), std::string::npos);
+  EXPECT_NE(refusal(four(1), 0).find("expected 1 to"), std::string::npos);
+  EXPECT_NE(refusal(four(1), std::numeric_limits<std::int64_t>::max()).find("expected 1 to"),
+            std::string::npos);
+}
+
+// Seconds over several nodes need the rate between them; bytes do not.
+TEST(WithDevices, NeedsANetworkForMoreNodes) {
+  ClusterSpec cluster = four(1);
+  cluster.rates.network = {};
+  EXPECT_NE(refusal(cluster, 8).find("no network rate"), std::string::npos);
+  EXPECT_EQ(refusal(cluster, 2), "");
+  cluster.rates = {};
+  EXPECT_EQ(with_devices(cluster, 8).nodes, 2);
+}
+
+TEST(Cluster, CountsWhatLiesOutsideTheArena) {
+  EXPECT_EQ(four(1).outside_bytes(), Bytes{500 + 70 + 3 * 3});
+  EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 70 + 7 * 3});
+}
+
+TEST(Cluster, RatesMayBeAbsent) {
+  ClusterSpec cluster = four(2);
+  EXPECT_TRUE(check(cluster).empty());
+  cluster.rates = {};
+  EXPECT_TRUE(check(cluster).empty());
+}
+
+struct Wrong {
+  const char* name;
+  const char* code;
+  std::function<void(ClusterSpec&)> break_it;
+};
+
+class WrongCluster : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongCluster, IsRefused) {
+  ClusterSpec cluster = four(2);
+  GetParam().break_it(cluster);
+  const std::vector<Diagnostic> findings = check(cluster);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings.front().code, GetParam().code);
+  EXPECT_EQ(findings.front().where, "cluster a100-80g-x8");
+}
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+INSTANTIATE_TEST_SUITE_P(
+    Cluster, WrongCluster,
+    ::testing::Values(
+        Wrong{"nodes", "C101", [](ClusterSpec& c) { c.nodes = 0; }},
+        Wrong{"devices", "C101", [](ClusterSpec& c) { c.devices_per_node = 1025; }},
+        Wrong{"numa_nodes", "C101", [](ClusterSpec& c) { c.numa_nodes = 0; }},
+        Wrong{"memory", "C101", [](ClusterSpec& c) { c.host_memory = Bytes{0}; }},
+        Wrong{"row_multiple", "C101", [](ClusterSpec& c) { c.row_multiple = 0; }},
+        Wrong{"per_peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
+        Wrong{"peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = kNan; }},
+        Wrong{"low_over_typical", "C102",
+              [](ClusterSpec& c) {
+                c.rates.link = {1, 2, 3};
+              }},
+        Wrong{"typical_over_high", "C102",
+              [](ClusterSpec& c) {
+                c.rates.d2h = {3, 1, 2};
+              }},
+        Wrong{"no_number", "C102",
+              [](ClusterSpec& c) {
+                c.rates.h2d = {kNan, 1, 2};
+              }},
+        Wrong{"no_end", "C102",
+              [](ClusterSpec& c) {
+                c.rates.h2d = {1, 1, kInfinity};
+              }},
+        Wrong{"down_to_0", "C102",
+              [](ClusterSpec& c) {
+                c.rates.h2d = {1, 0, 2};
+              }},
+        Wrong{"negative_time", "C102",
+              [](ClusterSpec& c) {
+                c.rates.op_seconds = {0, -1, 2};
+              }},
+        Wrong{"switch", "C102", [](ClusterSpec& c) { c.rates.devices_per_switch = 0; }},
+        Wrong{"share_0", "C102",
+              [](ClusterSpec& c) {
+                c.rates.attention_shares = {{1, 0}};
+              }},
+        Wrong{"share_over_1", "C102",
+              [](ClusterSpec& c) {
+                c.rates.matmul_shares = {{1, 1.5}};
+              }},
+        Wrong{"shares_in_disorder", "C102",
+              [](ClusterSpec& c) {
+                c.rates.matmul_shares = {{2, 0.5}, {2, 1}};
+              }},
+        Wrong{"kind_without_rate", "C102",
+              [](ClusterSpec& c) {
+                c.rates.kinds = {{"norm", {}}};
+              }},
+        Wrong{"faster_beside_others", "C102",
+              [](ClusterSpec& c) {
+                c.rates.interference.h2d_beside_d2h = {1, 1, 1.5};
+              }},
+        Wrong{"standstill", "C102",
+              [](ClusterSpec& c) {
+                c.rates.interference.copy_beside_compute = {1, 0, 1};
+              }}),
+    [](const auto& wrong) { return std::string(wrong.param.name); });
+
+}  // namespace
+}  // namespace fpdt

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "fpdt/base/units.h"
@@ -35,6 +36,7 @@ struct Prediction {
   Bytes device;
   Bytes host_pinned;
   Bytes host;
+  std::string_view device_peak;  // the phase of the step that needs the most of the device
 };
 Prediction predict(const Problem& problem, const Strategy& strategy);
 

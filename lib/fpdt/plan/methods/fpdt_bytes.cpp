@@ -8,8 +8,6 @@
 // up to kAlignment.
 #include <algorithm>
 #include <array>
-#include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,29 +24,56 @@ constexpr std::int64_t kPageBytes = 4096;
 
 BlockBytes FpdtFormula::by_block() const {
   BlockBytes bytes;
-  for (const auto& [block, names] : blocks_) {
-    for (const std::string& name : names) {
-      const Line& line = lines_.at(name);
+  for (const auto& [block, lines] : blocks_) {
+    for (const std::size_t i : lines) {
+      const Line& line = lines_[i];
       bytes[{block, line.space, line.category}] += line.bytes;
     }
   }
   return bytes;
 }
 
+void FpdtFormula::add(const std::string& block, const std::string& name, MemorySpace space,
+                      Category category, std::int64_t slots, std::int64_t slot_bytes,
+                      bool lasting) {
+  if (slots <= 0 || slot_bytes <= 0) return;
+  const auto [at, fresh] = line_of_.try_emplace(name, lines_.size());
+  if (fresh) lines_.emplace_back();
+  lines_[at->second] = {space, category, Bytes{mul(slots, round_up(slot_bytes, kAlignment))},
+                        lasting};
+  if (blocks_.empty() || blocks_.back().first != block) {
+    const auto known = std::find_if(blocks_.begin(), blocks_.end(),
+                                    [&](const auto& one) { return one.first == block; });
+    if (known == blocks_.end()) {
+      blocks_.emplace_back(block, std::vector<std::size_t>{});
+    } else {
+      std::rotate(known, known + 1, blocks_.end());
+    }
+  }
+  std::vector<std::size_t>& lines = blocks_.back().second;
+  if (std::find(lines.begin(), lines.end(), at->second) == lines.end()) {
+    lines.push_back(at->second);
+  }
+}
+
 Prediction FpdtFormula::predict() const {
   // Blocks whose ops can be in flight together. A layer's block stands for all of its kind.
-  using Kinds = std::vector<std::string_view>;
-  std::vector<Kinds> neighbourhoods{
-      {"begin", "tokens", "gather_embed", "embed", "gather", "forward"},
-      {"gather", "forward", "gather_head", "head"},
-      {"gather_head", "head", "gather_backward", "gather_rerun", "rerun", "backward"},
-      {"backward", "embed_backward", "grad_norm"},
-      {"embed_backward", "grad_norm", "optimizer", "finish"}};
+  struct Neighbourhood {
+    std::string_view phase;
+    std::vector<std::string_view> kinds;
+  };
+  std::vector<Neighbourhood> neighbourhoods{
+      {"forward", {"begin", "tokens", "gather_embed", "embed", "gather", "forward"}},
+      {"loss", {"gather", "forward", "gather_head", "head"}},
+      {"loss and backward",
+       {"gather_head", "head", "gather_backward", "gather_rerun", "rerun", "backward"}},
+      {"backward", {"backward", "embed_backward", "grad_norm"}},
+      {"optimizer", {"embed_backward", "grad_norm", "optimizer", "finish"}}};
   if (strategy_.micro_batches > 1) {
     neighbourhoods.push_back(
-        {"backward", "embed_backward", "tokens", "gather_embed", "embed", "gather"});
+        {"backward", {"backward", "embed_backward", "tokens", "gather_embed", "embed", "gather"}});
     neighbourhoods.push_back(
-        {"embed_backward", "tokens", "gather_embed", "embed", "gather", "forward"});
+        {"forward", {"embed_backward", "tokens", "gather_embed", "embed", "gather", "forward"}});
   }
   // "forward" stands for forward_0, forward_first, ..., but "gather" not for gather_embed.
   const auto kind = [](const std::string& block, std::string_view word) {
@@ -60,27 +85,30 @@ Prediction FpdtFormula::predict() const {
            (rest.size() == 2 && rest[0] == '_' && rest[1] >= '0' && rest[1] <= '9');
   };
   std::array<Bytes, 3> lasting{};
-  for (const auto& [name, line] : lines_) {
+  for (const Line& line : lines_) {
     if (line.lasting) lasting[static_cast<std::size_t>(line.space)] += line.bytes;
   }
   std::array<Bytes, 3> peak{};
-  for (const Kinds& kinds : neighbourhoods) {
-    std::set<std::string> together;
-    for (const auto& [block, names] : blocks_) {
-      const bool here = std::any_of(kinds.begin(), kinds.end(),
-                                    [&](std::string_view word) { return kind(block, word); });
-      if (here) together.insert(names.begin(), names.end());
-    }
+  std::string_view phase;
+  for (const Neighbourhood& place : neighbourhoods) {
     std::array<Bytes, 3> sum = lasting;
-    for (const std::string& name : together) {
-      const Line& line = lines_.at(name);
-      if (!line.lasting) sum[static_cast<std::size_t>(line.space)] += line.bytes;
+    std::vector<bool> counted(lines_.size(), false);
+    for (const auto& [block, lines] : blocks_) {
+      const bool here = std::any_of(place.kinds.begin(), place.kinds.end(),
+                                    [&](std::string_view word) { return kind(block, word); });
+      if (!here) continue;
+      for (const std::size_t i : lines) {
+        if (counted[i] || lines_[i].lasting) continue;
+        counted[i] = true;
+        sum[static_cast<std::size_t>(lines_[i].space)] += lines_[i].bytes;
+      }
     }
+    if (sum[0] > peak[0]) phase = place.phase;
     for (std::size_t i = 0; i < sum.size(); ++i) peak[i] = std::max(peak[i], sum[i]);
   }
   // An arena is whole pages.
   for (Bytes& bytes : peak) bytes.value = round_up(bytes.value, kPageBytes);
-  return {peak[0], peak[1], peak[2]};
+  return {peak[0], peak[1], peak[2], phase};
 }
 
 void FpdtFormula::states() {

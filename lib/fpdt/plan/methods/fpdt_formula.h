@@ -2,9 +2,9 @@
 // to plan/methods; the arithmetic is in fpdt_bytes.cpp and fpdt_bytes_layers.cpp.
 #pragma once
 
-#include <map>
-#include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "fpdt/base/math.h"
@@ -63,12 +63,7 @@ class FpdtFormula {
  private:
   // A line: one ring, by its name; blocks that use the same ring share the line.
   void add(const std::string& block, const std::string& name, MemorySpace space, Category category,
-           std::int64_t slots, std::int64_t slot_bytes, bool lasting = false) {
-    if (slots <= 0 || slot_bytes <= 0) return;
-    const Bytes bytes{mul(slots, round_up(slot_bytes, kAlignment))};
-    lines_.insert_or_assign(name, Line{space, category, bytes, lasting});
-    blocks_[block].insert(name);
-  }
+           std::int64_t slots, std::int64_t slot_bytes, bool lasting = false);
   void activation(const std::string& block, const std::string& name, std::int64_t slots,
                   std::int64_t slot_bytes, bool lasting = false) {
     add(block, name, MemorySpace::device, Category::activations, slots, slot_bytes, lasting);
@@ -205,11 +200,11 @@ class FpdtFormula {
   }
 
   struct Line {
-    MemorySpace space;
-    Category category;
+    MemorySpace space = MemorySpace::device;
+    Category category = Category::activations;
     Bytes bytes;
-    bool
-        lasting;  // counted in every neighbourhood: states, and what lives from forward to backward
+    bool lasting =
+        false;  // counted in every neighbourhood: states, and what lives from forward to backward
   };
 
   const Strategy& strategy_;
@@ -219,8 +214,9 @@ class FpdtFormula {
   std::int64_t world_, ranks_, chunks_, local_, rows_, element_, overlap_;
   std::string suffix_;      // of the layer class at hand
   std::int64_t count_ = 0;  // its layers
-  std::map<std::string, Line> lines_;
-  std::map<std::string, std::set<std::string>> blocks_;
+  std::vector<Line> lines_;
+  std::unordered_map<std::string, std::size_t> line_of_;  // by name
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> blocks_;  // and their lines
 };
 
 }  // namespace fpdt

@@ -110,6 +110,30 @@ TEST(Lower, NormedHeadsAndParallelResidualsAddUp) {
   }
 }
 
+// One chunk's share of the norm's gradient lost, or half of its operands.
+TEST(Lower, DamagedNormsOfHeadsAreFound) {
+  ModelSpec model = test::tiny_llama();
+  model.qk_norm = true;
+  const Lowered lowered = lower(test::tiny_problem(model, 1, 60), test::tiny_strategy(20));
+  const auto code_after = [&](auto damage) {
+    Schedule schedule = lowered.schedule.schedule();
+    for (Block& block : schedule.blocks) {
+      for (Op& op : block.ops) {
+        if (op.name != "dheads.1") continue;
+        damage(std::get<JoinHeads>(op.body));
+      }
+    }
+    const std::vector<Diagnostic> findings = verify(schedule);
+    return findings.empty() ? "" : findings.front().code;
+  };
+  EXPECT_EQ(code_after([](JoinHeads&) {}), "");
+  EXPECT_EQ(code_after([](JoinHeads& join) { join.local_first = -1; }), "S505");
+  EXPECT_EQ(code_after([](JoinHeads& join) { join.qkv = {}; }), "S205");
+  EXPECT_EQ(code_after([](JoinHeads& join) { join.k_weight = {}; }), "S205");
+  EXPECT_EQ(code_after([](JoinHeads& join) { join.epsilon = 0; }), "S205");
+  EXPECT_EQ(code_after([](JoinHeads& join) { join.dk_weight.operand.rows = 7; }), "S202");
+}
+
 TEST(Lower, CheckpointsEveryKthLayer) {
   ModelSpec model = test::tiny_llama();
   model.layers = 6;

@@ -45,8 +45,20 @@ TEST(Model, CountsGpt2) {
   EXPECT_TRUE(check(model).empty());
 }
 
+// Qwen3: a weight of the head size for queries and one for keys, in every layer.
+TEST(Model, NormedHeadsHaveTwoWeights) {
+  ModelSpec model = llama(2, 256, 8, 512);
+  const std::int64_t plain = parameter_count(model);
+  model.qk_norm = true;
+  EXPECT_EQ(parameter_count(model), plain + 2 * 2 * 128);
+  model.parallel_residual = true;
+  EXPECT_EQ(parameter_count(model), plain + 2 * 2 * 128);
+}
+
 TEST(Model, OnlyMatricesDecay) {
-  for (const TensorSpec& tensor : layer_tensors(llama(2, 256, 8, 512))) {
+  ModelSpec model = llama(2, 256, 8, 512);
+  model.qk_norm = true;
+  for (const TensorSpec& tensor : layer_tensors(model)) {
     EXPECT_EQ(tensor.decay, tensor.shape.size() == 2) << tensor.name;
   }
 }
@@ -72,6 +84,15 @@ TEST(Model, FindsWhatCannotBe) {
   model.layers = 2;
   model.norm_epsilon = 0;
   EXPECT_EQ(check(model).front().code, "M102");
+  model.norm_epsilon = 1e-5;
+  model.rotary.magnitude = 0;
+  EXPECT_EQ(check(model).front().code, "M102");
+  model.rotary.magnitude = 1;
+  model.rotary.factor = 2;
+  model.rotary.high_frequency_factor = 1;
+  EXPECT_EQ(check(model).front().code, "M102") << "there is no range between 1 and 1";
+  model.rotary.scaling = RotaryScaling::linear;
+  EXPECT_TRUE(check(model).empty()) << "linear scaling has none";
 }
 
 }  // namespace

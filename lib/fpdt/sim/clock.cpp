@@ -1,0 +1,322 @@
+// The event loop, and the skipping of periods.
+#include "fpdt/sim/clock.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/sim/repeats.h"
+#include "fpdt/sim/waits.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// What a lane is at. Idle: waiting for the op at blocker_position of blocker_lane.
+struct Runner {
+  std::size_t kind = 0;
+  std::int32_t call = 0;
+  const Step* steps = nullptr;  // of the call on this lane
+  std::int32_t step = 0;
+  std::int32_t count = 0;
+  bool running = false;
+  bool ended = false;
+  std::int32_t blocker_lane = 0;
+  LanePosition blocker_position = -1;
+  std::int64_t start = 0;      // of the op
+  std::int64_t remaining = 0;  // work at `since`
+  std::int64_t since = 0;
+  std::int64_t pace = 0;
+  std::int64_t finish = 0;  // at this pace
+};
+
+template <class Waits>
+class Clock {
+ public:
+  Clock(const ClockQuestion& question, const std::vector<BlockSteps>& steps, const CallTable& table,
+        Waits waits)
+      : question_(question),
+        steps_(steps),
+        table_(table),
+        waits_(std::move(waits)),
+        runners_(question.program.lanes.size()),
+        completed_(runners_.size(), 0) {
+    answer_.lane_busy.assign(4, 0);
+    answer_.kind_busy.assign(std::variant_size_v<Body>, 0);
+    answer_.calls.resize(question.calls.size());
+    untraced_until_.assign(question.calls.size() + 1, table.size());
+    for (std::int32_t call = table.size(); call-- > 0;) {
+      const bool traced = !question.traced.empty() && question.traced[index(call)];
+      untraced_until_[index(call)] = traced ? call : untraced_until_[index(call) + 1];
+    }
+  }
+
+  ClockAnswer run() {
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      runners_[lane].kind = static_cast<std::size_t>(question_.program.lanes[lane].kind);
+      enter(lane, 0);
+    }
+    oldest_ = oldest();
+    while (start_ready()) {
+      now_ = next_end();
+      complete_ended();
+      if (!moved_) continue;
+      moved_ = false;
+      if (const std::int32_t call = oldest(); call != oldest_) {
+        oldest_ = call;
+        settle();
+      }
+    }
+    for (const Runner& runner : runners_) FPDT_ASSERT(runner.ended);
+    answer_.end = now_;
+    return std::move(answer_);
+  }
+
+ private:
+  // Brings a lane to its first op at or after the begin of a call.
+  void enter(std::size_t lane, std::int32_t call) {
+    Runner& runner = runners_[lane];
+    runner.step = 0;
+    for (; call < table_.size(); ++call) {
+      const std::vector<Step>& steps = steps_[index(table_.block(call))].lanes[lane];
+      if (steps.empty()) continue;
+      runner.call = call;
+      runner.steps = steps.data();
+      runner.count = static_cast<std::int32_t>(steps.size());
+      waits_.enter(lane, call);
+      return;
+    }
+    runner.call = call;
+    runner.ended = true;
+  }
+
+  // The first call that is not complete.
+  [[nodiscard]] std::int32_t oldest() const {
+    std::int32_t call = table_.size();
+    for (const Runner& runner : runners_) call = std::min(call, runner.call);
+    return call;
+  }
+
+  // Starts what can start, and gives all that runs its pace. Returns whether anything runs.
+  bool start_ready() {
+    unsigned active = 0;
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      Runner& runner = runners_[lane];
+      if (!runner.running && !runner.ended && !blocked(lane)) {
+        const Step& step = runner.steps[runner.step];
+        runner.running = true;
+        runner.start = runner.since = now_;
+        runner.remaining = step.work;
+        runner.pace = 0;
+        std::int64_t& begin = answer_.calls[index(runner.call)].begin;
+        if (begin < 0) begin = now_;
+      }
+      if (runner.running) active |= 1U << runner.kind;
+    }
+    for (Runner& runner : runners_) {
+      if (runner.running) set_pace(runner, question_.pace[runner.kind][active]);
+    }
+    return active != 0;
+  }
+
+  bool blocked(std::size_t lane) {
+    Runner& runner = runners_[lane];
+    if (completed_[index(runner.blocker_lane)] <= runner.blocker_position) return true;
+    bool free = true;
+    waits_.visit(lane, runner.steps[runner.step], [&](std::int32_t other, LanePosition position) {
+      if (completed_[index(other)] > position) return true;
+      runner.blocker_lane = other;
+      runner.blocker_position = position;
+      return free = false;
+    });
+    return !free;
+  }
+
+  void set_pace(Runner& runner, std::int64_t pace) const {
+    if (runner.pace == pace) return;
+    runner.remaining -= (now_ - runner.since) * runner.pace;
+    runner.since = now_;
+    runner.pace = pace;
+    runner.finish =
+        now_ + (pace == kWorkPerTick ? (runner.remaining + kWorkPerTick - 1) / kWorkPerTick
+                                     : (runner.remaining + pace - 1) / pace);
+  }
+
+  [[nodiscard]] std::int64_t next_end() const {
+    std::int64_t next = std::numeric_limits<std::int64_t>::max();
+    for (const Runner& runner : runners_) {
+      if (runner.running) next = std::min(next, runner.finish);
+    }
+    return next;
+  }
+
+  void complete_ended() {
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      Runner& runner = runners_[lane];
+      if (!runner.running || runner.finish != now_) continue;
+      const Step& step = runner.steps[runner.step];
+      answer_.lane_busy[runner.kind] += now_ - runner.start;
+      answer_.kind_busy[index(step.kind)] += now_ - runner.start;
+      answer_.calls[index(runner.call)].end = now_;
+      ++answer_.simulated;
+      ++completed_[lane];
+      runner.running = false;
+      runner.blocker_position = -1;
+      if (!question_.traced.empty() && question_.traced[index(runner.call)]) {
+        answer_.spans.push_back({runner.call, table_.block(runner.call), step.op,
+                                 static_cast<std::int32_t>(lane), runner.start, now_});
+      }
+      if (++runner.step < runner.count) continue;
+      enter(lane, runner.call + 1);
+      moved_ = true;
+    }
+  }
+
+  // The oldest call has changed.
+  void settle() {
+    if constexpr (std::is_same_v<Waits, EdgeWaits>) {
+      if (question_.skip_periods && oldest_ < table_.size()) skip();
+    } else {
+      waits_.forget(oldest_);
+    }
+  }
+
+  // Keeps the state, and leaves out whole periods when it was seen before.
+  void skip() {
+    LaneState state = current();
+    std::int64_t earlier = repeats_.add(state, table_.block(oldest_));
+    if (untraced_until_[index(oldest_)] <= oldest_ + 1) return;
+    for (; earlier >= 0; earlier = repeats_.earlier(earlier)) {
+      const LaneState& then = repeats_.state(earlier);
+      const std::int64_t periods = repetitions(then, state);
+      if (periods == 0) continue;
+      leave_out(then, state, periods);
+      return;
+    }
+  }
+
+  [[nodiscard]] LaneState current() const {
+    LaneState state{now_, oldest_, {}, answer_.lane_busy};
+    state.busy.insert(state.busy.end(), answer_.kind_busy.begin(), answer_.kind_busy.end());
+    for (const Runner& runner : runners_) {
+      LaneView view{runner.call, runner.step, -1};
+      if (runner.running) {
+        view.remaining = runner.remaining - (now_ - runner.since) * runner.pace;
+        state.busy[runner.kind] += now_ - runner.start;
+        const auto kind = index(runner.steps[runner.step].kind);
+        state.busy[answer_.lane_busy.size() + kind] += now_ - runner.start;
+      }
+      state.lanes.push_back(view);
+    }
+    return state;
+  }
+
+  // How often what happened between two states will happen again, exactly; 0 if never.
+  [[nodiscard]] std::int64_t repetitions(const LaneState& then, const LaneState& state) const {
+    const std::int32_t period = state.oldest - then.oldest;
+    std::int32_t newest = state.oldest;                       // call that any moving lane is at
+    std::int32_t end = untraced_until_[index(state.oldest)];  // calls that may be left out
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      LaneView moved = then.lanes[lane];
+      if (moved == state.lanes[lane]) {
+        if (!runners_[lane].ended) end = std::min(end, blocked_until(lane));
+        continue;
+      }
+      moved.call += period;
+      if (!(moved == state.lanes[lane]) || runners_[lane].ended) return 0;
+      newest = std::max(newest, moved.call);
+    }
+    std::int32_t same = state.oldest;  // calls before are those one period earlier
+    while (same < end && table_.block(same) == table_.block(same - period)) ++same;
+    return std::max(0, same - 1 - newest) / period;
+  }
+
+  // The latest call whose ops the lane's next op waits for; 0 when it waits for nothing.
+  [[nodiscard]] std::int32_t blocked_until(std::size_t lane) const {
+    const Runner& runner = runners_[lane];
+    std::int32_t call = 0;
+    if (runner.running) return call;
+    waits_.visit(lane, runner.steps[runner.step], [&](std::int32_t other, LanePosition position) {
+      if (completed_[index(other)] <= position)
+        call = std::max(call, table_.call_at(other, position));
+      return true;
+    });
+    return call;
+  }
+
+  void leave_out(const LaneState& then, const LaneState& state, std::int64_t periods) {
+    const std::int32_t period = state.oldest - then.oldest;
+    const std::int64_t ticks = state.now - then.now;
+    const auto calls = static_cast<std::int32_t>(periods) * period;
+    std::int32_t newest = oldest_;
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      Runner& runner = runners_[lane];
+      if (then.lanes[lane] == state.lanes[lane]) continue;  // ended, or far ahead and blocked
+      const std::int32_t call = runner.call;
+      completed_[lane] += table_.begin(call + calls, static_cast<std::int32_t>(lane)) -
+                          table_.begin(call, static_cast<std::int32_t>(lane));
+      const std::int32_t step = runner.step;
+      enter(lane, call + calls);
+      runner.step = step;
+      runner.blocker_position = -1;
+      runner.start += periods * ticks;
+      runner.since += periods * ticks;
+      runner.finish += periods * ticks;
+      newest = std::max(newest, runner.call);
+    }
+    now_ += periods * ticks;
+    for (std::size_t i = 0; i < state.busy.size(); ++i) {
+      std::int64_t& sum = i < answer_.lane_busy.size()
+                              ? answer_.lane_busy[i]
+                              : answer_.kind_busy[i - answer_.lane_busy.size()];
+      sum += periods * (state.busy[i] - then.busy[i]);
+    }
+    repeat_calls(period, ticks, newest, oldest_ + calls);
+    oldest_ += calls;
+  }
+
+  // Times of the calls that ran, or began, in the periods that were left out.
+  void repeat_calls(std::int32_t period, std::int64_t ticks, std::int32_t newest,
+                    std::int32_t complete) {
+    for (std::int32_t call = oldest_; call <= newest; ++call) {
+      const ClockAnswer::CallSpan& before = answer_.calls[index(call - period)];
+      ClockAnswer::CallSpan& span = answer_.calls[index(call)];
+      if (span.begin < 0 && before.begin >= 0) span.begin = before.begin + ticks;
+      if (call < complete) span.end = before.end + ticks;
+    }
+  }
+
+  const ClockQuestion& question_;
+  const std::vector<BlockSteps>& steps_;
+  const CallTable& table_;
+  Waits waits_;
+  std::vector<Runner> runners_;               // of each lane
+  std::vector<LanePosition> completed_;       // ops of each lane
+  std::vector<std::int32_t> untraced_until_;  // from each call on, the first that is traced
+  Repeats repeats_;
+  std::int64_t now_ = 0;
+  std::int32_t oldest_ = 0;
+  bool moved_ = false;  // a lane has come to another call
+  ClockAnswer answer_;
+};
+
+}  // namespace
+
+ClockAnswer run_clock(const ClockQuestion& question) {
+  for (const auto& kind : question.pace) {
+    for (const std::int64_t pace : kind) FPDT_ASSERT(pace > 0);
+  }
+  const std::vector<BlockSteps> steps = steps_of(question.program, question.ticks);
+  const CallTable table(question.program, question.calls);
+  if (question.hazards) {
+    HazardWaits waits(question.program, question.calls);
+    return Clock<HazardWaits>(question, steps, table, std::move(waits)).run();
+  }
+  EdgeWaits waits(steps, table, question.program.lanes.size());
+  return Clock<EdgeWaits>(question, steps, table, std::move(waits)).run();
+}
+
+}  // namespace fpdt

@@ -1,0 +1,59 @@
+// The clock: lanes run their ops in issue order, each op starts when its lane is free and what it
+// waits for is complete, and ops side by side slow each other.
+//
+// Between two events (ops that end, and those that start at that instant) every running lane has
+// one pace, and its remaining work falls by pace * ticks, in whole numbers. An op ends at the first
+// tick at which no work remains. So the future depends on the state of the lanes relative to now,
+// and on nothing else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/schedule/expand.h"
+#include "fpdt/sim/steps.h"
+
+namespace fpdt {
+
+// By kind of the lane and set of kinds that run (bit k: kind k): kWorkPerTick = the pace of running
+// alone.
+using PaceTable = std::array<std::array<std::int64_t, 16>, 4>;
+
+struct ClockQuestion {
+  const Program& program;
+  const std::vector<Call>& calls;
+  std::vector<std::vector<std::int64_t>> ticks;  // of every op that runs alone, [block][op]
+  PaceTable pace{};
+  bool hazards = false;        // wait for what versions demand, not for edges
+  bool skip_periods = true;    // where waits are edges
+  std::vector<bool> traced{};  // of each call, or empty: whose spans are wanted
+};
+
+struct TickSpan {
+  std::int32_t call = 0;
+  std::int32_t block = 0;
+  std::int32_t op = 0;  // in its block
+  std::int32_t lane = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// All times in ticks.
+struct ClockAnswer {
+  struct CallSpan {
+    std::int64_t begin = -1;  // -1: no op has started
+    std::int64_t end = 0;
+  };
+  std::int64_t end = 0;
+  std::vector<std::int64_t> lane_busy;  // by lane kind
+  std::vector<std::int64_t> kind_busy;  // by index of kBodyNames
+  std::vector<CallSpan> calls;
+  std::vector<TickSpan> spans;  // in order of their ends
+  std::int64_t simulated = 0;   // ops that were not skipped
+};
+
+// Precondition: edges name earlier ops.
+ClockAnswer run_clock(const ClockQuestion& question);
+
+}  // namespace fpdt

@@ -1,0 +1,166 @@
+// Demands to ticks, the clock, ticks to nanoseconds.
+#include "fpdt/sim/simulate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/sim/clock.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+using Demands = std::vector<std::vector<Demand>>;
+
+std::vector<std::int64_t> calls_of_blocks(const Schedule& schedule,
+                                          const std::vector<Call>& calls) {
+  std::vector<std::int64_t> count(schedule.blocks.size(), 0);
+  for (const Call& call : calls) ++count[index(call.block)];
+  return count;
+}
+
+// A tick is 2^shift picoseconds.
+struct Ticks {
+  std::vector<std::vector<std::int64_t>> of_ops;
+  int shift = 0;
+
+  // To the nearest, also beyond what picoseconds could count.
+  [[nodiscard]] std::int64_t nanoseconds(std::int64_t ticks) const {
+    const std::int64_t unit = std::int64_t{1} << shift;
+    return ticks / 1000 * unit + (ticks % 1000 * unit + 500) / 1000;
+  }
+};
+
+Ticks ticks_of(const Machine& machine, const Demands& demands,
+               const std::vector<std::int64_t>& calls) {
+  // All ops one after another, each slowed down 16 times, stay far from overflow.
+  constexpr double kMostOfStep = static_cast<double>(std::int64_t{1} << 58);
+  Ticks ticks;
+  double longest = 1;
+  double sum = 0;
+  for (std::size_t b = 0; b < demands.size(); ++b) {
+    std::vector<std::int64_t>& of_block = ticks.of_ops.emplace_back();
+    double block = 0;
+    for (const Demand& demand : demands[b]) {
+      of_block.push_back(machine.picoseconds(demand));
+      block += static_cast<double>(of_block.back());
+      longest = std::max(longest, static_cast<double>(of_block.back()));
+    }
+    sum += block * static_cast<double>(calls[b]);
+  }
+  while (longest > static_cast<double>(kMostTicks) || sum > kMostOfStep) {
+    ++ticks.shift;
+    longest /= 2;
+    sum /= 2;
+  }
+  if (ticks.shift == 0) return ticks;
+  for (auto& block : ticks.of_ops) {
+    for (std::int64_t& op : block) op = std::max<std::int64_t>(1, op >> ticks.shift);
+  }
+  return ticks;
+}
+
+PaceTable paces(const Machine& machine) {
+  PaceTable table{};
+  for (std::size_t kind = 0; kind < table.size(); ++kind) {
+    for (unsigned active = 0; active < table[kind].size(); ++active) {
+      table[kind][active] = machine.pace(static_cast<LaneKind>(kind), active);
+    }
+  }
+  return table;
+}
+
+// Numbers that do not depend on time.
+void count(Simulation& simulation, const Demands& demands, const std::vector<std::int64_t>& calls) {
+  simulation.kinds.resize(kBodyNames.size());
+  for (std::size_t b = 0; b < demands.size(); ++b) {
+    for (const Demand& demand : demands[b]) {
+      simulation.ops += calls[b];
+      simulation.kinds[index(demand.kind)].ops += calls[b];
+      simulation.flops[static_cast<std::size_t>(demand.work)] +=
+          demand.flops * static_cast<double>(calls[b]);
+    }
+  }
+}
+
+Trace trace_of(const Program& program, const Ticks& ticks, std::vector<TickSpan> spans) {
+  Trace trace;
+  trace.source = "simulated";
+  for (const Lane& lane : program.lanes) {
+    trace.lanes.push_back(fmt::format("{}.{}", word(lane.kind), lane.index));
+  }
+  if (spans.empty()) return trace;
+  std::vector<std::int32_t> first_op;
+  for (const Block& block : program.schedule->blocks) {
+    first_op.push_back(static_cast<std::int32_t>(trace.ops.size()));
+    for (const Op& op : block.ops) trace.ops.push_back(block.name + "." + op.name);
+  }
+  std::sort(spans.begin(), spans.end(), [](const TickSpan& a, const TickSpan& b) {
+    return std::pair(a.call, a.op) < std::pair(b.call, b.op);
+  });
+  for (const TickSpan& span : spans) {
+    trace.spans.push_back({first_op[index(span.block)] + span.op, span.lane, span.call,
+                           ticks.nanoseconds(span.begin), ticks.nanoseconds(span.end)});
+  }
+  return trace;
+}
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
+                    const Machine& machine, const SimulationOptions& options) {
+  const Program program(schedule);
+  const Demands all = demands(schedule);
+  const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
+  Ticks ticks = ticks_of(machine, all, call_counts);
+  ClockQuestion question{program, calls, std::move(ticks.of_ops), paces(machine)};
+  question.hazards = options.waits == SimulationOptions::Waits::hazards;
+  question.skip_periods = options.skip_periods;
+  for (std::size_t call = 0; options.trace_call && call < calls.size(); ++call) {
+    question.traced.push_back(options.trace_call(call));
+  }
+  ClockAnswer answer = run_clock(question);
+  Simulation simulation;
+  count(simulation, all, call_counts);
+  simulation.nanoseconds = ticks.nanoseconds(answer.end);
+  simulation.simulated = answer.simulated;
+  for (std::size_t kind = 0; kind < simulation.busy.size(); ++kind) {
+    simulation.busy[kind] = ticks.nanoseconds(answer.lane_busy[kind]);
+  }
+  for (std::size_t kind = 0; kind < simulation.kinds.size(); ++kind) {
+    simulation.kinds[kind].nanoseconds = ticks.nanoseconds(answer.kind_busy[kind]);
+  }
+  std::int64_t last = 0;
+  for (const ClockAnswer::CallSpan& span : answer.calls) {
+    const bool empty = span.begin < 0;
+    if (!empty) last = ticks.nanoseconds(span.end);
+    simulation.calls.push_back({empty ? last : ticks.nanoseconds(span.begin), last});
+  }
+  simulation.trace = trace_of(program, ticks, std::move(answer.spans));
+  return simulation;
+}
+
+std::int64_t lower_bound(const Schedule& schedule, const std::vector<Call>& calls,
+                         const Machine& machine) {
+  const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
+  const Ticks ticks = ticks_of(machine, demands(schedule), call_counts);
+  std::vector<std::pair<Lane, std::int64_t>> lanes;
+  std::int64_t most = 0;
+  for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {
+    for (std::size_t i = 0; i < schedule.blocks[b].ops.size(); ++i) {
+      const Lane lane = schedule.blocks[b].ops[i].lane;
+      auto found = std::find_if(lanes.begin(), lanes.end(),
+                                [lane](const auto& one) { return one.first == lane; });
+      if (found == lanes.end()) found = lanes.insert(found, {lane, 0});
+      found->second += ticks.of_ops[b][i] * call_counts[b];
+      most = std::max(most, found->second);
+    }
+  }
+  return ticks.nanoseconds(most);
+}
+
+}  // namespace fpdt

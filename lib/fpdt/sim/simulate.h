@@ -1,0 +1,69 @@
+// A schedule on a clock that is a formula.
+//
+// Lanes run their ops in issue order. An op starts when its lane is free and what it waits for is
+// complete; ops that run side by side slow each other as the machine says. Time is whole ticks
+// inside and nanoseconds outside, so the same input gives the same output to the bit. A tick is a
+// picosecond, or the least power of two of them in which the step can be counted.
+//
+// A long run of equal layers settles: when the state of all lanes is the same at two calls of a
+// block, all that follows repeats while the calls repeat, and whole periods are skipped. That is
+// exact, not an estimate (clock.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "fpdt/cost/machine.h"
+#include "fpdt/schedule/schedule.h"
+#include "fpdt/trace/trace.h"
+
+namespace fpdt {
+
+struct SimulationOptions {
+  // edges: wait for what `after` names. hazards: wait for what versions demand, for schedules
+  // before `depend`.
+  enum class Waits : std::uint8_t { edges, hazards };
+  Waits waits = Waits::edges;
+  bool skip_periods = true;
+  // Calls (numbers within the list) whose spans the trace shall hold, which are then simulated op
+  // by op; empty: none. Skipping resumes between them.
+  std::function<bool(std::size_t call)> trace_call;
+};
+
+// When a call's ops ran: from the start of the first to the end of the last. A call without ops is
+// a moment.
+struct CallTime {
+  std::int64_t begin = 0;  // nanoseconds
+  std::int64_t end = 0;
+  bool operator==(const CallTime&) const = default;
+};
+
+struct KindTime {
+  std::int64_t ops = 0;
+  std::int64_t nanoseconds = 0;  // running, slowed by others
+  bool operator==(const KindTime&) const = default;
+};
+
+struct Simulation {
+  std::int64_t nanoseconds = 0;        // of the step
+  std::array<std::int64_t, 4> busy{};  // nanoseconds that lanes of a kind run, by LaneKind
+  std::array<double, kWorks> flops{};  // executed, by Work
+  std::vector<KindTime> kinds;         // by index of kBodyNames, of one step
+  std::vector<CallTime> calls;         // of every call in order (skipped ones by repetition)
+  std::int64_t ops = 0;                // of the step
+  std::int64_t simulated = 0;          // ops that were not skipped
+  Trace trace;                         // lanes, ops and the spans of the chosen calls
+};
+
+// One step (schedule.train or schedule.evaluate) of one rank. Precondition: references resolve and
+// edges name earlier ops.
+Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
+                    const Machine& machine, const SimulationOptions& options = {});
+
+// Nanoseconds that the busiest lane cannot go below: the sum of its ops, each alone.
+std::int64_t lower_bound(const Schedule& schedule, const std::vector<Call>& calls,
+                         const Machine& machine);
+
+}  // namespace fpdt

@@ -1,0 +1,74 @@
+// Simulating Llama 3 70B at 4M tokens on 32 A100 in 64K chunks: every op, and with periods left
+// out. Run: build/release/tests/sim/simulate_benchmark
+#include <benchmark/benchmark.h>
+
+#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/schedule/depend.h"
+#include "fpdt/sim/simulate.h"
+
+namespace fpdt {
+namespace {
+
+Rate rate(double value) { return {value, value, value}; }
+
+Problem llama_70b() {
+  Problem problem;
+  ModelSpec& model = problem.model;
+  model.name = "llama3-70b";
+  model.layers = 80;
+  model.hidden = 8192;
+  model.heads = 64;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.feed_forward = 28672;
+  model.vocabulary = 128256;
+  model.rotary.fraction = 1;
+  problem.cluster.nodes = 8;
+  problem.cluster.devices_per_node = 4;
+  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{std::int64_t{1} << 42};
+  problem.cluster.row_multiple = 128;
+  Rates& rates = problem.cluster.rates;
+  rates.peak_flops = 312e12;
+  rates.matmul = rate(250e12);
+  rates.attention_forward = rate(200e12);
+  rates.attention_backward = rate(170e12);
+  rates.device_bandwidth = rate(1.5e12);
+  rates.h2d = rates.d2h = rate(22e9);
+  rates.link = rate(200e9);
+  rates.network = rate(90e9);
+  rates.op_seconds = rate(5e-6);
+  rates.collective_seconds = rate(10e-6);
+  rates.interference.compute_beside_copy = rate(0.97);
+  rates.interference.compute_beside_collective = rate(0.9);
+  rates.interference.h2d_beside_d2h = rates.interference.d2h_beside_h2d = rate(0.9);
+  problem.seq_len = std::int64_t{1} << 22;
+  return problem;
+}
+
+void run(benchmark::State& state, SimulationOptions::Waits waits, bool skip) {
+  const Problem problem = llama_70b();
+  const Machine machine(problem.cluster, Case::typical);
+  Schedule schedule = lower_fpdt(problem, default_strategy(problem));
+  SimulationOptions options;
+  options.waits = waits;
+  options.skip_periods = skip;
+  if (waits == SimulationOptions::Waits::edges) depend(schedule);
+  Simulation simulation;
+  for (auto _ : state) simulation = simulate(schedule, schedule.train, machine, options);
+  state.counters["ops/s"] = benchmark::Counter(static_cast<double>(simulation.ops),
+                                               benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["simulated"] = static_cast<double>(simulation.simulated);
+  state.counters["seconds"] = static_cast<double>(simulation.nanoseconds) * 1e-9;
+}
+
+constexpr auto kEdges = SimulationOptions::Waits::edges;
+constexpr auto kHazards = SimulationOptions::Waits::hazards;
+BENCHMARK_CAPTURE(run, edges, kEdges, false)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run, hazards, kHazards, false)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run, edges_by_periods, kEdges, true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(run, hazards_by_periods, kHazards, true)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace fpdt
+
+BENCHMARK_MAIN();

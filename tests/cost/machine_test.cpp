@@ -122,6 +122,19 @@ TEST(Machine, SmallProductsReachAShareOfTheRate) {
   expect_close(time(Work::attention_forward, 4096), 12 * kSecond / 10);
 }
 
+// 30 Tflop at 100 Tflop/s, and 1e12 pairs at 5e12 a second.
+TEST(Machine, SoftmaxAddsToTheProductsOfAttention) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.softmax_forward = exactly(5e12);
+  Demand demand = asks(Work::attention_forward, 30e12, 0);
+  demand.pairs = 1e12;
+  expect_close(time_of(cluster, demand), 5 * kSecond / 10);
+  demand.work = Work::attention_backward;
+  expect_close(time_of(cluster, demand), 6 * kSecond / 10);
+  cluster.rates.softmax_backward = exactly(2.5e12);
+  expect_close(time_of(cluster, demand), kSecond);
+}
+
 // 25 GB/s of a switch over 2 devices are 12.5 for each: less than 20 alone, more than 10 alone.
 TEST(Machine, DevicesShareTheirSwitch) {
   ClusterSpec cluster = round_cluster();

@@ -30,9 +30,22 @@ TEST(ClusterFile, EveryConfigLoadsUnderItsOwnName) {
   for (const auto& entry : std::filesystem::directory_iterator(source_path("configs/clusters"))) {
     const ClusterSpec cluster = load_cluster(entry.path().string());
     EXPECT_EQ(cluster.name, entry.path().stem().string());
+    EXPECT_GT(cluster.rates.peak_flops, cluster.rates.matmul.typical);
+    EXPECT_EQ(parse_cluster(print_cluster(cluster), "printed"), cluster);
     ++count;
   }
-  EXPECT_GE(count, 4);
+  EXPECT_GE(count, 11);
+}
+
+// They are the same machines, so whoever has another number of them need not write a file.
+TEST(ClusterFile, ConfigsOfOneMachineDifferInNumberOnly) {
+  const auto load = [](const std::string& name) {
+    return load_cluster(source_path("configs/clusters/" + name + ".yaml"));
+  };
+  for (const int devices : {2, 4, 8, 16, 32}) {
+    const ClusterSpec cluster = load("a100-80g-x" + std::to_string(devices));
+    EXPECT_EQ(with_devices(load("a100-80g-x4"), devices), cluster);
+  }
 }
 
 TEST(ClusterFile, ReadsEveryField) {
@@ -63,7 +76,7 @@ ClusterSpec unusual() {
     return Rate{1 / next, 0.5 / next, 1 / next};
   };
   ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, "a: \"b\" \\ # c"};
-  cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{384 << 20}};
+  cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{384 << 20}, Bytes{24 << 20}};
   Rates& rates = cluster.rates;
   rates.peak_flops = 312e12;
   rates.matmul = rate();

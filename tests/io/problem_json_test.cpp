@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 Problem problem() {
   Problem problem;
   problem.model = load_model(source_path("models/llama3.1-405b.yaml"));
-  problem.cluster = load_cluster(source_path("configs/clusters/a100-80g-x4-n8.yaml"));
+  problem.cluster = load_cluster(source_path("configs/clusters/a100-80g-x32.yaml"));
   problem.cluster.source = "quotes \" and \\ and \xc3\xa9";
   problem.seq_len = 2 << 20;
   problem.device_budget = Bytes{79123456789};

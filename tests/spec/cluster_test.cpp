@@ -16,7 +16,7 @@ ClusterSpec four(std::int64_t nodes) {
   cluster.devices_per_node = 4;
   cluster.device_memory = (1 << 30) * Bytes{80};
   cluster.host_memory = (1 << 30) * Bytes{1024};
-  cluster.outside = {Bytes{500}, Bytes{70}, Bytes{3}};
+  cluster.outside = {Bytes{500}, Bytes{70}, Bytes{30}, Bytes{2}};
   cluster.rates.matmul = {200, 150, 250};
   cluster.rates.network = {20, 10, 25};
   cluster.rates.matmul_shares = {{128, 0.5}, {1024, 1}};
@@ -75,8 +75,8 @@ TEST(WithDevices, NeedsANetworkForMoreNodes) {
 }
 
 TEST(Cluster, CountsWhatLiesOutsideTheArena) {
-  EXPECT_EQ(four(1).outside_bytes(), Bytes{500 + 70 + 3 * 3});
-  EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 70 + 7 * 3});
+  EXPECT_EQ(four(1).outside_bytes(), Bytes{500 + 70 + 3 * 30});
+  EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 70 + 3 * 30 + 4 * 2});
 }
 
 TEST(Cluster, RatesMayBeAbsent) {
@@ -114,7 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"numa_nodes", "C101", [](ClusterSpec& c) { c.numa_nodes = 0; }},
         Wrong{"memory", "C101", [](ClusterSpec& c) { c.host_memory = Bytes{0}; }},
         Wrong{"row_multiple", "C101", [](ClusterSpec& c) { c.row_multiple = 0; }},
-        Wrong{"per_peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
+        Wrong{"peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
+        Wrong{"remote_peer", "C101",
+              [](ClusterSpec& c) { c.outside.per_remote_peer = Bytes{1LL << 33}; }},
         Wrong{"peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = kNan; }},
         Wrong{"low_over_typical", "C102",
               [](ClusterSpec& c) {

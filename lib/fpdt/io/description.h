@@ -76,6 +76,7 @@ void describe(Self& outside, Visitor& f) {
   f.sparse("context", outside.context);
   f.sparse("libraries", outside.libraries);
   f.sparse("per_peer", outside.per_peer);
+  f.sparse("per_remote_peer", outside.per_remote_peer);
 }
 
 template <Describes<Interference> Self, class Visitor>

@@ -78,9 +78,10 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
     check.wrong("C101", "row_multiple: expected 1 to 4096, found {}", cluster.row_multiple);
   }
   constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers it fits 63 bits
-  if (cluster.outside.per_peer.value > kPerPeerMax) {
-    check.wrong("C101", "outside.per_peer: expected at most 4 GiB, found {}",
-                format_bytes(cluster.outside.per_peer));
+  for (const Bytes peer : {cluster.outside.per_peer, cluster.outside.per_remote_peer}) {
+    if (peer.value <= kPerPeerMax) continue;
+    check.wrong("C101", "outside: expected at most 4 GiB for each peer, found {}",
+                format_bytes(peer));
   }
 }
 

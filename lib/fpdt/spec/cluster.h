@@ -59,9 +59,9 @@ struct Rates {
   // Softmax of attention, where it takes time of its own beside the products: (query, key) pairs of
   // a head. It weighs more the smaller D is. 0: within the flops.
   Rate softmax_forward, softmax_backward;
-  Rate device_bandwidth;    // bytes read and written by all other ops
-  Rate h2d, d2h;            // one direction alone, one device alone
-  Rate switch_bandwidth;    // of one PCIe switch and direction, shared by its devices; 0: no limit
+  Rate device_bandwidth;  // bytes read and written by all other ops
+  Rate h2d, d2h;          // one direction alone, one device alone
+  Rate switch_bandwidth;  // of one PCIe switch and direction, shared by its devices; 0: no limit
   std::int64_t devices_per_switch = 1;
   Rate link;        // sent by one device to the others of its node (NVLink, or PCIe), each way
   Rate network;     // sent by one node to others, all NICs together; 0 only on one node
@@ -75,9 +75,10 @@ struct Rates {
 
 // Device memory that the arena does not hold.
 struct OutsideArena {
-  Bytes context;    // driver, modules
-  Bytes libraries;  // handles and kernels of cuBLASLt, cuDNN, ...
-  Bytes per_peer;   // channels of the communicator, each peer of a rank
+  Bytes context;          // driver, modules
+  Bytes libraries;        // handles and kernels of cuBLASLt, cuDNN, ...
+  Bytes per_peer;         // channels of the communicator, each peer of a rank on the same node
+  Bytes per_remote_peer;  // each peer on another node
   bool operator==(const OutsideArena&) const = default;
 };
 
@@ -98,7 +99,8 @@ struct ClusterSpec {
   [[nodiscard]] std::int64_t devices() const { return nodes * devices_per_node; }
   // What lies outside the arena of one device, in a job over all of them.
   [[nodiscard]] Bytes outside_bytes() const {
-    return outside.context + outside.libraries + (devices() - 1) * outside.per_peer;
+    return outside.context + outside.libraries + (devices_per_node - 1) * outside.per_peer +
+           (devices() - devices_per_node) * outside.per_remote_peer;
   }
 };
 

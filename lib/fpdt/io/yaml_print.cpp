@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include <fmt/format.h>
+
 namespace fpdt {
 namespace {
 
@@ -26,13 +28,17 @@ bool reads_back(std::string_view text, double value) {
 
 }  // namespace
 
-std::string yaml_text(std::string_view text) {
+std::string yaml_scalar(bool value) { return value ? "true" : "false"; }
+
+std::string yaml_scalar(std::int64_t value) { return fmt::format("{}", value); }
+
+std::string yaml_scalar(const std::string& text) {
   const bool plain = !text.empty() && is_letter(text.front()) && !is_reserved(text) &&
                      text.back() != ' ' && std::all_of(text.begin(), text.end(), [](char c) {
                        return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
                               std::string_view(" -_./();,+").find(c) != std::string_view::npos;
                      });
-  if (plain) return std::string(text);
+  if (plain) return text;
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted += '\\';
@@ -41,7 +47,7 @@ std::string yaml_text(std::string_view text) {
   return quoted + "\"";
 }
 
-std::string yaml_bytes(Bytes bytes) {
+std::string yaml_scalar(Bytes bytes) {
   constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
   std::int64_t value = bytes.value;
   std::size_t unit = 0;
@@ -52,7 +58,7 @@ std::string yaml_bytes(Bytes bytes) {
   return fmt::format("{}{}", value, units[unit]);
 }
 
-std::string yaml_number(double value) {
+std::string yaml_scalar(double value) {
   const std::string plain = fmt::format("{}", value);
   const double size = std::abs(value);
   if (size == 0 || (size >= 1e-2 && size < 1e5)) return plain;
@@ -62,24 +68,41 @@ std::string yaml_number(double value) {
   return reads_back(text, value) ? text : plain;
 }
 
-std::string yaml_rate(const Rate& rate) {
-  if (rate.low == rate.typical && rate.high == rate.typical) return yaml_number(rate.typical);
-  return fmt::format("{{typical: {}, low: {}, high: {}}}", yaml_number(rate.typical),
-                     yaml_number(rate.low), yaml_number(rate.high));
+std::string yaml_scalar(const Rate& rate) {
+  if (rate.low == rate.typical && rate.high == rate.typical) return yaml_scalar(rate.typical);
+  return fmt::format("{{typical: {}, low: {}, high: {}}}", yaml_scalar(rate.typical),
+                     yaml_scalar(rate.low), yaml_scalar(rate.high));
 }
 
-void YamlPrinter::sparse_entry(std::string_view key, const std::vector<SizeShare>& points) {
+void YamlPrinter::sparse(std::string_view key, const std::vector<SizeShare>& points) {
+  if (points.empty()) return;
   std::string map;
   for (const auto& [size, share] : points) {
-    map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", size, share);
+    map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", size, yaml_scalar(share));
   }
   line(key, fmt::format("{{{}}}", map));
 }
 
-void YamlPrinter::sparse_entry(std::string_view key, const std::vector<KindRate>& kinds) {
+void YamlPrinter::sparse(std::string_view key, const std::vector<KindRate>& kinds) {
+  if (kinds.empty()) return;
   line(key, "");
-  for (const auto& [kind, rate] : kinds)
-    text += fmt::format("{}  {}: {}\n", indent_, kind, yaml_rate(rate));
+  YamlPrinter nested(indent_ + "  ");
+  for (const auto& [kind, rate] : kinds) nested.optional(kind, rate);
+  text += nested.text;
+}
+
+void YamlPrinter::fractions(std::string_view key, std::span<const double> values,
+                            std::span<const std::string_view> names) {
+  std::string map;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (values[i] == 0) continue;
+    map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", names[i], yaml_scalar(values[i]));
+  }
+  line(key, fmt::format("{{{}}}", map));
+}
+
+void YamlPrinter::line(std::string_view key, const std::string& value) {
+  text += fmt::format("{}{}:{}{}\n", indent_, key, value.empty() ? "" : " ", value);
 }
 
 }  // namespace fpdt

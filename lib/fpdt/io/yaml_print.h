@@ -6,20 +6,20 @@
 #include <type_traits>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "fpdt/io/description.h"
 
 namespace fpdt {
 
-// In quotes where YAML could take the text for something else.
-std::string yaml_text(std::string_view text);
-// "80GiB": the largest unit that leaves no fraction.
-std::string yaml_bytes(Bytes bytes);
+std::string yaml_scalar(bool value);
+std::string yaml_scalar(std::int64_t value);
 // "312e12", "6.5e-6": exponents in steps of three; reads back as the same double.
-std::string yaml_number(double value);
-// "312e12", or "{typical: 250e12, low: 240e12, high: 260e12}".
-std::string yaml_rate(const Rate& rate);
+std::string yaml_scalar(double value);
+// In quotes where YAML could take the text for something else.
+std::string yaml_scalar(const std::string& text);
+// "80GiB": the largest unit that leaves no fraction.
+std::string yaml_scalar(Bytes bytes);
+// One number, or "{typical: 250e12, low: 240e12, high: 260e12}".
+std::string yaml_scalar(const Rate& rate);
 
 // Block style; the maps of a list and maps of numbers in flow style.
 class YamlPrinter {
@@ -34,35 +34,26 @@ class YamlPrinter {
   void optional(std::string_view key, const T& value) {
     if constexpr (kEnumerators < T >> 0) {
       line(key, std::string(word(value)));
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      line(key, yaml_text(value));
-    } else if constexpr (std::is_same_v<T, Bytes>) {
-      line(key, yaml_bytes(value));
     } else {
-      line(key, fmt::format("{}", value));
+      line(key, yaml_scalar(value));
     }
   }
   template <class T>
   void sparse(std::string_view key, const T& value, const std::type_identity_t<T>& usual = {}) {
-    if (value != usual) sparse_entry(key, value);
+    if (value != usual) optional(key, value);
   }
+  void sparse(std::string_view key, const std::vector<SizeShare>& points);
+  void sparse(std::string_view key, const std::vector<KindRate>& kinds);
   template <class T>
   void sparse_group(std::string_view key, const T& value) {
     if (value != T{}) group(key, value);
   }
   void tokens(std::string_view key, std::int64_t value) { line(key, format_tokens(value)); }
   void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {
-    line(key, value == 0 ? std::string(zero) : fmt::format("{}", value));
+    line(key, value == 0 ? std::string(zero) : yaml_scalar(value));
   }
   void fractions(std::string_view key, std::span<const double> values,
-                 std::span<const std::string_view> names) {
-    std::string map;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (values[i] == 0) continue;
-      map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", names[i], values[i]);
-    }
-    line(key, fmt::format("{{{}}}", map));
-  }
+                 std::span<const std::string_view> names);
   template <class T>
   void group(std::string_view key, const T& value) {
     line(key, "");
@@ -84,17 +75,7 @@ class YamlPrinter {
   std::string text;
 
  private:
-  void line(std::string_view key, const std::string& value) {
-    text += fmt::format("{}{}:{}{}\n", indent_, key, value.empty() ? "" : " ", value);
-  }
-  template <class T>
-  void sparse_entry(std::string_view key, const T& value) {
-    optional(key, value);
-  }
-  void sparse_entry(std::string_view key, double value) { line(key, yaml_number(value)); }
-  void sparse_entry(std::string_view key, const Rate& rate) { line(key, yaml_rate(rate)); }
-  void sparse_entry(std::string_view key, const std::vector<SizeShare>& points);
-  void sparse_entry(std::string_view key, const std::vector<KindRate>& kinds);
+  void line(std::string_view key, const std::string& value);
 
   std::string indent_;
 };

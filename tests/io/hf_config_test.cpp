@@ -55,6 +55,42 @@ TEST(HfConfig, AbsentKeysHaveTheDefaultsOfTheClass) {
   EXPECT_EQ(parsed(R"({"model_type": "mistral", "sliding_window": null})").kv_heads, 8);
 }
 
+// The configs of published models, shortened to what differs from their class.
+TEST(HfConfig, ReadsPublishedModels) {
+  const ModelSpec qwen3 = parsed(R"({"model_type": "qwen3", "head_dim": 128, "hidden_size": 5120,
+      "intermediate_size": 25600, "num_attention_heads": 64, "num_hidden_layers": 64,
+      "num_key_value_heads": 8, "rope_scaling": null, "rope_theta": 1000000,
+      "sliding_window": null, "use_sliding_window": false})");
+  EXPECT_EQ(parameter_count(qwen3), 32762123264);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.q_width(), 8192) << "not the hidden size";
+  const ModelSpec neox = parsed(R"({"model_type": "gpt_neox", "hidden_act": "gelu_fast",
+      "attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "rotary_pct": 0.25})");
+  EXPECT_EQ(parameter_count(neox), 20554567680);
+  EXPECT_TRUE(neox.parallel_residual);
+  EXPECT_EQ(neox.rotary_dim(), 24);
+  EXPECT_EQ(neox.activation, ActivationFamily::gelu_tanh);
+}
+
+// As in the model card of Qwen2.5 for longer texts; the attention factor is 0.1 ln(4) + 1.
+TEST(HfConfig, ReadsYarn) {
+  const std::string start = R"({"model_type": "qwen2", "max_position_embeddings": 32768,
+      "rope_scaling": {"type": "yarn", "factor": 4.0)";
+  const ModelSpec model = parsed(start + "}}");
+  EXPECT_EQ(model.rotary.scaling, RotaryScaling::yarn);
+  EXPECT_EQ(model.rotary.original_positions, 32768);
+  EXPECT_EQ(model.rotary.low_frequency_factor, 1);
+  EXPECT_EQ(model.rotary.high_frequency_factor, 32);
+  EXPECT_NEAR(model.rotary.magnitude, 1.1386294361119891, 1e-15);
+  const std::string inside = R"(, "original_max_position_embeddings": 4096)";
+  EXPECT_EQ(parsed(start + inside + "}}").rotary.original_positions, 4096);
+  EXPECT_EQ(parsed(start + inside + R"(}, "original_max_position_embeddings": 99})")
+                .rotary.original_positions,
+            99);
+  EXPECT_EQ(parsed(start + R"(, "attention_factor": 1.5}})").rotary.magnitude, 1.5);
+  EXPECT_EQ(parsed(start + R"(, "mscale": 0.7, "mscale_all_dim": 0.7}})").rotary.magnitude, 1);
+}
+
 TEST(HfConfig, NotesWhatItIgnores) {
   std::vector<std::string> notes;
   static_cast<void>(parse_hf_config(
@@ -82,11 +118,23 @@ TEST(HfConfig, BothRopeGenerationsMeanTheSame) {
 
 TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {R"("rope_scaling": {"type": "yarn", "factor": 4})", "rope type \"yarn\" is not supported"},
+      {R"("rope_scaling": {"type": "dynamic", "factor": 4})",
+       "rope type \"dynamic\" is not supported"},
+      {R"("rope_scaling": {"type": "yarn", "factor": 4})", "original_max_position_embeddings"},
+      {R"("rope_scaling": {"type": "yarn", "factor": 4, "truncate": false,
+          "original_max_position_embeddings": 9})",
+       "truncate: only true"},
+      {R"("rope_scaling": {"type": "linear", "factor": 4, "low_freq_factor": 1})", "unknown key"},
+      {R"("partial_rotary_factor": 0.5)", "llama turns whole heads"},
       {R"("rope_scaling": {"rope_type": "llama3"})", "rope_scaling.factor: this key is required"},
       {R"("sliding_window": 4096)", "windowed attention is not supported"},
       {R"("layer_types": ["full_attention", "sliding_attention"])", "sliding_attention"},
-      {R"("quantization_config": {"bits": 4})", "quantization_config: this is not supported"},
+      {R"("quantization_config": {"bits": 4})",
+       "quantization_config: not supported (quantised weights)"},
+      {R"("final_logit_softcapping": 30.0)", "soft capping of logits"},
+      {R"("use_alibi": true)", "ALiBi"},
+      {R"("logits_scaling": 8)", "scaled logits"},
+      {R"("auto_map": {"AutoModelForCausalLM": "modeling.Model"})", "code of its own"},
       {R"("num_local_experts": 8)", "num_local_experts"},
       {R"("attention_dropout": 0.1)", "dropout 0.1 is not supported"},
       {R"("attention_bias": true)", "attention_bias"},
@@ -102,7 +150,15 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
     EXPECT_THAT(error_of(R"({"model_type": "llama", )" + entry + "}"), HasSubstr(message)) << entry;
   }
   EXPECT_THAT(error_of(R"({"model_type": "mistral"})"), HasSubstr("sliding_window"));
-  EXPECT_THAT(error_of(R"({"model_type": "gpt_neox"})"), HasSubstr("use_parallel_residual"));
+  EXPECT_THAT(error_of(R"({"model_type": "qwen3", "use_sliding_window": true})"),
+              HasSubstr("use_sliding_window: windowed attention is not supported"));
+  EXPECT_THAT(error_of(R"({"model_type": "qwen3", "attention_bias": true})"),
+              HasSubstr("attention_bias: only false is supported"));
+  EXPECT_THAT(error_of(R"({"model_type": "gpt_neox", "hidden_dropout": 0.1})"),
+              HasSubstr("dropout 0.1 is not supported"));
+  EXPECT_THAT(error_of(R"({"model_type": "mixtral", "num_local_experts": 8})"),
+              HasSubstr("\"mixtral\": experts are not supported"));
+  EXPECT_THAT(error_of(R"({"model_type": "gemma2"})"), HasSubstr("soft caps"));
   EXPECT_THAT(error_of(R"({"model_type": "lama"})"), HasSubstr("did you mean \"llama\"?"));
   EXPECT_THAT(error_of(R"({})"), HasSubstr("model_type: this key is required"));
 }
@@ -120,10 +176,12 @@ TEST(HfConfig, SurvivesHostileText) {
 }
 
 TEST(HfConfig, PrintsWhatItReads) {
-  for (const char* name : {"llama", "gpt2", "gpt_neox"}) {
+  for (const char* name : {"llama", "llama_linear", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox",
+                           "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;
+    again.name = model.name;
     EXPECT_EQ(again, model) << name;
   }
   ModelSpec qwen = parsed(R"({"model_type": "qwen2", "tie_word_embeddings": true})");

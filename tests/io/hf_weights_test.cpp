@@ -2,6 +2,7 @@
 // computed (tests/fixtures/hf/generate.py).
 #include "fpdt/io/hf_weights.h"
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -43,7 +44,7 @@ reference::Parameters parameters_of(const HfWeights& weights, const ModelSpec& m
 
 TEST_P(HfFixture, ComputesWhatTransformersComputes) {
   const ModelSpec model = load_model(directory());
-  const auto expected = nlohmann::json::parse(read_file(directory() + "/expected.json", 10000));
+  const auto expected = nlohmann::json::parse(read_file(directory() + "/expected.json", 100000));
   reference::Sample sample;
   sample.tokens = expected["tokens"].get<std::vector<std::int32_t>>();
   sample.labels.assign(sample.tokens.begin() + 1, sample.tokens.end());
@@ -81,7 +82,10 @@ TEST_P(HfFixture, WritesTheTensorsThatItRead) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::Values("llama", "gpt2", "gpt_neox"),
+constexpr std::array kFamilies{"llama", "llama_linear", "mistral",  "qwen2",
+                               "qwen3", "gpt2",         "gpt_neox", "gpt_neox_parallel"};
+
+INSTANTIATE_TEST_SUITE_P(Families, HfFixture, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(HfWeights, ListsMissingUnexpectedAndMisshapen) {
@@ -123,7 +127,7 @@ TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
 }
 
 TEST(HfPieces, CoverEveryRowOnce) {
-  for (const char* name : {"llama", "gpt2", "gpt_neox"}) {
+  for (const char* name : kFamilies) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     for (const TensorSpec& tensor : model_tensors(model)) {
       std::int64_t row = 0;

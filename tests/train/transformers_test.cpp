@@ -1,11 +1,17 @@
-// Loss of models that the transformers library wrote, trained here: chunked, on several ranks, from
-// the very files (tests/fixtures/hf/generate.py), against the loss that it computed in f32.
+// Loss and gradients of models that the transformers library wrote, trained here: chunked, on
+// several ranks, from the very files (tests/fixtures/hf/generate.py), against what it computed in
+// f32.
+#include <cmath>
+#include <filesystem>
 #include <string>
+#include <unistd.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
+#include "fpdt/io/hf_weights.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/train/checkpoint.h"
 
@@ -14,23 +20,31 @@
 namespace fpdt {
 namespace {
 
-class Transformers : public testing::TestWithParam<const char*> {};
+// Sums of at most 64 products of f32 numbers of order 1 in a handful of layers.
+constexpr double kTolerance = 2e-5;
+
+class Transformers : public testing::TestWithParam<const char*> {
+ protected:
+  Transformers() {
+    sample.tokens = expected["tokens"].get<std::vector<std::int32_t>>();
+    sample.documents.assign(sample.tokens.size(), 0);
+    sample.labels.assign(sample.tokens.begin() + 1, sample.tokens.end());
+    sample.labels.push_back(-1);  // the library shifts labels and leaves out the last
+  }
+  [[nodiscard]] std::int64_t tokens() const {
+    return static_cast<std::int64_t>(sample.tokens.size());
+  }
+
+  std::string directory = std::string(FPDT_SOURCE_DIR) + "/tests/fixtures/hf/" + GetParam();
+  nlohmann::json expected = nlohmann::json::parse(read_file(directory + "/expected.json", 100000));
+  ModelSpec model = load_model(directory);
+  Sample sample;
+};
 
 TEST_P(Transformers, GiveTheSameLoss) {
-  const std::string directory = std::string(FPDT_SOURCE_DIR) + "/tests/fixtures/hf/" + GetParam();
-  const auto expected = nlohmann::json::parse(read_file(directory + "/expected.json", 10000));
-  Sample sample;
-  sample.tokens = expected["tokens"].get<std::vector<std::int32_t>>();
-  sample.documents.assign(sample.tokens.size(), 0);
-  sample.labels.assign(sample.tokens.begin() + 1, sample.tokens.end());
-  sample.labels.push_back(-1);  // the library shifts labels and leaves out the last
-  const auto tokens = static_cast<std::int64_t>(sample.tokens.size());
-  const ModelSpec model = load_model(directory);
-  // Logits are sums of at most 64 products of f32 numbers of order 1 in a handful of layers.
-  constexpr double kTolerance = 2e-5;
   for (const std::int64_t ranks : {1, 2}) {
-    for (const std::int64_t chunk : {tokens, tokens / 2, tokens / 6}) {
-      Case one = make_case(model, ranks, tokens, chunk);
+    for (const std::int64_t chunk : {tokens(), tokens() / 2, tokens() / 6}) {
+      Case one = make_case(model, ranks, tokens(), chunk);
       Rig rig(one);
       load_weights(directory, rig.trainer);
       EXPECT_NEAR(rig.trainer.evaluate({sample}), expected["loss"].get<double>(), kTolerance);
@@ -39,7 +53,42 @@ TEST_P(Transformers, GiveTheSameLoss) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Transformers, testing::Values("llama", "gpt2", "gpt_neox"),
+// Our gradients, written as a model of theirs: names, shapes and values are theirs.
+TEST_P(Transformers, GiveTheSameGradients) {
+  Case one = make_case(model, 2, tokens(), tokens() / 3);
+  Rig rig(one);
+  load_weights(directory, rig.trainer);
+  rig.trainer.step({sample}, 0);
+  const std::filesystem::path home =
+      testing::TempDir() + fmt::format("fpdt_gradients_{}_{}", GetParam(), getpid());
+  std::filesystem::create_directories(home);
+  write_hf_model(home.string(), model, "F32",
+                 [&](const std::string& name) { return rig.trainer.tensor(name, "gradient"); });
+  const SafetensorsFile ours((home / "model.safetensors").string());
+  ASSERT_EQ(ours.entries().size(), expected["gradients"].size());
+  for (const SafetensorsEntry& entry : ours.entries()) {
+    ASSERT_TRUE(expected["gradients"].contains(entry.name)) << entry.name;
+    const auto& theirs = expected["gradients"][entry.name];
+    std::vector<float> values(static_cast<std::size_t>(entry.elements()));
+    ours.read_f32(entry.name, 0, values);
+    double squares = 0;
+    for (const float value : values) squares += std::pow(static_cast<double>(value), 2);
+    EXPECT_NEAR(std::sqrt(squares), theirs["norm"].get<double>(), kTolerance) << entry.name;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto near = [&](const char* end, float value) {
+        EXPECT_NEAR(static_cast<double>(value), theirs[end][i].get<double>(), kTolerance)
+            << entry.name << " " << end << " " << i;
+      };
+      near("first", values[i]);
+      near("last", values[values.size() - 3 + i]);
+    }
+  }
+  std::filesystem::remove_all(home);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Transformers,
+                         testing::Values("llama", "llama_linear", "mistral", "qwen2", "qwen3",
+                                         "gpt2", "gpt_neox", "gpt_neox_parallel"),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Hugging Face config.json, both directions.
 //
 // A key of theirs that bears meaning is honoured or refused, never skipped: an ignored rope_scaling
-// trains a different model without a word. Families read: llama, mistral, qwen2, gpt2, gpt_neox.
+// trains a different model without a word. Families read: llama, mistral, qwen2,
+// qwen3, gpt2, gpt_neox.
 #pragma once
 
 #include <string>

@@ -9,38 +9,69 @@ namespace {
 
 bool is_llama(const ModelSpec& model) {
   return model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
-         !model.bias && model.learned_positions == 0 && model.rotary.fraction == 1;
+         !model.bias && !model.parallel_residual && !(model.qk_norm && model.qkv_bias) &&
+         model.learned_positions == 0 && model.rotary.fraction == 1;
 }
 
 // What gpt2 and gpt_neox have in common.
 bool is_gpt(const ModelSpec& model) {
   return model.norm == NormFamily::layer && model.activation != ActivationFamily::swiglu &&
-         model.bias && model.qkv_bias && model.kv_heads == model.heads &&
+         model.bias && model.qkv_bias && !model.qk_norm && model.kv_heads == model.heads &&
          model.q_width() == model.hidden;
 }
 
-// One key a line, as transformers writes them.
+// Keys as transformers writes them: one a line, or all on one line for a map within.
 class ConfigPrinter {
  public:
+  enum class Form { lines, line };
+  explicit ConfigPrinter(Form form = Form::lines) : form_(form) {}
+
   void raw(std::string_view key, std::string_view value) {
-    text_ += fmt::format("{}\n  \"{}\": {}", text_.empty() ? "" : ",", key, value);
+    const std::string_view between = form_ == Form::lines ? "\n  " : text_.empty() ? "" : " ";
+    text_ += fmt::format("{}{}\"{}\": {}", text_.empty() ? "" : ",", between, key, value);
   }
   void text(std::string_view key, std::string_view value) { raw(key, json_string(value)); }
   void number(std::string_view key, std::int64_t value) { raw(key, fmt::format("{}", value)); }
   void number(std::string_view key, double value) { raw(key, fmt::format("{}", value)); }
+  // With a point, where transformers insists on it.
+  void real(std::string_view key, double value) { raw(key, fmt::format("{:#}", value)); }
   void flag(std::string_view key, bool value) { raw(key, value ? "true" : "false"); }
-  [[nodiscard]] std::string object() const { return fmt::format("{{{}\n}}\n", text_); }
+  [[nodiscard]] std::string object() const {
+    return "{" + text_ + (form_ == Form::lines ? "\n}\n" : "}");
+  }
 
  private:
+  Form form_;
   std::string text_;
 };
 
 // transformers does not enforce it; our sequences are as long as the schedule says.
 constexpr std::int64_t kPositions = 1 << 20;
 
+void print_scaling(ConfigPrinter& config, const RotarySpec& rotary) {
+  if (rotary.factor == 1 && rotary.magnitude == 1) return;
+  ConfigPrinter scaling(ConfigPrinter::Form::line);
+  scaling.text("rope_type", word(rotary.scaling));
+  scaling.real("factor", rotary.factor);
+  if (rotary.scaling == RotaryScaling::yarn) {
+    scaling.real("beta_slow", rotary.low_frequency_factor);
+    scaling.real("beta_fast", rotary.high_frequency_factor);
+    scaling.real("attention_factor", rotary.magnitude);
+  } else if (rotary.scaling == RotaryScaling::llama3) {
+    scaling.real("low_freq_factor", rotary.low_frequency_factor);
+    scaling.real("high_freq_factor", rotary.high_frequency_factor);
+  }
+  if (rotary.scaling != RotaryScaling::linear) {
+    scaling.number("original_max_position_embeddings", rotary.original_positions);
+  }
+  config.raw("rope_scaling", scaling.object());
+}
+
 void print_llama(ConfigPrinter& config, const ModelSpec& model) {
-  config.raw("architectures", model.qkv_bias ? "[\"Qwen2ForCausalLM\"]" : "[\"LlamaForCausalLM\"]");
-  config.text("model_type", model.qkv_bias ? "qwen2" : "llama");
+  const std::string_view type = model.qk_norm ? "qwen3" : model.qkv_bias ? "qwen2" : "llama";
+  const std::string_view name = model.qk_norm ? "Qwen3" : model.qkv_bias ? "Qwen2" : "Llama";
+  config.raw("architectures", fmt::format("[\"{}ForCausalLM\"]", name));
+  config.text("model_type", type);
   config.number("hidden_size", model.hidden);
   config.number("num_hidden_layers", model.layers);
   config.number("num_attention_heads", model.heads);
@@ -50,18 +81,10 @@ void print_llama(ConfigPrinter& config, const ModelSpec& model) {
   config.text("hidden_act", "silu");
   config.number("rms_norm_eps", model.norm_epsilon);
   config.number("max_position_embeddings", kPositions);
-  const RotarySpec& rotary = model.rotary;
-  config.number("rope_theta", rotary.theta);
-  if (rotary.factor != 1) {
-    config.raw(
-        "rope_scaling",
-        fmt::format("{{\"rope_type\": \"llama3\", \"factor\": {:#}, \"low_freq_factor\": {:#}, "
-                    "\"high_freq_factor\": {:#}, \"original_max_position_embeddings\": {}}}",
-                    rotary.factor, rotary.low_frequency_factor, rotary.high_frequency_factor,
-                    rotary.original_positions));
-  }
-  if (!model.qkv_bias) {
-    config.flag("attention_bias", false);
+  config.number("rope_theta", model.rotary.theta);
+  print_scaling(config, model.rotary);
+  if (type != "qwen2") config.flag("attention_bias", false);
+  if (type == "llama") {
     config.flag("mlp_bias", false);
   } else {
     config.flag("use_sliding_window", false);
@@ -95,7 +118,8 @@ void print_gpt_neox(ConfigPrinter& config, const ModelSpec& model) {
   config.number("max_position_embeddings", kPositions);
   config.number("rotary_pct", model.rotary.fraction);
   config.number("rotary_emb_base", model.rotary.theta);
-  config.flag("use_parallel_residual", false);
+  print_scaling(config, model.rotary);
+  config.flag("use_parallel_residual", model.parallel_residual);
   config.flag("attention_bias", true);
 }
 
@@ -103,19 +127,19 @@ void print_gpt_neox(ConfigPrinter& config, const ModelSpec& model) {
 
 HfFamily hf_family(const ModelSpec& model) {
   if (is_llama(model)) return HfFamily::llama;
-  if (is_gpt(model) && model.learned_positions > 0 && model.rotary.fraction == 0)
+  if (is_gpt(model) && model.learned_positions > 0 && model.rotary.fraction == 0 &&
+      !model.parallel_residual) {
     return HfFamily::gpt2;
-  if (is_gpt(model) && model.learned_positions == 0 && model.rotary.fraction > 0 &&
-      model.rotary.factor == 1) {
+  }
+  if (is_gpt(model) && model.learned_positions == 0 && model.rotary.fraction > 0) {
     return HfFamily::gpt_neox;
   }
-  throw InputError(
-      fmt::format("model {}: no Hugging Face family computes the same; known are llama and qwen2 "
-                  "(rms norm, swiglu, "
-                  "whole rotary, no biases but of qkv), gpt2 (layer norm, gelu, biases, learned "
-                  "positions), gpt_neox "
-                  "(layer norm, gelu, biases, rotary)",
-                  model.name));
+  throw InputError(fmt::format(
+      "model {}: no Hugging Face family computes the same; known are llama, qwen2 and qwen3 "
+      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gpt2 "
+      "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
+      "biases, rotary)",
+      model.name));
 }
 
 std::string hf_config_json(const ModelSpec& model) {

@@ -47,7 +47,7 @@ struct NameRow {
   std::string_view llama, gpt2, gpt_neox;  // {} is the layer
 };
 // Tensors that are the same there, but for the Conv1D of GPT-2; qkv and up are apart in llama.
-constexpr std::array<NameRow, 10> kNames{{
+constexpr std::array<NameRow, 12> kNames{{
     {"embed", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in"},
     {"positions", "", "transformer.wpe", ""},
     {"final_norm", "model.norm", "transformer.ln_f", "gpt_neox.final_layer_norm"},
@@ -56,6 +56,8 @@ constexpr std::array<NameRow, 10> kNames{{
      "gpt_neox.layers.{}.input_layernorm"},
     {"qkv", "model.layers.{}.self_attn", "transformer.h.{}.attn.c_attn",
      "gpt_neox.layers.{}.attention.query_key_value"},
+    {"q_norm", "model.layers.{}.self_attn.q_norm", "", ""},
+    {"k_norm", "model.layers.{}.self_attn.k_norm", "", ""},
     {"out", "model.layers.{}.self_attn.o_proj", "transformer.h.{}.attn.c_proj",
      "gpt_neox.layers.{}.attention.dense"},
     {"norm2", "model.layers.{}.post_attention_layernorm", "transformer.h.{}.ln_2",

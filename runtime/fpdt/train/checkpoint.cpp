@@ -85,13 +85,18 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("activation", word(ours.activation), word(theirs.activation));
   compare("qkv_bias", ours.qkv_bias, theirs.qkv_bias);
   compare("bias", ours.bias, theirs.bias);
+  compare("qk_norm", ours.qk_norm, theirs.qk_norm);
+  compare("parallel_residual", ours.parallel_residual, theirs.parallel_residual);
   compare("learned_positions", ours.learned_positions, theirs.learned_positions);
   compare("rotary_dim", ours.rotary_dim(), theirs.rotary_dim());
   compare("tied_embeddings", ours.tied_embeddings, theirs.tied_embeddings);
   if (ours.rotary_dim() == 0) return text;
+  compare("rotary.magnitude", ours.rotary.magnitude, theirs.rotary.magnitude);
   compare("rotary.theta", ours.rotary.theta, theirs.rotary.theta);
   compare("rotary.factor", ours.rotary.factor, theirs.rotary.factor);
   if (ours.rotary.factor == 1) return text;
+  compare("rotary.scaling", word(ours.rotary.scaling), word(theirs.rotary.scaling));
+  if (ours.rotary.scaling == RotaryScaling::linear) return text;
   compare("rotary.low_frequency_factor", ours.rotary.low_frequency_factor,
           theirs.rotary.low_frequency_factor);
   compare("rotary.high_frequency_factor", ours.rotary.high_frequency_factor,

@@ -1,57 +1,37 @@
 // fpdt-plan: from a question to a schedule. Needs no GPU.
+#include <algorithm>
+#include <functional>
+#include <vector>
+
 #include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "flags.h"
+#include "plan_explain.h"
 #include "plan_lower.h"
+#include "plan_search.h"
 
 namespace fpdt {
 namespace {
+
+// A verb and what runs it.
+using Add = std::function<int()> (*)(CLI::App&);
+constexpr Add kVerbs[] = {add_search, add_max_seq, add_explain, add_lower, add_verify};
 
 int run(int count, const char* const* words) {
   CLI::App app{"Plans the training of transformers on very long sequences."};
   app.set_version_flag("--version", FPDT_VERSION);
   app.require_subcommand(1);
-
-  LowerFlags lower;
-  CLI::App* lowering =
-      app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
-  lowering
-      ->add_option("--model", lower.model,
-                   "models/*.yaml, or a Hugging Face directory or config.json")
-      ->required();
-  lowering->add_option("--cluster", lower.cluster, "configs/clusters/*.yaml")->required();
-  lowering->add_option("--seq-len", lower.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
-      ->required();
-  lowering->add_option("--strategy", lower.strategy, "YAML file; without it, sensible defaults");
-  lowering->add_option("--device-budget", lower.device_budget,
-                       "such as 60GiB; default: the device's memory");
-  lowering->add_option("--host-budget", lower.host_budget,
-                       "of one node; default: the node's memory");
-  OptimizerSpec& optimizer = lower.optimizer;
-  lowering->add_option("--beta1", optimizer.beta1, "of AdamW")->capture_default_str();
-  lowering->add_option("--beta2", optimizer.beta2, "of AdamW")->capture_default_str();
-  lowering->add_option("--epsilon", optimizer.epsilon, "of AdamW")->capture_default_str();
-  lowering->add_option("--weight-decay", optimizer.weight_decay, "of matrices")
-      ->capture_default_str();
-  lowering->add_option("--clip", optimizer.clip, "global gradient norm; 0: none")
-      ->capture_default_str();
-  lowering->add_option("--out-dir", lower.out_dir, "receives schedule.json and strategy.yaml")
-      ->required();
-  lowering->add_flag("--json", lower.json, "summary as one JSON object");
-
-  std::string path;
-  bool json = false;
-  CLI::App* verifying = app.add_subcommand("verify", "Prove that a schedule file is safe to run");
-  verifying->add_option("SCHEDULE", path, "schedule file")->required();
-  verifying->add_flag("--json", json, "result as one JSON object");
-
+  std::vector<std::function<int()>> verbs;
+  for (const Add add : kVerbs) verbs.push_back(add(app));
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {
     return answer(app, error);
   }
-  return lowering->parsed() ? plan_lower(lower) : plan_verify(path, json);
+  const std::vector<CLI::App*> known = app.get_subcommands([](CLI::App*) { return true; });
+  const auto parsed = std::find(known.begin(), known.end(), app.get_subcommands().front());
+  return verbs[static_cast<std::size_t>(parsed - known.begin())]();
 }
 
 }  // namespace

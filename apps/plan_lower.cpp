@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <sstream>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/json.h"
-#include "fpdt/io/model_file.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/schedule_json.h"
 #include "fpdt/io/strategy_file.h"
@@ -22,6 +21,7 @@
 
 #include "command.h"
 #include "plan_fit.h"
+#include "question.h"
 
 namespace fpdt {
 namespace {
@@ -29,29 +29,10 @@ namespace {
 constexpr std::array<MemorySpace, 3> kSpaces{MemorySpace::device, MemorySpace::host_pinned,
                                              MemorySpace::host};
 
-std::int64_t parse_length(const std::string& text) {
-  const auto tokens = parse_tokens(text);
-  if (!tokens || *tokens < 1) {
-    throw InputError(fmt::format(
-        "--seq-len: expected 1 to 1G tokens, such as 64K, 2M or 100000, found \"{}\"", text));
-  }
-  return *tokens;
-}
-
-Bytes parse_budget(const std::string& flag, const std::string& text, Bytes limit,
-                   std::string_view owner) {
-  if (text.empty()) return limit;
-  const auto bytes = parse_bytes(text);
-  if (!bytes || bytes->value < 1) {
-    throw InputError(
-        fmt::format("{}: expected a size such as 64MiB or 80GiB, found \"{}\"", flag, text));
-  }
-  if (*bytes > limit) {
-    throw InputError(fmt::format("{}: {} is more than the {} that {} has", flag,
-                                 format_bytes(*bytes), format_bytes(limit), owner));
-  }
-  return *bytes;
-}
+struct LowerFlags {
+  QuestionFlags question;
+  std::string out_dir;
+};
 
 // Op executions of one call list.
 std::int64_t executed(const Schedule& schedule, const std::vector<Call>& calls) {
@@ -125,53 +106,11 @@ std::string summary_json(const Problem& problem, const Strategy& strategy, const
                      parameter_count(problem.model), spaces);
 }
 
-// "file:line" of a key in a strategy file; the file alone when the key stands at its default.
-std::string place_of(const std::string& path, std::string_view key) {
-  std::istringstream text(read_file(path, std::int64_t{1} << 20));
-  std::int64_t number = 0;
-  for (std::string line; std::getline(text, line);) {
-    ++number;
-    const std::size_t first = line.find_first_not_of(" -{");
-    if (first != std::string::npos &&
-        line.compare(first, key.size() + 1, fmt::format("{}:", key)) == 0) {
-      return fmt::format("{}:{}", path, number);
-    }
-  }
-  return path;
-}
-
-// Throws what is wrong with the strategy, at the lines of its file.
-void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path) {
-  std::vector<Diagnostic> findings = check(problem, strategy);
-  if (findings.empty()) return;
-  for (Diagnostic& finding : findings) {
-    if (path.empty() || finding.where != "strategy") continue;
-    finding.where = place_of(path, finding.message.substr(0, finding.message.find_first_of(":[ ")));
-  }
-  throw InputError(format_diagnostics(findings));
-}
-
-}  // namespace
-
 int plan_lower(const LowerFlags& flags) {
-  std::vector<std::string> notes;
-  Problem problem;
-  problem.model = load_model(flags.model, &notes);
-  for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
-  problem.cluster = load_cluster(flags.cluster);
-  problem.seq_len = parse_length(flags.seq_len);
-  problem.optimizer = flags.optimizer;
-  problem.device_budget = parse_budget("--device-budget", flags.device_budget,
-                                       problem.cluster.device_memory, "a device");
-  problem.host_budget =
-      parse_budget("--host-budget", flags.host_budget, problem.cluster.host_memory, "a node");
-  const Strategy strategy =
-      flags.strategy.empty() ? default_strategy(problem) : load_strategy(flags.strategy);
-
-  require_sound(problem, strategy, flags.strategy);
-  for (const std::string& note : without_effect(problem, strategy)) {
-    if (!flags.strategy.empty()) say(fmt::format("note: {}: {}\n", flags.strategy, note));
-  }
+  const Question question = load_question(flags.question);
+  const Problem& problem = question.problem;
+  const Strategy strategy = question.pins.strategy.value_or(default_strategy(problem));
+  require_sound(problem, strategy, "");
   say(fmt::format("lowering {} at {} tokens for {} ranks ...\n", problem.model.name,
                   format_tokens(problem.seq_len), problem.ranks()));
   const Lowered lowered = lower(problem, strategy, print_problem(problem, strategy));
@@ -188,8 +127,8 @@ int plan_lower(const LowerFlags& flags) {
   schedule_file.write(print(lowered.schedule.schedule()));
   strategy_file.commit();
   schedule_file.commit();
-  print_result(flags.json ? summary_json(problem, strategy, lowered, path)
-                          : summary(problem, strategy, lowered, path));
+  print_result(flags.question.json ? summary_json(problem, strategy, lowered, path)
+                                   : summary(problem, strategy, lowered, path));
   return 0;
 }
 
@@ -204,6 +143,30 @@ int plan_verify(const std::string& path, bool json) {
            : fmt::format("{}: verified, {} ranks, {} ops over train and evaluate\n", path, s.ranks,
                          ops));
   return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_lower(CLI::App& app) {
+  auto flags = std::make_shared<LowerFlags>();
+  CLI::App* verb =
+      app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
+  add_question(*verb, flags->question);
+  verb->add_option("--out-dir", flags->out_dir, "receives schedule.json and strategy.yaml")
+      ->required();
+  return [flags] { return plan_lower(*flags); };
+}
+
+std::function<int()> add_verify(CLI::App& app) {
+  struct VerifyFlags {
+    std::string path;
+    bool json = false;
+  };
+  auto flags = std::make_shared<VerifyFlags>();
+  CLI::App* verb = app.add_subcommand("verify", "Prove that a schedule file is safe to run");
+  verb->add_option("SCHEDULE", flags->path, "schedule file")->required();
+  verb->add_flag("--json", flags->json, "result as one JSON object");
+  return [flags] { return plan_verify(flags->path, flags->json); };
 }
 
 }  // namespace fpdt

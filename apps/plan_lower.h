@@ -2,25 +2,15 @@
 // is proven.
 #pragma once
 
-#include <string>
+#include <functional>
 
-#include "fpdt/spec/strategy.h"
+#include <CLI/CLI.hpp>
 
 namespace fpdt {
 
-struct LowerFlags {
-  std::string model, cluster, seq_len, out_dir;
-  std::string strategy;       // empty: defaults
-  std::string device_budget;  // empty: the device's memory
-  std::string host_budget;    // empty: the node's memory
-  OptimizerSpec optimizer;
-  bool json = false;
-};
-
-// The exit code; errors are thrown. Nothing is written unless everything fits.
-int plan_lower(const LowerFlags& flags);
-
+// Each adds its verb and returns what runs it. Nothing is written unless everything fits.
+std::function<int()> add_lower(CLI::App& app);
 // fpdt-plan verify FILE: loads and proves a schedule file, prints what it is.
-int plan_verify(const std::string& path, bool json);
+std::function<int()> add_verify(CLI::App& app);
 
 }  // namespace fpdt

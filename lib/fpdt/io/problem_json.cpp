@@ -117,6 +117,12 @@ void describe(Self& question, Visitor& f) {
 
 }  // namespace
 
+std::string strategy_json(const Strategy& strategy) {
+  JsonPrinter printer;
+  describe(strategy, printer);
+  return printer.object();
+}
+
 std::string print_problem(const Problem& problem, const Strategy& strategy) {
   const Question question{problem, strategy};
   JsonPrinter printer;

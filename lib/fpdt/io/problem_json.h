@@ -13,7 +13,10 @@ namespace fpdt {
 
 std::string print_problem(const Problem& problem, const Strategy& strategy);
 
-// The inverse. InputError with every finding.
+// The strategy alone, as one canonical JSON object.
+std::string strategy_json(const Strategy& strategy);
+
+// The inverse of print_problem. InputError with every finding.
 std::pair<Problem, Strategy> parse_problem(std::string_view text);
 
 }  // namespace fpdt

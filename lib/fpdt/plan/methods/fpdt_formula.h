@@ -215,7 +215,7 @@ class FpdtFormula {
   std::string suffix_;      // of the layer class at hand
   std::int64_t count_ = 0;  // its layers
   std::vector<Line> lines_;
-  std::unordered_map<std::string, std::size_t> line_of_;  // by name
+  std::unordered_map<std::string, std::size_t> line_of_;                  // by name
   std::vector<std::pair<std::string, std::vector<std::size_t>>> blocks_;  // and their lines
 };
 

@@ -1,0 +1,19 @@
+// What is near and fits, when the question itself does not: each with its number.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fpdt/plan/search.h"
+
+namespace fpdt {
+
+struct Nearest {
+  std::string what;  // "1.5M tokens on the same machine"
+  std::string flag;  // "--seq-len 1536K"
+};
+
+// A shorter sequence, more devices, more host memory, a larger device budget; those that help.
+std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins);
+
+}  // namespace fpdt

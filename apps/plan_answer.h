@@ -1,0 +1,43 @@
+// The answer to a question, as one screen for people and one object for programs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fpdt/plan/plan.h"
+
+#include "nearest.h"
+
+namespace fpdt {
+
+struct Answer {
+  Problem problem;
+  Pins pins;
+  SearchResult search;
+  std::optional<Plan> plan;  // when it fits
+  double seconds = 0;        // that the search took
+  std::vector<Nearest> nearest;
+  std::int64_t longest = 0;  // of max-seq; 0: not asked
+};
+
+// Bytes live at the peak of the device by what they are, and what the arena holds free then.
+// Parameters, gradients and optimizer are the rank's shards; gathered copies and sums of a layer
+// are "gathered".
+struct PeakBytes {
+  Bytes parameters, gathered, gradients, optimizer, activations, staging, other, free;
+};
+PeakBytes device_peak(const Plan& plan);
+
+// `out_dir`: where plan and schedule were written; empty: nowhere.
+std::string answer_text(const Answer& answer, const std::string& out_dir);
+std::string answer_json(const Answer& answer);
+
+// plan.yaml: the strategy, under comments that say what it was made for and what it will do.
+std::string plan_yaml(const Answer& answer);
+
+// "3 h 12 min", "84.2 s", "5.31 ms".
+std::string format_seconds(double seconds);
+
+}  // namespace fpdt

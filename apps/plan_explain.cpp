@@ -1,0 +1,177 @@
+// The peak of a plan, buffer by buffer, and its levers, one by one.
+#include "plan_explain.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/json.h"
+#include "fpdt/plan/plan.h"
+#include "fpdt/report/live.h"
+
+#include "command.h"
+#include "flags.h"
+#include "plan_answer.h"
+#include "question.h"
+
+namespace fpdt {
+namespace {
+
+struct Flags {
+  QuestionFlags question;
+  std::int64_t buffers = 12;
+};
+
+constexpr std::int64_t kTraced = 300000;
+
+// One line of a peak: a buffer, or the rest.
+struct Holder {
+  std::string name, category, origin;
+  Bytes bytes;
+  std::int64_t slots = 0;
+};
+
+struct Peak {
+  MemorySpace space = MemorySpace::device;
+  LivePeak live;
+  std::vector<Holder> holders;  // heaviest first
+};
+
+Peak peak_of(const Plan& plan, MemorySpace space) {
+  const Schedule& schedule = plan.lowered.schedule.schedule();
+  const Program program(schedule);
+  const Live live = find_live({&program, &schedule.train, &plan.simulation.trace});
+  Peak peak{space, find_peak(live, space), {}};
+  for (const LiveBuffer& one : peak.live.buffers) {
+    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(one.buffer)];
+    peak.holders.push_back(
+        {buffer.name, std::string(word(buffer.category)), origin(live, schedule.train, one),
+         one.bytes,
+         one.lives.empty() ? buffer.slots : static_cast<std::int64_t>(one.lives.size())});
+  }
+  return peak;
+}
+
+std::string peak_text(const Peak& peak, std::int64_t most) {
+  std::string text = fmt::format("\n{} at its peak, {} into the step: {}\n", word(peak.space),
+                                 format_seconds(static_cast<double>(peak.live.time) * 1e-9),
+                                 format_bytes(peak.live.bytes));
+  text +=
+      fmt::format("{:>12}  {:<28}{:<15}{:<8}{}\n", "bytes", "buffer", "category", "slots", "from");
+  Bytes rest = peak.live.bytes;
+  std::int64_t shown = 0;
+  for (const Holder& holder : peak.holders) {
+    if (shown++ == most) break;
+    rest = rest - holder.bytes;
+    text += fmt::format("{:>12}  {:<28}{:<15}{:<8}{}\n", format_bytes(holder.bytes), holder.name,
+                        holder.category, holder.slots, holder.origin);
+  }
+  if (rest.value > 0) text += fmt::format("{:>12}  all others\n", format_bytes(rest));
+  return text;
+}
+
+std::string peak_json(const Peak& peak) {
+  std::string holders;
+  for (const Holder& holder : peak.holders) {
+    holders += fmt::format(R"({}{{"buffer":{},"category":"{}","bytes":{},"slots":{},"from":{}}})",
+                           holders.empty() ? "" : ",", json_string(holder.name), holder.category,
+                           holder.bytes.value, holder.slots, json_string(holder.origin));
+  }
+  return fmt::format(R"({{"space":"{}","bytes":{},"seconds":{},"buffers":[{}]}})", word(peak.space),
+                     peak.live.bytes.value, json_number(static_cast<double>(peak.live.time) * 1e-9),
+                     holders);
+}
+
+// Signed bytes.
+std::string difference(Bytes now, Bytes before) {
+  const bool less = now < before;
+  const Bytes size = less ? before - now : now - before;
+  if (size.value == 0) return "0";
+  return fmt::format("{}{}", less ? "-" : "+", format_bytes(size));
+}
+
+std::string lever_text(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
+  const Usage now = usage(problem, plan.strategy);
+  const double base = cost({plan.strategy, now, plan.simulation.nanoseconds});
+  std::string text = fmt::format(
+      "\nlevers: each at its best other value (time of a sequence, closed-form bytes)\n"
+      "{:>9} {:>12} {:>12}  {:<18}{}\n",
+      "time", "device", "host a node", "device peak", "change");
+  for (const Worth& one : levers) {
+    const double changed = cost({one.change.strategy, one.usage, one.nanoseconds});
+    text += fmt::format("{:>+8.2f}% {:>12} {:>12}  {:<18}{}{}\n", 100 * (changed / base - 1),
+                        difference(one.usage.device, now.device),
+                        difference(one.usage.host_node, now.host_node),
+                        predict(problem, one.change.strategy).device_peak, one.change.words,
+                        one.fits ? "" : " (does not fit)");
+  }
+  return text;
+}
+
+std::string lever_json(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
+  const Usage now = usage(problem, plan.strategy);
+  std::string text;
+  for (const Worth& one : levers) {
+    text += fmt::format(
+        R"({}{{"lever":{},"change":{},"fits":{},"step_seconds":{},"device_bytes":{},)"
+        R"("host_bytes_per_node":{},"device_peak":"{}"}})",
+        text.empty() ? "" : ",", json_string(one.lever), json_string(one.change.words), one.fits,
+        json_number(static_cast<double>(one.nanoseconds) * 1e-9),
+        one.usage.device.value - now.device.value, one.usage.host_node.value - now.host_node.value,
+        predict(problem, one.change.strategy).device_peak);
+  }
+  return text;
+}
+
+int explain(const Flags& flags) {
+  const Question question = load_question(flags.question);
+  const Problem& problem = question.problem;
+  const SearchResult found = search(problem, question.pins);
+  if (!found.best) {
+    throw InfeasibleError(fmt::format(
+        "{} memory: the least that any strategy takes is {}, there is {}; `fpdt-plan search` names "
+        "what is near and fits",
+        word(found.shortage->binding), format_bytes(found.shortage->need),
+        format_bytes(found.shortage->have)));
+  }
+  const Plan plan = make_plan(problem, found.best->strategy, "", kTraced);
+  const std::vector<Worth> levers = worth(problem, plan.strategy);
+  const Peak device = peak_of(plan, MemorySpace::device);
+  const Peak host = peak_of(plan, MemorySpace::host_pinned);
+  if (flags.question.json) {
+    print_result(fmt::format(
+        R"({{"schema":"fpdt.explain/1","strategy":{},"step_seconds":{},"device_phase":"{}",)"
+        R"("peaks":[{},{}],"levers":[{}]}})"
+        "\n",
+        json_string(in_words(problem, plan.strategy)),
+        json_number(static_cast<double>(plan.simulation.nanoseconds) * 1e-9),
+        predict(problem, plan.strategy).device_peak, peak_json(device), peak_json(host),
+        lever_json(problem, plan, levers)));
+    return 0;
+  }
+  std::string text = fmt::format(
+      "{}, {} tokens on {}\n{}\nstep {}, device peak in {}\n", problem.model.name,
+      format_tokens(problem.seq_len), problem.cluster.name, in_words(problem, plan.strategy),
+      format_seconds(static_cast<double>(plan.simulation.nanoseconds) * 1e-9),
+      predict(problem, plan.strategy).device_peak);
+  text += peak_text(device, flags.buffers) + peak_text(host, flags.buffers);
+  print_result(text + lever_text(problem, plan, levers));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_explain(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb =
+      app.add_subcommand("explain", "Say what stands at the peak and what each lever would change");
+  add_question(*verb, flags->question);
+  add_pins(*verb, flags->question);
+  verb->add_option("--buffers", flags->buffers, "lines of each peak")
+      ->check(integer_in(1, 1000))
+      ->capture_default_str();
+  return [flags] { return explain(*flags); };
+}
+
+}  // namespace fpdt

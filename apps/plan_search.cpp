@@ -1,0 +1,94 @@
+// From a question to an answer, with its files.
+#include "plan_search.h"
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/file.h"
+#include "fpdt/io/problem_json.h"
+#include "fpdt/schedule/print.h"
+
+#include "command.h"
+#include "plan_answer.h"
+#include "question.h"
+
+namespace fpdt {
+namespace {
+
+struct Flags {
+  QuestionFlags question;
+  std::string out_dir;
+};
+
+// Ops of a step that are all traced for the peak; of longer steps, a layer of each kind.
+constexpr std::int64_t kTraced = 100000;
+
+Answer search_answer(const Problem& problem, const Pins& pins) {
+  Answer answer;
+  answer.problem = problem;
+  answer.pins = pins;
+  const auto begin = std::chrono::steady_clock::now();
+  answer.search = search(problem, pins);
+  if (answer.search.best) {
+    const Strategy& strategy = answer.search.best->strategy;
+    answer.plan = make_plan(problem, strategy, print_problem(problem, strategy), kTraced);
+  } else {
+    answer.nearest = nearest_fits(problem, pins);
+  }
+  answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return answer;
+}
+
+// Both are on the disk before either shows, so that a full one leaves no pair that disagrees.
+void write_plan(const Answer& answer, const std::string& out_dir) {
+  std::error_code failure;
+  std::filesystem::create_directories(out_dir, failure);
+  if (failure) throw IoError(fmt::format("--out-dir {}: {}", out_dir, failure.message()));
+  AtomicFile plan(out_dir + "/plan.yaml");
+  AtomicFile schedule(out_dir + "/schedule.json");
+  plan.write(plan_yaml(answer));
+  schedule.write(print(answer.plan->lowered.schedule.schedule()));
+  plan.commit();
+  schedule.commit();
+}
+
+int finish(const Answer& answer, const Flags& flags) {
+  if (answer.plan && !flags.out_dir.empty()) write_plan(answer, flags.out_dir);
+  print_result(flags.question.json ? answer_json(answer) : answer_text(answer, flags.out_dir));
+  return static_cast<int>(answer.plan ? ExitCode::done : ExitCode::infeasible);
+}
+
+}  // namespace
+
+std::function<int()> add_search(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb = app.add_subcommand("search", "Find the fastest strategy that fits");
+  add_question(*verb, flags->question);
+  add_pins(*verb, flags->question);
+  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
+  return [flags] {
+    const Question question = load_question(flags->question);
+    return finish(search_answer(question.problem, question.pins), *flags);
+  };
+}
+
+std::function<int()> add_max_seq(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb = app.add_subcommand("max-seq", "Find the longest sequence that fits");
+  add_question(*verb, flags->question, false);
+  add_pins(*verb, flags->question);
+  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
+  return [flags] {
+    Question question = load_question(flags->question);
+    const std::int64_t longest = longest_sequence(question.problem, question.pins);
+    question.problem.seq_len = std::max<std::int64_t>(longest, 1024);
+    Answer answer = search_answer(question.problem, question.pins);
+    answer.longest = longest;
+    return finish(answer, *flags);
+  };
+}
+
+}  // namespace fpdt

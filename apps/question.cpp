@@ -1,0 +1,151 @@
+// Flags and files into a Problem.
+#include "question.h"
+
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/cluster_file.h"
+#include "fpdt/io/file.h"
+#include "fpdt/io/model_file.h"
+#include "fpdt/io/strategy_file.h"
+
+#include "command.h"
+#include "flags.h"
+
+namespace fpdt {
+namespace {
+
+// "file:line" of a key in a strategy file; the file alone when the key stands at its default.
+std::string place_of(const std::string& path, std::string_view key) {
+  std::istringstream text(read_file(path, std::int64_t{1} << 20));
+  std::int64_t number = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++number;
+    const std::size_t first = line.find_first_not_of(" -{");
+    if (first != std::string::npos &&
+        line.compare(first, key.size() + 1, fmt::format("{}:", key)) == 0) {
+      return fmt::format("{}:{}", path, number);
+    }
+  }
+  return path;
+}
+
+Bytes device_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
+  if (flags.device_budget.empty()) return cluster.device_memory;
+  const Bytes budget = parse_budget("--device-budget", flags.device_budget);
+  if (budget > cluster.device_memory) {
+    throw InputError(fmt::format("--device-budget: {} is more than the {} that a device has",
+                                 format_bytes(budget), format_bytes(cluster.device_memory)));
+  }
+  return budget;
+}
+
+// Memory of a host can be bought, so that more than there is may be asked.
+Bytes host_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
+  if (flags.host_budget.empty()) return cluster.host_memory;
+  const Bytes budget = parse_budget("--host-budget", flags.host_budget);
+  if (budget > cluster.host_memory) {
+    say(fmt::format("note: --host-budget: {} is more than the {} that a node of {} has\n",
+                    format_bytes(budget), format_bytes(cluster.host_memory), cluster.name));
+  }
+  return budget;
+}
+
+Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
+  Pins pins;
+  if (flags.method == "ulysses") pins.method = Method::ulysses;
+  if (flags.method == "fpdt") pins.method = Method::fpdt;
+  if (!flags.strategy.empty() && (!flags.chunk.empty() || !flags.method.empty())) {
+    throw InputError("--strategy decides everything: leave --chunk and --method out");
+  }
+  if (!flags.chunk.empty() && pins.method == Method::ulysses) {
+    throw InputError("--method ulysses is one chunk: leave --chunk out");
+  }
+  if (!flags.chunk.empty()) pins.chunk_tokens = parse_length("--chunk", flags.chunk);
+  if (flags.strategy.empty()) return pins;
+  pins.strategy = load_strategy(flags.strategy);
+  require_sound(problem, *pins.strategy, flags.strategy);
+  for (const std::string& note : without_effect(problem, *pins.strategy)) {
+    say(fmt::format("note: {}: {}\n", flags.strategy, note));
+  }
+  return pins;
+}
+
+}  // namespace
+
+void add_question(CLI::App& verb, QuestionFlags& flags, bool length) {
+  verb.add_option("--model", flags.model,
+                  "models/*.yaml, or a Hugging Face directory or config.json")
+      ->required();
+  verb.add_option("--cluster", flags.cluster, "configs/clusters/*.yaml")->required();
+  verb.add_option("--gpus", flags.gpus, "as many of the cluster's devices; default: its own")
+      ->check(integer_in(1, 1 << 20));
+  CLI::Option* seq_len =
+      verb.add_option("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000");
+  if (length) seq_len->required();
+  verb.add_option("--strategy", flags.strategy, "YAML file that decides everything");
+  verb.add_option("--device-budget", flags.device_budget,
+                  "such as 60GiB; default: the device's memory");
+  verb.add_option("--host-budget", flags.host_budget, "of one node; default: the node's memory");
+  OptimizerSpec& optimizer = flags.optimizer;
+  verb.add_option("--beta1", optimizer.beta1, "of AdamW")->capture_default_str();
+  verb.add_option("--beta2", optimizer.beta2, "of AdamW")->capture_default_str();
+  verb.add_option("--epsilon", optimizer.epsilon, "of AdamW")->capture_default_str();
+  verb.add_option("--weight-decay", optimizer.weight_decay, "of matrices")->capture_default_str();
+  verb.add_option("--clip", optimizer.clip, "global gradient norm; 0: none")->capture_default_str();
+  verb.add_flag("--json", flags.json, "result as one JSON object");
+}
+
+void add_pins(CLI::App& verb, QuestionFlags& flags) {
+  verb.add_option("--method", flags.method, "fpdt or ulysses; default: the faster")
+      ->check(CLI::IsMember({"fpdt", "ulysses"}));
+  verb.add_option("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K");
+}
+
+Question load_question(const QuestionFlags& flags) {
+  Question question;
+  Problem& problem = question.problem;
+  std::vector<std::string> notes;
+  problem.model = load_model(flags.model, &notes);
+  for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
+  problem.cluster = load_cluster(flags.cluster);
+  if (flags.gpus > 0) problem.cluster = with_devices(problem.cluster, flags.gpus);
+  problem.seq_len = flags.seq_len.empty() ? problem.ranks() * problem.cluster.row_multiple
+                                          : parse_length("--seq-len", flags.seq_len);
+  problem.optimizer = flags.optimizer;
+  problem.device_budget = device_budget(flags, problem.cluster);
+  problem.host_budget = host_budget(flags, problem.cluster);
+  question.pins = load_pins(flags, problem);
+  return question;
+}
+
+std::int64_t parse_length(const std::string& flag, const std::string& text) {
+  const auto tokens = parse_tokens(text);
+  if (!tokens || *tokens < 1) {
+    throw InputError(fmt::format(
+        "{}: expected 1 to 1G tokens, such as 64K, 2M or 100000, found \"{}\"", flag, text));
+  }
+  return *tokens;
+}
+
+Bytes parse_budget(const std::string& flag, const std::string& text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes || bytes->value < 1) {
+    throw InputError(
+        fmt::format("{}: expected a size such as 64MiB or 80GiB, found \"{}\"", flag, text));
+  }
+  return *bytes;
+}
+
+void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path) {
+  std::vector<Diagnostic> findings = check(problem, strategy);
+  if (findings.empty()) return;
+  for (Diagnostic& finding : findings) {
+    if (path.empty() || finding.where != "strategy") continue;
+    finding.where = place_of(path, finding.message.substr(0, finding.message.find_first_of(":[ ")));
+  }
+  throw InputError(format_diagnostics(findings));
+}
+
+}  // namespace fpdt

@@ -1,0 +1,48 @@
+// The question that all verbs of fpdt-plan share: a model, a machine, a length, budgets, and what
+// is decided already.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "fpdt/plan/search.h"
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+struct QuestionFlags {
+  std::string model, cluster, seq_len;
+  std::int64_t gpus = 0;      // 0: those of the cluster file
+  std::string device_budget;  // empty: the device's memory
+  std::string host_budget;    // empty: the node's memory
+  std::string method;         // empty: the fastest
+  std::string strategy;       // a file; empty: searched
+  std::string chunk;          // empty: searched
+  OptimizerSpec optimizer;
+  bool json = false;
+};
+
+// The flags, on a verb. `length`: whether --seq-len is asked for.
+void add_question(CLI::App& verb, QuestionFlags& flags, bool length = true);
+// --method and --chunk, for verbs that search.
+void add_pins(CLI::App& verb, QuestionFlags& flags);
+
+struct Question {
+  Problem problem;
+  Pins pins;
+};
+
+// InputError with the flag or the line that is wrong. What was ignored goes to standard error.
+Question load_question(const QuestionFlags& flags);
+
+// The same with another length, machine size or budget, as sweeps need.
+std::int64_t parse_length(const std::string& flag, const std::string& text);
+Bytes parse_budget(const std::string& flag, const std::string& text);
+
+// Throws what is wrong with the strategy, at the lines of its file (empty: no file).
+void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path);
+
+}  // namespace fpdt

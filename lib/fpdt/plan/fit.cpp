@@ -1,0 +1,227 @@
+// Budgets and the solved part of a strategy.
+#include "fpdt/plan/fit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kChunksMost = 180;  // check() refuses more: ops of a block
+constexpr std::int64_t kChunkMost = std::int64_t{1} << 19;
+
+bool host_fits(const Problem& problem, const Usage& need) {
+  return need.host_node <= problem.host_budget;
+}
+bool device_fits(const Problem& problem, const Usage& need) {
+  return need.device <= problem.device_budget;
+}
+
+// The largest n of 0 .. most that `good` accepts, given that it accepts all below; -1: none.
+template <class Good>
+std::int64_t largest(std::int64_t most, Good good) {
+  if (good(most)) return most;
+  if (!good(0)) return -1;
+  std::int64_t low = 0;
+  for (std::int64_t high = most; high - low > 1;) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (good(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+// Moves tensor classes that live through the step from the host to the device, as few chunks as
+// make the host fit.
+Strategy unburdened(const Problem& problem, Strategy strategy) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  for (const TensorClass tensor : {TensorClass::attention_output, TensorClass::layer_input}) {
+    const Usage before = usage(problem, strategy);
+    if (host_fits(problem, before)) return strategy;
+    const std::int64_t room = largest(chunks, [&](std::int64_t kept) {
+      return device_fits(problem,
+                         usage(problem, with_kept(strategy, tensor, fraction_of(kept, chunks))));
+    });
+    if (room <= 0) continue;
+    const std::int64_t spare = largest(room, [&](std::int64_t less) {
+      return host_fits(
+          problem, usage(problem, with_kept(strategy, tensor, fraction_of(room - less, chunks))));
+    });
+    strategy =
+        with_kept(strategy, tensor, fraction_of(room - std::max<std::int64_t>(spare, 0), chunks));
+  }
+  return strategy;
+}
+
+}  // namespace
+
+Usage usage(const Problem& problem, const Prediction& prediction) {
+  Usage need;
+  need.arena = prediction.device;
+  need.device = prediction.device + problem.cluster.outside_bytes();
+  need.host_rank = prediction.host_pinned + prediction.host;
+  need.host_node = problem.cluster.devices_per_node * need.host_rank;
+  return need;
+}
+
+Usage usage(const Problem& problem, const Strategy& strategy) {
+  return usage(problem, predict(problem, strategy));
+}
+
+bool within(const Problem& problem, const Usage& need) {
+  return device_fits(problem, need) && host_fits(problem, need);
+}
+
+bool fits(const Problem& problem, const Strategy& strategy) {
+  return check(problem, strategy).empty() && within(problem, usage(problem, strategy));
+}
+
+double fraction_of(std::int64_t kept, std::int64_t chunks) {
+  if (kept <= 0) return 0;
+  if (kept >= chunks) return 1;
+  constexpr double kDigits = 1e4;  // fine enough for kChunksMost chunks, short in a file
+  return std::ceil(kDigits * static_cast<double>(kept) / static_cast<double>(chunks)) / kDigits;
+}
+
+StoredLayers stored_layers(const Problem& problem, const Strategy& strategy) {
+  StoredLayers stored;
+  std::int64_t rest = problem.model.layers;
+  for (const LayerClass& one : strategy.fpdt.layer_classes) {
+    const std::int64_t layers = one.layers > 0 ? one.layers : rest;
+    rest -= layers;
+    if (one.recompute == Recompute::keep_all) stored.everything += layers;
+    if (one.recompute == Recompute::keep_attention) stored.attention += layers;
+  }
+  return stored;
+}
+
+Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored) {
+  const LayerClass like = strategy.fpdt.layer_classes.front();
+  std::vector<LayerClass>& classes = strategy.fpdt.layer_classes;
+  classes.clear();
+  const auto add = [&](std::int64_t layers, Recompute recompute) {
+    if (layers <= 0) return;
+    classes.push_back(like);
+    classes.back().layers = layers;
+    classes.back().recompute = recompute;
+  };
+  add(stored.everything, Recompute::keep_all);
+  add(stored.attention, Recompute::keep_attention);
+  add(problem.model.layers - stored.everything - stored.attention, Recompute::from_input);
+  classes.back().layers = 0;
+  return strategy;
+}
+
+Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction) {
+  for (LayerClass& one : strategy.fpdt.layer_classes) {
+    one.keep[static_cast<std::size_t>(tensor)] = fraction;
+  }
+  return strategy;
+}
+
+Strategy tidied(const Problem& problem, Strategy strategy) {
+  FpdtStrategy& fpdt = strategy.fpdt;
+  const bool fused = fpdt.backward_order == BackwardOrder::q_outer;
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  bool kv_kept = false;
+  for (LayerClass& one : fpdt.layer_classes) {
+    const auto none = [&](TensorClass tensor) { one.keep[static_cast<std::size_t>(tensor)] = 0; };
+    if (one.recompute != Recompute::keep_all) {
+      none(TensorClass::norm_output);
+      none(TensorClass::residual);
+      none(TensorClass::ffn_hidden);
+    }
+    if (!fused) none(TensorClass::dkv);
+    if (fused) {
+      none(TensorClass::dq);
+      none(TensorClass::dout);
+      none(TensorClass::residual_gradient);
+    }
+    for (double& fraction : one.keep) {
+      const auto kept = static_cast<std::int64_t>(fraction * static_cast<double>(chunks));
+      fraction = fraction_of(kept, chunks);
+    }
+    kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
+  }
+  if (!kv_kept) fpdt.long_tiles = false;
+  const std::int64_t rows = geometry(problem, strategy).local_rows(0);
+  if (fpdt.ffn_tile_rows >= rows) fpdt.ffn_tile_rows = 0;
+  if (fpdt.loss_tile_rows >= rows) fpdt.loss_tile_rows = 0;
+  if (fpdt.loss_tile_vocab >= problem.model.vocabulary) fpdt.loss_tile_vocab = 0;
+  return strategy;
+}
+
+Strategy filled(const Problem& problem, const Strategy& strategy, bool everything) {
+  const std::int64_t layers = problem.model.layers;
+  const auto solved = [&](const StoredLayers& stored) {
+    return unburdened(problem, with_stored(problem, strategy, stored));
+  };
+  const auto fit = [&](const StoredLayers& stored) {
+    return within(problem, usage(problem, solved(stored)));
+  };
+  StoredLayers stored;
+  if (strategy.fpdt.checkpoint_every > 1) return solved(stored);
+  stored.attention = std::max<std::int64_t>(0, largest(layers, [&](std::int64_t n) {
+                                              return fit({0, n});
+                                            }));
+  if (everything) {
+    stored.everything =
+        std::max<std::int64_t>(0, largest(layers, [&](std::int64_t n) {
+                                 return fit({n, std::max<std::int64_t>(0, stored.attention - n)});
+                               }));
+    stored.attention = std::max<std::int64_t>(0, stored.attention - stored.everything);
+  }
+  return solved(stored);
+}
+
+std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel) {
+  const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
+  const std::int64_t whole = round_up(problem.seq_len, unit);
+  std::vector<std::int64_t> lengths;
+  const std::int64_t least = std::max(unit, round_up(div_ceil(whole, kChunksMost), unit));
+  // Below 1/64 of the sequence only where chunks would be over 64K tokens.
+  std::int64_t c = 1;
+  while (c < least || (c < 65536 && c * 64 < whole)) c *= 2;
+  for (; c < whole && c <= kChunkMost; c *= 2) {
+    const std::int64_t length = round_up(c, unit);
+    if (length < whole && (lengths.empty() || length > lengths.back())) lengths.push_back(length);
+  }
+  lengths.push_back(whole);
+  return lengths;
+}
+
+std::vector<std::int64_t> data_parallel_degrees(const Problem& problem) {
+  std::vector<std::int64_t> degrees;
+  const std::int64_t ranks = problem.ranks();
+  for (std::int64_t degree = 1; degree <= ranks; ++degree) {
+    if (ranks % degree != 0) continue;
+    const std::int64_t sequence = ranks / degree;
+    const ModelSpec& model = problem.model;
+    if (model.heads % sequence != 0) continue;
+    if (model.kv_heads % sequence != 0 && sequence % model.kv_heads != 0) continue;
+    degrees.push_back(degree);
+  }
+  return degrees;
+}
+
+std::vector<std::int64_t> checkpoint_intervals(const Problem& problem) {
+  std::vector<std::int64_t> intervals;
+  for (std::int64_t k = 1; k <= problem.model.layers; ++k) {
+    if (problem.model.layers % k == 0) intervals.push_back(k);
+  }
+  return intervals;
+}
+
+Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens) {
+  Strategy strategy = default_strategy(problem);
+  strategy.data_parallel = data_parallel;
+  strategy.fpdt.chunk_tokens = chunk_tokens;
+  strategy.fpdt.serpentine = true;
+  const std::int64_t rows = geometry(problem, strategy).local_rows(0);
+  strategy.fpdt.ffn_tile_rows = std::min<std::int64_t>(rows, 8192);
+  strategy.fpdt.loss_tile_rows = std::min<std::int64_t>(rows, 4096);
+  return tidied(problem, strategy);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,265 @@
+// What may be changed, one lever at a time.
+#include "fpdt/plan/levers.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/math.h"
+#include "fpdt/base/units.h"
+#include "fpdt/plan/fit.h"
+
+namespace fpdt {
+namespace {
+
+using Changes = std::vector<Change>;
+
+// Collects what is sound and new.
+class Collector {
+ public:
+  Collector(const Problem& problem, const Strategy& from) : problem_(problem), from_(from) {}
+
+  void add(const std::string& words, const Strategy& candidate) {
+    const Strategy strategy = tidied(problem_, candidate);
+    if (strategy == from_ || !check(problem_, strategy).empty()) return;
+    const bool known = std::any_of(changes_.begin(), changes_.end(), [&](const Change& change) {
+      return change.strategy == strategy;
+    });
+    if (!known) changes_.push_back({words, strategy});
+  }
+  Changes take() { return std::move(changes_); }
+
+ private:
+  const Problem& problem_;
+  const Strategy& from_;
+  Changes changes_;
+};
+
+// Tiles keep their share of a chunk only where they were the whole of it.
+Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  const Geometry shape = geometry(problem, strategy);
+  for (const std::int64_t tokens : chunk_lengths(problem, shape.sequence_parallel)) {
+    Strategy changed = strategy;
+    changed.fpdt.chunk_tokens = tokens;
+    const std::int64_t rows = tokens / shape.sequence_parallel;
+    if (strategy.fpdt.ffn_tile_rows == 0 && rows > 4096) changed.fpdt.ffn_tile_rows = 4096;
+    if (strategy.fpdt.loss_tile_rows == 0 && rows > 1024) changed.fpdt.loss_tile_rows = 1024;
+    changes.add(fmt::format("chunk_tokens {} -> {}", format_tokens(strategy.fpdt.chunk_tokens),
+                            format_tokens(tokens)),
+                changed);
+  }
+  return changes.take();
+}
+
+// Twice and half of a tile; 0 stands for `whole`.
+Lever tile_lever(const std::string& name, std::int64_t FpdtStrategy::*tile,
+                 std::function<std::int64_t(const Problem&, const Strategy&)> whole) {
+  return {name, [name, tile, whole](const Problem& problem, const Strategy& strategy) {
+            Collector changes(problem, strategy);
+            const std::int64_t all = whole(problem, strategy);
+            const std::int64_t now = strategy.fpdt.*tile > 0 ? strategy.fpdt.*tile : all;
+            for (const std::int64_t rows : {now / 2, 2 * now}) {
+              if (rows < 1) continue;
+              Strategy changed = strategy;
+              changed.fpdt.*tile = rows >= all ? 0 : rows;
+              changes.add(fmt::format("{} {} -> {}", name, now, std::min(rows, all)), changed);
+            }
+            return changes.take();
+          }};
+}
+
+Lever flag_lever(const std::string& name, bool FpdtStrategy::*flag) {
+  return {name, [name, flag](const Problem& problem, const Strategy& strategy) {
+            Collector changes(problem, strategy);
+            Strategy changed = strategy;
+            changed.fpdt.*flag = !(strategy.fpdt.*flag);
+            changes.add(fmt::format("{} {}", name, changed.fpdt.*flag ? "on" : "off"), changed);
+            return changes.take();
+          }};
+}
+
+Changes order_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  Strategy changed = strategy;
+  changed.fpdt.backward_order = strategy.fpdt.backward_order == BackwardOrder::kv_outer
+                                    ? BackwardOrder::q_outer
+                                    : BackwardOrder::kv_outer;
+  changes.add(fmt::format("backward_order {}", word(changed.fpdt.backward_order)), changed);
+  return changes.take();
+}
+
+Changes depth_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  for (const std::int64_t step : {-1, 1}) {
+    Strategy changed = strategy;
+    changed.fpdt.prefetch_depth += step;
+    if (changed.fpdt.prefetch_depth > 4) continue;
+    changes.add(fmt::format("prefetch_depth {} -> {}", strategy.fpdt.prefetch_depth,
+                            changed.fpdt.prefetch_depth),
+                changed);
+  }
+  return changes.take();
+}
+
+Changes interval_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  for (const std::int64_t every : checkpoint_intervals(problem)) {
+    Strategy changed = every > 1 ? with_stored(problem, strategy, {}) : strategy;
+    changed.fpdt.checkpoint_every = every;
+    changes.add(fmt::format("checkpoint_every {} -> {}", strategy.fpdt.checkpoint_every, every),
+                changed);
+  }
+  return changes.take();
+}
+
+Changes offload_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  Strategy changed = strategy;
+  changed.optimizer_offload = !strategy.optimizer_offload;
+  changes.add(fmt::format("optimizer_offload {}", changed.optimizer_offload ? "on" : "off"),
+              changed);
+  return changes.take();
+}
+
+Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  const std::int64_t now = geometry(problem, strategy).sequence_parallel;
+  for (const std::int64_t degree : data_parallel_degrees(problem)) {
+    Strategy changed = strategy;
+    changed.data_parallel = degree;
+    const std::int64_t unit = problem.ranks() / degree * problem.cluster.row_multiple;
+    changed.fpdt.chunk_tokens = round_up(strategy.fpdt.chunk_tokens, unit);
+    changes.add(fmt::format("sequence-parallel {} x data-parallel {} -> {} x {}", now,
+                            strategy.data_parallel, problem.ranks() / degree, degree),
+                changed);
+  }
+  return changes.take();
+}
+
+// None, all, a step, or as many as fit.
+Changes stored_changes(const Problem& problem, const Strategy& strategy,
+                       std::int64_t StoredLayers::*which, std::string_view what) {
+  Collector changes(problem, strategy);
+  if (strategy.fpdt.checkpoint_every > 1) return {};
+  const StoredLayers now = stored_layers(problem, strategy);
+  const std::int64_t layers = problem.model.layers;
+  const std::int64_t most = layers - (now.everything + now.attention - now.*which);
+  const auto with = [&](std::int64_t n) {
+    StoredLayers stored = now;
+    stored.*which = n;
+    return with_stored(problem, strategy, stored);
+  };
+  std::int64_t fit = 0;
+  for (std::int64_t high = most + 1; high - fit > 1;) {
+    const std::int64_t middle = fit + (high - fit) / 2;
+    (fits(problem, with(middle)) ? fit : high) = middle;
+  }
+  for (const std::int64_t n : {std::int64_t{0}, now.*which - 1, now.*which + 1, fit, most}) {
+    if (n < 0 || n > most) continue;
+    changes.add(fmt::format("{} in {} -> {} layers", what, now.*which, n), with(n));
+  }
+  return changes.take();
+}
+
+Changes kept_changes(const Problem& problem, const Strategy& strategy, TensorClass tensor) {
+  Collector changes(problem, strategy);
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  const double fraction = strategy.fpdt.layer_classes.front().kept(tensor);
+  const auto now = static_cast<std::int64_t>(fraction * static_cast<double>(chunks));
+  const auto with = [&](std::int64_t n) {
+    return tidied(problem, with_kept(strategy, tensor, fraction_of(n, chunks)));
+  };
+  if (with(chunks) == with(0)) return {};  // without effect here
+  std::int64_t fit = 0;
+  for (std::int64_t high = chunks + 1; high - fit > 1;) {
+    const std::int64_t middle = fit + (high - fit) / 2;
+    (fits(problem, with(middle)) ? fit : high) = middle;
+  }
+  for (const std::int64_t n : {std::int64_t{0}, now - 1, now + 1, fit, chunks}) {
+    if (n < 0 || n > chunks) continue;
+    changes.add(fmt::format("keep {} of {} chunks of {} on the device, was {}", n, chunks,
+                            word(tensor), now),
+                with(n));
+  }
+  return changes.take();
+}
+
+}  // namespace
+
+std::vector<Lever> levers() {
+  std::vector<Lever> all;
+  all.push_back({"chunk_tokens", chunk_changes});
+  all.push_back({"recompute attention", [](const Problem& problem, const Strategy& strategy) {
+                   return stored_changes(problem, strategy, &StoredLayers::attention,
+                                         "attention output stored");
+                 }});
+  all.push_back({"recompute everything", [](const Problem& problem, const Strategy& strategy) {
+                   return stored_changes(problem, strategy, &StoredLayers::everything,
+                                         "everything stored");
+                 }});
+  all.push_back({"checkpoint_every", interval_changes});
+  all.push_back({"backward_order", order_changes});
+  all.push_back(flag_lever("long_tiles", &FpdtStrategy::long_tiles));
+  all.push_back(flag_lever("serpentine", &FpdtStrategy::serpentine));
+  all.push_back({"prefetch_depth", depth_changes});
+  all.push_back(flag_lever("duplex", &FpdtStrategy::duplex));
+  all.push_back(flag_lever("overlap_all_to_all", &FpdtStrategy::overlap_all_to_all));
+  all.push_back({"optimizer_offload", offload_changes});
+  all.push_back({"data_parallel", data_parallel_changes});
+  for (std::size_t k = 0; k < kTensorClasses; ++k) {
+    const auto tensor = static_cast<TensorClass>(k);
+    all.push_back({fmt::format("keep {}", word(tensor)),
+                   [tensor](const Problem& problem, const Strategy& strategy) {
+                     return kept_changes(problem, strategy, tensor);
+                   }});
+  }
+  const auto rows = [](const Problem& problem, const Strategy& strategy) {
+    return geometry(problem, strategy).local_rows(0);
+  };
+  all.push_back(tile_lever("ffn_tile_rows", &FpdtStrategy::ffn_tile_rows, rows));
+  all.push_back(tile_lever("loss_tile_rows", &FpdtStrategy::loss_tile_rows, rows));
+  all.push_back(
+      tile_lever("loss_tile_vocab", &FpdtStrategy::loss_tile_vocab,
+                 [](const Problem& problem, const Strategy&) { return problem.model.vocabulary; }));
+  return all;
+}
+
+std::string in_words(const Problem& problem, const Strategy& strategy) {
+  const Geometry shape = geometry(problem, strategy);
+  const FpdtStrategy& fpdt = strategy.fpdt;
+  std::string text =
+      shape.chunks == 1
+          ? fmt::format("Ulysses over {} ranks: one chunk of {} tokens", shape.sequence_parallel,
+                        format_tokens(shape.chunk_rows))
+          : fmt::format("FPDT over {} ranks: {} chunks of {} tokens", shape.sequence_parallel,
+                        shape.chunks, format_tokens(shape.chunk_rows));
+  if (shape.data_parallel > 1) text += fmt::format(", {} replicas", shape.data_parallel);
+  const StoredLayers stored = stored_layers(problem, strategy);
+  const std::int64_t repeated = problem.model.layers - stored.everything - stored.attention;
+  if (stored.everything > 0) text += fmt::format("; {} layers store everything", stored.everything);
+  if (stored.attention > 0) {
+    text += fmt::format("; {} layers store their attention output", stored.attention);
+  }
+  if (repeated > 0) {
+    text +=
+        fpdt.checkpoint_every > 1
+            ? fmt::format("; forward repeated from every {}th layer's input", fpdt.checkpoint_every)
+            : fmt::format("; {} layers repeat forward from their input", repeated);
+  }
+  std::string kept;
+  for (std::size_t k = 0; k < kTensorClasses; ++k) {
+    const double fraction = fpdt.layer_classes.front().keep[k];
+    if (fraction == 0) continue;
+    kept += fmt::format("{}{}", kept.empty() ? "" : ", ", word(static_cast<TensorClass>(k)));
+    if (fraction < 1) kept += fmt::format(" ({:.0f} %)", 100 * fraction);
+  }
+  text += kept.empty() ? "; all chunks spilled to the host" : "; on the device: " + kept;
+  if (fpdt.long_tiles) text += "; one attention tile over all keys there";
+  text += fmt::format("; backward {}",
+                      fpdt.backward_order == BackwardOrder::q_outer ? "query-outer" : "KV-outer");
+  if (strategy.optimizer_offload) text += "; optimizer states on the host";
+  return text;
+}
+
+}  // namespace fpdt

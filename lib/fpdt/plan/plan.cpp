@@ -1,0 +1,69 @@
+// Plans in full.
+#include "fpdt/plan/plan.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace fpdt {
+namespace {
+
+// The calls worth a full trace.
+std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t most) {
+  std::int64_t ops = 0;
+  std::vector<std::vector<std::size_t>> calls_of(schedule.blocks.size());
+  for (std::size_t i = 0; i < schedule.train.size(); ++i) {
+    const auto block = static_cast<std::size_t>(schedule.train[i].block);
+    ops += static_cast<std::int64_t>(schedule.blocks[block].ops.size());
+    calls_of[block].push_back(i);
+  }
+  std::vector<bool> chosen(schedule.train.size(), ops <= most);
+  for (const std::vector<std::size_t>& calls : calls_of) {
+    if (calls.empty()) continue;
+    for (const std::size_t i : {calls.front(), calls[calls.size() / 2], calls.back()}) {
+      chosen[i] = true;
+    }
+  }
+  return [chosen](std::size_t call) { return chosen[call]; };
+}
+
+}  // namespace
+
+Plan make_plan(const Problem& problem, const Strategy& strategy, std::string problem_section,
+               std::int64_t traced_ops) {
+  Lowered lowered = lower(problem, strategy, std::move(problem_section));
+  const Placement& placement = lowered.placement;
+  const Prediction placed{placement.of(MemorySpace::device).arena,
+                          placement.of(MemorySpace::host_pinned).arena,
+                          placement.of(MemorySpace::host).arena,
+                          {}};
+  Plan plan{strategy, std::move(lowered), usage(problem, placed), {}, {}};
+  const Schedule& schedule = plan.lowered.schedule.schedule();
+  for (const Case which : {Case::slow, Case::typical, Case::fast}) {
+    const Machine machine(problem.cluster, which);
+    SimulationOptions options;
+    if (which == Case::typical) options.trace_call = telling_calls(schedule, traced_ops);
+    Simulation simulation = simulate(schedule, schedule.train, machine, options);
+    plan.throughput[static_cast<std::size_t>(which)] = throughput(problem, strategy, simulation);
+    if (which == Case::typical) plan.simulation = std::move(simulation);
+  }
+  return plan;
+}
+
+Binding binding(const Problem& problem, const Plan& plan) {
+  const auto share = [](Bytes used, Bytes budget) {
+    return static_cast<double>(used.value) /
+           static_cast<double>(std::max<std::int64_t>(budget.value, 1));
+  };
+  constexpr double kTight = 0.9;
+  const double device = share(plan.usage.device, problem.device_budget);
+  const double host = share(plan.usage.host_node, problem.host_budget);
+  if (std::max(device, host) > kTight) return host >= device ? Binding::host : Binding::device;
+  const auto& busy = plan.simulation.busy;
+  const auto lane =
+      static_cast<LaneKind>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+  if (lane == LaneKind::compute) return Binding::compute;
+  return lane == LaneKind::comm ? Binding::collectives : Binding::copies;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,91 @@
+// The fastest strategy within the budgets.
+//
+// Bytes are solved in closed form, seconds are simulated. Starting points cover the choices that
+// interact (parallelism, chunk length, loop order, what is stored), each filled up to the budgets;
+// the best is then improved one lever at a time until no single change of it is faster. A strategy
+// whose products and attention alone take longer than the best so far is never simulated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fpdt/cost/machine.h"
+#include "fpdt/plan/fit.h"
+#include "fpdt/plan/levers.h"
+#include "fpdt/plan/lower.h"
+#include "fpdt/sim/simulate.h"
+
+namespace fpdt {
+
+// What the user has decided already.
+enum class Method : std::uint8_t { any, fpdt, ulysses };  // several chunks, or one
+
+struct Pins {
+  Method method = Method::any;
+  std::optional<std::int64_t> chunk_tokens;
+  std::optional<Strategy> strategy;  // everything
+};
+
+struct Candidate {
+  Strategy strategy;
+  Usage usage;                   // closed form
+  std::int64_t nanoseconds = 0;  // of a step at typical rates
+};
+
+// Nanoseconds a sequence: a step trains data_parallel * micro_batches of them.
+double cost(const Candidate& candidate);
+
+enum class Binding : std::uint8_t { device, host, compute, copies, collectives };
+std::string_view word(Binding binding);
+
+// Why nothing fits: the space that every strategy overflows, and the least that it takes.
+struct Shortage {
+  Binding binding = Binding::device;
+  Bytes need;
+  Bytes have;
+  Strategy closest;
+};
+
+struct SearchResult {
+  std::optional<Candidate> best;
+  std::optional<Shortage> shortage;  // when there is no best
+  std::vector<Candidate> front;      // Pareto: cost, device, host; ascending cost
+  std::int64_t candidates = 0;       // whose bytes were computed
+  std::int64_t simulated = 0;
+};
+
+// Gains below this share of a step are noise of the rates; the search stops at them.
+inline constexpr double kIndifference = 1e-3;
+
+// InputError when the pins cannot work at all, or the cluster has no rates.
+SearchResult search(const Problem& problem, const Pins& pins = {},
+                    double indifference = kIndifference);
+
+// The first strategy found that fits, by bytes alone; empty when there is none.
+std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins);
+Shortage shortage(const Problem& problem, const Pins& pins);
+
+// The longest sequence for which a strategy fits, to 1/64 of itself or better; 0: none.
+std::int64_t longest_sequence(const Problem& problem, const Pins& pins);
+
+// One change of a lever and what it does.
+struct Worth {
+  std::string lever;
+  Change change;
+  Usage usage;
+  bool fits = false;
+  std::int64_t nanoseconds = 0;
+};
+// Every lever of a strategy at its best other value (by cost; those that fit first).
+std::vector<Worth> worth(const Problem& problem, const Strategy& strategy);
+
+// A step's simulated time at typical rates, from the lowering alone.
+std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
+                              const Machine& machine);
+// What products and attention alone take on one rank: no schedule of the strategy is faster.
+std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
+                           const Machine& machine);
+
+}  // namespace fpdt

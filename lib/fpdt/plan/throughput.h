@@ -1,0 +1,29 @@
+// Flops of a training step as the field counts them, and utilisation under the three conventions.
+//
+// Per token of a sequence of S: 6 N' for the products (N' parameters without the input embedding,
+// which is a lookup; a tied head counts) and attention 12 L H D S without, 6 L H D S with the
+// causal discount (PaLM, Chowdhery et al., arXiv 2204.02311, appendix B; the causal half: llm.c).
+#pragma once
+
+#include "fpdt/sim/simulate.h"
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+struct ModelFlops {
+  double causal = 0;  // of one step, all ranks
+  double full = 0;
+};
+ModelFlops model_flops(const Problem& problem, const Strategy& strategy);
+
+struct Throughput {
+  double step_seconds = 0;
+  double tokens_per_second_per_gpu = 0;
+  double mfu_causal = 0;  // model flops with the causal discount over peak
+  double mfu_full = 0;    // without it
+  double hfu = 0;         // flops that were executed, repeated forward and scores included
+};
+Throughput throughput(const Problem& problem, const Strategy& strategy,
+                      const Simulation& simulation);
+
+}  // namespace fpdt

@@ -32,16 +32,20 @@ TEST(ModelFile, EveryModelLoadsUnderItsOwnName) {
     EXPECT_EQ(model.name, entry.path().stem().string());
     ++count;
   }
-  EXPECT_GE(count, 9);
+  EXPECT_GE(count, 13);
 }
 
-TEST(ModelFile, LlamaHasThePublishedParameters) {
+TEST(ModelFile, ModelsHaveThePublishedParameters) {
   const auto count = [](const char* name) {
     return parameter_count(load_model(source_path(std::string("models/") + name)));
   };
   EXPECT_EQ(count("llama3-8b.yaml"), 8030261248);
   EXPECT_EQ(count("llama3-70b.yaml"), 70553706496);
   EXPECT_EQ(count("llama3.1-405b.yaml"), 405853388800);
+  EXPECT_EQ(count("qwen3-8b.yaml"), 8190735360);
+  EXPECT_EQ(count("qwen3-32b.yaml"), 32762123264);
+  EXPECT_EQ(count("mistral-7b.yaml"), 7248023552);
+  EXPECT_EQ(count("gpt-neox-20b.yaml"), 20554567680);
 }
 
 TEST(ModelFile, HeadsHaveDefaults) {

@@ -3,6 +3,7 @@
 
 #include "command.h"
 #include "flags.h"
+#include "run_bench.h"
 #include "run_check.h"
 #include "run_train.h"
 
@@ -11,6 +12,8 @@ namespace {
 
 // Of one rank; more than any machine has cores.
 constexpr std::int64_t kThreadsMax = 1024;
+// Of a bench, which runs them all on this machine.
+constexpr std::int64_t kRanksMax = 64;
 
 void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("schedule", flags.schedule, "schedule file")->required();
@@ -75,6 +78,25 @@ void add_check(CLI::App& app, CheckFlags& flags) {
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }
 
+void add_bench(CLI::App& app, BenchFlags& flags) {
+  app.add_option("--out", flags.out, "the cluster file to write")->required();
+  app.add_option("--name", flags.name, "of the cluster")->capture_default_str();
+  app.add_option("--ranks", flags.ranks, "that run at once, each a device of the cluster")
+      ->capture_default_str()
+      ->check(integer_in(1, kRanksMax));
+  app.add_option("--threads", flags.threads, "of each rank; default: its part of the cores")
+      ->check(integer_in(1, kThreadsMax));
+  app.add_option("--storage", flags.storage, "of parameters and activations: f32 or bf16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--device-memory", flags.device_memory,
+                 "of one rank, such as 8GiB; default: its share of half of the machine's");
+  app.add_option("--host-memory", flags.host_memory,
+                 "of the machine; default: half of what it has");
+  app.add_flag("--quick", flags.quick, "small and short: to see that it works, not how fast");
+  app.add_flag("--json", flags.json, "one JSON object on standard output");
+}
+
 int run(int count, const char* const* words) {
   CLI::App app("Executes schedules: real training steps, chunk by chunk.", "fpdt-run");
   app.require_subcommand(1);
@@ -83,16 +105,21 @@ int run(int count, const char* const* words) {
       "5 out of memory, 6 a peer died, 7 file system, 8 numeric, 130 and 143 stopped by a signal.");
   TrainFlags train;
   CheckFlags check;
+  BenchFlags bench;
   CLI::App& train_command = *app.add_subcommand("train", "Train on the tokens of a file");
   CLI::App& check_command =
       *app.add_subcommand("check", "Compare one step with the reference in double precision");
   add_train(train_command, train);
   add_check(check_command, check);
+  CLI::App& bench_command =
+      *app.add_subcommand("bench", "Measure this machine and write its cluster file");
+  add_bench(bench_command, bench);
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {
     return answer(app, error);
   }
+  if (bench_command.parsed()) return run_bench(bench);
   return train_command.parsed() ? run_train(train) : run_check(check);
 }
 

@@ -39,7 +39,7 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"cpu", {"base", "trace", "schedule", "runtime"}},
     {"comm", {"base", "trace", "schedule", "runtime"}},
     {"train", {"base", "spec", "trace", "schedule", "io", "runtime", "cpu", "comm"}},
-    {"bench", {"base", "spec", "trace", "schedule", "runtime", "cpu", "comm"}},
+    {"bench", {"base", "spec", "trace", "schedule", "cost", "runtime", "cpu", "comm"}},
 };
 
 struct ThirdParty {

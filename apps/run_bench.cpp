@@ -1,0 +1,145 @@
+// Measures, prints a table, writes the file.
+#include "run_bench.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <string_view>
+#include <thread>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/base/units.h"
+#include "fpdt/bench/bench.h"
+#include "fpdt/io/cluster_file.h"
+#include "fpdt/io/file.h"
+#include "fpdt/io/json.h"
+
+#include "command.h"
+#include "progress.h"
+
+namespace fpdt {
+namespace {
+
+Bytes machine_memory() {
+  const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES);
+  const std::int64_t size = ::sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) {
+    throw InputError(
+        "the memory of this machine is unknown: give --device-memory and "
+        "--host-memory");
+  }
+  return Bytes{mul(pages, size)};
+}
+
+Bytes memory_of(const std::string& text, std::string_view flag, std::int64_t share) {
+  if (text.empty()) {
+    constexpr std::int64_t kMebibyte = 1 << 20;
+    return Bytes{machine_memory().value / share / kMebibyte * kMebibyte};
+  }
+  const std::optional<Bytes> bytes = parse_bytes(text);
+  if (!bytes || bytes->value == 0) {
+    throw InputError(fmt::format("{}: expected a size such as 8GiB, found {}", flag, text));
+  }
+  return *bytes;
+}
+
+// As Linux knows it; "unknown processor" elsewhere.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
+std::string format_seconds(double seconds) {
+  if (seconds < 1e-6) return fmt::format("{:.0f} ns", seconds * 1e9);
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+  return fmt::format("{:.2f} ms", seconds * 1e3);
+}
+
+std::string speed_text(const Measurement& one) {
+  if (one.flops > 0) return fmt::format("{:.1f} GFLOP/s", one.flops / one.seconds.typical / 1e9);
+  return fmt::format("{:.2f} GB/s", static_cast<double>(one.bytes) / one.seconds.typical / 1e9);
+}
+
+std::string table(const BenchResult& result) {
+  std::string text = fmt::format("{:<20} {:<30} {:>10} {:>10} {:>10}  {:>15}\n", "op", "sizes",
+                                 "typical", "fastest", "slowest", "speed");
+  for (const Measurement& one : result.measurements) {
+    text += fmt::format("{:<20} {:<30} {:>10} {:>10} {:>10}  {:>15}\n", one.kind, one.what,
+                        format_seconds(one.seconds.typical), format_seconds(one.seconds.low),
+                        format_seconds(one.seconds.high), speed_text(one));
+  }
+  const Interference& pace = result.rates.interference;
+  text += "\npace beside others, 1 = as alone\n";
+  for (const auto& [what, rate] :
+       {std::pair("compute beside copies", pace.compute_beside_copy),
+        std::pair("copies beside compute", pace.copy_beside_compute),
+        std::pair("h2d beside d2h", pace.h2d_beside_d2h),
+        std::pair("d2h beside h2d", pace.d2h_beside_h2d),
+        std::pair("compute beside collectives", pace.compute_beside_collective),
+        std::pair("collectives beside compute", pace.collective_beside_compute),
+        std::pair("copies beside collectives", pace.copy_beside_collective),
+        std::pair("collectives beside copies", pace.collective_beside_copy)}) {
+    text +=
+        fmt::format("{:<30} {:.2f}  ({:.2f} to {:.2f})\n", what, rate.typical, rate.low, rate.high);
+  }
+  return text;
+}
+
+std::string json(const BenchResult& result, const ClusterSpec& cluster, const std::string& out) {
+  std::string list;
+  for (const Measurement& one : result.measurements) {
+    list += fmt::format(
+        "{}{{\"op\":{},\"sizes\":{},\"seconds\":{},\"fastest\":{},\"slowest\":{},\"flops\":{},"
+        "\"bytes\":{}}}",
+        list.empty() ? "" : ",", json_string(one.kind), json_string(one.what),
+        json_number(one.seconds.typical), json_number(one.seconds.low),
+        json_number(one.seconds.high), json_number(one.flops), one.bytes);
+  }
+  return fmt::format("{{\"wrote\":{},\"source\":{},\"measurements\":[{}]}}\n", json_string(out),
+                     json_string(cluster.source), list);
+}
+
+}  // namespace
+
+int run_bench(const BenchFlags& flags) {
+  ClusterSpec cluster;
+  cluster.name = flags.name;
+  cluster.devices_per_node = flags.ranks;
+  // Half of the memory plays the devices, half the host.
+  cluster.device_memory = memory_of(flags.device_memory, "--device-memory", 2 * flags.ranks);
+  cluster.host_memory = memory_of(flags.host_memory, "--host-memory", 2);
+
+  BenchOptions options;
+  options.ranks = flags.ranks;
+  options.threads = flags.threads;
+  options.storage = flags.storage == "f32" ? Dtype::f32 : Dtype::bf16;
+  options.quick = flags.quick;
+  StatusLine status;
+  options.progress = [&status](std::string_view what) { status.show(what); };
+  const BenchResult result = bench(options);
+  status.end();
+
+  cluster.rates = result.rates;
+  const auto cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+  const std::int64_t threads =
+      flags.threads > 0 ? flags.threads : std::max<std::int64_t>(1, cores / flags.ranks);
+  cluster.source = fmt::format(
+      "measured by fpdt-run bench{}: {}, {} cores, {} ranks of {} threads, "
+      "{}",
+      flags.quick ? " --quick" : "", processor(), cores, flags.ranks, threads, flags.storage);
+  const std::vector<Diagnostic> findings = check(cluster);
+  if (!findings.empty()) throw InputError(format_diagnostics(findings));
+  write_file_atomically(flags.out, print_cluster(cluster));
+  print_result(flags.json ? json(result, cluster, flags.out)
+                          : fmt::format("{}\nwrote {}\n", table(result), flags.out));
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace fpdt

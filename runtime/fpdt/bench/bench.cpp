@@ -1,0 +1,328 @@
+// What is measured with what, and which rate it becomes.
+#include "fpdt/bench/bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/bench/cases.h"
+#include "fpdt/bench/fit.h"
+#include "fpdt/bench/measure.h"
+#include "fpdt/cost/demand.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kMebibyte = 1 << 20;
+
+// How much is measured.
+struct Extent {
+  std::vector<std::int64_t> product_sizes, tile_rows;
+  std::int64_t fit_rows;     // of the tiles that tell softmax and flops apart
+  std::int64_t rows, width;  // of ops that are bound by memory
+  std::int64_t copy_bytes, collective_bytes;
+  std::int64_t company;  // size of the product that copies and collectives run beside
+  double step_seconds;   // of one step of a measurement, about
+  std::int32_t rounds;
+};
+Extent extent(bool quick) {
+  if (quick) return {{32, 64}, {32, 64}, 64, 64, 64, kMebibyte / 4, kMebibyte / 4, 64, 1e-3, 2};
+  return {{32, 64, 128, 256, 512, 1024},
+          {64, 128, 256, 512, 1024, 2048},
+          1024,
+          1024,
+          512,
+          2 * kMebibyte,
+          2 * kMebibyte,
+          256,
+          25e-3,
+          9};
+}
+
+constexpr std::int64_t kNarrowHead = 32;
+constexpr std::int64_t kHead = 64;
+constexpr std::int64_t kWideHead = 128;
+constexpr std::int32_t kCallsMost = 400;  // of a block in a step
+constexpr double kTimesMost = 16;         // of an op in a block
+
+// What one schedule of the bench gave.
+struct Run {
+  std::vector<Demand> asked;               // of each op of the block that is called
+  std::vector<std::vector<double>> spans;  // [op]: mean seconds, of each round and rank
+  std::vector<Trace> traces;
+  std::int32_t first_op = 0;  // index into Trace::ops of the block's first op
+};
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options) : options_(options), extent_(extent(options.quick)) {}
+
+  BenchResult measure_all() {
+    measure_least();
+    measure_products();
+    measure_tiles();
+    measure_memory();
+    measure_copies();
+    if (options_.ranks > 1) measure_collectives();
+    measure_company();
+    result_.rates = rounded(std::move(result_.rates));
+    return std::move(result_);
+  }
+
+ private:
+  using Write = std::function<void(Sheet&)>;
+
+  [[nodiscard]] Run run(const Write& write) const;
+  [[nodiscard]] std::vector<Trace> traces(const Write& write, std::int32_t calls,
+                                          std::int32_t rounds, Run& run) const;
+  // Seconds of an op without those that every op takes.
+  [[nodiscard]] std::vector<double> net(std::vector<double> seconds) const;
+  void note(std::string_view kind, const std::string& what, const Demand& asked,
+            const std::vector<double>& seconds);
+
+  void measure_least();
+  void measure_products();
+  void measure_tiles();
+  void measure_memory();
+  void measure_copies();
+  void measure_collectives();
+  void measure_company();
+  Tiles tiles(std::string_view kind, bool backward);
+  Sample dense_tile(const Case& one, std::string_view kind);
+  void company(std::string_view kind, const std::pair<Write, Write>& lanes, Rate& first,
+               Rate& second);
+
+  const BenchOptions& options_;
+  const Extent extent_;
+  double least_span_ = 0;
+  BenchResult result_;
+};
+
+std::vector<Trace> Bench::traces(const Write& write, std::int32_t calls, std::int32_t rounds,
+                                 Run& run) const {
+  Sheet sheet(options_.ranks);
+  write(sheet);
+  const VerifiedSchedule schedule = sheet.finish(calls);
+  const std::vector<Block>& blocks = schedule.schedule().blocks;
+  run.first_op = static_cast<std::int32_t>(blocks.front().ops.size());
+  run.asked = demands(schedule.schedule()).back();
+  return measure(schedule, sheet.contents(), {options_.threads, rounds});
+}
+
+// As many calls as make a step of the length that is wanted.
+Run Bench::run(const Write& write) const {
+  constexpr std::int32_t kProbe = 3;
+  Run run;
+  const auto length = static_cast<double>(duration(traces(write, kProbe, 1, run).front())) * 1e-9;
+  const double calls = extent_.step_seconds * kProbe / std::max(length, 1e-9);
+  run.traces =
+      traces(write, static_cast<std::int32_t>(std::clamp<double>(calls, kProbe, kCallsMost)),
+             extent_.rounds, run);
+  for (std::size_t op = 0; op < run.asked.size(); ++op) {
+    std::vector<double>& spans = run.spans.emplace_back();
+    for (const Trace& trace : run.traces) {
+      spans.push_back(mean_seconds(trace, run.first_op + static_cast<std::int32_t>(op)));
+    }
+  }
+  return run;
+}
+
+std::vector<double> Bench::net(std::vector<double> seconds) const {
+  for (double& one : seconds) one = std::max(one - least_span_, one / 100);
+  return seconds;
+}
+
+void Bench::note(std::string_view kind, const std::string& what, const Demand& asked,
+                 const std::vector<double>& seconds) {
+  result_.measurements.push_back(
+      {std::string(kind), what, spread(seconds), asked.flops, asked.bytes});
+}
+
+// An op that does nothing: its lane is ready for the next one after so long.
+void Bench::measure_least() {
+  options_.progress("ops that do nothing");
+  const Run least = run(least_case().write);
+  std::vector<double> steps;
+  for (const Trace& trace : least.traces) {
+    std::int64_t begin = duration(trace);
+    std::int64_t end = 0;
+    double count = 0;
+    for (const Span& span : trace.spans) {
+      if (span.op != least.first_op) continue;
+      begin = std::min(begin, span.begin);
+      end = std::max(end, span.end);
+      ++count;
+    }
+    steps.push_back(std::max(static_cast<double>(end - begin) * 1e-9 / count, 1e-9));
+  }
+  result_.rates.op_seconds = spread(steps);
+  least_span_ = spread(least.spans.front()).typical;
+  note("fill", "one number, with its lane", least.asked.front(), steps);
+}
+
+void Bench::measure_products() {
+  std::vector<std::vector<Sample>> sizes;
+  for (const std::int64_t size : extent_.product_sizes) {
+    options_.progress(fmt::format("matrix products of {}", size));
+    std::vector<Sample>& samples = sizes.emplace_back();
+    for (const Case& one : matmul_cases(size, options_.storage)) {
+      const Run product = run(one.write);
+      note("matmul", one.what, product.asked.front(), product.spans.front());
+      samples.push_back({product.asked.front(), net(product.spans.front())});
+    }
+  }
+  const Shared fit = fit_products(sizes);
+  result_.rates.matmul = fit.rate;
+  result_.rates.matmul_shares = fit.shares;
+  result_.rates.peak_flops = fit.rate.high;
+}
+
+// The tile (1,0) of a triangle: no key of it is masked.
+Sample Bench::dense_tile(const Case& one, std::string_view kind) {
+  const Run triangle = run(one.write);
+  note(kind, one.what, triangle.asked[1], triangle.spans[1]);
+  return {triangle.asked[1], net(triangle.spans[1])};
+}
+
+Tiles Bench::tiles(std::string_view kind, bool backward) {
+  const auto make = [&](std::int64_t rows, std::int64_t head_dim) {
+    return backward ? attention_backward_case(rows, head_dim, options_.ranks, options_.storage)
+                    : attention_forward_case(rows, head_dim, options_.ranks, options_.storage);
+  };
+  options_.progress(fmt::format("{} by the size of heads", kind));
+  const Sample narrow = dense_tile(make(extent_.fit_rows, kNarrowHead), kind);
+  const Sample wide = dense_tile(make(extent_.fit_rows, kWideHead), kind);
+  std::vector<Sample> sizes;
+  for (const std::int64_t rows : extent_.tile_rows) {
+    options_.progress(fmt::format("{}, {} rows", kind, rows));
+    const Case one = make(rows, kHead);
+    const Run triangle = run(one.write);
+    Sample& all = sizes.emplace_back();
+    all.asked.size = rows;
+    all.seconds.assign(triangle.traces.size(), 0);
+    for (std::size_t op = 0; op < triangle.asked.size(); ++op) {
+      all.asked.flops += triangle.asked[op].flops;
+      all.asked.pairs += triangle.asked[op].pairs;
+      const std::vector<double> seconds = net(triangle.spans[op]);
+      for (std::size_t i = 0; i < seconds.size(); ++i) all.seconds[i] += seconds[i];
+    }
+    note(kind, one.what + ", diagonal", triangle.asked[0], triangle.spans[0]);
+    note(kind, one.what, triangle.asked[1], triangle.spans[1]);
+  }
+  return fit_tiles(narrow, wide, sizes);
+}
+
+void Bench::measure_tiles() {
+  Rates& rates = result_.rates;
+  const Tiles forward = tiles("attention_forward", false);
+  const Tiles backward = tiles("attention_backward", true);
+  rates.attention_forward = forward.rate;
+  rates.softmax_forward = forward.softmax;
+  rates.attention_backward = backward.rate;
+  rates.softmax_backward = backward.softmax;
+  // One curve serves both passes; backward weighs 10 parts of 14.
+  for (std::size_t i = 0; i < forward.shares.size(); ++i) {
+    rates.attention_shares.push_back(
+        {forward.shares[i].size,
+         (4 * forward.shares[i].share + 10 * backward.shares[i].share) / 14});
+  }
+}
+
+void Bench::measure_memory() {
+  for (const Case& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
+    options_.progress(fmt::format("{} of {} x {}", one.what, extent_.rows, extent_.width));
+    const Run op = run(one.write);
+    note(one.what, fmt::format("{} x {}", extent_.rows, extent_.width), op.asked.front(),
+         op.spans.front());
+    const Rate rate = speed(static_cast<double>(op.asked.front().bytes), net(op.spans.front()));
+    result_.rates.kinds.push_back({one.what, rate});
+    if (one.what == "copy") result_.rates.device_bandwidth = rate;
+  }
+}
+
+void Bench::measure_copies() {
+  for (const LaneKind lane : {LaneKind::h2d, LaneKind::d2h}) {
+    options_.progress(fmt::format("copies {}", word(lane)));
+    const Run copy = run([&](Sheet& sheet) { write_copy(sheet, lane, extent_.copy_bytes); });
+    note(word(lane), format_bytes(Bytes{extent_.copy_bytes}), copy.asked.front(),
+         copy.spans.front());
+    (lane == LaneKind::h2d ? result_.rates.h2d : result_.rates.d2h) =
+        speed(static_cast<double>(copy.asked.front().bytes), net(copy.spans.front()));
+  }
+}
+
+void Bench::measure_collectives() {
+  const auto peers = static_cast<double>(options_.ranks - 1);
+  options_.progress("collectives of almost nothing");
+  std::vector<double> fixed;
+  for (const Case& one : collective_cases(4 * options_.ranks, options_.ranks)) {
+    const Run op = run(one.write);
+    note(one.what, format_bytes(Bytes{4 * options_.ranks}), op.asked.front(), op.spans.front());
+    for (const double seconds : net(op.spans.front())) fixed.push_back(seconds / peers);
+  }
+  result_.rates.collective_seconds = spread(fixed);
+  const double fixed_seconds = result_.rates.collective_seconds.typical * peers;
+  std::vector<double> speeds;
+  for (const Case& one : collective_cases(extent_.collective_bytes, options_.ranks)) {
+    options_.progress(fmt::format("{}", one.what));
+    const Run op = run(one.write);
+    note(one.what, format_bytes(Bytes{extent_.collective_bytes}), op.asked.front(),
+         op.spans.front());
+    const auto sent = static_cast<double>(op.asked.front().sent);
+    for (const double seconds : net(op.spans.front())) {
+      speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));
+    }
+  }
+  result_.rates.link = spread(speeds);
+}
+
+// Both lanes busy for about the same time, and the seconds of either while the other is at work.
+void Bench::company(std::string_view kind, const std::pair<Write, Write>& lanes, Rate& first,
+                    Rate& second) {
+  options_.progress(fmt::format("{}", kind));
+  const std::vector<double> first_alone = run(lanes.first).spans.front();
+  const std::vector<double> second_alone = run(lanes.second).spans.front();
+  const double ratio = spread(first_alone).typical / spread(second_alone).typical;
+  const auto times = [](double wanted) {
+    return static_cast<int>(std::lround(std::clamp(wanted, 1.0, kTimesMost)));
+  };
+  const int first_times = times(1 / ratio);
+  const Run both = run([&](Sheet& sheet) {
+    for (int i = 0; i < first_times; ++i) lanes.first(sheet);
+    for (int i = 0; i < times(ratio); ++i) lanes.second(sheet);
+  });
+  const std::int32_t second_op = both.first_op + first_times;
+  std::vector<double> first_beside, second_beside;
+  for (const Trace& trace : both.traces) {
+    const double one = mean_seconds_beside(trace, both.first_op, second_op);
+    const double other = mean_seconds_beside(trace, second_op, both.first_op);
+    if (one > 0) first_beside.push_back(one);
+    if (other > 0) second_beside.push_back(other);
+  }
+  if (!first_beside.empty()) first = fit_pace(first_alone, first_beside);
+  if (!second_beside.empty()) second = fit_pace(second_alone, second_beside);
+}
+
+void Bench::measure_company() {
+  Interference& factors = result_.rates.interference;
+  const Write compute = matmul_cases(extent_.company, options_.storage).front().write;
+  const Write h2d = [&](Sheet& s) { write_copy(s, LaneKind::h2d, extent_.copy_bytes); };
+  const Write d2h = [&](Sheet& s) { write_copy(s, LaneKind::d2h, extent_.copy_bytes); };
+  company("products beside copies", {compute, h2d}, factors.compute_beside_copy,
+          factors.copy_beside_compute);
+  company("copies both ways", {h2d, d2h}, factors.h2d_beside_d2h, factors.d2h_beside_h2d);
+  if (options_.ranks == 1) return;
+  const Write collective = collective_cases(extent_.collective_bytes, options_.ranks).front().write;
+  company("products beside collectives", {compute, collective}, factors.compute_beside_collective,
+          factors.collective_beside_compute);
+  company("copies beside collectives", {h2d, collective}, factors.copy_beside_collective,
+          factors.collective_beside_copy);
+}
+
+}  // namespace
+
+BenchResult bench(const BenchOptions& options) { return Bench(options).measure_all(); }
+
+}  // namespace fpdt

@@ -1,0 +1,313 @@
+// Sizes of operands as the shape rules ask for them (schedule/shapes.cpp).
+#include "fpdt/bench/cases.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kHeads = 4;
+constexpr std::int64_t kKvHeads = 2;
+
+struct Product {
+  std::int64_t m, n, k;
+  bool transpose_a, transpose_b, gradient;
+};
+
+void write_product(Sheet& sheet, const Product& product, Dtype storage) {
+  const auto& [m, n, k, transpose_a, transpose_b, gradient] = product;
+  Matmul op;
+  op.a = sheet.given(storage, transpose_a ? k : m, transpose_a ? m : k);
+  op.b = sheet.given(storage, transpose_b ? n : k, transpose_b ? k : n);
+  op.out = gradient ? sheet.sum(m, n) : sheet.result(storage, m, n);
+  op.m = m;
+  op.n = n;
+  op.k = k;
+  op.transpose_a = transpose_a;
+  op.transpose_b = transpose_b;
+  sheet.op(LaneKind::compute, op);
+}
+
+// Fills in what tiles of both passes have in common.
+template <class Tile>
+void shape_tile(Tile& tile, std::int64_t row, std::int64_t column, std::int64_t rows,
+                std::int64_t head_dim, std::int64_t ranks) {
+  tile.q_first = row * rows;
+  tile.k_first = column * rows;
+  tile.q_rows = tile.k_rows = rows;
+  tile.heads = kHeads;
+  tile.kv_heads = kKvHeads;
+  tile.head_dim = head_dim;
+  tile.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  tile.head_first = {0, kHeads, 0, 1, ranks};
+}
+
+// What the rows of a triangle of tiles read.
+struct Chunk {
+  Operand q, kv, dout, lse, delta;
+};
+Chunk given_chunk(Sheet& sheet, std::int64_t rows, std::int64_t head_dim, Dtype storage) {
+  Chunk chunk;
+  chunk.q = sheet.given(storage, rows, kHeads * head_dim);
+  chunk.kv = sheet.given(storage, rows, 2 * kKvHeads * head_dim);
+  chunk.dout = sheet.given(storage, rows, kHeads * head_dim);
+  chunk.lse = sheet.given(Dtype::f32, rows, kHeads);
+  chunk.delta = sheet.given(Dtype::f32, rows, kHeads);
+  return chunk;
+}
+
+// Memory-bound ops of one shape; each member writes one op.
+struct Rows {
+  Sheet& sheet;
+  std::int64_t rows, width;
+  Dtype storage;
+
+  [[nodiscard]] Operand values(std::int64_t times = 1) const {
+    return sheet.given(storage, rows, times * width);
+  }
+  [[nodiscard]] Target result(std::int64_t times = 1) const {
+    return sheet.result(storage, rows, times * width);
+  }
+  [[nodiscard]] Operand vector(std::int64_t elements) const {
+    return sheet.given(Dtype::f32, 1, elements);
+  }
+  // As many heads of 64 as the width holds, at least one.
+  [[nodiscard]] std::int64_t head_dim() const { return width < 64 ? width : 64; }
+  [[nodiscard]] std::int64_t heads() const { return width / head_dim(); }
+  void op(Body body) const { sheet.op(LaneKind::compute, std::move(body)); }
+
+  void norm() const {
+    op(Norm{
+        values(), sheet.given(storage, 1, width), {}, result(), NormKind::rms, 1e-5, rows, width});
+  }
+  void norm_backward() const {
+    NormBackward norm;
+    norm.x = values();
+    norm.weight = sheet.given(storage, 1, width);
+    norm.dy = values();
+    norm.addend = values();
+    norm.dx = result();
+    norm.dweight = sheet.sum(1, width);
+    norm.rows = rows;
+    norm.width = width;
+    op(norm);
+  }
+  void column_sum() const { op(ColumnSum{values(), sheet.sum(1, width), rows, width, -1}); }
+  void split_heads() const {
+    SplitHeads split;
+    split.qkv = values(3);
+    split.q = result();
+    split.kv = result(2);
+    split.rows = rows;
+    split.heads = split.kv_heads = heads();
+    split.head_dim = split.rotary.rotary = head_dim();
+    op(split);
+  }
+  void join_heads() const {
+    JoinHeads join;
+    join.dq = sheet.given(Dtype::f32, rows, width);
+    join.dkv = sheet.given(Dtype::f32, rows, 2 * width);
+    join.dqkv = result(3);
+    join.rows = rows;
+    join.heads = join.kv_heads = heads();
+    join.head_dim = join.rotary.rotary = head_dim();
+    op(join);
+  }
+  void permute() const { op(Permute{values(), result(), 2, rows / 2, width}); }
+  void attention_delta() const {
+    op(AttentionDelta{values(), values(), sheet.result(Dtype::f32, rows, heads()), rows, heads(),
+                      head_dim()});
+  }
+  void activation() const {
+    op(Activation{values(2), result(), ActivationKind::swiglu, rows, width});
+  }
+  void activation_backward() const {
+    op(ActivationBackward{values(2), values(), result(2), ActivationKind::swiglu, rows, width});
+  }
+  void embedding() const {
+    Embedding embedding;
+    embedding.tokens = sheet.integers(rows, rows);
+    embedding.table = values();
+    embedding.x = result();
+    embedding.rows = rows;
+    embedding.width = width;
+    op(embedding);
+  }
+  void embedding_backward() const {
+    EmbeddingBackward back;
+    back.tokens = sheet.integers(rows, rows);
+    back.dx = values();
+    back.dtable = sheet.sum(rows, width);
+    back.rows = rows;
+    back.width = width;
+    op(back);
+  }
+  void loss_statistics() const {
+    op(LossStatistics{sheet.given(Dtype::f32, rows, width), sheet.integers(rows, width),
+                      sheet.result(Dtype::f32, rows, 3), rows, 0, width});
+  }
+  void loss_sum() const {
+    op(LossSum{sheet.given(Dtype::f32, rows, 3), sheet.integers(rows, width), vector(1),
+               sheet.sum(1, 1), rows});
+  }
+  void loss_gradient() const {
+    op(LossGradient{sheet.given(Dtype::f32, rows, width), sheet.integers(rows, width),
+                    sheet.given(Dtype::f32, rows, 3), vector(1), result(), rows, 0, width});
+  }
+  void fill() const { op(Fill{sheet.result(Dtype::f32, rows, width), 0}); }
+  void copy() const { op(Copy{sheet.given(Dtype::f32, rows, width), result()}); }
+  void squared_norm() const {
+    op(SquaredNorm{sheet.given(Dtype::f32, rows, width), sheet.sum(1, 1)});
+  }
+  void adamw() const {
+    AdamW step;
+    step.grad = vector(rows * width);
+    step.norm = vector(1);
+    step.step = vector(4);
+    std::tie(step.master, step.master_out) = sheet.replaced(rows * width);
+    std::tie(step.m, step.m_out) = sheet.replaced(rows * width);
+    std::tie(step.v, step.v_out) = sheet.replaced(rows * width);
+    if (storage != Dtype::f32) step.param = sheet.result(storage, 1, rows * width);
+    op(step);
+  }
+};
+
+}  // namespace
+
+std::vector<Case> matmul_cases(std::int64_t size, Dtype storage) {
+  std::vector<Case> cases;
+  const auto add = [&](const char* form, const Product& product) {
+    cases.push_back({fmt::format("{} {}x{}x{}", form, product.m, product.n, product.k),
+                     [=](Sheet& sheet) { write_product(sheet, product, storage); }});
+  };
+  add("x W^T", {size, 4 * size, 2 * size, false, true, false});
+  add("x W^T", {4 * size, 2 * size, size, false, true, false});
+  add("dy W", {size, 2 * size, 4 * size, false, false, false});
+  add("dy W", {4 * size, size, 2 * size, false, false, false});
+  add("dy^T x", {4 * size, 2 * size, size, true, false, true});
+  add("dy^T x", {2 * size, size, 4 * size, true, false, true});
+  return cases;
+}
+
+Case attention_forward_case(std::int64_t rows, std::int64_t head_dim, std::int64_t ranks,
+                            Dtype storage) {
+  return {fmt::format("{} rows, D {}", rows, head_dim), [=](Sheet& sheet) {
+            std::vector<Chunk> chunks;
+            for (int i = 0; i < kTriangle; ++i) {
+              chunks.push_back(given_chunk(sheet, rows, head_dim, storage));
+              AttentionForward tile;
+              tile.q = chunks.back().q;
+              tile.o = sheet.result(Dtype::f32, rows, kHeads * head_dim);
+              tile.lse = sheet.result(Dtype::f32, rows, kHeads);
+              for (int j = 0; j <= i; ++j) {
+                shape_tile(tile, i, j, rows, head_dim, ranks);
+                tile.kv = chunks[static_cast<std::size_t>(j)].kv;
+                tile.o.accumulate = tile.lse.accumulate = j > 0;
+                sheet.op(LaneKind::compute, tile);
+              }
+            }
+          }};
+}
+
+Case attention_backward_case(std::int64_t rows, std::int64_t head_dim, std::int64_t ranks,
+                             Dtype storage) {
+  return {fmt::format("{} rows, D {}", rows, head_dim), [=](Sheet& sheet) {
+            std::vector<Chunk> chunks;
+            std::vector<Target> dkv;
+            for (int i = 0; i < kTriangle; ++i) {
+              chunks.push_back(given_chunk(sheet, rows, head_dim, storage));
+              dkv.push_back(sheet.sum(rows, 2 * kKvHeads * head_dim));
+              const Chunk& row = chunks.back();
+              AttentionBackward tile;
+              tile.q = row.q;
+              tile.dout = row.dout;
+              tile.lse = row.lse;
+              tile.delta = row.delta;
+              tile.dq = sheet.sum(rows, kHeads * head_dim);
+              for (int j = 0; j <= i; ++j) {
+                shape_tile(tile, i, j, rows, head_dim, ranks);
+                tile.kv = chunks[static_cast<std::size_t>(j)].kv;
+                tile.dkv = dkv[static_cast<std::size_t>(j)];
+                sheet.op(LaneKind::compute, tile);
+              }
+            }
+          }};
+}
+
+std::vector<Case> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage) {
+  using Writer = void (Rows::*)() const;
+  const std::vector<std::pair<const char*, Writer>> writers{
+      {"column_sum", &Rows::column_sum},
+      {"norm", &Rows::norm},
+      {"norm_backward", &Rows::norm_backward},
+      {"split_heads", &Rows::split_heads},
+      {"join_heads", &Rows::join_heads},
+      {"permute", &Rows::permute},
+      {"attention_delta", &Rows::attention_delta},
+      {"activation", &Rows::activation},
+      {"activation_backward", &Rows::activation_backward},
+      {"embedding", &Rows::embedding},
+      {"embedding_backward", &Rows::embedding_backward},
+      {"loss_statistics", &Rows::loss_statistics},
+      {"loss_sum", &Rows::loss_sum},
+      {"loss_gradient", &Rows::loss_gradient},
+      {"fill", &Rows::fill},
+      {"copy", &Rows::copy},
+      {"squared_norm", &Rows::squared_norm},
+      {"adamw", &Rows::adamw}};
+  std::vector<Case> cases;
+  for (const auto& [kind, writer] : writers) {
+    cases.push_back({kind, [=, write = writer](Sheet& sheet) {
+                       (Rows{sheet, rows, width, storage}.*write)();
+                     }});
+  }
+  return cases;
+}
+
+Case least_case() {
+  return {"least op", [](Sheet& sheet) {
+            sheet.op(LaneKind::compute, Fill{sheet.result(Dtype::f32, 1, 1), 0});
+          }};
+}
+
+void write_copy(Sheet& sheet, LaneKind lane, std::int64_t bytes) {
+  const bool in = lane == LaneKind::h2d;
+  const MemorySpace from = in ? MemorySpace::host_pinned : MemorySpace::device;
+  const MemorySpace to = in ? MemorySpace::device : MemorySpace::host_pinned;
+  const std::int64_t floats = div_exact(bytes, 4);
+  const Operand source = sheet.given(Dtype::f32, 1, floats, from);
+  sheet.op(lane, Copy{source, sheet.result(Dtype::f32, 1, floats, to)});
+}
+
+std::vector<Case> collective_cases(std::int64_t bytes, std::int64_t ranks) {
+  const std::int64_t floats = div_exact(bytes, 4 * ranks);  // of a rank's block
+  const auto whole = [=](Sheet& sheet) { return sheet.given(Dtype::f32, ranks, floats); };
+  const auto all = [=](Sheet& sheet) { return sheet.result(Dtype::f32, ranks, floats); };
+  const auto block = [=](Sheet& sheet) { return sheet.given(Dtype::f32, 1, floats); };
+  return {
+      {"all_to_all",
+       [=](Sheet& s) {
+         s.op(LaneKind::comm, AllToAll{kEverybody, {whole(s)}, {all(s)}});
+       }},
+      {"all_gather",
+       [=](Sheet& s) {
+         s.op(LaneKind::comm, AllGather{kEverybody, {block(s)}, {all(s)}});
+       }},
+      {"reduce_scatter",
+       [=](Sheet& s) {
+         s.op(LaneKind::comm,
+              ReduceScatter{kEverybody, {whole(s)}, {s.result(Dtype::f32, 1, floats)}});
+       }},
+      {"all_reduce",
+       [=](Sheet& s) {
+         s.op(LaneKind::comm, AllReduce{kEverybody, {whole(s)}, {all(s)}});
+       }},
+  };
+}
+
+}  // namespace fpdt

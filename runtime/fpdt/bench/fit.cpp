@@ -1,0 +1,125 @@
+// Quartiles, and two equations with two unknowns.
+#include "fpdt/bench/fit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt {
+namespace {
+
+double typical(const std::vector<double>& seconds) { return spread(seconds).typical; }
+
+double rounded(double value) {
+  if (value == 0) return 0;
+  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 3);
+  // Dividing by whole powers of ten keeps the decimal short.
+  return unit >= 1 ? std::round(value / unit) * unit
+                   : std::round(value / unit) / std::round(1 / unit);
+}
+
+Rate scaled(const Rate& rate, double factor) {
+  return {rate.typical * factor, rate.low * factor, rate.high * factor};
+}
+
+// `value` with the relative range of what it was found from.
+Rate ranged(double value, double amount, const std::vector<double>& seconds) {
+  const Rate found = speed(amount, seconds);
+  return scaled(found, value / found.typical);
+}
+
+}  // namespace
+
+Rate spread(std::vector<double> seconds) {
+  FPDT_ASSERT(!seconds.empty());
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds[(seconds.size() - 1) / 4], seconds.front(), seconds.back()};
+}
+
+Rate speed(double amount, const std::vector<double>& seconds) {
+  const Rate time = spread(seconds);
+  FPDT_ASSERT(time.low > 0);
+  return {amount / time.typical, amount / time.high, amount / time.low};
+}
+
+Shared fit_products(const std::vector<std::vector<Sample>>& sizes) {
+  Shared fit;
+  std::vector<double> rates;
+  for (const std::vector<Sample>& samples : sizes) {
+    double flops = 0;
+    double seconds = 0;
+    Rate range;
+    for (const Sample& sample : samples) {
+      flops += sample.asked.flops;
+      seconds += typical(sample.seconds);
+      const Rate own = speed(sample.asked.flops, sample.seconds);
+      range.low = range.low > 0 ? std::min(range.low, own.low) : own.low;
+      range.high = std::max(range.high, own.high);
+    }
+    range.typical = flops / seconds;
+    if (range.typical > fit.rate.typical) fit.rate = range;
+    fit.shares.push_back({samples.front().asked.size, range.typical});
+  }
+  for (SizeShare& one : fit.shares) one.share /= fit.rate.typical;
+  return fit;
+}
+
+Tiles fit_tiles(const Sample& narrow, const Sample& wide, const std::vector<Sample>& sizes) {
+  FPDT_ASSERT(narrow.asked.pairs == wide.asked.pairs && narrow.asked.flops < wide.asked.flops);
+  const double short_time = typical(narrow.seconds);
+  const double long_time = typical(wide.seconds);
+  double flops_time = (long_time - short_time) / (wide.asked.flops - narrow.asked.flops);
+  double pair_time = (short_time - narrow.asked.flops * flops_time) / wide.asked.pairs;
+  if (!(flops_time > 0) || !(pair_time > 0)) {
+    flops_time = long_time / wide.asked.flops;
+    pair_time = 0;
+  }
+  Tiles fit;
+  fit.rate = ranged(1 / flops_time, wide.asked.flops, wide.seconds);
+  if (pair_time > 0) fit.softmax = ranged(1 / pair_time, narrow.asked.pairs, narrow.seconds);
+  for (const Sample& sample : sizes) {
+    const double expected = sample.asked.flops * flops_time + sample.asked.pairs * pair_time;
+    fit.shares.push_back({sample.asked.size, std::min(1.0, expected / typical(sample.seconds))});
+  }
+  return fit;
+}
+
+Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& beside) {
+  const Rate pace = speed(typical(alone), beside);
+  return {std::min(1.0, pace.typical), std::min(1.0, pace.low), std::min(1.0, pace.high)};
+}
+
+Rates rounded(Rates rates) {
+  Interference& pace = rates.interference;
+  std::vector<Rate*> all{&rates.matmul,
+                         &rates.attention_forward,
+                         &rates.attention_backward,
+                         &rates.softmax_forward,
+                         &rates.softmax_backward,
+                         &rates.device_bandwidth,
+                         &rates.h2d,
+                         &rates.d2h,
+                         &rates.link,
+                         &rates.op_seconds,
+                         &rates.collective_seconds,
+                         &pace.compute_beside_copy,
+                         &pace.compute_beside_collective,
+                         &pace.copy_beside_compute,
+                         &pace.copy_beside_collective,
+                         &pace.collective_beside_compute,
+                         &pace.collective_beside_copy,
+                         &pace.h2d_beside_d2h,
+                         &pace.d2h_beside_h2d};
+  for (KindRate& one : rates.kinds) all.push_back(&one.bytes_per_second);
+  for (Rate* rate : all) {
+    *rate = {rounded(rate->typical), rounded(rate->low), rounded(rate->high)};
+  }
+  for (std::vector<SizeShare>* shares : {&rates.matmul_shares, &rates.attention_shares}) {
+    for (SizeShare& one : *shares) one.share = rounded(one.share);
+  }
+  rates.peak_flops = rounded(rates.peak_flops);
+  return rates;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,50 @@
+// From measured seconds to the rates that give them back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/cost/demand.h"
+#include "fpdt/spec/cluster.h"
+
+namespace fpdt {
+
+// One op, or some that are taken together: what they ask for in sum, and their seconds in sum, each
+// time they were measured.
+struct Sample {
+  Demand asked;
+  std::vector<double> seconds;  // not empty, each over 0
+};
+
+// Times of the same thing: the lower quartile, since whatever disturbs only adds, with the least and
+// the most.
+Rate spread(std::vector<double> seconds);
+// `amount` over them.
+Rate speed(double amount, const std::vector<double>& seconds);
+
+// A rate and what share of it ops of each size reach.
+struct Shared {
+  Rate rate;
+  std::vector<SizeShare> shares;
+};
+
+// Products of one size after the other, sizes ascending: flops over seconds in sum, of which the
+// largest is the rate. Its range is that of all products of that size.
+Shared fit_products(const std::vector<std::vector<Sample>>& sizes);
+
+// Tiles: seconds = flops / rate + pairs / softmax. `narrow` and `wide` are full tiles of the same
+// pairs with few and many flops; `sizes` ascend.
+struct Tiles {
+  Rate rate;
+  Rate softmax;  // 0 where the flops explain everything
+  std::vector<SizeShare> shares;
+};
+Tiles fit_tiles(const Sample& narrow, const Sample& wide, const std::vector<Sample>& sizes);
+
+// The pace of an op that takes `alone` by itself and `beside` with company: at most 1.
+Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& beside);
+
+// Every rate to four digits, which is more than their ranges are worth.
+Rates rounded(Rates rates);
+
+}  // namespace fpdt

@@ -1,0 +1,102 @@
+// Ranks as threads, executor, CPU backend: nothing here that training does not use.
+#include "fpdt/bench/measure.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <span>
+
+#include "fpdt/comm/thread.h"
+#include "fpdt/cpu/backend.h"
+#include "fpdt/runtime/executor.h"
+
+namespace fpdt {
+namespace {
+
+// Numbers without a pattern that a cache or a branch could learn.
+std::uint32_t scatter(std::uint32_t i) {
+  i = (i ^ 61U ^ (i >> 16U)) * 9U;
+  i = (i ^ (i >> 4U)) * 0x27D4EB2DU;
+  return i ^ (i >> 15U);
+}
+
+template <class T>
+void put(std::span<std::byte> slot, std::size_t at, T value) {
+  std::memcpy(slot.data() + at * sizeof(T), &value, sizeof(T));
+}
+
+void fill(std::span<std::byte> slot, Dtype dtype, std::int64_t limit) {
+  const std::size_t count = slot.size() / static_cast<std::size_t>(dtype_bytes(dtype));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t random = scatter(static_cast<std::uint32_t>(i));
+    if (dtype == Dtype::i32) {
+      put(slot, i, static_cast<std::int32_t>(limit > 0 ? random % limit : 0));
+      continue;
+    }
+    const float value = static_cast<float>(random % 1000U + 1U) / 1000.0F;
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    if (dtype == Dtype::f32) put(slot, i, bits);
+    if (dtype == Dtype::bf16) put(slot, i, static_cast<std::uint16_t>(bits >> 16U));
+  }
+}
+
+void fill_states(Executor& executor, const Contents& contents) {
+  const std::vector<Buffer>& buffers = executor.schedule().buffers;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].role != Role::state) continue;
+    for (std::int64_t slot = 0; slot < buffers[i].slots; ++slot) {
+      fill(executor.slot(static_cast<BufferIndex>(i), slot), buffers[i].dtype, contents.limits[i]);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Trace> measure(const VerifiedSchedule& schedule, const Contents& contents,
+                           const MeasureOptions& options) {
+  std::mutex mutex;
+  std::vector<Trace> traces;
+  run_ranks(schedule.schedule().ranks, [&](Communicator& communicator) {
+    CpuBackend backend(communicator, {options.threads, Populate::no});
+    Executor executor(schedule, backend, communicator);
+    fill_states(executor, contents);
+    communicator.barrier();
+    executor.run(schedule.schedule().train);
+    for (std::int32_t round = 0; round < options.rounds; ++round) {
+      communicator.barrier();
+      Trace trace = executor.record(schedule.schedule().train);
+      const std::lock_guard lock(mutex);
+      traces.push_back(std::move(trace));
+    }
+  });
+  return traces;
+}
+
+double mean_seconds(const Trace& trace, std::int32_t op) {
+  std::int64_t sum = 0;
+  std::int64_t count = 0;
+  for (const Span& span : trace.spans) {
+    if (span.op != op) continue;
+    sum += span.end - span.begin;
+    ++count;
+  }
+  return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count) * 1e-9;
+}
+
+double mean_seconds_beside(const Trace& trace, std::int32_t op, std::int32_t beside) {
+  std::int64_t begin = duration(trace);
+  std::int64_t end = 0;
+  for (const Span& span : trace.spans) {
+    if (span.op != beside) continue;
+    begin = std::min(begin, span.begin);
+    end = std::max(end, span.end);
+  }
+  Trace part;
+  for (const Span& span : trace.spans) {
+    if (span.begin >= begin && span.end <= end) part.spans.push_back(span);
+  }
+  return mean_seconds(part, op);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,137 @@
+// Buffers in the order in which they are asked for, one after the other in their spaces.
+#include "fpdt/bench/sheet.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/schedule/depend.h"
+
+namespace fpdt {
+namespace {
+
+// Larger than the caches of one core, smaller than those of a socket: where the chunks of a training
+// step are when they are wanted again.
+constexpr std::int64_t kWorkingSet = 8 << 20;
+constexpr std::int64_t kSlotsMost = 64;
+constexpr std::int32_t kFirst = 0;  // blocks
+constexpr std::int32_t kMany = 1;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Sheet::Sheet(std::int64_t ranks) {
+  schedule_.ranks = ranks;
+  schedule_.problem = "{}";
+  schedule_.groups.push_back({kEverybody, ranks, 1, {}});
+  schedule_.blocks = {{"first", {}, {}}, {"many", {}, {}}};
+}
+
+BufferIndex Sheet::buffer(MemorySpace space, Role role, Dtype dtype,
+                          const std::vector<std::int64_t>& shape) {
+  Buffer buffer;
+  buffer.name = fmt::format("b{}", schedule_.buffers.size());
+  buffer.space = space;
+  buffer.role = role;
+  buffer.dtype = dtype;
+  buffer.shape = shape;
+  schedule_.buffers.push_back(buffer);
+  contents_.limits.push_back(0);
+  return static_cast<BufferIndex>(schedule_.buffers.size() - 1);
+}
+
+Operand Sheet::given(Dtype dtype, std::int64_t rows, std::int64_t width, MemorySpace space) {
+  const BufferIndex made = buffer(space, Role::state, dtype, {rows, width});
+  turning_.push_back(made);
+  return {made, Version::at(0, 1)};
+}
+
+Operand Sheet::integers(std::int64_t rows, std::int64_t limit) {
+  const BufferIndex made = buffer(MemorySpace::device, Role::state, Dtype::i32, {rows});
+  contents_.limits[index(made)] = limit;
+  return {made, Version::at(0)};
+}
+
+Target Sheet::result(Dtype dtype, std::int64_t rows, std::int64_t width, MemorySpace space) {
+  const BufferIndex made = buffer(space, Role::temporary, dtype, {rows, width});
+  turning_.push_back(made);
+  schedule_.blocks[kMany].advance.emplace_back(made, 1);
+  return {{made, Version::plus(0)}, false};
+}
+
+Target Sheet::sum(std::int64_t rows, std::int64_t width) {
+  const BufferIndex made = buffer(MemorySpace::device, Role::temporary, Dtype::f32, {rows, width});
+  sums_.push_back(made);
+  return {{made, Version::at(0)}, true};
+}
+
+std::pair<Operand, Target> Sheet::replaced(std::int64_t elements) {
+  const BufferIndex made = buffer(MemorySpace::device, Role::state, Dtype::f32, {elements});
+  turning_.push_back(made);
+  schedule_.blocks[kMany].advance.emplace_back(made, 1);
+  return {{made, Version::plus(0)}, {{made, Version::plus(1)}, false}};
+}
+
+void Sheet::op(LaneKind lane, Body body) {
+  Block& block = schedule_.blocks[kMany];
+  block.ops.push_back({fmt::format("op{}", block.ops.size()), {lane, 0}, std::move(body), {}});
+}
+
+// One float through every lane.
+void Sheet::touch_lanes() {
+  const auto one = [&](MemorySpace space, Role role) {
+    return Operand{buffer(space, role, Dtype::f32, {1}), Version::at(0)};
+  };
+  std::vector<Op>& ops = schedule_.blocks[kFirst].ops;
+  const Operand here = one(MemorySpace::device, Role::temporary);
+  const Operand back = one(MemorySpace::host_pinned, Role::temporary);
+  ops.push_back({"fetch",
+                 {LaneKind::h2d, 0},
+                 Copy{one(MemorySpace::host_pinned, Role::state), {here, false}},
+                 {}});
+  Operand sent = here;
+  if (schedule_.ranks > 1) {
+    sent = one(MemorySpace::device, Role::temporary);
+    ops.push_back(
+        {"meet", {LaneKind::comm, 0}, AllReduce{kEverybody, {here}, {{sent, false}}}, {}});
+  }
+  ops.push_back({"stash", {LaneKind::d2h, 0}, Copy{sent, {back, false}}, {}});
+}
+
+VerifiedSchedule Sheet::finish(std::int32_t calls) {
+  std::int64_t bytes = 0;
+  for (const BufferIndex one : turning_) bytes += schedule_.buffers[index(one)].slot_bytes().value;
+  const std::int64_t slots =
+      std::clamp<std::int64_t>(kWorkingSet / std::max<std::int64_t>(bytes, 1), 1, kSlotsMost);
+  for (const BufferIndex one : turning_) schedule_.buffers[index(one)].slots = slots;
+  // The next value of a state that is replaced lies in the same slot.
+  for (Op& op : schedule_.blocks[kMany].ops) {
+    if (auto* step = std::get_if<AdamW>(&op.body)) {
+      for (Target* target : {&step->master_out, &step->m_out, &step->v_out}) {
+        target->operand.version = Version::plus(slots);
+      }
+    }
+  }
+  for (const BufferIndex one : sums_) {
+    schedule_.blocks[kFirst].ops.push_back(
+        {fmt::format("fill{}", one), {}, Fill{{{one, Version::at(0)}, false}, 0}, {}});
+  }
+  touch_lanes();
+  schedule_.train.push_back({kFirst, 0, 0, 0});
+  for (std::int32_t i = 0; i < calls; ++i) {
+    schedule_.train.push_back({kMany, i % static_cast<std::int32_t>(slots), 0, 0});
+  }
+  std::array<std::int64_t, 3> ends{};
+  for (Buffer& one : schedule_.buffers) {
+    std::int64_t& end = ends[static_cast<std::size_t>(one.space)];
+    one.offset = end;
+    end += one.bytes().value;
+  }
+  depend(schedule_);
+  return verified(std::move(schedule_));
+}
+
+}  // namespace fpdt

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "fpdt/report/axis.h"
 #include "fpdt/report/walk.h"
 
 namespace fpdt {
@@ -58,6 +61,31 @@ CallRange middle_call(const TracedRun& run) {
   }
   const std::int32_t middle = calls[calls.size() / 2];
   return {middle, middle + 1};
+}
+
+std::vector<Fact> facts(const TimelinePicture& picture, const Live& live, const Live* second) {
+  const std::string& source = picture.run.trace->source;
+  std::vector<Fact> all;
+  const std::int64_t taken = live.end - live.begin;
+  all.push_back({fmt::format("step, {}", source), format_nanoseconds(taken)});
+  if (second != nullptr) {
+    const std::int64_t other = second->end - second->begin;
+    const double more =
+        taken > 0 ? 100.0 * static_cast<double>(other - taken) / static_cast<double>(taken) : 0;
+    all.push_back({fmt::format("step, {}", picture.second->source),
+                   fmt::format("{} ({:+.1f} %)", format_nanoseconds(other), more)});
+  }
+  for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
+    const bool device = space == MemorySpace::device;
+    const Bytes capacity = device ? picture.device_capacity : picture.host_capacity;
+    std::string text = format_bytes(find_peak(live, space).bytes);
+    if (capacity.value > 0) text += fmt::format(" of {}", format_bytes(capacity));
+    all.push_back({device ? "device peak" : "pinned host peak, each rank", text});
+    if (second == nullptr) continue;
+    all.push_back({fmt::format("{}, {}", device ? "device" : "host", picture.second->source),
+                   format_bytes(find_peak(*second, space).bytes)});
+  }
+  return all;
 }
 
 Bytes arena_end(const Schedule& schedule, MemorySpace space) {

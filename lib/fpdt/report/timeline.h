@@ -56,6 +56,14 @@ LaneTimes lane_times(const TracedRun& run);
 // Nanoseconds within [from, to) in which the lane runs.
 std::int64_t busy(const std::vector<LaneOp>& lane, std::int64_t from, std::int64_t to);
 
+// A number that the head of a picture shows, and its name.
+struct Fact {
+  std::string name;
+  std::string text;
+};
+// Step time and peaks of the run and of the second trace.
+std::vector<Fact> facts(const TimelinePicture& picture, const Live& live, const Live* second);
+
 // Bytes that the buffers of a space are placed in; 0 when they are not.
 Bytes arena_end(const Schedule& schedule, MemorySpace space);
 

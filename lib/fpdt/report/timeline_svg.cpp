@@ -12,7 +12,7 @@ namespace fpdt {
 namespace {
 
 constexpr std::string_view kStyle =
-    "text{font-family:Inter,system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,"
+    "text{font-family:Inter,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,"
     "sans-serif;fill:#1F2933;font-variant-numeric:tabular-nums}"
     ".title{font-size:25px;font-weight:600}.subtitle{font-size:15px;fill:#52606D}"
     ".fact{font-size:15px;font-weight:600}.factname{font-size:12px;fill:#616E7C}"
@@ -21,11 +21,6 @@ constexpr std::string_view kStyle =
     ".lane{font-size:13px;font-weight:600}.level{font-size:11.5px;font-weight:600}"
     ".flag{font-size:12px;font-weight:600;fill:#FFFFFF}.call{font-size:11.5px}"
     ".on{font-size:10.5px;fill:#FFFFFF}.over{font-size:10.5px}";
-
-std::string of_capacity(Bytes bytes, Bytes capacity) {
-  if (capacity.value <= 0) return format_bytes(bytes);
-  return fmt::format("{} of {}", format_bytes(bytes), format_bytes(capacity));
-}
 
 // A number and, above it, its name; returns where the next begins.
 double draw_fact(Svg& svg, double x, double y, const std::string& name, const std::string& fact) {
@@ -44,31 +39,15 @@ double draw_head(Svg& svg, const TimelineData& data, double y) {
     y += 14;
   }
   y += 18;
-  const std::string& source = picture.run.trace->source;
-  double x =
-      draw_fact(svg, 28, y, "step, " + source, format_nanoseconds(data.live.end - data.live.begin));
-  if (data.second_live) {
-    const std::int64_t taken = data.live.end - data.live.begin;
-    const std::int64_t other = data.second_live->end - data.second_live->begin;
-    const double more = 100.0 * static_cast<double>(other - taken) / static_cast<double>(taken);
-    x = draw_fact(svg, x, y, "step, " + picture.second->source,
-                  fmt::format("{} ({:+.1f} %)", format_nanoseconds(other), more));
-  }
-  for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
-    const Bytes capacity =
-        space == MemorySpace::device ? picture.device_capacity : picture.host_capacity;
-    const bool device = space == MemorySpace::device;
-    x = draw_fact(svg, x, y, device ? "device peak" : "pinned host peak, each rank",
-                  of_capacity(find_peak(data.live, space).bytes, capacity));
-    if (!data.second_live) continue;
-    x = draw_fact(svg, x, y,
-                  fmt::format("{}, {}", device ? "device" : "host", picture.second->source),
-                  format_bytes(find_peak(*data.second_live, space).bytes));
+  double x = 28;
+  for (const Fact& fact :
+       facts(picture, data.live, data.second_live ? &*data.second_live : nullptr)) {
+    x = draw_fact(svg, x, y, fact.name, fact.text);
   }
   if (data.second_live) {
     svg.text(kColumnRight, y + 19,
-             fmt::format("areas and upper rows: {}; lines and lower rows: {}", source,
-                         picture.second->source),
+             fmt::format("areas and upper rows: {}; lines and lower rows: {}",
+                         picture.run.trace->source, picture.second->source),
              "soft", Anchor::end);
   }
   return y + 30;

@@ -1,0 +1,128 @@
+// Sums over spans.
+#include "fpdt/report/compare.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+constexpr std::size_t kCopies = kBodyNames.size();  // two kinds more: copies in, copies out
+
+// What an op counts as.
+std::size_t kind_of(const Op& op) {
+  if (std::holds_alternative<Copy>(op.body)) {
+    if (op.lane.kind == LaneKind::h2d) return kCopies;
+    if (op.lane.kind == LaneKind::d2h) return kCopies + 1;
+  }
+  return op.body.index();
+}
+
+std::string_view name_of(std::size_t kind) {
+  return kind < kCopies ? kBodyNames[kind] : word(kind == kCopies ? LaneKind::h2d : LaneKind::d2h);
+}
+
+// Of each op of a trace, in the order of Trace::ops.
+std::vector<std::size_t> kinds_of(const Schedule& schedule) {
+  std::vector<std::size_t> kinds;
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) kinds.push_back(kind_of(op));
+  }
+  return kinds;
+}
+
+struct Sums {
+  std::vector<ComparedTime> kinds = std::vector<ComparedTime>(kCopies + 2);
+  std::vector<ComparedTime> lanes;
+};
+
+// Adds `weight` of the seconds of every span to `seconds` of its kind and lane.
+void add_up(const Trace& trace, const std::vector<std::size_t>& kinds, double weight,
+            double ComparedTime::*seconds, Sums& sums) {
+  FPDT_ASSERT(trace.ops.size() == kinds.size() && trace.lanes.size() == sums.lanes.size());
+  for (const Span& span : trace.spans) {
+    const double took = static_cast<double>(span.end - span.begin) * 1e-9 * weight;
+    sums.kinds[kinds[index(span.op)]].*seconds += took;
+    sums.lanes[index(span.lane)].*seconds += took;
+  }
+}
+
+double seconds_of(const Trace& trace) { return static_cast<double>(duration(trace)) * 1e-9; }
+
+std::string row(const ComparedTime& one) {
+  // Parts of a millisecond are noise, whatever their ratio.
+  constexpr double kWorthComparing = 1e-3;
+  const bool compares = std::max(one.predicted, one.measured) >= kWorthComparing;
+  return fmt::format(
+      "{:<20} {:>8} {:>11.1f} {:>11.1f} {:>8}\n", one.what, one.ops, one.predicted * 1e3,
+      one.measured * 1e3,
+      compares ? fmt::format("{:+.0f} %", 100 * relative_error(one.predicted, one.measured)) : "");
+}
+
+std::string json_list(const std::vector<ComparedTime>& list) {
+  std::string text;
+  for (const ComparedTime& one : list) {
+    text += fmt::format("{}{{\"what\":\"{}\",\"ops\":{},\"predicted\":{:.9f},\"measured\":{:.9f}}}",
+                        text.empty() ? "" : ",", one.what, one.ops, one.predicted, one.measured);
+  }
+  return text;
+}
+
+}  // namespace
+
+double relative_error(double predicted, double measured) {
+  return measured > 0 ? (predicted - measured) / measured : 0;
+}
+
+Comparison compare(const Schedule& schedule, const Trace& predicted,
+                   const std::vector<Trace>& measured) {
+  FPDT_ASSERT(!measured.empty());
+  const std::vector<std::size_t> kinds = kinds_of(schedule);
+  Sums sums;
+  for (const std::string& lane : predicted.lanes) sums.lanes.push_back({lane, 0, 0, 0});
+  for (const Span& span : predicted.spans) {
+    ++sums.kinds[kinds[index(span.op)]].ops;
+    ++sums.lanes[index(span.lane)].ops;
+  }
+  add_up(predicted, kinds, 1, &ComparedTime::predicted, sums);
+  Comparison comparison;
+  comparison.predicted_seconds = seconds_of(predicted);
+  for (const Trace& trace : measured) {
+    FPDT_ASSERT(trace.spans.size() == predicted.spans.size());
+    comparison.measured_seconds = std::max(comparison.measured_seconds, seconds_of(trace));
+    add_up(trace, kinds, 1 / static_cast<double>(measured.size()), &ComparedTime::measured, sums);
+  }
+  for (std::size_t kind = 0; kind < sums.kinds.size(); ++kind) {
+    if (sums.kinds[kind].ops == 0) continue;
+    sums.kinds[kind].what = name_of(kind);
+    comparison.kinds.push_back(sums.kinds[kind]);
+  }
+  comparison.lanes = std::move(sums.lanes);
+  return comparison;
+}
+
+std::string table(const Comparison& comparison) {
+  std::string text = fmt::format("{:<20} {:>8} {:>11} {:>11} {:>8}\n", "", "ops", "predicted ms",
+                                 "measured ms", "error");
+  text += row({"step", 0, comparison.predicted_seconds, comparison.measured_seconds});
+  for (const ComparedTime& one : comparison.kinds) text += row(one);
+  for (const ComparedTime& one : comparison.lanes) text += row(one);
+  return text;
+}
+
+std::string json(const Comparison& comparison) {
+  return fmt::format(
+      "{{\"predicted_seconds\":{:.9f},\"measured_seconds\":{:.9f},\"error\":{:.6f},\"kinds\":[{}],"
+      "\"lanes\":[{}]}}",
+      comparison.predicted_seconds, comparison.measured_seconds,
+      relative_error(comparison.predicted_seconds, comparison.measured_seconds),
+      json_list(comparison.kinds), json_list(comparison.lanes));
+}
+
+}  // namespace fpdt

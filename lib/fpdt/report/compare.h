@@ -1,0 +1,41 @@
+// Prediction and measurement of one step, side by side: seconds of the step, of every kind of op and
+// of every lane.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fpdt/schedule/schedule.h"
+#include "fpdt/trace/trace.h"
+
+namespace fpdt {
+
+// Of one rank; the measured ones are the mean over the ranks.
+struct ComparedTime {
+  std::string what;      // a word of kBodyNames, `h2d` and `d2h` for copies there, or a lane
+  std::int64_t ops = 0;  // in a step
+  double predicted = 0;  // seconds that they run, slowed by others
+  double measured = 0;
+};
+
+struct Comparison {
+  double predicted_seconds = 0;     // of the step
+  double measured_seconds = 0;      // of the slowest rank
+  std::vector<ComparedTime> kinds;  // in the order of kBodyNames
+  std::vector<ComparedTime> lanes;  // in the order of the trace
+};
+
+// (predicted - measured) / measured.
+double relative_error(double predicted, double measured);
+
+// The traces hold every op of the same calls; `measured` is not empty, one for each rank.
+Comparison compare(const Schedule& schedule, const Trace& predicted,
+                   const std::vector<Trace>& measured);
+
+// For people.
+std::string table(const Comparison& comparison);
+// {"predicted_seconds":...,"measured_seconds":...,"error":...,"kinds":[...],"lanes":[...]}
+std::string json(const Comparison& comparison);
+
+}  // namespace fpdt

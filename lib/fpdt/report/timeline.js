@@ -1,0 +1,221 @@
+// The interactive timeline, last part: what is under the cursor, the legend, moving about.
+
+// ---- what is under the cursor
+
+function opUnder(x, y) {
+  for (let lane = 0; lane < data.lanes.length; ++lane) {
+    for (let t = 0; t < traces.length; ++t) {
+      const row = layout.lanes[lane][t];
+      if (y < row.top || y >= row.top + row.height) continue;
+      const ops = traces[t].ops, list = ops.lanes[lane], at = timeOf(x);
+      let i = opAfter(ops, lane, at);
+      // Between ops the nearest within a pixel and a half.
+      const away = n => n < 0 || n >= list.length ? Infinity
+          : Math.max(0, ops.begin[list[n]] - at, at - ops.end[list[n]]);
+      if (away(i - 1) < away(i)) --i;
+      if (away(i) > 1.5 * (timeOf(x + 1) - at)) return null;
+      return {trace: t, ops, k: list[i], row};
+    }
+  }
+  return null;
+}
+
+// Bases of relative versions at a call.
+function bases(call) {
+  const base = new Array(data.buffers.length).fill(0);
+  for (let c = 0; c < call; ++c) {
+    for (const [buffer, n] of data.blocks[data.calls[c][0]].advance) base[buffer] += n;
+  }
+  return base;
+}
+const ACCESS = ['reads', 'writes', 'adds to', 'uses'];
+function operands(ops, k) {
+  const call = data.calls[ops.call[k]], base = bases(ops.call[k]);
+  return data.blocks[call[0]].ops[ops.op[k]][3].map(use => {
+    const [buffer, access, relative, offset, layer, batch, segment] = use;
+    const version = relative ? base[buffer] + offset
+        : offset + (layer || 0) * call[1] + (batch || 0) * call[2] + (segment || 0) * call[3];
+    const [name, , category, bytes, slots] = data.buffers[buffer];
+    return {access: ACCESS[access], name, version, slot: version % slots, slots, category, bytes};
+  });
+}
+
+function opHtml(hit) {
+  if (!hit) return '<span class="soft">point at a block of a lane for its op</span>';
+  const {ops, k} = hit, call = data.calls[ops.call[k]], block = data.blocks[call[0]];
+  const rows = operands(ops, k).map(o =>
+      `<tr><td title="${escapeText(o.name)}"><i style="background:${data.categories[o.category][1]}">` +
+      `</i>${o.access} ${escapeText(o.name)}[${o.version}]</td>` +
+      `<td class="soft">${o.slots > 1 ? `slot ${o.slot}` : ''}</td><td>${bytesText(o.bytes)}</td></tr>`);
+  const step = Math.min((view.to - view.from) / 1000, (ops.end[k] - ops.begin[k]) / 100);
+  const which = traces.length > 1 ? `${escapeText(traces[hit.trace].source)}: ` : '';
+  return `<b>${escapeText(block.name)}.${escapeText(block.ops[ops.op[k]][0])}</b>, layer ${call[1]}<br>` +
+      `${which}${timeText(ops.end[k] - ops.begin[k])}, from ${momentText(ops.begin[k], step)} to ` +
+      `${momentText(ops.end[k], step)}<table>${rows.join('')}</table>`;
+}
+
+// The heaviest buffers of a space that are live at t.
+function heaviest(trace, s, t, most) {
+  const memory = trace.memory[s], counts = new Map();
+  for (let i = 1, end = rowAt(memory, t); i <= end; ++i) {
+    const buffer = Math.abs(memory.buffer[i]) - 1;
+    counts.set(buffer, (counts.get(buffer) || 0) + Math.sign(memory.buffer[i]));
+  }
+  return [...counts].filter(([b, n]) => n > 0 && !hidden.category.has(data.buffers[b][2]))
+      .map(([b, n]) => ({buffer: b, count: n, bytes: n * data.buffers[b][3]}))
+      .sort((a, b) => b.bytes - a.bytes || a.buffer - b.buffer).slice(0, most);
+}
+function peakTime(s) {
+  const memory = first.memory[s];
+  let best = 0;
+  for (let i = 1; i < memory.total.length; ++i) if (memory.total[i] > memory.total[best]) best = i;
+  return Math.max(whole.from, memory.time[best]);
+}
+
+function tell() {
+  const inside = cursor && cursor.x >= LEFT && cursor.x <= width - RIGHT;
+  const t = inside ? timeOf(cursor.x) : peakTime(0);
+  byId('when').textContent = inside ? `live at ${momentText(t)}` : 'live at the device peak';
+  const at = SPACES.map((_, s) => first.memory[s].bytes.subarray(7 * rowAt(first.memory[s], t)));
+  data.stack.forEach(category => SPACES.forEach((_, s) => {
+    const cell = byId(`bytes-${category}-${s}`);
+    if (cell) cell.textContent = at[s][category] > 0 ? bytesText(at[s][category]) : '–';
+  }));
+  SPACES.forEach((_, s) => {
+    const sum = data.stack.reduce((n, c) => n + (hidden.category.has(c) ? 0 : at[s][c]), 0);
+    byId(`bytes-all-${s}`).textContent = bytesText(sum);
+  });
+  byId('op').innerHTML = opHtml(inside ? opUnder(cursor.x, cursor.y) : null);
+  const panel = inside ? layout.panels.findIndex(p => cursor.y < p.top + p.height + 30) : 0;
+  const s = panel < 0 ? 0 : panel;
+  byId('heavy-title').textContent =
+      `heaviest values, ${s === 0 ? 'device' : 'pinned host'}`;
+  byId('heavy').innerHTML = heaviest(first, s, t, 10).map(one => {
+    const buffer = data.buffers[one.buffer];
+    return `<tr><td title="${escapeText(buffer[0])}"><i style="background:` +
+        `${data.categories[buffer[2]][1]}"></i>${escapeText(buffer[0])}</td>` +
+        `<td class="soft">${one.count > 1 ? `× ${one.count}` : ''}</td>` +
+        `<td>${bytesText(one.bytes)}</td></tr>`;
+  }).join('');
+}
+
+// ---- legend
+
+function buildLegend() {
+  const used = data.stack.filter(c => data.buffers.some(b => b[2] === c && SPACES.includes(b[1])));
+  byId('categories').innerHTML =
+      `<tr><th></th>${SPACES.map(s => `<th>${s === 0 ? 'device' : 'pinned host'}</th>`).join('')}</tr>` +
+      used.reverse().map(c => `<tr class="pick" tabindex="0" data-category="${c}"><td><i style="` +
+        `background:${data.categories[c][1]}"></i>${data.categories[c][0]}</td>` +
+        SPACES.map((_, s) => `<td id="bytes-${c}-${s}"></td>`).join('') + '</tr>').join('') +
+      `<tr><td><b>all</b></td>${SPACES.map((_, s) => `<td><b id="bytes-all-${s}"></b></td>`).join('')}</tr>`;
+  const sums = traces.map(trace => {
+    const times = new Array(data.kinds.length).fill(0);
+    for (let k = 0; k < trace.ops.begin.length; ++k) {
+      times[kindOf(trace.ops, k)] += trace.ops.end[k] - trace.ops.begin[k];
+    }
+    return times;
+  });
+  byId('kinds').innerHTML =
+      (traces.length > 1 ? `<tr><th></th>${traces.map(t => `<th>${escapeText(t.source)}</th>`).join('')}</tr>` : '') +
+      data.kinds.map((kind, k) => sums.every(s => s[k] === 0) ? '' :
+        `<tr class="pick" tabindex="0" data-kind="${k}"><td><i style="background:${kind[1]}"></i>` +
+        `${kind[0]}</td>${sums.map(s => `<td>${timeText(s[k])}</td>`).join('')}</tr>`).join('');
+  for (const row of document.querySelectorAll('tr.pick')) {
+    const toggle = () => {
+      const which = 'category' in row.dataset ? 'category' : 'kind';
+      const number = Number(row.dataset[which]);
+      if (!hidden[which].delete(number)) hidden[which].add(number);
+      row.classList.toggle('off', hidden[which].has(number));
+      rescale();
+      draw();
+    };
+    row.addEventListener('click', toggle);
+    row.addEventListener('keydown', event => { if (event.key === 'Enter') toggle(); });
+  }
+}
+
+// ---- moving about
+
+function show(from, to) {
+  const least = Math.min(20, whole.to - whole.from);
+  let span = Math.min(Math.max(to - from, least), whole.to - whole.from);
+  let start = Math.min(Math.max(from, whole.from), whole.to - span);
+  view.from = start;
+  view.to = start + span;
+  requestDraw();
+}
+function zoom(factor, around) {
+  show(around - (around - view.from) * factor, around + (view.to - around) * factor);
+}
+let pending = false;
+function requestDraw() {
+  if (pending) return;
+  pending = true;
+  requestAnimationFrame(() => { pending = false; draw(); });
+}
+
+function place(event) {
+  const box = front.getBoundingClientRect();
+  return {x: event.clientX - box.left, y: event.clientY - box.top};
+}
+let drag = null;
+front.addEventListener('wheel', event => {
+  event.preventDefault();
+  cursor = place(event);
+  if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+    const by = event.deltaX * (view.to - view.from) / width;
+    show(view.from + by, view.to + by);
+  } else {
+    zoom(Math.exp(Math.max(-200, Math.min(200, event.deltaY)) * 0.0022), timeOf(cursor.x));
+  }
+}, {passive: false});
+front.addEventListener('mousedown', event => {
+  drag = {x: place(event).x, from: view.from, to: view.to, moved: false};
+});
+window.addEventListener('mousemove', event => {
+  cursor = place(event);
+  if (drag) {
+    const by = (drag.x - cursor.x) * (drag.to - drag.from) / (width - LEFT - RIGHT);
+    drag.moved = drag.moved || Math.abs(drag.x - cursor.x) > 3;
+    front.classList.toggle('drag', drag.moved);
+    if (drag.moved) show(drag.from + by, drag.to + by);
+    return;
+  }
+  if (event.target !== front) cursor = null;
+  drawCursor();
+  tell();
+});
+window.addEventListener('mouseup', event => {
+  const clicked = drag && !drag.moved && event.target === front;
+  drag = null;
+  front.classList.remove('drag');
+  if (!clicked) return;
+  const {x, y} = place(event);
+  if (y < layout.calls || y > layout.calls + 22) return;
+  const bar = bars.find(b => b.begin <= timeOf(x) && timeOf(x) < b.end);
+  if (bar) show(bar.begin, bar.end);
+});
+front.addEventListener('dblclick', () => show(whole.from, whole.to));
+window.addEventListener('keydown', event => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const span = view.to - view.from, middle = (view.from + view.to) / 2;
+  const keys = {
+    ArrowLeft: () => show(view.from - span / 5, view.to - span / 5),
+    ArrowRight: () => show(view.from + span / 5, view.to + span / 5),
+    ArrowUp: () => zoom(0.7, middle),
+    ArrowDown: () => zoom(1 / 0.7, middle),
+    '+': () => zoom(0.7, middle),
+    '-': () => zoom(1 / 0.7, middle),
+    Home: () => show(whole.from, whole.to),
+    Escape: () => show(whole.from, whole.to),
+  };
+  if (!keys[event.key]) return;
+  event.preventDefault();
+  keys[event.key]();
+});
+window.addEventListener('resize', resize);
+
+buildLegend();
+rescale();
+resize();

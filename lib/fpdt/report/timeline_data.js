@@ -1,0 +1,139 @@
+// The interactive timeline, first part: the data (described in timeline_html.cpp) as arrays, and
+// numbers as text. Times are nanoseconds.
+'use strict';
+
+const data = JSON.parse(document.getElementById('data').textContent);
+const SPACES = [0, 1].filter(s => s === 0 || data.buffers.some(b => b[1] === s));
+const SPACE_TITLES = ['Device memory', 'Pinned host memory'];
+const byId = id => document.getElementById(id);
+
+// ---- decoding
+
+// Ops of a trace by issue number, and the issue numbers on each lane.
+function decodeOps(trace) {
+  const count = trace.times.length / 2;
+  const ops = {begin: new Float64Array(count), end: new Float64Array(count),
+               call: new Int32Array(count), op: new Int32Array(count),
+               lanes: data.lanes.map(() => [])};
+  const last = data.lanes.map(() => 0);
+  let k = 0;
+  for (const [first, end] of trace.calls) {
+    for (let call = first; call < end; ++call) {
+      const block = data.blocks[data.calls[call][0]];
+      block.ops.forEach((op, number) => {
+        ops.begin[k] = last[op[1]] + trace.times[2 * k];
+        ops.end[k] = last[op[1]] = ops.begin[k] + trace.times[2 * k + 1];
+        ops.call[k] = call;
+        ops.op[k] = number;
+        ops.lanes[op[1]].push(k++);
+      });
+    }
+  }
+  return ops;
+}
+
+// Changes of the live bytes of a space: at time[i] the bytes by category become those of row i.
+function decodeMemory(trace, space) {
+  const changes = trace.changes[space];
+  const rows = changes.length / 2 + 1;
+  const memory = {time: new Float64Array(rows), buffer: new Int32Array(rows),
+                  bytes: new Float64Array(7 * rows), total: new Float64Array(rows)};
+  memory.time[0] = -Infinity;
+  for (const buffer of data.buffers) {
+    if (buffer[1] === space && buffer[5]) memory.bytes[buffer[2]] += buffer[3] * buffer[4];
+  }
+  let time = 0;
+  for (let i = 1; i < rows; ++i) {
+    time += changes[2 * i - 2];
+    const change = changes[2 * i - 1];
+    const buffer = data.buffers[Math.abs(change) - 1];
+    memory.time[i] = time;
+    memory.buffer[i] = change;
+    memory.bytes.copyWithin(7 * i, 7 * i - 7, 7 * i);
+    memory.bytes[7 * i + buffer[2]] += Math.sign(change) * buffer[3];
+  }
+  return memory;
+}
+
+const traces = data.traces.map(trace => ({
+  source: trace.source,
+  ops: decodeOps(trace),
+  memory: SPACES.map(space => decodeMemory(trace, space)),
+  end: trace.end,
+}));
+const first = traces[0];
+const whole = {from: data.traces[0].begin, to: Math.max(...traces.map(t => t.end))};
+if (whole.to <= whole.from) whole.to = whole.from + 1;
+
+// Intervals of calls on the compute lanes.
+const bars = [];
+data.lanes.forEach((lane, number) => {
+  if (!lane.startsWith('compute')) return;
+  for (const k of first.ops.lanes[number]) {
+    const bar = bars[bars.length - 1];
+    if (bar && bar.call === first.ops.call[k]) bar.end = first.ops.end[k];
+    else bars.push({call: first.ops.call[k], begin: first.ops.begin[k], end: first.ops.end[k]});
+  }
+});
+
+// ---- text
+
+function significant(value) {
+  return value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
+}
+function bytesText(bytes) {
+  const names = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  while (Math.abs(bytes) >= 1024 && unit + 1 < names.length) { bytes /= 1024; ++unit; }
+  return (unit === 0 ? String(bytes) : significant(bytes)) + ' ' + names[unit];
+}
+function timeText(ns) {
+  if (ns < 0) return '-' + timeText(-ns);
+  const seconds = Math.round(ns / 1e9);
+  const two = n => String(n).padStart(2, '0');
+  if (seconds >= 3600) {
+    const minutes = Math.round(seconds / 60);
+    return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+  }
+  if (seconds >= 120) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
+  for (const [size, name] of [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs']]) {
+    if (ns * 1000 >= size * 999) return significant(ns / size) + ' ' + name;
+  }
+  return Math.round(ns) + ' ns';
+}
+// A moment, to about a step: as exactly as the view shows it.
+function momentText(ns, step = (view.to - view.from) / 1000) {
+  const [size, name] = view.to >= 1e9 ? [1e9, 's'] : view.to >= 1e6 ? [1e6, 'ms'] : [1e3, 'µs'];
+  const decimals = Math.max(0, Math.min(9, Math.ceil(Math.log10(size / Math.max(step, 1)))));
+  return (ns / size).toFixed(decimals) + ' ' + name;
+}
+function roundStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  for (const factor of [1, 2, 5]) if (factor * power >= least * 0.9999) return factor * power;
+  return 10 * power;
+}
+function timeStep(least) {
+  if (least <= 10e9) return Math.max(1, roundStep(Math.max(least, 1)));
+  for (const seconds of [15, 30, 60, 120, 300, 600, 900, 1800, 3600]) {
+    if (seconds * 1e9 >= least) return seconds * 1e9;
+  }
+  return 3600e9 * roundStep(least / 3600e9);
+}
+function timeLabel(at, step, most) {
+  if (at === 0) return '0';
+  if (most >= 120e9 && step >= 1e9) {
+    const seconds = Math.round(at / 1e9);
+    if (step % 3600e9 === 0) return `${seconds / 3600} h`;
+    if (step % 60e9 === 0) return `${seconds / 60} min`;
+    return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')} min`;
+  }
+  for (const [size, name] of [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']]) {
+    if (most < size && size > 1) continue;
+    return (at / size).toFixed(Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9))) + ' ' + name;
+  }
+  return '';
+}
+function escapeText(text) {
+  return String(text).replace(/[&<>"]/g,
+      c => ({'&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;'})[c]);
+}

@@ -1,0 +1,350 @@
+// The interactive timeline, second part: what is visible, aggregated per pixel, on two canvases; the
+// back one holds the plot, the front one the crosshair.
+
+const LEFT = 118, RIGHT = 10, TOP = 12;
+
+// ---- state
+
+const view = {from: whole.from, to: whole.to};
+const hidden = {category: new Set(), kind: new Set()};
+let cursor = null;  // {x, y} in the plot
+let width = 1000;   // of the canvas
+let scales = [];    // largest value on the y axis, by space
+
+function visibleTotals(memory) {
+  const shown = [...Array(7).keys()].filter(c => !hidden.category.has(c));
+  let most = 0;
+  for (let i = 0; i < memory.total.length; ++i) {
+    let sum = 0;
+    for (const c of shown) sum += memory.bytes[7 * i + c];
+    memory.total[i] = sum;
+    if (sum > most) most = sum;
+  }
+  return most;
+}
+function rescale() {
+  scales = SPACES.map((space, s) => {
+    let most = Math.max(...traces.map(trace => visibleTotals(trace.memory[s])));
+    if (hidden.category.size === 0) {
+      most = Math.max(most, data.arena[space]);
+      if (data.capacity[space] < 2.5 * most) most = Math.max(most, data.capacity[space]);
+    }
+    return Math.max(most * 1.14, 1);
+  });
+}
+
+// The last row of the memory with time <= t.
+function rowAt(memory, t) {
+  let low = 0, high = memory.time.length;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (memory.time[middle] <= t) low = middle; else high = middle;
+  }
+  return low;
+}
+// The first op on the lane that ends after t.
+function opAfter(ops, lane, t) {
+  const list = ops.lanes[lane];
+  let low = 0, high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ops.end[list[middle]] <= t) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+function kindOf(ops, k) {
+  return data.blocks[data.calls[ops.call[k]][0]].ops[ops.op[k]][2];
+}
+
+// ---- layout
+
+const layout = {panels: [], calls: 0, lanes: [], bottom: 0};
+function measure() {
+  let y = TOP + 18;
+  layout.panels = SPACES.map((space, s) => {
+    const panel = {space, top: y, height: s === 0 ? 230 : 150};
+    y += panel.height + 36;
+    return panel;
+  });
+  layout.calls = y - 10;
+  y += 20;
+  const row = traces.length > 1 ? 18 : 28;
+  layout.lanes = data.lanes.map(() => {
+    const rows = traces.map((_, t) => ({top: y + t * (row + 1), height: row}));
+    y += traces.length * (row + 1) + 8;
+    return rows;
+  });
+  layout.bottom = y - 2;
+  return y + 24;
+}
+const xOf = t => LEFT + (width - LEFT - RIGHT) * (t - view.from) / (view.to - view.from);
+const timeOf = x => view.from + (view.to - view.from) * (x - LEFT) / (width - LEFT - RIGHT);
+
+const back = byId('back'), front = byId('front');
+const ctx = back.getContext('2d'), over = front.getContext('2d');
+const FONT = 'Inter, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+
+function resize() {
+  width = byId('plot').clientWidth;
+  const height = measure();
+  byId('plot').style.height = height + 'px';
+  const ratio = window.devicePixelRatio || 1;
+  for (const canvas of [back, front]) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.width = width + 'px';
+    canvas.style.height = height + 'px';
+    canvas.getContext('2d').setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+  draw();
+}
+
+// ---- drawing
+
+function text(string, x, y, size, color, align, weight) {
+  ctx.font = `${weight || 400} ${size}px ${FONT}`;
+  ctx.fillStyle = color;
+  ctx.textAlign = align || 'left';
+  ctx.fillText(string, x, y);
+}
+
+// For each column of pixels the row with the largest total.
+function columns(memory, count) {
+  const rows = new Int32Array(count);
+  let next = rowAt(memory, view.from) + 1;
+  for (let c = 0; c < count; ++c) {
+    const end = timeOf(LEFT + c + 1);
+    let best = next - 1;
+    while (next < memory.time.length && memory.time[next] < end) {
+      // What ends within the instant at which the next begins was never seen.
+      if (memory.total[next] > memory.total[best]) best = next;
+      ++next;
+    }
+    rows[c] = best;
+  }
+  return rows;
+}
+
+function drawMemory(panel, s) {
+  const bottom = panel.top + panel.height, most = scales[s];
+  const y = bytes => bottom - panel.height * bytes / most;
+  text(SPACE_TITLES[panel.space], LEFT, panel.top - 8, 14, '#1f2933', 'left', 600);
+  ctx.fillStyle = '#f7f9fb';
+  ctx.fillRect(LEFT, panel.top, width - LEFT - RIGHT, panel.height);
+  let unit = 1;
+  while (most / unit >= 2048) unit *= 1024;
+  const step = Math.max(1, roundStep(most / unit / (panel.height > 180 ? 6 : 4)));
+  for (let at = 0; at * unit <= most; at += step) {
+    ctx.fillStyle = '#d9dee4';
+    ctx.fillRect(LEFT, Math.round(y(at * unit)), width - LEFT - RIGHT, 1);
+    text(bytesText(at * unit).replace(/\.0+ /, ' ').replace('0 B', '0'), LEFT - 8, y(at * unit) + 4,
+         11.5, '#616e7c', 'right');
+  }
+  const count = Math.max(1, Math.floor(width - LEFT - RIGHT));
+  const memory = first.memory[s];
+  const rows = columns(memory, count);
+  for (let c = 0; c < count;) {
+    let end = c + 1;
+    while (end < count && rows[end] === rows[c]) ++end;
+    let level = 0;
+    for (const category of data.stack) {
+      if (hidden.category.has(category)) continue;
+      const bytes = memory.bytes[7 * rows[c] + category];
+      if (bytes > 0) {
+        ctx.fillStyle = data.categories[category][1];
+        ctx.fillRect(LEFT + c, y(level + bytes), end - c, y(level) - y(level + bytes));
+      }
+      level += bytes;
+    }
+    c = end;
+  }
+  if (traces.length > 1) {
+    const line = traces[1].memory[s], found = columns(line, count);
+    ctx.beginPath();
+    for (let c = 0; c < count; ++c) {
+      const at = y(line.total[found[c]]);
+      if (c === 0) ctx.moveTo(LEFT, at);
+      ctx.lineTo(LEFT + c, at);
+      ctx.lineTo(LEFT + c + 1, at);
+    }
+    ctx.lineJoin = 'round';
+    ctx.strokeStyle = 'rgba(255,255,255,0.8)'; ctx.lineWidth = 3.2; ctx.stroke();
+    ctx.strokeStyle = '#111'; ctx.lineWidth = 1.4; ctx.stroke();
+  }
+  drawLevel(panel, y, most, data.arena[panel.space], 'arena', '#616e7c', [2, 3]);
+  drawLevel(panel, y, most, data.capacity[panel.space], 'capacity', '#c4320a', [7, 4]);
+}
+
+function drawLevel(panel, y, most, bytes, name, color, dash) {
+  if (bytes <= 0 || hidden.category.size > 0) return;
+  const label = `${name} ${bytesText(bytes)}`;
+  if (bytes > most) {
+    text('▲ ' + label, width - RIGHT - 6, panel.top - 8, 11.5, color, 'right', 600);
+    return;
+  }
+  ctx.strokeStyle = color; ctx.lineWidth = 1.3; ctx.setLineDash(dash);
+  ctx.beginPath(); ctx.moveTo(LEFT, y(bytes)); ctx.lineTo(width - RIGHT, y(bytes)); ctx.stroke();
+  ctx.setLineDash([]);
+  text(label, width - RIGHT - 8, y(bytes) - 5, 11.5, color, 'right', 600);
+}
+
+function drawCalls() {
+  const top = layout.calls;
+  text('blocks', 0, top + 15, 13, '#1f2933', 'left', 600);
+  let shade = false;
+  for (let i = 0; i < bars.length;) {
+    const block = data.calls[bars[i].call][0];
+    let end = i + 1;
+    while (end < bars.length && data.calls[bars[end].call][0] === block) ++end;
+    shade = !shade;
+    const left = Math.max(xOf(bars[i].begin), LEFT);
+    const right = Math.min(xOf(bars[end - 1].end), width - RIGHT);
+    if (right > left) {
+      ctx.fillStyle = shade ? '#dce3ea' : '#c9d3dd';
+      ctx.fillRect(left, top, Math.max(right - left, 0.6), 22);
+      const each = (xOf(bars[end - 1].end) - xOf(bars[i].begin)) / (end - i);
+      const name = data.blocks[block].name;
+      for (let k = i; k < end && each > 4; ++k) {
+        const a = Math.max(xOf(bars[k].begin), LEFT);
+        const b = Math.min(xOf(bars[k].end), width - RIGHT);
+        if (b <= a) continue;
+        ctx.fillStyle = '#fff';
+        if (k > i && xOf(bars[k].begin) > LEFT) ctx.fillRect(Math.round(a), top, 1, 22);
+        label(`${name}, layer ${data.calls[bars[k].call][1]}`, each, a, b, top + 15);
+      }
+      ctx.font = `400 11.5px ${FONT}`;
+      if (ctx.measureText(`${name}, layer 00`).width + 10 > each || each <= 4) {
+        label(end - i > 1 ? `${name} × ${end - i}` : name, right - left, left, right, top + 15);
+      }
+    }
+    i = end;
+  }
+}
+// The text in the middle of [a, b] when it fits there and in `room`.
+function label(string, room, a, b, y) {
+  ctx.font = `400 11.5px ${FONT}`;
+  if (ctx.measureText(string).width + 10 > Math.min(room, b - a)) return;
+  text(string, (a + b) / 2, y, 11.5, '#1f2933', 'center');
+}
+
+function drawLane(ops, lane, top, height) {
+  ctx.fillStyle = '#f0f3f6';
+  ctx.fillRect(LEFT, top, width - LEFT - RIGHT, height);
+  const list = ops.lanes[lane];
+  const begin = opAfter(ops, lane, view.from);
+  let end = opAfter(ops, lane, view.to);
+  if (end < list.length && ops.begin[list[end]] < view.to) ++end;
+  if (end - begin > (width - LEFT - RIGHT) / 2) drawShares(ops, list, begin, end, top, height);
+  else drawEach(ops, list, begin, end, top, height);
+}
+function drawEach(ops, list, begin, end, top, height) {
+  for (let i = begin; i < end; ++i) {
+    const k = list[i], kind = kindOf(ops, k);
+    if (hidden.kind.has(kind)) continue;
+    const left = Math.max(xOf(ops.begin[k]), LEFT);
+    const wide = Math.min(xOf(ops.end[k]), width - RIGHT) - left;
+    ctx.fillStyle = data.kinds[kind][1];
+    ctx.fillRect(left, top, Math.max(wide - (wide > 3 ? 0.6 : 0), 0.5), height);
+    if (wide < 24 || height < 16) continue;
+    const name = data.blocks[data.calls[ops.call[k]][0]].ops[ops.op[k]][0];
+    ctx.font = `400 10.5px ${FONT}`;
+    if (ctx.measureText(name).width + 6 > wide) continue;
+    text(name, left + wide / 2, top + height / 2 + 3.5, 10.5,
+         data.kinds[kind][2] ? '#fff' : '#1f2933', 'center');
+  }
+}
+function drawShares(ops, list, begin, end, top, height) {
+  const count = Math.floor(width - LEFT - RIGHT), kinds = data.kinds.length;
+  const shares = new Float32Array((count + 1) * kinds);
+  const perPixel = (view.to - view.from) / (width - LEFT - RIGHT);
+  for (let i = begin; i < end; ++i) {
+    const k = list[i], kind = kindOf(ops, k);
+    if (hidden.kind.has(kind)) continue;
+    const from = Math.max(0, (ops.begin[k] - view.from) / perPixel);
+    const to = Math.min(count, (ops.end[k] - view.from) / perPixel);
+    for (let c = Math.floor(from); c < to; ++c) {
+      shares[c * kinds + kind] += Math.min(c + 1, to) - Math.max(c, from);
+    }
+  }
+  for (let kind = 0; kind < kinds; ++kind) {
+    ctx.fillStyle = data.kinds[kind][1];
+    for (let c = 0; c < count; ++c) {
+      const share = shares[c * kinds + kind];
+      if (share <= 0) continue;
+      let below = 0;
+      for (let other = 0; other < kind; ++other) below += shares[c * kinds + other];
+      ctx.fillRect(LEFT + c, top + height * (1 - below - share), 1, height * share);
+    }
+  }
+}
+function busyIn(ops, lane, from, to) {
+  const list = ops.lanes[lane];
+  let sum = 0;
+  for (let i = opAfter(ops, lane, from); i < list.length && ops.begin[list[i]] < to; ++i) {
+    sum += Math.min(ops.end[list[i]], to) - Math.max(ops.begin[list[i]], from);
+  }
+  return sum;
+}
+
+function draw() {
+  ctx.clearRect(0, 0, width, layout.bottom + 60);
+  layout.panels.forEach(drawMemory);
+  drawCalls();
+  data.lanes.forEach((name, lane) => {
+    const single = data.lanes.filter(n => n.split('.')[0] === name.split('.')[0]).length === 1;
+    const rows = layout.lanes[lane];
+    text(single ? name.split('.')[0] : name, 0, rows[0].top + 13, 13, '#1f2933', 'left', 600);
+    rows.forEach((row, t) => {
+      drawLane(traces[t].ops, lane, row.top, row.height);
+      const to = Math.min(view.to, traces[t].end);
+      const share = 100 * busyIn(traces[t].ops, lane, view.from, to) / Math.max(to - view.from, 1);
+      text(`${share.toFixed(share > 0 && share < 9.95 ? 1 : 0)} %`, LEFT - 8, row.top + 13, 11.5,
+           '#616e7c', 'right');
+    });
+  });
+  const step = timeStep((view.to - view.from) / Math.max(2, (width - LEFT) / 105));
+  for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
+    ctx.fillStyle = 'rgba(154,165,177,0.35)';
+    ctx.fillRect(Math.round(xOf(at)), layout.panels[0].top, 1, layout.bottom - layout.panels[0].top);
+    text(timeLabel(at, step, view.to), xOf(at), layout.bottom + 16, 11.5, '#616e7c', 'center');
+  }
+  drawPeaks();
+  drawCursor();
+  tell();
+}
+
+// The largest total of each space in the view, with a flag.
+function drawPeaks() {
+  layout.panels.forEach((panel, s) => {
+    const memory = first.memory[s];
+    let best = rowAt(memory, view.from);
+    for (let i = best + 1; i < memory.time.length && memory.time[i] < view.to; ++i) {
+      if (memory.total[i] > memory.total[best]) best = i;
+    }
+    const x = Math.max(LEFT, xOf(memory.time[best]));
+    const y = panel.top + panel.height * (1 - memory.total[best] / scales[s]);
+    const string = `peak ${bytesText(memory.total[best])}`;
+    ctx.font = `600 12px ${FONT}`;
+    const wide = ctx.measureText(string).width + 16;
+    const left = x + wide > width - RIGHT ? x - wide : x;
+    const flag = Math.max(panel.top, y - 32);
+    ctx.fillStyle = '#1f2933';
+    ctx.fillRect(x - 0.5, flag, 1, y - flag);
+    ctx.fillRect(left, flag, wide, 19);
+    ctx.beginPath(); ctx.arc(x, y, 3.5, 0, 7); ctx.fill();
+    text(string, left + 8, flag + 14, 12, '#fff', 'left', 600);
+  });
+}
+
+function drawCursor() {
+  over.clearRect(0, 0, width, layout.bottom + 60);
+  if (!cursor || cursor.x < LEFT || cursor.x > width - RIGHT) return;
+  over.fillStyle = 'rgba(31,41,51,0.65)';
+  over.fillRect(cursor.x, layout.panels[0].top, 1, layout.bottom - layout.panels[0].top);
+  const hit = opUnder(cursor.x, cursor.y);
+  if (!hit) return;
+  const left = Math.max(LEFT, xOf(hit.ops.begin[hit.k]));
+  over.strokeStyle = '#111'; over.lineWidth = 2;
+  over.strokeRect(left, hit.row.top,
+                  Math.max(2, Math.min(width - RIGHT, xOf(hit.ops.end[hit.k])) - left), hit.row.height);
+}

@@ -1,0 +1,212 @@
+// The page around the data, and the data as compact JSON:
+//
+//   categories [word, colour], stack [category], kinds [words, colour, dark], lanes [name],
+//   buffers [name, space, category, bytes of a slot, slots, always live],
+//   blocks {name, advance [[buffer, n]], ops [[name, lane, kind, uses]]}; a use is [buffer, access,
+//   relative, offset, layer, micro_batch, segment] without the zeros at its end,
+//   calls [block, layer, micro_batch, segment], capacity and arena by space,
+//   traces {source, begin, end, calls [[first, last]], times, changes}.
+//
+// `times` holds for every op in issue order how long its lane was idle before it (from 0) and how
+// long it ran; `changes`, for each space, when the live bytes change (since the last change) and
+// the buffer of which a slot becomes live (number + 1) or free (the same, negative).
+#include "fpdt/report/timeline_html.h"
+
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/json_text.h"
+#include "fpdt/report/svg.h"
+#include "fpdt/report/timeline_assets.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// "[a,b,...]" of texts that print(i) appends for i < count.
+template <class Print>
+void list(std::string& json, std::size_t count, Print&& print) {
+  json += '[';
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i > 0) json += ',';
+    print(i);
+  }
+  json += ']';
+}
+
+template <class... Arguments>
+void append(std::string& json, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  fmt::format_to(std::back_inserter(json), format, std::forward<Arguments>(arguments)...);
+}
+
+void append_words(std::string& json) {
+  json += "\"categories\":";
+  list(json, kCategories, [&](std::size_t i) {
+    const auto category = static_cast<Category>(i);
+    append(json, "[\"{}\",\"{}\"]", word(category), color(category));
+  });
+  json += ",\"stack\":";
+  list(json, kStackOrder.size(),
+       [&](std::size_t i) { append(json, "{}", static_cast<int>(kStackOrder[i])); });
+  json += ",\"kinds\":";
+  list(json, kOpKinds, [&](std::size_t i) {
+    const auto kind = static_cast<OpKind>(i);
+    append(json, "[\"{}\",\"{}\",{}]", word(kind), color(kind), is_dark(kind) ? 1 : 0);
+  });
+}
+
+void append_use(std::string& json, const PlainUse& use) {
+  const Version& v = use.version;
+  append(json, "[{},{},{},{}", use.buffer, static_cast<int>(use.access), v.relative ? 1 : 0,
+         v.offset);
+  const bool batch = v.micro_batch != 0 || v.segment != 0;
+  if (v.layer != 0 || batch) append(json, ",{}", v.layer);
+  if (batch) append(json, ",{}", v.micro_batch);
+  if (v.segment != 0) append(json, ",{}", v.segment);
+  json += ']';
+}
+
+void append_program(std::string& json, const Program& program, const std::vector<Call>& calls) {
+  const Schedule& schedule = *program.schedule;
+  json += ",\"lanes\":";
+  list(json, program.lanes.size(), [&](std::size_t i) {
+    append(json, "\"{}.{}\"", word(program.lanes[i].kind), program.lanes[i].index);
+  });
+  json += ",\"buffers\":";
+  list(json, schedule.buffers.size(), [&](std::size_t i) {
+    const Buffer& buffer = schedule.buffers[i];
+    append(json, "[{},{},{},{},{},{}]", quote_json(buffer.name), static_cast<int>(buffer.space),
+           static_cast<int>(buffer.category), buffer.slot_bytes().value, buffer.slots,
+           buffer.role == Role::temporary ? 0 : 1);
+  });
+  json += ",\n\"blocks\":";
+  list(json, schedule.blocks.size(), [&](std::size_t i) {
+    const Block& block = schedule.blocks[i];
+    append(json, "\n{{\"name\":{},\"advance\":", quote_json(block.name));
+    list(json, block.advance.size(), [&](std::size_t k) {
+      append(json, "[{},{}]", block.advance[k].first, block.advance[k].second);
+    });
+    json += ",\"ops\":";
+    list(json, block.ops.size(), [&](std::size_t k) {
+      const PlainOp& op = program.blocks[i].ops[k];
+      append(json, "[{},{},{},", quote_json(block.ops[k].name), op.lane,
+             static_cast<int>(kind_of(block.ops[k])));
+      list(json, op.uses.size(), [&](std::size_t u) { append_use(json, op.uses[u]); });
+      json += ']';
+    });
+    json += '}';
+  });
+  json += ",\n\"calls\":";
+  list(json, calls.size(), [&](std::size_t i) {
+    const Call& call = calls[i];
+    append(json, "[{},{},{},{}]", call.block, call.layer, call.micro_batch, call.segment);
+  });
+}
+
+// Runs of traced calls.
+std::vector<CallRange> traced_calls(const Trace& trace) {
+  std::vector<CallRange> ranges;
+  for (const Span& span : trace.spans) {
+    if (ranges.empty() || span.call > ranges.back().last) {
+      ranges.push_back({span.call, span.call});
+    }
+    ranges.back().last = span.call + 1;
+  }
+  return ranges;
+}
+
+void append_trace(std::string& json, const Trace& trace, const Live& live) {
+  append(json, "\n{{\"source\":{},\"begin\":{},\"end\":{},\"calls\":", quote_json(trace.source),
+         live.begin, live.end);
+  const std::vector<CallRange> ranges = traced_calls(trace);
+  list(json, ranges.size(),
+       [&](std::size_t i) { append(json, "[{},{}]", ranges[i].first, ranges[i].last); });
+  json += ",\"times\":";
+  std::vector<std::int64_t> lane_end(trace.lanes.size(), 0);
+  list(json, trace.spans.size(), [&](std::size_t i) {
+    const Span& span = trace.spans[i];
+    std::int64_t& end = lane_end[index(span.lane)];
+    append(json, "{},{}", span.begin - end, span.end - span.begin);
+    end = span.end;
+  });
+  json += ",\"changes\":";
+  list(json, 2, [&](std::size_t space) {
+    std::int64_t last = 0;
+    const std::vector<LiveChange>& changes = live.changes[space];
+    list(json, changes.size(), [&](std::size_t i) {
+      const LiveChange& change = changes[i];
+      const std::int64_t number = live.lives[index(change.life)].buffer + 1;
+      append(json, "{},{}", change.time - last, change.begins ? number : -number);
+      last = change.time;
+    });
+  });
+  json += '}';
+}
+
+std::string data_json(const TimelinePicture& picture, const Live& live, const Live& second) {
+  const Schedule& schedule = *picture.run.program->schedule;
+  std::string json = "{";
+  append_words(json);
+  append(json, ",\"capacity\":[{},{}],\"arena\":[{},{}]", picture.device_capacity.value,
+         picture.host_capacity.value, arena_end(schedule, MemorySpace::device).value,
+         arena_end(schedule, MemorySpace::host_pinned).value);
+  append_program(json, *picture.run.program, *picture.run.calls);
+  json += ",\n\"traces\":[";
+  append_trace(json, *picture.run.trace, live);
+  if (picture.second != nullptr) {
+    json += ',';
+    append_trace(json, *picture.second, second);
+  }
+  return json + "]}";
+}
+
+std::string head(const TimelinePicture& picture, const Live& live, const Live* second) {
+  std::string html = fmt::format("<header><h1>{}</h1><p>{}</p><div id=\"facts\">",
+                                 escape_xml(picture.title), escape_xml(picture.subtitle));
+  const auto add = [&](const Fact& fact) {
+    append(html, "<div><span>{}</span>{}</div>", escape_xml(fact.name), escape_xml(fact.text));
+  };
+  for (const Fact& fact : facts(picture, live, second)) add(fact);
+  if (second != nullptr) {
+    add({"areas, upper rows", picture.run.trace->source});
+    add({"lines, lower rows", picture.second->source});
+  }
+  return html + "</div></header>\n";
+}
+
+constexpr std::string_view kBody = R"(<main>
+<div id="left"><div id="plot"><canvas id="back"></canvas><canvas id="front" tabindex="0"
+ aria-label="memory and lanes over time"></canvas></div><div id="op"></div></div>
+<aside id="side">
+<h2 id="when"></h2><table id="categories"></table>
+<h2 id="heavy-title"></h2><table id="heavy"></table>
+<h2>time on the lanes</h2><table id="kinds"></table>
+</aside>
+</main>
+<footer><kbd>wheel</kbd> zooms, <kbd>drag</kbd> or <kbd>←</kbd> <kbd>→</kbd> moves,
+<kbd>↑</kbd> <kbd>↓</kbd> zoom, a click on a block shows it alone, a <kbd>double click</kbd> or
+<kbd>Esc</kbd> shows the whole step, a click on a name of the legend hides it.</footer>
+)";
+
+}  // namespace
+
+std::string timeline_html(const TimelinePicture& picture) {
+  const Live live = find_live(picture.run);
+  Live second_live;
+  if (picture.second != nullptr) {
+    second_live = find_live({picture.run.program, picture.run.calls, picture.second});
+  }
+  std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+  append(html, "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", escape_xml(picture.title),
+         kTimelineStyle);
+  html += head(picture, live, picture.second == nullptr ? nullptr : &second_live);
+  html += kBody;
+  html += "<script id=\"data\" type=\"application/json\">";
+  html += data_json(picture, live, second_live);
+  append(html, "</script>\n<script>{}</script>\n</body>\n</html>\n", kTimelineScript);
+  return html;
+}
+
+}  // namespace fpdt

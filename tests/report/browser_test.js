@@ -1,0 +1,116 @@
+// Runs in the page of write_page.cpp, after the page's own script: does what a reader does, and
+// writes one line for each check into the document.
+'use strict';
+
+// A browser that only dumps the document paints no frames.
+window.requestAnimationFrame = draw => setTimeout(draw, 16);
+
+const lines = [];
+function check(name, good, detail) {
+  lines.push(good ? `ok ${name}` : `FAILED ${name}: ${detail}`);
+}
+const equal = (name, found, wanted) =>
+    check(name, JSON.stringify(found) === JSON.stringify(wanted),
+          `${JSON.stringify(found)} instead of ${JSON.stringify(wanted)}`);
+const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+function mouse(type, x, y, more) {
+  const box = front.getBoundingClientRect();
+  const make = type === 'wheel' ? WheelEvent : MouseEvent;
+  front.dispatchEvent(new make(type, {clientX: box.left + x, clientY: box.top + y, bubbles: true,
+                                      cancelable: true, ...more}));
+}
+const key = name => window.dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true}));
+const middle = () => (LEFT + width - RIGHT) / 2;
+const within = (a, b, slack) => Math.abs(a - b) <= slack;
+
+async function run() {
+  equal('title is text', document.querySelector('h1').textContent, 'A <small> step');
+  equal('every op is there', first.ops.begin.length, expected.ops);
+  equal('the step ends when it ends', first.end, expected.end);
+  equal('device peak', Math.max(...first.memory[0].total), expected.devicePeak);
+  equal('host peak', Math.max(...first.memory[1].total), expected.hostPeak);
+
+  // Live bytes under the cursor.
+  const x = xOf(expected.middle) + 1e-9;
+  [['device', 0, expected.deviceThen], ['host', 1, expected.hostThen]].forEach(([name, s, then]) => {
+    const memory = first.memory[s], row = rowAt(memory, expected.middle);
+    equal(`${name} bytes by category`, [...memory.bytes.subarray(7 * row, 7 * row + 7)], then);
+  });
+  mouse('mousemove', x, layout.panels[0].top + 20);
+  check('the time is told', byId('when').textContent.startsWith('live at '), byId('when').textContent);
+  const sum = expected.deviceThen.reduce((a, b) => a + b);
+  equal('the sum is told', byId('bytes-all-0').textContent, bytesText(sum));
+  check('the heaviest are told', byId('heavy').rows.length > 2, byId('heavy').innerHTML);
+
+  // An op under the cursor: its name and operands; its colour on the canvas.
+  const op = expected.op, row = layout.lanes[op.lane][0];
+  const opX = xOf((op.begin + op.end) / 2), opY = row.top + row.height / 2;
+  mouse('mousemove', opX, opY);
+  const told = byId('op').textContent;
+  check('the op is named', told.startsWith(op.name), told);
+  check('its duration is told', told.includes(timeText(op.end - op.begin)), told);
+  for (const operand of op.operands) check(`operand ${operand}`, told.includes(operand), told);
+  const hit = opUnder(opX, opY), ratio = window.devicePixelRatio || 1;
+  const pixel = ctx.getImageData(opX * ratio, (row.top + 3) * ratio, 1, 1).data;
+  const color = [1, 3, 5].map(i => parseInt(data.kinds[kindOf(hit.ops, hit.k)][1].slice(i, i + 2), 16));
+  check('the op has its colour', color.every((c, i) => within(c, pixel[i], 3)), [...pixel]);
+
+  // The wheel zooms around the cursor.
+  const under = timeOf(middle());
+  for (let i = 0; i < 5; ++i) mouse('wheel', middle(), 50, {deltaY: -100});
+  await frame();
+  const span = view.to - view.from;
+  check('the wheel zooms in', span < 0.5 * (whole.to - whole.from), span);
+  check('around the cursor', within(timeOf(middle()), under, span * 1e-6), timeOf(middle()));
+
+  // Dragging and arrows move.
+  const before = view.from;
+  mouse('mousedown', middle(), 50);
+  mouse('mousemove', middle() - 100, 50);
+  mouse('mouseup', middle() - 100, 50);
+  await frame();
+  const moved = view.from - before;
+  check('a drag moves', within(moved, span * 100 / (width - LEFT - RIGHT), span * 1e-6), moved);
+  key('ArrowLeft');
+  check('an arrow moves', view.from < before + moved, view.from);
+  key('ArrowUp');
+  check('an arrow zooms', view.to - view.from < span, view.to - view.from);
+  mouse('dblclick', middle(), 50);
+  equal('a double click shows all', [view.from, view.to], [whole.from, whole.to]);
+  for (let i = 0; i < 400; ++i) mouse('wheel', middle(), 50, {deltaY: -200});
+  await frame();
+  check('there is an end to zooming', view.to - view.from >= 20 - 1e-3, view.to - view.from);
+  key('Escape');
+  equal('escape shows all', [view.from, view.to], [whole.from, whole.to]);
+
+  // A click on a block shows it alone.
+  const bar = bars.reduce((a, b) => a.end - a.begin > b.end - b.begin ? a : b);
+  const barX = xOf((bar.begin + bar.end) / 2);
+  mouse('mousedown', barX, layout.calls + 5);
+  mouse('mouseup', barX, layout.calls + 5);
+  check('a click on a block shows it',
+        within(view.from, bar.begin, 1) && within(view.to, bar.end, 1), [view.from, view.to]);
+  await frame();
+  key('Home');
+
+  // The legend hides and shows again.
+  const scale = scales[0];
+  const legend = document.querySelector('tr[data-category="2"]');
+  legend.click();
+  check('a hidden category leaves the stack', scales[0] < scale, scales[0]);
+  check('and is struck out', legend.classList.contains('off'), legend.className);
+  legend.click();
+  equal('and comes back', scales[0], scale);
+  const kind = kindOf(hit.ops, hit.k);
+  await frame();
+  document.querySelector(`tr[data-kind="${kind}"]`).click();
+  const gone = ctx.getImageData(opX * ratio, (row.top + 3) * ratio, 1, 1).data;
+  check('a hidden kind leaves its lane', !color.every((c, i) => within(c, gone[i], 3)), [...gone]);
+}
+
+run().catch(error => lines.push(`FAILED with ${error.stack}`)).then(() => {
+  const result = document.createElement('pre');
+  result.id = 'result';
+  result.textContent = `${lines.join('\n')}\n${lines.length} checks done`;
+  document.body.append('\n', result);
+});

@@ -25,6 +25,7 @@
 #include "command.h"
 #include "memory_report.h"
 #include "progress.h"
+#include "step_times.h"
 
 namespace fpdt {
 namespace {
@@ -87,6 +88,7 @@ class Run {
         trainer_(job.schedule, job.problem, job.strategy,
                  rank_options(flags.ranks, job.schedule.schedule())) {
     if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
+    if (!flags.machine.empty()) times_.emplace(job, flags.machine);
     progress_.schedule = content_hash(print(job.schedule.schedule()));
     progress_.ranks = job.problem.ranks();
     progress_.seed = flags.seed;
@@ -116,6 +118,7 @@ class Run {
   Trainer trainer_;
   Progress progress_;
   StatusLine status_;
+  std::optional<StepTimes> times_;
   std::vector<MemoryUse> memory_;
   std::optional<double> first_loss_, evaluation_loss_;
   StepResult last_;
@@ -137,6 +140,10 @@ void Run::start() {
     status_.keep(fmt::format("starting from the weights of {}", flags_.init));
   } else {
     trainer_.set_parameters(initial_parameters(flags_.seed));
+  }
+  if (times_ && flags_.steps - trainer_.steps_done() == 1) {
+    throw InputError(
+        "--machine compares a step after the first, and this run has one: more --steps");
   }
   if (trainer_.steps_done() >= flags_.steps) {
     throw InputError(
@@ -166,8 +173,15 @@ void Run::say_step(const StepResult& result) {
 void Run::step(const LearningRate& rate) {
   const std::vector<Sample> samples = data_.next(trainer_.samples_per_step());
   const double now = rate.at(trainer_.steps_done() + 1);
-  last_ = steps_here_ == 0 ? trainer_.step_measured(samples, now, memory_)
-                           : trainer_.step(samples, now);
+  if (steps_here_ == 0) {
+    last_ = trainer_.step_measured(samples, now, memory_);
+  } else if (times_) {
+    std::vector<Trace> traces;
+    last_ = trainer_.step_recorded(samples, now, traces);
+    times_->keep(std::move(traces));
+  } else {
+    last_ = trainer_.step(samples, now);
+  }
   ++steps_here_;
   tokens_ += last_.tokens;
   seconds_ += last_.seconds;
@@ -244,13 +258,18 @@ bool Run::report(int signal) const {
         evaluation_loss_ ? json_number(*evaluation_loss_) : "null", tokens_, seconds_, rate,
         memory.solo, json_string(progress_.schedule),
         saved_at_ < 0 ? "null" : json_string(flags_.save));
-    print_result(text + fmt::format("\"memory\":{}}}\n", json(memory)));
+    const bool timed = times_ && times_->measured();
+    print_result(text + fmt::format("\"time\":{},\"memory\":{}}}\n",
+                                    timed ? json(times_->comparison()) : "null", json(memory)));
   } else if (first_loss_) {
     const std::string loss = memory.solo
                                  ? "one rank alone, so the loss means nothing"
                                  : fmt::format("loss {:.4f} -> {:.4f}", *first_loss_, last_.loss);
     print_result(fmt::format("{} steps, {} tokens in {} ({:.0f} tokens/s); {}\n\n{}", steps_here_,
                              tokens_, format_clock(seconds_), rate, loss, table(memory)));
+    if (times_ && times_->measured()) {
+      print_result(fmt::format("\n{}", table(times_->comparison())));
+    }
   }
   return agrees(memory);
 }

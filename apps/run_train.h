@@ -26,7 +26,8 @@ struct TrainFlags {
   std::int64_t evaluate_batches = 4;
   std::int32_t separator = -1;
   std::string loss_mask;
-  std::string log;  // a JSON object a line
+  std::string log;      // a JSON object a line
+  std::string machine;  // cluster file whose rates predict the step
   bool json = false;
   RankFlags ranks;
 };

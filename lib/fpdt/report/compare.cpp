@@ -110,7 +110,9 @@ Comparison compare(const Schedule& schedule, const Trace& predicted,
 std::string table(const Comparison& comparison) {
   std::string text = fmt::format("{:<20} {:>8} {:>11} {:>11} {:>8}\n", "", "ops", "predicted ms",
                                  "measured ms", "error");
-  text += row({"step", 0, comparison.predicted_seconds, comparison.measured_seconds});
+  std::int64_t ops = 0;
+  for (const ComparedTime& one : comparison.kinds) ops += one.ops;
+  text += row({"step", ops, comparison.predicted_seconds, comparison.measured_seconds});
   for (const ComparedTime& one : comparison.kinds) text += row(one);
   for (const ComparedTime& one : comparison.lanes) text += row(one);
   return text;

@@ -1,0 +1,59 @@
+// A simulation beside the last recorded steps.
+#include "step_times.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/io/cluster_file.h"
+#include "fpdt/sim/simulate.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::size_t kStepsKept = 5;
+
+std::int64_t slowest(const std::vector<Trace>& traces) {
+  std::int64_t most = 0;
+  for (const Trace& trace : traces) most = std::max(most, duration(trace));
+  return most;
+}
+
+Trace predict_step(const Schedule& schedule, const std::string& cluster_path) {
+  const ClusterSpec cluster = load_cluster(cluster_path);
+  if (cluster.devices() != schedule.ranks) {
+    throw InputError(fmt::format(
+        "{}: its rates are of {} ranks and the schedule has {}; measure with fpdt-run bench "
+        "--ranks {}",
+        cluster_path, cluster.devices(), schedule.ranks, schedule.ranks));
+  }
+  SimulationOptions options;
+  options.trace_call = [](std::size_t) { return true; };
+  return simulate(schedule, schedule.train, Machine(cluster, Case::typical), options).trace;
+}
+
+}  // namespace
+
+StepTimes::StepTimes(const Job& job, const std::string& cluster_path)
+    : schedule_(job.schedule.schedule()), predicted_(predict_step(schedule_, cluster_path)) {}
+
+void StepTimes::keep(std::vector<Trace> traces) {
+  if (steps_.size() == kStepsKept) steps_.erase(steps_.begin());
+  steps_.push_back(std::move(traces));
+}
+
+const std::vector<Trace>& StepTimes::middle() const {
+  std::vector<const std::vector<Trace>*> order;
+  for (const std::vector<Trace>& step : steps_) order.push_back(&step);
+  const auto at = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
+  std::nth_element(order.begin(), at, order.end(),
+                   [](const auto* a, const auto* b) { return slowest(*a) < slowest(*b); });
+  return **at;
+}
+
+Comparison StepTimes::comparison() const { return compare(schedule_, predicted_, middle()); }
+
+}  // namespace fpdt

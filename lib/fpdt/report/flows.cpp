@@ -1,0 +1,85 @@
+// A walk that remembers who wrote what each slot of the host holds, and which fetched slots of the
+// device still wait for their first use.
+#include "fpdt/report/flows.h"
+
+#include <utility>
+#include <variant>
+
+#include "fpdt/report/walk.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// What a slot was last written with: its version, and by which op.
+struct Written {
+  std::int64_t version = -1;
+  std::int64_t spill = -1;  // of the value, where it was spilled
+  std::int64_t fetch = -1;  // on the device: the op that wrote it, until its first use
+};
+
+class Slots {
+ public:
+  explicit Slots(const Schedule& schedule) : schedule_(schedule), slots_(schedule.buffers.size()) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      slots_[i].resize(index(schedule.buffers[i].slots));
+    }
+  }
+  Written& at(const PlainUse& use, std::int64_t version) {
+    return slots_[index(use.buffer)][index(version % buffer(use).slots)];
+  }
+  [[nodiscard]] const Buffer& buffer(const PlainUse& use) const {
+    return schedule_.buffers[index(use.buffer)];
+  }
+  [[nodiscard]] bool on_device(const PlainUse& use) const {
+    return buffer(use).space == MemorySpace::device;
+  }
+
+ private:
+  const Schedule& schedule_;
+  std::vector<std::vector<Written>> slots_;
+};
+
+// The source and the target of an op that copies between spaces; nulls for others.
+std::pair<const PlainUse*, const PlainUse*> transfer(const PlainOp& op, const Slots& slots) {
+  if (!std::holds_alternative<Copy>(op.op->body)) return {};
+  const PlainUse* source = nullptr;
+  const PlainUse* target = nullptr;
+  for (const PlainUse& use : op.uses) {
+    (use.access == Access::read ? source : target) = &use;
+  }
+  if (source == nullptr || target == nullptr) return {};
+  if (slots.on_device(*source) == slots.on_device(*target)) return {};
+  return {source, target};
+}
+
+}  // namespace
+
+std::vector<Flow> find_flows(const TracedRun& run) {
+  Slots slots(*run.program->schedule);
+  std::vector<Flow> flows;
+  walk(run, [&](const Step& step, const Expansion& expansion) {
+    for (const PlainUse& use : step.plain->uses) {
+      Written& written = slots.at(use, expansion.version(use));
+      const bool first_use = written.version == expansion.version(use) && written.fetch >= 0 &&
+                             use.access != Access::write && slots.on_device(use);
+      if (!first_use) continue;
+      if (step.span >= 0) flows.push_back({written.spill, written.fetch, step.span});
+      written.fetch = -1;
+    }
+    const auto [source, target] = transfer(*step.plain, slots);
+    if (source == nullptr) return;
+    Written& to = slots.at(*target, expansion.version(*target));
+    const bool fetch = slots.on_device(*target);
+    to = {expansion.version(*target), fetch ? -1 : step.span, -1};
+    if (!fetch || step.span < 0) return;
+    const Written& from = slots.at(*source, expansion.version(*source));
+    if (from.version != expansion.version(*source) || from.spill < 0) return;
+    to.spill = from.spill;
+    to.fetch = step.span;
+  });
+  return flows;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,163 @@
+// Two segments and their histories.
+#include "fpdt/report/memory_snapshot.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/pickle.h"
+#include "fpdt/report/timeline.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::array<MemorySpace, 2> kDevices{MemorySpace::device, MemorySpace::host_pinned};
+// Readers append a list in one step, which has a limit in JavaScript.
+constexpr std::size_t kBatch = 1000;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+class Snapshot {
+ public:
+  explicit Snapshot(const TracedRun& run)
+      : run_(run), schedule_(*run.program->schedule), live_(find_live(run)) {}
+
+  std::string write() {
+    pickle_.begin_dictionary();
+    pickle_.key("segments");
+    pickle_.begin_list();
+    for (std::size_t device = 0; device < kDevices.size(); ++device) segment(device);
+    pickle_.end_list();
+    pickle_.key("device_traces");
+    pickle_.begin_list();
+    for (const MemorySpace space : kDevices) history(space);
+    pickle_.end_list();
+    pickle_.end_dictionary();
+    return pickle_.finish();
+  }
+
+ private:
+  void number(std::string_view name, std::int64_t value) {
+    pickle_.key(name);
+    pickle_.integer(value);
+  }
+  void words(std::string_view name, std::string_view value) {
+    pickle_.key(name);
+    pickle_.text(value);
+  }
+
+  // Shown as "file:line:name".
+  void frame(const std::string& file, std::int64_t line, const std::string& name) {
+    pickle_.begin_dictionary();
+    words("filename", file);
+    number("line", line);
+    words("name", name);
+    pickle_.end_dictionary();
+  }
+
+  // The arena with what is in it at the end: what lives across steps.
+  void segment(std::size_t device) {
+    const std::int64_t size = arena_end(schedule_, kDevices[device]).value;
+    std::vector<const Buffer*> stay;
+    for (const Buffer& buffer : schedule_.buffers) {
+      const bool here = buffer.space == kDevices[device] && buffer.role != Role::temporary;
+      if (here) stay.push_back(&buffer);
+    }
+    std::sort(stay.begin(), stay.end(),
+              [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; });
+    std::int64_t allocated = 0;
+    for (const Buffer* buffer : stay) allocated += buffer->bytes().value;
+    if (size == 0) return;
+    pickle_.begin_dictionary();
+    number("device", static_cast<std::int64_t>(device));
+    number("address", 0);
+    number("total_size", size);
+    number("allocated_size", allocated);
+    number("active_size", allocated);
+    number("requested_size", allocated);
+    number("stream", 0);
+    words("segment_type", "large");
+    pickle_.key("segment_pool_id");
+    pickle_.tuple(0, 0);
+    pickle_.key("is_expandable");
+    pickle_.boolean(false);
+    pickle_.key("frames");
+    pickle_.begin_list();
+    pickle_.end_list();
+    pickle_.key("blocks");
+    pickle_.begin_list();
+    std::int64_t at = 0;
+    for (const Buffer* buffer : stay) {
+      if (buffer->offset > at) block(at, buffer->offset - at, nullptr);
+      block(buffer->offset, buffer->bytes().value, buffer);
+      at = buffer->offset + buffer->bytes().value;
+    }
+    if (at < size) block(at, size - at, nullptr);
+    pickle_.end_list();
+    pickle_.end_dictionary();
+  }
+
+  void block(std::int64_t address, std::int64_t size, const Buffer* buffer) {
+    pickle_.begin_dictionary();
+    number("address", address);
+    number("size", size);
+    number("requested_size", buffer == nullptr ? size : buffer->slots * buffer->slot_bytes().value);
+    words("state", buffer == nullptr ? "inactive" : "active_allocated");
+    pickle_.key("frames");
+    pickle_.begin_list();
+    if (buffer != nullptr) {
+      frame(std::string(word(buffer->category)), buffer->slots,
+            fmt::format("{}, {}", buffer->name, word(buffer->role)));
+    }
+    pickle_.end_list();
+    pickle_.end_dictionary();
+  }
+
+  void history(MemorySpace space) {
+    const std::vector<LiveChange>& changes = live_.changes[static_cast<std::size_t>(space)];
+    pickle_.begin_list();
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      if (i > 0 && i % kBatch == 0) pickle_.next_batch();
+      const LiveChange& change = changes[i];
+      if (change.begins) {
+        event("alloc", change);
+      } else {
+        event("free_requested", change);
+        event("free_completed", change);
+      }
+    }
+    pickle_.end_list();
+  }
+
+  void event(std::string_view action, const LiveChange& change) {
+    const Life& life = live_.lives[index(change.life)];
+    const Buffer& buffer = schedule_.buffers[index(life.buffer)];
+    const std::int64_t slot = life.version % buffer.slots;
+    pickle_.begin_dictionary();
+    words("action", action);
+    number("addr", buffer.offset + slot * buffer.slot_stride().value);
+    number("size", buffer.slot_bytes().value);
+    number("stream", 0);
+    number("time_us", change.time / 1000);
+    pickle_.key("frames");
+    pickle_.begin_list();
+    frame(std::string(word(buffer.category)), slot,
+          fmt::format("{}[{}]", buffer.name, life.version));
+    const OpPlace& place = change.begins ? life.first : life.last;
+    frame(fmt::format("call {}", place.call), place.op, op_text(schedule_, *run_.calls, place));
+    pickle_.end_list();
+    pickle_.end_dictionary();
+  }
+
+  const TracedRun& run_;
+  const Schedule& schedule_;
+  Live live_;
+  Pickle pickle_;
+};
+
+}  // namespace
+
+std::string memory_snapshot(const TracedRun& run) { return Snapshot(run).write(); }
+
+}  // namespace fpdt

@@ -1,0 +1,208 @@
+// Events as text, one a line: names first, then slices, counters and arrows of each run.
+#include "fpdt/report/perfetto.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/flows.h"
+#include "fpdt/report/json_text.h"
+#include "fpdt/report/palette.h"
+#include "fpdt/report/walk.h"
+
+namespace fpdt {
+namespace {
+
+// Enough to see every peak, few enough to load quickly.
+constexpr std::size_t kCounterSteps = 20000;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Nanoseconds as microseconds.
+std::string microseconds(std::int64_t nanoseconds) {
+  return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+}
+
+class Events {
+ public:
+  // `number` keeps processes and arrows of several runs apart.
+  Events(std::string& json, const TracedRun& run, std::size_t number)
+      : json_(json), run_(run), schedule_(*run.program->schedule) {
+    pid_ = static_cast<std::int64_t>(number) * 10000 + run.trace->rank;
+    first_tid_ = pid_ * 100 + 1;
+  }
+
+  void names() {
+    const Trace& trace = *run_.trace;
+    event("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":{}}}}}", pid_,
+          quote_json(fmt::format("rank {}, {}", trace.rank, trace.source)));
+    event(
+        "{{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":{},\"args\":{{\"sort_index\":{}}}}"
+        "}",
+        pid_, pid_);
+    for (std::size_t lane = 0; lane < trace.lanes.size(); ++lane) {
+      event(
+          "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":{}}}}"
+          "}",
+          pid_, tid(lane), quote_json(trace.lanes[lane]));
+      event(
+          "{{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":{},\"tid\":{},"
+          "\"args\":{{\"sort_index\":{}}}}}",
+          pid_, tid(lane), lane);
+    }
+  }
+
+  // Each call from its first op on a lane to its last there, with its ops inside.
+  void slices() {
+    std::vector<std::vector<std::string>> pending(run_.trace->lanes.size());
+    std::vector<Span> whole(run_.trace->lanes.size());  // of the call on each lane
+    const auto flush = [&] {
+      for (std::size_t lane = 0; lane < pending.size(); ++lane) {
+        if (pending[lane].empty()) continue;
+        const Call& call = (*run_.calls)[index(whole[lane].call)];
+        slice(whole[lane], quote_json(call_name(call)), "call",
+              fmt::format("\"layer\":{},\"micro_batch\":{},\"call\":{}", call.layer,
+                          call.micro_batch, whole[lane].call));
+        for (const std::string& op : pending[lane]) json_ += op;
+        pending[lane].clear();
+      }
+    };
+    std::int32_t running = -1;
+    walk(run_, [&](const Step& step, const Expansion& expansion) {
+      if (step.span < 0) return;
+      if (step.call != running) flush();
+      running = step.call;
+      const Span& span = run_.trace->spans[index(step.span)];
+      const std::size_t lane = index(span.lane);
+      if (pending[lane].empty()) whole[lane] = span;
+      whole[lane].end = span.end;
+      const Block& block = schedule_.blocks[index(expansion.call().block)];
+      const Op& op = block.ops[index(step.op)];
+      std::string line;
+      line.swap(json_);
+      slice(span, quote_json(op.name), word(kind_of(op)), operands_text(*step.plain, expansion));
+      line.swap(json_);
+      pending[lane].push_back(std::move(line));
+    });
+    flush();
+  }
+
+  void counters() {
+    const Live live = find_live(run_);
+    for (const MemorySpace space :
+         {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
+      const auto steps = live_steps(live, space, live.begin, live.end, kCounterSteps);
+      std::array<bool, kCategories> used{};
+      for (const LiveStep& step : steps) {
+        for (std::size_t i = 0; i < kCategories; ++i) used[i] = used[i] || step.bytes[i] != 0;
+      }
+      for (const LiveStep& step : steps) counter(space, step.begin, step.bytes, used);
+    }
+  }
+
+  // An arrow binds to the slice that runs in its middle.
+  void arrows() {
+    const std::vector<Span>& spans = run_.trace->spans;
+    std::int64_t number = 0;
+    for (const Flow& flow : find_flows(run_)) {
+      const std::int64_t id = pid_ * 100'000'000 + number++;
+      arrow("s", id, spans[index(flow.spill)]);
+      arrow("t", id, spans[index(flow.fetch)]);
+      arrow("f", id, spans[index(flow.use)]);
+    }
+  }
+
+ private:
+  template <class... Arguments>
+  void event(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    fmt::format_to(std::back_inserter(json_), format, std::forward<Arguments>(arguments)...);
+    json_ += ",\n";
+  }
+
+  [[nodiscard]] std::int64_t tid(std::size_t lane) const {
+    return first_tid_ + static_cast<std::int64_t>(lane);
+  }
+
+  [[nodiscard]] std::string call_name(const Call& call) const {
+    return fmt::format("{}, layer {}", schedule_.blocks[index(call.block)].name, call.layer);
+  }
+
+  void slice(const Span& span, const std::string& name, std::string_view kind,
+             const std::string& arguments) {
+    event(
+        "{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},"
+        "\"args\":{{{}}}}}",
+        name, kind, pid_, tid(index(span.lane)), microseconds(span.begin),
+        microseconds(span.end - span.begin), arguments);
+  }
+
+  // "reads":"q[1], kv[0]","writes":"o[1]".
+  [[nodiscard]] std::string operands_text(const PlainOp& op, const Expansion& expansion) const {
+    std::map<std::string_view, std::string> lists;
+    for (const PlainUse& use : op.uses) {
+      std::string& list = lists[word_of(use.access)];
+      if (!list.empty()) list += ", ";
+      list +=
+          fmt::format("{}[{}]", schedule_.buffers[index(use.buffer)].name, expansion.version(use));
+    }
+    std::string text;
+    for (const auto& [access, list] : lists) {
+      if (!text.empty()) text += ',';
+      text += fmt::format("\"{}\":{}", access, quote_json(list));
+    }
+    return text;
+  }
+  static std::string_view word_of(Access access) {
+    constexpr std::array<std::string_view, 4> words{"reads", "writes", "adds to", "scratch"};
+    return words[static_cast<std::size_t>(access)];
+  }
+
+  void counter(MemorySpace space, std::int64_t time, const CategoryBytes& bytes,
+               const std::array<bool, kCategories>& used) {
+    std::string values;
+    for (const Category category : kStackOrder) {
+      const std::size_t i = index(static_cast<int>(category));
+      if (!used[i]) continue;
+      values += fmt::format("{}\"{}\":{}", values.empty() ? "" : ",", word(category), bytes[i]);
+    }
+    if (values.empty()) return;
+    event("{{\"ph\":\"C\",\"name\":\"{} bytes\",\"pid\":{},\"ts\":{},\"args\":{{{}}}}}",
+          word(space), pid_, microseconds(time), values);
+  }
+
+  void arrow(const char* phase, std::int64_t id, const Span& span) {
+    event(
+        "{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"spill\",\"cat\":\"spill\",\"id\":{},\"pid\":{},"
+        "\"tid\":{},\"ts\":{}}}",
+        phase, id, pid_, tid(index(span.lane)),
+        microseconds(span.begin + (span.end - span.begin) / 2));
+  }
+
+  std::string& json_;
+  const TracedRun& run_;
+  const Schedule& schedule_;
+  std::int64_t pid_ = 0;
+  // Threads are unique over all processes, and none is 0: viewers take that for the idle one.
+  std::int64_t first_tid_ = 1;
+};
+
+}  // namespace
+
+std::string perfetto_json(const std::vector<TracedRun>& runs) {
+  std::string json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  const std::string empty = json;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Events events(json, runs[i], i);
+    events.names();
+    events.slices();
+    events.counters();
+    events.arrows();
+  }
+  if (json != empty) json.resize(json.size() - 2);  // the last comma
+  return json + "\n]}\n";
+}
+
+}  // namespace fpdt

@@ -1,0 +1,49 @@
+// A writer of Python's pickle format, protocol 2 (PEP 307): the few opcodes that dictionaries,
+// lists, integers and texts need. Nothing that reads it runs code.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace fpdt {
+
+class Pickle {
+ public:
+  Pickle();
+
+  // Values. A text that comes again is a reference to the first.
+  void integer(std::int64_t value);
+  void boolean(bool value);
+  void text(std::string_view value);
+  // begin_..., then key and value after key and value (or the values), end_....
+  void begin_dictionary();
+  void end_dictionary();
+  void begin_list();
+  void end_list();
+  // Within a list: what came so far is appended. For lists of many thousands.
+  void next_batch();
+  void tuple(std::int64_t first, std::int64_t second);
+
+  // A dictionary's next key, which is a text.
+  void key(std::string_view name) { text(name); }
+
+  [[nodiscard]] std::string finish() const;
+
+ private:
+  void append(std::uint64_t value, int bytes);
+  std::string bytes_;
+
+  // So that a view finds a text.
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> memo_;
+};
+
+}  // namespace fpdt

@@ -49,6 +49,37 @@ TEST_F(Train, JsonIsOneObjectAndNothingElse) {
   EXPECT_EQ(nlohmann::json::parse(log.substr(0, log.find('\n'))).at("step"), 1);
 }
 
+// A directory as transformers writes it is the model, its weights, and what a run leaves behind.
+TEST_F(Train, TakesAndLeavesHuggingFaceDirectories) {
+  std::string tokens;
+  for (int i = 0; i < 500; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
+  write("tokens.u16", tokens);
+  for (const char* family : {"qwen3", "gpt_neox_parallel"}) {
+    const std::string home = fmt::format("{}/tests/fixtures/hf/{}", FPDT_SOURCE_DIR, family);
+    ASSERT_EQ(plan(fmt::format("lower --model {} --cluster cluster.yaml --strategy strategy.yaml "
+                               "--seq-len 64 --out-dir {}",
+                               home, family))
+                  .code,
+              0);
+    const Outcome first =
+        run(fmt::format("train {0}/schedule.json --data tokens.u16 --steps 2 --init {1} "
+                        "--save {0}/left --json",
+                        family, home));
+    ASSERT_EQ(first.code, 0) << first.err;
+    EXPECT_TRUE(nlohmann::json::parse(first.out).at("memory").at("as_predicted"));
+    EXPECT_EQ(run(fmt::format("train {0}/schedule.json --data tokens.u16 --steps 3 --resume "
+                              "{0}/left",
+                              family))
+                  .code,
+              0);
+    EXPECT_EQ(plan(fmt::format("lower --model {0}/left --cluster cluster.yaml --strategy "
+                               "strategy.yaml --seq-len 64 --out-dir {0}/again",
+                               family))
+                  .code,
+              0);
+  }
+}
+
 TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
   EXPECT_EQ(run(fmt::format("{} --steps 4 --save whole", kTrain)).code, 0);
   EXPECT_EQ(run(fmt::format("{} --steps 2 --save part", kTrain)).code, 0);

@@ -215,7 +215,7 @@ struct Join {
 
  private:
   // dkv of one key or value head, the sum over the ranks that hold it.
-  float* kv_head(std::int64_t i, std::int64_t head, const HeadPieces& pieces) const;
+  [[nodiscard]] float* kv_head(std::int64_t i, std::int64_t head, const HeadPieces& pieces) const;
 };
 
 float* Join::kv_head(std::int64_t i, std::int64_t head, const HeadPieces& pieces) const {

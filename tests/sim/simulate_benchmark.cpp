@@ -6,10 +6,10 @@
 #include "fpdt/schedule/depend.h"
 #include "fpdt/sim/simulate.h"
 
+#include "choices.h"
+
 namespace fpdt {
 namespace {
-
-Rate rate(double value) { return {value, value, value}; }
 
 Problem llama_70b() {
   Problem problem;
@@ -27,20 +27,7 @@ Problem llama_70b() {
   problem.cluster.devices_per_node = 4;
   problem.cluster.device_memory = problem.cluster.host_memory = Bytes{std::int64_t{1} << 42};
   problem.cluster.row_multiple = 128;
-  Rates& rates = problem.cluster.rates;
-  rates.peak_flops = 312e12;
-  rates.matmul = rate(250e12);
-  rates.attention_forward = rate(200e12);
-  rates.attention_backward = rate(170e12);
-  rates.device_bandwidth = rate(1.5e12);
-  rates.h2d = rates.d2h = rate(22e9);
-  rates.link = rate(200e9);
-  rates.network = rate(90e9);
-  rates.op_seconds = rate(5e-6);
-  rates.collective_seconds = rate(10e-6);
-  rates.interference.compute_beside_copy = rate(0.97);
-  rates.interference.compute_beside_collective = rate(0.9);
-  rates.interference.h2d_beside_d2h = rates.interference.d2h_beside_h2d = rate(0.9);
+  problem.cluster.rates = test::a100_rates();
   problem.seq_len = std::int64_t{1} << 22;
   return problem;
 }

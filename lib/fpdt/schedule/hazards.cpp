@@ -72,7 +72,7 @@ void Hazards::touch(const PlainUse& use, std::int64_t version, std::size_t at, s
   Slot& slot = slots_[at];
   Position* const last = last_.data() + at * lanes_;
   const bool writes = use.access == Access::write || use.access == Access::scratch;
-  if (writes && slot.version != version) {
+  if (slot.version != version && (writes || gaps_)) {
     slot.version = version;
     slot.piece = {};
     slot.others.clear();

@@ -24,6 +24,10 @@ class Hazards {
   // latest position that the op waits for; its own lane's too, which lane order implies.
   void issue(const PlainOp& op, const Expansion& expansion, Position* required);
 
+  // Calls are left out here: their accesses count as complete, and a version that began in them is
+  // taken up by the first op that touches it.
+  void leave_out() { gaps_ = true; }
+
  private:
   // Rows last written or accumulated by one op.
   struct Piece {
@@ -58,8 +62,9 @@ class Hazards {
   std::size_t lanes_;
   std::vector<Ring> rings_;  // of every buffer
   std::vector<Slot> slots_;
-  std::vector<Position> last_;     // [slot][lane], latest access
-  std::vector<Position> before_;   // [slot][lane], latest access of the version before
+  std::vector<Position> last_;    // [slot][lane], latest access
+  std::vector<Position> before_;  // [slot][lane], latest access of the version before
+  bool gaps_ = false;
   std::vector<Touched> accesses_;  // of the op in hand
 };
 

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/sim/edge_waits.h"
+#include "fpdt/sim/hazard_waits.h"
 #include "fpdt/sim/repeats.h"
-#include "fpdt/sim/waits.h"
 
 namespace fpdt {
 namespace {
@@ -67,7 +67,8 @@ class Clock {
       moved_ = false;
       if (const std::int32_t call = oldest(); call != oldest_) {
         oldest_ = call;
-        settle();
+        waits_.complete(oldest_);
+        if (question_.skip_periods && oldest_ < table_.size()) skip();
       }
     }
     for (const Runner& runner : runners_) FPDT_ASSERT(runner.ended);
@@ -175,16 +176,7 @@ class Clock {
     }
   }
 
-  // The oldest call has changed.
-  void settle() {
-    if constexpr (std::is_same_v<Waits, EdgeWaits>) {
-      if (question_.skip_periods && oldest_ < table_.size()) skip();
-    } else {
-      waits_.forget(oldest_);
-    }
-  }
-
-  // Keeps the state, and leaves out whole periods when it was seen before.
+  // Keeps the state, and leaves out whole periods if it was seen before.
   void skip() {
     LaneState state = current();
     std::int64_t earlier = repeats_.add(state, table_.block(oldest_));
@@ -215,7 +207,7 @@ class Clock {
   }
 
   // How often what happened between two states will happen again, exactly; 0 if never.
-  [[nodiscard]] std::int64_t repetitions(const LaneState& then, const LaneState& state) const {
+  [[nodiscard]] std::int64_t repetitions(const LaneState& then, const LaneState& state) {
     const std::int32_t period = state.oldest - then.oldest;
     std::int32_t newest = state.oldest;                       // call that any moving lane is at
     std::int32_t end = untraced_until_[index(state.oldest)];  // calls that may be left out
@@ -229,13 +221,13 @@ class Clock {
       if (!(moved == state.lanes[lane]) || runners_[lane].ended) return 0;
       newest = std::max(newest, moved.call);
     }
-    std::int32_t same = state.oldest;  // calls before are those one period earlier
-    while (same < end && table_.block(same) == table_.block(same - period)) ++same;
+    if (end - 1 - newest < period) return 0;
+    const std::int32_t same = waits_.repeated(state.oldest, end, period);
     return std::max(0, same - 1 - newest) / period;
   }
 
   // The latest call whose ops the lane's next op waits for; 0 when it waits for nothing.
-  [[nodiscard]] std::int32_t blocked_until(std::size_t lane) const {
+  [[nodiscard]] std::int32_t blocked_until(std::size_t lane) {
     const Runner& runner = runners_[lane];
     std::int32_t call = 0;
     if (runner.running) return call;
@@ -251,6 +243,7 @@ class Clock {
     const std::int32_t period = state.oldest - then.oldest;
     const std::int64_t ticks = state.now - then.now;
     const auto calls = static_cast<std::int32_t>(periods) * period;
+    waits_.leave_out(oldest_ + calls);
     std::int32_t newest = oldest_;
     for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
       Runner& runner = runners_[lane];
@@ -274,19 +267,17 @@ class Clock {
                               : answer_.kind_busy[i - answer_.lane_busy.size()];
       sum += periods * (state.busy[i] - then.busy[i]);
     }
-    repeat_calls(period, ticks, newest, oldest_ + calls);
-    oldest_ += calls;
-  }
-
-  // Times of the calls that ran, or began, in the periods that were left out.
-  void repeat_calls(std::int32_t period, std::int64_t ticks, std::int32_t newest,
-                    std::int32_t complete) {
     for (std::int32_t call = oldest_; call <= newest; ++call) {
       const ClockAnswer::CallSpan& before = answer_.calls[index(call - period)];
       ClockAnswer::CallSpan& span = answer_.calls[index(call)];
-      if (span.begin < 0 && before.begin >= 0) span.begin = before.begin + ticks;
-      if (call < complete) span.end = before.end + ticks;
+      // What had begun or ended before the first of the two states is done, and what lies after
+      // now is yet to come; the rest repeats.
+      const std::int64_t begin = before.begin + ticks;
+      const std::int64_t end = before.end + ticks;
+      if (span.begin < 0 && before.begin >= 0 && begin < now_) span.begin = begin;
+      if (before.end > then.now && end <= now_) span.end = end;
     }
+    oldest_ += calls;
   }
 
   const ClockQuestion& question_;
@@ -312,7 +303,7 @@ ClockAnswer run_clock(const ClockQuestion& question) {
   const std::vector<BlockSteps> steps = steps_of(question.program, question.ticks);
   const CallTable table(question.program, question.calls);
   if (question.hazards) {
-    HazardWaits waits(question.program, question.calls);
+    HazardWaits waits(question.program, question.calls, table);
     return Clock<HazardWaits>(question, steps, table, std::move(waits)).run();
   }
   EdgeWaits waits(steps, table, question.program.lanes.size());

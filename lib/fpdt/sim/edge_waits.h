@@ -1,0 +1,63 @@
+// What the next op of a lane waits for, as positions of other lanes, by the edges of the schedule.
+//
+// HazardWaits is the same by what versions demand, and both serve the clock in the same way: `enter`
+// when a lane comes to a call, `visit` for its ops there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/sim/steps.h"
+
+namespace fpdt {
+
+class EdgeWaits {
+ public:
+  EdgeWaits(const std::vector<BlockSteps>& steps, const CallTable& table, std::size_t lanes)
+      : steps_(&steps), table_(&table), lanes_(lanes) {}
+
+  void enter(std::size_t lane, std::int32_t call) {
+    const BlockSteps& block = (*steps_)[static_cast<std::size_t>(table_->block(call))];
+    Lane& here = lanes_[lane];
+    here.waits = block.waits.data();
+    here.bases.resize(block.bases.size());
+    for (std::size_t i = 0; i < block.bases.size(); ++i) {
+      here.bases[i] = table_->begin(block.bases[i], call);
+    }
+  }
+
+  // Calls visitor(lane, position) for each wait of the step until it returns false.
+  template <class Visitor>
+  void visit(std::size_t lane, const Step& step, Visitor&& visitor) const {
+    const Lane& here = lanes_[lane];
+    for (std::int32_t i = step.wait_begin; i < step.wait_end; ++i) {
+      const StepWait& wait = here.waits[i];
+      if (!visitor(wait.lane, here.bases[static_cast<std::size_t>(wait.base)] + wait.position))
+        return;
+    }
+  }
+
+  // From `first` on, up to which call (at most `end`) the calls are those `period` calls earlier,
+  // as far as waits know. Edges know blocks only.
+  [[nodiscard]] std::int32_t repeated(std::int32_t first, std::int32_t end,
+                                      std::int32_t period) const {
+    while (first < end && table_->block(first) == table_->block(first - period)) ++first;
+    return first;
+  }
+
+  // Every call is known from the start: nothing to follow.
+  void complete(std::int32_t /*call*/) {}
+  void leave_out(std::int32_t /*call*/) {}
+
+ private:
+  struct Lane {
+    const StepWait* waits = nullptr;
+    std::vector<LanePosition> bases;
+  };
+
+  const std::vector<BlockSteps>* steps_;
+  const CallTable* table_;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace fpdt

@@ -1,0 +1,178 @@
+// Issue of calls, writers of what far lanes read, and how versions move with the calls.
+#include "fpdt/sim/hazard_waits.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// By how much a version moves when the arguments of its call do, relative bases aside.
+std::int64_t moved(const Version& version, const Call& from, const Call& to) {
+  return version.layer * (to.layer - from.layer) +
+         version.micro_batch * (to.micro_batch - from.micro_batch) +
+         version.segment * (to.segment - from.segment);
+}
+
+bool writes(const PlainUse& use) {
+  return use.access == Access::write || use.access == Access::scratch;
+}
+
+}  // namespace
+
+HazardWaits::HazardWaits(const Program& program, const std::vector<Call>& calls,
+                         const CallTable& table)
+    : program_(&program),
+      calls_(&calls),
+      table_(&table),
+      expansion_(program),
+      hazards_(program),
+      here_(program.lanes.size()),
+      motions_(program.blocks.size()) {}
+
+void HazardWaits::issue() {
+  const Call& call = (*calls_)[index(issued())];
+  const PlainBlock& block = program_->blocks[index(call.block)];
+  expansion_.begin(call);
+  Rows rows;
+  if (!spare_.empty()) {
+    rows = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  rows.resize(block.ops.size() * here_.size());
+  for (std::size_t i = 0; i < block.ops.size(); ++i) {
+    hazards_.issue(block.ops[i], expansion_, rows.data() + i * here_.size());
+  }
+  rows_.push_back(std::move(rows));
+}
+
+void HazardWaits::arrive(std::size_t lane) {
+  Here& here = here_[lane];
+  while (issued() <= here.call) issue();
+  here.rows = rows_[index(here.call - forgotten_)].data();
+  here.writer.reset();
+}
+
+void HazardWaits::complete(std::int32_t call) {
+  for (; forgotten_ < call && !rows_.empty(); ++forgotten_) {
+    spare_.push_back(std::move(rows_.front()));
+    rows_.pop_front();
+  }
+}
+
+void HazardWaits::leave_out(std::int32_t call) {
+  complete(call);
+  if (issued() >= call) return;
+  for (; forgotten_ < call; ++forgotten_) expansion_.begin((*calls_)[index(forgotten_)]);
+  hazards_.leave_out();
+}
+
+// Of the versions that the lane's first op in the call reads, the one that is written by the latest
+// call that is yet to be issued.
+std::optional<HazardWaits::Write> HazardWaits::writer(std::size_t lane, std::int32_t call) {
+  const PlainBlock& block = program_->blocks[index(table_->block(call))];
+  const auto op = std::find_if(block.ops.begin(), block.ops.end(),
+                               [lane](const PlainOp& one) { return index(one.lane) == lane; });
+  std::optional<Write> latest;
+  std::int32_t latest_call = -1;
+  for (const PlainUse& use : op->uses) {
+    if (writes(use)) continue;
+    const std::int64_t wanted = version_in(use, call);
+    for (std::int32_t i = issued(); i < call; ++i) {
+      for (const auto& [other, lane_of, position] : writes_of(table_->block(i), use.buffer)) {
+        const bool meet = other->row_first < use.row_first + use.rows &&
+                          use.row_first < other->row_first + other->rows;
+        if (i <= latest_call || !meet || version_in(*other, i) != wanted) continue;
+        latest = Write{other, lane_of, table_->begin(i, lane_of) + position};
+        latest_call = i;
+      }
+    }
+  }
+  return latest;
+}
+
+std::int64_t HazardWaits::version_in(const PlainUse& use, std::int32_t call) {
+  if (!use.version.relative) {
+    return use.version.offset + moved(use.version, Call{}, (*calls_)[index(call)]);
+  }
+  std::vector<std::int64_t>& bases = bases_[use.buffer];
+  if (bases.empty()) bases.push_back(0);
+  while (bases.size() <= index(call)) {
+    const auto last = static_cast<std::int32_t>(bases.size()) - 1;
+    const PlainBlock& block = program_->blocks[index(table_->block(last))];
+    bases.push_back(bases.back() + block.advance[index(use.buffer)]);
+  }
+  return bases[index(call)] + use.version.offset;
+}
+
+const std::vector<HazardWaits::Write>& HazardWaits::writes_of(std::int32_t block,
+                                                              BufferIndex buffer) {
+  const auto [place, fresh] = writes_.try_emplace({block, buffer});
+  if (!fresh) return place->second;
+  for (const PlainOp& op : program_->blocks[index(block)].ops) {
+    for (const PlainUse& use : op.uses) {
+      if (use.buffer == buffer && writes(use))
+        place->second.push_back({&use, op.lane, op.lane_position});
+    }
+  }
+  return place->second;
+}
+
+const std::vector<HazardWaits::Motion>& HazardWaits::motions(std::int32_t block) {
+  std::vector<Motion>& all = motions_[index(block)];
+  if (!all.empty()) return all;
+  std::vector<std::vector<Version>> of_buffer(program_->schedule->buffers.size());
+  for (const PlainUse& use : program_->blocks[index(block)].uses) {
+    std::vector<Version>& known = of_buffer[index(use.buffer)];
+    Version version = use.version;
+    version.offset = 0;
+    if (std::find(known.begin(), known.end(), version) != known.end()) continue;
+    known.push_back(version);
+    all.push_back({use.buffer, version});
+  }
+  return all;
+}
+
+// Whether every buffer's versions move by one distance from the period before `first` to the next.
+bool HazardWaits::alike(std::int32_t first, std::int32_t period) {
+  constexpr std::int64_t kUnknown = INT64_MIN;
+  std::vector<std::int64_t> advance(program_->schedule->buffers.size(), 0);
+  for (std::int32_t call = first - period; call < first; ++call) {
+    const auto block = index(table_->block(call));
+    for (const auto& [buffer, n] : program_->schedule->blocks[block].advance) {
+      advance[index(buffer)] += n;
+    }
+  }
+  std::vector<std::int64_t> distance(advance.size(), kUnknown);
+  for (std::int32_t call = first; call < first + period && call < table_->size(); ++call) {
+    for (const Motion& motion : motions(table_->block(call))) {
+      const auto buffer = index(motion.buffer);
+      const std::int64_t by =
+          motion.version.relative
+              ? advance[buffer]
+              : moved(motion.version, (*calls_)[index(call - period)], (*calls_)[index(call)]);
+      if (distance[buffer] != kUnknown && distance[buffer] != by) return false;
+      distance[buffer] = by;
+    }
+  }
+  return true;
+}
+
+std::int32_t HazardWaits::repeated(std::int32_t first, std::int32_t end, std::int32_t period) {
+  const auto step = [&](std::int32_t call) {
+    const Call& from = (*calls_)[index(call - period)];
+    const Call& to = (*calls_)[index(call)];
+    return Call{to.block - from.block, to.layer - from.layer, to.micro_batch - from.micro_batch,
+                to.segment - from.segment};
+  };
+  const Call all = step(first);
+  std::int32_t call = first;
+  while (call < end && table_->block(call) == table_->block(call - period) && step(call) == all) {
+    ++call;
+  }
+  return call - first < period || alike(first, period) ? call : first;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,105 @@
+// What the next op of a lane waits for, by what versions demand.
+//
+// Calls are issued when the first lane comes to them, and forgotten when the last has left them. A
+// lane that has no ops for many calls would have all of them issued at once. It first waits, alone,
+// for the op that writes what its next op reads.
+//
+// Skipping is exact for schedules that the verifier accepts. What an op waits for, less what is
+// complete, follows from the accesses of the calls that are not. If from one period to the next the
+// versions of each buffer move by one distance, whatever way they are written, then these accesses
+// are the same up to that distance, and so are the waits.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "fpdt/schedule/hazards.h"
+#include "fpdt/sim/steps.h"
+
+namespace fpdt {
+
+class HazardWaits {
+ public:
+  HazardWaits(const Program& program, const std::vector<Call>& calls, const CallTable& table);
+
+  void enter(std::size_t lane, std::int32_t call) {
+    here_[lane] = {call, nullptr, {}};
+    if (call >= issued() + kFar) here_[lane].writer = writer(lane, call);
+    if (!here_[lane].writer) arrive(lane);
+  }
+
+  // Calls visitor(lane, position) for each wait of the step until it returns false.
+  template <class Visitor>
+  void visit(std::size_t lane, const Step& step, Visitor&& visitor) {
+    if (here_[lane].writer) {
+      if (!visitor(here_[lane].writer->lane, here_[lane].writer->position)) return;
+      arrive(lane);
+    }
+    const Hazards::Position* row =
+        here_[lane].rows + static_cast<std::size_t>(step.op) * here_.size();
+    for (std::size_t other = 0; other < here_.size(); ++other) {
+      if (other != lane && !visitor(static_cast<std::int32_t>(other), row[other])) return;
+    }
+  }
+
+  // From `first` on, up to which call (at most `end`) the calls are those `period` calls earlier,
+  // as far as waits know.
+  [[nodiscard]] std::int32_t repeated(std::int32_t first, std::int32_t end, std::int32_t period);
+
+  // Calls before `call` are complete.
+  void complete(std::int32_t call);
+  // And no op of those not issued yet was simulated. Every lane enters its call anew, or stays.
+  void leave_out(std::int32_t call);
+
+ private:
+  static constexpr std::int32_t kFar = 16;
+  using Rows = std::vector<Hazards::Position>;  // [op][lane]
+
+  // A write, and where its op stands on its lane: in its block, or in the step.
+  struct Write {
+    const PlainUse* use = nullptr;
+    std::int32_t lane = 0;
+    LanePosition position = 0;
+  };
+  struct Here {
+    std::int32_t call = 0;
+    const Hazards::Position* rows = nullptr;  // of the call
+    std::optional<Write> writer;              // instead, while the call is not issued
+  };
+  // How versions of a buffer are written: what moves them from call to call.
+  struct Motion {
+    BufferIndex buffer = 0;
+    Version version;  // with offset 0
+  };
+
+  [[nodiscard]] std::int32_t issued() const {
+    return forgotten_ + static_cast<std::int32_t>(rows_.size());
+  }
+  void issue();
+  void arrive(std::size_t lane);
+  [[nodiscard]] std::optional<Write> writer(std::size_t lane, std::int32_t call);
+  [[nodiscard]] std::int64_t version_in(const PlainUse& use, std::int32_t call);
+  const std::vector<Write>& writes_of(std::int32_t block, BufferIndex buffer);
+  const std::vector<Motion>& motions(std::int32_t block);
+  [[nodiscard]] bool alike(std::int32_t first, std::int32_t period);
+
+  const Program* program_;
+  const std::vector<Call>* calls_;
+  const CallTable* table_;
+  Expansion expansion_;
+  Hazards hazards_;
+  std::vector<Here> here_;  // of each lane
+  std::deque<Rows> rows_;   // of the calls from forgotten_ on
+  std::vector<Rows> spare_;
+  std::int32_t forgotten_ = 0;
+  // Filled when asked for.
+  std::vector<std::vector<Motion>> motions_;                                   // of each block
+  std::map<std::pair<std::int32_t, BufferIndex>, std::vector<Write>> writes_;  // in blocks
+  std::map<BufferIndex, std::vector<std::int64_t>> bases_;  // of relative versions, at each call
+};
+
+}  // namespace fpdt

@@ -1,0 +1,242 @@
+// Real schedules on the clock: skipping changes nothing, versions say what edges say, and the step
+// lies between its bounds.
+#include "fpdt/sim/simulate.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/schedule/depend.h"
+
+#include "choices.h"
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+using Waits = SimulationOptions::Waits;
+
+void expect_same(const Simulation& one, const Simulation& other, const std::string& what) {
+  EXPECT_EQ(one.nanoseconds, other.nanoseconds) << what;
+  EXPECT_EQ(one.busy, other.busy) << what;
+  EXPECT_EQ(one.kinds, other.kinds) << what;
+  EXPECT_TRUE(one.calls == other.calls) << what;
+  EXPECT_EQ(one.ops, other.ops) << what;
+  EXPECT_EQ(one.flops, other.flops) << what;
+}
+
+Simulation run(const Schedule& schedule, const Machine& machine, Waits waits, bool skip) {
+  SimulationOptions options;
+  options.waits = waits;
+  options.skip_periods = skip;
+  return simulate(schedule, schedule.train, machine, options);
+}
+
+Schedule with_edges(const test::Choice& choice) {
+  Schedule schedule = lower_fpdt(choice.problem, choice.strategy);
+  depend(schedule);
+  return schedule;
+}
+
+constexpr std::uint32_t kSeedsOfCase = 20;
+
+void expect_skipping_changes_nothing(std::uint32_t seed, int& skipped) {
+  const test::Choice choice = test::random_choice(seed);
+  const Machine machine(choice.problem.cluster, Case::typical);
+  const Schedule schedule = with_edges(choice);
+  for (const Waits waits : {Waits::edges, Waits::hazards}) {
+    const Simulation all = run(schedule, machine, waits, false);
+    const Simulation some = run(schedule, machine, waits, true);
+    EXPECT_EQ(all.simulated, all.ops);
+    expect_same(some, all, "seed " + std::to_string(seed));
+    if (some.simulated < some.ops) ++skipped;
+  }
+}
+
+class Random : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(Random, SkippingChangesNothing) {
+  int skipped = 0;
+  for (std::uint32_t i = 0; i < kSeedsOfCase; ++i) {
+    expect_skipping_changes_nothing(GetParam() * kSeedsOfCase + i, skipped);
+  }
+  EXPECT_GT(skipped, static_cast<int>(kSeedsOfCase));
+}
+
+// Gathers far ahead, whose calls begin before the periods that are left out and end after them.
+TEST(Simulate, SkippingLeavesTimesOfCallsInProgress) {
+  int skipped = 0;
+  for (const std::uint32_t seed : {1881U, 2837U, 3763U, 4979U, 5151U}) {
+    expect_skipping_changes_nothing(seed, skipped);
+  }
+  EXPECT_EQ(skipped, 10);
+}
+
+// A static edge holds in every call of its block, also where one of them could do without it.
+TEST_P(Random, EdgesWaitForAllThatVersionsDemand) {
+  for (std::uint32_t i = 0; i < kSeedsOfCase; ++i) {
+    const std::uint32_t seed = GetParam() * kSeedsOfCase + i;
+    test::Choice choice = test::random_choice(seed);
+    // With interference, waiting longer can end sooner.
+    choice.problem.cluster.rates.interference = {};
+    const Machine machine(choice.problem.cluster, Case::typical);
+    const Schedule schedule = with_edges(choice);
+    const Simulation edges = run(schedule, machine, Waits::edges, true);
+    const Simulation hazards = run(schedule, machine, Waits::hazards, true);
+    EXPECT_GE(edges.nanoseconds, hazards.nanoseconds) << "seed " << seed;
+    EXPECT_EQ(edges.busy, hazards.busy) << "seed " << seed;
+  }
+}
+
+TEST_P(Random, LiesBetweenItsBounds) {
+  for (std::uint32_t i = 0; i < kSeedsOfCase; ++i) {
+    const std::uint32_t seed = GetParam() * kSeedsOfCase + i;
+    test::Choice choice = test::random_choice(seed);
+    const Machine machine(choice.problem.cluster, Case::typical);
+    const Schedule schedule = with_edges(choice);
+    const Simulation simulation = run(schedule, machine, Waits::edges, true);
+    EXPECT_GE(simulation.nanoseconds, lower_bound(schedule, schedule.train, machine))
+        << "seed " << seed;
+    // At every moment some lane runs; sums round once a kind.
+    EXPECT_LE(simulation.nanoseconds,
+              std::accumulate(simulation.busy.begin(), simulation.busy.end(), std::int64_t{4}))
+        << "seed " << seed;
+    std::int64_t ops = 0;
+    for (const KindTime& kind : simulation.kinds) ops += kind.ops;
+    EXPECT_EQ(ops, simulation.ops) << "seed " << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Clock, Random, testing::Range(0U, 8U));
+
+Problem llama_8b(std::int64_t seq_len) {
+  Problem problem;
+  ModelSpec& model = problem.model;
+  model.name = "llama3-8b";
+  model.layers = 32;
+  model.hidden = 4096;
+  model.heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.feed_forward = 14336;
+  model.vocabulary = 128256;
+  model.rotary.fraction = 1;
+  problem.cluster.devices_per_node = 4;
+  problem.cluster.row_multiple = 128;
+  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{std::int64_t{1} << 42};
+  problem.cluster.rates = test::a100_rates();
+  problem.seq_len = seq_len;
+  return problem;
+}
+
+TEST(Simulate, LayersOfALargeModelRepeat) {
+  const test::Choice choice{llama_8b(1 << 20), default_strategy(llama_8b(1 << 20))};
+  const Machine machine(choice.problem.cluster, Case::typical);
+  const Schedule schedule = with_edges(choice);
+  const Simulation all = run(schedule, machine, Waits::edges, false);
+  for (const Waits waits : {Waits::edges, Waits::hazards}) {
+    const Simulation some = run(schedule, machine, waits, true);
+    expect_same(some, all, "8B");
+    EXPECT_LT(some.simulated, some.ops / 4);
+  }
+}
+
+TEST(Simulate, TracesTheChosenCalls) {
+  const test::Choice choice = test::random_choice(3);
+  const Machine machine(choice.problem.cluster, Case::typical);
+  const Schedule schedule = with_edges(choice);
+  SimulationOptions options;
+  options.trace_call = [](std::size_t) { return true; };
+  const Simulation all = simulate(schedule, schedule.train, machine, options);
+  EXPECT_EQ(all.simulated, all.ops);
+  ASSERT_EQ(static_cast<std::int64_t>(all.trace.spans.size()), all.ops);
+  EXPECT_EQ(duration(all.trace), all.nanoseconds);
+  // Calls end when their last op does, and spans are in issue order.
+  std::vector<std::int64_t> ends(schedule.train.size(), 0);
+  std::vector<std::int64_t> lane_ends(all.trace.lanes.size(), 0);
+  std::int32_t call = 0;
+  for (const Span& span : all.trace.spans) {
+    EXPECT_GE(span.call, call);
+    call = span.call;
+    std::int64_t& lane_end = lane_ends[static_cast<std::size_t>(span.lane)];
+    EXPECT_GE(span.begin, lane_end);
+    lane_end = span.end;
+    std::int64_t& end = ends[static_cast<std::size_t>(span.call)];
+    end = std::max(end, span.end);
+  }
+  for (std::size_t i = 0; i < ends.size(); ++i) EXPECT_EQ(ends[i], all.calls[i].end);
+
+  // Some calls: their spans are those of the whole trace.
+  const auto chosen = [](std::size_t number) { return number % 7 == 3; };
+  options.trace_call = chosen;
+  const Simulation some = simulate(schedule, schedule.train, machine, options);
+  std::vector<Span> expected;
+  for (const Span& span : all.trace.spans) {
+    if (chosen(static_cast<std::size_t>(span.call))) expected.push_back(span);
+  }
+  EXPECT_EQ(some.trace.spans, expected);
+  EXPECT_EQ(some.calls, all.calls);
+}
+
+TEST(Simulate, SkippingResumesBetweenTracedCalls) {
+  const test::Choice choice{llama_8b(1 << 19), default_strategy(llama_8b(1 << 19))};
+  const Machine machine(choice.problem.cluster, Case::typical);
+  const Schedule schedule = with_edges(choice);
+  SimulationOptions options;
+  const std::size_t middle = schedule.train.size() / 4;
+  options.trace_call = [middle](std::size_t call) { return call == middle; };
+  const Simulation some = simulate(schedule, schedule.train, machine, options);
+  expect_same(some, run(schedule, machine, Waits::edges, false), "traced");
+  EXPECT_LT(some.simulated, some.ops / 2);
+  const Block& block = schedule.blocks[static_cast<std::size_t>(schedule.train[middle].block)];
+  EXPECT_EQ(some.trace.spans.size(), block.ops.size());
+}
+
+TEST(Simulate, HalfTheRatesTakeTwiceAsLong) {
+  test::Choice choice = test::random_choice(5);
+  Rates& rates = choice.problem.cluster.rates;
+  rates.op_seconds = rates.collective_seconds = {};
+  const Schedule schedule = with_edges(choice);
+  const Machine machine(choice.problem.cluster, Case::typical);
+  for (Rate* rate : {&rates.matmul, &rates.attention_forward, &rates.attention_backward,
+                     &rates.device_bandwidth, &rates.h2d, &rates.d2h, &rates.link}) {
+    rate->low /= 2;
+    rate->typical /= 2;
+    rate->high /= 2;
+  }
+  const Machine half(choice.problem.cluster, Case::typical);
+  const Simulation fast = run(schedule, machine, Waits::edges, true);
+  const Simulation slow = run(schedule, half, Waits::edges, true);
+  // Each op rounds up to a picosecond, and once more when its pace changes.
+  EXPECT_NEAR(static_cast<double>(slow.nanoseconds), 2.0 * static_cast<double>(fast.nanoseconds),
+              1e-3 * 16 * static_cast<double>(fast.ops));
+}
+
+// A step of years is counted in coarser ticks, to the same relative precision.
+TEST(Simulate, CountsStepsOfYears) {
+  test::Choice choice = test::random_choice(5);
+  Rates& rates = choice.problem.cluster.rates;
+  rates.op_seconds = rates.collective_seconds = {};
+  const Schedule schedule = with_edges(choice);
+  const Simulation fast =
+      run(schedule, Machine(choice.problem.cluster, Case::typical), Waits::edges, true);
+  constexpr double kSlower = 1e9;
+  for (Rate* rate : {&rates.matmul, &rates.attention_forward, &rates.attention_backward,
+                     &rates.device_bandwidth, &rates.h2d, &rates.d2h, &rates.link}) {
+    rate->low /= kSlower;
+    rate->typical /= kSlower;
+    rate->high /= kSlower;
+  }
+  const Simulation slow =
+      run(schedule, Machine(choice.problem.cluster, Case::typical), Waits::edges, true);
+  const double ratio =
+      static_cast<double>(slow.nanoseconds) / static_cast<double>(fast.nanoseconds);
+  EXPECT_NEAR(ratio / kSlower, 1, 1e-3);  // of the fast step: a picosecond in an op's microsecond
+  EXPECT_EQ(slow.ops, fast.ops);
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "fpdt/schedule/expand.h"
-#include "fpdt/sim/steps.h"
 
 namespace fpdt {
+
+inline constexpr std::int64_t kWorkPerTick = 1024;
+inline constexpr std::int64_t kMostTicks = std::int64_t{1} << 50;  // of one op
 
 // By kind of the lane and set of kinds that run (bit k: kind k): kWorkPerTick = the pace of running
 // alone.
@@ -25,8 +27,8 @@ struct ClockQuestion {
   const std::vector<Call>& calls;
   std::vector<std::vector<std::int64_t>> ticks;  // of every op that runs alone, [block][op]
   PaceTable pace{};
-  bool hazards = false;        // wait for what versions demand, not for edges
-  bool skip_periods = true;    // where waits are edges
+  bool hazards = false;  // wait for what versions demand, not for edges
+  bool skip_periods = true;
   std::vector<bool> traced{};  // of each call, or empty: whose spans are wanted
 };
 

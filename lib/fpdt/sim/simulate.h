@@ -23,7 +23,9 @@ namespace fpdt {
 
 struct SimulationOptions {
   // edges: wait for what `after` names. hazards: wait for what versions demand, for schedules
-  // before `depend`.
+  // before `depend`. The times are the same but where an edge that some call of a block needs makes
+  // others wait. Precondition of skipping with hazards: the schedule is one that verifies once it
+  // has edges.
   enum class Waits : std::uint8_t { edges, hazards };
   Waits waits = Waits::edges;
   bool skip_periods = true;

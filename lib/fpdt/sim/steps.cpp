@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/sim/clock.h"
 
 namespace fpdt {
 namespace {

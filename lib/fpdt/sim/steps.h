@@ -12,8 +12,6 @@
 
 namespace fpdt {
 
-inline constexpr std::int64_t kWorkPerTick = 1024;
-
 // An op that must be complete: `position` ops after where the lane stood when the call that `base`
 // names began.
 struct StepWait {
@@ -45,7 +43,6 @@ struct BlockSteps {
 // `ticks` of every op, [block][op]: at least 1, at most kMostTicks.
 std::vector<BlockSteps> steps_of(const Program& program,
                                  const std::vector<std::vector<std::int64_t>>& ticks);
-inline constexpr std::int64_t kMostTicks = std::int64_t{1} << 50;
 
 // Where calls begin: how many ops every lane has issued before.
 class CallTable {

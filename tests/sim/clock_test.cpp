@@ -1,0 +1,155 @@
+// Small programs on the clock, against times worked out by hand.
+#include "fpdt/sim/clock.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+constexpr Lane kCompute{LaneKind::compute, 0};
+constexpr Lane kCopy{LaneKind::h2d, 0};
+constexpr Lane kSpill{LaneKind::d2h, 0};
+
+// A schedule of one block whose ops touch nothing, and their ticks.
+struct Score {
+  Schedule schedule;
+  std::vector<std::vector<std::int64_t>> ticks;
+  PaceTable pace{};
+
+  Score() {
+    for (auto& kind : pace) kind.fill(kWorkPerTick);
+  }
+  Score& block() {
+    schedule.blocks.push_back({"block", {}, {}});
+    ticks.emplace_back();
+    return *this;
+  }
+  Score& op(Lane lane, std::int64_t length, std::vector<After> after = {}) {
+    schedule.blocks.back().ops.push_back({"op", lane, Fill{}, std::move(after)});
+    ticks.back().push_back(length);
+    return *this;
+  }
+  Score& call(std::int32_t block, int times = 1) {
+    for (int i = 0; i < times; ++i) schedule.train.push_back({block, 0, 0, 0});
+    return *this;
+  }
+  // [begin, end) of every op in issue order.
+  using Times = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  [[nodiscard]] Times times() const {
+    const Program program(schedule);
+    ClockQuestion question{program, schedule.train, ticks, pace};
+    question.traced.assign(schedule.train.size(), true);
+    std::vector<TickSpan> spans = run_clock(question).spans;
+    std::sort(spans.begin(), spans.end(), [](const TickSpan& a, const TickSpan& b) {
+      return std::pair(a.call, a.op) < std::pair(b.call, b.op);
+    });
+    Times all;
+    for (const TickSpan& span : spans) all.emplace_back(span.begin, span.end);
+    return all;
+  }
+  [[nodiscard]] ClockAnswer answer(bool skip) const {
+    const Program program(schedule);
+    ClockQuestion question{program, schedule.train, ticks, pace};
+    question.skip_periods = skip;
+    return run_clock(question);
+  }
+};
+
+using Times = Score::Times;
+
+TEST(Clock, LanesRunInOrderAndWaitForEdges) {
+  Score score;
+  score.block().op(kCopy, 5).op(kCompute, 3).op(kCompute, 2, {{0, 0, 0}}).op(kCopy, 1).call(0);
+  EXPECT_EQ(score.times(), (Times{{0, 5}, {0, 3}, {5, 7}, {5, 6}}));
+}
+
+TEST(Clock, EdgesToEarlierCallsAreVoidInTheFirst) {
+  Score score;
+  score.block().op(kCopy, 4, {{0, 1, 2}}).op(kCompute, 10, {{0, 0, 0}}).call(0, 3);
+  // Two copies ahead of their use: the third copy waits for the first op that computes.
+  EXPECT_EQ(score.times(), (Times{{0, 4}, {4, 14}, {4, 8}, {14, 24}, {14, 18}, {24, 34}}));
+}
+
+TEST(Clock, OpsSideBySideSlowEachOther) {
+  Score score;
+  const unsigned copies = 1U << static_cast<unsigned>(LaneKind::h2d);
+  for (unsigned active = 0; active < 16; ++active) {
+    if ((active & copies) != 0) {
+      score.pace[static_cast<std::size_t>(LaneKind::compute)][active] = kWorkPerTick / 2;
+    }
+  }
+  score.block().op(kCompute, 10).op(kCopy, 6).op(kCompute, 4).call(0);
+  // Six ticks at half the pace leave seven of ten.
+  EXPECT_EQ(score.times(), (Times{{0, 13}, {0, 6}, {13, 17}}));
+}
+
+TEST(Clock, AnOpEndsAtTheFirstTickWithoutWork) {
+  Score score;
+  for (auto& kind : score.pace) kind.fill(1000);
+  score.block().op(kCompute, 10).op(kCompute, 125).call(0);
+  // 10 * 1024 = 10.24 * 1000, and 125 * 1024 = 128 * 1000.
+  EXPECT_EQ(score.times(), (Times{{0, 11}, {11, 139}}));
+}
+
+TEST(Clock, CountsWhatLanesAndKindsAreBusyWith) {
+  Score score;
+  score.block().op(kCopy, 5).op(kCompute, 3).op(kCompute, 2, {{0, 0, 0}}).call(0, 2);
+  const ClockAnswer answer = score.answer(false);
+  EXPECT_EQ(answer.lane_busy, (std::vector<std::int64_t>{10, 10, 0, 0}));
+  EXPECT_EQ(answer.kind_busy[Body(Fill{}).index()], 20);
+  EXPECT_EQ(answer.end, 12);
+  EXPECT_EQ(answer.calls[1].begin, 5);
+  EXPECT_EQ(answer.calls[1].end, 12);
+}
+
+TEST(Clock, SkipsCallsThatRepeat) {
+  Score score;
+  score.block().op(kCopy, 7, {{0, 1, 2}}).op(kCompute, 10, {{0, 0, 0}}).call(0, 1000);
+  const ClockAnswer all = score.answer(false);
+  const ClockAnswer some = score.answer(true);
+  EXPECT_EQ(all.end, 7 + 10 * 1000);
+  EXPECT_EQ(some.end, all.end);
+  EXPECT_EQ(some.calls[777].begin, all.calls[777].begin);
+  EXPECT_EQ(some.calls[777].end, all.calls[777].end);
+  EXPECT_EQ(all.simulated, 2000);
+  EXPECT_LT(some.simulated, 30);
+}
+
+// The spill lane does nothing until the last block, then waits for what was computed before; its
+// first op is free to start at once.
+TEST(Clock, SkipsWhileALaneIsFarAhead) {
+  Score score;
+  score.block().op(kCompute, 10).call(0, 1000);
+  score.block().op(kSpill, 25).op(kSpill, 5, {{0, 0, 1}}).call(1);
+  const ClockAnswer all = score.answer(false);
+  const ClockAnswer some = score.answer(true);
+  EXPECT_EQ(all.calls.back().begin, 0);
+  EXPECT_EQ(all.end, 10005);
+  EXPECT_EQ(some.end, all.end);
+  EXPECT_EQ(some.calls.back().begin, 0);
+  EXPECT_LT(some.simulated, 30);
+}
+
+// A lane that is blocked only until the middle of the run.
+TEST(Clock, DoesNotSkipPastWhatABlockedLaneWaitsFor) {
+  Score score;
+  score.block().op(kCompute, 10).call(0, 500);
+  score.call(0, 500);
+  score.block().op(kCopy, 3, {{0, 0, 400}}).op(kCompute, 1).call(1);
+  score.pace[0][1U << static_cast<unsigned>(LaneKind::h2d) | 1U] = kWorkPerTick / 2;
+  const ClockAnswer all = score.answer(false);
+  const ClockAnswer some = score.answer(true);
+  // The copy runs after call 600, for three ticks at which computing is half as fast.
+  EXPECT_EQ(all.calls.back().begin, 6010);
+  EXPECT_EQ(some.calls.back().begin, 6010);
+  EXPECT_EQ(all.end, 10000 + 2 + 1);
+  EXPECT_EQ(some.end, all.end);
+  EXPECT_LT(some.simulated, 50);
+}
+
+}  // namespace
+}  // namespace fpdt

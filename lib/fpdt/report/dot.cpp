@@ -13,25 +13,31 @@
 namespace fpdt {
 namespace {
 
+// Time runs to the right as in the timeline; what is longer than this runs down.
+constexpr std::size_t kWide = 40;
+
+constexpr std::string_view kStyle =
+    " newrank=true; ranksep=0.32; nodesep=0.14; splines=spline;\n"
+    "graph [fontname=\"Helvetica,Arial\", fontsize=13, fontcolor=\"#1F2933\", color=\"#D9DEE4\","
+    " style=\"rounded,filled\", fillcolor=\"#F7F9FB\", labeljust=l, pad=0.2];\n"
+    "node [shape=box, style=\"rounded,filled\", penwidth=0, fontname=\"Helvetica,Arial\","
+    " fontsize=11, height=0.3, margin=\"0.09,0.04\"];\n"
+    "edge [color=\"#3E4C59\", arrowsize=0.55, penwidth=1];\n";
+
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class Graph {
  public:
   Graph(const Program& program, const std::vector<Call>& calls, const CallRange& range)
-      : program_(program), calls_(calls), range_(range), last_(program.lanes.size()) {}
+      : program_(program), calls_(calls), range_(range), nodes_(program.lanes.size()) {}
 
   std::string write() {
-    dot_ =
-        "digraph schedule {\n"
-        "rankdir=LR; newrank=true; ranksep=0.32; nodesep=0.14; splines=spline;\n"
-        "graph [fontname=\"Helvetica\", fontsize=13, fontcolor=\"#1F2933\", color=\"#D9DEE4\","
-        " style=\"rounded,filled\", fillcolor=\"#F7F9FB\", margin=10];\n"
-        "node [shape=box, style=\"rounded,filled\", penwidth=0, fontname=\"Helvetica\","
-        " fontsize=11, height=0.3, margin=\"0.09,0.04\"];\n"
-        "edge [color=\"#3E4C59\", arrowsize=0.55, penwidth=1];\n";
     for (std::size_t lane = 0; lane < program_.lanes.size(); ++lane) write_lane(lane);
     write_edges();
-    return dot_ + "}\n";
+    const bool tall = std::any_of(nodes_.begin(), nodes_.end(),
+                                  [](const auto& lane) { return lane.size() > kWide; });
+    return fmt::format("digraph schedule {{\nrankdir={};{}{}}}\n", tall ? "TB" : "LR", kStyle,
+                       dot_);
   }
 
  private:
@@ -53,7 +59,8 @@ class Graph {
   }
 
   void write_lane(std::size_t lane) {
-    line("subgraph cluster_{} {{ label={};", lane, quote_json(lane_text(program_.lanes[lane])));
+    line("subgraph cluster_{} {{ label={}; margin=10;", lane,
+         quote_json(lane_text(program_.lanes[lane])));
     const bool many = range_.last - range_.first > 1;
     for (std::int32_t call = range_.first; call < range_.last; ++call) {
       const Block& ops = block(call);
@@ -68,13 +75,13 @@ class Graph {
         line("{} [label={}, fillcolor=\"{}\", fontcolor=\"{}\", tooltip={}];", node({call, i}),
              name, color(kind), is_dark(kind) ? "#FFFFFF" : "#1F2933",
              quote_json(tooltip(op, where)));
-        last_[lane].push_back({call, i});
+        nodes_[lane].push_back({call, i});
       }
     }
     line("}}");
-    for (std::size_t i = 1; i < last_[lane].size(); ++i) {
+    for (std::size_t i = 1; i < nodes_[lane].size(); ++i) {
       line("{} -> {} [style=dashed, color=\"#9AA5B1\", weight=20, arrowsize=0.4];",
-           node(last_[lane][i - 1]), node(last_[lane][i]));
+           node(nodes_[lane][i - 1]), node(nodes_[lane][i]));
     }
   }
 
@@ -111,7 +118,7 @@ class Graph {
   const Program& program_;
   const std::vector<Call>& calls_;
   CallRange range_;
-  std::vector<std::vector<OpPlace>> last_;  // nodes of each lane, in order
+  std::vector<std::vector<OpPlace>> nodes_;  // nodes of each lane, in order
   std::string dot_;
 };
 

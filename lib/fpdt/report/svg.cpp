@@ -55,10 +55,9 @@ double text_width(std::string_view text, double size) {
 std::string fit_text(std::string_view text, double size, double width) {
   if (text_width(text, size) <= width) return std::string(text);
   while (!text.empty() && text_width(text, size) + 0.8 * size > width) {
+    const auto continues = [&] { return (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80; };
+    while (text.size() > 1 && continues()) text.remove_suffix(1);
     text.remove_suffix(1);
-    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) {
-      text.remove_suffix(1);
-    }
   }
   return std::string(text) + "…";
 }

@@ -1,0 +1,169 @@
+// Chrome traces: slices nest, counters are bytes, arrows lead from spill over fetch to use.
+#include "fpdt/report/perfetto.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "fpdt/report/flows.h"
+
+#include "made_up.h"
+
+namespace fpdt {
+namespace {
+
+using Json = nlohmann::json;
+
+// Microseconds as the nanoseconds that they were written from.
+std::int64_t nanoseconds(const Json& number) { return std::llround(number.get<double>() * 1000); }
+
+std::vector<Json> events(const std::string& text, const std::string& phase) {
+  std::vector<Json> found;
+  const Json trace = Json::parse(text);
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == phase) found.push_back(event);
+  }
+  return found;
+}
+
+struct Slice {
+  std::int64_t begin = 0, end = 0;
+  std::string name, kind;
+};
+using Thread = std::pair<std::int64_t, std::int64_t>;  // pid, tid
+
+std::map<Thread, std::vector<Slice>> slices(const std::string& text) {
+  std::map<Thread, std::vector<Slice>> threads;
+  for (const Json& event : events(text, "X")) {
+    const std::int64_t begin = nanoseconds(event["ts"]);
+    threads[{event["pid"], event["tid"]}].push_back(
+        {begin, begin + nanoseconds(event["dur"]), event["name"], event["cat"]});
+  }
+  return threads;
+}
+
+TEST(Perfetto, SlicesNestOnTheirLanes) {
+  const test::MadeUp made(3);
+  const std::string text = perfetto_json({made.run(), made.second()});
+  const auto threads = slices(text);
+  EXPECT_EQ(threads.size(), 2 * made.trace.lanes.size());
+  std::size_t ops = 0;
+  for (const auto& [thread, all] : threads) {
+    const Slice* call = nullptr;
+    std::int64_t end = 0;  // of the last op
+    for (const Slice& slice : all) {
+      EXPECT_LE(slice.begin, slice.end);
+      EXPECT_GE(slice.begin, end) << slice.name;
+      if (slice.kind == "call") {
+        if (call != nullptr) {
+          EXPECT_EQ(end, call->end) << call->name;  // its last op ends with it
+        }
+        call = &slice;
+        continue;
+      }
+      ASSERT_NE(call, nullptr);
+      EXPECT_GE(slice.begin, call->begin);
+      EXPECT_LE(slice.end, call->end);
+      end = slice.end;
+      ++ops;
+    }
+  }
+  EXPECT_EQ(ops, made.trace.spans.size() + made.measured.spans.size());
+}
+
+TEST(Perfetto, ProcessesAreNamedByRankAndSource) {
+  const test::MadeUp made(2);
+  Trace other = made.measured;
+  other.rank = 1;
+  const std::string text =
+      perfetto_json({made.run(), {&made.program, &made.schedule.train, &other}});
+  std::map<std::string, std::int64_t> processes;
+  std::set<std::int64_t> threads;
+  for (const Json& event : events(text, "M")) {
+    if (event["name"] == "process_name") processes[event["args"]["name"]] = event["pid"];
+    if (event["name"] == "thread_name") {
+      EXPECT_TRUE(threads.insert(event["tid"].get<std::int64_t>()).second);
+      EXPECT_NE(event["tid"], 0);
+    }
+  }
+  ASSERT_EQ(processes.size(), 2U);
+  EXPECT_EQ(processes.count("rank 0, simulated"), 1U);
+  EXPECT_EQ(processes.count("rank 1, measured"), 1U);
+  EXPECT_EQ(processes["rank 0, simulated"], 0);
+}
+
+TEST(Perfetto, CountersReachThePeak) {
+  const test::MadeUp made(3);
+  std::map<std::string, std::int64_t> most;
+  for (const Json& event : events(perfetto_json({made.run()}), "C")) {
+    std::int64_t sum = 0;
+    for (const auto& [category, bytes] : event["args"].items()) {
+      EXPECT_GE(bytes.get<std::int64_t>(), 0) << category;
+      sum += bytes.get<std::int64_t>();
+    }
+    std::int64_t& value = most[event["name"]];
+    value = std::max(value, sum);
+  }
+  const Live live = find_live(made.run());
+  EXPECT_EQ(most["device bytes"], find_peak(live, MemorySpace::device).bytes.value);
+  EXPECT_EQ(most["host_pinned bytes"], find_peak(live, MemorySpace::host_pinned).bytes.value);
+}
+
+TEST(Perfetto, ArrowsLeadFromSpillOverFetchToUse) {
+  const test::MadeUp made(3);
+  const std::string text = perfetto_json({made.run()});
+  const auto threads = slices(text);
+  // The op that runs at the time on the thread.
+  const auto under = [&](const Json& event) {
+    const std::int64_t at = nanoseconds(event["ts"]);
+    for (const Slice& slice : threads.at({event["pid"], event["tid"]})) {
+      if (slice.kind != "call" && slice.begin <= at && at < slice.end) return slice;
+    }
+    return Slice{};
+  };
+  std::map<std::int64_t, std::map<std::string, Slice>> arrows;
+  for (const char* phase : {"s", "t", "f"}) {
+    for (const Json& event : events(text, phase)) {
+      EXPECT_TRUE(arrows[event["id"]].emplace(phase, under(event)).second);
+    }
+  }
+  EXPECT_GT(arrows.size(), 10U);
+  for (auto& [id, arrow] : arrows) {
+    ASSERT_EQ(arrow.size(), 3U) << id;
+    EXPECT_EQ(arrow["s"].kind, "spill to host");
+    EXPECT_EQ(arrow["t"].kind, "fetch from host");
+    EXPECT_NE(arrow["f"].kind, "");
+    EXPECT_LE(arrow["s"].end, arrow["t"].begin);
+    EXPECT_LE(arrow["t"].end, arrow["f"].begin);
+    // What is fetched is what was spilled: stash_kv_new.0.0 -> fetch_kv.0.1.
+    const std::string what = arrow["t"].name.substr(6, arrow["t"].name.find('.') - 6);
+    EXPECT_EQ(arrow["s"].name.substr(6, what.size()), what) << arrow["s"].name;
+  }
+}
+
+TEST(Perfetto, BytesAreTheSameEachTime) {
+  const test::MadeUp made(2);
+  EXPECT_EQ(perfetto_json({made.run()}), perfetto_json({made.run()}));
+  EXPECT_EQ(Json::parse(perfetto_json({}))["traceEvents"].size(), 0U);
+}
+
+TEST(Flows, FetchesWithoutTheirSpillHaveNone) {
+  const test::MadeUp made(2);
+  const std::vector<Flow> all = find_flows(made.run());
+  const auto calls = static_cast<std::int32_t>(made.schedule.train.size());
+  // The second half alone: flows whose spill is in the first half are gone.
+  const Trace part = test::cut(made.trace, calls / 2, calls);
+  const std::vector<Flow> some = find_flows({&made.program, &made.schedule.train, &part});
+  EXPECT_LT(some.size(), all.size());
+  for (const Flow& flow : some) {
+    EXPECT_GE(flow.spill, 0);
+    EXPECT_LT(flow.spill, flow.fetch);
+    EXPECT_LT(flow.fetch, flow.use);
+  }
+}
+
+}  // namespace
+}  // namespace fpdt

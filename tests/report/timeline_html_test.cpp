@@ -1,0 +1,78 @@
+// The data of the HTML timeline: one file, JSON that holds every op and every change.
+#include "fpdt/report/timeline_html.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "made_up.h"
+
+namespace fpdt {
+namespace {
+
+using Json = nlohmann::json;
+
+// What stands between the two, once.
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const std::size_t at = text.find(begin);
+  if (at == std::string::npos) return "";
+  const std::size_t from = at + begin.size();
+  return text.substr(from, text.find(end, from) - from);
+}
+
+Json data_of(const std::string& html) {
+  return Json::parse(between(html, "<script id=\"data\" type=\"application/json\">", "</script>"));
+}
+
+TEST(TimelineHtml, NeedsNothingElse) {
+  const test::MadeUp made(2);
+  const std::string html =
+      timeline_html({made.run(), nullptr, "</script><b>", "a & b", {}, {}, {}});
+  for (const char* outside : {"http://", "https://", "src=", "@import", "url("}) {
+    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+  }
+  EXPECT_NE(html.find("<title>&lt;/script&gt;&lt;b&gt;</title>"), std::string::npos);
+}
+
+TEST(TimelineHtml, HoldsEveryOpAndChange) {
+  const test::MadeUp made(3);
+  const std::string html =
+      timeline_html({made.run(), &made.measured, "t", "", Bytes{5}, Bytes{7}, {}});
+  const Json data = data_of(html);
+  EXPECT_EQ(data["capacity"], (Json{5, 7}));
+  EXPECT_EQ(data["buffers"].size(), made.schedule.buffers.size());
+  EXPECT_EQ(data["calls"].size(), made.schedule.train.size());
+  ASSERT_EQ(data["traces"].size(), 2U);
+  EXPECT_EQ(data["traces"][1]["source"], "measured");
+  const Json& trace = data["traces"][0];
+  ASSERT_EQ(trace["times"].size(), 2 * made.trace.spans.size());
+  // Times add up to the spans again.
+  std::vector<std::int64_t> end(made.trace.lanes.size(), 0);
+  for (std::size_t i = 0; i < made.trace.spans.size(); ++i) {
+    const Span& span = made.trace.spans[i];
+    std::int64_t& lane = end[static_cast<std::size_t>(span.lane)];
+    EXPECT_EQ(lane + trace["times"][2 * i].get<std::int64_t>(), span.begin);
+    lane = span.begin + trace["times"][2 * i + 1].get<std::int64_t>();
+    EXPECT_EQ(lane, span.end);
+  }
+  // Every slot that becomes live becomes free.
+  for (const Json& changes : trace["changes"]) {
+    std::int64_t sum = 0;
+    for (std::size_t i = 1; i < changes.size(); i += 2) sum += changes[i].get<std::int64_t>();
+    EXPECT_EQ(sum, 0);
+  }
+  EXPECT_EQ(html, timeline_html({made.run(), &made.measured, "t", "", Bytes{5}, Bytes{7}, {}}));
+}
+
+TEST(TimelineHtml, SomeCallsAreRanges) {
+  const test::MadeUp made(2);
+  Trace part = test::cut(made.trace, 3, 6);
+  const Trace later = test::cut(made.trace, 8, 9);
+  part.spans.insert(part.spans.end(), later.spans.begin(), later.spans.end());
+  TracedRun run = made.run();
+  run.trace = &part;
+  const Json data = data_of(timeline_html({run, nullptr, "t", "", {}, {}, {}}));
+  EXPECT_EQ(data["traces"][0]["calls"], Json::parse("[[3,6],[8,9]]"));
+}
+
+}  // namespace
+}  // namespace fpdt

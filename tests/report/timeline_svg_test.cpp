@@ -1,0 +1,136 @@
+// The SVG timeline: well-formed, with the numbers of the trace, whatever is asked of it.
+#include "fpdt/report/timeline_svg.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/report/svg.h"
+
+#include "made_up.h"
+#include "xml.h"
+
+namespace fpdt {
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TimelinePicture picture_of(const test::MadeUp& made) {
+  TimelinePicture picture;
+  picture.run = made.run();
+  picture.title = "tiny & <small>";
+  picture.subtitle = "two chunks";
+  picture.device_capacity = Bytes{400 << 10};
+  picture.host_capacity = Bytes{70 << 10};
+  return picture;
+}
+
+TEST(TimelineSvg, IsWellFormedAndSaysThePeaks) {
+  const test::MadeUp made(3);
+  TimelinePicture picture = picture_of(made);
+  picture.zoom = middle_call(picture.run);
+  const std::string svg = timeline_svg(picture);
+  EXPECT_EQ(test::xml_error(svg), "");
+  EXPECT_TRUE(has(svg, "tiny &amp; &lt;small&gt;"));
+  const Live live = find_live(picture.run);
+  for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
+    EXPECT_TRUE(has(svg, "peak " + format_bytes(find_peak(live, space).bytes)));
+  }
+  EXPECT_TRUE(has(svg, "capacity 400 KiB"));
+  EXPECT_TRUE(has(svg, "arena " + format_bytes(arena_end(made.schedule, MemorySpace::device))));
+  for (const char* lane : {">compute<", ">h2d<", ">d2h<", ">comm<"}) EXPECT_TRUE(has(svg, lane));
+  EXPECT_TRUE(has(svg, "backward × 2"));
+  EXPECT_EQ(svg, timeline_svg(picture));
+}
+
+TEST(TimelineSvg, DrawsTwoTraces) {
+  const test::MadeUp made(2);
+  TimelinePicture picture = picture_of(made);
+  picture.second = &made.measured;
+  picture.zoom = middle_call(picture.run);
+  const std::string svg = timeline_svg(picture);
+  EXPECT_EQ(test::xml_error(svg), "");
+  EXPECT_TRUE(has(svg, "step, simulated"));
+  EXPECT_TRUE(has(svg, "step, measured"));
+  EXPECT_TRUE(has(svg, "lower rows: measured"));
+}
+
+TEST(TimelineSvg, CapacityFarAboveStandsBesideThePlot) {
+  const test::MadeUp made(2);
+  TimelinePicture picture = picture_of(made);
+  picture.device_capacity = Bytes{std::int64_t{80} << 30};
+  EXPECT_TRUE(has(timeline_svg(picture), "▲ capacity 80.0 GiB"));
+  picture.device_capacity = {};
+  picture.host_capacity = {};
+  EXPECT_FALSE(has(timeline_svg(picture), "capacity"));
+}
+
+TEST(TimelineSvg, NoSpansAreNoError) {
+  const test::MadeUp made(2);
+  Trace empty = made.trace;
+  empty.spans.clear();
+  TimelinePicture picture = picture_of(made);
+  picture.run.trace = &empty;
+  EXPECT_TRUE(middle_call(picture.run).empty());
+  EXPECT_EQ(test::xml_error(timeline_svg(picture)), "");
+}
+
+TEST(Timeline, MiddleCallIsOfTheLongestBlock) {
+  const test::MadeUp made(3);
+  const CallRange range = middle_call(made.run());
+  ASSERT_EQ(range.last, range.first + 1);
+  const Call& call = made.schedule.train[static_cast<std::size_t>(range.first)];
+  EXPECT_EQ(made.schedule.blocks[static_cast<std::size_t>(call.block)].name, "backward");
+}
+
+TEST(Timeline, LanesHoldEveryOpInOrder) {
+  const test::MadeUp made(3);
+  const LaneTimes times = lane_times(made.run());
+  std::size_t ops = 0;
+  for (std::size_t lane = 0; lane < times.lanes.size(); ++lane) {
+    ops += times.lanes[lane].size();
+    EXPECT_EQ(busy(times.lanes[lane], 0, duration(made.trace)),
+              busy(made.trace, static_cast<std::int32_t>(lane)));
+    EXPECT_TRUE(std::is_sorted(times.lanes[lane].begin(), times.lanes[lane].end(),
+                               [](const auto& a, const auto& b) { return a.begin < b.begin; }));
+  }
+  EXPECT_EQ(ops, made.trace.spans.size());
+}
+
+TEST(Palette, KindsFollowLaneAndBody) {
+  Op op;
+  op.body = AttentionForward{};
+  EXPECT_EQ(kind_of(op), OpKind::attention_forward);
+  std::get<AttentionForward>(op.body).pass = Pass::recompute;
+  EXPECT_EQ(kind_of(op), OpKind::attention_recompute);
+  op.body = AdamW{};
+  EXPECT_EQ(kind_of(op), OpKind::optimizer);
+  op.body = Copy{};
+  EXPECT_EQ(kind_of(op), OpKind::other);
+  op.lane.kind = LaneKind::d2h;
+  EXPECT_EQ(kind_of(op), OpKind::stash);
+  op.lane.kind = LaneKind::comm;
+  EXPECT_EQ(kind_of(op), OpKind::gather);
+  op.body = AllToAll{};
+  EXPECT_EQ(kind_of(op), OpKind::all_to_all);
+}
+
+TEST(Svg, CoordinatesAreShort) {
+  EXPECT_EQ(coordinate(3), "3");
+  EXPECT_EQ(coordinate(3.14159), "3.1");
+  EXPECT_EQ(coordinate(-0.26), "-0.3");
+  EXPECT_EQ(coordinate(-0.01), "0");
+}
+
+TEST(Svg, LongTextsAreCutBetweenLetters) {
+  EXPECT_EQ(fit_text("short", 12, 100), "short");
+  const std::string cut = fit_text("µµµµµµµµµµµµµµµµµµµµ", 12, 60);
+  EXPECT_LE(text_width(cut, 12), 60);
+  EXPECT_TRUE(cut.ends_with("…"));
+  EXPECT_EQ(cut.size() % 2, 1U);  // whole letters of two bytes, and three of the ellipsis
+}
+
+}  // namespace
+}  // namespace fpdt

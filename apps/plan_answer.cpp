@@ -9,6 +9,7 @@
 #include "fpdt/io/json.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/strategy_file.h"
+#include "fpdt/report/axis.h"
 #include "fpdt/report/live.h"
 
 #include "command.h"
@@ -255,12 +256,7 @@ PeakBytes device_peak(const Plan& plan) {
 }
 
 std::string format_seconds(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
-  if (seconds < 120) return fmt::format("{:.3g} s", seconds);
-  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
-  if (whole < 7200) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+  return format_nanoseconds(std::llround(seconds * 1e9));
 }
 
 std::string answer_text(const Answer& answer, const std::string& out_dir) {

@@ -81,7 +81,10 @@ double fraction_of(std::int64_t kept, std::int64_t chunks) {
   if (kept <= 0) return 0;
   if (kept >= chunks) return 1;
   constexpr double kDigits = 1e4;  // fine enough for kChunksMost chunks, short in a file
-  return std::ceil(kDigits * static_cast<double>(kept) / static_cast<double>(chunks)) / kDigits;
+  const auto count = static_cast<double>(chunks);
+  double digits = std::ceil(kDigits * static_cast<double>(kept) / count);
+  if (static_cast<std::int64_t>(digits / kDigits * count) < kept) ++digits;  // rounded down
+  return digits / kDigits;
 }
 
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy) {

@@ -6,29 +6,6 @@
 #include <vector>
 
 namespace fpdt {
-namespace {
-
-// The calls worth a full trace.
-std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t most) {
-  std::int64_t ops = 0;
-  std::vector<std::vector<std::size_t>> calls_of(schedule.blocks.size());
-  for (std::size_t i = 0; i < schedule.train.size(); ++i) {
-    const auto block = static_cast<std::size_t>(schedule.train[i].block);
-    ops += static_cast<std::int64_t>(schedule.blocks[block].ops.size());
-    calls_of[block].push_back(i);
-  }
-  std::vector<bool> chosen(schedule.train.size(), ops <= most);
-  for (const std::vector<std::size_t>& calls : calls_of) {
-    if (calls.empty()) continue;
-    for (const std::size_t i : {calls.front(), calls[calls.size() / 2], calls.back()}) {
-      chosen[i] = true;
-    }
-  }
-  return [chosen](std::size_t call) { return chosen[call]; };
-}
-
-}  // namespace
-
 Plan make_plan(const Problem& problem, const Strategy& strategy, std::string problem_section,
                std::int64_t traced_ops) {
   Lowered lowered = lower(problem, strategy, std::move(problem_section));
@@ -48,6 +25,24 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
     if (which == Case::typical) plan.simulation = std::move(simulation);
   }
   return plan;
+}
+
+std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t traced_ops) {
+  std::int64_t ops = 0;
+  std::vector<std::vector<std::size_t>> calls_of(schedule.blocks.size());
+  for (std::size_t i = 0; i < schedule.train.size(); ++i) {
+    const auto block = static_cast<std::size_t>(schedule.train[i].block);
+    ops += static_cast<std::int64_t>(schedule.blocks[block].ops.size());
+    calls_of[block].push_back(i);
+  }
+  std::vector<bool> chosen(schedule.train.size(), ops <= traced_ops);
+  for (const std::vector<std::size_t>& calls : calls_of) {
+    if (calls.empty()) continue;
+    for (const std::size_t i : {calls.front(), calls[calls.size() / 2], calls.back()}) {
+      chosen[i] = true;
+    }
+  }
+  return [chosen](std::size_t call) { return chosen[call]; };
 }
 
 Binding binding(const Problem& problem, const Plan& plan) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/lower.h"
@@ -22,6 +23,9 @@ struct Plan {
 // `traced_ops` ops whole; of a longer one the first, middle and last call of each block.
 Plan make_plan(const Problem& problem, const Strategy& strategy, std::string problem_section = "",
                std::int64_t traced_ops = 0);
+
+// The calls of such a trace.
+std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t traced_ops);
 
 // What holds a plan back: a budget of which over nine tenths are used, else its busiest lane.
 Binding binding(const Problem& problem, const Plan& plan);

@@ -37,11 +37,8 @@ bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy)
 
 class Search {
  public:
-  Search(const Problem& problem, const Pins& pins, double indifference)
-      : problem_(problem),
-        pins_(pins),
-        indifference_(indifference),
-        machine_(problem.cluster, Case::typical) {}
+  Search(const Problem& problem, const Pins& pins, const SearchEffort& effort)
+      : problem_(problem), pins_(pins), effort_(effort), machine_(problem.cluster, Case::typical) {}
 
   SearchResult run() {
     for (const Start& start : starts()) {
@@ -115,6 +112,9 @@ class Search {
         }
       }
     }
+    if (starts.empty()) {
+      if (const auto light = any_fit(problem_, pins_)) add_start(starts, *light);
+    }
     std::stable_sort(starts.begin(), starts.end(),
                      [](const Start& a, const Start& b) { return a.floor < b.floor; });
     return starts;
@@ -128,7 +128,8 @@ class Search {
     seen_.push_back({strategy, need, step_nanoseconds(problem_, strategy, machine_)});
     ++result_.simulated;
     const Candidate& now = seen_.back();
-    const bool gains = !result_.best || cost(now) < cost(*result_.best) * (1 - indifference_);
+    const bool gains =
+        !result_.best || cost(now) < cost(*result_.best) * (1 - effort_.indifference);
     // What is as fast in less memory is better, but no reason to go on.
     if (gains || (cost(now) <= cost(*result_.best) && lighter(need, result_.best->usage))) {
       result_.best = now;
@@ -137,7 +138,7 @@ class Search {
   }
 
   void improve() {
-    const std::vector<Lever> all = levers();
+    const std::vector<Lever>& all = effort_.levers;
     std::size_t unchanged = 0;
     for (std::size_t i = 0; unchanged < all.size(); i = (i + 1) % all.size()) {
       bool gained = false;
@@ -147,7 +148,7 @@ class Search {
         ++result_.candidates;
         const Usage need = usage(problem_, change.strategy);
         if (!within(problem_, need)) continue;
-        if (floor_of(change.strategy) >= cost(*result_.best) * (1 - indifference_)) continue;
+        if (floor_of(change.strategy) >= cost(*result_.best) * (1 - effort_.indifference)) continue;
         if (consider(change.strategy, need)) gained = true;
       }
       unchanged = gained ? 0 : unchanged + 1;
@@ -170,7 +171,7 @@ class Search {
 
   const Problem& problem_;
   const Pins& pins_;
-  double indifference_;
+  const SearchEffort& effort_;
   Machine machine_;
   std::vector<Candidate> seen_;
   SearchResult result_;
@@ -220,8 +221,8 @@ void require_possible(const Problem& problem, const Pins& pins) {
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
 }
 
-SearchResult pinned_or_free(const Problem& problem, const Pins& pins, double indifference) {
-  if (!pins.strategy) return Search(problem, pins, indifference).run();
+SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
+  if (!pins.strategy) return Search(problem, pins, effort).run();
   SearchResult result;
   result.candidates = 1;
   const Usage need = usage(problem, *pins.strategy);
@@ -260,9 +261,9 @@ std::string_view word(Binding binding) {
   return words[static_cast<std::size_t>(binding)];
 }
 
-SearchResult search(const Problem& problem, const Pins& pins, double indifference) {
+SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
   require_possible(problem, pins);
-  SearchResult result = pinned_or_free(problem, pins, indifference);
+  SearchResult result = pinned_or_free(problem, pins, effort);
   if (result.best && !starved(problem, result)) return result;
   const Shortage least = result.best ? Shortage{} : shortage(problem, pins);
   if (!result.best) result.shortage = least;
@@ -271,7 +272,7 @@ SearchResult search(const Problem& problem, const Pins& pins, double indifferenc
   const Strategy& reference = result.best ? result.best->strategy : least.closest;
   Problem roomier = problem;
   roomier.device_budget += placement_gain(problem, reference);
-  SearchResult second = pinned_or_free(roomier, pins, indifference);
+  SearchResult second = pinned_or_free(roomier, pins, effort);
   second.candidates += result.candidates;
   second.simulated += result.simulated;
   if (!second.best || (result.best && cost(*second.best) >= cost(*result.best))) return result;
@@ -326,7 +327,7 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {
   const std::int64_t positions = problem.model.learned_positions;
   const std::int64_t most = positions > 0 ? std::min(positions, kMost) : kMost;
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
-  std::int64_t low = std::min(round_up(1024, unit), most);
+  std::int64_t low = std::min(unit, most);
   if (!fit(low)) return 0;
   std::int64_t high = low;
   while (high < most && fit(high)) {

@@ -56,12 +56,14 @@ struct SearchResult {
   std::int64_t simulated = 0;
 };
 
-// Gains below this share of a step are noise of the rates; the search stops at them.
-inline constexpr double kIndifference = 1e-3;
+struct SearchEffort {
+  // Gains below this share of a step are noise of the rates; the search stops at them.
+  double indifference = 1e-3;
+  std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
+};
 
 // InputError when the pins cannot work at all, or the cluster has no rates.
-SearchResult search(const Problem& problem, const Pins& pins = {},
-                    double indifference = kIndifference);
+SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 
 // The first strategy found that fits, by bytes alone; empty when there is none.
 std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins);

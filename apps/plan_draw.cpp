@@ -1,0 +1,191 @@
+// Numbers, pictures and exports of one simulated step.
+#include "plan_draw.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/file.h"
+#include "fpdt/report/axis.h"
+#include "fpdt/report/dot.h"
+#include "fpdt/report/memory_snapshot.h"
+#include "fpdt/report/perfetto.h"
+#include "fpdt/report/timeline_html.h"
+#include "fpdt/report/timeline_svg.h"
+
+#include "command.h"
+#include "simulated.h"
+
+namespace fpdt {
+namespace {
+
+struct Flags {
+  std::string schedule, cluster, out, what;
+  bool json = false;
+};
+
+// Ops of a step that is drawn whole.
+constexpr std::int64_t kDrawn = 1000000;
+
+void write(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+  print_result(fmt::format("wrote {}\n", path));
+}
+
+std::shared_ptr<Flags> add_schedule(CLI::App& verb) {
+  auto flags = std::make_shared<Flags>();
+  verb.add_option("SCHEDULE", flags->schedule, "schedule file")->required();
+  verb.add_option("--cluster", flags->cluster,
+                  "configs/clusters/*.yaml; default: the rates that it was planned with");
+  return flags;
+}
+
+// Of all calls of a block.
+struct BlockTime {
+  std::string name;
+  std::int64_t calls = 0, nanoseconds = 0;
+};
+
+// Phases overlap where lanes run ahead, so their sum may exceed the step.
+std::vector<BlockTime> block_times(const Simulated& one) {
+  std::vector<BlockTime> times;
+  for (const Block& block : one.schedule().blocks) times.push_back({block.name, 0, 0});
+  for (std::size_t i = 0; i < one.schedule().train.size(); ++i) {
+    BlockTime& time = times[static_cast<std::size_t>(one.schedule().train[i].block)];
+    const CallTime& call = one.simulation().calls[i];
+    ++time.calls;
+    time.nanoseconds += call.end - call.begin;
+  }
+  std::erase_if(times, [](const BlockTime& time) { return time.calls == 0; });
+  return times;
+}
+
+std::string simulation_text(const Simulated& one) {
+  const Simulation& simulation = one.simulation();
+  const Throughput now = throughput(one.problem(), one.strategy(), simulation);
+  std::string text = fmt::format(
+      "step        {}, {} ops\nthroughput  {:.4g} tokens/s a GPU, MFU {:.1f} % causal, {:.1f} % "
+      "full square, {:.1f} % executed\n\n{:<22}{:>8}{:>16}\n",
+      format_nanoseconds(simulation.nanoseconds), simulation.ops, now.tokens_per_second_per_gpu,
+      100 * now.mfu_causal, 100 * now.mfu_full, 100 * now.hfu, "lane", "busy", "");
+  for (std::size_t lane = 0; lane < simulation.busy.size(); ++lane) {
+    text += fmt::format("{:<22}{:>8}{:>16}\n", word(static_cast<LaneKind>(lane)),
+                        format_percent(static_cast<double>(simulation.busy[lane]),
+                                       static_cast<double>(simulation.nanoseconds)),
+                        format_nanoseconds(simulation.busy[lane]));
+  }
+  text += fmt::format("\n{:<22}{:>8}{:>16}\n", "op kind", "ops", "time");
+  for (std::size_t kind = 0; kind < simulation.kinds.size(); ++kind) {
+    const KindTime& time = simulation.kinds[kind];
+    if (time.ops == 0) continue;
+    text += fmt::format("{:<22}{:>8}{:>16}\n", kBodyNames[kind], time.ops,
+                        format_nanoseconds(time.nanoseconds));
+  }
+  text += fmt::format("\n{:<22}{:>8}{:>16}\n", "block", "calls", "time");
+  for (const BlockTime& time : block_times(one)) {
+    text += fmt::format("{:<22}{:>8}{:>16}\n", time.name, time.calls,
+                        format_nanoseconds(time.nanoseconds));
+  }
+  return text;
+}
+
+std::string simulation_json(const Simulated& one) {
+  const Simulation& simulation = one.simulation();
+  const Throughput now = throughput(one.problem(), one.strategy(), simulation);
+  std::string lanes, kinds, blocks;
+  for (std::size_t lane = 0; lane < simulation.busy.size(); ++lane) {
+    lanes += fmt::format(R"({}"{}":{})", lanes.empty() ? "" : ",",
+                         word(static_cast<LaneKind>(lane)), simulation.busy[lane]);
+  }
+  for (std::size_t kind = 0; kind < simulation.kinds.size(); ++kind) {
+    const KindTime& time = simulation.kinds[kind];
+    if (time.ops == 0) continue;
+    kinds += fmt::format(R"({}"{}":{{"ops":{},"nanoseconds":{}}})", kinds.empty() ? "" : ",",
+                         kBodyNames[kind], time.ops, time.nanoseconds);
+  }
+  for (const BlockTime& time : block_times(one)) {
+    blocks += fmt::format(R"({}"{}":{{"calls":{},"nanoseconds":{}}})", blocks.empty() ? "" : ",",
+                          time.name, time.calls, time.nanoseconds);
+  }
+  return fmt::format(
+      R"({{"schema":"fpdt.simulate/1","nanoseconds":{},"ops":{},"tokens_per_second_per_gpu":{},)"
+      R"("mfu_causal":{},"mfu_full":{},"hfu":{},"busy_nanoseconds":{{{}}},"kinds":{{{}}},)"
+      R"("blocks":{{{}}}}})"
+      "\n",
+      simulation.nanoseconds, simulation.ops, json_number(now.tokens_per_second_per_gpu),
+      json_number(now.mfu_causal), json_number(now.mfu_full), json_number(now.hfu), lanes, kinds,
+      blocks);
+}
+
+// Calls [first, last) around the layers that a graph can show: one of each block of the step.
+CallRange graph_calls(const Simulated& one) {
+  return {0, static_cast<std::int32_t>(one.schedule().train.size())};
+}
+
+int draw(const Flags& flags) {
+  const std::string kind = std::filesystem::path(flags.out).extension();
+  if (kind != ".svg" && kind != ".html" && kind != ".dot") {
+    throw InputError(fmt::format(
+        "--out {}: expected a file that ends in .html, .svg or .dot (the dependency graph)",
+        flags.out));
+  }
+  const Simulated one(flags.schedule, flags.cluster, kDrawn);
+  if (kind == ".svg") write(flags.out, timeline_svg(one.picture()));
+  if (kind == ".html") write(flags.out, timeline_html(one.picture()));
+  if (kind == ".dot") {
+    constexpr std::int64_t kNodes = 5000;
+    if (one.simulation().ops > kNodes) {
+      throw InputError(fmt::format(
+          "{}: a step of {} ops makes no graph that one can read; draw one of at most {}",
+          flags.schedule, one.simulation().ops, kNodes));
+    }
+    write(flags.out, dependency_dot(one.program(), one.schedule().train, graph_calls(one)));
+  }
+  return 0;
+}
+
+int export_run(const Flags& flags) {
+  const Simulated one(flags.schedule, flags.cluster, kDrawn);
+  write(flags.out,
+        flags.what == "perfetto" ? perfetto_json({one.run()}) : memory_snapshot(one.run()));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_simulate(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("simulate", "Time a schedule on the clock of its machine");
+  const auto flags = add_schedule(*verb);
+  verb->add_flag("--json", flags->json, "result as one JSON object");
+  return [flags] {
+    const Simulated one(flags->schedule, flags->cluster, 0);
+    print_result(flags->json ? simulation_json(one) : simulation_text(one));
+    return 0;
+  };
+}
+
+std::function<int()> add_draw(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("draw", "Draw memory and lanes over time");
+  const auto flags = add_schedule(*verb);
+  verb->add_option("--out", flags->out,
+                   "step.html (hover and zoom), step.svg, or graph.dot (what waits for what)")
+      ->required();
+  return [flags] { return draw(*flags); };
+}
+
+std::function<int()> add_export(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("export", "Write a simulated step for other programs");
+  const auto flags = add_schedule(*verb);
+  verb->add_option("--format", flags->what, "perfetto (ui.perfetto.dev) or memory-viz (PyTorch's)")
+      ->required()
+      ->check(CLI::IsMember({"perfetto", "memory-viz"}));
+  verb->add_option("--out", flags->out, "file to write")->required();
+  return [flags] { return export_run(*flags); };
+}
+
+}  // namespace fpdt

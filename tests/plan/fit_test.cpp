@@ -1,0 +1,117 @@
+// Budgets, and what is solved in closed form.
+#include "fpdt/plan/fit.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "problems.h"
+
+namespace fpdt::test {
+namespace {
+
+Problem ample(std::int64_t ranks, std::int64_t seq_len) {
+  Problem problem = tiny_problem(tiny_llama(), ranks, seq_len);
+  problem.device_budget = problem.host_budget = problem.cluster.device_memory;
+  return problem;
+}
+
+TEST(Fit, FractionsKeepExactlySoManyChunks) {
+  for (std::int64_t chunks = 1; chunks <= 180; ++chunks) {
+    for (std::int64_t kept = 0; kept <= chunks; ++kept) {
+      const double fraction = fraction_of(kept, chunks);
+      EXPECT_EQ(static_cast<std::int64_t>(fraction * static_cast<double>(chunks)), kept);
+    }
+  }
+}
+
+TEST(Fit, WhatLiesOutsideCountsForTheDevice) {
+  Problem problem = ample(4, 64);
+  problem.cluster.outside.context = Bytes{1000};
+  problem.cluster.outside.per_peer = Bytes{10};
+  const Usage need = usage(problem, tiny_strategy(16));
+  EXPECT_EQ(need.device, need.arena + Bytes{1030});
+  EXPECT_EQ(need.host_node, 4 * need.host_rank);
+  problem.device_budget = need.device;
+  problem.host_budget = need.host_node;
+  EXPECT_TRUE(within(problem, need));
+  problem.device_budget = need.device - Bytes{1};
+  EXPECT_FALSE(within(problem, need));
+  problem.device_budget = need.device;
+  problem.host_budget = need.host_node - Bytes{1};
+  EXPECT_FALSE(within(problem, need));
+}
+
+TEST(Fit, StoredLayersAreReadAsTheyWereWritten) {
+  const Problem problem = ample(1, 64);
+  for (const StoredLayers stored : {StoredLayers{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {0, 2}}) {
+    const Strategy strategy = with_stored(problem, tiny_strategy(16), stored);
+    EXPECT_EQ(stored_layers(problem, strategy), stored);
+    EXPECT_TRUE(check(problem, strategy).empty());
+  }
+}
+
+// As many layers store their attention output as the budgets hold; one more does not fit.
+TEST(Fit, FillsTheHostAndNotMore) {
+  Problem problem = ample(1, 16384);
+  problem.model.layers = 8;
+  const Strategy skeleton = spilled(problem, 1, 128);
+  const auto need = [&](std::int64_t n) {
+    return usage(problem, with_stored(problem, skeleton, {0, n}));
+  };
+  problem.host_budget = need(5).host_node;
+  problem.device_budget = std::max(need(5).device, need(0).device);
+  const Strategy full = filled(problem, skeleton, false);
+  EXPECT_TRUE(fits(problem, full));
+  const std::int64_t stored = stored_layers(problem, full).attention;
+  EXPECT_GE(stored, 5);
+  ASSERT_LT(stored, 8);
+  EXPECT_FALSE(fits(problem, with_stored(problem, full, {0, stored + 1})));
+}
+
+// With a device that has room, what the host cannot hold moves there.
+TEST(Fit, MovesToTheDeviceWhatTheHostCannotHold) {
+  Problem problem = ample(1, 1024);
+  const Strategy skeleton = spilled(problem, 1, 128);
+  problem.host_budget = usage(problem, filled(problem, skeleton, false)).host_node - Bytes{100000};
+  const Strategy moved = filled(problem, skeleton, false);
+  EXPECT_TRUE(fits(problem, moved));
+  EXPECT_EQ(stored_layers(problem, moved).attention, problem.model.layers);
+  EXPECT_GT(moved.fpdt.layer_classes.front().kept(TensorClass::attention_output), 0);
+}
+
+TEST(Fit, ChunkLengthsAscendToTheWholeSequence) {
+  Problem problem = ample(4, 3000000);
+  problem.cluster.row_multiple = 128;
+  const std::vector<std::int64_t> lengths = chunk_lengths(problem, 4);
+  EXPECT_EQ(lengths.back(), 3000320);  // a multiple of 512
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    EXPECT_EQ(lengths[i] % 512, 0);
+    EXPECT_TRUE(i == 0 || lengths[i - 1] < lengths[i]);
+  }
+  problem.seq_len = 700;
+  EXPECT_EQ(chunk_lengths(problem, 4), (std::vector<std::int64_t>{512, 1024}));
+}
+
+// 40 heads over 16 ranks: two replicas of 8.
+TEST(Fit, ReplicasWhereHeadsDoNotDivide) {
+  Problem problem = ample(16, 64);
+  problem.model.heads = problem.model.kv_heads = 40;
+  EXPECT_EQ(data_parallel_degrees(problem), (std::vector<std::int64_t>{2, 4, 8, 16}));
+}
+
+TEST(Fit, TidiedStrategiesHaveNoSettingsWithoutEffect) {
+  const Problem problem = ample(1, 64);
+  Strategy strategy = tiny_strategy(16);
+  strategy.fpdt.long_tiles = true;
+  strategy.fpdt.ffn_tile_rows = 1000;
+  for (const TensorClass tensor : {TensorClass::residual, TensorClass::dkv}) {
+    strategy = with_kept(strategy, tensor, 1);
+  }
+  EXPECT_FALSE(without_effect(problem, strategy).empty());
+  strategy.optimizer_tile = Strategy{}.optimizer_tile;
+  EXPECT_TRUE(without_effect(problem, tidied(problem, strategy)).empty());
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -1,0 +1,65 @@
+// Levers change one thing, soundly.
+#include "fpdt/plan/levers.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/fit.h"
+
+#include "problems.h"
+
+namespace fpdt::test {
+namespace {
+
+Problem question() {
+  Problem problem = tiny_problem(tiny_llama(), 2, 256);
+  problem.device_budget = problem.host_budget = problem.cluster.device_memory;
+  return problem;
+}
+
+TEST(Levers, EveryChangeIsSoundNewAndNamed) {
+  const Problem problem = question();
+  const Strategy from = spilled(problem, 1, 64);
+  std::set<std::string> names;
+  std::size_t changes = 0;
+  for (const Lever& lever : levers()) {
+    EXPECT_TRUE(names.insert(lever.name).second);
+    for (const Change& change : lever.changes(problem, from)) {
+      EXPECT_TRUE(check(problem, change.strategy).empty()) << change.words;
+      EXPECT_FALSE(change.strategy == from) << change.words;
+      EXPECT_FALSE(change.words.empty());
+      EXPECT_EQ(tidied(problem, change.strategy), change.strategy) << change.words;
+      ++changes;
+    }
+  }
+  EXPECT_GT(changes, 30U);
+}
+
+// What one lever does another value of it undoes, for all that are flags.
+TEST(Levers, FlagsGoBack) {
+  const Problem problem = question();
+  const Strategy from = spilled(problem, 1, 64);
+  for (const Lever& lever : levers()) {
+    const std::vector<Change> there = lever.changes(problem, from);
+    if (there.size() != 1 || lever.name.starts_with("keep")) continue;
+    bool back = false;
+    for (const Change& change : lever.changes(problem, there.front().strategy)) {
+      back = back || change.strategy == from;
+    }
+    EXPECT_TRUE(back) << lever.name;
+  }
+}
+
+TEST(Levers, WordsSayWhatIsStoredAndWhere) {
+  const Problem problem = question();
+  Strategy strategy = with_stored(problem, spilled(problem, 1, 64), {0, 1});
+  const std::string text = in_words(problem, with_kept(strategy, TensorClass::kv, 1));
+  EXPECT_NE(text.find("FPDT over 2 ranks: 4 chunks of 64 tokens"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 layers store their attention output"), std::string::npos) << text;
+  EXPECT_NE(text.find("on the device: kv"), std::string::npos) << text;
+  EXPECT_NE(in_words(problem, spilled(problem, 1, 256)).find("Ulysses"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fpdt::test

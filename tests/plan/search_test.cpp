@@ -1,0 +1,206 @@
+// The search against enumeration, its own levers, and the budgets.
+#include "fpdt/plan/search.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/plan.h"
+
+#include "problems.h"
+
+namespace fpdt::test {
+namespace {
+
+// Slow copies and collectives beside quick arithmetic, so that where chunks live matters.
+Problem timed_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len) {
+  Problem problem = tiny_problem(model, ranks, seq_len);
+  problem.device_budget = problem.host_budget = problem.cluster.device_memory;
+  problem.cluster.row_multiple = seq_len / 8 / ranks;  // at most eight chunks
+  Rates& rates = problem.cluster.rates;
+  rates.peak_flops = 1e10;
+  rates.matmul = {5e9, 5e9, 5e9};
+  rates.attention_forward = rates.attention_backward = {4e9, 4e9, 4e9};
+  rates.device_bandwidth = {1e10, 1e10, 1e10};
+  rates.h2d = rates.d2h = {2e8, 2e8, 2e8};
+  rates.link = {5e8, 5e8, 5e8};
+  rates.op_seconds = {2e-7, 2e-7, 2e-7};
+  rates.interference.h2d_beside_d2h = {0.5, 0.5, 0.5};
+  return problem;
+}
+
+// The levers that are enumerated; the others stay as the starting points have them.
+std::vector<Lever> few_levers() {
+  std::vector<Lever> few;
+  for (const Lever& lever : levers()) {
+    for (const char* name : {"chunk_tokens", "recompute attention", "backward_order",
+                             "optimizer_offload", "keep kv", "keep dkv", "long_tiles"}) {
+      if (lever.name == name) few.push_back(lever);
+    }
+  }
+  return few;
+}
+
+// Everything that few levers reach, within the budgets: the cheapest.
+double enumerated(const Problem& problem, const Strategy& start) {
+  const Machine machine(problem.cluster, Case::typical);
+  std::vector<Strategy> seen{start};
+  std::deque<Strategy> open{start};
+  double best = std::numeric_limits<double>::infinity();
+  while (!open.empty()) {
+    const Strategy now = open.front();
+    open.pop_front();
+    if (fits(problem, now)) {
+      const Usage need = usage(problem, now);
+      best = std::min(best, cost({now, need, step_nanoseconds(problem, now, machine)}));
+    }
+    for (const Lever& lever : few_levers()) {
+      for (const Change& change : lever.changes(problem, now)) {
+        if (std::find(seen.begin(), seen.end(), change.strategy) != seen.end()) continue;
+        seen.push_back(change.strategy);
+        open.push_back(change.strategy);
+      }
+    }
+  }
+  EXPECT_GT(seen.size(), 100U);
+  return best;
+}
+
+struct SmallCase {
+  const char* name;
+  std::int64_t ranks;
+  std::int64_t seq_len;
+  std::int64_t device_kib, host_kib;  // budgets
+};
+
+class Small : public testing::TestWithParam<SmallCase> {};
+
+TEST_P(Small, EqualsEnumeration) {
+  const SmallCase& one = GetParam();
+  Problem problem = timed_problem(tiny_llama(), one.ranks, one.seq_len);
+  problem.device_budget = Bytes{one.device_kib << 10};
+  problem.host_budget = Bytes{one.host_kib << 10};
+  const SearchEffort effort{0, few_levers()};
+  const SearchResult found = search(problem, {}, effort);
+  const Strategy start = spilled(problem, 1, one.seq_len);
+  const double best = enumerated(problem, start);
+  if (!found.best) {
+    EXPECT_EQ(best, std::numeric_limits<double>::infinity());
+    return;
+  }
+  // Replicas are no lever of the enumeration: with them the search may only be better.
+  EXPECT_LE(cost(*found.best), best);
+  EXPECT_TRUE(found.best->strategy.data_parallel > 1 || cost(*found.best) == best);
+}
+
+INSTANTIATE_TEST_SUITE_P(Budgets, Small,
+                         testing::Values(SmallCase{"Ample", 1, 64, 4096, 4096},
+                                         SmallCase{"TightDevice", 1, 64, 780, 4096},
+                                         SmallCase{"TightHost", 1, 64, 4096, 120},
+                                         SmallCase{"Nothing", 1, 64, 16, 16},
+                                         SmallCase{"TwoRanks", 2, 96, 2048, 4096}),
+                         [](const auto& which) { return std::string(which.param.name); });
+
+// No single lever makes the answer faster within the budgets, to the search's indifference.
+TEST(Search, NoSingleLeverIsFaster) {
+  for (const std::int64_t device_mib : {2, 64}) {
+    Problem problem = timed_problem(tiny_gpt(), 2, 256);
+    problem.device_budget = Bytes{device_mib << 20};
+    problem.host_budget = Bytes{std::int64_t{8} << 20};
+    const SearchResult found = search(problem);
+    ASSERT_TRUE(found.best);
+    EXPECT_TRUE(within(problem, found.best->usage));
+    for (const Worth& one : worth(problem, found.best->strategy)) {
+      if (!one.fits) continue;
+      EXPECT_GE(cost({one.change.strategy, one.usage, one.nanoseconds}),
+                (1 - SearchEffort{}.indifference) * cost(*found.best))
+          << one.change.words;
+    }
+  }
+}
+
+TEST(Search, TheFloorIsBelowEverySimulation) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 256);
+  const Machine machine(problem.cluster, Case::typical);
+  Strategy strategy = spilled(problem, 1, 64);
+  for (const Lever& lever : levers()) {
+    for (const Change& change : lever.changes(problem, strategy)) {
+      EXPECT_LE(compute_floor(problem, change.strategy, machine),
+                step_nanoseconds(problem, change.strategy, machine))
+          << change.words;
+    }
+  }
+}
+
+// Skipping periods is exact. The sketch that the search times has no edges: those of a block serve
+// all of its calls, so some wait for what they themselves need not, and the whole is never faster.
+TEST(Search, TheAnswerInFullEqualsItsExtrapolation) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 512);
+  const SearchResult found = search(problem);
+  ASSERT_TRUE(found.best);
+  const Plan plan = make_plan(problem, found.best->strategy);
+  EXPECT_LE(plan.usage.device, found.best->usage.device);
+  const Schedule& schedule = plan.lowered.schedule.schedule();
+  SimulationOptions whole;
+  whole.skip_periods = false;
+  const Machine machine(problem.cluster, Case::typical);
+  EXPECT_EQ(simulate(schedule, schedule.train, machine, whole).nanoseconds,
+            plan.simulation.nanoseconds);
+  EXPECT_GE(plan.simulation.nanoseconds, found.best->nanoseconds);
+  EXPECT_LE(static_cast<double>(plan.simulation.nanoseconds),
+            1.005 * static_cast<double>(found.best->nanoseconds));
+}
+
+TEST(Search, TheFrontIsSortedAndUnbeaten) {
+  Problem problem = timed_problem(tiny_llama(), 2, 512);
+  problem.device_budget = Bytes{std::int64_t{4} << 20};
+  const std::vector<Candidate> front = search(problem).front;
+  ASSERT_GT(front.size(), 1U);
+  for (std::size_t i = 1; i < front.size(); ++i) {
+    EXPECT_LE(cost(front[i - 1]), cost(front[i]));
+    for (std::size_t j = 0; j < i; ++j) {
+      EXPECT_TRUE(front[i].usage.device < front[j].usage.device ||
+                  front[i].usage.host_node < front[j].usage.host_node);
+    }
+  }
+}
+
+TEST(Search, HoldsItsPins) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 256);
+  EXPECT_EQ(geometry(problem, search(problem, {Method::ulysses, {}, {}}).best->strategy).chunks, 1);
+  EXPECT_GT(geometry(problem, search(problem, {Method::fpdt, {}, {}}).best->strategy).chunks, 1);
+  EXPECT_EQ(search(problem, {Method::any, 64, {}}).best->strategy.fpdt.chunk_tokens, 64);
+  const Strategy pinned = tiny_strategy(64);
+  EXPECT_EQ(search(problem, {Method::any, {}, pinned}).best->strategy, pinned);
+  EXPECT_THROW(search(problem, {Method::any, 33, {}}), InputError);
+}
+
+TEST(Search, SaysWhatBindsAndHowFarItGoes) {
+  Problem problem = timed_problem(tiny_llama(), 2, 4096);
+  problem.device_budget = Bytes{std::int64_t{8} << 20};
+  problem.host_budget = Bytes{std::int64_t{400} << 10};
+  const SearchResult found = search(problem);
+  ASSERT_FALSE(found.best);
+  EXPECT_EQ(found.shortage->binding, Binding::host);
+  EXPECT_GT(found.shortage->need, problem.host_budget);
+  const std::int64_t longest = longest_sequence(problem, {});
+  ASSERT_GT(longest, 0);
+  problem.seq_len = longest;
+  EXPECT_TRUE(search(problem).best.has_value());
+  problem.seq_len = longest + longest / 32 + 2;
+  EXPECT_FALSE(any_fit(problem, {}));
+  problem.device_budget = Bytes{1024};
+  EXPECT_EQ(search(problem).shortage->binding, Binding::device);
+}
+
+TEST(Search, IsTheSameTwice) {
+  Problem problem = timed_problem(tiny_llama(), 2, 512);
+  problem.device_budget = Bytes{std::int64_t{2} << 20};
+  EXPECT_EQ(search(problem).best->strategy, search(problem).best->strategy);
+}
+
+}  // namespace
+}  // namespace fpdt::test

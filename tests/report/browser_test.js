@@ -52,7 +52,7 @@ async function run() {
   for (const operand of op.operands) check(`operand ${operand}`, told.includes(operand), told);
   const hit = opUnder(opX, opY), ratio = window.devicePixelRatio || 1;
   const pixel = ctx.getImageData(opX * ratio, (row.top + 3) * ratio, 1, 1).data;
-  const color = [1, 3, 5].map(i => parseInt(data.kinds[kindOf(hit.ops, hit.k)][1].slice(i, i + 2), 16));
+  const color = [1, 3, 5].map(i => parseInt(data.kinds[hit.ops.kind[hit.k]][1].slice(i, i + 2), 16));
   check('the op has its colour', color.every((c, i) => within(c, pixel[i], 3)), [...pixel]);
 
   // The wheel zooms around the cursor.
@@ -101,7 +101,7 @@ async function run() {
   check('and is struck out', legend.classList.contains('off'), legend.className);
   legend.click();
   equal('and comes back', scales[0], scale);
-  const kind = kindOf(hit.ops, hit.k);
+  const kind = hit.ops.kind[hit.k];
   await frame();
   document.querySelector(`tr[data-kind="${kind}"]`).click();
   const gone = ctx.getImageData(opX * ratio, (row.top + 3) * ratio, 1, 1).data;

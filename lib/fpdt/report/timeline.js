@@ -112,7 +112,7 @@ function buildLegend() {
   const sums = traces.map(trace => {
     const times = new Array(data.kinds.length).fill(0);
     for (let k = 0; k < trace.ops.begin.length; ++k) {
-      times[kindOf(trace.ops, k)] += trace.ops.end[k] - trace.ops.begin[k];
+      times[trace.ops.kind[k]] += trace.ops.end[k] - trace.ops.begin[k];
     }
     return times;
   });

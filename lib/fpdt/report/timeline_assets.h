@@ -1,4 +1,5 @@
-// timeline_data.js, timeline_draw.js, timeline.js and timeline.css, which CMake turns into timeline_assets.cpp. Internal to report.
+// timeline_data.js, timeline_draw.js, timeline.js and timeline.css, which CMake turns into
+// timeline_assets.cpp. Internal to report.
 #pragma once
 
 #include <string_view>

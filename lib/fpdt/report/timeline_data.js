@@ -13,7 +13,7 @@ const byId = id => document.getElementById(id);
 function decodeOps(trace) {
   const count = trace.times.length / 2;
   const ops = {begin: new Float64Array(count), end: new Float64Array(count),
-               call: new Int32Array(count), op: new Int32Array(count),
+               call: new Int32Array(count), op: new Int32Array(count), kind: new Uint8Array(count),
                lanes: data.lanes.map(() => [])};
   const last = data.lanes.map(() => 0);
   let k = 0;
@@ -25,6 +25,7 @@ function decodeOps(trace) {
         ops.end[k] = last[op[1]] = ops.begin[k] + trace.times[2 * k + 1];
         ops.call[k] = call;
         ops.op[k] = number;
+        ops.kind[k] = op[2];
         ops.lanes[op[1]].push(k++);
       });
     }

@@ -52,9 +52,6 @@ function opAfter(ops, lane, t) {
   }
   return low;
 }
-function kindOf(ops, k) {
-  return data.blocks[data.calls[ops.call[k]][0]].ops[ops.op[k]][2];
-}
 
 // ---- layout
 
@@ -239,7 +236,7 @@ function drawLane(ops, lane, top, height) {
 }
 function drawEach(ops, list, begin, end, top, height) {
   for (let i = begin; i < end; ++i) {
-    const k = list[i], kind = kindOf(ops, k);
+    const k = list[i], kind = ops.kind[k];
     if (hidden.kind.has(kind)) continue;
     const left = Math.max(xOf(ops.begin[k]), LEFT);
     const wide = Math.min(xOf(ops.end[k]), width - RIGHT) - left;
@@ -258,7 +255,7 @@ function drawShares(ops, list, begin, end, top, height) {
   const shares = new Float32Array((count + 1) * kinds);
   const perPixel = (view.to - view.from) / (width - LEFT - RIGHT);
   for (let i = begin; i < end; ++i) {
-    const k = list[i], kind = kindOf(ops, k);
+    const k = list[i], kind = ops.kind[k];
     if (hidden.kind.has(kind)) continue;
     const from = Math.max(0, (ops.begin[k] - view.from) / perPixel);
     const to = Math.min(count, (ops.end[k] - view.from) / perPixel);

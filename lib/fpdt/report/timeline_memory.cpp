@@ -72,7 +72,7 @@ void draw_level(Svg& svg, const Scale& scale, Bytes level, std::string_view name
   if (level.value <= 0) return;
   const std::string text = fmt::format("{} {}", name, format_bytes(level));
   const std::string_view ink = alarm ? kAlarm : kSoftInk;
-  const std::string fill = fmt::format("fill=\"{}\"", ink);
+  const std::string fill = fmt::format("style=\"fill:{}\"", ink);
   if (level.value > scale.most) {
     svg.text(kPlotRight - 6, scale.top - 8, "▲ " + text, "level", Anchor::end, fill);
     return;

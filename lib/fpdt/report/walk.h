@@ -4,8 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <span>
 #include <vector>
 
 #include "fpdt/base/assert.h"

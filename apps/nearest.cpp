@@ -79,8 +79,10 @@ std::optional<Nearest> larger_device(const Problem& problem, const Pins& pins) {
     const std::int64_t middle = low + (high - low) / 2;
     (fits(middle) ? high : low) = middle;
   }
-  return Nearest{fmt::format("{} of device memory", format_bytes(Bytes{high * kGiB})),
-                 fmt::format("--device-budget {}GiB", high)};
+  const Bytes need{high * kGiB};
+  const bool there = need <= problem.cluster.device_memory;
+  return Nearest{fmt::format("{} of memory a device", format_bytes(need)),
+                 there ? fmt::format("--device-budget {}", gibibytes(need)) : ""};
 }
 
 }  // namespace

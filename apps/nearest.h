@@ -10,7 +10,7 @@ namespace fpdt {
 
 struct Nearest {
   std::string what;  // "1.5M tokens on the same machine"
-  std::string flag;  // "--seq-len 1536K"
+  std::string flag;  // "--seq-len 1536K"; empty: no flag can ask for it
 };
 
 // A shorter sequence, more devices, more host memory, a larger device budget; those that help.

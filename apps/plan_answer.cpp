@@ -128,28 +128,53 @@ std::string binds_line(const Problem& problem, const Plan& plan) {
                           percent(LaneKind::h2d), percent(LaneKind::d2h), percent(LaneKind::comm)));
 }
 
-// The front's other members, spread over it.
-std::string alternative_lines(const Answer& answer) {
+// Of the front: the next best that is built otherwise, and at most a tenth slower the ones with the
+// least device and the least host memory.
+std::vector<const Candidate*> alternatives(const Answer& answer) {
   const std::vector<Candidate>& front = answer.search.front;
-  if (front.size() < 2) return {};
+  const Candidate& best = *answer.search.best;
   std::vector<const Candidate*> shown;
-  constexpr std::size_t kShown = 3;
-  const std::size_t others = front.size() - 1;
-  for (std::size_t i = 1; i <= std::min(kShown, others); ++i) {
-    shown.push_back(&front[i * others / std::min(kShown, others)]);
+  const auto add = [&](const Candidate* one) {
+    if (one == nullptr || one->strategy == best.strategy) return;
+    if (std::find(shown.begin(), shown.end(), one) == shown.end()) shown.push_back(one);
+  };
+  const auto least = [&](auto&& bytes) {
+    const Candidate* found = nullptr;
+    for (const Candidate& one : front) {
+      constexpr double kWorth = 1.1;
+      if (cost(one) > kWorth * cost(best)) continue;
+      if (found == nullptr || bytes(one) < bytes(*found)) found = &one;
+    }
+    return found;
+  };
+  for (const Candidate& one : front) {
+    const bool otherwise = one.strategy.fpdt.chunk_tokens != best.strategy.fpdt.chunk_tokens ||
+                           one.strategy.fpdt.backward_order != best.strategy.fpdt.backward_order ||
+                           one.strategy.data_parallel != best.strategy.data_parallel;
+    if (!otherwise) continue;
+    add(&one);
+    break;
   }
+  add(least([](const Candidate& one) { return one.usage.device; }));
+  add(least([](const Candidate& one) { return one.usage.host_node; }));
+  return shown;
+}
+
+std::string alternative_lines(const Answer& answer) {
   std::string text;
-  for (const Candidate* one : shown) {
+  for (const Candidate* one : alternatives(answer)) {
     const Geometry shape = geometry(answer.problem, one->strategy);
     const StoredLayers stored = stored_layers(answer.problem, one->strategy);
-    text += line(
-        text.empty() ? "or" : "",
-        fmt::format("{:>10} step, device {:>9}, host {:>9} a node: {} x {}, {} of {} layers store "
-                    "attention",
-                    format_seconds(static_cast<double>(one->nanoseconds) * 1e-9),
-                    format_bytes(one->usage.device), format_bytes(one->usage.host_node),
-                    shape.chunks, format_tokens(shape.chunk_rows),
-                    stored.attention + stored.everything, answer.problem.model.layers));
+    text +=
+        line(text.empty() ? "or" : "",
+             fmt::format(
+                 "{:>10} a step, device {:>8}, host {:>8} a node: {} x {}{}, {} of {} layers "
+                 "store attention",
+                 format_seconds(static_cast<double>(one->nanoseconds) * 1e-9),
+                 format_bytes(one->usage.device), format_bytes(one->usage.host_node), shape.chunks,
+                 format_tokens(shape.chunk_rows),
+                 shape.data_parallel > 1 ? fmt::format(" in {} replicas", shape.data_parallel) : "",
+                 stored.attention + stored.everything, answer.problem.model.layers));
   }
   return text;
 }

@@ -83,7 +83,7 @@ TEST_P(Small, EqualsEnumeration) {
   Problem problem = timed_problem(tiny_llama(), one.ranks, one.seq_len);
   problem.device_budget = Bytes{one.device_kib << 10};
   problem.host_budget = Bytes{one.host_kib << 10};
-  const SearchEffort effort{0, few_levers()};
+  const SearchEffort effort{0, 0, few_levers()};
   const SearchResult found = search(problem, {}, effort);
   const Strategy start = spilled(problem, 1, one.seq_len);
   const double best = enumerated(problem, start);

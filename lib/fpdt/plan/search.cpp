@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
@@ -42,7 +43,7 @@ class Search {
 
   SearchResult run() {
     for (const Start& start : starts()) {
-      if (result_.best && start.floor >= cost(*result_.best)) break;
+      if (result_.best && start.floor >= value(*result_.best)) break;
       consider(start.strategy, start.usage);
     }
     if (result_.best) improve();
@@ -61,8 +62,16 @@ class Search {
     return static_cast<double>(nanoseconds) /
            static_cast<double>(strategy.data_parallel * strategy.micro_batches);
   }
+  // What the search minimises: nanoseconds a sequence, and what replicas must gain.
+  double value(std::int64_t nanoseconds, const Strategy& strategy) const {
+    const double doublings = std::log2(static_cast<double>(strategy.data_parallel));
+    return per_sequence(nanoseconds, strategy) * (1 + effort_.replica_gain * doublings);
+  }
+  double value(const Candidate& candidate) const {
+    return value(candidate.nanoseconds, candidate.strategy);
+  }
   double floor_of(const Strategy& strategy) const {
-    return per_sequence(compute_floor(problem_, strategy, machine_), strategy);
+    return value(compute_floor(problem_, strategy, machine_), strategy);
   }
 
   void add_start(std::vector<Start>& starts, const Strategy& raw) {
@@ -128,10 +137,12 @@ class Search {
     seen_.push_back({strategy, need, step_nanoseconds(problem_, strategy, machine_)});
     ++result_.simulated;
     const Candidate& now = seen_.back();
+    fastest_ = std::min(fastest_, value(now));
     const bool gains =
-        !result_.best || cost(now) < cost(*result_.best) * (1 - effort_.indifference);
-    // What is as fast in less memory is better, but no reason to go on.
-    if (gains || (cost(now) <= cost(*result_.best) && lighter(need, result_.best->usage))) {
+        !result_.best || value(now) < value(*result_.best) * (1 - effort_.indifference);
+    // What is about as fast in less memory is better, but no reason to go on.
+    if (gains || (value(now) <= fastest_ * (1 + effort_.indifference) &&
+                  lighter(need, result_.best->usage))) {
       result_.best = now;
     }
     return gains;
@@ -148,7 +159,9 @@ class Search {
         ++result_.candidates;
         const Usage need = usage(problem_, change.strategy);
         if (!within(problem_, need)) continue;
-        if (floor_of(change.strategy) >= cost(*result_.best) * (1 - effort_.indifference)) continue;
+        if (floor_of(change.strategy) >= value(*result_.best) * (1 - effort_.indifference)) {
+          continue;
+        }
         if (consider(change.strategy, need)) gained = true;
       }
       unchanged = gained ? 0 : unchanged + 1;
@@ -174,6 +187,7 @@ class Search {
   const SearchEffort& effort_;
   Machine machine_;
   std::vector<Candidate> seen_;
+  double fastest_ = std::numeric_limits<double>::infinity();
   SearchResult result_;
 };
 

@@ -59,6 +59,8 @@ struct SearchResult {
 struct SearchEffort {
   // Gains below this share of a step are noise of the rates; the search stops at them.
   double indifference = 1e-3;
+  // What a doubling of data_parallel must gain: it doubles the batch, which is not ours to choose.
+  double replica_gain = 0.01;
   std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
 };
 

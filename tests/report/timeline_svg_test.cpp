@@ -67,6 +67,17 @@ TEST(TimelineSvg, CapacityFarAboveStandsBesideThePlot) {
   EXPECT_FALSE(has(timeline_svg(picture), "capacity"));
 }
 
+TEST(TimelineSvg, SomeCallsAreNotTheStep) {
+  const test::MadeUp made(2);
+  const Trace part = test::cut(made.trace, 0, 8);
+  TimelinePicture picture = picture_of(made);
+  EXPECT_TRUE(has(timeline_svg(picture), "step, simulated"));
+  picture.run.trace = &part;
+  const std::string svg = timeline_svg(picture);
+  EXPECT_TRUE(has(svg, "shown, simulated"));
+  EXPECT_FALSE(has(svg, "step, simulated"));
+}
+
 TEST(TimelineSvg, NoSpansAreNoError) {
   const test::MadeUp made(2);
   Trace empty = made.trace;

@@ -13,6 +13,13 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// "step", or "shown" when the trace holds some of its calls only.
+std::string_view extent(const TracedRun& run) {
+  std::size_t ops = 0;
+  for (const Call& call : *run.calls) ops += run.program->blocks[index(call.block)].ops.size();
+  return run.trace->spans.size() == ops ? "step" : "shown";
+}
+
 }  // namespace
 
 LaneTimes lane_times(const TracedRun& run) {
@@ -67,12 +74,13 @@ std::vector<Fact> facts(const TimelinePicture& picture, const Live& live, const 
   const std::string& source = picture.run.trace->source;
   std::vector<Fact> all;
   const std::int64_t taken = live.end - live.begin;
-  all.push_back({fmt::format("step, {}", source), format_nanoseconds(taken)});
+  const std::string_view what = extent(picture.run);
+  all.push_back({fmt::format("{}, {}", what, source), format_nanoseconds(taken)});
   if (second != nullptr) {
     const std::int64_t other = second->end - second->begin;
     const double more =
         taken > 0 ? 100.0 * static_cast<double>(other - taken) / static_cast<double>(taken) : 0;
-    all.push_back({fmt::format("step, {}", picture.second->source),
+    all.push_back({fmt::format("{}, {}", what, picture.second->source),
                    fmt::format("{} ({:+.1f} %)", format_nanoseconds(other), more)});
   }
   for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {

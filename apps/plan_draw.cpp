@@ -37,7 +37,8 @@ void write(const std::string& path, const std::string& text) {
   print_result(fmt::format("wrote {}\n", path));
 }
 
-std::shared_ptr<Flags> add_schedule(CLI::App& verb) {
+// What a verb's flags say outlives the parser that fills it and the command that reads it.
+auto add_schedule(CLI::App& verb) {
   auto flags = std::make_shared<Flags>();
   verb.add_option("SCHEDULE", flags->schedule, "schedule file")->required();
   verb.add_option("--cluster", flags->cluster,

@@ -13,6 +13,11 @@ ModelSpec tiny_gpt();
 // `ranks` devices, ample memory.
 Problem tiny_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len);
 
+// Shapes of Llama 3 8B on four and 70B on 32 A100 80 GB, in nodes of four with 1 TiB of host
+// memory.
+Problem llama3_8b(std::int64_t seq_len);
+Problem llama3_70b(std::int64_t seq_len);
+
 // f32, small tiles, everything spilled.
 Strategy tiny_strategy(std::int64_t chunk_tokens);
 

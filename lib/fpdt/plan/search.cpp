@@ -358,7 +358,10 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {
   return low;
 }
 
-std::vector<Worth> worth(const Problem& problem, const Strategy& strategy) {
+std::vector<Worth> worth(const Problem& question, const Strategy& strategy) {
+  // An answer that fits only as placed is judged with what its placement saves.
+  Problem problem = question;
+  if (!fits(problem, strategy)) problem.device_budget += placement_gain(problem, strategy);
   const Machine machine(problem.cluster, Case::typical);
   std::vector<Worth> all;
   for (const Lever& lever : levers()) {

@@ -83,7 +83,7 @@ struct Worth {
   std::int64_t nanoseconds = 0;
 };
 // Every lever of a strategy at its best other value (by cost; those that fit first).
-std::vector<Worth> worth(const Problem& problem, const Strategy& strategy);
+std::vector<Worth> worth(const Problem& question, const Strategy& strategy);
 
 // A step's simulated time at typical rates, from the lowering alone.
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,

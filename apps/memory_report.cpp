@@ -58,6 +58,24 @@ std::string json(const MemoryReport& report) {
                      report.peak_resident.value, agrees(report));
 }
 
+std::string peaks_json(const MemoryReport& report) {
+  Bytes arena, touched, resident, host_arena, host_touched, host_resident;
+  for (const MemoryUse& use : report.spaces) {
+    const bool device = use.space == MemorySpace::device;
+    (device ? arena : host_arena) += use.arena;
+    (device ? touched : host_touched) += use.touched;
+    (device ? resident : host_resident) += use.resident;
+  }
+  const Prediction& most = report.predicted;
+  return fmt::format(
+      R"("predicted":{{"device_peak_bytes":{},"host_peak_bytes":{},"device_bound_bytes":{},)"
+      R"("host_bound_bytes":{}}},"measured":{{"device_peak_bytes":{},"host_peak_bytes":{},)"
+      R"("os_device_bytes":{},"os_host_bytes":{},"os_process_bytes":{}}})",
+      arena.value, host_arena.value, most.device.value, (most.host_pinned + most.host).value,
+      touched.value, host_touched.value, resident.value, host_resident.value,
+      report.peak_resident.value);
+}
+
 bool agrees(const MemoryReport& report) {
   return std::all_of(report.spaces.begin(), report.spaces.end(), [&](const MemoryUse& use) {
     return within(report, use) && use.difference.empty();

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/io/file.h"
 #include "fpdt/io/json.h"
 #include "fpdt/runtime/arena.h"
 #include "fpdt/schedule/print.h"
@@ -75,6 +76,13 @@ void require_sensible(const TrainFlags& flags, const Job& job) {
   if (flags.ranks.communicator == "solo" && !(flags.save.empty() && flags.resume.empty())) {
     throw InputError("--communicator solo: one rank alone holds no whole model to save or resume");
   }
+  if (!flags.draw.empty()) {
+    if (flags.machine.empty()) throw InputError("--draw FILE needs --machine CLUSTER");
+    if (!flags.draw.ends_with(".svg") && !flags.draw.ends_with(".html")) {
+      throw InputError(
+          fmt::format("--draw {}: expected a file that ends in .html or .svg", flags.draw));
+    }
+  }
   if (!flags.save.empty()) require_saveable(flags.save, job.problem.model);
 }
 
@@ -99,6 +107,8 @@ class Run {
   int train();
   // Results to standard output; returns whether memory kept to the prediction.
   bool report(int signal) const;
+  // Writes the picture that --draw asks for, when there is a step to draw.
+  void draw() const;
 
  private:
   [[nodiscard]] Batches batches(const std::string& path, const std::string& mask) const {
@@ -121,6 +131,7 @@ class Run {
   std::optional<StepTimes> times_;
   std::vector<MemoryUse> memory_;
   std::optional<double> first_loss_, evaluation_loss_;
+  std::vector<double> losses_;
   StepResult last_;
   std::int64_t steps_here_ = 0, tokens_ = 0, saved_at_ = -1;
   double seconds_ = 0;
@@ -186,6 +197,7 @@ void Run::step(const LearningRate& rate) {
   tokens_ += last_.tokens;
   seconds_ += last_.seconds;
   if (!first_loss_) first_loss_ = last_.loss;
+  losses_.push_back(last_.loss);
   say_step(last_);
   log_.write(
       fmt::format("{{\"step\":{},\"loss\":{},\"grad_norm\":{},\"learning_rate\":{},\"tokens\":{},"
@@ -243,6 +255,13 @@ int Run::train() {
   return stop_signal();
 }
 
+void Run::draw() const {
+  if (flags_.draw.empty() || !times_ || !times_->measured()) return;
+  AtomicFile file(flags_.draw);
+  file.write(times_->picture(flags_.draw));
+  file.commit();
+}
+
 bool Run::report(int signal) const {
   const MemoryReport memory{memory_, job_.predicted, job_.problem.ranks(),
                             flags_.ranks.communicator == "solo", peak_resident_bytes()};
@@ -259,8 +278,13 @@ bool Run::report(int signal) const {
         memory.solo, json_string(progress_.schedule),
         saved_at_ < 0 ? "null" : json_string(flags_.save));
     const bool timed = times_ && times_->measured();
-    print_result(text + fmt::format("\"time\":{},\"memory\":{}}}\n",
-                                    timed ? json(times_->comparison()) : "null", json(memory)));
+    std::string losses;
+    for (const double loss : losses_) {
+      losses += fmt::format("{}{}", losses.empty() ? "" : ",", json_number(loss));
+    }
+    print_result(text + fmt::format("\"losses\":[{}],{},\"time\":{},\"memory\":{}}}\n", losses,
+                                    peaks_json(memory), timed ? json(times_->comparison()) : "null",
+                                    json(memory)));
   } else if (first_loss_) {
     const std::string loss = memory.solo
                                  ? "one rank alone, so the loss means nothing"
@@ -283,6 +307,7 @@ int run_train(const TrainFlags& flags) {
   catch_stop_signals();
   const int signal = run.train();
   const bool as_predicted = run.report(signal);
+  run.draw();
   if (signal != 0) return 128 + signal;
   return static_cast<int>(as_predicted ? ExitCode::done : ExitCode::disagree);
 }

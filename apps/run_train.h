@@ -28,6 +28,7 @@ struct TrainFlags {
   std::string loss_mask;
   std::string log;      // a JSON object a line
   std::string machine;  // cluster file whose rates predict the step
+  std::string draw;     // picture of the last steps, measured over predicted
   bool json = false;
   RankFlags ranks;
 };

@@ -9,6 +9,9 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/cluster_file.h"
+#include "fpdt/plan/levers.h"
+#include "fpdt/report/timeline_html.h"
+#include "fpdt/report/timeline_svg.h"
 #include "fpdt/sim/simulate.h"
 
 namespace fpdt {
@@ -38,7 +41,9 @@ Trace predict_step(const Schedule& schedule, const std::string& cluster_path) {
 }  // namespace
 
 StepTimes::StepTimes(const Job& job, const std::string& cluster_path)
-    : schedule_(job.schedule.schedule()), predicted_(predict_step(schedule_, cluster_path)) {}
+    : job_(job),
+      schedule_(job.schedule.schedule()),
+      predicted_(predict_step(schedule_, cluster_path)) {}
 
 void StepTimes::keep(std::vector<Trace> traces) {
   if (steps_.size() == kStepsKept) steps_.erase(steps_.begin());
@@ -55,5 +60,22 @@ const std::vector<Trace>& StepTimes::middle() const {
 }
 
 Comparison StepTimes::comparison() const { return compare(schedule_, predicted_, middle()); }
+
+std::string StepTimes::picture(const std::string& path) const {
+  const Program program(schedule_);
+  const Trace& measured = middle().front();
+  TimelinePicture picture;
+  picture.run = {&program, &schedule_.train, &predicted_};
+  picture.second = &measured;
+  picture.title =
+      fmt::format("{}, {} tokens on {}: measured over predicted", job_.problem.model.name,
+                  format_tokens(job_.problem.seq_len), job_.problem.cluster.name);
+  picture.subtitle = in_words(job_.problem, job_.strategy);
+  picture.device_capacity = job_.problem.device_budget;
+  picture.host_capacity =
+      Bytes{job_.problem.host_budget.value / job_.problem.cluster.devices_per_node};
+  picture.zoom = middle_call(picture.run);
+  return path.ends_with(".svg") ? timeline_svg(picture) : timeline_html(picture);
+}
 
 }  // namespace fpdt

@@ -23,10 +23,14 @@ class StepTimes {
   [[nodiscard]] bool measured() const { return !steps_.empty(); }
   // With the step in the middle, by its time, of those kept. Precondition: measured().
   [[nodiscard]] Comparison comparison() const;
+  // The same step of rank 0, measured over predicted, as SVG or HTML by the end of `path`.
+  // Precondition: measured().
+  [[nodiscard]] std::string picture(const std::string& path) const;
 
  private:
   [[nodiscard]] const std::vector<Trace>& middle() const;
 
+  const Job& job_;
   const Schedule& schedule_;
   Trace predicted_;
   std::vector<std::vector<Trace>> steps_;

@@ -94,7 +94,8 @@ Changes depth_changes(const Problem& problem, const Strategy& strategy) {
   for (const std::int64_t step : {-1, 1}) {
     Strategy changed = strategy;
     changed.fpdt.prefetch_depth += step;
-    if (changed.fpdt.prefetch_depth > 4) continue;
+    // Without any, the first hiccup of a copy stops the compute lane, which no simulation shows.
+    if (changed.fpdt.prefetch_depth < 1 || changed.fpdt.prefetch_depth > 4) continue;
     changes.add(fmt::format("prefetch_depth {} -> {}", strategy.fpdt.prefetch_depth,
                             changed.fpdt.prefetch_depth),
                 changed);

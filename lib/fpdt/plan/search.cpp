@@ -15,7 +15,7 @@
 namespace fpdt {
 namespace {
 
-bool lighter(const Usage& a, const Usage& b) {
+bool no_heavier(const Usage& a, const Usage& b) {
   return a.device <= b.device && a.host_node <= b.host_node;
 }
 
@@ -142,7 +142,7 @@ class Search {
         !result_.best || value(now) < value(*result_.best) * (1 - effort_.indifference);
     // What is about as fast in less memory is better, but no reason to go on.
     if (gains || (value(now) <= fastest_ * (1 + effort_.indifference) &&
-                  lighter(need, result_.best->usage))) {
+                  no_heavier(need, result_.best->usage) && need != result_.best->usage)) {
       result_.best = now;
     }
     return gains;
@@ -175,7 +175,7 @@ class Search {
     std::vector<Candidate> kept;
     for (const Candidate& candidate : front) {
       const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const Candidate& other) {
-        return lighter(other.usage, candidate.usage);
+        return no_heavier(other.usage, candidate.usage);
       });
       if (!beaten) kept.push_back(candidate);
     }

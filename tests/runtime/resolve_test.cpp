@@ -35,13 +35,13 @@ TEST_F(AddressesTest, SlotsHoldTheirContents) {
 }
 
 TEST_F(AddressesTest, VersionsTakeTheirTurnAndRowsAreCut) {
-  const View whole = addresses.view({0, Access::write, {}, 0, 4}, 7);  // slot 1
+  const View whole = addresses.view({0, 0, 0, 0, 4, Access::write}, 7);  // slot 1
   EXPECT_EQ(whole.data, memory.data() + 512 + 256);
   EXPECT_EQ(whole.elements, 40);
   EXPECT_EQ(whole.bytes(), 80);
   EXPECT_EQ(whole.dtype, Dtype::bf16);
   EXPECT_EQ(whole.access, Access::write);
-  const View part = addresses.view({0, Access::read, {}, 1, 2}, 3);  // slot 0
+  const View part = addresses.view({0, 0, 0, 1, 2, Access::read}, 3);  // slot 0
   EXPECT_EQ(part.data, memory.data() + 512 + 20);
   EXPECT_EQ(part.elements, 20);
 }

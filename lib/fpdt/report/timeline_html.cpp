@@ -57,8 +57,7 @@ void append_words(std::string& json) {
   });
 }
 
-void append_use(std::string& json, const PlainUse& use) {
-  const Version& v = use.version;
+void append_use(std::string& json, const PlainUse& use, const Version& v) {
   append(json, "[{},{},{},{}", use.buffer, static_cast<int>(use.access), v.relative ? 1 : 0,
          v.offset);
   const bool batch = v.micro_batch != 0 || v.segment != 0;
@@ -93,7 +92,8 @@ void append_program(std::string& json, const Program& program, const std::vector
       const PlainOp& op = program.blocks[i].ops[k];
       append(json, "[{},{},{},", quote_json(block.ops[k].name), op.lane,
              static_cast<int>(kind_of(block.ops[k])));
-      list(json, op.uses.size(), [&](std::size_t u) { append_use(json, op.uses[u]); });
+      list(json, op.uses.size(),
+           [&](std::size_t u) { append_use(json, op.uses[u], program.version(op.uses[u])); });
       json += ']';
     });
     json += '}';

@@ -2,6 +2,8 @@
 #include "fpdt/schedule/expand.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "fpdt/base/assert.h"
 
@@ -20,16 +22,59 @@ std::vector<Lane> lanes_of(const Schedule& schedule) {
   return lanes;
 }
 
-void append_uses(const Schedule& schedule, const Op& op, std::vector<PlainUse>& uses) {
+// Numbers the anchors of operands.
+class Anchors {
+ public:
+  Anchors(std::size_t buffers, std::vector<Version>& list)
+      : list_(list), latest_(buffers, -1), first_(buffers) {
+    list_.assign(buffers, Version{});
+  }
+
+  std::int32_t number(const Operand& operand) {
+    if (operand.version.relative) return operand.buffer;
+    Version version = operand.version;
+    version.offset = 0;
+    std::int32_t& latest = latest_[index(operand.buffer)];
+    if (latest >= 0 && list_[index(latest)] == version) return latest;
+    const auto [place, fresh] =
+        numbers_.try_emplace(std::array{version.layer, version.micro_batch, version.segment},
+                             static_cast<std::int32_t>(list_.size()));
+    if (fresh) list_.push_back(version);
+    return latest = place->second;
+  }
+
+  // The absolute ones among the anchors of uses.
+  [[nodiscard]] std::vector<std::int32_t> absolute(const std::vector<PlainUse>& uses) const {
+    std::vector<std::int32_t> some;
+    for (const PlainUse& use : uses) {
+      if (index(use.anchor) < first_ || (!some.empty() && some.back() == use.anchor)) continue;
+      some.push_back(use.anchor);
+    }
+    std::sort(some.begin(), some.end());
+    some.erase(std::unique(some.begin(), some.end()), some.end());
+    return some;
+  }
+
+ private:
+  std::vector<Version>& list_;
+  std::map<std::array<std::int64_t, 3>, std::int32_t> numbers_;  // by layer, micro_batch, segment
+  std::vector<std::int32_t> latest_;                             // of each buffer
+  std::size_t first_;
+};
+
+void append_uses(const Schedule& schedule, const Op& op, Anchors& anchors,
+                 std::vector<PlainUse>& uses) {
   for (const Use& use : operands(op.body)) {
     const Operand& operand = use.operand;
     const Buffer& buffer = schedule.buffers[index(operand.buffer)];
     const std::int64_t rows = operand.rows < 0 ? buffer.rows() - operand.row_first : operand.rows;
-    uses.push_back({operand.buffer, use.access, operand.version, operand.row_first, rows});
+    uses.push_back({operand.buffer, anchors.number(operand), operand.version.offset,
+                    operand.row_first, rows, use.access});
   }
 }
 
-PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vector<Lane>& lanes) {
+PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vector<Lane>& lanes,
+                   Anchors& anchors) {
   PlainBlock plain;
   plain.advance.assign(schedule.buffers.size(), 0);
   for (const auto& [buffer, n] : block.advance) plain.advance[index(buffer)] = n;
@@ -40,7 +85,7 @@ PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vect
     const auto lane = std::lower_bound(lanes.begin(), lanes.end(), op.lane) - lanes.begin();
     use_begin.push_back(plain.uses.size());
     after_begin.push_back(plain.after.size());
-    append_uses(schedule, op, plain.uses);
+    append_uses(schedule, op, anchors, plain.uses);
     plain.after.insert(plain.after.end(), op.after.begin(), op.after.end());
     plain.ops.push_back(
         {&op, static_cast<std::int32_t>(lane), plain.ops_on_lane[index(lane)]++, {}, {}});
@@ -53,13 +98,15 @@ PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vect
     plain.ops[i].after =
         std::span(plain.after).subspan(after_begin[i], after_begin[i + 1] - after_begin[i]);
   }
+  plain.anchors = anchors.absolute(plain.uses);
   return plain;
 }
 
 }  // namespace
 
 Program::Program(const Schedule& source) : schedule(&source), lanes(lanes_of(source)) {
-  for (const Block& block : source.blocks) blocks.push_back(flatten(source, block, lanes));
+  Anchors numbers(source.buffers.size(), anchors);
+  for (const Block& block : source.blocks) blocks.push_back(flatten(source, block, lanes, numbers));
   for (const PlainBlock& block : blocks) {
     for (const After& after : block.after) {
       std::int32_t& back = blocks[index(after.block)].calls_back;
@@ -70,8 +117,8 @@ Program::Program(const Schedule& source) : schedule(&source), lanes(lanes_of(sou
 
 Expansion::Expansion(const Program& program)
     : program_(&program),
-      bases_(program.schedule->buffers.size(), 0),
-      advance_pending_(bases_),
+      anchors_(program.anchors.size(), 0),
+      advance_pending_(program.schedule->buffers.size(), 0),
       lane_begin_(program.lanes.size(), 0),
       lane_end_(program.lanes.size(), 0),
       calls_of_(program.blocks.size(), 0) {
@@ -82,9 +129,14 @@ Expansion::Expansion(const Program& program)
 
 void Expansion::begin(const Call& call) {
   call_ = call;
-  bases_ = advance_pending_;
+  std::copy(advance_pending_.begin(), advance_pending_.end(), anchors_.begin());
   lane_begin_ = lane_end_;
   const PlainBlock& block = program_->blocks[index(call.block)];
+  for (const std::int32_t anchor : block.anchors) {
+    const Version& v = program_->anchors[index(anchor)];
+    anchors_[index(anchor)] =
+        v.layer * call.layer + v.micro_batch * call.micro_batch + v.segment * call.segment;
+  }
   for (const auto& [buffer, n] : program_->schedule->blocks[index(call.block)].advance) {
     advance_pending_[index(buffer)] += n;
   }

@@ -1,7 +1,7 @@
 // Expansion: a schedule as the stream of plain ops that one step executes.
 //
 // `Program` resolves names, lanes and operands of every block once, into dense arrays. `Expansion`
-// walks a call list and keeps the two things that change from call to call: the bases of relative
+// walks a call list and keeps the two things that change from call to call: what it adds to
 // versions, and where earlier calls of each block began on each lane. Nothing holds all ops of a
 // step: verifier, placement and executor see the same small structs, one call at a time.
 #pragma once
@@ -14,12 +14,15 @@
 
 namespace fpdt {
 
+// The version is offset + what the call adds: the base of the buffer, or its arguments times
+// constants.
 struct PlainUse {
   BufferIndex buffer = 0;
-  Access access = Access::read;
-  Version version;
+  std::int32_t anchor = 0;  // index into Program::anchors
+  std::int64_t offset = 0;
   std::int64_t row_first = 0;
   std::int64_t rows = 0;  // resolved: never negative
+  Access access = Access::read;
 };
 
 struct PlainOp {
@@ -34,6 +37,7 @@ struct PlainBlock {
   std::vector<PlainOp> ops;
   std::vector<PlainUse> uses;
   std::vector<After> after;
+  std::vector<std::int32_t> anchors;      // absolute ones of its uses
   std::vector<std::int64_t> advance;      // of every buffer
   std::vector<std::int32_t> ops_on_lane;  // of every lane
   std::int32_t calls_back = 0;            // largest calls_back by which any op waits for this block
@@ -43,8 +47,17 @@ struct PlainBlock {
 struct Program {
   explicit Program(const Schedule& schedule);
 
+  // As the schedule writes it.
+  [[nodiscard]] Version version(const PlainUse& use) const {
+    Version version = anchors[static_cast<std::size_t>(use.anchor)];
+    version.offset = use.offset;
+    return version;
+  }
+
   const Schedule* schedule;
   std::vector<Lane> lanes;  // in order of kind and index
+  // Versions without their offsets: the relative ones of every buffer, then each absolute one.
+  std::vector<Version> anchors;
   std::vector<PlainBlock> blocks;
 };
 
@@ -59,10 +72,7 @@ class Expansion {
   void begin(const Call& call);
 
   [[nodiscard]] std::int64_t version(const PlainUse& use) const {
-    const Version& v = use.version;
-    if (v.relative) return bases_[static_cast<std::size_t>(use.buffer)] + v.offset;
-    return v.offset + v.layer * call_.layer + v.micro_batch * call_.micro_batch +
-           v.segment * call_.segment;
+    return anchors_[static_cast<std::size_t>(use.anchor)] + use.offset;
   }
   // Where an op of this call stands on its lane.
   [[nodiscard]] LanePosition position(const PlainOp& op) const {
@@ -76,7 +86,7 @@ class Expansion {
  private:
   const Program* program_;
   Call call_;
-  std::vector<std::int64_t> bases_;
+  std::vector<std::int64_t> anchors_;               // what this call adds
   std::vector<std::int64_t> advance_pending_;       // bases after the running call
   std::vector<LanePosition> lane_begin_;            // of the running call
   std::vector<LanePosition> lane_end_;              // ops issued so far, with the running call

@@ -94,9 +94,8 @@ std::optional<HazardWaits::Write> HazardWaits::writer(std::size_t lane, std::int
 }
 
 std::int64_t HazardWaits::version_in(const PlainUse& use, std::int32_t call) {
-  if (!use.version.relative) {
-    return use.version.offset + moved(use.version, Call{}, (*calls_)[index(call)]);
-  }
+  const Version& anchor = program_->anchors[index(use.anchor)];
+  if (!anchor.relative) return use.offset + moved(anchor, Call{}, (*calls_)[index(call)]);
   std::vector<std::int64_t>& bases = bases_[use.buffer];
   if (bases.empty()) bases.push_back(0);
   while (bases.size() <= index(call)) {
@@ -104,7 +103,7 @@ std::int64_t HazardWaits::version_in(const PlainUse& use, std::int32_t call) {
     const PlainBlock& block = program_->blocks[index(table_->block(last))];
     bases.push_back(bases.back() + block.advance[index(use.buffer)]);
   }
-  return bases[index(call)] + use.version.offset;
+  return bases[index(call)] + use.offset;
 }
 
 const std::vector<HazardWaits::Write>& HazardWaits::writes_of(std::int32_t block,
@@ -123,14 +122,12 @@ const std::vector<HazardWaits::Write>& HazardWaits::writes_of(std::int32_t block
 const std::vector<HazardWaits::Motion>& HazardWaits::motions(std::int32_t block) {
   std::vector<Motion>& all = motions_[index(block)];
   if (!all.empty()) return all;
-  std::vector<std::vector<Version>> of_buffer(program_->schedule->buffers.size());
+  std::vector<std::vector<std::int32_t>> of_buffer(program_->schedule->buffers.size());
   for (const PlainUse& use : program_->blocks[index(block)].uses) {
-    std::vector<Version>& known = of_buffer[index(use.buffer)];
-    Version version = use.version;
-    version.offset = 0;
-    if (std::find(known.begin(), known.end(), version) != known.end()) continue;
-    known.push_back(version);
-    all.push_back({use.buffer, version});
+    std::vector<std::int32_t>& known = of_buffer[index(use.buffer)];
+    if (std::find(known.begin(), known.end(), use.anchor) != known.end()) continue;
+    known.push_back(use.anchor);
+    all.push_back({use.buffer, use.anchor});
   }
   return all;
 }
@@ -149,10 +146,10 @@ bool HazardWaits::alike(std::int32_t first, std::int32_t period) {
   for (std::int32_t call = first; call < first + period && call < table_->size(); ++call) {
     for (const Motion& motion : motions(table_->block(call))) {
       const auto buffer = index(motion.buffer);
+      const Version& anchor = program_->anchors[index(motion.anchor)];
       const std::int64_t by =
-          motion.version.relative
-              ? advance[buffer]
-              : moved(motion.version, (*calls_)[index(call - period)], (*calls_)[index(call)]);
+          anchor.relative ? advance[buffer]
+                          : moved(anchor, (*calls_)[index(call - period)], (*calls_)[index(call)]);
       if (distance[buffer] != kUnknown && distance[buffer] != by) return false;
       distance[buffer] = by;
     }

@@ -73,7 +73,7 @@ class HazardWaits {
   // How versions of a buffer are written: what moves them from call to call.
   struct Motion {
     BufferIndex buffer = 0;
-    Version version;  // with offset 0
+    std::int32_t anchor = 0;
   };
 
   [[nodiscard]] std::int32_t issued() const {

@@ -1,0 +1,288 @@
+// Requirements of calls, the walk that adds edges, and the one that only looks.
+#include "fpdt/schedule/edge_walk.h"
+
+#include <algorithm>
+
+namespace fpdt {
+namespace {
+
+using Position = Hazards::Position;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// One walk over a call list.
+class Walk {
+ public:
+  Walk(CallList& list, StaticEdges& edges)
+      : list_(list),
+        program_(list.program),
+        edges_(edges),
+        lanes_(program_.lanes.size()),
+        lane_clock_(lanes_ * lanes_, -1),
+        clocks_of_(program_.blocks.size()) {}
+
+  // Returns whether an edge was added.
+  bool run() {
+    std::size_t gap = 0;
+    for (call_ = 0; call_ < list_.calls.size(); ++call_) {
+      const CallList::CallSpan& call = list_.calls[call_];
+      clocks_of_[index(call.block)].push_back(call.kept ? &list_.clocks[call.first_clock]
+                                                        : nullptr);
+      if (!call.kept) continue;
+      if (gap < call_) leave_out(gap, call_);
+      gap = call_ + 1;
+      walk(call);
+    }
+    return added_;
+  }
+
+ private:
+  void walk(const CallList::CallSpan& call) {
+    const PlainBlock& block = program_.blocks[index(call.block)];
+    const Position* const begin = &list_.lane_begin[call_ * lanes_];
+    const auto* requirement = list_.requirements.data() + call.first_requirement;
+    const auto* const end = list_.requirements.data() + last_requirement();
+    Position* clock = &list_.clocks[call.first_clock];
+    for (std::size_t i = 0; i < block.ops.size(); ++i, clock += lanes_) {
+      const PlainOp& op = block.ops[i];
+      std::vector<StaticEdge>& edges = edges_[index(call.block)][i];
+      Position* const own = &lane_clock_[index(op.lane) * lanes_];
+      const auto* first = requirement;
+      while (requirement != end && index(requirement->op) == i) ++requirement;
+      mark_needed(first, requirement, edges, own);
+      for (const StaticEdge& edge : edges) join(own, clock_of(edge.after));
+      if (first != requirement) add_missing(first, requirement, edges, own);
+      own[op.lane] = begin[op.lane] + op.lane_position;
+      for (std::size_t lane = 0; lane < lanes_; ++lane) clock[lane] = own[lane];
+    }
+  }
+
+  [[nodiscard]] std::size_t last_requirement() const {
+    return call_ + 1 < list_.calls.size() ? list_.calls[call_ + 1].first_requirement
+                                          : list_.requirements.size();
+  }
+
+  // Lanes know as much of the calls before `to` as they knew of those before `from`: what calls
+  // between would require was seen before, or is found on the whole list.
+  void leave_out(std::size_t from, std::size_t to) {
+    for (std::size_t i = 0; i < lane_clock_.size(); ++i) {
+      const std::size_t lane = i % lanes_;
+      lane_clock_[i] +=
+          list_.lane_begin[to * lanes_ + lane] - list_.lane_begin[from * lanes_ + lane];
+    }
+  }
+
+  // The clock of the awaited op; null where there is no such call, or none that is kept.
+  [[nodiscard]] const Position* clock_of(const After& after) const {
+    const auto& calls = clocks_of_[index(after.block)];
+    const bool own = after.block == list_.calls[call_].block;
+    const auto number = static_cast<std::int64_t>(calls.size()) - (own ? 1 : 0) - after.calls_back;
+    if (number < 0 || calls[index(number)] == nullptr) return nullptr;
+    return calls[index(number)] + index(after.op) * lanes_;
+  }
+
+  // The static edge by which the running call names the op at a position of a lane.
+  [[nodiscard]] After edge(std::size_t lane, Position position) const {
+    std::size_t low = 0;  // the last call that begins at or before the position
+    for (std::size_t high = call_ + 1; high - low > 1;) {
+      const std::size_t middle = low + (high - low) / 2;
+      (list_.lane_begin[middle * lanes_ + lane] <= position ? low : high) = middle;
+    }
+    const CallList::CallSpan& call = list_.calls[low];
+    const Position ahead = position - list_.lane_begin[low * lanes_ + lane];
+    const std::int32_t op = list_.ops_on_lane[index(call.block)][lane][index(ahead)];
+    const auto calls = static_cast<std::int32_t>(clocks_of_[index(call.block)].size());
+    const std::int32_t running = calls - (call.block == list_.calls[call_].block ? 1 : 0);
+    return {call.block, op, running - call.number};
+  }
+
+  void join(Position* clock, const Position* other) const {
+    if (other == nullptr) return;
+    for (std::size_t lane = 0; lane < lanes_; ++lane)
+      clock[lane] = std::max(clock[lane], other[lane]);
+  }
+
+  // An edge is needed where it alone covers a requirement.
+  void mark_needed(const CallList::Requirement* first, const CallList::Requirement* last,
+                   std::vector<StaticEdge>& edges, const Position* own) const {
+    for (; first != last; ++first) {
+      if (first->position <= own[first->lane]) continue;
+      StaticEdge* only = nullptr;
+      int covering = 0;
+      for (StaticEdge& edge : edges) {
+        const Position* other = clock_of(edge.after);
+        if (other == nullptr || other[first->lane] < first->position) continue;
+        only = &edge;
+        ++covering;
+      }
+      if (covering == 1) only->needed = true;
+    }
+  }
+
+  // Adds edges for what is required and not covered, except what another of them implies.
+  void add_missing(const CallList::Requirement* first, const CallList::Requirement* last,
+                   std::vector<StaticEdge>& edges, Position* own) {
+    missing_.clear();
+    for (; first != last; ++first) {
+      if (first->position > own[first->lane]) {
+        missing_.push_back(edge(index(first->lane), first->position));
+      }
+    }
+    if (missing_.empty()) return;
+    for (std::size_t i = 0; i < missing_.size(); ++i) {
+      const bool implied = std::any_of(missing_.begin(), missing_.end(), [&](const After& other) {
+        return !(other == missing_[i]) && covers(other, missing_[i]);
+      });
+      if (!implied) edges.push_back({missing_[i], true});
+    }
+    for (const After& after : missing_) join(own, clock_of(after));
+    added_ = true;
+  }
+
+  // Whether the clock of one awaited op knows another to be complete.
+  [[nodiscard]] bool covers(const After& one, const After& other) const {
+    const PlainBlock& block = program_.blocks[index(other.block)];
+    const auto lane = index(block.ops[index(other.op)].lane);
+    return clock_of(one)[lane] >= clock_of(other)[lane];
+  }
+
+  CallList& list_;
+  const Program& program_;
+  StaticEdges& edges_;
+  std::size_t lanes_;
+  std::size_t call_ = 0;
+  std::vector<Position> lane_clock_;               // [lane][lane], after the last op of each lane
+  std::vector<std::vector<Position*>> clocks_of_;  // of the calls of each block so far
+  std::vector<After> missing_;
+  bool added_ = false;
+};
+
+// A walk that adds nothing, and keeps the clocks of no more calls than edges reach back.
+class Cover {
+ public:
+  Cover(const Program& program, const StaticEdges& edges)
+      : program_(program), lanes_(program.lanes.size()), blocks_(program.blocks.size()) {
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      for (const std::vector<StaticEdge>& op : edges[b]) {
+        blocks_[b].edge_begin.push_back(blocks_[b].edges.size());
+        for (const StaticEdge& edge : op) {
+          blocks_[b].edges.push_back(edge.after);
+          std::size_t& kept = blocks_[index(edge.after.block)].kept;
+          kept = std::max(kept, index(edge.after.calls_back) + 1);
+        }
+      }
+      blocks_[b].edge_begin.push_back(blocks_[b].edges.size());
+    }
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      blocks_[b].clocks.resize(blocks_[b].kept * program.blocks[b].ops.size() * lanes_);
+    }
+  }
+
+  bool suffices(const std::vector<Call>& calls) {
+    Expansion expansion(program_);
+    Hazards hazards(program_);
+    std::vector<Position> required(lanes_);
+    std::vector<Position> lane_clock(lanes_ * lanes_, -1);
+    for (Ring& ring : blocks_) ring.calls = 0;
+    for (const Call& call : calls) {
+      expansion.begin(call);
+      const PlainBlock& block = program_.blocks[index(call.block)];
+      Ring& ring = blocks_[index(call.block)];
+      Position* clock = &ring.clocks[ring.calls++ % ring.kept * block.ops.size() * lanes_];
+      for (std::size_t i = 0; i < block.ops.size(); ++i, clock += lanes_) {
+        const PlainOp& op = block.ops[i];
+        hazards.issue(op, expansion, required.data());
+        Position* const own = &lane_clock[index(op.lane) * lanes_];
+        for (std::size_t e = ring.edge_begin[i]; e < ring.edge_begin[i + 1]; ++e) {
+          join(own, clock_of(ring.edges[e], call.block));
+        }
+        own[op.lane] = static_cast<Position>(expansion.position(op));
+        for (std::size_t lane = 0; lane < lanes_; ++lane) {
+          if (own[lane] < required[lane]) return false;
+          clock[lane] = own[lane];
+        }
+      }
+    }
+    return true;
+  }
+
+ private:
+  struct Ring {
+    std::vector<std::size_t> edge_begin;  // of each op
+    std::vector<After> edges;
+    std::size_t kept = 1;          // calls whose clocks are kept
+    std::size_t calls = 0;         // so far, with the running one
+    std::vector<Position> clocks;  // [call mod kept][op][lane]
+  };
+
+  [[nodiscard]] const Position* clock_of(const After& after, std::int32_t running) const {
+    const Ring& ring = blocks_[index(after.block)];
+    const std::size_t back = index(after.calls_back) + (after.block == running ? 1 : 0);
+    if (back > ring.calls) return nullptr;
+    const std::size_t ops = program_.blocks[index(after.block)].ops.size();
+    return &ring.clocks[((ring.calls - back) % ring.kept * ops + index(after.op)) * lanes_];
+  }
+
+  void join(Position* clock, const Position* other) const {
+    if (other == nullptr) return;
+    for (std::size_t lane = 0; lane < lanes_; ++lane)
+      clock[lane] = std::max(clock[lane], other[lane]);
+  }
+
+  const Program& program_;
+  std::size_t lanes_;
+  std::vector<Ring> blocks_;
+};
+
+}  // namespace
+
+CallList::CallList(const Program& source, const std::vector<Call>& list,
+                   std::vector<std::size_t> kept)
+    : program(source) {
+  const std::size_t lanes = program.lanes.size();
+  for (const PlainBlock& block : program.blocks) {
+    ops_on_lane.emplace_back(lanes);
+    for (std::size_t i = 0; i < block.ops.size(); ++i) {
+      ops_on_lane.back()[index(block.ops[i].lane)].push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  std::vector<std::int32_t> calls_of(program.blocks.size(), 0);
+  std::vector<Position> end(lanes, 0);
+  std::vector<Position> required(lanes, -1);
+  std::vector<Position> most(lanes * lanes, -1);  // [lane that requires][lane]
+  std::size_t ops = 0;
+  Expansion expansion(program);
+  Hazards hazards(program);
+  auto next = kept.begin();
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const PlainBlock& block = program.blocks[index(list[i].block)];
+    const bool keep = next != kept.end() && *next == i;
+    calls.push_back(
+        {list[i].block, calls_of[index(list[i].block)]++, keep, requirements.size(), ops * lanes});
+    lane_begin.insert(lane_begin.end(), end.begin(), end.end());
+    for (std::size_t lane = 0; lane < lanes; ++lane) end[lane] += block.ops_on_lane[lane];
+    expansion.begin(list[i]);
+    if (!keep) continue;
+    ++next;
+    ops += block.ops.size();
+    for (std::size_t op = 0; op < block.ops.size(); ++op) {
+      hazards.issue(block.ops[op], expansion, required.data());
+      const std::size_t own = index(block.ops[op].lane);
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        if (lane == own || required[lane] <= most[own * lanes + lane]) continue;
+        most[own * lanes + lane] = required[lane];
+        requirements.push_back(
+            {static_cast<std::int32_t>(op), static_cast<std::int32_t>(lane), required[lane]});
+      }
+    }
+  }
+  clocks.reset(new Position[ops * lanes]);
+}
+
+bool add_missing(CallList& list, StaticEdges& edges) { return Walk(list, edges).run(); }
+
+bool suffice(const Program& program, const StaticEdges& edges, const std::vector<Call>& calls) {
+  return Cover(program, edges).suffices(calls);
+}
+
+}  // namespace fpdt

@@ -32,6 +32,9 @@ constexpr std::array<Paint, kOpKinds> kPaints{{
 constexpr std::array<std::string_view, 7> kCategoryColors{
     "#0072B2", "#56B4E9", "#B8C0CA", "#E69F00", "#009E73", "#CC79A7", "#444444"};
 
+// The four of Okabe and Ito that stand out as thin lines.
+constexpr std::array<std::string_view, 4> kCurveColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7"};
+
 const Paint& paint(OpKind kind) { return kPaints[static_cast<std::size_t>(kind)]; }
 
 OpKind kind_on_compute(const Body& body) {
@@ -70,5 +73,8 @@ OpKind kind_of(const Op& op) {
 std::string_view word(OpKind kind) { return paint(kind).word; }
 std::string_view color(OpKind kind) { return paint(kind).color; }
 bool is_dark(OpKind kind) { return paint(kind).dark; }
+std::string_view curve_color(std::size_t curve) {
+  return kCurveColors[curve % kCurveColors.size()];
+}
 
 }  // namespace fpdt

@@ -1,8 +1,8 @@
-// One colour for each thing, in all pictures: the category of a buffer, the kind of an op.
+// One colour for each thing, in all pictures: the category of a buffer, the kind of an op, a curve.
 //
-// Categories are the colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme; either set
-// can be told apart with every common colour blindness, and neighbours in a stack differ in
-// lightness, so that grey prints work too.
+// Categories and curves have colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme;
+// either set can be told apart with every common colour blindness, and neighbours in a stack differ
+// in lightness, so that grey prints work too.
 #pragma once
 
 #include <array>
@@ -40,5 +40,8 @@ std::string_view word(OpKind kind);
 std::string_view color(OpKind kind);
 // Whether text on the colour should be white.
 bool is_dark(OpKind kind);
+
+// Of the first, second, ... curve of a plot; after four they come again.
+std::string_view curve_color(std::size_t curve);
 
 }  // namespace fpdt

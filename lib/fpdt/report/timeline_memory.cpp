@@ -28,7 +28,7 @@ struct Scale {
 };
 
 void draw_grid(Svg& svg, const Scale& scale) {
-  svg.rectangle(kPlotLeft, scale.top, kPlotRight - kPlotLeft, scale.base - scale.top, "#F7F9FB");
+  svg.rectangle(kPlotLeft, scale.top, kPlotRight - kPlotLeft, scale.base - scale.top, kPaper);
   for (const Tick& tick : byte_ticks(Bytes{scale.most}, scale.base - scale.top > 180 ? 6 : 4)) {
     const double y = scale.y(tick.at);
     svg.line(kPlotLeft, y, kPlotRight, y, kRule, "stroke-width=\"1\"");
@@ -82,7 +82,7 @@ void draw_level(Svg& svg, const Scale& scale, Bytes level, std::string_view name
            alarm ? "stroke-width=\"1.6\" stroke-dasharray=\"7 4\""
                  : "stroke-width=\"1\" stroke-dasharray=\"2 3\"");
   const double width = text_width(text, 11.5) + 10;
-  svg.rectangle(kPlotRight - 4 - width, y - 16, width, 14, "#F7F9FB", "fill-opacity=\"0.85\"");
+  svg.rectangle(kPlotRight - 4 - width, y - 16, width, 14, kPaper, "fill-opacity=\"0.85\"");
   svg.text(kPlotRight - 8, y - 5, text, "level", Anchor::end, fill);
 }
 

@@ -5,20 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "fpdt/report/look.h"
 #include "fpdt/report/svg.h"
 #include "fpdt/report/timeline.h"
 
 namespace fpdt {
-
-inline constexpr double kPictureWidth = 1400;
-inline constexpr double kPlotLeft = 128;
-inline constexpr double kPlotRight = 1056;
-inline constexpr double kColumnLeft = 1088;
-inline constexpr double kColumnRight = 1372;
-inline constexpr std::string_view kInk = "#1F2933";
-inline constexpr std::string_view kSoftInk = "#616E7C";
-inline constexpr std::string_view kRule = "#D9DEE4";
-inline constexpr std::string_view kAlarm = "#C4320A";
 
 // Times [from, to) across the plot; the second trace is drawn `shift` earlier.
 struct Window {

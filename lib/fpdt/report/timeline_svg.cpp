@@ -11,13 +11,11 @@
 namespace fpdt {
 namespace {
 
+// Beside what all pictures have.
 constexpr std::string_view kStyle =
-    "text{font-family:Inter,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,"
-    "sans-serif;fill:#1F2933;font-variant-numeric:tabular-nums}"
-    ".title{font-size:25px;font-weight:600}.subtitle{font-size:15px;fill:#52606D}"
     ".fact{font-size:15px;font-weight:600}.factname{font-size:12px;fill:#616E7C}"
-    ".heading{font-size:14px;font-weight:600}.heading2{font-size:12.5px;font-weight:600}"
-    ".row{font-size:12px}.soft{font-size:11px;fill:#616E7C}.axis{font-size:11.5px;fill:#616E7C}"
+    ".heading2{font-size:12.5px;font-weight:600}.row{font-size:12px}"
+    ".axis{font-size:11.5px;fill:#616E7C}"
     ".lane{font-size:13px;font-weight:600}.level{font-size:11.5px;font-weight:600}"
     ".flag{font-size:12px;font-weight:600;fill:#FFFFFF}.call{font-size:11.5px}"
     ".on{font-size:10.5px;fill:#FFFFFF}.over{font-size:10.5px}";
@@ -160,7 +158,7 @@ std::string timeline_svg(const TimelinePicture& picture) {
     const Window detail = detail_window(data);
     if (detail.from < detail.to) y = draw_detail(svg, data, overview, detail, y);
   }
-  return svg.finish(kPictureWidth, y + 16, picture.title, kStyle);
+  return svg.finish(kPictureWidth, y + 16, picture.title, fmt::format("{}{}", kLook, kStyle));
 }
 
 }  // namespace fpdt

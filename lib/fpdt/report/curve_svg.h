@@ -1,0 +1,60 @@
+// Curves for talks: one to three panels over the same axis, with the range around a curve, a limit,
+// and a shade where there is nothing to draw.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fpdt {
+
+enum class CurveUnit : std::uint8_t { plain, percent, bytes, seconds };  // percent: of 1
+
+struct CurveValue {
+  double value = 0;
+  double low = 0, high = 0;  // the range around it; both 0: none
+  std::string label;         // beside the point; empty: the value in the panel's unit
+};
+
+struct CurveSeries {
+  std::string name;                               // empty: the panel's title says it
+  std::string note;                               // a second, softer line of the legend
+  std::vector<std::optional<CurveValue>> values;  // one a place; empty: the curve has a gap
+};
+
+struct CurveLimit {
+  double value = 0;
+  std::string name;
+};
+
+struct CurvePanel {
+  std::string title;
+  CurveUnit unit = CurveUnit::plain;
+  bool logarithmic = false;
+  std::vector<CurveSeries> series;
+  std::optional<CurveLimit> limit;
+};
+
+// A place on the axis below.
+struct CurvePlace {
+  double at = 0;  // over 0, ascending; matters for logarithmic spacing
+  std::string label;
+  std::string obstacle;  // why there is nothing, such as "does not fit: host"; empty: there is
+};
+
+struct CurvePicture {
+  std::string title;
+  std::string subtitle;
+  std::string axis;          // what differs between the places
+  bool logarithmic = false;  // places stand by the logarithm of `at`; else evenly
+  std::vector<CurvePlace> places;
+  std::vector<CurvePanel> panels;
+  std::string range;                // what the shades around curves are; empty: not said
+  std::optional<std::size_t> mark;  // a place to point at
+  std::string mark_name;
+};
+
+std::string curve_svg(const CurvePicture& picture);
+
+}  // namespace fpdt

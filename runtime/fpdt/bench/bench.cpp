@@ -32,20 +32,19 @@ Extent extent(bool quick) {
   return {{32, 64, 128, 256, 512, 1024},
           {64, 128, 256, 512, 1024, 2048},
           1024,
-          1024,
+          512,
           512,
           2 * kMebibyte,
           2 * kMebibyte,
           256,
-          25e-3,
-          9};
+          20e-3,
+          7};
 }
 
 constexpr std::int64_t kNarrowHead = 32;
 constexpr std::int64_t kHead = 64;
 constexpr std::int64_t kWideHead = 128;
-constexpr std::int32_t kCallsMost = 400;  // of a block in a step
-constexpr double kTimesMost = 16;         // of an op in a block
+constexpr double kTimesMost = 16;  // of an op in a block
 
 // What one schedule of the bench gave.
 struct Run {
@@ -74,9 +73,7 @@ class Bench {
  private:
   using Write = std::function<void(Sheet&)>;
 
-  [[nodiscard]] Run run(const Write& write) const;
-  [[nodiscard]] std::vector<Trace> traces(const Write& write, std::int32_t calls,
-                                          std::int32_t rounds, Run& run) const;
+  [[nodiscard]] Run run(const Write& write, Bytes working_set = Sheet::kTrainingStep) const;
   // Seconds of an op without those that every op takes.
   [[nodiscard]] std::vector<double> net(std::vector<double> seconds) const;
   void note(std::string_view kind, const std::string& what, const Demand& asked,
@@ -100,26 +97,15 @@ class Bench {
   BenchResult result_;
 };
 
-std::vector<Trace> Bench::traces(const Write& write, std::int32_t calls, std::int32_t rounds,
-                                 Run& run) const {
-  Sheet sheet(options_.ranks);
+Run Bench::run(const Write& write, Bytes working_set) const {
+  Sheet sheet(options_.ranks, working_set);
   write(sheet);
-  const VerifiedSchedule schedule = sheet.finish(calls);
-  const std::vector<Block>& blocks = schedule.schedule().blocks;
-  run.first_op = static_cast<std::int32_t>(blocks.front().ops.size());
-  run.asked = demands(schedule.schedule()).back();
-  return measure(schedule, sheet.contents(), {options_.threads, rounds});
-}
-
-// As many calls as make a step of the length that is wanted.
-Run Bench::run(const Write& write) const {
-  constexpr std::int32_t kProbe = 3;
+  const VerifiedSchedule schedule = sheet.finish();
   Run run;
-  const auto length = static_cast<double>(duration(traces(write, kProbe, 1, run).front())) * 1e-9;
-  const double calls = extent_.step_seconds * kProbe / std::max(length, 1e-9);
+  run.first_op = static_cast<std::int32_t>(schedule.schedule().blocks.front().ops.size());
+  run.asked = demands(schedule.schedule()).back();
   run.traces =
-      traces(write, static_cast<std::int32_t>(std::clamp<double>(calls, kProbe, kCallsMost)),
-             extent_.rounds, run);
+      measure(schedule, sheet.contents(), {options_.threads, extent_.rounds, extent_.step_seconds});
   for (std::size_t op = 0; op < run.asked.size(); ++op) {
     std::vector<double>& spans = run.spans.emplace_back();
     for (const Trace& trace : run.traces) {
@@ -282,17 +268,21 @@ void Bench::measure_collectives() {
 void Bench::company(std::string_view kind, const std::pair<Write, Write>& lanes, Rate& first,
                     Rate& second) {
   options_.progress(fmt::format("{}", kind));
-  const std::vector<double> first_alone = run(lanes.first).spans.front();
-  const std::vector<double> second_alone = run(lanes.second).spans.front();
+  // One slot each, or the operands of both would share what those of one had.
+  constexpr Bytes kOneSlot{1};
+  const std::vector<double> first_alone = run(lanes.first, kOneSlot).spans.front();
+  const std::vector<double> second_alone = run(lanes.second, kOneSlot).spans.front();
   const double ratio = spread(first_alone).typical / spread(second_alone).typical;
   const auto times = [](double wanted) {
     return static_cast<int>(std::lround(std::clamp(wanted, 1.0, kTimesMost)));
   };
   const int first_times = times(1 / ratio);
-  const Run both = run([&](Sheet& sheet) {
-    for (int i = 0; i < first_times; ++i) lanes.first(sheet);
-    for (int i = 0; i < times(ratio); ++i) lanes.second(sheet);
-  });
+  const Run both = run(
+      [&](Sheet& sheet) {
+        for (int i = 0; i < first_times; ++i) lanes.first(sheet);
+        for (int i = 0; i < times(ratio); ++i) lanes.second(sheet);
+      },
+      kOneSlot);
   const std::int32_t second_op = both.first_op + first_times;
   std::vector<double> first_beside, second_beside;
   for (const Trace& trace : both.traces) {

@@ -2,7 +2,10 @@
 #include "fpdt/bench/measure.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <span>
 
@@ -51,21 +54,40 @@ void fill_states(Executor& executor, const Contents& contents) {
   }
 }
 
+// The calls of a step of about `seconds`, the first of all and those of the ops, by the time that
+// the least step takes.
+std::size_t calls_for(double seconds, const std::function<void(std::size_t calls)>& run) {
+  constexpr std::size_t kLeast = 2;
+  run(kLeast);
+  const auto begin = std::chrono::steady_clock::now();
+  run(kLeast);
+  const double least =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return 1 + static_cast<std::size_t>(std::clamp<double>(seconds / least, 1, Sheet::kCalls));
+}
+
 }  // namespace
 
 std::vector<Trace> measure(const VerifiedSchedule& schedule, const Contents& contents,
                            const MeasureOptions& options) {
+  const std::span<const Call> train = schedule.schedule().train;
   std::mutex mutex;
   std::vector<Trace> traces;
+  std::atomic<std::size_t> calls{0};  // what rank 0 finds right
   run_ranks(schedule.schedule().ranks, [&](Communicator& communicator) {
     CpuBackend backend(communicator, {options.threads, Populate::no});
     Executor executor(schedule, backend, communicator);
     fill_states(executor, contents);
     communicator.barrier();
-    executor.run(schedule.schedule().train);
+    const std::size_t own = calls_for(options.step_seconds,
+                                      [&](std::size_t count) { executor.run(train.first(count)); });
+    if (communicator.rank() == 0) calls = own;
+    communicator.barrier();
+    const std::span<const Call> step = train.first(calls);
+    executor.run(step);
     for (std::int32_t round = 0; round < options.rounds; ++round) {
       communicator.barrier();
-      Trace trace = executor.record(schedule.schedule().train);
+      Trace trace = executor.record(step);
       const std::lock_guard lock(mutex);
       traces.push_back(std::move(trace));
     }

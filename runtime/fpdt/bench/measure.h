@@ -10,11 +10,12 @@
 namespace fpdt {
 
 struct MeasureOptions {
-  std::int32_t threads = 0;  // of each rank; 0: the rank's part of the cores
-  std::int32_t rounds = 5;   // steps that are recorded, after one that is not
+  std::int32_t threads = 0;     // of each rank; 0: the rank's part of the cores
+  std::int32_t rounds = 7;      // steps that are recorded, after one that is not
+  double step_seconds = 20e-3;  // of a step, about: it has as many calls as that takes
 };
 
-// The steps that were recorded, of all ranks.
+// Steps of a sheet's schedule that were recorded, of all ranks.
 std::vector<Trace> measure(const VerifiedSchedule& schedule, const Contents& contents,
                            const MeasureOptions& options);
 

@@ -12,9 +12,6 @@
 namespace fpdt {
 namespace {
 
-// Larger than the caches of one core, smaller than those of a socket: where the chunks of a training
-// step are when they are wanted again.
-constexpr std::int64_t kWorkingSet = 8 << 20;
 constexpr std::int64_t kSlotsMost = 64;
 constexpr std::int32_t kFirst = 0;  // blocks
 constexpr std::int32_t kMany = 1;
@@ -23,7 +20,7 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-Sheet::Sheet(std::int64_t ranks) {
+Sheet::Sheet(std::int64_t ranks, Bytes working_set) : working_set_(working_set) {
   schedule_.ranks = ranks;
   schedule_.problem = "{}";
   schedule_.groups.push_back({kEverybody, ranks, 1, {}});
@@ -101,11 +98,11 @@ void Sheet::touch_lanes() {
   ops.push_back({"stash", {LaneKind::d2h, 0}, Copy{sent, {back, false}}, {}});
 }
 
-VerifiedSchedule Sheet::finish(std::int32_t calls) {
+VerifiedSchedule Sheet::finish() {
   std::int64_t bytes = 0;
   for (const BufferIndex one : turning_) bytes += schedule_.buffers[index(one)].slot_bytes().value;
-  const std::int64_t slots =
-      std::clamp<std::int64_t>(kWorkingSet / std::max<std::int64_t>(bytes, 1), 1, kSlotsMost);
+  const std::int64_t slots = std::clamp<std::int64_t>(
+      working_set_.value / std::max<std::int64_t>(bytes, 1), 1, kSlotsMost);
   for (const BufferIndex one : turning_) schedule_.buffers[index(one)].slots = slots;
   // The next value of a state that is replaced lies in the same slot.
   for (Op& op : schedule_.blocks[kMany].ops) {
@@ -121,7 +118,7 @@ VerifiedSchedule Sheet::finish(std::int32_t calls) {
   }
   touch_lanes();
   schedule_.train.push_back({kFirst, 0, 0, 0});
-  for (std::int32_t i = 0; i < calls; ++i) {
+  for (std::int32_t i = 0; i < kCalls; ++i) {
     schedule_.train.push_back({kMany, i % static_cast<std::int32_t>(slots), 0, 0});
   }
   std::array<std::int64_t, 3> ends{};

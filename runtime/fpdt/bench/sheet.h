@@ -3,12 +3,12 @@
 //   Sheet sheet(ranks);
 //   Norm norm{sheet.given(Dtype::bf16, rows, width), weight, {}, sheet.result(Dtype::bf16, ...)};
 //   sheet.op(LaneKind::compute, norm);
-//   const VerifiedSchedule schedule = sheet.finish(calls);
+//   const VerifiedSchedule schedule = sheet.finish();
 //
 // What an op reads is a state that somebody fills before the first step; what it writes begins a
-// new version at each call. Both go round as many slots as make the working set of a training step,
-// so that an op meets its operands in the cache where training would. All lanes of a training step
-// exist, so that threads wait as they do there.
+// new version at each call. Both go round the slots of a working set as large as that of a training
+// step, so that an op finds its operands where training would. All lanes of a training step exist,
+// so that threads wait as they do there.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,10 @@ struct Contents {
 
 class Sheet {
  public:
-  explicit Sheet(std::int64_t ranks);
+  // Operands go round as many slots as fit into `working_set` together, at least one.
+  explicit Sheet(std::int64_t ranks, Bytes working_set = kTrainingStep);
+  // More than the caches of a few cores hold: a chunk has left them before it is wanted again.
+  static constexpr Bytes kTrainingStep{32 << 20};
 
   // Read.
   Operand given(Dtype dtype, std::int64_t rows, std::int64_t width,
@@ -42,8 +45,10 @@ class Sheet {
 
   void op(LaneKind lane, Body body);
 
-  // Edges, offsets, and the proof. `calls` of the block in each step.
-  VerifiedSchedule finish(std::int32_t calls);
+  // Edges, offsets, and the proof: a call of a block that begins the sums and touches every lane,
+  // then kCalls calls of the block of ops. A step may end earlier.
+  VerifiedSchedule finish();
+  static constexpr std::int32_t kCalls = 400;
 
   [[nodiscard]] const Contents& contents() const { return contents_; }
 
@@ -53,6 +58,7 @@ class Sheet {
   void touch_lanes();
 
   Schedule schedule_;
+  Bytes working_set_;
   Contents contents_;
   std::vector<BufferIndex> sums_, turning_;
 };

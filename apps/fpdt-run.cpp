@@ -55,8 +55,9 @@ void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("--log", flags.log, "append a JSON object a step to this file");
   app.add_option("--machine", flags.machine,
                  "cluster file of fpdt-run bench: compare the step with what its rates predict");
-  app.add_option("--draw", flags.draw,
-                 "with --machine: step.html or step.svg, measured over predicted");
+  app.add_option(
+      "--draw", flags.draw,
+      "with --machine: step.html, step.svg or step.json (Perfetto), measured over predicted");
   app.add_option("--threads", flags.ranks.threads, "of each rank; default: its part of the cores")
       ->check(integer_in(1, kThreadsMax));
   app.add_option("--communicator", flags.ranks.communicator,

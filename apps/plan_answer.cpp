@@ -91,6 +91,12 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
                            bar(share(plan.usage.host_node, problem.host_budget)),
                            format_bytes(plan.usage.host_node), format_bytes(problem.host_budget),
                            format_bytes(plan.usage.host_rank)));
+  const Bytes near{problem.host_budget.value / problem.cluster.numa_nodes};
+  if (plan.usage.host_numa > near) {
+    text += line("", fmt::format("ranks of one NUMA node hold {} and it has {}: some copies cross "
+                                 "sockets, which no second here counts",
+                                 format_bytes(plan.usage.host_numa), format_bytes(near)));
+  }
   return text;
 }
 
@@ -202,18 +208,19 @@ std::string prediction_json(const Answer& answer) {
                        json_number(plan.throughput.back().*field));
   };
   return fmt::format(
-      R"({{"device_peak_bytes":{},"host_peak_bytes_per_rank":{},"host_peak_bytes_per_node":{},)"
+      R"({{"device_peak_bytes":{},"host_peak_bytes_per_rank":{},"host_peak_bytes_per_node":{},"host_peak_bytes_per_numa_node":{},)"
       R"("outside_arena_bytes":{},"step_seconds":{},"step_seconds_slow_fast":{},)"
       R"("tokens_per_second_per_gpu":{},"mfu_causal":{},"mfu_causal_slow_fast":{},"mfu_full":{},)"
       R"("mfu_full_slow_fast":{},"hfu":{},"device_bytes":{{"parameters":{},"gathered":{},)"
       R"("gradients":{},"optimizer":{},"activations":{},"staging":{},"other":{},"free":{}}}}})",
       plan.usage.arena.value, plan.usage.host_rank.value, plan.usage.host_node.value,
-      answer.problem.cluster.outside_bytes().value, json_number(now.step_seconds),
-      range(&Throughput::step_seconds), json_number(now.tokens_per_second_per_gpu),
-      json_number(now.mfu_causal), range(&Throughput::mfu_causal), json_number(now.mfu_full),
-      range(&Throughput::mfu_full), json_number(now.hfu), peak.parameters.value,
-      peak.gathered.value, peak.gradients.value, peak.optimizer.value, peak.activations.value,
-      peak.staging.value, peak.other.value, peak.free.value);
+      plan.usage.host_numa.value, answer.problem.cluster.outside_bytes().value,
+      json_number(now.step_seconds), range(&Throughput::step_seconds),
+      json_number(now.tokens_per_second_per_gpu), json_number(now.mfu_causal),
+      range(&Throughput::mfu_causal), json_number(now.mfu_full), range(&Throughput::mfu_full),
+      json_number(now.hfu), peak.parameters.value, peak.gathered.value, peak.gradients.value,
+      peak.optimizer.value, peak.activations.value, peak.staging.value, peak.other.value,
+      peak.free.value);
 }
 
 std::string strategy_object(const Problem& problem, const Strategy& strategy) {

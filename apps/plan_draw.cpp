@@ -1,10 +1,11 @@
 // Numbers, pictures and exports of one simulated step.
 #include "plan_draw.h"
 
-#include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <memory>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -24,7 +25,7 @@ namespace {
 
 struct Flags {
   std::string schedule, cluster, out, what;
-  bool json = false;
+  bool json = false, graph = false;
 };
 
 // Ops of a step that is drawn whole.
@@ -123,30 +124,61 @@ std::string simulation_json(const Simulated& one) {
       blocks);
 }
 
-// Calls [first, last) around the layers that a graph can show: one of each block of the step.
-CallRange graph_calls(const Simulated& one) {
-  return {0, static_cast<std::int32_t>(one.schedule().train.size())};
+// The whole of a small step; of a larger one the call that takes longest in all.
+std::string graph(const Simulated& one, const std::string& path) {
+  constexpr std::int64_t kWhole = 500;
+  constexpr std::size_t kNodes = 3000;
+  CallRange calls{0, static_cast<std::int32_t>(one.schedule().train.size())};
+  if (one.simulation().ops > kWhole) calls = middle_call(one.run());
+  const Call& first = one.schedule().train[static_cast<std::size_t>(calls.first)];
+  const Block& block = one.schedule().blocks[static_cast<std::size_t>(first.block)];
+  if (one.simulation().ops > kWhole && block.ops.size() > kNodes) {
+    throw InputError(fmt::format(
+        "{}: block {} has {} ops, too many for a graph that one can read (at most {}); take longer "
+        "chunks or fewer tokens",
+        path, block.name, block.ops.size(), kNodes));
+  }
+  return dependency_dot(one.program(), one.schedule().train, calls);
+}
+
+// `dot -Tsvg` of a graph, to a file.
+void render(const std::string& dot, const std::string& path) {
+  const std::string source = path + ".dot";
+  AtomicFile file(source);
+  file.write(dot);
+  file.commit();
+  std::string program = "dot", format = "-Tsvg", out = "-o" + path, in = source;
+  char* words[] = {program.data(), format.data(), out.data(), in.data(), nullptr};
+  pid_t child = 0;
+  int status = -1;
+  const bool started = posix_spawnp(&child, "dot", nullptr, nullptr, words, environ) == 0;
+  if (started) waitpid(child, &status, 0);
+  std::filesystem::remove(source);
+  if (!started || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    throw IoError(fmt::format(
+        "{}: Graphviz's `dot` did not draw it; install graphviz, or ask for a .dot file", path));
+  }
 }
 
 int draw(const Flags& flags) {
   const std::string kind = std::filesystem::path(flags.out).extension();
-  if (kind != ".svg" && kind != ".html" && kind != ".dot") {
-    throw InputError(fmt::format(
-        "--out {}: expected a file that ends in .html, .svg or .dot (the dependency graph)",
-        flags.out));
+  const bool known = kind == ".svg" || kind == (flags.graph ? ".dot" : ".html");
+  if (!known) {
+    throw InputError(fmt::format("--out {}: expected a file that ends in .svg or {}", flags.out,
+                                 flags.graph ? ".dot" : ".html"));
   }
   const Simulated one(flags.schedule, flags.cluster, kDrawn);
-  if (kind == ".svg") write(flags.out, timeline_svg(one.picture()));
-  if (kind == ".html") write(flags.out, timeline_html(one.picture()));
-  if (kind == ".dot") {
-    constexpr std::int64_t kNodes = 5000;
-    if (one.simulation().ops > kNodes) {
-      throw InputError(fmt::format(
-          "{}: a step of {} ops makes no graph that one can read; draw one of at most {}",
-          flags.schedule, one.simulation().ops, kNodes));
+  if (flags.graph) {
+    const std::string dot = graph(one, flags.schedule);
+    if (kind == ".dot") {
+      write(flags.out, dot);
+    } else {
+      render(dot, flags.out);
+      print_result(fmt::format("wrote {}\n", flags.out));
     }
-    write(flags.out, dependency_dot(one.program(), one.schedule().train, graph_calls(one)));
+    return 0;
   }
+  write(flags.out, kind == ".svg" ? timeline_svg(one.picture()) : timeline_html(one.picture()));
   return 0;
 }
 
@@ -174,8 +206,9 @@ std::function<int()> add_draw(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("draw", "Draw memory and lanes over time");
   const auto flags = add_schedule(*verb);
   verb->add_option("--out", flags->out,
-                   "step.html (hover and zoom), step.svg, or graph.dot (what waits for what)")
+                   "step.html (hover and zoom) or step.svg; of a graph, .dot or .svg")
       ->required();
+  verb->add_flag("--graph", flags->graph, "what waits for what, by Graphviz");
   return [flags] { return draw(*flags); };
 }
 

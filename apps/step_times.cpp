@@ -10,6 +10,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/plan/levers.h"
+#include "fpdt/report/perfetto.h"
 #include "fpdt/report/timeline_html.h"
 #include "fpdt/report/timeline_svg.h"
 #include "fpdt/sim/simulate.h"
@@ -63,6 +64,11 @@ Comparison StepTimes::comparison() const { return compare(schedule_, predicted_,
 
 std::string StepTimes::picture(const std::string& path) const {
   const Program program(schedule_);
+  if (path.ends_with(".json")) {
+    std::vector<TracedRun> runs{{&program, &schedule_.train, &predicted_}};
+    for (const Trace& rank : middle()) runs.push_back({&program, &schedule_.train, &rank});
+    return perfetto_json(runs);
+  }
   const Trace& measured = middle().front();
   TimelinePicture picture;
   picture.run = {&program, &schedule_.train, &predicted_};

@@ -23,7 +23,8 @@ class StepTimes {
   [[nodiscard]] bool measured() const { return !steps_.empty(); }
   // With the step in the middle, by its time, of those kept. Precondition: measured().
   [[nodiscard]] Comparison comparison() const;
-  // The same step of rank 0, measured over predicted, as SVG or HTML by the end of `path`.
+  // The same step, measured over predicted: rank 0 as SVG or HTML, or all ranks as a Chrome trace
+  // (.json), by the end of `path`.
   // Precondition: measured().
   [[nodiscard]] std::string picture(const std::string& path) const;
 

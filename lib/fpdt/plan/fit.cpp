@@ -61,7 +61,9 @@ Usage usage(const Problem& problem, const Prediction& prediction) {
   need.arena = prediction.device;
   need.device = prediction.device + problem.cluster.outside_bytes();
   need.host_rank = prediction.host_pinned + prediction.host;
-  need.host_node = problem.cluster.devices_per_node * need.host_rank;
+  const ClusterSpec& cluster = problem.cluster;
+  need.host_node = cluster.devices_per_node * need.host_rank;
+  need.host_numa = div_ceil(cluster.devices_per_node, cluster.numa_nodes) * need.host_rank;
   return need;
 }
 

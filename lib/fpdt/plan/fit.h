@@ -15,6 +15,7 @@ struct Usage {
   Bytes device;     // the arena and what lies outside it
   Bytes host_rank;  // pinned and pageable, of one rank
   Bytes host_node;  // of all ranks of a node
+  Bytes host_numa;  // of the fullest NUMA node, ranks spread evenly
   bool operator==(const Usage&) const = default;
 };
 Usage usage(const Problem& problem, const Prediction& prediction);

@@ -25,6 +25,8 @@ struct Pairs {
   std::vector<std::uint8_t> unordered;
 };
 
+using Position = std::int32_t;  // of an op on its lane within the walk; -1 before the first
+
 // One walk over a call list, with the clocks of every lane.
 class Walk {
  public:
@@ -34,8 +36,7 @@ class Walk {
         lanes_(program.lanes.size()),
         expansion_(program),
         lane_clock_(lanes_ * lanes_, -1),
-        last_(pairs.count * lanes_, -1),
-        last_begin_(pairs.count, -1) {
+        last_(pairs.count * lanes_, -1) {
     const std::vector<Buffer>& buffers = program.schedule->buffers;
     FPDT_ASSERT(buffers.size() <= std::numeric_limits<std::uint16_t>::max());
     for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -59,8 +60,8 @@ class Walk {
   void run(const std::vector<Call>& calls) {
     for (const Call& call : calls) {
       expansion_.begin(call);
-      ++calls_of_[index(call.block)];
       const PlainBlock& block = program_.blocks[index(call.block)];
+      if (calls_of_[index(call.block)]++ == 0) introduce(block);
       for (std::size_t i = 0; i < block.ops.size(); ++i) step(block.ops[i], i);
     }
   }
@@ -68,80 +69,91 @@ class Walk {
  private:
   struct Slot {
     std::int64_t version = -1;
-    std::int64_t begin = -1;  // of its life, in issue order
+    std::size_t seen = 0;  // begins that its life is known to have met
   };
 
-  std::int64_t* clock_of(std::int32_t block, std::int64_t number, std::size_t op) {
+  // What one op uses together is alive together.
+  void introduce(const PlainBlock& block) {
+    for (const PlainOp& op : block.ops) {
+      for (const PlainUse& a : op.uses) {
+        for (const PlainUse& b : op.uses) {
+          if (a.buffer < b.buffer) pairs_.meet(index(a.buffer), index(b.buffer));
+        }
+      }
+    }
+  }
+
+  Position* clock_of(std::int32_t block, std::int64_t number, std::size_t op) {
     const std::int64_t ring = program_.blocks[index(block)].calls_back + 1;
     const std::size_t ops = program_.blocks[index(block)].ops.size();
     return &clocks_[index(block)][(index(number % ring) * ops + op) * lanes_];
   }
 
   void step(const PlainOp& op, std::size_t number) {
-    std::int64_t* clock = &lane_clock_[index(op.lane) * lanes_];
+    Position* clock = &lane_clock_[index(op.lane) * lanes_];
     const std::int32_t block = expansion_.call().block;
     for (const After& after : op.after) {
       const std::int64_t calls = calls_of_[index(after.block)] - (after.block == block ? 1 : 0);
       const std::int64_t call = calls - after.calls_back;
       if (call < 0) continue;
-      const std::int64_t* other = clock_of(after.block, call, index(after.op));
+      const Position* other = clock_of(after.block, call, index(after.op));
       for (std::size_t lane = 0; lane < lanes_; ++lane)
         clock[lane] = std::max(clock[lane], other[lane]);
     }
     for (const PlainUse& use : op.uses) touch(use, clock);
-    for (const PlainUse& a : op.uses) {
-      for (const PlainUse& b : op.uses) {
-        if (a.buffer != b.buffer) pairs_.meet(index(a.buffer), index(b.buffer));
-      }
-      last_[index(a.buffer) * lanes_ + index(op.lane)] = expansion_.position(op);
+    const auto position = static_cast<Position>(expansion_.position(op));
+    for (const PlainUse& use : op.uses) {
+      last_[index(use.buffer) * lanes_ + index(op.lane)] = position;
     }
-    clock[op.lane] = expansion_.position(op);
+    clock[op.lane] = position;
     std::copy_n(clock, lanes_, clock_of(block, calls_of_[index(block)] - 1, number));
-    ++now_;
   }
 
-  void touch(const PlainUse& use, const std::int64_t* clock) {
+  void touch(const PlainUse& use, const Position* clock) {
     const auto buffer = index(use.buffer);
     const std::int64_t version = expansion_.version(use);
-    const std::int64_t n = program_.schedule->buffers[buffer].slots;
-    Slot& slot = slots_[slot_begin_[buffer] + index((version % n + n) % n)];
+    const std::int64_t slots = program_.schedule->buffers[buffer].slots;
+    Slot& slot = slots_[slot_begin_[buffer] + index(slot_of(version, slots))];
     std::uint8_t* row = &pairs_.unordered[buffer * pairs_.count];
     if (slot.version != version && use.access != Access::read) {
-      slot = {version, now_};
-      last_begin_[buffer] = now_;
-      // Whatever was used so far and is not known to be done shares this moment.
-      std::vector<std::uint16_t>& strangers = strangers_[buffer];
-      for (std::size_t i = strangers.size(); i-- > 0;) {
-        const std::size_t other = strangers[i];
-        bool open = row[other] != 0;
-        for (std::size_t lane = 0; lane < lanes_; ++lane)
-          open |= last_[other * lanes_ + lane] > clock[lane];
-        if (!open) continue;
-        pairs_.meet(buffer, other);
-        strangers[i] = strangers.back();
-        strangers.pop_back();
-      }
+      begins_.push_back(static_cast<std::uint16_t>(buffer));
+      slot = {version, begins_.size()};
+      begin(buffer, clock);
       return;
     }
-    slot.version = version;
     // Whatever began since this life did overlaps it.
-    for (std::size_t other = 0; other < pairs_.count; ++other)
-      row[other] |= last_begin_[other] > slot.begin;
+    slot.version = version;
+    for (; slot.seen < begins_.size(); ++slot.seen) row[begins_[slot.seen]] = 1;
+  }
+
+  // Whatever was used so far and is not known to be done shares the moment at which a life begins.
+  void begin(std::size_t buffer, const Position* clock) {
+    const std::uint8_t* row = &pairs_.unordered[buffer * pairs_.count];
+    std::vector<std::uint16_t>& strangers = strangers_[buffer];
+    for (std::size_t i = strangers.size(); i-- > 0;) {
+      const std::size_t other = strangers[i];
+      bool open = row[other] != 0;
+      for (std::size_t lane = 0; lane < lanes_; ++lane)
+        open |= last_[other * lanes_ + lane] > clock[lane];
+      if (!open) continue;
+      pairs_.meet(buffer, other);
+      strangers[i] = strangers.back();
+      strangers.pop_back();
+    }
   }
 
   const Program& program_;
   Pairs& pairs_;
   std::size_t lanes_;
   Expansion expansion_;
-  std::vector<std::int64_t> lane_clock_;           // [lane][lane]
-  std::vector<std::vector<std::int64_t>> clocks_;  // [block][(ring, op, lane)]
+  std::vector<Position> lane_clock_;           // [lane][lane]
+  std::vector<std::vector<Position>> clocks_;  // [block][(ring, op, lane)]
   std::vector<std::int64_t> calls_of_;
-  std::vector<std::int64_t> last_;                     // [buffer][lane], latest access
-  std::vector<std::int64_t> last_begin_;               // of each buffer, in issue order
+  std::vector<Position> last_;                         // [buffer][lane], latest access
+  std::vector<std::uint16_t> begins_;                  // buffers, as their lives began
   std::vector<std::vector<std::uint16_t>> strangers_;  // of each buffer: those it has not met yet
   std::vector<std::size_t> slot_begin_;
   std::vector<Slot> slots_;
-  std::int64_t now_ = 0;
 };
 
 }  // namespace

@@ -1,0 +1,159 @@
+// A set of levers is pulled on a copy of `from`; which ones is decided greedily.
+#include "fpdt/plan/ladder.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/units.h"
+#include "fpdt/plan/search.h"
+
+namespace fpdt {
+namespace {
+
+// Takes one choice over from `to`.
+struct Pull {
+  std::string words;
+  std::function<void(Strategy& strategy, const Strategy& to)> take;
+};
+
+template <class T>
+void add(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to, T FpdtStrategy::*field,
+         const std::string& words) {
+  if (from.fpdt.*field == to.fpdt.*field) return;
+  pulls.push_back({words, [field](Strategy& strategy, const Strategy& target) {
+                     strategy.fpdt.*field = target.fpdt.*field;
+                   }});
+}
+
+std::string flag(std::string_view name, bool on) {
+  return fmt::format("{} {}", name, on ? "on" : "off");
+}
+
+// "0 -> whole" rows of a tile.
+std::string tile(std::string_view name, std::int64_t from, std::int64_t to) {
+  const auto rows = [](std::int64_t n) { return n == 0 ? "whole" : fmt::format("{}", n); };
+  return fmt::format("{} {} -> {}", name, rows(from), rows(to));
+}
+
+void add_stored(std::vector<Pull>& pulls, const Problem& problem, const Strategy& from,
+                const Strategy& to) {
+  const StoredLayers stored = stored_layers(problem, to);
+  if (stored_layers(problem, from) == stored) return;
+  pulls.push_back(
+      {fmt::format(
+           "{} of {} layers store their attention output{}", stored.attention + stored.everything,
+           problem.model.layers,
+           stored.everything > 0 ? fmt::format(", {} of them everything", stored.everything) : ""),
+       [&problem, stored](Strategy& strategy, const Strategy&) {
+         strategy = with_stored(problem, strategy, stored);
+       }});
+}
+
+void add_kept(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to) {
+  for (std::size_t k = 0; k < kTensorClasses; ++k) {
+    const auto tensor = static_cast<TensorClass>(k);
+    const double fraction = to.fpdt.layer_classes.front().kept(tensor);
+    if (from.fpdt.layer_classes.front().kept(tensor) == fraction) continue;
+    pulls.push_back({fmt::format("keep {:.0f} % of {} on the device", 100 * fraction, word(tensor)),
+                     [tensor, fraction](Strategy& strategy, const Strategy&) {
+                       strategy = with_kept(std::move(strategy), tensor, fraction);
+                     }});
+  }
+}
+
+// Everything in which the two differ.
+std::vector<Pull> differences(const Problem& problem, const Strategy& from, const Strategy& to) {
+  std::vector<Pull> pulls;
+  const FpdtStrategy& a = from.fpdt;
+  const FpdtStrategy& b = to.fpdt;
+  add(pulls, from, to, &FpdtStrategy::chunk_tokens,
+      fmt::format("chunk_tokens {} -> {}", format_tokens(a.chunk_tokens),
+                  format_tokens(b.chunk_tokens)));
+  add(pulls, from, to, &FpdtStrategy::ffn_tile_rows,
+      tile("ffn_tile_rows", a.ffn_tile_rows, b.ffn_tile_rows));
+  add(pulls, from, to, &FpdtStrategy::loss_tile_rows,
+      tile("loss_tile_rows", a.loss_tile_rows, b.loss_tile_rows));
+  add(pulls, from, to, &FpdtStrategy::loss_tile_vocab,
+      tile("loss_tile_vocab", a.loss_tile_vocab, b.loss_tile_vocab));
+  add(pulls, from, to, &FpdtStrategy::backward_order,
+      fmt::format("backward_order {}", word(b.backward_order)));
+  add(pulls, from, to, &FpdtStrategy::serpentine, flag("serpentine", b.serpentine));
+  add(pulls, from, to, &FpdtStrategy::long_tiles, flag("long_tiles", b.long_tiles));
+  add(pulls, from, to, &FpdtStrategy::prefetch_depth,
+      fmt::format("prefetch_depth {} -> {}", a.prefetch_depth, b.prefetch_depth));
+  add(pulls, from, to, &FpdtStrategy::duplex, flag("duplex", b.duplex));
+  add(pulls, from, to, &FpdtStrategy::overlap_all_to_all,
+      flag("overlap_all_to_all", b.overlap_all_to_all));
+  add(pulls, from, to, &FpdtStrategy::checkpoint_every,
+      fmt::format("checkpoint_every {} -> {}", a.checkpoint_every, b.checkpoint_every));
+  add_stored(pulls, problem, from, to);
+  add_kept(pulls, from, to);
+  if (from.optimizer_offload != to.optimizer_offload || from.optimizer_tile != to.optimizer_tile) {
+    pulls.push_back({flag("optimizer_offload", to.optimizer_offload),
+                     [](Strategy& strategy, const Strategy& target) {
+                       strategy.optimizer_offload = target.optimizer_offload;
+                       strategy.optimizer_tile = target.optimizer_tile;
+                     }});
+  }
+  if (from.data_parallel != to.data_parallel || from.micro_batches != to.micro_batches) {
+    pulls.push_back({fmt::format("{} replicas of {} sequences, was {} of {}", to.data_parallel,
+                                 to.micro_batches, from.data_parallel, from.micro_batches),
+                     [](Strategy& strategy, const Strategy& target) {
+                       strategy.data_parallel = target.data_parallel;
+                       strategy.micro_batches = target.micro_batches;
+                     }});
+  }
+  if (from.storage != to.storage) {
+    pulls.push_back(
+        {fmt::format("storage {}", word(to.storage)),
+         [](Strategy& strategy, const Strategy& target) { strategy.storage = target.storage; }});
+  }
+  return pulls;
+}
+
+}  // namespace
+
+std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to) {
+  const Machine machine(problem.cluster, Case::typical);
+  std::vector<Pull> left = differences(problem, from, to);
+  std::vector<Rung> rungs{{"", from}};
+  // Without tidying, which would forget what has no effect yet.
+  Strategy raw = from;
+  while (!left.empty()) {
+    std::size_t best = left.size();
+    bool best_fits = false;
+    double least = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      Strategy pulled = raw;
+      left[i].take(pulled, to);
+      pulled = tidied(problem, pulled);
+      if (!check(problem, pulled).empty()) continue;
+      const Usage need = usage(problem, pulled);
+      const bool fit = within(problem, need);
+      if (best_fits && !fit) continue;
+      const double seconds = cost({pulled, need, step_nanoseconds(problem, pulled, machine)});
+      if (best < left.size() && fit == best_fits && seconds >= least) continue;
+      best = i;
+      best_fits = fit;
+      least = seconds;
+    }
+    // What is sound only with another: all that are left at once.
+    if (best == left.size()) break;
+    left[best].take(raw, to);
+    rungs.push_back({left[best].words, tidied(problem, raw)});
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(best));
+  }
+  if (!left.empty()) {
+    std::string words;
+    for (const Pull& pull : left) {
+      words += fmt::format("{}{}", words.empty() ? "" : "; ", pull.words);
+    }
+    rungs.push_back({words, to});
+  }
+  return rungs;
+}
+
+}  // namespace fpdt

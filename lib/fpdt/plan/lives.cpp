@@ -36,7 +36,8 @@ class Walk {
         lanes_(program.lanes.size()),
         expansion_(program),
         lane_clock_(lanes_ * lanes_, -1),
-        last_(pairs.count * lanes_, -1) {
+        last_(pairs.count * lanes_, -1),
+        last_begin_(pairs.count, 0) {
     const std::vector<Buffer>& buffers = program.schedule->buffers;
     FPDT_ASSERT(buffers.size() <= std::numeric_limits<std::uint16_t>::max());
     for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -117,12 +118,18 @@ class Walk {
     std::uint8_t* row = &pairs_.unordered[buffer * pairs_.count];
     if (slot.version != version && use.access != Access::read) {
       begins_.push_back(static_cast<std::uint16_t>(buffer));
+      last_begin_[buffer] = begins_.size();
       slot = {version, begins_.size()};
       begin(buffer, clock);
       return;
     }
     // Whatever began since this life did overlaps it.
     slot.version = version;
+    if (begins_.size() - slot.seen > pairs_.count) {
+      for (std::size_t other = 0; other < pairs_.count; ++other)
+        row[other] |= last_begin_[other] > slot.seen;
+      slot.seen = begins_.size();
+    }
     for (; slot.seen < begins_.size(); ++slot.seen) row[begins_[slot.seen]] = 1;
   }
 
@@ -151,6 +158,7 @@ class Walk {
   std::vector<std::int64_t> calls_of_;
   std::vector<Position> last_;                         // [buffer][lane], latest access
   std::vector<std::uint16_t> begins_;                  // buffers, as their lives began
+  std::vector<std::size_t> last_begin_;                // of each buffer, how many began until it
   std::vector<std::vector<std::uint16_t>> strangers_;  // of each buffer: those it has not met yet
   std::vector<std::size_t> slot_begin_;
   std::vector<Slot> slots_;
@@ -177,70 +185,97 @@ Conflicts::Conflicts(const Schedule& schedule)
   }
 }
 
-std::array<Bytes, 3> live_bytes(const Schedule& schedule) {
+namespace {
+
+// Follows the train program in issue order and notes when lives begin and end.
+class Lives {
+ public:
+  explicit Lives(const Program& program) : program_(program) {
+    std::size_t ops = 0;
+    for (const Call& call : program.schedule->train) {
+      ops += program.blocks[index(call.block)].ops.size();
+    }
+    for (auto& list : change_) list.assign(ops + 1, 0);
+    for (const Buffer& buffer : program.schedule->buffers) {
+      Ring ring{slots_.size(), buffer.slots, 0, nullptr};
+      if (shares(buffer)) {
+        ring.bytes = buffer.slot_stride().value;
+        ring.change = change_[static_cast<std::size_t>(buffer.space)].data();
+        slots_.resize(slots_.size() + index(buffer.slots));
+      } else {
+        lasting_[static_cast<std::size_t>(buffer.space)] += buffer.bytes().value;
+      }
+      rings_.push_back(ring);
+    }
+  }
+
+  std::array<Bytes, 3> most() {
+    Expansion expansion(program_);
+    std::int64_t now = 0;
+    for (const Call& call : program_.schedule->train) {
+      expansion.begin(call);
+      for (const PlainOp& op : program_.blocks[index(call.block)].ops) {
+        for (const PlainUse& use : op.uses) touch(use.buffer, expansion.version(use), now);
+        ++now;
+      }
+    }
+    for (const Ring& ring : rings_) {
+      for (std::int64_t slot = 0; ring.change != nullptr && slot < ring.slots; ++slot)
+        close(ring, slots_[ring.first_slot + index(slot)]);
+    }
+    std::array<Bytes, 3> most{};
+    for (std::size_t space = 0; space < most.size(); ++space) {
+      std::int64_t live = lasting_[space];
+      most[space] = Bytes{live};
+      for (const std::int64_t step : change_[space]) {
+        live += step;
+        most[space] = std::max(most[space], Bytes{live});
+      }
+    }
+    return most;
+  }
+
+ private:
   struct Slot {
     std::int64_t version = -1, begin = -1, end = -1;
   };
-  const Program program(schedule);
-  std::int64_t ops = 0;
-  for (const Call& call : schedule.train) {
-    ops += static_cast<std::int64_t>(program.blocks[index(call.block)].ops.size());
-  }
-  // change[space][t]: bytes whose life begins at op t, less those whose life ended at op t - 1.
-  std::array<std::vector<std::int64_t>, 3> change;
-  for (auto& list : change) list.assign(index(ops) + 1, 0);
-  std::vector<std::size_t> slot_begin;
-  std::vector<Slot> slots;
-  std::array<std::int64_t, 3> lasting{};
-  for (const Buffer& buffer : schedule.buffers) {
-    slot_begin.push_back(slots.size());
-    if (shares(buffer)) {
-      slots.resize(slots.size() + index(buffer.slots));
-    } else {
-      lasting[static_cast<std::size_t>(buffer.space)] += buffer.bytes().value;
-    }
-  }
-  const auto close = [&](const Buffer& buffer, const Slot& slot) {
-    if (slot.begin < 0) return;
-    auto& list = change[static_cast<std::size_t>(buffer.space)];
-    list[index(slot.begin)] += buffer.slot_stride().value;
-    list[index(slot.end) + 1] -= buffer.slot_stride().value;
+  struct Ring {
+    std::size_t first_slot;
+    std::int64_t slots;
+    std::int64_t bytes;    // of a slot
+    std::int64_t* change;  // null where lives do not end
   };
-  Expansion expansion(program);
-  std::int64_t now = 0;
-  for (const Call& call : schedule.train) {
-    expansion.begin(call);
-    for (const PlainOp& op : program.blocks[index(call.block)].ops) {
-      for (const PlainUse& use : op.uses) {
-        const Buffer& buffer = schedule.buffers[index(use.buffer)];
-        if (!shares(buffer)) continue;
-        const std::int64_t version = expansion.version(use);
-        Slot& slot = slots[slot_begin[index(use.buffer)] + index(version % buffer.slots)];
-        if (slot.version != version) {
-          close(buffer, slot);
-          slot = {version, now, now};
-        }
-        slot.end = now;
-      }
-      ++now;
+
+  void touch(BufferIndex buffer, std::int64_t version, std::int64_t now) {
+    const Ring& ring = rings_[index(buffer)];
+    if (ring.change == nullptr) return;
+    Slot& slot = slots_[ring.first_slot + index(slot_of(version, ring.slots))];
+    if (slot.version != version) {
+      close(ring, slot);
+      slot = {version, now, now};
     }
+    slot.end = now;
   }
-  for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
-    const Buffer& buffer = schedule.buffers[i];
-    for (std::int64_t slot = 0; shares(buffer) && slot < buffer.slots; ++slot) {
-      close(buffer, slots[slot_begin[i] + index(slot)]);
-    }
+
+  static void close(const Ring& ring, const Slot& slot) {
+    if (slot.begin < 0) return;
+    ring.change[slot.begin] += ring.bytes;
+    ring.change[slot.end + 1] -= ring.bytes;
   }
-  std::array<Bytes, 3> most{};
-  for (std::size_t space = 0; space < most.size(); ++space) {
-    std::int64_t live = lasting[space];
-    most[space] = Bytes{live};
-    for (const std::int64_t step : change[space]) {
-      live += step;
-      most[space] = std::max(most[space], Bytes{live});
-    }
-  }
-  return most;
+
+  const Program& program_;
+  // [space][t]: bytes whose life begins at op t, less those whose life ended at op t - 1.
+  std::array<std::vector<std::int64_t>, 3> change_;
+  std::array<std::int64_t, 3> lasting_{};
+  std::vector<Ring> rings_;  // of each buffer
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+std::array<Bytes, 3> live_bytes(const Schedule& schedule) {
+  const Program program(schedule);
+  return Lives(program).most();
 }
 
 }  // namespace fpdt

@@ -2,6 +2,8 @@
 #include "fpdt/plan/place.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "fpdt/plan/lives.h"
@@ -11,37 +13,43 @@ namespace {
 
 // Buffers of one space, and what packing needs to know of them.
 struct Packing {
-  const Schedule& schedule;
   const Conflicts& conflicts;
-  std::vector<std::size_t> items;  // buffers of the space
+  std::vector<std::size_t> items;   // buffers of the space
+  std::vector<std::int64_t> sizes;  // of every buffer
 
-  [[nodiscard]] std::int64_t bytes(std::size_t item) const {
-    return schedule.buffers[item].bytes().value;
-  }
+  [[nodiscard]] std::int64_t bytes(std::size_t item) const { return sizes[item]; }
   [[nodiscard]] bool apart(std::size_t a, std::size_t b) const { return conflicts.apart(a, b); }
 
-  // Each item at the lowest place that no conflicting one occupies, in the given order.
-  std::int64_t pack(const std::vector<std::size_t>& order,
+  // Each item from order[from] on at the lowest place that no conflicting one occupies, in the
+  // given order; those before have their offsets. Stops where the top passes `most`. Returns it.
+  std::int64_t pack(const std::vector<std::size_t>& order, std::size_t from, std::int64_t most,
                     std::vector<std::int64_t>& offsets) const {
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;
     std::int64_t top = 0;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      taken.clear();
-      for (std::size_t j = 0; j < i; ++j) {
-        if (apart(order[i], order[j])) {
-          taken.push_back({offsets[order[j]], offsets[order[j]] + bytes(order[j])});
-        }
-      }
-      std::sort(taken.begin(), taken.end());
-      std::int64_t at = 0;
-      for (const auto& [begin, end] : taken) {
-        if (begin - at >= bytes(order[i])) break;
-        at = std::max(at, end);
-      }
-      offsets[order[i]] = at;
-      top = std::max(top, at + bytes(order[i]));
+    for (std::size_t i = 0; i < order.size() && top <= most; ++i) {
+      if (i >= from) offsets[order[i]] = lowest(order, i, offsets, taken);
+      top = std::max(top, offsets[order[i]] + bytes(order[i]));
     }
     return top;
+  }
+
+  std::int64_t lowest(const std::vector<std::size_t>& order, std::size_t number,
+                      const std::vector<std::int64_t>& offsets,
+                      std::vector<std::pair<std::int64_t, std::int64_t>>& taken) const {
+    const std::size_t item = order[number];
+    taken.clear();
+    for (std::size_t j = 0; j < number; ++j) {
+      if (apart(item, order[j])) {
+        taken.push_back({offsets[order[j]], offsets[order[j]] + bytes(order[j])});
+      }
+    }
+    std::sort(taken.begin(), taken.end());
+    std::int64_t at = 0;
+    for (const auto& [begin, end] : taken) {
+      if (begin - at >= bytes(item)) break;
+      at = std::max(at, end);
+    }
+    return at;
   }
 };
 
@@ -82,7 +90,8 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
   std::vector<std::int64_t> offsets(schedule.buffers.size(), 0);
   std::vector<std::int64_t> best_offsets = offsets;
   std::vector<std::size_t> best = order;
-  use.arena = Bytes{packing.pack(best, best_offsets)};
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  use.arena = Bytes{packing.pack(best, 0, kAny, best_offsets)};
   std::uint32_t random = 1;  // a fixed sequence: placement is deterministic
   for (int attempt = 0; attempt < kTries && use.arena > use.bound; ++attempt) {
     order = best;
@@ -100,7 +109,9 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
     const std::ptrdiff_t from = high[static_cast<std::size_t>(next(high.size()))];
     const std::ptrdiff_t to = next(static_cast<std::size_t>(from));
     std::rotate(order.begin() + to, order.begin() + from, order.begin() + from + 1);
-    const std::int64_t top = packing.pack(order, offsets);
+    offsets = best_offsets;
+    const std::int64_t top =
+        packing.pack(order, static_cast<std::size_t>(to), use.arena.value, offsets);
     if (top > use.arena.value) continue;
     use.arena = Bytes{top};
     best = order;
@@ -118,8 +129,9 @@ Placement place(Schedule& schedule) {
   for (const MemorySpace space :
        {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
     const auto number = static_cast<std::size_t>(space);
-    Packing packing{schedule, conflicts, {}};
+    Packing packing{conflicts, {}, {}};
     for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
+      packing.sizes.push_back(schedule.buffers[i].bytes().value);
       if (schedule.buffers[i].space == space) packing.items.push_back(i);
     }
     SpaceUse& use = placement.space[number];

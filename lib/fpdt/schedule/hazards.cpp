@@ -28,23 +28,14 @@ void Hazards::issue(const PlainOp& op, const Expansion& expansion, Position* req
   accesses_.clear();
   for (const PlainUse& use : op.uses) {
     const std::int64_t version = expansion.version(use);
-    accesses_.push_back({version, slot_of(use.buffer, version)});
+    const Ring& ring = rings_[index(use.buffer)];
+    accesses_.push_back({version, ring.first_slot + index(slot_of(version, ring.slots))});
     require(use, version, accesses_.back().slot, required);
   }
   const auto position = static_cast<Position>(expansion.position(op));
   for (std::size_t i = 0; i < accesses_.size(); ++i) {
     touch(op.uses[i], accesses_[i].version, accesses_[i].slot, op.lane, position);
   }
-}
-
-std::size_t Hazards::slot_of(BufferIndex buffer, std::int64_t version) const {
-  const Ring& ring = rings_[index(buffer)];
-  if (ring.slots == 1) return ring.first_slot;
-  if (version >= 0 && version <= UINT32_MAX) {  // a 32-bit division is several times faster
-    return ring.first_slot +
-           static_cast<std::uint32_t>(version) % static_cast<std::uint32_t>(ring.slots);
-  }
-  return ring.first_slot + index((version % ring.slots + ring.slots) % ring.slots);
 }
 
 void Hazards::require(const PlainUse& use, std::int64_t version, std::size_t at,

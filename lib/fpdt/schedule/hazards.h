@@ -47,7 +47,6 @@ class Hazards {
     std::int64_t slots = 1;
   };
 
-  [[nodiscard]] std::size_t slot_of(BufferIndex buffer, std::int64_t version) const;
   void require(const PlainUse& use, std::int64_t version, std::size_t slot,
                Position* required) const;
   void touch(const PlainUse& use, std::int64_t version, std::size_t slot, std::int32_t lane,

@@ -154,7 +154,8 @@ class OrderCheck {
   void visit(const PlainUse& use) {
     use_ = &use;
     version_ = expansion_.version(use);
-    slot_ = slot_of(use.buffer, version_);
+    slot_ = first_slot_[index(use.buffer)] +
+            index(slot_of(version_, schedule_.buffers[index(use.buffer)].slots));
     switch (use.access) {
       case Access::read:
         read();
@@ -169,16 +170,6 @@ class OrderCheck {
     }
     ++slots_[slot_].accesses;
     last_[slot_ * lanes_ + index(op_->lane)] = position_;
-  }
-
-  [[nodiscard]] std::size_t slot_of(BufferIndex buffer, std::int64_t version) const {
-    const std::int64_t slots = schedule_.buffers[index(buffer)].slots;
-    if (slots == 1) return first_slot_[index(buffer)];
-    if (version >= 0 && version <= UINT32_MAX) {  // a 32-bit division is several times faster
-      return first_slot_[index(buffer)] +
-             static_cast<std::uint32_t>(version) % static_cast<std::uint32_t>(slots);
-    }
-    return first_slot_[index(buffer)] + index((version % slots + slots) % slots);
   }
 
   [[nodiscard]] bool holds(const Slot& slot) const {

@@ -236,6 +236,20 @@ std::string strategy_object(const Problem& problem, const Strategy& strategy) {
       json_string(in_words(problem, strategy)), strategy_json(strategy));
 }
 
+// The Pareto front: time of a step, device and host memory; ascending time.
+std::string front_json(const Answer& answer) {
+  std::string text;
+  for (const Candidate& one : answer.search.front) {
+    text += fmt::format(
+        R"({}{{"step_seconds":{},"device_bytes":{},"host_bytes_per_node":{},"chunk_tokens":{},)"
+        R"("data_parallel":{},"words":{}}})",
+        text.empty() ? "" : ",", json_number(static_cast<double>(one.nanoseconds) * 1e-9),
+        one.usage.device.value, one.usage.host_node.value, one.strategy.fpdt.chunk_tokens,
+        one.strategy.data_parallel, json_string(in_words(answer.problem, one.strategy)));
+  }
+  return text;
+}
+
 std::string infeasible_json(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
   std::string nearest;
@@ -308,7 +322,9 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   text += alternative_lines(answer);
   text += line("search", fmt::format("{} candidates, {} simulated, {}", answer.search.candidates,
                                      answer.search.simulated, format_seconds(answer.seconds)));
-  if (out_dir.empty()) return text;
+  if (out_dir.empty()) {
+    return text + line("next", "the same with --out-dir DIR writes the plan and its schedule");
+  }
   text += line("wrote", fmt::format("{0}/plan.yaml, {0}/schedule.json", out_dir));
   text += line("next", fmt::format("fpdt-plan draw {}/schedule.json --out step.html", out_dir));
   return text;
@@ -325,13 +341,13 @@ std::string answer_json(const Answer& answer) {
     body = infeasible_json(answer);
   }
   return fmt::format(
-      R"({{"schema":"fpdt.search/1",{}{},"search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
+      R"({{"schema":"fpdt.search/1",{}{},"front":[{}],"search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
       R"("model":{{"name":{},"parameters":{}}},"seq_len":{}}})"
       "\n",
       body, answer.longest > 0 ? fmt::format(R"(,"max_seq_len":{})", answer.longest) : "",
-      answer.search.candidates, answer.search.simulated, json_number(answer.seconds),
-      json_string(answer.problem.model.name), parameter_count(answer.problem.model),
-      answer.problem.seq_len);
+      front_json(answer), answer.search.candidates, answer.search.simulated,
+      json_number(answer.seconds), json_string(answer.problem.model.name),
+      parameter_count(answer.problem.model), answer.problem.seq_len);
 }
 
 std::string plan_yaml(const Answer& answer) {

@@ -208,7 +208,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
           strategy.fpdt.checkpoint_every = every;
           strategy.fpdt.backward_order = order;
           strategy.fpdt.overlap_all_to_all = false;
-          strategy.fpdt.loss_tile_rows = std::min<std::int64_t>(256, tokens);
+          strategy.fpdt.loss_tile_rows = std::min<std::int64_t>(1024, tokens);
           strategy.optimizer_offload = offload;
           strategy = tidied(problem, strategy);
           if (check(problem, strategy).empty()) all.push_back(strategy);
@@ -221,18 +221,6 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
 
 Strategy lightest(const Problem& problem, const Pins& pins, const Strategy& strategy) {
   return pins.strategy ? strategy : filled(problem, with_stored(problem, strategy, {}), false);
-}
-
-// Throws what no strategy could mend.
-void require_possible(const Problem& problem, const Pins& pins) {
-  Strategy strategy = pins.strategy.value_or(default_strategy(problem));
-  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
-  if (!pins.strategy && !degrees.empty()) {
-    strategy = spilled(problem, degrees.front(),
-                       lengths_of(problem, pins, problem.ranks() / degrees.front()).front());
-  }
-  const std::vector<Diagnostic> findings = check(problem, strategy);
-  if (!findings.empty()) throw InputError(format_diagnostics(findings));
 }
 
 SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
@@ -273,6 +261,17 @@ std::string_view word(Binding binding) {
   constexpr std::array<std::string_view, 5> words{"device", "host", "compute", "copies",
                                                   "collectives"};
   return words[static_cast<std::size_t>(binding)];
+}
+
+void require_possible(const Problem& problem, const Pins& pins) {
+  Strategy strategy = pins.strategy.value_or(default_strategy(problem));
+  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+  if (!pins.strategy && !degrees.empty()) {
+    strategy = spilled(problem, degrees.front(),
+                       lengths_of(problem, pins, problem.ranks() / degrees.front()).front());
+  }
+  const std::vector<Diagnostic> findings = check(problem, strategy);
+  if (!findings.empty()) throw InputError(format_diagnostics(findings));
 }
 
 SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort& effort) {

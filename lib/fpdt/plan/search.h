@@ -64,6 +64,10 @@ struct SearchEffort {
   std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
 };
 
+// InputError with what no strategy could mend: heads that no number of ranks divides, a pinned
+// chunk of no whole rows.
+void require_possible(const Problem& problem, const Pins& pins);
+
 // InputError when the pins cannot work at all, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 

@@ -1,9 +1,9 @@
 // Walks over call lists for `depend`: the edges that are missing, and those that a call needs.
 //
 // What an op requires is one position per lane, and follows from the calls alone: a CallList finds
-// it once. A walk keeps one vector clock per lane: clock[k] is the latest position of lane k that is
-// known complete. What the clock of its lane predecessor and its edges do not cover becomes a static
-// edge.
+// it once. A walk keeps one vector clock per lane: clock[k] is the latest position of lane k that
+// is known complete. What the clock of its lane predecessor and its edges do not cover becomes a
+// static edge.
 #pragma once
 
 #include <cstddef>

@@ -56,6 +56,7 @@ bool is_collective(const Body& body) {
 
 std::vector<Use> operands(const Body& body) {
   std::vector<Use> uses;
+  uses.reserve(8);  // enough for most
   std::visit(
       [&uses](const auto& op) { std::decay_t<decltype(op)>::fields(op, UseCollector{uses}); },
       body);

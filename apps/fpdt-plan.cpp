@@ -11,14 +11,15 @@
 #include "plan_explain.h"
 #include "plan_lower.h"
 #include "plan_search.h"
+#include "plan_sweep.h"
 
 namespace fpdt {
 namespace {
 
 // A verb and what runs it.
 using Add = std::function<int()> (*)(CLI::App&);
-constexpr Add kVerbs[] = {add_search, add_max_seq, add_explain, add_simulate,
-                          add_draw,   add_export,  add_lower,   add_verify};
+constexpr Add kVerbs[] = {add_search, add_max_seq, add_sweep, add_explain, add_simulate,
+                          add_draw,   add_export,  add_lower, add_verify};
 
 int run(int count, const char* const* words) {
   CLI::App app{"Plans the training of transformers on very long sequences."};

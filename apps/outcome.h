@@ -1,0 +1,34 @@
+// What one strategy does, in the numbers that sweeps and comparisons show.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "fpdt/plan/plan.h"
+
+namespace fpdt {
+
+struct Outcome {
+  Strategy strategy;
+  Usage usage;  // as placed
+  bool fits = false;
+  Binding binding = Binding::device;         // what overflows, or what holds it back
+  std::array<Throughput, 3> throughput{};    // by Case: slow, typical, fast
+  std::array<double, 3> sequence_seconds{};  // of one sequence: a step trains one a replica
+};
+
+// Lowers, places, proves and simulates, whether it fits or not: the numbers of `fpdt-plan search`.
+Outcome outcome(const Problem& problem, const Strategy& strategy);
+
+inline constexpr std::size_t kTypicalCase = static_cast<std::size_t>(Case::typical);
+
+// "fits", or what does not: "no: host".
+std::string verdict_text(const Outcome& outcome);
+
+// "49.4 / 97.4 %": causal, full square.
+std::string mfu_text(const Outcome& outcome);
+
+// The fields of an object, without braces: verdict, binding, strategy, seconds, bytes.
+std::string outcome_fields(const Problem& problem, const Outcome& outcome);
+
+}  // namespace fpdt

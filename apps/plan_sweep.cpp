@@ -1,0 +1,133 @@
+// One search a point.
+#include "plan_sweep.h"
+
+#include <algorithm>
+#include <memory>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/file.h"
+#include "fpdt/io/json.h"
+
+#include "command.h"
+#include "plan_answer.h"
+#include "progress.h"
+#include "sweep.h"
+#include "sweep_curve.h"
+
+namespace fpdt {
+namespace {
+
+struct Flags {
+  QuestionFlags question;
+  std::string over, values, svg;
+};
+
+// What is swept must not be pinned as well.
+void require_free(const QuestionFlags& question, Over over) {
+  const auto refuse = [&](bool given, std::string_view flag) {
+    if (!given) return;
+    throw InputError(
+        fmt::format("--over {}: the values stand for {}; leave it out", word(over), flag));
+  };
+  refuse(over == Over::chunk && !question.chunk.empty(), "--chunk");
+  refuse(over == Over::chunk && !question.method.empty(), "--method");
+  refuse(over == Over::seq_len && !question.seq_len.empty(), "--seq-len");
+  refuse(over == Over::gpus && question.gpus > 0, "--gpus");
+  refuse(over == Over::host_budget && !question.host_budget.empty(), "--host-budget");
+  if (over != Over::seq_len && question.seq_len.empty()) {
+    throw InputError(fmt::format("--over {}: --seq-len is missing, such as 2M", word(over)));
+  }
+}
+
+std::string row(const SweepPoint& point) {
+  if (!point.outcome) {
+    const Shortage& shortage = point.shortage;
+    return fmt::format("{:>11}  no: {:<8} the least that any strategy takes is {}, there is {}\n",
+                       point.label, word(shortage.binding), format_bytes(shortage.need),
+                       format_bytes(shortage.have));
+  }
+  const Outcome& one = *point.outcome;
+  const Throughput& now = one.throughput[kTypicalCase];
+  const Geometry shape = geometry(point.problem, one.strategy);
+  return fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12.4g}{:>17}{:>11}{:>11}  {}\n", point.label,
+                     verdict_text(one), format_tokens(shape.chunk_rows),
+                     format_seconds(now.step_seconds), now.tokens_per_second_per_gpu, mfu_text(one),
+                     format_bytes(one.usage.device), format_bytes(one.usage.host_node),
+                     word(one.binding));
+}
+
+std::string table(const Question& question, Over over, const std::vector<SweepPoint>& points) {
+  std::string text = fmt::format("{}\n{}\n\n", sweep_title(question, over), sweep_subtitle(points));
+  text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}  {}\n", word(over), "",
+                      "chunk", "step", "tokens/s", "MFU", "device", "host", "binds");
+  text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}\n", "", "", "tokens", "",
+                      "a GPU", "causal / full", "a GPU", "a node");
+  for (const SweepPoint& point : points) text += row(point);
+  return text;
+}
+
+std::string object(const Question& question, Over over, const std::vector<SweepPoint>& points) {
+  std::string all;
+  for (const SweepPoint& point : points) {
+    const std::string fields =
+        point.outcome
+            ? outcome_fields(point.problem, *point.outcome)
+            : fmt::format(
+                  R"("verdict":"infeasible","binding":"{}","need_bytes":{},"have_bytes":{})",
+                  word(point.shortage.binding), point.shortage.need.value,
+                  point.shortage.have.value);
+    all += fmt::format(
+        R"({}{{"value":{},"gpus":{},"seq_len":{},"device_budget":{},"host_budget":{},{}}})",
+        all.empty() ? "" : ",\n", point.value, point.problem.ranks(), point.problem.seq_len,
+        point.problem.device_budget.value, point.problem.host_budget.value, fields);
+  }
+  return fmt::format(
+      R"({{"schema":"fpdt.sweep/1","over":"{}","model":{},"cluster":{},"points":[{}]}})"
+      "\n",
+      word(over), json_string(question.problem.model.name),
+      json_string(question.problem.cluster.name), all);
+}
+
+int sweep(const Flags& flags) {
+  const Over over = over_of(flags.over);
+  require_free(flags.question, over);
+  const Question question = load_question(flags.question);
+  std::vector<SweepPoint> points = sweep_points(question, over, flags.values);
+  {
+    StatusLine status;
+    const bool terminal = isatty(STDERR_FILENO) == 1;
+    answer_points(points, [&](const SweepPoint& point) {
+      if (!terminal) return;
+      status.show(fmt::format("{} {}, {} of {}", word(over), point.label,
+                              &point - points.data() + 1, points.size()));
+    });
+  }
+  if (!flags.svg.empty()) {
+    write_file_atomically(flags.svg, sweep_curve(question, over, points));
+  }
+  print_result(flags.question.json ? object(question, over, points)
+                                   : table(question, over, points));
+  const bool any = std::any_of(points.begin(), points.end(),
+                               [](const SweepPoint& point) { return point.outcome.has_value(); });
+  return static_cast<int>(any ? ExitCode::done : ExitCode::infeasible);
+}
+
+}  // namespace
+
+std::function<int()> add_sweep(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb =
+      app.add_subcommand("sweep", "Search along chunk lengths, lengths, GPUs or host memory");
+  verb->add_option("--over", flags->over, "chunk, seq-len, gpus or host-budget")
+      ->required()
+      ->check(CLI::IsMember({"chunk", "seq-len", "gpus", "host-budget"}));
+  verb->add_option("--values", flags->values, "such as 16K,64K,256K; default: the usual ones");
+  verb->add_option("--svg", flags->svg, "receives the curves");
+  add_question(*verb, flags->question, false);
+  add_pins(*verb, flags->question);
+  return [flags] { return sweep(*flags); };
+}
+
+}  // namespace fpdt

@@ -1,0 +1,38 @@
+// A row of questions that differ in one thing, and their answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "outcome.h"
+#include "question.h"
+
+namespace fpdt {
+
+enum class Over : std::uint8_t { chunk, seq_len, gpus, host_budget };
+std::string_view word(Over over);  // as --over takes it: "seq-len"
+Over over_of(const std::string& word);
+
+struct SweepPoint {
+  std::int64_t value = 0;  // tokens, devices or bytes
+  std::string label;       // the same for people
+  Problem problem;
+  Pins pins;
+  std::optional<Outcome> outcome;  // when something fits
+  Shortage shortage;               // when not
+};
+
+// The points, unanswered and ascending: of the values given, separated by commas, or of the usual
+// ones. InputError names the entry that is wrong.
+std::vector<SweepPoint> sweep_points(const Question& question, Over over,
+                                     const std::string& values);
+
+// The fastest strategy of each point within its budgets. `progress` hears of a point before it is
+// begun.
+void answer_points(std::vector<SweepPoint>& points,
+                   const std::function<void(const SweepPoint&)>& progress);
+
+}  // namespace fpdt

@@ -167,8 +167,11 @@ class Walk {
 }  // namespace
 
 Conflicts::Conflicts(const Schedule& schedule)
-    : count_(schedule.buffers.size()), pairs_(count_ * count_, 0) {
+    : count_(schedule.buffers.size()), apart_(count_ * count_, 0) {
   for (const Buffer& buffer : schedule.buffers) shares_.push_back(fpdt::shares(buffer));
+  for (std::size_t a = 0; a < count_; ++a) {
+    for (std::size_t b = 0; b < count_; ++b) apart_[a * count_ + b] = !shares_[a] || !shares_[b];
+  }
   const Program program(schedule);
   for (const std::vector<Call>* calls : {&schedule.train, &schedule.evaluate}) {
     std::vector<Call> some;
@@ -179,7 +182,7 @@ Conflicts::Conflicts(const Schedule& schedule)
     for (std::size_t a = 0; a < count_; ++a) {
       for (std::size_t b = 0; b < count_; ++b) {
         if (pairs.unordered[a * count_ + b] != 0)
-          pairs_[a * count_ + b] = pairs_[b * count_ + a] = 1;
+          apart_[a * count_ + b] = apart_[b * count_ + a] = 1;
       }
     }
   }

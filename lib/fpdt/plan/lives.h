@@ -18,13 +18,13 @@ class Conflicts {
   explicit Conflicts(const Schedule& schedule);
 
   [[nodiscard]] bool apart(std::size_t a, std::size_t b) const {
-    return pairs_[a * count_ + b] != 0 || !shares_[a] || !shares_[b];
+    return apart_[a * count_ + b] != 0;
   }
   [[nodiscard]] bool shares(std::size_t buffer) const { return shares_[buffer]; }
 
  private:
   std::size_t count_;
-  std::vector<std::uint8_t> pairs_;
+  std::vector<std::uint8_t> apart_;  // [buffer][buffer]
   std::vector<bool> shares_;
 };
 

@@ -24,32 +24,27 @@ struct Packing {
   // given order; those before have their offsets. Stops where the top passes `most`. Returns it.
   std::int64_t pack(const std::vector<std::size_t>& order, std::size_t from, std::int64_t most,
                     std::vector<std::int64_t>& offsets) const {
-    std::vector<std::pair<std::int64_t, std::int64_t>> taken;
+    std::vector<std::pair<std::int64_t, std::size_t>> placed;  // ascending offsets
     std::int64_t top = 0;
-    for (std::size_t i = 0; i < order.size() && top <= most; ++i) {
-      if (i >= from) offsets[order[i]] = lowest(order, i, offsets, taken);
+    for (std::size_t i = 0; i < from; ++i) {
+      placed.push_back({offsets[order[i]], order[i]});
       top = std::max(top, offsets[order[i]] + bytes(order[i]));
     }
-    return top;
-  }
-
-  std::int64_t lowest(const std::vector<std::size_t>& order, std::size_t number,
-                      const std::vector<std::int64_t>& offsets,
-                      std::vector<std::pair<std::int64_t, std::int64_t>>& taken) const {
-    const std::size_t item = order[number];
-    taken.clear();
-    for (std::size_t j = 0; j < number; ++j) {
-      if (apart(item, order[j])) {
-        taken.push_back({offsets[order[j]], offsets[order[j]] + bytes(order[j])});
+    std::sort(placed.begin(), placed.end());
+    for (std::size_t i = from; i < order.size() && top <= most; ++i) {
+      const std::size_t item = order[i];
+      std::int64_t at = 0;
+      for (const auto& [begin, other] : placed) {
+        if (!apart(item, other)) continue;
+        if (begin - at >= bytes(item)) break;
+        at = std::max(at, begin + bytes(other));
       }
+      offsets[item] = at;
+      top = std::max(top, at + bytes(item));
+      const std::pair entry{at, item};
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), entry), entry);
     }
-    std::sort(taken.begin(), taken.end());
-    std::int64_t at = 0;
-    for (const auto& [begin, end] : taken) {
-      if (begin - at >= bytes(item)) break;
-      at = std::max(at, end);
-    }
-    return at;
+    return top;
   }
 };
 

@@ -116,6 +116,7 @@ int run_bench(const BenchFlags& flags) {
   cluster.device_memory = memory_of(flags.device_memory, "--device-memory", 2 * flags.ranks);
   cluster.host_memory = memory_of(flags.host_memory, "--host-memory", 2);
 
+  AtomicFile file(flags.out);  // that it cannot be written is found before, not after
   BenchOptions options;
   options.ranks = flags.ranks;
   options.threads = flags.threads;
@@ -136,7 +137,8 @@ int run_bench(const BenchFlags& flags) {
       flags.quick ? " --quick" : "", processor(), cores, flags.ranks, threads, flags.storage);
   const std::vector<Diagnostic> findings = check(cluster);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
-  write_file_atomically(flags.out, print_cluster(cluster));
+  file.write(std::string_view(print_cluster(cluster)));
+  file.commit();
   print_result(flags.json ? json(result, cluster, flags.out)
                           : fmt::format("{}\nwrote {}\n", table(result), flags.out));
   return static_cast<int>(ExitCode::done);

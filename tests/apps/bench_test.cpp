@@ -1,0 +1,85 @@
+// fpdt-run bench, and a training step held against its file.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "fpdt/cost/machine.h"
+#include "fpdt/io/cluster_file.h"
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+using Bench = CommandLine;
+
+bool says(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(Bench, WritesAClusterThatCanBeTimed) {
+  const Outcome result =
+      run("bench --quick --ranks 2 --storage f32 --name here --out here.yaml "
+          "--device-memory 3GiB --host-memory 5GiB");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.out, "wrote here.yaml")) << result.out;
+  EXPECT_TRUE(says(result.out, "attention_backward")) << result.out;
+  const ClusterSpec cluster = load_cluster(path("here.yaml"));
+  EXPECT_TRUE(has_rates(cluster));
+  EXPECT_EQ(cluster.name, "here");
+  EXPECT_EQ(cluster.devices(), 2);
+  EXPECT_EQ(cluster.device_memory, Bytes{std::int64_t{3} << 30});
+  EXPECT_EQ(cluster.host_memory, Bytes{std::int64_t{5} << 30});
+  EXPECT_TRUE(says(cluster.source, "measured by fpdt-run bench --quick")) << cluster.source;
+  EXPECT_TRUE(says(cluster.source, "2 ranks")) << cluster.source;
+}
+
+TEST_F(Bench, StepsAreComparedByKind) {
+  const Outcome bench = run("bench --quick --ranks 2 --storage f32 --out here.yaml --json");
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  const auto measured = nlohmann::json::parse(bench.out);
+  EXPECT_EQ(measured.at("wrote"), "here.yaml");
+  EXPECT_GT(measured.at("measurements").size(), 40U);
+
+  const std::string train = "train plan/schedule.json --data text.txt --machine here.yaml";
+  const Outcome table = run(train + " --steps 3");
+  ASSERT_EQ(table.code, 0) << table.err;
+  for (const char* part : {"predicted ms", "step ", "attention_forward", "all_to_all", "comm.0"}) {
+    EXPECT_TRUE(says(table.out, part)) << part << " in " << table.out;
+  }
+  const Outcome json = run(train + " --steps 2 --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto time = nlohmann::json::parse(json.out).at("time");
+  EXPECT_GT(time.at("predicted_seconds"), 0);
+  EXPECT_GT(time.at("measured_seconds"), 0);
+  EXPECT_GT(time.at("kinds").size(), 10U);
+
+  const Outcome one_step = run(train + " --steps 1");
+  EXPECT_EQ(one_step.code, 2);
+  EXPECT_TRUE(says(one_step.err, "--machine compares a step after the first")) << one_step.err;
+}
+
+TEST_F(Bench, RefusesMachinesThatAreNotMeasuredOrNotThese) {
+  const Outcome bare =
+      run("train plan/schedule.json --data text.txt --steps 2 --machine cluster.yaml");
+  EXPECT_EQ(bare.code, 2);
+  EXPECT_TRUE(says(bare.err, "fpdt-run bench")) << bare.err;
+
+  ASSERT_EQ(run("bench --quick --out one.yaml").code, 0);
+  const Outcome other =
+      run("train plan/schedule.json --data text.txt --steps 2 --machine one.yaml");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_TRUE(says(other.err, "measure with fpdt-run bench --ranks 2")) << other.err;
+}
+
+TEST_F(Bench, RefusesWhatCannotBeMeasured) {
+  EXPECT_EQ(run("bench --quick").code, 2);
+  EXPECT_EQ(run("bench --quick --out c.yaml --ranks 0").code, 2);
+  EXPECT_EQ(run("bench --quick --out c.yaml --storage fp8").code, 2);
+  const Outcome memory = run("bench --quick --out c.yaml --device-memory lots");
+  EXPECT_EQ(memory.code, 2);
+  EXPECT_TRUE(says(memory.err, "--device-memory: expected a size such as 8GiB")) << memory.err;
+  EXPECT_EQ(run("bench --quick --out nowhere/c.yaml").code, 7);
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -1,0 +1,113 @@
+// Every case makes a schedule that the verifier accepts and whose op asks for what its name says.
+#include "fpdt/bench/cases.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/cost/demand.h"
+
+namespace fpdt {
+namespace {
+
+// `finish` throws when the verifier finds anything.
+Schedule schedule_of(const Case& one, std::int64_t ranks) {
+  Sheet sheet(ranks);
+  one.write(sheet);
+  return sheet.finish().schedule();
+}
+
+class Cases : public testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Cases, testing::Values(1, 2, 3));
+
+TEST_P(Cases, ProductsHaveTheSizeAndEveryForm) {
+  std::set<std::pair<bool, bool>> forms;
+  for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
+    for (const Case& one : matmul_cases(8, storage)) {
+      const Schedule schedule = schedule_of(one, GetParam());
+      const Op& op = schedule.blocks.back().ops.front();
+      const auto& product = std::get<Matmul>(op.body);
+      forms.insert({product.transpose_a, product.transpose_b});
+      const Demand asked = demand(schedule, op);
+      EXPECT_EQ(asked.size, 8);
+      EXPECT_EQ(asked.flops, 2.0 * 8 * 16 * 32);
+    }
+  }
+  EXPECT_EQ(forms, (std::set<std::pair<bool, bool>>{{false, true}, {false, false}, {true, false}}));
+}
+
+TEST_P(Cases, TilesAreATriangle) {
+  for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
+    const Schedule forward =
+        schedule_of(attention_forward_case(16, 8, GetParam(), storage), GetParam());
+    const Schedule backward =
+        schedule_of(attention_backward_case(16, 8, GetParam(), storage), GetParam());
+    for (const Schedule* schedule : {&forward, &backward}) {
+      const std::vector<Demand> asked = demands(*schedule).back();
+      ASSERT_EQ(asked.size(), 6U);
+      double pairs = 0;
+      for (const Demand& tile : asked) pairs += tile.pairs;
+      EXPECT_EQ(pairs, 4 * 48 * 49 / 2);       // four heads, 48 tokens
+      EXPECT_EQ(asked[1].pairs, 4 * 16 * 16);  // no key is masked
+    }
+  }
+}
+
+TEST_P(Cases, MemoryBoundOpsAreAllThereAre) {
+  std::set<std::string> kinds;
+  for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
+    for (const Case& one : memory_cases(8, 32, storage)) {
+      const Schedule schedule = schedule_of(one, GetParam());
+      const Op& op = schedule.blocks.back().ops.front();
+      EXPECT_EQ(one.what, body_name(op.body));
+      EXPECT_EQ(demand(schedule, op).work, Work::memory) << one.what;
+      kinds.insert(one.what);
+    }
+  }
+  std::set<std::string> expected(kBodyNames.begin(), kBodyNames.end());
+  for (const char* other : {"matmul", "attention_forward", "attention_backward", "all_to_all",
+                            "all_gather", "reduce_scatter", "all_reduce"}) {
+    expected.erase(other);
+  }
+  EXPECT_EQ(kinds, expected);
+}
+
+TEST_P(Cases, CopiesAndCollectivesMoveTheirBytes) {
+  for (const LaneKind lane : {LaneKind::h2d, LaneKind::d2h}) {
+    const Schedule schedule =
+        schedule_of({"", [=](Sheet& sheet) { write_copy(sheet, lane, 4096); }}, GetParam());
+    const Demand asked = demands(schedule).back().front();
+    EXPECT_EQ(asked.work, lane == LaneKind::h2d ? Work::h2d : Work::d2h);
+    EXPECT_EQ(asked.bytes, 4096);
+  }
+  if (GetParam() == 1) return;
+  std::set<std::string> kinds;
+  for (const Case& one : collective_cases(4096 * GetParam(), GetParam())) {
+    const Schedule schedule = schedule_of(one, GetParam());
+    const Op& op = schedule.blocks.back().ops.front();
+    EXPECT_EQ(one.what, body_name(op.body));
+    const std::int64_t rounds = one.what == "all_reduce" ? 2 : 1;
+    EXPECT_EQ(demand(schedule, op).sent, rounds * 4096 * (GetParam() - 1)) << one.what;
+    kinds.insert(one.what);
+  }
+  EXPECT_EQ(kinds.size(), 4U);
+}
+
+// Operands go round the working set, and no further than there is reason to.
+TEST(Sheet, SlotsFillTheWorkingSet) {
+  const auto slots = [](Bytes working_set) {
+    Sheet sheet(1, working_set);
+    write_copy(sheet, LaneKind::h2d, 1024);
+    const std::vector<Buffer> buffers = sheet.finish().schedule().buffers;
+    EXPECT_EQ(buffers[0].slots, buffers[1].slots);
+    return buffers[0].slots;
+  };
+  EXPECT_EQ(slots(Bytes{1}), 1);
+  EXPECT_EQ(slots(Bytes{10 * 2048}), 10);
+  EXPECT_EQ(slots(Bytes{1 << 30}), 64);
+}
+
+}  // namespace
+}  // namespace fpdt

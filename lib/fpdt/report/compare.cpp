@@ -74,6 +74,11 @@ std::string json_list(const std::vector<ComparedTime>& list) {
   return text;
 }
 
+bool has_collectives(const Comparison& comparison) {
+  return std::any_of(comparison.lanes.begin(), comparison.lanes.end(),
+                     [](const auto& lane) { return lane.what.starts_with(word(LaneKind::comm)); });
+}
+
 }  // namespace
 
 double relative_error(double predicted, double measured) {
@@ -115,6 +120,9 @@ std::string table(const Comparison& comparison) {
   text += row({"step", ops, comparison.predicted_seconds, comparison.measured_seconds});
   for (const ComparedTime& one : comparison.kinds) text += row(one);
   for (const ComparedTime& one : comparison.lanes) text += row(one);
+  if (has_collectives(comparison)) {
+    text += "Measured collectives include waiting for the other ranks.\n";
+  }
   return text;
 }
 

@@ -1,5 +1,5 @@
-// Prediction and measurement of one step, side by side: seconds of the step, of every kind of op and
-// of every lane.
+// Prediction and measurement of one step, side by side: seconds of the step, of every kind of op
+// and of every lane.
 #pragma once
 
 #include <cstdint>

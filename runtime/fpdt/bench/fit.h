@@ -16,8 +16,8 @@ struct Sample {
   std::vector<double> seconds;  // not empty, each over 0
 };
 
-// Times of the same thing: the lower quartile, since whatever disturbs only adds, with the least and
-// the most.
+// Times of the same thing: the lower quartile, since whatever disturbs only adds, with the least
+// and the most.
 Rate spread(std::vector<double> seconds);
 // `amount` over them.
 Rate speed(double amount, const std::vector<double>& seconds);

@@ -131,5 +131,17 @@ TEST(Window, KeepsTheEndsOfLongRuns) {
   EXPECT_EQ(window(calls).size(), 8u);
 }
 
+// The first layer of a segment overlaps the last of another, so both are looked at.
+TEST(Window, KeepsBothEndsOfTheSegmentsThatItKeeps) {
+  std::vector<Call> calls;
+  for (std::int32_t layer = 0; layer < 40; ++layer) calls.push_back({0, layer, 0, 0});
+  for (std::int32_t layer = 0; layer < 40; ++layer) calls.push_back({1, layer, 0, layer / 4});
+  std::vector<std::size_t> expected{0, 1, 2, 37, 38, 39};
+  for (std::size_t layer = 0; layer < 40; ++layer) {
+    if (layer < 12 || layer >= 28) expected.push_back(40 + layer);
+  }
+  EXPECT_EQ(window(calls), expected);
+}
+
 }  // namespace
 }  // namespace fpdt

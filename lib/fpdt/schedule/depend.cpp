@@ -5,6 +5,7 @@
 #include "fpdt/schedule/depend.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -95,26 +96,36 @@ std::vector<std::size_t> all_of(const std::vector<Call>& calls) {
   return all;
 }
 
-// The values of one argument that the window keeps: all of a few, else the first and last three.
-std::set<std::int32_t> kept_values(const std::vector<Call>& calls, std::int32_t Call::*argument) {
+// All of a few values, else the first and last three.
+void thin(std::set<std::int32_t>& values) {
   constexpr std::size_t kFew = 8;
-  std::set<std::int32_t> values;
-  for (const Call& call : calls) values.insert(call.*argument);
-  if (values.size() <= kFew) return values;
-  values.erase(std::next(values.begin(), 3), std::prev(values.end(), 3));
-  return values;
+  if (values.size() > kFew) values.erase(std::next(values.begin(), 3), std::prev(values.end(), 3));
 }
 
 }  // namespace
 
 std::vector<std::size_t> window(const std::vector<Call>& calls) {
-  const auto layers = kept_values(calls, &Call::layer);
-  const auto micro_batches = kept_values(calls, &Call::micro_batch);
-  const auto segments = kept_values(calls, &Call::segment);
+  std::map<std::int32_t, std::set<std::int32_t>> segments_of;  // of each block
+  std::set<std::int32_t> segments, micro_batches;
+  for (const Call& call : calls) {
+    segments_of[call.block].insert(call.segment);
+    segments.insert(call.segment);
+    micro_batches.insert(call.micro_batch);
+  }
+  // Layers are thinned within their segment, so that a segment that is kept keeps both its ends.
+  const auto within = [&](const Call& call) {
+    return segments_of[call.block].size() > 1 ? call.segment : -1;
+  };
+  std::map<std::int32_t, std::set<std::int32_t>> layers;
+  for (const Call& call : calls) layers[within(call)].insert(call.layer);
+  thin(segments);
+  thin(micro_batches);
+  for (auto& [segment, of_segment] : layers) thin(of_segment);
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (layers.count(calls[i].layer) > 0 && micro_batches.count(calls[i].micro_batch) > 0 &&
-        segments.count(calls[i].segment) > 0) {
+    const Call& call = calls[i];
+    if (segments.count(call.segment) > 0 && micro_batches.count(call.micro_batch) > 0 &&
+        layers[within(call)].count(call.layer) > 0) {
       kept.push_back(i);
     }
   }

@@ -7,8 +7,8 @@
 // own op in some call.
 //
 // One static edge serves every call of its block. Edges are found on a window of the call lists
-// (long runs of layers, micro-batches and segments keep their first and last three) and confirmed
-// on the whole lists.
+// (long runs of micro-batches, of segments and of layers in a segment keep their first and last
+// three) and confirmed on the whole lists.
 #pragma once
 
 #include <cstddef>

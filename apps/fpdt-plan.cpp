@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "flags.h"
+#include "plan_compare.h"
 #include "plan_draw.h"
 #include "plan_explain.h"
 #include "plan_lower.h"
@@ -18,8 +19,8 @@ namespace {
 
 // A verb and what runs it.
 using Add = std::function<int()> (*)(CLI::App&);
-constexpr Add kVerbs[] = {add_search, add_max_seq, add_sweep, add_explain, add_simulate,
-                          add_draw,   add_export,  add_lower, add_verify};
+constexpr Add kVerbs[] = {add_search,   add_max_seq, add_sweep,  add_compare, add_explain,
+                          add_simulate, add_draw,    add_export, add_lower,   add_verify};
 
 int run(int count, const char* const* words) {
   CLI::App app{"Plans the training of transformers on very long sequences."};

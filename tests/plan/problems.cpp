@@ -83,6 +83,22 @@ Problem llama3_8b(std::int64_t seq_len) { return llama3(32, 4096, 32, 14336, 1, 
 
 Problem llama3_70b(std::int64_t seq_len) { return llama3(80, 8192, 64, 28672, 8, seq_len); }
 
+Problem timed_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len) {
+  Problem problem = tiny_problem(model, ranks, seq_len);
+  problem.device_budget = problem.host_budget = problem.cluster.device_memory;
+  problem.cluster.row_multiple = seq_len / 8 / ranks;  // at most eight chunks
+  Rates& rates = problem.cluster.rates;
+  rates.peak_flops = 1e10;
+  rates.matmul = {5e9, 5e9, 5e9};
+  rates.attention_forward = rates.attention_backward = {4e9, 4e9, 4e9};
+  rates.device_bandwidth = {1e10, 1e10, 1e10};
+  rates.h2d = rates.d2h = {2e8, 2e8, 2e8};
+  rates.link = {5e8, 5e8, 5e8};
+  rates.op_seconds = {2e-7, 2e-7, 2e-7};
+  rates.interference.h2d_beside_d2h = {0.5, 0.5, 0.5};
+  return problem;
+}
+
 Strategy tiny_strategy(std::int64_t chunk_tokens) {
   Strategy strategy;
   strategy.storage = Storage::f32;

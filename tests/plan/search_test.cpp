@@ -15,23 +15,6 @@
 namespace fpdt::test {
 namespace {
 
-// Slow copies and collectives beside quick arithmetic, so that where chunks live matters.
-Problem timed_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len) {
-  Problem problem = tiny_problem(model, ranks, seq_len);
-  problem.device_budget = problem.host_budget = problem.cluster.device_memory;
-  problem.cluster.row_multiple = seq_len / 8 / ranks;  // at most eight chunks
-  Rates& rates = problem.cluster.rates;
-  rates.peak_flops = 1e10;
-  rates.matmul = {5e9, 5e9, 5e9};
-  rates.attention_forward = rates.attention_backward = {4e9, 4e9, 4e9};
-  rates.device_bandwidth = {1e10, 1e10, 1e10};
-  rates.h2d = rates.d2h = {2e8, 2e8, 2e8};
-  rates.link = {5e8, 5e8, 5e8};
-  rates.op_seconds = {2e-7, 2e-7, 2e-7};
-  rates.interference.h2d_beside_d2h = {0.5, 0.5, 0.5};
-  return problem;
-}
-
 // The levers that are enumerated; the others stay as the starting points have them.
 std::vector<Lever> few_levers() {
   std::vector<Lever> few;

@@ -1,0 +1,231 @@
+// Rows of outcomes, and rungs of a ladder.
+#include "plan_compare.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/json.h"
+#include "fpdt/io/strategy_file.h"
+#include "fpdt/plan/ladder.h"
+#include "fpdt/plan/published.h"
+
+#include "command.h"
+#include "outcome.h"
+#include "plan_answer.h"
+#include "progress.h"
+#include "question.h"
+
+namespace fpdt {
+namespace {
+
+struct Flags {
+  QuestionFlags question;
+  std::vector<std::string> with;
+  bool ladder = false;
+};
+
+struct Row {
+  std::string name;
+  Outcome outcome;
+};
+
+// Tells of the work at hand where somebody watches.
+class Progress {
+ public:
+  void operator()(const std::string& text) {
+    if (isatty(STDERR_FILENO) == 1) status_.show(text);
+  }
+
+ private:
+  StatusLine status_;
+};
+
+double seconds_of(const Outcome& outcome) { return outcome.sequence_seconds[kTypicalCase]; }
+
+// The fastest; where nothing fits, what needs least.
+Row searched(const Problem& problem, const Pins& pins, const std::string& name) {
+  const SearchResult found = search(problem, pins);
+  return {name, outcome(problem, found.best ? found.best->strategy : found.shortage->closest)};
+}
+
+std::vector<Row> rows_of(const Question& question, const std::vector<std::string>& files,
+                         Progress& progress) {
+  const Problem& problem = question.problem;
+  require_possible(problem, question.pins);
+  const Strategy published = published_fpdt(problem);
+  require_sound(problem, published, "");
+  std::vector<Strategy> given;
+  for (const std::string& file : files) {
+    given.push_back(load_strategy(file));
+    require_sound(problem, given.back(), file);
+  }
+  std::vector<Row> rows;
+  progress("published FPDT policy");
+  rows.push_back({"published FPDT policy", outcome(problem, published)});
+  progress("Ulysses");
+  rows.push_back(searched(problem, {Method::ulysses, {}, {}}, "Ulysses (one chunk)"));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    progress(files[i]);
+    rows.push_back({files[i], outcome(problem, given[i])});
+  }
+  progress("search");
+  rows.push_back(searched(problem, question.pins, "fpdt searched"));
+  return rows;
+}
+
+// From the first row to the last; each rung as it is placed.
+std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows,
+                          Progress& progress) {
+  progress("ladder");
+  std::vector<Row> all;
+  for (const Rung& rung :
+       ladder(problem, rows.front().outcome.strategy, rows.back().outcome.strategy)) {
+    all.push_back(
+        {rung.lever.empty() ? rows.front().name : rung.lever, outcome(problem, rung.strategy)});
+  }
+  return all;
+}
+
+std::string head(const Question& question) {
+  const Problem& problem = question.problem;
+  return fmt::format("{}, {} tokens on {}, within {} a GPU and {} of host memory a node\n\n",
+                     problem.model.name, format_tokens(problem.seq_len), problem.cluster.name,
+                     format_bytes(problem.device_budget), format_bytes(problem.host_budget));
+}
+
+std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row.name.size() + 2);
+  std::string text = fmt::format(
+      "{0:<{1}}{2:<11}{3:>13}{4:>8}{5:>16}{6:>11}{7:>11}\n"
+      "{8:<{1}}{8:<11}{9:>13}{8:>8}{10:>16}{11:>11}{12:>11}\n",
+      "strategy", width, "", "time", "speed", "MFU", "device", "host", "", "a sequence",
+      "causal / full", "a GPU", "a node");
+  const double first = seconds_of(rows.front().outcome);
+  for (const Row& row : rows) {
+    const Outcome& one = row.outcome;
+    text += fmt::format("{:<{}}{:<11}{:>13}{:>7.2f}x{:>16}{:>11}{:>11}\n", row.name, width,
+                        verdict_text(one), format_seconds(seconds_of(one)), first / seconds_of(one),
+                        mfu_text(one), format_bytes(one.usage.device),
+                        format_bytes(one.usage.host_node));
+  }
+  text += "\n";
+  for (const Row& row : rows) {
+    text += fmt::format("{}: {}\n", row.name, in_words(problem, row.outcome.strategy));
+  }
+  const bool all =
+      std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.outcome.fits; });
+  if (!all) text += "What does not fit is timed as if it did.\n";
+  return text;
+}
+
+// Signed, with the unit of the size.
+std::string change(Bytes now, Bytes before) {
+  if (now == before) return "0";
+  return now < before ? "-" + format_bytes(before - now) : "+" + format_bytes(now - before);
+}
+
+std::string rungs_text(const std::vector<Row>& rungs) {
+  constexpr const char* kColumns = "{:>13}{:>13}{:>8}{:>11}{:>11}{:>11}{:>11}{}\n";
+  std::string text =
+      "\nfrom the published policy to the answer: of the levers that are left, always the one that "
+      "gains most\n";
+  text +=
+      fmt::format(kColumns, "time", "gained", "speed", "device", "change", "host", "change", "");
+  text += fmt::format(kColumns, "a sequence", "", "", "a GPU", "", "a node", "", "  lever");
+  const Outcome& first = rungs.front().outcome;
+  for (std::size_t i = 0; i < rungs.size(); ++i) {
+    const Outcome& now = rungs[i].outcome;
+    const Outcome& before = rungs[i == 0 ? 0 : i - 1].outcome;
+    const auto beside = [&](std::string difference) { return i == 0 ? std::string() : difference; };
+    text += fmt::format(
+        "{:>13}{:>13}{:>7.2f}x{:>11}{:>11}{:>11}{:>11}  {}{}\n", format_seconds(seconds_of(now)),
+        beside(format_seconds(seconds_of(before) - seconds_of(now))),
+        seconds_of(first) / seconds_of(now), format_bytes(now.usage.device),
+        beside(change(now.usage.device, before.usage.device)), format_bytes(now.usage.host_node),
+        beside(change(now.usage.host_node, before.usage.host_node)), rungs[i].name,
+        now.fits ? "" : fmt::format(" (does not fit: {})", word(now.binding)));
+  }
+  return text;
+}
+
+std::string rows_json(const Problem& problem, const std::vector<Row>& rows) {
+  const double first = seconds_of(rows.front().outcome);
+  std::string text;
+  for (const Row& row : rows) {
+    text += fmt::format(R"({}{{"name":{},"relative_speed":{},{}}})", text.empty() ? "" : ",\n",
+                        json_string(row.name), json_number(first / seconds_of(row.outcome)),
+                        outcome_fields(problem, row.outcome));
+  }
+  return text;
+}
+
+std::string rungs_json(const Problem& problem, const std::vector<Row>& rungs) {
+  std::string text;
+  for (std::size_t i = 0; i < rungs.size(); ++i) {
+    const Outcome& now = rungs[i].outcome;
+    const Outcome& before = rungs[i == 0 ? 0 : i - 1].outcome;
+    text += fmt::format(R"({}{{"lever":{},"sequence_seconds_gained":{},"device_bytes_gained":{},)"
+                        R"("host_bytes_per_node_gained":{},{}}})",
+                        text.empty() ? "" : ",\n", i == 0 ? "null" : json_string(rungs[i].name),
+                        json_number(seconds_of(before) - seconds_of(now)),
+                        before.usage.device.value - now.usage.device.value,
+                        before.usage.host_node.value - now.usage.host_node.value,
+                        outcome_fields(problem, now));
+  }
+  return text;
+}
+
+int compare(const Flags& flags) {
+  if (!flags.question.strategy.empty()) {
+    throw InputError(fmt::format("--strategy {0}: strategies to compare are named by --with {0}",
+                                 flags.question.strategy));
+  }
+  const Question question = load_question(flags.question);
+  const Problem& problem = question.problem;
+  std::vector<Row> rows, rungs;
+  bool answered = false;
+  {
+    Progress progress;
+    rows = rows_of(question, flags.with, progress);
+    answered = rows.back().outcome.fits;
+    if (flags.ladder && answered) rungs = rungs_of(problem, rows, progress);
+  }
+  if (flags.ladder && !answered) say("note: --ladder: nothing fits, so it leads nowhere\n");
+  if (flags.question.json) {
+    print_result(fmt::format(
+        R"({{"schema":"fpdt.compare/1","model":{},"cluster":{},"seq_len":{},"rows":[{}]{}}})"
+        "\n",
+        json_string(problem.model.name), json_string(problem.cluster.name), problem.seq_len,
+        rows_json(problem, rows),
+        rungs.empty() ? "" : fmt::format(R"(,"ladder":[{}])", rungs_json(problem, rungs))));
+  } else {
+    print_result(head(question) + rows_text(problem, rows) +
+                 (rungs.empty() ? "" : rungs_text(rungs)));
+  }
+  const bool any =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.outcome.fits; });
+  return static_cast<int>(any ? ExitCode::done : ExitCode::infeasible);
+}
+
+}  // namespace
+
+std::function<int()> add_compare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb =
+      app.add_subcommand("compare", "Set the answer beside the published policy and others");
+  add_question(*verb, flags->question);
+  add_pins(*verb, flags->question);
+  verb->add_option("--with", flags->with, "a strategy file to compare as well; may be repeated");
+  verb->add_flag("--ladder", flags->ladder,
+                 "what each lever gives on the way from the published policy to the answer");
+  return [flags] { return compare(*flags); };
+}
+
+}  // namespace fpdt

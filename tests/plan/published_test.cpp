@@ -1,0 +1,129 @@
+// The published policy: sound for every number of ranks, in its own proportions, and the ladder from
+// it to an answer.
+#include "fpdt/plan/published.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/ladder.h"
+#include "fpdt/plan/search.h"
+
+#include "problems.h"
+
+namespace fpdt::test {
+namespace {
+
+TEST(Published, HasItsProportions) {
+  for (const std::int64_t ranks : {1, 2, 4}) {
+    Problem problem = tiny_problem(tiny_llama(), ranks, 1 << 20);
+    problem.cluster.row_multiple = 128;
+    const Strategy strategy = published_fpdt(problem);
+    EXPECT_TRUE(check(problem, strategy).empty());
+    EXPECT_EQ(strategy.data_parallel, 1);
+    const FpdtStrategy& fpdt = strategy.fpdt;
+    EXPECT_EQ(fpdt.chunk_tokens, 65536);
+    EXPECT_EQ(fpdt.ffn_tile_rows * 2 * ranks, fpdt.chunk_tokens);
+    EXPECT_EQ(fpdt.loss_tile_rows * 32 * ranks, fpdt.chunk_tokens);
+    EXPECT_EQ(fpdt.backward_order, BackwardOrder::kv_outer);
+    EXPECT_FALSE(fpdt.duplex);
+    EXPECT_FALSE(fpdt.overlap_all_to_all);
+    EXPECT_EQ(fpdt.checkpoint_every, 1);
+    EXPECT_EQ(stored_layers(problem, strategy), StoredLayers{});
+    for (const double kept : fpdt.layer_classes.front().keep) EXPECT_EQ(kept, 0);
+    EXPECT_EQ(tidied(problem, strategy), strategy);
+  }
+}
+
+// Short sequences, ranks that the heads do not divide, chunks of no whole rows.
+TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
+  Problem problem = tiny_problem(tiny_llama(), 8, 1000);  // four heads
+  problem.cluster.row_multiple = 3;
+  const Strategy strategy = published_fpdt(problem);
+  EXPECT_TRUE(check(problem, strategy).empty());
+  EXPECT_EQ(strategy.data_parallel, 2);
+  EXPECT_EQ(strategy.fpdt.chunk_tokens, 1008);
+  EXPECT_EQ(geometry(problem, strategy).chunks, 1);
+}
+
+// Where two strategies differ, by what a lever may change.
+TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
+  Problem problem = timed_problem(tiny_llama(), 2, 256);
+  Strategy from = published_fpdt(problem);
+  from.fpdt.chunk_tokens = 64;
+  from = tidied(problem, from);
+  const Strategy to = search(problem).best->strategy;
+  const std::vector<Rung> rungs = ladder(problem, from, to);
+  ASSERT_GT(rungs.size(), 3U);
+  EXPECT_EQ(rungs.front().strategy, from);
+  EXPECT_EQ(rungs.back().strategy, to);
+  const Machine machine(problem.cluster, Case::typical);
+  std::vector<std::string> names;
+  for (const Rung& rung : rungs) {
+    EXPECT_TRUE(check(problem, rung.strategy).empty()) << rung.lever;
+    EXPECT_EQ(std::count(names.begin(), names.end(), rung.lever), 0) << rung.lever;
+    names.push_back(rung.lever);
+  }
+  // The first step gains most: any other rung's lever alone, as the second one, gains less.
+  const auto nanoseconds = [&](const Strategy& strategy) {
+    return step_nanoseconds(problem, strategy, machine);
+  };
+  Strategy duplex = from;
+  duplex.fpdt.duplex = to.fpdt.duplex;
+  EXPECT_LE(nanoseconds(rungs[1].strategy), nanoseconds(duplex));
+  Strategy ordered = from;
+  ordered.fpdt.backward_order = to.fpdt.backward_order;
+  EXPECT_LE(nanoseconds(rungs[1].strategy), nanoseconds(tidied(problem, ordered)));
+}
+
+TEST(Ladder, IsOneRungFromAStrategyToItself) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 256);
+  const Strategy strategy = spilled(problem, 1, 64);
+  const std::vector<Rung> rungs = ladder(problem, strategy, strategy);
+  ASSERT_EQ(rungs.size(), 1U);
+  EXPECT_EQ(rungs.front().strategy, strategy);
+}
+
+// What fits goes before what is faster and does not.
+TEST(Ladder, StaysWithinTheBudgetsAsLongAsItCan) {
+  Problem problem = timed_problem(tiny_llama(), 1, 256);
+  const Strategy from = spilled(problem, 1, 32);
+  Strategy to = with_stored(problem, from, {0, problem.model.layers});
+  to = tidied(problem, with_kept(to, TensorClass::attention_output, 1));
+  problem.host_budget = usage(problem, from).host_node;
+  ASSERT_FALSE(fits(problem, with_stored(problem, from, {0, problem.model.layers})));
+  ASSERT_TRUE(fits(problem, to));
+  const std::vector<Rung> rungs = ladder(problem, from, to);
+  ASSERT_EQ(rungs.size(), 3U);
+  for (const Rung& rung : rungs) EXPECT_TRUE(fits(problem, rung.strategy)) << rung.lever;
+}
+
+// checkpoint_every over 1 stores nothing inside a segment: two levers that are sound only together
+// in one order, which the ladder finds.
+TEST(Ladder, FindsASoundOrder) {
+  const Problem problem = timed_problem(tiny_llama(), 1, 256);
+  Strategy from = spilled(problem, 1, 32);
+  from.fpdt.checkpoint_every = 2;
+  const Strategy to = with_stored(problem, spilled(problem, 1, 32), {0, problem.model.layers});
+  ASSERT_TRUE(check(problem, from).empty());
+  const std::vector<Rung> rungs = ladder(problem, from, to);
+  ASSERT_EQ(rungs.size(), 3U);
+  EXPECT_EQ(rungs[1].strategy.fpdt.checkpoint_every, 1);
+  EXPECT_EQ(rungs.back().strategy, to);
+}
+
+// What is sound only with another is changed with it.
+TEST(Ladder, ChangesAtOnceWhatIsSoundOnlyTogether) {
+  const Problem problem = timed_problem(tiny_llama(), 1, 256);
+  const Strategy to = spilled(problem, 1, 32);
+  Strategy from = to;
+  from.fpdt.checkpoint_every = 3;  // of two layers
+  from.fpdt.prefetch_depth = 100;
+  const std::vector<Rung> rungs = ladder(problem, from, to);
+  ASSERT_EQ(rungs.size(), 2U);
+  EXPECT_EQ(rungs.back().strategy, to);
+  EXPECT_EQ(rungs.back().lever, "prefetch_depth 100 -> 1; checkpoint_every 3 -> 1");
+}
+
+}  // namespace
+}  // namespace fpdt::test

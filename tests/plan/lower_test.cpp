@@ -140,12 +140,15 @@ TEST(Lower, CheckpointsEveryKthLayer) {
   for (const int every : {2, 3, 6}) {
     for (const int ranks : {1, 2}) {
       for (const auto order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
-        Strategy strategy = test::tiny_strategy(16);
-        strategy.micro_batches = 2;
-        strategy.fpdt.checkpoint_every = every;
-        strategy.fpdt.backward_order = order;
-        expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true,
-                        std::to_string(every));
+        for (const auto recompute : {Recompute::from_input, Recompute::keep_attention}) {
+          Strategy strategy = test::tiny_strategy(16);
+          strategy.micro_batches = 2;
+          strategy.fpdt.checkpoint_every = every;
+          strategy.fpdt.backward_order = order;
+          strategy.fpdt.layer_classes.front().recompute = recompute;
+          expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true,
+                          std::to_string(every));
+        }
       }
     }
   }

@@ -112,7 +112,7 @@ Case draw(std::mt19937& random) {
   fpdt.layer_classes.assign(static_cast<std::size_t>(classes), LayerClass{});
   if (classes == 2) fpdt.layer_classes.front().layers = 1;
   for (LayerClass& layers : fpdt.layer_classes) {
-    layers.recompute = static_cast<Recompute>(fpdt.checkpoint_every > 1 ? 0 : below(3));
+    layers.recompute = static_cast<Recompute>(below(fpdt.checkpoint_every > 1 ? 2 : 3));
     for (double& keep : layers.keep) keep = static_cast<double>(one_of({0, 0, 1, 2})) / 2;
   }
   return one;

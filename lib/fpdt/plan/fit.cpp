@@ -166,7 +166,10 @@ Strategy filled(const Problem& problem, const Strategy& strategy, bool everythin
     return within(problem, usage(problem, solved(stored)));
   };
   StoredLayers stored;
-  if (strategy.fpdt.checkpoint_every > 1) return solved(stored);
+  if (strategy.fpdt.checkpoint_every > 1) {
+    const StoredLayers repeats{0, layers};
+    return solved(fit(repeats) ? repeats : stored);
+  }
   stored.attention = std::max<std::int64_t>(0, largest(layers, [&](std::int64_t n) {
                                               return fit({0, n});
                                             }));

@@ -106,7 +106,12 @@ Changes depth_changes(const Problem& problem, const Strategy& strategy) {
 Changes interval_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   for (const std::int64_t every : checkpoint_intervals(problem)) {
-    Strategy changed = every > 1 ? with_stored(problem, strategy, {}) : strategy;
+    Strategy changed = strategy;
+    if (every > 1) {
+      // Segments have one class; their repeats may store what they make.
+      const bool stored = stored_layers(problem, strategy).attention > 0;
+      changed = with_stored(problem, strategy, {0, stored ? problem.model.layers : 0});
+    }
     changed.fpdt.checkpoint_every = every;
     changes.add(fmt::format("checkpoint_every {} -> {}", strategy.fpdt.checkpoint_every, every),
                 changed);
@@ -142,7 +147,6 @@ Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) 
 Changes stored_changes(const Problem& problem, const Strategy& strategy,
                        std::int64_t StoredLayers::*which, std::string_view what) {
   Collector changes(problem, strategy);
-  if (strategy.fpdt.checkpoint_every > 1) return {};
   const StoredLayers now = stored_layers(problem, strategy);
   const std::int64_t layers = problem.model.layers;
   const std::int64_t most = layers - (now.everything + now.attention - now.*which);
@@ -239,14 +243,17 @@ std::string in_words(const Problem& problem, const Strategy& strategy) {
   const StoredLayers stored = stored_layers(problem, strategy);
   const std::int64_t repeated = problem.model.layers - stored.everything - stored.attention;
   if (stored.everything > 0) text += fmt::format("; {} layers store everything", stored.everything);
-  if (stored.attention > 0) {
-    text += fmt::format("; {} layers store their attention output", stored.attention);
-  }
-  if (repeated > 0) {
-    text +=
-        fpdt.checkpoint_every > 1
-            ? fmt::format("; forward repeated from every {}th layer's input", fpdt.checkpoint_every)
-            : fmt::format("; {} layers repeat forward from their input", repeated);
+  if (fpdt.checkpoint_every > 1) {
+    text += fmt::format("; one layer in {} stores its input, {}", fpdt.checkpoint_every,
+                        stored.attention > 0 ? "the others repeat forward"
+                                             : "the others repeat forward and attention once more");
+  } else {
+    if (stored.attention > 0) {
+      text += fmt::format("; {} layers store their attention output", stored.attention);
+    }
+    if (repeated > 0) {
+      text += fmt::format("; {} layers repeat forward from their input", repeated);
+    }
   }
   std::string kept;
   for (std::size_t k = 0; k < kTensorClasses; ++k) {

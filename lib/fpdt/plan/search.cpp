@@ -98,12 +98,14 @@ class Search {
       add_start(starts, filled(problem_, strategy, false));
     }
     if (starts.size() > before) return;
+    // Up to the first whose repeats have room to store their attention output.
     for (const std::int64_t every : checkpoint_intervals(problem_)) {
       if (every == 1) continue;
       Strategy strategy = skeleton;
       strategy.fpdt.checkpoint_every = every;
       add_start(starts, filled(problem_, strategy, false));
-      if (starts.size() > before) return;
+      if (starts.size() == before) continue;
+      if (stored_layers(problem_, starts.back().strategy).attention > 0) return;
     }
   }
 
@@ -397,6 +399,8 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const auto layers = static_cast<double>(model.layers);
   const auto repeated = static_cast<double>(model.layers - stored.everything - stored.attention);
   const double reruns = layers * static_cast<double>(every - 1) / static_cast<double>(every);
+  // Of a segment whose repeats store attention, the last layer repeats it alone.
+  const double last = every > 1 && stored.attention > 0 ? layers - reruns : 0;
   const auto tokens = static_cast<double>(problem.seq_len);
   const double pairs = tokens * (tokens + 1) / 2 * static_cast<double>(shape.heads) *
                        static_cast<double>(model.head_dim);
@@ -412,7 +416,8 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const double products =
       2 * static_cast<double>(weights) * tokens / static_cast<double>(shape.sequence_parallel);
   const double once =
-      seconds(Work::attention_forward, 4 * pairs * (layers + repeated + reruns), shape.chunk_rows) +
+      seconds(Work::attention_forward, 4 * pairs * (layers + repeated + reruns + last),
+              shape.chunk_rows) +
       seconds(Work::attention_backward, 10 * pairs * layers, shape.chunk_rows) +
       seconds(Work::matmul, products * (3 * layers + repeated + reruns), shape.local_rows(0));
   return static_cast<std::int64_t>(once / 1000 * static_cast<double>(strategy.micro_batches));

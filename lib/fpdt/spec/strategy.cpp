@@ -99,9 +99,10 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
     if (fpdt.layer_classes.size() > 1) {
       wrong("P107", "strategy", "checkpoint_every over 1 takes a single layer class");
     }
-    if (fpdt.layer_classes.front().recompute != Recompute::from_input) {
+    if (fpdt.layer_classes.front().recompute == Recompute::keep_all) {
       wrong("P107", "strategy",
-            "checkpoint_every over 1 repeats forward inside a segment: set recompute: from_input");
+            "checkpoint_every over 1 repeats forward inside a segment: set recompute: from_input "
+            "or keep_attention");
     }
     if (problem.model.layers % fpdt.checkpoint_every != 0) {
       wrong("P107", "strategy", "checkpoint_every: {} does not divide the {} layers",

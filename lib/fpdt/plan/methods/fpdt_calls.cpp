@@ -89,15 +89,20 @@ void FpdtLowering::emit_layers() {
   const Stream rerun_in{&segment_input_, rerun_inside};
   const Stream rerun_out{&segment_input_, plus_one(rerun_inside)};
   Homes& homes = homes_.front();
+  Homes& repeated = homes_.back();  // another where repeats store their attention output
   forward_block("forward_first", homes, Pass::forward, count.forward(), checkpoint, forward_out);
   forward_block("forward_last", homes, Pass::forward, count.forward(), forward_in, next_checkpoint);
-  forward_block("rerun_first", homes, Pass::forward, count.rerun(), checkpoint, rerun_out);
+  forward_block("rerun_first", repeated, Pass::forward, count.rerun(), checkpoint, rerun_out);
   if (every > 2) {
     forward_block("forward_middle", homes, Pass::forward, count.forward(), forward_in, forward_out);
-    forward_block("rerun_middle", homes, Pass::forward, count.rerun(), rerun_in, rerun_out);
+    forward_block("rerun_middle", repeated, Pass::forward, count.rerun(), rerun_in, rerun_out);
   }
-  backward_block("backward_first", homes, count.backward(), checkpoint);
-  backward_block("backward_inside", homes, count.backward(), rerun_in);
+  const bool stored = homes_.size() > 1;
+  backward_block("backward_first", repeated, count.backward(), checkpoint);
+  if (every > 2 || !stored) {
+    backward_block("backward_inside", repeated, count.backward(), rerun_in);
+  }
+  if (stored) backward_block("backward_last", homes, count.backward(), rerun_in);
 }
 
 void FpdtLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
@@ -140,7 +145,8 @@ void FpdtLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
       const std::int64_t layer = segment * every + place;
       std::string block = "backward";
       if (every > 1) {
-        block += place == 0 ? "_first" : "_inside";
+        const bool last = homes_.size() > 1 && place == every - 1;
+        block += place == 0 ? "_first" : (last ? "_last" : "_inside");
       } else {
         for (const Homes& homes : homes_) {
           if (layer >= homes.first && layer < homes.first + homes.count) block += homes.suffix;

@@ -45,15 +45,19 @@ class FpdtFormula {
         backward("backward" + suffix_, choice, true);
         continue;
       }
-      forward("forward_first", choice, true, false);
-      forward("forward_last", choice, false, true);
+      const bool several = fpdt_.checkpoint_every > 2;
+      const bool stored = choice.recompute == Recompute::keep_attention;
+      LayerClass plain = choice;
+      plain.recompute = Recompute::from_input;
+      forward("forward_first", plain, true, false);
+      forward("forward_last", plain, false, true);
+      if (several) forward("forward_middle", plain, false, false);
+      if (stored) backward("backward_last", plain, false);
+      in_segment_ = stored;
       forward("rerun_first", choice, true, false);
-      if (fpdt_.checkpoint_every > 2) {
-        forward("forward_middle", choice, false, false);
-        forward("rerun_middle", choice, false, false);
-      }
+      if (several) forward("rerun_middle", choice, false, false);
       backward("backward_first", choice, true);
-      backward("backward_inside", choice, false);
+      if (several || !stored) backward("backward_inside", choice, false);
     }
   }
 
@@ -190,6 +194,13 @@ class FpdtFormula {
               choice.kept(tensor)};
     if (tensor == TensorClass::kv || tensor == TensorClass::dkv) one.row = width * each;
     one.across = across;
+    // What the repeats of a segment store ends with the segment.
+    const bool output = tensor == TensorClass::attention_output || tensor == TensorClass::lse;
+    if (in_segment_ && output) {
+      one.name += "_segment";
+      one.instances = fpdt_.checkpoint_every - 1;
+      one.across = false;
+    }
     return one;
   }
   [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }
@@ -212,8 +223,9 @@ class FpdtFormula {
   const FpdtStrategy& fpdt_;
   Geometry shape_;
   std::int64_t world_, ranks_, chunks_, local_, rows_, element_, overlap_;
-  std::string suffix_;      // of the layer class at hand
-  std::int64_t count_ = 0;  // its layers
+  std::string suffix_;       // of the layer class at hand
+  std::int64_t count_ = 0;   // its layers
+  bool in_segment_ = false;  // blocks whose attention outputs live within a segment
   std::vector<Line> lines_;
   std::unordered_map<std::string, std::size_t> line_of_;                  // by name
   std::vector<std::pair<std::string, std::vector<std::size_t>>> blocks_;  // and their lines

@@ -67,20 +67,30 @@ FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
 
   std::int64_t first = 0;
   for (std::size_t c = 0; c < fpdt_.layer_classes.size(); ++c) {
-    const LayerClass& choice = fpdt_.layer_classes[c];
+    LayerClass choice = fpdt_.layer_classes[c];
     const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
-    homes_.push_back(make_homes(choice, c, first, count));
+    if (every > 1 && choice.recompute == Recompute::keep_attention) {
+      // The repeats of a segment store theirs; its first forward and its last layer store nothing.
+      LayerClass plain = choice;
+      plain.recompute = Recompute::from_input;
+      homes_.push_back(make_homes(plain, c, first, count));
+      homes_.push_back(make_homes(choice, c, first, count, true));
+    } else {
+      homes_.push_back(make_homes(choice, c, first, count));
+    }
     first += count;
   }
 }
 
 FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size_t number,
-                                             std::int64_t first, std::int64_t count) {
+                                             std::int64_t first, std::int64_t count,
+                                             bool in_segment) {
   Homes homes;
   homes.choice = choice;
   homes.suffix = fpdt_.layer_classes.size() > 1 ? fmt::format("_{}", number) : "";
   homes.first = first;
   homes.count = count;
+  homes.in_segment = in_segment;
   const bool all = choice.recompute == Recompute::keep_all;
   const bool attention = choice.recompute != Recompute::from_input;
   const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
@@ -114,9 +124,11 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
   }
   homes.q = make(q, "q", false, q_width, storage_, all);
   homes.kv = make(kv, "kv", false, kv_width, storage_, all);
-  homes.attention_output =
-      make(attention_output, "attention_output", true, model_.q_width(), storage_, attention);
-  homes.lse = make(lse, "lse", false, shape_.heads, Dtype::f32, attention);
+  if (in_segment) count = fpdt_.checkpoint_every - 1;
+  const std::string place = in_segment ? "_segment" : "";
+  homes.attention_output = make(attention_output, "attention_output" + place, true,
+                                model_.q_width(), storage_, attention);
+  homes.lse = make(lse, "lse" + place, false, shape_.heads, Dtype::f32, attention);
   homes.residual_gradient = make(residual_gradient, "residual_gradient", true, model_.hidden,
                                  storage_, false, !fused, fused ? pipelined : 2);
   homes.dout = make(dout, "dout", false, q_width, storage_, false, !fused);
@@ -191,7 +203,11 @@ void FpdtLowering::emit_tokens() {
 // With stored (keep_attention, keep_all) tensors an instance is a layer of a micro-batch; otherwise
 // the layer at hand is the only one alive.
 Instance FpdtLowering::stored_instance(const Homes& homes) const {
-  return Version::at(-homes.first, 1, homes.count);
+  if (!homes.in_segment) return Version::at(-homes.first, 1, homes.count);
+  // Layer k*s + p of segment s, of which the last comes first: (T-1-s)(k-1) + p.
+  const std::int64_t every = fpdt_.checkpoint_every;
+  const std::int64_t segments = model_.layers / every;
+  return Version::at((segments - 1) * (every - 1), 1, segments * (every - 1), 1 - 2 * every);
 }
 
 void FpdtLowering::emit_programs() {

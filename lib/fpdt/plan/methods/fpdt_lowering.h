@@ -38,6 +38,7 @@ class FpdtLowering {
     std::string suffix;      // of block names and buffers: "" or "_0", "_1", ...
     std::int64_t first = 0;  // its first layer, and how many
     std::int64_t count = 0;
+    bool in_segment = false;  // what is stored lives within a segment of checkpoint_every layers
     Home norm_output, q, kv, attention_output, lse, residual, ffn_hidden;
     Home residual_gradient, dout, delta, dq, dkv;
   };
@@ -68,7 +69,7 @@ class FpdtLowering {
 
   // fpdt_lowering.cpp
   Homes make_homes(const LayerClass& choice, std::size_t number, std::int64_t first,
-                   std::int64_t count);
+                   std::int64_t count, bool in_segment = false);
   void begin_block(const std::string& name);
   void emit_tokens();
   void emit_programs();

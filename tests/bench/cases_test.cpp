@@ -32,7 +32,7 @@ TEST_P(Cases, ProductsHaveTheSizeAndEveryForm) {
       forms.insert({product.transpose_a, product.transpose_b});
       const Demand asked = demand(schedule, op);
       EXPECT_EQ(asked.size, 8);
-      EXPECT_EQ(asked.flops, 2.0 * 8 * 16 * 32);
+      EXPECT_EQ(asked.flops, 2.0 * 8 * 512 * 1024);
     }
   }
   EXPECT_EQ(forms, (std::set<std::pair<bool, bool>>{{false, true}, {false, false}, {true, false}}));

@@ -1,6 +1,7 @@
 // Sizes of operands as the shape rules ask for them (schedule/shapes.cpp).
 #include "fpdt/bench/cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -185,12 +186,14 @@ std::vector<Case> matmul_cases(std::int64_t size, Dtype storage) {
     cases.push_back({fmt::format("{} {}x{}x{}", form, product.m, product.n, product.k),
                      [=](Sheet& sheet) { write_product(sheet, product, storage); }});
   };
-  add("x W^T", {size, 4 * size, 2 * size, false, true, false});
-  add("x W^T", {4 * size, 2 * size, size, false, true, false});
-  add("dy W", {size, 2 * size, 4 * size, false, false, false});
-  add("dy W", {4 * size, size, 2 * size, false, false, false});
-  add("dy^T x", {4 * size, 2 * size, size, true, false, true});
-  add("dy^T x", {2 * size, size, 4 * size, true, false, true});
+  const std::int64_t middle = std::max<std::int64_t>(512, 2 * size);
+  const std::int64_t large = std::max<std::int64_t>(1024, 4 * size);
+  add("x W^T", {size, large, middle, false, true, false});
+  add("x W^T", {large, middle, size, false, true, false});
+  add("dy W", {size, middle, large, false, false, false});
+  add("dy W", {large, size, middle, false, false, false});
+  add("dy^T x", {large, middle, size, true, false, true});
+  add("dy^T x", {middle, size, large, true, false, true});
   return cases;
 }
 

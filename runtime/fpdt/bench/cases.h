@@ -15,8 +15,9 @@ struct Case {
   std::function<void(Sheet& sheet)> write;
 };
 
-// The three products of a linear layer: y = x W^T, dx = dy W and dW += dy^T x, each of sizes
-// `size`, 2 `size` and 4 `size`, with few rows and with many.
+// The three products of a linear layer: y = x W^T, dx = dy W and dW += dy^T x, each with few rows
+// and with many. `size` is their smallest size; the others are those of a model, 512 and 1024, or
+// twice and four times `size` where that is more.
 std::vector<Case> matmul_cases(std::int64_t size, Dtype storage);
 
 // Chunks of a triangle: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2) of `rows` rows, in this

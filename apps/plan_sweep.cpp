@@ -98,10 +98,12 @@ int sweep(const Flags& flags) {
   {
     StatusLine status;
     const bool terminal = isatty(STDERR_FILENO) == 1;
-    answer_points(points, [&](const SweepPoint& point) {
-      if (!terminal) return;
-      status.show(fmt::format("{} {}, {} of {}", word(over), point.label,
-                              &point - points.data() + 1, points.size()));
+    std::size_t begun = 0;
+    answer_points(question, over, flags.values.empty(), points, [&](const SweepPoint& point) {
+      ++begun;
+      if (terminal) {
+        status.show(fmt::format("{} {}, {} of {}", word(over), point.label, begun, points.size()));
+      }
     });
   }
   if (!flags.svg.empty()) {

@@ -52,8 +52,15 @@ std::int64_t parse_value(Over over, const std::string& where, const std::string&
   return 0;
 }
 
-// Powers of two from 64K on to the longest that fits, that one, and the first that does not. Where
-// 64K is too long or too far below, they begin later or earlier.
+// Whether a sequence may have so many tokens, apart from memory.
+bool possible(const Question& question, std::int64_t tokens) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  const std::int64_t positions = question.problem.model.learned_positions;
+  return tokens <= kMost && (positions == 0 || tokens <= positions);
+}
+
+// Powers of two from 64K on to the longest that fits, that one, and the next power. Where 64K is too
+// long or too far below, they begin earlier or later.
 std::vector<std::int64_t> usual_lengths(const Question& question) {
   constexpr std::int64_t kFirst = 65536;
   constexpr std::int64_t kMost = 11;  // powers of two
@@ -68,8 +75,7 @@ std::vector<std::int64_t> usual_lengths(const Question& question) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = first; length <= last; length *= 2) lengths.push_back(length);
   if (static_cast<double>(longest) > kApart * static_cast<double>(last)) lengths.push_back(longest);
-  const std::int64_t positions = problem.model.learned_positions;
-  if (positions == 0 || 2 * last <= positions) lengths.push_back(2 * last);
+  if (possible(question, 2 * last)) lengths.push_back(2 * last);
   return lengths;
 }
 
@@ -178,9 +184,9 @@ std::vector<SweepPoint> sweep_points(const Question& question, Over over,
   return points;
 }
 
-void answer_points(std::vector<SweepPoint>& points,
+void answer_points(const Question& question, Over over, bool usual, std::vector<SweepPoint>& points,
                    const std::function<void(const SweepPoint&)>& progress) {
-  for (SweepPoint& point : points) {
+  const auto answer = [&](SweepPoint& point) {
     progress(point);
     const SearchResult found = search(point.problem, point.pins);
     if (found.best) {
@@ -188,6 +194,13 @@ void answer_points(std::vector<SweepPoint>& points,
     } else {
       point.shortage = *found.shortage;
     }
+  };
+  std::for_each(points.begin(), points.end(), answer);
+  if (!usual || over != Over::seq_len) return;
+  // The longest is a bound of closed forms: a search may go further.
+  while (points.back().outcome && possible(question, 2 * points.back().value)) {
+    points.push_back(point_of(question, over, 2 * points.back().value));
+    answer(points.back());
   }
 }
 

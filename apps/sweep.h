@@ -30,9 +30,9 @@ struct SweepPoint {
 std::vector<SweepPoint> sweep_points(const Question& question, Over over,
                                      const std::string& values);
 
-// The fastest strategy of each point within its budgets. `progress` hears of a point before it is
-// begun.
-void answer_points(std::vector<SweepPoint>& points,
+// The fastest strategy of each point within its budgets. The usual lengths go on doubling until one
+// does not fit. `progress` hears of a point before it is begun.
+void answer_points(const Question& question, Over over, bool usual, std::vector<SweepPoint>& points,
                    const std::function<void(const SweepPoint&)>& progress);
 
 }  // namespace fpdt

@@ -1,0 +1,227 @@
+// fpdt-plan sweep and compare: every point equals the search that it stands for, wrong values are
+// named, and what does not fit is said.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kTimed = R"(name: timed
+nodes: 1
+devices_per_node: 2
+device_memory: 1GiB
+host_memory: 1GiB
+row_multiple: 8
+rates:
+  peak_flops: 1e10
+  matmul: 5e9
+  attention_forward: {typical: 4e9, low: 3e9, high: 5e9}
+  attention_backward: 4e9
+  device_bandwidth: 1e10
+  h2d: 2e8
+  d2h: 2e8
+  link: 5e8
+  network: 1e8
+  op_seconds: 2e-7
+source: made for this test
+)";
+constexpr std::string_view kQuestion = "--model model.yaml --cluster timed.yaml";
+
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
+}
+
+class Sweep : public CommandLine {
+ protected:
+  void SetUp() override {
+    CommandLine::SetUp();
+    write("timed.yaml", kTimed);
+  }
+  [[nodiscard]] Outcome sweep(std::string_view more) const {
+    return plan(fmt::format("sweep {} {}", kQuestion, more));
+  }
+  [[nodiscard]] json points(std::string_view more) const {
+    const Outcome result = sweep(fmt::format("{} --json", more));
+    EXPECT_EQ(result.code, 0) << result.err;
+    const json object = json::parse(result.out);
+    EXPECT_EQ(object.at("schema"), "fpdt.sweep/1");
+    return object.at("points");
+  }
+};
+
+using Compare = Sweep;
+
+// The same numbers as a search with the value as its flag.
+TEST_F(Sweep, EveryPointIsASearch) {
+  struct Case {
+    std::string_view over, values, flag, rest;
+  };
+  for (const Case& one :
+       {Case{"chunk", "64,32", "--chunk", "--seq-len 256"},
+        Case{"seq-len", "512,128", "--seq-len", ""}, Case{"gpus", "1,4", "--gpus", "--seq-len 256"},
+        Case{"host-budget", "64MiB,1GiB", "--host-budget", "--seq-len 256"}}) {
+    const json all =
+        points(fmt::format("--over {} --values {} {}", one.over, one.values, one.rest));
+    ASSERT_EQ(all.size(), 2U) << one.over;
+    EXPECT_LT(all[0].at("value"), all[1].at("value"));
+    for (const json& point : all) {
+      const std::string value = std::to_string(point.at("value").get<std::int64_t>()) +
+                                (one.over == "host-budget" ? "B" : "");
+      const Outcome found =
+          plan(fmt::format("search {} {} {} {} --json", kQuestion, one.flag, value, one.rest));
+      ASSERT_EQ(found.code, 0) << found.err;
+      const json answer = json::parse(found.out);
+      const json& prediction = answer.at("prediction");
+      EXPECT_EQ(point.at("verdict"), "fits");
+      EXPECT_EQ(point.at("settings"), answer.at("strategy").at("settings"));
+      for (const char* key : {"step_seconds", "step_seconds_slow_fast", "mfu_causal", "mfu_full",
+                              "tokens_per_second_per_gpu", "device_peak_bytes",
+                              "host_peak_bytes_per_node", "outside_arena_bytes"}) {
+        EXPECT_EQ(point.at(key), prediction.at(key)) << one.over << " " << key;
+      }
+    }
+  }
+}
+
+TEST_F(Sweep, KnowsTheUsualValues) {
+  const json chunks = points("--over chunk --seq-len 1K");
+  ASSERT_GT(chunks.size(), 3U);
+  EXPECT_EQ(chunks.back().at("method"), "ulysses");
+  EXPECT_EQ(chunks.back().at("value"), 1024);
+  const json devices = points("--over gpus --seq-len 64");  // four heads
+  ASSERT_EQ(devices.size(), 4U);
+  EXPECT_EQ(devices.front().at("gpus"), 2);
+  EXPECT_EQ(devices.back().at("gpus"), 16);
+  const json budgets = points("--over host-budget --seq-len 64");
+  ASSERT_EQ(budgets.size(), 7U);
+  EXPECT_EQ(budgets.front().at("host_budget"), 1 << 28);
+  EXPECT_EQ(budgets.back().at("host_budget"), std::int64_t{1} << 32);
+}
+
+// From an eighth of the longest to the first power of two that does not fit, which is named.
+TEST_F(Sweep, LengthsEndBehindTheLongest) {
+  const json lengths = points("--over seq-len --host-budget 400KiB --device-budget 400KiB");
+  ASSERT_GT(lengths.size(), 4U);
+  EXPECT_EQ(lengths.back().at("verdict"), "infeasible");
+  EXPECT_EQ(lengths.back().at("binding"), "host");
+  EXPECT_GT(lengths.back().at("need_bytes"), lengths.back().at("have_bytes"));
+  for (std::size_t i = 0; i + 1 < lengths.size(); ++i) {
+    EXPECT_EQ(lengths[i].at("verdict"), "fits") << lengths[i].at("value");
+  }
+}
+
+TEST_F(Sweep, DrawsCurvesAndTables) {
+  const Outcome result = sweep(
+      "--over host-budget --seq-len 1K --device-budget 1MiB --values 8KiB,256KiB,1GiB --svg c.svg");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");  // no progress where nobody watches
+  EXPECT_TRUE(says(result.out, "over host memory"));
+  EXPECT_TRUE(says(result.out, "no: host"));
+  const std::string svg = contents("c.svg");
+  for (const char* part : {"Model flops utilisation", "Memory, share of its budget",
+                           "Time of a sequence", "does not fit: host", "slow to fast"}) {
+    EXPECT_TRUE(says(svg, part));
+  }
+}
+
+TEST_F(Sweep, TimesAStrategyThatIsGiven) {
+  write("s.yaml", "storage: f32\nfpdt: {chunk_tokens: 64, prefetch_depth: 2}\n");
+  const json chunks = points("--over chunk --seq-len 256 --strategy s.yaml --values 32,128");
+  ASSERT_EQ(chunks.size(), 2U);
+  EXPECT_EQ(chunks[0].at("settings").at("fpdt").at("chunk_tokens"), 32);
+  EXPECT_EQ(chunks[1].at("settings").at("fpdt").at("chunk_tokens"), 128);
+  EXPECT_EQ(chunks[1].at("settings").at("fpdt").at("prefetch_depth"), 2);
+}
+
+TEST_F(Sweep, NamesTheEntryThatIsWrong) {
+  struct Case {
+    std::string_view arguments, message;
+  };
+  for (const Case& one :
+       {Case{"--over chunk --seq-len 256 --values 32,x", "--values, entry 2: expected 1 to 1G"},
+        Case{"--over chunk --seq-len 256 --values 32,,64", "--values, entry 2: expected"},
+        Case{"--over chunk --seq-len 256 --values 32,33", "--values, entry 2 (33): "},
+        Case{"--over chunk --seq-len 256 --values 32,33", "nearest is 48"},
+        Case{"--over gpus --seq-len 256 --values 2,3", "--values, entry 2 (3): "},
+        Case{"--over gpus --seq-len 256 --values 2,-1", "entry 2: expected a number of GPUs"},
+        Case{"--over host-budget --seq-len 256 --values 12", "entry 1: expected a size such as"},
+        Case{"--over chunk", "--seq-len is missing"},
+        Case{"--over chunk --seq-len 256 --chunk 32", "leave it out"},
+        Case{"--over seq-len --seq-len 256", "leave it out"},
+        Case{"--over gpus --seq-len 256 --gpus 2", "leave it out"},
+        Case{"--over host-budget --seq-len 64 --host-budget 1GiB", "leave it out"},
+        Case{"--over chunks --seq-len 256", "chunk"}}) {
+    const Outcome result = sweep(one.arguments);
+    EXPECT_EQ(result.code, 2) << one.arguments;
+    EXPECT_TRUE(says(result.err + result.out, one.message)) << one.arguments;
+  }
+}
+
+TEST_F(Sweep, NothingFitsIsItsOwnExit) {
+  const Outcome result = sweep("--over chunk --seq-len 256 --device-budget 1KiB --values 32,64");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_TRUE(says(result.out, "no: device"));
+}
+
+TEST_F(Compare, SetsStrategiesBesideEachOther) {
+  write("s.yaml", "storage: f32\nfpdt: {chunk_tokens: 64}\n");
+  const std::string compare =
+      fmt::format("compare {} --seq-len 1K --with s.yaml --with strategy.yaml", kQuestion);
+  const Outcome result = plan(compare + " --ladder --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json object = json::parse(result.out);
+  EXPECT_EQ(object.at("schema"), "fpdt.compare/1");
+  const json& rows = object.at("rows");
+  ASSERT_EQ(rows.size(), 5U);
+  EXPECT_EQ(rows[0].at("relative_speed"), 1);
+  EXPECT_EQ(rows[1].at("method"), "ulysses");
+  EXPECT_EQ(rows[2].at("chunk_tokens"), 64);
+  const double published = rows[0].at("sequence_seconds");
+  const double answer = rows[4].at("sequence_seconds");
+  EXPECT_DOUBLE_EQ(rows[4].at("relative_speed"), published / answer);
+  for (const json& row : rows) EXPECT_GE(row.at("sequence_seconds"), 0.99 * answer);
+  // The ladder leads from the first row to the last, and its gains add up.
+  const json& rungs = object.at("ladder");
+  ASSERT_GT(rungs.size(), 2U);
+  EXPECT_EQ(rungs.front().at("settings"), rows[0].at("settings"));
+  EXPECT_EQ(rungs.back().at("settings"), rows[4].at("settings"));
+  double gained = 0;
+  for (const json& rung : rungs) gained += rung.at("sequence_seconds_gained").get<double>();
+  EXPECT_NEAR(gained, published - answer, 1e-12 * published);
+  const Outcome text = plan(compare + " --ladder");
+  EXPECT_TRUE(says(text.out, "fpdt searched"));
+  EXPECT_TRUE(says(text.out, "gains most"));
+  EXPECT_EQ(text.out, plan(compare + " --ladder").out);
+}
+
+// The file of the published policy and the function that makes it are one.
+TEST_F(Compare, ThePublishedFileIsThePublishedPolicy) {
+  ASSERT_EQ(shell("sed 's/devices_per_node: 2/devices_per_node: 4/' timed.yaml >four.yaml").code,
+            0);
+  const Outcome result = plan(fmt::format(
+      "compare --model model.yaml --cluster four.yaml --seq-len 128K --chunk 64K --json --with "
+      "{}/configs/strategies/fpdt-published.yaml",
+      FPDT_SOURCE_DIR));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json rows = json::parse(result.out).at("rows");
+  EXPECT_EQ(rows[0].at("settings"), rows[2].at("settings"));
+}
+
+TEST_F(Compare, WhatDoesNotFitIsTimedAndSaid) {
+  const std::string compare =
+      fmt::format("compare {} --seq-len 1K --device-budget 1KiB --ladder", kQuestion);
+  const Outcome result = plan(compare);
+  EXPECT_EQ(result.code, 3);
+  EXPECT_TRUE(says(result.out, "no: device"));
+  EXPECT_TRUE(says(result.out, "What does not fit is timed as if it did"));
+  EXPECT_TRUE(says(result.err, "nothing fits"));
+  EXPECT_EQ(plan(compare + " --strategy strategy.yaml").code, 2);
+}
+
+}  // namespace
+}  // namespace fpdt::test

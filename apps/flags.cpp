@@ -37,8 +37,18 @@ CLI::Validator number(double least, bool least_too, const std::string& expected)
       "");
 }
 
-// CLI11 names a missing flag before an unknown one, which is often its misspelling.
+// CLI11 names a missing command or flag before an unknown one, which is often its misspelling.
 void report_unknown(const CLI::App& app) {
+  const std::vector<std::string> first = app.remaining();
+  if (app.get_subcommands().empty() && !first.empty() && !first.front().starts_with("-")) {
+    std::vector<std::string_view> known;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+      known.push_back(command->get_name());
+    }
+    const std::string nearest = nearest_word(first.front(), known);
+    say(fmt::format("{}: no such command{}\n", first.front(),
+                    nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+  }
   for (const CLI::App* command : app.get_subcommands()) {
     std::vector<std::string> names;
     for (const CLI::Option* option : command->get_options()) {
@@ -72,6 +82,11 @@ CLI::Validator integer_in(std::int64_t least, std::int64_t most) {
 CLI::Validator positive_number() { return number(0, false, "a finite number over 0"); }
 
 CLI::Validator number_from_zero() { return number(0, true, "a finite number of at least 0"); }
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](std::string& text) { return std::string(text.empty() ? "expected a value" : ""); }, "");
+}
 
 int answer(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() != 0) report_unknown(app);

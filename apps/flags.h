@@ -19,6 +19,9 @@ CLI::Validator integer_in(std::int64_t least, std::int64_t most = kCountMax);
 CLI::Validator positive_number();
 CLI::Validator number_from_zero();
 
+// A text of at least one character.
+CLI::Validator not_empty();
+
 // Prints what the parser has to say, help or an error, and returns the exit code.
 int answer(const CLI::App& app, const CLI::ParseError& error);
 

@@ -78,7 +78,7 @@ std::function<int()> add_search(CLI::App& app) {
 std::function<int()> add_max_seq(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   CLI::App* verb = app.add_subcommand("max-seq", "Find the longest sequence that fits");
-  add_question(*verb, flags->question, false);
+  add_question(*verb, flags->question, Length::found);
   add_pins(*verb, flags->question);
   verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
   return [flags] {

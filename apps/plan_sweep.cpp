@@ -127,7 +127,7 @@ std::function<int()> add_sweep(CLI::App& app) {
       ->check(CLI::IsMember({"chunk", "seq-len", "gpus", "host-budget"}));
   verb->add_option("--values", flags->values, "such as 16K,64K,256K; default: the usual ones");
   verb->add_option("--svg", flags->svg, "receives the curves");
-  add_question(*verb, flags->question, false);
+  add_question(*verb, flags->question, Length::optional);
   add_pins(*verb, flags->question);
   return [flags] { return sweep(*flags); };
 }

@@ -74,33 +74,39 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
 
 }  // namespace
 
-void add_question(CLI::App& verb, QuestionFlags& flags, bool length) {
-  verb.add_option("--model", flags.model,
-                  "models/*.yaml, or a Hugging Face directory or config.json")
+void add_question(CLI::App& verb, QuestionFlags& flags, Length length) {
+  const auto text = [&verb](const char* name, std::string& value, const char* help) {
+    return verb.add_option(name, value, help)->check(not_empty());
+  };
+  text("--model", flags.model, "models/*.yaml, or a Hugging Face directory or config.json")
       ->required();
-  verb.add_option("--cluster", flags.cluster, "configs/clusters/*.yaml")->required();
+  text("--cluster", flags.cluster, "configs/clusters/*.yaml")->required();
   verb.add_option("--gpus", flags.gpus, "as many of the cluster's devices; default: its own")
       ->check(integer_in(1, 1 << 20));
-  CLI::Option* seq_len =
-      verb.add_option("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000");
-  if (length) seq_len->required();
-  verb.add_option("--strategy", flags.strategy, "YAML file that decides everything");
-  verb.add_option("--device-budget", flags.device_budget,
-                  "such as 60GiB; default: the device's memory");
-  verb.add_option("--host-budget", flags.host_budget, "of one node; default: the node's memory");
+  if (length != Length::found) {
+    text("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
+        ->required(length == Length::required);
+  }
+  text("--strategy", flags.strategy, "YAML file that decides everything");
+  text("--device-budget", flags.device_budget, "such as 60GiB; default: the device's memory");
+  text("--host-budget", flags.host_budget, "of one node; default: the node's memory");
   OptimizerSpec& optimizer = flags.optimizer;
-  verb.add_option("--beta1", optimizer.beta1, "of AdamW")->capture_default_str();
-  verb.add_option("--beta2", optimizer.beta2, "of AdamW")->capture_default_str();
-  verb.add_option("--epsilon", optimizer.epsilon, "of AdamW")->capture_default_str();
-  verb.add_option("--weight-decay", optimizer.weight_decay, "of matrices")->capture_default_str();
-  verb.add_option("--clip", optimizer.clip, "global gradient norm; 0: none")->capture_default_str();
+  const auto number = [&verb](const char* name, double& value, const char* help) {
+    return verb.add_option(name, value, help)->capture_default_str();
+  };
+  number("--beta1", optimizer.beta1, "of AdamW")->check(number_from_zero());
+  number("--beta2", optimizer.beta2, "of AdamW")->check(number_from_zero());
+  number("--epsilon", optimizer.epsilon, "of AdamW")->check(positive_number());
+  number("--weight-decay", optimizer.weight_decay, "of matrices")->check(number_from_zero());
+  number("--clip", optimizer.clip, "global gradient norm; 0: none")->check(number_from_zero());
   verb.add_flag("--json", flags.json, "result as one JSON object");
 }
 
 void add_pins(CLI::App& verb, QuestionFlags& flags) {
   verb.add_option("--method", flags.method, "fpdt or ulysses; default: the faster")
       ->check(CLI::IsMember({"fpdt", "ulysses"}));
-  verb.add_option("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K");
+  verb.add_option("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K")
+      ->check(not_empty());
 }
 
 Question load_question(const QuestionFlags& flags) {

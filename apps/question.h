@@ -2,6 +2,7 @@
 // is decided already.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,10 @@ struct QuestionFlags {
   bool json = false;
 };
 
-// The flags, on a verb. `length`: whether --seq-len is asked for.
-void add_question(CLI::App& verb, QuestionFlags& flags, bool length = true);
+enum class Length : std::uint8_t { required, optional, found };  // found: there is no --seq-len
+
+// The flags, on a verb.
+void add_question(CLI::App& verb, QuestionFlags& flags, Length length = Length::required);
 // --method and --chunk, for verbs that search.
 void add_pins(CLI::App& verb, QuestionFlags& flags);
 

@@ -237,6 +237,15 @@ TEST(Machine, SlowIsNeverFasterThanFast) {
   EXPECT_LT(typical.pace(LaneKind::compute, 2), fast.pace(LaneKind::compute, 2));
 }
 
+TEST(Machine, RefusesOpsOfYears) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.d2h = exactly(1e-3);
+  Demand demand;
+  demand.work = Work::d2h;
+  demand.bytes = 1 << 30;
+  EXPECT_THROW(static_cast<void>(Machine(cluster, Case::typical).picoseconds(demand)), InputError);
+}
+
 TEST(Machine, NamesTheRatesThatAreMissing) {
   ClusterSpec cluster = round_cluster();
   EXPECT_TRUE(has_rates(cluster));

@@ -236,6 +236,10 @@ TEST(Simulate, CountsStepsOfYears) {
       static_cast<double>(slow.nanoseconds) / static_cast<double>(fast.nanoseconds);
   EXPECT_NEAR(ratio / kSlower, 1, 1e-3);  // of the fast step: a picosecond in an op's microsecond
   EXPECT_EQ(slow.ops, fast.ops);
+  // One of centuries is refused, even where no op alone is too long.
+  rates.op_seconds = {8e6, 8e6, 8e6};
+  EXPECT_THROW(run(schedule, Machine(choice.problem.cluster, Case::typical), Waits::edges, true),
+               InputError);
 }
 
 }  // namespace

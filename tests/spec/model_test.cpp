@@ -93,6 +93,14 @@ TEST(Model, FindsWhatCannotBe) {
   EXPECT_EQ(check(model).front().code, "M102") << "there is no range between 1 and 1";
   model.rotary.scaling = RotaryScaling::linear;
   EXPECT_TRUE(check(model).empty()) << "linear scaling has none";
+  model = llama(2, 256, 8, 512);
+  model.heads = 65536;
+  model.head_dim = 4096;
+  EXPECT_EQ(check(model).front().code, "M102") << "wider than any";
+  model = llama(2, 256, 8, 512);
+  model.layers = 10000;
+  model.hidden = model.feed_forward = 1 << 20;
+  EXPECT_EQ(check(model).front().code, "M102") << "more parameters than can be counted";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Geometry of chunks, and strategies that cannot work.
 #include "fpdt/spec/strategy.h"
 
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -74,8 +75,9 @@ TEST(Geometry, ReplicatesKvHeadsWhenThereAreFew) {
 
 TEST(Strategy, DefaultsWork) {
   for (const std::int64_t ranks : {1, 2, 4, 8}) {
-    for (const std::int64_t tokens : {1, 1000, 1 << 20}) {
-      const Problem problem = small(ranks, tokens);
+    for (const std::int64_t tokens : {1, 1000, 1 << 20, 1 << 23}) {
+      Problem problem = small(ranks, tokens);
+      problem.model.vocabulary = tokens;  // tiles stay few
       EXPECT_TRUE(check(problem, default_strategy(problem)).empty()) << ranks << " " << tokens;
     }
   }
@@ -124,6 +126,30 @@ INSTANTIATE_TEST_SUITE_P(
                 s.fpdt.chunk_tokens = 4;
               }},
         Wrong{"negative_tile", "P104", [](Problem&, Strategy& s) { s.fpdt.ffn_tile_rows = -1; }},
+        Wrong{"too_many_tiles", "P104",
+              [](Problem& p, Strategy& s) {
+                p.seq_len = 1 << 20;
+                s.fpdt.chunk_tokens = 1 << 18;
+                s.fpdt.ffn_tile_rows = 1;
+              }},
+        Wrong{"too_many_words", "P104",
+              [](Problem& p, Strategy& s) {
+                p.model.vocabulary = 100000;
+                s.fpdt.loss_tile_vocab = 1;
+              }},
+        Wrong{"too_many_pieces", "P104",
+              [](Problem& p, Strategy& s) {
+                p.model.hidden = 65536;
+                s.optimizer_offload = true;
+                s.optimizer_tile = 1024;
+              }},
+        Wrong{"uncountable", "P100",
+              [](Problem& p, Strategy&) {
+                p.seq_len = 1 << 30;
+                p.model.layers = 10000;
+                p.model.feed_forward = 1 << 20;
+              }},
+        Wrong{"infinite_clip", "P108", [](Problem& p, Strategy&) { p.optimizer.clip = HUGE_VAL; }},
         Wrong{"prefetch", "P104", [](Problem&, Strategy& s) { s.fpdt.prefetch_depth = -1; }},
         Wrong{"no_class", "P105", [](Problem&, Strategy& s) { s.fpdt.layer_classes.clear(); }},
         Wrong{"too_many_layers", "P105",

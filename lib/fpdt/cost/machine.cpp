@@ -145,7 +145,9 @@ Machine::Machine(const ClusterSpec& cluster, Case which)
 
 std::int64_t Machine::picoseconds(const Demand& demand) const {
   const double picoseconds = std::ceil(seconds(demand) * 1e12);
-  FPDT_ASSERT(picoseconds < 9e18);
+  if (!(picoseconds < 9e18)) {
+    throw InputError("an op of the step takes over 100 days at the rates of the cluster");
+  }
   return std::max<std::int64_t>(static_cast<std::int64_t>(picoseconds), 1);
 }
 

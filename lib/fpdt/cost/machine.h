@@ -29,8 +29,10 @@ class Machine {
   // InputError that names the missing rates. Precondition: check(cluster) finds nothing.
   Machine(const ClusterSpec& cluster, Case which);
 
-  // Picoseconds of an op that runs alone; at least 1.
+  // Picoseconds of an op that runs alone; at least 1. InputError where that is over 100 days.
   [[nodiscard]] std::int64_t picoseconds(const Demand& demand) const;
+  // The same for amounts of any size.
+  [[nodiscard]] double seconds(const Demand& demand) const;
 
   // Progress of a lane of `kind` while lanes of the kinds in `active` run (bit k: LaneKind k; the
   // lane's own bit does not matter): kFullPace = the pace of running alone.
@@ -42,7 +44,6 @@ class Machine {
   // Share by the logarithm of the size.
   using Shares = std::vector<std::pair<double, double>>;
 
-  [[nodiscard]] double seconds(const Demand& demand) const;
   [[nodiscard]] double product_seconds(const Demand& demand, double arithmetic) const;
   [[nodiscard]] double attention_seconds(const Demand& demand, double rate, double softmax) const;
   [[nodiscard]] double collective_seconds(const Demand& demand) const;

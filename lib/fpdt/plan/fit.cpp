@@ -191,7 +191,8 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
   // Below 1/64 of the sequence only where chunks would be over 64K tokens.
   std::int64_t c = 1;
   while (c < least || (c < 65536 && c * 64 < whole)) c *= 2;
-  for (; c < whole && c <= kChunkMost; c *= 2) {
+  const std::int64_t most = std::max(kChunkMost, 2 * least);  // of sequences beyond 90M
+  for (; c < whole && c <= most; c *= 2) {
     const std::int64_t length = round_up(c, unit);
     if (length < whole && (lengths.empty() || length > lengths.back())) lengths.push_back(length);
   }
@@ -227,8 +228,10 @@ Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_
   strategy.fpdt.chunk_tokens = chunk_tokens;
   strategy.fpdt.serpentine = true;
   const std::int64_t rows = geometry(problem, strategy).local_rows(0);
-  strategy.fpdt.ffn_tile_rows = std::min<std::int64_t>(rows, 8192);
-  strategy.fpdt.loss_tile_rows = std::min<std::int64_t>(rows, 4096);
+  strategy.fpdt.ffn_tile_rows =
+      std::min(rows, std::max<std::int64_t>(8192, least_ffn_rows(problem, strategy)));
+  strategy.fpdt.loss_tile_rows =
+      std::min(rows, std::max<std::int64_t>(4096, least_loss_rows(problem, strategy)));
   return tidied(problem, strategy);
 }
 

@@ -233,12 +233,13 @@ std::vector<Lever> levers() {
 std::string in_words(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   const FpdtStrategy& fpdt = strategy.fpdt;
-  std::string text =
-      shape.chunks == 1
-          ? fmt::format("Ulysses over {} ranks: one chunk of {} tokens", shape.sequence_parallel,
-                        format_tokens(shape.chunk_rows))
-          : fmt::format("FPDT over {} ranks: {} chunks of {} tokens", shape.sequence_parallel,
-                        shape.chunks, format_tokens(shape.chunk_rows));
+  const std::string over = shape.sequence_parallel == 1
+                               ? "on one rank"
+                               : fmt::format("over {} ranks", shape.sequence_parallel);
+  std::string text = shape.chunks == 1 ? fmt::format("Ulysses {}: one chunk of {} tokens", over,
+                                                     format_tokens(shape.chunk_rows))
+                                       : fmt::format("FPDT {}: {} chunks of {} tokens", over,
+                                                     shape.chunks, format_tokens(shape.chunk_rows));
   if (shape.data_parallel > 1) text += fmt::format(", {} replicas", shape.data_parallel);
   const StoredLayers stored = stored_layers(problem, strategy);
   const std::int64_t repeated = problem.model.layers - stored.everything - stored.attention;

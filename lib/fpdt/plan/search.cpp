@@ -210,7 +210,8 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
           strategy.fpdt.checkpoint_every = every;
           strategy.fpdt.backward_order = order;
           strategy.fpdt.overlap_all_to_all = false;
-          strategy.fpdt.loss_tile_rows = std::min<std::int64_t>(1024, tokens);
+          strategy.fpdt.loss_tile_rows =
+              std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
           strategy.optimizer_offload = offload;
           strategy = tidied(problem, strategy);
           if (check(problem, strategy).empty()) all.push_back(strategy);
@@ -409,7 +410,7 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     demand.work = work;
     demand.flops = flops;
     demand.size = size;
-    return static_cast<double>(machine.picoseconds(demand));
+    return machine.seconds(demand);
   };
   const std::int64_t weights = model.hidden * (model.qkv_width() + model.q_width()) +
                                model.hidden * (model.up_width() + model.feed_forward);
@@ -420,7 +421,9 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
               shape.chunk_rows) +
       seconds(Work::attention_backward, 10 * pairs * layers, shape.chunk_rows) +
       seconds(Work::matmul, products * (3 * layers + repeated + reruns), shape.local_rows(0));
-  return static_cast<std::int64_t>(once / 1000 * static_cast<double>(strategy.micro_batches));
+  constexpr double kMost = 9e18;  // centuries: refused where they are simulated
+  return static_cast<std::int64_t>(
+      std::min(once * 1e9 * static_cast<double>(strategy.micro_batches), kMost));
 }
 
 }  // namespace fpdt

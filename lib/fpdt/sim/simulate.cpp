@@ -39,6 +39,8 @@ Ticks ticks_of(const Machine& machine, const Demands& demands,
                const std::vector<std::int64_t>& calls) {
   // All ops one after another, each slowed down 16 times, stay far from overflow.
   constexpr double kMostOfStep = static_cast<double>(std::int64_t{1} << 58);
+  // Nanoseconds reach 292 years, a sixteenth of which is left where all ops are slowed down.
+  constexpr double kMostPicoseconds = 16 * 3.15e19;
   Ticks ticks;
   double longest = 1;
   double sum = 0;
@@ -51,6 +53,9 @@ Ticks ticks_of(const Machine& machine, const Demands& demands,
       longest = std::max(longest, static_cast<double>(of_block.back()));
     }
     sum += block * static_cast<double>(calls[b]);
+  }
+  if (sum > kMostPicoseconds) {
+    throw InputError("the step takes over 16 years at the rates of the cluster");
   }
   while (longest > static_cast<double>(kMostTicks) || sum > kMostOfStep) {
     ++ticks.shift;

@@ -117,6 +117,22 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   const auto wrong = [&](std::string message) {
     findings.push_back({"M102", where, std::move(message)});
   };
+  if (model.q_width() > kWidthLimit) {
+    wrong(fmt::format("heads x head_dim: expected at most {}, found {}", kWidthLimit,
+                      model.q_width()));
+  }
+  // Parameters, and the bytes of all that belongs to one, are counted in 63 bits.
+  constexpr double kParametersMost = static_cast<double>(std::int64_t{1} << 48);
+  const auto width = [](std::int64_t value) { return static_cast<double>(value); };
+  const double estimate =
+      width(model.hidden) *
+      (width(model.layers) *
+           width(model.qkv_width() + model.q_width() + model.up_width() + model.feed_forward) +
+       width(2 * model.vocabulary + std::max<std::int64_t>(0, model.learned_positions)));
+  if (estimate > kParametersMost) {
+    wrong(fmt::format("about {:.2g} parameters are more than the {:.2g} that can be counted",
+                      estimate, kParametersMost));
+  }
   if (model.heads % model.kv_heads != 0) {
     wrong(
         fmt::format("heads ({}) must be a multiple of kv_heads ({})", model.heads, model.kv_heads));

@@ -2,6 +2,7 @@
 #include "fpdt/spec/strategy.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,8 @@ namespace {
 
 // Tokens are int32 positions on the device, and products of them with widths must fit 63 bits.
 constexpr std::int64_t kTokenLimit = std::int64_t{1} << 30;
+// Tiles of one kind in a sequence of one rank, so that a block stays near 100K ops.
+constexpr std::int64_t kTileLimit = 8192;
 
 struct Findings {
   std::vector<Diagnostic> list;
@@ -145,6 +148,43 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
   }
 }
 
+std::int64_t vocabulary_tiles(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t vocabulary = problem.model.vocabulary;
+  const std::int64_t tile = strategy.fpdt.loss_tile_vocab;
+  return tile > 0 ? div_ceil(vocabulary, tile) : 1;
+}
+
+void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  const Geometry shape = geometry(problem, strategy);
+  const FpdtStrategy& fpdt = strategy.fpdt;
+  const auto tiles = [&](std::int64_t tile) {
+    const std::int64_t chunk = std::max<std::int64_t>(1, shape.local_rows(0));
+    return div_ceil(shape.local_tokens(), tile > 0 ? std::min(tile, chunk) : chunk);
+  };
+  const auto many = [&](std::string_view name, std::int64_t value, std::int64_t count,
+                        std::int64_t least) {
+    if (count <= kTileLimit) return;
+    wrong("P104", "strategy", "{}: {} makes {} tiles, over the limit of {}; use {}", name, value,
+          count, kTileLimit, least);
+  };
+  many("ffn_tile_rows", fpdt.ffn_tile_rows, tiles(fpdt.ffn_tile_rows),
+       least_ffn_rows(problem, strategy));
+  const std::int64_t rows = tiles(fpdt.loss_tile_rows);
+  const std::int64_t across = vocabulary_tiles(problem, strategy);
+  if (tiles(0) * across > kTileLimit) {
+    many("loss_tile_vocab", fpdt.loss_tile_vocab, rows * across,
+         div_ceil(problem.model.vocabulary, std::max<std::int64_t>(1, kTileLimit / rows)));
+  } else {
+    many("loss_tile_rows", fpdt.loss_tile_rows, rows * across, least_loss_rows(problem, strategy));
+  }
+  if (!strategy.optimizer_offload) return;
+  const std::int64_t largest = div_ceil(std::max(layer_parameter_count(problem.model),
+                                                 problem.model.vocabulary * problem.model.hidden),
+                                        problem.ranks());
+  many("optimizer_tile", strategy.optimizer_tile, div_ceil(largest, strategy.optimizer_tile),
+       div_ceil(largest, kTileLimit));
+}
+
 }  // namespace
 
 std::string_view word(Storage storage) { return storage == Storage::f32 ? "f32" : "bf16"; }
@@ -184,6 +224,16 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
           problem.seq_len);
   }
   if (!wrong.list.empty()) return wrong.list;
+  // Bytes of what a model keeps of a sequence must fit 63 bits.
+  constexpr double kElementsMost = static_cast<double>(std::int64_t{1} << 56);
+  const ModelSpec& model = problem.model;
+  const double kept = static_cast<double>(problem.seq_len) * static_cast<double>(model.layers) *
+                      static_cast<double>(std::max(model.up_width(), model.qkv_width()));
+  if (kept > kElementsMost) {
+    wrong("P100", "problem",
+          "seq-len: {} tokens through {} layers of width {} are too much to count", problem.seq_len,
+          model.layers, std::max(model.up_width(), model.qkv_width()));
+  }
   if (problem.model.learned_positions > 0 && problem.seq_len > problem.model.learned_positions) {
     wrong("P100", "problem", "seq-len: {} has {} learned positions, {} tokens asked",
           problem.model.name, problem.model.learned_positions, problem.seq_len);
@@ -191,11 +241,13 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   check_parallelism(wrong, problem, strategy);
   if (!wrong.list.empty()) return wrong.list;
   check_chunks(wrong, problem, strategy);
+  if (wrong.list.empty()) check_tiles(wrong, problem, strategy);
   check_layer_classes(wrong, problem, strategy.fpdt);
   const OptimizerSpec& optimizer = problem.optimizer;
   const auto fraction = [](double value) { return value >= 0 && value < 1; };
+  const auto finite = [](double value) { return value >= 0 && std::isfinite(value); };
   if (!fraction(optimizer.beta1) || !fraction(optimizer.beta2) || !(optimizer.epsilon > 0) ||
-      !(optimizer.weight_decay >= 0) || !(optimizer.clip >= 0)) {
+      !finite(optimizer.epsilon) || !finite(optimizer.weight_decay) || !finite(optimizer.clip)) {
     wrong("P108", "problem",
           "optimizer: expected beta1 and beta2 from 0 to below 1, epsilon over 0, weight decay and "
           "clip "
@@ -255,11 +307,23 @@ Strategy default_strategy(const Problem& problem) {
   FpdtStrategy& fpdt = strategy.fpdt;
   fpdt.chunk_tokens = round_up(std::min<std::int64_t>(65536, problem.seq_len), unit);
   const std::int64_t local = fpdt.chunk_tokens / problem.ranks();
-  fpdt.ffn_tile_rows = std::min<std::int64_t>(local, 4096);
-  fpdt.loss_tile_rows = std::min<std::int64_t>(local, 1024);
-  fpdt.loss_tile_vocab = std::min<std::int64_t>(problem.model.vocabulary, 32768);
+  const std::int64_t words = problem.model.vocabulary;
+  fpdt.loss_tile_vocab = std::min(words, std::max<std::int64_t>(32768, div_ceil(words, 64)));
+  fpdt.ffn_tile_rows =
+      std::min(local, std::max<std::int64_t>(4096, least_ffn_rows(problem, strategy)));
+  fpdt.loss_tile_rows =
+      std::min(local, std::max<std::int64_t>(1024, least_loss_rows(problem, strategy)));
   if (problem.model.kv_heads < problem.model.heads) fpdt.backward_order = BackwardOrder::q_outer;
   return strategy;
+}
+
+std::int64_t least_ffn_rows(const Problem& problem, const Strategy& strategy) {
+  return div_ceil(geometry(problem, strategy).local_tokens(), kTileLimit);
+}
+
+std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy) {
+  return div_ceil(geometry(problem, strategy).local_tokens() * vocabulary_tiles(problem, strategy),
+                  kTileLimit);
 }
 
 Geometry geometry(const Problem& problem, const Strategy& strategy) {

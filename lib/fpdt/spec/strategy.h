@@ -117,6 +117,11 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
 // Defaults for a problem: 64K chunks or the sequence if shorter, everything spilled that can be.
 Strategy default_strategy(const Problem& problem);
 
+// The fewest rows of a tile with which feed-forward and loss of a sequence, in the vocabulary tiles
+// of the strategy, are not more tiles than check() allows.
+std::int64_t least_ffn_rows(const Problem& problem, const Strategy& strategy);
+std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy);
+
 // Geometry that follows from problem and strategy.
 struct Geometry {
   std::int64_t sequence_parallel = 1;  // P

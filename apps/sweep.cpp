@@ -59,8 +59,8 @@ bool possible(const Question& question, std::int64_t tokens) {
   return tokens <= kMost && (positions == 0 || tokens <= positions);
 }
 
-// Powers of two from 64K on to the longest that fits, that one, and the next power. Where 64K is too
-// long or too far below, they begin earlier or later.
+// Powers of two from 64K on to the longest that fits, that one, and the next power. Where 64K is
+// too long or too far below, they begin earlier or later.
 std::vector<std::int64_t> usual_lengths(const Question& question) {
   constexpr std::int64_t kFirst = 65536;
   constexpr std::int64_t kMost = 11;  // powers of two

@@ -1,5 +1,5 @@
-// The published policy: sound for every number of ranks, in its own proportions, and the ladder from
-// it to an answer.
+// The published policy: sound for every number of ranks, in its own proportions, and the ladder
+// from it to an answer.
 #include "fpdt/plan/published.h"
 
 #include <algorithm>
@@ -98,14 +98,14 @@ TEST(Ladder, StaysWithinTheBudgetsAsLongAsItCan) {
   for (const Rung& rung : rungs) EXPECT_TRUE(fits(problem, rung.strategy)) << rung.lever;
 }
 
-// checkpoint_every over 1 stores nothing inside a segment: two levers that are sound only together
-// in one order, which the ladder finds.
+// A segment of several layers cannot store everything, however much that would gain.
 TEST(Ladder, FindsASoundOrder) {
   const Problem problem = timed_problem(tiny_llama(), 1, 256);
   Strategy from = spilled(problem, 1, 32);
   from.fpdt.checkpoint_every = 2;
-  const Strategy to = with_stored(problem, spilled(problem, 1, 32), {0, problem.model.layers});
+  const Strategy to = with_stored(problem, spilled(problem, 1, 32), {problem.model.layers, 0});
   ASSERT_TRUE(check(problem, from).empty());
+  ASSERT_FALSE(check(problem, with_stored(problem, from, {problem.model.layers, 0})).empty());
   const std::vector<Rung> rungs = ladder(problem, from, to);
   ASSERT_EQ(rungs.size(), 3U);
   EXPECT_EQ(rungs[1].strategy.fpdt.checkpoint_every, 1);

@@ -8,7 +8,7 @@
 // all-to-alls that wait for the attention before them.
 //
 // What a strategy cannot say is left out, in favour of that implementation: its host waits for the
-// device at every tile, it meets in a barrier at every chunk, and several tensors of S/P rows (norms,
+// device at every tile, its ranks meet at every chunk, and several tensors of S/P rows (norms,
 // projections, the residual stream) stay whole on the device.
 #pragma once
 

@@ -14,7 +14,7 @@ if [ "$1" = --update ]; then
   update=yes
   shift
 fi
-source_dir=$1 programs=$2
+source_dir=$(realpath "$1") programs=$(realpath "$2")
 shift 2
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

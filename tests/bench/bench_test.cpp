@@ -23,7 +23,7 @@ ClusterSpec cluster_of(const BenchResult& result, std::int64_t ranks) {
 }
 
 class Bench : public testing::TestWithParam<std::int64_t> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Bench, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Ranks, Bench, testing::Values(1, 2, 3));
 
 TEST_P(Bench, GivesEveryRateOfAStep) {
   std::vector<std::string> told;

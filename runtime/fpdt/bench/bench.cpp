@@ -56,7 +56,10 @@ struct Run {
 
 class Bench {
  public:
-  explicit Bench(const BenchOptions& options) : options_(options), extent_(extent(options.quick)) {}
+  explicit Bench(const BenchOptions& options)
+      : options_(options),
+        extent_(extent(options.quick)),
+        collective_bytes_(round_up(extent_.collective_bytes, 4 * options.ranks)) {}
 
   BenchResult measure_all() {
     measure_least();
@@ -93,6 +96,7 @@ class Bench {
 
   const BenchOptions& options_;
   const Extent extent_;
+  const std::int64_t collective_bytes_;  // floats of equal blocks
   double least_span_ = 0;
   BenchResult result_;
 };
@@ -251,11 +255,10 @@ void Bench::measure_collectives() {
   result_.rates.collective_seconds = spread(fixed);
   const double fixed_seconds = result_.rates.collective_seconds.typical * peers;
   std::vector<double> speeds;
-  for (const Case& one : collective_cases(extent_.collective_bytes, options_.ranks)) {
+  for (const Case& one : collective_cases(collective_bytes_, options_.ranks)) {
     options_.progress(fmt::format("{}", one.what));
     const Run op = run(one.write);
-    note(one.what, format_bytes(Bytes{extent_.collective_bytes}), op.asked.front(),
-         op.spans.front());
+    note(one.what, format_bytes(Bytes{collective_bytes_}), op.asked.front(), op.spans.front());
     const auto sent = static_cast<double>(op.asked.front().sent);
     for (const double seconds : net(op.spans.front())) {
       speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));
@@ -304,7 +307,7 @@ void Bench::measure_company() {
           factors.copy_beside_compute);
   company("copies both ways", {h2d, d2h}, factors.h2d_beside_d2h, factors.d2h_beside_h2d);
   if (options_.ranks == 1) return;
-  const Write collective = collective_cases(extent_.collective_bytes, options_.ranks).front().write;
+  const Write collective = collective_cases(collective_bytes_, options_.ranks).front().write;
   company("products beside collectives", {compute, collective}, factors.compute_beside_collective,
           factors.collective_beside_compute);
   company("copies beside collectives", {h2d, collective}, factors.copy_beside_collective,

@@ -16,6 +16,7 @@
 #include "fpdt/plan/published.h"
 
 #include "command.h"
+#include "flags.h"
 #include "outcome.h"
 #include "plan_answer.h"
 #include "progress.h"
@@ -222,7 +223,8 @@ std::function<int()> add_compare(CLI::App& app) {
       app.add_subcommand("compare", "Set the answer beside the published policy and others");
   add_question(*verb, flags->question);
   add_pins(*verb, flags->question);
-  verb->add_option("--with", flags->with, "a strategy file to compare as well; may be repeated");
+  verb->add_option("--with", flags->with, "a strategy file to compare as well; may be repeated")
+      ->check(not_empty());
   verb->add_flag("--ladder", flags->ladder,
                  "what each lever gives on the way from the published policy to the answer");
   return [flags] { return compare(*flags); };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "fpdt/io/json.h"
 
 #include "command.h"
+#include "flags.h"
 #include "plan_answer.h"
 #include "progress.h"
 #include "sweep.h"
@@ -95,6 +97,9 @@ int sweep(const Flags& flags) {
   require_free(flags.question, over);
   const Question question = load_question(flags.question);
   std::vector<SweepPoint> points = sweep_points(question, over, flags.values);
+  // Opened before the work, so that a wrong path costs no time.
+  std::optional<AtomicFile> svg;
+  if (!flags.svg.empty()) svg.emplace(flags.svg);
   {
     StatusLine status;
     const bool terminal = isatty(STDERR_FILENO) == 1;
@@ -106,8 +111,9 @@ int sweep(const Flags& flags) {
       }
     });
   }
-  if (!flags.svg.empty()) {
-    write_file_atomically(flags.svg, sweep_curve(question, over, points));
+  if (svg) {
+    svg->write(sweep_curve(question, over, points));
+    svg->commit();
   }
   print_result(flags.question.json ? object(question, over, points)
                                    : table(question, over, points));
@@ -125,8 +131,9 @@ std::function<int()> add_sweep(CLI::App& app) {
   verb->add_option("--over", flags->over, "chunk, seq-len, gpus or host-budget")
       ->required()
       ->check(CLI::IsMember({"chunk", "seq-len", "gpus", "host-budget"}));
-  verb->add_option("--values", flags->values, "such as 16K,64K,256K; default: the usual ones");
-  verb->add_option("--svg", flags->svg, "receives the curves");
+  verb->add_option("--values", flags->values, "such as 16K,64K,256K; default: the usual ones")
+      ->check(not_empty());
+  verb->add_option("--svg", flags->svg, "receives the curves")->check(not_empty());
   add_question(*verb, flags->question, Length::optional);
   add_pins(*verb, flags->question);
   return [flags] { return sweep(*flags); };

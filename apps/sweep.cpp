@@ -160,7 +160,9 @@ std::vector<SweepPoint> sweep_points(const Question& question, Over over,
     try {
       points.push_back(point_of(question, over, value));
     } catch (const InputError& error) {
-      throw InputError(fmt::format("{}: {}", where, error.what()));
+      std::string what = error.what();
+      while (!what.empty() && what.back() == '\n') what.pop_back();
+      throw InputError(fmt::format("{}: {}", where, what));
     }
   };
   if (values.empty()) {

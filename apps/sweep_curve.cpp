@@ -102,7 +102,8 @@ std::string sweep_title(const Question& question, Over over) {
   const Problem& problem = question.problem;
   std::string title = problem.model.name;
   if (over != Over::seq_len) title += fmt::format(", {} tokens", format_tokens(problem.seq_len));
-  return fmt::format("{} on {}, over {}", title, problem.cluster.name, words_of(over).title);
+  return fmt::format("{} on {}{}, over {}", title, over == Over::gpus ? "machines like " : "",
+                     problem.cluster.name, words_of(over).title);
 }
 
 std::string sweep_subtitle(const std::vector<SweepPoint>& points) {

@@ -155,11 +155,18 @@ TEST_F(Sweep, NamesTheEntryThatIsWrong) {
         Case{"--over seq-len --seq-len 256", "leave it out"},
         Case{"--over gpus --seq-len 256 --gpus 2", "leave it out"},
         Case{"--over host-budget --seq-len 64 --host-budget 1GiB", "leave it out"},
+        Case{"--over chunk --seq-len 256 --values ''", "expected a value"},
         Case{"--over chunks --seq-len 256", "chunk"}}) {
     const Outcome result = sweep(one.arguments);
     EXPECT_EQ(result.code, 2) << one.arguments;
     EXPECT_TRUE(says(result.err + result.out, one.message)) << one.arguments;
   }
+}
+
+// The file is opened before the work, and leaves no trace when that fails.
+TEST_F(Sweep, AWrongPathIsKnownAtOnce) {
+  EXPECT_EQ(sweep("--over chunk --seq-len 256 --svg nowhere/c.svg").code, 7);
+  EXPECT_EQ(sweep("--over chunk --seq-len 256 --svg c.svg >/dev/full").code, 7);
 }
 
 TEST_F(Sweep, NothingFitsIsItsOwnExit) {

@@ -163,7 +163,7 @@ TEST_F(Sweep, NamesTheEntryThatIsWrong) {
   }
 }
 
-// The file is opened before the work, and leaves no trace when that fails.
+// The file is opened before the work; a result that cannot be written is an error as well.
 TEST_F(Sweep, AWrongPathIsKnownAtOnce) {
   EXPECT_EQ(sweep("--over chunk --seq-len 256 --svg nowhere/c.svg").code, 7);
   EXPECT_EQ(sweep("--over chunk --seq-len 256 --svg c.svg >/dev/full").code, 7);

@@ -36,6 +36,14 @@ bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy)
   return (geometry(problem, strategy).chunks == 1) == (pins.method == Method::ulysses);
 }
 
+// Keys, values and their gradients on the device, one tile over all of them.
+Strategy resident_keys(const Problem& problem, Strategy strategy) {
+  strategy = with_kept(strategy, TensorClass::kv, 1);
+  strategy = with_kept(strategy, TensorClass::dkv, 1);
+  strategy.fpdt.long_tiles = true;
+  return tidied(problem, strategy);
+}
+
 class Search {
  public:
   Search(const Problem& problem, const Pins& pins, const SearchEffort& effort)
@@ -89,10 +97,7 @@ class Search {
     for (const bool resident : {true, false}) {
       Strategy strategy = skeleton;
       if (resident) {
-        strategy = with_kept(strategy, TensorClass::kv, 1);
-        strategy = with_kept(strategy, TensorClass::dkv, 1);
-        strategy.fpdt.long_tiles = true;
-        strategy = tidied(problem_, strategy);
+        strategy = resident_keys(problem_, strategy);
         if (!within(problem_, usage(problem_, filled(problem_, strategy, false)))) continue;
       }
       add_start(starts, filled(problem_, strategy, false));
@@ -308,6 +313,9 @@ std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {
     if (!check(problem, strategy).empty()) continue;
     const Strategy light = lightest(problem, pins, strategy);
     if (within(problem, usage(problem, light))) return light;
+    if (pins.strategy) continue;
+    const Strategy resident = lightest(problem, pins, resident_keys(problem, strategy));
+    if (within(problem, usage(problem, resident))) return resident;
   }
   return std::nullopt;
 }

@@ -2,8 +2,10 @@
 #include "nearest.h"
 
 #include <algorithm>
-#include <limits>
+#include <array>
+#include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -13,89 +15,118 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-
 bool any(const Problem& problem, const Pins& pins) {
   if (pins.strategy && !check(problem, *pins.strategy).empty()) return false;
   return any_fit(problem, pins).has_value();
 }
 
-std::string gibibytes(Bytes bytes) { return fmt::format("{}GiB", div_ceil(bytes.value, kGiB)); }
+// The same or a little more, as a flag can say it: "4.25GiB".
+struct Size {
+  Bytes bytes;
+  std::string text;
+};
+Size in_short(Bytes least) {
+  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::int64_t unit = 1;
+  std::size_t name = 0;
+  for (; name + 1 < kUnits.size() && least.value / unit >= 1024; ++name) unit *= 1024;
+  const std::int64_t step = std::max<std::int64_t>(1, unit / 8);
+  const Bytes bytes{round_up(least.value, step)};
+  return {bytes, fmt::format("{}{}", static_cast<double>(bytes.value) / static_cast<double>(unit),
+                             kUnits[name])};
+}
 
-// Twice, three times, ... the nodes, or twice the devices of a part of one.
-std::optional<Nearest> more_devices(const Problem& problem, const Pins& pins) {
+// The least size over `from` that fits, to about a percent, rounded up; empty when it would be over
+// `most`.
+template <class Fits>
+std::optional<Size> least_size(Bytes from, Bytes most, Fits fits) {
+  if (from >= most) return std::nullopt;
+  std::int64_t low = from.value;
+  std::int64_t high = 2 * low + 1;
+  while (!fits(Bytes{high})) {
+    low = high;
+    if (high >= most.value) return std::nullopt;
+    high = std::min(2 * high, most.value);
+  }
+  while (high - low > std::max<std::int64_t>(1, high / 128)) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(Bytes{middle}) ? high : low) = middle;
+  }
+  return in_short(Bytes{high});
+}
+
+// Twice, four times, ... as many, up to a node, then whole nodes: twice, four times, ... one, or
+// twice, three times, ... several.
+std::vector<std::int64_t> larger_counts(const ClusterSpec& machine, std::int64_t devices) {
+  std::vector<std::int64_t> counts;
+  const std::int64_t node = machine.devices_per_node;
+  while (2 * devices <= node) counts.push_back(devices *= 2);
+  if (devices < node) counts.push_back(devices = node);
+  if (machine.nodes == 1 && !(machine.rates.network.typical > 0)) return counts;
   constexpr std::int64_t kMostTimes = 64;
+  const std::int64_t base = div_ceil(devices, node);
   for (std::int64_t times = 2; times <= kMostTimes; ++times) {
+    if (base == 1 && (times & (times - 1)) != 0) continue;
+    counts.push_back(base * times * node);
+  }
+  return counts;
+}
+
+std::optional<Nearest> more_devices(const Problem& problem, const Pins& pins,
+                                    const ClusterSpec& machine) {
+  for (const std::int64_t devices : larger_counts(machine, problem.ranks())) {
     Problem larger = problem;
-    if (problem.cluster.nodes == 1 && (times & (times - 1)) != 0) continue;
-    larger.cluster.nodes = problem.cluster.nodes * times;
+    larger.cluster = with_devices(machine, devices);
     if (data_parallel_degrees(larger).empty() || !any(larger, pins)) continue;
-    const std::int64_t devices = larger.cluster.devices();
-    return Nearest{fmt::format("{} GPUs ({} nodes)", devices, larger.cluster.nodes),
+    const std::int64_t nodes = larger.cluster.nodes;
+    return Nearest{fmt::format("{} GPUs ({} {})", devices, nodes, nodes == 1 ? "node" : "nodes"),
                    fmt::format("--gpus {}", devices)};
   }
   return std::nullopt;
 }
 
-// The least host memory of a node with which something fits; empty when the device binds.
+constexpr Bytes kHostMost{std::int64_t{1} << 60};
+constexpr Bytes kDeviceMost{std::int64_t{1} << 42};
+
+// Host memory of a node with which something fits; empty when the device binds.
 std::optional<Nearest> more_host(const Problem& problem, const Pins& pins) {
   Problem ample = problem;
-  ample.host_budget = Bytes{std::numeric_limits<std::int64_t>::max() / 4};
-  if (!any(ample, pins)) return std::nullopt;
-  std::int64_t low = problem.host_budget.value / kGiB;
-  std::int64_t high = low + 1;
-  const auto fits = [&](std::int64_t gibibytes_of_node) {
-    ample.host_budget = Bytes{gibibytes_of_node * kGiB};
+  const auto fits = [&](Bytes of_node) {
+    ample.host_budget = of_node;
     return any(ample, pins);
   };
-  while (!fits(high)) {
-    low = high;
-    high *= 2;
-  }
-  while (high - low > std::max<std::int64_t>(1, high / 128)) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? high : low) = middle;
-  }
-  const Bytes need{high * kGiB};
-  return Nearest{fmt::format("{} of host memory a node", format_bytes(need)),
-                 fmt::format("--host-budget {}", gibibytes(need))};
+  if (!fits(kHostMost)) return std::nullopt;
+  const auto need = least_size(problem.host_budget, kHostMost, fits);
+  if (!need) return std::nullopt;
+  return Nearest{fmt::format("{} of host memory a node", format_bytes(need->bytes)),
+                 fmt::format("--host-budget {}", need->text)};
 }
 
 std::optional<Nearest> larger_device(const Problem& problem, const Pins& pins) {
   Problem ample = problem;
-  const auto fits = [&](std::int64_t gibibytes_of_device) {
-    ample.device_budget = Bytes{gibibytes_of_device * kGiB};
+  const auto need = least_size(problem.device_budget, kDeviceMost, [&](Bytes of_device) {
+    ample.device_budget = of_device;
     return any(ample, pins);
-  };
-  std::int64_t low = problem.device_budget.value / kGiB;
-  std::int64_t high = 2 * low + 1;
-  constexpr std::int64_t kMost = 4096;
-  while (!fits(high)) {
-    low = high;
-    high *= 2;
-    if (high > kMost) return std::nullopt;
-  }
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? high : low) = middle;
-  }
-  const Bytes need{high * kGiB};
-  const bool there = need <= problem.cluster.device_memory;
-  return Nearest{fmt::format("{} of memory a device", format_bytes(need)),
-                 there ? fmt::format("--device-budget {}", gibibytes(need)) : ""};
+  });
+  if (!need) return std::nullopt;
+  const bool there = need->bytes <= problem.cluster.device_memory;
+  return Nearest{fmt::format("{} of memory a device", format_bytes(need->bytes)),
+                 there ? fmt::format("--device-budget {}", need->text) : ""};
 }
 
 }  // namespace
 
-std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins) {
+std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
+                                  const ClusterSpec& machine) {
   std::vector<Nearest> all;
   const std::int64_t longest = pins.strategy ? 0 : longest_sequence(problem, pins);
   if (longest > 0 && longest < problem.seq_len) {
     all.push_back({fmt::format("{} tokens on the same machine", format_tokens(longest)),
                    fmt::format("--seq-len {}", format_tokens(longest))});
   }
-  for (const auto& find : {more_devices, more_host, larger_device}) {
-    if (const auto found = find(problem, pins)) all.push_back(*found);
+  for (const auto& found : {more_devices(problem, pins, machine), more_host(problem, pins),
+                            larger_device(problem, pins)}) {
+    if (found) all.push_back(*found);
   }
   return all;
 }

@@ -14,6 +14,8 @@ struct Nearest {
 };
 
 // A shorter sequence, more devices, more host memory, a larger device budget; those that help.
-std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins);
+// `machine`: of which the problem may have a part.
+std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
+                                  const ClusterSpec& machine);
 
 }  // namespace fpdt

@@ -2,7 +2,9 @@
 #include "plan_answer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -199,28 +201,33 @@ std::string shortage_lines(const Answer& answer) {
   return text;
 }
 
-std::string prediction_json(const Answer& answer) {
-  const Plan& plan = *answer.plan;
-  const Throughput& now = plan.throughput[kTypical];
-  const PeakBytes peak = device_peak(plan);
+// Numbers that are not known, which are those of what is not lowered, are null.
+std::string prediction_json(const Problem& problem, const Usage& usage,
+                            const std::array<Throughput, 3>& throughput,
+                            const std::optional<PeakBytes>& peak) {
+  const Throughput& now = throughput[kTypical];
   const auto range = [&](double Throughput::*field) {
-    return fmt::format("[{},{}]", json_number(plan.throughput.front().*field),
-                       json_number(plan.throughput.back().*field));
+    return fmt::format("[{},{}]", json_number(throughput.front().*field),
+                       json_number(throughput.back().*field));
+  };
+  const auto part = [&](Bytes PeakBytes::*field) {
+    return peak ? fmt::format("{}", ((*peak).*field).value) : "null";
   };
   return fmt::format(
-      R"({{"device_peak_bytes":{},"host_peak_bytes_per_rank":{},"host_peak_bytes_per_node":{},"host_peak_bytes_per_numa_node":{},)"
-      R"("outside_arena_bytes":{},"step_seconds":{},"step_seconds_slow_fast":{},)"
+      R"({{"device_peak_bytes":{},"host_peak_bytes_per_rank":{},"host_peak_bytes_per_node":{},)"
+      R"("host_peak_bytes_per_numa_node":{},"outside_arena_bytes":{},)"
+      R"("step_seconds":{},"step_seconds_slow_fast":{},)"
       R"("tokens_per_second_per_gpu":{},"mfu_causal":{},"mfu_causal_slow_fast":{},"mfu_full":{},)"
       R"("mfu_full_slow_fast":{},"hfu":{},"device_bytes":{{"parameters":{},"gathered":{},)"
       R"("gradients":{},"optimizer":{},"activations":{},"staging":{},"other":{},"free":{}}}}})",
-      plan.usage.arena.value, plan.usage.host_rank.value, plan.usage.host_node.value,
-      plan.usage.host_numa.value, answer.problem.cluster.outside_bytes().value,
-      json_number(now.step_seconds), range(&Throughput::step_seconds),
-      json_number(now.tokens_per_second_per_gpu), json_number(now.mfu_causal),
-      range(&Throughput::mfu_causal), json_number(now.mfu_full), range(&Throughput::mfu_full),
-      json_number(now.hfu), peak.parameters.value, peak.gathered.value, peak.gradients.value,
-      peak.optimizer.value, peak.activations.value, peak.staging.value, peak.other.value,
-      peak.free.value);
+      usage.arena.value, usage.host_rank.value, usage.host_node.value, usage.host_numa.value,
+      problem.cluster.outside_bytes().value, json_number(now.step_seconds),
+      range(&Throughput::step_seconds), json_number(now.tokens_per_second_per_gpu),
+      json_number(now.mfu_causal), range(&Throughput::mfu_causal), json_number(now.mfu_full),
+      range(&Throughput::mfu_full), json_number(now.hfu), part(&PeakBytes::parameters),
+      part(&PeakBytes::gathered), part(&PeakBytes::gradients), part(&PeakBytes::optimizer),
+      part(&PeakBytes::activations), part(&PeakBytes::staging), part(&PeakBytes::other),
+      part(&PeakBytes::free));
 }
 
 std::string strategy_object(const Problem& problem, const Strategy& strategy) {
@@ -252,6 +259,9 @@ std::string front_json(const Answer& answer) {
 
 std::string infeasible_json(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  std::array<Throughput, 3> unknown;
+  unknown.fill({kNone, kNone, kNone, kNone, kNone});
   std::string nearest;
   for (const Nearest& one : answer.nearest) {
     nearest += fmt::format(R"({}{{"what":{},"flag":{}}})", nearest.empty() ? "" : ",",
@@ -259,9 +269,11 @@ std::string infeasible_json(const Answer& answer) {
   }
   return fmt::format(
       R"("verdict":"infeasible","binding":"{}","need_bytes":{},"have_bytes":{},"nearest":[{}],)"
-      R"("strategy":{},"prediction":null)",
+      R"("strategy":{},"prediction":{})",
       word(shortage.binding), shortage.need.value, shortage.have.value, nearest,
-      strategy_object(answer.problem, shortage.closest));
+      strategy_object(answer.problem, shortage.closest),
+      prediction_json(answer.problem, usage(answer.problem, shortage.closest), unknown,
+                      std::nullopt));
 }
 
 }  // namespace
@@ -309,9 +321,9 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   const Problem& problem = answer.problem;
   std::string text = fmt::format("{}: {}, {} tokens on {}\n\n", verdict(answer), problem.model.name,
                                  format_tokens(problem.seq_len), machine_of(problem));
-  if (answer.longest > 0) {
+  if (answer.longest && answer.plan) {
     text += line("longest",
-                 fmt::format("{} ({} tokens)", format_tokens(answer.longest), answer.longest));
+                 fmt::format("{} ({} tokens)", format_tokens(*answer.longest), *answer.longest));
   }
   if (!answer.plan) return text + shortage_lines(answer);
   const Plan& plan = *answer.plan;
@@ -336,7 +348,8 @@ std::string answer_json(const Answer& answer) {
     body = fmt::format(R"("verdict":"fits","binding":"{}","strategy":{},"prediction":{})",
                        word(binding(answer.problem, *answer.plan)),
                        strategy_object(answer.problem, answer.plan->strategy),
-                       prediction_json(answer));
+                       prediction_json(answer.problem, answer.plan->usage, answer.plan->throughput,
+                                       device_peak(*answer.plan)));
   } else {
     body = infeasible_json(answer);
   }
@@ -344,7 +357,7 @@ std::string answer_json(const Answer& answer) {
       R"({{"schema":"fpdt.search/1",{}{},"front":[{}],"search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
       R"("model":{{"name":{},"parameters":{}}},"seq_len":{}}})"
       "\n",
-      body, answer.longest > 0 ? fmt::format(R"(,"max_seq_len":{})", answer.longest) : "",
+      body, answer.longest ? fmt::format(R"(,"max_seq_len":{})", *answer.longest) : "",
       front_json(answer), answer.search.candidates, answer.search.simulated,
       json_number(answer.seconds), json_string(answer.problem.model.name),
       parameter_count(answer.problem.model), answer.problem.seq_len);

@@ -19,7 +19,7 @@ struct Answer {
   std::optional<Plan> plan;  // when it fits
   double seconds = 0;        // that the search took
   std::vector<Nearest> nearest;
-  std::int64_t longest = 0;  // of max-seq; 0: not asked
+  std::optional<std::int64_t> longest;  // of max-seq
 };
 
 // Bytes live at the peak of the device by what they are, and what the arena holds free then.

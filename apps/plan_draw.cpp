@@ -18,6 +18,7 @@
 #include "fpdt/report/timeline_svg.h"
 
 #include "command.h"
+#include "flags.h"
 #include "simulated.h"
 
 namespace fpdt {
@@ -43,7 +44,8 @@ auto add_schedule(CLI::App& verb) {
   auto flags = std::make_shared<Flags>();
   verb.add_option("SCHEDULE", flags->schedule, "schedule file")->required();
   verb.add_option("--cluster", flags->cluster,
-                  "configs/clusters/*.yaml; default: the rates that it was planned with");
+                  "configs/clusters/*.yaml; default: the rates that it was planned with")
+      ->check(not_empty());
   return flags;
 }
 

@@ -12,6 +12,7 @@
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
+#include "flags.h"
 #include "plan_answer.h"
 #include "question.h"
 
@@ -26,7 +27,8 @@ struct Flags {
 // Ops of a step that are all traced for the peak; of longer steps, a layer of each kind.
 constexpr std::int64_t kTraced = 100000;
 
-Answer search_answer(const Problem& problem, const Pins& pins) {
+Answer search_answer(const Question& question) {
+  const auto& [machine, problem, pins] = question;
   Answer answer;
   answer.problem = problem;
   answer.pins = pins;
@@ -36,7 +38,7 @@ Answer search_answer(const Problem& problem, const Pins& pins) {
     const Strategy& strategy = answer.search.best->strategy;
     answer.plan = make_plan(problem, strategy, print_problem(problem, strategy), kTraced);
   } else {
-    answer.nearest = nearest_fits(problem, pins);
+    answer.nearest = nearest_fits(problem, pins, machine);
   }
   answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return answer;
@@ -68,11 +70,9 @@ std::function<int()> add_search(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("search", "Find the fastest strategy that fits");
   add_question(*verb, flags->question);
   add_pins(*verb, flags->question);
-  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
-  return [flags] {
-    const Question question = load_question(flags->question);
-    return finish(search_answer(question.problem, question.pins), *flags);
-  };
+  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json")
+      ->check(not_empty());
+  return [flags] { return finish(search_answer(load_question(flags->question)), *flags); };
 }
 
 std::function<int()> add_max_seq(CLI::App& app) {
@@ -80,12 +80,13 @@ std::function<int()> add_max_seq(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("max-seq", "Find the longest sequence that fits");
   add_question(*verb, flags->question, Length::found);
   add_pins(*verb, flags->question);
-  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
+  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json")
+      ->check(not_empty());
   return [flags] {
     Question question = load_question(flags->question);
     const std::int64_t longest = longest_sequence(question.problem, question.pins);
-    question.problem.seq_len = std::max<std::int64_t>(longest, 1024);
-    Answer answer = search_answer(question.problem, question.pins);
+    if (longest > 0) question.problem.seq_len = longest;
+    Answer answer = search_answer(question);
     answer.longest = longest;
     return finish(answer, *flags);
   };

@@ -1,6 +1,7 @@
 // Flags and files into a Problem.
 #include "question.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -52,6 +53,13 @@ Bytes host_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
   return budget;
 }
 
+// A row multiple for each rank, or what the model has positions for.
+std::int64_t shortest(const Problem& problem) {
+  const std::int64_t rows = problem.ranks() * problem.cluster.row_multiple;
+  const std::int64_t positions = problem.model.learned_positions;
+  return positions > 0 ? std::min(rows, positions) : rows;
+}
+
 Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   Pins pins;
   if (flags.method == "ulysses") pins.method = Method::ulysses;
@@ -66,6 +74,7 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   if (flags.strategy.empty()) return pins;
   pins.strategy = load_strategy(flags.strategy);
   require_sound(problem, *pins.strategy, flags.strategy);
+  if (flags.seq_len.empty()) return pins;  // what has an effect depends on the length
   for (const std::string& note : without_effect(problem, *pins.strategy)) {
     say(fmt::format("note: {}: {}\n", flags.strategy, note));
   }
@@ -115,10 +124,10 @@ Question load_question(const QuestionFlags& flags) {
   std::vector<std::string> notes;
   problem.model = load_model(flags.model, &notes);
   for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
-  problem.cluster = load_cluster(flags.cluster);
+  problem.cluster = question.machine = load_cluster(flags.cluster);
   if (flags.gpus > 0) problem.cluster = with_devices(problem.cluster, flags.gpus);
-  problem.seq_len = flags.seq_len.empty() ? problem.ranks() * problem.cluster.row_multiple
-                                          : parse_length("--seq-len", flags.seq_len);
+  problem.seq_len =
+      flags.seq_len.empty() ? shortest(problem) : parse_length("--seq-len", flags.seq_len);
   problem.optimizer = flags.optimizer;
   problem.device_budget = device_budget(flags, problem.cluster);
   problem.host_budget = host_budget(flags, problem.cluster);

@@ -34,6 +34,7 @@ void add_question(CLI::App& verb, QuestionFlags& flags, Length length = Length::
 void add_pins(CLI::App& verb, QuestionFlags& flags);
 
 struct Question {
+  ClusterSpec machine;  // as its file has it, before --gpus
   Problem problem;
   Pins pins;
 };

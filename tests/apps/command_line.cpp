@@ -35,6 +35,25 @@ device_memory: 1GiB
 host_memory: 1GiB
 source: made for this test
 )";
+constexpr std::string_view kTimed = R"(name: timed
+nodes: 1
+devices_per_node: 2
+device_memory: 1GiB
+host_memory: 1GiB
+row_multiple: 8
+rates:
+  peak_flops: 1e10
+  matmul: 5e9
+  attention_forward: {typical: 4e9, low: 3e9, high: 5e9}
+  attention_backward: 4e9
+  device_bandwidth: 1e10
+  h2d: 2e8
+  d2h: 2e8
+  link: 5e8
+  network: 1e8
+  op_seconds: 2e-7
+source: made for this test
+)";
 constexpr std::string_view kStrategy = R"(storage: f32
 fpdt: {chunk_tokens: 32}
 )";
@@ -56,6 +75,7 @@ void CommandLine::SetUp() {
   write("text.txt", prose());
   write("model.yaml", kModel);
   write("cluster.yaml", kCluster);
+  write("timed.yaml", kTimed);
   write("strategy.yaml", kStrategy);
   const Outcome planned = plan(
       "lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml --seq-len 64 "

@@ -16,7 +16,7 @@ struct Outcome {
 
 // A fixture whose test works in a fresh folder that holds text.txt (4 KB of prose),
 // plan/schedule.json (a tiny Llama in f32, two ranks, sequences of 64 tokens) and its model.yaml,
-// cluster.yaml and strategy.yaml.
+// cluster.yaml and strategy.yaml, and timed.yaml, a cluster of two devices with rates.
 class CommandLine : public testing::Test {
  protected:
   void SetUp() override;

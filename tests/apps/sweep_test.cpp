@@ -10,25 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kTimed = R"(name: timed
-nodes: 1
-devices_per_node: 2
-device_memory: 1GiB
-host_memory: 1GiB
-row_multiple: 8
-rates:
-  peak_flops: 1e10
-  matmul: 5e9
-  attention_forward: {typical: 4e9, low: 3e9, high: 5e9}
-  attention_backward: 4e9
-  device_bandwidth: 1e10
-  h2d: 2e8
-  d2h: 2e8
-  link: 5e8
-  network: 1e8
-  op_seconds: 2e-7
-source: made for this test
-)";
 constexpr std::string_view kQuestion = "--model model.yaml --cluster timed.yaml";
 
 testing::AssertionResult says(const std::string& text, std::string_view part) {
@@ -38,10 +19,6 @@ testing::AssertionResult says(const std::string& text, std::string_view part) {
 
 class Sweep : public CommandLine {
  protected:
-  void SetUp() override {
-    CommandLine::SetUp();
-    write("timed.yaml", kTimed);
-  }
   [[nodiscard]] Outcome sweep(std::string_view more) const {
     return plan(fmt::format("sweep {} {}", kQuestion, more));
   }

@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/base/error.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -82,6 +84,17 @@ TEST(AtomicFile, NamesTheFileThatItCannotMake) {
 }
 
 // A file-size limit fails a write as a full disk does: the call reports it, and the old file stays.
+// As root a device would be replaced by a file.
+TEST(AtomicFile, ReplacesOnlyRegularFiles) {
+  const ScratchDirectory scratch;
+  const std::string fifo = scratch.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, std::string("/dev/full"), scratch.file(".")}) {
+    EXPECT_THROW(AtomicFile{path}, IoError) << path;
+  }
+  EXPECT_FALSE(std::filesystem::is_regular_file(fifo));
+}
+
 TEST(AtomicFile, KeepsTheOldFileWhenTheDiskIsFull) {
   const ScratchDirectory scratch;
   const std::string path = scratch.write("x", "old");

@@ -151,6 +151,12 @@ std::string read_file(const std::string& path, std::int64_t bytes_max) {
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  std::error_code ignored;
+  const auto there = std::filesystem::status(path_, ignored).type();
+  using std::filesystem::file_type;
+  if (there != file_type::regular && there != file_type::not_found && there != file_type::none) {
+    throw IoError(fmt::format("{}: is there and is no regular file", path_));
+  }
   temporary_ = create_beside(path_, [this](const char* name) {
     descriptor_ = FileDescriptor(::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     return descriptor_.get();

@@ -1,0 +1,346 @@
+// fpdt-plan search, max-seq and explain: what programs read, what files hold, which pins and
+// budgets are kept, and what is said when nothing fits.
+#include <filesystem>
+#include <regex>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kQuestion = "--model model.yaml --cluster timed.yaml";
+
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
+}
+
+class Search : public CommandLine {
+ protected:
+  [[nodiscard]] Outcome search(std::string_view more) const {
+    return plan(fmt::format("search {} {}", kQuestion, more));
+  }
+  [[nodiscard]] json answer(std::string_view more, int code = 0) const {
+    const Outcome result = search(fmt::format("--json {}", more));
+    EXPECT_EQ(result.code, code) << result.err;
+    return json::parse(result.out);
+  }
+};
+
+using MaxSeq = Search;
+using Explain = Search;
+
+// The names and types that other programs rely on.
+void expect_object(const json& object) {
+  for (const char* key : {"verdict", "binding"}) EXPECT_TRUE(object.at(key).is_string()) << key;
+  const json& strategy = object.at("strategy");
+  EXPECT_TRUE(strategy.at("method") == "fpdt" || strategy.at("method") == "ulysses");
+  for (const char* key : {"ranks", "chunk_tokens"}) {
+    EXPECT_TRUE(strategy.at(key).is_number_integer()) << key;
+  }
+  const json& prediction = object.at("prediction");
+  for (const char* key : {"device_peak_bytes", "host_peak_bytes_per_rank", "outside_arena_bytes"}) {
+    EXPECT_TRUE(prediction.at(key).is_number_integer()) << key;
+  }
+  for (const char* key : {"candidates", "simulated"}) {
+    EXPECT_TRUE(object.at("search").at(key).is_number_integer()) << key;
+  }
+  EXPECT_TRUE(object.at("search").at("seconds").is_number());
+  EXPECT_EQ(object.at("model").at("parameters"), 12112);
+}
+
+TEST_F(Search, PromisesToPrograms) {
+  const json object = answer("--seq-len 512 --device-budget 1MiB");
+  expect_object(object);
+  EXPECT_EQ(object.at("verdict"), "fits");
+  const std::set<std::string> bindings{"device", "host", "compute", "copies", "collectives"};
+  EXPECT_TRUE(bindings.contains(object.at("binding")));
+  EXPECT_EQ(object.at("strategy").at("ranks"), 2);
+  const json& prediction = object.at("prediction");
+  for (const char* key :
+       {"step_seconds", "tokens_per_second_per_gpu", "mfu_causal", "mfu_full", "hfu"}) {
+    EXPECT_GT(prediction.at(key).get<double>(), 0) << key;
+  }
+  const double seconds = prediction.at("step_seconds");
+  EXPECT_GE(prediction.at("step_seconds_slow_fast").at(0), seconds);
+  EXPECT_LE(prediction.at("step_seconds_slow_fast").at(1), seconds);
+  EXPECT_LT(prediction.at("mfu_causal"), prediction.at("mfu_full"));
+  std::int64_t sum = 0;
+  for (const auto& [part, bytes] : prediction.at("device_bytes").items()) {
+    EXPECT_GE(bytes.get<std::int64_t>(), 0) << part;
+    sum += bytes.get<std::int64_t>();
+  }
+  EXPECT_EQ(sum, prediction.at("device_peak_bytes"));
+  EXPECT_LE(sum, 1 << 20);
+  const json& parts = prediction.at("device_bytes");
+  for (const char* key : {"parameters", "gradients", "optimizer", "activations", "staging"}) {
+    EXPECT_TRUE(parts.contains(key)) << key;
+  }
+  // Both ranks share the one node.
+  EXPECT_EQ(prediction.at("host_peak_bytes_per_node"),
+            2 * prediction.at("host_peak_bytes_per_rank").get<std::int64_t>());
+}
+
+// Nothing fits: the same object, and what is near and does.
+TEST_F(Search, SaysWhatIsNearAndFits) {
+  const json object =
+      answer("--seq-len 64K --device-budget 16MiB --host-budget 1MiB --out-dir none", 3);
+  expect_object(object);
+  EXPECT_EQ(object.at("verdict"), "infeasible");
+  EXPECT_EQ(object.at("binding"), "host");
+  EXPECT_EQ(object.at("have_bytes"), 1 << 20);
+  EXPECT_GT(object.at("need_bytes"), 1 << 20);
+  EXPECT_EQ(object.at("prediction").at("host_peak_bytes_per_node"), object.at("need_bytes"));
+  EXPECT_TRUE(object.at("prediction").at("step_seconds").is_null());
+  EXPECT_FALSE(exists("none"));
+  ASSERT_GE(object.at("nearest").size(), 2U);
+  for (const json& near : object.at("nearest")) {
+    const std::string flag = near.at("flag");
+    std::string question = flag;
+    for (const std::string part :
+         {"--seq-len 64K", "--device-budget 16MiB", "--host-budget 1MiB"}) {
+      if (!flag.starts_with(part.substr(0, part.find(' ')))) question += " " + part;
+    }
+    EXPECT_EQ(search(question).code, 0) << near;
+  }
+  const json device = answer("--seq-len 512 --device-budget 1KiB", 3);
+  expect_object(device);
+  EXPECT_EQ(device.at("binding"), "device");
+  const Outcome text = search("--seq-len 512 --device-budget 1KiB");
+  EXPECT_TRUE(says(text.out, "DOES NOT FIT"));
+  EXPECT_TRUE(says(text.out, "--device-budget"));
+}
+
+// More GPUs of a part of a node are the rest of the node before they are other nodes, and there are
+// no others without a network.
+TEST_F(Search, OffersOnlyMachinesThatThereAre) {
+  std::string timed = contents("timed.yaml");
+  timed = std::regex_replace(timed, std::regex("  network: 1e8\n"), "");
+  timed = std::regex_replace(timed, std::regex("devices_per_node: 2"), "devices_per_node: 4");
+  write("alone.yaml", timed);
+  const std::string tight = "search --model model.yaml --cluster alone.yaml --seq-len 1K --json";
+  const Outcome one = plan(fmt::format("{} --gpus 1 --device-budget 160KiB", tight));
+  ASSERT_EQ(one.code, 3) << one.err;
+  for (const json& near : json::parse(one.out).at("nearest")) {
+    const std::string flag = near.at("flag");
+    if (!flag.starts_with("--gpus")) continue;
+    EXPECT_EQ(plan(fmt::format("{} {} --device-budget 160KiB", tight, flag)).code, 0) << flag;
+  }
+  const Outcome all = plan(fmt::format("{} --host-budget 1KiB", tight));
+  ASSERT_EQ(all.code, 3) << all.err;
+  EXPECT_EQ(all.out.find("--gpus"), std::string::npos) << all.out;
+}
+
+TEST_F(Search, PlanFedBackIsTheSameSchedule) {
+  for (const std::string_view how : {"--device-budget 400KiB", "--host-budget 300KiB", ""}) {
+    const Outcome first = search(fmt::format("--seq-len 512 {} --out-dir first", how));
+    ASSERT_EQ(first.code, 0) << first.out << first.err;
+    const Outcome second =
+        search(fmt::format("--seq-len 512 {} --strategy first/plan.yaml --out-dir second", how));
+    ASSERT_EQ(second.code, 0) << second.out << second.err;
+    EXPECT_EQ(contents("second/schedule.json"), contents("first/schedule.json"));
+    EXPECT_EQ(plan("verify first/schedule.json").code, 0);
+  }
+}
+
+TEST_F(Search, TwoRunsWriteTheSameBytes) {
+  const std::regex seconds("\"seconds\":[^}]*");
+  std::string objects[2];
+  for (const int run : {0, 1}) {
+    const Outcome result =
+        search(fmt::format("--seq-len 512 --json --device-budget 400KiB --out-dir run{}", run));
+    ASSERT_EQ(result.code, 0) << result.err;
+    objects[run] = std::regex_replace(result.out, seconds, "");
+    const std::string schedule = fmt::format("run{}/schedule.json", run);
+    for (const char* out : {"step.svg", "step.html", "graph.dot --graph"}) {
+      EXPECT_EQ(plan(fmt::format("draw {} --out run{}/{}", schedule, run, out)).code, 0) << out;
+    }
+    for (const char* format : {"perfetto", "memory-viz"}) {
+      EXPECT_EQ(
+          plan(fmt::format("export {} --format {} --out run{}/{}", schedule, format, run, format))
+              .code,
+          0);
+    }
+    const Outcome simulated = plan(fmt::format("simulate {} --json", schedule));
+    EXPECT_EQ(simulated.code, 0) << simulated.err;
+    write(fmt::format("run{}/simulate", run), simulated.out);
+  }
+  EXPECT_EQ(objects[0], objects[1]);
+  std::size_t files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(path("run0"))) {
+    const std::string name = file.path().filename();
+    EXPECT_EQ(contents("run0/" + name), contents("run1/" + name)) << name;
+    ++files;
+  }
+  EXPECT_EQ(files, 8U);
+}
+
+// The step that the search promises is the one that the file takes.
+TEST_F(Search, FileTakesThePromisedTime) {
+  const json promised = answer("--seq-len 512 --out-dir out");
+  const Outcome simulated = plan("simulate out/schedule.json --json");
+  ASSERT_EQ(simulated.code, 0) << simulated.err;
+  const double nanoseconds = json::parse(simulated.out).at("nanoseconds");
+  EXPECT_DOUBLE_EQ(1e-9 * nanoseconds, promised.at("prediction").at("step_seconds").get<double>());
+  std::string quick = contents("timed.yaml");
+  quick = std::regex_replace(quick, std::regex("matmul: 5e9"), "matmul: 5e11");
+  write("quick.yaml", quick);
+  const Outcome other = plan("simulate out/schedule.json --cluster quick.yaml --json");
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_LT(json::parse(other.out).at("nanoseconds"), nanoseconds);
+}
+
+TEST_F(Search, HoldsItsPins) {
+  const auto strategy = [&](std::string_view pins) {
+    return answer(fmt::format("--seq-len 512 {}", pins)).at("strategy");
+  };
+  EXPECT_EQ(strategy("--method ulysses").at("chunks"), 1);
+  EXPECT_GT(strategy("--method fpdt").at("chunks"), 1);
+  EXPECT_EQ(strategy("--chunk 64").at("chunk_tokens"), 64);
+  EXPECT_EQ(strategy("--gpus 1").at("ranks"), 1);
+  EXPECT_EQ(strategy("--gpus 4").at("ranks"), 4);
+  const json given = strategy("--strategy strategy.yaml");
+  EXPECT_EQ(given.at("chunk_tokens"), 32);
+  EXPECT_EQ(given.at("settings").at("storage"), "f32");
+  for (const std::int64_t kib : {200, 400, 1000}) {
+    const json device =
+        answer(fmt::format("--seq-len 512 --device-budget {}KiB", kib)).at("prediction");
+    EXPECT_LE(device.at("device_peak_bytes"), kib << 10);
+    const json host =
+        answer(fmt::format("--seq-len 512 --host-budget {}KiB", kib)).at("prediction");
+    EXPECT_LE(host.at("host_peak_bytes_per_node"), kib << 10);
+  }
+}
+
+TEST_F(Search, RefusesWhatContradicts) {
+  struct Wrong {
+    std::string flags, message;
+  };
+  for (const Wrong& wrong :
+       {Wrong{"--strategy strategy.yaml --chunk 64", "--strategy decides everything"},
+        {"--method ulysses --chunk 64", "one chunk"},
+        {"--chunk 63", "nearest is 64"},
+        {"--chunk ''", "--chunk: expected a value"},
+        {"--seq-len ''", "--seq-len: expected a value"},
+        {"--clip ''", "--clip: expected a finite number"},
+        {"--device-budget 2GiB", "more than the 1.00 GiB that a device has"},
+        {"--device-budget 0", "--device-budget: expected a size"},
+        {"--gpus 3", "nearest are 2 and 4"},
+        {"--method megatron", "--method"}}) {
+    const std::string length = wrong.flags.starts_with("--seq-len") ? "" : "--seq-len 512";
+    const Outcome result = search(fmt::format("{} {} --out-dir no", length, wrong.flags));
+    EXPECT_EQ(result.code, 2) << wrong.flags;
+    EXPECT_TRUE(says(result.err, wrong.message));
+    EXPECT_FALSE(exists("no"));
+  }
+  const Outcome untimed = plan("search --model model.yaml --cluster cluster.yaml --seq-len 64");
+  EXPECT_EQ(untimed.code, 2);
+  EXPECT_TRUE(says(untimed.err, "rates are missing: matmul"));
+  const Outcome unknown = plan("serach --model model.yaml");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_TRUE(says(unknown.err, "serach: no such command; did you mean search?"));
+}
+
+TEST_F(Search, AFullDiskKeepsTheLastPlan) {
+  ASSERT_EQ(search("--seq-len 256 --out-dir out").code, 0);
+  const std::string kept = contents("out/plan.yaml") + contents("out/schedule.json");
+  const Outcome full =
+      shell(fmt::format("ulimit -f 8; $PLAN search {} --seq-len 512 --out-dir out", kQuestion));
+  EXPECT_EQ(full.code, 7) << full.err;
+  EXPECT_EQ(contents("out/plan.yaml") + contents("out/schedule.json"), kept);
+  write("file", "x");
+  EXPECT_EQ(search("--seq-len 256 --out-dir file").code, 7);
+  EXPECT_EQ(search("--seq-len 256 --out-dir file/below").code, 7);
+  EXPECT_EQ(shell(fmt::format("$PLAN search {} --seq-len 256 >/dev/full", kQuestion)).code, 7);
+}
+
+// What a search writes is a step that can be trained and agrees with the reference.
+TEST_F(Search, ItsScheduleTrains) {
+  ASSERT_EQ(search("--seq-len 64 --device-budget 300KiB --out-dir out").code, 0);
+  const Outcome trained = run("train out/schedule.json --data text.txt --steps 2 --json");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(json::parse(trained.out).at("losses").size(), 2U);
+  const Outcome checked = run("check out/schedule.json");
+  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
+}
+
+TEST_F(MaxSeq, FindsALengthThatFitsAndNothingMuchLonger) {
+  const std::string budget = "--host-budget 4MiB --device-budget 4MiB";
+  const Outcome found = plan(fmt::format("max-seq {} {} --json", kQuestion, budget));
+  ASSERT_EQ(found.code, 0) << found.err;
+  const json object = json::parse(found.out);
+  expect_object(object);
+  const std::int64_t longest = object.at("max_seq_len");
+  EXPECT_EQ(object.at("seq_len"), longest);
+  EXPECT_EQ(search(fmt::format("--seq-len {} {}", longest, budget)).code, 0);
+  // Somewhat longer ones may fit: placement saves bytes of the closed form.
+  EXPECT_EQ(search(fmt::format("--seq-len {} {}", 2 * longest, budget)).code, 3);
+}
+
+TEST_F(MaxSeq, SaysThatNothingFits) {
+  const Outcome none = plan(fmt::format("max-seq {} --device-budget 1KiB --json", kQuestion));
+  EXPECT_EQ(none.code, 3) << none.err;
+  const json object = json::parse(none.out);
+  expect_object(object);
+  EXPECT_EQ(object.at("max_seq_len"), 0);
+  EXPECT_EQ(object.at("verdict"), "infeasible");
+  const Outcome pointless = plan(fmt::format("max-seq {} --seq-len 64", kQuestion));
+  EXPECT_EQ(pointless.code, 2);
+  EXPECT_TRUE(says(pointless.err, "--seq-len: no such flag"));
+}
+
+// Learned positions end where memory does not, also below a row for each rank.
+TEST_F(MaxSeq, EndsWithTheLearnedPositions) {
+  for (const std::int64_t positions : {5, 100}) {
+    std::string model = contents("model.yaml");
+    model = std::regex_replace(
+        model, std::regex("parameters: 12112"),
+        fmt::format("parameters: {}\nlearned_positions: {}", 12112 + 16 * positions, positions));
+    write("short.yaml", model);
+    const Outcome found = plan("max-seq --model short.yaml --cluster timed.yaml --json");
+    ASSERT_EQ(found.code, 0) << found.err;
+    EXPECT_EQ(json::parse(found.out).at("max_seq_len"), positions);
+  }
+}
+
+TEST_F(Explain, NamesThePeakAndEveryLever) {
+  const Outcome result =
+      plan(fmt::format("explain {} --seq-len 512 --device-budget 400KiB --json", kQuestion));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json object = json::parse(result.out);
+  ASSERT_EQ(object.at("peaks").size(), 2U);
+  for (const json& peak : object.at("peaks")) {
+    std::int64_t sum = 0;
+    for (const json& buffer : peak.at("buffers")) sum += buffer.at("bytes").get<std::int64_t>();
+    EXPECT_EQ(sum, peak.at("bytes")) << peak.at("space");
+  }
+  std::set<std::string> levers;
+  const double base = object.at("step_seconds");
+  for (const json& lever : object.at("levers")) {
+    levers.insert(lever.at("lever"));
+    // The search stops at gains below a thousandth; replicas must gain a hundredth.
+    if (!lever.at("fits").get<bool>() || lever.at("lever") == "data_parallel") continue;
+    EXPECT_GE(lever.at("step_seconds"), 0.999 * base) << lever;
+  }
+  for (const char* name : {"chunk_tokens", "backward_order", "optimizer_offload"}) {
+    EXPECT_TRUE(levers.contains(name)) << name;
+  }
+  const Outcome text = plan(fmt::format("explain {} --seq-len 512 --buffers 3", kQuestion));
+  EXPECT_EQ(text.code, 0);
+  for (const char* part : {"device at its peak", "host_pinned at its peak", "levers:"}) {
+    EXPECT_TRUE(says(text.out, part));
+  }
+  const Outcome none =
+      plan(fmt::format("explain {} --seq-len 512 --device-budget 1KiB", kQuestion));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_TRUE(says(none.err, "device memory"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

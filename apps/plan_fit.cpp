@@ -18,7 +18,7 @@ namespace {
 std::optional<Bytes> fits(const Problem& problem, const Strategy& strategy) {
   if (!check(problem, strategy).empty()) return std::nullopt;
   const Placement placement = lower(problem, strategy).placement;
-  const Bytes device = placement.of(MemorySpace::device).arena;
+  const Bytes device = device_bytes(problem, placement);
   if (device > problem.device_budget || node_bytes(problem, placement) > problem.host_budget) {
     return std::nullopt;
   }
@@ -98,6 +98,10 @@ Bytes state_bytes(const Schedule& schedule) {
 
 }  // namespace
 
+Bytes device_bytes(const Problem& problem, const Placement& placement) {
+  return placement.of(MemorySpace::device).arena + problem.cluster.outside_bytes();
+}
+
 Bytes node_bytes(const Problem& problem, const Placement& placement) {
   return problem.cluster.devices_per_node *
          (placement.of(MemorySpace::host_pinned).arena + placement.of(MemorySpace::host).arena);
@@ -105,7 +109,7 @@ Bytes node_bytes(const Problem& problem, const Placement& placement) {
 
 void require_fit(const Problem& problem, const Strategy& strategy, const Lowered& lowered) {
   const Schedule& schedule = lowered.schedule.schedule();
-  const Bytes device = lowered.placement.of(MemorySpace::device).arena;
+  const Bytes device = device_bytes(problem, lowered.placement);
   if (device > problem.device_budget) {
     const Bytes states = state_bytes(schedule);
     const std::string alone =

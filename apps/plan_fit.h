@@ -5,6 +5,9 @@
 
 namespace fpdt {
 
+// Of one device: the arena, and what lies outside it.
+Bytes device_bytes(const Problem& problem, const Placement& placement);
+
 // Pinned and pageable bytes of all ranks of a node.
 Bytes node_bytes(const Problem& problem, const Placement& placement);
 

@@ -20,6 +20,7 @@
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
+#include "flags.h"
 #include "plan_fit.h"
 #include "question.h"
 
@@ -79,11 +80,12 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
                         format_bytes(use.bound), format_bytes(use.arena),
                         format_bytes(predicted(prediction, space)));
   }
-  text += fmt::format("\nbudget      device {} of {}, host {} of {} a node\n",
-                      format_bytes(lowered.placement.of(MemorySpace::device).arena),
-                      format_bytes(problem.device_budget),
-                      format_bytes(node_bytes(problem, lowered.placement)),
-                      format_bytes(problem.host_budget));
+  const Bytes outside = problem.cluster.outside_bytes();
+  text += fmt::format(
+      "\nbudget      device {} of {}{}, host {} of {} a node\n",
+      format_bytes(device_bytes(problem, lowered.placement)), format_bytes(problem.device_budget),
+      outside.value > 0 ? fmt::format(" ({} outside the arena)", format_bytes(outside)) : "",
+      format_bytes(node_bytes(problem, lowered.placement)), format_bytes(problem.host_budget));
   text += fmt::format("wrote       {}\n", path);
   return text;
 }
@@ -153,7 +155,8 @@ std::function<int()> add_lower(CLI::App& app) {
       app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
   add_question(*verb, flags->question);
   verb->add_option("--out-dir", flags->out_dir, "receives schedule.json and strategy.yaml")
-      ->required();
+      ->required()
+      ->check(not_empty());
   return [flags] { return plan_lower(*flags); };
 }
 

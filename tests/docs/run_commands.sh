@@ -7,7 +7,7 @@
 # prints must be exactly what is shown, since it is the same on every machine, but for the seconds that a search
 # took; a training that shows "loss A -> B" must end within 0.3 of B, since training amplifies the rounding of
 # another machine; and what commands write under docs/images must be what is there.
-# With --update, documents and pictures become what fpdt-plan prints and draws now.
+# With --update, documents and pictures become what fpdt-plan prints and draws now; seconds of searches stay.
 set -u
 update=no
 if [ "$1" = --update ]; then
@@ -36,6 +36,13 @@ near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && (a - b) ^
 # timeless OUTPUT: without the seconds that a search took.
 timeless() { sed -E 's/^(search .* simulated), .*/\1/' <<<"$1"; }
 
+# with_seconds_of SHOWN FOUND: the latter, its search as long as that of the former, if that has one.
+with_seconds_of() {
+  local seconds
+  seconds=$(sed -nE 's/^search .* simulated, (.*)/\1/p' <<<"$1")
+  if [ -z "$seconds" ]; then echo "$2"; else sed -E "s/^(search .* simulated), .*/\1, $seconds/" <<<"$2"; fi
+}
+
 # check COMMAND SHOWN: runs a command and compares; leaves what the document should show in `answer`.
 check() {
   local command=$1 shown=$2 found code
@@ -51,7 +58,7 @@ $found"
   case $command in
     fpdt-plan*)
       [ "$(timeless "$found")" = "$(timeless "$shown")" ] && return
-      answer=$found
+      answer=$(with_seconds_of "$shown" "$found")
       [ $update = yes ] || complain "prints something else now: $command
 $(diff <(echo "$shown") <(echo "$found"))" ;;
     fpdt-run\ train*)

@@ -21,9 +21,9 @@ struct MemoryReport {
 
 std::string table(const MemoryReport& report);
 std::string json(const MemoryReport& report);
-// "predicted":{...},"measured":{...}: peaks of one rank. Predicted: the placed arenas, and the closed
-// form's bound; measured: bytes that a step changed or the trainer filled, and pages that the
-// operating system holds.
+// "predicted":{...},"measured":{...}: peaks of one rank. Predicted: the placed arenas, and the
+// closed form's bound; measured: bytes that a step changed or the trainer filled, and pages that
+// the operating system holds.
 std::string peaks_json(const MemoryReport& report);
 
 // Whether no measurement is over its prediction in whole pages, and pages are where the schedule

@@ -194,8 +194,9 @@ std::string shortage_lines(const Answer& answer) {
                                 word(shortage.binding), format_bytes(shortage.need),
                                 format_bytes(shortage.have)));
   for (const Nearest& nearest : answer.nearest) {
-    text += line(&nearest == &answer.nearest.front() ? "fits" : "",
-                 fmt::format("{:<42} {}", nearest.what, nearest.flag));
+    text += line(
+        &nearest == &answer.nearest.front() ? "fits" : "",
+        nearest.flag.empty() ? nearest.what : fmt::format("{:<42} {}", nearest.what, nearest.flag));
   }
   if (answer.nearest.empty()) text += line("fits", "nothing near");
   return text;

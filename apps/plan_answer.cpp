@@ -355,7 +355,8 @@ std::string answer_json(const Answer& answer) {
     body = infeasible_json(answer);
   }
   return fmt::format(
-      R"({{"schema":"fpdt.search/1",{}{},"front":[{}],"search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
+      R"({{"schema":"fpdt.search/1",{}{},"front":[{}],)"
+      R"("search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
       R"("model":{{"name":{},"parameters":{}}},"seq_len":{}}})"
       "\n",
       body, answer.longest ? fmt::format(R"(,"max_seq_len":{})", *answer.longest) : "",

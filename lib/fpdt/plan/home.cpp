@@ -82,8 +82,14 @@ bool Home::alive(const Builder& builder, const Operand& value) const {
 Operand Home::produce(Builder& builder, const Instance& instance, std::int64_t chunk) {
   if (chunk >= first_kept_) return kept(instance, chunk);
   const Operand value = builder.next(produced_, rows_[static_cast<std::size_t>(chunk)]);
-  in_rings_.push_back(Held{chunk, value});
+  hold(builder, {chunk, value});
   return value;
+}
+
+// The list stays as short as the rings are.
+void Home::hold(const Builder& builder, const Held& held) {
+  std::erase_if(in_rings_, [&](const Held& other) { return !alive(builder, other.value); });
+  in_rings_.push_back(held);
 }
 
 void Home::stash(Builder& builder, const Instance& instance, std::int64_t chunk,
@@ -112,8 +118,8 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
   const Operand value = builder.next(fetched_, rows_[static_cast<std::size_t>(chunk)]);
   builder.emit(fmt::format("fetch_{}.{}.{}", name_, chunk, value.version.offset), lane,
                Copy{on_host(instance, chunk), {value, false}});
-  in_rings_.push_back(Held{chunk, value});
-  latest_ = in_rings_.back();
+  hold(builder, {chunk, value});
+  latest_ = {chunk, value};
   return value;
 }
 

@@ -83,6 +83,8 @@ class Home {
     std::int64_t chunk = -1;
     Operand value;
   };
+  void hold(const Builder& builder, const Held& held);
+
   std::vector<Held> in_rings_;  // newest last
   Held latest_;
 };

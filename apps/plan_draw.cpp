@@ -209,7 +209,8 @@ std::function<int()> add_draw(CLI::App& app) {
   const auto flags = add_schedule(*verb);
   verb->add_option("--out", flags->out,
                    "step.html (hover and zoom) or step.svg; of a graph, .dot or .svg")
-      ->required();
+      ->required()
+      ->check(not_empty());
   verb->add_flag("--graph", flags->graph, "what waits for what, by Graphviz");
   return [flags] { return draw(*flags); };
 }
@@ -220,7 +221,7 @@ std::function<int()> add_export(CLI::App& app) {
   verb->add_option("--format", flags->what, "perfetto (ui.perfetto.dev) or memory-viz (PyTorch's)")
       ->required()
       ->check(CLI::IsMember({"perfetto", "memory-viz"}));
-  verb->add_option("--out", flags->out, "file to write")->required();
+  verb->add_option("--out", flags->out, "file to write")->required()->check(not_empty());
   return [flags] { return export_run(*flags); };
 }
 

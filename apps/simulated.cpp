@@ -2,6 +2,7 @@
 #include "simulated.h"
 
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,15 +19,28 @@ Simulated::Simulated(const std::string& path, const std::string& cluster, std::i
         "{}: has no problem section, so its machine is unknown; write it with fpdt-plan", path));
   }
   std::tie(problem_, strategy_) = parse_problem(schedule_.schedule().problem);
-  if (!cluster.empty()) {
-    ClusterSpec other = load_cluster(cluster);
-    if (other.devices() != problem_.ranks()) other = with_devices(other, problem_.ranks());
-    problem_.cluster = std::move(other);
+  const std::vector<Diagnostic> findings = check(problem_, strategy_);
+  if (!findings.empty()) {
+    throw InputError(fmt::format("{}: {}", path, format_diagnostics(findings)));
   }
+  if (problem_.ranks() != schedule_.schedule().ranks) {
+    throw InputError(fmt::format("{}: is of {} ranks, its problem of {}", path,
+                                 schedule_.schedule().ranks, problem_.ranks()));
+  }
+  if (!cluster.empty()) move_to(load_cluster(cluster));
   const Machine machine(problem_.cluster, Case::typical);
   SimulationOptions options;
   options.trace_call = telling_calls(schedule_.schedule(), traced_ops);
   simulation_ = simulate(schedule_.schedule(), schedule_.schedule().train, machine, options);
+}
+
+// Chunks stay as they were lowered.
+void Simulated::move_to(const ClusterSpec& cluster) {
+  const std::int64_t row_multiple = problem_.cluster.row_multiple;
+  problem_.cluster = with_devices(cluster, problem_.ranks());
+  problem_.cluster.row_multiple = row_multiple;
+  problem_.device_budget = cluster.device_memory;
+  problem_.host_budget = cluster.host_memory;
 }
 
 TimelinePicture Simulated::picture() const {

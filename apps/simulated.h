@@ -27,6 +27,8 @@ class Simulated {
   [[nodiscard]] TimelinePicture picture() const;
 
  private:
+  void move_to(const ClusterSpec& cluster);
+
   VerifiedSchedule schedule_;
   Program program_;
   Problem problem_;

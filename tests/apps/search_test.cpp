@@ -196,6 +196,33 @@ TEST_F(Search, FileTakesThePromisedTime) {
   EXPECT_LT(json::parse(other.out).at("nanoseconds"), nanoseconds);
 }
 
+// A problem that was changed by hand is checked like one of flags.
+TEST_F(Search, SimulatesNoImpossibleProblem) {
+  ASSERT_EQ(search("--seq-len 256 --out-dir out").code, 0);
+  const std::string whole =
+      std::regex_replace(contents("out/schedule.json"), std::regex(",\\s*\"hash\":\"[^\"]*\""), "");
+  struct Damage {
+    std::string key, value, message;
+  };
+  for (const Damage& damage :
+       {Damage{"\"nodes\":1", "\"nodes\":0", "expected 1 to 65536 nodes"},
+        {"\"devices_per_node\":2", "\"devices_per_node\":1", "is of 2 ranks, its problem of 1"},
+        {"\"seq_len\":256", "\"seq_len\":0", "seq-len: expected 1 to"},
+        {"\"problem\":\\{", "\"problem\":{\"none\":0,", "unknown key"},
+        {"\"op_seconds\":\\{\"typical\":", "\"op_seconds\":{\"typical\":-",
+         "op_seconds: expected"}}) {
+    write("damaged.json", std::regex_replace(whole, std::regex(damage.key), damage.value));
+    for (const char* verb : {"simulate damaged.json", "draw damaged.json --out x.svg",
+                             "export damaged.json --format perfetto --out x.json"}) {
+      const Outcome result = plan(verb);
+      EXPECT_EQ(result.code, 2) << damage.value << ": " << result.err;
+      EXPECT_TRUE(says(result.err, damage.message));
+    }
+  }
+  EXPECT_FALSE(exists("x.svg"));
+  EXPECT_FALSE(exists("x.json"));
+}
+
 TEST_F(Search, HoldsItsPins) {
   const auto strategy = [&](std::string_view pins) {
     return answer(fmt::format("--seq-len 512 {}", pins)).at("strategy");

@@ -32,28 +32,6 @@ std::int64_t largest(std::int64_t most, Good good) {
   return low;
 }
 
-// Moves tensor classes that live through the step from the host to the device, as few chunks as
-// make the host fit.
-Strategy unburdened(const Problem& problem, Strategy strategy) {
-  const std::int64_t chunks = geometry(problem, strategy).chunks;
-  for (const TensorClass tensor : {TensorClass::attention_output, TensorClass::layer_input}) {
-    const Usage before = usage(problem, strategy);
-    if (host_fits(problem, before)) return strategy;
-    const std::int64_t room = largest(chunks, [&](std::int64_t kept) {
-      return device_fits(problem,
-                         usage(problem, with_kept(strategy, tensor, fraction_of(kept, chunks))));
-    });
-    if (room <= 0) continue;
-    const std::int64_t spare = largest(room, [&](std::int64_t less) {
-      return host_fits(
-          problem, usage(problem, with_kept(strategy, tensor, fraction_of(room - less, chunks))));
-    });
-    strategy =
-        with_kept(strategy, tensor, fraction_of(room - std::max<std::int64_t>(spare, 0), chunks));
-  }
-  return strategy;
-}
-
 }  // namespace
 
 Usage usage(const Problem& problem, const Prediction& prediction) {
@@ -154,6 +132,26 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
   if (fpdt.ffn_tile_rows >= rows) fpdt.ffn_tile_rows = 0;
   if (fpdt.loss_tile_rows >= rows) fpdt.loss_tile_rows = 0;
   if (fpdt.loss_tile_vocab >= problem.model.vocabulary) fpdt.loss_tile_vocab = 0;
+  return strategy;
+}
+
+Strategy unburdened(const Problem& problem, Strategy strategy) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  for (const TensorClass tensor : {TensorClass::attention_output, TensorClass::layer_input}) {
+    const Usage before = usage(problem, strategy);
+    if (host_fits(problem, before)) return strategy;
+    const std::int64_t room = largest(chunks, [&](std::int64_t kept) {
+      return device_fits(problem,
+                         usage(problem, with_kept(strategy, tensor, fraction_of(kept, chunks))));
+    });
+    if (room <= 0) continue;
+    const std::int64_t spare = largest(room, [&](std::int64_t less) {
+      return host_fits(
+          problem, usage(problem, with_kept(strategy, tensor, fraction_of(room - less, chunks))));
+    });
+    strategy =
+        with_kept(strategy, tensor, fraction_of(room - std::max<std::int64_t>(spare, 0), chunks));
+  }
   return strategy;
 }
 

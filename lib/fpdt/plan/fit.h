@@ -44,6 +44,10 @@ Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction);
 // chunk.
 Strategy tidied(const Problem& problem, Strategy strategy);
 
+// Moves tensor classes that live through the step from the host to the device, as few chunks as
+// make the host fit.
+Strategy unburdened(const Problem& problem, Strategy strategy);
+
 // Stores as many layers as fit, attention outputs first, and moves what the host cannot hold to
 // the device: fractions are solved, not tried. A strategy that does not fit comes back as the
 // nearest try.

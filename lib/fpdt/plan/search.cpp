@@ -228,7 +228,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
 }
 
 Strategy lightest(const Problem& problem, const Pins& pins, const Strategy& strategy) {
-  return pins.strategy ? strategy : filled(problem, with_stored(problem, strategy, {}), false);
+  return pins.strategy ? strategy : unburdened(problem, with_stored(problem, strategy, {}));
 }
 
 SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const SearchEffort& effort) {

@@ -83,6 +83,21 @@ TEST(Strategy, DefaultsWork) {
   }
 }
 
+// What is named as the nearest is accepted.
+TEST(Strategy, LeastRowsMakeFewEnoughTiles) {
+  for (const std::int64_t words : {16, 100, 151936}) {
+    Problem problem = small(1, 3 << 20);
+    problem.model.vocabulary = words;
+    Strategy strategy;
+    strategy.fpdt.loss_tile_vocab = (words + 4) / 5;
+    strategy.fpdt.ffn_tile_rows = least_ffn_rows(problem, strategy);
+    strategy.fpdt.loss_tile_rows = least_loss_rows(problem, strategy);
+    EXPECT_TRUE(check(problem, strategy).empty()) << format_diagnostics(check(problem, strategy));
+    --strategy.fpdt.loss_tile_rows;
+    EXPECT_FALSE(check(problem, strategy).empty());
+  }
+}
+
 struct Wrong {
   const char* name;
   const char* code;

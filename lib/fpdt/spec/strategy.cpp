@@ -322,8 +322,9 @@ std::int64_t least_ffn_rows(const Problem& problem, const Strategy& strategy) {
 }
 
 std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy) {
-  return div_ceil(geometry(problem, strategy).local_tokens() * vocabulary_tiles(problem, strategy),
-                  kTileLimit);
+  const std::int64_t across = vocabulary_tiles(problem, strategy);
+  return div_ceil(geometry(problem, strategy).local_tokens(),
+                  std::max<std::int64_t>(1, kTileLimit / across));
 }
 
 Geometry geometry(const Problem& problem, const Strategy& strategy) {

@@ -354,15 +354,15 @@ std::string answer_json(const Answer& answer) {
   } else {
     body = infeasible_json(answer);
   }
-  return fmt::format(
-      R"({{"schema":"fpdt.search/1",{}{},"front":[{}],)"
-      R"("search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
-      R"("model":{{"name":{},"parameters":{}}},"seq_len":{}}})"
-      "\n",
-      body, answer.longest ? fmt::format(R"(,"max_seq_len":{})", *answer.longest) : "",
-      front_json(answer), answer.search.candidates, answer.search.simulated,
-      json_number(answer.seconds), json_string(answer.problem.model.name),
-      parameter_count(answer.problem.model), answer.problem.seq_len);
+  return fmt::format(R"({{"schema":"fpdt.search/1",{}{},"front":[{}],)"
+                     R"("search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
+                     R"("model":{{"name":{},"parameters":{}}},"seq_len":{}}})"
+                     "\n",
+                     body,
+                     answer.longest ? fmt::format(R"(,"max_seq_len":{})", *answer.longest) : "",
+                     front_json(answer), answer.search.candidates, answer.search.simulated,
+                     json_number(answer.seconds), json_string(answer.problem.model.name),
+                     parameter_count(answer.problem.model), answer.problem.seq_len);
 }
 
 std::string plan_yaml(const Answer& answer) {

@@ -252,6 +252,11 @@ Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
   return std::max(predict(problem, strategy).device - arena, Bytes{});
 }
 
+void take_off(Usage& usage, Bytes gain) {
+  usage.arena = usage.arena - gain;
+  usage.device = usage.device - gain;
+}
+
 // Whether more device memory could make the best faster: some layers still repeat work.
 bool starved(const Problem& problem, const SearchResult& result) {
   const StoredLayers stored = stored_layers(problem, result.best->strategy);
@@ -289,23 +294,27 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
   const Shortage least = result.best ? Shortage{} : shortage(problem, pins);
   if (!result.best) result.shortage = least;
   if (!result.best && least.binding != Binding::device) return result;
-  // The closed form is a safe sum. What placement saves on the answer at hand is room for another.
+  // The closed form is a safe sum. What placement saves on the answer at hand is room for another,
+  // if it saves about as much on that one.
   const Strategy& reference = result.best ? result.best->strategy : least.closest;
-  Problem roomier = problem;
-  roomier.device_budget += placement_gain(problem, reference);
-  SearchResult second = pinned_or_free(roomier, pins, effort);
-  second.candidates += result.candidates;
-  second.simulated += result.simulated;
-  if (!second.best || (result.best && cost(*second.best) >= cost(*result.best))) return result;
-  const Bytes gain = placement_gain(problem, second.best->strategy);
-  if (second.best->usage.device - gain > problem.device_budget) return result;
-  const auto placed = [&](Candidate& candidate) {
-    candidate.usage.arena = candidate.usage.arena - gain;
-    candidate.usage.device = candidate.usage.device - gain;
-  };
-  placed(*second.best);
-  for (Candidate& candidate : second.front) placed(candidate);
-  return second;
+  const Bytes room = placement_gain(problem, reference);
+  for (const std::int64_t part : {8, 6, 4, 2}) {
+    Problem roomier = problem;
+    roomier.device_budget += Bytes{room.value / 8 * part};
+    SearchResult second = pinned_or_free(roomier, pins, effort);
+    result.candidates += second.candidates;
+    result.simulated += second.simulated;
+    if (!second.best || (result.best && cost(*second.best) >= cost(*result.best))) return result;
+    const Bytes gain = placement_gain(problem, second.best->strategy);
+    if (second.best->usage.device - gain > problem.device_budget) continue;
+    for (Candidate& candidate : second.front) take_off(candidate.usage, gain);
+    take_off(second.best->usage, gain);
+    result.best = std::move(second.best);
+    result.front = std::move(second.front);
+    result.shortage.reset();
+    return result;
+  }
+  return result;
 }
 
 std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {

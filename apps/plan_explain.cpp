@@ -114,10 +114,11 @@ std::string lever_json(const Problem& problem, const Plan& plan, const std::vect
   std::string text;
   for (const Worth& one : levers) {
     text += fmt::format(
-        R"({}{{"lever":{},"change":{},"fits":{},"step_seconds":{},"device_bytes":{},)"
-        R"("host_bytes_per_node":{},"device_peak":"{}"}})",
+        R"({}{{"lever":{},"change":{},"fits":{},"step_seconds":{},"sequence_seconds":{},)"
+        R"("device_bytes":{},"host_bytes_per_node":{},"device_peak":"{}"}})",
         text.empty() ? "" : ",", json_string(one.lever), json_string(one.change.words), one.fits,
         json_number(static_cast<double>(one.nanoseconds) * 1e-9),
+        json_number(cost({one.change.strategy, one.usage, one.nanoseconds}) * 1e-9),
         one.usage.device.value - now.device.value, one.usage.host_node.value - now.host_node.value,
         predict(problem, one.change.strategy).device_peak);
   }
@@ -141,11 +142,13 @@ int explain(const Flags& flags) {
   const Peak host = peak_of(plan, MemorySpace::host_pinned);
   if (flags.question.json) {
     print_result(fmt::format(
-        R"({{"schema":"fpdt.explain/1","strategy":{},"step_seconds":{},"device_phase":"{}",)"
+        R"({{"schema":"fpdt.explain/1","strategy":{},"step_seconds":{},"sequence_seconds":{},)"
+        R"("device_phase":"{}",)"
         R"("peaks":[{},{}],"levers":[{}]}})"
         "\n",
         json_string(in_words(problem, plan.strategy)),
         json_number(static_cast<double>(plan.simulation.nanoseconds) * 1e-9),
+        json_number(cost({plan.strategy, plan.usage, plan.simulation.nanoseconds}) * 1e-9),
         predict(problem, plan.strategy).device_peak, peak_json(device), peak_json(host),
         lever_json(problem, plan, levers)));
     return 0;

@@ -17,6 +17,14 @@ TEST(ByteRanges, MergeWhatOverlapsOrTouches) {
   EXPECT_TRUE(merged({}).empty());
 }
 
+TEST(ByteRanges, WithoutOthers) {
+  EXPECT_EQ(without({{0, 10}, {20, 30}, {40, 50}}, {{2, 4}, {8, 22}, {25, 26}, {40, 50}}),
+            (ByteRanges{{0, 2}, {4, 8}, {22, 25}, {26, 30}}));
+  EXPECT_EQ(without({{5, 9}}, {{0, 5}, {9, 12}}), (ByteRanges{{5, 9}}));
+  EXPECT_EQ(without({{1, 3}, {5, 9}}, {{0, 12}}), ByteRanges{});
+  EXPECT_EQ(without({}, {{0, 12}}), ByteRanges{});
+}
+
 TEST(ByteRanges, WidenToPages) {
   const std::int64_t page = page_bytes().value;
   EXPECT_EQ(whole_pages({{1, 2}, {page - 1, page + 1}, {3 * page, 4 * page}}),

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/runtime/view_finder.h"
+
 namespace fpdt {
 namespace {
 
@@ -44,6 +46,20 @@ TEST_F(AddressesTest, VersionsTakeTheirTurnAndRowsAreCut) {
   const View part = addresses.view({0, 0, 0, 1, 2, Access::read}, 3);  // slot 0
   EXPECT_EQ(part.data, memory.data() + 512 + 20);
   EXPECT_EQ(part.elements, 20);
+}
+
+TEST(ViewFinder, CountsWhatIsPresent) {
+  AttentionForward op;
+  op.q = op.kv = op.o.operand = op.workspace = {0, {}};
+  std::vector<View> views(4);
+  for (std::size_t i = 0; i < views.size(); ++i) views[i].elements = static_cast<std::int64_t>(i);
+  EXPECT_EQ(find_view(op, views, op.kv).elements, 1);
+  EXPECT_EQ(find_view(op, views, op.o.operand).elements, 2);
+  EXPECT_EQ(find_view(op, views, op.workspace).elements, 3);
+  EXPECT_EQ(find_view(op, views, op.documents).elements, 0);
+  AllToAll exchange{"sp", {{0, {}}, {1, {}}}, {{{2, {}}, false}, {{3, {}}, false}}};
+  EXPECT_EQ(find_view(exchange, views, exchange.send[1]).elements, 1);
+  EXPECT_EQ(find_view(exchange, views, exchange.receive[1].operand).elements, 3);
 }
 
 }  // namespace

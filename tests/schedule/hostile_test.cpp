@@ -42,6 +42,7 @@ struct Poke {
   void target(std::string_view field, std::vector<Target>& targets) {
     for (Target& one : targets) target(field, one);
   }
+  void scratch(std::string_view field, Operand& operand) { read(field, operand); }
   template <class T>
   void constant(std::string_view, T& value_of_field) {
     if constexpr (std::is_same_v<T, std::int64_t>) {

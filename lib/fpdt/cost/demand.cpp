@@ -61,6 +61,7 @@ class Rules {
     void target(std::string_view field, const std::vector<Target>& targets) {
       for (const Target& one : targets) target(field, one);
     }
+    void scratch(std::string_view, const Operand&) {}  // what a kernel does with it is its own rate
     template <class T>
     void constant(std::string_view, const T&) {}
   };

@@ -210,11 +210,12 @@ class Loader {
     Fields& fields;
 
     void read(std::string_view key, Operand& operand) {
-      operand = read_only(loader.read_operand(fields, key), key);
+      operand = not_added_to(loader.read_operand(fields, key), key);
     }
+    void scratch(std::string_view key, Operand& operand) { read(key, operand); }
     void target(std::string_view key, Target& target) { target = loader.read_operand(fields, key); }
     void read(std::string_view key, std::vector<Operand>& operands) {
-      each(key, [&](const Target& one) { operands.push_back(read_only(one, key)); });
+      each(key, [&](const Target& one) { operands.push_back(not_added_to(one, key)); });
     }
     void target(std::string_view key, std::vector<Target>& targets) {
       each(key, [&](const Target& one) { targets.push_back(one); });
@@ -225,8 +226,9 @@ class Loader {
     }
 
    private:
-    Operand read_only(const Target& target, std::string_view key) {
-      if (target.accumulate) loader.wrong(fields.path_of(key), "is read, so \"+=\" has no meaning");
+    Operand not_added_to(const Target& target, std::string_view key) {
+      if (target.accumulate)
+        loader.wrong(fields.path_of(key), "is no target, so \"+=\" has no meaning");
       return target.operand;
     }
     template <class Take>

@@ -21,6 +21,9 @@ struct UseCollector {
   void target(std::string_view field, const std::vector<Target>& targets) {
     for (const Target& one : targets) target(field, one);
   }
+  void scratch(std::string_view field, const Operand& operand) {
+    if (operand.present()) uses.push_back({field, operand, Access::scratch});
+  }
   template <class T>
   void constant(std::string_view, const T&) {}
 };

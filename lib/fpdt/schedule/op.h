@@ -239,10 +239,12 @@ struct Permute {
 // the sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u
 // <= t. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys
 // seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges (o, lse) of this tile
-// into them.
+// into them. workspace: memory for a library's kernel, without contents before and after; absent:
+// the backend takes a kernel that needs none.
 struct AttentionForward {
   Operand q, kv, documents;
   Target o, lse;
+  Operand workspace;
   std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  // h, g, D
   double scale = 1;
@@ -256,6 +258,7 @@ struct AttentionForward {
     f.read("documents", self.documents);
     f.target("o", self.o);
     f.target("lse", self.lse);
+    f.scratch("workspace", self.workspace);
     f.constant("q_first", self.q_first);
     f.constant("q_rows", self.q_rows);
     f.constant("k_first", self.k_first);
@@ -289,10 +292,11 @@ struct AttentionDelta {
 
 // The gradient of one attention tile. lse [q_rows, h] is the log-sum-exp over all keys and delta
 // [q_rows, h] from AttentionDelta, so tile gradients add up exactly. dq [q_rows, h*D], dkv [k_rows,
-// 2*g*D], both f32.
+// 2*g*D], both f32. workspace: as in AttentionForward.
 struct AttentionBackward {
   Operand q, kv, dout, lse, delta, documents;
   Target dq, dkv;
+  Operand workspace;
   std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double scale = 1;
@@ -309,6 +313,7 @@ struct AttentionBackward {
     f.read("documents", self.documents);
     f.target("dq", self.dq);
     f.target("dkv", self.dkv);
+    f.scratch("workspace", self.workspace);
     f.constant("q_first", self.q_first);
     f.constant("q_rows", self.q_rows);
     f.constant("k_first", self.k_first);

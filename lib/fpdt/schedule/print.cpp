@@ -49,6 +49,7 @@ struct ConstantTexts {
   void read(std::string_view, const Operands&) {}
   template <class Targets>
   void target(std::string_view, const Targets&) {}
+  void scratch(std::string_view, const Operand&) {}
   template <class T>
   void constant(std::string_view, const T& value) {
     texts.push_back(value_text(value));
@@ -193,6 +194,7 @@ class Printer {
       });
       printer.text_ += ']';
     }
+    void scratch(std::string_view field, const Operand& operand) { read(field, operand); }
     template <class T>
     void constant(std::string_view field, const T& value) {
       const std::string text = value_text(value);

@@ -92,6 +92,7 @@ void rule(ShapeTerms& t, const AttentionForward& op) {
   t.reads("kv", op.kv, elements_of({op.k_rows, 2, op.kv_heads, op.head_dim}));
   t.writes("o", op.o, elements_of({op.q_rows, op.heads, op.head_dim}));
   t.writes("lse", op.lse, elements_of({op.q_rows, op.heads}), Types::f32);
+  t.types("workspace", op.workspace, Types::f32);
   t.constant(op.o.accumulate == op.lse.accumulate,
              "o and lse must be written or accumulated together");
 }
@@ -112,6 +113,7 @@ void rule(ShapeTerms& t, const AttentionBackward& op) {
   t.reads("delta", op.delta, elements_of({op.q_rows, op.heads}), Types::f32);
   t.writes("dq", op.dq, elements_of({op.q_rows, op.heads, op.head_dim}), Types::f32);
   t.writes("dkv", op.dkv, elements_of({op.k_rows, 2, op.kv_heads, op.head_dim}), Types::f32);
+  t.types("workspace", op.workspace, Types::f32);
 }
 
 void rule(ShapeTerms& t, const Activation& op) {

@@ -24,13 +24,15 @@ using Position = std::int32_t;  // of an op on its lane within the step; -1: the
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Rows [first, end) of a version that were written, by whom last, and whether they were read since.
+// Rows [first, end) of a version that were written, by whom last, and whether they were read since;
+// or used as scratch, which leaves nothing to read.
 struct Piece {
   std::int64_t first = 0;
   std::int64_t end = 0;
   std::int32_t lane = 0;
   Position position = -1;
   bool read = false;
+  bool scratch = false;
 };
 
 struct Slot {
@@ -112,7 +114,7 @@ class OrderCheck {
         slots_.emplace_back();
         if (!full) continue;
         slots_.back().version = slots_.back().newest = i;
-        slots_.back().pieces.push_back({0, buffer.rows(), 0, -1, false});
+        slots_.back().pieces.push_back({0, buffer.rows(), 0, -1, false, false});
       }
     }
     last_.assign(slots_.size() * lanes_, -1);
@@ -193,7 +195,7 @@ class OrderCheck {
     const std::int64_t end = first + use_->rows;
     if (slot.pieces.size() == 1) {
       Piece& piece = slot.pieces.front();
-      if (piece.first <= first && end <= piece.end) {
+      if (piece.first <= first && end <= piece.end && !piece.scratch) {
         if (!ordered(piece)) fail("S304", "is not ordered after its write by", name(piece));
         if (!piece.read) mark_read(slot, first, end);
         return;
@@ -203,7 +205,7 @@ class OrderCheck {
     bool all_read = true;
     for (const Piece& piece : slot.pieces) {
       if (piece.end <= reached || piece.first >= end) continue;
-      if (piece.first > reached) break;
+      if (piece.first > reached || piece.scratch) break;
       if (!ordered(piece)) fail("S304", "is not ordered after its write by", name(piece));
       all_read = all_read && piece.read;
       reached = piece.end;
@@ -219,7 +221,7 @@ class OrderCheck {
     std::int64_t reached = use_->row_first;
     for (std::size_t i = begin; i < begin + count; ++i) {
       Piece& piece = slot.pieces[i];
-      if (piece.first == reached) reached = piece.end;
+      if (piece.first == reached && !piece.scratch) reached = piece.end;
       if (piece.read)
         fail("S307", fmt::format("follows a read of rows {}:{}", piece.first, piece.end));
       if (own(piece)) {
@@ -254,7 +256,8 @@ class OrderCheck {
                               std::min(at->end, end)),
                   name(*at));
     }
-    slot.pieces.insert(at, {first, end, op_->lane, position_, false});
+    const bool scratch = use_->access == Access::scratch;
+    slot.pieces.insert(at, {first, end, op_->lane, position_, false, scratch});
   }
 
   // A write of another version: what the slot held ends here, and what shares its bytes is

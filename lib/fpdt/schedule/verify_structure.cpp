@@ -207,6 +207,7 @@ class Structure {
     void read(std::string_view, const std::vector<Operand>&) {}
     void target(std::string_view, const Target&) {}
     void target(std::string_view, const std::vector<Target>&) {}
+    void scratch(std::string_view, const Operand&) {}
     template <class T>
     void constant(std::string_view field, const T& value) {
       if constexpr (std::is_same_v<T, std::int64_t>) {

@@ -1,4 +1,4 @@
-// What the kernels share: finding an operand's view, loading and storing elements as f32, sums in a
+// What the kernels share: an op under way, loading and storing elements as f32, sums in a
 // fixed order, scratch memory. Included by the kernels_*.cpp files only.
 //
 // A kernel walks its rows in pieces of at most kPiece elements: `load` gives a piece as f32 (in
@@ -12,11 +12,10 @@
 #include <bit>
 #include <cstdint>
 #include <span>
-#include <string_view>
-#include <vector>
 
 #include "fpdt/base/math.h"
 #include "fpdt/cpu/kernels.h"
+#include "fpdt/runtime/view_finder.h"
 
 namespace fpdt::cpu {
 
@@ -25,29 +24,6 @@ inline constexpr std::int64_t kTaskElements = 32768;  // of a task of an op that
 inline constexpr std::int64_t kThreadFloats = 1 << 19;  // scratch of one thread: 2 MiB
 inline constexpr std::int64_t kSharedBytes = 1 << 16;   // scratch that the tasks of an op share
 inline constexpr std::int64_t kLanes = 16;
-
-// Which view belongs to a field: views are those of the present operands, in the order of the
-// fields.
-struct ViewFinder {
-  const Operand* wanted;
-  std::int64_t index = 0;
-  std::int64_t found = -1;
-
-  void read(std::string_view, const Operand& operand) {
-    if (!operand.present()) return;
-    if (&operand == wanted) found = index;
-    ++index;
-  }
-  void read(std::string_view field, const std::vector<Operand>& operands) {
-    for (const Operand& operand : operands) read(field, operand);
-  }
-  void target(std::string_view field, const Target& target) { read(field, target.operand); }
-  void target(std::string_view field, const std::vector<Target>& targets) {
-    for (const Target& one : targets) read(field, one.operand);
-  }
-  template <class T>
-  void constant(std::string_view, const T&) {}
-};
 
 // One op under way.
 struct Frame {
@@ -60,10 +36,7 @@ struct Frame {
   // The view of a field of `op`; data == nullptr when the operand is absent.
   template <class Body>
   [[nodiscard]] View view(const Body& op, const Operand& field) const {
-    ViewFinder finder{&field};
-    Body::fields(op, finder);
-    FPDT_ASSERT(finder.index == static_cast<std::int64_t>(views.size()));
-    return finder.found < 0 ? View{} : views[static_cast<std::size_t>(finder.found)];
+    return find_view(op, views, field);
   }
   template <class Body>
   [[nodiscard]] View view(const Body& op, const Target& field) const {

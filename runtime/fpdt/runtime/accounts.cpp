@@ -2,6 +2,7 @@
 #include "fpdt/runtime/accounts.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -18,14 +19,35 @@ constexpr std::byte kPattern{0x5a};
 constexpr std::byte kComplement{0xa5};
 
 ByteRanges complement(const ByteRanges& ranges, std::int64_t end) {
-  ByteRanges rest;
-  std::int64_t at = 0;
-  for (const ByteRange& range : ranges) {
-    if (at < range.begin) rest.push_back({at, range.begin});
-    at = range.end;
+  return without({{0, end}}, ranges);
+}
+
+// The operands that the calls use with one of the accesses.
+ByteRanges used_bytes(const Program& program, std::span<const Call> calls, MemorySpace space,
+                      std::initializer_list<Access> accesses) {
+  using Part =
+      std::tuple<BufferIndex, std::int64_t, std::int64_t, std::int64_t>;  // slot, row, rows
+  std::set<Part> parts;
+  Expansion expansion(program);
+  for (const Call& call : calls) {
+    expansion.begin(call);
+    for (const PlainOp& op : program.blocks[static_cast<std::size_t>(call.block)].ops) {
+      for (const PlainUse& use : op.uses) {
+        const Buffer& buffer = program.schedule->buffers[static_cast<std::size_t>(use.buffer)];
+        if (buffer.space != space) continue;
+        if (std::find(accesses.begin(), accesses.end(), use.access) == accesses.end()) continue;
+        parts.emplace(use.buffer, expansion.version(use) % buffer.slots, use.row_first, use.rows);
+      }
+    }
   }
-  if (at < end) rest.push_back({at, end});
-  return rest;
+  std::vector<ByteRange> ranges;
+  for (const auto& [index, slot, row, rows] : parts) {
+    const Buffer& buffer = program.schedule->buffers[static_cast<std::size_t>(index)];
+    const std::int64_t begin =
+        buffer.offset + slot * buffer.slot_stride().value + row * buffer.row_bytes();
+    ranges.push_back({begin, begin + rows * buffer.row_bytes()});
+  }
+  return merged(std::move(ranges));
 }
 
 // "byte 17 of kv[1]", or where between the buffers.
@@ -54,9 +76,16 @@ struct Remains {
   }
 };
 
-// `set` are states and inputs: their old contents are no pattern.
+// What of an arena is written, is scratch (of which nothing is asked), and is set before the step
+// (states and inputs: their old contents are no pattern).
+struct Expected {
+  ByteRanges written;
+  ByteRanges scratch;
+  ByteRanges set;
+};
+
 Account compare(const Schedule& schedule, MemorySpace space, const Remains& remains,
-                const ByteRanges& written, const ByteRanges& set) {
+                const Expected& bytes) {
   Account account{space, {}, {}, {}};
   const auto note = [&](std::int64_t offset, std::string_view what) {
     if (!account.difference.empty()) return;
@@ -64,7 +93,7 @@ Account compare(const Schedule& schedule, MemorySpace space, const Remains& rema
   };
   const auto end = std::ssize(remains.first);
   std::vector<bool> free(static_cast<std::size_t>(end), true);
-  for (const ByteRange& range : set) {
+  for (const ByteRange& range : bytes.set) {
     std::fill(free.begin() + range.begin, free.begin() + range.end, false);
   }
   const auto visit = [&](const ByteRanges& ranges, bool expected) {
@@ -81,8 +110,8 @@ Account compare(const Schedule& schedule, MemorySpace space, const Remains& rema
       }
     }
   };
-  visit(written, true);
-  visit(complement(written, end), false);
+  visit(without(bytes.written, bytes.scratch), true);
+  visit(without(complement(bytes.written, end), bytes.scratch), false);
   return account;
 }
 
@@ -103,6 +132,21 @@ ByteRanges merged(std::vector<ByteRange> ranges) {
   return all;
 }
 
+ByteRanges without(const ByteRanges& ranges, const ByteRanges& removed) {
+  ByteRanges rest;
+  auto gap = removed.begin();
+  for (const ByteRange& range : ranges) {
+    std::int64_t at = range.begin;
+    while (gap != removed.end() && gap->end <= at) ++gap;
+    for (auto next = gap; next != removed.end() && next->begin < range.end; ++next) {
+      if (at < next->begin) rest.push_back({at, next->begin});
+      at = next->end;
+    }
+    if (at < range.end) rest.push_back({at, range.end});
+  }
+  return rest;
+}
+
 Bytes total(const ByteRanges& ranges) {
   Bytes sum;
   for (const ByteRange& range : ranges) sum += Bytes{range.end - range.begin};
@@ -119,28 +163,11 @@ ByteRanges whole_pages(const ByteRanges& ranges) {
 }
 
 ByteRanges written_bytes(const Program& program, std::span<const Call> calls, MemorySpace space) {
-  using Part =
-      std::tuple<BufferIndex, std::int64_t, std::int64_t, std::int64_t>;  // slot, row, rows
-  std::set<Part> parts;
-  Expansion expansion(program);
-  for (const Call& call : calls) {
-    expansion.begin(call);
-    for (const PlainOp& op : program.blocks[static_cast<std::size_t>(call.block)].ops) {
-      for (const PlainUse& use : op.uses) {
-        const Buffer& buffer = program.schedule->buffers[static_cast<std::size_t>(use.buffer)];
-        if (buffer.space != space || use.access == Access::read) continue;
-        parts.emplace(use.buffer, expansion.version(use) % buffer.slots, use.row_first, use.rows);
-      }
-    }
-  }
-  std::vector<ByteRange> ranges;
-  for (const auto& [index, slot, row, rows] : parts) {
-    const Buffer& buffer = program.schedule->buffers[static_cast<std::size_t>(index)];
-    const std::int64_t begin =
-        buffer.offset + slot * buffer.slot_stride().value + row * buffer.row_bytes();
-    ranges.push_back({begin, begin + rows * buffer.row_bytes()});
-  }
-  return merged(std::move(ranges));
+  return used_bytes(program, calls, space, {Access::write, Access::accumulate});
+}
+
+ByteRanges scratch_bytes(const Program& program, std::span<const Call> calls, MemorySpace space) {
+  return used_bytes(program, calls, space, {Access::scratch});
 }
 
 ByteRanges filled_bytes(const Schedule& schedule, MemorySpace space) {
@@ -176,9 +203,11 @@ std::vector<Account> account_touched(Executor& executor, std::span<const Call> c
   std::vector<Account> accounts;
   for (std::size_t i = 0; i < kMemorySpaces.size(); ++i) {
     const MemorySpace space = kMemorySpaces[i];
-    accounts.push_back(compare(executor.schedule(), space, {first[i], executor.arena(space)},
-                               written_bytes(executor.program(), calls, space),
-                               filled_bytes(executor.schedule(), space)));
+    const Expected bytes{written_bytes(executor.program(), calls, space),
+                         scratch_bytes(executor.program(), calls, space),
+                         filled_bytes(executor.schedule(), space)};
+    accounts.push_back(
+        compare(executor.schedule(), space, {first[i], executor.arena(space)}, bytes));
   }
   return accounts;
 }
@@ -189,10 +218,15 @@ std::vector<Account> account_resident(const Executor& executor, std::span<const 
     std::vector<ByteRange> touched = written_bytes(executor.program(), calls, space);
     const ByteRanges filled = filled_bytes(executor.schedule(), space);
     touched.insert(touched.end(), filled.begin(), filled.end());
-    Account account{space,
-                    total(whole_pages(merged(std::move(touched)))),
-                    resident_bytes(executor.arena(space)),
-                    {}};
+    const ByteRanges pages = whole_pages(merged(std::move(touched)));
+    const std::span<const std::byte> arena = executor.arena(space);
+    Account account{space, total(pages), resident_bytes(arena), {}};
+    const ByteRanges scratch = whole_pages(scratch_bytes(executor.program(), calls, space));
+    for (const ByteRange& page : without(scratch, pages)) {
+      const auto first = static_cast<std::size_t>(page.begin);
+      const auto size = static_cast<std::size_t>(page.end - page.begin);
+      account.found = account.found - resident_bytes(arena.subspan(first, size));
+    }
     if (account.found != account.expected) {
       account.difference = fmt::format("{} are resident, {} were touched",
                                        format_bytes(account.found), format_bytes(account.expected));

@@ -5,10 +5,12 @@
 // the same with the complementary pattern. A byte that still holds the pattern both times was not
 // written. What was written must be the union of the written operands: not less (an op that leaves
 // a hole), not more (an op that leaves its operands: everything between buffers is a guard zone).
-// Written bytes must be the same in both runs, or some op read what nobody wrote.
+// Written bytes must be the same in both runs, or some op read what nobody wrote. Of bytes that an
+// op uses as scratch nothing is asked: its kernel may leave anything there, or not touch them.
 //
 // Resident: after a step in an arena that was neither populated nor filled with a pattern, the
-// pages that the operating system holds are those of written operands, states and inputs.
+// pages that the operating system holds are those of written operands, states and inputs; pages of
+// scratch operands alone do not count.
 //
 // Live in real time is part of a Trace (runtime/recorder.h); find_overrun compares it with the
 // arena.
@@ -35,12 +37,16 @@ struct ByteRange {
 // Sorted, disjoint, not adjacent.
 using ByteRanges = std::vector<ByteRange>;
 ByteRanges merged(std::vector<ByteRange> ranges);
+// What of `ranges` is not in `removed`.
+ByteRanges without(const ByteRanges& ranges, const ByteRanges& removed);
 Bytes total(const ByteRanges& ranges);
 // Every range widened to whole pages.
 ByteRanges whole_pages(const ByteRanges& ranges);
 
 // Union of the operands that the calls write or accumulate into.
 ByteRanges written_bytes(const Program& program, std::span<const Call> calls, MemorySpace space);
+// Of those that they use as scratch.
+ByteRanges scratch_bytes(const Program& program, std::span<const Call> calls, MemorySpace space);
 // All slots of states and inputs, which the trainer fills.
 ByteRanges filled_bytes(const Schedule& schedule, MemorySpace space);
 

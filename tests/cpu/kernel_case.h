@@ -1,5 +1,8 @@
-// One op on real memory: operands with guard words, run with several pool sizes, compared with
-// naive loops.
+// One op on real memory: operands with guard words, run several times, compared with naive loops.
+//
+// `run_kernel` runs it, which every program that uses this header defines for its machine: the
+// kernels of the CPU, those of the GPU under the emulator, or a GPU. Operands begin at multiples of
+// 256 bytes, as in an arena.
 //
 // Values are rounded to the operand's type when they are put in, so a test's loops in double start
 // from the very numbers that the kernel sees. What remains is the kernel's f32 arithmetic and the
@@ -9,14 +12,23 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "fpdt/cpu/kernels.h"
+#include "fpdt/runtime/view.h"
+#include "fpdt/schedule/op.h"
 
 namespace fpdt {
+
+// Runs an op that is no collective to its end. `variant` < kVariants must not matter to a single
+// bit: pools of other sizes, threads in another order.
+inline constexpr int kVariants = 3;
+void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank, int variant);
 
 inline constexpr double kUnit = 0x1p-24;     // unit roundoff of f32
 inline constexpr double kUnitBf16 = 0x1p-8;  // of bf16
@@ -43,6 +55,18 @@ inline std::uint16_t to_bf16(float value) {
   if (to_low == to_high) return low % 2 == 0 ? low : high;
   return to_low < to_high ? low : high;
 }
+
+// Memory that begins at multiples of 256 bytes.
+template <class T>
+struct Aligned {
+  using value_type = T;
+  static constexpr std::align_val_t kFrom{256};
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kFrom));
+  }
+  void deallocate(T* memory, std::size_t) { ::operator delete(memory, kFrom); }
+  bool operator==(const Aligned&) const = default;
+};
 
 class KernelCase {
  public:
@@ -75,19 +99,19 @@ class KernelCase {
     return values(target.operand);
   }
 
-  // Runs with pools of 1, 2 and 3 threads from the same memory; the results must be the same bits,
-  // the guard words whole, the operands that are only read as they were.
+  // Runs every variant from the same memory; the results must be the same bits, the guard words
+  // whole, the operands that are only read as they were.
   void run(const Body& body, std::int64_t rank = 0) {
     const std::vector<Memory> before = memories_;
     std::vector<Memory> first;
-    for (const std::int32_t threads : {1, 2, 3}) {
+    for (int variant = 0; variant < kVariants; ++variant) {
       memories_ = before;
-      run_once(body, rank, threads);
+      run_once(body, rank, variant);
       check_bounds(body, before);
-      if (threads == 1) first = memories_;
+      if (variant == 0) first = memories_;
       for (std::size_t i = 0; i < memories_.size(); ++i) {
         EXPECT_TRUE(memories_[i].bytes == first[i].bytes)
-            << body_name(body) << ": operand " << i << " depends on the pool's size " << threads;
+            << body_name(body) << ": operand " << i << " is not the same in variant " << variant;
       }
     }
   }
@@ -99,7 +123,7 @@ class KernelCase {
   struct Memory {
     Dtype dtype;
     std::int64_t elements;
-    std::vector<unsigned char> bytes;
+    std::vector<unsigned char, Aligned<unsigned char>> bytes;
 
     [[nodiscard]] std::int64_t bytes_inside() const { return elements * dtype_bytes(dtype); }
     [[nodiscard]] std::size_t at(std::size_t i) const {
@@ -143,16 +167,14 @@ class KernelCase {
     return memories_[static_cast<std::size_t>(operand.buffer)];
   }
 
-  void run_once(const Body& body, std::int64_t rank, std::int32_t threads) {
+  void run_once(const Body& body, std::int64_t rank, int variant) {
     std::vector<View> views;
     for (const Use& use : operands(body)) {
       Memory& used = memories_[static_cast<std::size_t>(use.operand.buffer)];
       views.push_back({reinterpret_cast<std::byte*>(used.bytes.data() + kGuard), used.elements,
                        used.dtype, use.access});
     }
-    Pool pool(threads);
-    Kernels kernels(pool);
-    kernels.run(body, views, rank);
+    run_kernel(body, views, rank, variant);
   }
 
   void check_bounds(const Body& body, const std::vector<Memory>& before) const {

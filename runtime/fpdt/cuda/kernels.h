@@ -1,0 +1,35 @@
+// The arithmetic of every op that is neither a collective nor a matrix product, on a GPU: each
+// launches its kernels on the frame's stream and returns. The meaning of an op is that of
+// lib/fpdt/schedule/op.h, and of the CPU's kernels, to which tests compare these.
+//
+// Sums are taken in a fixed order: the same bits on every run. Offsets are 64 bits wide.
+#pragma once
+
+#include "fpdt/cuda/frame.h"
+#include "fpdt/schedule/op.h"
+
+namespace fpdt::cuda {
+
+void execute(const ColumnSum& op, const Frame& frame);
+void execute(const Norm& op, const Frame& frame);
+void execute(const NormBackward& op, const Frame& frame);
+void execute(const SplitHeads& op, const Frame& frame);
+void execute(const JoinHeads& op, const Frame& frame);
+void execute(const Permute& op, const Frame& frame);
+void execute(const AttentionForward& op, const Frame& frame);
+void execute(const AttentionDelta& op, const Frame& frame);
+void execute(const AttentionBackward& op, const Frame& frame);
+void execute(const Activation& op, const Frame& frame);
+void execute(const ActivationBackward& op, const Frame& frame);
+void execute(const Embedding& op, const Frame& frame);
+void execute(const EmbeddingBackward& op, const Frame& frame);
+void execute(const LossStatistics& op, const Frame& frame);
+void execute(const LossSum& op, const Frame& frame);
+void execute(const LossGradient& op, const Frame& frame);
+void execute(const Fill& op, const Frame& frame);
+// Within the device; transfers are the backend's.
+void execute(const Copy& op, const Frame& frame);
+void execute(const SquaredNorm& op, const Frame& frame);
+void execute(const AdamW& op, const Frame& frame);
+
+}  // namespace fpdt::cuda

@@ -1,0 +1,45 @@
+#include "fpdt/cuda/status.h"
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+
+namespace fpdt::cuda {
+namespace {
+
+ExitCode code_of(cudaError_t status) {
+  switch (static_cast<int>(status)) {
+    case cudaErrorMemoryAllocation:
+      return ExitCode::out_of_memory;
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorSystemNotReady:
+    case cudaErrorStubLibrary:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return ExitCode::bad_input;
+    default:
+      return ExitCode::internal;
+  }
+}
+
+}  // namespace
+
+void check(cudaError_t status, std::string_view what) {
+  if (status == cudaSuccess) return;
+  const std::string message = fmt::format("{}: CUDA says: {} ({})", what,
+                                          cudaGetErrorString(status), cudaGetErrorName(status));
+  switch (code_of(status)) {
+    case ExitCode::out_of_memory:
+      throw MemoryError(message);
+    case ExitCode::bad_input:
+      throw InputError(message);
+    default:
+      throw Error(ExitCode::internal, message);
+  }
+}
+
+}  // namespace fpdt::cuda

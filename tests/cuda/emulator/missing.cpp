@@ -1,0 +1,31 @@
+// Kernels that are still to be written.
+#include <stdexcept>
+
+#include "fpdt/cuda/kernels.h"
+
+namespace fpdt::cuda {
+#define MISSING(Op)                                               \
+  __attribute__((weak)) void execute(const Op&, const Frame&) {   \
+    throw std::logic_error("this kernel is still to be written"); \
+  }
+MISSING(ColumnSum)
+MISSING(Norm)
+MISSING(NormBackward)
+MISSING(SplitHeads)
+MISSING(JoinHeads)
+MISSING(Permute)
+MISSING(AttentionForward)
+MISSING(AttentionDelta)
+MISSING(AttentionBackward)
+MISSING(Activation)
+MISSING(ActivationBackward)
+MISSING(Embedding)
+MISSING(EmbeddingBackward)
+MISSING(LossStatistics)
+MISSING(LossSum)
+MISSING(LossGradient)
+MISSING(Fill)
+MISSING(Copy)
+MISSING(SquaredNorm)
+MISSING(AdamW)
+}  // namespace fpdt::cuda

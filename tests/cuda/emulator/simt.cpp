@@ -1,0 +1,340 @@
+// Fibers, barriers, and what the tensor cores would do.
+#include "simt.h"
+
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace fpdt::emulator {
+namespace {
+
+constexpr std::size_t kStackBytes = 128 << 10;
+constexpr unsigned kLanes = 32;
+constexpr std::size_t kThreadsMost = 1024;
+
+enum class State { ready, at_block, at_warp, returned };
+
+struct Copy {
+  void* target;
+  const void* source;
+  std::size_t bytes;
+  bool valid;
+};
+
+struct Fiber {
+  ucontext_t context{};
+  std::unique_ptr<std::byte[]> stack;
+  State state = State::returned;
+  dim3 index;
+  std::vector<Copy> open;                 // not committed yet
+  std::vector<std::vector<Copy>> groups;  // committed, the oldest first
+  void* fake_stack = nullptr;             // of the address sanitizer
+};
+
+struct Free {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+
+// The machine of one thread of the host: fibers are kept from block to block.
+class Machine {
+ public:
+  void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+
+  void wait(State state);
+  const std::byte* exchange(const void* mine, std::size_t bytes);
+  [[nodiscard]] std::size_t current() const { return current_; }
+
+  Place place;
+  Options options;
+  std::vector<Fiber> fibers;
+  std::unique_ptr<std::byte, Free> shared;
+
+ private:
+  static void enter();
+  void run_block();
+  void resume(std::size_t index);
+  bool release();
+  void leave(void* const* keep);
+
+  std::size_t threads_ = 0;
+  std::size_t current_ = 0;
+  std::size_t shared_bytes_ = 0;
+  std::size_t shared_room_ = 0;
+  ucontext_t scheduler_{};
+  const std::function<void()>* thread_ = nullptr;
+  std::vector<std::byte> boxes_;    // [warp][2 turns][lane][kExchangeBytes]
+  std::vector<unsigned> turns_;     // of each fiber: exchanges so far
+  std::vector<std::size_t> order_;  // in which threads are looked at
+  std::uint64_t random_ = 0;
+  std::string failure_;
+  const void* host_stack_ = nullptr;
+  std::size_t host_stack_bytes_ = 0;
+};
+
+Machine& machine() {
+  static thread_local Machine one;
+  return one;
+}
+
+void Machine::enter() {
+  Machine& self = machine();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &self.host_stack_, &self.host_stack_bytes_);
+#endif
+  (*self.thread_)();
+  Fiber& own = self.fibers[self.current_];
+  if (!own.open.empty() || !own.groups.empty()) {
+    self.failure_ = "a thread returned before its asynchronous copies were awaited";
+  }
+  own.state = State::returned;
+  self.leave(nullptr);
+}
+
+// To the scheduler; for good when `keep` is null.
+void Machine::leave(void* const* keep) {
+  Fiber& own = fibers[current_];
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(keep == nullptr ? nullptr : &own.fake_stack, host_stack_,
+                                 host_stack_bytes_);
+#else
+  static_cast<void>(keep);
+#endif
+  ::swapcontext(&own.context, &scheduler_);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fibers[current_].fake_stack, &host_stack_, &host_stack_bytes_);
+#endif
+}
+
+void Machine::wait(State state) {
+  fibers[current_].state = state;
+  void* keep = nullptr;
+  leave(&keep);
+}
+
+void Machine::resume(std::size_t index) {
+  current_ = index;
+  Fiber& next = fibers[index];
+  place.thread_index = next.index;
+#if defined(__SANITIZE_ADDRESS__)
+  void* own = nullptr;
+  __sanitizer_start_switch_fiber(&own, next.stack.get(), kStackBytes);
+#endif
+  ::swapcontext(&scheduler_, &next.context);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(own, nullptr, nullptr);
+#endif
+}
+
+// When nobody is ready: opens the barriers that are complete; false when the block is done.
+bool Machine::release() {
+  bool opened = false;
+  bool waiting = false;
+  for (std::size_t first = 0; first < threads_; first += kLanes) {
+    const std::size_t end = std::min(threads_, first + kLanes);
+    std::size_t here = 0;
+    for (std::size_t i = first; i < end; ++i) here += fibers[i].state == State::at_warp ? 1U : 0U;
+    if (here == 0) continue;
+    if (here != end - first) throw std::logic_error("a warp waits for lanes that are elsewhere");
+    for (std::size_t i = first; i < end; ++i) fibers[i].state = State::ready;
+    opened = true;
+  }
+  if (opened) return true;
+  for (std::size_t i = 0; i < threads_; ++i) {
+    if (fibers[i].state != State::at_block) continue;
+    fibers[i].state = State::ready;
+    waiting = true;
+  }
+  return waiting;
+}
+
+void Machine::run_block() {
+  const auto seed = options.seed + 1;
+  for (std::size_t i = 0; i < threads_; ++i) {
+    Fiber& fiber = fibers[i];
+    const auto number = static_cast<unsigned>(i);
+    const unsigned plane = place.block.x * place.block.y;
+    fiber.index = {number % place.block.x, number % plane / place.block.x, number / plane};
+    fiber.state = State::ready;
+    fiber.open.clear();
+    fiber.groups.clear();
+    turns_[i] = 0;
+    ::getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    ::makecontext(&fiber.context, &Machine::enter, 0);
+  }
+  std::memset(shared.get(), 0xFF, shared_bytes_);  // NaN
+  do {
+    // A new order in every round, from a multiplicative generator.
+    for (std::size_t i = 0; i < threads_; ++i) {
+      random_ = random_ * 6364136223846793005ULL + seed;
+      if (options.seed != 0) std::swap(order_[i], order_[(random_ >> 33) % threads_]);
+    }
+    for (std::size_t i = 0; i < threads_; ++i) {
+      if (fibers[order_[i]].state == State::ready) resume(order_[i]);
+    }
+    if (!failure_.empty()) throw std::logic_error(std::exchange(failure_, {}));
+  } while (std::any_of(fibers.begin(), fibers.begin() + static_cast<std::ptrdiff_t>(threads_),
+                       [](const Fiber& fiber) { return fiber.state == State::ready; }) ||
+           release());
+}
+
+void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
+                  const std::function<void()>& thread) {
+  threads_ = std::size_t{block.x} * block.y * block.z;
+  if (threads_ == 0 || threads_ > kThreadsMost)
+    throw std::logic_error("block of 1 to 1024 threads");
+  constexpr std::size_t kSharedMost = 227 << 10;  // of a block, sm_90
+  if (shared_bytes > kSharedMost)
+    throw std::logic_error("more shared memory than a block may have");
+  if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("more than 65535 blocks in y or z");
+  while (fibers.size() < threads_) {
+    fibers.emplace_back();
+    fibers.back().stack = std::make_unique<std::byte[]>(kStackBytes);
+  }
+  boxes_.resize((threads_ + kLanes - 1) / kLanes * 2 * kLanes * kExchangeBytes);
+  turns_.resize(threads_);
+  order_.resize(threads_);
+  for (std::size_t i = 0; i < threads_; ++i) order_[i] = i;
+  // As large as asked for, so that the address sanitizer sees its end.
+  if (shared_room_ != shared_bytes || shared == nullptr) {
+    void* memory = nullptr;
+    FPDT_ASSERT(::posix_memalign(&memory, 128, shared_bytes) == 0);
+    shared.reset(static_cast<std::byte*>(memory));
+    shared_room_ = shared_bytes;
+  }
+  shared_bytes_ = shared_bytes;
+  thread_ = &thread;
+  place.grid = grid;
+  place.block = block;
+  const auto blocks = static_cast<std::int64_t>(grid.x) * grid.y * grid.z;
+  const std::int64_t first = options.last_blocks < 0 ? 0 : blocks - options.last_blocks;
+  for (std::int64_t i = std::max<std::int64_t>(0, first); i < blocks; ++i) {
+    const std::int64_t plane = static_cast<std::int64_t>(grid.x) * grid.y;
+    place.block_index = {static_cast<unsigned>(i % grid.x),
+                         static_cast<unsigned>(i % plane / grid.x),
+                         static_cast<unsigned>(i / plane)};
+    run_block();
+  }
+}
+
+// Two turns of boxes: a lane that is ahead writes into the other one, and nobody can be two ahead.
+const std::byte* Machine::exchange(const void* mine, std::size_t bytes) {
+  FPDT_ASSERT(bytes <= kExchangeBytes && threads_ % kLanes == 0);
+  const std::size_t warp = current_ / kLanes;
+  const std::size_t turn = turns_[current_]++ % 2;
+  std::byte* const first = boxes_.data() + (warp * 2 + turn) * kLanes * kExchangeBytes;
+  std::memcpy(first + current_ % kLanes * kExchangeBytes, mine, bytes);
+  wait(State::at_warp);
+  return first;
+}
+
+}  // namespace
+
+const Place& place() { return machine().place; }
+void block_barrier() { machine().wait(State::at_block); }
+void warp_barrier() { machine().wait(State::at_warp); }
+const std::byte* exchange(const void* mine, std::size_t bytes) {
+  return machine().exchange(mine, bytes);
+}
+unsigned lane() { return static_cast<unsigned>(machine().current()) % kLanes; }
+std::byte* dynamic_shared() { return machine().shared.get(); }
+void set(const Options& options) { machine().options = options; }
+
+void copy_async(void* target, const void* source, std::size_t bytes, bool valid) {
+  FPDT_ASSERT(reinterpret_cast<std::uintptr_t>(target) % bytes == 0);
+  FPDT_ASSERT(!valid || reinterpret_cast<std::uintptr_t>(source) % bytes == 0);
+  std::memset(target, 0xFF, bytes);
+  machine().fibers[machine().current()].open.push_back({target, source, bytes, valid});
+}
+void commit_copies() {
+  Fiber& own = machine().fibers[machine().current()];
+  own.groups.push_back(std::exchange(own.open, {}));
+}
+void await_copies(std::size_t pending) {
+  Fiber& own = machine().fibers[machine().current()];
+  while (own.groups.size() > pending) {
+    for (const Copy& copy : own.groups.front()) {
+      if (copy.valid) {
+        std::memcpy(copy.target, copy.source, copy.bytes);
+      } else {
+        std::memset(copy.target, 0, copy.bytes);
+      }
+    }
+    own.groups.erase(own.groups.begin());
+  }
+}
+
+void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
+  machine().run(grid, block, shared_bytes, thread);
+}
+
+}  // namespace fpdt::emulator
+
+namespace fpdt::cuda {
+namespace {
+
+float half_of(unsigned pair, unsigned index) {
+  return widen(static_cast<std::uint16_t>(index == 0 ? pair & 0xFFFFU : pair >> 16));
+}
+
+struct Fragments {
+  unsigned a[4];
+  unsigned b[2];
+};
+
+}  // namespace
+
+unsigned pack_bf16(float low, float high) {
+  return static_cast<unsigned>(narrow(low)) | static_cast<unsigned>(narrow(high)) << 16;
+}
+
+void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  const Fragments mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const std::byte* all = emulator::exchange(&mine, sizeof mine);
+  const unsigned lane = emulator::lane();
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4 + (i >= 2 ? 8 : 0);
+    const unsigned column = lane % 4 * 2 + i % 2;
+    float sum = 0;
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned upper = k >= 8 ? 1 : 0;
+      const unsigned t = k % 8 / 2;
+      const auto of_a = emulator::of_lane<Fragments>(all, row % 8 * 4 + t);
+      const auto of_b = emulator::of_lane<Fragments>(all, column * 4 + t);
+      sum += half_of(of_a.a[upper * 2 + row / 8], k % 2) * half_of(of_b.b[upper], k % 2);
+    }
+    d[i] += sum;
+  }
+}
+
+template <bool transposed>
+void load_matrices(unsigned (&r)[4], const void* shared) {
+  FPDT_ASSERT(reinterpret_cast<std::uintptr_t>(shared) % 16 == 0);
+  const std::byte* all = emulator::exchange(&shared, sizeof shared);
+  const unsigned lane = emulator::lane();
+  for (unsigned i = 0; i < 4; ++i) {
+    const auto element = [&](unsigned row, unsigned column) {
+      const auto* values = emulator::of_lane<const std::uint16_t*>(all, 8 * i + row);
+      return static_cast<unsigned>(values[column]);
+    };
+    const unsigned g = lane / 4;
+    const unsigned t = lane % 4 * 2;
+    r[i] = transposed ? element(t, g) | element(t + 1, g) << 16
+                      : element(g, t) | element(g, t + 1) << 16;
+  }
+  // Nobody's rows change before all have read them.
+  emulator::warp_barrier();
+}
+template void load_matrices<false>(unsigned (&)[4], const void*);
+template void load_matrices<true>(unsigned (&)[4], const void*);
+
+}  // namespace fpdt::cuda

@@ -1,0 +1,192 @@
+// CUDA's dialect on a CPU: one thread block at a time, its threads as fibers.
+//
+// Stands in for nvcc's headers when a kernel file is compiled by the host's compiler
+// (runtime/fpdt/cuda/device.h includes it). A thread runs until it waits for others: at a barrier
+// of the block or of its warp, or at an exchange within its warp. The order of the threads follows
+// from a seed, so that a test which passes for several seeds does not owe it to an order. Found
+// out: threads that wait at different barriers, a warp's exchange that some of its lanes have left,
+// asynchronous copies that nobody awaited (they take place when they are awaited), shared memory
+// read before it was written (it begins as NaN), and, under the address sanitizer, every access out
+// of bounds.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/runtime/bf16.h"
+
+// Device code mixes signed and unsigned indices, as CUDA's headers do.
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+
+struct CUstream_st;
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+using uint3 = dim3;
+
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+// A block at a time, on one thread of the host.
+#define __shared__ static thread_local
+
+namespace fpdt::emulator {
+
+// Where the running thread is.
+struct Place {
+  dim3 grid, block, block_index, thread_index;
+};
+const Place& place();
+
+// Waits for every thread of the block that has not returned.
+void block_barrier();
+// Waits for every lane of the warp.
+void warp_barrier();
+// Every lane of the warp gives `bytes` of `mine`; returns where those of lane 0 begin, the others
+// behind. Valid until the warp's next exchange.
+inline constexpr std::size_t kExchangeBytes = 64;
+const std::byte* exchange(const void* mine, std::size_t bytes);
+template <class T>
+T of_lane(const std::byte* all, unsigned lane) {
+  T value;
+  std::memcpy(&value, all + lane * kExchangeBytes, sizeof(T));
+  return value;
+}
+unsigned lane();
+
+std::byte* dynamic_shared();
+
+// Asynchronous copies of the running thread.
+void copy_async(void* target, const void* source, std::size_t bytes, bool valid);
+void commit_copies();
+void await_copies(std::size_t pending);
+
+// How the next launches of this thread of the host run.
+struct Options {
+  std::uint64_t seed = 0;         // of the order of threads
+  std::int64_t last_blocks = -1;  // only so many of a grid's last ones; -1: all
+};
+void set(const Options& options);
+
+void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+
+}  // namespace fpdt::emulator
+
+#define threadIdx (::fpdt::emulator::place().thread_index)
+#define blockIdx (::fpdt::emulator::place().block_index)
+#define blockDim (::fpdt::emulator::place().block)
+#define gridDim (::fpdt::emulator::place().grid)
+
+inline void __syncthreads() { fpdt::emulator::block_barrier(); }
+inline void __syncwarp(unsigned = 0xFFFFFFFFU) { fpdt::emulator::warp_barrier(); }
+
+template <class T>
+T __shfl_sync(unsigned, T value, int source) {
+  return fpdt::emulator::of_lane<T>(fpdt::emulator::exchange(&value, sizeof value),
+                                    static_cast<unsigned>(source) % 32);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int with) {
+  return __shfl_sync(mask, value, static_cast<int>(fpdt::emulator::lane()) ^ with);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by) {
+  const unsigned from = fpdt::emulator::lane() + by;
+  return __shfl_sync(mask, value, static_cast<int>(from < 32 ? from : fpdt::emulator::lane()));
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by) {
+  const unsigned own = fpdt::emulator::lane();
+  return __shfl_sync(mask, value, static_cast<int>(own >= by ? own - by : own));
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  const std::byte* all = fpdt::emulator::exchange(&predicate, sizeof predicate);
+  unsigned ballot = 0;
+  for (unsigned i = 0; i < 32; ++i) {
+    if (fpdt::emulator::of_lane<int>(all, i) != 0) ballot |= 1U << i;
+  }
+  return ballot;
+}
+inline int __any_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, predicate) != 0 ? 1 : 0;
+}
+inline int __all_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, predicate) == 0xFFFFFFFFU ? 1 : 0;
+}
+
+// Mathematics that CUDA has without a namespace; the rest is in <cmath>.
+inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
+// CUDA's min and max take integers of the same type.
+using std::max;
+using std::min;
+
+namespace fpdt::cuda {
+
+struct bf16;
+using Stream = CUstream_st*;
+
+unsigned pack_bf16(float low, float high);
+inline float fast_exp2(float x) { return std::exp2(x); }
+void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
+template <bool transposed>
+void load_matrices(unsigned (&r)[4], const void* shared);
+
+inline void copy_async(void* shared, const void* global, bool valid) {
+  emulator::copy_async(shared, global, 16, valid);
+}
+inline void commit_copies() { emulator::commit_copies(); }
+template <int pending>
+void await_copies() {
+  emulator::await_copies(pending);
+}
+
+template <class T>
+T* dynamic_shared() {
+  return reinterpret_cast<T*>(emulator::dynamic_shared());
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Stream,
+            Arguments&&... arguments) {
+  emulator::run(grid, block, shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); });
+}
+
+}  // namespace fpdt::cuda

@@ -8,19 +8,19 @@ option(FPDT_CHECK_FORMAT "Test that the sources are formatted (needs clang-forma
 
 add_library(fpdt_options INTERFACE)
 target_compile_options(fpdt_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast
-  -Wnon-virtual-dtor -Woverloaded-virtual -Wswitch-enum
-  $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op>
-  $<$<BOOL:${FPDT_WERROR}>:-Werror>)
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wsign-conversion;-Wshadow;-Wold-style-cast>"
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual;-Wswitch-enum>"
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wduplicated-cond;-Wlogical-op>"
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${FPDT_WERROR}>>:-Werror>")
 if(FPDT_SANITIZE)
   add_compile_options(-fsanitize=${FPDT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${FPDT_SANITIZE})
 endif()
 
-# fpdt_library(name ROOT lib|runtime HEADERS ... SOURCES ... USES ... PRIVATE_USES ...)
+# fpdt_library(name [NOT_INSTALLED] ROOT lib|runtime HEADERS ... SOURCES ... USES ... PRIVATE_USES ...)
 # A static library fpdt::name whose CMakeLists.txt reads as its row in the layer table.
 function(fpdt_library name)
-  cmake_parse_arguments(arg "" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
+  cmake_parse_arguments(arg "NOT_INSTALLED" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
   add_library(fpdt_${name} STATIC ${arg_SOURCES})
   add_library(fpdt::${name} ALIAS fpdt_${name})
   target_sources(fpdt_${name} PUBLIC FILE_SET HEADERS
@@ -29,7 +29,9 @@ function(fpdt_library name)
   target_link_libraries(fpdt_${name} PUBLIC ${arg_USES}
     PRIVATE $<BUILD_INTERFACE:fpdt_options> ${arg_PRIVATE_USES})
   set_target_properties(fpdt_${name} PROPERTIES EXPORT_NAME ${name} CXX_EXTENSIONS OFF)
-  install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS)
+  if(NOT arg_NOT_INSTALLED)
+    install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS)
+  endif()
 endfunction()
 
 # Builds the tests labelled `small` or `unit`: those that are quick under a sanitizer.

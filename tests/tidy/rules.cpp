@@ -37,6 +37,7 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"reference", {"base", "spec"}},
     {"runtime", {"base", "trace", "schedule"}},
     {"cpu", {"base", "trace", "schedule", "runtime"}},
+    {"cuda", {"base", "trace", "schedule", "runtime"}},
     {"comm", {"base", "trace", "schedule", "runtime"}},
     {"train", {"base", "spec", "trace", "schedule", "io", "runtime", "cpu", "comm"}},
     {"bench", {"base", "spec", "trace", "schedule", "cost", "runtime", "cpu", "comm"}},
@@ -51,6 +52,10 @@ const std::vector<ThirdParty> kThirdParties{
     {"nlohmann/", {"lib/fpdt/io/", "tests/"}},
     {"Eigen/", {"runtime/fpdt/cpu/", "tests/cpu/"}},
     {"CLI/", {"apps/"}},
+    {"cuda", {"runtime/fpdt/cuda/", "tests/cuda/"}},
+    {"cudnn", {"runtime/fpdt/cuda/", "tests/cuda/"}},
+    {"cublas", {"runtime/fpdt/cuda/"}},
+    {"nvtx3/", {"runtime/fpdt/cuda/"}},
     {"gtest/", {"tests/"}},
     {"benchmark/", {"tests/"}},
     {"fmt/", {"lib/", "runtime/", "apps/", "tests/"}},
@@ -110,14 +115,15 @@ std::string_view included(std::string_view line) {
   return line.starts_with(start) ? line.substr(start.size()) : std::string_view();
 }
 
-// The word HEADERS, SOURCES, ... under which a CMakeLists.txt of the file's folder or of one above
-// lists it;
-// "" when none does.
+// The word HEADERS, SOURCES, ... under which a CMakeLists.txt of the file's folder or of one above,
+// or the list of kernels that it includes, lists it; "" when none does.
 std::string listed_as(const Tree& tree, std::string_view path) {
   for (std::string_view up = folder(path); !up.empty(); up = folder(up)) {
     const auto file = tree.find(std::string(up) + "/CMakeLists.txt");
     if (file == tree.end()) continue;
     std::string list = file->second;
+    const auto kernels = tree.find(std::string(up) + "/kernels.cmake");
+    if (kernels != tree.end()) list += kernels->second;
     const auto parenthesis = [](char c) { return c == '(' || c == ')'; };
     std::replace_if(list.begin(), list.end(), parenthesis, ' ');
     std::istringstream tokens(list);

@@ -15,7 +15,8 @@ constexpr std::array<std::string_view, 9> kFolders{"apps",   "cmake",   "configs
                                                    "models", "runtime", "tests",   "tools"};
 
 bool is_text(const std::string& path) {
-  constexpr std::array<std::string_view, 4> extensions{".cpp", ".h", ".md", ".txt"};
+  constexpr std::array<std::string_view, 6> extensions{".cpp", ".h",   ".cu",
+                                                       ".md",  ".txt", ".cmake"};
   return std::find(extensions.begin(), extensions.end(), extension(path)) != extensions.end();
 }
 
@@ -108,7 +109,9 @@ std::string_view extension(std::string_view path) {
   return dot == std::string_view::npos ? std::string_view() : path.substr(dot);
 }
 
-bool is_cpp(std::string_view path) { return extension(path) == ".cpp" || extension(path) == ".h"; }
+bool is_cpp(std::string_view path) {
+  return extension(path) == ".cpp" || extension(path) == ".h" || extension(path) == ".cu";
+}
 
 Tree read_tree(const std::string& root) {
   namespace fs = std::filesystem;

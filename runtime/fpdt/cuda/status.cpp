@@ -1,3 +1,4 @@
+// Which of CUDA's failures are whose.
 #include "fpdt/cuda/status.h"
 
 #include <fmt/format.h>
@@ -32,14 +33,10 @@ void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
   const std::string message = fmt::format("{}: CUDA says: {} ({})", what,
                                           cudaGetErrorString(status), cudaGetErrorName(status));
-  switch (code_of(status)) {
-    case ExitCode::out_of_memory:
-      throw MemoryError(message);
-    case ExitCode::bad_input:
-      throw InputError(message);
-    default:
-      throw Error(ExitCode::internal, message);
-  }
+  const ExitCode code = code_of(status);
+  if (code == ExitCode::out_of_memory) throw MemoryError(message);
+  if (code == ExitCode::bad_input) throw InputError(message);
+  throw Error(code, message);
 }
 
 }  // namespace fpdt::cuda

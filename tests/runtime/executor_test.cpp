@@ -186,9 +186,10 @@ class Failing final : public Communicator {
   [[nodiscard]] std::int64_t ranks() const override { return real_.ranks(); }
   [[nodiscard]] std::int64_t local_ranks() const override { return real_.local_ranks(); }
   void prepare(const Program& program) override { real_.prepare(program); }
-  void collective(const Body& body, std::int32_t lane, std::span<const View> views) override {
+  void collective(const Body& body, std::int32_t lane, std::span<const View> views,
+                  Mover& mover) override {
     if (--countdown_ < 0) throw NumericError("the disk of rank 1 is on fire");
-    real_.collective(body, lane, views);
+    real_.collective(body, lane, views, mover);
   }
   void barrier() override { real_.barrier(); }
   void abort(std::exception_ptr cause) noexcept override { real_.abort(std::move(cause)); }

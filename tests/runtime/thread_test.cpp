@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/runtime/collective.h"
 #include "fpdt/runtime/communicator.h"
 #include "fpdt/runtime/view.h"
 
@@ -96,8 +97,9 @@ TEST(ThreadCommunicator, GroupsAndLanesDoNotMix) {
         const std::vector<View> views{
             {reinterpret_cast<std::byte*>(&send), 1, Dtype::f32, Access::read},
             {reinterpret_cast<std::byte*>(&received), 1, Dtype::f32, Access::write}};
+        HostMover mover;
         communicator.collective(program.blocks[0].ops[static_cast<std::size_t>(index)].op->body,
-                                index, views);
+                                index, views, mover);
         if (received != expected) ++wrong;
       }
     };

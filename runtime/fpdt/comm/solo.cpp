@@ -15,13 +15,13 @@ void SoloCommunicator::prepare(const Program& program) {
                 std::vector<std::span<const View>>(static_cast<std::size_t>(most)));
 }
 
-void SoloCommunicator::collective(const Body& body, std::int32_t lane,
-                                  std::span<const View> views) {
+void SoloCommunicator::collective(const Body& body, std::int32_t lane, std::span<const View> views,
+                                  Mover& mover) {
   const Membership members = membership(group_of(*schedule_, body), rank_);
   const std::span peers(peers_[static_cast<std::size_t>(lane)].data(),
                         static_cast<std::size_t>(members.size));
   std::fill(peers.begin(), peers.end(), views);
-  receive(body, members.mine, peers);
+  mover.receive(body, members.mine, peers);
 }
 
 }  // namespace fpdt

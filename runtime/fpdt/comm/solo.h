@@ -21,7 +21,8 @@ class SoloCommunicator final : public Communicator {
   [[nodiscard]] std::int64_t ranks() const override { return ranks_; }
   [[nodiscard]] std::int64_t local_ranks() const override { return 1; }
   void prepare(const Program& program) override;
-  void collective(const Body& body, std::int32_t lane, std::span<const View> views) override;
+  void collective(const Body& body, std::int32_t lane, std::span<const View> views,
+                  Mover& mover) override;
   void barrier() override {}
   // Nobody waits.
   void abort(std::exception_ptr) noexcept override {}

@@ -31,13 +31,17 @@ class Meeting {
       : members_(members),
         deadline_(deadline),
         views_(static_cast<std::size_t>(members.size)),
+        ready_(static_cast<std::size_t>(members.size)),
+        done_(static_cast<std::size_t>(members.size)),
         here_(static_cast<std::size_t>(members.size), false) {}
 
-  // Publishes the views of member `mine` and waits for the others.
-  void gather(std::int64_t mine, std::span<const View> views) {
+  // Publishes the views of member `mine`, and from when on they are whole, and waits for the
+  // others.
+  void gather(std::int64_t mine, std::span<const View> views, Mark ready) {
     std::unique_lock lock(mutex_);
     if (aborted_) throw PeerError(reason_);
     views_[static_cast<std::size_t>(mine)] = views;
+    ready_[static_cast<std::size_t>(mine)] = ready;
     here_[static_cast<std::size_t>(mine)] = true;
     const std::uint64_t round = round_;
     if (arrive()) return;
@@ -55,8 +59,9 @@ class Meeting {
   // Everybody has taken what they need. Nobody stays away from it: between the two waits nothing
   // blocks. So there is no deadline, and a failure elsewhere does not end it, because memory is
   // still being read.
-  void disperse() {
+  void disperse(std::int64_t mine, Mark done) {
     std::unique_lock lock(mutex_);
+    done_[static_cast<std::size_t>(mine)] = done;
     const std::uint64_t round = round_;
     if (arrive()) return;
     changed_.wait(lock, [&] { return round_ != round; });
@@ -72,6 +77,9 @@ class Meeting {
 
   // Between gather and disperse.
   [[nodiscard]] std::span<const std::span<const View>> views() const { return views_; }
+  [[nodiscard]] std::span<const Mark> ready() const { return ready_; }
+  // After disperse: nobody comes to the next one before all have gathered again.
+  [[nodiscard]] std::span<const Mark> done() const { return done_; }
 
  private:
   [[nodiscard]] std::int64_t rank_of(std::int64_t member) const {
@@ -99,9 +107,10 @@ class Meeting {
 
   const Membership members_;
   const std::chrono::milliseconds deadline_;
-  std::mutex mutex_;  // guards the rest; views_ only while gathering
+  std::mutex mutex_;  // guards the rest; views_, ready_ and done_ only while they are written
   std::condition_variable changed_;
   std::vector<std::span<const View>> views_;
+  std::vector<Mark> ready_, done_;
   std::vector<bool> here_;
   std::int64_t arrived_ = 0;
   std::uint64_t round_ = 0;
@@ -184,15 +193,21 @@ class ThreadCommunicator final : public Communicator {
     }
   }
 
-  void collective(const Body& body, std::int32_t lane, std::span<const View> views) override {
+  void collective(const Body& body, std::int32_t lane, std::span<const View> views,
+                  Mover& mover) override {
     const std::ptrdiff_t number = &group_of(*schedule_, body) - schedule_->groups.data();
     const Seat& own = seat(lane, number);
-    own.meeting->gather(own.mine, views);
-    receive(body, own.mine, own.meeting->views());
-    own.meeting->disperse();
+    Meeting& meeting = *own.meeting;
+    // A seat's two marks are free to be taken anew: its meeting has been left by all who waited.
+    const auto marks = 2 * static_cast<std::size_t>(number);
+    meeting.gather(own.mine, views, mover.mark(marks));
+    for (const Mark ready : meeting.ready()) mover.await(ready);
+    mover.receive(body, own.mine, meeting.views());
+    meeting.disperse(own.mine, mover.mark(marks + 1));
+    for (const Mark done : meeting.done()) mover.await(done);
   }
 
-  void barrier() override { world_.everybody().gather(rank_, {}); }
+  void barrier() override { world_.everybody().gather(rank_, {}, nullptr); }
 
   void abort(std::exception_ptr cause) noexcept override { world_.abort(rank_, std::move(cause)); }
 

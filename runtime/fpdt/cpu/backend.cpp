@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/runtime/collective.h"
 
 namespace fpdt {
 namespace {
@@ -80,7 +81,8 @@ void CpuBackend::prepare(const Program& program) {
 
 void CpuBackend::run(std::int32_t lane, const Op& op, std::span<const View> views) {
   if (is_collective(op.body)) {
-    communicator_.collective(op.body, lane, views);
+    HostMover mover;
+    communicator_.collective(op.body, lane, views, mover);
   } else {
     workers_[static_cast<std::size_t>(lane)].kernels->run(op.body, views, communicator_.rank());
   }

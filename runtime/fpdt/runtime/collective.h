@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "fpdt/runtime/communicator.h"
 #include "fpdt/runtime/view.h"
 #include "fpdt/schedule/schedule.h"
 
@@ -25,5 +26,16 @@ Membership membership(const Group& group, std::int64_t rank);
 // receives); of the others only the sends are read. Sums are taken in member order in f32, block by
 // block, so that they have the same bits everywhere. Allocates nothing.
 void receive(const Body& body, std::int64_t mine, std::span<const std::span<const View>> views);
+
+// Lanes that are threads of the host: what was called is done.
+class HostMover final : public Mover {
+ public:
+  Mark mark(std::size_t) override { return nullptr; }
+  void await(Mark) override {}
+  void receive(const Body& body, std::int64_t mine,
+               std::span<const std::span<const View>> views) override {
+    fpdt::receive(body, mine, views);
+  }
+};
 
 }  // namespace fpdt

@@ -1,0 +1,191 @@
+// What the driver says of the device and of who uses it.
+#include "fpdt/cuda/gpu.h"
+
+#include <array>
+#include <cstdlib>
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn_graph.h>
+#include <cudnn_version.h>
+#include <dlfcn.h>
+#include <fstream>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/cuda/status.h"
+
+namespace fpdt::cuda {
+namespace {
+
+constexpr std::int32_t kLeastArchitecture = 80;
+constexpr std::int64_t kLeastCudnn = 90800;
+
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, index), "an attribute of the GPU");
+  return value;
+}
+
+void require_device(std::int32_t index) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    static_cast<void>(cudaDriverGetVersion(&driver));
+    throw InputError(
+        driver == 0
+            ? "no NVIDIA driver: --backend cuda needs a GPU and its driver (nvidia-smi lists "
+              "them); "
+              "--backend cpu runs anywhere"
+            : fmt::format(
+                  "the NVIDIA driver serves CUDA {}.{}, and this program is built with {}.{}: "
+                  "a newer driver, or a build with an older toolkit",
+                  driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                  CUDART_VERSION % 1000 / 10));
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    throw InputError(
+        "no GPU: the driver is there and lists none (CUDA_VISIBLE_DEVICES hides those it does not "
+        "name); --backend cpu runs anywhere");
+  }
+  check(status, "the list of GPUs");
+  if (index < 0 || index >= count) {
+    throw InputError(fmt::format("GPU {}: there {}, counted from 0", index,
+                                 count == 1 ? "is one" : fmt::format("are {}", count)));
+  }
+}
+
+void require_versions(const Gpu& gpu) {
+  if (gpu.architecture < kLeastArchitecture) {
+    throw InputError(
+        fmt::format("GPU {} is a {} of compute capability {}.{}; the kernels need {}.{} or newer "
+                    "(A100 and later)",
+                    gpu.index, gpu.name, gpu.architecture / 10, gpu.architecture % 10,
+                    kLeastArchitecture / 10, kLeastArchitecture % 10));
+  }
+  if (gpu.cudnn < kLeastCudnn || gpu.cudnn / 10000 != CUDNN_MAJOR) {
+    throw InputError(fmt::format(
+        "cuDNN {}.{}.{} was loaded; this program needs {}.8 or newer of version {}, and was built "
+        "with {}.{}.{}: see that LD_LIBRARY_PATH finds that one",
+        gpu.cudnn / 10000, gpu.cudnn / 100 % 100, gpu.cudnn % 100, CUDNN_MAJOR, CUDNN_MAJOR,
+        CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL));
+  }
+}
+
+// The part of NVML that tells who holds memory; its header is not in every toolkit.
+class Nvml {
+ public:
+  Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) return;
+    const auto start = find<int (*)()>("nvmlInit_v2");
+    usable_ = start != nullptr && start() == 0;
+  }
+  ~Nvml() {
+    if (usable_) {
+      if (const auto stop = find<int (*)()>("nvmlShutdown")) stop();
+    }
+    if (library_ != nullptr) ::dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  [[nodiscard]] std::vector<Holder> processes(const std::string& bus) const {
+    if (!usable_) return {};
+    const auto handle = find<int (*)(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+    const auto list =
+        find<int (*)(void*, unsigned*, Process*)>("nvmlDeviceGetComputeRunningProcesses_v3");
+    void* device = nullptr;
+    if (handle == nullptr || list == nullptr || handle(bus.c_str(), &device) != 0) return {};
+    std::array<Process, 64> found{};
+    auto count = static_cast<unsigned>(found.size());
+    if (list(device, &count, found.data()) != 0) return {};
+    std::vector<Holder> holders;
+    for (unsigned i = 0; i < count; ++i) {
+      const Process& one = found[i];
+      if (one.bytes == kUnknown) continue;
+      std::ifstream file(fmt::format("/proc/{}/comm", one.process));
+      std::string name = "in another container";
+      std::getline(file, name);
+      holders.push_back({one.process, name, Bytes{static_cast<std::int64_t>(one.bytes)}});
+    }
+    return holders;
+  }
+
+ private:
+  // nvmlProcessInfo_t of version 2 of the structure.
+  struct Process {
+    unsigned process;
+    unsigned long long bytes;
+    unsigned gpu_instance, compute_instance;
+  };
+  static constexpr unsigned long long kUnknown = ~0ULL;
+
+  template <class F>
+  [[nodiscard]] F find(const char* name) const {
+    return reinterpret_cast<F>(::dlsym(library_, name));
+  }
+  void* library_;
+  bool usable_ = false;
+};
+
+std::string version_text(std::int32_t version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace
+
+Gpu open_gpu(std::int32_t index) {
+  require_device(index);
+  Gpu gpu;
+  gpu.index = index;
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "properties of the GPU");
+  gpu.name = properties.name;
+  gpu.architecture = properties.major * 10 + properties.minor;
+  gpu.multiprocessors = properties.multiProcessorCount;
+  std::array<char, 32> bus{};
+  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index), "the GPU's bus");
+  gpu.bus = bus.data();
+  gpu.numa_node = attribute(cudaDevAttrHostNumaId, index);
+  check(cudaDriverGetVersion(&gpu.driver), "the driver's version");
+  check(cudaRuntimeGetVersion(&gpu.runtime), "the runtime's version");
+  gpu.cublas = static_cast<std::int64_t>(cublasLtGetVersion());
+  gpu.cudnn = static_cast<std::int64_t>(cudnnGetVersion());
+  require_versions(gpu);
+  check(cudaSetDevice(index), fmt::format("GPU {}", index));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "memory of the GPU");
+  gpu.memory = Bytes{static_cast<std::int64_t>(total)};
+  gpu.free = Bytes{static_cast<std::int64_t>(free)};
+  return gpu;
+}
+
+std::string json(const Gpu& gpu) {
+  return fmt::format(
+      R"({{"index":{},"name":"{}","bus":"{}","compute_capability":"{}.{}","multiprocessors":{},)"
+      R"("numa_node":{},"memory_bytes":{},"free_bytes":{},"driver":"{}","runtime":"{}",)"
+      R"("cublaslt":{},"cudnn":{}}})",
+      gpu.index, gpu.name, gpu.bus, gpu.architecture / 10, gpu.architecture % 10,
+      gpu.multiprocessors, gpu.numa_node, gpu.memory.value, gpu.free.value,
+      version_text(gpu.driver), version_text(gpu.runtime), gpu.cublas, gpu.cudnn);
+}
+
+std::vector<Holder> holders(const Gpu& gpu) {
+  std::array<char, 32> bus{};
+  if (cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), gpu.index) != cudaSuccess) {
+    return {};
+  }
+  return Nvml().processes(bus.data());
+}
+
+Bytes free_device_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "memory of the GPU");
+  return Bytes{static_cast<std::int64_t>(free)};
+}
+
+}  // namespace fpdt::cuda

@@ -1,0 +1,44 @@
+// The GPU that this process uses, and the libraries that came with it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fpdt/base/units.h"
+
+namespace fpdt::cuda {
+
+struct Gpu {
+  std::int32_t index = 0;  // as CUDA counts them
+  std::string name;
+  std::string bus;                // of PCI, such as 0000:1b:00.0
+  std::int32_t architecture = 0;  // 90: compute capability 9.0
+  std::int32_t multiprocessors = 0;
+  std::int32_t numa_node = -1;           // -1: unknown
+  Bytes memory;                          // as the driver counts it
+  Bytes free;                            // of it, now; with this process's context
+  std::int32_t driver = 0, runtime = 0;  // 13000: CUDA 13.0
+  std::int64_t cublas = 0, cudnn = 0;    // as the libraries count: cuDNN 91900 is 9.19.0
+};
+
+// Takes a device for the calling thread and opens its context. InputError when there is no driver,
+// no such device, a device older than the kernels are built for (sm_80), or a library whose version
+// does not do: what was found, what is needed, and the nearest fix.
+Gpu open_gpu(std::int32_t index);
+
+// Names, versions and memory as one JSON object.
+std::string json(const Gpu& gpu);
+
+// Who holds memory of the device: process, name, bytes; empty when the driver does not tell.
+struct Holder {
+  std::int64_t process = 0;
+  std::string name;
+  Bytes bytes;
+};
+std::vector<Holder> holders(const Gpu& gpu);
+
+// Free memory of the current device, as the driver counts it.
+Bytes free_device_memory();
+
+}  // namespace fpdt::cuda

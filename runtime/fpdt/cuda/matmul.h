@@ -1,0 +1,40 @@
+// Matrix products by cuBLASLt, in the workspace that they are given.
+//
+// An algorithm is chosen once for each shape, before the first step. Only reductions of a fixed
+// order are allowed: the same bits on every run on the same kind of GPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "fpdt/base/units.h"
+#include "fpdt/cuda/frame.h"
+#include "fpdt/schedule/op.h"
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt::cuda {
+
+// Of each lane that computes; what NVIDIA recommends on Hopper.
+inline constexpr std::int64_t kMatmulWorkspaceBytes = 32 << 20;
+
+class Products {
+ public:
+  Products();
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  // Chooses an algorithm for the op. InputError when the types of its operands do not go together:
+  // a and b are alike, f32 or bf16; addend and out are alike; bias is as out.
+  void prepare(const Matmul& op, const Schedule& schedule);
+
+  // `workspace`: [kMatmulWorkspaceBytes] of the device. Precondition: the op was prepared.
+  void run(const Matmul& op, const Frame& frame, std::byte* workspace);
+
+ private:
+  struct Chosen;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fpdt::cuda

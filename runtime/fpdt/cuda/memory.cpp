@@ -1,0 +1,167 @@
+// Reservations on both sides of the bus.
+#include "fpdt/cuda/memory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <limits>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
+#include "fpdt/cuda/gpu.h"
+#include "fpdt/cuda/status.h"
+#include "fpdt/runtime/threads.h"
+
+namespace fpdt::cuda {
+namespace {
+
+constexpr std::int64_t kHugePage = 2 << 20;
+constexpr Bytes kWorthAWord{std::int64_t{8} << 30};
+constexpr int kPreferred = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
+
+// Who holds what, for a message; empty when nobody is known to.
+std::string holder_text() {
+  int index = 0;
+  if (cudaGetDevice(&index) != cudaSuccess) return "";
+  Gpu gpu;
+  gpu.index = index;
+  std::string text;
+  for (const Holder& holder : holders(gpu)) {
+    const bool own = holder.process == static_cast<std::int64_t>(::getpid());
+    text += fmt::format("{}process {} ({}){} holds {}", text.empty() ? "; " : ", ", holder.process,
+                        holder.name, own ? ", this one," : "", format_bytes(holder.bytes));
+  }
+  return text;
+}
+
+// Pages come from the node of the device while it has any.
+void prefer_node(std::span<std::byte> bytes, int node) {
+  constexpr int kBits = std::numeric_limits<unsigned long>::digits;
+  if (node < 0 || node >= kBits) return;
+  const unsigned long mask = 1UL << node;
+  // A system that refuses gives pages from wherever it likes, which is slower and still right.
+  static_cast<void>(
+      ::syscall(SYS_mbind, bytes.data(), bytes.size(), kPreferred, &mask, kBits + 1, 0));
+}
+
+int node_of_current_device() {
+  int index = 0;
+  int node = -1;
+  if (cudaGetDevice(&index) != cudaSuccess) return -1;
+  if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, index) != cudaSuccess) return -1;
+  return node;
+}
+
+// Every page becomes resident, several threads at a time, each a piece of its own.
+void touch(std::span<std::byte> bytes) {
+  const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
+  const auto piece = static_cast<std::size_t>(round_up(std::ssize(bytes) / count + 1, kHugePage));
+  const auto walk = [bytes, piece](std::size_t first) {
+    const std::size_t end = std::min(bytes.size(), first + piece);
+    for (std::size_t at = first; at < end; at += static_cast<std::size_t>(page_bytes().value)) {
+      *static_cast<volatile std::byte*>(&bytes[at]) = std::byte{0};
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t first = piece; first < bytes.size(); first += piece) {
+    try {
+      threads.push_back(start_thread([walk, first] { walk(first); }));
+    } catch (const MemoryError&) {
+      walk(first);  // no more threads: this one does it
+    }
+  }
+  walk(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::string pinning_limits() {
+  rlimit limit{};
+  const bool bounded = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const MemoryLimit memory = memory_limit();
+  return fmt::format(
+      "the limit of locked memory (ulimit -l) is {}, and {} leaves {}",
+      bounded ? format_bytes(Bytes{static_cast<std::int64_t>(limit.rlim_cur)}) : "none",
+      memory.source, format_bytes(memory.bytes));
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(Bytes bytes, const std::string& what) {
+  const Bytes free = free_device_memory();
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes.value));
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw MemoryError(fmt::format("{} needs {} of device memory, and {} are free{}", what,
+                                  format_bytes(bytes), format_bytes(free), holder_text()));
+  }
+  check(status, what);
+  bytes_ = {static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes.value)};
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (!bytes_.empty()) static_cast<void>(cudaFree(bytes_.data()));
+}
+
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+    : bytes_(std::exchange(other.bytes_, {})) {}
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedMemory::PinnedMemory(Bytes bytes, const std::string& what) {
+  require_memory(bytes, what);
+  const auto size = static_cast<std::size_t>(round_up(bytes.value, kHugePage));
+  void* const memory =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw MemoryError(
+        fmt::format("{} needs {} of memory: {}", what, format_bytes(bytes), std::strerror(errno)));
+  }
+  const std::span<std::byte> mapped{static_cast<std::byte*>(memory), size};
+  static_cast<void>(::madvise(memory, size, MADV_HUGEPAGE));  // advice
+  prefer_node(mapped, node_of_current_device());
+  if (bytes > kWorthAWord) {
+    fmt::print(stderr, "{}: pinning {}, which takes about {:.0f} s\n", what, format_bytes(bytes),
+               0.1 * static_cast<double>(bytes.value) / static_cast<double>(1 << 30));
+  }
+  touch(mapped);
+  const cudaError_t status = cudaHostRegister(memory, size, cudaHostRegisterPortable);
+  if (status != cudaSuccess) {
+    ::munmap(memory, size);
+    static_cast<void>(cudaGetLastError());
+    throw MemoryError(fmt::format("{}: {} could not be pinned: CUDA says: {}; {}", what,
+                                  format_bytes(bytes), cudaGetErrorString(status),
+                                  pinning_limits()));
+  }
+  bytes_ = mapped;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (bytes_.empty()) return;
+  static_cast<void>(cudaHostUnregister(bytes_.data()));
+  ::munmap(bytes_.data(), bytes_.size());
+}
+
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : bytes_(std::exchange(other.bytes_, {})) {}
+
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace fpdt::cuda

@@ -36,6 +36,8 @@ endfunction()
 
 # Builds the tests labelled `small` or `unit`: those that are quick under a sanitizer.
 add_custom_target(small_tests)
+# Builds those labelled `gpu`.
+add_custom_target(gpu_tests)
 
 # fpdt_test(name SOURCES ... USES ... LABELS ...): a Google Test program; every case is a CTest.
 function(fpdt_test name)
@@ -50,5 +52,8 @@ function(fpdt_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${labels}" TIMEOUT 300)
   if("small" IN_LIST arg_LABELS OR "unit" IN_LIST arg_LABELS)
     add_dependencies(small_tests ${name})
+  endif()
+  if("gpu" IN_LIST arg_LABELS)
+    add_dependencies(gpu_tests ${name})
   endif()
 endfunction()

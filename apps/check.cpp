@@ -177,7 +177,8 @@ std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, s
     std::int32_t start = 0;
     for (std::int32_t t = 0; t < problem.seq_len; ++t) {
       // About three documents a sequence.
-      if (next_random(state) % length < 2) start = t;
+      const bool begins = next_random(state) % length < 2;
+      if (begins && problem.documents) start = t;
       const std::uint64_t token = next_random(state) % vocabulary;
       const std::uint64_t label = next_random(state) % vocabulary;
       const bool masked = next_random(state) % 8 == 0;

@@ -46,7 +46,8 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
 
 // Parameters far from the start of a training, so that none is without effect.
 TensorSource random_parameters(std::uint64_t seed);
-// Sequences of random tokens in documents of random lengths, an eighth of the labels masked.
+// Sequences of random tokens in documents of random lengths (one, where the problem has no others),
+// an eighth of the labels masked.
 std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, std::uint64_t seed);
 
 // InputError when the reference would take minutes.

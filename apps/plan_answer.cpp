@@ -354,25 +354,26 @@ std::string answer_json(const Answer& answer) {
   } else {
     body = infeasible_json(answer);
   }
-  return fmt::format(R"({{"schema":"fpdt.search/1",{}{},"front":[{}],)"
-                     R"("search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
-                     R"("model":{{"name":{},"parameters":{}}},"seq_len":{}}})"
-                     "\n",
-                     body,
-                     answer.longest ? fmt::format(R"(,"max_seq_len":{})", *answer.longest) : "",
-                     front_json(answer), answer.search.candidates, answer.search.simulated,
-                     json_number(answer.seconds), json_string(answer.problem.model.name),
-                     parameter_count(answer.problem.model), answer.problem.seq_len);
+  return fmt::format(
+      R"({{"schema":"fpdt.search/1",{}{},"front":[{}],)"
+      R"("search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
+      R"("model":{{"name":{},"parameters":{}}},"seq_len":{},"documents":{}}})"
+      "\n",
+      body, answer.longest ? fmt::format(R"(,"max_seq_len":{})", *answer.longest) : "",
+      front_json(answer), answer.search.candidates, answer.search.simulated,
+      json_number(answer.seconds), json_string(answer.problem.model.name),
+      parameter_count(answer.problem.model), answer.problem.seq_len, answer.problem.documents);
 }
 
 std::string plan_yaml(const Answer& answer) {
   const Plan& plan = *answer.plan;
   const Throughput& now = plan.throughput[kTypical];
   std::string text = fmt::format(
-      "# {} at {} tokens on {}.\n# {}.\n# Device {} (arena {}), host {} a node; step {}, MFU "
+      "# {} at {} tokens{} on {}.\n# {}.\n# Device {} (arena {}), host {} a node; step {}, MFU "
       "{:.1f} "
       "% causal, {:.1f} % full square.\n# Give it back with --strategy; any line may be changed.\n",
-      answer.problem.model.name, format_tokens(answer.problem.seq_len), machine_of(answer.problem),
+      answer.problem.model.name, format_tokens(answer.problem.seq_len),
+      answer.problem.documents ? "" : " of one document", machine_of(answer.problem),
       in_words(answer.problem, plan.strategy), format_bytes(plan.usage.device),
       format_bytes(plan.usage.arena), format_bytes(plan.usage.host_node),
       format_seconds(now.step_seconds), 100 * now.mfu_causal, 100 * now.mfu_full);

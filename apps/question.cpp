@@ -99,6 +99,12 @@ void add_question(CLI::App& verb, QuestionFlags& flags, Length length) {
   text("--strategy", flags.strategy, "YAML file that decides everything");
   text("--device-budget", flags.device_budget, "such as 60GiB; default: the device's memory");
   text("--host-budget", flags.host_budget, "of one node; default: the node's memory");
+  CLI::Option* const several =
+      verb.add_flag("--documents", flags.documents,
+                    "a sequence may hold several documents; default, but for cuDNN's attention");
+  verb.add_flag("--one-document", flags.one_document,
+                "a sequence is one document; default where attention is cuDNN's")
+      ->excludes(several);
   OptimizerSpec& optimizer = flags.optimizer;
   const auto number = [&verb](const char* name, double& value, const char* help) {
     return verb.add_option(name, value, help)->capture_default_str();
@@ -128,6 +134,8 @@ Question load_question(const QuestionFlags& flags) {
   if (flags.gpus > 0) problem.cluster = with_devices(problem.cluster, flags.gpus);
   problem.seq_len =
       flags.seq_len.empty() ? shortest(problem) : parse_length("--seq-len", flags.seq_len);
+  const bool fused = problem.cluster.attention == AttentionKernels::cudnn;
+  problem.documents = flags.documents || (!flags.one_document && !fused);
   problem.optimizer = flags.optimizer;
   problem.device_budget = device_budget(flags, problem.cluster);
   problem.host_budget = host_budget(flags, problem.cluster);

@@ -16,12 +16,13 @@ namespace fpdt {
 
 struct QuestionFlags {
   std::string model, cluster, seq_len;
-  std::int64_t gpus = 0;      // 0: those of the cluster file
-  std::string device_budget;  // empty: the device's memory
-  std::string host_budget;    // empty: the node's memory
-  std::string method;         // empty: the fastest
-  std::string strategy;       // a file; empty: searched
-  std::string chunk;          // empty: searched
+  std::int64_t gpus = 0;                         // 0: those of the cluster file
+  std::string device_budget;                     // empty: the device's memory
+  std::string host_budget;                       // empty: the node's memory
+  std::string method;                            // empty: the fastest
+  std::string strategy;                          // a file; empty: searched
+  std::string chunk;                             // empty: searched
+  bool documents = false, one_document = false;  // neither: as the kernels of the cluster like it
   OptimizerSpec optimizer;
   bool json = false;
 };

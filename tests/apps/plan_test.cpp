@@ -49,6 +49,29 @@ TEST_F(Plan, OptimizerSettingsReachTheSchedule) {
   EXPECT_TRUE(says(wrong.err, "P108"));
 }
 
+// Which the kernels of cuDNN would like to be one.
+TEST_F(Plan, DocumentsOfASequenceAreAsked) {
+  const auto documents = [&](const std::string& cluster, std::string_view flag) {
+    write("c.yaml", contents("cluster.yaml") + cluster);
+    const Outcome result = plan(fmt::format(
+        "lower --model model.yaml --cluster c.yaml --seq-len 64 --out-dir out {}", flag));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return contents("out/schedule.json").find("documents_input") != std::string::npos;
+  };
+  EXPECT_TRUE(documents("", ""));
+  EXPECT_FALSE(documents("", "--one-document"));
+  const std::string cudnn = "row_multiple: 128\nattention: cudnn\n";
+  EXPECT_FALSE(documents(cudnn, ""));
+  EXPECT_TRUE(documents(cudnn, "--documents"));
+  EXPECT_EQ(plan(fmt::format("{} --documents --one-document", kLower)).code, 2);
+  EXPECT_EQ(plan(fmt::format("{} --one-document", kLower)).code, 0);
+  const std::string train = "train out/schedule.json --data text.txt --steps 1";
+  EXPECT_EQ(run(train).code, 0);
+  const Outcome split = run(fmt::format("{} --document-separator 44", train));
+  EXPECT_EQ(split.code, 2) << "the prose has a comma in every sequence";
+  EXPECT_TRUE(says(split.err, "another document begins at its token 25"));
+}
+
 // The offer is a strategy whose placed bytes fit, tried by lowering it.
 TEST_F(Plan, NamesWhatBindsAndTheNearestFit) {
   const Outcome none = plan(fmt::format("{} --device-budget 1KiB", kLower));

@@ -32,6 +32,10 @@ TEST(ProblemJson, RoundTrips) {
   strategy.fpdt.layer_classes = {LayerClass{3, Recompute::keep_attention, {0.1, 1}}, LayerClass{}};
   const std::string text = print_problem(problem(), strategy);
   EXPECT_EQ(parse_problem(text), std::pair(problem(), strategy));
+  Problem other = problem();
+  other.documents = false;
+  other.cluster.attention = AttentionKernels::cudnn;
+  EXPECT_EQ(parse_problem(print_problem(other, strategy)), std::pair(other, strategy));
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 

@@ -105,7 +105,7 @@ TEST(ScheduleJson, NamesBlockOpAndField) {
       {"\"value\"", "\"valu\"", "one.zero.valu: unknown key; did you mean \"value\"?"},
       {"\"x[+1]\",\"value", "\"x[+1\",\"value", "one.zero.target: expected an operand"},
       {"\"x[+1]\",\"value", "\"xx[+1]\",\"value", "one.zero.target: there is no buffer \"xx\""},
-      {"[\"x[+1]\"]", "[\"x[+1] +=\"]", "one.add.send: is read"},
+      {"[\"x[+1]\"]", "[\"x[+1] +=\"]", "one.add.send: is no target"},
       {"[\"x[+1]\"]", "\"x[+1]\"", "one.add.send: expected a list of operands"},
       {"\"op\":\"add\"", "\"op\":\"zero\"", "one.zero: the name \"zero\" is taken"},
       {"[\"zero\"", "[\"zer\"", "one.add.after: there is no op \"zer\"; did you mean \"zero\"?"},

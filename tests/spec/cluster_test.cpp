@@ -114,6 +114,11 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"numa_nodes", "C101", [](ClusterSpec& c) { c.numa_nodes = 0; }},
         Wrong{"memory", "C101", [](ClusterSpec& c) { c.host_memory = Bytes{0}; }},
         Wrong{"row_multiple", "C101", [](ClusterSpec& c) { c.row_multiple = 0; }},
+        Wrong{"rows_of_cudnn", "C101",
+              [](ClusterSpec& c) {
+                c.attention = AttentionKernels::cudnn;
+                c.row_multiple = 192;
+              }},
         Wrong{"peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
         Wrong{"remote_peer", "C101",
               [](ClusterSpec& c) { c.outside.per_remote_peer = Bytes{1LL << 33}; }},

@@ -98,6 +98,27 @@ TEST(Strategy, LeastRowsMakeFewEnoughTiles) {
   }
 }
 
+// 100 tokens and 100 positions: the padding to 128 rows has none, unless each token of it is a
+// document.
+TEST(Strategy, PaddingOfOneDocumentNeedsPositions) {
+  Problem problem = small(2, 100);
+  problem.cluster.row_multiple = 64;
+  problem.model.learned_positions = 100;
+  const Strategy strategy = default_strategy(problem);
+  EXPECT_TRUE(check(problem, strategy).empty());
+  problem.documents = false;
+  const std::vector<Diagnostic> findings = check(problem, strategy);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings.front().code, "P100");
+  EXPECT_NE(findings.front().message.find("padded to 128"), std::string::npos);
+  problem.model.learned_positions = 128;
+  EXPECT_TRUE(check(problem, strategy).empty());
+  problem.model.learned_positions = 300;
+  problem.seq_len = 300;
+  EXPECT_NE(format_diagnostics(check(problem, strategy)).find("use at most 256"),
+            std::string::npos);
+}
+
 struct Wrong {
   const char* name;
   const char* code;

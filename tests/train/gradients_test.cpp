@@ -72,6 +72,20 @@ std::vector<Case> families() {
   return cases;
 }
 
+// Without document starts, with padding.
+std::vector<Case> single_documents() {
+  std::vector<Case> cases;
+  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox()}) {
+    for (const std::int64_t ranks : {1, 2, 4}) {
+      Case one = make_case(model, ranks, 21, 8);
+      one.problem.documents = false;
+      one.name = fmt::format("{}_ranks{}", model.name.substr(5), ranks);  // after "tiny-"
+      cases.push_back(std::move(one));
+    }
+  }
+  return cases;
+}
+
 // One alternative of every choice, drawn; may contradict itself.
 Case draw(std::mt19937& random) {
   const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
@@ -176,6 +190,8 @@ std::string name_of(const testing::TestParamInfo<Case>& info) { return info.para
 
 INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_of);
 INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), name_of);
+INSTANTIATE_TEST_SUITE_P(SingleDocuments, Gradients, testing::ValuesIn(single_documents()),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(Drawn, Gradients, testing::ValuesIn(drawn()), name_of);
 
 }  // namespace

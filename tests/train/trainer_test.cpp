@@ -114,6 +114,34 @@ TEST(Trainer, PackedDocumentsEqualSeparateSequences) {
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
 }
 
+// Without document starts in the schedule: a sequence of one is computed as before, to the bit, and
+// of two it is refused.
+TEST(Trainer, OneDocumentNeedsNoStarts) {
+  const Case several = make_case(tiny_gpt(), 2, 21, 8);
+  Case single = several;
+  single.problem.documents = false;
+  std::vector<Sample> samples = random_samples(single.problem, 1, 5);
+  Rig one(single);
+  Rig two(several);
+  for (const Buffer& buffer : one.trainer.schedule().buffers) {
+    EXPECT_EQ(buffer.name.find("documents"), std::string::npos);
+  }
+  one.trainer.set_parameters(random_parameters(7));
+  two.trainer.set_parameters(random_parameters(7));
+  EXPECT_EQ(one.trainer.step(samples, 1e-3).loss, two.trainer.step(samples, 1e-3).loss);
+  EXPECT_EQ(all_of(one.trainer, "gradient"), all_of(two.trainer, "gradient"));
+  std::fill(samples[0].documents.begin() + 13, samples[0].documents.end(), 13);
+  try {
+    one.trainer.step(samples, 1e-3);
+    FAIL() << "a second document went unnoticed";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "sequence 1 of 1: another document begins at its token 13, and the schedule was "
+                 "lowered for sequences of one; lower it with --documents, or leave "
+                 "--document-separator out");
+  }
+}
+
 TEST(Trainer, ANonFiniteStepIsAnErrorThatChangesNothing) {
   const Case one = make_case(tiny_llama(), 2, 16, 8);
   Rig rig(one);

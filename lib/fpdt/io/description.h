@@ -28,6 +28,8 @@ template <>
 inline constexpr int kEnumerators<Recompute> = 3;
 template <>
 inline constexpr int kEnumerators<BackwardOrder> = 2;
+template <>
+inline constexpr int kEnumerators<AttentionKernels> = 2;
 
 // Self is T or const T.
 template <class Self, class T>
@@ -124,6 +126,7 @@ void describe(Self& cluster, Visitor& f) {
   f.required("device_memory", cluster.device_memory);
   f.required("host_memory", cluster.host_memory);
   f.optional("row_multiple", cluster.row_multiple);
+  f.sparse("attention", cluster.attention);
   f.sparse_group("outside", cluster.outside);
   f.sparse_group("rates", cluster.rates);
   f.required("source", cluster.source);

@@ -109,6 +109,7 @@ void describe(Self& question, Visitor& f) {
   f.group("model", question.problem.model);
   f.group("cluster", question.problem.cluster);
   f.required("seq_len", question.problem.seq_len);
+  f.sparse("documents", question.problem.documents, true);
   f.required("device_budget", question.problem.device_budget);
   f.required("host_budget", question.problem.host_budget);
   f.group("optimizer", question.problem.optimizer);

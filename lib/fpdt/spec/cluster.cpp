@@ -10,6 +10,8 @@ namespace fpdt {
 namespace {
 
 constexpr std::int64_t kNodesMax = 65536;
+constexpr std::int64_t kRowsOfCudnn =
+    128;  // other lengths are known to fail (pytorch issue 196678)
 
 class Checker {
  public:
@@ -77,6 +79,10 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
   if (cluster.row_multiple < 1 || cluster.row_multiple > 4096) {
     check.wrong("C101", "row_multiple: expected 1 to 4096, found {}", cluster.row_multiple);
   }
+  if (cluster.attention == AttentionKernels::cudnn && cluster.row_multiple % kRowsOfCudnn != 0) {
+    check.wrong("C101", "row_multiple: attention: cudnn wants a multiple of {}, found {}",
+                kRowsOfCudnn, cluster.row_multiple);
+  }
   constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers it fits 63 bits
   for (const Bytes peer : {cluster.outside.per_peer, cluster.outside.per_remote_peer}) {
     if (peer.value <= kPerPeerMax) continue;
@@ -134,6 +140,10 @@ std::string renamed(std::string_view name, std::int64_t devices) {
 }
 
 }  // namespace
+
+std::string_view word(AttentionKernels kernels) {
+  return kernels == AttentionKernels::own ? "own" : "cudnn";
+}
 
 ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices) {
   if (devices == cluster.devices()) return cluster;

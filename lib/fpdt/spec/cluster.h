@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fpdt/base/error.h"
@@ -73,6 +74,11 @@ struct Rates {
   bool operator==(const Rates&) const = default;
 };
 
+// Whose kernels compute the tiles of attention: those of the backend, or cuDNN's, which are faster,
+// know no documents and want a workspace (spec/attention_workspace.h).
+enum class AttentionKernels : std::uint8_t { own, cudnn };
+std::string_view word(AttentionKernels kernels);
+
 // Device memory that the arena does not hold.
 struct OutsideArena {
   Bytes context;          // driver, modules
@@ -91,6 +97,7 @@ struct ClusterSpec {
   Bytes host_memory;            // of one node
   std::int64_t row_multiple =
       1;  // rows of a chunk after the all-to-all (cuDNN attention: 128; CPU: 1)
+  AttentionKernels attention = AttentionKernels::own;
   OutsideArena outside;
   Rates rates;
   std::string source;

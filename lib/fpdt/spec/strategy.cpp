@@ -148,6 +148,20 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
   }
 }
 
+// Where sequences hold documents, each token of the padding is one, at position 0. Else the padding
+// goes on counting.
+void check_positions(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  const std::int64_t positions = problem.model.learned_positions;
+  const Geometry shape = geometry(problem, strategy);
+  const std::int64_t padded = shape.padded_tokens;
+  if (positions == 0 || problem.documents || padded <= positions) return;
+  wrong("P100", "problem",
+        "seq-len: {} tokens are padded to {}, and {} has {} learned positions; use at most {}, or "
+        "--documents",
+        problem.seq_len, padded, problem.model.name, positions,
+        positions - positions % (shape.sequence_parallel * problem.cluster.row_multiple));
+}
+
 std::int64_t vocabulary_tiles(const Problem& problem, const Strategy& strategy) {
   const std::int64_t vocabulary = problem.model.vocabulary;
   const std::int64_t tile = strategy.fpdt.loss_tile_vocab;
@@ -241,6 +255,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   check_parallelism(wrong, problem, strategy);
   if (!wrong.list.empty()) return wrong.list;
   check_chunks(wrong, problem, strategy);
+  if (wrong.list.empty()) check_positions(wrong, problem, strategy);
   if (wrong.list.empty()) check_tiles(wrong, problem, strategy);
   check_layer_classes(wrong, problem, strategy.fpdt);
   const OptimizerSpec& optimizer = problem.optimizer;

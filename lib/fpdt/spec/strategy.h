@@ -98,9 +98,10 @@ struct Problem {
   ModelSpec model;
   ClusterSpec cluster;
   std::int64_t seq_len =
-      0;                // S, tokens of one sequence (one micro-batch of one data-parallel replica)
-  Bytes device_budget;  // of one device; <= cluster.device_memory
-  Bytes host_budget;    // of one node
+      0;  // S, tokens of one sequence (one micro-batch of one data-parallel replica)
+  bool documents = true;  // a sequence may hold several documents
+  Bytes device_budget;    // of one device; <= cluster.device_memory
+  Bytes host_budget;      // of one node
   OptimizerSpec optimizer;
   bool operator==(const Problem&) const = default;
 

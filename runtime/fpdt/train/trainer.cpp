@@ -56,6 +56,20 @@ void write(Executor& executor, BufferIndex buffer, std::int64_t slot, const T& v
   executor.write(buffer, slot, std::as_bytes(std::span(values)));
 }
 
+// A schedule without document starts lets every token see all before it.
+void require_one_document(const std::vector<Sample>& samples) {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::vector<std::int32_t>& starts = samples[i].documents;
+    const auto second =
+        std::find_if(starts.begin(), starts.end(), [](std::int32_t start) { return start > 0; });
+    if (second == starts.end()) continue;
+    throw InputError(fmt::format(
+        "sequence {} of {}: another document begins at its token {}, and the schedule was lowered "
+        "for sequences of one; lower it with --documents, or leave --document-separator out",
+        i + 1, samples.size(), *second));
+  }
+}
+
 // A NaN has a sign bit, which says nothing and differs between builds.
 std::string number_text(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{}", value);
@@ -92,8 +106,10 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strate
         ports.step = port("step_input", Role::input, Dtype::f32, 4, 1);
         ports.tokens = port("tokens_input", Role::input, Dtype::i32, local, micro_batches_);
         ports.labels = port("labels_input", Role::input, Dtype::i32, local, micro_batches_);
-        ports.documents = port("documents_input", Role::input, Dtype::i32, geometry_.padded_tokens,
-                               micro_batches_);
+        if (problem_.documents) {
+          ports.documents = port("documents_input", Role::input, Dtype::i32,
+                                 geometry_.padded_tokens, micro_batches_);
+        }
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
         ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
         if (file.ranks != problem_.ranks()) {
@@ -126,6 +142,7 @@ void Trainer::feed(const std::vector<Sample>& samples, double learning_rate, std
   FPDT_ASSERT(static_cast<std::int64_t>(samples.size()) == samples_per_step());
   std::int64_t unmasked = 0;
   for (const Sample& sample : samples) unmasked += sample.unmasked();
+  if (!problem_.documents) require_one_document(samples);
   const OptimizerSpec& optimizer = problem_.optimizer;
   const auto t = static_cast<double>(step);
   const std::array<float, 4> scalars{
@@ -141,7 +158,7 @@ void Trainer::feed(const std::vector<Sample>& samples, double learning_rate, std
       const RankInputs inputs = rank_inputs(geometry_, rank % geometry_.sequence_parallel, sample);
       write(executor, ports_.tokens, slot, inputs.tokens);
       write(executor, ports_.labels, slot, inputs.labels);
-      write(executor, ports_.documents, slot, inputs.documents);
+      if (problem_.documents) write(executor, ports_.documents, slot, inputs.documents);
     }
   }
 }

@@ -200,17 +200,20 @@ void FpdtFormula::ends() {
   const auto tokens = [&](const char* block, const char* name, std::int64_t rows) {
     add(block, name, MemorySpace::device, Category::tokens, 1, 4 * rows, true);
   };
-  for (const char* name : {"documents", "tokens", "labels"}) {
-    const std::int64_t rows =
-        name == std::string_view("documents") ? shape_.padded_tokens : shape_.local_tokens();
-    tokens("tokens", name, rows);
-    add("tokens", name + std::string("_input"), MemorySpace::host, Category::tokens,
-        strategy_.micro_batches, 4 * rows, true);
+  const auto input = [&](const std::string& name, std::int64_t rows) {
+    add("tokens", name + "_input", MemorySpace::host, Category::tokens, strategy_.micro_batches,
+        4 * rows, true);
+  };
+  documents("tokens");
+  if (problem_.documents) input("documents", shape_.padded_tokens);
+  for (const char* name : {"tokens", "labels"}) {
+    tokens("tokens", name, shape_.local_tokens());
+    input(name, shape_.local_tokens());
   }
   const std::vector<Tensor> embed = globals({"embed.weight", "positions.weight"});
   for (const char* block : {"embed", "embed_backward"}) {
     tokens(block, "tokens", shape_.local_tokens());
-    if (model_.learned_positions > 0) tokens(block, "documents", shape_.padded_tokens);
+    if (model_.learned_positions > 0) documents(block);
   }
   weights("embed", embed, 1);
   stream("embed", kKept | kNew | kHost, true);

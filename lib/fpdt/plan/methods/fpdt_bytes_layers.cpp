@@ -36,7 +36,7 @@ void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choic
 void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
                           bool to_checkpoint) {
   weights(block, layer_list(), 2);
-  add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens, true);
+  documents(block);
   stream(block, kKept | kHost | kFetched, from_checkpoint);
   stream(block, kKept | kNew | kHost, to_checkpoint);
   activation(block, "normed", 1, hidden_chunk());
@@ -79,7 +79,7 @@ void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
                 [&](const Tensor& tensor) { return !read_in_backward(tensor.spec.name, choice); });
   weights(block, read_weights, 2);
   gradient_sums(block, layer_list(), 2);
-  add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens, true);
+  documents(block);
   stream(block, kKept | kHost | kFetched, from_checkpoint);
   layer_gradient(block, kKept | kNew | kHost | kFetched);
   activation(block, "normed", 1, hidden_chunk());

@@ -18,7 +18,8 @@ enum Part : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
 class FpdtFormula {
  public:
   FpdtFormula(const Problem& problem, const Strategy& strategy)
-      : strategy_(strategy),
+      : problem_(problem),
+        strategy_(strategy),
         model_(problem.model),
         fpdt_(strategy.fpdt),
         shape_(geometry(problem, strategy)),
@@ -172,6 +173,13 @@ class FpdtFormula {
     if (world_ > 1) whole_sums(block, list, slots);
   }
 
+  // Document starts of the whole sequence.
+  void documents(const std::string& block) {
+    if (!problem_.documents) return;
+    add(block, "documents", MemorySpace::device, Category::tokens, 1, 4 * shape_.padded_tokens,
+        true);
+  }
+
   void states();
   void optimizer(const std::string& block, const std::vector<Tensor>& list);
   void ends();
@@ -218,6 +226,7 @@ class FpdtFormula {
         false;  // counted in every neighbourhood: states, and what lives from forward to backward
   };
 
+  const Problem& problem_;
   const Strategy& strategy_;
   const ModelSpec& model_;
   const FpdtStrategy& fpdt_;

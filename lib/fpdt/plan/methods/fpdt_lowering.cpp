@@ -194,7 +194,7 @@ void FpdtLowering::emit_tokens() {
     return here;
   };
   begin_block("tokens");
-  documents_ = pair("documents", shape_.padded_tokens);
+  if (problem_.documents) documents_ = pair("documents", shape_.padded_tokens);
   tokens_ = pair("tokens", shape_.local_tokens());
   labels_ = pair("labels", shape_.local_tokens());
   builder_.end_block();
@@ -334,7 +334,10 @@ Operand FpdtLowering::optional_weight(const std::string& name, const Version& us
   return states_.has(name) ? states_.weight(name, use) : Operand{};
 }
 
-Operand FpdtLowering::documents() const { return {documents_, Version::at(0, 0, 1), 0, -1}; }
+// Absent where every sequence is one document.
+Operand FpdtLowering::documents() const {
+  return documents_ < 0 ? Operand{} : Operand{documents_, Version::at(0, 0, 1), 0, -1};
+}
 
 RankExpression FpdtLowering::token_first(std::int64_t chunk) const {
   return {chunk * shape_.chunk_rows, ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_};

@@ -256,6 +256,7 @@ class Partial final : public Backend {
   void launch(const Launch&) override {}
   void synchronise() override {}
   void write(std::byte*, std::span<const std::byte>) override {}
+  [[nodiscard]] bool demand_paged() const override { return false; }
   void read(std::span<std::byte>, const std::byte*) override {}
 };
 

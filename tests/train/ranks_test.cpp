@@ -29,6 +29,7 @@ class FailingBackend final : public Backend {
     real_.launch(launch);
   }
   void synchronise() override { real_.synchronise(); }
+  [[nodiscard]] bool demand_paged() const override { return real_.demand_paged(); }
   void write(std::byte* target, std::span<const std::byte> source) override {
     real_.write(target, source);
   }

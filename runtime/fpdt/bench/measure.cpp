@@ -48,8 +48,10 @@ void fill_states(Executor& executor, const Contents& contents) {
   const std::vector<Buffer>& buffers = executor.schedule().buffers;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].role != Role::state) continue;
+    std::vector<std::byte> values(static_cast<std::size_t>(buffers[i].slot_bytes().value));
+    fill(values, buffers[i].dtype, contents.limits[i]);
     for (std::int64_t slot = 0; slot < buffers[i].slots; ++slot) {
-      fill(executor.slot(static_cast<BufferIndex>(i), slot), buffers[i].dtype, contents.limits[i]);
+      executor.write(static_cast<BufferIndex>(i), slot, values);
     }
   }
 }

@@ -37,6 +37,7 @@ class CpuBackend final : public Backend {
   void synchronise() override;
   void write(std::byte* target, std::span<const std::byte> source) override;
   void read(std::span<std::byte> target, const std::byte* source) override;
+  [[nodiscard]] bool demand_paged() const override { return options_.populate == Populate::no; }
 
   // Scratch memory of the kernels, outside of every arena.
   [[nodiscard]] Bytes workspace_bytes() const;

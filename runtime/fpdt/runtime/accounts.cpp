@@ -186,19 +186,13 @@ ByteRanges filled_bytes(const Schedule& schedule, MemorySpace space) {
 std::vector<Account> account_touched(Executor& executor, std::span<const Call> calls,
                                      const std::function<void()>& reset) {
   const auto run_over = [&](std::byte pattern) {
-    for (const MemorySpace space : kMemorySpaces) {
-      const std::span<std::byte> arena = executor.arena(space);
-      std::fill(arena.begin(), arena.end(), pattern);
-    }
+    for (const MemorySpace space : kMemorySpaces) executor.fill(space, pattern);
     reset();
     executor.run(calls);
   };
   run_over(kPattern);
   std::vector<std::vector<std::byte>> first;
-  for (const MemorySpace space : kMemorySpaces) {
-    const std::span<std::byte> arena = executor.arena(space);
-    first.emplace_back(arena.begin(), arena.end());
-  }
+  for (const MemorySpace space : kMemorySpaces) first.push_back(executor.contents(space));
   run_over(kComplement);
   std::vector<Account> accounts;
   for (std::size_t i = 0; i < kMemorySpaces.size(); ++i) {
@@ -206,8 +200,8 @@ std::vector<Account> account_touched(Executor& executor, std::span<const Call> c
     const Expected bytes{written_bytes(executor.program(), calls, space),
                          scratch_bytes(executor.program(), calls, space),
                          filled_bytes(executor.schedule(), space)};
-    accounts.push_back(
-        compare(executor.schedule(), space, {first[i], executor.arena(space)}, bytes));
+    const std::vector<std::byte> second = executor.contents(space);
+    accounts.push_back(compare(executor.schedule(), space, {first[i], second}, bytes));
   }
   return accounts;
 }
@@ -220,6 +214,10 @@ std::vector<Account> account_resident(const Executor& executor, std::span<const 
     touched.insert(touched.end(), filled.begin(), filled.end());
     const ByteRanges pages = whole_pages(merged(std::move(touched)));
     const std::span<const std::byte> arena = executor.arena(space);
+    if (!executor.demand_paged()) {
+      accounts.push_back({space, total(pages), Bytes{std::ssize(arena)}, {}});
+      continue;
+    }
     Account account{space, total(pages), resident_bytes(arena), {}};
     const ByteRanges scratch = whole_pages(scratch_bytes(executor.program(), calls, space));
     for (const ByteRange& page : without(scratch, pages)) {

@@ -59,12 +59,12 @@ struct Account {
 };
 
 // Runs the calls twice. `reset` sets every slot of states and inputs, the same way each time. All
-// ranks of a job call it together. Needs twice the arena while it runs, and an arena that the host
-// can address.
+// ranks of a job call it together. Needs three times the arena in host memory while it runs.
 std::vector<Account> account_touched(Executor& executor, std::span<const Call> calls,
                                      const std::function<void()>& reset);
 
-// After the first step of a fresh executor whose states and inputs were set.
+// After the first step of a fresh executor whose states and inputs were set. Where memory is not
+// paged on demand the whole arena is resident, and nothing follows from it.
 std::vector<Account> account_resident(const Executor& executor, std::span<const Call> calls);
 
 // Where live bytes exceed the arena; "" when nowhere.

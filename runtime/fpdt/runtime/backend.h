@@ -57,6 +57,10 @@ class Backend {
   // failure of an op; a backend that failed does not run again.
   virtual void synchronise() = 0;
 
+  // Whether pages of an arena become resident when they are first touched, so that their count says
+  // what was (accounts.h). Otherwise the whole arena is taken at once.
+  [[nodiscard]] virtual bool demand_paged() const = 0;
+
   // Between steps, to and from any space, complete on return.
   virtual void write(std::byte* target, std::span<const std::byte> source) = 0;
   virtual void read(std::span<std::byte> target, const std::byte* source) = 0;

@@ -109,4 +109,21 @@ void Executor::read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> 
   backend_.read(contents, source.data());
 }
 
+void Executor::fill(MemorySpace space, std::byte value) {
+  constexpr std::size_t kPiece = 16 << 20;
+  const std::span<std::byte> all = arena(space);
+  const std::vector<std::byte> piece(std::min(kPiece, all.size()), value);
+  for (std::size_t at = 0; at < all.size(); at += piece.size()) {
+    const std::size_t size = std::min(piece.size(), all.size() - at);
+    backend_.write(all.data() + at, std::span(piece).first(size));
+  }
+}
+
+std::vector<std::byte> Executor::contents(MemorySpace space) const {
+  const std::span<const std::byte> all = arena(space);
+  std::vector<std::byte> copy(all.size());
+  if (!copy.empty()) backend_.read(copy, all.data());
+  return copy;
+}
+
 }  // namespace fpdt

@@ -48,9 +48,16 @@ class Executor {
   [[nodiscard]] std::span<std::byte> slot(BufferIndex buffer, std::int64_t slot) const {
     return addresses_.slot(buffer, slot);
   }
+
+  // A whole arena, between steps: every byte set, and read back.
+  void fill(MemorySpace space, std::byte value);
+  [[nodiscard]] std::vector<std::byte> contents(MemorySpace space) const;
+
+  // Where the arena lies; the host may not be able to address it (always on a CPU).
   [[nodiscard]] std::span<std::byte> arena(MemorySpace space) const {
     return arenas_[static_cast<std::size_t>(space)];
   }
+  [[nodiscard]] bool demand_paged() const { return backend_.demand_paged(); }
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] const Schedule& schedule() const { return *program_.schedule; }
 

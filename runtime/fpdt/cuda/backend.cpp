@@ -1,0 +1,280 @@
+// From ops to streams.
+#include "fpdt/cuda/backend.h"
+
+#include <algorithm>
+#include <bit>
+#include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
+#include <string>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/cuda/collective.h"
+#include "fpdt/cuda/kernels.h"
+#include "fpdt/cuda/kernels_attention_limits.h"
+#include "fpdt/cuda/status.h"
+
+namespace fpdt {
+namespace {
+
+template <class Body>
+inline constexpr bool kTile =
+    std::is_same_v<Body, AttentionForward> || std::is_same_v<Body, AttentionBackward>;
+
+template <class Body>
+concept HasKernel = requires(const Body& op, const cuda::Frame& frame) {
+  cuda::execute(op, frame);
+};
+
+const Buffer& buffer_of(const Schedule& schedule, const Operand& operand) {
+  return schedule.buffers[static_cast<std::size_t>(operand.buffer)];
+}
+
+bool is_transfer(LaneKind kind) { return kind == LaneKind::h2d || kind == LaneKind::d2h; }
+
+void require_plain_transfer(const Op& op, const Copy& copy, const Schedule& schedule) {
+  const Buffer& source = buffer_of(schedule, copy.source);
+  const Buffer& target = buffer_of(schedule, copy.target.operand);
+  if (source.dtype == target.dtype && !copy.target.accumulate) return;
+  throw InputError(fmt::format(
+      "{}: a transfer on lane {} moves bytes; it neither converts nor adds, so give {} the type of "
+      "{} or convert on the compute lane",
+      op.name, word(op.lane.kind), target.name, source.name));
+}
+
+// The views of `op` for a piece of its keys: kv and, in backward, dkv begin later.
+class PieceViews {
+ public:
+  template <class Tile>
+  PieceViews(const Tile& whole, const Tile& piece, std::span<const View> views)
+      : views_(views.begin(), views.end()) {
+    const std::int64_t skipped = piece.k_first - whole.k_first;
+    const std::int64_t width = 2 * piece.kv_heads * piece.head_dim;
+    move(find_view(whole, views, whole.kv), skipped * width, piece.k_rows * width);
+    if constexpr (std::is_same_v<Tile, AttentionBackward>) {
+      move(find_view(whole, views, whole.dkv.operand), skipped * width, piece.k_rows * width);
+    }
+  }
+  // From the second piece on, what all pieces share is added to.
+  void accumulate(const View& shared) {
+    for (View& view : views_) {
+      if (view.data == shared.data) view.access = Access::accumulate;
+    }
+  }
+  [[nodiscard]] std::span<const View> get() const { return views_; }
+
+ private:
+  void move(const View& whole, std::int64_t skipped, std::int64_t elements) {
+    for (View& view : views_) {
+      if (view.data != whole.data) continue;
+      view.data += skipped * dtype_bytes(view.dtype);
+      view.elements = elements;
+      return;
+    }
+  }
+  std::vector<View> views_;
+};
+
+}  // namespace
+
+// Marks are events, and waits are the stream's.
+class CudaBackend::StreamMover final : public Mover {
+ public:
+  explicit StreamMover(cudaStream_t stream) : stream_(stream) {}
+
+  Mark mark(std::size_t number) override {
+    while (events_.size() <= number) events_.emplace_back(cuda::DeviceEvent::Times::no);
+    cuda::check(cudaEventRecord(events_[number].get(), stream_), "a mark for other ranks");
+    return events_[number].get();
+  }
+  void await(Mark mark) override {
+    cuda::check(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(mark), 0),
+                "a wait for another rank");
+  }
+  void receive(const Body& body, std::int64_t mine,
+               std::span<const std::span<const View>> views) override {
+    cuda::receive(body, mine, views, stream_);
+  }
+
+ private:
+  cudaStream_t stream_;
+  std::vector<cuda::DeviceEvent> events_;
+};
+
+CudaBackend::CudaBackend(Communicator& communicator, const CudaOptions& options)
+    : communicator_(communicator), options_(options), gpu_(cuda::open_gpu(options.device)) {}
+
+CudaBackend::~CudaBackend() = default;
+
+bool CudaBackend::supports(const Op&) const { return true; }
+
+std::byte* CudaBackend::reserve(MemorySpace space, Bytes bytes) {
+  const std::string what =
+      fmt::format("rank {}: the arena of {}", communicator_.rank(), word(space));
+  if (space == MemorySpace::device) {
+    FPDT_ASSERT(device_.bytes().empty());
+    device_ = cuda::DeviceMemory(bytes, what);
+    return device_.bytes().data();
+  }
+  cuda::PinnedMemory& host = hosts_[static_cast<std::size_t>(space)];
+  FPDT_ASSERT(host.bytes().empty());
+  host = cuda::PinnedMemory(bytes, what);
+  return host.bytes().data();
+}
+
+void CudaBackend::prepare(const Program& program) {
+  FPDT_ASSERT(streams_ == nullptr);
+  streams_ = std::make_unique<cuda::Streams>(program);
+  for (std::size_t i = 0; i < program.lanes.size(); ++i) {
+    Worker& worker = workers_.emplace_back();
+    worker.mover = std::make_unique<StreamMover>(streams_->of(static_cast<std::int32_t>(i)));
+    if (program.lanes[i].kind != LaneKind::compute) continue;
+    worker.memory = cuda::DeviceMemory(Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes},
+                                       "scratch memory of the kernels");
+  }
+  for (const Block& block : program.schedule->blocks) {
+    for (const Op& op : block.ops) prepare_op(op, *program.schedule);
+  }
+}
+
+void CudaBackend::prepare_op(const Op& op, const Schedule& schedule) {
+  std::visit(
+      [&](const auto& body) {
+        using Kind = std::decay_t<decltype(body)>;
+        if constexpr (std::is_same_v<Kind, Matmul>) {
+          if (products_ == nullptr) products_ = std::make_unique<cuda::Products>();
+          products_->prepare(body, schedule);
+        } else if constexpr (std::is_same_v<Kind, Copy>) {
+          if (is_transfer(op.lane.kind)) require_plain_transfer(op, body, schedule);
+        } else if constexpr (kTile<Kind>) {
+          prepare_tile(body, schedule);
+        }
+      },
+      op.body);
+}
+
+// The largest pieces whose needs the workspace holds.
+template <class Tile>
+void CudaBackend::prepare_tile(const Tile& tile, const Schedule& schedule) {
+  if (!tile.workspace.present() || options_.deterministic) {
+    const Dtype q = buffer_of(schedule, tile.q).dtype;
+    if (cuda::serves(tile, q)) return;
+    throw InputError(fmt::format(
+        "no kernel for attention of {} and {} heads of {} in {}: heads of 8 to {} in steps of 8 "
+        "and bf16 are served; plan with `storage: bf16`",
+        tile.heads, tile.kv_heads, tile.head_dim, word(q), cuda::kAttentionSizeMost));
+  }
+  if (tiles_ == nullptr) tiles_ = std::make_unique<cuda::AttentionPlans>();
+  const Bytes room = buffer_of(schedule, tile.workspace).slot_bytes();
+  constexpr std::int64_t kBackwardMost = 65536;  // more keys at a time gain nothing
+  const auto keys = static_cast<std::uint64_t>(std::max<std::int64_t>(128, tile.k_rows));
+  auto most = static_cast<std::int64_t>(std::bit_floor(keys));
+  if (std::is_same_v<Tile, AttentionBackward>) most = std::min(most, kBackwardMost);
+  const auto needs = [&](std::int64_t rows) {
+    Bytes largest;
+    for (const cuda::KeyPiece& piece :
+         cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows)) {
+      Tile part = tile;
+      part.k_first = piece.first;
+      part.k_rows = piece.rows;
+      largest = std::max(largest, tiles_->prepare(cuda::tile_of(part)));
+    }
+    return largest;
+  };
+  Bytes need = needs(most);
+  while (need > room && most > 128) need = needs(most /= 2);
+  if (need > room) {
+    throw InputError(fmt::format(
+        "an attention tile of {} queries has a workspace of {}, and cuDNN needs {}: lower the "
+        "schedule again for this GPU",
+        tile.q_rows, format_bytes(room), format_bytes(need)));
+  }
+  piece_rows_[&tile] = most;
+}
+
+void CudaBackend::launch(const Launch& launch) {
+  nvtxRangePushA(launch.op->name.c_str());
+  streams_->before(launch);
+  run(launch);
+  streams_->after(launch);
+  nvtxRangePop();
+}
+
+void CudaBackend::run(const Launch& launch) {
+  const Worker& worker = workers_[static_cast<std::size_t>(launch.lane)];
+  const cuda::Frame frame{launch.views, communicator_.rank(), streams_->of(launch.lane),
+                          worker.memory.bytes().data()};
+  std::visit(
+      [&](const auto& op) {
+        using Kind = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<Kind, Matmul>) {
+          products_->run(op, frame, frame.scratch + cuda::kScratchBytes);
+        } else if constexpr (kTile<Kind>) {
+          run_tile(op, frame);
+        } else if constexpr (std::is_same_v<Kind, Copy>) {
+          if (!is_transfer(launch.op->lane.kind)) return cuda::execute(op, frame);
+          const View source = frame.view(op, op.source);
+          const View target = frame.view(op, op.target);
+          cuda::check(
+              cudaMemcpyAsync(target.data, source.data, static_cast<std::size_t>(source.bytes()),
+                              cudaMemcpyDefault, frame.stream),
+              "a transfer");
+        } else if constexpr (HasKernel<Kind>) {
+          cuda::execute(op, frame);
+        } else {
+          communicator_.collective(launch.op->body, launch.lane, launch.views, *worker.mover);
+        }
+      },
+      launch.op->body);
+}
+
+template <class Tile>
+void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
+  const auto place = piece_rows_.find(&tile);
+  if (place == piece_rows_.end()) return cuda::execute(tile, frame);
+  const std::vector<cuda::KeyPiece> pieces =
+      cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, place->second);
+  if (pieces.empty()) return cuda::execute(tile, frame);  // writes that nothing was seen
+  bool first = true;
+  for (const cuda::KeyPiece& piece : pieces) {
+    Tile part = tile;
+    part.k_first = piece.first;
+    part.k_rows = piece.rows;
+    PieceViews views(tile, part, frame.views);
+    if (!first) {
+      if constexpr (std::is_same_v<Tile, AttentionForward>) {
+        views.accumulate(frame.view(tile, tile.o));
+        views.accumulate(frame.view(tile, tile.lse));
+      } else {
+        views.accumulate(frame.view(tile, tile.dq));
+      }
+    }
+    tiles_->execute(part, {views.get(), frame.rank, frame.stream, frame.scratch});
+    first = false;
+  }
+}
+
+void CudaBackend::synchronise() { streams_->synchronise(); }
+
+void CudaBackend::write(std::byte* target, std::span<const std::byte> source) {
+  cuda::check(cudaSetDevice(options_.device), "the GPU");
+  cuda::check(cudaMemcpy(target, source.data(), source.size(), cudaMemcpyDefault),
+              "a write between steps");
+}
+
+void CudaBackend::read(std::span<std::byte> target, const std::byte* source) {
+  cuda::check(cudaSetDevice(options_.device), "the GPU");
+  cuda::check(cudaMemcpy(target.data(), source, target.size(), cudaMemcpyDefault),
+              "a read between steps");
+}
+
+Bytes CudaBackend::workspace_bytes() const {
+  Bytes sum;
+  for (const Worker& worker : workers_) sum += Bytes{std::ssize(worker.memory.bytes())};
+  return sum;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,83 @@
+// A GPU as one rank sees it: lanes are streams, edges are events, one thread issues.
+//
+// Several ranks of one process may share a GPU; each has arenas, streams and libraries of its own.
+// The file decides who computes attention: a tile with a workspace is the library's (cuDNN, whose
+// backward adds in no fixed order), one without is computed by kernels of this project, which give
+// the same bits on every run, as all other ops do.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fpdt/cuda/attention_pieces.h"
+#include "fpdt/cuda/cudnn_attention.h"
+#include "fpdt/cuda/gpu.h"
+#include "fpdt/cuda/matmul.h"
+#include "fpdt/cuda/memory.h"
+#include "fpdt/cuda/streams.h"
+#include "fpdt/runtime/backend.h"
+#include "fpdt/runtime/communicator.h"
+#include "fpdt/runtime/resolve.h"
+
+namespace fpdt {
+
+struct CudaOptions {
+  std::int32_t device = 0;  // as CUDA counts them
+  // Own kernels for every tile, also for those with a workspace: the same bits on every run.
+  bool deterministic = false;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  // Opens the device (cuda/gpu.h says what may be wrong with it). The communicator outlives the
+  // backend.
+  CudaBackend(Communicator& communicator, const CudaOptions& options);
+  ~CudaBackend() override;
+
+  [[nodiscard]] bool supports(const Op& op) const override;
+  std::byte* reserve(MemorySpace space, Bytes bytes) override;
+  // Chooses algorithms and has the library compile its kernels: some seconds. InputError when an op
+  // of the program is none for this backend.
+  void prepare(const Program& program) override;
+  void launch(const Launch& launch) override;
+  void synchronise() override;
+  void write(std::byte* target, std::span<const std::byte> source) override;
+  void read(std::span<std::byte> target, const std::byte* source) override;
+  [[nodiscard]] bool demand_paged() const override { return false; }
+
+  // Device memory that this rank holds beside its arena, for its kernels.
+  [[nodiscard]] Bytes workspace_bytes() const;
+
+ private:
+  class StreamMover;
+  // Of one lane.
+  struct Worker {
+    cuda::DeviceMemory memory;  // [kScratchBytes + kMatmulWorkspaceBytes], of lanes that compute
+    std::unique_ptr<StreamMover> mover;
+  };
+
+  void prepare_op(const Op& op, const Schedule& schedule);
+  template <class Tile>
+  void prepare_tile(const Tile& tile, const Schedule& schedule);
+  void run(const Launch& launch);
+  template <class Tile>
+  void run_tile(const Tile& tile, const cuda::Frame& frame);
+
+  Communicator& communicator_;
+  CudaOptions options_;
+  cuda::Gpu gpu_;
+  cuda::DeviceMemory device_;
+  std::array<cuda::PinnedMemory, kMemorySpaces.size()> hosts_;
+  std::unique_ptr<cuda::Products> products_;
+  std::unique_ptr<cuda::AttentionPlans> tiles_;
+  std::map<const void*, std::int64_t> piece_rows_;  // of the library's tiles, by body
+  std::vector<Worker> workers_;
+  std::unique_ptr<cuda::Streams> streams_;  // destroyed first: its streams use the rest
+};
+
+}  // namespace fpdt

@@ -39,9 +39,10 @@ add_custom_target(small_tests)
 # Builds those labelled `gpu`.
 add_custom_target(gpu_tests)
 
-# fpdt_test(name SOURCES ... USES ... LABELS ...): a Google Test program; every case is a CTest.
+# fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir]): a Google Test program; every
+# case is a CTest. LIBRARY_PATH: where it also finds libraries that it loads by name.
 function(fpdt_test name)
-  cmake_parse_arguments(arg "" "" "SOURCES;USES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "LIBRARY_PATH" "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_link_libraries(${name} PRIVATE fpdt_options ${arg_USES} GTest::gtest_main)
@@ -49,7 +50,12 @@ function(fpdt_test name)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
   # The separators of the list must survive the three scripts that it is written through.
   string(REPLACE ";" [[\\\\\\\;]] labels "${arg_LABELS}")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${labels}" TIMEOUT 300)
+  set(path)
+  if(arg_LIBRARY_PATH)
+    set(path ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_append:${arg_LIBRARY_PATH})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${labels}" TIMEOUT 300 ${path})
   if("small" IN_LIST arg_LABELS OR "unit" IN_LIST arg_LABELS)
     add_dependencies(small_tests ${name})
   endif()

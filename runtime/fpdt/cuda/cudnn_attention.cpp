@@ -1,0 +1,166 @@
+// Parts of a workspace, addresses of operands, and what comes before and after cuDNN's kernel.
+#include "fpdt/cuda/cudnn_attention.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
+#include "fpdt/cuda/kernels_tiles.h"
+
+namespace fpdt::cuda {
+namespace {
+
+constexpr std::int64_t kPartMultiple = 256;
+constexpr std::int64_t kBf16Bytes = 2;
+constexpr std::int64_t kF32Bytes = 4;
+constexpr std::string_view kAdvice =
+    "or plan with the backend's own attention kernels (`attention: own` in the cluster file)";
+
+// The tile, if cuDNN may compute it.
+const AttentionTile& checked(const AttentionTile& tile) {
+  const std::string reason = why_not(tile);
+  if (reason.empty()) return tile;
+  throw InputError(fmt::format("cuDNN cannot compute {}: {}; {}", describe(tile), reason, kAdvice));
+}
+
+// A part behind those that end at `end`; returns where it begins.
+std::int64_t part(Bytes& end, std::int64_t bytes) {
+  const std::int64_t begin = end.value;
+  end.value = add(begin, round_up(bytes, kPartMultiple));
+  return begin;
+}
+
+void require_bf16(const View& view, std::string_view field) {
+  if (view.dtype == Dtype::bf16) return;
+  throw InputError(
+      fmt::format("cuDNN's attention takes bf16, but {} is {}; plan with `storage: "
+                  "bf16`, {}",
+                  field, word(view.dtype), kAdvice));
+}
+
+void require_room(const View& workspace, Bytes needed) {
+  if (workspace.bytes() >= needed.value) return;
+  throw InputError(
+      fmt::format("cuDNN's attention needs a workspace of {}, but the schedule gives "
+                  "{}; plan for this GPU and this cuDNN, {}",
+                  format_bytes(needed), format_bytes(Bytes{workspace.bytes()}), kAdvice));
+}
+
+float* floats(std::byte* memory) { return reinterpret_cast<float*>(memory); }
+
+}  // namespace
+
+ForwardPlan::ForwardPlan(const AttentionTile& tile, const PlanTarget& target, Graph&& graph)
+    : tensors_(add_forward(graph, checked(tile))),
+      plan_(std::move(graph), target, describe(tile), kAdvice) {
+  part(workspace_, plan_.workspace().value);
+  lse_ = part(workspace_, kF32Bytes * tile.heads * tile.q_rows);
+  o_ = part(workspace_, kF32Bytes * tile.heads * tile.q_rows * tile.head_dim);
+}
+
+void ForwardPlan::run(const AttentionForward& op, const Frame& frame, cudnnHandle_t handle) const {
+  const View q = frame.view(op, op.q);
+  const View kv = frame.view(op, op.kv);
+  const View workspace = frame.view(op, op.workspace);
+  FPDT_ASSERT(!op.documents.present());
+  require_bf16(q, "q");
+  require_bf16(kv, "kv");
+  require_room(workspace, workspace_);
+  std::byte* const o = workspace.data + o_;
+  std::byte* const lse = workspace.data + lse_;
+  const std::int64_t values = op.kv_heads * op.head_dim * kBf16Bytes;
+  plan_.run(handle, frame.stream,
+            std::array<Binding, 5>{{{tensors_.q, q.data},
+                                    {tensors_.k, kv.data},
+                                    {tensors_.v, kv.data + values},
+                                    {tensors_.o, o},
+                                    {tensors_.lse, lse}}},
+            workspace.data);
+  merge_tile(op.q_rows, op.heads, op.head_dim, floats(o), floats(lse), frame.view(op, op.o),
+             frame.view(op, op.lse), frame.stream);
+}
+
+BackwardPlan::BackwardPlan(const AttentionTile& tile, const PlanTarget& target, Graph&& graph)
+    : tensors_(add_backward(graph, checked(tile))),
+      plan_(std::move(graph), target, describe(tile), kAdvice) {
+  const std::int64_t rows = tile.kv_heads * tile.q_rows;
+  part(workspace_, plan_.workspace().value);
+  lse_ = part(workspace_, kF32Bytes * rows);
+  delta_ = part(workspace_, kF32Bytes * rows);
+  o_ = part(workspace_, kBf16Bytes * rows * tile.head_dim);
+  dq_ = part(workspace_, kF32Bytes * rows * tile.head_dim);
+  dkv_ = part(workspace_, kF32Bytes * 2 * tile.kv_heads * tile.k_rows * tile.head_dim);
+}
+
+void BackwardPlan::run(const AttentionBackward& op, const Frame& frame,
+                       cudnnHandle_t handle) const {
+  FPDT_ASSERT(!op.documents.present());
+  require_bf16(frame.view(op, op.q), "q");
+  require_bf16(frame.view(op, op.kv), "kv");
+  require_bf16(frame.view(op, op.dout), "dout");
+  require_room(frame.view(op, op.workspace), workspace_);
+  for (std::int64_t member = 0; member < op.heads / op.kv_heads; ++member) {
+    run_group(member, op, frame, handle);
+  }
+}
+
+void BackwardPlan::run_group(std::int64_t member, const AttentionBackward& op, const Frame& frame,
+                             cudnnHandle_t handle) const {
+  const View dout = frame.view(op, op.dout);
+  const View dkv = frame.view(op, op.dkv);
+  std::byte* const q = frame.view(op, op.q).data;
+  std::byte* const kv = frame.view(op, op.kv).data;
+  std::byte* const workspace = frame.view(op, op.workspace).data;
+  const HeadGroup group{op.q_rows, op.heads, op.kv_heads, op.head_dim, member};
+  const std::int64_t first = member * op.head_dim * kBf16Bytes;  // of the group's heads
+  const std::int64_t half = op.kv_heads * op.head_dim;           // of a row of kv
+
+  // The zeros: engines add to dq. Since 9.6 they zero it themselves where it goes on to a dq of
+  // another type; of a graph that ends with it nothing is said.
+  split_gradient(group, dout, frame.view(op, op.lse), frame.view(op, op.delta),
+                 floats(workspace + lse_), workspace + o_, floats(workspace + dq_), frame.stream);
+  plan_.run(handle, frame.stream,
+            std::array<Binding, 10>{{{tensors_.q, q + first},
+                                     {tensors_.k, kv},
+                                     {tensors_.v, kv + half * kBf16Bytes},
+                                     {tensors_.dout, dout.data + first},
+                                     {tensors_.o, workspace + o_},
+                                     {tensors_.lse, workspace + lse_},
+                                     {tensors_.delta, workspace + delta_},
+                                     {tensors_.dq, workspace + dq_},
+                                     {tensors_.dk, workspace + dkv_},
+                                     {tensors_.dv, workspace + dkv_ + half * kF32Bytes}}},
+            workspace);
+  join_gradient(group, floats(workspace + dq_), frame.view(op, op.dq), frame.stream);
+  add_tile(op.k_rows * 2 * half, floats(workspace + dkv_), dkv, member > 0 || accumulates(dkv),
+           frame.stream);
+}
+
+AttentionPlans::AttentionPlans() : handle_(make_cudnn_handle()) {}
+
+Bytes AttentionPlans::prepare(const AttentionTile& tile) {
+  const PlanTarget here{handle_.get(), {}};
+  if (tile.direction == Direction::forward) {
+    return forward_.try_emplace(tile, tile, here).first->second.workspace();
+  }
+  return backward_.try_emplace(tile, tile, here).first->second.workspace();
+}
+
+void AttentionPlans::execute(const AttentionForward& op, const Frame& frame) {
+  const auto found = forward_.find(tile_of(op));
+  FPDT_ASSERT(found != forward_.end());
+  found->second.run(op, frame, handle_.get());
+}
+
+void AttentionPlans::execute(const AttentionBackward& op, const Frame& frame) {
+  const auto found = backward_.find(tile_of(op));
+  FPDT_ASSERT(found != backward_.end());
+  found->second.run(op, frame, handle_.get());
+}
+
+}  // namespace fpdt::cuda

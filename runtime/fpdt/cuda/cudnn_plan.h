@@ -1,0 +1,100 @@
+// cuDNN's graph API (cudnn_backend.h) in C++: a graph as descriptors, the engine that cuDNN chooses
+// for it, and its runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cudnn_backend.h>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/base/units.h"
+#include "fpdt/cuda/cudnn_graph.h"
+#include "fpdt/cuda/frame.h"
+
+namespace fpdt::cuda {
+
+// Nothing on success. MemoryError when memory ran out, else Error with exit code `internal`: `what`
+// and cuDNN's own words.
+void check(cudnnStatus_t status, std::string_view what);
+
+// InputError unless `version`, as cudnnGetVersion gives it, is 9.10.2 or a later one of cuDNN 9.
+void require_cudnn(std::size_t version);
+
+struct DestroyHandle {
+  void operator()(cudnnHandle_t handle) const { cudnnDestroy(handle); }
+};
+using CudnnHandle = std::unique_ptr<cudnnContext, DestroyHandle>;
+// For the current device. InputError where there is none, or cuDNN is too old.
+CudnnHandle make_cudnn_handle();
+
+// Where a plan is to run: the device of a handle; or, to find out without a GPU what cuDNN would do
+// on one, its properties as cuDNN writes them (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+struct PlanTarget {
+  cudnnHandle_t handle = nullptr;
+  std::string_view properties;  // JSON; for a null handle, and then the plan cannot run
+};
+
+class Descriptor {
+ public:
+  explicit Descriptor(cudnnBackendDescriptorType_t type);
+
+  template <class T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+           std::span<const T> values) {
+    set_all(name, type, static_cast<std::int64_t>(values.size()), values.data());
+  }
+  template <class T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T& value) {
+    set_all(name, type, 1, &value);
+  }
+  void set(cudnnBackendAttributeName_t name, const Descriptor& value) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, value.get());
+  }
+  void finalize(std::string_view what) { check(cudnnBackendFinalize(get()), what); }
+  [[nodiscard]] cudnnBackendDescriptor_t get() const { return descriptor_.get(); }
+
+ private:
+  void set_all(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+               std::int64_t count, const void* values);
+
+  struct Destroy {
+    void operator()(cudnnBackendDescriptor_t descriptor) const {
+      cudnnBackendDestroyDescriptor(descriptor);
+    }
+  };
+  std::unique_ptr<void, Destroy> descriptor_;
+};
+
+// A real tensor's address for one run.
+struct Binding {
+  Tensor tensor{};
+  const void* address = nullptr;  // a multiple of 16 bytes
+};
+
+// The first engine that cuDNN's heuristics name and that can be built, whether or not it adds in a
+// fixed order.
+class GraphPlan {
+ public:
+  // InputError when no engine takes the graph: `what` it is, cuDNN's reason, and `advice`.
+  GraphPlan(Graph&& graph, const PlanTarget& target, std::string_view what,
+            std::string_view advice);
+
+  // Of memory that a run needs beside the real tensors, from a multiple of 256 bytes on.
+  [[nodiscard]] Bytes workspace() const { return workspace_; }
+
+  // Puts the kernels on the stream. `handle` is the one that the plan was made for.
+  void run(cudnnHandle_t handle, Stream stream, std::span<const Binding> bindings,
+           std::byte* workspace) const;
+
+ private:
+  Graph graph_;
+  // cuDNN is not said to copy what it is given: of tensors, functions, operations, their graph, and
+  // the engine's configuration; and last, when there is a device, the plan.
+  std::vector<Descriptor> descriptors_;
+  Bytes workspace_{};
+};
+
+}  // namespace fpdt::cuda

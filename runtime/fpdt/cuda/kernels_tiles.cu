@@ -1,0 +1,175 @@
+// Around a library's attention tile: merging, and the change between layouts. All are bound by
+// memory and small beside the tile: a few bytes for each element of its operands, where the tile
+// has thousands of operations.
+//
+// A warp has one row of one head; its lanes take the elements in packs, so that it reads and writes
+// whole sectors.
+#include <cmath>
+
+#include "fpdt/cuda/device.h"
+#include "fpdt/cuda/kernels_tiles.h"
+
+namespace fpdt::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kBlocks = 1 << 16;
+constexpr float kLeast = 0x1p-126F;  // of the numbers whose reciprocal is finite; less is 0
+
+// The rows of heads of a grid of whole warps.
+struct Warps {
+  std::int64_t first, step;
+};
+__device__ __forceinline__ Warps warps_of_grid() {
+  return {global_thread() / kWarp, global_threads() / kWarp};
+}
+
+template <class T>
+__global__ void merge(std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                      const float* tile_o, const float* tile_lse, T* o, float* lse,
+                      bool accumulate) {
+  constexpr int kPart = 4;
+  const Warps warps = warps_of_grid();
+  const std::int64_t lane = threadIdx.x % kWarp;
+  for (std::int64_t at = warps.first; at < rows * heads; at += warps.step) {
+    const std::int64_t row = at / heads;
+    const std::int64_t head = at % heads;
+    const float fresh = tile_lse[head * rows + row];
+    const float held = accumulate ? lse[at] : -INFINITY;
+    const float larger = fmaxf(held, fresh);
+    const float of_held = expf(held - larger);
+    const float of_fresh = expf(fresh - larger);
+    const float sum = of_held + of_fresh;
+    for (std::int64_t d = lane * kPart; d < head_dim; d += kWarp * kPart) {
+      float values[kPart];
+      load_pack<kPart>(tile_o + at * head_dim + d, values);
+      if (accumulate) {
+        float before[kPart];
+        load_pack<kPart>(o + at * head_dim + d, before);
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) {
+          values[i] = (of_held * before[i] + of_fresh * values[i]) / sum;
+        }
+      }
+      store_pack<kPart>(o + at * head_dim + d, values);
+    }
+    __syncwarp();  // every lane has read lse
+    if (lane == 0) lse[at] = larger + logf(sum);
+  }
+}
+
+__global__ void split(HeadGroup group, const bf16* dout, const float* lse, const float* delta,
+                      float* group_lse, bf16* group_o, float* group_dq) {
+  constexpr int kPart = 2;
+  const Warps warps = warps_of_grid();
+  const std::int64_t lane = threadIdx.x % kWarp;
+  const std::int64_t members = group.heads / group.kv_heads;
+  for (std::int64_t at = warps.first; at < group.rows * group.kv_heads; at += warps.step) {
+    const std::int64_t row = at / group.kv_heads;
+    const std::int64_t kv_head = at % group.kv_heads;
+    const std::int64_t from = row * group.heads + kv_head * members + group.member;
+    const bf16* gradient = dout + from * group.head_dim;
+    float values[kPart];
+    float largest = 0.0F;
+    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
+      load_pack<kPart>(gradient + d, values);
+      largest = fmaxf(largest, fmaxf(fabsf(values[0]), fabsf(values[1])));
+    }
+    largest = warp_max(largest);
+    // Squares of elements relative to the largest neither overflow nor vanish all.
+    const bool any = largest >= kLeast;
+    const float scale = any ? 1.0F / largest : 0.0F;
+    float squares = 0.0F;
+    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
+      load_pack<kPart>(gradient + d, values);
+      const float a = values[0] * scale;
+      const float b = values[1] * scale;
+      squares += a * a + b * b;
+    }
+    squares = warp_sum(squares);
+    const float factor = any ? delta[from] * scale / squares : 0.0F;
+    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
+      load_pack<kPart>(gradient + d, values);
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) values[i] = values[i] * scale * factor;
+      store_pack<kPart>(group_o + at * group.head_dim + d, values);
+    }
+    const std::int64_t to = kv_head * group.rows + row;
+    const float zeros[kPart] = {};
+    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
+      store_pack<kPart>(group_dq + to * group.head_dim + d, zeros);
+    }
+    if (lane == 0) group_lse[to] = lse[from];
+  }
+}
+
+__device__ __forceinline__ void put_pack(float* target, const float* source, bool accumulate) {
+  constexpr int kPart = 4;
+  float values[kPart];
+  load_pack<kPart>(source, values);
+  if (accumulate) {
+    float before[kPart];
+    load_pack<kPart>(target, before);
+#pragma unroll
+    for (int i = 0; i < kPart; ++i) values[i] += before[i];
+  }
+  store_pack<kPart>(target, values);
+}
+
+__global__ void join(HeadGroup group, const float* group_dq, float* dq, bool accumulate) {
+  const Warps warps = warps_of_grid();
+  const std::int64_t lane = threadIdx.x % kWarp;
+  const std::int64_t members = group.heads / group.kv_heads;
+  for (std::int64_t at = warps.first; at < group.rows * group.kv_heads; at += warps.step) {
+    const std::int64_t row = at / group.kv_heads;
+    const std::int64_t kv_head = at % group.kv_heads;
+    const std::int64_t to = row * group.heads + kv_head * members + group.member;
+    for (std::int64_t d = lane * 4; d < group.head_dim; d += kWarp * 4) {
+      put_pack(dq + to * group.head_dim + d,
+               group_dq + (kv_head * group.rows + row) * group.head_dim + d, accumulate);
+    }
+  }
+}
+
+__global__ void add(std::int64_t count, const float* tile, float* target, bool accumulate) {
+  for (std::int64_t i = global_thread() * 4; i < count; i += global_threads() * 4) {
+    put_pack(target + i, tile + i, accumulate);
+  }
+}
+
+unsigned grid_of_warps(std::int64_t warps) { return grid_of(warps, kThreads / kWarp, kBlocks); }
+
+}  // namespace
+
+void merge_tile(std::int64_t rows, std::int64_t heads, std::int64_t head_dim, const float* tile_o,
+                const float* tile_lse, const View& o, const View& lse, Stream stream) {
+  FPDT_ASSERT(head_dim % 4 == 0 && o.access == lse.access);
+  with_float_type(o.dtype, [&](auto type) {
+    using T = decltype(type);
+    launch(merge<T>, grid_of_warps(rows * heads), kThreads, 0, stream, rows, heads, head_dim,
+           tile_o, tile_lse, elements<T>(o), elements<float>(lse), accumulates(o));
+  });
+}
+
+void split_gradient(const HeadGroup& group, const View& dout, const View& lse, const View& delta,
+                    float* group_lse, std::byte* group_o, float* group_dq, Stream stream) {
+  FPDT_ASSERT(group.head_dim % 2 == 0 && dout.dtype == Dtype::bf16);
+  launch(split, grid_of_warps(group.rows * group.kv_heads), kThreads, 0, stream, group,
+         elements<bf16>(dout), elements<float>(lse), elements<float>(delta), group_lse,
+         reinterpret_cast<bf16*>(group_o), group_dq);
+}
+
+void join_gradient(const HeadGroup& group, const float* group_dq, const View& dq, Stream stream) {
+  FPDT_ASSERT(group.head_dim % 4 == 0 && dq.dtype == Dtype::f32);
+  launch(join, grid_of_warps(group.rows * group.kv_heads), kThreads, 0, stream, group, group_dq,
+         elements<float>(dq), accumulates(dq));
+}
+
+void add_tile(std::int64_t count, const float* tile, const View& target, bool accumulate,
+              Stream stream) {
+  FPDT_ASSERT(count % 4 == 0 && target.dtype == Dtype::f32);
+  launch(add, grid_of(count / 4, kThreads, kBlocks), kThreads, 0, stream, count, tile,
+         elements<float>(target), accumulate);
+}
+
+}  // namespace fpdt::cuda

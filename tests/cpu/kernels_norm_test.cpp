@@ -9,6 +9,8 @@ struct NormShape {
   NormKind kind;
   Dtype dtype = Dtype::f32;
   bool extra = false;  // bias forward; addend and dbias backward, accumulating
+  Dtype weights = Dtype::f32;
+  Dtype other = dtype;  // of y, or of dy
 };
 
 struct RowNorm {
@@ -34,8 +36,9 @@ RowNorm normalise(const std::vector<double>& x, std::int64_t row, const NormShap
   return result;
 }
 
-// Sums are in double over pieces of lanes: a row of up to 2048 elements errs by some 80 units,
-// relatively; normalised values and weights are of the order of one, below 8.
+// Sums of rows are f32 over some 80 numbers, a piece of lanes or what a thread holds and trees over
+// threads, and err by as many units, relatively; normalised values and weights are of the order of
+// one, below 8.
 constexpr double kNormError = 8 * 80 * kUnit;
 
 void check_forward(const NormShape& s) {
@@ -44,9 +47,9 @@ void check_forward(const NormShape& s) {
   Norm op;
   op.kind = s.kind, op.rows = s.rows, op.width = s.width, op.epsilon = 1e-5;
   op.x = memory.put_random(s.dtype, s.rows * s.width);
-  op.weight = memory.put_random(Dtype::f32, s.width);
-  if (s.extra) op.bias = memory.put_random(Dtype::f32, s.width);
-  op.y = memory.write(s.dtype, s.rows * s.width);
+  op.weight = memory.put_random(s.weights, s.width);
+  if (s.extra) op.bias = memory.put_random(s.weights, s.width);
+  op.y = memory.write(s.other, s.rows * s.width);
   memory.run(op);
   const auto x = memory.values(op.x), weight = memory.values(op.weight);
   const auto bias = s.extra ? memory.values(op.bias) : std::vector<double>(index(s.width), 0.0);
@@ -57,7 +60,7 @@ void check_forward(const NormShape& s) {
       y.push_back(norm.normal[index(i)] * weight[index(i)] + bias[index(i)]);
     }
   }
-  expect_close(memory.values(op.y), y, kNormError, s.dtype);
+  expect_close(memory.values(op.y), y, kNormError, s.other);
 }
 
 TEST(NormKernel, Forward) {
@@ -66,6 +69,9 @@ TEST(NormKernel, Forward) {
     check_forward({1, 1024, kind});
     check_forward({40, 1500, kind, Dtype::f32, true});
     check_forward({5, 100, kind, Dtype::bf16, true});
+    check_forward({5, 104, kind, Dtype::bf16, true, Dtype::bf16});
+    check_forward({3, 40, kind, Dtype::bf16, false, Dtype::f32, Dtype::f32});
+    check_forward({2, 16384, kind, Dtype::bf16, false, Dtype::bf16});
   }
 }
 
@@ -75,8 +81,8 @@ void check_backward(const NormShape& s) {
   NormBackward op;
   op.kind = s.kind, op.rows = s.rows, op.width = s.width, op.epsilon = 1e-5;
   op.x = memory.put_random(s.dtype, s.rows * s.width);
-  op.weight = memory.put_random(Dtype::f32, s.width);
-  op.dy = memory.put_random(s.dtype, s.rows * s.width);
+  op.weight = memory.put_random(s.weights, s.width);
+  op.dy = memory.put_random(s.other, s.rows * s.width);
   op.dx = memory.write(s.dtype, s.rows * s.width);
   op.dweight = s.extra ? memory.accumulate(Dtype::f32, s.width) : memory.write(Dtype::f32, s.width);
   std::vector<double> dweight(index(s.width), 0.0), dbias(index(s.width), 0.0), dx;
@@ -118,10 +124,13 @@ TEST(NormKernel, Backward) {
   for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
     check_backward({3, 33, kind});
     check_backward({2, 1500, kind, Dtype::f32, true});
-    check_backward({513, 20, kind});
-    check_backward({1030, 7, kind, Dtype::f32, true});
     check_backward({6, 130, kind, Dtype::bf16, true});
+    check_backward({6, 136, kind, Dtype::bf16, true, Dtype::bf16});
+    check_backward({9, 40, kind, Dtype::bf16, false, Dtype::bf16, Dtype::f32});
   }
+  check_backward({513, 20, NormKind::rms});
+  check_backward({1030, 7, NormKind::layer, Dtype::f32, true});
+  check_backward({2, 10000, NormKind::layer, Dtype::bf16, true});
 }
 
 TEST(NormKernel, BackwardWithoutWeightGradientsAndInPlace) {

@@ -35,74 +35,85 @@ constexpr std::array kKinds{ActivationKind::swiglu, ActivationKind::gelu_tanh,
 // most 150.
 constexpr double kActivationError = 12 * 64 * kUnit;
 
+// `dtype` is that of x and dx, `other` that of y and dy.
+void check_activation(ActivationKind kind, std::int64_t width, Dtype dtype, Dtype other) {
+  SCOPED_TRACE(testing::Message() << word(kind) << " " << width << " " << word(dtype));
+  const bool gated = kind == ActivationKind::swiglu;
+  const std::int64_t rows = 3, x_width = gated ? 2 * width : width;
+  KernelCase memory;
+  std::vector<double> spread = memory.random(rows * x_width);
+  for (double& value : spread) value *= 12;
+  Activation op;
+  op.kind = kind, op.rows = rows, op.width = width;
+  op.x = memory.put(dtype, spread);
+  op.y = memory.write(other, rows * width);
+  ActivationBackward back;
+  back.kind = kind, back.rows = rows, back.width = width;
+  back.x = op.x;
+  back.dy = memory.put_random(other, rows * width);
+  back.dx = memory.write(dtype, rows * x_width);
+  memory.run(op);
+  memory.run(back);
+  const auto x = memory.values(op.x), dy = memory.values(back.dy);
+  std::vector<double> y(index(rows * width)), dx(index(rows * x_width));
+  for (std::int64_t i = 0; i < rows * width; ++i) {
+    const std::size_t at = index(i / width * x_width + i % width);
+    const std::size_t up = at + index(width);
+    y[index(i)] = activation(kind, x[at]) * (gated ? x[up] : 1.0);
+    dx[at] = dy[index(i)] * slope(kind, x[at]) * (gated ? x[up] : 1.0);
+    if (gated) dx[up] = dy[index(i)] * activation(kind, x[at]);
+  }
+  expect_close(memory.values(op.y), y, 12 * kActivationError, other);
+  expect_close(memory.values(back.dx), dx, 12 * kActivationError, dtype);
+}
+
 TEST(ActivationKernel, ForwardAndBackward) {
   for (const ActivationKind kind : kKinds) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-      SCOPED_TRACE(word(kind));
-      const std::int64_t rows = 3, width = 1100,
-                         x_width = kind == ActivationKind::swiglu ? 2200 : 1100;
-      KernelCase memory;
-      std::vector<double> spread = memory.random(rows * x_width);
-      for (double& value : spread) value *= 12;
-      Activation op;
-      op.kind = kind, op.rows = rows, op.width = width;
-      op.x = memory.put(dtype, spread);
-      op.y = memory.write(dtype, rows * width);
-      ActivationBackward back;
-      back.kind = kind, back.rows = rows, back.width = width;
-      back.x = op.x;
-      back.dy = memory.put_random(dtype, rows * width);
-      back.dx = memory.write(dtype, rows * x_width);
-      memory.run(op);
-      memory.run(back);
-      const auto x = memory.values(op.x), dy = memory.values(back.dy);
-      std::vector<double> y(index(rows * width)), dx(index(rows * x_width));
-      for (std::int64_t i = 0; i < rows * width; ++i) {
-        const std::size_t at = index(i / width * x_width + i % width);
-        const std::size_t up = at + index(width);
-        const bool gated = kind == ActivationKind::swiglu;
-        y[index(i)] = activation(kind, x[at]) * (gated ? x[up] : 1.0);
-        dx[at] = dy[index(i)] * slope(kind, x[at]) * (gated ? x[up] : 1.0);
-        if (gated) dx[up] = dy[index(i)] * activation(kind, x[at]);
-      }
-      expect_close(memory.values(op.y), y, 12 * kActivationError, dtype);
-      expect_close(memory.values(back.dx), dx, 12 * kActivationError, dtype);
+      for (const std::int64_t width : {33, 1104}) check_activation(kind, width, dtype, dtype);
     }
+    check_activation(kind, 40, Dtype::bf16, Dtype::f32);
   }
 }
 
 TEST(FillKernel, EveryType) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::i32}) {
-    KernelCase memory;
-    Fill op;
-    op.target = memory.write(dtype, 40000);
-    op.value = 3;
-    memory.run(op);
-    EXPECT_EQ(memory.values(op.target), std::vector<double>(40000, 3.0));
+  for (const std::int64_t count : {40000, 1, 1001}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::i32}) {
+      KernelCase memory;
+      Fill op;
+      op.target = memory.write(dtype, count);
+      op.value = 3;
+      memory.run(op);
+      EXPECT_EQ(memory.values(op.target), std::vector<double>(index(count), 3.0));
+    }
   }
 }
 
+void check_copy(std::int64_t count, Dtype from, Dtype to, bool accumulate) {
+  SCOPED_TRACE(testing::Message() << count << " " << word(from) << " to " << word(to));
+  KernelCase memory;
+  Copy op;
+  op.source = memory.put_random(from, count);
+  op.target = accumulate ? memory.accumulate(to, count) : memory.write(to, count);
+  std::vector<double> sum = memory.values(op.source);
+  if (accumulate) {
+    const auto before = memory.values(op.target);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
+  }
+  memory.run(op);
+  // One addition and one rounding, or none at all.
+  const bool exact = !accumulate && (from == to || to == Dtype::f32);
+  if (exact) {
+    EXPECT_EQ(memory.values(op.target), sum);
+  }
+  expect_close(memory.values(op.target), sum, 2 * kUnit, to);
+}
+
 TEST(CopyKernel, ConvertsAndAccumulates) {
-  constexpr std::int64_t kCount = 33000;
   for (const Dtype from : {Dtype::f32, Dtype::bf16}) {
     for (const Dtype to : {Dtype::f32, Dtype::bf16}) {
       for (const bool accumulate : {false, true}) {
-        KernelCase memory;
-        Copy op;
-        op.source = memory.put_random(from, kCount);
-        op.target = accumulate ? memory.accumulate(to, kCount) : memory.write(to, kCount);
-        std::vector<double> sum = memory.values(op.source);
-        if (accumulate) {
-          const auto before = memory.values(op.target);
-          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
-        }
-        memory.run(op);
-        // One addition and one rounding, or none at all.
-        const bool exact = !accumulate && (from == to || to == Dtype::f32);
-        if (exact) {
-          EXPECT_EQ(memory.values(op.target), sum);
-        }
-        expect_close(memory.values(op.target), sum, 2 * kUnit, to);
+        for (const std::int64_t count : {33000, 1003}) check_copy(count, from, to, accumulate);
       }
     }
   }
@@ -138,25 +149,32 @@ TEST(CopyKernel, Integers) {
   EXPECT_EQ(memory.values(op.target), memory.values(op.source));
 }
 
+void check_permute(std::int64_t width, Dtype from, Dtype to, bool accumulate) {
+  SCOPED_TRACE(testing::Message() << width << " " << word(from) << " to " << word(to));
+  KernelCase memory;
+  Permute op;
+  op.outer = 5, op.inner = 7, op.width = width;
+  op.source = memory.put_random(from, 35 * width);
+  op.target = accumulate ? memory.accumulate(to, 35 * width) : memory.write(to, 35 * width);
+  const auto source = memory.values(op.source), before = memory.values(op.target);
+  memory.run(op);
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < 35 * width; ++i) {
+    const std::int64_t inner = i / width / 5, outer = i / width % 5;
+    const double value = source[index((outer * 7 + inner) * width + i % width)];
+    expected.push_back(value + (accumulate ? before[index(i)] : 0.0));
+  }
+  expect_close(memory.values(op.target), expected, 2 * kUnit, to);
+}
+
 TEST(PermuteKernel, SwapsTheOuterDimensions) {
-  for (const std::int64_t width : {1, 3, 1500}) {
-    for (const bool accumulate : {false, true}) {
-      KernelCase memory;
-      Permute op;
-      op.outer = 5, op.inner = 7, op.width = width;
-      op.source = memory.put_random(Dtype::f32, 35 * width);
-      op.target = accumulate ? memory.accumulate(Dtype::bf16, 35 * width)
-                             : memory.write(Dtype::bf16, 35 * width);
-      const auto source = memory.values(op.source), before = memory.values(op.target);
-      memory.run(op);
-      std::vector<double> expected;
-      for (std::int64_t i = 0; i < 35 * width; ++i) {
-        const std::int64_t inner = i / width / 5, outer = i / width % 5;
-        const double value = source[index((outer * 7 + inner) * width + i % width)];
-        expected.push_back(value + (accumulate ? before[index(i)] : 0.0));
-      }
-      expect_close(memory.values(op.target), expected, 2 * kUnit, Dtype::bf16);
+  for (const bool accumulate : {false, true}) {
+    for (const std::int64_t width : {1, 3, 1500}) {
+      check_permute(width, Dtype::f32, Dtype::bf16, accumulate);
     }
+    check_permute(16, Dtype::bf16, Dtype::bf16, accumulate);
+    check_permute(12, Dtype::f32, Dtype::f32, accumulate);
+    check_permute(40, Dtype::bf16, Dtype::f32, accumulate);
   }
 }
 

@@ -1,19 +1,192 @@
 // Ops without neighbours: fills, copies with conversion, permutations, activations.
 //
-// Bound by memory: bytes over the bandwidth is the napkin of each. A thread moves 16 bytes at a
-// time where the operands' alignment allows it.
-#include "fpdt/cuda/device.h"
+// All are bound by memory: the seconds of an op are its bytes over the bandwidth. A thread moves 16
+// bytes of an operand at a time, and 1280 to 2048 threads of a multiprocessor are resident, so at
+// least 32 KiB are under way there; 1 us of latency at the 3.35 TB/s of 132 of them asks for 25 KiB.
+#include <bit>
+
 #include "fpdt/cuda/kernels.h"
+#include "fpdt/cuda/rows.h"
+#include "fpdt/runtime/bf16.h"
 
 namespace fpdt::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-template <class T>
-__global__ void fill(T* target, std::int64_t count, float value, bool accumulate) {
-  for (std::int64_t i = global_thread(); i < count; i += global_threads()) {
-    put(target + i, value, accumulate);
+// ---- Fills and copies ----
+
+// Writes 16 bytes a thread, or the 4 or 2 of an element.
+template <class Word>
+__global__ void fill(Word* target, std::int64_t count, Word value) {
+  for (std::int64_t i = global_thread(); i < count; i += global_threads()) target[i] = value;
+}
+
+// Reads as many, and writes them.
+template <class Word>
+__global__ void copy(const Word* source, Word* target, std::int64_t count) {
+  for (std::int64_t i = global_thread(); i < count; i += global_threads()) target[i] = source[i];
+}
+
+// Calls f(Word{}, words) with words of 16 bytes when the views are whole ones, else with those of an
+// element.
+template <class F>
+void in_words(std::initializer_list<View> alike, F&& f) {
+  const View& view = *alike.begin();
+  if (aligned(alike) && view.bytes() % 16 == 0) return f(uint4{}, view.bytes() / 16);
+  if (view.dtype == Dtype::bf16) return f(std::uint16_t{}, view.elements);
+  f(std::uint32_t{}, view.elements);
+}
+
+// In loads of N: reads one type and writes the other, 4 + 2 bytes an element, and reads the target
+// to accumulate.
+template <class S, class T, int N>
+__global__ void convert(Source<S> source, Sink<T> target, std::int64_t loads) {
+  for (std::int64_t i = global_thread(); i < loads; i += global_threads()) {
+    float values[N];
+    source.template load<N>(i * N, values);
+    target.store(i * N, values);
+  }
+}
+
+// Calls f with the Instances for the types of source and target, whose rows have `width` elements.
+template <class F>
+void with_conversion(const View& source, const View& target, std::int64_t width, F&& f) {
+  const int pack = all_are(Dtype::bf16, {source, target}) ? kPack<bf16> : kPack<float>;
+  if (!aligned({source, target}) || width % pack != 0) {
+    return f(Instance<Any, 1>{}, Instance<Any, 1>{});
+  }
+  with_float_type(source.dtype, [&](auto from) {
+    with_float_type(target.dtype, [&](auto to) {
+      constexpr int N = std::min(kPack<decltype(from)>, kPack<decltype(to)>);
+      f(Instance<decltype(from), N>{}, Instance<decltype(to), N>{});
+    });
+  });
+}
+
+// ---- Rows ----
+
+// Rows go over the y of a block, the loads of a row over its x.
+dim3 row_block(std::int64_t loads) {
+  unsigned x = 1;
+  while (x < kThreads && x < loads) x *= 2;
+  return {x, kThreads / x, 1};
+}
+
+// Calls f(row, column) for each load of N in [rows, width].
+template <int N, class F>
+__device__ __forceinline__ void each_in_rows(std::int64_t rows, std::int64_t width, F&& f) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+       row < rows; row += stride) {
+    for (std::int64_t column = threadIdx.x * N; column < width; column += blockDim.x * N) {
+      f(row, column);
+    }
+  }
+}
+
+// Reads and writes 2 or 4 bytes an element.
+template <class S, class T, int N>
+__global__ void permute(Source<S> source, Sink<T> target, std::int64_t outer, std::int64_t inner,
+                        std::int64_t width) {
+  each_in_rows<N>(outer * inner, width, [&](std::int64_t row, std::int64_t column) {
+    const std::int64_t from = row % outer * inner + row / outer;
+    float values[N];
+    source.template load<N>(from * width + column, values);
+    target.store(row * width + column, values);
+  });
+}
+
+// ---- Activations ----
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+
+// gelu(x) = x c(x), c the normal distribution function or its approximation
+// (1 + tanh(u)) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, arXiv
+// 1606.08415).
+constexpr float kTwiceRootTwoOverPi = 1.5957691216F;
+constexpr float kCubic = 0.044715F;
+
+template <ActivationKind kind>
+__device__ __forceinline__ float gelu_weight(float x) {
+  if constexpr (kind == ActivationKind::gelu_erf) return 0.5F * (1.0F + erff(x * 0.70710678119F));
+  return sigmoid(kTwiceRootTwoOverPi * (x + kCubic * x * x * x));
+}
+template <ActivationKind kind>
+__device__ __forceinline__ float gelu_slope(float x) {
+  const float weight = gelu_weight<kind>(x);
+  if constexpr (kind == ActivationKind::gelu_erf) {
+    return weight + x * 0.39894228040F * expf(-0.5F * x * x);
+  }
+  const float slope = kTwiceRootTwoOverPi * (1.0F + 3.0F * kCubic * x * x);
+  return weight + x * weight * (1.0F - weight) * slope;
+}
+
+// bf16: swiglu reads 4 and writes 2 bytes an element of y, gelu 2 and 2. An H100 has 50
+// instructions of a thread for 6 bytes, and swiglu takes about 25.
+template <ActivationKind kind, class T, int N>
+__global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64_t width) {
+  each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
+    float out[N];
+    if constexpr (kind == ActivationKind::swiglu) {
+      float gate[N], up[N];
+      const std::int64_t at = row * 2 * width + column;
+      x.template load<N>(at, gate);
+      x.template load<N>(at + width, up);
+#pragma unroll
+      for (int i = 0; i < N; ++i) out[i] = gate[i] * sigmoid(gate[i]) * up[i];
+    } else {
+      x.template load<N>(row * width + column, out);
+#pragma unroll
+      for (int i = 0; i < N; ++i) out[i] *= gelu_weight<kind>(out[i]);
+    }
+    y.store(row * width + column, out);
+  });
+}
+
+// bf16: swiglu reads 6 and writes 4 bytes an element of dy, gelu 4 and 2.
+template <ActivationKind kind, class T, int N>
+__global__ void activation_backward(Source<T> x, Source<T> dy, Sink<T> dx, std::int64_t rows,
+                                    std::int64_t width) {
+  each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
+    float slope[N];
+    dy.template load<N>(row * width + column, slope);
+    if constexpr (kind == ActivationKind::swiglu) {
+      float gate[N], up[N];
+      const std::int64_t at = row * 2 * width + column;
+      x.template load<N>(at, gate);
+      x.template load<N>(at + width, up);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float weight = sigmoid(gate[i]);
+        const float silu = gate[i] * weight;
+        gate[i] = slope[i] * up[i] * (weight + silu * (1.0F - weight));
+        up[i] = slope[i] * silu;
+      }
+      dx.store(at, gate);
+      dx.store(at + width, up);
+    } else {
+      float values[N];
+      x.template load<N>(row * width + column, values);
+#pragma unroll
+      for (int i = 0; i < N; ++i) values[i] = slope[i] * gelu_slope<kind>(values[i]);
+      dx.store(row * width + column, values);
+    }
+  });
+}
+
+std::int64_t inputs_of(ActivationKind kind) { return kind == ActivationKind::swiglu ? 2 : 1; }
+
+// Calls f with the kind as a constant.
+template <class F>
+void with_kind(ActivationKind kind, F&& f) {
+  switch (kind) {
+    case ActivationKind::swiglu:
+      return f(std::integral_constant<ActivationKind, ActivationKind::swiglu>{});
+    case ActivationKind::gelu_tanh:
+      return f(std::integral_constant<ActivationKind, ActivationKind::gelu_tanh>{});
+    case ActivationKind::gelu_erf:
+      return f(std::integral_constant<ActivationKind, ActivationKind::gelu_erf>{});
   }
 }
 
@@ -21,10 +194,84 @@ __global__ void fill(T* target, std::int64_t count, float value, bool accumulate
 
 void execute(const Fill& op, const Frame& frame) {
   const View target = frame.view(op, op.target);
-  with_float_type(target.dtype, [&](auto type) {
-    using T = decltype(type);
-    launch(fill<T>, grid_of(target.elements, kThreads, 1 << 16), kThreads, 0, frame.stream,
-           elements<T>(target), target.elements, static_cast<float>(op.value), accumulates(target));
+  FPDT_ASSERT(!accumulates(target));
+  const auto value = static_cast<float>(op.value);
+  auto bits = std::bit_cast<std::uint32_t>(value);
+  if (target.dtype == Dtype::i32) bits = static_cast<std::uint32_t>(static_cast<int>(op.value));
+  if (target.dtype == Dtype::bf16) bits = narrow(value) * 0x10001U;
+  in_words({target}, [&](auto word, std::int64_t count) {
+    using Word = decltype(word);
+    if constexpr (std::is_same_v<Word, uint4>) {
+      word = {bits, bits, bits, bits};
+    } else {
+      word = static_cast<Word>(bits);
+    }
+    launch(fill<Word>, grid_of(count, kThreads), kThreads, 0, frame.stream, elements<Word>(target),
+           count, word);
+  });
+}
+
+void execute(const Copy& op, const Frame& frame) {
+  const View from = frame.view(op, op.source), to = frame.view(op, op.target);
+  FPDT_ASSERT(from.elements == to.elements);
+  if (from.dtype == to.dtype && !accumulates(to)) {
+    return in_words({from, to}, [&](auto word, std::int64_t count) {
+      using Word = decltype(word);
+      launch(copy<Word>, grid_of(count, kThreads), kThreads, 0, frame.stream,
+             elements<const Word>(from), elements<Word>(to), count);
+    });
+  }
+  with_conversion(from, to, from.elements, [&](auto s, auto t) {
+    using S = typename decltype(s)::Type;
+    using T = typename decltype(t)::Type;
+    constexpr int N = decltype(s)::kElements;
+    launch(convert<S, T, N>, grid_of(from.elements / N, kThreads), kThreads, 0, frame.stream,
+           source<S>(from), sink<T>(to), from.elements / N);
+  });
+}
+
+void execute(const Permute& op, const Frame& frame) {
+  const View from = frame.view(op, op.source), to = frame.view(op, op.target);
+  const std::int64_t rows = mul(op.outer, op.inner);
+  FPDT_ASSERT(from.elements >= mul(rows, op.width) && to.elements >= mul(rows, op.width));
+  with_conversion(from, to, op.width, [&](auto s, auto t) {
+    using S = typename decltype(s)::Type;
+    using T = typename decltype(t)::Type;
+    constexpr int N = decltype(s)::kElements;
+    const dim3 block = row_block(op.width / N);
+    launch(permute<S, T, N>, grid_of(rows, block.y), block, 0, frame.stream, source<S>(from),
+           sink<T>(to), op.outer, op.inner, op.width);
+  });
+}
+
+void execute(const Activation& op, const Frame& frame) {
+  const View x = frame.view(op, op.x), y = frame.view(op, op.y);
+  FPDT_ASSERT(x.elements >= mul(op.rows, inputs_of(op.kind) * op.width));
+  FPDT_ASSERT(y.elements >= mul(op.rows, op.width));
+  with_instance(true, {x, y}, op.width, [&](auto instance) {
+    using T = typename decltype(instance)::Type;
+    constexpr int N = decltype(instance)::kElements;
+    with_kind(op.kind, [&](auto kind) {
+      const dim3 block = row_block(op.width / N);
+      launch(activation<decltype(kind)::value, T, N>, grid_of(op.rows, block.y), block, 0,
+             frame.stream, source<T>(x), sink<T>(y), op.rows, op.width);
+    });
+  });
+}
+
+void execute(const ActivationBackward& op, const Frame& frame) {
+  const View x = frame.view(op, op.x), dy = frame.view(op, op.dy), dx = frame.view(op, op.dx);
+  const std::int64_t inputs = mul(op.rows, inputs_of(op.kind) * op.width);
+  FPDT_ASSERT(x.elements >= inputs && dx.elements >= inputs);
+  FPDT_ASSERT(dy.elements >= mul(op.rows, op.width));
+  with_instance(true, {x, dy, dx}, op.width, [&](auto instance) {
+    using T = typename decltype(instance)::Type;
+    constexpr int N = decltype(instance)::kElements;
+    with_kind(op.kind, [&](auto kind) {
+      const dim3 block = row_block(op.width / N);
+      launch(activation_backward<decltype(kind)::value, T, N>, grid_of(op.rows, block.y), block, 0,
+             frame.stream, source<T>(x), source<T>(dy), sink<T>(dx), op.rows, op.width);
+    });
   });
 }
 

@@ -1,0 +1,326 @@
+// RMS norm (Zhang and Sennrich, arXiv 1910.07467) and layer norm (Ba et al., arXiv 1607.06450).
+//
+// With r = 1 / sqrt(mean((x - c)^2) + epsilon), c the row's mean (0 for RMS), and n = (x - c) r:
+//   y = n w + b,   dx = r (g - [mean(g)] - n mean(g n)) with g = dy w ([] for layer norm only),
+//   dw = sum over rows of dy n,   db = sum over rows of dy.
+//
+// A block takes a row; its threads hold the row in registers between the passes, so that memory is
+// read once. A thread has the same columns of every row.
+#include <array>
+#include <string>
+
+#include "fpdt/base/error.h"
+#include "fpdt/cuda/kernels.h"
+#include "fpdt/cuda/rows.h"
+
+namespace fpdt::cuda {
+namespace {
+
+// Elements of a row that a thread holds, and threads of a block at most.
+constexpr int kHeld = 16;
+constexpr int kThreadsMost = 1024;
+constexpr std::int64_t kWidest = kHeld * kThreadsMost;
+
+struct Shape {
+  std::int64_t rows;
+  int width;
+  bool layer;
+  float epsilon;
+};
+
+// Calls f(first held element, column) for each load of N that this thread holds of a row.
+template <int N, class F>
+__device__ __forceinline__ void each_load(int width, F&& f) {
+#pragma unroll
+  for (int i = 0; i < kHeld; i += N) {
+    const int column = static_cast<int>(i * blockDim.x + threadIdx.x * N);
+    if (column < width) f(i, column);
+  }
+}
+
+// What a thread holds of a row; 0 beyond its end.
+template <class T, int N>
+__device__ __forceinline__ void load_row(const Source<T>& source, std::int64_t row, int width,
+                                         float (&held)[kHeld]) {
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) held[i] = 0;
+  each_load<N>(width, [&](int i, int column) {
+    float values[N];
+    source.template load<N>(row * width + column, values);
+#pragma unroll
+    for (int j = 0; j < N; ++j) held[i + j] = values[j];
+  });
+}
+
+// The mean that is subtracted: c.
+__device__ __forceinline__ float center(const float (&x)[kHeld], const Shape& s, float* room) {
+  if (!s.layer) return 0;
+  float sum[1] = {};
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) sum[0] += x[i];
+  block_sums(sum, room);
+  return sum[0] / static_cast<float>(s.width);
+}
+
+// bf16: reads 2 and writes 2 bytes an element, and about 12 instructions, of which an H100 has 34 in
+// the time of 4 bytes: bound by memory. Weights come from the caches.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreadsMost)
+    norm(Source<T> x, Source<Any> weight, Source<Any> bias, Sink<T> y, Shape s) {
+  __shared__ float rooms[2][kWarp];
+  int turn = 0;
+  for (std::int64_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
+    float held[kHeld];
+    load_row<T, N>(x, row, s.width, held);
+    const float mean = center(held, s, rooms[turn]);
+    if (s.layer) turn ^= 1;
+    float squares[1] = {};
+    each_load<N>(s.width, [&](int i, int) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) squares[0] += (held[i + j] - mean) * (held[i + j] - mean);
+    });
+    block_sums(squares, rooms[turn]);
+    turn ^= 1;
+    const float scale = 1.0F / sqrtf(squares[0] / static_cast<float>(s.width) + s.epsilon);
+    each_load<N>(s.width, [&](int i, int column) {
+      float w[N], out[N];
+      weight.template load<N>(column, w);
+#pragma unroll
+      for (int j = 0; j < N; ++j) out[j] = (held[i + j] - mean) * scale * w[j];
+      if (bias.data != nullptr) {
+        bias.template load<N>(column, w);
+#pragma unroll
+        for (int j = 0; j < N; ++j) out[j] += w[j];
+      }
+      y.store(row * s.width + column, out);
+    });
+  }
+}
+
+// ---- Backward ----
+
+// Sums down the rows of a block, of the columns that this thread has: four at a time in shared
+// memory, side by side with those of the other threads, which never look at them.
+struct ColumnSums {
+  float* own;  // this thread's first four; absent: nothing is summed
+
+  __device__ __forceinline__ float* four(int i) const { return own + i * blockDim.x; }
+  __device__ __forceinline__ void clear() const {
+    if (own == nullptr) return;
+    const float zeros[4] = {};
+    for (int i = 0; i < kHeld; i += 4) store_pack<4>(four(i), zeros);
+  }
+  // term(i) is added to the sum of held element i.
+  template <class Term>
+  __device__ __forceinline__ void add(Term&& term) const {
+    if (own == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kHeld; i += 4) {
+      float sums[4];
+      load_pack<4>(four(i), sums);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums[j] += term(i + j);
+      store_pack<4>(four(i), sums);
+    }
+  }
+  // Into row blockIdx.x of [blocks, width].
+  template <int N>
+  __device__ __forceinline__ void write(int width, float* partials) const {
+    if (own == nullptr) return;
+    partials += blockIdx.x * std::int64_t{width};
+    each_load<N>(width, [&](int i, int column) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) partials[column + j] = four((i + j) / 4 * 4)[(i + j) % 4];
+    });
+  }
+};
+
+template <class T>
+struct Backward {
+  Source<T> x, dy, addend;
+  Source<Any> weight;
+  Sink<T> dx;
+  // Of each block, [blocks, width]; absent: not summed.
+  float *dweight, *dbias;
+  std::int64_t rows_each;  // of a block
+};
+
+// Of a row: what dx subtracts, beside its center and scale.
+struct Statistics {
+  float mean, scale, mean_g, mean_g_n;
+};
+
+template <class T, int N>
+__device__ __forceinline__ Statistics row_statistics(const Backward<T>& b, const Shape& s,
+                                                     const float (&x)[kHeld],
+                                                     const float (&dy)[kHeld],
+                                                     float (&rooms)[2][3 * kWarp], int& turn) {
+  Statistics result{};
+  result.mean = center(x, s, rooms[turn]);
+  if (s.layer) turn ^= 1;
+  float sums[3] = {};  // (x - c)^2, g, g (x - c)
+  each_load<N>(s.width, [&](int i, int column) {
+    float w[N];
+    b.weight.template load<N>(column, w);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float centered = x[i + j] - result.mean;
+      const float g = dy[i + j] * w[j];
+      sums[0] += centered * centered;
+      sums[1] += g;
+      sums[2] += g * centered;
+    }
+  });
+  block_sums(sums, rooms[turn]);
+  turn ^= 1;
+  const auto count = static_cast<float>(s.width);
+  result.scale = 1.0F / sqrtf(sums[0] / count + s.epsilon);
+  if (s.layer) result.mean_g = sums[1] / count;
+  result.mean_g_n = sums[2] * result.scale / count;
+  return result;
+}
+
+// bf16: reads x, dy and addend, writes dx, 8 bytes an element, and about 40 instructions, of which
+// an H100 has 68 in that time: bound by memory. The sums move 16 bytes an element through shared
+// memory, which passes 128 a cycle of a multiprocessor: a third of the time of memory.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreadsMost) norm_backward(Backward<T> b, Shape s) {
+  __shared__ float rooms[2][3 * kWarp];
+  int turn = 0;
+  auto* shared = dynamic_shared<float>() + 4 * threadIdx.x;
+  const ColumnSums dweight{b.dweight == nullptr ? nullptr : shared};
+  const ColumnSums dbias{
+      b.dbias == nullptr ? nullptr : shared + (b.dweight == nullptr ? 0 : kHeld * blockDim.x)};
+  dweight.clear();
+  dbias.clear();
+  const std::int64_t end = min(s.rows, (blockIdx.x + std::int64_t{1}) * b.rows_each);
+  for (std::int64_t row = blockIdx.x * b.rows_each; row < end; ++row) {
+    float x[kHeld], dy[kHeld];
+    load_row<T, N>(b.x, row, s.width, x);
+    load_row<T, N>(b.dy, row, s.width, dy);
+    const Statistics r = row_statistics<T, N>(b, s, x, dy, rooms, turn);
+    dweight.add([&](int i) { return dy[i] * ((x[i] - r.mean) * r.scale); });
+    dbias.add([&](int i) { return dy[i]; });
+    each_load<N>(s.width, [&](int i, int column) {
+      float w[N], out[N];
+      b.weight.template load<N>(column, w);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float normal = (x[i + j] - r.mean) * r.scale;
+        out[j] = r.scale * (dy[i + j] * w[j] - r.mean_g - normal * r.mean_g_n);
+      }
+      if (b.addend.data != nullptr) {
+        b.addend.template load<N>(row * s.width + column, w);
+#pragma unroll
+        for (int j = 0; j < N; ++j) out[j] += w[j];
+      }
+      b.dx.store(row * s.width + column, out);
+    });
+  }
+  dweight.write<N>(s.width, b.dweight);
+  dbias.write<N>(s.width, b.dbias);
+}
+
+// ---- Sums over blocks ----
+
+constexpr int kSlices = 16;
+
+// 32 columns a block. Slice i of its threads adds the i-th part of the partials in ascending order;
+// then the slices are added in order. 4 bytes a partial, mostly from L2.
+__global__ void add_columns(const float* partials, std::int64_t count, std::int64_t stride,
+                            std::int64_t width, float* target, bool accumulate) {
+  __shared__ float room[kSlices][kWarp];
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+  const std::int64_t end = count * (threadIdx.y + 1) / kSlices;
+  float sum = 0;
+  if (column < width) {
+#pragma unroll 8
+    for (std::int64_t i = count * threadIdx.y / kSlices; i < end; ++i) {
+      sum += partials[i * stride + column];
+    }
+  }
+  room[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= width) return;
+#pragma unroll
+  for (int slice = 1; slice < kSlices; ++slice) sum += room[slice][threadIdx.x];
+  put(target + column, sum, accumulate);
+}
+
+// Blocks of norm_backward when it sums: their partial sums of both gradients fill the scratch
+// memory, 2^21 columns, 2^17 threads of 16 columns each, which is what 128 multiprocessors run at
+// once with 1024 threads each. Not so many that a block has fewer than four rows.
+std::int64_t summing_blocks(std::int64_t rows, std::int64_t width) {
+  const std::int64_t room = kScratchBytes / (2 * static_cast<std::int64_t>(sizeof(float)) * width);
+  return std::min({std::int64_t{1024}, room, div_ceil(rows, 4)});
+}
+
+unsigned threads_of(std::int64_t width) {
+  return static_cast<unsigned>(round_up(div_ceil(width, kHeld), kWarp));
+}
+
+Shape shape_of(std::int64_t rows, std::int64_t width, NormKind kind, double epsilon) {
+  if (width > kWidest) {
+    throw InputError("norms on a GPU take rows of up to " + std::to_string(kWidest) +
+                     " elements, not of " + std::to_string(width));
+  }
+  return {rows, static_cast<int>(width), kind == NormKind::layer, static_cast<float>(epsilon)};
+}
+
+}  // namespace
+
+void add_column_partials(const float* partials, std::int64_t count, std::int64_t stride,
+                         std::int64_t width, const View& target, Stream stream) {
+  FPDT_ASSERT(target.dtype == Dtype::f32 && target.elements >= width);
+  launch(add_columns, grid_of(width, kWarp), dim3(kWarp, kSlices), 0, stream, partials, count,
+         stride, width, elements<float>(target), accumulates(target));
+}
+
+void execute(const Norm& op, const Frame& frame) {
+  const View x = frame.view(op, op.x), y = frame.view(op, op.y);
+  const View weight = frame.view(op, op.weight), bias = frame.view(op, op.bias);
+  const Shape shape = shape_of(op.rows, op.width, op.kind, op.epsilon);
+  FPDT_ASSERT(x.elements >= mul(op.rows, op.width) && y.elements >= mul(op.rows, op.width));
+  with_instance(aligned({weight, bias}), {x, y}, op.width, [&](auto instance) {
+    using T = typename decltype(instance)::Type;
+    constexpr int N = decltype(instance)::kElements;
+    launch(norm<T, N>, grid_of(op.rows, 1), threads_of(op.width), 0, frame.stream, source<T>(x),
+           source<Any>(weight), source<Any>(bias), sink<T>(y), shape);
+  });
+}
+
+void execute(const NormBackward& op, const Frame& frame) {
+  const View x = frame.view(op, op.x), dy = frame.view(op, op.dy);
+  const View addend = frame.view(op, op.addend), weight = frame.view(op, op.weight);
+  const View dx = frame.view(op, op.dx);
+  const Shape shape = shape_of(op.rows, op.width, op.kind, op.epsilon);
+  const std::int64_t count = mul(op.rows, op.width);
+  FPDT_ASSERT(x.elements >= count && dy.elements >= count && dx.elements >= count);
+  const std::array sums{frame.view(op, op.dweight), frame.view(op, op.dbias)};
+  const auto summed = std::count_if(sums.begin(), sums.end(), present);
+  const std::int64_t most =
+      summed > 0 ? summing_blocks(op.rows, op.width) : std::int64_t{grid_of(op.rows, 1)};
+  const std::int64_t each = div_ceil(op.rows, most);
+  const std::int64_t blocks = div_ceil(op.rows, each);
+  float* partials[2] = {};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t bytes = blocks * op.width * static_cast<std::int64_t>(sizeof(float));
+    if (present(sums[i])) partials[i] = frame.partial<float>(blocks * op.width, i == 0 ? 0 : bytes);
+  }
+  with_instance(aligned({weight}), {x, dy, addend, dx}, op.width, [&](auto instance) {
+    using T = typename decltype(instance)::Type;
+    constexpr int N = decltype(instance)::kElements;
+    const unsigned threads = threads_of(op.width);
+    const Backward<T> backward{source<T>(x), source<T>(dy), source<T>(addend), source<Any>(weight),
+                               sink<T>(dx),  partials[0],   partials[1],       each};
+    launch(norm_backward<T, N>, static_cast<unsigned>(blocks), threads,
+           static_cast<std::size_t>(summed) * threads * kHeld * sizeof(float), frame.stream,
+           backward, shape);
+  });
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (!present(sums[i])) continue;
+    add_column_partials(partials[i], blocks, op.width, op.width, sums[i], frame.stream);
+  }
+}
+
+}  // namespace fpdt::cuda

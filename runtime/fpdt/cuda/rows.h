@@ -1,0 +1,151 @@
+// What the kernels that go row by row share: operands, sums over a block, sums over blocks.
+//
+// Such a kernel is a template over the types of its large operands and over N, the elements of one
+// load or store. Its fast instances take operands whose rows begin at multiples of 16 bytes, all
+// f32 (N = 4) or all bf16 (N = 8), and the mixtures that every step has. The instance for `Any` and
+// N = 1 takes the rest: other mixtures, odd rows, odd widths. Offsets count elements. Operands may
+// be the same memory, element by element: a thread reads what it overwrites before it writes, and
+// nobody else reads that.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <type_traits>
+
+#include "fpdt/base/math.h"
+#include "fpdt/cuda/device.h"
+
+namespace fpdt::cuda {
+
+// f32 or bf16, looked up at each access.
+struct Any {};
+
+template <class T>
+struct Source {
+  const T* data;
+
+  template <int N>
+  __device__ __forceinline__ void load(std::int64_t at, float (&to)[N]) const {
+    load_pack<N>(data + at, to);
+  }
+};
+template <>
+struct Source<Any> {
+  const void* data;
+  bool wide;  // f32
+
+  template <int N>
+  __device__ __forceinline__ void load(std::int64_t at, float (&to)[N]) const {
+    if (!wide) return load_pack<N>(static_cast<const bf16*>(data) + at, to);
+    constexpr int kPart = N < kPack<float> ? N : kPack<float>;
+#pragma unroll
+    for (int i = 0; i < N; i += kPart) {
+      float part[kPart];
+      load_pack<kPart>(static_cast<const float*>(data) + at + i, part);
+#pragma unroll
+      for (int j = 0; j < kPart; ++j) to[i + j] = part[j];
+    }
+  }
+};
+
+template <class T>
+struct Sink {
+  T* data;
+  bool accumulate;
+
+  template <int N>
+  __device__ __forceinline__ void store(std::int64_t at, const float (&values)[N]) const {
+    if (!accumulate) return store_pack<N>(data + at, values);
+    float sums[N];
+    load_pack<N>(data + at, sums);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i] += values[i];
+    store_pack<N>(data + at, sums);
+  }
+};
+template <>
+struct Sink<Any> {
+  void* data;
+  bool wide, accumulate;
+
+  __device__ __forceinline__ void store(std::int64_t at, const float (&values)[1]) const {
+    if (wide) return put(static_cast<float*>(data) + at, values[0], accumulate);
+    put(static_cast<bf16*>(data) + at, values[0], accumulate);
+  }
+};
+
+// Of a view, which may be absent.
+template <class T>
+Source<T> source(const View& view) {
+  if constexpr (std::is_same_v<T, Any>) {
+    return {view.data, view.dtype == Dtype::f32};
+  } else {
+    return {elements<const T>(view)};
+  }
+}
+template <class T>
+Sink<T> sink(const View& view) {
+  if constexpr (std::is_same_v<T, Any>) {
+    return {view.data, view.dtype == Dtype::f32, accumulates(view)};
+  } else {
+    return {elements<T>(view), accumulates(view)};
+  }
+}
+
+// The type of large operands and the elements of a load.
+template <class T, int N>
+struct Instance {
+  using Type = T;
+  static constexpr int kElements = N;
+};
+
+// Whether the views begin at multiples of 16 bytes; absent ones do.
+inline bool aligned(std::initializer_list<View> views) {
+  return std::all_of(views.begin(), views.end(), [](const View& view) {
+    return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+  });
+}
+inline bool all_are(Dtype dtype, std::initializer_list<View> views) {
+  return std::all_of(views.begin(), views.end(),
+                     [dtype](const View& view) { return !present(view) || view.dtype == dtype; });
+}
+
+// Calls f with the Instance for these large operands with rows of `width` elements; the general one
+// unless `fast`.
+template <class F>
+void with_instance(bool fast, std::initializer_list<View> large, std::int64_t width, F&& f) {
+  fast = fast && aligned(large);
+  if (fast && all_are(Dtype::f32, large) && width % kPack<float> == 0) {
+    f(Instance<float, kPack<float>>{});
+  } else if (fast && all_are(Dtype::bf16, large) && width % kPack<bf16> == 0) {
+    f(Instance<bf16, kPack<bf16>>{});
+  } else {
+    f(Instance<Any, 1>{});
+  }
+}
+
+// K sums over a block of whole warps; every thread calls and gets them, with the same bits on every
+// run. There is one barrier, so two rooms of shared memory, [K][32] each, must take turns.
+template <int K>
+__device__ __forceinline__ void block_sums(float (&values)[K], float* room) {
+#pragma unroll
+  for (int k = 0; k < K; ++k) values[k] = warp_sum(values[k]);
+  if (blockDim.x == kWarp) return;
+  const unsigned lane = threadIdx.x % kWarp;
+  if (lane == 0) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) room[k * kWarp + threadIdx.x / kWarp] = values[k];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    values[k] = warp_sum(lane < blockDim.x / kWarp ? room[k * kWarp + lane] : 0.0F);
+  }
+}
+
+// target[width] (+)= the sum over i of partials[i * stride ...], i in [0, count): f32, in an order
+// that follows from count. kernels_norm.cu has it.
+void add_column_partials(const float* partials, std::int64_t count, std::int64_t stride,
+                         std::int64_t width, const View& target, Stream stream);
+
+}  // namespace fpdt::cuda

@@ -2,6 +2,8 @@
 // the gradient.
 #include <utility>
 
+#include "fpdt/runtime/rotary.h"
+
 #include "kernel_case.h"
 
 namespace fpdt {
@@ -210,6 +212,16 @@ const std::vector<HeadShape>& shapes() {
       normed({2, 2, 1, 2048, 1, 2048}),  // the longest head: fewer sums fit side by side
   };
   return all;
+}
+
+TEST(Rotary, FrequenciesOfEveryScaling) {
+  for (const HeadShape& s : shapes()) {
+    const Rotary rotary = rotary_of(s);
+    for (std::int64_t i = 0; i < s.rotary / 2; ++i) {
+      const auto expected = static_cast<double>(frequency(rotary, i));
+      EXPECT_NEAR(rotary_frequency(rotary, i), expected, 1e-14 * expected) << i;
+    }
+  }
 }
 
 TEST(SplitHeadsKernel, PutsNormsAndTurnsEveryHead) {

@@ -1,0 +1,14 @@
+// How fast the pairs of a rotary embedding turn.
+#pragma once
+
+#include <cstdint>
+
+#include "fpdt/schedule/op.h"
+
+namespace fpdt {
+
+// The radians per position of pair `pair` of [0, rotary.rotary / 2): theta^(-2 pair / rotary),
+// scaled when factor != 1.
+double rotary_frequency(const Rotary& rotary, std::int64_t pair);
+
+}  // namespace fpdt

@@ -1,7 +1,10 @@
 // Fibers, barriers, and what the tensor cores would do.
 #include "simt.h"
 
+#include <atomic>
+#include <csetjmp>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -28,14 +31,16 @@ struct Copy {
   bool valid;
 };
 
+// Stays when its thread has returned, and plays one of the next block.
 struct Fiber {
   ucontext_t context{};
+  std::jmp_buf jump{};
+  bool begun = false;
   std::unique_ptr<std::byte[]> stack;
   State state = State::returned;
   dim3 index;
   std::vector<Copy> open;                 // not committed yet
   std::vector<std::vector<Copy>> groups;  // committed, the oldest first
-  void* fake_stack = nullptr;             // of the address sanitizer
 };
 
 struct Free {
@@ -53,21 +58,25 @@ class Machine {
 
   Place place;
   Options options;
-  std::vector<Fiber> fibers;
+  std::deque<Fiber> fibers;  // where they are, they stay
   std::unique_ptr<std::byte, Free> shared;
 
  private:
   static void enter();
+  void play();
   void run_block();
   void resume(std::size_t index);
+  static void go_on(Fiber& fiber);
   bool release();
-  void leave(void* const* keep);
+  void leave();
+  void forget();
 
   std::size_t threads_ = 0;
   std::size_t current_ = 0;
   std::size_t shared_bytes_ = 0;
   std::size_t shared_room_ = 0;
   ucontext_t scheduler_{};
+  std::jmp_buf scheduler_jump_{};
   const std::function<void()>* thread_ = nullptr;
   std::vector<std::byte> boxes_;    // [warp][2 turns][lane][kExchangeBytes]
   std::vector<unsigned> turns_;     // of each fiber: exchanges so far
@@ -77,6 +86,8 @@ class Machine {
   const void* host_stack_ = nullptr;
   std::size_t host_stack_bytes_ = 0;
 };
+
+std::atomic<Queue> queue_in_use{nullptr};
 
 Machine& machine() {
   static thread_local Machine one;
@@ -88,49 +99,58 @@ void Machine::enter() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &self.host_stack_, &self.host_stack_bytes_);
 #endif
-  (*self.thread_)();
-  Fiber& own = self.fibers[self.current_];
-  if (!own.open.empty() || !own.groups.empty()) {
-    self.failure_ = "a thread returned before its asynchronous copies were awaited";
-  }
-  own.state = State::returned;
-  self.leave(nullptr);
+  for (;;) self.play();
 }
 
-// To the scheduler; for good when `keep` is null.
-void Machine::leave(void* const* keep) {
+void Machine::play() {
+  (*thread_)();
+  Fiber& own = fibers[current_];
+  if (!own.open.empty() || !own.groups.empty()) {
+    failure_ = "a thread returned before its asynchronous copies were awaited";
+  }
+  own.state = State::returned;
+  leave();
+}
+
+// A jump costs no system call; the address sanitizer wants to be told of each stack.
+void Machine::leave() {
   Fiber& own = fibers[current_];
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(keep == nullptr ? nullptr : &own.fake_stack, host_stack_,
-                                 host_stack_bytes_);
-#else
-  static_cast<void>(keep);
-#endif
+  void* fake_stack = nullptr;
+  __sanitizer_start_switch_fiber(&fake_stack, host_stack_, host_stack_bytes_);
   ::swapcontext(&own.context, &scheduler_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fibers[current_].fake_stack, &host_stack_, &host_stack_bytes_);
+  __sanitizer_finish_switch_fiber(fake_stack, &host_stack_, &host_stack_bytes_);
+#else
+  if (_setjmp(own.jump) == 0) std::longjmp(scheduler_jump_, 1);
 #endif
 }
 
 void Machine::wait(State state) {
   fibers[current_].state = state;
-  void* keep = nullptr;
-  leave(&keep);
+  leave();
+}
+
+void Machine::go_on(Fiber& fiber) {
+  if (fiber.begun) std::longjmp(fiber.jump, 1);
+  fiber.begun = true;
+  ::setcontext(&fiber.context);
 }
 
 void Machine::resume(std::size_t index) {
   current_ = index;
-  Fiber& next = fibers[index];
-  place.thread_index = next.index;
+  place.thread_index = fibers[index].index;
 #if defined(__SANITIZE_ADDRESS__)
-  void* own = nullptr;
-  __sanitizer_start_switch_fiber(&own, next.stack.get(), kStackBytes);
-#endif
-  ::swapcontext(&scheduler_, &next.context);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(own, nullptr, nullptr);
+  void* fake_stack = nullptr;
+  __sanitizer_start_switch_fiber(&fake_stack, fibers[index].stack.get(), kStackBytes);
+  ::swapcontext(&scheduler_, &fibers[index].context);
+  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#else
+  if (_setjmp(scheduler_jump_) == 0) go_on(fibers[index]);
 #endif
 }
+
+// After a failure: threads that were under way are given up.
+void Machine::forget() { fibers.clear(); }
 
 // When nobody is ready: opens the barriers that are complete; false when the block is done.
 bool Machine::release() {
@@ -165,11 +185,6 @@ void Machine::run_block() {
     fiber.open.clear();
     fiber.groups.clear();
     turns_[i] = 0;
-    ::getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    ::makecontext(&fiber.context, &Machine::enter, 0);
   }
   std::memset(shared.get(), 0xFF, shared_bytes_);  // NaN
   do {
@@ -197,8 +212,13 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
     throw std::logic_error("more shared memory than a block may have");
   if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("more than 65535 blocks in y or z");
   while (fibers.size() < threads_) {
-    fibers.emplace_back();
-    fibers.back().stack = std::make_unique<std::byte[]>(kStackBytes);
+    Fiber& fiber = fibers.emplace_back();
+    fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+    ::getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    ::makecontext(&fiber.context, &Machine::enter, 0);
   }
   boxes_.resize((threads_ + kLanes - 1) / kLanes * 2 * kLanes * kExchangeBytes);
   turns_.resize(threads_);
@@ -222,7 +242,12 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
     place.block_index = {static_cast<unsigned>(i % grid.x),
                          static_cast<unsigned>(i % plane / grid.x),
                          static_cast<unsigned>(i / plane)};
-    run_block();
+    try {
+      run_block();
+    } catch (...) {
+      forget();
+      throw;
+    }
   }
 }
 
@@ -275,6 +300,14 @@ void await_copies(std::size_t pending) {
 
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
   machine().run(grid, block, shared_bytes, thread);
+}
+
+void set(Queue queue) { queue_in_use = queue; }
+
+void submit(CUstream_st* stream, std::function<void()> task) {
+  const Queue queue = queue_in_use;
+  if (queue == nullptr || stream == nullptr) return task();
+  queue(stream, std::move(task));
 }
 
 }  // namespace fpdt::emulator

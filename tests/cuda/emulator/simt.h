@@ -18,6 +18,7 @@
 #include <cstring>
 #include <functional>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "fpdt/base/assert.h"
@@ -100,6 +101,11 @@ struct Options {
 void set(const Options& options);
 
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+
+// Who keeps launches on a stream for later; nobody: they run at once. For all threads of the host.
+using Queue = void (*)(CUstream_st* stream, std::function<void()> task);
+void set(Queue queue);
+void submit(CUstream_st* stream, std::function<void()> task);
 
 }  // namespace fpdt::emulator
 
@@ -184,9 +190,12 @@ T* dynamic_shared() {
 }
 
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Stream,
-            Arguments&&... arguments) {
-  emulator::run(grid, block, shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); });
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            Stream stream, Arguments&&... arguments) {
+  const std::tuple<Parameters...> copies(static_cast<Parameters>(arguments)...);
+  emulator::submit(stream, [=] {
+    emulator::run(grid, block, shared_bytes, [&] { std::apply(kernel, copies); });
+  });
 }
 
 }  // namespace fpdt::cuda

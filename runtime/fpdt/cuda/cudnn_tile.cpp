@@ -1,5 +1,5 @@
-// The two graphs follow the order that NVIDIA's cudnn-frontend gives its operations, without what is
-// not needed here: dropout, padding, biases, and a second dq.
+// The two graphs follow the order that NVIDIA's cudnn-frontend gives its operations, without what
+// is not needed here: dropout, padding, biases, and a second dq.
 #include "fpdt/cuda/cudnn_tile.h"
 
 #include <algorithm>

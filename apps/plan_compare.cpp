@@ -14,6 +14,7 @@
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/ladder.h"
 #include "fpdt/plan/published.h"
+#include "fpdt/spec/attention_workspace.h"
 
 #include "command.h"
 #include "flags.h"
@@ -77,6 +78,12 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
   }
   progress("search");
   rows.push_back(searched(problem, question.pins, "fpdt searched"));
+  const std::string usual = why_own_attention(problem, published);  // said of the question
+  for (const Row& row : rows) {
+    const Strategy& strategy = row.outcome.strategy;
+    if (!row.outcome.fits || why_own_attention(problem, strategy) == usual) continue;
+    note_own_attention(problem, strategy, row.name);
+  }
   return rows;
 }
 

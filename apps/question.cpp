@@ -10,6 +10,7 @@
 #include "fpdt/io/file.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/io/strategy_file.h"
+#include "fpdt/spec/attention_workspace.h"
 
 #include "command.h"
 #include "flags.h"
@@ -140,6 +141,7 @@ Question load_question(const QuestionFlags& flags) {
   problem.device_budget = device_budget(flags, problem.cluster);
   problem.host_budget = host_budget(flags, problem.cluster);
   question.pins = load_pins(flags, problem);
+  note_own_attention(problem, question.pins.strategy.value_or(default_strategy(problem)));
   return question;
 }
 
@@ -159,6 +161,15 @@ Bytes parse_budget(const std::string& flag, const std::string& text) {
         fmt::format("{}: expected a size such as 64MiB or 80GiB, found \"{}\"", flag, text));
   }
   return *bytes;
+}
+
+void note_own_attention(const Problem& problem, const Strategy& strategy, std::string_view name) {
+  const std::string why = why_own_attention(problem, strategy);
+  if (why.empty()) return;
+  say(fmt::format(
+      "note: {}attention tiles run on the backend's own kernels, since {}; the rates of {} are "
+      "cuDNN's, so seconds are too few\n",
+      name.empty() ? "" : fmt::format("{}: ", name), why, problem.cluster.name));
 }
 
 void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path) {

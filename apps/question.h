@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -46,6 +47,11 @@ Question load_question(const QuestionFlags& flags);
 // The same with another length, machine size or budget, as sweeps need.
 std::int64_t parse_length(const std::string& flag, const std::string& text);
 Bytes parse_budget(const std::string& flag, const std::string& text);
+
+// Says on standard error when attention tiles are not computed by the kernels whose rates the
+// cluster has; `name`: of the strategy, where there are several.
+void note_own_attention(const Problem& problem, const Strategy& strategy,
+                        std::string_view name = "");
 
 // Throws what is wrong with the strategy, at the lines of its file (empty: no file).
 void require_sound(const Problem& problem, const Strategy& strategy, const std::string& path);

@@ -93,6 +93,21 @@ TEST(Fit, ChunkLengthsAscendToTheWholeSequence) {
   EXPECT_EQ(chunk_lengths(problem, 4), (std::vector<std::int64_t>{512, 1024}));
 }
 
+// 4 heads of 128 on one rank: 2^22 rows are too many for cuDNN, and only its rates are known.
+TEST(Fit, ChunkLengthsEndWhereCudnnDoes) {
+  Problem problem = ample(1, 1 << 22);
+  problem.cluster.row_multiple = 128;
+  problem.cluster.attention = AttentionKernels::cudnn;
+  problem.documents = false;
+  problem.model.head_dim = 128;
+  EXPECT_EQ(chunk_lengths(problem, 1).back(), 1 << 19);
+  problem.documents = true;
+  EXPECT_EQ(chunk_lengths(problem, 1).back(), 1 << 22);
+  problem.documents = false;
+  problem.seq_len = (1 << 22) - 128;
+  EXPECT_EQ(chunk_lengths(problem, 1).back(), (1 << 22) - 128);
+}
+
 // 40 heads over 16 ranks: two replicas of 8.
 TEST(Fit, ReplicasWhereHeadsDoNotDivide) {
   Problem problem = ample(16, 64);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/bytes.h"
+#include "fpdt/spec/attention_workspace.h"
 
 #include "problems.h"
 
@@ -49,6 +50,30 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
   }
 }
 
+// Every tile has a workspace, and the one that needs most fills it.
+void expect_workspace(const Problem& problem, const Strategy& strategy) {
+  const Lowered lowered = lower(problem, strategy);
+  const Schedule& schedule = lowered.schedule.schedule();
+  Bytes most, held;
+  const auto meet = [&](const auto& tile, AttentionDirection direction) {
+    ASSERT_TRUE(tile.workspace.present());
+    EXPECT_FALSE(tile.documents.present());
+    held = schedule.buffers[static_cast<std::size_t>(tile.workspace.buffer)].slot_bytes();
+    most = std::max(most, attention_workspace_bytes(direction, tile.q_rows, tile.k_rows, tile.heads,
+                                                    tile.kv_heads, tile.head_dim));
+  };
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      if (const auto* one = std::get_if<AttentionForward>(&op.body)) {
+        meet(*one, AttentionDirection::forward);
+      } else if (const auto* other = std::get_if<AttentionBackward>(&op.body)) {
+        meet(*other, AttentionDirection::backward);
+      }
+    }
+  }
+  EXPECT_EQ(held, most);
+}
+
 using Corner = std::tuple<int, int, int, int, double>;  // ranks, chunk, order, recompute, keep
 
 class Corners : public testing::TestWithParam<Corner> {};
@@ -84,6 +109,34 @@ INSTANTIATE_TEST_SUITE_P(Fpdt, Corners,
                          testing::Combine(testing::Values(1, 2, 4), testing::Values(64, 32, 20, 8),
                                           testing::Values(0, 1), testing::Values(0, 1, 2),
                                           testing::Values(0.0, 0.5, 1.0)));
+
+// Tiles of cuDNN: one workspace, as large as the tile asks for that needs most.
+TEST(Lower, FusedTilesShareAWorkspace) {
+  ModelSpec model = test::tiny_llama();
+  model.head_dim = 64;
+  for (int corner = 0; corner < 96; ++corner) {
+    const int ranks = 1 << corner % 2;
+    Problem problem = test::tiny_problem(model, ranks, 9 * 128 * ranks - 5);
+    problem.cluster.row_multiple = 128;
+    problem.cluster.attention = AttentionKernels::cudnn;
+    problem.documents = false;
+    Strategy strategy = test::tiny_strategy((corner / 2 % 2 + 1) * 128 * ranks);
+    strategy.storage = Storage::bf16;
+    strategy.fpdt.ffn_tile_rows = strategy.fpdt.loss_tile_rows = 100;
+    strategy.fpdt.backward_order = static_cast<BackwardOrder>(corner / 4 % 2);
+    strategy.fpdt.serpentine = strategy.fpdt.long_tiles = corner / 8 % 2 != 0;
+    LayerClass& layers = strategy.fpdt.layer_classes.front();
+    layers.recompute = static_cast<Recompute>(corner / 16 % 3);
+    layers.keep.fill(corner / 48 == 0 ? 0.5 : 1);
+    expect_accounts(problem, strategy, true, fmt::format("corner {}", corner));
+    expect_workspace(problem, strategy);
+    problem.documents = true;
+    const Lowered own = lower(problem, strategy);
+    for (const Buffer& buffer : own.schedule.schedule().buffers) {
+      EXPECT_NE(buffer.name, "workspace");
+    }
+  }
+}
 
 // What is kept, repeated and read in backward differs from the plain families.
 TEST(Lower, NormedHeadsAndParallelResidualsAddUp) {

@@ -32,6 +32,7 @@ struct Corner {
   double keep = 0.5;
   bool streamed = false;  // optimizer states, and every second layer's input stored
   bool serpentine = false;
+  bool fused = false;  // attention tiles with a workspace, which the CPU leaves alone
 };
 
 // Two layers, up to four chunks, two micro-batches.
@@ -55,6 +56,14 @@ VerifiedSchedule small_fpdt(const Corner& corner) {
   problem.seq_len = 64;
   Strategy strategy;
   strategy.storage = Storage::f32;
+  if (corner.fused) {
+    problem.seq_len = 1024;
+    problem.model.head_dim = 64;
+    problem.cluster.row_multiple = 128;
+    problem.cluster.attention = AttentionKernels::cudnn;
+    problem.documents = false;
+    strategy.storage = Storage::bf16;
+  }
   strategy.micro_batches = 2;
   strategy.optimizer_offload = corner.streamed;
   strategy.optimizer_tile = 1024;
@@ -92,6 +101,8 @@ void fill(const Schedule& schedule, std::int64_t rank, const Slot& slot) {
       const void* value = &real;
       if (buffer.dtype == Dtype::i32) value = buffer.name == "documents" ? &start : &word;
       std::memcpy(&bytes[at], value, 4);
+      // The upper half of an f32 is a bf16: twice the same.
+      if (buffer.dtype == Dtype::bf16) std::memcpy(&bytes[at], &bytes[at + 2], 2);
     }
   });
 }
@@ -174,7 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
         Corner{.name = "keep_attention", .recompute = Recompute::keep_attention, .keep = 0},
         Corner{
             .name = "keep_all", .order = BackwardOrder::q_outer, .recompute = Recompute::keep_all},
-        Corner{.name = "streamed", .keep = 0, .streamed = true, .serpentine = true}),
+        Corner{.name = "streamed", .keep = 0, .streamed = true, .serpentine = true},
+        Corner{.name = "fused", .chunk_tokens = 256, .fused = true}),
     [](const auto& corner) { return std::string(corner.param.name); });
 
 TEST_P(FpdtAccounts, OfBytesAgree) {

@@ -219,6 +219,13 @@ std::vector<Case> memory_cases() {
   Strategy& offload = add("offload", make_case(tiny_gpt(), 2, 24, 8));
   offload.optimizer_offload = true;
   offload.optimizer_tile = 1024;
+  // A workspace that no kernel of a CPU touches.
+  Case fused = make_case(tiny_llama(), 2, 768, 256);
+  fused.problem.model.head_dim = 64;
+  fused.problem.cluster.row_multiple = 128;
+  fused.problem.cluster.attention = AttentionKernels::cudnn;
+  fused.problem.documents = false;
+  add("fused", fused).storage = Storage::bf16;
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Accounts, Memory, testing::ValuesIn(memory_cases()),

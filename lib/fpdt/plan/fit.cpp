@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "fpdt/base/math.h"
+#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
@@ -195,6 +196,13 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
     if (length < whole && (lengths.empty() || length > lengths.back())) lengths.push_back(length);
   }
   lengths.push_back(whole);
+  // Rates are those of cuDNN, so longer chunks than it takes only seem fast.
+  Strategy shortest;
+  shortest.data_parallel = problem.ranks() / sequence_parallel;
+  shortest.fpdt.chunk_tokens = least;
+  if (!fused_attention(problem, shortest)) return lengths;
+  const std::int64_t longest = longest_fused_chunk(problem, sequence_parallel);
+  while (lengths.size() > 1 && lengths.back() > longest) lengths.pop_back();
   return lengths;
 }
 

@@ -53,7 +53,8 @@ Strategy unburdened(const Problem& problem, Strategy strategy);
 // nearest try.
 Strategy filled(const Problem& problem, const Strategy& strategy, bool everything);
 
-// Chunk lengths worth a look, ascending: powers of two, and the whole sequence.
+// Chunk lengths worth a look, ascending: powers of two, and the whole sequence; where attention is
+// cuDNN's, none that it does not take.
 std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel);
 // Data-parallel degrees that leave a sequence-parallel degree which the heads allow, ascending.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);

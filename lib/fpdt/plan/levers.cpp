@@ -8,6 +8,7 @@
 #include "fpdt/base/math.h"
 #include "fpdt/base/units.h"
 #include "fpdt/plan/fit.h"
+#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
@@ -22,6 +23,8 @@ class Collector {
   void add(const std::string& words, const Strategy& candidate) {
     const Strategy strategy = tidied(problem_, candidate);
     if (strategy == from_ || !check(problem_, strategy).empty()) return;
+    // Rates are those of cuDNN: where it does not compute, time is not known.
+    if (fused_attention(problem_, from_) && !fused_attention(problem_, strategy)) return;
     const bool known = std::any_of(changes_.begin(), changes_.end(), [&](const Change& change) {
       return change.strategy == strategy;
     });

@@ -23,9 +23,12 @@ bool no_heavier(const Usage& a, const Usage& b) {
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
                                      std::int64_t sequence_parallel) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
+  const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
+  const std::int64_t whole = round_up(problem.seq_len, unit);
+  if (pins.method == Method::ulysses) return {whole};
   std::vector<std::int64_t> lengths = chunk_lengths(problem, sequence_parallel);
-  if (pins.method == Method::ulysses) return {lengths.back()};
-  if (pins.method == Method::fpdt && lengths.size() > 1) lengths.pop_back();
+  const bool several = lengths.size() > 1 && lengths.back() == whole;
+  if (pins.method == Method::fpdt && several) lengths.pop_back();
   return lengths;
 }
 

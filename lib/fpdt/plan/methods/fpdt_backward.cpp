@@ -295,6 +295,7 @@ void FpdtLowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_
   tile.q_rows = shape_.rows(q_chunk);
   tile.k_first = k_first * shape_.chunk_rows;
   tile.k_rows = k_last * shape_.chunk_rows + shape_.rows(k_last) - tile.k_first;
+  tile.workspace = workspace(AttentionDirection::backward, tile.q_rows, tile.k_rows);
   tile.heads = shape_.heads;
   tile.kv_heads = shape_.kv_heads;
   tile.head_dim = model_.head_dim;

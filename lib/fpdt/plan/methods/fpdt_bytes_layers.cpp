@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "fpdt/plan/methods/fpdt_formula.h"
+#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 
@@ -17,6 +18,27 @@ void FpdtFormula::project(const std::string& block, const LayerClass& choice, bo
   staging(block, "kv_send", rows_ * kv_width() * element_);
 }
 
+// Forward does not depend on the keys. A tile of backward has those of a chunk, or of all chunks up
+// to its own whose K/V and gradients of both are on the device; the last chunk may be shorter.
+std::int64_t FpdtFormula::workspace_bytes(const LayerClass& choice) const {
+  if (!fused_attention(problem_, strategy_)) return 0;
+  const auto bytes = [&](AttentionDirection direction, std::int64_t rows, std::int64_t keys) {
+    return attention_workspace_bytes(direction, rows, keys, shape_.heads, shape_.kv_heads,
+                                     model_.head_dim)
+        .value;
+  };
+  using enum AttentionDirection;
+  const std::int64_t least = std::max(bytes(forward, rows_, rows_), bytes(backward, rows_, rows_));
+  if (!fpdt_.long_tiles || fpdt_.backward_order != BackwardOrder::q_outer) return least;
+  const std::int64_t resident =
+      std::min(kept(choice.kept(TensorClass::kv)), kept(choice.kept(TensorClass::dkv)));
+  if (resident == 0) return least;
+  const std::int64_t last = shape_.last_chunk_rows;
+  const std::int64_t before = (resident - 1) * shape_.chunk_rows;
+  return std::max({least, bytes(backward, last, before + last),
+                   bytes(backward, rows_, std::max(rows_, before))});
+}
+
 // project, attention tiles and the way of their output back, for every chunk.
 void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choice, bool recompute) {
   const bool all = choice.recompute == Recompute::keep_all;
@@ -24,6 +46,7 @@ void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choic
   project(block, choice, recompute);
   home(block, of(TensorClass::kv, choice, rows_, kv_width(), element_, all), kFetched);
   activation(block, "o", 1 + overlap_, 4 * rows_ * q_width());
+  workspace(block);
   const unsigned made = kKept | kNew | (!from_input || recompute ? kHost : 0U);
   home(block, of(TensorClass::lse, choice, rows_, shape_.heads, 4, !from_input), made);
   home(block,
@@ -128,6 +151,7 @@ void FpdtFormula::tiles_backward(const std::string& block, const LayerClass& cho
   const bool from_input = choice.recompute == Recompute::from_input;
   const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
   const unsigned read = kKept | kHost | kFetched;
+  workspace(block);
   home(block, of(TensorClass::q, choice, rows_, q_width(), element_, all), read);
   home(block, of(TensorClass::kv, choice, rows_, kv_width(), element_, all), read);
   home(block, of(TensorClass::lse, choice, rows_, shape_.heads, 4, !from_input), read);

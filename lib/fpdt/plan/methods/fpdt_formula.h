@@ -2,6 +2,7 @@
 // to plan/methods; the arithmetic is in fpdt_bytes.cpp and fpdt_bytes_layers.cpp.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -32,6 +33,9 @@ class FpdtFormula {
         overlap_(fpdt_.overlap_all_to_all ? 1 : 0) {}
 
   void evaluate() {
+    for (const LayerClass& choice : fpdt_.layer_classes) {
+      workspace_ = std::max(workspace_, workspace_bytes(choice));
+    }
     states();
     ends();
     std::int64_t first = 0;
@@ -173,6 +177,12 @@ class FpdtFormula {
     if (world_ > 1) whole_sums(block, list, slots);
   }
 
+  // What the library's kernels of attention need: as much as the tile that needs most.
+  void workspace(const std::string& block) {
+    if (workspace_ > 0) activation(block, "workspace", 1, workspace_);
+  }
+  [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
+
   // Document starts of the whole sequence.
   void documents(const std::string& block) {
     if (!problem_.documents) return;
@@ -232,8 +242,9 @@ class FpdtFormula {
   const FpdtStrategy& fpdt_;
   Geometry shape_;
   std::int64_t world_, ranks_, chunks_, local_, rows_, element_, overlap_;
-  std::string suffix_;       // of the layer class at hand
-  std::int64_t count_ = 0;   // its layers
+  std::string suffix_;      // of the layer class at hand
+  std::int64_t count_ = 0;  // its layers
+  std::int64_t workspace_ = 0;
   bool in_segment_ = false;  // blocks whose attention outputs live within a segment
   std::vector<Line> lines_;
   std::unordered_map<std::string, std::size_t> line_of_;                  // by name

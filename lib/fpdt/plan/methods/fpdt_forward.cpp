@@ -155,6 +155,7 @@ void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
     tile.kv = kv;
     tile.k_first = first * shape_.chunk_rows;
     tile.k_rows = last * shape_.chunk_rows + shape_.rows(last) - tile.k_first;
+    tile.workspace = workspace(AttentionDirection::forward, tile.q_rows, tile.k_rows);
     builder_.emit(fmt::format("attn.{}.{}", chunk, first), LaneKind::compute, tile);
     tile.o.accumulate = tile.lse.accumulate = true;
   };

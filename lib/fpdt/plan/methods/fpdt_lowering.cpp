@@ -151,6 +151,10 @@ Schedule FpdtLowering::lower() {
   emit_head("head_evaluate", false);
   emit_embed_backward();
   emit_programs();
+  if (workspace_ >= 0) {
+    builder_.schedule.buffers[static_cast<std::size_t>(workspace_)].shape = {
+        div_exact(workspace_need_.value, dtype_bytes(Dtype::f32))};
+  }
   return std::move(builder_.schedule);
 }
 
@@ -337,6 +341,26 @@ Operand FpdtLowering::optional_weight(const std::string& name, const Version& us
 // Absent where every sequence is one document.
 Operand FpdtLowering::documents() const {
   return documents_ < 0 ? Operand{} : Operand{documents_, Version::at(0, 0, 1), 0, -1};
+}
+
+Operand FpdtLowering::workspace(AttentionDirection direction, std::int64_t q_rows,
+                                std::int64_t k_rows) {
+  if (!fused_attention(problem_, strategy_)) return {};
+  workspace_need_ =
+      std::max(workspace_need_, attention_workspace_bytes(direction, q_rows, k_rows, shape_.heads,
+                                                          shape_.kv_heads, model_.head_dim));
+  // Its size is known when all tiles are.
+  if (workspace_ < 0) {
+    workspace_ = builder_.buffer({"workspace",
+                                  MemorySpace::device,
+                                  Role::temporary,
+                                  Category::activations,
+                                  Dtype::f32,
+                                  {1},
+                                  1,
+                                  kUnplaced});
+  }
+  return builder_.next(workspace_);
 }
 
 RankExpression FpdtLowering::token_first(std::int64_t chunk) const {

@@ -22,6 +22,7 @@
 #include "fpdt/plan/builder.h"
 #include "fpdt/plan/home.h"
 #include "fpdt/plan/states.h"
+#include "fpdt/spec/attention_workspace.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -140,6 +141,8 @@ class FpdtLowering {
                                 std::int64_t rows) const;
   [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
   [[nodiscard]] Operand documents() const;
+  // The next version of the workspace, of which a tile may use what it needs; absent without one.
+  Operand workspace(AttentionDirection direction, std::int64_t q_rows, std::int64_t k_rows);
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression head_first() const;
   [[nodiscard]] Rotary rotary() const;
@@ -169,6 +172,8 @@ class FpdtLowering {
   std::vector<Homes> homes_;
   Home layer_input_, segment_input_, layer_gradient_;
   BufferIndex tokens_ = -1, labels_ = -1, documents_ = -1;
+  BufferIndex workspace_ = -1;
+  Bytes workspace_need_;  // of the tile that needs most, so far
 };
 
 }  // namespace fpdt

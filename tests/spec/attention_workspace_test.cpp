@@ -1,0 +1,96 @@
+// Bytes by hand, and which tiles are cuDNN's.
+#include "fpdt/spec/attention_workspace.h"
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+using enum AttentionDirection;
+constexpr std::int64_t kKi = 1024;
+constexpr std::int64_t kMi = 1024 * kKi;
+constexpr std::int64_t kEngine = 64 * kKi;
+
+// 4 query heads and 2 KV heads of 128, 64K by 64K.
+TEST(AttentionWorkspace, IsThatOfTheSlices) {
+  const std::int64_t rows = 64 * kKi;
+  EXPECT_EQ(attention_workspace_bytes(forward, rows, rows, 4, 2, 128),
+            Bytes{kEngine + 1 * kMi + 128 * kMi});
+  EXPECT_EQ(attention_workspace_bytes(backward, rows, rows, 4, 2, 128),
+            Bytes{kEngine + 2 * kMi / 2 + 32 * kMi + 2 * 64 * kMi + 128 * kMi});
+  // The smallest tile: parts begin at multiples of 256.
+  EXPECT_EQ(attention_workspace_bytes(forward, 128, 128, 1, 1, 64),
+            Bytes{kEngine + 512 + 4 * 128 * 64});
+  EXPECT_EQ(attention_workspace_bytes(backward, 32, 32, 1, 1, 2),
+            Bytes{kEngine + 256 + 256 + 256 + 2 * 256 + 512});
+}
+
+// Neither is quadratic: forward does not depend on the keys, backward no more beyond a piece.
+TEST(AttentionWorkspace, KnowsPiecesOfKeys) {
+  const auto bytes = [](AttentionDirection direction, std::int64_t q_rows, std::int64_t k_rows) {
+    return attention_workspace_bytes(direction, q_rows, k_rows, 8, 2, 64);
+  };
+  EXPECT_EQ(bytes(forward, 4 * kKi, 128), bytes(forward, 4 * kKi, 16 * kMi));
+  EXPECT_LT(bytes(backward, 4 * kKi, 32 * kKi), bytes(backward, 4 * kKi, 64 * kKi));
+  EXPECT_EQ(bytes(backward, 4 * kKi, kBackwardPieceKeys), bytes(backward, 4 * kKi, 16 * kMi));
+  // The square at the diagonal is whole.
+  const std::int64_t longer = 2 * kBackwardPieceKeys;
+  EXPECT_EQ(bytes(backward, longer, 16 * kMi) - bytes(backward, longer, kBackwardPieceKeys),
+            Bytes{8 * 2 * kBackwardPieceKeys * 64});
+}
+
+Problem question() {
+  Problem problem;
+  problem.model.name = "model";
+  problem.model.layers = 2;
+  problem.model.hidden = 512;
+  problem.model.heads = problem.model.kv_heads = 8;
+  problem.model.head_dim = 128;
+  problem.model.feed_forward = 512;
+  problem.model.vocabulary = 512;
+  problem.cluster.name = "machine";
+  problem.cluster.row_multiple = 128;
+  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{kMi * kMi};
+  problem.cluster.attention = AttentionKernels::cudnn;
+  problem.documents = false;
+  problem.seq_len = 4 * kMi;
+  return problem;
+}
+
+TEST(AttentionWorkspace, SaysWhyTilesAreNotCudnns) {
+  const Problem fused = question();
+  Strategy strategy;
+  EXPECT_TRUE(fused_attention(fused, strategy));
+  EXPECT_EQ(why_own_attention(fused, strategy), "");
+  const auto why = [&](auto&& change) {
+    Problem problem = question();
+    change(problem);
+    EXPECT_FALSE(fused_attention(problem, strategy));
+    return why_own_attention(problem, strategy);
+  };
+  EXPECT_EQ(why([](Problem& p) { p.cluster.attention = AttentionKernels::own; }), "");
+  EXPECT_EQ(why([](Problem& p) { p.documents = true; }), "cuDNN's know no documents");
+  EXPECT_EQ(why([](Problem& p) { p.model.head_dim = 80; }),
+            "cuDNN's take heads of 64, 96 or 128, not of 80");
+  strategy.storage = Storage::f32;
+  EXPECT_EQ(why([](Problem&) {}), "cuDNN's take no f32");
+}
+
+// 2^31 elements in an operand are too many: 16 K/V heads of 128 leave 2^20 rows less a unit.
+TEST(AttentionWorkspace, LimitsChunks) {
+  Problem problem = question();
+  EXPECT_EQ(longest_fused_chunk(problem, 1), kMi - 128);
+  EXPECT_EQ(longest_fused_chunk(problem, 8), 8 * kMi - 1024);
+  problem.model.kv_heads = 2;
+  EXPECT_EQ(longest_fused_chunk(problem, 1), 2 * kMi - 128);
+  EXPECT_EQ(longest_fused_chunk(problem, 8), 8 * kMi - 1024) << "a head of each rank";
+  Strategy strategy;
+  strategy.fpdt.chunk_tokens = 2 * kMi - 128;
+  EXPECT_TRUE(fused_attention(problem, strategy));
+  strategy.fpdt.chunk_tokens = 2 * kMi;
+  EXPECT_EQ(why_own_attention(problem, strategy),
+            "cuDNN's take chunks of at most 2097024 tokens here, not of 2097152");
+}
+
+}  // namespace
+}  // namespace fpdt

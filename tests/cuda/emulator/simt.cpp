@@ -334,17 +334,22 @@ void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   const Fragments mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
   const std::byte* all = emulator::exchange(&mine, sizeof mine);
   const unsigned lane = emulator::lane();
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = lane / 4 + (i >= 2 ? 8 : 0);
-    const unsigned column = lane % 4 * 2 + i % 2;
-    float sum = 0;
-    for (unsigned k = 0; k < 16; ++k) {
-      const unsigned upper = k >= 8 ? 1 : 0;
-      const unsigned t = k % 8 / 2;
-      const auto of_a = emulator::of_lane<Fragments>(all, row % 8 * 4 + t);
-      const auto of_b = emulator::of_lane<Fragments>(all, column * 4 + t);
-      sum += half_of(of_a.a[upper * 2 + row / 8], k % 2) * half_of(of_b.b[upper], k % 2);
+  // Rows lane / 4 and that + 8 of a, columns lane % 4 * 2 and the next of b.
+  float of_a[2][16];
+  float of_b[2][16];
+  for (unsigned t = 0; t < 4; ++t) {
+    const auto rows = emulator::of_lane<Fragments>(all, lane / 4 * 4 + t);
+    for (unsigned i = 0; i < 8; ++i)
+      of_a[i / 2 % 2][i / 4 * 8 + 2 * t + i % 2] = half_of(rows.a[i / 2], i % 2);
+    for (unsigned c = 0; c < 2; ++c) {
+      const auto column = emulator::of_lane<Fragments>(all, (lane % 4 * 2 + c) * 4 + t);
+      for (unsigned i = 0; i < 4; ++i)
+        of_b[c][i / 2 * 8 + 2 * t + i % 2] = half_of(column.b[i / 2], i % 2);
     }
+  }
+  for (unsigned i = 0; i < 4; ++i) {
+    float sum = 0;
+    for (unsigned k = 0; k < 16; ++k) sum += of_a[i / 2][k] * of_b[i % 2][k];
     d[i] += sum;
   }
 }

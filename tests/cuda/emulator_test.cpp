@@ -33,6 +33,22 @@ TEST(Emulator, SumsABlockInTheSameOrderWhoeverComesFirst) {
   }
 }
 
+// The room is used again without a barrier in between.
+void hurries(const float* values, float* sums) {
+  __shared__ float room[kWarp];
+  const float first = block_sum(values[threadIdx.x], room);
+  const float second = block_sum(2 * values[threadIdx.x], room);
+  if (threadIdx.x == 96) *sums = first + second;
+}
+
+TEST(Emulator, LetsAWarpRunAhead) {
+  const std::vector<float> values(128, 1.0F);
+  float sum = 0;
+  emulator::set({.seed = 2, .last_blocks = -1});
+  launch(hurries, 1, 128, 0, nullptr, values.data(), &sum);
+  EXPECT_NE(sum, 3 * 128.0F);
+}
+
 void apart() {
   if (threadIdx.x == 0) {
     __syncthreads();

@@ -67,7 +67,9 @@ class Machine {
   void run_block();
   void resume(std::size_t index);
   static void go_on(Fiber& fiber);
+  bool open_warp(std::size_t first);
   bool release();
+  void run_warps();
   void leave();
   void forget();
 
@@ -152,26 +154,39 @@ void Machine::resume(std::size_t index) {
 // After a failure: threads that were under way are given up.
 void Machine::forget() { fibers.clear(); }
 
+// Opens the barrier of the warp that begins at thread `first`, when all its lanes wait there.
+bool Machine::open_warp(std::size_t first) {
+  const std::size_t end = std::min(threads_, first + kLanes);
+  std::size_t here = 0;
+  for (std::size_t i = first; i < end; ++i) here += fibers[i].state == State::at_warp ? 1U : 0U;
+  if (here == 0) return false;
+  if (here != end - first) throw std::logic_error("a warp waits for lanes that are elsewhere");
+  for (std::size_t i = first; i < end; ++i) fibers[i].state = State::ready;
+  return true;
+}
+
 // When nobody is ready: opens the barriers that are complete; false when the block is done.
 bool Machine::release() {
   bool opened = false;
-  bool waiting = false;
-  for (std::size_t first = 0; first < threads_; first += kLanes) {
-    const std::size_t end = std::min(threads_, first + kLanes);
-    std::size_t here = 0;
-    for (std::size_t i = first; i < end; ++i) here += fibers[i].state == State::at_warp ? 1U : 0U;
-    if (here == 0) continue;
-    if (here != end - first) throw std::logic_error("a warp waits for lanes that are elsewhere");
-    for (std::size_t i = first; i < end; ++i) fibers[i].state = State::ready;
-    opened = true;
-  }
+  for (std::size_t first = 0; first < threads_; first += kLanes) opened |= open_warp(first);
   if (opened) return true;
   for (std::size_t i = 0; i < threads_; ++i) {
     if (fibers[i].state != State::at_block) continue;
     fibers[i].state = State::ready;
-    waiting = true;
+    opened = true;
   }
-  return waiting;
+  return opened;
+}
+
+// One warp after the other runs as far as it gets: what must not wait for its neighbours shows.
+void Machine::run_warps() {
+  for (std::size_t first = 0; first < threads_; first += kLanes) {
+    do {
+      for (std::size_t i = first; i < std::min(threads_, first + kLanes); ++i) {
+        if (fibers[i].state == State::ready) resume(i);
+      }
+    } while (failure_.empty() && open_warp(first));
+  }
 }
 
 void Machine::run_block() {
@@ -193,9 +208,10 @@ void Machine::run_block() {
       random_ = random_ * 6364136223846793005ULL + seed;
       if (options.seed != 0) std::swap(order_[i], order_[(random_ >> 33) % threads_]);
     }
-    for (std::size_t i = 0; i < threads_; ++i) {
+    for (std::size_t i = 0; i < threads_ && options.seed < 2; ++i) {
       if (fibers[order_[i]].state == State::ready) resume(order_[i]);
     }
+    if (options.seed >= 2) run_warps();
     if (!failure_.empty()) throw std::logic_error(std::exchange(failure_, {}));
   } while (std::any_of(fibers.begin(), fibers.begin() + static_cast<std::ptrdiff_t>(threads_),
                        [](const Fiber& fiber) { return fiber.state == State::ready; }) ||

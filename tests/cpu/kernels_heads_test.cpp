@@ -204,6 +204,8 @@ const std::vector<HeadShape>& shapes() {
       {7, 6, 6, 5, 3, 0, 1, Dtype::f32, false},  // no rotary
       {4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, 4, 0, 1, 4}},
       {3, 2, 1, 128, 2, 128, 8, Dtype::f32, false, {9999990, 1, 0, 1, 2}},
+      {3, 2, 1, 96, 1, 24, 1, Dtype::bf16},  // turns in part
+      {5, 4, 2, 128, 2, 64, 1, Dtype::bf16, true},
       scaled({3, 2, 1, 16, 1, 16, 4}, ScalingKind::linear, 1),
       scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn, 1.25),
       normed({3, 1, 1, 4, 1, 4}),
@@ -319,6 +321,84 @@ TEST(JoinHeadsKernel, IsTheGradientOfNormedHeads) {
                  Dtype::f32);
     expect_close(split.memory.values(op.dk_weight), dk, sums, Dtype::f32);
   }
+}
+
+// The same numbers as f32 and as bf16, and mixed: gradients are f32 where one rank has all heads.
+void check_types(const HeadShape& shape, Dtype gradients, Dtype fused) {
+  SCOPED_TRACE(testing::Message() << shape.size << " " << word(gradients) << " " << word(fused));
+  HeadShape s = shape;
+  s.dtype = Dtype::bf16;
+  Split split(s);
+  KernelCase& memory = split.memory;
+  JoinHeads op = join_of(split, s);
+  const auto as = [&](Operand& operand, Dtype dtype) {
+    if (operand.present()) operand = memory.put(dtype, memory.values(operand));
+  };
+  as(op.dq, Dtype::bf16), as(op.dkv, Dtype::bf16);
+  const auto run = [&](Dtype of_gradients, Dtype of_fused) {
+    as(op.dq, of_gradients), as(op.dkv, of_gradients);
+    op.dqkv.operand = memory.write(of_fused, s.rows * (s.heads + 2 * s.kv_heads) * s.size).operand;
+    if (s.normed) {
+      op.qkv = split.op.qkv, op.q_weight = split.op.q_weight, op.k_weight = split.op.k_weight;
+      as(op.qkv, of_fused);
+      op.dq_weight = memory.write(Dtype::f32, s.size);
+      op.dk_weight = memory.write(Dtype::f32, s.size);
+    }
+    memory.run(op, kRank);
+  };
+  run(Dtype::f32, Dtype::f32);
+  const JoinHeads plain = op;
+  run(gradients, fused);
+  const double error = s.normed ? 10 * 4 * error_of(s) : error_of(s);
+  expect_close(memory.values(op.dqkv), memory.values(plain.dqkv), error, fused);
+  if (!s.normed) return;
+  const double sums = error * static_cast<double>(s.rows * s.heads);
+  expect_close(memory.values(op.dq_weight), memory.values(plain.dq_weight), sums, Dtype::f32);
+  expect_close(memory.values(op.dk_weight), memory.values(plain.dk_weight), sums, Dtype::f32);
+}
+
+TEST(JoinHeadsKernel, TakesAndGivesEveryType) {
+  for (const HeadShape& s :
+       {HeadShape{3, 4, 2, 64, 2, 64}, HeadShape{3, 2, 1, 96, 1, 24}, HeadShape{3, 2, 1, 5, 1, 2},
+        normed({5, 4, 2, 32, 4, 16}), normed({3, 2, 1, 80, 1, 40})}) {
+    check_types(s, Dtype::f32, Dtype::bf16);
+    check_types(s, Dtype::bf16, Dtype::bf16);
+    check_types(s, Dtype::bf16, Dtype::f32);
+  }
+}
+
+TEST(JoinHeadsKernel, SumsWeightGradientsOfManyRows) {
+  HeadShape s{2100, 1, 1, 2, 1, 2};
+  s.normed = true;
+  Split split(s);
+  JoinHeads op = join_of(split, s);
+  op.qkv = split.op.qkv, op.q_weight = split.op.q_weight, op.k_weight = split.op.k_weight;
+  op.dq_weight = split.memory.write(Dtype::f32, s.size);
+  op.dk_weight = split.memory.accumulate(Dtype::f32, s.size);
+  const auto before = split.memory.values(op.dk_weight);
+  split.memory.run(op, kRank);
+  const auto x = split.memory.values(op.qkv);
+  const auto dq = split.memory.values(op.dq), dkv = split.memory.values(op.dkv);
+  std::vector<double> dq_weight(2, 0.0), dk_weight = before;
+  for (std::size_t row = 0; row < 2100; ++row) {
+    const auto normal = [&](std::size_t at, std::size_t i) {
+      return x[at + i] / std::sqrt((x[at] * x[at] + x[at + 1] * x[at + 1]) / 2 + op.epsilon);
+    };
+    const auto turned_back = [&](const std::vector<double>& heads, std::size_t at) {
+      std::vector<double> head{heads[at], heads[at + 1]};
+      turn(head, op.rotary, -static_cast<std::int64_t>(row));
+      return head;
+    };
+    for (std::size_t i = 0; i < 2; ++i) {
+      dq_weight[i] += turned_back(dq, row * 2)[i] * normal(row * 6, i);
+      dk_weight[i] += turned_back(dkv, row * 4)[i] * normal(row * 6 + 2, i);
+    }
+  }
+  // Terms of at most root 2 that err by some units; added in parts, so that none passes through
+  // more than 320 additions.
+  const double error = 2100 * std::sqrt(2.0) * (8 + 320) * kUnit;
+  expect_close(split.memory.values(op.dq_weight), dq_weight, error, Dtype::f32);
+  expect_close(split.memory.values(op.dk_weight), dk_weight, error, Dtype::f32);
 }
 
 }  // namespace

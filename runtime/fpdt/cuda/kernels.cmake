@@ -1,3 +1,3 @@
 # The files that are compiled twice: for the GPU, and for the emulator of tests/cuda.
 set(FPDT_CUDA_KERNELS
-  kernels_norm.cu kernels_pointwise.cu kernels_tiles.cu)
+  kernels_heads.cu kernels_heads_backward.cu kernels_norm.cu kernels_pointwise.cu kernels_tiles.cu)

@@ -62,8 +62,8 @@ __device__ __forceinline__ float center(const float (&x)[kHeld], const Shape& s,
   return sum[0] / static_cast<float>(s.width);
 }
 
-// bf16: reads 2 and writes 2 bytes an element, and about 12 instructions, of which an H100 has 34 in
-// the time of 4 bytes: bound by memory. Weights come from the caches.
+// bf16: reads 2 and writes 2 bytes an element, and about 12 instructions, of which an H100 has 34
+// in the time of 4 bytes: bound by memory. Weights come from the caches.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreadsMost)
     norm(Source<T> x, Source<Any> weight, Source<Any> bias, Sink<T> y, Shape s) {

@@ -2,7 +2,7 @@
 //
 // All are bound by memory: the seconds of an op are its bytes over the bandwidth. A thread moves 16
 // bytes of an operand at a time, and 1280 to 2048 threads of a multiprocessor are resident, so at
-// least 32 KiB are under way there; 1 us of latency at the 3.35 TB/s of 132 of them asks for 25 KiB.
+// least 32 KiB are under way there; 1 us of latency at 3.35 TB/s over 132 of them asks for 25 KiB.
 #include <bit>
 
 #include "fpdt/cuda/kernels.h"
@@ -28,8 +28,8 @@ __global__ void copy(const Word* source, Word* target, std::int64_t count) {
   for (std::int64_t i = global_thread(); i < count; i += global_threads()) target[i] = source[i];
 }
 
-// Calls f(Word{}, words) with words of 16 bytes when the views are whole ones, else with those of an
-// element.
+// Calls f(Word{}, words) with words of 16 bytes when the views are whole ones, else with those of
+// an element.
 template <class F>
 void in_words(std::initializer_list<View> alike, F&& f) {
   const View& view = *alike.begin();

@@ -9,8 +9,6 @@ namespace fpdt::cuda {
     throw std::logic_error("this kernel is still to be written"); \
   }
 MISSING(ColumnSum)
-MISSING(SplitHeads)
-MISSING(JoinHeads)
 MISSING(AttentionForward)
 MISSING(AttentionDelta)
 MISSING(AttentionBackward)

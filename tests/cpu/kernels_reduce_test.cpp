@@ -11,7 +11,8 @@ TEST(ColumnSumKernel, AddsRows) {
     bool accumulate;
   };
   for (const Shape& s : {Shape{1, 1, Dtype::f32, false}, Shape{700, 5, Dtype::f32, true},
-                         Shape{1100, 5, Dtype::f32, false}, Shape{9, 300, Dtype::bf16, true}}) {
+                         Shape{1100, 5, Dtype::f32, false}, Shape{9, 300, Dtype::bf16, true},
+                         Shape{2000, 520, Dtype::bf16, false}}) {
     KernelCase memory;
     ColumnSum op;
     op.rows = s.rows, op.width = s.width;

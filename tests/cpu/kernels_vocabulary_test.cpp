@@ -166,7 +166,10 @@ TEST(LossKernels, VocabularyTiles) {
   check_loss({7, 13, 5});
   check_loss({4, 2100, 1100});
 }
-TEST(LossKernels, Bf16) { check_loss({7, 50, 20, Dtype::bf16}); }
+TEST(LossKernels, Bf16) {
+  check_loss({7, 50, 20, Dtype::bf16});
+  check_loss({2, 4803, 2400, Dtype::bf16});
+}
 
 }  // namespace
 }  // namespace fpdt

@@ -8,15 +8,7 @@ namespace fpdt::cuda {
   __attribute__((weak)) void execute(const Op&, const Frame&) {   \
     throw std::logic_error("this kernel is still to be written"); \
   }
-MISSING(ColumnSum)
 MISSING(AttentionForward)
 MISSING(AttentionDelta)
 MISSING(AttentionBackward)
-MISSING(Embedding)
-MISSING(EmbeddingBackward)
-MISSING(LossStatistics)
-MISSING(LossSum)
-MISSING(LossGradient)
-MISSING(SquaredNorm)
-MISSING(AdamW)
 }  // namespace fpdt::cuda

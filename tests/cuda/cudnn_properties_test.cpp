@@ -1,0 +1,27 @@
+// The text of a device's properties survives cuDNN. Asking a device needs one.
+#include "fpdt/cuda/cudnn_properties.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/base/error.h"
+
+namespace fpdt::cuda {
+namespace {
+
+TEST(CudnnProperties, AreReadAsTheyWereWritten) {
+  std::ifstream file(std::string(FPDT_SOURCE_DIR) + "/tests/cuda/devices/h200.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  ASSERT_FALSE(text.str().empty());
+  EXPECT_EQ(json(device_properties(text.str())) + "\n", text.str());
+}
+
+TEST(CudnnProperties, NoDeviceHasThisNumber) {
+  EXPECT_THROW(device_properties(std::int32_t{1000}), Error);
+}
+
+}  // namespace
+}  // namespace fpdt::cuda

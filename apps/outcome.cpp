@@ -48,8 +48,8 @@ std::string outcome_fields(const Problem& problem, const Outcome& outcome) {
       R"("layers_storing_attention":{},"layers_storing_everything":{},"step_seconds":{},)"
       R"("step_seconds_slow_fast":{},"sequence_seconds":{},"tokens_per_second_per_gpu":{},)"
       R"("mfu_causal":{},"mfu_causal_slow_fast":{},"mfu_full":{},"mfu_full_slow_fast":{},"hfu":{},)"
-      R"("device_peak_bytes":{},"outside_arena_bytes":{},"host_peak_bytes_per_node":{},)"
-      R"("strategy":{},"settings":{})",
+      R"("device_peak_bytes":{},"outside_arena_bytes":{},"outside_workspace_bytes":{},)"
+      R"("host_peak_bytes_per_node":{},"strategy":{},"settings":{})",
       outcome.fits ? "fits" : "infeasible", word(outcome.binding),
       shape.chunks == 1 ? "ulysses" : "fpdt", shape.chunk_rows, shape.chunks,
       shape.sequence_parallel, shape.data_parallel, outcome.strategy.fpdt.checkpoint_every,
@@ -58,8 +58,8 @@ std::string outcome_fields(const Problem& problem, const Outcome& outcome) {
       json_number(now.tokens_per_second_per_gpu), json_number(now.mfu_causal),
       range(&Throughput::mfu_causal), json_number(now.mfu_full), range(&Throughput::mfu_full),
       json_number(now.hfu), outcome.usage.arena.value, problem.cluster.outside_bytes().value,
-      outcome.usage.host_node.value, json_string(in_words(problem, outcome.strategy)),
-      strategy_json(outcome.strategy));
+      problem.cluster.outside.workspace.value, outcome.usage.host_node.value,
+      json_string(in_words(problem, outcome.strategy)), strategy_json(outcome.strategy));
 }
 
 }  // namespace fpdt

@@ -15,6 +15,7 @@
 #include "fpdt/report/live.h"
 
 #include "command.h"
+#include "plan_fit.h"
 
 namespace fpdt {
 namespace {
@@ -88,6 +89,9 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
   part("free in the arena", peak.free);
   part("outside it", problem.cluster.outside_bytes());
   text += wrapped("", "at the peak: " + parts);
+  if (const std::string outside = outside_text(problem.cluster); !outside.empty()) {
+    text += wrapped("", "outside the arena: " + outside);
+  }
   text += line("host",
                fmt::format("{} {} of {} a node, {} a rank",
                            bar(share(plan.usage.host_node, problem.host_budget)),
@@ -217,18 +221,19 @@ std::string prediction_json(const Problem& problem, const Usage& usage,
   return fmt::format(
       R"({{"device_peak_bytes":{},"host_peak_bytes_per_rank":{},"host_peak_bytes_per_node":{},)"
       R"("host_peak_bytes_per_numa_node":{},"outside_arena_bytes":{},)"
+      R"("outside_workspace_bytes":{},)"
       R"("step_seconds":{},"step_seconds_slow_fast":{},)"
       R"("tokens_per_second_per_gpu":{},"mfu_causal":{},"mfu_causal_slow_fast":{},"mfu_full":{},)"
       R"("mfu_full_slow_fast":{},"hfu":{},"device_bytes":{{"parameters":{},"gathered":{},)"
       R"("gradients":{},"optimizer":{},"activations":{},"staging":{},"other":{},"free":{}}}}})",
       usage.arena.value, usage.host_rank.value, usage.host_node.value, usage.host_numa.value,
-      problem.cluster.outside_bytes().value, json_number(now.step_seconds),
-      range(&Throughput::step_seconds), json_number(now.tokens_per_second_per_gpu),
-      json_number(now.mfu_causal), range(&Throughput::mfu_causal), json_number(now.mfu_full),
-      range(&Throughput::mfu_full), json_number(now.hfu), part(&PeakBytes::parameters),
-      part(&PeakBytes::gathered), part(&PeakBytes::gradients), part(&PeakBytes::optimizer),
-      part(&PeakBytes::activations), part(&PeakBytes::staging), part(&PeakBytes::other),
-      part(&PeakBytes::free));
+      problem.cluster.outside_bytes().value, problem.cluster.outside.workspace.value,
+      json_number(now.step_seconds), range(&Throughput::step_seconds),
+      json_number(now.tokens_per_second_per_gpu), json_number(now.mfu_causal),
+      range(&Throughput::mfu_causal), json_number(now.mfu_full), range(&Throughput::mfu_full),
+      json_number(now.hfu), part(&PeakBytes::parameters), part(&PeakBytes::gathered),
+      part(&PeakBytes::gradients), part(&PeakBytes::optimizer), part(&PeakBytes::activations),
+      part(&PeakBytes::staging), part(&PeakBytes::other), part(&PeakBytes::free));
 }
 
 std::string strategy_object(const Problem& problem, const Strategy& strategy) {

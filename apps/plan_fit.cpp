@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -97,6 +98,20 @@ Bytes state_bytes(const Schedule& schedule) {
 }
 
 }  // namespace
+
+std::string outside_text(const ClusterSpec& cluster) {
+  std::string text;
+  const auto part = [&](std::string_view name, Bytes bytes) {
+    if (bytes.value == 0) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(bytes));
+  };
+  part("context", cluster.outside.context);
+  part("libraries", cluster.outside.libraries);
+  part("workspace of kernels", cluster.outside.workspace);
+  part("communicator", cluster.outside_bytes() - cluster.outside.context -
+                           cluster.outside.libraries - cluster.outside.workspace);
+  return text;
+}
 
 Bytes device_bytes(const Problem& problem, const Placement& placement) {
   return placement.of(MemorySpace::device).arena + problem.cluster.outside_bytes();

@@ -86,6 +86,9 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
       format_bytes(device_bytes(problem, lowered.placement)), format_bytes(problem.device_budget),
       outside.value > 0 ? fmt::format(" ({} outside the arena)", format_bytes(outside)) : "",
       format_bytes(node_bytes(problem, lowered.placement)), format_bytes(problem.host_budget));
+  if (outside.value > 0) {
+    text += fmt::format("outside     {}\n", outside_text(problem.cluster));
+  }
   text += fmt::format("wrote       {}\n", path);
   return text;
 }

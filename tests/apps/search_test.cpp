@@ -45,7 +45,8 @@ void expect_object(const json& object) {
     EXPECT_TRUE(strategy.at(key).is_number_integer()) << key;
   }
   const json& prediction = object.at("prediction");
-  for (const char* key : {"device_peak_bytes", "host_peak_bytes_per_rank", "outside_arena_bytes"}) {
+  for (const char* key : {"device_peak_bytes", "host_peak_bytes_per_rank", "outside_arena_bytes",
+                          "outside_workspace_bytes"}) {
     EXPECT_TRUE(prediction.at(key).is_number_integer()) << key;
   }
   for (const char* key : {"candidates", "simulated"}) {

@@ -78,7 +78,7 @@ ClusterSpec unusual() {
   ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, {}, {}};
   cluster.attention = AttentionKernels::cudnn;
   cluster.source = "a: \"b\" \\ # c";
-  cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{384 << 20}, Bytes{24 << 20}};
+  cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{70}, Bytes{384 << 20}, Bytes{24 << 20}};
   Rates& rates = cluster.rates;
   rates.peak_flops = 312e12;
   rates.matmul = rate();

@@ -18,6 +18,7 @@ Problem question(std::string_view model, std::string_view cluster, std::int64_t 
   problem.model = load_model(fmt::format("{}/models/{}.yaml", FPDT_SOURCE_DIR, model));
   problem.cluster =
       load_cluster(fmt::format("{}/configs/clusters/{}.yaml", FPDT_SOURCE_DIR, cluster));
+  problem.documents = problem.cluster.attention == AttentionKernels::own;  // as fpdt-plan asks
   problem.seq_len = tokens;
   problem.device_budget = problem.cluster.device_memory;
   problem.host_budget = problem.cluster.host_memory;

@@ -16,7 +16,7 @@ ClusterSpec four(std::int64_t nodes) {
   cluster.devices_per_node = 4;
   cluster.device_memory = (1 << 30) * Bytes{80};
   cluster.host_memory = (1 << 30) * Bytes{1024};
-  cluster.outside = {Bytes{500}, Bytes{70}, Bytes{30}, Bytes{2}};
+  cluster.outside = {Bytes{500}, Bytes{60}, Bytes{10}, Bytes{30}, Bytes{2}};
   cluster.rates.matmul = {200, 150, 250};
   cluster.rates.network = {20, 10, 25};
   cluster.rates.matmul_shares = {{128, 0.5}, {1024, 1}};
@@ -75,8 +75,8 @@ TEST(WithDevices, NeedsANetworkForMoreNodes) {
 }
 
 TEST(Cluster, CountsWhatLiesOutsideTheArena) {
-  EXPECT_EQ(four(1).outside_bytes(), Bytes{500 + 70 + 3 * 30});
-  EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 70 + 3 * 30 + 4 * 2});
+  EXPECT_EQ(four(1).outside_bytes(), Bytes{500 + 60 + 10 + 3 * 30});
+  EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 60 + 10 + 3 * 30 + 4 * 2});
 }
 
 TEST(Cluster, RatesMayBeAbsent) {

@@ -77,6 +77,7 @@ template <Describes<OutsideArena> Self, class Visitor>
 void describe(Self& outside, Visitor& f) {
   f.sparse("context", outside.context);
   f.sparse("libraries", outside.libraries);
+  f.sparse("workspace", outside.workspace);
   f.sparse("per_peer", outside.per_peer);
   f.sparse("per_remote_peer", outside.per_remote_peer);
 }

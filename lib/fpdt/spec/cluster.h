@@ -83,6 +83,7 @@ std::string_view word(AttentionKernels kernels);
 struct OutsideArena {
   Bytes context;          // driver, modules
   Bytes libraries;        // handles and kernels of cuBLASLt, cuDNN, ...
+  Bytes workspace;        // what a rank's backend keeps for its kernels
   Bytes per_peer;         // channels of the communicator, each peer of a rank on the same node
   Bytes per_remote_peer;  // each peer on another node
   bool operator==(const OutsideArena&) const = default;
@@ -106,7 +107,8 @@ struct ClusterSpec {
   [[nodiscard]] std::int64_t devices() const { return nodes * devices_per_node; }
   // What lies outside the arena of one device, in a job over all of them.
   [[nodiscard]] Bytes outside_bytes() const {
-    return outside.context + outside.libraries + (devices_per_node - 1) * outside.per_peer +
+    return outside.context + outside.libraries + outside.workspace +
+           (devices_per_node - 1) * outside.per_peer +
            (devices() - devices_per_node) * outside.per_remote_peer;
   }
 };

@@ -1,8 +1,10 @@
 // What the kernels that go row by row promise beyond the CPU's: operands may begin at any element,
-// and rows that are too wide are refused.
+// rows that are too wide are refused, sines of large angles are right.
+#include <random>
 #include <vector>
 
 #include "fpdt/base/error.h"
+#include "fpdt/cuda/heads.h"
 
 #include "../cpu/kernel_case.h"
 
@@ -155,6 +157,19 @@ TEST(Rows, OperandsOfNormsAndHeadsBeginAnywhere) {
                         {&join.dkv, 160, Access::read},
                         {&join.dqkv.operand, kCount, Access::write}},
                        0);
+}
+
+TEST(Rows, SinesAndCosinesOfAnyTurn) {
+  std::mt19937 random(1);
+  for (const double most : {1.0, 100.0, 1e7, 0x1p31}) {
+    for (int i = 0; i < 2000; ++i) {
+      const double angle = most * static_cast<double>(random()) * 0x1p-32;
+      double sine = 0, cosine = 0;
+      cuda::heads::sine_cosine(angle, sine, cosine);
+      ASSERT_NEAR(sine, std::sin(angle), 3e-9) << angle;
+      ASSERT_NEAR(cosine, std::cos(angle), 3e-9) << angle;
+    }
+  }
 }
 
 TEST(Rows, NormsRefuseRowsThatNoBlockHolds) {

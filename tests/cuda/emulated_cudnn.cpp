@@ -3,17 +3,19 @@
 // all of an attention tile runs here but cuDNN itself: the graphs' meaning, the strides and
 // addresses of operands, the parts of a workspace.
 //
-// Replaces cudnn_plan.cpp in its program.
+// Replaces cudnn_plan.cpp in the programs of tests.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/cuda/cudnn_attention.h"
 
 #include "../cpu/kernel_case.h"
+#include "queue.h"
 
 namespace fpdt::cuda {
 namespace {
@@ -232,25 +234,13 @@ CudnnHandle make_cudnn_handle() { return nullptr; }
 GraphPlan::GraphPlan(Graph&& graph, const PlanTarget&, std::string_view, std::string_view)
     : graph_(std::move(graph)), workspace_(kEngineBytes) {}
 
-void GraphPlan::run(cudnnHandle_t, Stream, std::span<const Binding> bindings,
+void GraphPlan::run(cudnnHandle_t, Stream stream, std::span<const Binding> bindings,
                     std::byte* workspace) const {
-  std::memset(workspace, 0xFF, static_cast<std::size_t>(kEngineBytes.value));
-  const Run run(graph_, bindings);
+  const std::vector<Binding> kept(bindings.begin(), bindings.end());
+  emulator::submit(stream, [this, kept, workspace] {
+    std::memset(workspace, 0xFF, static_cast<std::size_t>(kEngineBytes.value));
+    const Run run(graph_, kept);
+  });
 }
 
 }  // namespace fpdt::cuda
-
-namespace fpdt {
-
-void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank, int) {
-  const cuda::Frame frame{views, rank, nullptr, nullptr};
-  cuda::AttentionPlans plans;
-  const auto attend = [&](const auto& op) {
-    plans.prepare(cuda::tile_of(op));
-    plans.execute(op, frame);
-  };
-  if (const auto* forward = std::get_if<AttentionForward>(&body)) return attend(*forward);
-  attend(std::get<AttentionBackward>(body));
-}
-
-}  // namespace fpdt

@@ -263,6 +263,8 @@ void CudaBackend::write(std::byte* target, std::span<const std::byte> source) {
   cuda::check(cudaSetDevice(options_.device), "the GPU");
   cuda::check(cudaMemcpy(target, source.data(), source.size(), cudaMemcpyDefault),
               "a write between steps");
+  // From pageable memory it returns when the source has been read, not when the target is written.
+  cuda::check(cudaStreamSynchronize(nullptr), "a write between steps");
 }
 
 void CudaBackend::read(std::span<std::byte> target, const std::byte* source) {

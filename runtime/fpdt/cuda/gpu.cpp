@@ -20,7 +20,6 @@ namespace fpdt::cuda {
 namespace {
 
 constexpr std::int32_t kLeastArchitecture = 80;
-constexpr std::int64_t kLeastCudnn = 90800;
 
 int attribute(cudaDeviceAttr which, int index) {
   int value = 0;
@@ -57,20 +56,13 @@ void require_device(std::int32_t index) {
   }
 }
 
-void require_versions(const Gpu& gpu) {
+void require_architecture(const Gpu& gpu) {
   if (gpu.architecture < kLeastArchitecture) {
     throw InputError(
         fmt::format("GPU {} is a {} of compute capability {}.{}; the kernels need {}.{} or newer "
                     "(A100 and later)",
                     gpu.index, gpu.name, gpu.architecture / 10, gpu.architecture % 10,
                     kLeastArchitecture / 10, kLeastArchitecture % 10));
-  }
-  if (gpu.cudnn < kLeastCudnn || gpu.cudnn / 10000 != CUDNN_MAJOR) {
-    throw InputError(fmt::format(
-        "cuDNN {}.{}.{} was loaded; this program needs {}.8 or newer of version {}, and was built "
-        "with {}.{}.{}: see that LD_LIBRARY_PATH finds that one",
-        gpu.cudnn / 10000, gpu.cudnn / 100 % 100, gpu.cudnn % 100, CUDNN_MAJOR, CUDNN_MAJOR,
-        CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL));
   }
 }
 
@@ -153,7 +145,7 @@ Gpu open_gpu(std::int32_t index) {
   check(cudaRuntimeGetVersion(&gpu.runtime), "the runtime's version");
   gpu.cublas = static_cast<std::int64_t>(cublasLtGetVersion());
   gpu.cudnn = static_cast<std::int64_t>(cudnnGetVersion());
-  require_versions(gpu);
+  require_architecture(gpu);
   check(cudaSetDevice(index), fmt::format("GPU {}", index));
   std::size_t free = 0;
   std::size_t total = 0;

@@ -23,8 +23,8 @@ struct Gpu {
 };
 
 // Takes a device for the calling thread and opens its context. InputError when there is no driver,
-// no such device, a device older than the kernels are built for (sm_80), or a library whose version
-// does not do: what was found, what is needed, and the nearest fix.
+// no such device, or a device older than the kernels are built for (sm_80): what was found, what is
+// needed, and the nearest fix.
 Gpu open_gpu(std::int32_t index);
 
 // Names, versions and memory as one JSON object.

@@ -8,7 +8,4 @@ namespace fpdt::cuda {
   __attribute__((weak)) void execute(const Op&, const Frame&) {   \
     throw std::logic_error("this kernel is still to be written"); \
   }
-MISSING(AttentionForward)
-MISSING(AttentionDelta)
-MISSING(AttentionBackward)
 }  // namespace fpdt::cuda

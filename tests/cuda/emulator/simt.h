@@ -24,6 +24,8 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/runtime/bf16.h"
 
+#include "queue.h"
+
 // Device code mixes signed and unsigned indices, as CUDA's headers do.
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 
@@ -101,11 +103,6 @@ struct Options {
 void set(const Options& options);
 
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
-
-// Who keeps launches on a stream for later; nobody: they run at once. For all threads of the host.
-using Queue = void (*)(CUstream_st* stream, std::function<void()> task);
-void set(Queue queue);
-void submit(CUstream_st* stream, std::function<void()> task);
 
 }  // namespace fpdt::emulator
 

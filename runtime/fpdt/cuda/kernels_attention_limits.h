@@ -1,0 +1,29 @@
+// Which attention tiles our own kernels serve; others belong to a library, or to nobody.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "fpdt/schedule/op.h"
+
+namespace fpdt::cuda {
+
+inline constexpr std::int64_t kAttentionSizeMost = 256;      // D
+inline constexpr std::int64_t kAttentionRowsMost = 1 << 26;  // of queries, and of keys
+inline constexpr std::int64_t kAttentionHeadsMost = 1 << 10;
+// Shared memory that a block takes at most, in bytes; GPUs from sm_80 on have it, apart from sm_86,
+// sm_89 and sm_12x, where D = 128 forward is within what they have.
+inline constexpr std::int64_t kAttentionSharedMost = 163 << 10;
+
+// AttentionForward and AttentionBackward. `q`: the type of q, kv and dout. Whole chunks of 16 bytes
+// are copied, so D is a multiple of 8; operands begin at multiples of 16 bytes in every arena.
+template <class Op>
+[[nodiscard]] bool serves(const Op& op, Dtype q) {
+  return q == Dtype::bf16 && op.head_dim > 0 && op.head_dim <= kAttentionSizeMost &&
+         op.head_dim % 8 == 0 && op.kv_heads > 0 && op.heads > 0 && op.heads % op.kv_heads == 0 &&
+         op.heads <= kAttentionHeadsMost && op.q_rows > 0 && op.q_rows <= kAttentionRowsMost &&
+         op.k_rows > 0 && op.k_rows <= kAttentionRowsMost && std::isfinite(op.scale) &&
+         op.scale > 0;
+}
+
+}  // namespace fpdt::cuda

@@ -1,0 +1,173 @@
+// Whole training steps by the GPU's backend and kernels, on a runtime of CUDA that is the host's or
+// on a GPU, against the CPU's: loss, the gradient of every parameter, and the update.
+//
+// Both store bf16 and add in f32. They differ in the order of sums, which now and then moves a
+// stored value by one unit (2^-8 of it), and in attention, where tensor cores are given the softmax
+// rounded to bf16. A gradient passes through about eight stored tensors a layer and direction,
+// whose roundings differ independently: deviations add up as squares do.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "fpdt/io/hf_weights.h"
+
+#include "../train/cases.h"
+#include "backend_under_test.h"
+#include "check.h"
+
+namespace fpdt {
+namespace {
+
+// Heads of 8, as our attention tiles want.
+ModelSpec wider(ModelSpec model) {
+  model.hidden = 32;
+  model.head_dim = 8;
+  model.feed_forward = 24;
+  return model;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox()}) {
+    for (const std::int64_t ranks : {1, 2}) {
+      Case one = make_case(wider(model), ranks, 24, ranks == 1 ? 24 : 8);
+      one.strategy.storage = Storage::bf16;
+      one.strategy.fpdt.loss_tile_vocab = 7;
+      one.strategy.fpdt.loss_tile_rows = 5;
+      if (ranks == 2) {
+        one.strategy.micro_batches = 2;
+        one.strategy.fpdt.backward_order = BackwardOrder::q_outer;
+        one.strategy.fpdt.layer_classes.front().recompute = Recompute::keep_attention;
+        one.strategy.optimizer_offload = true;
+        one.strategy.optimizer_tile = 1024;
+      }
+      one.name = fmt::format("{}_ranks{}", model.name.substr(5), ranks);
+      all.push_back(std::move(one));
+    }
+  }
+  Case replicas = make_case(wider(tiny_llama()), 4, 21, 8);
+  replicas.strategy.data_parallel = 2;
+  replicas.strategy.storage = Storage::bf16;
+  replicas.name = "replicas";
+  all.push_back(std::move(replicas));
+  Case repeated = make_case(wider(tiny_llama()), 2, 21, 8);
+  repeated.strategy.storage = Storage::bf16;
+  repeated.strategy.fpdt.checkpoint_every = 2;
+  repeated.strategy.fpdt.long_tiles = true;
+  repeated.strategy.fpdt.serpentine = true;
+  repeated.name = "segments";
+  all.push_back(std::move(repeated));
+  return all;
+}
+
+// Tiles of the library: a triangle of chunks, and long tiles that the backend cuts along their
+// keys.
+std::vector<Case> library_cases() {
+  std::vector<Case> all;
+  for (const bool is_long : {false, true}) {
+    ModelSpec model = wider(tiny_llama());
+    model.layers = 1;
+    model.head_dim = 64;
+    Case one = make_case(model, 2, 768, 256);
+    one.problem.cluster.attention = AttentionKernels::cudnn;
+    one.problem.cluster.row_multiple = 128;
+    one.problem.documents = false;
+    one.strategy.storage = Storage::bf16;
+    one.strategy.fpdt.backward_order = is_long ? BackwardOrder::q_outer : BackwardOrder::kv_outer;
+    one.strategy.fpdt.long_tiles = is_long;
+    if (is_long) {
+      LayerClass& layers = one.strategy.fpdt.layer_classes.front();
+      layers.keep[static_cast<std::size_t>(TensorClass::kv)] = 1;
+      layers.keep[static_cast<std::size_t>(TensorClass::dkv)] = 1;
+    }
+    one.name = is_long ? "library_long" : "library_chunks";
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+class Step : public testing::TestWithParam<Case> {};
+
+constexpr double kUnit = 0x1p-8;     // of bf16
+constexpr double kLoss = kUnit / 4;  // a mean over many rows
+
+// Three deviations of a gradient, relative to its largest element: 16 roundings a layer in either
+// run, each of half a unit at most.
+double gradient_tolerance(const ModelSpec& model) {
+  return 3 * std::sqrt(2 * 16 * static_cast<double>(model.layers)) * kUnit / 2;
+}
+
+RankOptions under_test(std::uint64_t seed) {
+  RankOptions options;
+  options.make_backend = [seed](Communicator& communicator) {
+    return backend_under_test(communicator, seed);
+  };
+  return options;
+}
+
+double largest(const std::vector<float>& values) {
+  double most = 0;
+  for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
+  return most;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= most)) most = difference;  // a NaN as well
+  }
+  return most;
+}
+
+TEST_P(Step, EqualsTheCpus) {
+  const Case& one = GetParam();
+  Rig gpu(one, under_test(7));
+  Rig cpu(one);
+  for (Rig* rig : {&gpu, &cpu}) rig->trainer.set_parameters(random_parameters(7));
+  const double floor = 1e-4;  // of gradients that vanish
+  const double tolerance = gradient_tolerance(one.problem.model);
+  // The second step meets moments, versions and gradients that the first left.
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    const std::vector<Sample> samples =
+        random_samples(one.problem, gpu.trainer.samples_per_step(), step);
+    const StepResult found = gpu.trainer.step(samples, 1e-3);
+    const StepResult wanted = cpu.trainer.step(samples, 1e-3);
+    EXPECT_NEAR(found.loss, wanted.loss, kLoss * wanted.loss) << "step " << step;
+    EXPECT_NEAR(found.grad_norm, wanted.grad_norm, tolerance * wanted.grad_norm) << "step " << step;
+    for (const TensorSpec& spec : model_tensors(one.problem.model)) {
+      const std::vector<float> wanted_gradient = cpu.trainer.tensor(spec.name, "gradient");
+      const double difference =
+          largest_difference(gpu.trainer.tensor(spec.name, "gradient"), wanted_gradient);
+      EXPECT_LE(difference, tolerance * std::max(floor, largest(wanted_gradient)))
+          << "step " << step << ", " << spec.name;
+    }
+    EXPECT_NEAR(gpu.trainer.evaluate(samples), cpu.trainer.evaluate(samples), kLoss * wanted.loss);
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Own, Step, testing::ValuesIn(cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Library, Step, testing::ValuesIn(library_cases()), name_of);
+
+// Two orders of lanes and threads, the same bits.
+TEST(Steps, OrderDoesNotMatter) {
+  Case one = make_case(wider(tiny_llama()), 2, 24, 8);
+  one.strategy.storage = Storage::bf16;
+  std::vector<std::vector<float>> weights;
+  for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{99}}) {
+    Rig rig(one, under_test(seed));
+    rig.trainer.set_parameters(random_parameters(7));
+    rig.trainer.step(random_samples(one.problem, rig.trainer.samples_per_step(), 3), 1e-2);
+    weights.push_back(all_of(rig.trainer, "weight"));
+  }
+  EXPECT_TRUE(weights[0] == weights[1]);
+}
+
+}  // namespace
+}  // namespace fpdt

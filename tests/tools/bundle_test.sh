@@ -12,7 +12,8 @@ rm -rf "$bundle" "$bundle-consumer"
 [ -z "$(find "$bundle" -type l)" ] || complain "there are links"
 [ "$(du -sm "$bundle" | cut -f1)" -le 30 ] || complain "it is over 30 MiB"
 grep -q '^  libfmt-dev [0-9]' "$bundle/README" || complain "README lacks the version of libfmt-dev"
-[ -z "$(find "$(dirname "$bundle")" -maxdepth 1 -name 'bundle.??????')" ] || complain "a temporary folder is left"
+left=$(find "$(dirname "$bundle")" -maxdepth 1 -name 'bundle.??????')
+[ -z "$left" ] || complain "a temporary folder is left: $left"
 
 # refuses CODE WORD ARGUMENTS...
 refuses() {
@@ -36,7 +37,8 @@ refuses 0 usage --help
 mkdir -p "$bundle-consumer"
 printf '#!/bin/sh\nexit 1\n' >"$bundle-consumer/dpkg-query"
 chmod +x "$bundle-consumer/dpkg-query"
-PATH=$bundle-consumer:$PATH refuses 2 "libfmt-dev is not installed; run tools/install-deps" "$bundle-again"
+PATH=$bundle-consumer:$PATH \
+  refuses 2 "libfmt-dev is not installed; run tools/install-deps" "$bundle-again"
 [ ! -e "$bundle-again" ] || complain "something was written without packages"
 rm -r "$bundle-consumer"
 exit $((failures > 0))

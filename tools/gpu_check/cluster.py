@@ -1,0 +1,62 @@
+"""Cluster files: the one that `fpdt-run bench` measured, and what follows from it."""
+import re
+
+# What one GPU cannot measure: links of a node of such GPUs, and the host memory of that node, which
+# a whole model needs. configs/clusters/h100-80g-x8.yaml says where from.
+LINK = "{typical: 360e9, low: 300e9, high: 400e9}"
+COLLECTIVE_SECONDS = "{typical: 4e-6, low: 2e-6, high: 10e-6}"
+NODE_HOST_MEMORY = "1945GiB"
+
+
+def bare(session, name, **keys):
+    """A cluster without rates, to plan for bytes."""
+    path = session.path(f"{name}.yaml")
+    keys = {"name": name, "nodes": 1, **keys, "source": "tools/gpu-check"}
+    path.write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
+    return path
+
+
+def machine(session):
+    """The cluster of this GPU alone, and whether its rates were measured here; published ones
+    until they are."""
+    path = session.path("machine.yaml")
+    if path.exists():
+        return path, True
+    name = "cpu-local" if session.rehearse else "h200-141g-x1"
+    return session.root / f"configs/clusters/{name}.yaml", False
+
+
+def _typical(text, key):
+    found = re.search(rf"^ *{key}: (?:\{{typical: )?([0-9.e+]+)", text, re.M)
+    return float(found[1]) if found else None
+
+
+def _bytes(text, key):
+    number, unit = re.search(rf"^{key}: ([0-9.]+)([KMGT]iB)", text, re.M).groups()
+    return float(number) * 1024 ** ("KMGT".index(unit[0]) + 1)
+
+
+def peak_flops(path):
+    return _typical(path.read_text(), "peak_flops")
+
+
+def of_ranks(session, ranks, solo):
+    """`ranks` of this GPU in a node, each with this machine's host memory. With `solo` links are
+    what a rank alone has in their place: a copy on its own device, which reads and writes its own
+    part too."""
+    source, _ = machine(session)
+    text = source.read_text()
+    link = LINK
+    if solo:
+        link = f"{_typical(text, 'device_bandwidth') / 2 * (ranks - 1) / ranks:.4g}"
+    host = int(_bytes(text, "host_memory") * ranks / 2**20)
+    name = f"machine-{'solo' if solo else 'node'}-{ranks}"
+    changed = {"name": name, "devices_per_node": ranks, "host_memory": f"{host}MiB"}
+    for key, value in changed.items():
+        text = re.sub(rf"^{key}:.*$", f"{key}: {value}", text, flags=re.M)
+    text = re.sub(r"^  (link|collective_seconds):.*\n", "", text, flags=re.M)
+    added = f"rates:\n  link: {link}\n  collective_seconds: {COLLECTIVE_SECONDS}\n"
+    text = re.sub(r"^rates:\n", added, text, flags=re.M)
+    path = session.path(f"{name}.yaml")
+    path.write_text(text)
+    return path

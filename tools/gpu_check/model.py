@@ -1,0 +1,91 @@
+"""A model with fewer layers, its flops, and a whole model's step from the steps of a few layers.
+
+Flops are those of lib/fpdt/plan/throughput.h: 6 a parameter and token without look-ups, and
+attention 12 L H D S a token, or half of that with the causal discount.
+"""
+import dataclasses
+import pathlib
+import re
+
+
+@dataclasses.dataclass
+class Model:
+    """The sizes of a file; the file's other keys stay as they are."""
+
+    text: str
+    sizes: dict
+
+    @classmethod
+    def load(cls, path):
+        text = pathlib.Path(path).read_text()
+        sizes = {key: int(value) for key, value in re.findall(r"^(\w+): (\d+)$", text, re.M)}
+        sizes.setdefault("kv_heads", sizes["heads"])
+        sizes.setdefault("head_dim", sizes["hidden"] // sizes["heads"])
+        sizes["tied"] = bool(re.search(r"^tied_embeddings: true$", text, re.M))
+        sizes["norm_biases"] = bool(re.search(r"^norm: layer$", text, re.M))
+        return cls(text, sizes)
+
+    @property
+    def layers(self):
+        return self.sizes["layers"]
+
+    def lookups(self):
+        """Parameters that no product multiplies."""
+        table = self.sizes["vocabulary"] * self.sizes["hidden"]
+        positions = self.sizes.get("learned_positions", 0) * self.sizes["hidden"]
+        return positions + (0 if self.sizes["tied"] else table)
+
+    def layer_parameters(self):
+        head = self.sizes["vocabulary"] * self.sizes["hidden"]
+        norm = self.sizes["hidden"] * (2 if self.sizes["norm_biases"] else 1)
+        in_layers = self.sizes["parameters"] - self.lookups() - head - norm
+        assert in_layers % self.layers == 0, "the file's parameters are not of equal layers"
+        return in_layers // self.layers
+
+    def with_layers(self, layers):
+        """The same model with another number of layers."""
+        parameters = self.sizes["parameters"] + (layers - self.layers) * self.layer_parameters()
+        text = re.sub(r"^layers: .*$", f"layers: {layers}", self.text, flags=re.M)
+        text = re.sub(r"^parameters: .*$", f"parameters: {parameters}", text, flags=re.M)
+        text = re.sub(r"^name: (.*)$", rf"name: \g<1>-{layers}-layers", text, flags=re.M)
+        return Model(text, {**self.sizes, "layers": layers, "parameters": parameters})
+
+    def flops(self, tokens):
+        """Of a training step on one sequence, all ranks: (causal, full square)."""
+        products = 6 * (self.sizes["parameters"] - self.lookups())
+        attention = 6 * self.layers * self.sizes["heads"] * self.sizes["head_dim"] * tokens
+        return tokens * (products + attention), tokens * (products + 2 * attention)
+
+
+def line(x0, y0, x1, y1, x):
+    """The line through two points, at x."""
+    return y0 + (y1 - y0) / (x1 - x0) * (x - x0)
+
+
+def whole_seconds(layers, predicted, measured):
+    """Seconds of a step of `layers` layers, from {layers: seconds} of predicted and of measured
+    steps of fewer. Two measured steps give a layer and the rest; with one, the rest is to a layer
+    as it is predicted. Returns (seconds, seconds of a layer, how it was done)."""
+    few, more = min(predicted), max(predicted)
+    if len(measured) > 1:
+        few, more = min(measured), max(measured)
+        layer = (measured[more] - measured[few]) / (more - few)
+        how = f"from measured steps of {few} and {more} layers"
+    else:
+        (few,) = measured
+        predicted_layer = (predicted[more] - predicted[min(predicted)]) / (more - min(predicted))
+        layer = predicted_layer * measured[few] / predicted[few]
+        how = (f"from a measured step with {few} of them, what is outside of layers in proportion "
+               "to its prediction")
+    return measured[few] + layer * (layers - few), layer, how
+
+
+def utilisation(model, tokens, ranks, seconds, peak_flops, executed=None):
+    """Shares of the peak: model flops with and without the causal discount, and executed flops, of
+    all ranks."""
+    causal, full = model.flops(tokens)
+    total = peak_flops * ranks * seconds
+    shares = {"mfu_causal": causal / total, "mfu_full": full / total}
+    if executed is not None:
+        shares["hfu"] = executed / total
+    return shares

@@ -1,0 +1,142 @@
+"""PyTorch's side of a comparison, each function the work of a process of its own: which kernel of
+attention is the fastest that is right, a few training steps of one setup, products and attention
+alone. The results are for JSON."""
+import math
+import time
+
+import torch
+
+from gpu_check.llama_torch import SETUPS, Llama, Optimizer, Setup, attend
+
+PROBE_ROWS = 32 << 10
+KERNELS = ("cudnn", "flash", "cudnn repeated", "flash repeated")
+# Of the largest number of the checked rows: roundings of bf16, and of its probabilities.
+KERNEL_TOLERANCE = 0.02
+REHEARSED_MLP_ROWS = 128
+
+
+def _seconds(work, repeats=1):
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    wait()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    wait()
+    return (time.perf_counter() - begin) / repeats
+
+
+def _random_heads(sizes, rows, device):
+    """q, k and v of [1, heads, rows, size], rows before heads in memory, as projected."""
+    def heads(count):
+        shape = (1, rows, count, sizes["head_dim"])
+        return torch.randn(shape, dtype=torch.bfloat16, device=device).transpose(1, 2)
+    return [heads(sizes[name]).requires_grad_() for name in ("heads", "kv_heads", "kv_heads")]
+
+
+def _last_rows_error(q, k, v, o, rows=4):
+    """Largest difference of the last rows of some heads from their definition in f32, over their
+    largest number."""
+    group, error = q.shape[1] // k.shape[1], 0.0
+    columns = torch.arange(k.shape[2], device=q.device)
+    for head in range(0, q.shape[1], max(1, q.shape[1] // 4)):
+        keys, values = k[0, head // group].float(), v[0, head // group].float()
+        scores = q[0, head, -rows:].float() @ keys.t() / math.sqrt(q.shape[-1])
+        future = columns > columns[-rows:, None]
+        right = scores.masked_fill(future, float("-inf")).softmax(-1) @ values
+        wrong = (right - o[0, head, -rows:].float()).abs().max() / right.abs().max()
+        error = max(error, wrong.item())
+    return error
+
+
+def probe(sizes, tokens, device):
+    """The fastest kernel of attention, forward and backward, of those that are right at the true
+    length; with the times of all and why some were refused."""
+    times, refused = {}, {}
+    for kernel in KERNELS if device.type == "cuda" else ("any", "any repeated"):
+        try:
+            q, k, v = _random_heads(sizes, min(tokens, PROBE_ROWS), device)
+
+            def work():
+                torch.autograd.grad(attend(q, k, v, kernel).sum(), (q, k, v))
+
+            work()
+            times[kernel] = _seconds(work, 3)
+        except RuntimeError as error:
+            refused[kernel] = str(error).splitlines()[0]
+    result = {"kernel": "any", "rows": min(tokens, PROBE_ROWS), "seconds": times,
+              "refused": refused, "memory": None}
+    if device.type == "cuda":
+        result["memory"] = torch.cuda.mem_get_info()[1]
+    for kernel in sorted(times, key=times.get):
+        try:
+            with torch.no_grad():
+                q, k, v = _random_heads(sizes, tokens, device)
+                error = _last_rows_error(q, k, v, attend(q, k, v, kernel))
+            if error < KERNEL_TOLERANCE:
+                return {**result, "kernel": kernel, "error": error}
+            refused[kernel] = f"wrong at {tokens} rows: {error:.3g}"
+        except RuntimeError as error:
+            refused[kernel] = str(error).splitlines()[0]
+    return result
+
+
+def train(name, sizes, tokens, theta, kernel, steps, device):
+    """Steps of a setup; `fits` is false when the device has not the memory."""
+    torch.manual_seed(1)
+    setup, cuda = SETUPS[name], device.type == "cuda"
+    if setup.mlp_rows and not cuda:
+        setup = Setup(setup.attention, REHEARSED_MLP_ROWS, setup.offload)
+    losses, norms, seconds = [], [], []
+    try:
+        model = Llama(sizes, tokens, theta, setup, kernel, device)
+        optimizer = Optimizer(model)
+        data = torch.randint(sizes["vocabulary"], (tokens + 1,)).to(device)
+
+        def step():
+            loss = model(data[:-1], data[1:])
+            loss.backward()
+            norms.append(optimizer.step().item())
+            losses.append(loss.item())
+
+        for _ in range(steps):
+            seconds.append(_seconds(step))
+    except torch.OutOfMemoryError as error:
+        return {"setup": name, "fits": False, "reason": str(error).splitlines()[0]}
+    if not all(math.isfinite(number) for number in losses + norms):
+        return {"setup": name, "fits": False, "reason": "loss or gradient is not finite"}
+    result = {"setup": name, "fits": True, "seconds": seconds, "losses": losses, "norms": norms,
+              "compiled": model.pieces.compiled, "eager_because": model.pieces.why,
+              "offloaded_bytes": model.offload.bytes if model.offload else 0}
+    if cuda:
+        free, total = torch.cuda.mem_get_info()
+        result.update(allocated_bytes=torch.cuda.max_memory_allocated(),
+                      reserved_bytes=torch.cuda.max_memory_reserved(), driver_bytes=total - free)
+    return result
+
+
+def ceiling(sizes, device):
+    """TFLOP/s of a large product, and of causal attention: 4 flops a pair and dimension forward, 10
+    backward."""
+    cuda = device.type == "cuda"
+    side, rows = (8192, PROBE_ROWS) if cuda else (256, 256)
+    a, b = (torch.randn(side, side, dtype=torch.bfloat16, device=device) for _ in range(2))
+    _seconds(lambda: a @ b, 3)
+    result = {f"product {side}^3": 2 * side**3 / _seconds(lambda: a @ b, 20) / 1e12}
+    pairs = sizes["heads"] * sizes["head_dim"] * rows * (rows + 1) / 2
+    for kernel in KERNELS if cuda else ("any",):
+        try:
+            q, k, v = _random_heads(sizes, rows, device)
+            o = attend(q, k, v, kernel)
+            outer = torch.randn_like(o)
+            work = {"forward": (4, lambda: attend(q, k, v, kernel)),
+                    "backward": (10, lambda: torch.autograd.grad(o, (q, k, v), outer,
+                                                                 retain_graph=True))}
+            for direction, (flops, run) in work.items():
+                _seconds(run)
+                what = f"{kernel} attention {direction}, {rows} rows"
+                result[what] = flops * pairs / _seconds(run, 5) / 1e12
+        except RuntimeError as error:
+            result[f"{kernel} attention"] = str(error).splitlines()[0]
+    text = [f"- PyTorch: {what}: " + (value if isinstance(value, str) else f"{value:.1f} TFLOP/s")
+            for what, value in result.items()]
+    return {"result": result, "text": text}

@@ -5,6 +5,7 @@
 #include "flags.h"
 #include "run_bench.h"
 #include "run_check.h"
+#include "run_device.h"
 #include "run_train.h"
 
 namespace fpdt {
@@ -14,6 +15,22 @@ namespace {
 constexpr std::int64_t kThreadsMax = 1024;
 // Of a bench, which runs them all on this machine.
 constexpr std::int64_t kRanksMax = 64;
+// More than any machine has GPUs.
+constexpr std::int64_t kDevicesMax = 1024;
+
+// Where the ranks run.
+void add_backend(CLI::App& app, MachineFlags& flags) {
+  app.add_option("--backend", flags.backend, "cpu, or cuda: a GPU, which all ranks share")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--device", flags.device, "of cuda: its number; default: 0")
+      ->check(integer_in(0, kDevicesMax));
+  app.add_flag(
+      "--deterministic", flags.deterministic,
+      "of cuda: no kernels of libraries that add in any order; the same bits on every run");
+  app.add_option("--threads", flags.threads, "of cpu, each rank; default: its part of the cores")
+      ->check(integer_in(1, kThreadsMax));
+}
 
 void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("schedule", flags.schedule, "schedule file")->required();
@@ -58,8 +75,7 @@ void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option(
       "--draw", flags.draw,
       "with --machine: step.html, step.svg or step.json (Perfetto), measured over predicted");
-  app.add_option("--threads", flags.ranks.threads, "of each rank; default: its part of the cores")
-      ->check(integer_in(1, kThreadsMax));
+  add_backend(app, flags.backend);
   app.add_option("--communicator", flags.ranks.communicator,
                  "thread: all ranks in this process; solo: one rank alone, to see what it needs")
       ->capture_default_str()
@@ -78,27 +94,37 @@ void add_check(CLI::App& app, CheckFlags& flags) {
       ->check(integer_in(0));
   app.add_option("--tolerance", flags.tolerance, "of loss and gradients; default: derived")
       ->check(positive_number());
-  app.add_option("--threads", flags.threads, "of each rank; default: its part of the cores")
-      ->check(integer_in(1, kThreadsMax));
+  add_backend(app, flags.backend);
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }
 
 void add_bench(CLI::App& app, BenchFlags& flags) {
   app.add_option("--out", flags.out, "the cluster file to write")->required();
-  app.add_option("--name", flags.name, "of the cluster")->capture_default_str();
+  app.add_option("--name", flags.name, "of the cluster; default: cpu-local or gpu-local");
   app.add_option("--ranks", flags.ranks, "that run at once, each a device of the cluster")
       ->capture_default_str()
       ->check(integer_in(1, kRanksMax));
-  app.add_option("--threads", flags.threads, "of each rank; default: its part of the cores")
-      ->check(integer_in(1, kThreadsMax));
+  add_backend(app, flags.backend);
   app.add_option("--storage", flags.storage, "of parameters and activations: f32 or bf16")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--device-memory", flags.device_memory,
-                 "of one rank, such as 8GiB; default: its share of half of the machine's");
+                 "of one rank, such as 8GiB; default: its share of half of the machine's, or of "
+                 "the GPU's");
   app.add_option("--host-memory", flags.host_memory,
-                 "of the machine; default: half of what it has");
+                 "of the machine; default: half of what it has; beside a GPU, nine tenths of what "
+                 "is free");
+  app.add_option("--peak-flops", flags.peak_flops,
+                 "of the data sheet, the 100 % of MFU; default: of the fastest product")
+      ->check(positive_number());
   app.add_flag("--quick", flags.quick, "small and short: to see that it works, not how fast");
+  app.add_flag("--json", flags.json, "one JSON object on standard output");
+}
+
+void add_device(CLI::App& app, DeviceFlags& flags) {
+  app.add_option("--device", flags.device, "as CUDA counts them")
+      ->capture_default_str()
+      ->check(integer_in(0, kDevicesMax));
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }
 
@@ -111,6 +137,7 @@ int run(int count, const char* const* words) {
   TrainFlags train;
   CheckFlags check;
   BenchFlags bench;
+  DeviceFlags device;
   CLI::App& train_command = *app.add_subcommand("train", "Train on the tokens of a file");
   CLI::App& check_command =
       *app.add_subcommand("check", "Compare one step with the reference in double precision");
@@ -119,11 +146,15 @@ int run(int count, const char* const* words) {
   CLI::App& bench_command =
       *app.add_subcommand("bench", "Measure this machine and write its cluster file");
   add_bench(bench_command, bench);
+  CLI::App& device_command =
+      *app.add_subcommand("device", "Open the GPU of --backend cuda and say what it is");
+  add_device(device_command, device);
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {
     return answer(app, error);
   }
+  if (device_command.parsed()) return run_device(device);
   if (bench_command.parsed()) return run_bench(bench);
   return train_command.parsed() ? run_train(train) : run_check(check);
 }

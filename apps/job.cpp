@@ -25,9 +25,7 @@ Job load_job(const std::string& path) {
   return {verified(std::move(schedule)), std::move(problem), std::move(strategy), predicted};
 }
 
-RankOptions rank_options(const RankFlags& flags, const Schedule& schedule) {
-  RankOptions options;
-  options.threads = flags.threads;
+RankOptions rank_options(const RankFlags& flags, const Schedule& schedule, RankOptions options) {
   if (flags.communicator == "solo") {
     if (flags.rank < 0 || flags.rank >= schedule.ranks) {
       throw InputError(

@@ -21,14 +21,14 @@ struct Job {
 // InputError with the findings of loader, verifier or problem section.
 Job load_job(const std::string& path);
 
-// The flags that say how the ranks run.
+// The flags that say which ranks run.
 struct RankFlags {
   std::string communicator = "thread";
   std::int64_t rank = 0;
-  std::int32_t threads = 0;
 };
 
-// InputError when the flags do not fit the schedule.
-RankOptions rank_options(const RankFlags& flags, const Schedule& schedule);
+// `options` with the rank that runs alone, if one does. InputError when the flags do not fit the
+// schedule.
+RankOptions rank_options(const RankFlags& flags, const Schedule& schedule, RankOptions options);
 
 }  // namespace fpdt

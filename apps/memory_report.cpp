@@ -28,11 +28,11 @@ std::string table(const MemoryReport& report) {
   std::string text = fmt::format("{:<14} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "memory of a rank",
                                  "predicted", "arena", "live", "touched", "resident");
   for (const MemoryUse& use : report.spaces) {
-    text +=
-        fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11}{}\n", word(use.space),
-                    format_bytes(predicted(report, use.space)), format_bytes(use.arena),
-                    format_bytes(use.live), format_bytes(use.touched), format_bytes(use.resident),
-                    within(report, use) ? "" : "  over the prediction");
+    text += fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11}{}\n", word(use.space),
+                        format_bytes(predicted(report, use.space)), format_bytes(use.arena),
+                        format_bytes(use.live), format_bytes(use.touched),
+                        report.driver ? "-" : format_bytes(use.resident),
+                        within(report, use) ? "" : "  over the prediction");
   }
   for (const MemoryUse& use : report.spaces) {
     if (!use.difference.empty()) {
@@ -42,20 +42,25 @@ std::string table(const MemoryReport& report) {
   const std::int64_t here = report.solo ? 1 : report.ranks;
   text += fmt::format("peak resident memory of the process, with {} {}: {}\n", here,
                       here == 1 ? "rank" : "ranks", format_bytes(report.peak_resident));
+  if (report.driver) text += table(*report.driver);
   return text;
 }
 
 std::string json(const MemoryReport& report) {
+  const auto resident = [&](Bytes bytes) {
+    return report.driver ? "null" : std::to_string(bytes.value);
+  };
   std::string spaces;
   for (const MemoryUse& use : report.spaces) {
     spaces += fmt::format(
         "\"{}\":{{\"predicted\":{},\"arena\":{},\"live\":{},\"touched\":{},\"resident\":{},"
         "\"difference\":{}}},",
         word(use.space), predicted(report, use.space).value, use.arena.value, use.live.value,
-        use.touched.value, use.resident.value, json_string(use.difference));
+        use.touched.value, resident(use.resident), json_string(use.difference));
   }
-  return fmt::format("{{{}\"peak_resident\":{},\"as_predicted\":{}}}", spaces,
-                     report.peak_resident.value, agrees(report));
+  return fmt::format("{{{}\"peak_resident\":{},\"driver\":{},\"as_predicted\":{}}}", spaces,
+                     report.peak_resident.value, report.driver ? json(*report.driver) : "null",
+                     agrees(report));
 }
 
 std::string peaks_json(const MemoryReport& report) {
@@ -72,11 +77,12 @@ std::string peaks_json(const MemoryReport& report) {
       R"("host_bound_bytes":{}}},"measured":{{"device_peak_bytes":{},"host_peak_bytes":{},)"
       R"("os_device_bytes":{},"os_host_bytes":{},"os_process_bytes":{}}})",
       arena.value, host_arena.value, most.device.value, (most.host_pinned + most.host).value,
-      touched.value, host_touched.value, resident.value, host_resident.value,
-      report.peak_resident.value);
+      touched.value, host_touched.value, report.driver ? "null" : std::to_string(resident.value),
+      report.driver ? "null" : std::to_string(host_resident.value), report.peak_resident.value);
 }
 
 bool agrees(const MemoryReport& report) {
+  if (report.driver && !agrees(*report.driver)) return false;
   return std::all_of(report.spaces.begin(), report.spaces.end(), [&](const MemoryUse& use) {
     return within(report, use) && use.difference.empty();
   });

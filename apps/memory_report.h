@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fpdt/train/trainer.h"
 
+#include "driver_memory.h"
 #include "job.h"
 
 namespace fpdt {
@@ -16,18 +18,19 @@ struct MemoryReport {
   Prediction predicted;           // of one rank
   std::int64_t ranks = 1;
   bool solo = false;
-  Bytes peak_resident;  // of the process
+  Bytes peak_resident;                 // of the process
+  std::optional<DriverMemory> driver;  // of a GPU, whose arenas are resident at once
 };
 
 std::string table(const MemoryReport& report);
 std::string json(const MemoryReport& report);
 // "predicted":{...},"measured":{...}: peaks of one rank. Predicted: the placed arenas, and the
 // closed form's bound; measured: bytes that a step changed or the trainer filled, and pages that
-// the operating system holds.
+// the operating system holds (null on a GPU).
 std::string peaks_json(const MemoryReport& report);
 
-// Whether no measurement is over its prediction in whole pages, and pages are where the schedule
-// says.
+// Whether no measurement is over its prediction in whole pages, pages are where the schedule says,
+// and the driver agrees.
 bool agrees(const MemoryReport& report);
 
 }  // namespace fpdt

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/json.h"
+#include "fpdt/runtime/arena.h"
 
 #include "command.h"
 #include "progress.h"
@@ -34,10 +37,12 @@ Bytes machine_memory() {
   return Bytes{mul(pages, size)};
 }
 
-Bytes memory_of(const std::string& text, std::string_view flag, std::int64_t share) {
+// What a flag says, or `otherwise` in whole MiB.
+Bytes memory_of(const std::string& text, std::string_view flag,
+                const std::function<Bytes()>& otherwise) {
   if (text.empty()) {
     constexpr std::int64_t kMebibyte = 1 << 20;
-    return Bytes{machine_memory().value / share / kMebibyte * kMebibyte};
+    return Bytes{otherwise().value / kMebibyte * kMebibyte};
   }
   const std::optional<Bytes> bytes = parse_bytes(text);
   if (!bytes || bytes->value == 0) {
@@ -56,6 +61,57 @@ std::string processor() {
   return "unknown processor";
 }
 
+// All of it but its rates.
+ClusterSpec cluster_of(const BenchFlags& flags, const std::optional<OpenGpu>& gpu) {
+  ClusterSpec cluster;
+  cluster.name = flags.name.empty() ? (gpu ? "gpu-local" : "cpu-local") : flags.name;
+  cluster.devices_per_node = flags.ranks;
+  // On a CPU half of the memory plays the devices, half the host.
+  cluster.device_memory = memory_of(flags.device_memory, "--device-memory", [&] {
+    return Bytes{(gpu ? gpu->memory : machine_memory()).value / (gpu ? 1 : 2) / flags.ranks};
+  });
+  cluster.host_memory = memory_of(flags.host_memory, "--host-memory", [&] {
+    return Bytes{gpu ? memory_limit().bytes.value / 10 * 9 : machine_memory().value / 2};
+  });
+  const std::string quick = flags.quick ? " --quick" : "";
+  const char* const ranks = flags.ranks == 1 ? "rank" : "ranks";
+  if (gpu) {
+    constexpr std::int64_t kRowsOfTiles = 128;  // of a tile, on GPUs
+    cluster.row_multiple = kRowsOfTiles;
+    if (!flags.backend.deterministic) cluster.attention = AttentionKernels::cudnn;
+    cluster.source = fmt::format("measured by fpdt-run bench --backend cuda{}{}: {}, {}, {} {}, {}",
+                                 flags.backend.deterministic ? " --deterministic" : "", quick,
+                                 gpu->name, gpu->versions, flags.ranks, ranks, flags.storage);
+    return cluster;
+  }
+  const auto cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+  const std::int64_t threads = flags.backend.threads > 0
+                                   ? flags.backend.threads
+                                   : std::max<std::int64_t>(1, cores / flags.ranks);
+  cluster.source =
+      fmt::format("measured by fpdt-run bench{}: {}, {} cores, {} {} of {} threads, {}", quick,
+                  processor(), cores, flags.ranks, ranks, threads, flags.storage);
+  return cluster;
+}
+
+BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
+                        AttentionKernels attention) {
+  BenchOptions options;
+  options.ranks = flags.ranks;
+  options.machine.make_backend = machine.ranks.make_backend;
+  options.machine.threads = machine.ranks.threads;
+  options.machine.deadline = machine.ranks.deadline;
+  if (machine.gpu) {
+    options.machine.used_memory = machine.gpu->used_memory;
+    options.machine.workspace = machine.gpu->workspace;
+  }
+  options.extent = machine.gpu ? gpu_extent(flags.quick) : cpu_extent(flags.quick);
+  options.storage = flags.storage == "f32" ? Dtype::f32 : Dtype::bf16;
+  options.attention = attention;
+  options.peak_flops = flags.peak_flops;
+  return options;
+}
+
 std::string format_seconds(double seconds) {
   if (seconds < 1e-6) return fmt::format("{:.0f} ns", seconds * 1e9);
   if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
@@ -63,17 +119,21 @@ std::string format_seconds(double seconds) {
 }
 
 std::string speed_text(const Measurement& one) {
-  if (one.flops > 0) return fmt::format("{:.1f} GFLOP/s", one.flops / one.seconds.typical / 1e9);
+  const double flops = one.flops / one.seconds.typical;
+  if (flops >= 1e12) return fmt::format("{:.1f} TFLOP/s", flops / 1e12);
+  if (flops > 0) return fmt::format("{:.1f} GFLOP/s", flops / 1e9);
   return fmt::format("{:.2f} GB/s", static_cast<double>(one.bytes) / one.seconds.typical / 1e9);
 }
 
 std::string table(const BenchResult& result) {
-  std::string text = fmt::format("{:<20} {:<30} {:>10} {:>10} {:>10}  {:>15}\n", "op", "sizes",
-                                 "typical", "fastest", "slowest", "speed");
+  std::string text = fmt::format("{:<20} {:<34} {:>10} {:>10} {:>10}  {:>15} {:>8}\n", "op",
+                                 "sizes", "typical", "fastest", "slowest", "speed", "ceiling");
   for (const Measurement& one : result.measurements) {
-    text += fmt::format("{:<20} {:<30} {:>10} {:>10} {:>10}  {:>15}\n", one.kind, one.what,
+    const double share = share_of_ceiling(result, one);
+    text += fmt::format("{:<20} {:<34} {:>10} {:>10} {:>10}  {:>15} {:>8}\n", one.kind, one.what,
                         format_seconds(one.seconds.typical), format_seconds(one.seconds.low),
-                        format_seconds(one.seconds.high), speed_text(one));
+                        format_seconds(one.seconds.high), speed_text(one),
+                        share > 0 ? fmt::format("{:.0f} %", 100 * share) : "-");
   }
   const Interference& pace = result.rates.interference;
   text += "\npace beside others, 1 = as alone\n";
@@ -89,52 +149,49 @@ std::string table(const BenchResult& result) {
     text +=
         fmt::format("{:<30} {:.2f}  ({:.2f} to {:.2f})\n", what, rate.typical, rate.low, rate.high);
   }
+  if (result.outside != OutsideArena{}) {
+    text += fmt::format(
+        "\ndevice memory outside the arenas: context {}; of each rank libraries {}, workspace {}\n",
+        format_bytes(result.outside.context), format_bytes(result.outside.libraries),
+        format_bytes(result.outside.workspace));
+  }
   return text;
 }
 
 std::string json(const BenchResult& result, const ClusterSpec& cluster, const std::string& out) {
   std::string list;
   for (const Measurement& one : result.measurements) {
+    const double share = share_of_ceiling(result, one);
     list += fmt::format(
         "{}{{\"op\":{},\"sizes\":{},\"seconds\":{},\"fastest\":{},\"slowest\":{},\"flops\":{},"
-        "\"bytes\":{}}}",
+        "\"bytes\":{},\"share_of_ceiling\":{}}}",
         list.empty() ? "" : ",", json_string(one.kind), json_string(one.what),
         json_number(one.seconds.typical), json_number(one.seconds.low),
-        json_number(one.seconds.high), json_number(one.flops), one.bytes);
+        json_number(one.seconds.high), json_number(one.flops), one.bytes,
+        share > 0 ? json_number(share) : "null");
   }
-  return fmt::format("{{\"wrote\":{},\"source\":{},\"measurements\":[{}]}}\n", json_string(out),
-                     json_string(cluster.source), list);
+  return fmt::format(
+      "{{\"wrote\":{},\"source\":{},\"peak_flops\":{},\"device_bandwidth\":{},"
+      "\"outside\":{{\"context\":{},\"libraries\":{},\"workspace\":{}}},\"measurements\":[{}]}}\n",
+      json_string(out), json_string(cluster.source), json_number(result.rates.peak_flops),
+      json_number(result.rates.device_bandwidth.typical), result.outside.context.value,
+      result.outside.libraries.value, result.outside.workspace.value, list);
 }
 
 }  // namespace
 
 int run_bench(const BenchFlags& flags) {
-  ClusterSpec cluster;
-  cluster.name = flags.name;
-  cluster.devices_per_node = flags.ranks;
-  // Half of the memory plays the devices, half the host.
-  cluster.device_memory = memory_of(flags.device_memory, "--device-memory", 2 * flags.ranks);
-  cluster.host_memory = memory_of(flags.host_memory, "--host-memory", 2);
-
+  const RankMachine machine = open_machine(flags.backend);
+  ClusterSpec cluster = cluster_of(flags, machine.gpu);
   AtomicFile file(flags.out);  // that it cannot be written is found before, not after
-  BenchOptions options;
-  options.ranks = flags.ranks;
-  options.threads = flags.threads;
-  options.storage = flags.storage == "f32" ? Dtype::f32 : Dtype::bf16;
-  options.quick = flags.quick;
+  BenchOptions options = options_of(flags, machine, cluster.attention);
   StatusLine status;
   options.progress = [&status](std::string_view what) { status.show(what); };
   const BenchResult result = bench(options);
   status.end();
 
   cluster.rates = result.rates;
-  const auto cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
-  const std::int64_t threads =
-      flags.threads > 0 ? flags.threads : std::max<std::int64_t>(1, cores / flags.ranks);
-  cluster.source = fmt::format(
-      "measured by fpdt-run bench{}: {}, {} cores, {} ranks of {} threads, "
-      "{}",
-      flags.quick ? " --quick" : "", processor(), cores, flags.ranks, threads, flags.storage);
+  cluster.outside = result.outside;
   const std::vector<Diagnostic> findings = check(cluster);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
   file.write(std::string_view(print_cluster(cluster)));

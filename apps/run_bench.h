@@ -4,16 +4,20 @@
 #include <cstdint>
 #include <string>
 
+#include "machine.h"
+
 namespace fpdt {
 
 struct BenchFlags {
   std::string out;  // the cluster file
-  std::string name = "cpu-local";
+  std::string name;
   std::int64_t ranks = 1;
-  std::int32_t threads = 0;  // of each rank; 0: its part of the cores
+  MachineFlags backend;
   std::string storage = "bf16";
-  std::string device_memory;  // of one rank; "": its share of half of the machine's memory
-  std::string host_memory;    // of the machine; "": the other half
+  std::string
+      device_memory;        // of one rank; "": its share of half of the machine's, or of the GPU's
+  std::string host_memory;  // of the machine; "": the other half; beside a GPU, what is free
+  double peak_flops = 0;    // of the data sheet; 0: of the fastest product
   bool quick = false;
   bool json = false;
 };

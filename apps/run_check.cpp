@@ -58,11 +58,10 @@ std::string json(const CheckReport& report) {
 
 int run_check(const CheckFlags& flags) {
   const Job job = load_job(flags.schedule);
-  RankOptions options;
-  options.threads = flags.threads;
   const std::int64_t count = mul(job.strategy.data_parallel, job.strategy.micro_batches);
   require_feasible(job.problem, count);
-  Trainer trainer(job.schedule, job.problem, job.strategy, options);
+  const RankMachine machine = open_machine(flags.backend);
+  Trainer trainer(job.schedule, job.problem, job.strategy, machine.ranks);
   trainer.set_parameters(random_parameters(flags.seed));
   std::vector<Sample> samples;
   if (flags.data.empty()) {

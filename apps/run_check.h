@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "machine.h"
+
 namespace fpdt {
 
 struct CheckFlags {
@@ -13,7 +15,7 @@ struct CheckFlags {
   std::uint64_t seed = 1;
   double tolerance = 0;  // 0: derived
   double learning_rate = 1e-2;
-  std::int32_t threads = 0;
+  MachineFlags backend;
   bool json = false;
 };
 

@@ -78,23 +78,39 @@ void require_sensible(const TrainFlags& flags, const Job& job) {
   }
   if (!flags.draw.empty()) {
     if (flags.machine.empty()) throw InputError("--draw FILE needs --machine CLUSTER");
-    if (!flags.draw.ends_with(".svg") && !flags.draw.ends_with(".html")) {
+    const auto is = [&](std::string_view end) { return flags.draw.ends_with(end); };
+    if (!is(".svg") && !is(".html") && !is(".json")) {
       throw InputError(
-          fmt::format("--draw {}: expected a file that ends in .html or .svg", flags.draw));
+          fmt::format("--draw {}: expected a file that ends in .html, .svg or .json", flags.draw));
     }
   }
   if (!flags.save.empty()) require_saveable(flags.save, job.problem.model);
 }
 
+// What the driver of a GPU says before the ranks begin; empty on a CPU.
+std::optional<DriverMemory> driver_memory(const TrainFlags& flags, const Job& job,
+                                          const RankMachine& machine) {
+  if (!machine.gpu) return {};
+  const Schedule& schedule = job.schedule.schedule();
+  const std::int64_t here = flags.ranks.communicator == "solo" ? 1 : schedule.ranks;
+  DriverMemory memory;
+  memory.arenas = here * arena_bytes(schedule, MemorySpace::device);
+  memory.outside = outside_on_one_gpu(job.problem.cluster.outside, here);
+  memory.before = machine.gpu->used_memory();
+  return memory;
+}
+
 class Run {
  public:
-  Run(const TrainFlags& flags, const Job& job)
+  Run(const TrainFlags& flags, const Job& job, const RankMachine& machine)
       : flags_(flags),
         job_(job),
+        machine_(machine),
         data_(batches(flags.data, flags.loss_mask)),
         log_(flags.log),
+        driver_(driver_memory(flags, job, machine)),
         trainer_(job.schedule, job.problem, job.strategy,
-                 rank_options(flags.ranks, job.schedule.schedule())) {
+                 rank_options(flags.ranks, job.schedule.schedule(), machine.ranks)) {
     if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
     if (!flags.machine.empty()) times_.emplace(job, flags.machine);
     progress_.schedule = content_hash(print(job.schedule.schedule()));
@@ -122,9 +138,11 @@ class Run {
 
   const TrainFlags& flags_;
   const Job& job_;
+  const RankMachine& machine_;
   Batches data_;
   std::optional<Batches> evaluation_;
   Log log_;
+  std::optional<DriverMemory> driver_;
   Trainer trainer_;
   Progress progress_;
   StatusLine status_;
@@ -193,6 +211,7 @@ void Run::step(const LearningRate& rate) {
   } else {
     last_ = trainer_.step(samples, now);
   }
+  if (driver_) driver_->note_step(machine_.gpu->used_memory());
   ++steps_here_;
   tokens_ += last_.tokens;
   seconds_ += last_.seconds;
@@ -263,8 +282,12 @@ void Run::draw() const {
 }
 
 bool Run::report(int signal) const {
-  const MemoryReport memory{memory_, job_.predicted, job_.problem.ranks(),
-                            flags_.ranks.communicator == "solo", peak_resident_bytes()};
+  const MemoryReport memory{memory_,
+                            job_.predicted,
+                            job_.problem.ranks(),
+                            flags_.ranks.communicator == "solo",
+                            peak_resident_bytes(),
+                            driver_};
   const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
   if (flags_.json) {
     std::string text = fmt::format(
@@ -303,7 +326,8 @@ bool Run::report(int signal) const {
 int run_train(const TrainFlags& flags) {
   const Job job = load_job(flags.schedule);
   require_sensible(flags, job);
-  Run run(flags, job);
+  const RankMachine machine = open_machine(flags.backend);
+  Run run(flags, job, machine);
   catch_stop_signals();
   const int signal = run.train();
   const bool as_predicted = run.report(signal);

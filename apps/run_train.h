@@ -5,6 +5,7 @@
 #include <string>
 
 #include "job.h"
+#include "machine.h"
 
 namespace fpdt {
 
@@ -31,6 +32,7 @@ struct TrainFlags {
   std::string draw;     // picture of the last steps, measured over predicted
   bool json = false;
   RankFlags ranks;
+  MachineFlags backend;
 };
 
 // Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal.

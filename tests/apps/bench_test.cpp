@@ -58,6 +58,45 @@ TEST_F(Bench, StepsAreComparedByKind) {
   EXPECT_TRUE(says(one_step.err, "--machine compares a step after the first")) << one_step.err;
 }
 
+// Predicted and measured lanes side by side, in every form.
+TEST_F(Bench, StepsAreDrawn) {
+  ASSERT_EQ(run("bench --quick --ranks 2 --storage f32 --out here.yaml").code, 0);
+  const std::string train =
+      "train plan/schedule.json --data text.txt --steps 2 --machine here.yaml --draw ";
+  for (const char* picture : {"step.html", "step.svg", "step.json"}) {
+    const Outcome result = run(train + picture);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(exists(picture));
+  }
+  const auto events = nlohmann::json::parse(contents("step.json")).at("traceEvents");
+  std::vector<std::string> processes;
+  for (const auto& event : events) {
+    if (event.at("name") == "process_name") processes.push_back(event.at("args").at("name"));
+  }
+  ASSERT_EQ(processes.size(), 3U);
+  EXPECT_TRUE(says(processes[0], "simulated")) << processes[0];
+  EXPECT_TRUE(says(processes[1], "rank 0, measured")) << processes[1];
+  EXPECT_TRUE(says(processes[2], "rank 1, measured")) << processes[2];
+  const Outcome other = run(train + "step.png");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_TRUE(says(other.err, "ends in .html, .svg or .json")) << other.err;
+}
+
+TEST_F(Bench, ThePeakMayBeTheDataSheets) {
+  const Outcome bench = run("bench --quick --peak-flops 2e15 --out here.yaml --json");
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  EXPECT_EQ(load_cluster(path("here.yaml")).rates.peak_flops, 2e15);
+  const auto found = nlohmann::json::parse(bench.out);
+  EXPECT_EQ(found.at("peak_flops"), 2e15);
+  for (const auto& one : found.at("measurements")) {
+    const bool product = one.at("op") == "matmul";
+    if (product) {
+      EXPECT_LT(one.at("share_of_ceiling"), 0.1);
+    }
+    EXPECT_EQ(one.at("share_of_ceiling").is_null(), one.at("op") == "h2d" || one.at("op") == "d2h");
+  }
+}
+
 TEST_F(Bench, RefusesMachinesThatAreNotMeasuredOrNotThese) {
   const Outcome bare =
       run("train plan/schedule.json --data text.txt --steps 2 --machine cluster.yaml");

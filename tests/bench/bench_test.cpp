@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ TEST_P(Bench, GivesEveryRateOfAStep) {
   std::vector<std::string> told;
   BenchOptions options;
   options.ranks = GetParam();
-  options.quick = true;
+  options.extent = cpu_extent(true);
   options.progress = [&told](std::string_view what) { told.emplace_back(what); };
   const BenchResult result = bench(options);
   const ClusterSpec cluster = cluster_of(result, GetParam());
@@ -53,6 +54,65 @@ TEST_P(Bench, GivesEveryRateOfAStep) {
     EXPECT_TRUE(measured(kind)) << kind;
   }
   EXPECT_EQ(measured("all_to_all"), GetParam() > 1);
+  EXPECT_EQ(result.outside, OutsideArena{});
+}
+
+std::int64_t count(const BenchResult& result, std::string_view kind, std::string_view what) {
+  return std::count_if(result.measurements.begin(), result.measurements.end(),
+                       [&](const Measurement& one) {
+                         return one.kind == kind && one.what.find(what) != std::string::npos;
+                       });
+}
+
+// What a GPU's bench does, on a CPU: a library's tiles and the backend's own, copies of many sizes,
+// and what the driver says.
+TEST(GpuBench, MeasuresTheSameWay) {
+  constexpr std::int64_t kMebi = 1 << 20;
+  constexpr std::int64_t kRanks = 2;
+  BenchOptions options;
+  options.ranks = kRanks;
+  options.extent = gpu_extent(true);
+  options.attention = AttentionKernels::cudnn;
+  options.peak_flops = 1e15;
+  options.machine.workspace = Bytes{48 * kMebi};
+  bool first = true;
+  options.machine.used_memory = [&first] {
+    return std::exchange(first, false) ? Bytes{500 * kMebi} : Bytes{1000 * kMebi};
+  };
+  options.progress = [](std::string_view) {};
+  const BenchResult result = bench(options);
+  const ClusterSpec cluster = cluster_of(result, kRanks);
+  EXPECT_TRUE(check(cluster).empty()) << format_diagnostics(check(cluster));
+  EXPECT_TRUE(has_rates(cluster));
+  EXPECT_EQ(result.rates.peak_flops, 1e15);
+  ASSERT_EQ(result.rates.attention_shares.size(), 2U);
+  EXPECT_EQ(result.rates.attention_shares.back().size, 256);
+  for (const char* kind : {"attention_forward", "attention_backward"}) {
+    EXPECT_EQ(count(result, kind, "128 rows, D 128, library"), 3);  // to fit, diagonal and full
+    EXPECT_EQ(count(result, kind, "256 rows, D 128, library"), 2);
+    EXPECT_EQ(count(result, kind, "128 rows, D 64, library"), 1);
+    EXPECT_EQ(count(result, kind, "128 rows, D 128"), 5);
+  }
+  EXPECT_EQ(count(result, "h2d", ""), 2);
+  EXPECT_EQ(count(result, "d2h", "1.00 MiB"), 1);
+  // The context, and a share of the rest less the arenas, which are small here.
+  EXPECT_EQ(result.outside.context, Bytes{500 * kMebi});
+  EXPECT_EQ(result.outside.workspace, Bytes{48 * kMebi});
+  const Bytes rest = kRanks * (result.outside.libraries + result.outside.workspace);
+  EXPECT_GE(rest, Bytes{450 * kMebi});
+  EXPECT_LE(rest, Bytes{500 * kMebi} + kRanks * Bytes{64 * kMebi});
+}
+
+TEST(Ceiling, IsThePeakOrTheDevicesOwnCopy) {
+  BenchResult result;
+  result.rates.peak_flops = 1e12;
+  result.rates.device_bandwidth = {2e9, 1e9, 3e9};
+  const Rate second{1, 1, 1};
+  EXPECT_DOUBLE_EQ(
+      share_of_ceiling(result, {"matmul", "", second, Work::matmul, 5e11, 4'000'000'000}), 0.5);
+  EXPECT_DOUBLE_EQ(share_of_ceiling(result, {"norm", "", second, Work::memory, 0, 1'000'000'000}),
+                   0.5);
+  EXPECT_EQ(share_of_ceiling(result, {"h2d", "", second, Work::h2d, 0, 1'000'000'000}), 0);
 }
 
 }  // namespace

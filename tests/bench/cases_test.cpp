@@ -8,13 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/cost/demand.h"
+#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
 
 // `finish` throws when the verifier finds anything.
 Schedule schedule_of(const Case& one, std::int64_t ranks) {
-  Sheet sheet(ranks);
+  Sheet sheet(ranks, Bytes{32 << 20});
   one.write(sheet);
   return sheet.finish().schedule();
 }
@@ -25,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Cases, testing::Values(1, 2, 3));
 TEST_P(Cases, ProductsHaveTheSizeAndEveryForm) {
   std::set<std::pair<bool, bool>> forms;
   for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
-    for (const Case& one : matmul_cases(8, storage)) {
+    for (const Case& one : matmul_cases(8, 4096, storage)) {
       const Schedule schedule = schedule_of(one, GetParam());
       const Op& op = schedule.blocks.back().ops.front();
       const auto& product = std::get<Matmul>(op.body);
@@ -38,21 +39,43 @@ TEST_P(Cases, ProductsHaveTheSizeAndEveryForm) {
   EXPECT_EQ(forms, (std::set<std::pair<bool, bool>>{{false, true}, {false, false}, {true, false}}));
 }
 
+TEST(CaseShapes, ProductsAreNotOverTheLargestSide) {
+  for (const Case& one : matmul_cases(64, 100, Dtype::bf16)) {
+    const Schedule schedule = schedule_of(one, 1);
+    const auto& product = std::get<Matmul>(schedule.blocks.back().ops.front().body);
+    EXPECT_EQ(product.m * product.n * product.k, 64 * 100 * 100) << one.what;
+  }
+}
+
 TEST_P(Cases, TilesAreATriangle) {
   for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
-    const Schedule forward =
-        schedule_of(attention_forward_case(16, 8, GetParam(), storage), GetParam());
-    const Schedule backward =
-        schedule_of(attention_backward_case(16, 8, GetParam(), storage), GetParam());
-    for (const Schedule* schedule : {&forward, &backward}) {
-      const std::vector<Demand> asked = demands(*schedule).back();
-      ASSERT_EQ(asked.size(), 6U);
-      double pairs = 0;
-      for (const Demand& tile : asked) pairs += tile.pairs;
-      EXPECT_EQ(pairs, 4 * 48 * 49 / 2);       // four heads, 48 tokens
-      EXPECT_EQ(asked[1].pairs, 4 * 16 * 16);  // no key is masked
+    for (const bool workspace : {false, true}) {
+      const TileShape shape{16, 4, 2, 8, GetParam(), storage, workspace};
+      const Schedule forward = schedule_of(attention_forward_case(shape), GetParam());
+      const Schedule backward = schedule_of(attention_backward_case(shape), GetParam());
+      for (const Schedule* schedule : {&forward, &backward}) {
+        const std::vector<Demand> asked = demands(*schedule).back();
+        ASSERT_EQ(asked.size(), 6U);
+        double pairs = 0;
+        for (const Demand& tile : asked) pairs += tile.pairs;
+        EXPECT_EQ(pairs, 4 * 48 * 49 / 2);       // four heads, 48 tokens
+        EXPECT_EQ(asked[1].pairs, 4 * 16 * 16);  // no key is masked
+      }
     }
   }
+}
+
+// One memory for all tiles, as large as they ask for.
+TEST(CaseShapes, ALibrarysTilesShareAWorkspace) {
+  const TileShape shape{128, 8, 2, 64, 1, Dtype::bf16, true};
+  const Schedule schedule = schedule_of(attention_backward_case(shape), 1);
+  std::set<BufferIndex> workspaces;
+  for (const Op& op : schedule.blocks.back().ops) {
+    workspaces.insert(std::get<AttentionBackward>(op.body).workspace.buffer);
+  }
+  ASSERT_EQ(workspaces.size(), 1U);
+  EXPECT_GE(schedule.buffers[static_cast<std::size_t>(*workspaces.begin())].slot_bytes(),
+            attention_workspace_bytes(AttentionDirection::backward, 128, 128, 8, 2, 64));
 }
 
 TEST_P(Cases, MemoryBoundOpsAreAllThereAre) {

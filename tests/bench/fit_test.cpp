@@ -52,6 +52,18 @@ TEST(Fit, TilesTellSoftmaxAndFlopsApart) {
   EXPECT_NEAR(fit.shares[1].share, 1, kRounding);
 }
 
+// Large tiles that take half of what flops / 100 + pairs / 50 says.
+TEST(Fit, TilesOfTheFastestSizeAreTheRate) {
+  const auto seconds = [](double flops, double pairs) { return flops / 100 + pairs / 50; };
+  const Tiles fit = fit_tiles(
+      sample(400, 100, 9, {seconds(400, 100)}), sample(1600, 100, 9, {seconds(1600, 100)}),
+      {sample(80, 10, 4, {seconds(80, 10)}), sample(800, 100, 8, {seconds(800, 100) / 2})});
+  EXPECT_NEAR(fit.rate.typical, 200, 200 * kRounding);
+  EXPECT_NEAR(fit.softmax.typical, 100, 100 * kRounding);
+  EXPECT_NEAR(fit.shares[0].share, 0.5, kRounding);
+  EXPECT_NEAR(fit.shares[1].share, 1, kRounding);
+}
+
 TEST(Fit, TilesWhoseFlopsExplainEverythingHaveNoSoftmax) {
   const Tiles fit =
       fit_tiles(sample(400, 100, 9, {3}), sample(1600, 100, 9, {16}), {sample(800, 100, 8, {10})});

@@ -1,9 +1,13 @@
 // Which spans count, on traces made up; and that what runs is what was asked for.
 #include "fpdt/bench/measure.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/bench/cases.h"
+#include "fpdt/cpu/backend.h"
 
 namespace fpdt {
 namespace {
@@ -29,12 +33,87 @@ TEST(Measure, BesideMeansWhileTheOtherLaneIsAtWork) {
   EXPECT_DOUBLE_EQ(mean_seconds_beside(two_lanes(), 1, 0), 170e-9);
 }
 
+TEST(Measure, IntervalsLieBetweenNeighbours) {
+  EXPECT_DOUBLE_EQ(mean_interval(two_lanes(), 1), 155e-9);
+  Trace trace = two_lanes();
+  trace.spans.insert(trace.spans.begin() + 5, {0, 0, 5, 900, 950});  // 1, then another, then 1, 1
+  EXPECT_DOUBLE_EQ(mean_interval(trace, 1), 200e-9);
+  EXPECT_EQ(mean_interval(trace, 2), 0);
+}
+
+// The CPU's backend, which remembers the floats that it was given.
+class Observer final : public Backend {
+ public:
+  Observer(Communicator& communicator, std::vector<float>& written)
+      : backend_(communicator, {1, Populate::no}), written_(written) {}
+  [[nodiscard]] bool supports(const Op& op) const override { return backend_.supports(op); }
+  std::byte* reserve(MemorySpace space, Bytes bytes) override {
+    return backend_.reserve(space, bytes);
+  }
+  void prepare(const Program& program) override { backend_.prepare(program); }
+  void launch(const Launch& launch) override { backend_.launch(launch); }
+  void synchronise() override { backend_.synchronise(); }
+  [[nodiscard]] bool demand_paged() const override { return backend_.demand_paged(); }
+  void write(std::byte* target, std::span<const std::byte> source) override {
+    const std::size_t before = written_.size();
+    written_.resize(before + source.size() / sizeof(float));
+    std::memcpy(&written_[before], source.data(), source.size());
+    backend_.write(target, source);
+  }
+  void read(std::span<std::byte> target, const std::byte* source) override {
+    backend_.read(target, source);
+  }
+
+ private:
+  CpuBackend backend_;
+  std::vector<float>& written_;
+};
+
+std::vector<float> floats_given(bool noise) {
+  Sheet sheet(1, Bytes{1});
+  constexpr std::int64_t kFloats = (1 << 20) + 3;  // longer than what repeats
+  const Operand source =
+      noise ? sheet.noise(Dtype::f32, 1, kFloats) : sheet.given(Dtype::f32, 1, kFloats);
+  sheet.op(LaneKind::compute, Copy{source, sheet.result(Dtype::f32, 1, kFloats)});
+  const VerifiedSchedule schedule = sheet.finish();
+  std::vector<float> written;
+  BenchMachine machine;
+  machine.make_backend = [&](Communicator& communicator) {
+    return std::make_unique<Observer>(communicator, written);
+  };
+  measure(schedule, sheet.contents(), machine, {1, 1e-6});
+  return written;
+}
+
+TEST(Measure, FillsWithPositiveNumbersOrWithNoise) {
+  const std::vector<float> positive = floats_given(false);
+  EXPECT_GT(*std::min_element(positive.begin(), positive.end()), 0);
+  const std::vector<float> noise = floats_given(true);
+  EXPECT_LT(*std::min_element(noise.begin(), noise.end()), -0.9F);
+  EXPECT_GT(*std::max_element(noise.begin(), noise.end()), 0.9F);
+  EXPECT_EQ(std::count(noise.begin() + (1 << 20), noise.begin() + (1 << 20) + 3, 0.0F), 0);
+}
+
+TEST(Measure, TheDriverIsAskedWhenArenasAreThere) {
+  Sheet sheet(2, Bytes{1});
+  least_case().write(sheet);
+  const VerifiedSchedule schedule = sheet.finish();
+  int asked = 0;
+  BenchMachine machine;
+  machine.threads = 1;
+  EXPECT_EQ(measure(schedule, sheet.contents(), machine, {1, 1e-6}).used, Bytes{0});
+  machine.used_memory = [&asked] { return Bytes{++asked * 100}; };
+  EXPECT_EQ(measure(schedule, sheet.contents(), machine, {1, 1e-6}).used, Bytes{100});
+}
+
 TEST(Measure, RecordsEveryRankAndRound) {
   constexpr std::int64_t kRanks = 2;
-  Sheet sheet(kRanks);
+  Sheet sheet(kRanks, Bytes{1 << 20});
   collective_cases(1024, kRanks).front().write(sheet);
   const VerifiedSchedule schedule = sheet.finish();
-  const std::vector<Trace> traces = measure(schedule, sheet.contents(), {1, 3, 1e-4});
+  BenchMachine machine;
+  machine.threads = 1;
+  const std::vector<Trace> traces = measure(schedule, sheet.contents(), machine, {3, 1e-4}).traces;
   ASSERT_EQ(traces.size(), 3U * kRanks);
   const auto op = static_cast<std::int32_t>(schedule.schedule().blocks.front().ops.size());
   for (const Trace& trace : traces) {

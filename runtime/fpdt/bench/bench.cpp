@@ -7,44 +7,21 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/math.h"
 #include "fpdt/bench/cases.h"
 #include "fpdt/bench/fit.h"
 #include "fpdt/bench/measure.h"
-#include "fpdt/cost/demand.h"
+#include "fpdt/runtime/arena.h"
+#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kMebibyte = 1 << 20;
-
-// How much is measured.
-struct Extent {
-  std::vector<std::int64_t> product_sizes, tile_rows;
-  std::int64_t fit_rows;     // of the tiles that tell softmax and flops apart
-  std::int64_t rows, width;  // of ops that are bound by memory
-  std::int64_t copy_bytes, collective_bytes;
-  std::int64_t company;  // size of the product that copies and collectives run beside
-  double step_seconds;   // of one step of a measurement, about
-  std::int32_t rounds;
-};
-Extent extent(bool quick) {
-  if (quick) return {{32, 64}, {32, 64}, 64, 64, 64, kMebibyte / 4, kMebibyte / 4, 64, 1e-3, 2};
-  return {{32, 64, 128, 256, 512, 1024},
-          {64, 128, 256, 512, 1024, 2048},
-          1024,
-          512,
-          512,
-          2 * kMebibyte,
-          2 * kMebibyte,
-          256,
-          20e-3,
-          7};
-}
-
-constexpr std::int64_t kNarrowHead = 32;
-constexpr std::int64_t kHead = 64;
-constexpr std::int64_t kWideHead = 128;
 constexpr double kTimesMost = 16;  // of an op in a block
+
+std::string_view word_of(AttentionDirection direction) {
+  return direction == AttentionDirection::backward ? "attention_backward" : "attention_forward";
+}
 
 // What one schedule of the bench gave.
 struct Run {
@@ -58,10 +35,11 @@ class Bench {
  public:
   explicit Bench(const BenchOptions& options)
       : options_(options),
-        extent_(extent(options.quick)),
+        extent_(options.extent),
         collective_bytes_(round_up(extent_.collective_bytes, 4 * options.ranks)) {}
 
   BenchResult measure_all() {
+    if (options_.machine.used_memory) context_ = options_.machine.used_memory();
     measure_least();
     measure_products();
     measure_tiles();
@@ -69,6 +47,7 @@ class Bench {
     measure_copies();
     if (options_.ranks > 1) measure_collectives();
     measure_company();
+    if (options_.machine.used_memory) note_outside();
     result_.rates = rounded(std::move(result_.rates));
     return std::move(result_);
   }
@@ -76,12 +55,16 @@ class Bench {
  private:
   using Write = std::function<void(Sheet&)>;
 
-  [[nodiscard]] Run run(const Write& write, Bytes working_set = Sheet::kTrainingStep) const;
+  [[nodiscard]] Run run(const Write& write) { return run(write, extent_.working_set); }
+  [[nodiscard]] Run run(const Write& write, Bytes working_set);
   // Seconds of an op without those that every op takes.
   [[nodiscard]] std::vector<double> net(std::vector<double> seconds) const;
   void note(std::string_view kind, const std::string& what, const Demand& asked,
             const std::vector<double>& seconds);
 
+  [[nodiscard]] Case product(std::int64_t size) const {
+    return matmul_cases(size, extent_.product_most, options_.storage).front();
+  }
   void measure_least();
   void measure_products();
   void measure_tiles();
@@ -89,27 +72,36 @@ class Bench {
   void measure_copies();
   void measure_collectives();
   void measure_company();
-  Tiles tiles(std::string_view kind, bool backward);
+  void note_outside();
+  [[nodiscard]] Case tile_case(AttentionDirection direction, AttentionKernels kernels,
+                               std::int64_t rows, std::int64_t head_dim) const;
+  Tiles tiles(AttentionDirection direction);
+  void note_others(AttentionDirection direction);
   Sample dense_tile(const Case& one, std::string_view kind);
+  Sample triangle(const Case& one, std::string_view kind, std::int64_t rows);
   void company(std::string_view kind, const std::pair<Write, Write>& lanes, Rate& first,
                Rate& second);
 
   const BenchOptions& options_;
-  const Extent extent_;
+  const Extent& extent_;
   const std::int64_t collective_bytes_;  // floats of equal blocks
   double least_span_ = 0;
+  Bytes context_, outside_;  // used before the first measurement; most beside the arenas
   BenchResult result_;
 };
 
-Run Bench::run(const Write& write, Bytes working_set) const {
+Run Bench::run(const Write& write, Bytes working_set) {
   Sheet sheet(options_.ranks, working_set);
   write(sheet);
   const VerifiedSchedule schedule = sheet.finish();
   Run run;
   run.first_op = static_cast<std::int32_t>(schedule.schedule().blocks.front().ops.size());
   run.asked = demands(schedule.schedule()).back();
-  run.traces =
-      measure(schedule, sheet.contents(), {options_.threads, extent_.rounds, extent_.step_seconds});
+  Measured found =
+      measure(schedule, sheet.contents(), options_.machine, {extent_.rounds, extent_.step_seconds});
+  run.traces = std::move(found.traces);
+  const Bytes arenas = options_.ranks * arena_bytes(schedule.schedule(), MemorySpace::device);
+  outside_ = std::max(outside_, found.used - arenas);
   for (std::size_t op = 0; op < run.asked.size(); ++op) {
     std::vector<double>& spans = run.spans.emplace_back();
     for (const Trace& trace : run.traces) {
@@ -127,29 +119,24 @@ std::vector<double> Bench::net(std::vector<double> seconds) const {
 void Bench::note(std::string_view kind, const std::string& what, const Demand& asked,
                  const std::vector<double>& seconds) {
   result_.measurements.push_back(
-      {std::string(kind), what, spread(seconds), asked.flops, asked.bytes});
+      {std::string(kind), what, spread(seconds), asked.work, asked.flops, asked.bytes});
 }
 
 // An op that does nothing: its lane is ready for the next one after so long.
 void Bench::measure_least() {
   options_.progress("ops that do nothing");
-  const Run least = run(least_case().write);
+  const Run least = run([&](Sheet& sheet) {
+    if (extent_.least_behind > 0) product(extent_.least_behind).write(sheet);
+    for (std::int64_t i = 0; i < extent_.least_ops; ++i) least_case().write(sheet);
+  });
+  const std::int32_t first = least.first_op + (extent_.least_behind > 0 ? 1 : 0);
   std::vector<double> steps;
   for (const Trace& trace : least.traces) {
-    std::int64_t begin = duration(trace);
-    std::int64_t end = 0;
-    double count = 0;
-    for (const Span& span : trace.spans) {
-      if (span.op != least.first_op) continue;
-      begin = std::min(begin, span.begin);
-      end = std::max(end, span.end);
-      ++count;
-    }
-    steps.push_back(std::max(static_cast<double>(end - begin) * 1e-9 / count, 1e-9));
+    steps.push_back(std::max(mean_interval(trace, first), 1e-9));
   }
   result_.rates.op_seconds = spread(steps);
-  least_span_ = spread(least.spans.front()).typical;
-  note("fill", "one number, with its lane", least.asked.front(), steps);
+  least_span_ = spread(least.spans.back()).typical;
+  note("fill", "one number, with its lane", least.asked.back(), steps);
 }
 
 void Bench::measure_products() {
@@ -157,7 +144,7 @@ void Bench::measure_products() {
   for (const std::int64_t size : extent_.product_sizes) {
     options_.progress(fmt::format("matrix products of {}", size));
     std::vector<Sample>& samples = sizes.emplace_back();
-    for (const Case& one : matmul_cases(size, options_.storage)) {
+    for (const Case& one : matmul_cases(size, extent_.product_most, options_.storage)) {
       const Run product = run(one.write);
       note("matmul", one.what, product.asked.front(), product.spans.front());
       samples.push_back({product.asked.front(), net(product.spans.front())});
@@ -166,7 +153,7 @@ void Bench::measure_products() {
   const Shared fit = fit_products(sizes);
   result_.rates.matmul = fit.rate;
   result_.rates.matmul_shares = fit.shares;
-  result_.rates.peak_flops = fit.rate.high;
+  result_.rates.peak_flops = options_.peak_flops > 0 ? options_.peak_flops : fit.rate.high;
 }
 
 // The tile (1,0) of a triangle: no key of it is masked.
@@ -176,38 +163,64 @@ Sample Bench::dense_tile(const Case& one, std::string_view kind) {
   return {triangle.asked[1], net(triangle.spans[1])};
 }
 
-Tiles Bench::tiles(std::string_view kind, bool backward) {
+Case Bench::tile_case(AttentionDirection direction, AttentionKernels kernels, std::int64_t rows,
+                      std::int64_t head_dim) const {
+  const TileShape shape{rows,
+                        extent_.heads,
+                        extent_.kv_heads,
+                        head_dim,
+                        options_.ranks,
+                        options_.storage,
+                        kernels == AttentionKernels::cudnn};
+  return direction == AttentionDirection::backward ? attention_backward_case(shape)
+                                                   : attention_forward_case(shape);
+}
+
+// All six tiles together.
+Sample Bench::triangle(const Case& one, std::string_view kind, std::int64_t rows) {
+  options_.progress(fmt::format("{}, {}", kind, one.what));
+  const Run triangle = run(one.write);
+  Sample all;
+  all.asked.size = rows;
+  all.seconds.assign(triangle.traces.size(), 0);
+  for (std::size_t op = 0; op < triangle.asked.size(); ++op) {
+    all.asked.flops += triangle.asked[op].flops;
+    all.asked.pairs += triangle.asked[op].pairs;
+    const std::vector<double> seconds = net(triangle.spans[op]);
+    for (std::size_t i = 0; i < seconds.size(); ++i) all.seconds[i] += seconds[i];
+  }
+  note(kind, one.what + ", diagonal", triangle.asked[0], triangle.spans[0]);
+  note(kind, one.what, triangle.asked[1], triangle.spans[1]);
+  return all;
+}
+
+Tiles Bench::tiles(AttentionDirection direction) {
+  const std::string_view kind = word_of(direction);
   const auto make = [&](std::int64_t rows, std::int64_t head_dim) {
-    return backward ? attention_backward_case(rows, head_dim, options_.ranks, options_.storage)
-                    : attention_forward_case(rows, head_dim, options_.ranks, options_.storage);
+    return tile_case(direction, options_.attention, rows, head_dim);
   };
   options_.progress(fmt::format("{} by the size of heads", kind));
-  const Sample narrow = dense_tile(make(extent_.fit_rows, kNarrowHead), kind);
-  const Sample wide = dense_tile(make(extent_.fit_rows, kWideHead), kind);
+  const Sample narrow = dense_tile(make(extent_.fit_rows, extent_.narrow_head), kind);
+  const Sample wide = dense_tile(make(extent_.fit_rows, extent_.wide_head), kind);
   std::vector<Sample> sizes;
   for (const std::int64_t rows : extent_.tile_rows) {
-    options_.progress(fmt::format("{}, {} rows", kind, rows));
-    const Case one = make(rows, kHead);
-    const Run triangle = run(one.write);
-    Sample& all = sizes.emplace_back();
-    all.asked.size = rows;
-    all.seconds.assign(triangle.traces.size(), 0);
-    for (std::size_t op = 0; op < triangle.asked.size(); ++op) {
-      all.asked.flops += triangle.asked[op].flops;
-      all.asked.pairs += triangle.asked[op].pairs;
-      const std::vector<double> seconds = net(triangle.spans[op]);
-      for (std::size_t i = 0; i < seconds.size(); ++i) all.seconds[i] += seconds[i];
-    }
-    note(kind, one.what + ", diagonal", triangle.asked[0], triangle.spans[0]);
-    note(kind, one.what, triangle.asked[1], triangle.spans[1]);
+    sizes.push_back(triangle(make(rows, extent_.head_dim), kind, rows));
   }
   return fit_tiles(narrow, wide, sizes);
 }
 
+void Bench::note_others(AttentionDirection direction) {
+  if (options_.attention == AttentionKernels::own) return;  // the backend's are always there
+  for (const std::int64_t rows : extent_.others_rows) {
+    triangle(tile_case(direction, AttentionKernels::own, rows, extent_.head_dim),
+             word_of(direction), rows);
+  }
+}
+
 void Bench::measure_tiles() {
   Rates& rates = result_.rates;
-  const Tiles forward = tiles("attention_forward", false);
-  const Tiles backward = tiles("attention_backward", true);
+  const Tiles forward = tiles(AttentionDirection::forward);
+  const Tiles backward = tiles(AttentionDirection::backward);
   rates.attention_forward = forward.rate;
   rates.softmax_forward = forward.softmax;
   rates.attention_backward = backward.rate;
@@ -218,6 +231,8 @@ void Bench::measure_tiles() {
         {forward.shares[i].size,
          (4 * forward.shares[i].share + 10 * backward.shares[i].share) / 14});
   }
+  note_others(AttentionDirection::forward);
+  note_others(AttentionDirection::backward);
 }
 
 void Bench::measure_memory() {
@@ -234,12 +249,14 @@ void Bench::measure_memory() {
 
 void Bench::measure_copies() {
   for (const LaneKind lane : {LaneKind::h2d, LaneKind::d2h}) {
-    options_.progress(fmt::format("copies {}", word(lane)));
-    const Run copy = run([&](Sheet& sheet) { write_copy(sheet, lane, extent_.copy_bytes); });
-    note(word(lane), format_bytes(Bytes{extent_.copy_bytes}), copy.asked.front(),
-         copy.spans.front());
-    (lane == LaneKind::h2d ? result_.rates.h2d : result_.rates.d2h) =
-        speed(static_cast<double>(copy.asked.front().bytes), net(copy.spans.front()));
+    for (const std::int64_t bytes : extent_.copy_sizes) {
+      options_.progress(fmt::format("copies {} of {}", word(lane), format_bytes(Bytes{bytes})));
+      const Run copy = run([&](Sheet& sheet) { write_copy(sheet, lane, bytes); });
+      note(word(lane), format_bytes(Bytes{bytes}), copy.asked.front(), copy.spans.front());
+      if (bytes != extent_.copy_bytes) continue;
+      (lane == LaneKind::h2d ? result_.rates.h2d : result_.rates.d2h) =
+          speed(static_cast<double>(bytes), net(copy.spans.front()));
+    }
   }
 }
 
@@ -300,7 +317,7 @@ void Bench::company(std::string_view kind, const std::pair<Write, Write>& lanes,
 
 void Bench::measure_company() {
   Interference& factors = result_.rates.interference;
-  const Write compute = matmul_cases(extent_.company, options_.storage).front().write;
+  const Write compute = product(extent_.company).write;
   const Write h2d = [&](Sheet& s) { write_copy(s, LaneKind::h2d, extent_.copy_bytes); };
   const Write d2h = [&](Sheet& s) { write_copy(s, LaneKind::d2h, extent_.copy_bytes); };
   company("products beside copies", {compute, h2d}, factors.compute_beside_copy,
@@ -314,8 +331,26 @@ void Bench::measure_company() {
           factors.collective_beside_copy);
 }
 
+// The code of kernels takes memory when they are first used: it is rounded up, since a schedule may
+// use a few more than one measurement does.
+void Bench::note_outside() {
+  constexpr std::int64_t kPiece = 64 << 20;
+  const Bytes workspace = options_.machine.workspace;
+  const Bytes rest = std::max(outside_ - context_ - options_.ranks * workspace, Bytes{0});
+  result_.outside.context = context_;
+  result_.outside.workspace = workspace;
+  result_.outside.libraries = Bytes{round_up(div_ceil(rest.value, options_.ranks), kPiece)};
+}
+
 }  // namespace
 
 BenchResult bench(const BenchOptions& options) { return Bench(options).measure_all(); }
+
+double share_of_ceiling(const BenchResult& result, const Measurement& one) {
+  const double seconds = one.seconds.typical;
+  if (one.flops > 0) return one.flops / seconds / result.rates.peak_flops;
+  if (one.work != Work::memory) return 0;
+  return static_cast<double>(one.bytes) / seconds / result.rates.device_bandwidth.typical;
+}
 
 }  // namespace fpdt

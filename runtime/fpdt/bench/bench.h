@@ -1,4 +1,4 @@
-// Measures the rates of this machine, with the executor, the backend and the communicator that
+// Measures the rates of a machine, with the executor, the backend and the communicator that
 // training uses: schedules of an op or two, on as many ranks at once as a training step has.
 #pragma once
 
@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "fpdt/bench/extent.h"
+#include "fpdt/bench/measure.h"
+#include "fpdt/cost/demand.h"
 #include "fpdt/schedule/buffer.h"
 #include "fpdt/spec/cluster.h"
 
@@ -15,9 +18,12 @@ namespace fpdt {
 
 struct BenchOptions {
   std::int64_t ranks = 1;
-  std::int32_t threads = 0;  // of each rank; 0: the rank's part of the cores
+  BenchMachine machine;
+  Extent extent;
   Dtype storage = Dtype::bf16;
-  bool quick = false;  // small, few and short: whether it works, not how fast the machine is
+  // Whose attention tiles the rates are of; the others' are measured where the extent says so.
+  AttentionKernels attention = AttentionKernels::own;
+  double peak_flops = 0;                                // of the datasheet; 0: the fastest product
   std::function<void(std::string_view what)> progress;  // told before each measurement
 };
 
@@ -26,15 +32,21 @@ struct Measurement {
   std::string kind;  // word of the op, or of two lanes
   std::string what;  // sizes
   Rate seconds;      // of one op; low is the fastest
+  Work work = Work::memory;
   double flops = 0;
   std::int64_t bytes = 0;
 };
 
 struct BenchResult {
   Rates rates;
+  OutsideArena outside;  // what could be measured of it
   std::vector<Measurement> measurements;
 };
 
 BenchResult bench(const BenchOptions& options);
+
+// What share of its ceiling an op reaches: of the peak's flops, or of the bytes that the device
+// moves when it copies within itself. 0 for ops that have neither.
+double share_of_ceiling(const BenchResult& result, const Measurement& one);
 
 }  // namespace fpdt

@@ -8,12 +8,10 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/math.h"
+#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
-
-constexpr std::int64_t kHeads = 4;
-constexpr std::int64_t kKvHeads = 2;
 
 struct Product {
   std::int64_t m, n, k;
@@ -23,8 +21,8 @@ struct Product {
 void write_product(Sheet& sheet, const Product& product, Dtype storage) {
   const auto& [m, n, k, transpose_a, transpose_b, gradient] = product;
   Matmul op;
-  op.a = sheet.given(storage, transpose_a ? k : m, transpose_a ? m : k);
-  op.b = sheet.given(storage, transpose_b ? n : k, transpose_b ? k : n);
+  op.a = sheet.noise(storage, transpose_a ? k : m, transpose_a ? m : k);
+  op.b = sheet.noise(storage, transpose_b ? n : k, transpose_b ? k : n);
   op.out = gradient ? sheet.sum(m, n) : sheet.result(storage, m, n);
   op.m = m;
   op.n = n;
@@ -34,32 +32,44 @@ void write_product(Sheet& sheet, const Product& product, Dtype storage) {
   sheet.op(LaneKind::compute, op);
 }
 
-// Fills in what tiles of both passes have in common.
-template <class Tile>
-void shape_tile(Tile& tile, std::int64_t row, std::int64_t column, std::int64_t rows,
-                std::int64_t head_dim, std::int64_t ranks) {
-  tile.q_first = row * rows;
-  tile.k_first = column * rows;
-  tile.q_rows = tile.k_rows = rows;
-  tile.heads = kHeads;
-  tile.kv_heads = kKvHeads;
-  tile.head_dim = head_dim;
-  tile.scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  tile.head_first = {0, kHeads, 0, 1, ranks};
-}
-
 // What the rows of a triangle of tiles read.
 struct Chunk {
   Operand q, kv, dout, lse, delta;
 };
-Chunk given_chunk(Sheet& sheet, std::int64_t rows, std::int64_t head_dim, Dtype storage) {
+Chunk given_chunk(Sheet& sheet, const TileShape& shape) {
   Chunk chunk;
-  chunk.q = sheet.given(storage, rows, kHeads * head_dim);
-  chunk.kv = sheet.given(storage, rows, 2 * kKvHeads * head_dim);
-  chunk.dout = sheet.given(storage, rows, kHeads * head_dim);
-  chunk.lse = sheet.given(Dtype::f32, rows, kHeads);
-  chunk.delta = sheet.given(Dtype::f32, rows, kHeads);
+  chunk.q = sheet.noise(shape.storage, shape.rows, shape.heads * shape.head_dim);
+  chunk.kv = sheet.noise(shape.storage, shape.rows, 2 * shape.kv_heads * shape.head_dim);
+  chunk.dout = sheet.noise(shape.storage, shape.rows, shape.heads * shape.head_dim);
+  chunk.lse = sheet.given(Dtype::f32, shape.rows, shape.heads);
+  chunk.delta = sheet.given(Dtype::f32, shape.rows, shape.heads);
   return chunk;
+}
+
+// A tile of either pass at a place of the triangle; its operands are the caller's.
+template <class Tile>
+Tile tile_at(const TileShape& shape, std::int64_t row, std::int64_t column) {
+  Tile tile;
+  tile.q_first = row * shape.rows;
+  tile.k_first = column * shape.rows;
+  tile.q_rows = tile.k_rows = shape.rows;
+  tile.heads = shape.heads;
+  tile.kv_heads = shape.kv_heads;
+  tile.head_dim = shape.head_dim;
+  tile.scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  tile.head_first = {0, shape.heads, 0, 1, shape.ranks};
+  return tile;
+}
+
+Operand workspace(Sheet& sheet, AttentionDirection direction, const TileShape& shape) {
+  if (!shape.workspace) return {};
+  return sheet.scratch(attention_workspace_bytes(direction, shape.rows, shape.rows, shape.heads,
+                                                 shape.kv_heads, shape.head_dim));
+}
+
+std::string words(const TileShape& shape) {
+  return fmt::format("{} rows, D {}{}", shape.rows, shape.head_dim,
+                     shape.workspace ? ", library" : "");
 }
 
 // Memory-bound ops of one shape; each member writes one op.
@@ -180,14 +190,14 @@ struct Rows {
 
 }  // namespace
 
-std::vector<Case> matmul_cases(std::int64_t size, Dtype storage) {
+std::vector<Case> matmul_cases(std::int64_t size, std::int64_t most, Dtype storage) {
   std::vector<Case> cases;
   const auto add = [&](const char* form, const Product& product) {
     cases.push_back({fmt::format("{} {}x{}x{}", form, product.m, product.n, product.k),
                      [=](Sheet& sheet) { write_product(sheet, product, storage); }});
   };
-  const std::int64_t middle = std::max<std::int64_t>(512, 2 * size);
-  const std::int64_t large = std::max<std::int64_t>(1024, 4 * size);
+  const std::int64_t middle = std::min(most, std::max<std::int64_t>(512, 2 * size));
+  const std::int64_t large = std::min(most, std::max<std::int64_t>(1024, 4 * size));
   add("x W^T", {size, large, middle, false, true, false});
   add("x W^T", {large, middle, size, false, true, false});
   add("dy W", {size, middle, large, false, false, false});
@@ -197,45 +207,44 @@ std::vector<Case> matmul_cases(std::int64_t size, Dtype storage) {
   return cases;
 }
 
-Case attention_forward_case(std::int64_t rows, std::int64_t head_dim, std::int64_t ranks,
-                            Dtype storage) {
-  return {fmt::format("{} rows, D {}", rows, head_dim), [=](Sheet& sheet) {
+Case attention_forward_case(const TileShape& shape) {
+  return {words(shape), [=](Sheet& sheet) {
             std::vector<Chunk> chunks;
             for (int i = 0; i < kTriangle; ++i) {
-              chunks.push_back(given_chunk(sheet, rows, head_dim, storage));
-              AttentionForward tile;
-              tile.q = chunks.back().q;
-              tile.o = sheet.result(Dtype::f32, rows, kHeads * head_dim);
-              tile.lse = sheet.result(Dtype::f32, rows, kHeads);
+              chunks.push_back(given_chunk(sheet, shape));
+              const Target o = sheet.result(Dtype::f32, shape.rows, shape.heads * shape.head_dim);
+              const Target lse = sheet.result(Dtype::f32, shape.rows, shape.heads);
               for (int j = 0; j <= i; ++j) {
-                shape_tile(tile, i, j, rows, head_dim, ranks);
+                auto tile = tile_at<AttentionForward>(shape, i, j);
+                tile.q = chunks.back().q;
                 tile.kv = chunks[static_cast<std::size_t>(j)].kv;
-                tile.o.accumulate = tile.lse.accumulate = j > 0;
+                tile.o = {o.operand, j > 0};
+                tile.lse = {lse.operand, j > 0};
+                tile.workspace = workspace(sheet, AttentionDirection::forward, shape);
                 sheet.op(LaneKind::compute, tile);
               }
             }
           }};
 }
 
-Case attention_backward_case(std::int64_t rows, std::int64_t head_dim, std::int64_t ranks,
-                             Dtype storage) {
-  return {fmt::format("{} rows, D {}", rows, head_dim), [=](Sheet& sheet) {
+Case attention_backward_case(const TileShape& shape) {
+  return {words(shape), [=](Sheet& sheet) {
             std::vector<Chunk> chunks;
             std::vector<Target> dkv;
             for (int i = 0; i < kTriangle; ++i) {
-              chunks.push_back(given_chunk(sheet, rows, head_dim, storage));
-              dkv.push_back(sheet.sum(rows, 2 * kKvHeads * head_dim));
-              const Chunk& row = chunks.back();
-              AttentionBackward tile;
-              tile.q = row.q;
-              tile.dout = row.dout;
-              tile.lse = row.lse;
-              tile.delta = row.delta;
-              tile.dq = sheet.sum(rows, kHeads * head_dim);
+              chunks.push_back(given_chunk(sheet, shape));
+              dkv.push_back(sheet.sum(shape.rows, 2 * shape.kv_heads * shape.head_dim));
+              const Target dq = sheet.sum(shape.rows, shape.heads * shape.head_dim);
               for (int j = 0; j <= i; ++j) {
-                shape_tile(tile, i, j, rows, head_dim, ranks);
+                auto tile = tile_at<AttentionBackward>(shape, i, j);
+                tile.q = chunks.back().q;
                 tile.kv = chunks[static_cast<std::size_t>(j)].kv;
+                tile.dout = chunks.back().dout;
+                tile.lse = chunks.back().lse;
+                tile.delta = chunks.back().delta;
+                tile.dq = dq;
                 tile.dkv = dkv[static_cast<std::size_t>(j)];
+                tile.workspace = workspace(sheet, AttentionDirection::backward, shape);
                 sheet.op(LaneKind::compute, tile);
               }
             }

@@ -17,16 +17,21 @@ struct Case {
 
 // The three products of a linear layer: y = x W^T, dx = dy W and dW += dy^T x, each with few rows
 // and with many. `size` is their smallest size; the others are those of a model, 512 and 1024, or
-// twice and four times `size` where that is more.
-std::vector<Case> matmul_cases(std::int64_t size, Dtype storage);
+// twice and four times `size` where that is more, and none is over `most` (at least `size`).
+std::vector<Case> matmul_cases(std::int64_t size, std::int64_t most, Dtype storage);
 
-// Chunks of a triangle: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2) of `rows` rows, in this
-// order.
+// Tiles of so many queries and as many keys, on each of `ranks` ranks.
+struct TileShape {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t ranks = 1;
+  Dtype storage = Dtype::bf16;
+  bool workspace = false;  // with memory for a library's kernels (spec/attention_workspace.h)
+};
+// Chunks of a triangle: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2), in this order.
 inline constexpr int kTriangle = 3;
-Case attention_forward_case(std::int64_t rows, std::int64_t head_dim, std::int64_t ranks,
-                            Dtype storage);
-Case attention_backward_case(std::int64_t rows, std::int64_t head_dim, std::int64_t ranks,
-                             Dtype storage);
+Case attention_forward_case(const TileShape& shape);
+Case attention_backward_case(const TileShape& shape);
 
 // An op of every kind that is bound by memory, named by its kind, over `rows` rows of `width`.
 std::vector<Case> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage);

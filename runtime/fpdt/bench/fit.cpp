@@ -78,10 +78,15 @@ Tiles fit_tiles(const Sample& narrow, const Sample& wide, const std::vector<Samp
   Tiles fit;
   fit.rate = ranged(1 / flops_time, wide.asked.flops, wide.seconds);
   if (pair_time > 0) fit.softmax = ranged(1 / pair_time, narrow.asked.pairs, narrow.seconds);
+  double best = 1;
   for (const Sample& sample : sizes) {
     const double expected = sample.asked.flops * flops_time + sample.asked.pairs * pair_time;
-    fit.shares.push_back({sample.asked.size, std::min(1.0, expected / typical(sample.seconds))});
+    fit.shares.push_back({sample.asked.size, expected / typical(sample.seconds)});
+    best = std::max(best, fit.shares.back().share);
   }
+  fit.rate = scaled(fit.rate, best);
+  fit.softmax = scaled(fit.softmax, best);
+  for (SizeShare& one : fit.shares) one.share /= best;
   return fit;
 }
 

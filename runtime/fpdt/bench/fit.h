@@ -32,8 +32,8 @@ struct Shared {
 // largest is the rate. Its range is that of all products of that size.
 Shared fit_products(const std::vector<std::vector<Sample>>& sizes);
 
-// Tiles: seconds = flops / rate + pairs / softmax. `narrow` and `wide` are full tiles of the same
-// pairs with few and many flops; `sizes` ascend.
+// Tiles: seconds = (flops / rate + pairs / softmax) / share. `narrow` and `wide` are full tiles of
+// the same pairs with few and many flops; `sizes` ascend. Rates are those of the fastest size.
 struct Tiles {
   Rate rate;
   Rate softmax;  // 0 where the flops explain everything

@@ -1,8 +1,9 @@
-// Ranks as threads, executor, CPU backend: nothing here that training does not use.
+// Ranks as threads, executor, backend: nothing here that training does not use.
 #include "fpdt/bench/measure.h"
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -28,19 +29,29 @@ void put(std::span<std::byte> slot, std::size_t at, T value) {
   std::memcpy(slot.data() + at * sizeof(T), &value, sizeof(T));
 }
 
-void fill(std::span<std::byte> slot, Dtype dtype, std::int64_t limit) {
-  const std::size_t count = slot.size() / static_cast<std::size_t>(dtype_bytes(dtype));
+float number(std::uint32_t random, bool noise) {
+  return noise ? static_cast<float>(random % 2001U) / 1000.0F - 1.0F
+               : static_cast<float>(random % 1000U + 1U) / 1000.0F;
+}
+
+// From kPeriod elements on it repeats, which costs less time than to make up more.
+void fill(std::span<std::byte> slot, Dtype dtype, const Filling& filling) {
+  constexpr std::size_t kPeriod = 1 << 20;
+  const auto size = static_cast<std::size_t>(dtype_bytes(dtype));
+  const std::size_t count = std::min(slot.size() / size, kPeriod);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t random = scatter(static_cast<std::uint32_t>(i));
     if (dtype == Dtype::i32) {
-      put(slot, i, static_cast<std::int32_t>(limit > 0 ? random % limit : 0));
+      put(slot, i, static_cast<std::int32_t>(filling.limit > 0 ? random % filling.limit : 0));
       continue;
     }
-    const float value = static_cast<float>(random % 1000U + 1U) / 1000.0F;
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(bits));
+    const auto bits = std::bit_cast<std::uint32_t>(number(random, filling.noise));
     if (dtype == Dtype::f32) put(slot, i, bits);
     if (dtype == Dtype::bf16) put(slot, i, static_cast<std::uint16_t>(bits >> 16U));
+  }
+  const std::size_t period = count * size;
+  for (std::size_t at = period; at < slot.size(); at += period) {
+    std::memcpy(slot.data() + at, slot.data(), std::min(period, slot.size() - at));
   }
 }
 
@@ -49,7 +60,7 @@ void fill_states(Executor& executor, const Contents& contents) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].role != Role::state) continue;
     std::vector<std::byte> values(static_cast<std::size_t>(buffers[i].slot_bytes().value));
-    fill(values, buffers[i].dtype, contents.limits[i]);
+    fill(values, buffers[i].dtype, contents[i]);
     for (std::int64_t slot = 0; slot < buffers[i].slots; ++slot) {
       executor.write(static_cast<BufferIndex>(i), slot, values);
     }
@@ -70,15 +81,18 @@ std::size_t calls_for(double seconds, const std::function<void(std::size_t calls
 
 }  // namespace
 
-std::vector<Trace> measure(const VerifiedSchedule& schedule, const Contents& contents,
-                           const MeasureOptions& options) {
+Measured measure(const VerifiedSchedule& schedule, const Contents& contents,
+                 const BenchMachine& machine, const MeasureOptions& options) {
   const std::span<const Call> train = schedule.schedule().train;
   std::mutex mutex;
-  std::vector<Trace> traces;
+  Measured found;
   std::atomic<std::size_t> calls{0};  // what rank 0 finds right
-  run_ranks(schedule.schedule().ranks, [&](Communicator& communicator) {
-    CpuBackend backend(communicator, {options.threads, Populate::no});
-    Executor executor(schedule, backend, communicator);
+  const auto rank_main = [&](Communicator& communicator) {
+    const std::unique_ptr<Backend> backend =
+        machine.make_backend
+            ? machine.make_backend(communicator)
+            : std::make_unique<CpuBackend>(communicator, CpuOptions{machine.threads, Populate::no});
+    Executor executor(schedule, *backend, communicator);
     fill_states(executor, contents);
     communicator.barrier();
     const std::size_t own = calls_for(options.step_seconds,
@@ -91,10 +105,14 @@ std::vector<Trace> measure(const VerifiedSchedule& schedule, const Contents& con
       communicator.barrier();
       Trace trace = executor.record(step);
       const std::lock_guard lock(mutex);
-      traces.push_back(std::move(trace));
+      found.traces.push_back(std::move(trace));
     }
-  });
-  return traces;
+    communicator.barrier();
+    if (communicator.rank() == 0 && machine.used_memory) found.used = machine.used_memory();
+    communicator.barrier();
+  };
+  run_ranks(schedule.schedule().ranks, rank_main, {machine.deadline});
+  return found;
 }
 
 double mean_seconds(const Trace& trace, std::int32_t op) {
@@ -121,6 +139,21 @@ double mean_seconds_beside(const Trace& trace, std::int32_t op, std::int32_t bes
     if (span.begin >= begin && span.end <= end) part.spans.push_back(span);
   }
   return mean_seconds(part, op);
+}
+
+double mean_interval(const Trace& trace, std::int32_t first) {
+  std::int64_t sum = 0;
+  std::int64_t count = 0;
+  const Span* last = nullptr;
+  for (const Span& span : trace.spans) {
+    const bool asked = span.op >= first;
+    if (asked && last != nullptr) {
+      sum += span.begin - last->begin;
+      ++count;
+    }
+    last = asked ? &span : nullptr;
+  }
+  return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count) * 1e-9;
 }
 
 }  // namespace fpdt

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/math.h"
 #include "fpdt/schedule/depend.h"
 
 namespace fpdt {
@@ -36,7 +37,7 @@ BufferIndex Sheet::buffer(MemorySpace space, Role role, Dtype dtype,
   buffer.dtype = dtype;
   buffer.shape = shape;
   schedule_.buffers.push_back(buffer);
-  contents_.limits.push_back(0);
+  contents_.emplace_back();
   return static_cast<BufferIndex>(schedule_.buffers.size() - 1);
 }
 
@@ -46,9 +47,27 @@ Operand Sheet::given(Dtype dtype, std::int64_t rows, std::int64_t width, MemoryS
   return {made, Version::at(0, 1)};
 }
 
+Operand Sheet::noise(Dtype dtype, std::int64_t rows, std::int64_t width) {
+  const Operand made = given(dtype, rows, width);
+  contents_[index(made.buffer)].noise = true;
+  return made;
+}
+
+Operand Sheet::scratch(Bytes bytes) {
+  auto& advance = schedule_.blocks[kMany].advance;
+  if (scratch_ < 0) {
+    scratch_ = buffer(MemorySpace::device, Role::temporary, Dtype::f32, {1});
+    scratch_advance_ = advance.size();
+    advance.emplace_back(scratch_, 0);
+  }
+  std::int64_t& floats = schedule_.buffers[index(scratch_)].shape.front();
+  floats = std::max(floats, div_ceil(bytes.value, 4));
+  return {scratch_, Version::plus(advance[scratch_advance_].second++)};
+}
+
 Operand Sheet::integers(std::int64_t rows, std::int64_t limit) {
   const BufferIndex made = buffer(MemorySpace::device, Role::state, Dtype::i32, {rows});
-  contents_.limits[index(made)] = limit;
+  contents_[index(made)].limit = limit;
   return {made, Version::at(0)};
 }
 

@@ -1,6 +1,6 @@
 // The pen of the benchmarks: a schedule of one block, called again and again.
 //
-//   Sheet sheet(ranks);
+//   Sheet sheet(ranks, working_set);
 //   Norm norm{sheet.given(Dtype::bf16, rows, width), weight, {}, sheet.result(Dtype::bf16, ...)};
 //   sheet.op(LaneKind::compute, norm);
 //   const VerifiedSchedule schedule = sheet.finish();
@@ -19,22 +19,26 @@
 
 namespace fpdt {
 
-// What the states of a schedule are filled with: floats in (0, 1], integers in [0, limit).
-struct Contents {
-  std::vector<std::int64_t> limits;  // by buffer
+// What a state is filled with before the first step.
+struct Filling {
+  std::int64_t limit = 0;  // integers in [0, limit)
+  bool noise = false;      // floats in [-1, 1], else in (0, 1]
 };
+using Contents = std::vector<Filling>;  // by buffer
 
 class Sheet {
  public:
   // Operands go round as many slots as fit into `working_set` together, at least one.
-  explicit Sheet(std::int64_t ranks, Bytes working_set = kTrainingStep);
-  // More than the caches of a few cores hold: a chunk has left them before it is wanted again.
-  static constexpr Bytes kTrainingStep{32 << 20};
+  Sheet(std::int64_t ranks, Bytes working_set);
 
   // Read.
   Operand given(Dtype dtype, std::int64_t rows, std::int64_t width,
                 MemorySpace space = MemorySpace::device);
+  // The same of either sign, as activations are: a GPU draws more power for it, and slows down.
+  Operand noise(Dtype dtype, std::int64_t rows, std::int64_t width);
   Operand integers(std::int64_t rows, std::int64_t limit);
+  // For one op; all share one buffer, as large as the largest that is asked for.
+  Operand scratch(Bytes bytes);
   // Written, a new value at each call.
   Target result(Dtype dtype, std::int64_t rows, std::int64_t width,
                 MemorySpace space = MemorySpace::device);
@@ -61,6 +65,8 @@ class Sheet {
   Bytes working_set_;
   Contents contents_;
   std::vector<BufferIndex> sums_, turning_;
+  BufferIndex scratch_ = -1;
+  std::size_t scratch_advance_ = 0;  // its place among those of the block
 };
 
 // The group of all ranks, which every sheet has.

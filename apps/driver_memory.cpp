@@ -1,0 +1,84 @@
+// A sum, four numbers and a verdict.
+#include "driver_memory.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kGibi = 1 << 30;
+
+Bytes predicted(const DriverMemory& memory) { return memory.arenas + memory.outside; }
+
+Bytes tolerance(const DriverMemory& memory) {
+  if (memory.arenas <= Bytes{32 * kGibi}) return Bytes{kGibi / 4};
+  return Bytes{predicted(memory).value / 100};
+}
+
+Bytes growth(const DriverMemory& memory) { return memory.highest - memory.warm; }
+
+// Signed: below 0 when more was taken than predicted.
+Bytes unused(const DriverMemory& memory) { return predicted(memory) - memory.highest; }
+
+// What is wrong with the total; "" when nothing is, or nothing was predicted.
+std::string verdict(const DriverMemory& memory) {
+  if (memory.outside.value == 0) return "";
+  if (unused(memory).value < 0) {
+    return fmt::format("{} over the prediction", format_bytes(Bytes{-unused(memory).value}));
+  }
+  if (unused(memory) > tolerance(memory)) {
+    return fmt::format("{} under the prediction", format_bytes(unused(memory)));
+  }
+  return "";
+}
+
+}  // namespace
+
+void DriverMemory::note_step(Bytes used) {
+  if (warm.value == 0) warm = used;
+  highest = std::max(highest, used);
+}
+
+Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks) {
+  if (outside.context.value == 0) return {};
+  return outside.context + ranks * (outside.libraries + outside.workspace);
+}
+
+bool agrees(const DriverMemory& memory) {
+  return memory.warm.value == 0 || (growth(memory).value == 0 && verdict(memory).empty());
+}
+
+std::string table(const DriverMemory& memory) {
+  std::string text = fmt::format(
+      "device memory by the driver: {} before the ranks, {} after the first step, {} at most\n",
+      format_bytes(memory.before), format_bytes(memory.warm), format_bytes(memory.highest));
+  if (memory.outside.value == 0) {
+    text += fmt::format(
+        "  arenas {}; the cluster file does not say what lies outside them: fpdt-run bench "
+        "--backend cuda measures it\n",
+        format_bytes(memory.arenas));
+  } else {
+    const std::string wrong = verdict(memory);
+    text += fmt::format(
+        "  predicted {}: arenas {}, outside them {}; {}\n", format_bytes(predicted(memory)),
+        format_bytes(memory.arenas), format_bytes(memory.outside),
+        wrong.empty() ? fmt::format("{} of it unused", format_bytes(unused(memory))) : wrong);
+  }
+  return text +
+         fmt::format("  device memory taken after warm-up: {}\n", format_bytes(growth(memory)));
+}
+
+std::string json(const DriverMemory& memory) {
+  return fmt::format(
+      R"({{"predicted":{},"arenas":{},"outside":{},"before":{},"after_first_step":{},)"
+      R"("highest":{},"taken_after_warm_up":{},"as_predicted":{}}})",
+      memory.outside.value == 0 ? "null" : std::to_string(predicted(memory).value),
+      memory.arenas.value,
+      memory.outside.value == 0 ? "null" : std::to_string(memory.outside.value),
+      memory.before.value, memory.warm.value, memory.highest.value, growth(memory).value,
+      agrees(memory));
+}
+
+}  // namespace fpdt

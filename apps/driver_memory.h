@@ -1,0 +1,37 @@
+// Device memory of a run as the driver of its GPU counts it, beside what was predicted.
+//
+// The driver counts for the whole GPU: what other programs take shows here too.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fpdt/base/units.h"
+#include "fpdt/spec/cluster.h"
+
+namespace fpdt {
+
+struct DriverMemory {
+  Bytes arenas;         // of the ranks that are here
+  Bytes outside;        // predicted beside them; 0: the cluster file says nothing
+  Bytes before;         // in use before the ranks began: the context
+  Bytes warm, highest;  // after the first step, and after any
+
+  // After a step; `used` by the driver.
+  void note_step(Bytes used);
+};
+
+// What `ranks` ranks that share one GPU take outside of their arenas: one context, libraries and
+// workspace each.
+// Ranks of one process have no channels. 0 where the cluster file says nothing.
+Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
+
+// Whether nothing was taken after the first step, and all of it is at most the prediction and
+// within 1 % of it (256 MiB for arenas up to 32 GiB), where there is one. Before the first step:
+// yes.
+bool agrees(const DriverMemory& memory);
+
+std::string table(const DriverMemory& memory);
+std::string json(const DriverMemory& memory);
+
+}  // namespace fpdt

@@ -1,0 +1,84 @@
+// Four tables.
+#include "fpdt/bench/extent.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kKibi = 1 << 10;
+constexpr std::int64_t kMebi = 1 << 20;
+
+}  // namespace
+
+Extent cpu_extent(bool quick) {
+  Extent all;
+  all.working_set = Bytes{32 * kMebi};
+  all.product_sizes = {32, 64, 128, 256, 512, 1024};
+  all.product_most = 4096;
+  all.heads = 4;
+  all.kv_heads = 2;
+  all.head_dim = 64;
+  all.tile_rows = {64, 128, 256, 512, 1024, 2048};
+  all.fit_rows = 1024;
+  all.narrow_head = 32;
+  all.wide_head = 128;
+  all.rows = all.width = 512;
+  all.copy_sizes = {2 * kMebi};
+  all.copy_bytes = all.collective_bytes = 2 * kMebi;
+  all.company = 256;
+  all.least_ops = 1;
+  all.least_behind = 0;
+  all.step_seconds = 20e-3;
+  all.rounds = 7;
+  if (!quick) return all;
+  all.product_sizes = all.tile_rows = {32, 64};
+  all.fit_rows = all.rows = all.width = all.company = 64;
+  all.copy_sizes = {kMebi / 4};
+  all.copy_bytes = all.collective_bytes = kMebi / 4;
+  all.step_seconds = 1e-3;
+  all.rounds = 2;
+  return all;
+}
+
+// A plan of cuDNN takes half a second for each size of a tile, so these are few. The caches of an
+// H200 hold 60 MiB.
+Extent gpu_extent(bool quick) {
+  Extent all;
+  all.working_set = Bytes{512 * kMebi};
+  all.product_sizes = {128, 512, 1 * kKibi, 2 * kKibi, 4 * kKibi, 8 * kKibi, 16 * kKibi};
+  all.product_most = 16 * kKibi;
+  all.heads = 8;
+  all.kv_heads = 2;
+  all.head_dim = 128;
+  all.tile_rows = {2 * kKibi, 4 * kKibi, 8 * kKibi, 16 * kKibi, 64 * kKibi};
+  all.fit_rows = 16 * kKibi;
+  all.narrow_head = 64;
+  all.wide_head = 128;
+  all.others_rows = {2 * kKibi, 8 * kKibi};
+  all.rows = 16 * kKibi;
+  all.width = 4 * kKibi;
+  all.copy_sizes = {4 * kMebi, 64 * kMebi, 256 * kMebi, 1024 * kMebi};
+  all.copy_bytes = all.collective_bytes = 64 * kMebi;
+  all.company = 4 * kKibi;
+  all.least_ops = 32;
+  all.least_behind = 4 * kKibi;
+  all.step_seconds = 50e-3;
+  all.rounds = 5;
+  if (!quick) return all;
+  all.working_set = Bytes{kMebi};
+  all.product_sizes = {128, 256};
+  all.product_most = 512;
+  all.heads = 2;
+  all.kv_heads = 1;
+  all.tile_rows = {128, 256};
+  all.fit_rows = 128;
+  all.others_rows = {128};
+  all.rows = all.width = 128;
+  all.copy_sizes = {kMebi / 4, kMebi};
+  all.copy_bytes = all.collective_bytes = kMebi / 4;
+  all.company = all.least_behind = 128;
+  all.step_seconds = 1e-3;
+  all.rounds = 2;
+  return all;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,101 @@
+// What the driver of a GPU counts against what was predicted, on numbers made up.
+#include "driver_memory.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "memory_report.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kMebi = 1 << 20;
+constexpr std::int64_t kGibi = 1 << 30;
+
+DriverMemory used(std::int64_t arenas, std::int64_t outside, std::int64_t first,
+                  std::int64_t later) {
+  DriverMemory memory;
+  memory.arenas = Bytes{arenas};
+  memory.outside = Bytes{outside};
+  memory.before = Bytes{500 * kMebi};
+  memory.note_step(Bytes{first});
+  memory.note_step(Bytes{later});
+  return memory;
+}
+
+bool says(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(DriverMemory, RanksOnOneGpuShareItsContextAndHaveNoChannels) {
+  const OutsideArena outside{Bytes{500}, Bytes{90}, Bytes{10}, Bytes{7}, Bytes{7}};
+  EXPECT_EQ(outside_on_one_gpu(outside, 1), Bytes{600});
+  EXPECT_EQ(outside_on_one_gpu(outside, 4), Bytes{900});
+  EXPECT_EQ(outside_on_one_gpu({{}, Bytes{100}, Bytes{10}, {}, {}}, 4), Bytes{0});
+}
+
+TEST(DriverMemory, IsAtMostThePredictionAndNear) {
+  // 256 MiB for small arenas, 1 % for large ones.
+  for (const auto& [arenas, tolerance] :
+       {std::pair(2 * kGibi, 256 * kMebi), std::pair(32 * kGibi, 256 * kMebi),
+        std::pair(64 * kGibi, (65 * kGibi) / 100)}) {
+    const std::int64_t all = arenas + kGibi;
+    const auto with = [&, a = arenas](std::int64_t total) { return used(a, kGibi, total, total); };
+    EXPECT_TRUE(agrees(with(all)));
+    EXPECT_TRUE(agrees(with(all - tolerance)));
+    EXPECT_FALSE(agrees(with(all - tolerance - 1)));
+    EXPECT_FALSE(agrees(with(all + 1)));
+    EXPECT_TRUE(says(table(with(all - tolerance - kMebi)), "under the prediction"));
+    EXPECT_TRUE(says(table(with(all + 3 * kMebi)), "3.00 MiB over the prediction"));
+    EXPECT_TRUE(says(table(with(all - kMebi)), "1.00 MiB of it unused"));
+  }
+}
+
+TEST(DriverMemory, NothingMayBeTakenAfterTheFirstStep) {
+  const DriverMemory grown = used(kGibi, kGibi, 2 * kGibi - kMebi, 2 * kGibi);
+  EXPECT_FALSE(agrees(grown));
+  EXPECT_TRUE(says(table(grown), "taken after warm-up: 1.00 MiB"));
+  const DriverMemory shrunk = used(kGibi, kGibi, 2 * kGibi, kGibi);
+  EXPECT_TRUE(agrees(shrunk));
+  EXPECT_EQ(shrunk.highest, Bytes{2 * kGibi});
+}
+
+TEST(DriverMemory, WithoutAPredictionOnlyGrowthIsWrong) {
+  const DriverMemory memory = used(kGibi, 0, 3 * kGibi, 3 * kGibi);
+  EXPECT_TRUE(agrees(memory));
+  EXPECT_TRUE(says(table(memory), "fpdt-run bench --backend cuda measures it"));
+  EXPECT_TRUE(nlohmann::json::parse(json(memory)).at("predicted").is_null());
+  EXPECT_FALSE(agrees(used(kGibi, 0, 3 * kGibi, 3 * kGibi + 1)));
+  EXPECT_TRUE(agrees(DriverMemory{}));
+}
+
+TEST(DriverMemory, StandsInTheReportInPlaceOfResidentPages) {
+  MemoryReport report;
+  report.predicted.device = Bytes{kGibi};
+  report.spaces = {
+      {MemorySpace::device, Bytes{kGibi}, Bytes{kMebi}, Bytes{kMebi}, Bytes{kGibi}, ""}};
+  EXPECT_TRUE(nlohmann::json::parse(json(report)).at("driver").is_null());
+  EXPECT_EQ(nlohmann::json::parse(json(report)).at("device").at("resident"), kGibi);
+  EXPECT_TRUE(agrees(report));
+
+  report.driver = used(kGibi, kGibi, 2 * kGibi, 2 * kGibi);
+  const auto found = nlohmann::json::parse(json(report));
+  EXPECT_TRUE(found.at("device").at("resident").is_null());
+  EXPECT_EQ(found.at("driver").at("highest"), 2 * kGibi);
+  EXPECT_EQ(found.at("driver").at("taken_after_warm_up"), 0);
+  EXPECT_TRUE(found.at("as_predicted"));
+  EXPECT_TRUE(nlohmann::json::parse(fmt::format("{{{}}}", peaks_json(report)))
+                  .at("measured")
+                  .at("os_device_bytes")
+                  .is_null());
+  EXPECT_TRUE(says(table(report), " -\n")) << table(report);
+  EXPECT_TRUE(says(table(report), "device memory by the driver: 500 MiB before")) << table(report);
+
+  report.driver->note_step(Bytes{3 * kGibi});
+  EXPECT_FALSE(agrees(report));
+  EXPECT_FALSE(nlohmann::json::parse(json(report)).at("as_predicted"));
+}
+
+}  // namespace
+}  // namespace fpdt

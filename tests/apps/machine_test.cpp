@@ -1,0 +1,60 @@
+// Which machine runs the ranks: what the flags say, and what a machine without a GPU answers.
+#include <fmt/format.h>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+using Machine = CommandLine;
+
+bool says(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(Machine, FlagsOfTheOtherBackendAreRefused) {
+  const std::vector<std::string> commands{"train plan/schedule.json --data text.txt --steps 1",
+                                          "check plan/schedule.json", "bench --quick --out c.yaml"};
+  for (const std::string& command : commands) {
+    for (const auto& [flags, answer] :
+         {std::pair("--device 0", "--device N needs --backend cuda"),
+          std::pair("--deterministic", "--deterministic needs --backend cuda"),
+          std::pair("--backend cuda --threads 2", "--threads is for --backend cpu"),
+          std::pair("--backend abacus", "abacus"),
+          std::pair("--backend cuda --device -1", "0 to 1024")}) {
+      const Outcome result = run(fmt::format("{} {}", command, flags));
+      EXPECT_EQ(result.code, 2) << command << flags;
+      EXPECT_TRUE(says(result.err, answer)) << command << flags << ": " << result.err;
+    }
+    EXPECT_EQ(run(command + " --backend cpu --threads 1").code, 0) << command;
+  }
+}
+
+// Nothing is there afterwards that was not there before.
+TEST_F(Machine, WithoutAGpuNothingBegins) {
+  const Outcome device = run("device");
+  if (device.code == 0) GTEST_SKIP() << "there is a GPU: " << device.out;
+#ifdef FPDT_WITH_CUDA
+  const std::vector<std::string_view> answers{"no NVIDIA driver", "no GPU"};
+#else
+  const std::vector<std::string_view> answers{"this fpdt-run was built without CUDA ("};
+  EXPECT_TRUE(says(device.err, "see docs/gpu.md")) << device.err;
+#endif
+  for (const char* command :
+       {"device", "device --json", "check plan/schedule.json --backend cuda",
+        "bench --backend cuda --quick --out out.yaml",
+        "bench --backend cuda --deterministic --quick --json --out out.yaml",
+        "train plan/schedule.json --data text.txt --steps 1 --backend cuda --device 0 --log log "
+        "--save model --json"}) {
+    const Outcome result = run(command);
+    EXPECT_EQ(result.code, 2) << command;
+    EXPECT_EQ(result.out, "") << command;
+    EXPECT_TRUE(std::any_of(answers.begin(), answers.end(),
+                            [&](std::string_view answer) { return says(result.err, answer); }))
+        << command << ": " << result.err;
+  }
+  for (const char* file : {"out.yaml", "log", "model"}) EXPECT_FALSE(exists(file)) << file;
+}
+
+}  // namespace
+}  // namespace fpdt::test

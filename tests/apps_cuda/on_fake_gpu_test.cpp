@@ -1,0 +1,159 @@
+// fpdt-run on a GPU, from flags to exit code, where there is none: its runtime is the host's
+// (tests/cuda/fake_runtime.h), its kernels are emulated. Times mean nothing.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "fpdt/io/cluster_file.h"
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+bool says(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+class OnFakeGpu : public CommandLine {
+ protected:
+  // What the GPU's kernels serve: heads of 8 stored as bf16, in folder `plan`.
+  void lower(std::string_view outside) const {
+    write("model.yaml", R"(name: tiny
+family: llama
+layers: 2
+hidden: 16
+heads: 4
+kv_heads: 2
+head_dim: 8
+feed_forward: 24
+vocabulary: 256
+norm: rms
+activation: swiglu
+rotary: {fraction: 1}
+parameters: 13648
+source: made for this test
+)");
+    write("two.yaml", fmt::format(R"(name: two
+nodes: 1
+devices_per_node: 2
+device_memory: 8GiB
+host_memory: 1GiB
+row_multiple: 8
+outside: {{{}}}
+source: made for this test
+)",
+                                  outside));
+    write("bf16.yaml", "storage: bf16\nfpdt: {chunk_tokens: 32}\n");
+    const Outcome planned = plan(
+        "lower --model model.yaml --cluster two.yaml --strategy bf16.yaml --seq-len 64 "
+        "--out-dir plan");
+    ASSERT_EQ(planned.code, 0) << planned.err;
+  }
+};
+constexpr std::string_view kTrain = "train plan/schedule.json --data text.txt --backend cuda";
+
+TEST_F(OnFakeGpu, SaysWhatItIs) {
+  const Outcome words = run("device");
+  EXPECT_EQ(words.code, 0) << words.err;
+  EXPECT_TRUE(says(words.out, "GPU 0: a GPU of the tests, compute capability 9.0")) << words.out;
+  EXPECT_TRUE(says(words.out, "memory: 4.00 GiB")) << words.out;
+  const auto json = nlohmann::json::parse(run("device --json").out);
+  EXPECT_EQ(json.at("gpu").at("memory_bytes"), std::int64_t{4} << 30);
+  EXPECT_TRUE(json.at("holders").is_array());
+  EXPECT_TRUE(json.at("cudnn_device_properties").is_object());
+  EXPECT_EQ(run("device --device 1").code, 2);
+}
+
+TEST_F(OnFakeGpu, AgreesWithTheReference) {
+  lower("");
+  for (const char* flags : {"", " --deterministic"}) {
+    const Outcome result = run(fmt::format("check plan/schedule.json --backend cuda{}", flags));
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+  }
+}
+
+TEST_F(OnFakeGpu, RefusesWhatItsKernelsDoNotServe) {
+  const Outcome result = run(fmt::format("{} --steps 1 --log log", kTrain));  // heads of 4, f32
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(says(result.err, "storage: bf16")) << result.err;
+}
+
+// One context for both ranks, a workspace of each.
+TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
+  lower("context: 1KiB, workspace: 48MiB");
+  const Outcome table = run(fmt::format("{} --steps 2", kTrain));
+  EXPECT_EQ(table.code, 0) << table.out << table.err;
+  EXPECT_TRUE(says(table.out, "1.00 KiB of it unused")) << table.out;
+  EXPECT_TRUE(says(table.out, "device memory taken after warm-up: 0 B")) << table.out;
+  const Outcome solo = run(fmt::format("{} --steps 2 --communicator solo --rank 1 --json", kTrain));
+  EXPECT_EQ(solo.code, 0) << solo.err;
+  const auto memory = nlohmann::json::parse(solo.out).at("memory");
+  EXPECT_EQ(memory.at("driver").at("outside"), (std::int64_t{48} << 20) + 1024);
+  EXPECT_EQ(memory.at("driver").at("arenas"), memory.at("device").at("arena"));
+  EXPECT_TRUE(memory.at("device").at("resident").is_null());
+
+  lower("context: 1KiB, workspace: 47MiB");
+  const Outcome over = run(fmt::format("{} --steps 1", kTrain));
+  EXPECT_EQ(over.code, 4);
+  EXPECT_TRUE(says(over.out, "2.00 MiB over the prediction")) << over.out;
+  lower("context: 1GiB, workspace: 48MiB");
+  const Outcome under = run(fmt::format("{} --steps 1", kTrain));
+  EXPECT_EQ(under.code, 4);
+  EXPECT_TRUE(says(under.out, "1.00 GiB under the prediction")) << under.out;
+}
+
+TEST_F(OnFakeGpu, ACutRunThatIsResumedEndsInTheSameBits) {
+  lower("");
+  const std::string train = fmt::format("{} --deterministic", kTrain);
+  EXPECT_EQ(run(fmt::format("{} --steps 3 --save whole", train)).code, 0);
+  EXPECT_EQ(run(fmt::format("{} --steps 1 --save part", train)).code, 0);
+  EXPECT_EQ(run(fmt::format("{} --steps 3 --resume part --save part", train)).code, 0);
+  for (const char* file : {"model.safetensors", "fpdt_state.safetensors"}) {
+    EXPECT_EQ(contents(fmt::format("whole/{}", file)), contents(fmt::format("part/{}", file)))
+        << file;
+  }
+}
+
+// The file plans a step, and times it.
+TEST_F(OnFakeGpu, IsMeasuredAndPlannedFor) {
+  const Outcome bench = run("bench --backend cuda --quick --out gpu.yaml --peak-flops 1e12");
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  EXPECT_TRUE(says(bench.out, "128 rows, D 128, library, diagonal")) << bench.out;
+  EXPECT_TRUE(says(bench.out, "workspace 48.0 MiB")) << bench.out;
+  const ClusterSpec cluster = load_cluster(path("gpu.yaml"));
+  EXPECT_EQ(cluster.name, "gpu-local");
+  EXPECT_EQ(cluster.attention, AttentionKernels::cudnn);
+  EXPECT_EQ(cluster.row_multiple, 128);
+  EXPECT_EQ(cluster.device_memory, Bytes{std::int64_t{4} << 30});
+  EXPECT_TRUE(says(cluster.source, "bench --backend cuda --quick: a GPU of the tests, CUDA"))
+      << cluster.source;
+  write("model.yaml", R"(name: narrow
+family: llama
+layers: 1
+hidden: 64
+heads: 1
+head_dim: 64
+feed_forward: 32
+vocabulary: 256
+norm: rms
+activation: swiglu
+rotary: {fraction: 1}
+parameters: 55488
+source: made for this test
+)");
+  write("chunks.yaml", "storage: bf16\nfpdt: {chunk_tokens: 128}\n");
+  const Outcome planned = plan(
+      "lower --model model.yaml --cluster gpu.yaml --strategy chunks.yaml --seq-len 256 "
+      "--out-dir plan");
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  const Outcome step =
+      run(fmt::format("{} --steps 2 --machine gpu.yaml --draw step.json --json", kTrain));
+  EXPECT_EQ(step.code, 0) << step.err;
+  const auto time = nlohmann::json::parse(step.out).at("time");
+  EXPECT_GT(time.at("predicted_seconds"), 0);
+  EXPECT_GT(time.at("measured_seconds"), 0);
+  EXPECT_TRUE(exists("step.json"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -2,7 +2,9 @@
 #include "fpdt/cuda/memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -63,25 +65,59 @@ int node_of_current_device() {
   return node;
 }
 
+// How far pages have become resident, told to a person who waits.
+class Progress {
+ public:
+  Progress(const std::string& what, std::size_t size) : what_(what), size_(size) {
+    shown_ = Bytes{static_cast<std::int64_t>(size)} > kWorthAWord;
+    if (!shown_) return;
+    fmt::print(stderr, "{}: pinning {}, which takes about {:.0f} s\n", what_,
+               format_bytes(Bytes{static_cast<std::int64_t>(size)}),
+               0.1 * static_cast<double>(size) / static_cast<double>(1 << 30));
+  }
+  void add(std::size_t bytes) { done_ += bytes; }
+  // Until all is done; a line that rewrites itself, on a terminal.
+  void follow() const {
+    if (!shown_ || ::isatty(STDERR_FILENO) == 0) return;
+    for (std::size_t done = done_; done < size_; done = done_) {
+      fmt::print(stderr, "\r{}: {} % of its pages are there", what_, 100 * done / size_);
+      std::fflush(stderr);
+      std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    }
+    fmt::print(stderr, "\r{}: its pages are there; registering them\n", what_);
+  }
+
+ private:
+  const std::string& what_;
+  std::size_t size_;
+  std::atomic<std::size_t> done_{0};
+  bool shown_ = false;
+};
+
 // Every page becomes resident, several threads at a time, each a piece of its own.
-void touch(std::span<std::byte> bytes) {
+void touch(std::span<std::byte> bytes, const std::string& what) {
+  Progress progress(what, bytes.size());
   const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
   const auto piece = static_cast<std::size_t>(round_up(std::ssize(bytes) / count + 1, kHugePage));
-  const auto walk = [bytes, piece](std::size_t first) {
+  const auto walk = [bytes, piece, &progress](std::size_t first) {
     const std::size_t end = std::min(bytes.size(), first + piece);
-    for (std::size_t at = first; at < end; at += static_cast<std::size_t>(page_bytes().value)) {
-      *static_cast<volatile std::byte*>(&bytes[at]) = std::byte{0};
+    for (std::size_t page = first; page < end; page += kHugePage) {
+      for (std::size_t at = page; at < std::min<std::size_t>(end, page + kHugePage);
+           at += static_cast<std::size_t>(page_bytes().value)) {
+        *static_cast<volatile std::byte*>(&bytes[at]) = std::byte{0};
+      }
+      progress.add(std::min<std::size_t>(kHugePage, end - page));
     }
   };
   std::vector<std::thread> threads;
-  for (std::size_t first = piece; first < bytes.size(); first += piece) {
+  for (std::size_t first = 0; first < bytes.size(); first += piece) {
     try {
       threads.push_back(start_thread([walk, first] { walk(first); }));
     } catch (const MemoryError&) {
       walk(first);  // no more threads: this one does it
     }
   }
-  walk(0);
+  progress.follow();
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -134,11 +170,7 @@ PinnedMemory::PinnedMemory(Bytes bytes, const std::string& what) {
   const std::span<std::byte> mapped{static_cast<std::byte*>(memory), size};
   static_cast<void>(::madvise(memory, size, MADV_HUGEPAGE));  // advice
   prefer_node(mapped, node_of_current_device());
-  if (bytes > kWorthAWord) {
-    fmt::print(stderr, "{}: pinning {}, which takes about {:.0f} s\n", what, format_bytes(bytes),
-               0.1 * static_cast<double>(bytes.value) / static_cast<double>(1 << 30));
-  }
-  touch(mapped);
+  touch(mapped, what);
   const cudaError_t status = cudaHostRegister(memory, size, cudaHostRegisterPortable);
   if (status != cudaSuccess) {
     ::munmap(memory, size);

@@ -72,6 +72,9 @@ class Arithmetic(unittest.TestCase):
         self.assertAlmostEqual(found, 1.5 * (5 + 3 * 32))
         self.assertAlmostEqual(layer, 4.5)
         self.assertIn("prediction", how)
+        found, layer, how = model.whole_seconds(32, seconds, {1: 15, 2: 11})
+        self.assertAlmostEqual(found, 5 + 3 * 32)
+        self.assertIn("prediction", how)
 
     def test_hfu(self):
         llama = model.Model.load(SOURCE / "models/llama3-8b.yaml")

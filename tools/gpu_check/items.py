@@ -144,8 +144,9 @@ def sanitizer(session, result, text):
         names = [word.partition("=")[2] for word in command if word.startswith("--gtest_filter=")]
         for name in names:
             suites.setdefault((command[0], name.partition(".")[0]), []).append(name)
-    # Races within libraries are not ours, and their kernels would take most of the time.
-    tools = {"memcheck": ([], r"ERROR SUMMARY: (\d+) error"),
+    # Tests make calls that must fail, so those are no errors. Races within libraries are not ours,
+    # and their kernels would take most of the time.
+    tools = {"memcheck": (["--report-api-errors", "no"], r"ERROR SUMMARY: (\d+) error"),
              "racecheck": (["--kernel-name", "kernel_substring=fpdt"],
                            r"RACECHECK SUMMARY: (\d+) hazard")}
     dirty = 0
@@ -176,7 +177,7 @@ def text_file(session):
 def curves(session, result, text):
     """The same schedules, data and seed on the CPU and on the GPU, one rank and two that share it,
     attention by our kernels and by cuDNN. In rehearsal the CPU twice, which must agree exactly."""
-    tokens, steps, chunk = (512, 3, 256) if session.rehearse else (2048, 20, 1024)
+    tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 20, 1024)
     larger = "llama-tiny" if session.rehearse else "llama-30m"
     strategy = session.path("curves-strategy.yaml")
     strategy.write_text(CURVE_STRATEGY.format(chunk))
@@ -191,8 +192,9 @@ def curves(session, result, text):
         train = [session.program("fpdt-run"), "train", folder / "schedule.json", "--data",
                  text_file(session), "--steps", steps, "--learning-rate", "3e-4", "--warmup", 5,
                  "--json", "--backend"]
-        reference = session.run(*train, "cpu").json()["losses"]
-        other = session.run(*train, session.backend).json()["losses"]
+        # Whether memory is as predicted (exit code 4) is another item's question.
+        reference, other = (session.run(*train, backend, codes=(0, 4)).json()["losses"]
+                            for backend in ("cpu", session.backend))
         apart = max(abs(a - b) / a for a, b in zip(reference, other))
         result[name] = {"ranks": ranks, "attention": attention, "reference": reference,
                         "other": other, "largest_relative_difference": apart,
@@ -253,7 +255,7 @@ def memory(session, result, text):
     path.write_text(model.text)
     machine, _ = cluster.machine(session)
     session.run(session.program("fpdt-plan"), "search", "--model", path, "--cluster", machine,
-                "--seq-len", "1K" if session.rehearse else "64K", "--out-dir", folder, "--json")
+                "--seq-len", "512" if session.rehearse else "64K", "--out-dir", folder, "--json")
     done = session.run(session.program("fpdt-run"), "train", folder / "schedule.json", "--data",
                        tokens_file(session, model.sizes["vocabulary"]), "--steps", 2, "--backend",
                        session.backend, "--json", codes=(0, 4))

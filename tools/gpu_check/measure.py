@@ -133,11 +133,11 @@ def _plans(session, name, model, counts, length, strategy, result, text):
 
 def solo(tokens, counts, steps):
     """An item: layers of the model at true width, rank 0 of four alone, and the whole model's step
-    that follows. In rehearsal a tiny model and a thousand tokens."""
+    that follows. In rehearsal a tiny model and 512 tokens."""
     def item(session, result, text):
         name = "llama-tiny" if session.rehearse else "llama3-8b"
         path = session.root / f"models/{name}.yaml"
-        model, length = Model.load(path), 1024 if session.rehearse else tokens
+        model, length = Model.load(path), 512 if session.rehearse else tokens
         if not cluster.machine(session)[1]:
             text += ["**Rates are published ones: the bench has not run.**", ""]
         session.path(session.item).mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,8 @@ def solo(tokens, counts, steps):
                 text.append(f"- {layers} layers were left out: they take about {wanted:.0f} s")
                 continue
             result["measured"][layers] = _measure(session, plan["schedule"], alone,
-                                                  model.sizes["vocabulary"], steps,
+                                                  model.sizes["vocabulary"],
+                                                  2 if session.rehearse else steps,
                                                   f"{session.item}-{layers}")
             session.save()
         _scale(session, result, model)

@@ -64,20 +64,20 @@ def line(x0, y0, x1, y1, x):
 
 def whole_seconds(layers, predicted, measured):
     """Seconds of a step of `layers` layers, from {layers: seconds} of predicted and of measured
-    steps of fewer. Two measured steps give a layer and the rest; with one, the rest is to a layer
-    as it is predicted. Returns (seconds, seconds of a layer, how it was done)."""
-    few, more = min(predicted), max(predicted)
-    if len(measured) > 1:
-        few, more = min(measured), max(measured)
-        layer = (measured[more] - measured[few]) / (more - few)
-        how = f"from measured steps of {few} and {more} layers"
+    steps of fewer. Two measured steps give a layer and the rest; with one, or when noise hides a
+    layer, the rest is to a layer as it is predicted. Returns (seconds, seconds of a layer, how it
+    was done)."""
+    few, most = min(measured), max(measured)
+    if measured[most] > measured[few]:
+        layer = (measured[most] - measured[few]) / (most - few)
+        how = f"from measured steps of {few} and {most} layers"
     else:
-        (few,) = measured
-        predicted_layer = (predicted[more] - predicted[min(predicted)]) / (more - min(predicted))
-        layer = predicted_layer * measured[few] / predicted[few]
-        how = (f"from a measured step with {few} of them, what is outside of layers in proportion "
+        ends = min(predicted), max(predicted)
+        layer = (predicted[ends[1]] - predicted[ends[0]]) / (ends[1] - ends[0])
+        layer *= measured[most] / predicted[most]
+        how = (f"from a measured step with {most} of them, what is outside of layers in proportion "
                "to its prediction")
-    return measured[few] + layer * (layers - few), layer, how
+    return measured[most] + layer * (layers - most), layer, how
 
 
 def utilisation(model, tokens, ranks, seconds, peak_flops, executed=None):

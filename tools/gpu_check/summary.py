@@ -2,7 +2,7 @@
 
 
 def write(session, names):
-    """Writes DIR/summary.md and prints it."""
+    """Writes DIR/summary.md and returns it."""
     records = {name: session.load(name) for name in names}
     versions = records.get("versions", {}).get("result", {})
     title = ("Rehearsal without a GPU: no number here says anything about one"
@@ -30,4 +30,4 @@ def write(session, names):
         lines += record["text"]
     page = "\n".join(lines) + "\n"
     session.path("summary.md").write_text(page)
-    session.say("\n" + page)
+    return page

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -108,6 +109,63 @@ TEST(ThreadCommunicator, GroupsAndLanesDoNotMix) {
     pairs.join();
   });
   EXPECT_EQ(wrong, 0);
+}
+
+// Fails between the two waits of a meeting.
+class FailingMover final : public Mover {
+ public:
+  Mark mark(std::size_t) override { return nullptr; }
+  void await(Mark) override {}
+  void receive(const Body&, std::int64_t, std::span<const std::span<const View>>) override {
+    throw std::runtime_error("a launch failed");
+  }
+};
+
+// A peer that fails to take leaves nobody waiting for it.
+TEST(ThreadCommunicator, WhoFailsInAMeetingEndsItForTheOthers) {
+  Schedule schedule;
+  schedule.ranks = 3;
+  schedule.groups = {{"world", 3, 1, {}}};
+  Buffer buffer;
+  buffer.shape = {1};
+  schedule.buffers = {buffer, buffer};
+  schedule.blocks.push_back({"step", {}, {}});
+  schedule.blocks[0].ops.push_back(
+      {"sum", {LaneKind::comm, 0}, AllReduce{"world", {{0, {}}}, {{{1, {}}, false}}}, {}});
+  const Program program(schedule);
+
+  std::atomic<int> received{0};
+  std::atomic<int> woken{0};
+  const auto rank_main = [&](Communicator& communicator) {
+    communicator.prepare(program);
+    float send = 1;
+    float sum = 0;
+    const std::vector<View> views{
+        {reinterpret_cast<std::byte*>(&send), 1, Dtype::f32, Access::read},
+        {reinterpret_cast<std::byte*>(&sum), 1, Dtype::f32, Access::write}};
+    const Body& body = program.blocks[0].ops[0].op->body;
+    if (communicator.rank() == 1) {
+      FailingMover mover;
+      communicator.collective(body, 0, views, mover);
+    }
+    HostMover mover;
+    communicator.collective(body, 0, views, mover);
+    if (sum == 3) ++received;
+    try {
+      communicator.collective(body, 0, views, mover);
+    } catch (const PeerError&) {
+      ++woken;
+      throw;
+    }
+  };
+  try {
+    run_ranks(3, rank_main);
+    FAIL() << "no error";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "a launch failed");
+  }
+  EXPECT_EQ(received, 2);
+  EXPECT_EQ(woken, 2);
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ class Meeting {
   }
 
   // Everybody has taken what they need. Nobody stays away from it: between the two waits nothing
-  // blocks. So there is no deadline, and a failure elsewhere does not end it, because memory is
-  // still being read.
+  // blocks, and who fails there comes all the same. So there is no deadline, and a failure
+  // elsewhere does not end it, because memory is still being read.
   void disperse(std::int64_t mine, Mark done) {
     std::unique_lock lock(mutex_);
     done_[static_cast<std::size_t>(mine)] = done;
@@ -201,9 +201,17 @@ class ThreadCommunicator final : public Communicator {
     // A seat's two marks are free to be taken anew: its meeting has been left by all who waited.
     const auto marks = 2 * static_cast<std::size_t>(number);
     meeting.gather(own.mine, views, mover.mark(marks));
-    for (const Mark ready : meeting.ready()) mover.await(ready);
-    mover.receive(body, own.mine, meeting.views());
-    meeting.disperse(own.mine, mover.mark(marks + 1));
+    Mark taken = nullptr;
+    std::exception_ptr failure;
+    try {
+      for (const Mark ready : meeting.ready()) mover.await(ready);
+      mover.receive(body, own.mine, meeting.views());
+      taken = mover.mark(marks + 1);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    meeting.disperse(own.mine, taken);
+    if (failure != nullptr) std::rethrow_exception(failure);
     for (const Mark done : meeting.done()) mover.await(done);
   }
 

@@ -91,6 +91,7 @@ class CudaBackend::StreamMover final : public Mover {
     return events_[number].get();
   }
   void await(Mark mark) override {
+    if (mark == nullptr) return;
     cuda::check(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(mark), 0),
                 "a wait for another rank");
   }

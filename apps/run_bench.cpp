@@ -182,6 +182,9 @@ std::string json(const BenchResult& result, const ClusterSpec& cluster, const st
 
 int run_bench(const BenchFlags& flags) {
   const RankMachine machine = open_machine(flags.backend);
+  if (machine.gpu && flags.storage == "f32") {
+    throw InputError("--storage f32: attention tiles of a GPU are bf16; leave it out");
+  }
   ClusterSpec cluster = cluster_of(flags, machine.gpu);
   AtomicFile file(flags.out);  // that it cannot be written is found before, not after
   BenchOptions options = options_of(flags, machine, cluster.attention);

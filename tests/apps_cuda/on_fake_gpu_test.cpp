@@ -76,6 +76,10 @@ TEST_F(OnFakeGpu, RefusesWhatItsKernelsDoNotServe) {
   const Outcome result = run(fmt::format("{} --steps 1 --log log", kTrain));  // heads of 4, f32
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(says(result.err, "storage: bf16")) << result.err;
+  const Outcome bench = run("bench --backend cuda --quick --storage f32 --out gpu.yaml");
+  EXPECT_EQ(bench.code, 2);
+  EXPECT_TRUE(says(bench.err, "attention tiles of a GPU are bf16")) << bench.err;
+  EXPECT_FALSE(exists("gpu.yaml"));
 }
 
 // One context for both ranks, a workspace of each.

@@ -79,8 +79,10 @@ TEST(GpuBench, MeasuresTheSameWay) {
   options.machine.used_memory = [&first] {
     return std::exchange(first, false) ? Bytes{500 * kMebi} : Bytes{1000 * kMebi};
   };
-  options.progress = [](std::string_view) {};
+  std::string last;
+  options.progress = [&last](std::string_view what) { last = what; };
   const BenchResult result = bench(options);
+  EXPECT_EQ(last, "memory outside the arenas");
   const ClusterSpec cluster = cluster_of(result, kRanks);
   EXPECT_TRUE(check(cluster).empty()) << format_diagnostics(check(cluster));
   EXPECT_TRUE(has_rates(cluster));

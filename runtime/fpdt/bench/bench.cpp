@@ -47,7 +47,7 @@ class Bench {
     measure_copies();
     if (options_.ranks > 1) measure_collectives();
     measure_company();
-    if (options_.machine.used_memory) note_outside();
+    if (options_.machine.used_memory) measure_outside();
     result_.rates = rounded(std::move(result_.rates));
     return std::move(result_);
   }
@@ -55,8 +55,8 @@ class Bench {
  private:
   using Write = std::function<void(Sheet&)>;
 
-  [[nodiscard]] Run run(const Write& write) { return run(write, extent_.working_set); }
-  [[nodiscard]] Run run(const Write& write, Bytes working_set);
+  Run run(const Write& write) { return run(write, extent_.working_set); }
+  Run run(const Write& write, Bytes working_set);
   // Seconds of an op without those that every op takes.
   [[nodiscard]] std::vector<double> net(std::vector<double> seconds) const;
   void note(std::string_view kind, const std::string& what, const Demand& asked,
@@ -72,7 +72,7 @@ class Bench {
   void measure_copies();
   void measure_collectives();
   void measure_company();
-  void note_outside();
+  void measure_outside();
   [[nodiscard]] Case tile_case(AttentionDirection direction, AttentionKernels kernels,
                                std::int64_t rows, std::int64_t head_dim) const;
   Tiles tiles(AttentionDirection direction);
@@ -331,10 +331,23 @@ void Bench::measure_company() {
           factors.collective_beside_copy);
 }
 
-// The code of kernels takes memory when they are first used: it is rounded up, since a schedule may
-// use a few more than one measurement does.
-void Bench::note_outside() {
+// All kinds of kernels in one schedule, as in training. Their code takes memory when they are first
+// used: it is rounded up, since a schedule may use a few more.
+void Bench::measure_outside() {
   constexpr std::int64_t kPiece = 64 << 20;
+  options_.progress("memory outside the arenas");
+  run([&](Sheet& sheet) {
+    product(extent_.company).write(sheet);
+    for (const auto direction : {AttentionDirection::forward, AttentionDirection::backward}) {
+      const std::int64_t rows = extent_.tile_rows.front();
+      tile_case(direction, options_.attention, rows, extent_.head_dim).write(sheet);
+    }
+    for (const Case& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
+      one.write(sheet);
+    }
+    write_copy(sheet, LaneKind::h2d, extent_.copy_bytes);
+    write_copy(sheet, LaneKind::d2h, extent_.copy_bytes);
+  });
   const Bytes workspace = options_.machine.workspace;
   const Bytes rest = std::max(outside_ - context_ - options_.ranks * workspace, Bytes{0});
   result_.outside.context = context_;

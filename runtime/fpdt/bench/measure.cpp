@@ -57,9 +57,12 @@ void fill(std::span<std::byte> slot, Dtype dtype, const Filling& filling) {
 
 void fill_states(Executor& executor, const Contents& contents) {
   const std::vector<Buffer>& buffers = executor.schedule().buffers;
+  std::vector<std::byte> room;  // of the largest so far
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].role != Role::state) continue;
-    std::vector<std::byte> values(static_cast<std::size_t>(buffers[i].slot_bytes().value));
+    const auto size = static_cast<std::size_t>(buffers[i].slot_bytes().value);
+    room.resize(std::max(room.size(), size));
+    const auto values = std::span(room).first(size);
     fill(values, buffers[i].dtype, contents[i]);
     for (std::int64_t slot = 0; slot < buffers[i].slots; ++slot) {
       executor.write(static_cast<BufferIndex>(i), slot, values);

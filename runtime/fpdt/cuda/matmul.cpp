@@ -19,9 +19,11 @@ namespace {
 
 void check(cublasStatus_t status, std::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ExitCode::internal,
-              fmt::format("{}: cuBLASLt says: {} ({})", what, cublasLtGetStatusString(status),
-                          cublasLtGetStatusName(status)));
+  const std::string message =
+      fmt::format("{}: cuBLASLt says: {} ({})", what, cublasLtGetStatusString(status),
+                  cublasLtGetStatusName(status));
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw MemoryError(message);
+  throw Error(ExitCode::internal, message);
 }
 
 cudaDataType_t type_of(Dtype dtype) {
@@ -34,7 +36,7 @@ struct Shape {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, bias = false, adds = false;
   Dtype in = Dtype::f32, out = Dtype::f32;
-  std::uint32_t align_a = 256, align_b = 256, align_c = 256, align_out = 256;
+  std::uint32_t align_a = 256, align_b = 256, align_c = 256, align_out = 256, align_bias = 256;
   auto operator<=>(const Shape&) const = default;
 };
 
@@ -121,6 +123,7 @@ Shape shape_of(const Matmul& op, const Schedule& schedule) {
   shape.align_a = alignment(schedule, op.a);
   shape.align_b = alignment(schedule, op.b);
   shape.align_out = alignment(schedule, op.out.operand);
+  shape.align_bias = alignment(schedule, op.bias);
   shape.align_c = op.addend.present() ? alignment(schedule, op.addend) : shape.align_out;
   return shape;
 }
@@ -156,6 +159,8 @@ void Products::State::choose(const Shape& s, Chosen& made) const {
   if (s.bias) {
     set(made.description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(made.description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.out));
+    // No address, which every run sets: algorithms are chosen by its alignment.
+    set(made.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, std::uint64_t{s.align_bias});
   }
   made.first = s.transpose_b ? layout(s.in, s.k, s.n) : layout(s.in, s.n, s.k);
   made.second = s.transpose_a ? layout(s.in, s.m, s.k) : layout(s.in, s.k, s.m);
@@ -178,12 +183,14 @@ void Products::State::choose(const Shape& s, Chosen& made) const {
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, made.description.value, made.first.value, made.second.value, made.out.value,
       made.out.value, preference.value, 1, &best, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
+  const bool none = found == 0 || best.state == CUBLAS_STATUS_NOT_SUPPORTED;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && none)) {
     throw InputError(fmt::format(
         "cuBLASLt {} has no algorithm for a product of [{},{}] and [{},{}] from {} to {}",
         cublasLtGetVersion(), s.m, s.k, s.k, s.n, word(s.in), word(s.out)));
   }
   check(status, "an algorithm for a product");
+  check(best.state, "an algorithm for a product");
   made.algorithm = best.algo;
 }
 

@@ -1,9 +1,9 @@
 // Attention tiles written out in double precision, with the errors that a kernel on tensor cores
 // may make.
 //
-// For a score s = scale * sum of D products q k, whose magnitudes sum to m: the tensor cores add
-// in f32 and may cut instead of rounding, 2 (D+2) units of scale * m; scale and its product with log2 e
-// take 8 units of the largest exponent, and exp2 8 more. Let e be the sum: every p errs by e of
+// For a score s = scale * sum of D products q k, whose magnitudes sum to m: the tensor cores add in
+// f32 and may cut instead of rounding, 2 (D+2) units of scale * m; scale and its product with log2
+// e take 8 units of the largest exponent, and exp2 8 more. Let e be the sum: every p errs by e of
 // itself. For its second product p is rounded to bf16, one unit of bf16 of itself, however keys are
 // cut into tiles; o = sum p v / sum p errs by twice e, as p is in both sums. Sums of n terms take
 // 2 n units of the sum of magnitudes, and each block of keys scales what it finds. ds = p (dp -

@@ -9,10 +9,10 @@
 // Keys arrive while values are multiplied, and values while the keys are: one buffer each, so that
 // two blocks fit on a multiprocessor of sm_80 at D = 128.
 //
-// Napkin: 4 q k D operations a head and tile (half on the diagonal), for 2 D (q + k q / 128) bytes
-// read, most of them from the second-level cache: bound by the tensor cores. To expect is the class
-// of FlashAttention-2: about 200 TFLOP/s on an A100 and 370 on an H100 at D = 128, tuned; 60 % of
-// that at first. Not measured yet.
+// Napkin: 4 q k D operations a head (half of them on the diagonal) for 2 D q + 4 D k q / 128 bytes,
+// mostly from the second-level cache: 128 operations a byte, bound by the tensor cores. To expect
+// is about 60 % of FlashAttention-2 at first, and as much as it with tuning: 200 TFLOP/s on an
+// A100 and 370 on an H100 at D = 128. Not measured yet.
 #include <cmath>
 
 #include "fpdt/cuda/kernels.h"

@@ -1,16 +1,17 @@
 // What the attention kernels share: a tile's mask, tiles of rows in shared memory, and the two
 // products of the tensor cores.
 //
-// Both passes are the same movement (Dao, arXiv 2307.08691): a warp owns 16 rows of a factor that
-// stays, or twice 16, blocks of the other factor stream through shared memory, and scores never
-// leave the registers. For mma_bf16 gives a product [16,16] in the very registers in which its next
-// call takes it as a first factor, rounded to bf16.
+// Both passes are the same movement (Dao, arXiv 2307.08691): a warp owns 16 or 32 rows of a factor
+// that stays in shared memory, and blocks of the other factor pass through it. Scores never leave
+// the registers: mma_bf16 gives a product [16,16] where its next call takes a first factor from,
+// once rounded to bf16.
 //
 // In shared memory a row of a head is kDim elements, zeros where the head is smaller and where rows
 // end. Its 16-byte chunks are permuted by an XOR with bits of the row's number, so that the eight
 // rows that load_matrices reads at a time lie in different banks.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -251,6 +252,10 @@ void with_head_size(std::int64_t size, F&& f) {
   f(std::integral_constant<int, 256>{});
 }
 
+inline bool whole_chunks(const View& view) {
+  return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+}
+
 // The operands q, kv and documents of an op that the kernels serve.
 template <class Op>
 TileInputs tile_inputs(const Op& op, const Frame& frame) {
@@ -258,6 +263,7 @@ TileInputs tile_inputs(const Op& op, const Frame& frame) {
   const View kv = frame.view(op, op.kv);
   const View documents = frame.view(op, op.documents);
   FPDT_ASSERT(serves(op, q.dtype) && kv.dtype == Dtype::bf16);
+  FPDT_ASSERT(whole_chunks(q) && whole_chunks(kv));
   FPDT_ASSERT(q.elements >= op.q_rows * op.heads * op.head_dim);
   FPDT_ASSERT(kv.elements >= op.k_rows * 2 * op.kv_heads * op.head_dim);
   FPDT_ASSERT(!present(documents) || documents.elements >= op.q_first + op.q_rows);

@@ -237,7 +237,7 @@ void execute(const AttentionBackward& op, const Frame& frame) {
   const View dq = frame.view(op, op.dq);
   const View dkv = frame.view(op, op.dkv);
   const std::int64_t q_elements = op.q_rows * op.heads * op.head_dim;
-  FPDT_ASSERT(dout.dtype == Dtype::bf16 && dout.elements >= q_elements);
+  FPDT_ASSERT(dout.dtype == Dtype::bf16 && whole_chunks(dout) && dout.elements >= q_elements);
   FPDT_ASSERT(lse.dtype == Dtype::f32 && lse.elements >= op.q_rows * op.heads);
   FPDT_ASSERT(delta.dtype == Dtype::f32 && delta.elements >= op.q_rows * op.heads);
   FPDT_ASSERT(dq.dtype == Dtype::f32 && dq.elements >= q_elements);

@@ -11,12 +11,13 @@ namespace fpdt::cuda {
 inline constexpr std::int64_t kAttentionSizeMost = 256;      // D
 inline constexpr std::int64_t kAttentionRowsMost = 1 << 26;  // of queries, and of keys
 inline constexpr std::int64_t kAttentionHeadsMost = 1 << 10;
-// Shared memory that a block takes at most, in bytes; GPUs from sm_80 on have it, apart from sm_86,
-// sm_89 and sm_12x, where D = 128 forward is within what they have.
+// Bytes of shared memory that a block may take: what sm_80 has, and sm_90 has more. GPUs with 99 KiB
+// (sm_86, sm_89) run heads of up to 192 forward, and of up to 96 backward; beyond that a launch
+// throws.
 inline constexpr std::int64_t kAttentionSharedMost = 163 << 10;
 
 // AttentionForward and AttentionBackward. `q`: the type of q, kv and dout. Whole chunks of 16 bytes
-// are copied, so D is a multiple of 8; operands begin at multiples of 16 bytes in every arena.
+// are copied, so D is a multiple of 8, and operands begin at multiples of 16 bytes, as in an arena.
 template <class Op>
 [[nodiscard]] bool serves(const Op& op, Dtype q) {
   return q == Dtype::bf16 && op.head_dim > 0 && op.head_dim <= kAttentionSizeMost &&

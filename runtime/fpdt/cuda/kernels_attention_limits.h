@@ -11,9 +11,9 @@ namespace fpdt::cuda {
 inline constexpr std::int64_t kAttentionSizeMost = 256;      // D
 inline constexpr std::int64_t kAttentionRowsMost = 1 << 26;  // of queries, and of keys
 inline constexpr std::int64_t kAttentionHeadsMost = 1 << 10;
-// Bytes of shared memory that a block may take: what sm_80 has, and sm_90 has more. GPUs with 99 KiB
-// (sm_86, sm_89) run heads of up to 192 forward, and of up to 96 backward; beyond that a launch
-// throws.
+// Bytes of shared memory that a block may take: what sm_80 has, and sm_90 has more. GPUs with only
+// 99 KiB (sm_86, sm_89) run heads of up to 192 forward and of up to 96 backward; with larger ones a
+// launch throws.
 inline constexpr std::int64_t kAttentionSharedMost = 163 << 10;
 
 // AttentionForward and AttentionBackward. `q`: the type of q, kv and dout. Whole chunks of 16 bytes

@@ -1,6 +1,7 @@
 // The backend when the machine is not as it should be, and what it leaves behind: nothing.
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "fpdt/cuda/attention_pieces.h"
 #include "fpdt/cuda/backend.h"
 #include "fpdt/runtime/accounts.h"
+#include "fpdt/runtime/executor.h"
+#include "fpdt/schedule/verify.h"
 
 #include "../train/cases.h"
 #include "check.h"
@@ -139,6 +142,54 @@ TEST(Conditions, TouchesWhatTheScheduleSays) {
     EXPECT_EQ(account.difference, "") << word(account.space);
     EXPECT_EQ(account.found, account.expected) << word(account.space);
   }
+}
+
+// A tile of the library whose last keys no query sees.
+TEST(Conditions, KeysThatNoQuerySeesHaveNoGradient) {
+  constexpr std::int64_t kQueries = 128, kKeys = 256, kSize = 64;
+  Schedule schedule;
+  schedule.problem = "{}";
+  schedule.groups.push_back({"all", 1, 1, {}});
+  schedule.blocks.push_back({"step", {}, {}});
+  schedule.train.push_back({0, 0, 0, 0});
+  std::int64_t end = 0;
+  const auto buffer = [&](const char* name, Role role, Dtype dtype,
+                          const std::vector<std::int64_t>& shape) {
+    schedule.buffers.push_back(
+        {name, MemorySpace::device, role, Category::activations, dtype, shape, 1, end});
+    end += schedule.buffers.back().bytes().value;
+    return Operand{static_cast<BufferIndex>(schedule.buffers.size() - 1), Version::at(0), 0, -1};
+  };
+  AttentionBackward tile;
+  tile.q = buffer("q", Role::input, Dtype::bf16, {kQueries, kSize});
+  tile.kv = buffer("kv", Role::input, Dtype::bf16, {kKeys, 2 * kSize});
+  tile.dout = buffer("dout", Role::input, Dtype::bf16, {kQueries, kSize});
+  tile.lse = buffer("lse", Role::input, Dtype::f32, {kQueries, 1});
+  tile.delta = buffer("delta", Role::input, Dtype::f32, {kQueries, 1});
+  tile.dq.operand = buffer("dq", Role::output, Dtype::f32, {kQueries, kSize});
+  tile.dkv.operand = buffer("dkv", Role::output, Dtype::f32, {kKeys, 2 * kSize});
+  tile.workspace = buffer("workspace", Role::temporary, Dtype::f32, {1 << 18});
+  tile.q_rows = kQueries, tile.k_rows = kKeys;
+  tile.heads = 1, tile.kv_heads = 1, tile.head_dim = kSize;
+  schedule.blocks[0].ops.push_back({"tile", {LaneKind::compute, 0}, tile, {}});
+  const VerifiedSchedule file = verified(schedule);
+
+  fake::set({});
+  SoloCommunicator alone(0, 1);
+  CudaBackend backend(alone, {});
+  Executor executor(file, backend, alone);
+  for (std::size_t i = 0; i < 5; ++i) {  // the inputs
+    const Buffer& input = schedule.buffers[i];
+    const std::vector<std::byte> ones(static_cast<std::size_t>(input.slot_bytes().value),
+                                      std::byte{0x3C});
+    executor.write(static_cast<BufferIndex>(i), 0, ones);
+  }
+  executor.run(file.schedule().train);
+  std::vector<float> dkv(2 * kKeys * kSize);
+  executor.read(tile.dkv.operand.buffer, 0, std::as_writable_bytes(std::span(dkv)));
+  EXPECT_NE(dkv[kSize], 0.0F);  // a value that the first query sees
+  const auto unseen = dkv.begin() + 2 * kQueries * kSize;
+  EXPECT_EQ(std::count(unseen, dkv.end(), 0.0F), dkv.end() - unseen);
 }
 
 TEST(Conditions, TimesFollowTheLanes) {

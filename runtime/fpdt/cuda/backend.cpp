@@ -29,6 +29,13 @@ concept HasKernel = requires(const Body& op, const cuda::Frame& frame) {
   cuda::execute(op, frame);
 };
 
+// Whether some query sees the last key. The library's backward would leave out the gradients, zero,
+// of keys that none sees.
+template <class Tile>
+bool sees_all_keys(const Tile& tile) {
+  return tile.k_first + tile.k_rows <= tile.q_first + tile.q_rows;
+}
+
 const Buffer& buffer_of(const Schedule& schedule, const Operand& operand) {
   return schedule.buffers[static_cast<std::size_t>(operand.buffer)];
 }
@@ -160,7 +167,8 @@ void CudaBackend::prepare_op(const Op& op, const Schedule& schedule) {
 // The largest pieces whose needs the workspace holds.
 template <class Tile>
 void CudaBackend::prepare_tile(const Tile& tile, const Schedule& schedule) {
-  if (!tile.workspace.present() || options_.deterministic) {
+  constexpr bool kBackward = std::is_same_v<Tile, AttentionBackward>;
+  if (!tile.workspace.present() || options_.deterministic || (kBackward && !sees_all_keys(tile))) {
     const Dtype q = buffer_of(schedule, tile.q).dtype;
     if (cuda::serves(tile, q)) return;
     throw InputError(fmt::format(
@@ -173,7 +181,7 @@ void CudaBackend::prepare_tile(const Tile& tile, const Schedule& schedule) {
   constexpr std::int64_t kBackwardMost = 65536;  // more keys at a time gain nothing
   const auto keys = static_cast<std::uint64_t>(std::max<std::int64_t>(128, tile.k_rows));
   auto most = static_cast<std::int64_t>(std::bit_floor(keys));
-  if (std::is_same_v<Tile, AttentionBackward>) most = std::min(most, kBackwardMost);
+  if (kBackward) most = std::min(most, kBackwardMost);
   const auto needs = [&](std::int64_t rows) {
     Bytes largest;
     for (const cuda::KeyPiece& piece :

@@ -70,7 +70,8 @@ void run_with_libraries(const Matmul& op, const cuda::Frame& frame, const Schedu
 template <class Tile>
 void run_tile(const Tile& tile, const cuda::Frame& frame) {
   if (!tile.workspace.present()) return cuda::execute(tile, frame);
-  static cuda::AttentionPlans plans;
+  // Never destroyed: at the end of the program the libraries that cuDNN loads go first.
+  static cuda::AttentionPlans& plans = *new cuda::AttentionPlans;
   plans.prepare(cuda::tile_of(tile));
   plans.execute(tile, frame);
 }

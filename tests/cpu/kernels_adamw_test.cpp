@@ -12,7 +12,7 @@ struct AdamWCase {
   std::vector<double> master, m, v, grad;
 
   explicit AdamWCase(double squared_norm, Dtype grad_type = Dtype::f32) {
-    constexpr std::int64_t kCount = 40000;
+    constexpr std::int64_t kCount = 40003;
     op.grad = memory.put_random(grad_type, kCount);
     op.norm = memory.put(Dtype::f32, {squared_norm});
     op.step = memory.put(Dtype::f32, {0.01, 0.5, 0.25, 1});

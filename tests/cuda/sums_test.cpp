@@ -56,7 +56,7 @@ TEST(DeviceEmbedding, WordsAndPositionsOutsideOfTheirTablesReadAndWriteNothing) 
 
 // More rows than are sorted at once, few words, sums whose order shows in their bits.
 TEST(DeviceEmbedding, BackwardAddsInTheOrderOfRows) {
-  constexpr std::int64_t kRows = (1 << 14) + 300, kWidth = 4, kWords = 37;
+  constexpr std::int64_t kRows = (1 << 13) + 300, kWidth = 4, kWords = 37;
   Roomy<std::int32_t> tokens(kRows);
   Roomy<float> dx(kRows * kWidth), dtable(kWords * kWidth, 0.5F);
   auto expected = dtable;
@@ -108,6 +108,19 @@ TEST(DeviceLoss, MinusInfinityCountsNothingAndNanIsKept) {
     logits[0] = std::nan("");
     EXPECT_TRUE(std::isnan(statistics_of(logits).sum));
   }
+}
+
+TEST(DeviceSums, EndWhereTheirOperandsEnd) {
+  constexpr std::int64_t kCount = 1021;
+  Roomy<float> source(kCount, std::nanf("")), sum(1);
+  std::fill_n(source.data(), kCount, 2.0F);
+  SquaredNorm norm;
+  norm.source.buffer = 0, norm.sum.operand.buffer = 1;
+  run_kernel(norm,
+             std::array{source.view(0, kCount, Dtype::f32, Access::read),
+                        sum.view(0, 1, Dtype::f32, Access::write)},
+             0, 0);
+  EXPECT_EQ(*sum.data(), 4.0F * kCount);
 }
 
 // Sums follow from sizes alone: not from where the operand begins.

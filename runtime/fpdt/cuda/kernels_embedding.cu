@@ -80,8 +80,8 @@ __global__ void look_up(Tokens tokens, Table<const T> words, Table<const P> posi
 // The gradient. Rows of one slab are sorted by the table's row that they add to, and each table row
 // adds its own in ascending order: the sums that a loop over all rows would take, to the bit.
 
-constexpr std::int64_t kSlabRows = 1 << 14;
-constexpr int kSortThreads = 128;
+constexpr std::int64_t kSlabRows = 1 << 13;
+constexpr int kSortThreads = 64;
 constexpr int kAddPack = 4;
 constexpr std::int32_t kAfterAll = std::numeric_limits<std::int32_t>::max();  // no key
 
@@ -105,9 +105,9 @@ struct Run {
 // runs = the slab's rows, sorted by key and then by row. A row's place is the number of rows before
 // it, counted.
 //
-// Napkin: six instructions for each pair of rows, from shared memory: 1.6e9 of a full slab, 55 us
-// on a GPU that issues 3e13 a second. Its rows of 4096 columns in bf16 are 134 MB, and as much is
-// read and written of the table for 4096 words: 56 us at 4.8 TB/s.
+// Napkin: a thread compares its row with all, six instructions each: 49 thousand of a full slab, 28
+// us at 1.75 GHz, with a warp for each of 256 schedulers. The slab's rows of 4096 columns in bf16
+// are 67 MB, and as much is read and written of the table for 2048 words: 28 us at 4.8 TB/s.
 __global__ void sort_rows(Keys keys, std::int64_t slab, int rows, Run* runs) {
   __shared__ std::int32_t tile[kSortThreads];
   const int own = static_cast<int>(blockIdx.x * kSortThreads + threadIdx.x);
@@ -131,7 +131,7 @@ __global__ void sort_rows(Keys keys, std::int64_t slab, int rows, Run* runs) {
 
 // Napkin: sizeof(T) bytes an element, and 8 for each element of a table row that occurs; bound by
 // memory while words are many. One word in all rows of a slab (padding is) is one block's work for
-// a piece of columns: 16384 rows, eight at a time on their way, a few ms.
+// a piece of columns: 8192 rows, eight at a time on their way, about 1 ms.
 template <class T>
 __global__ void add_rows(const Run* runs, Keys keys, std::int64_t slab, const T* dx, float* target,
                          std::int64_t width, unsigned pieces, bool packed) {

@@ -4,7 +4,8 @@
 # build leaves it out (the emulator of tests/cuda has the kernels). No GPU is needed to build.
 set(FPDT_CUDA AUTO CACHE STRING "Build the GPU backend: AUTO, ON or OFF")
 set_property(CACHE FPDT_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(FPDT_CUDA_ARCHITECTURES 80-real 90a-real CACHE STRING "GPUs to build for, as CMAKE_CUDA_ARCHITECTURES")
+# Ampere and Ada run the first, Hopper the second; the driver compiles the third for what came after.
+set(FPDT_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual CACHE STRING "GPUs to build for, as CMAKE_CUDA_ARCHITECTURES")
 option(FPDT_GPU_TESTS "Register the tests that need a GPU" OFF)
 
 set(FPDT_WITH_CUDA OFF)

@@ -129,6 +129,9 @@ std::string version_text(std::int32_t version) {
 }  // namespace
 
 Gpu open_gpu(std::int32_t index) {
+  // Each lane of each rank a queue of its own, as long as CUDA has not been called yet; by default
+  // eight streams share the queues, and wait for each other's heads.
+  static_cast<void>(::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0));
   require_device(index);
   Gpu gpu;
   gpu.index = index;

@@ -95,7 +95,9 @@ TEST(Conditions, AttentionThatNoKernelServes) {
   Case one = small_case();
   one.problem.model.head_dim = 4;
   const std::string text = refusal<InputError>({}, one);
-  EXPECT_TRUE(says(text, "heads of 4")) << text;
+  EXPECT_TRUE(says(text, "attn.0.0: no kernel for attention of ")) << text;
+  EXPECT_TRUE(says(text, "heads of 4 in bf16")) << text;
+  EXPECT_TRUE(says(text, "--backend cpu")) << text;
   Case single = small_case();
   single.strategy.storage = Storage::f32;
   EXPECT_TRUE(says(refusal<InputError>({}, single), "storage: bf16"));

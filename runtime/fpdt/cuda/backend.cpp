@@ -158,7 +158,7 @@ void CudaBackend::prepare_op(const Op& op, const Schedule& schedule) {
         } else if constexpr (std::is_same_v<Kind, Copy>) {
           if (is_transfer(op.lane.kind)) require_plain_transfer(op, body, schedule);
         } else if constexpr (kTile<Kind>) {
-          prepare_tile(body, schedule);
+          prepare_tile(body, op.name, schedule);
         }
       },
       op.body);
@@ -166,15 +166,18 @@ void CudaBackend::prepare_op(const Op& op, const Schedule& schedule) {
 
 // The largest pieces whose needs the workspace holds.
 template <class Tile>
-void CudaBackend::prepare_tile(const Tile& tile, const Schedule& schedule) {
+void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
+                               const Schedule& schedule) {
   constexpr bool kBackward = std::is_same_v<Tile, AttentionBackward>;
   if (!tile.workspace.present() || options_.deterministic || (kBackward && !sees_all_keys(tile))) {
     const Dtype q = buffer_of(schedule, tile.q).dtype;
     if (cuda::serves(tile, q)) return;
     throw InputError(fmt::format(
-        "no kernel for attention of {} and {} heads of {} in {}: heads of 8 to {} in steps of 8 "
-        "and bf16 are served; plan with `storage: bf16`",
-        tile.heads, tile.kv_heads, tile.head_dim, word(q), cuda::kAttentionSizeMost));
+        "{}: no kernel for attention of {} and {} heads of {} in {}: heads of 8 to {} in steps of "
+        "8 "
+        "and bf16 are served; {}",
+        name, tile.heads, tile.kv_heads, tile.head_dim, word(q), cuda::kAttentionSizeMost,
+        q == Dtype::bf16 ? "--backend cpu runs others" : "plan with `storage: bf16`"));
   }
   if (tiles_ == nullptr) tiles_ = std::make_unique<cuda::AttentionPlans>();
   const Bytes room = buffer_of(schedule, tile.workspace).slot_bytes();
@@ -197,9 +200,9 @@ void CudaBackend::prepare_tile(const Tile& tile, const Schedule& schedule) {
   while (need > room && most > 128) need = needs(most /= 2);
   if (need > room) {
     throw InputError(fmt::format(
-        "an attention tile of {} queries has a workspace of {}, and cuDNN needs {}: lower the "
-        "schedule again for this GPU",
-        tile.q_rows, format_bytes(room), format_bytes(need)));
+        "{}: an attention tile of {} queries has a workspace of {}, and cuDNN needs {}: lower the "
+        "schedule again for this GPU, or run it with --deterministic",
+        name, tile.q_rows, format_bytes(room), format_bytes(need)));
   }
   piece_rows_[&tile] = most;
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "fpdt/cuda/attention_pieces.h"
@@ -63,7 +64,7 @@ class CudaBackend final : public Backend {
 
   void prepare_op(const Op& op, const Schedule& schedule);
   template <class Tile>
-  void prepare_tile(const Tile& tile, const Schedule& schedule);
+  void prepare_tile(const Tile& tile, const std::string& name, const Schedule& schedule);
   void run(const Launch& launch);
   template <class Tile>
   void run_tile(const Tile& tile, const cuda::Frame& frame);

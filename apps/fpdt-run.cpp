@@ -80,7 +80,8 @@ void add_train(CLI::App& app, TrainFlags& flags) {
                  "thread: all ranks in this process; solo: one rank alone, to see what it needs")
       ->capture_default_str()
       ->check(CLI::IsMember({"thread", "solo"}));
-  app.add_option("--rank", flags.ranks.rank, "the rank that runs alone")->check(integer_in(0));
+  app.add_option("--rank", flags.ranks.rank, "of solo: the rank that runs alone; default: 0")
+      ->check(integer_in(0));
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }
 

@@ -27,11 +27,11 @@ Job load_job(const std::string& path) {
 
 RankOptions rank_options(const RankFlags& flags, const Schedule& schedule, RankOptions options) {
   if (flags.communicator == "solo") {
-    if (flags.rank < 0 || flags.rank >= schedule.ranks) {
-      throw InputError(
-          fmt::format("--rank: expected 0 to {}, found {}", schedule.ranks - 1, flags.rank));
+    const std::int64_t rank = flags.rank.value_or(0);
+    if (rank < 0 || rank >= schedule.ranks) {
+      throw InputError(fmt::format("--rank: expected 0 to {}, found {}", schedule.ranks - 1, rank));
     }
-    options.solo_rank = flags.rank;
+    options.solo_rank = rank;
   }
   return options;
 }

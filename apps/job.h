@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "fpdt/plan/bytes.h"
@@ -24,7 +25,7 @@ Job load_job(const std::string& path);
 // The flags that say which ranks run.
 struct RankFlags {
   std::string communicator = "thread";
-  std::int64_t rank = 0;
+  std::optional<std::int64_t> rank;  // of solo; default: 0
 };
 
 // `options` with the rank that runs alone, if one does. InputError when the flags do not fit the

@@ -76,6 +76,9 @@ void require_sensible(const TrainFlags& flags, const Job& job) {
   if (flags.ranks.communicator == "solo" && !(flags.save.empty() && flags.resume.empty())) {
     throw InputError("--communicator solo: one rank alone holds no whole model to save or resume");
   }
+  if (flags.ranks.rank && flags.ranks.communicator != "solo") {
+    throw InputError("--rank N needs --communicator solo");
+  }
   if (!flags.draw.empty()) {
     if (flags.machine.empty()) throw InputError("--draw FILE needs --machine CLUSTER");
     const auto is = [&](std::string_view end) { return flags.draw.ends_with(end); };
@@ -182,7 +185,7 @@ void Run::start() {
   if (flags_.ranks.communicator == "solo") {
     status_.keep(
         fmt::format("rank {} of {} alone: memory and times are real, the loss means nothing",
-                    flags_.ranks.rank, job_.problem.ranks()));
+                    flags_.ranks.rank.value_or(0), job_.problem.ranks()));
   }
 }
 

@@ -156,7 +156,8 @@ project(played LANGUAGES NONE)
 enable_testing()
 add_test(NAME good COMMAND %s/program --gtest_filter=a.good)
 add_test(NAME other COMMAND %s/program --gtest_filter=a.other)
-set_tests_properties(good other PROPERTIES LABELS "gpu;small")
+set_tests_properties(good other PROPERTIES LABELS "gpu;small"
+  SKIP_RETURN_CODE 77)
 add_test(NAME elsewhere COMMAND false)
 """
 
@@ -198,6 +199,11 @@ add_test(NAME elsewhere COMMAND false)
         self.assertEqual((tests["state"], tests["result"]["failed"]), ("failed", ["other"]))
         self.assertEqual(sanitizer["state"], "failed")
         self.assertEqual(sanitizer["result"]["memcheck a"]["errors"], 3)
+
+    def test_left_out(self):
+        tests, _ = self.records("case $1 in *other) exit 77;; esac", "exit 0")
+        self.assertEqual((tests["state"], tests["result"]["skipped"]), ("failed", ["other"]))
+        self.assertIn("1 of 2 tests were left out", tests["reason"])
 
 
 class Rehearsal(unittest.TestCase):

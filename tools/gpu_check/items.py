@@ -129,6 +129,8 @@ def tests(session, result, text):
     text += [f"- not run: `{name}`" for name in skipped]
     if failed or done.code != 0:
         raise Failed(f"{len(failed)} of {len(status)} tests failed")
+    if skipped:
+        raise Failed(f"{len(skipped)} of {len(status)} tests were left out")
 
 
 def sanitizer(session, result, text):

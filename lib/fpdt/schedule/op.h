@@ -9,7 +9,7 @@
 // feed-forward, V vocabulary, h = H/P and g = max(1, G/P) heads on one rank. Shapes are row-major.
 //
 // To add an op: its struct and `fields` here, its name in kBodyNames, a shape rule in shapes.cpp, a
-// kernel in runtime/fpdt/cpu and one in cuda, a row in docs/schedule-format.md. The compiler and the
+// kernel in runtime/fpdt/cpu and in cuda, a row in docs/schedule-format.md. The compiler and the
 // tidy test list what is missing.
 #pragma once
 

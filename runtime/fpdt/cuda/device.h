@@ -182,6 +182,17 @@ __device__ __forceinline__ void put(T* target, float value, bool accumulate) {
   *target = from_float<T>(accumulate ? to_float(*target) + value : value);
 }
 
+// The same for values that are stored at once.
+template <int N, class T>
+__device__ __forceinline__ void put_pack(T* target, const float (&values)[N], bool accumulate) {
+  if (!accumulate) return store_pack<N>(target, values);
+  float sums[N];
+  load_pack<N>(target, sums);
+#pragma unroll
+  for (int i = 0; i < N; ++i) sums[i] += values[i];
+  store_pack<N>(target, sums);
+}
+
 __device__ __forceinline__ std::int64_t global_thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

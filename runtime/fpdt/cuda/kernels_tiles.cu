@@ -103,17 +103,11 @@ __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const
   }
 }
 
-__device__ __forceinline__ void put_pack(float* target, const float* source, bool accumulate) {
-  constexpr int kPart = 4;
-  float values[kPart];
-  load_pack<kPart>(source, values);
-  if (accumulate) {
-    float before[kPart];
-    load_pack<kPart>(target, before);
-#pragma unroll
-    for (int i = 0; i < kPart; ++i) values[i] += before[i];
-  }
-  store_pack<kPart>(target, values);
+// target[0, 4) = or += source[0, 4).
+__device__ __forceinline__ void move_pack(float* target, const float* source, bool accumulate) {
+  float values[4];
+  load_pack<4>(source, values);
+  put_pack<4>(target, values, accumulate);
 }
 
 __global__ void join(HeadGroup group, const float* group_dq, float* dq, bool accumulate) {
@@ -125,15 +119,15 @@ __global__ void join(HeadGroup group, const float* group_dq, float* dq, bool acc
     const std::int64_t kv_head = at % group.kv_heads;
     const std::int64_t to = row * group.heads + kv_head * members + group.member;
     for (std::int64_t d = lane * 4; d < group.head_dim; d += kWarp * 4) {
-      put_pack(dq + to * group.head_dim + d,
-               group_dq + (kv_head * group.rows + row) * group.head_dim + d, accumulate);
+      move_pack(dq + to * group.head_dim + d,
+                group_dq + (kv_head * group.rows + row) * group.head_dim + d, accumulate);
     }
   }
 }
 
 __global__ void add(std::int64_t count, const float* tile, float* target, bool accumulate) {
   for (std::int64_t i = global_thread() * 4; i < count; i += global_threads() * 4) {
-    put_pack(target + i, tile + i, accumulate);
+    move_pack(target + i, tile + i, accumulate);
   }
 }
 

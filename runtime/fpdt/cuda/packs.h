@@ -55,12 +55,7 @@ template <bool whole, int N, class T>
 __device__ __forceinline__ void store_values(std::bool_constant<whole>, T* to, std::int64_t count,
                                              const float (&values)[N], bool accumulate = false) {
   if constexpr (whole) {
-    if (!accumulate) return store_pack(to, values);
-    float sums[N];
-    load_pack(to, sums);
-#pragma unroll
-    for (int i = 0; i < N; ++i) sums[i] += values[i];
-    store_pack(to, sums);
+    put_pack(to, values, accumulate);
   } else {
 #pragma unroll
     for (int i = 0; i < N; ++i) {

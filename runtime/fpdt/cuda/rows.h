@@ -55,12 +55,7 @@ struct Sink {
 
   template <int N>
   __device__ __forceinline__ void store(std::int64_t at, const float (&values)[N]) const {
-    if (!accumulate) return store_pack<N>(data + at, values);
-    float sums[N];
-    load_pack<N>(data + at, sums);
-#pragma unroll
-    for (int i = 0; i < N; ++i) sums[i] += values[i];
-    store_pack<N>(data + at, sums);
+    put_pack<N>(data + at, values, accumulate);
   }
 };
 template <>

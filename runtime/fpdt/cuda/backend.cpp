@@ -185,10 +185,11 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
   const auto keys = static_cast<std::uint64_t>(std::max<std::int64_t>(128, tile.k_rows));
   auto most = static_cast<std::int64_t>(std::bit_floor(keys));
   if (kBackward) most = std::min(most, kBackwardMost);
+  std::vector<cuda::KeyPiece>& pieces = pieces_[&tile];
   const auto needs = [&](std::int64_t rows) {
     Bytes largest;
-    for (const cuda::KeyPiece& piece :
-         cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows)) {
+    pieces = cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows);
+    for (const cuda::KeyPiece& piece : pieces) {
       Tile part = tile;
       part.k_first = piece.first;
       part.k_rows = piece.rows;
@@ -204,7 +205,6 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
         "schedule again for this GPU, or run it with --deterministic",
         name, tile.q_rows, format_bytes(room), format_bytes(need)));
   }
-  piece_rows_[&tile] = most;
 }
 
 void CudaBackend::launch(const Launch& launch) {
@@ -245,13 +245,11 @@ void CudaBackend::run(const Launch& launch) {
 
 template <class Tile>
 void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
-  const auto place = piece_rows_.find(&tile);
-  if (place == piece_rows_.end()) return cuda::execute(tile, frame);
-  const std::vector<cuda::KeyPiece> pieces =
-      cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, place->second);
-  if (pieces.empty()) return cuda::execute(tile, frame);  // writes that nothing was seen
+  const auto place = pieces_.find(&tile);
+  // Without pieces no key is seen, which our kernel writes down.
+  if (place == pieces_.end() || place->second.empty()) return cuda::execute(tile, frame);
   bool first = true;
-  for (const cuda::KeyPiece& piece : pieces) {
+  for (const cuda::KeyPiece& piece : place->second) {
     Tile part = tile;
     part.k_first = piece.first;
     part.k_rows = piece.rows;

@@ -76,7 +76,7 @@ class CudaBackend final : public Backend {
   std::array<cuda::PinnedMemory, kMemorySpaces.size()> hosts_;
   std::unique_ptr<cuda::Products> products_;
   std::unique_ptr<cuda::AttentionPlans> tiles_;
-  std::map<const void*, std::int64_t> piece_rows_;  // of the library's tiles, by body
+  std::map<const void*, std::vector<cuda::KeyPiece>> pieces_;  // of the library's tiles, by body
   std::vector<Worker> workers_;
   std::unique_ptr<cuda::Streams> streams_;  // destroyed first: its streams use the rest
 };

@@ -62,7 +62,7 @@ std::span<float> floats(std::span<std::byte> slot) {
 VerifiedSchedule Pipeline::build() {
   Tiny tiny(ranks, "step");
   x_host = tiny.buffer("x_host", MemorySpace::host, Role::input, {rows, width}, chunks);
-  weight = tiny.buffer("weight", MemorySpace::device, Role::state, {width, width}, 1);
+  weight = tiny.buffer("weight", MemorySpace::device, Role::input, {width, width}, 1);
   const auto ring = [&](const char* name) {
     return tiny.buffer(name, MemorySpace::device, Role::temporary, {rows, width}, 2);
   };

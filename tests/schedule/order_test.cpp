@@ -26,9 +26,9 @@ TEST(Order, ReadOfWhatWasNeverWritten) {
   EXPECT_EQ(codes(pen().fill("w", 0, "a[+1]").copy("x", 0, "a[-1]", "b[+0]")), Codes{"S301"});
 }
 
-TEST(Order, StateHoldsItsVersionsFromTheStart) {
+TEST(Order, InputsHoldTheirVersionsFromTheStart) {
   Tiny tiny;
-  tiny.buffer("a", 2, 4, Role::state).buffer("b").block("one");
+  tiny.buffer("a", 2, 4, Role::input).buffer("b").block("one");
   EXPECT_EQ(codes(tiny.copy("x", 0, "a[1]", "b[+0]")), Codes{});
   EXPECT_EQ(test::codes(tiny.copy("y", 0, "a[2]", "b[+1]").schedule), Codes{"S301"});
 }

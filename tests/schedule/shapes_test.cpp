@@ -72,6 +72,64 @@ TEST_F(Shapes, ConstantsAreInRange) {
   EXPECT_EQ(test::codes(head), Codes{"S205"});
 }
 
+// Kernels look up positions from the first token on: it lies in the sequence on every rank.
+TEST_F(Shapes, TokensAreOfTheSequenceOnEveryRank) {
+  RankExpression& first = test::body_of<Embedding>(head, "head", "embed.0").token_first;
+  const RankExpression whole = first;
+  for (const RankExpression& wrong :
+       {RankExpression{-1}, RankExpression{4, -8, 0, 1, 2}, RankExpression{INT32_MAX - 3},
+        RankExpression{0, -4, 1, 1, 2}}) {
+    first = wrong;
+    EXPECT_EQ(test::codes(head), Codes{"S205"}) << wrong.a << " " << wrong.b;
+  }
+  first = whole;
+  EXPECT_EQ(test::codes(head), Codes{});
+}
+
+TEST_F(Shapes, TablesHoldWhatTokensMaySay) {
+  Embedding& embed = test::body_of<Embedding>(head, "head", "embed.0");
+  embed.vocabulary = 17;
+  EXPECT_EQ(test::codes(head), Codes{"S202"});
+  embed.vocabulary = 0;
+  EXPECT_EQ(test::codes(head), Codes{"S205"});
+  embed.vocabulary = 16;
+  EmbeddingBackward& back = test::body_of<EmbeddingBackward>(head, "head", "embed_backward.0");
+  back.vocabulary = 17;
+  EXPECT_EQ(test::codes(head), Codes{"S202"});
+  back.vocabulary = 16;
+  // 4 tokens from 4*r: positions to 7.
+  embed.positions = embed.table;
+  embed.position_count = 7;
+  EXPECT_EQ(test::codes(head), Codes{"S205"});
+  embed.position_count = 8;
+  EXPECT_EQ(test::codes(head), Codes{});
+  embed.position_count = 17;
+  EXPECT_EQ(test::codes(head), Codes{"S202"});
+}
+
+TEST_F(Shapes, HeadsAreNoLargerThanKernelsServe) {
+  test::body_of<AttentionBackward>(backward, "backward", "attn.0.0").head_dim = 513;
+  EXPECT_EQ(test::codes(backward).count("S205"), 1U);
+}
+
+TEST(RankBounds, AreThoseOfAllRanks) {
+  for (const RankExpression e :
+       {RankExpression{5}, RankExpression{0, 8, 0, 1, std::int64_t{1} << 62},
+        RankExpression{-4, 3, 2, 2, 3}, RankExpression{7, -2, 5, 3, 4},
+        RankExpression{0, 1, 6, 1, 8}, RankExpression{1, 1, 6, 4, 8}}) {
+    for (std::int64_t ranks = 1; ranks <= 40; ++ranks) {
+      std::int64_t least = e.at(0), greatest = e.at(0);
+      for (std::int64_t rank = 1; rank < ranks; ++rank) {
+        least = std::min(least, e.at(rank));
+        greatest = std::max(greatest, e.at(rank));
+      }
+      const RankBounds bounds = bounds_over(e, ranks);
+      EXPECT_EQ(bounds.least, least) << e.a << " " << e.b << " " << ranks;
+      EXPECT_EQ(bounds.greatest, greatest) << e.a << " " << e.b << " " << ranks;
+    }
+  }
+}
+
 TEST_F(Shapes, OptimizerReplacesInPlace) {
   test::body_of<AdamW>(head, "end", "adamw").m_out.operand.version.offset = 2;
   EXPECT_EQ(test::codes(head), Codes{"S205"});

@@ -151,5 +151,20 @@ TEST_F(Structure, CallArgumentsAreCounts) {
   EXPECT_EQ(codes(), Codes{"S111"});
 }
 
+TEST(States, HaveTheTypeOfTheirKind) {
+  Schedule head = test::golden("tied_head.json");
+  test::buffer_of(head, "moment1").dtype = Dtype::bf16;
+  EXPECT_EQ(test::codes(head), Codes{"S110"});
+  head = test::golden("tied_head.json");
+  test::buffer_of(head, "table_shard").dtype = Dtype::i32;
+  EXPECT_EQ(test::codes(head), Codes{"S110"});
+}
+
+TEST(States, ShareNoSlot) {
+  Schedule head = test::golden("tied_head.json");
+  head.states[3].buffer = head.states[2].buffer;
+  EXPECT_EQ(test::codes(head), Codes{"S110"});
+}
+
 }  // namespace
 }  // namespace fpdt

@@ -24,6 +24,9 @@
 
 namespace fpdt {
 
+// The largest head that a kernel serves.
+inline constexpr std::int64_t kHeadDimMax = 512;
+
 enum class NormKind : std::uint8_t { rms, layer };
 enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
 enum class ScalingKind : std::uint8_t { llama3, linear, yarn };
@@ -362,11 +365,12 @@ struct ActivationBackward {
   }
 };
 
-// x[rows,width] = table[tokens] (+ positions[position], when present).
+// x[rows,width] = table[tokens] (+ positions[position], when present). Tokens are below
+// `vocabulary` and positions below `position_count`; whoever feeds the tokens sees to it.
 struct Embedding {
   Operand tokens, table, positions, documents;
   Target x;
-  std::int64_t rows = 0, width = 0;
+  std::int64_t rows = 0, width = 0, vocabulary = 0, position_count = 0;
   RankExpression token_first;
 
   template <class Self, class F>
@@ -378,6 +382,8 @@ struct Embedding {
     f.target("x", self.x);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
+    f.constant("vocabulary", self.vocabulary);
+    f.constant("position_count", self.position_count);
     f.constant("token_first", self.token_first);
   }
 };
@@ -387,7 +393,7 @@ struct Embedding {
 struct EmbeddingBackward {
   Operand tokens, dx, documents;
   Target dtable, dpositions;
-  std::int64_t rows = 0, width = 0;
+  std::int64_t rows = 0, width = 0, vocabulary = 0, position_count = 0;
   RankExpression token_first;
   std::int64_t local_first = 0;
 
@@ -400,6 +406,8 @@ struct EmbeddingBackward {
     f.target("dpositions", self.dpositions);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
+    f.constant("vocabulary", self.vocabulary);
+    f.constant("position_count", self.position_count);
     f.constant("token_first", self.token_first);
     f.constant("local_first", self.local_first);
   }

@@ -6,6 +6,7 @@
 // accumulate.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -61,5 +62,21 @@ struct RankExpression {
   bool operator==(const RankExpression&) const = default;
   [[nodiscard]] std::int64_t at(std::int64_t rank) const { return a + b * (((rank + s) / m) % n); }
 };
+
+// The least and the greatest value that an expression has on ranks 0 to ranks - 1.
+struct RankBounds {
+  std::int64_t least = 0;
+  std::int64_t greatest = 0;
+};
+inline RankBounds bounds_over(const RankExpression& e, std::int64_t ranks) {
+  // (r + s) div m takes every value from `low` to `high`; mod n they lie in one run, or wrap around
+  // and then meet both 0 and n - 1.
+  const std::int64_t low = e.s / e.m;
+  const std::int64_t high = (ranks - 1 + e.s) / e.m;
+  const bool one_run = high - low < e.n && low % e.n <= high % e.n;
+  const std::int64_t first = e.a + e.b * (one_run ? low % e.n : 0);
+  const std::int64_t last = e.a + e.b * (one_run ? high % e.n : e.n - 1);
+  return {std::min(first, last), std::max(first, last)};
+}
 
 }  // namespace fpdt

@@ -115,11 +115,29 @@ void ShapeTerms::writes(std::string_view field, const Target& target, std::int64
 
 void ShapeTerms::documents(const Operand& operand, const RankExpression& token_first,
                            std::int64_t tokens) {
-  std::int64_t last = 0;
-  for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
-    if (!is_constant(token_first) || rank == 0) last = std::max(last, token_first.at(rank));
+  const RankBounds first = bounds_over(token_first, schedule_.ranks);
+  if (first.least < 0 || first.greatest > INT32_MAX - tokens) {
+    finding("S205", fmt::format("tokens {} to {} are not of a sequence on every rank", first.least,
+                                first.greatest + tokens - 1));
   }
-  may_read("documents", operand, last + tokens, Types::i32);
+  may_read("documents", operand, first.greatest + tokens, Types::i32);
+  constant(!operand.present() || operand.row_first == 0,
+           "documents must begin with the sequence's first token");
+}
+
+void ShapeTerms::table_rows(std::string_view field, const Operand& operand, std::int64_t rows,
+                            std::int64_t width) {
+  constant(rows >= 1, fmt::format("{} rows of {}", rows, field));
+  may_read(field, operand, elements_of({rows, width}));
+}
+
+void ShapeTerms::learned_positions(const Operand& documents, const RankExpression& token_first,
+                                   std::int64_t tokens, std::int64_t position_count) {
+  if (documents.present()) return;
+  const std::int64_t end = bounds_over(token_first, schedule_.ranks).greatest + tokens;
+  if (end > position_count) {
+    finding("S205", fmt::format("tokens to {} have {} positions", end - 1, position_count));
+  }
 }
 
 void ShapeTerms::in_place(std::string_view field, const Target& target, const Operand& source) {
@@ -145,6 +163,7 @@ bool ShapeTerms::heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_he
   }
   constant(heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0),
            "heads must divide by ranks, and kv_heads by ranks or ranks by kv_heads");
+  constant(head_dim <= kHeadDimMax, fmt::format("head_dim is over {}", kHeadDimMax));
   constant(rotary.rotary >= 0 && rotary.rotary <= head_dim && rotary.rotary % 2 == 0,
            "rotary must be even and at most head_dim");
   constant(rotary.theta > 0 && rotary.factor > 0 && rotary.original_positions > 0,

@@ -53,8 +53,15 @@ class ShapeTerms {
                  Types allowed_types);
   void writes(std::string_view field, const Target& target, std::int64_t count,
               Types allowed_types = Types::values);
-  // Document starts are one number per token of the whole sequence.
+  // Document starts are one number per token of the whole sequence, in which the `tokens` from
+  // token_first must lie on every rank.
   void documents(const Operand& operand, const RankExpression& token_first, std::int64_t tokens);
+  // A table that is indexed by what tokens say holds at least `rows` of them.
+  void table_rows(std::string_view field, const Operand& operand, std::int64_t rows,
+                  std::int64_t width);
+  // Without document starts the position of a token is its number.
+  void learned_positions(const Operand& documents, const RankExpression& token_first,
+                         std::int64_t tokens, std::int64_t position_count);
   // The next version in the same bytes.
   void in_place(std::string_view field, const Target& target, const Operand& source);
 
@@ -106,6 +113,7 @@ void ShapeTerms::tile(const Tile& op) {
   constant(op.q_first >= 0 && op.k_first >= 0, "a tile begins before the sequence");
   constant(op.q_first + op.q_rows <= INT32_MAX && op.k_first + op.k_rows <= INT32_MAX,
            "a tile ends after any sequence");
+  constant(op.head_dim <= kHeadDimMax, "head_dim is over " + std::to_string(kHeadDimMax));
   constant(op.kv_heads < 1 || op.heads % op.kv_heads == 0, "heads must divide by kv_heads");
   constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
   documents(op.documents, {op.q_first}, op.q_rows);

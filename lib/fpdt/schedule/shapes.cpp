@@ -129,13 +129,18 @@ void rule(ShapeTerms& t, const ActivationBackward& op) {
   t.writes("dx", op.dx, elements_of({op.rows, op.width, inputs_of(op.kind)}));
 }
 
-// Tables are rows of `width` elements, and after them the padding that makes equal shards.
+// Tables are rows of `width` elements, and after them the padding that makes equal shards. What the
+// ops promise of tokens and positions the trainer holds its data to.
 void rule(ShapeTerms& t, const Embedding& op) {
   t.positive({{"rows", op.rows}, {"width", op.width}});
   t.reads("tokens", op.tokens, op.rows, Types::i32);
-  t.reads("table", op.table, op.width);
-  t.may_read("positions", op.positions, op.width);
+  if (!op.table.present()) t.missing("table");
+  t.table_rows("table", op.table, op.vocabulary, op.width);
   t.documents(op.documents, op.token_first, op.rows);
+  if (op.positions.present()) {
+    t.table_rows("positions", op.positions, op.position_count, op.width);
+    t.learned_positions(op.documents, op.token_first, op.rows, op.position_count);
+  }
   t.writes("x", op.x, elements_of({op.rows, op.width}));
 }
 
@@ -144,10 +149,15 @@ void rule(ShapeTerms& t, const EmbeddingBackward& op) {
   t.reads("tokens", op.tokens, op.rows, Types::i32);
   t.reads("dx", op.dx, elements_of({op.rows, op.width}));
   t.documents(op.documents, op.token_first, op.rows);
-  t.may_read("dtable", op.dtable.operand, op.width, Types::f32);
-  t.may_read("dpositions", op.dpositions.operand, op.width, Types::f32);
-  t.constant(op.local_first >= 0, "local_first must not be negative");
   if (!op.dtable.present()) t.missing("dtable");
+  t.table_rows("dtable", op.dtable.operand, op.vocabulary, op.width);
+  t.types("dtable", op.dtable.operand, Types::f32);
+  if (op.dpositions.present()) {
+    t.table_rows("dpositions", op.dpositions.operand, op.position_count, op.width);
+    t.types("dpositions", op.dpositions.operand, Types::f32);
+    t.learned_positions(op.documents, op.token_first, op.rows, op.position_count);
+  }
+  t.constant(op.local_first >= 0, "local_first must not be negative");
 }
 
 void rule(ShapeTerms& t, const LossStatistics& op) {

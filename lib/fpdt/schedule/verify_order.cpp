@@ -1,4 +1,4 @@
-// S3xx and S404 to S407: versions, races and shared bytes, over the whole expansion.
+// S3xx, S404 to S407 and S604: versions, races and shared bytes, over the whole expansion.
 //
 // Ops are visited in issue order with one vector clock per lane: clock[k] is the latest position of
 // lane k that is known complete before the op. Lanes are FIFO, so what an access has to know about
@@ -13,6 +13,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/schedule/expand.h"
+#include "fpdt/schedule/lasting.h"
 #include "fpdt/schedule/overlap.h"
 #include "fpdt/schedule/text.h"
 #include "fpdt/schedule/verify_parts.h"
@@ -101,20 +102,24 @@ class OrderCheck {
         schedule_(*program.schedule),
         overlaps_(overlaps),
         findings_(findings),
+        lasting_(schedule_),
         lanes_(program.lanes.size()),
         expansion_(program),
         awaited_(program),
         clocks_(lanes_ * lanes_, -1),
         next_(lanes_, 0),
         checked_(overlaps.other.size(), 0) {
-    for (const Buffer& buffer : schedule_.buffers) {
-      const bool full = buffer.role == Role::state || buffer.role == Role::input;
+    for (std::size_t b = 0; b < schedule_.buffers.size(); ++b) {
+      const Buffer& buffer = schedule_.buffers[b];
       first_slot_.push_back(slots_.size());
       for (std::int64_t i = 0; i < buffer.slots; ++i) {
         slots_.emplace_back();
-        if (!full) continue;
+        const std::int64_t full = buffer.role == Role::input
+                                      ? buffer.rows()
+                                      : lasting_.of(static_cast<BufferIndex>(b), i);
+        if (full == 0) continue;
         slots_.back().version = slots_.back().newest = i;
-        slots_.back().pieces.push_back({0, buffer.rows(), 0, -1, false, false});
+        slots_.back().pieces.push_back({0, full, 0, -1, false, false});
       }
     }
     last_.assign(slots_.size() * lanes_, -1);
@@ -133,7 +138,32 @@ class OrderCheck {
     }
   }
 
+  // S604: what the next step begins with, and what the trainer reads, is whole.
+  void check_end() const {
+    for (std::size_t b = 0; b < schedule_.buffers.size(); ++b) {
+      const Buffer& buffer = schedule_.buffers[b];
+      for (std::int64_t i = 0; i < buffer.slots; ++i) {
+        const std::int64_t wanted = buffer.role == Role::output
+                                        ? buffer.rows()
+                                        : lasting_.of(static_cast<BufferIndex>(b), i);
+        if (written(slots_[first_slot_[b] + index(i)]) >= wanted) continue;
+        findings_.add("S604", "buffers." + buffer.name,
+                      fmt::format("slot {} is not whole when the step ends", i));
+      }
+    }
+  }
+
  private:
+  // Rows from the first on that hold something.
+  static std::int64_t written(const Slot& slot) {
+    std::int64_t reached = 0;
+    for (const Piece& piece : slot.pieces) {
+      if (piece.first != reached || piece.scratch) break;
+      reached = piece.end;
+    }
+    return reached;
+  }
+
   void step(const PlainOp& op, std::size_t number) {
     op_ = &op;
     clock_ = &clocks_[index(op.lane) * lanes_];
@@ -414,6 +444,7 @@ class OrderCheck {
   const Schedule& schedule_;
   const Overlaps& overlaps_;
   Findings& findings_;
+  LastingRows lasting_;
   std::size_t lanes_;
   Expansion expansion_;
   Awaited awaited_;
@@ -444,7 +475,9 @@ void check_order(const Schedule& schedule, Findings& findings) {
     return;
   }
   const Program program(schedule);
-  OrderCheck(program, *overlaps, findings).run(schedule.train);
+  OrderCheck train(program, *overlaps, findings);
+  train.run(schedule.train);
+  if (!schedule.train.empty()) train.check_end();
   OrderCheck(program, *overlaps, findings).run(schedule.evaluate);
 }
 

@@ -42,9 +42,11 @@ inline std::string place_of(const Block& block, const Op& op) { return block.nam
 void check_structure(const Schedule& schedule, Findings& findings);
 // S2xx. An S201 forbids the order check, which relies on rows in range.
 void check_shapes(const Schedule& schedule, Findings& findings);
+// S6xx, static.
+void check_roles(const Schedule& schedule, Findings& findings);
 // S401 to S403, static.
 void check_placement(const Schedule& schedule, Findings& findings);
-// S3xx and S404 to S407, over the expansion.
+// S3xx, S404 to S407 and S604, over the expansion.
 void check_order(const Schedule& schedule, Findings& findings);
 // S5xx. An S205 forbids it: tiles must have rows.
 void check_coverage(const Schedule& schedule, Findings& findings);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "fpdt/schedule/lasting.h"
 #include "fpdt/schedule/text.h"
 #include "fpdt/schedule/verify_parts.h"
 
@@ -293,6 +295,13 @@ class Structure {
     for (const std::int64_t extent : state.shape) {
       if (extent < 1 || __builtin_mul_overflow(elements, extent, &elements)) elements = kMostBytes;
     }
+    const bool f32_only =
+        state.kind == "master" || state.kind == "moment1" || state.kind == "moment2";
+    if (buffer.dtype == Dtype::i32 || (f32_only && buffer.dtype != Dtype::f32)) {
+      findings_.add("S110", where,
+                    fmt::format("a {} in {}, expected {}", state.kind, word(buffer.dtype),
+                                f32_only ? "f32" : "f32 or bf16"));
+    }
     // A longer piece runs on through the following slots, which then leave no gaps.
     const bool gapless = buffer.slot_bytes() == buffer.slot_stride();
     const bool exists = within(state.version, 0, buffer.slots - 1);
@@ -303,6 +312,15 @@ class Structure {
       findings_.add("S110", where,
                     fmt::format("{}[{}] does not hold 1 of {} pieces of {} elements", buffer.name,
                                 state.version, state.shards, elements));
+      return;
+    }
+    const StateSlots held = slots_of(schedule_, state);
+    for (std::int64_t i = held.first; i < held.first + held.count; ++i) {
+      const auto [other, is_free] = held_.emplace(std::pair(state.buffer, i), where);
+      if (is_free) continue;
+      findings_.add("S110", where,
+                    fmt::format("{}[{}] holds {} already", buffer.name, i, other->second));
+      return;
     }
   }
 
@@ -338,6 +356,7 @@ class Structure {
   Findings& findings_;
   std::set<std::string> group_names_;
   std::set<std::string> buffer_names_;
+  std::map<std::pair<BufferIndex, std::int64_t>, std::string> held_;  // slots by entries so far
   std::vector<std::int64_t> calls_of_;  // of each block, in the longer of the two lists
 };
 

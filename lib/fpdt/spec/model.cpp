@@ -109,7 +109,7 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   check_range(findings, model, "hidden", model.hidden, kWidthLimit);
   check_range(findings, model, "heads", model.heads, 65536);
   check_range(findings, model, "kv_heads", model.kv_heads, 65536);
-  check_range(findings, model, "head_dim", model.head_dim, 4096);
+  check_range(findings, model, "head_dim", model.head_dim, 512);
   check_range(findings, model, "feed_forward", model.feed_forward, kWidthLimit);
   check_range(findings, model, "vocabulary", model.vocabulary, 1 << 24);
   if (!findings.empty()) return findings;

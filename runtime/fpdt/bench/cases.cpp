@@ -147,6 +147,7 @@ struct Rows {
     embedding.x = result();
     embedding.rows = rows;
     embedding.width = width;
+    embedding.vocabulary = rows;
     op(embedding);
   }
   void embedding_backward() const {
@@ -156,6 +157,7 @@ struct Rows {
     back.dtable = sheet.sum(rows, width);
     back.rows = rows;
     back.width = width;
+    back.vocabulary = rows;
     op(back);
   }
   void loss_statistics() const {

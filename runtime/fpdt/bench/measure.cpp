@@ -59,7 +59,7 @@ void fill_states(Executor& executor, const Contents& contents) {
   const std::vector<Buffer>& buffers = executor.schedule().buffers;
   std::vector<std::byte> room;  // of the largest so far
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].role != Role::state) continue;
+    if (buffers[i].role != Role::state && buffers[i].role != Role::input) continue;
     const auto size = static_cast<std::size_t>(buffers[i].slot_bytes().value);
     room.resize(std::max(room.size(), size));
     const auto values = std::span(room).first(size);

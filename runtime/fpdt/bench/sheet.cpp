@@ -42,7 +42,7 @@ BufferIndex Sheet::buffer(MemorySpace space, Role role, Dtype dtype,
 }
 
 Operand Sheet::given(Dtype dtype, std::int64_t rows, std::int64_t width, MemorySpace space) {
-  const BufferIndex made = buffer(space, Role::state, dtype, {rows, width});
+  const BufferIndex made = buffer(space, Role::input, dtype, {rows, width});
   turning_.push_back(made);
   return {made, Version::at(0, 1)};
 }
@@ -66,7 +66,7 @@ Operand Sheet::scratch(Bytes bytes) {
 }
 
 Operand Sheet::integers(std::int64_t rows, std::int64_t limit) {
-  const BufferIndex made = buffer(MemorySpace::device, Role::state, Dtype::i32, {rows});
+  const BufferIndex made = buffer(MemorySpace::device, Role::input, Dtype::i32, {rows});
   contents_[index(made)].limit = limit;
   return {made, Version::at(0)};
 }
@@ -106,7 +106,7 @@ void Sheet::touch_lanes() {
   const Operand back = one(MemorySpace::host_pinned, Role::temporary);
   ops.push_back({"fetch",
                  {LaneKind::h2d, 0},
-                 Copy{one(MemorySpace::host_pinned, Role::state), {here, false}},
+                 Copy{one(MemorySpace::host_pinned, Role::input), {here, false}},
                  {}});
   Operand sent = here;
   if (schedule_.ranks > 1) {
@@ -122,7 +122,20 @@ VerifiedSchedule Sheet::finish() {
   for (const BufferIndex one : turning_) bytes += schedule_.buffers[index(one)].slot_bytes().value;
   const std::int64_t slots = std::clamp<std::int64_t>(
       working_set_.value / std::max<std::int64_t>(bytes, 1), 1, kSlotsMost);
-  for (const BufferIndex one : turning_) schedule_.buffers[index(one)].slots = slots;
+  for (const BufferIndex one : turning_) {
+    Buffer& buffer = schedule_.buffers[index(one)];
+    buffer.slots = slots;
+    if (buffer.role != Role::state) continue;
+    for (std::int64_t slot = 0; slot < slots; ++slot) {
+      State& state = schedule_.states.emplace_back();
+      state.buffer = one;
+      state.version = slot;
+      state.tensor = fmt::format("{}.{}", buffer.name, slot);
+      state.kind = "master";
+      state.shape = buffer.shape;
+      state.replicas = schedule_.ranks;
+    }
+  }
   // The next value of a state that is replaced lies in the same slot.
   for (Op& op : schedule_.blocks[kMany].ops) {
     if (auto* step = std::get_if<AdamW>(&op.body)) {

@@ -15,7 +15,9 @@
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/runtime/accounts.h"
 #include "fpdt/runtime/arena.h"
+#include "fpdt/schedule/lasting.h"
 #include "fpdt/spec/initial.h"
+#include "fpdt/train/feeds.h"
 #include "fpdt/train/inputs.h"
 #include "fpdt/train/states.h"
 
@@ -103,12 +105,12 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strate
           return find_port(file, {name, role, dtype, elements, slots}, findings);
         };
         Ports ports;
-        ports.step = port("step_input", Role::input, Dtype::f32, 4, 1);
-        ports.tokens = port("tokens_input", Role::input, Dtype::i32, local, micro_batches_);
-        ports.labels = port("labels_input", Role::input, Dtype::i32, local, micro_batches_);
+        ports.step = port(kStepInput, Role::input, Dtype::f32, 4, 1);
+        ports.tokens = port(kTokensInput, Role::input, Dtype::i32, local, micro_batches_);
+        ports.labels = port(kLabelsInput, Role::input, Dtype::i32, local, micro_batches_);
         if (problem_.documents) {
-          ports.documents = port("documents_input", Role::input, Dtype::i32,
-                                 geometry_.padded_tokens, micro_batches_);
+          ports.documents = port(kDocumentsInput, Role::input, Dtype::i32, geometry_.padded_tokens,
+                                 micro_batches_);
         }
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
         ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
@@ -119,6 +121,7 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strate
         }
         if (!findings.empty()) throw InputError(format_diagnostics(findings));
         require_states(file, problem_.model);
+        require_feeds(file, problem_.model);
         return ports;
       }()),
       ranks_(schedule, options) {}
@@ -132,6 +135,22 @@ void Trainer::set_parameters(const TensorSource& source) {
     set_tensor(spec.name, "moment2", zeros);
   }
   steps_done_ = 0;
+}
+
+void Trainer::poison() {
+  const LastingRows lasting(schedule());
+  for (std::size_t b = 0; b < schedule().buffers.size(); ++b) {
+    const Buffer& buffer = schedule().buffers[b];
+    const auto index = static_cast<BufferIndex>(b);
+    const std::vector<std::byte> nan(static_cast<std::size_t>(buffer.slot_bytes().value),
+                                     std::byte{0xFF});
+    for (std::int64_t slot = 0; slot < buffer.slots; ++slot) {
+      if (lasting.of(index, slot) > 0) continue;
+      for (const std::int64_t rank : ranks_.present()) {
+        ranks_.executor(rank).write(index, slot, nan);
+      }
+    }
+  }
 }
 
 std::int64_t Trainer::samples_per_step() const {

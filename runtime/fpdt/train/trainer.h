@@ -76,6 +76,10 @@ class Trainer {
   // Mean loss over the unmasked labels of samples_per_step() sequences; changes no state.
   double evaluate(const std::vector<Sample>& samples);
 
+  // NaN in all memory that no step may inherit: everything but parameters, masters and moments. A
+  // schedule that depends on what an earlier step left there shows at the next.
+  void poison();
+
   // A whole tensor; kind as in the state table, and "weight" for the most exact copy of a
   // parameter: its master where there is one. Preconditions: it exists, and all ranks are here.
   [[nodiscard]] std::vector<float> tensor(std::string_view name, std::string_view kind) const;

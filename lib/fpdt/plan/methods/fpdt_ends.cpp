@@ -32,6 +32,8 @@ void FpdtLowering::emit_embed() {
     embed.x = {x, false};
     embed.rows = shape_.local_rows(i);
     embed.width = model_.hidden;
+    embed.vocabulary = model_.vocabulary;
+    embed.position_count = model_.learned_positions;
     embed.token_first = token_first(i);
     builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
     layer_input_.stash(builder_, first, i, x, out_lane());
@@ -61,6 +63,8 @@ void FpdtLowering::emit_embed_backward() {
     }
     back.rows = shape_.local_rows(i);
     back.width = model_.hidden;
+    back.vocabulary = model_.vocabulary;
+    back.position_count = model_.learned_positions;
     back.token_first = token_first(i);
     back.local_first = local_first(i);
     builder_.emit(fmt::format("dembed.{}", i), LaneKind::compute, back);

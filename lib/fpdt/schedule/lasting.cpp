@@ -1,0 +1,31 @@
+// From the state table to rows.
+#include "fpdt/schedule/lasting.h"
+
+#include <algorithm>
+
+namespace fpdt {
+
+StateSlots slots_of(const Schedule& schedule, const State& state) {
+  const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(state.buffer)];
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : state.shape) elements = mul(elements, extent);
+  const std::int64_t piece = div_ceil(elements, state.shards);
+  return {state.version, div_ceil(piece, mul(buffer.rows(), buffer.row_elements())), piece};
+}
+
+LastingRows::LastingRows(const Schedule& schedule) : rows_(schedule.buffers.size()) {
+  for (const State& state : schedule.states) {
+    if (state.kind == "gradient") continue;
+    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(state.buffer)];
+    std::vector<std::int64_t>& rows = rows_[static_cast<std::size_t>(state.buffer)];
+    rows.resize(static_cast<std::size_t>(buffer.slots));
+    const StateSlots held = slots_of(schedule, state);
+    std::int64_t left = div_ceil(held.elements, buffer.row_elements());
+    for (std::int64_t i = 0; i < held.count; ++i) {
+      rows[static_cast<std::size_t>(held.first + i)] = std::min(left, buffer.rows());
+      left -= buffer.rows();
+    }
+  }
+}
+
+}  // namespace fpdt

@@ -1,0 +1,200 @@
+// S6xx: who fills what, and what kernels may take for an index.
+//
+// A kernel looks rows up by tokens and by positions, and trusts them. The trainer holds what it
+// feeds to the bounds that the ops state; here it is proven that what an op reads as tokens, labels
+// or document starts is what was fed as such: it comes from inputs, through copies and collectives
+// that change nothing, and no input serves two purposes. Document starts also stay in their rows,
+// since a start is a position.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/schedule/lasting.h"
+#include "fpdt/schedule/roles.h"
+#include "fpdt/schedule/verify_parts.h"
+
+namespace fpdt {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// i32 elements that move from one buffer to another.
+struct Flow {
+  BufferIndex source = -1;
+  BufferIndex target = -1;
+  bool in_place = false;  // rows stay where they are
+  const Block* block = nullptr;
+  const Op* op = nullptr;
+};
+
+// An i32 buffer that an op takes for tokens, labels or documents.
+struct Purpose {
+  std::string_view field;
+  BufferIndex buffer = -1;
+  const Block* block = nullptr;
+  const Op* op = nullptr;
+};
+
+class Roles {
+ public:
+  Roles(const Schedule& schedule, Findings& findings)
+      : schedule_(schedule), findings_(findings), served_(schedule.buffers.size()) {}
+
+  void check() {
+    for (const Block& block : schedule_.blocks) {
+      for (const Op& op : block.ops) {
+        collect(block, op);
+        check_targets(block, op);
+      }
+    }
+    check_evaluation();
+    check_sources();
+    trace_purposes();
+  }
+
+  [[nodiscard]] std::vector<std::string_view> purposes() && { return std::move(served_); }
+
+ private:
+  [[nodiscard]] const Buffer& buffer(const Operand& operand) const {
+    return schedule_.buffers[index(operand.buffer)];
+  }
+  [[nodiscard]] bool is_integer(const Operand& operand) const {
+    return operand.present() && buffer(operand).dtype == Dtype::i32;
+  }
+
+  void collect(const Block& block, const Op& op) {
+    for (const Use& use : operands(op.body)) {
+      const bool names_rows =
+          use.field == "tokens" || use.field == "labels" || use.field == "documents";
+      if (names_rows && use.access == Access::read) {
+        purposes_.push_back({use.field, use.operand.buffer, &block, &op});
+      }
+    }
+    if (const auto* copy = std::get_if<Copy>(&op.body)) {
+      flow(block, op, copy->source, copy->target.operand);
+      return;
+    }
+    std::visit(
+        [&](const auto& body) {
+          if constexpr (requires { body.receive; }) {
+            for (std::size_t i = 0; i < body.receive.size() && i < body.send.size(); ++i) {
+              flow(block, op, body.send[i], body.receive[i].operand);
+            }
+          }
+        },
+        op.body);
+  }
+
+  void flow(const Block& block, const Op& op, const Operand& source, const Operand& target) {
+    if (!is_integer(target) || !source.present()) return;
+    const bool in_place = std::holds_alternative<Copy>(op.body) &&
+                          source.row_first == target.row_first &&
+                          buffer(source).row_elements() == buffer(target).row_elements();
+    flows_.push_back({source.buffer, target.buffer, in_place, &block, &op});
+  }
+
+  void check_targets(const Block& block, const Op& op) {
+    const bool moves = std::holds_alternative<Copy>(op.body) || is_collective(op.body);
+    for (const Use& use : operands(op.body)) {
+      if (use.access == Access::read) continue;
+      const Buffer& written = buffer(use.operand);
+      if (written.role == Role::input) {
+        findings_.add("S601", place_of(block, op),
+                      fmt::format("{} is {}, an input, which only the trainer fills", use.field,
+                                  written.name));
+      } else if (written.dtype == Dtype::i32 && !moves) {
+        findings_.add("S602", place_of(block, op),
+                      fmt::format("{} makes up the integers of {}, which must come from an input",
+                                  body_name(op.body), written.name));
+      }
+    }
+  }
+
+  // An evaluation leaves parameters, masters and moments as they are.
+  void check_evaluation() {
+    const LastingRows lasting(schedule_);
+    std::vector<bool> called(schedule_.blocks.size());
+    for (const Call& call : schedule_.evaluate) called[index(call.block)] = true;
+    for (std::size_t b = 0; b < called.size(); ++b) {
+      if (!called[b]) continue;
+      const Block& block = schedule_.blocks[b];
+      for (const Op& op : block.ops) {
+        for (const Use& use : operands(op.body)) {
+          if (use.access == Access::read || !lasting.any(use.operand.buffer)) continue;
+          findings_.add("S603", place_of(block, op),
+                        fmt::format("{} changes {}, and evaluate calls the block", use.field,
+                                    buffer(use.operand).name));
+        }
+      }
+    }
+  }
+
+  // Integers that nobody feeds: a state or an output of them.
+  void check_sources() {
+    for (const Buffer& one : schedule_.buffers) {
+      if (one.dtype != Dtype::i32 || one.role == Role::input || one.role == Role::temporary) {
+        continue;
+      }
+      findings_.add("S602", "buffers." + one.name, "integers are inputs, or copies of inputs");
+    }
+  }
+
+  // From what the ops read back to the inputs. Each buffer is visited once a purpose.
+  void trace_purposes() {
+    std::sort(flows_.begin(), flows_.end(),
+              [](const Flow& a, const Flow& b) { return a.target < b.target; });
+    for (const Purpose& purpose : purposes_) serve(purpose);
+    while (!open_.empty()) {
+      const Purpose purpose = open_.back();
+      open_.pop_back();
+      const auto first = std::lower_bound(
+          flows_.begin(), flows_.end(), purpose.buffer,
+          [](const Flow& flow, BufferIndex buffer) { return flow.target < buffer; });
+      for (auto at = first; at != flows_.end() && at->target == purpose.buffer; ++at) {
+        const Flow& one = *at;
+        if (purpose.field == "documents" && !one.in_place) {
+          findings_.add("S602", place_of(*one.block, *one.op),
+                        "moves document starts to other rows, and a start is a row's number");
+        }
+        serve({purpose.field, one.source, one.block, one.op});
+      }
+    }
+  }
+
+  void serve(const Purpose& purpose) {
+    std::string_view& served = served_[index(purpose.buffer)];
+    if (served == purpose.field) return;
+    if (!served.empty()) {
+      findings_.add(
+          "S602", place_of(*purpose.block, *purpose.op),
+          fmt::format("{} serves as {} here, and elsewhere as {}",
+                      schedule_.buffers[index(purpose.buffer)].name, purpose.field, served));
+      return;
+    }
+    served = purpose.field;
+    open_.push_back(purpose);
+  }
+
+  const Schedule& schedule_;
+  Findings& findings_;
+  std::vector<Flow> flows_;
+  std::vector<Purpose> purposes_;
+  std::vector<Purpose> open_;
+  std::vector<std::string_view> served_;  // of each buffer, "" for none
+};
+
+}  // namespace
+
+std::vector<std::string_view> purposes_of(const Schedule& schedule) {
+  Findings findings;
+  Roles roles(schedule, findings);
+  roles.check();
+  return std::move(roles).purposes();
+}
+
+void check_roles(const Schedule& schedule, Findings& findings) {
+  Roles(schedule, findings).check();
+}
+
+}  // namespace fpdt

@@ -111,6 +111,7 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
   Parameters masters = read_all(trainer, "weight");
   reference::Moments moments{read_all(trainer, "moment1"), read_all(trainer, "moment2")};
 
+  trainer.poison();
   const StepResult found = trainer.step(samples, learning_rate);
   const Parameters gradients = read_all(trainer, "gradient");
   const double norm = reference::adamw(model, trainer.problem().optimizer, learning_rate,
@@ -122,6 +123,7 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
   report.grad_norm_error = relative(std::abs(found.grad_norm - norm), norm);
   report.tolerance = tolerance;
   const double after = reference::loss(model, read_all(trainer, "parameter"), sequences, scale);
+  trainer.poison();
   report.evaluate_error = relative(std::abs(trainer.evaluate(samples) - after), std::abs(after));
 
   // A tensor whose gradient vanishes exactly is held to the rounding of the largest gradient.
@@ -150,6 +152,22 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
     report.tensors.push_back(std::move(tensor));
   }
   return report;
+}
+
+void add_errors(CheckReport& report, const CheckReport& next) {
+  const auto keep = [](double& largest, double error) { largest = std::max(largest, error); };
+  keep(report.loss_error, next.loss_error);
+  keep(report.evaluate_error, next.evaluate_error);
+  keep(report.grad_norm_error, next.grad_norm_error);
+  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
+    TensorCheck& tensor = report.tensors[i];
+    const TensorCheck& other = next.tensors[i];
+    keep(tensor.gradient, other.gradient);
+    keep(tensor.parameter, other.parameter);
+    keep(tensor.moment1, other.moment1);
+    keep(tensor.moment2, other.moment2);
+    tensor.agrees = tensor.agrees && other.agrees;
+  }
 }
 
 TensorSource random_parameters(std::uint64_t seed) {

@@ -1,4 +1,7 @@
-// One training step against the reference: loss, the gradient of every parameter, and the update.
+// Training steps against the reference: loss, the gradient of every parameter, and the update.
+//
+// Before a step, and before its evaluation, all memory that no step may inherit is NaN. A second
+// step then shows what a single one cannot: sums that go on from step to step.
 //
 // Gradients are compared with those of the reference from the same parameters. The update is
 // compared with the reference's AdamW from the measured gradients, so that it is held to its own,
@@ -43,6 +46,8 @@ inline constexpr double kUpdateTolerance = 1e-5;
 // Takes the trainer's step from wherever it stands. All ranks must be present.
 CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, double learning_rate,
                        double tolerance);
+// The larger error of each kind; losses stay those of `report`.
+void add_errors(CheckReport& report, const CheckReport& next);
 
 // Parameters far from the start of a training, so that none is without effect.
 TensorSource random_parameters(std::uint64_t seed);

@@ -1,6 +1,7 @@
 // The check's table.
 #include "run_check.h"
 
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -14,6 +15,8 @@
 
 namespace fpdt {
 namespace {
+
+constexpr std::size_t kSteps = 2;
 
 std::string table(const CheckReport& report) {
   std::string text = fmt::format("loss {:.7f}, reference {:.7f}, relative error {:.1e}\n",
@@ -63,19 +66,23 @@ int run_check(const CheckFlags& flags) {
   const RankMachine machine = open_machine(flags.backend);
   Trainer trainer(job.schedule, job.problem, job.strategy, machine.ranks);
   trainer.set_parameters(random_parameters(flags.seed));
-  std::vector<Sample> samples;
+  std::array<std::vector<Sample>, kSteps> samples;
   if (flags.data.empty()) {
-    samples = random_samples(job.problem, count, flags.seed);
+    for (std::size_t i = 0; i < kSteps; ++i) {
+      samples[i] = random_samples(job.problem, count, flags.seed + i);
+    }
   } else {
     Batches batches(flags.data, job.problem.model.vocabulary, job.problem.seq_len,
                     {flags.separator, ""});
-    samples = batches.next(count);
+    for (std::vector<Sample>& one : samples) one = batches.next(count);
   }
   const double tolerance =
       flags.tolerance > 0 ? flags.tolerance : derived_tolerance(job.problem, job.strategy.storage);
-  say(fmt::format("one step of {} tokens on {} ranks, then the reference in double precision ...\n",
-                  mul(count, job.problem.seq_len), job.problem.ranks()));
-  const CheckReport report = check_step(trainer, samples, flags.learning_rate, tolerance);
+  say(fmt::format("{} steps of {} tokens on {} ranks, and the reference in double precision ...\n",
+                  kSteps, mul(count, job.problem.seq_len), job.problem.ranks()));
+  CheckReport report = check_step(trainer, samples[0], flags.learning_rate, tolerance);
+  // At another learning rate, so that no step is as the one before.
+  add_errors(report, check_step(trainer, samples[1], flags.learning_rate / 2, tolerance));
   print_result(flags.json ? json(report) : table(report));
   return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);
 }

@@ -26,9 +26,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates) {
+  // Names are short, and where thousands are known the nearest is hardly what was meant.
+  constexpr std::size_t kLongest = 64;
+  constexpr std::size_t kMostCandidates = 4096;
+  if (word.size() > kLongest || candidates.size() > kMostCandidates) return "";
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string_view candidate : candidates) {
+    if (candidate.size() > kLongest) continue;
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -14,8 +14,7 @@ using Json = nlohmann::json;
 
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
-  TreeBuilder(FileFindings& findings, std::int64_t nodes_max)
-      : findings_(&findings), nodes_left_(nodes_max) {}
+  explicit TreeBuilder(FileFindings& findings) : findings_(&findings) {}
 
   Node root;
 
@@ -57,9 +56,8 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
  private:
   bool scalar(NodeKind kind, std::string text) {
-    Node& node = next(kind);
-    node.text = std::move(text);
-    return within_limit();
+    next(kind).text = std::move(text);
+    return true;
   }
 
   bool open(NodeKind kind) {
@@ -68,13 +66,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
       return false;
     }
     path_.push_back(&next(kind));
-    return within_limit();
-  }
-
-  bool within_limit() {
-    if (--nodes_left_ >= 0) return true;
-    findings_->add("Y101", 0, 0, "holds more values than any such file needs");
-    return false;
+    return true;
   }
 
   // Nodes on the path are last children, so growth of the list that is open moves none of them.
@@ -97,19 +89,32 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
 
   FileFindings* findings_;
-  std::int64_t nodes_left_;
   std::vector<Node*> path_;
   std::string key_;
 };
 
+// Every value but the first follows a comma or an opening bracket, so no text holds more of them.
+std::int64_t values_at_most(std::string_view text) {
+  return 1 + std::count_if(text.begin(), text.end(),
+                           [](char c) { return c == ',' || c == '[' || c == '{'; });
+}
+
 }  // namespace
 
-Node parse_json(std::string_view text, FileFindings& findings, std::int64_t nodes_max) {
+Node parse_json(std::string_view text, FileFindings& findings, std::int64_t values_max) {
   if (text.starts_with("\xEF\xBB\xBF")) {
     findings.add("Y101", 0, 0, "expected UTF-8 without a byte-order mark");
     findings.raise();
   }
-  TreeBuilder builder(findings, nodes_max);
+  if (const std::int64_t values = values_at_most(text); values > values_max) {
+    findings.add(
+        "Y101", 0, 0,
+        fmt::format("may hold {} values, more than the {} that a file of its kind and size "
+                    "needs",
+                    values, values_max));
+    findings.raise();
+  }
+  TreeBuilder builder(findings);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) findings.raise();
   return std::move(builder.root);
 }

@@ -10,13 +10,13 @@ namespace fpdt {
 
 inline constexpr int kJsonDepthMax = 64;
 
-// A node takes some 100 bytes; this bounds what a hostile text of the size that we read can make of
-// them.
-inline constexpr std::int64_t kJsonNodesMax = 1 << 20;
+// A value takes some 100 bytes in memory, and as little as two in a file: this bounds what a hostile
+// text of the size that we read makes of them.
+inline constexpr std::int64_t kJsonValuesMax = 1 << 18;
 
-// Throws InputError when the text is not JSON; duplicate keys are findings.
+// Throws InputError when the text is not JSON or may hold more values; duplicate keys are findings.
 Node parse_json(std::string_view text, FileFindings& findings,
-                std::int64_t nodes_max = kJsonNodesMax);
+                std::int64_t values_max = kJsonValuesMax);
 
 // The tree as text without white space, keys in their order.
 std::string json_text(const Node& node);

@@ -1,6 +1,7 @@
 // Reads the canonical text in two passes: ops first, then the edges, which may name any op.
 #include "fpdt/io/schedule_json.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -46,9 +47,17 @@ static std::string_view expected(const RankExpression&) {
 
 namespace {
 
-constexpr std::int64_t kScheduleBytesMax = std::int64_t{1} << 30;
-constexpr std::int64_t kScheduleNodesMax = std::int64_t{1} << 25;
-constexpr std::size_t kCallsMax = 10000000;
+// The largest that the planner makes, 405B at 8M tokens in 171 chunks that repeat everything, has
+// 34 MB and 1.9 million values; ours take 17 bytes a value, and hand-written ones hardly fewer than
+// eight.
+constexpr std::int64_t kScheduleBytesMax = std::int64_t{48} << 20;
+constexpr std::int64_t kValuesMost = std::int64_t{1} << 21;
+constexpr std::int64_t kValuesAlways = std::int64_t{1} << 14;
+constexpr std::size_t kCallsMax = std::size_t{1} << 20;
+
+std::int64_t values_max(std::string_view text) {
+  return std::clamp(static_cast<std::int64_t>(text.size()) / 8, kValuesAlways, kValuesMost);
+}
 
 // Names of one list, as views into the tree.
 using Names = std::unordered_map<std::string_view, std::int32_t>;
@@ -421,7 +430,7 @@ void check_hash(std::string_view text, const Node& root, FileFindings& findings)
 
 Schedule parse_schedule(std::string_view text, std::string_view file_name) {
   FileFindings findings(file_name);
-  const Node root = parse_json(text, findings, kScheduleNodesMax);
+  const Node root = parse_json(text, findings, values_max(text));
   check_hash(text, root, findings);
   Schedule schedule = Loader(root, findings).load();
   findings.raise();

@@ -10,6 +10,8 @@
 namespace fpdt {
 namespace {
 
+// More are of no use to anybody, and a hostile file would make a million.
+constexpr std::size_t kFindingsMax = 100;
 constexpr std::size_t kTextMax = 4096;  // as long as a path may be
 
 // "010" is 8 to some readers and 10 to others; "0x10", "+1", ".5", "1_000", ".nan" are no better.
@@ -79,6 +81,7 @@ void FileFindings::add(std::string_view code, std::int32_t line, std::int32_t co
   const std::string where =
       line > 0 ? fmt::format("{}:{}:{}", file_name_, line, column) : file_name_;
   list_.push_back({std::string(code), where, printable(message)});
+  if (list_.size() >= kFindingsMax) raise();
 }
 
 void FileFindings::append(std::vector<Diagnostic> findings) {

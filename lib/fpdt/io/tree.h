@@ -42,7 +42,7 @@ std::string describe_found(const Node& node);
 
 // What is wrong with one document. Codes: Y100 syntax, Y101 a construct that we refuse, Y102
 // duplicate key, Y103 unknown key, Y104 missing key, Y105 wrong type or value, Y106 values that
-// contradict each other.
+// contradict each other. With the hundredth finding `add` raises.
 class FileFindings {
  public:
   explicit FileFindings(std::string_view file_name) : file_name_(file_name) {}

@@ -12,7 +12,7 @@
 namespace fpdt {
 namespace {
 
-constexpr std::size_t kMostPairs = std::size_t{1} << 26;
+constexpr std::size_t kMostPairs = std::size_t{1} << 20;
 constexpr std::int64_t kMostOffset = std::int64_t{1} << 56;
 constexpr std::array kSpaces{MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host};
 

@@ -11,7 +11,7 @@
 //   S105 `after` names a call that never is         S106 collective off a comm lane, or other op
 //   S107 unknown group                              S108 ranks of a group disagree or out of range
 //   S109 advance repeated or out of order           S110 state table entry does not fit its buffer
-//   S111 call arguments out of range
+//   S111 call arguments out of range                S112 rows in more pieces than can be followed
 //
 //   S201 rows outside the slot                      S202 too few or too many elements for the op
 //   S203 dtype not allowed                          S204 space or lane does not fit the op

@@ -133,20 +133,28 @@ class Coverage {
                     "heads differ from those of the other tiles");
       return;
     }
-    std::map<std::int64_t, std::int64_t> ranks_of;
-    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank)
-      ++ranks_of[tiles[0].head_first.at(rank)];
-    std::int64_t expected = 0;
-    for (const auto& [first, ranks] : ranks_of) {
-      if (first != expected || ranks != ranks_of.begin()->second) {
-        findings_.add(
-            "S503", place_of(block_, *tiles[0].op),
-            fmt::format("heads {}:{} are held by {} ranks, expected heads from {} by {}", first,
-                        first + tiles[0].heads, ranks, expected, ranks_of.begin()->second));
-        return;
-      }
-      expected += tiles[0].heads;
+    // Ranks that hold the heads from i * heads on.
+    const std::int64_t heads = tiles[0].heads;
+    std::vector<std::int64_t> holders(index(schedule_.ranks), 0);
+    std::int64_t sets = 0;
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t first = tiles[0].head_first.at(rank);
+      const bool fits = first >= 0 && first % heads == 0 && first / heads < schedule_.ranks;
+      if (!fits) return uneven(tiles[0], first, 1);
+      sets = std::max(sets, first / heads + 1);
+      ++holders[index(first / heads)];
     }
+    for (std::int64_t i = 0; i < sets; ++i) {
+      if (holders[index(i)] != holders[0]) return uneven(tiles[0], i * heads, holders[index(i)]);
+    }
+  }
+
+  void uneven(const Tile& tile, std::int64_t first, std::int64_t ranks) {
+    findings_.add(
+        "S503", place_of(block_, *tile.op),
+        fmt::format("heads {}:{} are held by {} of {} ranks; each {} heads from 0 must be "
+                    "held by equally many",
+                    first, first + tile.heads, ranks, schedule_.ranks, tile.heads));
   }
 
   struct Rows {

@@ -21,6 +21,13 @@
 namespace fpdt {
 namespace {
 
+// Pieces of rows that may be looked at in all: those of a hostile schedule, whose ops each write one
+// row and read all, would take hours. Ours need a few million.
+constexpr std::int64_t kMostPieces = std::int64_t{1} << 29;
+
+// Of one kind at one place the first is reported; a wrong op fails in each call.
+constexpr std::int64_t kMostFailures = 10000;
+
 using Position = std::int32_t;  // of an op on its lane within the step; -1: the start of the step
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -134,7 +141,14 @@ class OrderCheck {
       begins_.insert(begins_.end(), next_.begin(), next_.end());
       begun_.push_back(call.block);
       const PlainBlock& block = program_.blocks[index(call.block)];
-      for (std::size_t i = 0; i < block.ops.size(); ++i) step(block.ops[i], i);
+      for (std::size_t i = 0; i < block.ops.size(); ++i) {
+        step(block.ops[i], i);
+        if (failures_ > kMostFailures) return;
+        if (pieces_ <= kMostPieces) continue;
+        findings_.add("S112", place_of(schedule_.blocks[index(call.block)], *op_->op),
+                      "rows are cut into more pieces than can be followed");
+        return;
+      }
     }
   }
 
@@ -231,6 +245,7 @@ class OrderCheck {
         return;
       }
     }
+    pieces_ += std::ssize(slot.pieces);
     std::int64_t reached = first;
     bool all_read = true;
     for (const Piece& piece : slot.pieces) {
@@ -247,6 +262,7 @@ class OrderCheck {
   void accumulate() {
     Slot& slot = slots_[slot_];
     if (!holds(slot)) return absent(slot, "S306");
+    pieces_ += std::ssize(slot.pieces);
     const auto [begin, count] = isolate(slot.pieces, use_->row_first, use_->row_first + use_->rows);
     std::int64_t reached = use_->row_first;
     for (std::size_t i = begin; i < begin + count; ++i) {
@@ -278,6 +294,7 @@ class OrderCheck {
     }
     const std::int64_t first = use_->row_first;
     const std::int64_t end = first + use_->rows;
+    pieces_ += std::ssize(slot.pieces);
     auto at = slot.pieces.begin();
     while (at != slot.pieces.end() && at->end <= first) ++at;
     if (at != slot.pieces.end() && at->first < end) {
@@ -393,6 +410,7 @@ class OrderCheck {
   }
 
   void fail(std::string_view code, const std::string& what, const std::string& other = "") {
+    ++failures_;
     const Block& block = schedule_.blocks[index(begun_.back())];
     const Call& call = expansion_.call();
     findings_.add(
@@ -462,6 +480,8 @@ class OrderCheck {
   const PlainUse* use_ = nullptr;
   Position* clock_ = nullptr;
   Position position_ = 0;
+  std::int64_t pieces_ = 0;    // looked at so far
+  std::int64_t failures_ = 0;  // so far, also those that are not reported again
   std::int64_t version_ = 0;
   std::size_t slot_ = 0;
 };
@@ -475,9 +495,11 @@ void check_order(const Schedule& schedule, Findings& findings) {
     return;
   }
   const Program program(schedule);
-  OrderCheck train(program, *overlaps, findings);
-  train.run(schedule.train);
-  if (!schedule.train.empty()) train.check_end();
+  {
+    OrderCheck train(program, *overlaps, findings);
+    train.run(schedule.train);
+    if (!schedule.train.empty()) train.check_end();
+  }
   OrderCheck(program, *overlaps, findings).run(schedule.evaluate);
 }
 

@@ -2,6 +2,8 @@
 #include "fpdt/base/suggest.h"
 
 #include <array>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -18,6 +20,13 @@ TEST(nearest_word, finds_a_slip) {
 }
 
 TEST(nearest_word, finds_the_word_itself) { EXPECT_EQ(nearest_word("host", kWords), "host"); }
+
+TEST(nearest_word, is_silent_where_the_search_would_take_long) {
+  const std::string word(65, 'a');
+  const std::string_view same[] = {word};
+  EXPECT_EQ(nearest_word(word, same), "");
+  EXPECT_EQ(nearest_word("hsot", std::vector<std::string_view>(4097, "host")), "");
+}
 
 TEST(nearest_word, prefers_silence_to_a_guess) {
   EXPECT_EQ(nearest_word("gradient", kWords), "");

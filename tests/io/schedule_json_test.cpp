@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
 #include "fpdt/schedule/print.h"
 
@@ -134,6 +136,23 @@ TEST(ScheduleJson, SurvivesHostileText) {
   }
   EXPECT_THAT(error_of("{}"),
               AllOf(HasSubstr("fpdt_schedule"), HasSubstr("ranks"), HasSubstr("train")));
+}
+
+// Two bytes of a file would become a hundred of memory.
+TEST(HostileSchedule, ValuesAreCountedBeforeTheyAreStored) {
+  std::string zeros = "[0";
+  for (int i = 0; i < 100000; ++i) zeros += ",0";
+  EXPECT_NE(error_of(zeros + "]").find("may hold 100002 values"), std::string::npos);
+  EXPECT_EQ(error_of("[\"" + std::string(100000, '[') + "\"]").find("may hold"), std::string::npos)
+      << "brackets in a text are none";
+}
+
+TEST(HostileSchedule, FindingsEndWithTheHundredth) {
+  std::string keys;
+  for (int i = 0; i < 1000; ++i) keys += fmt::format("\"unknown_key_{}\": {},", i, i);
+  const std::string error = error_of(
+      fmt::format("{{{}\"fpdt_schedule\":1,\"ranks\":1,\"row_multiple\":1,\"train\":[]}}", keys));
+  EXPECT_NE(error.find("... and 80 more"), std::string::npos) << error;
 }
 
 }  // namespace

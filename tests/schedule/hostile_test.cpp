@@ -5,6 +5,7 @@
 #include "fpdt/schedule/verify.h"
 
 #include "golden.h"
+#include "tiny.h"
 
 namespace fpdt {
 namespace {
@@ -118,6 +119,39 @@ TEST(Hostile, NumbersOfBuffersGroupsStatesAndEdges) {
     survives([&](Schedule& s) { s.train[1].layer = small; });
     survives([&](Schedule& s) { s.train[1].block = small; });
   }
+}
+
+// What a small file unfolds to is bounded before it is unfolded.
+TEST(Hostile, CallsTimesOpsAreBounded) {
+  test::Tiny tiny;
+  tiny.buffer("a").block("one");
+  for (int i = 0; i < 40; ++i) tiny.fill(std::string("f").append(std::to_string(i)), 0, "a[0]");
+  tiny.schedule.train.assign(1000000, {0, 0, 0, 0});
+  EXPECT_EQ(test::codes(tiny.schedule), std::set<std::string>{"S103"});
+}
+
+TEST(Hostile, ManyPiecesOfRowsEndTheWork) {
+  constexpr std::int64_t kRows = 20000;
+  test::Tiny tiny;
+  tiny.buffer("a", 1, kRows).block("one");
+  for (std::int64_t i = 0; i < kRows; ++i) {
+    const std::int64_t row = i % 2 == 0 ? i : kRows - i;
+    tiny.fill(std::string("f").append(std::to_string(i)), static_cast<std::int32_t>(i % 2),
+              std::string("a[0] rows ")
+                  .append(std::to_string(row))
+                  .append(":")
+                  .append(std::to_string(row + 1)));
+  }
+  tiny.schedule.train.assign(1, {0, 0, 0, 0});
+  EXPECT_EQ(test::codes(tiny.schedule).count("S112"), 1U);
+}
+
+// An op that is wrong fails in each of its calls.
+TEST(Hostile, FailuresOfManyCallsEndTheWork) {
+  test::Tiny tiny;
+  tiny.buffer("a").buffer("b").block("one").copy("x", 0, "a[0]", "b[0]");
+  tiny.schedule.train.assign(1000000, {0, 0, 0, 0});
+  EXPECT_EQ(test::codes(tiny.schedule), (std::set<std::string>{"S301", "S305"}));
 }
 
 }  // namespace

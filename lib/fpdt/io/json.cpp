@@ -93,10 +93,21 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   std::string key_;
 };
 
-// Every value but the first follows a comma or an opening bracket, so no text holds more of them.
-std::int64_t values_at_most(std::string_view text) {
-  return 1 + std::count_if(text.begin(), text.end(),
-                           [](char c) { return c == ',' || c == '[' || c == '{'; });
+// Every value but the first follows a comma or an opening bracket that is in no string.
+std::int64_t count_values(std::string_view text) {
+  std::int64_t values = 1;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string && (c == ',' || c == '[' || c == '{')) {
+      ++values;
+    }
+  }
+  return values;
 }
 
 }  // namespace
@@ -106,7 +117,7 @@ Node parse_json(std::string_view text, FileFindings& findings, std::int64_t valu
     findings.add("Y101", 0, 0, "expected UTF-8 without a byte-order mark");
     findings.raise();
   }
-  if (const std::int64_t values = values_at_most(text); values > values_max) {
+  if (const std::int64_t values = count_values(text); values > values_max) {
     findings.add(
         "Y101", 0, 0,
         fmt::format("may hold {} values, more than the {} that a file of its kind and size "

@@ -14,7 +14,7 @@ inline constexpr int kJsonDepthMax = 64;
 // text of the size that we read makes of them.
 inline constexpr std::int64_t kJsonValuesMax = 1 << 18;
 
-// Throws InputError when the text is not JSON or may hold more values; duplicate keys are findings.
+// Throws InputError when the text is not JSON or holds more values; duplicate keys are findings.
 Node parse_json(std::string_view text, FileFindings& findings,
                 std::int64_t values_max = kJsonValuesMax);
 

@@ -23,7 +23,7 @@ namespace {
 
 // Pieces of rows that may be looked at in all: those of a hostile schedule, whose ops each write one
 // row and read all, would take hours. Ours need a few million.
-constexpr std::int64_t kMostPieces = std::int64_t{1} << 29;
+constexpr std::int64_t kMostPieces = std::int64_t{1} << 27;
 
 // Of one kind at one place the first is reported; a wrong op fails in each call.
 constexpr std::int64_t kMostFailures = 10000;

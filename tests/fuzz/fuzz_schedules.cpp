@@ -1,0 +1,203 @@
+// Mutants of schedules: what the verifier accepts must not crash, and if `check` passes it must
+// train as the planner's does.
+//
+//   fuzz_schedules [--mutants N] [--seed S] [--out DIR]
+//
+// Prints how many mutants were accepted, and what became of them. Exits with 1 when one crashed,
+// hung, or passed the check and trained otherwise; such a mutant is written to DIR, and named by
+// seed, case and number. Minutes by hand, a few seconds in the suite.
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/base/error.h"
+#include "fpdt/schedule/print.h"
+#include "fpdt/schedule/verify.h"
+
+#include "cases.h"
+#include "check.h"
+#include "isolated.h"
+#include "mutate.h"
+
+namespace fpdt::fuzz {
+namespace {
+
+constexpr unsigned kSeconds = 20;
+constexpr double kLearningRate = 1e-2;
+constexpr int kSteps = 3;
+// Sums in another order move losses by some 1e-6.
+constexpr double kSameLoss = 1e-3;
+
+// What a child says of its mutant. A sanitizer's report makes it 1, so that is no word.
+enum class Fate : int { same = 0, refused = 10, disagreed = 11, otherwise = 12 };
+
+struct Counts {
+  int mutants = 0, accepted = 0, refused = 0, disagreed = 0, same = 0;
+  int crashed = 0, hung = 0, otherwise = 0;
+};
+
+// A schedule to damage, and how the whole one trains.
+struct Original {
+  Case one;
+  Schedule schedule;
+  std::vector<std::vector<Sample>> samples;
+  std::vector<double> losses;
+};
+
+std::vector<double> train(Trainer& trainer, const Original& original) {
+  std::vector<double> losses;
+  trainer.set_parameters(random_parameters(7));
+  for (int i = 0; i < kSteps; ++i) {
+    const StepResult step =
+        trainer.step(original.samples[static_cast<std::size_t>(i)], kLearningRate);
+    losses.push_back(step.loss);
+    losses.push_back(step.grad_norm);
+  }
+  losses.push_back(trainer.evaluate(original.samples[0]));
+  return losses;
+}
+
+std::vector<Original> originals() {
+  std::vector<Case> cases;
+  cases.push_back(make_case(tiny_llama(), 2, 24, 8));
+  cases.push_back(make_case(tiny_gpt(), 2, 24, 8));
+  cases.back().problem.documents = true;
+  cases.push_back(make_case(tiny_qwen3(), 2, 20, 12));
+  cases.back().strategy.micro_batches = 2;
+  cases.push_back(make_case(tiny_llama(), 4, 24, 8));
+  Strategy& rich = cases.back().strategy;
+  rich.data_parallel = 2;
+  rich.micro_batches = 2;
+  rich.optimizer_offload = true;
+  rich.optimizer_tile = 1024;
+  std::vector<Original> all;
+  for (const Case& one : cases) {
+    Rig rig(one);
+    Original& original = all.emplace_back(Original{one, rig.lowered.schedule.schedule(), {}, {}});
+    for (std::uint64_t seed = 1; seed <= kSteps; ++seed) {
+      original.samples.push_back(random_samples(one.problem, rig.trainer.samples_per_step(), seed));
+    }
+    original.losses = train(rig.trainer, original);
+  }
+  return all;
+}
+
+bool close(const std::vector<double>& a, const std::vector<double>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!(std::abs(a[i] - b[i]) <= kSameLoss * std::abs(b[i]))) return false;
+  }
+  return true;
+}
+
+Fate fate_of(const Schedule& mutant, const Original& original) {
+  try {
+    const VerifiedSchedule schedule = verified(mutant);
+    Trainer trainer(schedule, original.one.problem, original.one.strategy, Rig::one_thread());
+    trainer.set_parameters(random_parameters(7));
+    const double tolerance = derived_tolerance(original.one.problem, Storage::f32);
+    for (const std::size_t step : {0U, 1U}) {
+      const CheckReport report =
+          check_step(trainer, original.samples[step], kLearningRate, tolerance);
+      if (!report.agrees()) return Fate::disagreed;
+    }
+    return close(train(trainer, original), original.losses) ? Fate::same : Fate::otherwise;
+  } catch (const NumericError&) {
+    return Fate::disagreed;
+  } catch (const InputError&) {
+    return Fate::refused;
+  }
+}
+
+// Returns whether the mutant is one that nobody stopped.
+bool count(const Ending& ending, Counts& counts) {
+  if (ending.kind == Ending::Kind::hung) return ++counts.hung > 0;
+  if (ending.kind == Ending::Kind::crashed) return ++counts.crashed > 0;
+  switch (static_cast<Fate>(ending.code)) {
+    case Fate::same:
+      ++counts.same;
+      return false;
+    case Fate::refused:
+      ++counts.refused;
+      return false;
+    case Fate::disagreed:
+      ++counts.disagreed;
+      return false;
+    case Fate::otherwise:
+      return ++counts.otherwise > 0;
+  }
+  return ++counts.crashed > 0;
+}
+
+struct Flags {
+  int mutants = 1000;
+  std::uint64_t seed = 1;
+  std::filesystem::path out;
+};
+
+int run(const Flags& flags) {
+  const std::vector<Original> all = originals();
+  Counts counts;
+  for (; counts.mutants < flags.mutants; ++counts.mutants) {
+    const Original& original = all[static_cast<std::size_t>(counts.mutants) % all.size()];
+    Schedule mutant = original.schedule;
+    std::string what;
+    // The mutator derives edges and offsets of what is half broken, and the verifier reads it: both
+    // may fail as the run may.
+    const std::uint64_t number = flags.seed * 1000003 + static_cast<std::uint64_t>(counts.mutants);
+    bool accepted = false;
+    const Ending made = isolated(
+        [&] {
+          Schedule copy = original.schedule;
+          Mutator(number).mutate(copy);
+          return verify(copy).empty() ? 2 : 0;
+        },
+        kSeconds);
+    bool bad = made.kind != Ending::Kind::returned || made.code == 1;
+    if (bad) {
+      ++(made.kind == Ending::Kind::hung ? counts.hung : counts.crashed);
+      what = "while it was verified";
+    } else if (made.code == 2) {
+      accepted = true;
+      what = Mutator(number).mutate(mutant);
+    }
+    if (accepted) {
+      ++counts.accepted;
+      const Ending ending =
+          isolated([&] { return static_cast<int>(fate_of(mutant, original)); }, kSeconds);
+      bad = count(ending, counts);
+    }
+    if (!bad) continue;
+    const std::string name =
+        "mutant-" + std::to_string(flags.seed) + "-" + std::to_string(counts.mutants) + ".json";
+    std::cout << name << " (" << original.one.name << "): " << what << "\n";
+    if (!flags.out.empty() && accepted) std::ofstream(flags.out / name) << print(mutant);
+  }
+  std::cout << counts.mutants << " mutants, " << counts.accepted << " accepted: " << counts.refused
+            << " refused by the trainer, " << counts.disagreed << " seen by check, " << counts.same
+            << " trained the same; " << counts.crashed << " crashed, " << counts.hung << " hung, "
+            << counts.otherwise << " passed check and trained otherwise\n";
+  return counts.crashed + counts.hung + counts.otherwise == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace fpdt::fuzz
+
+int main(int count, char** arguments) {
+  fpdt::fuzz::Flags flags;
+  const std::span<char*> all(arguments, static_cast<std::size_t>(count));
+  for (std::size_t i = 1; i + 1 < all.size(); i += 2) {
+    const std::string_view flag = all[i];
+    if (flag == "--mutants") flags.mutants = std::atoi(all[i + 1]);
+    if (flag == "--seed") flags.seed = std::strtoull(all[i + 1], nullptr, 10);
+    if (flag == "--out") flags.out = all[i + 1];
+  }
+  return fpdt::fuzz::run(flags);
+}

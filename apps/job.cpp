@@ -11,7 +11,8 @@
 
 namespace fpdt {
 Job load_job(const std::string& path) {
-  Schedule schedule = load_schedule(path);
+  bool has_hash = false;
+  Schedule schedule = load_schedule(path, &has_hash);
   if (schedule.problem.empty()) {
     throw InputError(
         fmt::format("{}: the schedule has no problem section, so there is no model to train; "
@@ -22,7 +23,8 @@ Job load_job(const std::string& path) {
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
   const Prediction predicted = predict(problem, strategy);
-  return {verified(std::move(schedule)), std::move(problem), std::move(strategy), predicted};
+  return {verified(std::move(schedule)), std::move(problem), std::move(strategy), predicted,
+          has_hash};
 }
 
 RankOptions rank_options(const RankFlags& flags, const Schedule& schedule, RankOptions options) {

@@ -16,7 +16,8 @@ struct Job {
   VerifiedSchedule schedule;
   Problem problem;
   Strategy strategy;
-  Prediction predicted;  // of one rank: the closed form, which does not look at the schedule
+  Prediction predicted;   // of one rank: the closed form, which does not look at the schedule
+  bool has_hash = false;  // the file is as a planner wrote it
 };
 
 // InputError with the findings of loader, verifier or problem section.

@@ -324,10 +324,20 @@ bool Run::report(int signal) const {
   return agrees(memory);
 }
 
+// Safe is proven of any schedule; right only of what the planner writes, by its tests.
+std::string unhashed_note(const std::string& path) {
+  return fmt::format(
+      "note: {} has no hash, so a person or another program wrote or changed it. It is safe to "
+      "run; "
+      "whether it computes the model, fpdt-run check tells\n",
+      path);
+}
+
 }  // namespace
 
 int run_train(const TrainFlags& flags) {
   const Job job = load_job(flags.schedule);
+  if (!job.has_hash) say(unhashed_note(flags.schedule));
   require_sensible(flags, job);
   const RankMachine machine = open_machine(flags.backend);
   Run run(flags, job, machine);

@@ -139,6 +139,15 @@ TEST_F(Train, SaysWhenMoreMemoryWasUsedThanPredicted) {
   EXPECT_TRUE(says(result.out, "over the prediction"));
 }
 
+TEST_F(Train, SaysWhenTheScheduleIsNotAsThePlannerWroteIt) {
+  EXPECT_FALSE(says(run(fmt::format("{} --steps 1", kTrain)).err, "has no hash"));
+  const std::string text = contents("plan/schedule.json");
+  write("plan/schedule.json", text.substr(0, text.rfind(",\n\"hash\":")) + "}\n");
+  const Outcome result = run(fmt::format("{} --steps 1", kTrain));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "note: plan/schedule.json has no hash"));
+}
+
 TEST_F(Train, OneRankMayRunAlone) {
   const Outcome result = run(fmt::format("{} --steps 2 --communicator solo --rank 1", kTrain));
   EXPECT_EQ(result.code, 0) << result.err;

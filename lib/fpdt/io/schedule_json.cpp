@@ -410,35 +410,37 @@ class Loader {
   std::vector<const Node*> op_nodes_;  // the list of each block's ops
 };
 
-// A file without a hash is one that a person wrote or changed.
-void check_hash(std::string_view text, const Node& root, FileFindings& findings) {
+// Returns whether there is one.
+bool check_hash(std::string_view text, const Node& root, FileFindings& findings) {
   const Node* hash = root.find("hash");
-  if (hash == nullptr) return;
+  if (hash == nullptr) return false;
   const std::size_t begin = text.rfind(",\n\"hash\":");
   const std::string actual =
       begin == std::string_view::npos ? "" : content_hash(text.substr(0, begin));
-  if (hash->text == actual) return;
+  if (hash->text == actual) return true;
   findings.add(
       "J103", *hash,
       fmt::format("hash: the file says {}, its contents make {}: it is damaged, or changed by hand "
                   "(then remove the key)",
                   describe_found(*hash), actual.empty() ? "none" : actual));
   findings.raise();
+  return false;
 }
 
 }  // namespace
 
-Schedule parse_schedule(std::string_view text, std::string_view file_name) {
+Schedule parse_schedule(std::string_view text, std::string_view file_name, bool* has_hash) {
   FileFindings findings(file_name);
   const Node root = parse_json(text, findings, values_max(text));
-  check_hash(text, root, findings);
+  const bool is_hashed = check_hash(text, root, findings);
+  if (has_hash != nullptr) *has_hash = is_hashed;
   Schedule schedule = Loader(root, findings).load();
   findings.raise();
   return schedule;
 }
 
-Schedule load_schedule(const std::string& path) {
-  return parse_schedule(read_file(path, kScheduleBytesMax), path);
+Schedule load_schedule(const std::string& path, bool* has_hash) {
+  return parse_schedule(read_file(path, kScheduleBytesMax), path, has_hash);
 }
 
 }  // namespace fpdt

@@ -11,10 +11,12 @@
 
 namespace fpdt {
 
-// InputError with the findings. `file_name` is for messages only.
-Schedule parse_schedule(std::string_view text, std::string_view file_name);
+// InputError with the findings. `file_name` is for messages only. `has_hash`, when not null, tells
+// whether the text carries its hash: a planner writes one, a person who edits the file removes it.
+Schedule parse_schedule(std::string_view text, std::string_view file_name,
+                        bool* has_hash = nullptr);
 
 // The file at `path`.
-Schedule load_schedule(const std::string& path);
+Schedule load_schedule(const std::string& path, bool* has_hash = nullptr);
 
 }  // namespace fpdt

@@ -30,13 +30,16 @@
 namespace fpdt::fuzz {
 namespace {
 
-constexpr unsigned kSeconds = 20;
+// By the clock: a child that waits for a message uses no processor time.
+constexpr unsigned kSeconds = 60;
 constexpr double kLearningRate = 1e-2;
 constexpr int kSteps = 3;
 // Sums in another order move losses by some 1e-6.
 constexpr double kSameLoss = 1e-3;
 
 // What a child says of its mutant. A sanitizer's report makes it 1, so that is no word.
+constexpr int kRejected = 2;
+constexpr int kAccepted = 3;
 enum class Fate : int { same = 0, refused = 10, disagreed = 11, otherwise = 12 };
 
 struct Counts {
@@ -116,24 +119,21 @@ Fate fate_of(const Schedule& mutant, const Original& original) {
   }
 }
 
-// Returns whether the mutant is one that nobody stopped.
-bool count(const Ending& ending, Counts& counts) {
-  if (ending.kind == Ending::Kind::hung) return ++counts.hung > 0;
-  if (ending.kind == Ending::Kind::crashed) return ++counts.crashed > 0;
+// Counts what became of a mutant; returns the word for one that nobody stopped, "" for the others.
+std::string_view count(const Ending& ending, Counts& counts) {
+  if (ending.kind == Ending::Kind::hung) return ++counts.hung, "hung";
+  if (ending.kind == Ending::Kind::crashed) return ++counts.crashed, "crashed";
   switch (static_cast<Fate>(ending.code)) {
     case Fate::same:
-      ++counts.same;
-      return false;
+      return ++counts.same, "";
     case Fate::refused:
-      ++counts.refused;
-      return false;
+      return ++counts.refused, "";
     case Fate::disagreed:
-      ++counts.disagreed;
-      return false;
+      return ++counts.disagreed, "";
     case Fate::otherwise:
-      return ++counts.otherwise > 0;
+      return ++counts.otherwise, "passed check and trained otherwise";
   }
-  return ++counts.crashed > 0;
+  return ++counts.crashed, "crashed";
 }
 
 struct Flags {
@@ -147,37 +147,31 @@ int run(const Flags& flags) {
   Counts counts;
   for (; counts.mutants < flags.mutants; ++counts.mutants) {
     const Original& original = all[static_cast<std::size_t>(counts.mutants) % all.size()];
-    Schedule mutant = original.schedule;
-    std::string what;
     // The mutator derives edges and offsets of what is half broken, and the verifier reads it: both
     // may fail as the run may.
     const std::uint64_t number = flags.seed * 1000003 + static_cast<std::uint64_t>(counts.mutants);
-    bool accepted = false;
     const Ending made = isolated(
         [&] {
           Schedule copy = original.schedule;
           Mutator(number).mutate(copy);
-          return verify(copy).empty() ? 2 : 0;
+          return verify(copy).empty() ? kAccepted : kRejected;
         },
         kSeconds);
-    bool bad = made.kind != Ending::Kind::returned || made.code == 1;
-    if (bad) {
-      ++(made.kind == Ending::Kind::hung ? counts.hung : counts.crashed);
-      what = "while it was verified";
-    } else if (made.code == 2) {
-      accepted = true;
-      what = Mutator(number).mutate(mutant);
-    }
+    if (made.kind == Ending::Kind::returned && made.code == kRejected) continue;
+    const bool accepted = made.kind == Ending::Kind::returned && made.code == kAccepted;
+    Schedule mutant = original.schedule;
+    std::string what = "while it was made and verified";
+    Ending ending = made;
     if (accepted) {
       ++counts.accepted;
-      const Ending ending =
-          isolated([&] { return static_cast<int>(fate_of(mutant, original)); }, kSeconds);
-      bad = count(ending, counts);
+      what = Mutator(number).mutate(mutant);
+      ending = isolated([&] { return static_cast<int>(fate_of(mutant, original)); }, kSeconds);
     }
-    if (!bad) continue;
+    const std::string_view word = count(ending, counts);
+    if (word.empty()) continue;
     const std::string name =
         "mutant-" + std::to_string(flags.seed) + "-" + std::to_string(counts.mutants) + ".json";
-    std::cout << name << " (" << original.one.name << "): " << what << "\n";
+    std::cout << name << " (" << original.one.name << ") " << word << ": " << what << std::endl;
     if (!flags.out.empty() && accepted) std::ofstream(flags.out / name) << print(mutant);
   }
   std::cout << counts.mutants << " mutants, " << counts.accepted << " accepted: " << counts.refused

@@ -68,6 +68,8 @@ TEST_P(HfFixture, WritesTheTensorsThatItRead) {
   write_hf_model(scratch.path(), model, "F32",
                  [&](const std::string& name) { return weights.read(name); });
   EXPECT_EQ(parameter_count(load_model(scratch.path())), parameter_count(model));
+  EXPECT_EQ(parameters_of(HfWeights(scratch.path(), model), model).tensors,
+            parameters_of(weights, model).tensors);
   const SafetensorsFile theirs(directory() + "/model.safetensors");
   const SafetensorsFile ours(scratch.file("model.safetensors"));
   ASSERT_EQ(ours.entries().size(), theirs.entries().size());
@@ -79,6 +81,28 @@ TEST_P(HfFixture, WritesTheTensorsThatItRead) {
     theirs.read_f32(entry.name, 0, expected);
     ours.read_f32(entry.name, 0, found);
     EXPECT_EQ(found, expected) << entry.name;
+  }
+}
+
+// Every tensor of ours is read with its checksum, whatever its layout there.
+TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
+  const ScratchDirectory scratch;
+  const ModelSpec model = load_model(directory());
+  const HfWeights weights(directory(), model);
+  write_hf_model(scratch.path(), model, "F32",
+                 [&](const std::string& name) { return weights.read(name); });
+  const std::string whole = read_file(scratch.file("model.safetensors"), 1 << 24);
+  std::size_t end = whole.size();
+  const std::vector<SafetensorsEntry> entries =
+      SafetensorsFile(scratch.file("model.safetensors")).entries();
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    end -= static_cast<std::size_t>(entry->bytes());
+    std::string flipped = whole;
+    flipped[end] = static_cast<char>(flipped[end] ^ 0x10);
+    static_cast<void>(scratch.write("model.safetensors", flipped));
+    const HfWeights damaged(scratch.path(), model);
+    EXPECT_THAT(input_error([&] { parameters_of(damaged, model); }),
+                HasSubstr("model.safetensors: " + entry->name + ": the bytes"));
   }
 }
 

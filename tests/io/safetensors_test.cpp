@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/io/file.h"
+
 #include "scratch.h"
 
 namespace fpdt::test {
@@ -159,6 +161,49 @@ TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {
     std::string flipped = whole;
     flipped[i] = static_cast<char>(flipped[i] ^ 0x15);
     static_cast<void>(error_of(flipped));  // a renamed tensor is legal; a crash is not
+  }
+}
+
+// What `read` says about each tensor of a file of ours after one bit of it was flipped.
+TEST(Safetensors, NamesTheTensorOfAFlippedBit) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.file("x.safetensors");
+  SafetensorsWriter writer(
+      path,
+      {{"none", "F32", {0}}, {"a", "F32", {100, 1000}}, {"h", "BF16", {3}}, {"i", "I32", {2}}});
+  writer.write_f32(std::vector<float>(100003, 1.5F));
+  writer.write_i32(std::vector<std::int32_t>{-7, 8});
+  const std::uint64_t header = writer.commit();
+  EXPECT_EQ(SafetensorsFile(path).header_checksum(), header);
+  const std::string whole = read_file(path, 1 << 20);
+  const std::size_t data = whole.size() - 400000 - 6 - 8;
+  const auto damage = [&](std::size_t byte, const std::string& name) {
+    std::string flipped = whole;
+    flipped[data + byte] = static_cast<char>(flipped[data + byte] ^ 1);
+    const SafetensorsFile file(scratch.write("flipped", flipped));
+    std::vector<float> values(static_cast<std::size_t>(file.find(name)->elements()));
+    std::vector<std::int32_t> ids(values.size());
+    return input_error([&] {
+      if (name == "i") return file.read_i32(name, 0, ids);
+      file.read_f32(name, 0, values);
+    });
+  };
+  for (const std::size_t byte : {0U, 270000U, 399999U}) {
+    EXPECT_THAT(damage(byte, "a"), HasSubstr("flipped: a: the bytes have the checksum")) << byte;
+  }
+  EXPECT_THAT(damage(400000, "h"), HasSubstr("flipped: h: the bytes"));
+  EXPECT_THAT(damage(400006, "i"), HasSubstr("flipped: i: the bytes"));
+  EXPECT_EQ(damage(400006, "a"), "");
+  EXPECT_EQ(damage(400006, "none"), "");
+}
+
+TEST(Safetensors, RefusesChecksumsThatAreNone) {
+  const std::string tensor = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  for (const char* digits : {"", "0123", "0123456789abcdeg", "0123456789abcdef0123456789abcdef"}) {
+    const std::string start = R"({"__metadata__":{"fpdt_xxh3":")" + std::string(digits);
+    EXPECT_THAT(error_of(file_with(start + "\"}," + tensor, 1)),
+                HasSubstr("expected 16 hexadecimal digits for each of 1 tensors"))
+        << digits;
   }
 }
 

@@ -49,6 +49,7 @@ struct ThirdParty {
 };
 const std::vector<ThirdParty> kThirdParties{
     {"yaml-cpp/", {"lib/fpdt/io/"}},
+    {"xxhash", {"lib/fpdt/io/"}},
     {"nlohmann/", {"lib/fpdt/io/", "tests/"}},
     {"Eigen/", {"runtime/fpdt/cpu/", "tests/cpu/"}},
     {"CLI/", {"apps/"}},

@@ -180,6 +180,17 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
+void AtomicFile::overwrite(std::int64_t offset, std::span<const std::byte> bytes) {
+  FPDT_ASSERT(descriptor_.get() >= 0);
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("write", path_);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += count;
+  }
+}
+
 void AtomicFile::commit() {
   FPDT_ASSERT(descriptor_.get() >= 0);
   if (::fsync(descriptor_.get()) != 0) fail("sync", path_);

@@ -55,6 +55,8 @@ class AtomicFile {
   ~AtomicFile();
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
+  // Bytes that were written already.
+  void overwrite(std::int64_t offset, std::span<const std::byte> bytes);
   void commit();
 
  private:

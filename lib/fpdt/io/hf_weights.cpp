@@ -248,10 +248,20 @@ std::vector<float> HfWeights::read(std::string_view tensor) const {
   }
   const std::int64_t width = row_width(last.hf_shape);
   std::vector<float> values(element(last.row + last.rows, width));
+  // Tensors of theirs are read whole, since only then their checksums are looked at.
+  std::vector<float> theirs;  // where several pieces are of one
   for (const HfPiece& piece : pieces) {
     const std::span<float> rows =
         std::span(values).subspan(element(piece.row, width), element(piece.rows, width));
-    tensors_.read_f32(stored_name(piece.name), piece.hf_row * width, rows);
+    if (piece.rows == piece.hf_shape[0]) {
+      tensors_.read_f32(stored_name(piece.name), 0, rows);
+      continue;
+    }
+    if (theirs.empty()) {
+      theirs.resize(element(piece.hf_shape[0], width));
+      tensors_.read_f32(stored_name(piece.name), 0, theirs);
+    }
+    std::copy_n(theirs.begin() + piece.hf_row * width, rows.size(), rows.begin());
   }
   return values;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -22,6 +23,9 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 constexpr std::int64_t kHeaderBytesMax = 8 << 20;
 constexpr std::size_t kNameBytesMax = 512;
 constexpr std::size_t kPieceElements = 1 << 16;
+constexpr std::string_view kChecksumsKey = "fpdt_xxh3";
+// How a header of ours begins; the digits follow.
+constexpr std::string_view kBeforeChecksums = R"({"__metadata__":{"fpdt_xxh3":")";
 
 struct DtypeSize {
   std::string_view name;
@@ -137,6 +141,29 @@ void read_metadata(const Node& node, std::map<std::string, std::string>& metadat
   }
 }
 
+// Sixteen digits a tensor, in the order of their bytes; none in a file that others wrote.
+std::vector<std::uint64_t> read_checksums(const std::map<std::string, std::string>& metadata,
+                                          std::size_t tensors, FileFindings& findings) {
+  const auto found = metadata.find(std::string(kChecksumsKey));
+  if (found == metadata.end()) return {};
+  std::vector<std::uint64_t> sums(tensors);
+  const std::string& digits = found->second;
+  bool good = digits.size() == tensors * kChecksumDigits;
+  for (std::size_t i = 0; good && i < tensors; ++i) {
+    const char* const first = digits.data() + i * kChecksumDigits;
+    const char* const last = first + kChecksumDigits;
+    const auto [end, error] = std::from_chars(first, last, sums[i], 16);
+    good = error == std::errc{} && end == last;
+  }
+  if (!good) {
+    findings.add("T102", 0, 0,
+                 fmt::format("__metadata__.{}: expected {} hexadecimal digits for each of {} "
+                             "tensors",
+                             kChecksumsKey, kChecksumDigits, tensors));
+  }
+  return sums;
+}
+
 // Rules 1 and 2: the length that the first eight bytes announce, and the header.
 std::string read_header(const RandomAccessFile& file, FileFindings& findings) {
   std::uint64_t length = 0;
@@ -183,14 +210,27 @@ std::uint16_t float_to_bfloat(float value) {
 
 float double_to_float(double value) { return static_cast<float>(value); }
 
-// values = convert(stored elements from `offset`), in pieces.
+// Both readers go piece by piece and add to the sum what they read.
+void read_as_stored(const RandomAccessFile& file, std::int64_t offset, std::span<std::byte> bytes,
+                    Checksum& sum) {
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), kPieceElements * sizeof(float)));
+    file.read(offset, piece);
+    sum.add(piece);
+    offset += static_cast<std::int64_t>(piece.size());
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+// values = convert(stored elements from `offset`).
 template <class Stored, class Convert>
 void read_converted(const RandomAccessFile& file, std::int64_t offset, std::span<float> values,
-                    Convert convert_one) {
+                    Checksum& sum, Convert convert_one) {
   std::vector<Stored> piece(std::min(values.size(), kPieceElements));
   while (!values.empty()) {
     const std::span<Stored> now(piece.data(), std::min(values.size(), piece.size()));
     file.read(offset, std::as_writable_bytes(now));
+    sum.add(std::as_bytes(now));
     std::transform(now.begin(), now.end(), values.begin(), convert_one);
     offset += static_cast<std::int64_t>(now.size_bytes());
     values = values.subspan(now.size());
@@ -199,20 +239,17 @@ void read_converted(const RandomAccessFile& file, std::int64_t offset, std::span
 
 std::string print_header(const std::vector<SafetensorsEntry>& entries,
                          const std::map<std::string, std::string>& metadata) {
-  std::string header = "{";
-  if (!metadata.empty()) {
-    header += "\"__metadata__\":{";
-    for (const auto& [key, value] : metadata) {
-      header += fmt::format("{}{}:{}", header.back() == '{' ? "" : ",", json_string(key),
-                            json_string(value));
-    }
-    header += "}";
+  std::string header(kBeforeChecksums);
+  header += std::string(entries.size() * kChecksumDigits, '0') + '"';
+  for (const auto& [key, value] : metadata) {
+    header += fmt::format(",{}:{}", json_string(key), json_string(value));
   }
+  header += "}";
   std::int64_t begin = 0;
   for (const SafetensorsEntry& entry : entries) {
-    header += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                          header.size() == 1 ? "" : ",", json_string(entry.name), entry.dtype,
-                          fmt::join(entry.shape, ","), begin, add(begin, entry.bytes()));
+    header += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          json_string(entry.name), entry.dtype, fmt::join(entry.shape, ","), begin,
+                          add(begin, entry.bytes()));
     begin += entry.bytes();
   }
   header += "}";
@@ -242,7 +279,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
       tensors.push_back(read_entry(item, findings));
     }
   }
+  checksums_ = read_checksums(metadata_, tensors.size(), findings);
   findings.raise();
+  header_checksum_ = checksum(header);
   const auto data_first = static_cast<std::int64_t>(sizeof(std::uint64_t) + header.size());
   check_tiling(tensors, file_.size() - data_first, findings);
   findings.raise();
@@ -264,24 +303,38 @@ std::size_t SafetensorsFile::index_of(std::string_view name) const {
   return found->second;
 }
 
+void SafetensorsFile::require_intact(std::size_t index, std::int64_t elements,
+                                     const Checksum& sum) const {
+  const SafetensorsEntry& entry = entries_[index];
+  if (checksums_.empty() || elements != entry.elements() || sum.value() == checksums_[index]) {
+    return;
+  }
+  throw InputError(fmt::format(
+      "{}: {}: the bytes have the checksum {}, expected {}: the file was damaged or "
+      "changed after it was written [T104]",
+      path(), entry.name, checksum_digits(sum.value()), checksum_digits(checksums_[index])));
+}
+
 void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
                                std::span<float> values) const {
   const std::size_t index = index_of(name);
   const SafetensorsEntry& entry = entries_[index];
   FPDT_ASSERT(first >= 0 && first + static_cast<std::int64_t>(values.size()) <= entry.elements());
   const std::int64_t offset = offsets_[index] + first * dtype_size(entry.dtype);
+  Checksum sum;
   if (entry.dtype == "F32") {
-    file_.read(offset, std::as_writable_bytes(values));
+    read_as_stored(file_, offset, std::as_writable_bytes(values), sum);
   } else if (entry.dtype == "BF16") {
-    read_converted<std::uint16_t>(file_, offset, values, bfloat_to_float);
+    read_converted<std::uint16_t>(file_, offset, values, sum, bfloat_to_float);
   } else if (entry.dtype == "F16") {
-    read_converted<std::uint16_t>(file_, offset, values, half_to_float);
+    read_converted<std::uint16_t>(file_, offset, values, sum, half_to_float);
   } else if (entry.dtype == "F64") {
-    read_converted<double>(file_, offset, values, double_to_float);
+    read_converted<double>(file_, offset, values, sum, double_to_float);
   } else {
     throw InputError(
         fmt::format("{}: {}: expected F32, BF16, F16 or F64, found {}", path(), name, entry.dtype));
   }
+  require_intact(index, std::ssize(values), sum);
 }
 
 void SafetensorsFile::read_i32(std::string_view name, std::int64_t first,
@@ -292,16 +345,17 @@ void SafetensorsFile::read_i32(std::string_view name, std::int64_t first,
   if (entry.dtype != "I32") {
     throw InputError(fmt::format("{}: {}: expected I32, found {}", path(), name, entry.dtype));
   }
-  file_.read(offsets_[index] + first * 4, std::as_writable_bytes(values));
+  Checksum sum;
+  read_as_stored(file_, offsets_[index] + first * 4, std::as_writable_bytes(values), sum);
+  require_intact(index, std::ssize(values), sum);
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
                                      const std::map<std::string, std::string>& metadata)
-    : file_(path), entries_(std::move(entries)) {
-  const std::string header = print_header(entries_, metadata);
-  const std::uint64_t length = header.size();
+    : file_(path), entries_(std::move(entries)), header_(print_header(entries_, metadata)) {
+  const std::uint64_t length = header_.size();
   file_.write(std::as_bytes(std::span(&length, 1)));
-  file_.write(header);
+  file_.write(header_);
   advance(0);
 }
 
@@ -309,9 +363,17 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
 void SafetensorsWriter::advance(std::int64_t elements) {
   written_ += elements;
   while (current_ < entries_.size() && written_ == entries_[current_].elements()) {
+    const std::string digits = checksum_digits(sum_.value());
+    header_.replace(kBeforeChecksums.size() + current_ * kChecksumDigits, kChecksumDigits, digits);
+    sum_.reset();
     ++current_;
     written_ = 0;
   }
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  file_.write(bytes);
+  sum_.add(bytes);
 }
 
 void SafetensorsWriter::write_f32(std::span<const float> values) {
@@ -323,12 +385,12 @@ void SafetensorsWriter::write_f32(std::span<const float> values) {
     const std::span<const float> piece =
         values.first(std::min({values.size(), left, kPieceElements}));
     if (entry.dtype == "F32") {
-      file_.write(std::as_bytes(piece));
+      write(std::as_bytes(piece));
     } else {
       FPDT_ASSERT(entry.dtype == "BF16");
       rounded.resize(piece.size());
       std::transform(piece.begin(), piece.end(), rounded.begin(), float_to_bfloat);
-      file_.write(std::as_bytes(std::span(rounded)));
+      write(std::as_bytes(std::span(rounded)));
     }
     advance(static_cast<std::int64_t>(piece.size()));
     values = values.subspan(piece.size());
@@ -338,13 +400,15 @@ void SafetensorsWriter::write_f32(std::span<const float> values) {
 void SafetensorsWriter::write_i32(std::span<const std::int32_t> values) {
   FPDT_ASSERT(values.empty() || (current_ < entries_.size() && entries_[current_].dtype == "I32"));
   FPDT_ASSERT(values.empty() || std::ssize(values) <= entries_[current_].elements() - written_);
-  file_.write(std::as_bytes(values));
+  write(std::as_bytes(values));
   advance(std::ssize(values));
 }
 
-void SafetensorsWriter::commit() {
+std::uint64_t SafetensorsWriter::commit() {
   FPDT_ASSERT(current_ == entries_.size());
+  file_.overwrite(sizeof(std::uint64_t), std::as_bytes(std::span(header_)));
   file_.commit();
+  return checksum(header_);
 }
 
 }  // namespace fpdt

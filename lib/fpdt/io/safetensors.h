@@ -4,6 +4,10 @@
 // which tile the rest of the file exactly. Reading takes nothing on trust: each rule of the format
 // is checked before any allocation that a number of the file could inflate. Bytes are read with
 // pread, in pieces of any size.
+//
+// Files of ours hold a checksum of every tensor: "fpdt_xxh3" of the header's metadata is 16 digits
+// a tensor, in the order of their bytes. Whoever reads a whole tensor learns whether they still
+// hold.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fpdt/io/checksum.h"
 #include "fpdt/io/file.h"
 
 namespace fpdt {
@@ -37,20 +42,27 @@ class SafetensorsFile {
   // nullptr when there is no such tensor.
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
 
+  // Of the header, which holds the checksums of the tensors: two files with the same are the same.
+  [[nodiscard]] std::uint64_t header_checksum() const { return header_checksum_; }
+
   // Elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64 convert to
-  // f32.
+  // f32. A whole tensor is checked; InputError when its bytes are not those that were written.
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
   // I32 only.
   void read_i32(std::string_view name, std::int64_t first, std::span<std::int32_t> values) const;
 
  private:
   [[nodiscard]] std::size_t index_of(std::string_view name) const;
+  // Throws when `sum` is of the whole tensor and another than noted.
+  void require_intact(std::size_t index, std::int64_t elements, const Checksum& sum) const;
 
   RandomAccessFile file_;
   std::vector<SafetensorsEntry> entries_;
   std::vector<std::int64_t> offsets_;  // of each entry, from the start of the file
   std::map<std::string, std::size_t, std::less<>> index_;
   std::map<std::string, std::string> metadata_;
+  std::vector<std::uint64_t> checksums_;  // of each entry; empty where the file has none
+  std::uint64_t header_checksum_ = 0;
 };
 
 // Tensors of a file, or of a directory with model.safetensors or model.safetensors.index.json.
@@ -81,14 +93,17 @@ class SafetensorsWriter {
   void write_f32(std::span<const float> values);
   // The next elements of an I32 tensor.
   void write_i32(std::span<const std::int32_t> values);
-  // All tensors must be complete.
-  void commit();
+  // All tensors must be complete. Returns the checksum of the header.
+  std::uint64_t commit();
 
  private:
+  void write(std::span<const std::byte> bytes);
   void advance(std::int64_t elements);
 
   AtomicFile file_;
   std::vector<SafetensorsEntry> entries_;
+  std::string header_;  // written with zeros for checksums, and again at the end
+  Checksum sum_;        // of the current tensor
   std::size_t current_ = 0;
   std::int64_t written_ = 0;  // elements of the current tensor
 };

@@ -83,6 +83,22 @@ TEST(AtomicFile, NamesTheFileThatItCannotMake) {
   EXPECT_THAT(io_error(missing), HasSubstr("/nowhere/at/all.json: cannot create"));
 }
 
+TEST(AtomicFile, RemovesWhatAKilledProcessLeft) {
+  const ScratchDirectory scratch;
+  const AtomicFile busy(scratch.file("x"));
+  const std::string left = scratch.write(".x.4711.0", "half");
+  const std::string other = scratch.write(".x.y.4711.0", "half");
+  const std::string fresh = scratch.write(".x.4711", "no temporary");
+  std::filesystem::create_directory(scratch.file(".x.4712.0"));
+  std::filesystem::create_symlink(other, scratch.file(".x.4713.0"));
+  write_file_atomically(scratch.file("x"), "whole");
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(other));  // of another path
+  EXPECT_TRUE(std::filesystem::exists(fresh));
+  EXPECT_EQ(scratch.entries(), 6U);  // x, the busy one, and those that are not ours
+  EXPECT_EQ(read_file(scratch.file("x"), 10), "whole");
+}
+
 // A file-size limit fails a write as a full disk does: the call reports it, and the old file stays.
 // As root a device would be replaced by a file.
 TEST(AtomicFile, ReplacesOnlyRegularFiles) {

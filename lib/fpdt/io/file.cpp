@@ -91,10 +91,45 @@ bool is_temporary(std::string_view name, std::string_view prefix) {
          name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
 }
 
+// The prefix of temporaries of `path`.
+std::string temporary_prefix(const std::string& path) {
+  return fmt::format(".{}.", std::filesystem::path(path).filename().string());
+}
+
+// Removes temporaries of `path` that nobody has locked, since their process was killed. Whoever
+// makes one locks it and then looks whether it is still there: see AtomicFile.
+void remove_left_behind(const std::string& path) {
+  std::error_code ignored;
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(parent_directory(path), ignored)) {
+    const bool ours = is_temporary(entry.path().filename().string(), temporary_prefix(path)) &&
+                      entry.symlink_status(ignored).type() == std::filesystem::file_type::regular;
+    if (ours) found.push_back(entry.path().string());
+  }
+  for (const std::string& name : found) {
+    const FileDescriptor opened(::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (opened.get() < 0 || ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    struct stat locked {};
+    struct stat named {};
+    if (::fstat(opened.get(), &locked) == 0 && ::stat(name.c_str(), &named) == 0 &&
+        locked.st_ino == named.st_ino) {
+      ::unlink(name.c_str());
+    }
+  }
+}
+
+// Locks a new temporary; false when another process took it for one that was left behind.
+bool lock_new(int descriptor) {
+  while (::flock(descriptor, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  struct stat status {};
+  return ::fstat(descriptor, &status) != 0 || status.st_nlink > 0;
+}
+
 // Removes stages of `path` that nobody holds, since their process was killed. One that is younger
 // than a minute may belong to a process that is about to lock it.
-void remove_left_behind(const std::string& path) {
-  const std::string prefix = fmt::format(".{}.", std::filesystem::path(path).filename().string());
+void remove_stages(const std::string& path) {
+  const std::string prefix = temporary_prefix(path);
   const auto young = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);
   std::error_code ignored;
   std::vector<std::string> left;
@@ -157,10 +192,13 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   if (there != file_type::regular && there != file_type::not_found && there != file_type::none) {
     throw IoError(fmt::format("{}: is there and is no regular file", path_));
   }
-  temporary_ = create_beside(path_, [this](const char* name) {
-    descriptor_ = FileDescriptor(::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    return descriptor_.get();
-  });
+  remove_left_behind(path_);
+  do {
+    temporary_ = create_beside(path_, [this](const char* name) {
+      descriptor_ = FileDescriptor(::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      return descriptor_.get();
+    });
+  } while (!lock_new(descriptor_.get()));
 }
 
 AtomicFile::~AtomicFile() {
@@ -206,7 +244,7 @@ void write_file_atomically(const std::string& path, std::string_view text) {
 }
 
 StagedDirectory::StagedDirectory(const std::string& path) : path_(renameable(path)) {
-  remove_left_behind(path_);
+  remove_stages(path_);
   stage_ = create_beside(path_, [](const char* name) { return ::mkdir(name, 0777); });
   lock_ = lock_directory(stage_);
 }

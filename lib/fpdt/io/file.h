@@ -46,7 +46,9 @@ class RandomAccessFile {
   FileDescriptor descriptor_;
 };
 
-// A file that appears at `path` when it is committed; destroyed before, it leaves no trace.
+// A file that appears at `path` when it is committed; destroyed before, it leaves no trace. What a
+// killed process left beside is removed by the next for the same path: a temporary is locked as long
+// as its process lives.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

@@ -254,6 +254,17 @@ TEST_F(SafetensorsIndex, RefusesPathsAndLinksThatLeave) {
   EXPECT_THAT(error_with("[]"), HasSubstr("weight_map"));
 }
 
+TEST(SafetensorsSet, SaysWhatIsNeededAndHowToGetIt) {
+  const ScratchDirectory scratch;
+  const auto open = [&] { const SafetensorsSet set(scratch.path()); };
+  EXPECT_THAT(io_error(open), HasSubstr("no weights: expected model.safetensors or"));
+  for (const char* name : {"pytorch_model.bin.index.json", "pytorch_model.bin"}) {
+    static_cast<void>(scratch.write(name, "PK"));
+    EXPECT_THAT(input_error(open), HasSubstr(std::string("has ") + name));
+    EXPECT_THAT(input_error(open), HasSubstr("save_pretrained"));
+  }
+}
+
 // The cache keeps snapshots/<revision>/<name> as links into blobs/.
 TEST_F(SafetensorsIndex, FollowsTheLinksOfTheHuggingFaceCache) {
   namespace fs = std::filesystem;

@@ -36,6 +36,25 @@ void check_file_name(const fs::path& directory, const std::string& name) {
   }
 }
 
+// Says what is needed, and how to get it from the older format.
+[[noreturn]] void refuse_without_safetensors(const fs::path& directory) {
+  std::error_code error;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!fs::exists(directory / name, error)) continue;
+    throw InputError(
+        fmt::format("{0}: has {1}, which is not read since such files can run code; expected "
+                    "model.safetensors. To convert it: python3 -c 'from transformers import "
+                    "AutoModelForCausalLM as M, AutoTokenizer as T; M.from_pretrained(\"{0}\", "
+                    "dtype=\"auto\").save_pretrained(\"converted\"); "
+                    "T.from_pretrained(\"{0}\").save_pretrained(\"converted\")'",
+                    directory.string(), name));
+  }
+  throw IoError(fmt::format(
+      "{}: no weights: expected model.safetensors or model.safetensors.index.json beside "
+      "config.json",
+      directory.string()));
+}
+
 }  // namespace
 
 SafetensorsSet::SafetensorsSet(const std::string& path) {
@@ -45,9 +64,11 @@ SafetensorsSet::SafetensorsSet(const std::string& path) {
     files_.emplace_back(path);
   } else if (fs::exists(directory / "model.safetensors", error)) {
     files_.emplace_back((directory / "model.safetensors").string());
-  } else {
+  } else if (fs::exists(directory / "model.safetensors.index.json", error)) {
     read_index((directory / "model.safetensors.index.json").string());
     return;
+  } else {
+    refuse_without_safetensors(directory);
   }
   for (const SafetensorsEntry& entry : files_.front().entries()) file_of_[entry.name] = 0;
 }

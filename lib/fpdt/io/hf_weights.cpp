@@ -10,6 +10,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
+#include "fpdt/io/hf_companions.h"
 #include "fpdt/io/hf_config.h"
 
 namespace fpdt {
@@ -266,10 +267,14 @@ std::vector<float> HfWeights::read(std::string_view tensor) const {
   return values;
 }
 
-void write_hf_model(const std::string& directory, const ModelSpec& model, std::string_view dtype,
-                    const std::function<std::vector<float>(const std::string& tensor)>& values) {
+std::uint64_t write_hf_model(
+    const std::string& directory, const ModelSpec& model, std::string_view dtype,
+    const std::function<std::vector<float>(const std::string& tensor)>& values,
+    std::string_view config) {
   const std::filesystem::path home(directory);
-  write_file_atomically((home / "config.json").string(), hf_config_json(model));
+  write_file_atomically(
+      (home / "config.json").string(),
+      config_with_dtype(config.empty() ? hf_config_json(model) : std::string(config), dtype));
   const std::vector<TensorSpec> tensors = model_tensors(model);
   std::vector<SafetensorsEntry> entries;
   for (const TensorSpec& tensor : tensors) {
@@ -298,7 +303,7 @@ void write_hf_model(const std::string& directory, const ModelSpec& model, std::s
           std::span(ours).subspan(element(piece.row, width), element(piece.rows, width)));
     }
   }
-  writer.commit();
+  return writer.commit();
 }
 
 }  // namespace fpdt

@@ -50,8 +50,12 @@ class HfWeights {
 };
 
 // Writes config.json and model.safetensors into an existing directory; `values` returns one of our
-// tensors. dtype is "F32" or "BF16".
-void write_hf_model(const std::string& directory, const ModelSpec& model, std::string_view dtype,
-                    const std::function<std::vector<float>(const std::string& tensor)>& values);
+// tensors. dtype is "F32" or "BF16". `config` is the text of the config.json that the model came
+// with, whose keys are kept; "" where there was none. Returns the checksum of the header of
+// model.safetensors.
+std::uint64_t write_hf_model(
+    const std::string& directory, const ModelSpec& model, std::string_view dtype,
+    const std::function<std::vector<float>(const std::string& tensor)>& values,
+    std::string_view config = "");
 
 }  // namespace fpdt

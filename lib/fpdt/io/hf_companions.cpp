@@ -1,0 +1,90 @@
+// Which files go along.
+#include "fpdt/io/hf_companions.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/io/file.h"
+#include "fpdt/io/json.h"
+
+namespace fpdt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kConfigBytesMax = 1 << 20;
+// The largest tokenizers of today take some 35 MB.
+constexpr std::int64_t kFileBytesMax = 64 << 20;
+
+constexpr std::array<std::string_view, 16> kWeights{
+    ".safetensors", ".bin",  ".pt",        ".pth", ".ckpt", ".h5",     ".msgpack", ".gguf",
+    ".ggml",        ".onnx", ".onnx_data", ".ot",  ".npz",  ".tflite", ".keras",   ".index.json"};
+
+bool is_weights(std::string_view name) {
+  return std::any_of(kWeights.begin(), kWeights.end(),
+                     [&](std::string_view end) { return name.ends_with(end); });
+}
+
+}  // namespace
+
+HfCompanions read_companions(const std::string& directory,
+                             const std::vector<std::string_view>& not_these) {
+  HfCompanions found;
+  std::error_code error;
+  const std::string config = directory + "/config.json";
+  if (fs::exists(config, error)) found.config = read_file(config, kConfigBytesMax);
+  fs::directory_iterator entry(directory, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    const bool is_other = name == "config.json" || name.starts_with('.') || is_weights(name) ||
+                          std::find(not_these.begin(), not_these.end(), name) != not_these.end();
+    if (is_other || !entry->is_regular_file(ignored)) continue;
+    const std::string path = entry->path().string();
+    if (RandomAccessFile(path).size() > kFileBytesMax) {
+      found.left_out.push_back(name);
+    } else {
+      found.files[name] = read_file(path, kFileBytesMax);
+    }
+  }
+  if (error) throw IoError(fmt::format("{}: cannot list: {}", directory, error.message()));
+  std::sort(found.left_out.begin(), found.left_out.end());
+  return found;
+}
+
+std::string config_with_dtype(std::string_view text, std::string_view dtype) {
+  const std::string_view word = dtype == "BF16" ? "bfloat16" : "float32";
+  FileFindings findings("config.json");
+  Node root = parse_json(text, findings);
+  findings.raise();
+  // transformers wrote torch_dtype before version 5, and reads both.
+  bool is_there = false;
+  bool is_same = true;
+  for (Node& item : root.items) {
+    if (item.key != "dtype" && item.key != "torch_dtype") continue;
+    is_there = true;
+    is_same = is_same && item.kind == NodeKind::text && item.text == word;
+    item.kind = NodeKind::text;
+    item.text = word;
+  }
+  if (is_there && is_same) return std::string(text);
+  if (!is_there) {
+    Node& added = root.items.emplace_back();
+    added.key = "dtype";
+    added.kind = NodeKind::text;
+    added.text = word;
+  }
+  std::string lines;
+  for (const Node& item : root.items) {
+    lines += fmt::format("{}\n  {}: {}", lines.empty() ? "" : ",", json_string(item.key),
+                         json_text(item));
+  }
+  return fmt::format("{{{}\n}}\n", lines);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,57 @@
+// What goes along with a checkpoint, and the one key of config.json that follows the weights.
+#include "fpdt/io/hf_companions.h"
+
+#include <filesystem>
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+#include "scratch.h"
+
+namespace fpdt::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+TEST(HfCompanions, AreAllFilesButWeightsAndHiddenOnes) {
+  const ScratchDirectory scratch;
+  const ScratchDirectory blobs;
+  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json",
+                           "pytorch_model.bin", "model.gguf", ".gitattributes", "trainer.json"}) {
+    static_cast<void>(scratch.write(name, name));
+  }
+  static_cast<void>(scratch.write("tokenizer.json", "{}"));
+  std::filesystem::create_directory(scratch.file("original"));
+  // As the cache of Hugging Face keeps them.
+  std::filesystem::create_symlink(blobs.write("123", "a b"), scratch.file("merges.txt"));
+  std::filesystem::create_symlink("nowhere", scratch.file("broken"));
+  static_cast<void>(scratch.write("dump.txt", ""));
+  std::filesystem::resize_file(scratch.file("dump.txt"), (64 << 20) + 1);
+  const HfCompanions found = read_companions(scratch.path(), {"trainer.json"});
+  EXPECT_EQ(found.config, "config.json");
+  EXPECT_THAT(found.files, ElementsAre(Pair("merges.txt", "a b"), Pair("tokenizer.json", "{}")));
+  EXPECT_THAT(found.left_out, ElementsAre("dump.txt"));
+  EXPECT_THAT(io_error([&] { static_cast<void>(read_companions(scratch.file("missing"))); }),
+              HasSubstr("missing: cannot list"));
+}
+
+TEST(HfCompanions, KeepEveryKeyOfTheConfig) {
+  const std::string config =
+      "{\"model_type\": \"mistral\",\n\"rope\": {\"theta\": 1e-05},"
+      " \"dtype\": \"float32\", \"bos_token_id\": 1}\n";
+  EXPECT_EQ(config_with_dtype(config, "F32"), config);
+  const std::string narrow = config_with_dtype(config, "BF16");
+  EXPECT_EQ(narrow,
+            "{\n  \"model_type\": \"mistral\",\n  \"rope\": {\"theta\":1e-05},\n"
+            "  \"dtype\": \"bfloat16\",\n  \"bos_token_id\": 1\n}\n");
+  EXPECT_EQ(config_with_dtype(narrow, "BF16"), narrow);
+  EXPECT_EQ(config_with_dtype("{\"torch_dtype\": \"bfloat16\"}", "F32"),
+            "{\n  \"torch_dtype\": \"float32\"\n}\n");
+  EXPECT_EQ(config_with_dtype("{\"a\": [1, null]}", "F32"),
+            "{\n  \"a\": [1,null],\n  \"dtype\": \"float32\"\n}\n");
+}
+
+}  // namespace
+}  // namespace fpdt::test

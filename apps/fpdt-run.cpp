@@ -38,8 +38,11 @@ void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("--steps", flags.steps, "stop after this step, counted from the first run")
       ->required()
       ->check(integer_in(1));
-  app.add_option("--init", flags.init, "start from the weights of a Hugging Face directory");
-  app.add_option("--save", flags.save, "directory of the checkpoint, written at the end");
+  app.add_option("--init", flags.init,
+                 "start from the weights of a Hugging Face directory, whose tokenizer and the like "
+                 "go along with checkpoints");
+  app.add_option("--save", flags.save,
+                 "directory of the checkpoint, written at the end; other files in it stay");
   app.add_option("--save-every", flags.save_every, "and after every so many steps")
       ->check(integer_in(1));
   app.add_option("--resume", flags.resume, "go on from a checkpoint");

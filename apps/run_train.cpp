@@ -7,16 +7,19 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <sys/stat.h>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
+#include "fpdt/io/hf_config.h"
 #include "fpdt/io/json.h"
 #include "fpdt/runtime/arena.h"
 #include "fpdt/schedule/print.h"
@@ -60,7 +63,7 @@ class Log {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-void require_sensible(const TrainFlags& flags, const Job& job) {
+void require_sensible(const TrainFlags& flags) {
   if (!std::isfinite(flags.learning_rate) || !(flags.min_learning_rate <= flags.learning_rate)) {
     throw InputError(
         "--learning-rate: expected a finite number that is at least --min-learning-rate");
@@ -87,7 +90,18 @@ void require_sensible(const TrainFlags& flags, const Job& job) {
           fmt::format("--draw {}: expected a file that ends in .html, .svg or .json", flags.draw));
     }
   }
-  if (!flags.save.empty()) require_saveable(flags.save, job.problem.model);
+}
+
+// The directory of --save, ours from now on; none without it.
+std::unique_ptr<CheckpointDirectory> open_saves(const TrainFlags& flags, const Job& job) {
+  if (flags.save.empty()) return nullptr;
+  static_cast<void>(hf_family(job.problem.model));  // which has names for its tensors
+  return std::make_unique<CheckpointDirectory>(flags.save);
+}
+
+bool is_same_directory(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(a, b, ignored);
 }
 
 // What the driver of a GPU says before the ranks begin; empty on a CPU.
@@ -109,6 +123,7 @@ class Run {
       : flags_(flags),
         job_(job),
         machine_(machine),
+        saves_(open_saves(flags, job)),
         data_(batches(flags.data, flags.loss_mask)),
         log_(flags.log),
         driver_(driver_memory(flags, job, machine)),
@@ -137,11 +152,15 @@ class Run {
   void step(const LearningRate& rate);
   void evaluate();
   void save();
+  void judge_last_save(const LearningRate& rate);
+  int take_steps();
   void say_step(const StepResult& result);
 
   const TrainFlags& flags_;
   const Job& job_;
   const RankMachine& machine_;
+  std::unique_ptr<CheckpointDirectory> saves_;
+  HfCompanions companions_;
   Batches data_;
   std::optional<Batches> evaluation_;
   Log log_;
@@ -162,6 +181,8 @@ void Run::start() {
   if (!flags_.resume.empty()) {
     const Progress found = load_checkpoint(flags_.resume, trainer_);
     data_.seek(found.cursor);
+    if (saves_) companions_ = companions_of(flags_.resume);
+    if (saves_ && is_same_directory(flags_.resume, flags_.save)) saves_->take_over();
     progress_.seed = found.seed;
     status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
     if (found.schedule != progress_.schedule) {
@@ -169,9 +190,13 @@ void Run::start() {
     }
   } else if (!flags_.init.empty()) {
     load_weights(flags_.init, trainer_);
+    if (saves_) companions_ = companions_of(flags_.init);
     status_.keep(fmt::format("starting from the weights of {}", flags_.init));
   } else {
     trainer_.set_parameters(initial_parameters(flags_.seed));
+  }
+  for (const std::string& name : companions_.left_out) {
+    status_.keep(fmt::format("{}: too large to go along with checkpoints", name));
   }
   if (times_ && flags_.steps - trainer_.steps_done() == 1) {
     throw InputError(
@@ -214,6 +239,7 @@ void Run::step(const LearningRate& rate) {
   } else {
     last_ = trainer_.step(samples, now);
   }
+  if (saves_) saves_->confirm();  // loss and norm were finite
   if (driver_) driver_->note_step(machine_.gpu->used_memory());
   ++steps_here_;
   tokens_ += last_.tokens;
@@ -250,12 +276,38 @@ void Run::save() {
   if (saved_at_ == trainer_.steps_done()) return;
   progress_.step = trainer_.steps_done();
   progress_.cursor = data_.cursor();
-  save_checkpoint(flags_.save, trainer_, progress_);
+  save_checkpoint(*saves_, trainer_, progress_, companions_);
   saved_at_ = progress_.step;
   status_.keep(fmt::format("step {}  saved to {}", progress_.step, flags_.save));
 }
 
+// No step of the run follows its last save. Where that would replace an earlier checkpoint, one
+// more step is made, of which nothing is kept, unless the run is to stop at once: then the first
+// step after --resume judges it.
+void Run::judge_last_save(const LearningRate& rate) {
+  if (!saves_ || !saves_->is_pending()) return;
+  if (saved_step(flags_.save)) {
+    if (stop_signal() != 0) return;
+    trainer_.step(data_.next(trainer_.samples_per_step()), rate.at(last_.step + 1));
+    trainer_.set_steps_done(last_.step);
+  }
+  saves_->confirm();
+}
+
 int Run::train() {
+  try {
+    return take_steps();
+  } catch (const NumericError& error) {
+    if (!saves_) throw;
+    saves_->reject();
+    const std::optional<std::int64_t> kept = saved_step(flags_.save);
+    throw NumericError(
+        fmt::format("{}; {} {}", error.what(), flags_.save,
+                    kept ? fmt::format("keeps step {}", *kept) : "holds no checkpoint"));
+  }
+}
+
+int Run::take_steps() {
   const LearningRate rate{flags_.learning_rate, flags_.warmup, flags_.min_learning_rate,
                           flags_.decay_steps > 0 ? flags_.decay_steps : flags_.steps};
   // A first step of more than a second or two on a few cores is announced; later ones are timed.
@@ -272,7 +324,8 @@ int Run::train() {
     if (due(flags_.evaluate_every)) evaluate();
     if (due(flags_.save_every)) save();
   }
-  if (!flags_.save.empty() && steps_here_ > 0) save();
+  if (saves_ && steps_here_ > 0) save();
+  judge_last_save(rate);
   status_.end();
   return stop_signal();
 }
@@ -338,7 +391,7 @@ std::string unhashed_note(const std::string& path) {
 int run_train(const TrainFlags& flags) {
   const Job job = load_job(flags.schedule);
   if (!job.has_hash) say(unhashed_note(flags.schedule));
-  require_sensible(flags, job);
+  require_sensible(flags);
   const RankMachine machine = open_machine(flags.backend);
   Run run(flags, job, machine);
   catch_stop_signals();

@@ -148,7 +148,9 @@ TEST_F(Hostile, AKilledRunGoesOn) {
     ASSERT_EQ(result.code, 137) << result.err;
   }
   ASSERT_TRUE(exists("model"));
-  const auto step = nlohmann::json::parse(contents("model/trainer.json")).at("step");
+  const std::string newest =
+      exists("model/fpdt_pending/trainer.json") ? "model/fpdt_pending" : "model";
+  const auto step = nlohmann::json::parse(contents(newest + "/trainer.json")).at("step");
   const std::int64_t steps = step.get<std::int64_t>() + 1;
   EXPECT_EQ(run(fmt::format("{} --steps {} --resume model --save model", kTrain, steps)).code, 0);
   EXPECT_EQ(run(fmt::format("{} --steps {} --save whole", kTrain, steps)).code, 0);

@@ -106,7 +106,7 @@ TEST_F(Train, StartsFromWeights) {
 TEST_F(Train, StopsWithEightWhenTheLossIsNotFinite) {
   const Outcome result = run(fmt::format("{} --steps 9 --learning-rate 1e30 --save model", kTrain));
   EXPECT_EQ(result.code, 8) << result.err;
-  EXPECT_TRUE(says(result.err, "nothing was saved after step"));
+  EXPECT_TRUE(says(result.err, "model holds no checkpoint"));
   EXPECT_FALSE(exists("model"));
 }
 

@@ -2,7 +2,6 @@
 #include "fpdt/io/file.h"
 
 #include <array>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -125,91 +124,6 @@ TEST(AtomicFile, KeepsTheOldFileWhenTheDiskIsFull) {
   EXPECT_THAT(error, HasSubstr("x: cannot write: File too large"));
   EXPECT_EQ(read_file(path, 100), "old");
   EXPECT_EQ(scratch.entries(), 1U);
-}
-
-// Makes the directory of `path` hold one file.
-void stage(const std::string& path, const std::string& text) {
-  StagedDirectory staged(path);
-  write_file_atomically(staged.stage() + "/manifest", text);
-  staged.commit();
-}
-
-TEST(StagedDirectory, AppearsAtCommitInPlaceOfTheOld) {
-  const ScratchDirectory scratch;
-  const std::string path = scratch.file("step_10");
-  {
-    StagedDirectory staged(path);
-    write_file_atomically(staged.stage() + "/manifest", "1");
-    EXPECT_FALSE(std::filesystem::exists(path));
-    staged.commit();
-  }
-  EXPECT_EQ(read_file(path + "/manifest", 10), "1");
-  write_file_atomically(path + "/more", "1");
-  stage(path, "2");
-  EXPECT_EQ(read_file(path + "/manifest", 10), "2");
-  EXPECT_FALSE(std::filesystem::exists(path + "/more"));
-  EXPECT_EQ(scratch.entries(), 1U);
-}
-
-TEST(StagedDirectory, ReplacesNoFile) {
-  const ScratchDirectory scratch;
-  const std::string path = scratch.write("thesis", "years of work");
-  EXPECT_THAT(io_error([&] { stage(path, "1"); }), HasSubstr("cannot rename a new directory"));
-  EXPECT_EQ(read_file(path, 100), "years of work");
-  EXPECT_EQ(scratch.entries(), 1U);
-}
-
-TEST(StagedDirectory, MindsNoSlashAndReplacesBehindALink) {
-  const ScratchDirectory scratch;
-  stage(scratch.file("real") + "/", "1");
-  EXPECT_EQ(read_file(scratch.file("real/manifest"), 10), "1");
-  const std::string link = scratch.file("link");
-  std::filesystem::create_directory_symlink("real", link);
-  stage(link, "2");
-  EXPECT_EQ(read_file(scratch.file("real/manifest"), 10), "2");
-  EXPECT_TRUE(std::filesystem::is_symlink(link));
-  EXPECT_EQ(scratch.entries(), 2U);
-}
-
-TEST(StagedDirectory, RemovesWhatAKilledProcessLeft) {
-  const ScratchDirectory scratch;
-  const auto left = [&](const std::string& name, std::chrono::minutes age) {
-    std::filesystem::create_directory(scratch.file(name));
-    write_file_atomically(scratch.file(name) + "/y", "1");
-    std::filesystem::last_write_time(scratch.file(name),
-                                     std::filesystem::file_time_type::clock::now() - age);
-  };
-  left(".x.4711.0", std::chrono::minutes(2));
-  left(".x.4712.0", std::chrono::minutes(0));
-  left(".x.y.4711.0", std::chrono::minutes(2));
-  const StagedDirectory busy(scratch.file("x"));
-  std::filesystem::last_write_time(
-      busy.stage(), std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2));
-  stage(scratch.file("x"), "1");
-  EXPECT_FALSE(std::filesystem::exists(scratch.file(".x.4711.0")));
-  EXPECT_TRUE(std::filesystem::exists(scratch.file(".x.4712.0")));    // too young to tell
-  EXPECT_TRUE(std::filesystem::exists(scratch.file(".x.y.4711.0")));  // of another path
-  EXPECT_TRUE(std::filesystem::exists(busy.stage()));                 // in use
-}
-
-// Where names cannot be exchanged a kill may come between two renames.
-TEST(StagedDirectory, FindsTheLastOneAfterACutReplacement) {
-  const ScratchDirectory scratch;
-  const std::string path = scratch.file("x");
-  EXPECT_EQ(StagedDirectory::find(path), path);
-  stage(path + ".last", "1");
-  EXPECT_EQ(StagedDirectory::find(path + "/"), path + ".last");
-  stage(path, "2");
-  EXPECT_EQ(StagedDirectory::find(path), path);
-}
-
-TEST(StagedDirectory, LeavesNoTraceWithoutCommit) {
-  const ScratchDirectory scratch;
-  {
-    const StagedDirectory staged(scratch.file("x"));
-    write_file_atomically(staged.stage() + "/y", "1");
-  }
-  EXPECT_EQ(scratch.entries(), 0U);
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // To disk and back: the same bits, another number of ranks, another model.
 #include "fpdt/train/checkpoint.h"
 
+#include <csignal>
 #include <filesystem>
+#include <limits>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -9,6 +12,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
+#include "fpdt/io/safetensors.h"
 
 #include "cases.h"
 #include "check.h"
@@ -92,6 +96,168 @@ TEST(Checkpoint, WeightsAloneStartATraining) {
   EXPECT_EQ(after.trainer.steps_done(), 0);
 }
 
+// The error of loading it.
+std::string load_error(const std::string& path, Trainer& trainer) {
+  try {
+    load_checkpoint(path, trainer);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Checkpoint, NamesTheTensorOfAFlippedBit) {
+  Case one = make_case(tiny_llama(), 1, 16, 8);
+  one.strategy.storage = Storage::bf16;  // masters beside the parameters
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(5));
+  const std::string path = fresh_path("flipped");
+  save_checkpoint(path, rig.trainer, {1, 0, 5, "", 1});
+  for (const char* name : {"model.safetensors", "fpdt_state.safetensors"}) {
+    const std::string file = path + "/" + name;
+    const std::string whole = read_file(file, 1 << 24);
+    const std::vector<SafetensorsEntry> entries = SafetensorsFile(file).entries();
+    std::size_t end = whole.size();
+    for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+      end -= static_cast<std::size_t>(entry->bytes());
+      std::string flipped = whole;
+      flipped[end] = static_cast<char>(flipped[end] ^ 4);
+      write_file_atomically(file, flipped);
+      const std::string error = load_error(path, rig.trainer);
+      EXPECT_NE(error.find(fmt::format("{}: {}: the bytes", file, entry->name)), std::string::npos)
+          << error;
+    }
+    // A file of another run is whole, but not the one that trainer.json means.
+    const std::string other = fresh_path("other_run");
+    rig.trainer.set_parameters(initial_parameters(6));
+    save_checkpoint(other, rig.trainer, {1, 0, 5, "", 1});
+    std::filesystem::copy_file(other + "/" + name, file,
+                               std::filesystem::copy_options::overwrite_existing);
+    EXPECT_NE(load_error(path, rig.trainer).find("its header has the checksum"), std::string::npos);
+    write_file_atomically(file, whole);
+  }
+  EXPECT_EQ(load_error(path, rig.trainer), "");
+}
+
+TEST(Checkpoint, NoticesAChangedDigitOfItsProgress) {
+  const Case one = make_case(tiny_llama(), 1, 16, 8);
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(5));
+  const std::string path = fresh_path("digit");
+  save_checkpoint(path, rig.trainer, {1, 77, 5, "", 1});
+  const std::string file = path + "/trainer.json";
+  std::string text = read_file(file, 1000);
+  text.replace(text.find("77"), 2, "78");
+  write_file_atomically(file, text);
+  EXPECT_NE(load_error(path, rig.trainer).find("does not match its checksum"), std::string::npos);
+  text.erase(text.rfind(",\"checksum\""));
+  write_file_atomically(file, text + "}");
+  EXPECT_EQ(load_checkpoint(path, rig.trainer).cursor, 78);
+}
+
+// Copies a file of tensors as it was written before there were checksums.
+void drop_checksums(const std::string& path) {
+  std::string file = read_file(path, 1 << 24);
+  const std::string key = "\"fpdt_xxh3\":\"";
+  const std::size_t at = file.find(key);
+  const std::size_t end = file.find('"', at + key.size()) + 2;  // its quote and comma
+  file.insert(file.find("}}") + 2, end - at, ' ');
+  file.erase(at, end - at);
+  write_file_atomically(path, file);
+}
+
+TEST(Checkpoint, OneFromBeforeChecksumsIsRead) {
+  const Case one = make_case(tiny_llama(), 1, 16, 8);
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(5));
+  const std::string path = fresh_path("old");
+  save_checkpoint(path, rig.trainer, {});
+  drop_checksums(path + "/model.safetensors");
+  drop_checksums(path + "/fpdt_state.safetensors");
+  write_file_atomically(path + "/trainer.json",
+                        R"({"fpdt_checkpoint":1,"step":3,"cursor":77,"seed":"5",)"
+                        R"("schedule":"0123","ranks":2})");
+  Rig resumed(one);
+  EXPECT_EQ(load_checkpoint(path, resumed.trainer), (Progress{3, 77, 5, "0123", 2}));
+  EXPECT_EQ(everything(resumed.trainer), everything(rig.trainer));
+}
+
+TEST(Checkpoint, ValuesThatAreNotFiniteAreNeitherSavedNorLoaded) {
+  const Case one = make_case(tiny_llama(), 1, 16, 8);
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(5));
+  const std::string path = fresh_path("finite");
+  save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
+  for (const char* kind : {"weight", "moment1", "moment2"}) {
+    const std::vector<float> good = rig.trainer.tensor("layers.1.up.weight", kind);
+    std::vector<float> bad = good;
+    bad[3] = std::numeric_limits<float>::quiet_NaN();
+    bad[4] = std::numeric_limits<float>::infinity();
+    rig.trainer.set_tensor("layers.1.up.weight", kind, bad);
+    try {
+      save_checkpoint(path, rig.trainer, {2, 0, 0, "", 1});
+      FAIL() << "NaN was saved";
+    } catch (const NumericError& error) {
+      EXPECT_NE(std::string(error.what()).find("of layers.1.up.weight: element 3 is nan"),
+                std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ(saved_step(path), 1);
+    rig.trainer.set_tensor("layers.1.up.weight", kind, good);
+  }
+  EXPECT_EQ(load_error(path, rig.trainer), "");
+  // As another program may have written it.
+  const std::string file = path + "/fpdt_state.safetensors";
+  drop_checksums(file);
+  std::string bytes = read_file(file, 1 << 24);
+  bytes.replace(bytes.size() - 4, 4, std::string("\0\0\x80\x7f", 4));
+  write_file_atomically(file, bytes);
+  std::string trainer = read_file(path + "/trainer.json", 1000);
+  trainer.erase(trainer.find(",\"model\""));
+  write_file_atomically(path + "/trainer.json", trainer + "}");
+  const std::string error = load_error(path, rig.trainer);
+  EXPECT_NE(error.find("fpdt_state.safetensors: moment2."), std::string::npos) << error;
+  EXPECT_NE(error.find("is inf"), std::string::npos) << error;
+}
+
+TEST(Checkpoint, AFullDiskLeavesTheEarlierOne) {
+  const Case one = make_case(tiny_llama(), 1, 16, 8);
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(5));
+  const std::string path = fresh_path("full");
+  save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  for (const rlim_t bytes : {100U, 1000U, 10000U}) {
+    const rlimit small{bytes, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    EXPECT_THROW(save_checkpoint(path, rig.trainer, {2, 0, 0, "", 1}), IoError) << bytes;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 1) << bytes;
+    EXPECT_FALSE(std::filesystem::exists(path + "/fpdt_stage"));
+  }
+  static_cast<void>(std::signal(SIGXFSZ, handler));
+}
+
+TEST(Checkpoint, ADamagedPendingOneNamesTheWayBack) {
+  const Case one = make_case(tiny_llama(), 1, 16, 8);
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(5));
+  const std::string path = fresh_path("way_back");
+  save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
+  {
+    CheckpointDirectory directory(path);
+    save_checkpoint(directory, rig.trainer, {2, 0, 0, "", 1}, {});
+  }
+  EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 2);
+  const std::string pending = CheckpointDirectory::pending(path);
+  write_file_atomically(pending + "/model.safetensors", "damaged");
+  EXPECT_NE(load_error(path, rig.trainer).find("remove " + pending), std::string::npos);
+  std::filesystem::remove_all(pending);
+  EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 1);
+}
+
 TEST(Checkpoint, ALaterOneReplacesIt) {
   const Case one = make_case(tiny_llama(), 1, 16, 8);
   Rig rig(one);
@@ -100,7 +266,8 @@ TEST(Checkpoint, ALaterOneReplacesIt) {
   save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
   save_checkpoint(path, rig.trainer, {2, 0, 0, "", 1});
   EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 2);
-  EXPECT_FALSE(std::filesystem::exists(path + ".last"));
+  const std::filesystem::directory_iterator entries(path);
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), std::ssize(kCheckpointFiles));
 }
 
 TEST(Checkpoint, WhatIsNoCheckpointIsNeitherReplacedNorRead) {

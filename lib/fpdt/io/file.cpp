@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
@@ -25,12 +24,6 @@ namespace {
 // One call moves at most this much; the kernel's own limit is just under 2 GiB.
 constexpr std::size_t kTransfer = std::size_t{1} << 30;
 
-[[noreturn]] void fail(std::string_view action, const std::string& path) {
-  const int number = errno;
-  throw IoError(
-      fmt::format("{}: cannot {}: {}", path, action, std::generic_category().message(number)));
-}
-
 std::string parent_directory(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -39,9 +32,9 @@ std::string parent_directory(const std::string& path) {
 // Opens for reading without waiting for a FIFO's writer, and refuses what is not a regular file.
 FileDescriptor open_regular(const std::string& path, std::int64_t& size) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) fail("open", path);
+  if (file.get() < 0) throw_errno("open", path);
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail("examine", path);
+  if (::fstat(file.get(), &status) != 0) throw_errno("examine", path);
   if (!S_ISREG(status.st_mode)) {
     throw IoError(
         fmt::format("{}: expected a regular file, found {}", path,
@@ -61,24 +54,8 @@ std::string create_beside(const std::string& path, Create create) {
         fmt::format(".{}.{}.{}", full.filename().string(), ::getpid(), attempt);
     std::string temporary = (full.parent_path() / name).string();
     if (create(temporary.c_str()) >= 0) return temporary;
-    if (errno != EEXIST) fail("create a temporary beside", path);
+    if (errno != EEXIST) throw_errno("create a temporary beside", path);
   }
-}
-
-// The path under which a directory can be replaced: behind links, and without a slash at its end.
-std::string renameable(const std::string& path) {
-  std::error_code error;
-  std::filesystem::path full = std::filesystem::canonical(path, error);
-  if (error) full = path;
-  if (!full.has_filename()) full = full.parent_path();
-  return full.string();
-}
-
-// Locked by this process until the descriptor closes; none when another has it.
-FileDescriptor lock_directory(const std::string& path) {
-  FileDescriptor opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0 || ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0) return FileDescriptor();
-  return opened;
 }
 
 // Whether `name` is "<prefix>4711.0".
@@ -99,12 +76,14 @@ std::string temporary_prefix(const std::string& path) {
 // Removes temporaries of `path` that nobody has locked, since their process was killed. Whoever
 // makes one locks it and then looks whether it is still there: see AtomicFile.
 void remove_left_behind(const std::string& path) {
-  std::error_code ignored;
+  std::error_code error;
   std::vector<std::string> found;
-  for (const auto& entry : std::filesystem::directory_iterator(parent_directory(path), ignored)) {
-    const bool ours = is_temporary(entry.path().filename().string(), temporary_prefix(path)) &&
-                      entry.symlink_status(ignored).type() == std::filesystem::file_type::regular;
-    if (ours) found.push_back(entry.path().string());
+  std::filesystem::directory_iterator entry(parent_directory(path), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    const bool ours = is_temporary(entry->path().filename().string(), temporary_prefix(path)) &&
+                      entry->symlink_status(ignored).type() == std::filesystem::file_type::regular;
+    if (ours) found.push_back(entry->path().string());
   }
   for (const std::string& name : found) {
     const FileDescriptor opened(::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -126,25 +105,13 @@ bool lock_new(int descriptor) {
   return ::fstat(descriptor, &status) != 0 || status.st_nlink > 0;
 }
 
-// Removes stages of `path` that nobody holds, since their process was killed. One that is younger
-// than a minute may belong to a process that is about to lock it.
-void remove_stages(const std::string& path) {
-  const std::string prefix = temporary_prefix(path);
-  const auto young = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);
-  std::error_code ignored;
-  std::vector<std::string> left;
-  for (const auto& entry : std::filesystem::directory_iterator(parent_directory(path), ignored)) {
-    const bool ours = is_temporary(entry.path().filename().string(), prefix) &&
-                      entry.is_directory(ignored) && entry.last_write_time(ignored) < young;
-    if (ours) left.push_back(entry.path().string());
-  }
-  for (const std::string& stage : left) {
-    const FileDescriptor lock = lock_directory(stage);
-    if (lock.get() >= 0) std::filesystem::remove_all(stage, ignored);
-  }
-}
-
 }  // namespace
+
+void throw_errno(std::string_view action, const std::string& path) {
+  const int number = errno;
+  throw IoError(
+      fmt::format("{}: cannot {}: {}", path, action, std::generic_category().message(number)));
+}
 
 FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(other.release()) {}
 
@@ -167,7 +134,7 @@ void RandomAccessFile::read(std::int64_t offset, std::span<std::byte> bytes) con
     const std::size_t wanted = std::min(bytes.size(), kTransfer);
     const ssize_t count = ::pread(descriptor_.get(), bytes.data(), wanted, offset);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read", path_);
+    if (count < 0) throw_errno("read", path_);
     if (count == 0) throw IoError(fmt::format("{}: the file ends at byte {}", path_, offset));
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += count;
@@ -211,7 +178,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     const ssize_t count =
         ::write(descriptor_.get(), bytes.data(), std::min(bytes.size(), kTransfer));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("write", path_);
+    if (count < 0) throw_errno("write", path_);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
@@ -223,7 +190,7 @@ void AtomicFile::overwrite(std::int64_t offset, std::span<const std::byte> bytes
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), offset);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("write", path_);
+    if (count < 0) throw_errno("write", path_);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += count;
   }
@@ -231,9 +198,9 @@ void AtomicFile::overwrite(std::int64_t offset, std::span<const std::byte> bytes
 
 void AtomicFile::commit() {
   FPDT_ASSERT(descriptor_.get() >= 0);
-  if (::fsync(descriptor_.get()) != 0) fail("sync", path_);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename a new file to", path_);
-  if (::close(descriptor_.release()) != 0) fail("close", path_);
+  if (::fsync(descriptor_.get()) != 0) throw_errno("sync", path_);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_errno("rename a new file to", path_);
+  if (::close(descriptor_.release()) != 0) throw_errno("close", path_);
   sync_directory(parent_directory(path_));
 }
 
@@ -243,55 +210,10 @@ void write_file_atomically(const std::string& path, std::string_view text) {
   file.commit();
 }
 
-StagedDirectory::StagedDirectory(const std::string& path) : path_(renameable(path)) {
-  remove_stages(path_);
-  stage_ = create_beside(path_, [](const char* name) { return ::mkdir(name, 0777); });
-  lock_ = lock_directory(stage_);
-}
-
-StagedDirectory::~StagedDirectory() {
-  lock_ = FileDescriptor();  // removal needs a descriptor, which may be the last one
-  std::error_code ignored;
-  if (!stage_.empty()) std::filesystem::remove_all(stage_, ignored);
-}
-
-void StagedDirectory::commit() {
-  FPDT_ASSERT(!stage_.empty());
-  sync_directory(stage_);
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path_, ignored)) {
-    if (::rename(stage_.c_str(), path_.c_str()) != 0) fail("rename a new directory to", path_);
-    stage_.clear();
-  } else if (::renameat2(AT_FDCWD, stage_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-    if (errno != EINVAL && errno != ENOSYS) fail("replace", path_);
-    replace();
-  }
-  // After an exchange the stage is what was replaced; it goes with this object.
-  sync_directory(parent_directory(path_));
-}
-
-std::string StagedDirectory::find(const std::string& path) {
-  std::error_code ignored;
-  const std::string last = renameable(path) + ".last";
-  const bool is_cut =
-      !std::filesystem::exists(path, ignored) && std::filesystem::is_directory(last, ignored);
-  return is_cut ? last : path;
-}
-
-// In two steps: the old directory steps aside.
-void StagedDirectory::replace() {
-  const std::string last = path_ + ".last";
-  std::error_code ignored;
-  std::filesystem::remove_all(last, ignored);
-  if (::rename(path_.c_str(), last.c_str()) != 0) fail("rename to .last", path_);
-  if (::rename(stage_.c_str(), path_.c_str()) != 0) fail("rename a new directory to", path_);
-  stage_ = last;
-}
-
 void sync_directory(const std::string& directory) {
   const FileDescriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0) fail("open", directory);
-  if (::fsync(opened.get()) != 0) fail("sync", directory);
+  if (opened.get() < 0) throw_errno("open", directory);
+  if (::fsync(opened.get()) != 0) throw_errno("sync", directory);
 }
 
 }  // namespace fpdt

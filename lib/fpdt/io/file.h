@@ -17,6 +17,9 @@ namespace fpdt {
 // when it is over bytes_max.
 std::string read_file(const std::string& path, std::int64_t bytes_max);
 
+// The IoError of a call that just failed, with what errno says.
+[[noreturn]] void throw_errno(std::string_view action, const std::string& path);
+
 // An open descriptor; closes itself.
 class FileDescriptor {
  public:
@@ -47,8 +50,8 @@ class RandomAccessFile {
 };
 
 // A file that appears at `path` when it is committed; destroyed before, it leaves no trace. What a
-// killed process left beside is removed by the next for the same path: a temporary is locked as long
-// as its process lives.
+// killed process left beside is removed by the next for the same path: a temporary is locked as
+// long as its process lives.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -68,34 +71,6 @@ class AtomicFile {
 };
 
 void write_file_atomically(const std::string& path, std::string_view text);
-
-// A directory that appears at `path` when it is committed, in place of a directory that was there;
-// destroyed before, it is removed with its files. What a killed process left of one is removed by
-// the next for the same path.
-//
-// At every moment the old directory or the new one is at `path`, where the file system can exchange
-// names (all local ones of Linux); where it cannot (NFS), the old one is at `path`.last for a
-// moment.
-class StagedDirectory {
- public:
-  // `path` may end in a slash or be a link to a directory, which is then what is replaced.
-  explicit StagedDirectory(const std::string& path);
-  StagedDirectory(const StagedDirectory&) = delete;
-  StagedDirectory& operator=(const StagedDirectory&) = delete;
-  ~StagedDirectory();
-  // Where to write the files until then.
-  [[nodiscard]] const std::string& stage() const { return stage_; }
-  void commit();
-  // Where the directory of `path` is: there, or at `path`.last.
-  [[nodiscard]] static std::string find(const std::string& path);
-
- private:
-  void replace();
-
-  std::string path_;
-  std::string stage_;
-  FileDescriptor lock_;  // tells a stage that is in use from one that was left behind
-};
 
 // Makes renames inside `directory` durable.
 void sync_directory(const std::string& directory);

@@ -1,9 +1,12 @@
 // Checkpoints in and out.
 #include "fpdt/train/checkpoint.h"
 
+#include <bit>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,36 +18,58 @@
 #include "fpdt/io/json.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/io/safetensors.h"
+#include "fpdt/train/checkpoint_directory.h"
 #include "fpdt/train/states.h"
 
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kFormat = 1;
+constexpr std::int64_t kFormat = 2;  // 1 had no checksums
 constexpr std::int64_t kTrainerFileMax = 1 << 20;
-
-std::string state_file(const std::string& path) { return path + "/fpdt_state.safetensors"; }
-std::string trainer_file(const std::string& path) { return path + "/trainer.json"; }
+constexpr std::string_view kBeforeChecksum = ",\"checksum\":\"";
 
 bool exists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
 }
 
-std::string print_progress(const Progress& progress) {
-  return fmt::format(
+// What trainer.json says; `model` and `states` are the checksums of the headers of the two files
+// beside it, which hold those of their tensors.
+struct TrainerFile {
+  Progress progress;
+  std::string model, states;  // "" in format 1
+};
+
+std::string print_progress(const TrainerFile& file) {
+  const Progress& progress = file.progress;
+  const std::string text = fmt::format(
       "{{\"fpdt_checkpoint\":{},\"step\":{},\"cursor\":{},\"seed\":\"{}\",\"schedule\":{},"
-      "\"ranks\":{}}}\n",
+      "\"ranks\":{},\"model\":\"{}\",\"states\":\"{}\"",
       kFormat, progress.step, progress.cursor, progress.seed, json_string(progress.schedule),
-      progress.ranks);
+      progress.ranks, file.model, file.states);
+  return fmt::format("{}{}{}\"}}\n", text, kBeforeChecksum, checksum_digits(checksum(text)));
 }
 
-Progress parse_progress(const std::string& text, const std::string& file_name) {
+// A changed digit of the cursor would be another run.
+void require_intact(std::string_view text, const std::string& file_name) {
+  const std::size_t at = text.rfind(kBeforeChecksum);
+  if (at == std::string_view::npos) return;
+  const std::string expected = checksum_digits(checksum(text.substr(0, at)));
+  if (text.substr(at + kBeforeChecksum.size()).starts_with(expected)) return;
+  throw InputError(
+      fmt::format("{}: does not match its checksum: it was damaged, or edited, and then the "
+                  "checksum must go from it [T104]",
+                  file_name));
+}
+
+TrainerFile parse_progress(const std::string& text, const std::string& file_name) {
+  require_intact(text, file_name);
   FileFindings findings(file_name);
   const Node root = parse_json(text, findings);
-  Progress progress;
+  TrainerFile file;
+  Progress& progress = file.progress;
   std::int64_t format = 0;
-  std::string seed;
+  std::string seed, sum;
   Fields fields(root, "", findings);
   fields.required("fpdt_checkpoint", format);
   fields.required("step", progress.step);
@@ -52,10 +77,13 @@ Progress parse_progress(const std::string& text, const std::string& file_name) {
   fields.required("seed", seed);
   fields.required("schedule", progress.schedule);
   fields.required("ranks", progress.ranks);
+  fields.optional("model", file.model);
+  fields.optional("states", file.states);
+  fields.optional("checksum", sum);
   fields.done();
   findings.raise();
-  if (format != kFormat) {
-    throw InputError(fmt::format("{}: expected a checkpoint of format {}, found {}", file_name,
+  if (format < 1 || format > kFormat) {
+    throw InputError(fmt::format("{}: expected a checkpoint of format 1 to {}, found {}", file_name,
                                  kFormat, format));
   }
   const bool digits = !seed.empty() && seed.find_first_not_of("0123456789") == std::string::npos;
@@ -64,7 +92,7 @@ Progress parse_progress(const std::string& text, const std::string& file_name) {
         fmt::format("{}: step, cursor and seed must be counts of 0 or more", file_name));
   }
   progress.seed = std::stoull(seed);
-  return progress;
+  return file;
 }
 
 // What the two models disagree on, where it bears on the mathematics.
@@ -114,12 +142,52 @@ void require_same_model(const std::string& path, const ModelSpec& model) {
   }
 }
 
+bool is_finite(float value) {
+  constexpr std::uint32_t kExponent = 0x7F800000U;
+  return (std::bit_cast<std::uint32_t>(value) & kExponent) != kExponent;
+}
+
+// "moment1 of embed.weight: element 3 is nan", or "". Without a branch a value, for speed.
+std::string non_finite(std::span<const float> values, std::string_view name) {
+  bool all_finite = true;
+  for (const float value : values) all_finite &= is_finite(value);
+  for (std::size_t i = 0; !all_finite && i < values.size(); ++i) {
+    if (is_finite(values[i])) continue;
+    return fmt::format("{}: element {} is {}", name, i,
+                       std::isnan(values[i]) ? "nan"
+                       : values[i] > 0       ? "inf"
+                                             : "-inf");
+  }
+  return {};
+}
+
+// Of a file that is read.
+std::vector<float> finite(std::vector<float> values, std::string_view name,
+                          const std::string& path) {
+  const std::string found = non_finite(values, name);
+  if (found.empty()) return values;
+  throw InputError(
+      fmt::format("{}: {}; training cannot go on from it, take an earlier one", path, found));
+}
+
+// Of the trainer, to be saved.
+std::vector<float> finite_tensor(const Trainer& trainer, const std::string& name,
+                                 std::string_view kind) {
+  std::vector<float> values = trainer.tensor(name, kind);
+  const std::string found = non_finite(values, fmt::format("{} of {}", kind, name));
+  if (found.empty()) return values;
+  throw NumericError(
+      fmt::format("step {}: {}, so it is not saved. Lower the learning rate or "
+                  "lengthen the warm-up",
+                  trainer.steps_done(), found));
+}
+
 // Names of one tensor in the state file.
 std::string stored(std::string_view kind, std::string_view tensor) {
   return fmt::format("{}.{}", kind, tensor);
 }
 
-void write_states(const std::string& path, const Trainer& trainer) {
+std::uint64_t write_states(const std::string& path, const Trainer& trainer) {
   struct Row {
     std::string tensor, kind;
   };
@@ -133,8 +201,8 @@ void write_states(const std::string& path, const Trainer& trainer) {
     }
   }
   SafetensorsWriter writer(path, std::move(entries), {{"format", "fpdt"}});
-  for (const Row& row : rows) writer.write_f32(trainer.tensor(row.tensor, row.kind));
-  writer.commit();
+  for (const Row& row : rows) writer.write_f32(finite_tensor(trainer, row.tensor, row.kind));
+  return writer.commit();
 }
 
 // The values of an entry of the state file; InputError when it is missing or mis-shaped.
@@ -149,67 +217,113 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
   }
   std::vector<float> values(static_cast<std::size_t>(spec.elements()));
   file.read_f32(name, 0, values);
-  return values;
+  return finite(std::move(values), name, file.path());
 }
 
-// Nothing is at `path`, or a checkpoint.
-void require_replaceable(const std::string& path) {
-  std::error_code ignored;
-  const auto found = std::filesystem::symlink_status(path, ignored);
-  if (std::filesystem::exists(found) && !exists(trainer_file(path))) {
+// The files of a checkpoint that is being replaced may be of two.
+void require_checksum(const std::string& found, const std::string& expected,
+                      const std::string& path, const std::string& trainer) {
+  if (expected.empty() || found == expected) return;
+  throw InputError(
+      fmt::format("{}: its header has the checksum {}, {} names {}: it was damaged, is of another "
+                  "checkpoint, or a run saves to it right now [T104]",
+                  path, found, trainer, expected));
+}
+
+Progress load_files(const std::string& given, Trainer& trainer) {
+  const ModelSpec& model = trainer.problem().model;
+  const auto file = [&](const char* name) { return CheckpointDirectory::file(given, name); };
+  const std::string trainer_file = file("trainer.json");
+  if (!exists(trainer_file)) {
     throw InputError(
-        fmt::format("{}: exists and is not a checkpoint; name a directory that does not", path));
+        fmt::format("{}: no trainer.json, so this is no checkpoint of fpdt-run; to start from "
+                    "a model's weights use --init",
+                    given));
   }
+  require_same_model(file("config.json"), model);
+  const TrainerFile made = parse_progress(read_file(trainer_file, kTrainerFileMax), trainer_file);
+  const std::string model_file = file("model.safetensors");
+  const HfWeights weights(model_file, model);
+  require_checksum(checksum_digits(SafetensorsFile(model_file).header_checksum()), made.model,
+                   model_file, trainer_file);
+  const SafetensorsFile states(file("fpdt_state.safetensors"));
+  require_checksum(checksum_digits(states.header_checksum()), made.states, states.path(),
+                   trainer_file);
+  for (const TensorSpec& spec : model_tensors(model)) {
+    // Read, and so compared with its checksum, also where the master is what counts.
+    std::vector<float> weight = finite(weights.read(spec.name), spec.name, model_file);
+    if (states.find(stored("master", spec.name)) != nullptr) {
+      weight = read_stored(states, "master", spec);
+    }
+    trainer.set_tensor(spec.name, "weight", weight);
+    for (const char* kind : {"moment1", "moment2"}) {
+      trainer.set_tensor(spec.name, kind, read_stored(states, kind, spec));
+    }
+  }
+  trainer.set_steps_done(made.progress.step);
+  return made.progress;
 }
 
 }  // namespace
 
-void require_saveable(const std::string& path, const ModelSpec& model) {
-  static_cast<void>(hf_family(model));
-  require_replaceable(path);
-  const StagedDirectory attempt(path);
-}
-
-void save_checkpoint(const std::string& path, const Trainer& trainer, const Progress& progress) {
-  const ModelSpec& model = trainer.problem().model;
-  require_replaceable(path);
-  StagedDirectory directory(path);
+void save_checkpoint(CheckpointDirectory& directory, const Trainer& trainer,
+                     const Progress& progress, const HfCompanions& companions) {
+  const std::string stage = directory.begin();
   bool bf16 = false;
   for (const State& state : trainer.schedule().states) {
     if (state.kind != "parameter") continue;
     bf16 = trainer.schedule().buffers[static_cast<std::size_t>(state.buffer)].dtype == Dtype::bf16;
   }
-  write_hf_model(directory.stage(), model, bf16 ? "BF16" : "F32",
-                 [&](const std::string& name) { return trainer.tensor(name, "parameter"); });
-  write_states(state_file(directory.stage()), trainer);
-  write_file_atomically(trainer_file(directory.stage()), print_progress(progress));
-  directory.commit();
+  const std::uint64_t model = write_hf_model(
+      stage, trainer.problem().model, bf16 ? "BF16" : "F32",
+      [&](const std::string& name) { return finite_tensor(trainer, name, "parameter"); },
+      companions.config);
+  const std::uint64_t states = write_states(stage + "/fpdt_state.safetensors", trainer);
+  write_file_atomically(stage + "/trainer.json", print_progress({progress, checksum_digits(model),
+                                                                 checksum_digits(states)}));
+  for (const auto& [name, text] : companions.files) {
+    const bool is_there = exists(fmt::format("{}/{}", directory.path(), name));
+    if (!is_there) write_file_atomically(fmt::format("{}/{}", stage, name), text);
+  }
+  directory.finish();
 }
 
-Progress load_checkpoint(const std::string& given, Trainer& trainer) {
-  const std::string path = StagedDirectory::find(given);
-  const ModelSpec& model = trainer.problem().model;
-  if (!exists(trainer_file(path))) {
-    throw InputError(
-        fmt::format("{}: no trainer.json, so this is no checkpoint of fpdt-run; to start from "
-                    "a model's weights use --init",
-                    path));
+void save_checkpoint(const std::string& path, const Trainer& trainer, const Progress& progress) {
+  CheckpointDirectory directory(path);
+  save_checkpoint(directory, trainer, progress, {});
+  directory.confirm();
+}
+
+std::optional<std::int64_t> saved_step(const std::string& path) {
+  const std::string trainer_file = path + "/trainer.json";
+  try {
+    if (!exists(trainer_file)) return {};
+    return parse_progress(read_file(trainer_file, kTrainerFileMax), trainer_file).progress.step;
+  } catch (const InputError&) {
+    return {};  // damaged
   }
-  require_same_model(path, model);
-  const Progress progress =
-      parse_progress(read_file(trainer_file(path), kTrainerFileMax), trainer_file(path));
-  const HfWeights weights(path, model);
-  const SafetensorsFile states(state_file(path));
-  for (const TensorSpec& spec : model_tensors(model)) {
-    const bool master = states.find(stored("master", spec.name)) != nullptr;
-    trainer.set_tensor(spec.name, "weight",
-                       master ? read_stored(states, "master", spec) : weights.read(spec.name));
-    for (const char* kind : {"moment1", "moment2"}) {
-      trainer.set_tensor(spec.name, kind, read_stored(states, kind, spec));
-    }
+}
+
+Progress load_checkpoint(const std::string& path, Trainer& trainer) {
+  try {
+    return load_files(path, trainer);
+  } catch (const InputError& error) {
+    const std::string pending = CheckpointDirectory::pending(path);
+    if (!exists(pending) || !exists(path + "/trainer.json")) throw;
+    throw InputError(fmt::format("{}; to go on from the checkpoint before it, remove {}",
+                                 error.what(), pending));
   }
-  trainer.set_steps_done(progress.step);
-  return progress;
+}
+
+HfCompanions companions_of(const std::string& path) {
+  const std::vector<std::string_view> ours(kCheckpointFiles.begin(), kCheckpointFiles.end());
+  HfCompanions found = read_companions(path, ours);
+  if (const std::string pending = CheckpointDirectory::pending(path); exists(pending)) {
+    HfCompanions newer = read_companions(pending, ours);
+    if (!newer.config.empty()) found.config = std::move(newer.config);
+    found.files.merge(newer.files);
+  }
+  return found;
 }
 
 void load_weights(const std::string& path, Trainer& trainer) {
@@ -218,9 +332,13 @@ void load_weights(const std::string& path, Trainer& trainer) {
   if (exists(path) && !std::filesystem::is_directory(path, ignored)) {
     throw InputError(fmt::format("{}: expected a Hugging Face directory", path));
   }
-  require_same_model(path, model);
-  const HfWeights weights(path, model);
-  trainer.set_parameters([&](const TensorSpec& spec) { return weights.read(spec.name); });
+  require_same_model(CheckpointDirectory::file(path, "config.json"), model);
+  // A directory may also hold its weights in several files.
+  const std::string file = CheckpointDirectory::file(path, "model.safetensors");
+  const HfWeights weights(exists(file) ? file : path, model);
+  trainer.set_parameters([&](const TensorSpec& spec) {
+    return finite(weights.read(spec.name), spec.name, exists(file) ? file : path);
+  });
 }
 
 }  // namespace fpdt

@@ -6,12 +6,17 @@
 //   trainer.json                     step, cursor in the tokens, seed, and what made it
 //
 // Tensors are stored whole, so another number of ranks or another strategy may go on from it; with
-// the same schedule the same bits follow. The directory appears whole or not at all.
+// the same schedule the same bits follow. Every tensor has a checksum, the headers of the two
+// files have theirs in trainer.json, and that has its own. Values that are not finite are neither
+// written nor read. How one takes the place of another is in checkpoint_directory.h.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "fpdt/io/hf_companions.h"
+#include "fpdt/train/checkpoint_directory.h"
 #include "fpdt/train/trainer.h"
 
 namespace fpdt {
@@ -26,18 +31,26 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
-// `path` must not exist, or be a checkpoint, which is then replaced.
+// Leaves it pending: what the directory held stays until confirm. `companions` are those of the
+// directory that the run started from; files that are there already stay as they are. NumericError
+// when a value is not finite.
+void save_checkpoint(CheckpointDirectory& directory, const Trainer& trainer,
+                     const Progress& progress, const HfCompanions& companions);
+
+// The same at once, for callers who make no further step.
 void save_checkpoint(const std::string& path, const Trainer& trainer, const Progress& progress);
 
-// InputError when the directory holds another model.
+// The step of the checkpoint that a directory keeps whatever becomes of a pending one.
+std::optional<std::int64_t> saved_step(const std::string& path);
+
+// What goes along with every checkpoint of a run that starts from this directory.
+HfCompanions companions_of(const std::string& path);
+
+// The newest one, pending or not. InputError when it holds another model or is damaged.
 Progress load_checkpoint(const std::string& path, Trainer& trainer);
 
 // Weights of a Hugging Face directory, which has no history. InputError when it holds another
 // model.
 void load_weights(const std::string& path, Trainer& trainer);
-
-// InputError or IoError unless a run of this model can save to `path`: the family has Hugging Face
-// names, what is at `path`, if anything, is a checkpoint, and a directory can be made beside it.
-void require_saveable(const std::string& path, const ModelSpec& model);
 
 }  // namespace fpdt

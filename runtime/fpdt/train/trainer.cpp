@@ -236,11 +236,10 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   result.tokens = mul(problem_.seq_len, samples_per_step());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    throw NumericError(
-        fmt::format("step {}: the loss is {} and the gradient norm {}; nothing was saved after "
-                    "step {}. Lower the learning rate (it was {}) or lengthen the warm-up",
-                    result.step, number_text(result.loss), number_text(result.grad_norm),
-                    steps_done_, learning_rate));
+    throw NumericError(fmt::format(
+        "step {}: the loss is {} and the gradient norm {}. Lower the learning rate (it "
+        "was {}) or lengthen the warm-up",
+        result.step, number_text(result.loss), number_text(result.grad_norm), learning_rate));
   }
   steps_done_ = result.step;
   return result;

@@ -1,0 +1,204 @@
+// What --save keeps: kills, full disks, steps that are not finite, and the files of others.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFailAtCall = FPDT_FAIL_AT_CALL;
+
+class Save : public CommandLine {
+ protected:
+  // `train` with these flags; `before` goes in front of the command.
+  [[nodiscard]] Outcome train(std::string_view flags, std::string_view before = "") const {
+    return shell(fmt::format("{} $RUN train plan/schedule.json --data text.txt {}", before, flags));
+  }
+  [[nodiscard]] bool says(const Outcome& outcome, std::string_view part) const {
+    return outcome.err.find(part) != std::string::npos;
+  }
+  [[nodiscard]] std::vector<std::string> names_in(std::string_view directory) const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path(directory))) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+const std::vector<std::string> kFour{"config.json", "fpdt_state.safetensors", "model.safetensors",
+                                     "trainer.json"};
+
+TEST_F(Save, AStepThatIsNotFiniteKeepsTheCheckpointBeforeIt) {
+  ASSERT_EQ(train("--steps 3 --save ck --save-every 1").code, 0);
+  const std::string good = contents("ck/model.safetensors");
+  // Step 4 is finite and saved; its weights are beyond use, which step 5 shows.
+  const std::string wild = "--resume ck --save ck --save-every 1 --learning-rate 1e30 --steps ";
+  for (const char* steps : {"9", "4"}) {
+    const Outcome cut = train(wild + steps);
+    EXPECT_EQ(cut.code, 8) << cut.err;
+    EXPECT_TRUE(says(cut, "step 4  saved to ck")) << cut.err;
+    EXPECT_TRUE(says(cut, "; ck keeps step 3")) << cut.err;
+    EXPECT_EQ(contents("ck/model.safetensors"), good);
+    EXPECT_EQ(names_in("ck"), kFour);
+  }
+  const Outcome on = train("--resume ck --save ck --steps 5");
+  EXPECT_EQ(on.code, 0) << on.err;
+  EXPECT_TRUE(says(on, "resuming ck after step 3"));
+}
+
+TEST_F(Save, ASignalLeavesTheCheckpointForTheNextRunToJudge) {
+  ASSERT_EQ(train("--steps 2 --save ck").code, 0);
+  const Outcome stopped = shell(
+      "$RUN train plan/schedule.json --data text.txt --steps 1000000 --resume ck --save ck "
+      "--learning-rate 1e-5 --log log & "
+      "while ! test -s log; do sleep 0.02; done; kill -TERM $!; wait $!");
+  EXPECT_EQ(stopped.code, 143) << stopped.err;
+  EXPECT_TRUE(exists("ck/fpdt_pending/trainer.json"));
+  const auto step = nlohmann::json::parse(contents("ck/fpdt_pending/trainer.json")).at("step");
+  const Outcome on = train(fmt::format("--resume ck --save ck --steps {}", step.get<int>() + 1));
+  EXPECT_EQ(on.code, 0) << on.err;
+  EXPECT_TRUE(says(on, fmt::format("resuming ck after step {}", step.get<int>())));
+  EXPECT_EQ(names_in("ck"), kFour);
+}
+
+TEST_F(Save, KeepsFilesOfOthers) {
+  ASSERT_EQ(train("--steps 1 --save ck").code, 0);
+  write("ck/tokenizer.json", "mine");
+  fs::create_directory(path("ck/plots"));
+  write("ck/plots/loss.svg", "mine");
+  fs::create_directory_symlink("ck", path("link"));
+  ASSERT_EQ(train("--steps 3 --resume ck --save link --save-every 1").code, 0);
+  EXPECT_EQ(contents("ck/tokenizer.json"), "mine");
+  EXPECT_EQ(contents("ck/plots/loss.svg"), "mine");
+  EXPECT_EQ(names_in("ck").size(), kFour.size() + 2);
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(nlohmann::json::parse(contents("ck/trainer.json")).at("step"), 3);
+  // Not one of ours, whatever it is called.
+  fs::create_directory(path("other"));
+  write("other/trainer.json", "{}");
+  const Outcome refused = train("--steps 1 --save other");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(says(refused, "other: exists and is not a checkpoint")) << refused.err;
+  EXPECT_EQ(contents("other/trainer.json"), "{}");
+}
+
+// What fpdt does not change goes along: tokenizer, generation settings, every key of the config.
+TEST_F(Save, KeepsWhatTheModelCameWith) {
+  std::string tokens;
+  for (int i = 0; i < 500; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
+  write("tokens.u16", tokens);
+  fs::copy(std::string(FPDT_SOURCE_DIR) + "/tests/fixtures/hf/mistral", path("model"));
+  write("model/tokenizer.json", "{\"version\": \"1.0\"}");
+  write("model/generation_config.json", "{\"temperature\": 0.6}");
+  write("model/pytorch_model.bin", "the same weights once more");
+  write("model/.hidden", "");
+  ASSERT_EQ(plan("lower --model model --cluster cluster.yaml --strategy strategy.yaml --seq-len 64 "
+                 "--out-dir mistral")
+                .code,
+            0);
+  const auto train_mistral = [&](std::string_view flags) {
+    return run(fmt::format("train mistral/schedule.json --data tokens.u16 {}", flags));
+  };
+  const Outcome first = train_mistral("--steps 1 --init model --save one");
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_EQ(train_mistral("--steps 2 --resume one --save two").code, 0);
+  ASSERT_EQ(train_mistral("--steps 3 --resume two --save two").code, 0);
+  for (const char* directory : {"one", "two"}) {
+    const std::string at = std::string(directory) + "/";
+    for (const char* name : {"config.json", "tokenizer.json", "generation_config.json"}) {
+      EXPECT_EQ(contents(at + name), contents(std::string("model/") + name)) << at << name;
+    }
+    EXPECT_FALSE(exists(at + "pytorch_model.bin"));
+    EXPECT_FALSE(exists(at + ".hidden"));
+  }
+}
+
+TEST_F(Save, SaysWhatToDoWithWeightsInTheOldFormat) {
+  fs::create_directory(path("model"));
+  ASSERT_EQ(train("--steps 1 --save ck").code, 0);
+  fs::copy(path("ck/config.json"), path("model/config.json"));
+  const Outcome none = train("--steps 1 --init model");
+  EXPECT_EQ(none.code, 7);
+  EXPECT_TRUE(says(none, "expected model.safetensors or model.safetensors.index.json")) << none.err;
+  write("model/pytorch_model.bin", "PK");
+  const Outcome old = train("--steps 1 --init model");
+  EXPECT_EQ(old.code, 2);
+  EXPECT_TRUE(says(old, "has pytorch_model.bin")) << old.err;
+  EXPECT_TRUE(says(old, "from_pretrained(\"model\", dtype=\"auto\").save_pretrained")) << old.err;
+}
+
+// Every how many calls one is cut; FPDT_EVERY_CALL=1 in the environment tries them all.
+int stride(int usual) { return std::getenv("FPDT_EVERY_CALL") != nullptr ? 1 : usual; }
+
+// Wherever a run is killed its checkpoint is whole, and the run that goes on ends in the same bits.
+TEST_F(Save, SurvivesAKillAtAnyCall) {
+  ASSERT_EQ(train("--steps 1 --save begun").code, 0);
+  ASSERT_EQ(train("--steps 4 --resume begun --save whole").code, 0);
+  const std::string flags = "--resume ck --save ck --save-every 1 --steps 3";
+  int kills = 0;
+  Outcome cut;
+  for (int call = 1; cut.code != 0; call += stride(29)) {
+    fs::remove_all(path("ck"));
+    fs::copy(path("begun"), path("ck"));
+    cut = train(flags, fmt::format("LD_PRELOAD={} FPDT_FAIL_AT={}", kFailAtCall, call));
+    ASSERT_TRUE(cut.code == 137 || cut.code == 0) << call << " " << cut.code << cut.err;
+    kills += cut.code == 137 ? 1 : 0;
+    const Outcome on = train("--resume ck --save ck --steps 4");
+    ASSERT_EQ(on.code, 0) << call << on.err;
+    EXPECT_EQ(names_in("ck"), kFour) << call;
+    for (const std::string& name : kFour) {
+      EXPECT_EQ(contents("ck/" + name), contents("whole/" + name)) << call;
+    }
+  }
+  EXPECT_GE(kills, 5);
+  RecordProperty("kills", kills);
+}
+
+// Where the directory is new, what a kill leaves is a checkpoint or nothing that is in the way.
+TEST_F(Save, SurvivesAKillOfItsFirstSave) {
+  int kills = 0;
+  Outcome cut;
+  for (int call = 1; cut.code != 0; call += stride(19)) {
+    fs::remove_all(path("ck"));
+    cut = train("--save ck --steps 1",
+                fmt::format("LD_PRELOAD={} FPDT_FAIL_AT={}", kFailAtCall, call));
+    ASSERT_TRUE(cut.code == 137 || cut.code == 0) << call << " " << cut.code << cut.err;
+    kills += cut.code == 137 ? 1 : 0;
+    const Outcome on = train("--save ck --steps 2 --resume ck");
+    EXPECT_TRUE(on.code == 0 || says(on, "no trainer.json")) << call << on.err;
+    const Outcome anew = train("--save ck --steps 1");
+    EXPECT_EQ(anew.code, 0) << call << anew.err;
+    EXPECT_EQ(names_in("ck"), kFour) << call;
+  }
+  EXPECT_GE(kills, 3);
+  RecordProperty("kills", kills);
+}
+
+TEST_F(Save, AFullDiskIsAnErrorThatLosesNothing) {
+  ASSERT_EQ(train("--steps 1 --save begun").code, 0);
+  Outcome cut;
+  for (int call = 2; cut.code != 0; call += stride(61)) {
+    fs::remove_all(path("ck"));
+    fs::copy(path("begun"), path("ck"));
+    cut = train("--resume ck --save ck --save-every 1 --steps 3",
+                fmt::format("LD_PRELOAD={} FPDT_DISK_FULL=1 FPDT_FAIL_AT={}", kFailAtCall, call));
+    ASSERT_TRUE(cut.code == 7 || cut.code == 0) << call << " " << cut.code << cut.err;
+    EXPECT_TRUE(cut.code == 0 || says(cut, "No space left on device")) << cut.err;
+    // What was whole before a directory could not be synced is there, and waits for a step.
+    EXPECT_TRUE(names_in("ck") == kFour || exists("ck/fpdt_pending/trainer.json")) << call;
+    EXPECT_FALSE(exists("ck/fpdt_stage")) << call;
+    ASSERT_EQ(train("--resume ck --steps 4").code, 0) << call;
+  }
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -170,19 +170,12 @@ void add_errors(CheckReport& report, const CheckReport& next) {
   }
 }
 
-TensorSource random_parameters(std::uint64_t seed) {
-  return [seed](const TensorSpec& spec) {
-    TensorSpec noise = spec;
-    noise.fill = 0;
-    noise.deviation =
+ElementSource random_parameters(std::uint64_t seed) {
+  return [seed](const TensorSpec& spec, std::int64_t first, std::span<float> values) {
+    TensorSpec noisy = spec;
+    noisy.deviation =
         spec.shape.size() > 1 ? 1 / std::sqrt(static_cast<double>(spec.shape.back())) : 0.2;
-    const std::uint64_t hash = tensor_name_hash(spec.name);
-    std::vector<float> values(static_cast<std::size_t>(spec.elements()));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<float>(
-          spec.fill + initial_value(seed, hash, static_cast<std::int64_t>(i), noise));
-    }
-    return values;
+    initial_values(seed, tensor_name_hash(spec.name), first, noisy, values);
   };
 }
 

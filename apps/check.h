@@ -50,7 +50,7 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
 void add_errors(CheckReport& report, const CheckReport& next);
 
 // Parameters far from the start of a training, so that none is without effect.
-TensorSource random_parameters(std::uint64_t seed);
+ElementSource random_parameters(std::uint64_t seed);
 // Sequences of random tokens in documents of random lengths (one, where the problem has no others),
 // an eighth of the labels masked.
 std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, std::uint64_t seed);

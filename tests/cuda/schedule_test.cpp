@@ -128,7 +128,7 @@ TEST_P(Step, EqualsTheCpus) {
   const Case& one = GetParam();
   Rig gpu(one, under_test(7));
   Rig cpu(one);
-  for (Rig* rig : {&gpu, &cpu}) rig->trainer.set_parameters(random_parameters(7));
+  for (Rig* rig : {&gpu, &cpu}) rig->trainer.set_parameters(random_parameters(4));
   const double floor = 1e-4;  // of gradients that vanish
   const double tolerance = gradient_tolerance(one.problem.model);
   // The second step meets moments, versions and gradients that the first left.

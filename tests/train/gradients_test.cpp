@@ -167,7 +167,7 @@ class Gradients : public testing::TestWithParam<Case> {};
 TEST_P(Gradients, EqualReference) {
   const Case& one = GetParam();
   Rig rig(one);
-  rig.trainer.set_parameters(random_parameters(7));
+  rig.trainer.set_parameters(random_parameters(2));
   const double tolerance = derived_tolerance(one.problem, one.strategy.storage);
   // The second step meets moments, versions and gradients that the first left.
   for (std::uint64_t step = 1; step <= 2; ++step) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/cpu/backend.h"
 #include "fpdt/io/hf_weights.h"
 
 #include "cases.h"
@@ -19,15 +20,32 @@ std::vector<float> counting(std::int64_t elements) {
   return values;
 }
 
+std::int64_t elements_of(const State& state) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : state.shape) elements *= extent;
+  return elements;
+}
+
+// Every byte that a rank holds of a state.
+std::vector<std::vector<std::byte>> slots_of(const Ranks& ranks, std::int64_t rank,
+                                             const State& state) {
+  const Buffer& buffer = ranks.schedule().buffers[static_cast<std::size_t>(state.buffer)];
+  std::vector<std::vector<std::byte>> slots;
+  for (std::int64_t slot = 0; slot < buffer.slots; ++slot) {
+    slots.emplace_back(static_cast<std::size_t>(buffer.slot_bytes().value));
+    ranks.executor(rank).read(state.buffer, slot, slots.back());
+  }
+  return slots;
+}
+
 // What is written is read back, every kind, on one rank and on four with pieces that need padding.
 TEST(States, ComeBackAsTheyWereSet) {
   for (const std::int64_t ranks : {1, 4}) {
     Rig rig(make_case(tiny_llama(), ranks, 16, 8));
     for (const State& state : rig.trainer.schedule().states) {
-      std::int64_t elements = 1;
-      for (const std::int64_t extent : state.shape) elements *= extent;
-      write_state(rig.trainer.ranks(), state, counting(elements));
-      EXPECT_EQ(read_state(rig.trainer.ranks(), state), counting(elements)) << state.tensor;
+      const std::vector<float> values = counting(elements_of(state));
+      write_state(rig.trainer.ranks(), state, values);
+      EXPECT_EQ(read_state(rig.trainer.ranks(), state), values) << state.tensor;
     }
   }
 }
@@ -44,6 +62,66 @@ TEST(States, RunThroughFollowingSlots) {
   ASSERT_EQ(rig.trainer.schedule().buffers[static_cast<std::size_t>(state->buffer)].slots, 2);
   write_state(rig.trainer.ranks(), *state, counting(70 * 16));
   EXPECT_EQ(read_state(rig.trainer.ranks(), *state), counting(70 * 16));
+}
+
+// A device that the host cannot address: what is written goes through the backend.
+class FarBackend final : public Backend {
+ public:
+  explicit FarBackend(Communicator& communicator) : real_(communicator, {1, Populate::no}) {}
+
+  bool supports(const Op& op) const override { return real_.supports(op); }
+  std::byte* reserve(MemorySpace space, Bytes bytes) override {
+    return real_.reserve(space, bytes);
+  }
+  void prepare(const Program& program) override { real_.prepare(program); }
+  void launch(const Launch& launch) override { real_.launch(launch); }
+  void synchronise() override { real_.synchronise(); }
+  [[nodiscard]] bool demand_paged() const override { return false; }
+  void write(std::byte* target, std::span<const std::byte> source) override {
+    real_.write(target, source);
+  }
+  void read(std::span<std::byte> target, const std::byte* source) override {
+    real_.read(target, source);
+  }
+
+ private:
+  CpuBackend real_;
+};
+
+// By elements on any number of ranks and threads, in place or not, as by whole tensors; with pieces
+// that need padding, and every byte of every slot.
+TEST(States, AreFilledWithTheSameBits) {
+  for (const std::int64_t ranks : {1, 2, 4}) {
+    Case one = make_case(tiny_llama(), ranks, 16, 8);
+    one.strategy.storage = Storage::bf16;
+    one.problem.model.vocabulary = 8191;  // 131,056 elements: more than a task, no whole blocks
+    Rig whole(one);
+    std::vector<State> states = whole.trainer.schedule().states;
+    // Gradients of tensors take turns in their slots.
+    std::erase_if(states, [](const State& state) { return state.kind == "gradient"; });
+    for (const State& state : states) {
+      write_state(whole.trainer.ranks(), state, counting(elements_of(state)));
+    }
+    const auto source = [](std::int64_t first, std::span<float> values) {
+      for (float& value : values) value = 1.0F + static_cast<float>(first++) / 1024;
+    };
+    for (const std::int32_t threads : {1, 2, 7}) {
+      RankOptions options = Rig::one_thread();
+      if (threads == 2) {
+        options.make_backend = [](Communicator& to) { return std::make_unique<FarBackend>(to); };
+      }
+      Rig filled(one, options);
+      Pool pool(threads);
+      for (const State& state : states) fill_state(filled.trainer.ranks(), state, pool, source);
+      for (const State& state : states) {
+        for (std::int64_t rank = 0; rank < ranks; ++rank) {
+          EXPECT_TRUE(slots_of(whole.trainer.ranks(), rank, state) ==
+                      slots_of(filled.trainer.ranks(), rank, state))
+              << state.kind << " of " << state.tensor << ", rank " << rank;
+        }
+      }
+    }
+  }
 }
 
 TEST(States, StorageInBf16RoundsAndKeepsAnExactMaster) {

@@ -10,6 +10,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/base/math.h"
 #include "fpdt/plan/bytes.h"
+#include "fpdt/reference/initial.h"
 #include "fpdt/runtime/arena.h"
 
 #include "cases.h"
@@ -42,7 +43,7 @@ CheckReport check_changed(Change change) {
   }
   const VerifiedSchedule changed = verified(std::move(schedule));
   Trainer trainer(changed, one.problem, one.strategy, Rig::one_thread());
-  trainer.set_parameters(random_parameters(7));
+  trainer.set_parameters(random_parameters(2));
   return check_step(trainer, random_samples(one.problem, 1, 1), 1e-2,
                     derived_tolerance(one.problem, Storage::f32));
 }
@@ -87,6 +88,46 @@ TEST(Trainer, TheSameSeedGivesTheSameBits) {
     runs.push_back(all_of(rig.trainer, "weight"));
   }
   EXPECT_EQ(runs[0], runs[1]);
+}
+
+// However many ranks and threads, and by the reference: training begins with the same weights.
+TEST(Trainer, InitialWeightsDependOnTheSeedAlone) {
+  for (const std::int64_t ranks : {1, 2, 4}) {
+    for (const std::int32_t threads : {1, 2, 7}) {
+      RankOptions options;
+      options.threads = threads;
+      Rig rig(make_case(tiny_gpt(), ranks, 16, 8), options);
+      rig.trainer.set_parameters(initial_parameters(9));
+      const ModelSpec& model = rig.trainer.problem().model;
+      for (const auto& [name, values] : reference::initial_parameters(model, 9).tensors) {
+        const std::vector<float> found = rig.trainer.tensor(name, "weight");
+        EXPECT_EQ(reference::Matrix(found.begin(), found.end()), values) << name;
+        for (const char* moment : {"moment1", "moment2"}) {
+          EXPECT_EQ(rig.trainer.tensor(name, moment), std::vector<float>(values.size())) << name;
+        }
+      }
+    }
+  }
+}
+
+// A rank alone holds what it would hold among the others.
+TEST(Trainer, ARankAloneBeginsWithItsPart) {
+  const Case one = make_case(tiny_llama(), 4, 16, 8);
+  RankOptions alone = Rig::one_thread();
+  alone.solo_rank = 2;
+  Rig all(one);
+  Rig solo(one, alone);
+  all.trainer.set_parameters(initial_parameters(9));
+  solo.trainer.set_parameters(initial_parameters(9));
+  for (const State& state : all.trainer.schedule().states) {
+    const auto buffer = static_cast<std::size_t>(state.buffer);
+    if (state.kind == "gradient") continue;
+    const Bytes bytes = all.trainer.schedule().buffers[buffer].slot_bytes();
+    std::vector<std::byte> part(static_cast<std::size_t>(bytes.value)), same(part);
+    all.trainer.ranks().executor(2).read(state.buffer, 0, part);
+    solo.trainer.ranks().executor(2).read(state.buffer, 0, same);
+    EXPECT_EQ(part, same) << state.kind << " of " << state.tensor;
+  }
 }
 
 // Two documents in one sequence give the gradients of the two alone, to f32 rounding.

@@ -1,9 +1,10 @@
 // Initial weights from a counter: a value depends on the seed, the tensor's full name and the
-// element's index in it alone, so every sharding of a model, and the reference, start from the same
-// numbers.
+// element's index in it alone, so every sharding of a model, every number of threads, and the
+// reference, start from the same numbers.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "fpdt/spec/model.h"
@@ -13,8 +14,12 @@ namespace fpdt {
 // FNV-1a (64 bits) of the full name, "layers.3.qkv.weight".
 std::uint64_t tensor_name_hash(std::string_view name);
 
-// Normal with the tensor's deviation, or its `fill` when the deviation is 0.
-double initial_value(std::uint64_t seed, std::uint64_t name_hash, std::int64_t element,
-                     const TensorSpec& tensor);
+// The elements from `first` on: normal around the tensor's `fill` with its deviation. The same bits
+// on every machine.
+void initial_values(std::uint64_t seed, std::uint64_t name_hash, std::int64_t first,
+                    const TensorSpec& tensor, std::span<float> values);
+// One of them.
+float initial_value(std::uint64_t seed, std::uint64_t name_hash, std::int64_t element,
+                    const TensorSpec& tensor);
 
 }  // namespace fpdt

@@ -1,6 +1,8 @@
 // Every tensor of a model at its initial value.
 #include "fpdt/reference/initial.h"
 
+#include <vector>
+
 #include "fpdt/spec/initial.h"
 
 namespace fpdt::reference {
@@ -8,11 +10,9 @@ namespace fpdt::reference {
 Parameters initial_parameters(const ModelSpec& model, std::uint64_t seed) {
   Parameters parameters;
   for (const TensorSpec& tensor : model_tensors(model)) {
-    const std::uint64_t hash = tensor_name_hash(tensor.name);
-    Matrix& values = parameters.tensors[tensor.name];
-    for (std::int64_t element = 0; element < tensor.elements(); ++element) {
-      values.push_back(initial_value(seed, hash, element, tensor));
-    }
+    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+    initial_values(seed, tensor_name_hash(tensor.name), 0, tensor, values);
+    parameters.tensors[tensor.name].assign(values.begin(), values.end());
   }
   return parameters;
 }

@@ -103,6 +103,13 @@ void Executor::write(BufferIndex buffer, std::int64_t slot, std::span<const std:
   backend_.write(target.data(), contents);
 }
 
+void Executor::write_part(BufferIndex buffer, std::int64_t slot, std::int64_t first,
+                          std::span<const std::byte> contents) {
+  const std::span<std::byte> target = addresses_.slot(buffer, slot);
+  FPDT_ASSERT(first >= 0 && first + std::ssize(contents) <= std::ssize(target));
+  backend_.write(target.data() + first, contents);
+}
+
 void Executor::read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> contents) const {
   const std::span<std::byte> source = addresses_.slot(buffer, slot);
   FPDT_ASSERT(contents.size() == source.size());

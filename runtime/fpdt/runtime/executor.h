@@ -43,6 +43,9 @@ class Executor {
   // Contents of one slot, between steps.
   void write(BufferIndex buffer, std::int64_t slot, std::span<const std::byte> contents);
   void read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> contents) const;
+  // Some of its bytes, from `first` on.
+  void write_part(BufferIndex buffer, std::int64_t slot, std::int64_t first,
+                  std::span<const std::byte> contents);
 
   // The slot itself, where the host can address the space (always on a CPU).
   [[nodiscard]] std::span<std::byte> slot(BufferIndex buffer, std::int64_t slot) const {

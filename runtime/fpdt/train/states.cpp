@@ -2,6 +2,7 @@
 #include "fpdt/train/states.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <map>
@@ -52,8 +53,10 @@ std::vector<Run> runs_of(const Ranks& ranks, const State& state) {
   return runs;
 }
 
+// Zeros follow the last value.
 void encode(Dtype dtype, std::span<const float> values, std::span<std::byte> bytes) {
-  std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  const std::size_t used = values.size() * size(dtype_bytes(dtype));
+  std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(used), bytes.end(), std::byte{0});
   if (values.empty()) return;  // padding only
   if (dtype == Dtype::f32) {
     std::memcpy(bytes.data(), values.data(), values.size_bytes());
@@ -77,6 +80,26 @@ void decode(Dtype dtype, std::span<const std::byte> bytes, std::span<float> valu
     std::memcpy(&bits, bytes.data() + 2 * i, 2);
     values[i] = widen(bits);
   }
+}
+
+// Elements of the tensor from `first` on, then zeros, into bytes on all threads: in tasks of 64 Ki
+// elements, and blocks that stay in a core's own cache.
+void fill_bytes(Dtype dtype, std::int64_t first, std::int64_t count, std::span<std::byte> bytes,
+                Pool& pool, const Elements& elements) {
+  constexpr std::int64_t kBlock = 2048;
+  constexpr std::int64_t kTask = 32 * kBlock;
+  const std::int64_t width = dtype_bytes(dtype);
+  const std::int64_t room = std::ssize(bytes) / width;
+  pool.for_each(div_ceil(room, kTask), [&](std::int64_t task, std::int32_t) {
+    std::array<float, kBlock> block;
+    for (std::int64_t at = task * kTask; at < std::min(room, (task + 1) * kTask); at += kBlock) {
+      const std::int64_t here = std::min(kBlock, room - at);
+      const auto values =
+          std::span(block).first(size(std::clamp<std::int64_t>(count - at, 0, here)));
+      if (!values.empty()) elements(first + at, values);
+      encode(dtype, values, bytes.subspan(size(at * width), size(here * width)));
+    }
+  });
 }
 
 }  // namespace
@@ -137,6 +160,28 @@ void write_state(const Ranks& ranks, const State& state, std::span<const float> 
                                         : values.subspan(size(run.first), size(run.elements));
     encode(buffer.dtype, part, slot);
     ranks.executor(run.rank).write(state.buffer, run.slot, slot);
+  }
+}
+
+void fill_state(const Ranks& ranks, const State& state, Pool& pool, const Elements& elements) {
+  constexpr std::int64_t kStaged = 16 << 20;
+  const Buffer& buffer = ranks.schedule().buffers[size(state.buffer)];
+  std::vector<std::byte> staged;
+  for (const Run& run : runs_of(ranks, state)) {
+    Executor& executor = ranks.executor(run.rank);
+    if (executor.demand_paged()) {  // the host's own memory
+      const std::span<std::byte> slot = executor.slot(state.buffer, run.slot);
+      fill_bytes(buffer.dtype, run.first, run.elements, slot, pool, elements);
+      continue;
+    }
+    const std::int64_t bytes = buffer.slot_bytes().value;
+    staged.resize(size(std::min(bytes, kStaged)));
+    for (std::int64_t at = 0; at < bytes; at += kStaged) {
+      const auto piece = std::span(staged).first(size(std::min(kStaged, bytes - at)));
+      const std::int64_t before = at / dtype_bytes(buffer.dtype);
+      fill_bytes(buffer.dtype, run.first + before, run.elements - before, piece, pool, elements);
+      executor.write_part(state.buffer, run.slot, at, piece);
+    }
   }
 }
 

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "fpdt/cpu/pool.h"
 #include "fpdt/spec/model.h"
 #include "fpdt/train/ranks.h"
 
@@ -27,5 +29,12 @@ std::vector<float> read_state(const Ranks& ranks, const State& state);
 
 // Sets the tensor on every present rank, rounding to the buffer's type.
 void write_state(const Ranks& ranks, const State& state, std::span<const float> values);
+
+// Writes the elements of a tensor from `first` on; asked by many threads at once, a part each.
+using Elements = std::function<void(std::int64_t first, std::span<float> values)>;
+
+// The same from such elements: only those that present ranks hold are asked for, and a host that
+// can address the slots writes them in their place.
+void fill_state(const Ranks& ranks, const State& state, Pool& pool, const Elements& elements);
 
 }  // namespace fpdt

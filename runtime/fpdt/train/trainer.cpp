@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cmath>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
+#include "fpdt/cpu/pool.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/runtime/accounts.h"
 #include "fpdt/runtime/arena.h"
@@ -79,15 +81,9 @@ std::string number_text(double value) {
 
 }  // namespace
 
-TensorSource initial_parameters(std::uint64_t seed) {
-  return [seed](const TensorSpec& tensor) {
-    const std::uint64_t hash = tensor_name_hash(tensor.name);
-    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] =
-          static_cast<float>(initial_value(seed, hash, static_cast<std::int64_t>(i), tensor));
-    }
-    return values;
+ElementSource initial_parameters(std::uint64_t seed) {
+  return [seed](const TensorSpec& tensor, std::int64_t first, std::span<float> values) {
+    initial_values(seed, tensor_name_hash(tensor.name), first, tensor, values);
   };
 }
 
@@ -124,7 +120,11 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strate
         require_feeds(file, problem_.model);
         return ports;
       }()),
-      ranks_(schedule, options) {}
+      ranks_(schedule, options),
+      threads_(options.threads > 0
+                   ? options.threads * static_cast<std::int32_t>(ranks_.present().size())
+                   : static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()))) {
+}
 
 void Trainer::set_parameters(const TensorSource& source) {
   for (const TensorSpec& spec : model_tensors(problem_.model)) {
@@ -151,6 +151,24 @@ void Trainer::poison() {
       }
     }
   }
+}
+
+void Trainer::set_parameters(const ElementSource& source) {
+  Pool pool(threads_);
+  const Elements zeros = [](std::int64_t, std::span<float> values) {
+    std::fill(values.begin(), values.end(), 0.0F);
+  };
+  for (const TensorSpec& spec : model_tensors(problem_.model)) {
+    const Elements values = [&](std::int64_t first, std::span<float> part) {
+      source(spec, first, part);
+    };
+    for (const std::string_view kind : {"parameter", "master", "moment1", "moment2"}) {
+      const State* const found = find_state(schedule(), spec.name, kind);
+      if (found == nullptr) continue;  // a master that is the parameter
+      fill_state(ranks_, *found, pool, kind.starts_with("moment") ? zeros : values);
+    }
+  }
+  steps_done_ = 0;
 }
 
 std::int64_t Trainer::samples_per_step() const {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,8 +43,11 @@ struct MemoryUse {
 // The whole values of a tensor.
 using TensorSource = std::function<std::vector<float>(const TensorSpec&)>;
 
+// Some of its elements, those from `first` on; asked by many threads at once.
+using ElementSource = std::function<void(const TensorSpec&, std::int64_t first, std::span<float>)>;
+
 // Values of spec/initial.h.
-TensorSource initial_parameters(std::uint64_t seed);
+ElementSource initial_parameters(std::uint64_t seed);
 
 class Trainer {
  public:
@@ -52,8 +56,10 @@ class Trainer {
   Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
           const RankOptions& options);
 
-  // Parameters and their masters; clears the moments and the count of steps.
+  // Parameters and their masters; clears the moments and the count of steps. From elements: only
+  // those that present ranks hold, on all threads.
   void set_parameters(const TensorSource& source);
+  void set_parameters(const ElementSource& source);
 
   // Sequences of one step: replicas x micro-batches, those of the first replica first.
   [[nodiscard]] std::int64_t samples_per_step() const;
@@ -109,6 +115,7 @@ class Trainer {
   std::int64_t micro_batches_;
   Ports ports_;
   Ranks ranks_;
+  std::int32_t threads_;  // of all present ranks
   std::int64_t steps_done_ = 0;
 };
 

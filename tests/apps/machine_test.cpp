@@ -30,6 +30,14 @@ TEST_F(Machine, FlagsOfTheOtherBackendAreRefused) {
   }
 }
 
+TEST_F(Machine, ThreadsNeedNoStackOfTheShells) {
+  for (const char* command : {"train plan/schedule.json --data text.txt --steps 2",
+                              "check plan/schedule.json", "bench --quick --out c.yaml"}) {
+    const Outcome result = shell(fmt::format("ulimit -s 64; $RUN {}", command));
+    EXPECT_EQ(result.code, 0) << command << ": " << result.err;
+  }
+}
+
 // Nothing is there afterwards that was not there before.
 TEST_F(Machine, WithoutAGpuNothingBegins) {
   const Outcome device = run("device");

@@ -1,6 +1,7 @@
 // The one place that starts threads.
 #include "fpdt/runtime/threads.h"
 
+#include <pthread.h>
 #include <system_error>
 #include <utility>
 
@@ -10,7 +11,26 @@
 
 namespace fpdt {
 
+namespace {
+
+// Threads have the stack that `ulimit -s` says, and kernels keep blocks on it: no less than the C
+// library gives where there is no limit.
+void require_stack() {
+  constexpr std::size_t kLeast = 2 << 20;
+  pthread_attr_t usual;
+  if (pthread_getattr_default_np(&usual) != 0) return;
+  std::size_t size = kLeast;
+  if (pthread_attr_getstacksize(&usual, &size) == 0 && size < kLeast &&
+      pthread_attr_setstacksize(&usual, kLeast) == 0) {
+    pthread_setattr_default_np(&usual);
+  }
+  pthread_attr_destroy(&usual);
+}
+
+}  // namespace
+
 std::thread start_thread(std::function<void()> work) {
+  require_stack();
   try {
     return std::thread(std::move(work));
   } catch (const std::system_error& error) {

@@ -30,6 +30,9 @@ void add_backend(CLI::App& app, MachineFlags& flags) {
       "of cuda: no kernels of libraries that add in any order; the same bits on every run");
   app.add_option("--threads", flags.threads, "of cpu, each rank; default: its part of the cores")
       ->check(integer_in(1, kThreadsMax));
+  app.add_option("--host-memory", flags.host_memory,
+                 "that this machine can give, such as 115GiB; default: what it says is free, which "
+                 "is too little where a virtual machine grows");
 }
 
 void add_train(CLI::App& app, TrainFlags& flags) {
@@ -115,9 +118,10 @@ void add_bench(CLI::App& app, BenchFlags& flags) {
   app.add_option("--device-memory", flags.device_memory,
                  "of one rank, such as 8GiB; default: its share of half of the machine's, or of "
                  "the GPU's");
-  app.add_option("--host-memory", flags.host_memory,
-                 "of the machine; default: half of what it has; beside a GPU, nine tenths of what "
-                 "is free");
+  app.get_option("--host-memory")
+      ->description(
+          "of the machine; default: half of what it has; beside a GPU, nine tenths of what is "
+          "free");
   app.add_option("--peak-flops", flags.peak_flops,
                  "of the data sheet, the 100 % of MFU; default: of the fastest product")
       ->check(positive_number());

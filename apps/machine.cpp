@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/base/units.h"
+#include "fpdt/runtime/arena.h"
 
 namespace fpdt {
 namespace {
@@ -24,8 +26,17 @@ void require_sensible(const MachineFlags& flags) {
 
 }  // namespace
 
+Bytes size_of(std::string_view flag, const std::string& text) {
+  const std::optional<Bytes> bytes = parse_bytes(text);
+  if (!bytes || bytes->value == 0) {
+    throw InputError(fmt::format("{}: expected a size such as 8GiB, found \"{}\"", flag, text));
+  }
+  return *bytes;
+}
+
 RankMachine open_machine(const MachineFlags& flags) {
   require_sensible(flags);
+  if (!flags.host_memory.empty()) declare_host_memory(size_of("--host-memory", flags.host_memory));
   RankMachine machine;
   if (flags.backend == "cpu") {
     machine.ranks.threads = flags.threads;

@@ -44,11 +44,7 @@ Bytes memory_of(const std::string& text, std::string_view flag,
     constexpr std::int64_t kMebibyte = 1 << 20;
     return Bytes{otherwise().value / kMebibyte * kMebibyte};
   }
-  const std::optional<Bytes> bytes = parse_bytes(text);
-  if (!bytes || bytes->value == 0) {
-    throw InputError(fmt::format("{}: expected a size such as 8GiB, found {}", flag, text));
-  }
-  return *bytes;
+  return size_of(flag, text);
 }
 
 // As Linux knows it; "unknown processor" elsewhere.
@@ -70,7 +66,7 @@ ClusterSpec cluster_of(const BenchFlags& flags, const std::optional<OpenGpu>& gp
   cluster.device_memory = memory_of(flags.device_memory, "--device-memory", [&] {
     return Bytes{(gpu ? gpu->memory : machine_memory()).value / (gpu ? 1 : 2) / flags.ranks};
   });
-  cluster.host_memory = memory_of(flags.host_memory, "--host-memory", [&] {
+  cluster.host_memory = memory_of(flags.backend.host_memory, "--host-memory", [&] {
     return Bytes{gpu ? memory_limit().bytes.value / 10 * 9 : machine_memory().value / 2};
   });
   const std::string quick = flags.quick ? " --quick" : "";

@@ -14,10 +14,10 @@ struct BenchFlags {
   std::int64_t ranks = 1;
   MachineFlags backend;
   std::string storage = "bf16";
-  std::string
-      device_memory;        // of one rank; "": its share of half of the machine's, or of the GPU's
-  std::string host_memory;  // of the machine; "": the other half; beside a GPU, what is free
-  double peak_flops = 0;    // of the data sheet; 0: of the fastest product
+  // Of one rank; "": its share of half of the machine's, or of the GPU's. The file's host memory is
+  // that of `backend`; "": the other half; beside a GPU, nine tenths of what is free.
+  std::string device_memory;
+  double peak_flops = 0;  // of the data sheet; 0: of the fastest product
   bool quick = false;
   bool json = false;
 };

@@ -38,6 +38,19 @@ TEST_F(Machine, ThreadsNeedNoStackOfTheShells) {
   }
 }
 
+TEST_F(Machine, HostMemoryIsWhatTheFlagSays) {
+  for (const char* command : {"train plan/schedule.json --data text.txt --steps 1",
+                              "check plan/schedule.json", "bench --quick --out c.yaml"}) {
+    const Outcome little = run(fmt::format("{} --host-memory 64KiB", command));
+    EXPECT_EQ(little.code, 5) << command;
+    EXPECT_TRUE(says(little.err, "--host-memory leaves 0 B")) << little.err;
+    EXPECT_EQ(run(fmt::format("{} --host-memory 1000TiB", command)).code, 0) << command;
+    const Outcome wrong = run(fmt::format("{} --host-memory lots", command));
+    EXPECT_EQ(wrong.code, 2) << command;
+    EXPECT_TRUE(says(wrong.err, "--host-memory: expected a size such as 8GiB")) << wrong.err;
+  }
+}
+
 // Nothing is there afterwards that was not there before.
 TEST_F(Machine, WithoutAGpuNothingBegins) {
   const Outcome device = run("device");

@@ -1,12 +1,29 @@
 // Memory from the operating system: what is taken, what is resident, what is refused.
 #include "fpdt/runtime/arena.h"
 
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
+
+// The next calls that say EAGAIN; then the kernel answers.
+static int refusals = 0;
+
+extern "C" int mincore(void* start, std::size_t length, unsigned char* pages) noexcept {
+  if (refusals > 0) {
+    --refusals;
+    errno = EAGAIN;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_mincore, start, length, pages));
+}
 
 namespace fpdt {
 namespace {
@@ -55,6 +72,88 @@ TEST(Reservation, RefusesWhatTheMachineHasNot) {
     EXPECT_NE(std::string(error.what()).find(memory_limit().source), std::string::npos)
         << error.what();
   }
+}
+
+// A folder that plays /proc and /sys.
+class Limits : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+    root_ = testing::TempDir() + "fpdt_limits_" + info->name() + std::to_string(getpid());
+    write("/proc/meminfo", "MemTotal: 8 kB\nMemAvailable: 4194304 kB\n");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(root_ + name).parent_path());
+    std::ofstream(root_ + name) << text;
+  }
+  // A group that may hold `most` and holds 100 bytes, 30 of them page cache.
+  void group(const std::string& folder, std::int64_t most, bool first_version) const {
+    const std::string at = (first_version ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup") + folder;
+    write(at + (first_version ? "/memory.limit_in_bytes" : "/memory.max"), std::to_string(most));
+    write(at + (first_version ? "/memory.usage_in_bytes" : "/memory.current"), "100\n");
+    const std::string total = first_version ? "total_" : "";
+    write(at + "/memory.stat",
+          "cache 7\n" + total + "inactive_file 10\n" + total + "active_file 20\n");
+  }
+  std::string root_;
+};
+
+TEST_F(Limits, AreOfTheMachineWhereNoGroupHasSome) {
+  EXPECT_EQ(memory_limit(root_).bytes, Bytes{std::int64_t{4} << 30});
+  EXPECT_EQ(memory_limit(root_).source, "MemAvailable");
+  write("/proc/self/cgroup", "0::/\n");
+  write("/sys/fs/cgroup/memory.max", "max\n");
+  EXPECT_EQ(memory_limit(root_).source, "MemAvailable");
+}
+
+// Each group in turn is the tightest.
+TEST_F(Limits, AreThoseOfEveryGroupAbove) {
+  for (const bool first_version : {true, false}) {
+    write("/proc/self/cgroup",
+          first_version ? "12:cpu,cpuacct:/other\n11:memory:/a/b\n1:name=x:/\n" : "0::/a/b\n");
+    for (const std::string tight : {"", "/a", "/a/b"}) {
+      for (const std::string folder : {"", "/a", "/a/b"}) {
+        group(folder, folder == tight ? 1000 : 5000, first_version);
+      }
+      EXPECT_EQ(memory_limit(root_).bytes, Bytes{1000 - 100 + 30}) << tight;
+      EXPECT_EQ(memory_limit(root_).source,
+                first_version ? "cgroup memory.limit_in_bytes" : "cgroup memory.max");
+    }
+    std::filesystem::remove_all(root_ + "/sys");
+  }
+}
+
+// What a container sees: the path is its host's, the numbers are in the folder of the root.
+TEST_F(Limits, AreFoundWhereThePathIsNot) {
+  write("/proc/self/cgroup", "4:memory:/docker/0123\n0::/docker/0123\n");
+  group("", 2000, true);
+  EXPECT_EQ(memory_limit(root_).bytes, Bytes{1930});
+}
+
+// Where a virtual machine grows its memory, a person knows better than MemAvailable.
+TEST_F(Limits, MayBeDeclared) {
+  declare_host_memory(Bytes{std::int64_t{1} << 50});
+  const MemoryLimit limit = memory_limit(root_);
+  EXPECT_EQ(limit.source, "--host-memory");
+  EXPECT_GT(limit.bytes, Bytes{std::int64_t{1} << 49});  // less what this process holds
+  EXPECT_LT(limit.bytes, Bytes{std::int64_t{1} << 50});
+  require_memory(Bytes{std::int64_t{1} << 49}, "more than this machine has");
+  write("/proc/self/cgroup", "0::/\n");
+  group("", 1000, false);
+  EXPECT_EQ(memory_limit(root_).source, "cgroup memory.max");
+  declare_host_memory(Bytes{0});
+  EXPECT_THROW(require_memory(Bytes{std::int64_t{1} << 49}, "a test"), MemoryError);
+}
+
+TEST(ResidentBytes, AsksAgainWhenTheKernelIsShortOfMemory) {
+  const Reservation reservation(Bytes{1}, Populate::yes, "a test");
+  refusals = 3;
+  EXPECT_EQ(resident_bytes(reservation.bytes()), page_bytes());
+  EXPECT_EQ(refusals, 0);
+  refusals = 1'000'000;
+  EXPECT_THROW(resident_bytes(reservation.bytes()), MemoryError);
+  refusals = 0;
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -21,6 +23,13 @@ namespace fpdt {
 namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+// Of mincore, when the kernel is short of memory for a moment.
+constexpr int kAttempts = 50;
+constexpr std::chrono::milliseconds kBetweenAttempts{10};
+
+// What the command line says; 0: nothing. Of the process, as what it stands for is.
+Bytes declared;
 
 // The number after `key` in a file of "key number" lines.
 std::optional<std::int64_t> find_number(const std::string& path, std::string_view key) {
@@ -43,28 +52,54 @@ std::optional<std::int64_t> read_number(const std::string& path) {
   return std::nullopt;
 }
 
-// What the tightest of the process's control groups (version 2) leaves. Page cache counts as free:
-// the kernel gives it back before it refuses anything.
-std::int64_t control_group_limit() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  std::string path;
-  while (std::getline(file, line)) {
-    if (line.starts_with("0::")) path = line.substr(3);
-  }
+// Where a version of control groups keeps its numbers.
+struct GroupFiles {
+  const char* folder;  // of the root group
+  const char* most;
+  const char* used;
+  const char* inactive_cache;  // keys of memory.stat; of a group with all below it
+  const char* active_cache;
+};
+constexpr GroupFiles kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                               "memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
+constexpr GroupFiles kVersion2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file",
+                               "active_file"};
+
+// What the tightest of a group and those above it leaves. Page cache counts as free: the kernel
+// gives it back before it refuses anything.
+std::int64_t group_limit(const std::string& root, const GroupFiles& files, std::string path) {
   std::int64_t least = kNoLimit;
   for (;;) {
-    const std::string folder = "/sys/fs/cgroup" + (path == "/" ? std::string() : path);
-    const auto most = read_number(folder + "/memory.max");
-    const auto used = read_number(folder + "/memory.current");
+    const std::string folder = root + files.folder + (path == "/" ? "" : path) + "/";
+    const auto most = read_number(folder + files.most);
+    const auto used = read_number(folder + files.used);
     if (most && used) {
-      const std::int64_t cache = find_number(folder + "/memory.stat", "inactive_file").value_or(0) +
-                                 find_number(folder + "/memory.stat", "active_file").value_or(0);
+      const std::int64_t cache =
+          find_number(folder + "memory.stat", files.inactive_cache).value_or(0) +
+          find_number(folder + "memory.stat", files.active_cache).value_or(0);
       least = std::min(least, std::max<std::int64_t>(0, *most - *used + std::min(cache, *used)));
     }
     if (path.empty() || path == "/") return least;
     path.erase(path.rfind('/'));
   }
+}
+
+// Lines "number:controllers:path": without controllers the group is of version 2.
+MemoryLimit control_group_limit(const std::string& root) {
+  MemoryLimit limit{Bytes{kNoLimit}, ""};
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(":/", first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
+    const bool memory = controllers.find(",memory,") != std::string::npos;
+    if (!memory && controllers != ",,") continue;
+    const GroupFiles& files = memory ? kVersion1 : kVersion2;
+    const Bytes group{group_limit(root, files, line.substr(second + 1))};
+    if (group < limit.bytes) limit = {group, fmt::format("cgroup {}", files.most)};
+  }
+  return limit;
 }
 
 // What RLIMIT_AS leaves of the address space.
@@ -75,6 +110,14 @@ std::int64_t address_space_limit() {
   const auto most =
       static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(kNoLimit)));
   return std::max<std::int64_t>(0, most - pages * page_bytes().value);
+}
+
+// Second number of statm.
+Bytes resident_now() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t all = 0;
+  std::int64_t resident = 0;
+  return file >> all >> resident ? resident * page_bytes() : Bytes{0};
 }
 
 [[noreturn]] void refuse(Bytes bytes, const std::string& what, const std::string& reason) {
@@ -109,13 +152,18 @@ Bytes arena_bytes(const Schedule& schedule, MemorySpace space) {
   return Bytes{round_up(end.value, page_bytes().value)};
 }
 
-MemoryLimit memory_limit() {
-  const std::int64_t available =
-      mul(find_number("/proc/meminfo", "MemAvailable:").value_or(kNoLimit / 1024), 1024);
-  MemoryLimit limit{Bytes{available}, "MemAvailable"};
-  if (const Bytes group{control_group_limit()}; group < limit.bytes) {
-    limit = {group, "cgroup memory.max"};
+void declare_host_memory(Bytes bytes) { declared = bytes; }
+
+MemoryLimit memory_limit(const std::string& root) {
+  MemoryLimit limit{declared, "--host-memory"};
+  if (declared.value > 0) {
+    limit.bytes = std::max(Bytes{0}, declared - resident_now());
+  } else {
+    const std::int64_t kibi =
+        find_number(root + "/proc/meminfo", "MemAvailable:").value_or(kNoLimit / 1024);
+    limit = {Bytes{mul(kibi, 1024)}, "MemAvailable"};
   }
+  if (const MemoryLimit group = control_group_limit(root); group.bytes < limit.bytes) limit = group;
   if (const Bytes space{address_space_limit()}; space < limit.bytes) limit = {space, "RLIMIT_AS"};
   return limit;
 }
@@ -164,7 +212,15 @@ Bytes resident_bytes(std::span<const std::byte> range) {
   const auto page = static_cast<std::size_t>(page_bytes().value);
   std::vector<unsigned char> pages((range.size() + page - 1) / page);
   // mincore reads nothing through the pointer; its parameter is not const for historical reasons.
-  const int failed = mincore(const_cast<std::byte*>(range.data()), range.size(), pages.data());
+  int failed = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    failed = mincore(const_cast<std::byte*>(range.data()), range.size(), pages.data());
+    if (failed == 0 || errno != EAGAIN) break;
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+  if (failed != 0 && errno == EAGAIN) {
+    refuse(Bytes{std::ssize(pages)}, "the count of resident pages", std::strerror(errno));
+  }
   FPDT_ASSERT(failed == 0);
   const auto resident = std::count_if(pages.begin(), pages.end(),
                                       [](unsigned char state) { return (state & 1U) != 0; });

@@ -21,13 +21,18 @@ Bytes page_bytes();
 // is placed.
 Bytes arena_bytes(const Schedule& schedule, MemorySpace space);
 
-// What this process may still take, and what says so ("MemAvailable", "cgroup memory.max",
-// "RLIMIT_AS").
+// What this process may still take, and what says so ("MemAvailable", "--host-memory", "cgroup
+// memory.max", "cgroup memory.limit_in_bytes", "RLIMIT_AS").
 struct MemoryLimit {
   Bytes bytes;
   std::string source;
 };
-MemoryLimit memory_limit();
+// `root`: where /proc and /sys lie; tests have others.
+MemoryLimit memory_limit(const std::string& root = "");
+
+// What the machine has for this process, in place of MemAvailable: a virtual machine may grow its
+// memory only as it is used. Limits of control group and address space stay. Before threads begin.
+void declare_host_memory(Bytes bytes);
 
 // MemoryError when `bytes` exceed the limit; `what` is named in the message.
 void require_memory(Bytes bytes, const std::string& what);
@@ -51,7 +56,8 @@ class Reservation {
   std::span<std::byte> bytes_;  // without the inaccessible pages
 };
 
-// Resident pages of a range that begins at a page, in bytes.
+// Resident pages of a range that begins at a page, in bytes. MemoryError when for half a second the
+// kernel has not the memory to say.
 Bytes resident_bytes(std::span<const std::byte> range);
 
 // Most resident memory of the process so far.

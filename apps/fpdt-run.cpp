@@ -125,6 +125,10 @@ void add_bench(CLI::App& app, BenchFlags& flags) {
   app.add_option("--peak-flops", flags.peak_flops,
                  "of the data sheet, the 100 % of MFU; default: of the fastest product")
       ->check(positive_number());
+  app.add_option("--declared", flags.declared,
+                 "cluster file whose rates stand in the file until they are measured, and where "
+                 "they cannot be");
+  app.add_flag("--short", flags.brief, "only the few sizes that are most of a step");
   app.add_flag("--quick", flags.quick, "small and short: to see that it works, not how fast");
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }

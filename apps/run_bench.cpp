@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "fpdt/base/error.h"
 #include "fpdt/base/units.h"
@@ -69,7 +70,7 @@ ClusterSpec cluster_of(const BenchFlags& flags, const std::optional<OpenGpu>& gp
   cluster.host_memory = memory_of(flags.backend.host_memory, "--host-memory", [&] {
     return Bytes{gpu ? memory_limit().bytes.value / 10 * 9 : machine_memory().value / 2};
   });
-  const std::string quick = flags.quick ? " --quick" : "";
+  const std::string quick = flags.quick ? " --quick" : flags.brief ? " --short" : "";
   const char* const ranks = flags.ranks == 1 ? "rank" : "ranks";
   if (gpu) {
     constexpr std::int64_t kRowsOfTiles = 128;  // of a tile, on GPUs
@@ -101,7 +102,8 @@ BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
     options.machine.used_memory = machine.gpu->used_memory;
     options.machine.workspace = machine.gpu->workspace;
   }
-  options.extent = machine.gpu ? gpu_extent(flags.quick) : cpu_extent(flags.quick);
+  const Length length = flags.quick ? Length::quick : flags.brief ? Length::brief : Length::full;
+  options.extent = machine.gpu ? gpu_extent(length) : cpu_extent(length);
   options.storage = flags.storage == "f32" ? Dtype::f32 : Dtype::bf16;
   options.attention = attention;
   options.peak_flops = flags.peak_flops;
@@ -174,27 +176,47 @@ std::string json(const BenchResult& result, const ClusterSpec& cluster, const st
       result.outside.libraries.value, result.outside.workspace.value, list);
 }
 
+// The file as it grows: `bare`, with what is known so far, and in its source what that is.
+void write_cluster(const std::string& path, ClusterSpec bare, const BenchResult& result,
+                   const std::optional<ClusterSpec>& declared, const std::string& unfinished) {
+  bare.rates = result.rates;
+  bare.outside = result.outside;
+  if (!unfinished.empty()) bare.source += "; unfinished, measured are only " + unfinished;
+  if (declared) {
+    bare.source +=
+        fmt::format("; what is not measured is that of {} ({})", declared->name, declared->source);
+  }
+  const std::vector<Diagnostic> findings = check(bare);
+  if (!findings.empty()) throw InputError(format_diagnostics(findings));
+  write_file_atomically(path, print_cluster(bare));
+}
+
 }  // namespace
 
 int run_bench(const BenchFlags& flags) {
+  if (flags.quick && flags.brief) throw InputError("--quick and --short: one of them");
+  std::optional<ClusterSpec> declared;
+  if (!flags.declared.empty()) declared = load_cluster(flags.declared);
   const RankMachine machine = open_machine(flags.backend);
   if (machine.gpu && flags.storage == "f32") {
     throw InputError("--storage f32: attention tiles of a GPU are bf16; leave it out");
   }
-  ClusterSpec cluster = cluster_of(flags, machine.gpu);
-  AtomicFile file(flags.out);  // that it cannot be written is found before, not after
+  const ClusterSpec cluster = cluster_of(flags, machine.gpu);
+  static_cast<void>(AtomicFile(flags.out));  // what cannot be written is found before, not after
   BenchOptions options = options_of(flags, machine, cluster.attention);
+  if (declared) {
+    options.declared = declared->rates;
+    options.declared_outside = declared->outside;
+  }
   StatusLine status;
   options.progress = [&status](std::string_view what) { status.show(what); };
+  options.keep = [&](const BenchResult& result, const std::vector<std::string>& measured) {
+    write_cluster(flags.out, cluster, result, declared,
+                  fmt::format("{}", fmt::join(measured, ", ")));
+  };
   const BenchResult result = bench(options);
   status.end();
-
-  cluster.rates = result.rates;
-  cluster.outside = result.outside;
-  const std::vector<Diagnostic> findings = check(cluster);
-  if (!findings.empty()) throw InputError(format_diagnostics(findings));
-  file.write(std::string_view(print_cluster(cluster)));
-  file.commit();
+  write_cluster(flags.out, cluster, result, declared, "");
   print_result(flags.json ? json(result, cluster, flags.out)
                           : fmt::format("{}\nwrote {}\n", table(result), flags.out));
   return static_cast<int>(ExitCode::done);

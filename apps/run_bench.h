@@ -18,6 +18,8 @@ struct BenchFlags {
   // that of `backend`; "": the other half; beside a GPU, nine tenths of what is free.
   std::string device_memory;
   double peak_flops = 0;  // of the data sheet; 0: of the fastest product
+  std::string declared;   // cluster file whose rates stand until they are measured
+  bool brief = false;
   bool quick = false;
   bool json = false;
 };

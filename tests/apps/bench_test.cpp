@@ -110,6 +110,31 @@ TEST_F(Bench, RefusesMachinesThatAreNotMeasuredOrNotThese) {
   EXPECT_TRUE(says(other.err, "measure with fpdt-run bench --ranks 2")) << other.err;
 }
 
+// Killed at any moment after its first rates, it leaves a cluster that can be timed.
+TEST_F(Bench, IsOfUseWhenItIsKilled) {
+  const Outcome killed = shell(
+      "$RUN bench --quick --ranks 2 --declared timed.yaml --out here.yaml & "
+      "while ! [ -e here.yaml ]; do sleep 0.01; done; kill -9 $!; wait $! 2>/dev/null");
+  EXPECT_EQ(killed.code, 137);
+  const ClusterSpec cluster = load_cluster(path("here.yaml"));
+  EXPECT_TRUE(has_rates(cluster));
+  EXPECT_TRUE(says(cluster.source, "unfinished, measured are only op_seconds")) << cluster.source;
+  EXPECT_TRUE(says(cluster.source, "that of timed (made for this test)")) << cluster.source;
+
+  const Outcome whole = run("bench --quick --ranks 2 --declared timed.yaml --out here.yaml");
+  EXPECT_EQ(whole.code, 0) << whole.err;
+  const ClusterSpec finished = load_cluster(path("here.yaml"));
+  EXPECT_FALSE(says(finished.source, "unfinished")) << finished.source;
+  EXPECT_EQ(finished.rates.network, load_cluster(path("timed.yaml")).rates.network);
+  EXPECT_NE(finished.rates.matmul, load_cluster(path("timed.yaml")).rates.matmul);
+}
+
+TEST_F(Bench, ShortMeasuresLess) {
+  const Outcome both = run("bench --short --quick --out c.yaml");
+  EXPECT_EQ(both.code, 2);
+  EXPECT_TRUE(says(both.err, "--quick and --short")) << both.err;
+}
+
 TEST_F(Bench, RefusesWhatCannotBeMeasured) {
   EXPECT_EQ(run("bench --quick").code, 2);
   EXPECT_EQ(run("bench --quick --out c.yaml --ranks 0").code, 2);

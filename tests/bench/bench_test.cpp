@@ -23,14 +23,14 @@ ClusterSpec cluster_of(const BenchResult& result, std::int64_t ranks) {
   return cluster;
 }
 
-class Bench : public testing::TestWithParam<std::int64_t> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Bench, testing::Values(1, 2, 3));
+class Benches : public testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Benches, testing::Values(1, 2, 3));
 
-TEST_P(Bench, GivesEveryRateOfAStep) {
+TEST_P(Benches, GiveEveryRateOfAStep) {
   std::vector<std::string> told;
   BenchOptions options;
   options.ranks = GetParam();
-  options.extent = cpu_extent(true);
+  options.extent = cpu_extent(Length::quick);
   options.progress = [&told](std::string_view what) { told.emplace_back(what); };
   const BenchResult result = bench(options);
   const ClusterSpec cluster = cluster_of(result, GetParam());
@@ -71,7 +71,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
   constexpr std::int64_t kRanks = 2;
   BenchOptions options;
   options.ranks = kRanks;
-  options.extent = gpu_extent(true);
+  options.extent = gpu_extent(Length::quick);
   options.attention = AttentionKernels::cudnn;
   options.peak_flops = 1e15;
   options.machine.workspace = Bytes{48 * kMebi};
@@ -79,10 +79,13 @@ TEST(GpuBench, MeasuresTheSameWay) {
   options.machine.used_memory = [&first] {
     return std::exchange(first, false) ? Bytes{500 * kMebi} : Bytes{1000 * kMebi};
   };
-  std::string last;
-  options.progress = [&last](std::string_view what) { last = what; };
+  std::string asked;
+  options.progress = [&asked](std::string_view what) {
+    if (asked.empty()) asked = what;
+  };
   const BenchResult result = bench(options);
-  EXPECT_EQ(last, "memory outside the arenas");
+  // Before anything else has loaded code that training does not.
+  EXPECT_EQ(asked, "memory outside the arenas");
   const ClusterSpec cluster = cluster_of(result, kRanks);
   EXPECT_TRUE(check(cluster).empty()) << format_diagnostics(check(cluster));
   EXPECT_TRUE(has_rates(cluster));
@@ -103,6 +106,64 @@ TEST(GpuBench, MeasuresTheSameWay) {
   const Bytes rest = kRanks * (result.outside.libraries + result.outside.workspace);
   EXPECT_GE(rest, Bytes{450 * kMebi});
   EXPECT_LE(rest, Bytes{500 * kMebi} + kRanks * Bytes{64 * kMebi});
+}
+
+// What later measurements load is not what a training takes.
+TEST(GpuBench, MeasuresTheDevicesMemoryInAProcessThatHasRunNothingElse) {
+  BenchOptions options;
+  options.extent = gpu_extent(Length::quick);
+  options.attention = AttentionKernels::cudnn;
+  std::int64_t calls = 0;
+  options.machine.used_memory = [&calls] { return Bytes{(++calls * 300) << 20}; };
+  options.progress = [](std::string_view) {};
+  const BenchResult result = bench(options);
+  EXPECT_GT(calls, 50);
+  EXPECT_EQ(result.outside.context, Bytes{300 << 20});
+  EXPECT_LE(result.outside.libraries, Bytes{320 << 20});
+}
+
+// Whenever it ends, what was measured is known, and what was not stands as it was declared.
+TEST(Bench, KeepsWhatItHasAfterEachGroup) {
+  Rates declared;
+  declared.matmul = declared.attention_forward = declared.attention_backward = {7, 7, 7};
+  declared.device_bandwidth = declared.h2d = declared.d2h = declared.network = {7, 7, 7};
+  declared.kinds = {{"norm", {7, 7, 7}}};
+  BenchOptions options;
+  options.extent = cpu_extent(Length::quick);
+  options.declared = declared;
+  options.progress = [](std::string_view) {};
+  std::vector<std::string> groups;
+  options.keep = [&](const BenchResult& result, const std::vector<std::string>& measured) {
+    ASSERT_EQ(measured.size(), groups.size() + 1);
+    groups.push_back(measured.back());
+    EXPECT_EQ(measured, groups);
+    const Rates& rates = result.rates;
+    EXPECT_GT(rates.op_seconds.typical, 0);
+    EXPECT_EQ(rates.matmul == declared.matmul, groups.size() < 2);
+    EXPECT_EQ(rates.attention_backward == declared.attention_backward, groups.size() < 3);
+    EXPECT_EQ(rates.kinds == declared.kinds, groups.size() < 4);
+    EXPECT_EQ(rates.h2d == declared.h2d, groups.size() < 5);
+    EXPECT_EQ(rates.network, declared.network);
+  };
+  bench(options);
+  EXPECT_EQ(groups, (std::vector<std::string>{"op_seconds", "products", "attention", "kinds",
+                                              "copies", "interference"}));
+}
+
+// Most of a step on a GPU is its largest product and tile: they last until clocks have settled.
+TEST(Extents, TheLargestTakeLong) {
+  for (const Length length : {Length::full, Length::brief}) {
+    const Extent gpu = gpu_extent(length);
+    EXPECT_GE(gpu.long_pace.step_seconds * gpu.long_pace.rounds, 1);
+    EXPECT_EQ(gpu.product_sizes.back(), 16 << 10);
+    EXPECT_EQ(gpu.tile_rows.back(), 64 << 10);
+  }
+  const Extent brief = gpu_extent(Length::brief);
+  EXPECT_EQ(brief.product_sizes, (std::vector<std::int64_t>{4 << 10, 8 << 10, 16 << 10}));
+  EXPECT_EQ(brief.tile_rows, (std::vector<std::int64_t>{8 << 10, 32 << 10, 64 << 10}));
+  for (const Extent& extent : {brief, cpu_extent(Length::brief)}) {
+    EXPECT_TRUE(std::count(extent.copy_sizes.begin(), extent.copy_sizes.end(), extent.copy_bytes));
+  }
 }
 
 TEST(Ceiling, IsThePeakOrTheDevicesOwnCopy) {

@@ -29,6 +29,7 @@ struct Run {
   std::vector<std::vector<double>> spans;  // [op]: mean seconds, of each round and rank
   std::vector<Trace> traces;
   std::int32_t first_op = 0;  // index into Trace::ops of the block's first op
+  Bytes outside;              // what the device holds beside the arenas, where that is known
 };
 
 class Bench {
@@ -39,24 +40,31 @@ class Bench {
         collective_bytes_(round_up(extent_.collective_bytes, 4 * options.ranks)) {}
 
   BenchResult measure_all() {
-    if (options_.machine.used_memory) context_ = options_.machine.used_memory();
-    measure_least();
-    measure_products();
-    measure_tiles();
-    measure_memory();
-    measure_copies();
-    if (options_.ranks > 1) measure_collectives();
-    measure_company();
-    if (options_.machine.used_memory) measure_outside();
-    result_.rates = rounded(std::move(result_.rates));
+    result_.rates = options_.declared;
+    result_.outside = options_.declared_outside;
+    // First, when nothing is loaded that training does not load.
+    if (options_.machine.used_memory) group("memory outside the arenas", &Bench::measure_outside);
+    group("op_seconds", &Bench::measure_least);
+    group("products", &Bench::measure_products);
+    group("attention", &Bench::measure_tiles);
+    group("kinds", &Bench::measure_memory);
+    group("copies", &Bench::measure_copies);
+    if (options_.ranks > 1) group("collectives", &Bench::measure_collectives);
+    group("interference", &Bench::measure_company);
     return std::move(result_);
   }
 
  private:
   using Write = std::function<void(Sheet&)>;
 
-  Run run(const Write& write) { return run(write, extent_.working_set); }
-  Run run(const Write& write, Bytes working_set);
+  void group(const std::string& name, void (Bench::*measure_group)());
+  Run run(const Write& write) { return run(write, extent_.working_set, extent_.pace); }
+  Run run(const Write& write, Bytes working_set, const Extent::Pace& pace);
+  // Of a size of `sizes`: the largest of them takes long.
+  [[nodiscard]] const Extent::Pace& pace_of(std::int64_t size,
+                                            const std::vector<std::int64_t>& sizes) const {
+    return size == sizes.back() ? extent_.long_pace : extent_.pace;
+  }
   // Seconds of an op without those that every op takes.
   [[nodiscard]] std::vector<double> net(std::vector<double> seconds) const;
   void note(std::string_view kind, const std::string& what, const Demand& asked,
@@ -86,11 +94,18 @@ class Bench {
   const Extent& extent_;
   const std::int64_t collective_bytes_;  // floats of equal blocks
   double least_span_ = 0;
-  Bytes context_, outside_;  // used before the first measurement; most beside the arenas
   BenchResult result_;
+  std::vector<std::string> measured_;  // groups, in words
 };
 
-Run Bench::run(const Write& write, Bytes working_set) {
+void Bench::group(const std::string& name, void (Bench::*measure_group)()) {
+  (this->*measure_group)();
+  result_.rates = rounded(std::move(result_.rates));
+  measured_.push_back(name);
+  if (options_.keep) options_.keep(result_, measured_);
+}
+
+Run Bench::run(const Write& write, Bytes working_set, const Extent::Pace& pace) {
   Sheet sheet(options_.ranks, working_set);
   write(sheet);
   const VerifiedSchedule schedule = sheet.finish();
@@ -98,10 +113,9 @@ Run Bench::run(const Write& write, Bytes working_set) {
   run.first_op = static_cast<std::int32_t>(schedule.schedule().blocks.front().ops.size());
   run.asked = demands(schedule.schedule()).back();
   Measured found =
-      measure(schedule, sheet.contents(), options_.machine, {extent_.rounds, extent_.step_seconds});
+      measure(schedule, sheet.contents(), options_.machine, {pace.rounds, pace.step_seconds});
   run.traces = std::move(found.traces);
-  const Bytes arenas = options_.ranks * arena_bytes(schedule.schedule(), MemorySpace::device);
-  outside_ = std::max(outside_, found.used - arenas);
+  run.outside = found.used - options_.ranks * arena_bytes(schedule.schedule(), MemorySpace::device);
   for (std::size_t op = 0; op < run.asked.size(); ++op) {
     std::vector<double>& spans = run.spans.emplace_back();
     for (const Trace& trace : run.traces) {
@@ -145,7 +159,7 @@ void Bench::measure_products() {
     options_.progress(fmt::format("matrix products of {}", size));
     std::vector<Sample>& samples = sizes.emplace_back();
     for (const Case& one : matmul_cases(size, extent_.product_most, options_.storage)) {
-      const Run product = run(one.write);
+      const Run product = run(one.write, extent_.working_set, pace_of(size, extent_.product_sizes));
       note("matmul", one.what, product.asked.front(), product.spans.front());
       samples.push_back({product.asked.front(), net(product.spans.front())});
     }
@@ -179,7 +193,7 @@ Case Bench::tile_case(AttentionDirection direction, AttentionKernels kernels, st
 // All six tiles together.
 Sample Bench::triangle(const Case& one, std::string_view kind, std::int64_t rows) {
   options_.progress(fmt::format("{}, {}", kind, one.what));
-  const Run triangle = run(one.write);
+  const Run triangle = run(one.write, extent_.working_set, pace_of(rows, extent_.tile_rows));
   Sample all;
   all.asked.size = rows;
   all.seconds.assign(triangle.traces.size(), 0);
@@ -226,6 +240,7 @@ void Bench::measure_tiles() {
   rates.attention_backward = backward.rate;
   rates.softmax_backward = backward.softmax;
   // One curve serves both passes; backward weighs 10 parts of 14.
+  rates.attention_shares.clear();
   for (std::size_t i = 0; i < forward.shares.size(); ++i) {
     rates.attention_shares.push_back(
         {forward.shares[i].size,
@@ -236,6 +251,7 @@ void Bench::measure_tiles() {
 }
 
 void Bench::measure_memory() {
+  result_.rates.kinds.clear();
   for (const Case& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
     options_.progress(fmt::format("{} of {} x {}", one.what, extent_.rows, extent_.width));
     const Run op = run(one.write);
@@ -290,8 +306,8 @@ void Bench::company(std::string_view kind, const std::pair<Write, Write>& lanes,
   options_.progress(fmt::format("{}", kind));
   // One slot each, or the operands of both would share what those of one had.
   constexpr Bytes kOneSlot{1};
-  const std::vector<double> first_alone = run(lanes.first, kOneSlot).spans.front();
-  const std::vector<double> second_alone = run(lanes.second, kOneSlot).spans.front();
+  const std::vector<double> first_alone = run(lanes.first, kOneSlot, extent_.pace).spans.front();
+  const std::vector<double> second_alone = run(lanes.second, kOneSlot, extent_.pace).spans.front();
   const double ratio = spread(first_alone).typical / spread(second_alone).typical;
   const auto times = [](double wanted) {
     return static_cast<int>(std::lround(std::clamp(wanted, 1.0, kTimesMost)));
@@ -302,7 +318,7 @@ void Bench::company(std::string_view kind, const std::pair<Write, Write>& lanes,
         for (int i = 0; i < first_times; ++i) lanes.first(sheet);
         for (int i = 0; i < times(ratio); ++i) lanes.second(sheet);
       },
-      kOneSlot);
+      kOneSlot, extent_.pace);
   const std::int32_t second_op = both.first_op + first_times;
   std::vector<double> first_beside, second_beside;
   for (const Trace& trace : both.traces) {
@@ -331,13 +347,17 @@ void Bench::measure_company() {
           factors.collective_beside_copy);
 }
 
-// All kinds of kernels in one schedule, as in training. Their code takes memory when they are first
-// used: it is rounded up, since a schedule may use a few more.
+// All kinds of kernels in one schedule, in a process that has run nothing else, as in training.
+// Their code takes memory when they are first used: it is rounded up, since a schedule may use a
+// few more.
 void Bench::measure_outside() {
   constexpr std::int64_t kPiece = 64 << 20;
   options_.progress("memory outside the arenas");
-  run([&](Sheet& sheet) {
-    product(extent_.company).write(sheet);
+  const Bytes context = options_.machine.used_memory();
+  const Run all = run([&](Sheet& sheet) {
+    for (const Case& one : matmul_cases(extent_.company, extent_.product_most, options_.storage)) {
+      one.write(sheet);
+    }
     for (const auto direction : {AttentionDirection::forward, AttentionDirection::backward}) {
       const std::int64_t rows = extent_.tile_rows.front();
       tile_case(direction, options_.attention, rows, extent_.head_dim).write(sheet);
@@ -349,8 +369,8 @@ void Bench::measure_outside() {
     write_copy(sheet, LaneKind::d2h, extent_.copy_bytes);
   });
   const Bytes workspace = options_.machine.workspace;
-  const Bytes rest = std::max(outside_ - context_ - options_.ranks * workspace, Bytes{0});
-  result_.outside.context = context_;
+  const Bytes rest = std::max(all.outside - context - options_.ranks * workspace, Bytes{0});
+  result_.outside.context = context;
   result_.outside.workspace = workspace;
   result_.outside.libraries = Bytes{round_up(div_ceil(rest.value, options_.ranks), kPiece)};
 }

@@ -16,17 +16,6 @@
 
 namespace fpdt {
 
-struct BenchOptions {
-  std::int64_t ranks = 1;
-  BenchMachine machine;
-  Extent extent;
-  Dtype storage = Dtype::bf16;
-  // Whose attention tiles the rates are of; the others' are measured where the extent says so.
-  AttentionKernels attention = AttentionKernels::own;
-  double peak_flops = 0;                                // of the datasheet; 0: the fastest product
-  std::function<void(std::string_view what)> progress;  // told before each measurement
-};
-
 // One op, as it was measured.
 struct Measurement {
   std::string kind;  // word of the op, or of two lanes
@@ -41,6 +30,21 @@ struct BenchResult {
   Rates rates;
   OutsideArena outside;  // what could be measured of it
   std::vector<Measurement> measurements;
+};
+
+struct BenchOptions {
+  std::int64_t ranks = 1;
+  BenchMachine machine;
+  Extent extent;
+  Dtype storage = Dtype::bf16;
+  // Whose attention tiles the rates are of; the others' are measured where the extent says so.
+  AttentionKernels attention = AttentionKernels::own;
+  double peak_flops = 0;  // of the datasheet; 0: the fastest product
+  Rates declared;         // that stand until they are measured
+  OutsideArena declared_outside;
+  std::function<void(std::string_view what)> progress;  // told before each measurement
+  // Told after each group of measurements: what is known so far, and the groups measured, in words.
+  std::function<void(const BenchResult& result, const std::vector<std::string>& measured)> keep;
 };
 
 BenchResult bench(const BenchOptions& options);

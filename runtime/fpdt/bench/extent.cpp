@@ -1,4 +1,4 @@
-// Four tables.
+// Six tables.
 #include "fpdt/bench/extent.h"
 
 namespace fpdt {
@@ -9,7 +9,7 @@ constexpr std::int64_t kMebi = 1 << 20;
 
 }  // namespace
 
-Extent cpu_extent(bool quick) {
+Extent cpu_extent(Length length) {
   Extent all;
   all.working_set = Bytes{32 * kMebi};
   all.product_sizes = {32, 64, 128, 256, 512, 1024};
@@ -27,21 +27,23 @@ Extent cpu_extent(bool quick) {
   all.company = 256;
   all.least_ops = 1;
   all.least_behind = 0;
-  all.step_seconds = 20e-3;
-  all.rounds = 7;
-  if (!quick) return all;
+  all.pace = all.long_pace = {20e-3, 7};
+  if (length == Length::brief) {
+    all.product_sizes = {256, 512, 1024};
+    all.tile_rows = {512, 1024, 2048};
+  }
+  if (length != Length::quick) return all;
   all.product_sizes = all.tile_rows = {32, 64};
   all.fit_rows = all.rows = all.width = all.company = 64;
   all.copy_sizes = {kMebi / 4};
   all.copy_bytes = all.collective_bytes = kMebi / 4;
-  all.step_seconds = 1e-3;
-  all.rounds = 2;
+  all.pace = all.long_pace = {1e-3, 2};
   return all;
 }
 
 // A plan of cuDNN takes half a second for each size of a tile, so these are few. The caches of an
 // H200 hold 60 MiB.
-Extent gpu_extent(bool quick) {
+Extent gpu_extent(Length length) {
   Extent all;
   all.working_set = Bytes{512 * kMebi};
   all.product_sizes = {128, 512, 1 * kKibi, 2 * kKibi, 4 * kKibi, 8 * kKibi, 16 * kKibi};
@@ -61,9 +63,16 @@ Extent gpu_extent(bool quick) {
   all.company = 4 * kKibi;
   all.least_ops = 32;
   all.least_behind = 4 * kKibi;
-  all.step_seconds = 50e-3;
-  all.rounds = 5;
-  if (!quick) return all;
+  all.pace = {50e-3, 5};
+  all.long_pace = {500e-3, 4};
+  if (length == Length::brief) {
+    all.product_sizes = {4 * kKibi, 8 * kKibi, 16 * kKibi};
+    all.tile_rows = {8 * kKibi, 32 * kKibi, 64 * kKibi};
+    all.fit_rows = 8 * kKibi;
+    all.others_rows = {};
+    all.copy_sizes = {64 * kMebi, 1024 * kMebi};
+  }
+  if (length != Length::quick) return all;
   all.working_set = Bytes{kMebi};
   all.product_sizes = {128, 256};
   all.product_most = 512;
@@ -76,8 +85,7 @@ Extent gpu_extent(bool quick) {
   all.copy_sizes = {kMebi / 4, kMebi};
   all.copy_bytes = all.collective_bytes = kMebi / 4;
   all.company = all.least_behind = 128;
-  all.step_seconds = 1e-3;
-  all.rounds = 2;
+  all.pace = all.long_pace = {1e-3, 2};
   return all;
 }
 

@@ -32,12 +32,21 @@ struct Extent {
   // GPU's queue fills, and the host is not what is measured. 0: none.
   std::int64_t least_ops, least_behind;
 
-  double step_seconds;  // of one step of a measurement, about
-  std::int32_t rounds;
+  // Of a measurement: seconds of one of its steps, about, and how many steps are recorded.
+  struct Pace {
+    double step_seconds;
+    std::int32_t rounds;
+  };
+  Pace pace;
+  // Of the largest product and the largest tile, which are most of a step: a GPU runs a burst at
+  // clocks that its power does not allow for long.
+  Pace long_pace;
 };
 
-// The sizes of training on a CPU or on a GPU. `quick`: small, few and short.
-Extent cpu_extent(bool quick);
-Extent gpu_extent(bool quick);
+// `full`: the sizes of training. `brief`: the few that are most of a step. `quick`: small, few and
+// short, to see that it works.
+enum class Length : std::uint8_t { full, brief, quick };
+Extent cpu_extent(Length length);
+Extent gpu_extent(Length length);
 
 }  // namespace fpdt

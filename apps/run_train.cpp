@@ -174,7 +174,7 @@ class Run {
   std::vector<double> losses_;
   StepResult last_;
   std::int64_t steps_here_ = 0, tokens_ = 0, saved_at_ = -1;
-  double seconds_ = 0;
+  double seconds_ = 0, wall_seconds_ = 0;
 };
 
 void Run::start() {
@@ -215,11 +215,12 @@ void Run::start() {
 }
 
 void Run::say_step(const StepResult& result) {
-  const double left =
-      seconds_ / static_cast<double>(steps_here_) * static_cast<double>(flags_.steps - result.step);
-  const std::string text = fmt::format(
-      "step {}/{}  loss {:.4f}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step, flags_.steps,
-      result.loss, result.grad_norm, static_cast<double>(tokens_) / seconds_, format_clock(left));
+  const double left = wall_seconds_ / static_cast<double>(steps_here_) *
+                      static_cast<double>(flags_.steps - result.step);
+  const std::string text =
+      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step,
+                  flags_.steps, result.loss, result.grad_norm,
+                  static_cast<double>(tokens_) / wall_seconds_, format_clock(left));
   if (result.step == flags_.steps || steps_here_ == 1) {
     status_.keep(text);
   } else {
@@ -244,14 +245,15 @@ void Run::step(const LearningRate& rate) {
   ++steps_here_;
   tokens_ += last_.tokens;
   seconds_ += last_.seconds;
+  wall_seconds_ += last_.wall_seconds;
   if (!first_loss_) first_loss_ = last_.loss;
   losses_.push_back(last_.loss);
   say_step(last_);
-  log_.write(
-      fmt::format("{{\"step\":{},\"loss\":{},\"grad_norm\":{},\"learning_rate\":{},\"tokens\":{},"
-                  "\"seconds\":{:.6f}}}\n",
-                  last_.step, json_number(last_.loss), json_number(last_.grad_norm),
-                  json_number(last_.learning_rate), last_.tokens, last_.seconds));
+  log_.write(fmt::format(
+      "{{\"step\":{},\"loss\":{},\"grad_norm\":{},\"learning_rate\":{},\"tokens\":{},"
+      "\"seconds\":{:.6f},\"wall_seconds\":{:.6f}}}\n",
+      last_.step, json_number(last_.loss), json_number(last_.grad_norm),
+      json_number(last_.learning_rate), last_.tokens, last_.seconds, last_.wall_seconds));
 }
 
 void Run::evaluate() {
@@ -344,17 +346,18 @@ bool Run::report(int signal) const {
                             flags_.ranks.communicator == "solo",
                             peak_resident_bytes(),
                             driver_};
-  const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
+  const double rate = wall_seconds_ > 0 ? static_cast<double>(tokens_) / wall_seconds_ : 0;
   if (flags_.json) {
     std::string text = fmt::format(
         "{{\"steps\":{},\"stopped_by_signal\":{},\"first_loss\":{},\"loss\":{},\"evaluation_loss\":"
         "{},"
-        "\"tokens\":{},\"seconds\":{:.6f},\"tokens_per_second\":{:.3f},\"solo\":{},\"schedule\":{},"
+        "\"tokens\":{},\"seconds\":{:.6f},\"wall_seconds\":{:.6f},\"tokens_per_second\":{:.3f},"
+        "\"solo\":{},\"schedule\":{},"
         "\"saved\":{},",
         trainer_.steps_done(), signal, first_loss_ ? json_number(*first_loss_) : "null",
         first_loss_ ? json_number(last_.loss) : "null",
-        evaluation_loss_ ? json_number(*evaluation_loss_) : "null", tokens_, seconds_, rate,
-        memory.solo, json_string(progress_.schedule),
+        evaluation_loss_ ? json_number(*evaluation_loss_) : "null", tokens_, seconds_,
+        wall_seconds_, rate, memory.solo, json_string(progress_.schedule),
         saved_at_ < 0 ? "null" : json_string(flags_.save));
     const bool timed = times_ && times_->measured();
     std::string losses;
@@ -369,7 +372,7 @@ bool Run::report(int signal) const {
                                  ? "one rank alone, so the loss means nothing"
                                  : fmt::format("loss {:.4f} -> {:.4f}", *first_loss_, last_.loss);
     print_result(fmt::format("{} steps, {} tokens in {} ({:.0f} tokens/s); {}\n\n{}", steps_here_,
-                             tokens_, format_clock(seconds_), rate, loss, table(memory)));
+                             tokens_, format_clock(wall_seconds_), rate, loss, table(memory)));
     if (times_ && times_->measured()) {
       print_result(fmt::format("\n{}", table(times_->comparison())));
     }

@@ -77,6 +77,24 @@ TEST(Trainer, EvaluationChangesNothing) {
   EXPECT_NE(all_of(rig.trainer, "weight"), before);
 }
 
+// What a step takes is the time of its ops: neither inputs nor the trace are in it.
+TEST(Trainer, SecondsAreThoseOfTheOps) {
+  const Case one = rich_case();
+  Rig rig(one);
+  rig.trainer.set_parameters(initial_parameters(3));
+  const std::vector<Sample> samples = random_samples(one.problem, 4, 1);
+  std::vector<Trace> traces;
+  const StepResult recorded = rig.trainer.step_recorded(samples, 1e-3, traces);
+  ASSERT_EQ(traces.size(), 4U);
+  std::int64_t longest = 0;
+  for (const Trace& trace : traces) longest = std::max(longest, duration(trace));
+  EXPECT_DOUBLE_EQ(recorded.seconds, static_cast<double>(longest) * 1e-9);
+  EXPECT_GT(recorded.wall_seconds, recorded.seconds);
+  const StepResult plain = rig.trainer.step(samples, 1e-3);
+  EXPECT_GT(plain.seconds, 0);
+  EXPECT_GT(plain.wall_seconds, plain.seconds);
+}
+
 TEST(Trainer, TheSameSeedGivesTheSameBits) {
   const Case one = rich_case();
   const std::vector<Sample> samples = random_samples(one.problem, 4, 1);

@@ -240,19 +240,27 @@ StepResult Trainer::step_measured(const std::vector<Sample>& samples, double lea
 StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rate,
                          std::vector<Trace>* traces) {
   const auto begin = std::chrono::steady_clock::now();
+  const auto since = [](std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
   StepResult result;
   result.step = steps_done_ + 1;
   result.learning_rate = learning_rate;
   feed(samples, learning_rate, result.step);
   if (traces == nullptr) {
+    const auto launched = std::chrono::steady_clock::now();
     ranks_.run(schedule().train);
+    result.seconds = since(launched);
   } else {
     *traces = ranks_.record(schedule().train);
+    for (const Trace& trace : *traces) {
+      result.seconds = std::max(result.seconds, static_cast<double>(duration(trace)) * 1e-9);
+    }
   }
   result.loss = output(ports_.loss);
   result.grad_norm = std::sqrt(output(ports_.norm));
   result.tokens = mul(problem_.seq_len, samples_per_step());
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.wall_seconds = since(begin);
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     throw NumericError(fmt::format(
         "step {}: the loss is {} and the gradient norm {}. Lower the learning rate (it "

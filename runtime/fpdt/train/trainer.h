@@ -27,7 +27,8 @@ struct StepResult {
   double grad_norm = 0;   // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;  // of all sequences, without padding
-  double seconds = 0;
+  double seconds = 0;       // of its ops: on the device, where they were recorded
+  double wall_seconds = 0;  // with inputs, outputs and the trace
 };
 
 // Bytes of one space on the rank that has most of them.

@@ -62,18 +62,29 @@ def least_bytes(setup, sizes, tokens):
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 
 
-def attend(q, k, v, kernel):
-    """Causal attention of [1, heads, rows, size] tensors. `kernel`: a backend, and `repeated` where
-    it wants as many heads of keys as of queries; `any`: PyTorch's own choice."""
+# From so many elements of a tensor on cuDNN's kernel is refused, and a slower one takes its place.
+MOST_ELEMENTS = 1 << 31
+
+
+def attend(q, k, v, kernel, causal=True):
+    """Attention of [1, heads, rows, size] tensors. `kernel`: a backend, and `repeated` where it
+    wants as many heads of keys as of queries; `any`: PyTorch's own choice. Queries that are too
+    large for it go in two groups of heads."""
+    if q.numel() >= MOST_ELEMENTS and k.shape[1] % 2 == 0:
+        halves = zip(*(one.chunk(2, dim=1) for one in (q, k, v)))
+        return torch.cat([attend(*half, kernel, causal) for half in halves], dim=1)
     name, _, repeated = kernel.partition(" ")
     if repeated:
         group = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     grouped = {} if repeated or q.shape[1] == k.shape[1] else {"enable_gqa": True}
     if name == "any":
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
     with sdpa_kernel(BACKENDS[name]):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+
+
+PIECES = ("before", "after", "mlp", "loss", "norm")
 
 
 class Pieces:
@@ -112,25 +123,38 @@ class Pieces:
             return sum_of_rows, gradient.to(logits.dtype)
 
         self.before, self.after, self.mlp, self.loss, self.norm = before, after, mlp, loss, norm
-        self.compiled, self.why = False, "not tried on a CPU"
+        self.why = "not tried on a CPU"
         if device.type == "cuda":
             self._compile(sizes, device)
 
     def _compile(self, sizes, device):
-        names = ("before", "after", "mlp", "loss", "norm")
-        plain = {name: getattr(self, name) for name in names}
+        plain = {name: getattr(self, name) for name in PIECES}
         for name, function in plain.items():
             setattr(self, name, torch.compile(function, dynamic=False))
         try:
             hidden = torch.zeros(256, sizes["hidden"], dtype=torch.bfloat16, device=device)
             self.norm(hidden, hidden[0])
-            # What fails in another piece runs eagerly.
+            # What fails in another piece runs eagerly; `eager_because` finds it.
             torch._dynamo.config.suppress_errors = True
-            self.compiled, self.why = True, ""
+            self.why = ""
         except Exception as error:  # whatever a compiler lacks here: eager is the fall-back
             self.why = f"{type(error).__name__}: {error}".splitlines()[0]
             for name, function in plain.items():
                 setattr(self, name, function)
+
+
+    def eager_because(self):
+        """After a step: why not all pieces ran as compiled, "" when they did. A frame that dynamo
+        began and did not end, a graph that broke or a piece without a graph runs eagerly."""
+        if self.why:
+            return self.why
+        counters = torch._dynamo.utils.counters
+        frames, broken = counters["frames"], sum(counters["graph_break"].values())
+        graphs = counters["stats"]["unique_graphs"]
+        if frames["ok"] == frames["total"] and not broken and graphs >= len(PIECES):
+            return ""
+        return (f"dynamo compiled {frames['ok']} of {frames['total']} frames into {graphs} graphs, "
+                f"{broken} breaks")
 
 
 class TiledLoss(torch.autograd.Function):

@@ -104,8 +104,9 @@ def train(name, sizes, tokens, theta, kernel, steps, device):
         return {"setup": name, "fits": False, "reason": str(error).splitlines()[0]}
     if not all(math.isfinite(number) for number in losses + norms):
         return {"setup": name, "fits": False, "reason": "loss or gradient is not finite"}
+    eager_because = model.pieces.eager_because()
     result = {"setup": name, "fits": True, "seconds": seconds, "losses": losses, "norms": norms,
-              "compiled": model.pieces.compiled, "eager_because": model.pieces.why,
+              "compiled": not eager_because, "eager_because": eager_because,
               "offloaded_bytes": model.offload.bytes if model.offload else 0}
     if cuda:
         free, total = torch.cuda.mem_get_info()
@@ -114,29 +115,69 @@ def train(name, sizes, tokens, theta, kernel, steps, device):
     return result
 
 
-def ceiling(sizes, device):
-    """TFLOP/s of a large product, and of causal attention: 4 flops a pair and dimension forward, 10
-    backward."""
-    cuda = device.type == "cuda"
-    side, rows = (8192, PROBE_ROWS) if cuda else (256, 256)
-    a, b = (torch.randn(side, side, dtype=torch.bfloat16, device=device) for _ in range(2))
-    _seconds(lambda: a @ b, 3)
-    result = {f"product {side}^3": 2 * side**3 / _seconds(lambda: a @ b, 20) / 1e12}
-    pairs = sizes["heads"] * sizes["head_dim"] * rows * (rows + 1) / 2
-    for kernel in KERNELS if cuda else ("any",):
+def _rate(amount, work, least):
+    """Of flops or bytes a second, over at least so many seconds, so that clocks have settled."""
+    _seconds(work)
+    repeats = max(3, math.ceil(least / max(_seconds(work, 3), 1e-6)))
+    return amount / _seconds(work, repeats)
+
+
+def _tile_rates(sizes, rows, device, least):
+    """{op: {kernel: flop/s}} of a tile without a mask, with a rank's part of the heads of four: 4
+    flops a pair and dimension forward, 10 backward. Words in place of a number say why not."""
+    sizes = {**sizes, "heads": sizes["heads"] // 4, "kv_heads": max(1, sizes["kv_heads"] // 4)}
+    pairs = sizes["heads"] * sizes["head_dim"] * rows * rows
+    found = {"attention_forward": {}, "attention_backward": {}}
+    for kernel in KERNELS if device.type == "cuda" else ("any", ):
         try:
             q, k, v = _random_heads(sizes, rows, device)
-            o = attend(q, k, v, kernel)
+            o = attend(q, k, v, kernel, causal=False)
             outer = torch.randn_like(o)
-            work = {"forward": (4, lambda: attend(q, k, v, kernel)),
-                    "backward": (10, lambda: torch.autograd.grad(o, (q, k, v), outer,
-                                                                 retain_graph=True))}
-            for direction, (flops, run) in work.items():
-                _seconds(run)
-                what = f"{kernel} attention {direction}, {rows} rows"
-                result[what] = flops * pairs / _seconds(run, 5) / 1e12
+
+            def forward():
+                with torch.no_grad():
+                    attend(q, k, v, kernel, causal=False)
+
+            def backward():
+                torch.autograd.grad(o, (q, k, v), outer, retain_graph=True)
+
+            found["attention_forward"][kernel] = _rate(4 * pairs, forward, least)
+            found["attention_backward"][kernel] = _rate(10 * pairs, backward, least)
         except RuntimeError as error:
-            result[f"{kernel} attention"] = str(error).splitlines()[0]
-    text = [f"- PyTorch: {what}: " + (value if isinstance(value, str) else f"{value:.1f} TFLOP/s")
-            for what, value in result.items()]
-    return {"result": result, "text": text}
+            found["attention_forward"][kernel] = str(error).splitlines()[0]
+    return found
+
+
+def _copy_rates(device, least):
+    """Bytes a second of copies: on the device, read and written; from and to pinned memory."""
+    cuda = device.type == "cuda"
+    size = 1 << (30 if cuda else 16)
+    here, there = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
+    pinned = torch.empty(size, dtype=torch.uint8, pin_memory=cuda)
+    return {"copy": _rate(2 * size, lambda: there.copy_(here), least),
+            "h2d": _rate(size, lambda: here.copy_(pinned, non_blocking=True), least),
+            "d2h": _rate(size, lambda: pinned.copy_(here, non_blocking=True), least)}
+
+
+def ceiling(sizes, device):
+    """What PyTorch's libraries reach at the ops that a step is made of; `best` by the names of the
+    bench."""
+    cuda = device.type == "cuda"
+    least = 1.0 if cuda else 0.01
+    products, rows = {}, PROBE_ROWS if cuda else 256
+    for side in (4096, 8192, 16384) if cuda else (256, ):
+        a, b = (torch.randn(side, side, dtype=torch.bfloat16, device=device) for _ in range(2))
+        products[f"{side}^3"] = _rate(2 * side**3, lambda: a @ b, least)
+        del a, b
+    rates = {"matmul": products, **_tile_rates(sizes, rows, device, least)}
+    copies = _copy_rates(device, least / 4)
+    best, text = dict(copies), []
+    for op, ways in rates.items():
+        numbers = [rate for rate in ways.values() if not isinstance(rate, str)]
+        if numbers:
+            best[op] = max(numbers)
+        for way, rate in ways.items():
+            said = rate if isinstance(rate, str) else f"{rate / 1e12:.4g} TFLOP/s"
+            text.append(f"- PyTorch, {op}, {way}: {said}")
+    text += [f"- PyTorch, {op}: {rate / 1e12:.4g} TB/s" for op, rate in copies.items()]
+    return {"rates": rates, "best": best, "rows": rows, "text": text}

@@ -1,4 +1,5 @@
-"""tools/gpu-check without a GPU: its arithmetic, its harness, and the whole script in rehearsal.
+"""The parts of tools/gpu-check: its arithmetic, its harness, and what reads other programs' output,
+with programs that play them. gpu_rehearsal_test.py has the whole script.
 
 gpu_check_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
 """
@@ -6,30 +7,33 @@ gpu_check_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import types
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 sys.path.insert(0, str(SOURCE / "tools"))
 
-from gpu_check import cluster, harness, items, model  # noqa: E402
+from gpu_check import (archive, cluster, gtests, harness, items, model, ncu,  # noqa: E402
+                       sampler)
 
 
 def session_in(folder, **changes):
     arguments = {
         "out": folder, "build": BUILD, "rehearse": True, "peak_flops": 1e12, "time_limit": 100,
-        **changes
+        "host_memory": None, **changes
     }
     return harness.Session(types.SimpleNamespace(**arguments), SOURCE)
 
 
 def item(function, most=60):
-    return types.SimpleNamespace(name="item", function=function, least=0, most=most)
+    return types.SimpleNamespace(name="item", function=function, napkin=0, most=most)
 
 
 class Arithmetic(unittest.TestCase):
@@ -139,8 +143,33 @@ class Harness(unittest.TestCase):
         record = self.perform(
             lambda session, result, text: session.run("sh", "-c", "echo begun; sleep 60"), most=2)
         self.assertEqual(record["state"], "failed")
-        self.assertIsNone(record["commands"][0]["exit_code"])
+        self.assertTrue(record["commands"][0]["stopped"])
         self.assertLess(time.monotonic() - begin, 20)
+
+    def test_wrong_keeps_its_numbers(self):
+        def work(session, result, text):
+            result["seconds"] = 3
+            raise harness.Wrong("too many bytes")
+
+        record = self.perform(work)
+        self.assertEqual((record["state"], record["reason"]), ("wrong", "too many bytes"))
+        self.assertEqual(record["result"], {"seconds": 3})
+
+    def test_stopped_command_reports(self):
+        def work(session, result, text):
+            script = "trap 'echo {\\\"steps\\\": 2}; exit 143' TERM; sleep 60 & wait"
+            result.update(session.run("sh", "-c", script, codes=(0, 143)).json())
+
+        record = self.perform(work, most=4)
+        self.assertEqual((record["state"], record["result"]), ("done", {"steps": 2}))
+        self.assertTrue(record["commands"][0]["stopped"])
+
+    def test_attempts_are_counted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for number in (1, 2):
+                session = session_in(folder)
+                session.perform(item(lambda session, result, text: None))
+                self.assertEqual(session.load("item")["attempts"], number)
 
     def test_time_of_the_call(self):
         record = self.perform(lambda session, result, text: session.run("sleep", "60"),
@@ -149,120 +178,178 @@ class Harness(unittest.TestCase):
 
 
 class Gpu(unittest.TestCase):
-    """The items that need a GPU, with a project of two tests and programs that play the tools."""
+    """Items that need a GPU, with programs that play theirs: they run in a folder that PATH begins
+    with."""
 
-    PROJECT = """cmake_minimum_required(VERSION 3.25)
-project(played LANGUAGES NONE)
-enable_testing()
-add_test(NAME good COMMAND %s/program --gtest_filter=a.good)
-add_test(NAME other COMMAND %s/program --gtest_filter=a.other)
-set_tests_properties(good other PROPERTIES LABELS "gpu;small"
-  SKIP_RETURN_CODE 77)
-add_test(NAME elsewhere COMMAND false)
+    def play(self, function, **scripts):
+        """The record of an item, with shell scripts by the names of programs."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, script in scripts.items():
+                path = pathlib.Path(folder) / name.replace("_", "-")
+                path.write_text("#!/bin/sh\n" + script)
+                path.chmod(0o755)
+            with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}):
+                session = session_in(pathlib.Path(folder) / "out", rehearse=False)
+                session.backend = "cpu"
+                session.test_program = pathlib.Path(folder) / "tests"
+                session.perform(item(function))
+                return session.load("item")
+
+    LIST = "case $1 in --gtest_list_tests) printf 'a.\\n  good\\n  other  # GetParam() = 1\\n'; exit;; esac\n"
+    GOOD = "echo '[ RUN      ] a.good'; echo '[       OK ] a.good (12 ms)'\n"
+
+    def test_all_pass(self):
+        other = "echo '[ RUN      ] a.other'; echo '[       OK ] a.other (7 ms)'\n"
+        record = self.play(gtests.tests, tests=self.LIST + self.GOOD + other)
+        self.assertEqual(record["state"], "done", record["reason"])
+        self.assertEqual(record["result"]["milliseconds"], {"a.good": 12, "a.other": 7})
+        self.assertEqual(len(record["commands"]), 2, "one process for the list, one for all tests")
+
+    def test_one_fails(self):
+        other = ("echo '[ RUN      ] a.other'\n"
+                 "case $1 in *=a.other) echo '[       OK ] a.other (7 ms)'; exit 0;; esac\n"
+                 "echo '[  FAILED  ] a.other, where GetParam() = 1 (7 ms)'; exit 1\n")
+        record = self.play(gtests.tests, tests=self.LIST + self.GOOD + other)
+        self.assertEqual((record["state"], record["result"]["failed"]), ("wrong", ["a.other"]))
+        self.assertEqual(record["result"]["alone"], {"a.other": True})
+
+    def test_one_ends_the_process(self):
+        first = ("case $1 in *=a.good) " + self.GOOD.strip() + "; exit 0;; esac\n"
+                 "echo '[ RUN      ] a.other'; kill -SEGV $$\n")
+        record = self.play(gtests.tests, tests=self.LIST + first)
+        self.assertEqual((record["state"], record["result"]["passed"]), ("wrong", 1))
+        self.assertEqual(record["result"]["failed"], ["a.other"])
+        self.assertIn("ended the process: `a.other`", "".join(record["text"]))
+
+    def test_one_is_left_out(self):
+        other = "echo '[ RUN      ] a.other'; echo '[  SKIPPED ] a.other (0 ms)'\n"
+        record = self.play(gtests.tests, tests=self.LIST + self.GOOD + other)
+        self.assertEqual((record["state"], record["result"]["left_out"]), ("wrong", ["a.other"]))
+
+    def test_nothing_begins(self):
+        record = self.play(gtests.tests, tests=self.LIST + "echo no GPU >&2; exit 3")
+        self.assertEqual((record["state"], record["result"]["passed"]), ("failed", 0))
+
+    def test_sanitizer(self):
+        clean = "echo '== ERROR SUMMARY: 0 errors'; echo '== RACECHECK SUMMARY: 0 hazards displayed'"
+        record = self.play(gtests.sanitizer, compute_sanitizer=clean, tests="")
+        self.assertEqual(record["state"], "done", record["reason"])
+        self.assertIn("--gtest_filter=AttentionTiles.*", record["commands"][-1]["command"])
+        record = self.play(gtests.sanitizer, tests="",
+                           compute_sanitizer="echo 'ERROR SUMMARY: 3 errors'; exit 9")
+        self.assertEqual(record["state"], "wrong")
+        self.assertEqual(record["result"]["memcheck AttentionTiles"]["errors"], 3)
+
+    # What ncu prints into its log with --page raw --csv: one wide row a launch behind the units.
+    NCU = """while [ $# -gt 0 ]; do case $1 in --log-file) log=$2;; --metrics) metrics=$2;; esac; shift; done
+[ -n "$metrics" ] && { echo '==ERROR== Failed to find metric' >$log; exit 1; }
+cat >$log <<'TEXT'
+==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","gpu__time_duration.sum","dram__throughput.avg.pct_of_peak_sustained_elapsed"
+"","","","nsecond","%"
+"0","7","void fpdt::norm<float>(Parameters)","12,345","91.5"
+"1","7","sm90_xmma","1000","n/a"
+TEXT
 """
 
-    def play(self, folder, program, sanitizer):
-        build = pathlib.Path(folder) / "build"
-        (pathlib.Path(folder) / "CMakeLists.txt").write_text(self.PROJECT % (folder, folder))
-        for name, text in (("program", program), ("compute-sanitizer", sanitizer)):
-            path = pathlib.Path(folder) / name
-            path.write_text("#!/bin/sh\n" + text)
-            path.chmod(0o755)
-        subprocess.run(["cmake", "-S", folder, "-B", build], check=True, capture_output=True)
-        return session_in(pathlib.Path(folder) / "out", build=build, rehearse=False)
+    def test_kernels(self):
+        with mock.patch.object(items, "one_layer", lambda session, name, length: (
+                model.Model.load(SOURCE / "models/llama-tiny.yaml"), "none", None)):
+            record = self.play(ncu.kernels, ncu=self.NCU)
+        self.assertEqual(record["state"], "done", record["reason"])
+        self.assertEqual(len(record["commands"]), 2, "metrics that are not known are given up")
+        first, second = record["result"]["kernels"]
+        self.assertEqual(first["kernel"], "void fpdt::norm<float>")
+        self.assertEqual(first["gpu__time_duration.sum"], 12345)
+        self.assertIsNone(second["dram__throughput.avg.pct_of_peak_sustained_elapsed"])
+        self.assertIn("| void fpdt::norm<float> | 12.35 | 91.5 |", "\n".join(record["text"]))
 
-    def records(self, program, sanitizer):
-        path = os.environ["PATH"]
+
+class Clocks(unittest.TestCase):
+    """The sampler, with a library that plays the driver's."""
+
+    NVML = """typedef struct { unsigned gpu, memory; } Utilization;
+static int device;
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** found) { *found = &device; return index; }
+#define CHECK if (d != &device) return 1
+int nvmlDeviceGetClockInfo(void* d, int kind, unsigned* mhz) { CHECK; *mhz = 1000 * kind; return 0; }
+int nvmlDeviceGetPowerUsage(void* d, unsigned* milliwatts) { CHECK; *milliwatts = 650000; return 0; }
+int nvmlDeviceGetTemperature(void* d, int sensor, unsigned* t) { CHECK; *t = 60; return sensor; }
+int nvmlDeviceGetUtilizationRates(void* d, Utilization* u) { CHECK; u->gpu = 97; return 0; }
+"""
+
+    def test_library(self):
+        compiler = shutil.which("cc")
+        if compiler is None:
+            self.skipTest("no C compiler")
         with tempfile.TemporaryDirectory() as folder:
-            os.environ["PATH"] = f"{folder}:{path}"
-            try:
-                session = self.play(folder, program, sanitizer)
-                for function in (items.tests, items.sanitizer):
-                    session.perform(item(function))
-                    yield session.load("item")
-            finally:
-                os.environ["PATH"] = path
+            library = f"{folder}/libplayed.so"
+            subprocess.run([compiler, "-shared", "-fPIC", "-o", library, "-x", "c", "-"],
+                           input=self.NVML, text=True, check=True)
+            one = sampler.Nvml(("libnothing.so", library)).sample()
+        self.assertEqual((one.sm_mhz, one.memory_mhz, one.watts), (1000, 2000, 650.0))
+        self.assertEqual((one.celsius, one.busy_percent), (60, 97))
+        self.assertEqual(one.reasons, 0, "what a library does not know is 0")
+        with self.assertRaises(OSError):
+            sampler.Nvml(("libnothing.so", ))
 
-    def test_good(self):
-        clean = "echo '== ERROR SUMMARY: 0 errors'; echo '== RACECHECK SUMMARY: 0 hazards displayed'"
-        tests, sanitizer = self.records("exit 0", clean)
-        self.assertEqual((tests["state"], tests["result"]["passed"], tests["result"]["tests"]),
-                         ("done", 2, 2))
-        self.assertEqual(sanitizer["state"], "done")
-        self.assertEqual(sanitizer["result"]["memcheck a"],
-                         {"tests": 2, "exit_code": 0, "errors": 0})
-        self.assertIn("--gtest_filter=a.good:a.other", sanitizer["commands"][-1]["command"])
-
-    def test_bad(self):
-        tests, sanitizer = self.records("case $1 in *other) exit 1;; esac",
-                                        "echo 'ERROR SUMMARY: 3 errors'; exit 9")
-        self.assertEqual((tests["state"], tests["result"]["failed"]), ("failed", ["other"]))
-        self.assertEqual(sanitizer["state"], "failed")
-        self.assertEqual(sanitizer["result"]["memcheck a"]["errors"], 3)
-
-    def test_left_out(self):
-        tests, _ = self.records("case $1 in *other) exit 77;; esac", "exit 0")
-        self.assertEqual((tests["state"], tests["result"]["skipped"]), ("failed", ["other"]))
-        self.assertIn("1 of 2 tests were left out", tests["reason"])
-
-
-class Rehearsal(unittest.TestCase):
-    """The whole script, on a CPU with tiny sizes; PyTorch has a test of its own."""
-
-    def check(self, folder, *flags):
-        absent = pathlib.Path(folder) / "absent"
-        absent.mkdir(exist_ok=True)
-        (absent / "torch.py").write_text("raise ImportError('left out')\n")
-        return subprocess.run([SOURCE / "tools/gpu-check", "--rehearse", "--build", BUILD, "--out",
-                               pathlib.Path(folder) / "out", *flags], capture_output=True,
-                              text=True, env={**os.environ, "PYTHONPATH": str(absent)})
-
-    def test_all(self):
+    def test_between(self):
         with tempfile.TemporaryDirectory() as folder:
-            out = pathlib.Path(folder) / "out"
-            first = self.check(folder, "--items", "versions,bench")
-            self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
-            bench = (out / "bench.json").read_text()
-            second = self.check(folder)
-            self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
-            self.assertEqual((out / "bench.json").read_text(), bench,
-                             "a finished item was repeated")
-            whole = json.loads((out / "solo-2m.json").read_text())["result"]["whole"]
-            for key in ("mfu_causal", "mfu_full", "hfu", "share_of_ceiling", "layer_seconds"):
-                self.assertGreater(whole[key], 0)
-            curves = json.loads((out / "curves.json").read_text())["result"]
-            self.assertEqual({one["largest_relative_difference"] for one in curves.values()}, {0.0})
-            states = {
-                path.stem: json.loads(path.read_text())["state"]
-                for path in out.glob("*.json")
-            }
-            skipped = {name for name, state in states.items() if state == "skipped"}
-            self.assertEqual(skipped,
-                             {"tests", "sanitizer", "pytorch-128k", "pytorch-512k", "ceiling"})
-            summary = (out / "summary.md").read_text()
-            self.assertIn("Rehearsal without a GPU", summary)
-            for name in states:
-                self.assertIn(f"## {name}", summary)
-            third = self.check(folder)
-            self.assertEqual(third.returncode, 0)
-            self.assertNotIn("bench ...", third.stdout)
+            found = sampler.Sampler(None, pathlib.Path(folder) / "log")
+            for at, (mhz, busy, reasons) in enumerate([(345, 0, 0x1), (1980, 100, 0), (1500, 100, 0x4),
+                                                       (1700, 50, 0x4), (345, 0, 0)]):
+                one = sampler.Sample(mhz, 2600, 10.0 * at, 40, busy, reasons)
+                one.time = at
+                found.samples.append(one)
+            clocks = found.between(0, 4)
+            self.assertEqual(clocks["sm_mhz"], [1500, 1700, 1980], "without idle samples")
+            self.assertEqual((clocks["samples"], clocks["held_down_by"]), (3, ["power cap"]))
+            self.assertEqual(found.between(3.5, 9)["sm_mhz"], [345, 345, 345])
+            self.assertIsNone(found.between(5, 9))
+            self.assertIn("1700 MHz (1500 to 1980), 30 W at most, power cap", sampler.words(clocks))
 
-    def test_time_is_up(self):
-        with tempfile.TemporaryDirectory() as folder:
-            done = self.check(folder, "--time-limit", "5", "--items", "sanitizer,bench")
-            self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-            self.assertIn("the same command goes on", done.stdout)
 
-    def test_wrong_usage(self):
+class Archive(unittest.TestCase):
+    def test_there_and_back(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = self.check(folder, "--items", "nothing")
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("no item begins with 'nothing'", done.stderr)
-            out = pathlib.Path(folder) / "out"
-            (out / "bench.json").write_text('{"gpu": "another", "state": "done"}')
-            done = self.check(folder)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("holds results of another", done.stderr)
+            there, back = pathlib.Path(folder) / "there", pathlib.Path(folder) / "back"
+            (there / "deep").mkdir(parents=True)
+            back.mkdir()
+            for name in ("a.json", "a.log", "a.md", "a.yaml", "a.u32", "deep/a.json"):
+                (there / name).write_text(name)
+            archive.write(there, back / archive.NAME)
+            self.assertEqual([path.name for path in back.iterdir()], [archive.NAME])
+            self.assertTrue(archive.unpack(back))
+            self.assertEqual(sorted(path.name for path in back.iterdir()),
+                             ["a.json", "a.log", "a.md", "a.yaml", archive.NAME])
+            self.assertFalse(archive.unpack(back), "results that are there stay")
+
+    def test_pictures_are_left_out_of_a_large_one(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(archive, "MOST_BYTES", 1000):
+            there = pathlib.Path(folder)
+            (there / "a.json").write_text("{}")
+            (there / "a.html").write_bytes(os.urandom(2000))
+            archive.write(there, there / archive.NAME)
+            (there / "a.json").unlink()
+            (there / "a.html").unlink()
+            archive.unpack(there)
+            self.assertEqual([path.name for path in there.glob("a.*")], ["a.json"])
+
+
+class Memory(unittest.TestCase):
+    """What is wrong with the bytes of a run."""
+
+    USE = {"predicted": 12, "arena": 10, "touched": 9, "resident": None, "difference": ""}
+
+    def test_gaps_are_no_difference(self):
+        self.assertEqual(items.memory_lines({"device": self.USE, "driver": None})[1], [])
+
+    def test_differences(self):
+        lines, wrong = items.memory_lines({
+            "device": {**self.USE, "touched": 11}, "host": {**self.USE, "difference": "3 bytes"}})
+        self.assertEqual(wrong, ["host: 3 bytes", "device: more was touched than the arena holds"])
+        self.assertIn("- **host: 3 bytes**", lines)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,18 @@ def machine(session):
     return session.root / f"configs/clusters/{name}.yaml", False
 
 
+def changed(session, source, name, **keys):
+    """Another cluster with some keys of its top level set."""
+    text = source.read_text()
+    for key, value in {"name": name, **keys}.items():
+        text, found = re.subn(rf"^{key}:.*$", f"{key}: {value}", text, flags=re.M)
+        if not found:
+            text = f"{key}: {value}\n{text}"
+    path = session.path(f"{name}.yaml")
+    path.write_text(text)
+    return path
+
+
 def _typical(text, key):
     found = re.search(rf"^ *{key}: (?:\{{typical: )?([0-9.e+]+)", text, re.M)
     return float(found[1]) if found else None
@@ -50,13 +62,9 @@ def of_ranks(session, ranks, solo):
     if solo:
         link = f"{_typical(text, 'device_bandwidth') / 2 * (ranks - 1) / ranks:.4g}"
     host = int(_bytes(text, "host_memory") * ranks / 2**20)
-    name = f"machine-{'solo' if solo else 'node'}-{ranks}"
-    changed = {"name": name, "devices_per_node": ranks, "host_memory": f"{host}MiB"}
-    for key, value in changed.items():
-        text = re.sub(rf"^{key}:.*$", f"{key}: {value}", text, flags=re.M)
-    text = re.sub(r"^  (link|collective_seconds):.*\n", "", text, flags=re.M)
+    path = changed(session, source, f"machine-{'solo' if solo else 'node'}-{ranks}",
+                   devices_per_node=ranks, host_memory=f"{host}MiB")
+    text = re.sub(r"^  (link|collective_seconds):.*\n", "", path.read_text(), flags=re.M)
     added = f"rates:\n  link: {link}\n  collective_seconds: {COLLECTIVE_SECONDS}\n"
-    text = re.sub(r"^rates:\n", added, text, flags=re.M)
-    path = session.path(f"{name}.yaml")
-    path.write_text(text)
+    path.write_text(re.sub(r"^rates:\n", added, text, flags=re.M))
     return path

@@ -1,22 +1,39 @@
 """Runs items one after the other, each with a time limit, and keeps what is known on the disk.
 
 Invariant: from its start on an item has DIR/ITEM.json, a whole object with the commands so far,
-whatever kills the process. `state` is `running` until the item ends, then `done`, `failed`,
-`skipped` or `unfinished`.
+whatever kills the process. `state` is `running` until the item ends, then one of
+
+  done        all of it, and all of it right
+  wrong       all of it, with its numbers, and something is not as it should be
+  failed      a command broke; the next call tries again
+  unfinished  the call's time was up, or a signal came; the next call tries again
+  skipped     it needs what is not here
 """
+import ctypes
 import datetime
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import time
 import traceback
 
+# Seconds that a command has between SIGTERM and SIGKILL: fpdt-run ends its step and reports.
+GRACE = 20
+LOGGED_CHARACTERS = 1 << 18  # of each output of a command; the middle is left out
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
 
 class Failed(Exception):
-    """The item found something wrong, or a command of it did."""
+    """A command broke, so that something is missing."""
+
+
+class Wrong(Exception):
+    """Nothing is missing, and something that was found is not as it should be."""
 
 
 class Skipped(Exception):
@@ -24,20 +41,36 @@ class Skipped(Exception):
 
 
 class OutOfTime(Exception):
-    """The time limit of the whole check came first: the next call goes on."""
+    """The time limit of the call came first."""
 
 
 class Done:
-    """A command that has ended."""
-    def __init__(self, code, out, err, seconds):
+    """A command that has ended. `stopped`: its time was up, and it was told to end; `of_call`: that
+    was the time of the whole call."""
+    def __init__(self, code, out, err, seconds, stopped=False):
         self.code, self.out, self.err, self.seconds = code, out, err, seconds
+        self.stopped, self.of_call, self.clocks = stopped, False, None
 
     def json(self):
         """The last line of standard output that is a JSON object."""
         for text in reversed(self.out.splitlines()):
             if text.startswith("{"):
-                return json.loads(text)
+                try:
+                    return json.loads(text)
+                except json.JSONDecodeError:  # cut off
+                    break
         raise Failed("printed no JSON object")
+
+    def how(self):
+        end = f"exit code {self.code}"
+        return f"{end}, stopped after {self.seconds:.0f} s" if self.stopped else end
+
+    def failure(self, reason):
+        """What to raise when it did not do what it should."""
+        return OutOfTime() if self.of_call else Failed(reason)
+
+    def tail(self):
+        return "\n".join((self.err or self.out).strip().splitlines()[-12:])
 
 
 def write_json(path, value):
@@ -45,6 +78,25 @@ def write_json(path, value):
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(value, indent=1) + "\n")
     os.replace(beside, path)
+
+
+def size_bytes(text):
+    """Of 115GiB and the like; None of anything else."""
+    found = re.fullmatch(r"([0-9.]+)([KMGT]iB)", text)
+    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2][0]) + 1)) if found else None
+
+
+def shortened(text):
+    if len(text) <= LOGGED_CHARACTERS:
+        return text
+    half = LOGGED_CHARACTERS // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def _begin_child():
+    """A group of its own, to be ended with all that it starts; it dies with this process."""
+    os.setpgrp()
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Session:
@@ -55,11 +107,13 @@ class Session:
         self.build = pathlib.Path(arguments.build).resolve()
         self.rehearse = arguments.rehearse
         self.backend = "cpu" if arguments.rehearse else "cuda"
-        self.peak_flops = arguments.peak_flops
+        self.peak_flops, self.host_memory = arguments.peak_flops, arguments.host_memory
         self.deadline = time.monotonic() + arguments.time_limit
         self.gpu = "no GPU (rehearsal)" if arguments.rehearse else None
+        # What programs.find finds.
+        self.programs, self.test_program, self.library_path = self.build / "apps", None, []
         self.item, self.record, self.limit = None, {}, None
-        self.child = None
+        self.child, self.sampler, self.helps = None, None, {}
         self.out.mkdir(parents=True, exist_ok=True)
 
     def left(self):
@@ -71,7 +125,7 @@ class Session:
         return self.limit - time.monotonic()
 
     def program(self, name):
-        return self.build / "apps" / name
+        return self.programs / name
 
     def path(self, name):
         return self.out / name
@@ -83,15 +137,31 @@ class Session:
         except (FileNotFoundError, json.JSONDecodeError):
             return {}
 
+    def result(self, item):
+        return self.load(item).get("result", {})
+
     def save(self):
         write_json(self.path(f"{self.item}.json"), self.record)
 
     def say(self, text):
         print(text, flush=True)
 
+    def takes(self, program, verb, flag):
+        """Whether a command of a program knows a flag."""
+        if (program, verb) not in self.helps:
+            done = self.run(self.program(program), verb, "--help", codes=None, limit=60)
+            self.helps[program, verb] = done.out
+        return re.search(rf"(^|[\s,]){flag}\b", self.helps[program, verb]) is not None
+
+    def memory_flags(self, verb):
+        """For fpdt-run: how much host memory there is, where --host-memory says so."""
+        if self.host_memory is None or not self.takes("fpdt-run", verb, "--host-memory"):
+            return []
+        return ["--host-memory", self.host_memory]
+
     def run(self, *command, limit=None, codes=(0,)):
-        """Runs a command, logs it, returns it; Failed when its exit code is none of `codes`, of
-        which None holds all."""
+        """Runs a command, logs it with the clocks of the GPU beside it, returns it. Failed, or
+        OutOfTime, when its exit code is none of `codes`; None holds all of them."""
         words = [str(word) for word in command]
         allowed = min(limit or 1e9, self.item_left(), self.left())
         if allowed <= 1:
@@ -101,65 +171,94 @@ class Session:
         entry = {"command": " ".join(words), "seconds": None, "exit_code": None}
         self.record["commands"].append(entry)
         self.save()
+        begin = time.time()
+        of_call = self.left() < min(limit or 1e9, self.item_left())
         done = self._wait(words, allowed)
-        entry.update(seconds=round(done.seconds, 3), exit_code=done.code)
+        done.of_call = done.stopped and of_call
+        done.clocks = self.sampler and self.sampler.between(begin, time.time())
+        entry.update(seconds=round(done.seconds, 3), exit_code=done.code, stopped=done.stopped,
+                     clocks=done.clocks)
         self.save()
-        end = f"stopped after {allowed:.0f} s" if done.code is None else f"exit code {done.code}"
-        with self.path(f"{self.item}.log").open("a") as file:
-            file.write(f"$ {entry['command']}\n{done.out}{done.err}{end}\n\n")
-        if done.code is None:
-            raise OutOfTime() if self.left() <= 1 else Failed(f"{end}: {entry['command']}")
-        if codes is not None and done.code not in codes:
-            tail = "\n".join((done.err or done.out).strip().splitlines()[-12:])
-            raise Failed(f"{end}: {entry['command']}\n{tail}")
-        return done
+        if codes is None or done.code in codes:
+            return done
+        raise done.failure(f"{done.how()}: {entry['command']}\n{done.tail()}")
+
+    def _environment(self, words):
+        """The libraries of our programs are for them alone: PyTorch has its own."""
+        ours = str(self.programs), str(self.test_program)
+        if not self.library_path or not any(word.startswith(ours) for word in words):
+            return None
+        known = os.environ.get("LD_LIBRARY_PATH")
+        paths = [*map(str, self.library_path), *([known] if known else [])]
+        return {**os.environ, "LD_LIBRARY_PATH": ":".join(paths)}
 
     def _wait(self, words, allowed):
-        """Its exit code is None when the time was up; the whole process group has ended then."""
+        """Runs it to its end, or for so long. Its output goes to files while it runs, so that it is
+        there whatever happens to this process."""
+        outputs = [self.path(f"{self.item}.{name}.log") for name in ("stdout", "stderr")]
         begin = time.monotonic()
+        stopped = False
+        with outputs[0].open("wb") as out, outputs[1].open("wb") as err:
+            try:
+                self.child = subprocess.Popen(
+                    words, cwd=self.root, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    env=self._environment(words), preexec_fn=_begin_child)
+                code = self.child.wait(max(1, allowed - min(GRACE, allowed / 4)))
+            except OSError as error:
+                code = 127
+                err.write(f"{words[0]}: {error.strerror}\n".encode())
+            except subprocess.TimeoutExpired:
+                stopped = True
+                code = self._end_child(begin + allowed)
+        self.stop_child()
+        self.child = None
+        texts = [path.read_text(errors="replace") for path in outputs]
+        done = Done(code, *texts, time.monotonic() - begin, stopped)
+        with self.path(f"{self.item}.log").open("a") as file:
+            file.write(f"$ {' '.join(words)}\n{shortened(texts[0])}{shortened(texts[1])}"
+                       f"{done.how()}\n\n")
+        for path in outputs:
+            path.unlink()
+        return done
+
+    def _end_child(self, deadline):
+        self.child.terminate()
         try:
-            self.child = subprocess.Popen(
-                words, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
-        except OSError as error:
-            return Done(127, "", f"{words[0]}: {error.strerror}\n", 0)
-        try:
-            out, err = self.child.communicate(timeout=allowed)
-            code = self.child.returncode
+            return self.child.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.stop_child()
-            out, err = self.child.communicate()
-            code = None
-        self.child = None
-        return Done(code, out, err, time.monotonic() - begin)
+            return self.child.wait()
 
     def stop_child(self):
         """Ends the running command with all that it started."""
-        if self.child is not None and self.child.poll() is None:
-            os.killpg(self.child.pid, signal.SIGKILL)
+        try:
+            if self.child is not None:
+                os.killpg(self.child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
     def perform(self, item):
         """Runs an item and returns its state."""
         self.item = item.name
         self.limit = time.monotonic() + item.most
+        earlier = self.load(item.name)
         self.path(f"{item.name}.log").unlink(missing_ok=True)
         self.record = {
             "item": item.name, "state": "running", "reason": "", "rehearsal": self.rehearse,
-            "gpu": self.gpu, "versions": self.load("versions").get("result", {}),
+            "gpu": self.gpu, "napkin_seconds": item.napkin,
+            "attempts": earlier.get("attempts", 0) + 1, "versions": self.result("versions"),
             "started": datetime.datetime.now().isoformat(timespec="seconds"), "seconds": None,
             "commands": [], "result": {}, "text": []}
         self.save()
         begin = time.monotonic()
-        state, reason = "unfinished", "interrupted"
+        state, reason = "unfinished", "interrupted by a signal"
         try:
             item.function(self, self.record["result"], self.record["text"])
             state, reason = "done", ""
         except OutOfTime:
             reason = "the time limit of this call was up"
-        except Skipped as why:
-            state, reason = "skipped", str(why)
-        except Failed as why:
-            state, reason = "failed", str(why)
+        except (Skipped, Wrong, Failed) as why:
+            state, reason = type(why).__name__.lower(), str(why)
         except Exception as error:  # a bug of an item must not cost the others their turn
             state = "failed"
             reason = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"

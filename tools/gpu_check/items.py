@@ -1,20 +1,19 @@
-"""The items that ask whether things are right: tests, sanitizer, loss curves, memory.
+"""The items that ask whether things are right: versions, loss curves, memory, the same bits.
 
 An item fills `result`, which is for programs, and `text`, lines of Markdown for people, as it goes,
-so that a part of it is there when it is cut off. It raises Failed or Skipped.
+so that a part of it is there when it is cut off. It raises what harness.py has.
 """
 import json
 import os
 import random
 import re
-import shutil
 import statistics
 import subprocess
-import xml.etree.ElementTree
 
 from gpu_check import cluster
-from gpu_check.harness import Failed, Skipped
+from gpu_check.harness import Wrong
 from gpu_check.model import Model
+from gpu_check.sampler import words
 
 # Loss curves on two backends in bf16: sums are f32 but their order differs, so that stored values
 # differ by a rounding here and there. A curve in bf16 is about this share of the loss away from one
@@ -28,31 +27,6 @@ fpdt:
   layer_classes:
     - {{layers: rest, recompute: keep_attention, keep: {{}}}}
 """
-
-
-def build(session, result, text):
-    """Configures and builds what the other items need. Before all of them, in every call."""
-    programs = ["fpdt-plan", "fpdt-run"]
-    if session.rehearse and all(session.program(name).exists() for name in programs):
-        text.append("The programs were there already.")
-        return
-    options = ["-DCMAKE_BUILD_TYPE=Release"]
-    if not session.rehearse:
-        options += ["-DFPDT_CUDA=ON", "-DFPDT_GPU_TESTS=ON"]
-        capability = query_gpu(["compute_cap"]).get("compute_cap", "").replace(".", "")
-        if capability:
-            exact = "a" if capability == "90" else ""
-            options.append(f"-DFPDT_CUDA_ARCHITECTURES={capability}{exact}-real")
-    if (session.root / ".deps").is_dir():
-        options.append(f"-DCMAKE_PREFIX_PATH={session.root / '.deps'}")
-    session.run("cmake", "-S", session.root, "-B", session.build, "-G", "Ninja", *options)
-    make = ["cmake", "--build", session.build, "-j", os.cpu_count(), "--target"]
-    session.run(*make, *programs)
-    if not session.rehearse:
-        result["tests_built"] = session.run(*make, "gpu_tests", codes=None).code == 0
-        if not result["tests_built"]:
-            text.append("**The tests of the GPU do not build**: see build.log.")
-    text.append("Built with " + " ".join(options) + ".")
 
 
 def query_gpu(fields):
@@ -81,90 +55,21 @@ def versions(session, result, text):
                                "clocks.max.mem", "pcie.link.gen.max", "pcie.link.width.max"])
     torch = ("import torch; print(torch.__version__, 'CUDA', torch.version.cuda, 'cuDNN', "
              "torch.backends.cudnn.version())")
-    for name, command in {"nvcc": ["nvcc", "--version"], "gcc": ["g++", "--version"],
-                          "cmake": ["cmake", "--version"], "kernel": ["uname", "-sr"],
+    for name, command in {"nvcc": ["nvcc", "--version"], "kernel": ["uname", "-sr"],
                           "commit": ["git", "describe", "--always", "--dirty"],
                           "torch": ["python3", "-c", torch]}.items():
-        done = session.run(*command, codes=None, limit=90)
+        done = session.run(*command, codes=None, limit=60)
         lines = [line for line in done.out.splitlines() if line.strip()]
         wanted = [line for line in lines if "release" in line] or lines[:1]
         result[name] = wanted[0].strip() if done.code == 0 and wanted else None
-    result.update(host_memory_bytes=meminfo("MemTotal"), cores=os.cpu_count())
+    sources = session.result("programs").get("sources")
+    result.update(commit=result["commit"] or (sources and sources[-1]),
+                  host_memory_bytes=meminfo("MemTotal"), host_memory_given=session.host_memory,
+                  cores=os.cpu_count())
     if not session.rehearse:
         result["device"] = session.run(session.program("fpdt-run"), "device", "--json").json()
     text += [f"- {name}: {json.dumps(value) if isinstance(value, dict) else value}"
              for name, value in result.items()]
-
-
-def gpu_tests(session):
-    """Of ctest: [(command, labels)] of the tests labelled gpu."""
-    done = session.run("ctest", "--test-dir", session.build, "-L", "^gpu$", "--show-only=json-v1")
-    found = []
-    for test in json.loads(done.out[done.out.index("{"):])["tests"]:
-        labels = [p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"]
-        if "command" in test:
-            found.append((test["command"], labels[0] if labels else []))
-    return found
-
-
-def tests(session, result, text):
-    """ctest -L gpu. Passes when all pass and none was left out."""
-    if session.rehearse:
-        raise Skipped("needs a GPU")
-    junit = session.path("tests.xml")
-    junit.unlink(missing_ok=True)
-    done = session.run("ctest", "--test-dir", session.build, "-L", "^gpu$", "-j8", "--timeout",
-                       "120", "--no-tests=error", "--output-on-failure", "--output-junit", junit,
-                       codes=None)
-    if not junit.exists():
-        raise Failed(f"ctest wrote no results (exit code {done.code}); see tests.log")
-    status = {case.get("name"): case.get("status")
-              for case in xml.etree.ElementTree.parse(junit).iter("testcase")}
-    failed = [name for name, state in status.items() if state == "fail"]
-    skipped = [name for name, state in status.items() if state not in ("run", "fail")]
-    passed = len(status) - len(failed) - len(skipped)
-    result.update(tests=len(status), passed=passed, failed=failed, skipped=skipped)
-    text.append(f"{passed} of {len(status)} passed.")
-    text += [f"- failed: `{name}`" for name in failed]
-    text += [f"- not run: `{name}`" for name in skipped]
-    if failed or done.code != 0:
-        raise Failed(f"{len(failed)} of {len(status)} tests failed")
-    if skipped:
-        raise Failed(f"{len(skipped)} of {len(status)} tests were left out")
-
-
-def sanitizer(session, result, text):
-    """compute-sanitizer over the tests of the GPU, suite by suite, so that what was clean is known
-    when time is up."""
-    if session.rehearse:
-        raise Skipped("needs a GPU")
-    if shutil.which("compute-sanitizer") is None:
-        raise Skipped("compute-sanitizer was not found")
-    found = gpu_tests(session)
-    suites = {}
-    for command, _ in [test for test in found if "small" in test[1]] or found:
-        names = [word.partition("=")[2] for word in command if word.startswith("--gtest_filter=")]
-        for name in names:
-            suites.setdefault((command[0], name.partition(".")[0]), []).append(name)
-    # Tests make calls that must fail, so those are no errors. Races within libraries are not ours,
-    # and their kernels would take most of the time.
-    tools = {"memcheck": (["--report-api-errors", "no"], r"ERROR SUMMARY: (\d+) error"),
-             "racecheck": (["--kernel-name", "kernel_substring=fpdt"],
-                           r"RACECHECK SUMMARY: (\d+) hazard")}
-    dirty = 0
-    for tool, (flags, summary) in tools.items():
-        for (program, suite), names in suites.items():
-            done = session.run("compute-sanitizer", "--tool", tool, *flags, "--error-exitcode", "9",
-                               program, f"--gtest_filter={':'.join(names)}", codes=None)
-            counts = [int(count) for count in re.findall(summary, done.out + done.err)]
-            clean = done.code == 0 and counts and counts[-1] == 0
-            dirty += not clean
-            result[f"{tool} {suite}"] = {"tests": len(names), "exit_code": done.code,
-                                         "errors": counts[-1] if counts else None}
-            text.append(f"- {tool} {suite}: {'clean' if clean else '**not clean**'} ({len(names)} "
-                        f"tests, exit code {done.code})")
-    if dirty:
-        raise Failed(f"{dirty} of {len(result)} runs were not clean")
 
 
 def text_file(session):
@@ -197,18 +102,19 @@ def curves(session, result, text):
         # Whether memory is as predicted (exit code 4) is another item's question.
         reference, other = (session.run(*train, backend, codes=(0, 4)).json()["losses"]
                             for backend in ("cpu", session.backend))
-        apart = max(abs(a - b) / a for a, b in zip(reference, other))
+        apart = [abs(a - b) / a for a, b in zip(reference, other)]
         result[name] = {"ranks": ranks, "attention": attention, "reference": reference,
-                        "other": other, "largest_relative_difference": apart,
-                        "tolerance": CURVE_TOLERANCE}
+                        "other": other, "first_relative_difference": apart[0],
+                        "largest_relative_difference": max(apart), "tolerance": CURVE_TOLERANCE}
         text.append(f"- {name}, {ranks} on one device, attention {attention}: loss "
                     f"{reference[0]:.4f} -> {reference[-1]:.4f} (cpu), {other[-1]:.4f} "
-                    f"({session.backend}); largest difference {100 * apart:.3f} % of the loss, "
-                    f"tolerance {100 * CURVE_TOLERANCE:.2f} %")
+                    f"({session.backend}). Apart after the first step, from the same weights: "
+                    f"{100 * apart[0]:.4f} % of the loss; at most in {steps} steps: "
+                    f"{100 * max(apart):.4f} %, tolerance {100 * CURVE_TOLERANCE:.2f} %")
     far = [name for name, one in result.items()
            if not one["largest_relative_difference"] <= CURVE_TOLERANCE]
     if far:
-        raise Failed(f"loss curves of {', '.join(far)} are farther apart than bf16 explains")
+        raise Wrong(f"loss curves of {', '.join(far)} are farther apart than bf16 explains")
 
 
 def tokens_file(session, vocabulary):
@@ -222,7 +128,7 @@ def tokens_file(session, vocabulary):
 
 
 def memory_lines(memory):
-    """A Markdown table of train --json's memory, and whether all that was placed was touched."""
+    """A Markdown table of train --json's memory, and what is wrong with it."""
     def size(count):
         return "" if count is None else f"{count / 2**20:.1f} MiB"
 
@@ -232,6 +138,11 @@ def memory_lines(memory):
     lines = ["", "| space | predicted | arena | touched | resident |", "|---|---|---|---|---|"]
     lines += [f"| {space} | " + " | ".join(size(use[key]) for key in keys) + " |"
               for space, use in spaces.items()]
+    # fpdt-run knows which bytes of an arena the schedule writes, and says where they differ from
+    # those that were; gaps between buffers, and scratch that no op of the step asked for, are less.
+    wrong = [f"{space}: {use['difference']}" for space, use in spaces.items() if use["difference"]]
+    wrong += [f"{space}: more was touched than the arena holds" for space, use in spaces.items()
+              if use["touched"] > use["arena"]]
     driver = memory.get("driver")
     if driver:
         verdict = "as predicted" if driver["as_predicted"] else "**not as predicted**"
@@ -239,30 +150,70 @@ def memory_lines(memory):
                       f"highest {size(driver['highest'])} ({size(driver['before'])} before the "
                       f"arenas), taken after the first step "
                       f"{size(driver['taken_after_warm_up'])}: {verdict}"]
-    return lines, all(use["touched"] == use["arena"] for use in spaces.values())
+    return lines + [f"- **{what}**" for what in wrong], wrong
 
 
 def step_seconds(log):
-    """Median of the steps after the first, of a log of train."""
+    """Median of the steps after the first, of a log of train; None with fewer than two."""
     seconds = [json.loads(line)["seconds"] for line in log.read_text().splitlines()]
-    return statistics.median(seconds[1:])
+    return statistics.median(seconds[1:]) if len(seconds) > 1 else None
+
+
+def one_layer(session, name, length, **keys):
+    """A schedule of a true-width layer on one rank."""
+    source = "llama-tiny" if session.rehearse else "llama3-8b"
+    model = Model.load(session.root / f"models/{source}.yaml").with_layers(1)
+    path, folder = session.path(f"{name}-model.yaml"), session.path(name)
+    path.write_text(model.text)
+    machine, _ = cluster.machine(session)
+    if keys:
+        machine = cluster.changed(session, machine, f"{name}-machine", **keys)
+    session.run(session.program("fpdt-plan"), "search", "--model", path, "--cluster", machine,
+                "--seq-len", length, "--out-dir", folder, "--json")
+    return model, folder / "schedule.json", machine
 
 
 def memory(session, result, text):
     """A step of a true-width layer on one rank: bytes that were touched, and the device's total by
     its driver."""
-    name = "llama-tiny" if session.rehearse else "llama3-8b"
-    model = Model.load(session.root / f"models/{name}.yaml").with_layers(1)
-    path, folder = session.path("memory-model.yaml"), session.path("memory")
-    path.write_text(model.text)
-    machine, _ = cluster.machine(session)
-    session.run(session.program("fpdt-plan"), "search", "--model", path, "--cluster", machine,
-                "--seq-len", "512" if session.rehearse else "64K", "--out-dir", folder, "--json")
-    done = session.run(session.program("fpdt-run"), "train", folder / "schedule.json", "--data",
+    length = 512 if session.rehearse else 64 << 10
+    model, schedule, _ = one_layer(session, "memory", length)
+    done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
                        tokens_file(session, model.sizes["vocabulary"]), "--steps", 2, "--backend",
-                       session.backend, "--json", codes=(0, 4))
+                       session.backend, *session.memory_flags("train"), "--json", codes=(0, 4))
     result.update(done.json())
-    lines, exact = memory_lines(result["memory"])
+    lines, wrong = memory_lines(result["memory"])
     text += lines
-    if done.code != 0 or not exact:
-        raise Failed("measured and predicted bytes disagree")
+    if done.code != 0 or wrong:
+        raise Wrong("measured and predicted bytes disagree")
+
+
+def deterministic(session, result, text):
+    """Our tiles alone, at 8K rows: the same run twice, which must give the same bits, and what the
+    tiles take."""
+    own, mode = ({}, []) if session.rehearse else ({"attention": "own"}, ["--deterministic"])
+    length = 512 if session.rehearse else 8192
+    model, schedule, machine = one_layer(session, "deterministic", length, **own)
+    data = tokens_file(session, model.sizes["vocabulary"])
+    for number in ("first", "second"):
+        log = session.path(f"deterministic-{number}-steps.log")
+        log.unlink(missing_ok=True)
+        done = session.run(session.program("fpdt-run"), "train", schedule, "--data", data,
+                           "--steps", 3, "--backend", session.backend, *mode, "--machine", machine,
+                           *session.memory_flags("train"), "--log", log, "--json", codes=(0, 4))
+        steps = [json.loads(line) for line in log.read_text().splitlines()]
+        result[number] = {"bits": [(one["loss"], one["grad_norm"]) for one in steps],
+                          "kinds": done.json()["time"]["kinds"], "clocks": done.clocks}
+    same = result["first"]["bits"] == result["second"]["bits"]
+    text.append(f"- losses and gradient norms of {len(steps)} steps, twice: "
+                f"{'the same bits' if same else '**not the same bits**'}")
+    pairs = model.sizes["heads"] * model.sizes["head_dim"] * length * (length + 1) / 2
+    flops = {"attention_forward": 4 * pairs, "attention_backward": 10 * pairs}
+    for kind in result["second"]["kinds"]:
+        if kind["what"] in flops and kind["measured"] > 0:
+            rate = flops[kind["what"]] / kind["measured"]
+            text.append(f"- {kind['what']}, {length} rows: {1000 * kind['measured']:.3g} ms a step,"
+                        f" {rate / 1e12:.4g} TFLOP/s if no tile is repeated "
+                        f"({words(result['second']['clocks'])})")
+    if not same:
+        raise Wrong("two runs with --deterministic differ")

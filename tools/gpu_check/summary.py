@@ -1,9 +1,25 @@
 """One page from the records of all items."""
+import os
+
+# What the first lines are about, with the item that says it better once it has run.
+HEADLINES = (("solo-1m", "solo-1m-2"), ("solo-128k", "solo-128k-2"), ("solo-512k",), ("solo-2m",))
 
 
-def write(session, names):
-    """Writes DIR/summary.md and returns it."""
-    records = {name: session.load(name) for name in names}
+def _headlines(records):
+    for items in HEADLINES:
+        found = [records[item]["result"]["whole"] for item in items
+                 if records.get(item, {}).get("result", {}).get("whole")]
+        if found:
+            whole = found[-1]
+            yield (f"- **{items[0][5:].upper()} tokens: mfu_causal {100 * whole['mfu_causal']:.1f} "
+                   f"%**, {whole['tokens_per_second_per_gpu']:.4g} tokens/s a GPU, "
+                   f"{whole['layer_seconds']:.4g} s a layer, predicted "
+                   f"{100 * (whole['predicted_seconds'] / whole['seconds'] - 1):+.1f} %; scaled "
+                   f"{whole['how']}")
+
+
+def page(session, items):
+    records = {item.name: session.load(item.name) for item in items}
     versions = records.get("versions", {}).get("result", {})
     title = ("Rehearsal without a GPU: no number here says anything about one"
              if session.rehearse else session.gpu)
@@ -12,13 +28,15 @@ def write(session, names):
         lines += [f"Commit {versions.get('commit') or 'unknown'}; "
                   f"{versions.get('nvcc') or 'no nvcc'}; torch {versions.get('torch') or 'none'}.",
                   ""]
-    lines += ["| item | state | seconds | |", "|---|---|---|---|"]
-    for name, record in records.items():
-        if not record:
-            lines.append(f"| {name} | not tried | | |")
-            continue
-        reason = record["reason"].splitlines()[0][:100] if record["reason"] else ""
-        lines.append(f"| {name} | {record['state']} | {record['seconds'] or ''} | {reason} |")
+    headlines = list(_headlines(records))
+    lines += headlines + [""] if headlines else []
+    lines += ["| item | state | seconds | napkin | |", "|---|---|---|---|---|"]
+    for item in items:
+        record = records[item.name]
+        state = record.get("state", "not tried")
+        reason = (record.get("reason") or "").partition("\n")[0][:100]
+        lines.append(f"| {item.name} | {state} | {record.get('seconds') or ''} | {item.napkin} | "
+                     f"{reason} |")
     for name, record in records.items():
         if not record or not (record["text"] or record["reason"]):
             continue
@@ -28,6 +46,13 @@ def write(session, names):
         elif record["reason"]:
             lines += [f"{record['state']}:", "```", record["reason"], "```", ""]
         lines += record["text"]
-    page = "\n".join(lines) + "\n"
-    session.path("summary.md").write_text(page)
-    return page
+    return "\n".join(lines) + "\n"
+
+
+def write(session, items):
+    """Writes DIR/summary.md and returns it."""
+    text = page(session, items)
+    beside = session.path("summary.part")
+    beside.write_text(text)
+    os.replace(beside, session.path("summary.md"))
+    return text

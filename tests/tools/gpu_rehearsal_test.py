@@ -1,0 +1,260 @@
+"""The whole of tools/gpu-check in rehearsal: on a CPU with tiny sizes, and what is left of it when
+something breaks. PyTorch has a test of its own.
+
+gpu_rehearsal_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
+"""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+sys.path.insert(0, str(SOURCE / "tools"))
+HEADLINE = ("versions", "tests", "bench", "ceiling", "solo-1m", "solo-128k")
+
+
+def the_script():
+    """tools/gpu-check as a module."""
+    loader = importlib.machinery.SourceFileLoader("the_script", str(SOURCE / "tools/gpu-check"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("the_script", loader))
+    loader.exec_module(module)
+    return module
+
+
+class Order(unittest.TestCase):
+    """The table of docs/gpu.md is that of the script, and its sums hold."""
+
+    def test_minutes(self):
+        items = the_script().ITEMS
+        page = (SOURCE / "docs/gpu.md").read_text()
+        rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\d+) \|", page, re.M)
+        self.assertEqual(rows, [(item.name, str(item.napkin)) for item in items])
+        headline = [item for item in items if item.name in HEADLINE]
+        self.assertEqual(tuple(item.name for item in items[:len(headline)]), HEADLINE)
+        for asked, sum_of in (("the headline is there after", headline), ("All items take", items)):
+            seconds = sum(item.napkin for item in sum_of)
+            self.assertRegex(page, rf"{asked} {seconds} s")
+        self.assertLess(sum(item.napkin for item in headline), 540)
+        self.assertLess(sum(item.napkin for item in items), 3 * 540)
+        for item in items:
+            self.assertLess(item.napkin, item.most)
+            self.assertLess(item.most, 540)
+
+
+class Rehearsal(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.out = self.folder / "out"
+        (self.folder / "absent").mkdir()
+        (self.folder / "absent/torch.py").write_text("raise ImportError('left out')\n")
+
+    def command(self, *flags):
+        return [SOURCE / "tools/gpu-check", "--rehearse", "--build", BUILD, "--out", self.out,
+                *flags]
+
+    def environment(self):
+        return {**os.environ, "PYTHONPATH": str(self.folder / "absent")}
+
+    def check(self, *flags):
+        return subprocess.run(self.command(*flags), capture_output=True, text=True,
+                              env=self.environment())
+
+    def record(self, item):
+        return json.loads((self.out / f"{item}.json").read_text())
+
+    def from_archive(self):
+        """{name: content} of what leaves; each record in it is whole."""
+        with tarfile.open(self.out / "results.tar.gz") as archive:
+            found = {one.name: archive.extractfile(one).read().decode() for one in archive}
+        for name, content in found.items():
+            if name.endswith(".json"):
+                json.loads(content)
+        self.assertIn("| item | state |", found["summary.md"])
+        return found
+
+    def programs(self, **scripts):
+        """A folder of programs with shell scripts in place of some; $real is the true one."""
+        folder = self.folder / f"programs-{len(list(self.folder.iterdir()))}"
+        folder.mkdir()
+        for name in ("fpdt-plan", "fpdt-run"):
+            real, path = BUILD / "apps" / name, folder / name
+            script = scripts.get(name.replace("-", "_"), "")
+            path.write_text(f"#!/bin/sh\nreal={real}\n{script}\nexec $real \"$@\"\n")
+            path.chmod(0o755)
+        return ["--programs", folder]
+
+    def test_all(self):
+        copy = self.folder / "copy.tar.gz"
+        first = self.check("--items", "versions,bench", "--archive", copy)
+        self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
+        bench = (self.out / "bench.json").read_text()
+        # Another machine, with the archive alone.
+        self.out = self.folder / "elsewhere"
+        self.out.mkdir()
+        copy.rename(self.out / "results.tar.gz")
+        second = self.check()
+        self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
+        self.assertIn("going on from", second.stdout)
+        self.assertEqual((self.out / "bench.json").read_text(), bench,
+                         "a finished item was repeated")
+        begun = re.findall(r"^(\S+) \.\.\.$", second.stdout, re.M)
+        names = [item.name for item in the_script().ITEMS]
+        self.assertEqual(begun, ["programs", *(n for n in names if n not in ("versions", "bench"))])
+        self.check_numbers(names)
+        third = self.check()
+        self.assertEqual(third.returncode, 0)
+        self.assertNotIn(" ...", third.stdout)
+
+    def check_numbers(self, names):
+        whole = self.record("solo-1m")["result"]["whole"]
+        for key in ("mfu_causal", "mfu_full", "hfu", "share_of_ceiling", "layer_seconds"):
+            self.assertGreater(whole[key], 0)
+        self.assertIn("with 1 of them", whole["how"])
+        self.assertEqual(list(self.record("solo-1m-2")["result"]["measured"]), ["1", "2"])
+        curves = self.record("curves")["result"]
+        self.assertEqual({one["largest_relative_difference"] for one in curves.values()}, {0.0})
+        states = {name: self.record(name)["state"] for name in names}
+        self.assertEqual({name for name, state in states.items() if state != "done"},
+                         {"tests", "ceiling", "kernels", "pytorch-128k", "pytorch-512k", "sanitizer"})
+        clocks = self.record("solo-1m")["commands"][-1]["clocks"]
+        self.assertEqual(clocks["sm_mhz"], [1000, 1000, 1000])
+        found = self.from_archive()
+        self.assertLessEqual({f"{name}.json" for name in names} | {
+            "machine.yaml", "clocks.log", "solo-1m.log", "solo-1m-steps.log"}, set(found))
+        page = found["summary.md"]
+        self.assertIn("Rehearsal without a GPU", page)
+        self.assertIn("**1M tokens: mfu_causal", page)
+        for name in names:
+            self.assertIn(f"## {name}", page)
+
+    def test_failing_verdict_hides_no_number(self):
+        flags = self.programs(fpdt_run='[ $1 = train ] && { $real "$@"; exit 4; }')
+        done = self.check("--items", "versions,solo-1m,memory", *flags)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        solo = self.record("solo-1m")
+        self.assertEqual(solo["state"], "wrong")
+        self.assertGreater(solo["result"]["whole"]["mfu_causal"], 0)
+        self.assertGreater(self.record("memory")["result"]["memory"]["device"]["touched"], 0)
+        page = self.from_archive()["summary.md"]
+        self.assertIn("**1M tokens: mfu_causal", page)
+        self.assertIn("measured and predicted bytes disagree", page)
+        again = self.check("--items", "curves")
+        self.assertEqual(again.returncode, 1)
+        self.assertEqual(self.record("solo-1m"), solo)
+
+    def test_one_layer_that_can_be_planned_is_enough(self):
+        flags = self.programs(fpdt_plan='case "$*" in *llama-tiny-2.yaml*) exit 3;; esac')
+        done = self.check("--items", "solo-1m", *flags)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)  # solo-1m-2 begins so too
+        result = self.record("solo-1m")["result"]
+        self.assertEqual(list(result["predicted"]), ["1", "4"])
+        self.assertGreater(result["whole"]["mfu_causal"], 0)
+        self.assertEqual(self.record("solo-1m-2")["state"], "failed")
+
+    def test_bench_that_is_cut_off(self):
+        """It has written a part of machine.yaml, and the next call measures it whole."""
+        cut = self.programs(fpdt_run='[ "$1" = bench ] && [ "$2" != --help ] && {\n'
+                            f'  cp {SOURCE}/configs/clusters/cpu-local.yaml "$5"\n'
+                            '  echo "matmul 3 TFLOP/s"; exec sleep 60; }')
+        done = self.check("--items", "versions,bench,memory", "--time-limit", "8", *cut)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("the same command goes on", done.stdout)
+        bench = self.record("bench")
+        self.assertEqual(bench["state"], "unfinished")
+        self.assertFalse((self.out / "memory.json").exists())
+        self.assertIn("it has what was measured until then", "\n".join(bench["text"]))
+        found = self.from_archive()
+        self.assertIn("peak_flops", found["machine.yaml"])
+        self.assertIn("matmul 3 TFLOP/s", found["bench.log"])
+        again = self.check("--items", "bench")
+        self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
+        self.assertIn("measured by fpdt-run bench", self.from_archive()["machine.yaml"])
+
+    def test_killed_in_the_middle(self):
+        """SIGKILL of the script leaves no program behind, and an archive and a page of what was
+        done; the next call repeats the item that it was in."""
+        pid = self.folder / "pid"
+        slow = self.programs(fpdt_run=f'[ "$1" = train ] && {{ echo $$ >{pid}; echo begun\n'
+                             '  exec sleep 60; }')
+        flags = ("--items", "versions,memory,deterministic")
+        with subprocess.Popen(self.command(*flags, *slow), stdout=subprocess.DEVNULL,
+                              env=self.environment()) as script:
+            self.wait_for(lambda: pid.exists() and pid.read_text().strip())
+            time.sleep(0.2)
+            script.send_signal(signal.SIGKILL)
+        self.wait_for(lambda: not self.runs(int(pid.read_text())))
+        self.assertEqual(self.record("memory")["state"], "running")
+        self.assertEqual((self.out / "memory.stdout.log").read_text(), "begun\n")
+        self.assertIn("| versions | done |", self.from_archive()["summary.md"])
+        done = self.check(*flags)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.record("memory")["attempts"], 2)
+        self.assertNotIn("memory.stdout.log", self.from_archive())
+
+    def test_terminated_in_the_middle(self):
+        """SIGTERM, as a limit from outside sends it: the archive has the item as far as it got."""
+        pid = self.folder / "pid"
+        slow = self.programs(fpdt_run=f'[ "$1" = train ] && {{ echo $$ >{pid}; exec sleep 60; }}')
+        with subprocess.Popen(self.command("--items", "memory", *slow), stdout=subprocess.DEVNULL,
+                              env=self.environment()) as script:
+            self.wait_for(lambda: pid.exists() and pid.read_text().strip())
+            script.send_signal(signal.SIGTERM)
+        self.assertEqual(script.returncode, 143)
+        self.assertFalse(self.runs(int(pid.read_text())))
+        self.assertEqual(json.loads(self.from_archive()["memory.json"])["state"], "unfinished")
+
+    @staticmethod
+    def runs(pid):
+        with contextlib.suppress(OSError):
+            os.kill(pid, 0)
+            return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]
+        return False
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "nothing happened")
+            time.sleep(0.05)
+
+    def test_host_memory(self):
+        """What the user says goes into the budget, and to fpdt-run where it takes it."""
+        helps = 'for flag; do [ $flag = --help ] && { echo "  --host-memory TEXT"; exit 0; }; done\n'
+        taken = self.folder / "taken"
+        drop = f'case "$*" in *--host-memory*) echo "$*" >>{taken}; ' \
+               'set -- $(echo "$*" | sed "s/--host-memory [^ ]*//");; esac'
+        flags = self.programs(fpdt_run=helps + drop)
+        done = self.check("--items", "solo-1m", "--host-memory", "115GiB", *flags)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("--host-memory 115GiB", taken.read_text())
+        log = self.record("solo-1m")["commands"]
+        self.assertTrue(any(f"--host-budget {4 * 107 * 1024}MiB" in one["command"] for one in log))
+
+    def test_wrong_usage(self):
+        done = self.check("--items", "nothing")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no item begins with 'nothing'", done.stderr)
+        done = self.check("--host-memory", "many")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected a size such as 115GiB", done.stderr)
+        (self.out / "bench.json").write_text('{"gpu": "another", "state": "done"}')
+        done = self.check()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("holds results of another", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,122 @@
+"""The tests of the GPU: one process runs them all, and what it says is read as it goes, so that a
+test that ends the process costs itself and no other. compute-sanitizer runs a few suites of it."""
+import re
+import shutil
+
+from gpu_check.harness import Failed, Skipped, Wrong
+
+LINE = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?\.[^\s,]+)(?:,.*?)?(?: \((\d+) ms\))?$",
+                  re.M)
+ALONE = 6  # tests that failed are run again so many at most, each in a process of its own
+DEATHS = 3  # that the process of all tests may have
+# Each with what counts its findings. Tests make calls that must fail: those are no errors. Races
+# within libraries are not ours, and their kernels would take most of the time.
+SANITIZERS = (
+    ("memcheck", "AttentionTiles", ["--report-api-errors", "no"], r"ERROR SUMMARY: (\d+) error"),
+    ("racecheck", "AttentionTiles", ["--kernel-name", "kernel_substring=fpdt"],
+     r"RACECHECK SUMMARY: (\d+) hazard"),
+)
+
+
+def outcomes(output):
+    """{test: (word, milliseconds)} of what a Google Test program printed; a test that began and did
+    not end has RUN."""
+    found = {}
+    for word, name, milliseconds in LINE.findall(output):
+        if milliseconds or word == "RUN":
+            found[name] = word, int(milliseconds or 0)
+    return found
+
+
+def names_of(listing):
+    """Full names from --gtest_list_tests."""
+    names, suite = [], ""
+    for line in listing.splitlines():
+        words = line.split()
+        if words and line.startswith("  "):
+            names.append(suite + words[0])
+        elif words and words[0].endswith("."):
+            suite = words[0]
+    return names
+
+
+def _program(session):
+    if session.test_program is None:
+        if session.rehearse:
+            raise Skipped("needs a GPU")
+        raise Failed("there is no program of tests")
+    return session.test_program
+
+
+def _run_all(session, program, names, found):
+    """Every test once; a process that died is followed by one for those that it left. Returns what
+    to raise when some were not reached."""
+    for _ in range(DEATHS):
+        rest = [name for name in names if name not in found]
+        if not rest:
+            return None
+        chosen = "*" if len(rest) == len(names) else ":".join(rest)
+        done = session.run(program, f"--gtest_filter={chosen}", codes=None)
+        new = outcomes(done.out)
+        found.update(new)
+        if done.stopped:
+            return done.failure("time was up before the last test")
+        if not new:
+            return Failed(f"no test began ({done.how()})\n{done.tail()}")
+    return Failed(f"the process of all tests ended early {DEATHS} times")
+
+
+def tests(session, result, text):
+    """Passes when all pass and none was left out."""
+    program = _program(session)
+    names = names_of(session.run(program, "--gtest_list_tests", limit=60).out)
+    found = {}
+    early = _run_all(session, program, names, found)
+    failed = [name for name, (word, _) in found.items() if word in ("FAILED", "RUN")]
+    alone = {}
+    for name in failed[:ALONE] if early is None else []:
+        done = session.run(program, f"--gtest_filter={name}", limit=30, codes=None)
+        alone[name] = done.code == 0
+    passed = [name for name, (word, _) in found.items() if word == "OK"]
+    left = [name for name in names if name not in found or found[name][0] == "SKIPPED"]
+    slowest = sorted(found, key=lambda name: -found[name][1])[:5]
+    result.update(tests=len(names), passed=len(passed), failed=failed, left_out=left, alone=alone,
+                  milliseconds={name: found[name][1] for name in found})
+    text.append(f"{len(passed)} of {len(names)} passed.")
+    for name in failed:
+        how = "" if name not in alone else f", alone it {'passes' if alone[name] else 'fails too'}"
+        text.append(f"- {'failed' if found[name][0] == 'FAILED' else 'ended the process'}: "
+                    f"`{name}`{how}")
+    text += [f"- not run: `{name}`" for name in left]
+    text.append("- slowest: " + ", ".join(f"`{name}` {found[name][1] / 1000:.1f} s"
+                                          for name in slowest))
+    if early:
+        raise early
+    if failed:
+        raise Wrong(f"{len(failed)} of {len(names)} tests failed")
+    if left:
+        raise Wrong(f"{len(left)} of {len(names)} tests were left out")
+
+
+def sanitizer(session, result, text):
+    """compute-sanitizer, a suite at a time, so that what was clean is known when time is up."""
+    program = _program(session)
+    if shutil.which("compute-sanitizer") is None:
+        raise Skipped("compute-sanitizer was not found")
+    dirty, cut = 0, None
+    for tool, suite, flags, summary in SANITIZERS:
+        done = session.run("compute-sanitizer", "--tool", tool, *flags, "--error-exitcode", "9",
+                           program, f"--gtest_filter={suite}.*", codes=None)
+        counts = [int(count) for count in re.findall(summary, done.out + done.err)]
+        clean = done.code == 0 and bool(counts) and counts[-1] == 0
+        ran = sum(word == "OK" for word, _ in outcomes(done.out).values())
+        cut = done.failure("time was up before the last test") if done.stopped else cut
+        dirty += not clean and not done.stopped
+        result[f"{tool} {suite}"] = {"tests": ran, "exit_code": done.code,
+                                     "errors": counts[-1] if counts else None}
+        verdict = "clean" if clean else "time was up" if done.stopped else "**not clean**"
+        text.append(f"- {tool} {suite}: {verdict} ({ran} tests passed, {done.how()})")
+    if dirty:
+        raise Wrong(f"{dirty} of {len(result)} runs were not clean")
+    if cut:
+        raise cut

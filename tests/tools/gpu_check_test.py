@@ -231,7 +231,7 @@ class Gpu(unittest.TestCase):
         self.assertEqual((record["state"], record["result"]["passed"]), ("failed", 0))
 
     def test_sanitizer(self):
-        clean = "echo '== ERROR SUMMARY: 0 errors'; echo '== RACECHECK SUMMARY: 0 hazards displayed'"
+        clean = "echo '[       OK ] a.good (9 ms)'; echo '== ERROR SUMMARY: 0 errors'; echo '== RACECHECK SUMMARY: 0 hazards displayed'"
         record = self.play(gtests.sanitizer, compute_sanitizer=clean, tests="")
         self.assertEqual(record["state"], "done", record["reason"])
         self.assertIn("--gtest_filter=AttentionTiles.*", record["commands"][-1]["command"])
@@ -239,6 +239,8 @@ class Gpu(unittest.TestCase):
                            compute_sanitizer="echo 'ERROR SUMMARY: 3 errors'; exit 9")
         self.assertEqual(record["state"], "wrong")
         self.assertEqual(record["result"]["memcheck AttentionTiles"]["errors"], 3)
+        record = self.play(gtests.sanitizer, tests="", compute_sanitizer="echo 'ERROR SUMMARY: 0 errors'")
+        self.assertEqual(record["state"], "wrong", "nothing ran")
 
     # What ncu prints into its log with --page raw --csv: one wide row a launch behind the units.
     NCU = """while [ $# -gt 0 ]; do case $1 in --log-file) log=$2;; --metrics) metrics=$2;; esac; shift; done

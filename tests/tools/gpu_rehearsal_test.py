@@ -176,7 +176,7 @@ class Rehearsal(unittest.TestCase):
         bench = self.record("bench")
         self.assertEqual(bench["state"], "unfinished")
         self.assertFalse((self.out / "memory.json").exists())
-        self.assertIn("it has what was measured until then", "\n".join(bench["text"]))
+        self.assertRegex("\n".join(bench["text"]), "What it left in machine.yaml: chosen for examples")
         found = self.from_archive()
         self.assertIn("peak_flops", found["machine.yaml"])
         self.assertIn("matmul 3 TFLOP/s", found["bench.log"])

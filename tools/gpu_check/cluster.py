@@ -48,6 +48,12 @@ def _bytes(text, key):
     return float(number) * 1024 ** ("KMGT".index(unit[0]) + 1)
 
 
+def source(path):
+    """What a file says of itself; "nothing" without one."""
+    found = re.search(r"^source: (.*)$", path.read_text(), re.M) if path.exists() else None
+    return found[1] if found else "nothing"
+
+
 def peak_flops(path):
     return _typical(path.read_text(), "peak_flops")
 

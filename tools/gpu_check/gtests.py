@@ -108,8 +108,8 @@ def sanitizer(session, result, text):
         done = session.run("compute-sanitizer", "--tool", tool, *flags, "--error-exitcode", "9",
                            program, f"--gtest_filter={suite}.*", codes=None)
         counts = [int(count) for count in re.findall(summary, done.out + done.err)]
-        clean = done.code == 0 and bool(counts) and counts[-1] == 0
         ran = sum(word == "OK" for word, _ in outcomes(done.out).values())
+        clean = done.code == 0 and ran > 0 and bool(counts) and counts[-1] == 0
         cut = done.failure("time was up before the last test") if done.stopped else cut
         dirty += not clean and not done.stopped
         result[f"{tool} {suite}"] = {"tests": ran, "exit_code": done.code,

@@ -21,18 +21,20 @@ def _best(measurements):
 
 def bench(session, result, text):
     """Rates of this GPU into DIR/machine.yaml, which the items after it plan with. The file grows
-    as it is measured: what a bench that was cut off had found stays."""
+    as it is measured, with published rates where nothing is yet: what a bench that was cut off had
+    found stays."""
     path = session.path("machine.yaml")
     path.unlink(missing_ok=True)
     flags = ["--quick"] if session.rehearse else ["--peak-flops", session.peak_flops]
     if not session.rehearse and session.takes("fpdt-run", "bench", "--short"):
         flags.append("--short")
+    if session.takes("fpdt-run", "bench", "--declared"):
+        flags += ["--declared", cluster.machine(session)[0]]
     done = session.run(session.program("fpdt-run"), "bench", "--backend", session.backend, "--out",
                        path, "--json", *flags, *session.memory_flags("bench"), codes=None)
     if done.code != 0:
-        kept = "it has what was measured until then" if path.exists() else "there is none"
-        text += [f"**The bench did not end ({done.how()})**; of machine.yaml {kept}.", "", "```",
-                 done.tail(), "```"]
+        text += [f"**The bench did not end ({done.how()})**. What it left in machine.yaml: "
+                 f"{cluster.source(path)}", "", "```", done.tail(), "```"]
         raise done.failure(f"{done.how()}\n{done.tail()}")
     result.update(done.json(), clocks=done.clocks)
     result["best"] = _best(result["measurements"])

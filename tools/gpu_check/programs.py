@@ -28,27 +28,28 @@ def digest(root):
 
 
 def cuda_folders():
-    """Where CUDA's libraries may be: beside nvcc, and in the wheels that PyTorch brings."""
-    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    folders = [pathlib.Path(root) / name for root in roots if root for name in ("lib64", "lib")]
-    wheels = "import nvidia; print('\\n'.join(nvidia.__path__))"
+    """Where CUDA's libraries may be: in the wheels that PyTorch brings, so that both use the same,
+    and beside nvcc."""
+    wheels, folders = "import nvidia; print('\\n'.join(nvidia.__path__))", []
     try:
         done = subprocess.run(["python3", "-c", wheels], capture_output=True, text=True, timeout=60)
-        folders += [folder for root in done.stdout.split()
-                    for folder in sorted(pathlib.Path(root).glob("*/lib"))]
+        folders = [folder for root in done.stdout.split()
+                   for folder in sorted(pathlib.Path(root).glob("*/lib"))]
     except (OSError, subprocess.TimeoutExpired):
         pass
+    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    folders += [pathlib.Path(root) / name for root in roots if root for name in ("lib64", "lib")]
     return [folder for folder in folders if folder.is_dir()]
 
 
 def _run_here(session, folder, text):
-    """Whether the programs of a folder run on this machine: with the libraries beside them alone,
-    or with CUDA's where they are to be found."""
+    """Whether the programs of a folder run on this machine: with CUDA's libraries where they are to
+    be found, or where the programs themselves look for them."""
     if not all((folder / name).exists() for name in NAMES):
         return False
     session.programs = folder
     beside = [path for path in [folder.parent / "lib"] if path.is_dir()]
-    for more in ([], cuda_folders()):
+    for more in (cuda_folders(), []):
         session.library_path = beside + more
         done = [session.run(session.program("fpdt-plan"), "--version", codes=None, limit=20)]
         run = ["--help"] if session.rehearse else ["device", "--json"]

@@ -112,7 +112,7 @@ class Sampler:
 def words(clocks):
     """One line of a summary of samples."""
     if clocks is None:
-        return "clocks unknown"
+        return "unknown"
     low, middle, high = clocks["sm_mhz"]
     text = f"{middle:.0f} MHz ({low} to {high}), {clocks['watts'][2]:.0f} W at most"
     return text + "".join(f", {reason}" for reason in clocks["held_down_by"])

@@ -35,8 +35,8 @@ def page(session, items):
         record = records[item.name]
         state = record.get("state", "not tried")
         reason = (record.get("reason") or "").partition("\n")[0][:100]
-        lines.append(f"| {item.name} | {state} | {record.get('seconds') or ''} | {item.napkin} | "
-                     f"{reason} |")
+        seconds = "" if record.get("seconds") is None else record["seconds"]
+        lines.append(f"| {item.name} | {state} | {seconds} | {item.napkin} | {reason} |")
     for name, record in records.items():
         if not record or not (record["text"] or record["reason"]):
             continue

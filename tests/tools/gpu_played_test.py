@@ -1,0 +1,104 @@
+"""tools/gpu-check as it runs on a GPU, where there is none: plans of true size, and programs that
+play nvidia-smi, fpdt-run, the tests, ncu and compute-sanitizer.
+
+gpu_played_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+HERE = pathlib.Path(__file__).resolve().parent
+SCRIPTS = {
+    "nvidia-smi": 'case "$1" in *name,compute_cap*) echo "NVIDIA H200, 9.0";; *) echo NVIDIA H200;; esac',
+    "ncu": """while [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done
+printf '"ID","Kernel Name","gpu__time_duration.sum"\\n"","","nsecond"\\n"0","norm","1000"\\n' >"$log" """,
+    "compute-sanitizer": "echo '[       OK ] a.good (9 ms)'; echo 'ERROR SUMMARY: 0 errors'; echo 'RACECHECK SUMMARY: 0 hazards'",
+}
+TESTS = """case $1 in --gtest_list_tests) printf 'a.\\n  good\\n';; *)
+echo '[ RUN      ] a.good'; echo '[       OK ] a.good (12 ms)';; esac"""
+CEILING = {"matmul": 800e12, "attention_forward": 700e12, "attention_backward": 600e12}
+
+
+class Played(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.out = self.folder / "out"
+        self.out.mkdir()
+        (self.folder / "bin").mkdir()
+        self.scripts = {**SCRIPTS, "cuda_gpu_test": TESTS,
+                        "fpdt-plan": f'exec {BUILD}/apps/fpdt-plan "$@"',
+                        "fpdt-run": f'exec {sys.executable} {HERE}/played_fpdt_run.py "$@"'}
+        for name, script in self.scripts.items():
+            path = self.folder / "bin" / name
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+        (self.folder / "torch.py").write_text("raise ImportError('left out')\n")
+
+    def check(self, *flags):
+        environment = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+                       "PYTHONPATH": str(self.folder), "FPDT_PLAN": f"{BUILD}/apps/fpdt-plan",
+                       "RATES": f"{SOURCE}/configs/clusters/h200-141g-x1.yaml"}
+        return subprocess.run([SOURCE / "tools/gpu-check", "--out", self.out, "--programs",
+                               self.folder / "bin", "--host-memory", "115GiB", *flags],
+                              capture_output=True, text=True, env=environment)
+
+    def record(self, item):
+        return json.loads((self.out / f"{item}.json").read_text())
+
+    def test_first_call(self):
+        ceiling = {"item": "ceiling", "state": "done", "reason": "", "text": [],
+                   "gpu": "NVIDIA H200", "result": {"best": CEILING}}
+        (self.out / "ceiling.json").write_text(json.dumps(ceiling))
+        done = self.check("--items", "versions,tests,bench,solo-1m,kernels,curves,memory,"
+                          "deterministic,sanitizer")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for name in ("tests", "bench", "solo-1m", "solo-1m-2", "kernels", "memory", "sanitizer"):
+            self.assertEqual(self.record(name)["state"], "done")
+        bench = self.record("bench")["commands"][-1]["command"]
+        for word in ("--backend cuda", "--short", "--declared", "--host-memory 115GiB", "--peak-flops 9890000"):
+            self.assertIn(word, bench)
+        self.check_headline()
+
+    def check_headline(self):
+        """One layer's step of 1M tokens, 5 % slower than simulated, is a whole model 5 % slower."""
+        whole = self.record("solo-1m")["result"]["whole"]
+        self.assertAlmostEqual(whole["seconds"], 1.05 * whole["predicted_seconds"], delta=0.5)
+        self.assertAlmostEqual(whole["predicted_seconds"] / whole["seconds"], 1 / 1.05, places=3)
+        ratio = whole["share_of_other_libraries"] / whole["share_of_ceiling"]
+        # Matrix products reach 700 of 800 of the other libraries, tiles 650 of 700 and 550 of 600.
+        self.assertGreater(ratio, 700 / 800)
+        self.assertLess(ratio, 650 / 700)
+        train = self.record("solo-1m")["commands"][-1]["command"]
+        for word in ("--communicator solo", "--steps 3", "--host-memory 115GiB"):
+            self.assertIn(word, train)
+        self.assertIn("--deterministic", self.record("deterministic")["commands"][-1]["command"])
+        page = (self.out / "summary.md").read_text()
+        self.assertIn(f"**1M tokens: mfu_causal {100 * whole['mfu_causal']:.1f} %**", page)
+        self.assertIn("goal mfu_causal 50 %", page)
+        self.assertIn("Clocks: unknown.", page)
+
+    def test_no_programs(self):
+        """Where prebuilt programs do not run, it builds; where that fails too, it says both."""
+        (self.folder / "bin/fpdt-run").write_text("#!/bin/sh\necho no such library >&2; exit 127\n")
+        (self.folder / "bin/cmake").write_text("#!/bin/sh\necho cannot build >&2; exit 1\n")
+        (self.folder / "bin/cmake").chmod(0o755)
+        done = self.check()
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        programs = self.record("programs")
+        self.assertEqual(programs["state"], "failed")
+        self.assertIn("no such library", "\n".join(programs["text"]))
+        self.assertIn("cannot build", programs["reason"])
+        self.assertIn("-DFPDT_CUDA_ARCHITECTURES=90a-real", programs["commands"][-1]["command"])
+        self.assertTrue((self.out / "results.tar.gz").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

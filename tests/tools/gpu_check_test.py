@@ -353,6 +353,19 @@ class Memory(unittest.TestCase):
         self.assertEqual(wrong, ["host: 3 bytes", "device: more was touched than the arena holds"])
         self.assertIn("- **host: 3 bytes**", lines)
 
+    def test_deviations(self):
+        """What fpdt-run names itself, of the driver too, and what it counted."""
+        driver = {"predicted": 20, "before": 1, "highest": 30, "taken_after_warm_up": 0,
+                  "as_predicted": False}
+        lines, wrong = items.memory_lines({
+            "device": {**self.USE, "untouched": {"scratch": 1 << 20, "between": 0}},
+            "process": {"resident": 1, "locked": 2, "pinned": 3 << 20}, "driver": driver,
+            "deviations": ["the driver's total is 10 B over the prediction"]})
+        self.assertEqual(wrong, ["the driver's total is 10 B over the prediction"])
+        text = "\n".join(lines)
+        self.assertIn("untouched are 1.0 MiB of scratch and 0.0 MiB between buffers", text)
+        self.assertIn("3.0 MiB pinned by drivers", text)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

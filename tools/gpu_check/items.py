@@ -128,7 +128,9 @@ def tokens_file(session, vocabulary):
 
 
 def memory_lines(memory):
-    """A Markdown table of train --json's memory, and what is wrong with it."""
+    """A Markdown table of train --json's memory, and what is wrong with it: fpdt-run says how it
+    deviates from the prediction, and knows which bytes of an arena the schedule writes; gaps
+    between buffers, and scratch that no op of the step asked for, stay untouched on a GPU."""
     def size(count):
         return "" if count is None else f"{count / 2**20:.1f} MiB"
 
@@ -138,18 +140,27 @@ def memory_lines(memory):
     lines = ["", "| space | predicted | arena | touched | resident |", "|---|---|---|---|---|"]
     lines += [f"| {space} | " + " | ".join(size(use[key]) for key in keys) + " |"
               for space, use in spaces.items()]
-    # fpdt-run knows which bytes of an arena the schedule writes, and says where they differ from
-    # those that were; gaps between buffers, and scratch that no op of the step asked for, are less.
-    wrong = [f"{space}: {use['difference']}" for space, use in spaces.items() if use["difference"]]
-    wrong += [f"{space}: more was touched than the arena holds" for space, use in spaces.items()
-              if use["touched"] > use["arena"]]
-    driver = memory.get("driver")
+    lines.append("")
+    wrong = list(memory.get("deviations") or
+                 [f"{space}: {use['difference']}" for space, use in spaces.items()
+                  if use["difference"]])
+    for space, use in spaces.items():
+        if use["touched"] > use["arena"]:
+            wrong.append(f"{space}: more was touched than the arena holds")
+        untouched = use.get("untouched")
+        if untouched:
+            lines.append(f"- {space}: counted on the device; untouched are {size(untouched['scratch'])}"
+                         f" of scratch and {size(untouched['between'])} between buffers")
+    process, driver = memory.get("process"), memory.get("driver")
+    if driver and process:
+        lines.append(f"- the system: {size(process['resident'])} resident, {size(process['locked'])} "
+                     f"locked, {size(process['pinned'])} pinned by drivers that tell it")
     if driver:
         verdict = "as predicted" if driver["as_predicted"] else "**not as predicted**"
-        lines += ["", f"- the driver's total: predicted {size(driver['predicted']) or 'nothing'}, "
-                      f"highest {size(driver['highest'])} ({size(driver['before'])} before the "
-                      f"arenas), taken after the first step "
-                      f"{size(driver['taken_after_warm_up'])}: {verdict}"]
+        lines.append(f"- the driver's total: predicted {size(driver['predicted']) or 'nothing'}, "
+                     f"highest {size(driver['highest'])} ({size(driver['before'])} before the "
+                     f"arenas), taken after the first step "
+                     f"{size(driver['taken_after_warm_up'])}: {verdict}")
     return lines + [f"- **{what}**" for what in wrong], wrong
 
 

@@ -119,7 +119,7 @@ def _measure(session, schedule, machine, vocabulary, steps, name):
     return {"seconds": time["measured_seconds"], "host_seconds": items.step_seconds(log),
             "predicted": time["predicted_seconds"], "error": time["error"],
             "exit_code": done.code, "memory": answer["memory"], "kinds": time["kinds"],
-            "busy": busy, "clocks": done.clocks}
+            "busy": busy, "clocks": done.clocks, "products": answer.get("products")}
 
 
 def _measured_before(session, base):

@@ -205,6 +205,16 @@ class Gpu(unittest.TestCase):
         self.assertEqual(record["result"]["milliseconds"], {"a.good": 12, "a.other": 7})
         self.assertEqual(len(record["commands"]), 2, "one process for the list, one for all tests")
 
+    def test_experiments_are_on_the_page(self):
+        said = gtests.experiments("[ RUN      ] a.good\nnoise\n[       OK ] a.good (1 ms)\n"
+                                  "[ RUN      ] DqExperiment.Zero\ndq is added to\n"
+                                  "[       OK ] DqExperiment.Zero (9 ms)\n[----------] 1 test\n")
+        self.assertEqual(said, [("DqExperiment.Zero", "dq is added to")])
+        other = ("echo '[ RUN      ] a.other'; echo '[       OK ] a.other (7 ms)'\n"
+                 "echo '[ RUN      ] BExperiment.x'; echo two; echo '[       OK ] BExperiment.x (1 ms)'\n")
+        record = self.play(gtests.tests, tests=self.LIST + self.GOOD + other)
+        self.assertIn("- `BExperiment.x` found: two", record["text"])
+
     def test_one_fails(self):
         other = ("echo '[ RUN      ] a.other'\n"
                  "case $1 in *=a.other) echo '[       OK ] a.other (7 ms)'; exit 0;; esac\n"

@@ -28,6 +28,18 @@ def outcomes(output):
     return found
 
 
+def experiments(output):
+    """[(test, line)] of what tests of suites named ...Experiment print: what they found."""
+    found, name = [], None
+    for line in output.splitlines():
+        mark = LINE.match(line)
+        if mark:
+            name = mark[2] if mark[1] == "RUN" else None
+        elif name and name.partition(".")[0].endswith("Experiment") and line.strip():
+            found.append((name, line.strip()))
+    return found
+
+
 def names_of(listing):
     """Full names from --gtest_list_tests."""
     names, suite = [], ""
@@ -48,7 +60,7 @@ def _program(session):
     return session.test_program
 
 
-def _run_all(session, program, names, found):
+def _run_all(session, program, names, found, said):
     """Every test once; a process that died is followed by one for those that it left. Returns what
     to raise when some were not reached."""
     for _ in range(DEATHS):
@@ -59,6 +71,7 @@ def _run_all(session, program, names, found):
         done = session.run(program, f"--gtest_filter={chosen}", codes=None)
         new = outcomes(done.out)
         found.update(new)
+        said += experiments(done.out)
         if done.stopped:
             return done.failure("time was up before the last test")
         if not new:
@@ -70,8 +83,8 @@ def tests(session, result, text):
     """Passes when all pass and none was left out."""
     program = _program(session)
     names = names_of(session.run(program, "--gtest_list_tests", limit=60).out)
-    found = {}
-    early = _run_all(session, program, names, found)
+    found, said = {}, []
+    early = _run_all(session, program, names, found, said)
     failed = [name for name, (word, _) in found.items() if word in ("FAILED", "RUN")]
     alone = {}
     for name in failed[:ALONE] if early is None else []:
@@ -81,13 +94,14 @@ def tests(session, result, text):
     left = [name for name in names if name not in found or found[name][0] == "SKIPPED"]
     slowest = sorted(found, key=lambda name: -found[name][1])[:5]
     result.update(tests=len(names), passed=len(passed), failed=failed, left_out=left, alone=alone,
-                  milliseconds={name: found[name][1] for name in found})
+                  milliseconds={name: found[name][1] for name in found}, experiments=said)
     text.append(f"{len(passed)} of {len(names)} passed.")
     for name in failed:
         how = "" if name not in alone else f", alone it {'passes' if alone[name] else 'fails too'}"
         text.append(f"- {'failed' if found[name][0] == 'FAILED' else 'ended the process'}: "
                     f"`{name}`{how}")
     text += [f"- not run: `{name}`" for name in left]
+    text += [f"- `{name}` found: {line}" for name, line in said]
     text.append("- slowest: " + ", ".join(f"`{name}` {found[name][1] / 1000:.1f} s"
                                           for name in slowest))
     if early:

@@ -136,8 +136,9 @@ def solo(tokens, layers, steps, base=None):
         name = "llama-tiny" if session.rehearse else "llama3-8b"
         path = session.root / f"models/{name}.yaml"
         model, length = Model.load(path), 512 if session.rehearse else tokens
-        if not cluster.machine(session)[1]:
-            text += ["**Rates are published ones: the bench has not run.**", ""]
+        machine, measured = cluster.machine(session)
+        if not measured or "unfinished" in cluster.source(machine):
+            text += [f"**The bench has not ended; rates are those of: {cluster.source(machine)}.**", ""]
         session.path(session.item).mkdir(parents=True, exist_ok=True)
         strategy, whole = _plan_whole(session, path, length,
                                       cluster.of_ranks(session, RANKS, solo=False),

@@ -62,6 +62,7 @@ class CudnnAttention : public testing::TestWithParam<Gpu> {
     if (reason.find("libcuda") != std::string::npos) {
       GTEST_SKIP() << "cuDNN finds no libcuda, neither a driver's nor a stub: " << reason;
     }
+    if (reason.find("could not be loaded") != std::string::npos) GTEST_SKIP() << reason;
   }
   std::string device_;
 };
@@ -203,6 +204,19 @@ TEST(CudnnTile, FindsTheMaskOfEveryTile) {
     }
   }
   EXPECT_GT(*std::min_element(count.begin(), count.end()), 0);
+}
+
+TEST(CublasLtVersion, IsTheOneOfTheHeaders) {
+  EXPECT_NO_THROW(require_cublaslt(CUBLAS_VERSION));
+  EXPECT_NO_THROW(require_cublaslt(CUBLAS_VER_MAJOR * 10000));
+  EXPECT_THROW(require_cublaslt((CUBLAS_VER_MAJOR + 1) * 10000), InputError);
+  try {
+    require_cublaslt(110300);
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("cuBLASLt 11.3.0: this program is built for ", 0), 0U)
+        << error.what();
+  }
 }
 
 TEST(CudnnVersion, IsOneWhoseAttentionIsKnown) {

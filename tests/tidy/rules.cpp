@@ -55,7 +55,7 @@ const std::vector<ThirdParty> kThirdParties{
     {"CLI/", {"apps/"}},
     {"cuda", {"runtime/fpdt/cuda/", "tests/cuda/"}},
     {"cudnn", {"runtime/fpdt/cuda/", "tests/cuda/"}},
-    {"cublas", {"runtime/fpdt/cuda/"}},
+    {"cublas", {"runtime/fpdt/cuda/", "tests/cuda/"}},
     {"nvtx3/", {"runtime/fpdt/cuda/"}},
     {"gtest/", {"tests/"}},
     {"benchmark/", {"tests/"}},

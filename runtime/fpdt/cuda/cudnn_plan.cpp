@@ -14,18 +14,10 @@
 namespace fpdt::cuda {
 namespace {
 
-std::string version_text(std::size_t version) {
-  // Up to cuDNN 8 a thousand, from 9 on ten thousand, is one major version.
-  if (version < 10000) {
-    return fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100);
-  }
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
 // What cuDNN noted on this thread since it was last asked.
 std::string last_words() {
   std::string text(1 << 14, '\0');
-  cudnnGetLastErrorString(text.data(), text.size());
+  cudnn().cudnnGetLastErrorString(text.data(), text.size());
   return text.c_str();
 }
 
@@ -42,8 +34,9 @@ std::string reason_in(const std::string& words) {
 
 void check(cudnnStatus_t status, std::string_view what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  const std::string message = fmt::format("{}: cuDNN says: {} ({})", what,
-                                          cudnnGetErrorString(status), reason_in(last_words()));
+  const std::string message =
+      fmt::format("{}: cuDNN says: {} ({})", what, cudnn().cudnnGetErrorString(status),
+                  reason_in(last_words()));
   if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
       status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) {
     throw MemoryError(message);
@@ -51,22 +44,9 @@ void check(cudnnStatus_t status, std::string_view what) {
   throw Error(ExitCode::internal, message);
 }
 
-void require_cudnn(std::size_t version) {
-  // 9.10.0 and 9.10.1 have a broken backward pass; before 9.10 masks were others, and before 9.8
-  // there was no plan without a handle.
-  constexpr std::size_t kOldest = 91002;
-  constexpr std::size_t kNextMajor = 100000;
-  if (version >= kOldest && version < kNextMajor) return;
-  throw InputError(
-      fmt::format("cuDNN {}: expected {} or a later version of cuDNN 9; install one, or plan with "
-                  "the backend's own attention kernels (`attention: own` in the cluster file)",
-                  version_text(version), version_text(kOldest)));
-}
-
 CudnnHandle make_cudnn_handle() {
-  require_cudnn(cudnnGetVersion());
   cudnnHandle_t handle = nullptr;
-  const cudnnStatus_t status = cudnnCreate(&handle);
+  const cudnnStatus_t status = cudnn().cudnnCreate(&handle);
   if (status == CUDNN_STATUS_NOT_INITIALIZED) {
     throw InputError(
         fmt::format("cuDNN finds no GPU that it can use ({})", reason_in(last_words())));
@@ -77,13 +57,13 @@ CudnnHandle make_cudnn_handle() {
 
 Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
   cudnnBackendDescriptor_t descriptor = nullptr;
-  check(cudnnBackendCreateDescriptor(type, &descriptor), "a descriptor of cuDNN");
+  check(cudnn().cudnnBackendCreateDescriptor(type, &descriptor), "a descriptor of cuDNN");
   descriptor_.reset(descriptor);
 }
 
 void Descriptor::set_all(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                          std::int64_t count, const void* values) {
-  const cudnnStatus_t status = cudnnBackendSetAttribute(get(), name, type, count, values);
+  const cudnnStatus_t status = cudnn().cudnnBackendSetAttribute(get(), name, type, count, values);
   if (status == CUDNN_STATUS_SUCCESS) return;
   check(status, fmt::format("attribute {} of a descriptor", static_cast<int>(name)));
 }
@@ -228,8 +208,8 @@ std::vector<Descriptor> find_engines(const Descriptor& graph, const PlanTarget& 
   heuristics.finalize("the choice of an engine");
   const auto ask = [&](std::int64_t room, void* results) {
     std::int64_t count = 0;
-    check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &count, results),
+    check(cudnn().cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &count, results),
           "the engines that cuDNN knows");
     return count;
   };
@@ -249,7 +229,8 @@ std::vector<Descriptor> find_engines(const Descriptor& graph, const PlanTarget& 
 Bytes workspace_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name) {
   Bytes bytes;
   std::int64_t count = 0;
-  check(cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_INT64, 1, &count, &bytes.value),
+  check(cudnn().cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_INT64, 1, &count,
+                                         &bytes.value),
         "the size of an engine's workspace");
   return bytes;
 }
@@ -269,15 +250,15 @@ GraphPlan::GraphPlan(Graph&& graph, const PlanTarget& target, std::string_view w
     }
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
-    if (cudnnBackendFinalize(plan.get()) != CUDNN_STATUS_SUCCESS) continue;
+    if (cudnn().cudnnBackendFinalize(plan.get()) != CUDNN_STATUS_SUCCESS) continue;
     workspace_ = workspace_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
     descriptors_.push_back(std::move(engine));
     descriptors_.push_back(std::move(plan));
     return;
   }
   throw InputError(fmt::format("cuDNN {} has no engine for {} on this GPU: {}; {}",
-                               version_text(cudnnGetVersion()), what, reason_in(last_words()),
-                               advice));
+                               cudnn_version_text(cudnn().cudnnGetVersion()), what,
+                               reason_in(last_words()), advice));
 }
 
 void GraphPlan::run(cudnnHandle_t handle, Stream stream, std::span<const Binding> bindings,
@@ -303,8 +284,9 @@ void GraphPlan::run(cudnnHandle_t handle, Stream stream, std::span<const Binding
            std::span<const void* const>(addresses));
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   pack.finalize("the addresses of a run");
-  check(cudnnSetStream(handle, stream), "the stream of a handle of cuDNN");
-  check(cudnnBackendExecute(handle, descriptors_.back().get(), pack.get()), "a run of cuDNN");
+  check(cudnn().cudnnSetStream(handle, stream), "the stream of a handle of cuDNN");
+  check(cudnn().cudnnBackendExecute(handle, descriptors_.back().get(), pack.get()),
+        "a run of cuDNN");
 }
 
 }  // namespace fpdt::cuda

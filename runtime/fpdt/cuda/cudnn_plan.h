@@ -13,6 +13,7 @@
 #include "fpdt/base/units.h"
 #include "fpdt/cuda/cudnn_graph.h"
 #include "fpdt/cuda/frame.h"
+#include "fpdt/cuda/libraries.h"
 
 namespace fpdt::cuda {
 
@@ -20,11 +21,8 @@ namespace fpdt::cuda {
 // and cuDNN's own words.
 void check(cudnnStatus_t status, std::string_view what);
 
-// InputError unless `version`, as cudnnGetVersion gives it, is 9.10.2 or a later one of cuDNN 9.
-void require_cudnn(std::size_t version);
-
 struct DestroyHandle {
-  void operator()(cudnnHandle_t handle) const { cudnnDestroy(handle); }
+  void operator()(cudnnHandle_t handle) const { cudnn().cudnnDestroy(handle); }
 };
 using CudnnHandle = std::unique_ptr<cudnnContext, DestroyHandle>;
 // For the current device. InputError where there is none, or cuDNN is too old.
@@ -53,7 +51,7 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, const Descriptor& value) {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, value.get());
   }
-  void finalize(std::string_view what) { check(cudnnBackendFinalize(get()), what); }
+  void finalize(std::string_view what) { check(cudnn().cudnnBackendFinalize(get()), what); }
   [[nodiscard]] cudnnBackendDescriptor_t get() const { return descriptor_.get(); }
 
  private:
@@ -62,7 +60,7 @@ class Descriptor {
 
   struct Destroy {
     void operator()(cudnnBackendDescriptor_t descriptor) const {
-      cudnnBackendDestroyDescriptor(descriptor);
+      cudnn().cudnnBackendDestroyDescriptor(descriptor);
     }
   };
   std::unique_ptr<void, Destroy> descriptor_;

@@ -21,8 +21,9 @@ Descriptor device_properties(std::string_view json) {
 std::string json(const Descriptor& properties) {
   const auto ask = [&](std::int64_t room, char* text) {
     std::int64_t count = 0;
-    check(cudnnBackendGetAttribute(properties.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                   CUDNN_TYPE_CHAR, room, &count, text),
+    check(cudnn().cudnnBackendGetAttribute(properties.get(),
+                                           CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                           CUDNN_TYPE_CHAR, room, &count, text),
           "the properties of a device as text");
     return static_cast<std::size_t>(count);
   };

@@ -3,10 +3,7 @@
 
 #include <array>
 #include <cstdlib>
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <cudnn_graph.h>
-#include <cudnn_version.h>
 #include <dlfcn.h>
 #include <fstream>
 #include <memory>
@@ -14,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/cuda/libraries.h"
 #include "fpdt/cuda/status.h"
 
 namespace fpdt::cuda {
@@ -146,8 +144,8 @@ Gpu open_gpu(std::int32_t index) {
   gpu.numa_node = attribute(cudaDevAttrHostNumaId, index);
   check(cudaDriverGetVersion(&gpu.driver), "the driver's version");
   check(cudaRuntimeGetVersion(&gpu.runtime), "the runtime's version");
-  gpu.cublas = static_cast<std::int64_t>(cublasLtGetVersion());
-  gpu.cudnn = static_cast<std::int64_t>(cudnnGetVersion());
+  gpu.cublas = static_cast<std::int64_t>(cublaslt().cublasLtGetVersion());
+  gpu.cudnn = static_cast<std::int64_t>(cudnn().cudnnGetVersion());
   require_architecture(gpu);
   check(cudaSetDevice(index), fmt::format("GPU {}", index));
   std::size_t free = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <compare>
-#include <cublasLt.h>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
+#include "fpdt/cuda/libraries.h"
 
 namespace fpdt::cuda {
 namespace {
@@ -20,8 +20,8 @@ namespace {
 void check(cublasStatus_t status, std::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   const std::string message =
-      fmt::format("{}: cuBLASLt says: {} ({})", what, cublasLtGetStatusString(status),
-                  cublasLtGetStatusName(status));
+      fmt::format("{}: cuBLASLt says: {} ({})", what, cublaslt().cublasLtGetStatusString(status),
+                  cublaslt().cublasLtGetStatusName(status));
   if (status == CUBLAS_STATUS_ALLOC_FAILED) throw MemoryError(message);
   throw Error(ExitCode::internal, message);
 }
@@ -40,12 +40,13 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
-template <class T, cublasStatus_t (*destroy)(T)>
+// `destroy`: a member of CublasLt.
+template <class T, auto destroy>
 class Owned {
  public:
   Owned() = default;
   ~Owned() {
-    if (value != nullptr) static_cast<void>(destroy(value));
+    if (value != nullptr) static_cast<void>((cublaslt().*destroy)(value));
   }
   Owned(Owned&& other) noexcept : value(std::exchange(other.value, nullptr)) {}
   Owned& operator=(Owned&& other) noexcept {
@@ -57,28 +58,30 @@ class Owned {
 
   T value = nullptr;
 };
-using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using Description = Owned<cublasLtMatmulDesc_t, &CublasLt::cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, &CublasLt::cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, &CublasLt::cublasLtMatmulPreferenceDestroy>;
 
 // Column-major, without gaps.
 Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns) {
   Layout made;
-  check(cublasLtMatrixLayoutCreate(&made.value, type_of(dtype), static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns), rows),
+  check(cublaslt().cublasLtMatrixLayoutCreate(&made.value, type_of(dtype),
+                                              static_cast<std::uint64_t>(rows),
+                                              static_cast<std::uint64_t>(columns), rows),
         "a matrix layout");
   return made;
 }
 
 template <class T>
 void set(const Description& description, cublasLtMatmulDescAttributes_t which, const T& value) {
-  check(cublasLtMatmulDescSetAttribute(description.value, which, &value, sizeof value),
+  check(cublaslt().cublasLtMatmulDescSetAttribute(description.value, which, &value, sizeof value),
         "an attribute of a product");
 }
 
 template <class T>
 void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t which, const T& value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference.value, which, &value, sizeof value),
+  check(cublaslt().cublasLtMatmulPreferenceSetAttribute(preference.value, which, &value,
+                                                        sizeof value),
         "a preference of a product");
 }
 
@@ -139,8 +142,8 @@ struct Products::Chosen {
 };
 
 struct Products::State {
-  State() { check(cublasLtCreate(&handle), "cuBLASLt"); }
-  ~State() { static_cast<void>(cublasLtDestroy(handle)); }
+  State() { check(cublaslt().cublasLtCreate(&handle), "cuBLASLt"); }
+  ~State() { static_cast<void>(cublaslt().cublasLtDestroy(handle)); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -152,8 +155,9 @@ struct Products::State {
 };
 
 void Products::State::choose(const Shape& s, Chosen& made) const {
-  check(cublasLtMatmulDescCreate(&made.description.value, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-        "a product");
+  check(
+      cublaslt().cublasLtMatmulDescCreate(&made.description.value, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+      "a product");
   set(made.description, CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(made.description, CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (s.bias) {
@@ -168,7 +172,7 @@ void Products::State::choose(const Shape& s, Chosen& made) const {
   made.adds = s.adds;
 
   Preference preference;
-  check(cublasLtMatmulPreferenceCreate(&preference.value), "a preference");
+  check(cublaslt().cublasLtMatmulPreferenceCreate(&preference.value), "a preference");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
       static_cast<std::uint64_t>(kMatmulWorkspaceBytes));
   // Partial sums may meet in the workspace, in order; not in the result, as they come.
@@ -180,14 +184,14 @@ void Products::State::choose(const Shape& s, Chosen& made) const {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s.align_out);
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = cublaslt().cublasLtMatmulAlgoGetHeuristic(
       handle, made.description.value, made.first.value, made.second.value, made.out.value,
       made.out.value, preference.value, 1, &best, &found);
   const bool none = found == 0 || best.state == CUBLAS_STATUS_NOT_SUPPORTED;
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && none)) {
     throw InputError(fmt::format(
         "cuBLASLt {} has no algorithm for a product of [{},{}] and [{},{}] from {} to {}",
-        cublasLtGetVersion(), s.m, s.k, s.k, s.n, word(s.in), word(s.out)));
+        cublaslt().cublasLtGetVersion(), s.m, s.k, s.k, s.n, word(s.in), word(s.out)));
   }
   check(status, "an algorithm for a product");
   check(best.state, "an algorithm for a product");
@@ -220,10 +224,11 @@ void Products::run(const Matmul& op, const Frame& frame, std::byte* workspace) {
   const float alpha = 1;
   const float beta = chosen.adds ? 1 : 0;
   const std::byte* const c = present(addend) ? addend.data : out.data;
-  check(cublasLtMatmul(state_->handle, chosen.description.value, &alpha, b.data, chosen.first.value,
-                       a.data, chosen.second.value, &beta, c, chosen.out.value, out.data,
-                       chosen.out.value, &chosen.algorithm, workspace,
-                       static_cast<std::size_t>(kMatmulWorkspaceBytes), frame.stream),
+  check(cublaslt().cublasLtMatmul(state_->handle, chosen.description.value, &alpha, b.data,
+                                  chosen.first.value, a.data, chosen.second.value, &beta, c,
+                                  chosen.out.value, out.data, chosen.out.value, &chosen.algorithm,
+                                  workspace, static_cast<std::size_t>(kMatmulWorkspaceBytes),
+                                  frame.stream),
         "a matrix product");
 }
 

@@ -11,6 +11,12 @@
 namespace fpdt {
 namespace {
 
+// Of this process, which opens one GPU.
+cuda::ProductTimes& product_times() {
+  static cuda::ProductTimes times;
+  return times;
+}
+
 // 91900 is 9.19.0, and 130100 is 13.1.0.
 std::string version_text(std::int64_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -62,8 +68,10 @@ OpenGpu open_gpu(std::int32_t device, bool deterministic) {
   open.memory = gpu.memory;
   open.workspace = Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes};
   open.used_memory = [memory = gpu.memory] { return memory - cuda::free_device_memory(); };
+  open.products = [] { return product_times().json(); };
   open.make_backend = [device, deterministic](Communicator& communicator) {
-    return std::make_unique<CudaBackend>(communicator, CudaOptions{device, deterministic});
+    return std::make_unique<CudaBackend>(communicator,
+                                         CudaOptions{device, deterministic, &product_times()});
   };
   return open;
 }

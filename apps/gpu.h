@@ -21,6 +21,8 @@ struct OpenGpu {
   Bytes workspace;       // that each rank's backend keeps of it for its kernels
   // Used of it now: by this program and by others.
   std::function<Bytes()> used_memory;
+  // Which algorithms of products were the fastest, as a JSON array: those of backends so far.
+  std::function<std::string()> products;
   // Of each rank, on its own thread.
   std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;
 };

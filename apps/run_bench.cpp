@@ -156,7 +156,8 @@ std::string table(const BenchResult& result) {
   return text;
 }
 
-std::string json(const BenchResult& result, const ClusterSpec& cluster, const std::string& out) {
+std::string json(const BenchResult& result, const ClusterSpec& cluster, const std::string& out,
+                 const std::string& products) {
   std::string list;
   for (const Measurement& one : result.measurements) {
     const double share = share_of_ceiling(result, one);
@@ -170,10 +171,11 @@ std::string json(const BenchResult& result, const ClusterSpec& cluster, const st
   }
   return fmt::format(
       "{{\"wrote\":{},\"source\":{},\"peak_flops\":{},\"device_bandwidth\":{},"
-      "\"outside\":{{\"context\":{},\"libraries\":{},\"workspace\":{}}},\"measurements\":[{}]}}\n",
+      "\"outside\":{{\"context\":{},\"libraries\":{},\"workspace\":{}}},\"products\":{},"
+      "\"measurements\":[{}]}}\n",
       json_string(out), json_string(cluster.source), json_number(result.rates.peak_flops),
       json_number(result.rates.device_bandwidth.typical), result.outside.context.value,
-      result.outside.libraries.value, result.outside.workspace.value, list);
+      result.outside.libraries.value, result.outside.workspace.value, products, list);
 }
 
 // The file as it grows: `bare`, with what is known so far, and in its source what that is.
@@ -217,7 +219,8 @@ int run_bench(const BenchFlags& flags) {
   const BenchResult result = bench(options);
   status.end();
   write_cluster(flags.out, cluster, result, declared, "");
-  print_result(flags.json ? json(result, cluster, flags.out)
+  const std::string products = machine.gpu ? machine.gpu->products() : "null";
+  print_result(flags.json ? json(result, cluster, flags.out, products)
                           : fmt::format("{}\nwrote {}\n", table(result), flags.out));
   return static_cast<int>(ExitCode::done);
 }

@@ -364,9 +364,10 @@ bool Run::report(int signal) const {
     for (const double loss : losses_) {
       losses += fmt::format("{}{}", losses.empty() ? "" : ",", json_number(loss));
     }
-    print_result(text + fmt::format("\"losses\":[{}],{},\"time\":{},\"memory\":{}}}\n", losses,
-                                    peaks_json(memory), timed ? json(times_->comparison()) : "null",
-                                    json(memory)));
+    print_result(
+        text + fmt::format("\"losses\":[{}],{},\"time\":{},\"products\":{},\"memory\":{}}}\n",
+                           losses, peaks_json(memory), timed ? json(times_->comparison()) : "null",
+                           machine_.gpu ? machine_.gpu->products() : "null", json(memory)));
   } else if (first_loss_) {
     const std::string loss = memory.solo
                                  ? "one rank alone, so the loss means nothing"

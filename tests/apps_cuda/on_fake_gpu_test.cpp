@@ -153,6 +153,12 @@ source: made for this test
   const Outcome step =
       run(fmt::format("{} --steps 2 --machine gpu.yaml --draw step.json --json", kTrain));
   EXPECT_EQ(step.code, 0) << step.err;
+  // Which algorithm each product took, but where the same bits are promised.
+  const auto products = nlohmann::json::parse(step.out).at("products");
+  ASSERT_FALSE(products.empty());
+  EXPECT_GE(products[0].at("of"), 1);
+  const Outcome same = run(fmt::format("{} --steps 1 --deterministic --json", kTrain));
+  EXPECT_TRUE(nlohmann::json::parse(same.out).at("products").empty()) << same.out;
   const auto time = nlohmann::json::parse(step.out).at("time");
   EXPECT_GT(time.at("predicted_seconds"), 0);
   EXPECT_GT(time.at("measured_seconds"), 0);

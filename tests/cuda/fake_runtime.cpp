@@ -20,10 +20,6 @@
 namespace fpdt::fake {
 namespace {
 
-std::int64_t now() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
 // A point of a stream, taken again and again.
 struct Point {
   std::uint64_t taken = 0;
@@ -47,7 +43,12 @@ struct World {
   std::int64_t allocations = 0;
   std::uintptr_t next_name = 0;
   std::uint64_t random = 1;
+  std::int64_t passed = 0;  // ns
 
+  [[nodiscard]] std::int64_t now() const {
+    if (machine.own_clock) return passed;
+    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  }
   [[nodiscard]] std::int64_t allocated() const {
     std::int64_t sum = 0;
     for (const auto& [place, bytes] : device) sum += bytes;
@@ -101,6 +102,11 @@ void set(const Machine& machine) {
   world().machine = machine;
   world().random = machine.seed;
   emulator::set(enqueue);
+}
+
+void pass(double seconds) {
+  const std::lock_guard lock(world().mutex);
+  world().passed += static_cast<std::int64_t>(seconds * 1e9);
 }
 
 std::int64_t allocated() {
@@ -240,7 +246,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::uint64_t turn = ++point.taken;
   world().streams.at(stream).push_back({nullptr, [&point, turn] {
                                           point.reached = turn;
-                                          point.time = fpdt::fake::now();
+                                          point.time = world().now();
                                         }});
   return cudaSuccess;
 }

@@ -23,8 +23,12 @@ struct Machine {
   int driver = 13000;
   int major = 9, minor = 0;
   cudaError_t pin_status = cudaSuccess;
+  bool own_clock = false;  // of events: it stands still but for `pass`
 };
 void set(const Machine& machine);
+
+// From a task: so much time passes on the machine's own clock.
+void pass(double seconds);
 
 // Device memory taken and not given back, and pinned ranges.
 std::int64_t allocated();

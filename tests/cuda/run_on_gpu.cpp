@@ -62,7 +62,7 @@ Schedule schedule_of(const Body& body, std::span<const View> views) {
 
 void run_with_libraries(const Matmul& op, const cuda::Frame& frame, const Schedule& schedule) {
   cuda::Products products;
-  products.prepare(op, schedule);
+  products.prepare(op, schedule, {});
   products.run(op, frame, frame.scratch + cuda::kScratchBytes);
   cuda::check(cudaStreamSynchronize(frame.stream), "a product");
 }

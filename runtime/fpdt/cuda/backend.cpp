@@ -40,6 +40,25 @@ const Buffer& buffer_of(const Schedule& schedule, const Operand& operand) {
   return schedule.buffers[static_cast<std::size_t>(operand.buffer)];
 }
 
+// Whether the same step gives the same bits on every run: its tiles are all our own.
+bool promises_bits(const Schedule& schedule) {
+  bool tiles = false;
+  bool library = false;
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      std::visit(
+          [&](const auto& body) {
+            if constexpr (kTile<std::decay_t<decltype(body)>>) {
+              tiles = true;
+              library = library || body.workspace.present();
+            }
+          },
+          op.body);
+    }
+  }
+  return tiles && !library;
+}
+
 bool is_transfer(LaneKind kind) { return kind == LaneKind::h2d || kind == LaneKind::d2h; }
 
 void require_plain_transfer(const Op& op, const Copy& copy, const Schedule& schedule) {
@@ -143,18 +162,33 @@ void CudaBackend::prepare(const Program& program) {
     worker.memory = cuda::DeviceMemory(Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes},
                                        "scratch memory of the kernels");
   }
+  const cuda::Trial on = trial(program);
   for (const Block& block : program.schedule->blocks) {
-    for (const Op& op : block.ops) prepare_op(op, *program.schedule);
+    for (const Op& op : block.ops) prepare_op(op, *program.schedule, on);
   }
 }
 
-void CudaBackend::prepare_op(const Op& op, const Schedule& schedule) {
+cuda::Trial CudaBackend::trial(const Program& program) const {
+  const auto compute =
+      std::find_if(program.lanes.begin(), program.lanes.end(),
+                   [](const Lane& lane) { return lane.kind == LaneKind::compute; });
+  if (options_.deterministic || promises_bits(*program.schedule) ||
+      compute == program.lanes.end()) {
+    return {};
+  }
+  const auto lane = compute - program.lanes.begin();
+  const Worker& worker = workers_[static_cast<std::size_t>(lane)];
+  return {options_.times, device_.bytes(), worker.memory.bytes().data() + cuda::kScratchBytes,
+          streams_->of(static_cast<std::int32_t>(lane))};
+}
+
+void CudaBackend::prepare_op(const Op& op, const Schedule& schedule, const cuda::Trial& trial) {
   std::visit(
       [&](const auto& body) {
         using Kind = std::decay_t<decltype(body)>;
         if constexpr (std::is_same_v<Kind, Matmul>) {
           if (products_ == nullptr) products_ = std::make_unique<cuda::Products>();
-          products_->prepare(body, schedule);
+          products_->prepare(body, schedule, trial);
         } else if constexpr (std::is_same_v<Kind, Copy>) {
           if (is_transfer(op.lane.kind)) require_plain_transfer(op, body, schedule);
         } else if constexpr (kTile<Kind>) {

@@ -20,6 +20,7 @@
 #include "fpdt/cuda/gpu.h"
 #include "fpdt/cuda/matmul.h"
 #include "fpdt/cuda/memory.h"
+#include "fpdt/cuda/product_times.h"
 #include "fpdt/cuda/streams.h"
 #include "fpdt/runtime/backend.h"
 #include "fpdt/runtime/communicator.h"
@@ -31,6 +32,10 @@ struct CudaOptions {
   std::int32_t device = 0;  // as CUDA counts them
   // Own kernels for every tile, also for those with a workspace: the same bits on every run.
   bool deterministic = false;
+  // Where to keep which algorithms of products were the fastest; outlives the backend. Null: the
+  // library's first is taken, the same on every run. So it is where the same bits are promised:
+  // with `deterministic`, and in schedules of which every tile is our own kernels'.
+  cuda::ProductTimes* times = nullptr;
 };
 
 class CudaBackend final : public Backend {
@@ -62,7 +67,8 @@ class CudaBackend final : public Backend {
     std::unique_ptr<StreamMover> mover;
   };
 
-  void prepare_op(const Op& op, const Schedule& schedule);
+  [[nodiscard]] cuda::Trial trial(const Program& program) const;
+  void prepare_op(const Op& op, const Schedule& schedule, const cuda::Trial& trial);
   template <class Tile>
   void prepare_tile(const Tile& tile, const std::string& name, const Schedule& schedule);
   void run(const Launch& launch);

@@ -7,11 +7,14 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
+#include "fpdt/cuda/kernels_memory.h"
 #include "fpdt/cuda/libraries.h"
 
 namespace fpdt::cuda {
@@ -30,6 +33,9 @@ cudaDataType_t type_of(Dtype dtype) {
   FPDT_ASSERT(dtype != Dtype::i32);
   return dtype == Dtype::f32 ? CUDA_R_32F : CUDA_R_16BF;
 }
+
+// Algorithms that are timed: the fastest is rarely farther down cuBLASLt's list.
+constexpr std::size_t kTried = 6;
 
 // What an algorithm depends on.
 struct Shape {
@@ -131,30 +137,21 @@ Shape shape_of(const Matmul& op, const Schedule& schedule) {
   return shape;
 }
 
-}  // namespace
+// Where operands lie; c is what is added.
+struct Places {
+  const std::byte *a = nullptr, *b = nullptr, *c = nullptr, *bias = nullptr;
+  std::byte* out = nullptr;
+};
 
 // A product as cuBLASLt wants it described: its first matrix is our b.
-struct Products::Chosen {
+struct Product {
   Description description;
   Layout first, second, out;
-  cublasLtMatmulAlgo_t algorithm{};
   bool adds = false;
 };
 
-struct Products::State {
-  State() { check(cublaslt().cublasLtCreate(&handle), "cuBLASLt"); }
-  ~State() { static_cast<void>(cublaslt().cublasLtDestroy(handle)); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
-  void choose(const Shape& shape, Chosen& chosen) const;
-
-  cublasLtHandle_t handle = nullptr;
-  std::map<Shape, Chosen> chosen;
-  std::map<const Matmul*, const Chosen*> of_op;
-};
-
-void Products::State::choose(const Shape& s, Chosen& made) const {
+Product product_of(const Shape& s) {
+  Product made;
   check(
       cublaslt().cublasLtMatmulDescCreate(&made.description.value, CUBLAS_COMPUTE_32F, CUDA_R_32F),
       "a product");
@@ -170,7 +167,70 @@ void Products::State::choose(const Shape& s, Chosen& made) const {
   made.second = s.transpose_a ? layout(s.in, s.m, s.k) : layout(s.in, s.k, s.m);
   made.out = layout(s.out, s.n, s.m);
   made.adds = s.adds;
+  return made;
+}
 
+// All that an algorithm depends on.
+std::string name_of(const Shape& s) {
+  return fmt::format("[{},{}]{} [{},{}]{} {} to {}{}{}, aligned to {} {} {} {} {}", s.m, s.k,
+                     s.transpose_a ? "^T" : "", s.k, s.n, s.transpose_b ? "^T" : "", word(s.in),
+                     word(s.out), s.bias ? ", bias" : "", s.adds ? ", added" : "", s.align_a,
+                     s.align_b, s.align_c, s.align_out, s.align_bias);
+}
+
+// Operands in their first slots; empty when one lies elsewhere or has not all its elements there.
+std::vector<View> views_of(const Matmul& op, const Schedule& schedule, std::span<std::byte> arena) {
+  std::vector<View> views;
+  const auto add = [&](const Operand& operand, std::int64_t elements) {
+    if (!operand.present()) return views.push_back({});
+    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(operand.buffer)];
+    const std::int64_t begin = buffer.offset + operand.row_first * buffer.row_bytes();
+    const View view{arena.data() + begin, elements, buffer.dtype, Access::write};
+    if (buffer.space == MemorySpace::device && begin + view.bytes() <= std::ssize(arena)) {
+      views.push_back(view);
+    }
+  };
+  add(op.a, mul(op.m, op.k));
+  add(op.b, mul(op.k, op.n));
+  add(op.bias, op.n);
+  add(op.addend, mul(op.m, op.n));
+  add(op.out.operand, mul(op.m, op.n));
+  if (views.size() != 5) views.clear();
+  return views;
+}
+
+Places places_of(const View& a, const View& b, const View& bias, const View& addend,
+                 const View& out) {
+  return {a.data, b.data, present(addend) ? addend.data : out.data, bias.data, out.data};
+}
+
+}  // namespace
+
+struct Products::Chosen {
+  Product product;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+struct Products::State {
+  State() { check(cublaslt().cublasLtCreate(&handle), "cuBLASLt"); }
+  ~State() { static_cast<void>(cublaslt().cublasLtDestroy(handle)); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Its best algorithms as cuBLASLt sees them, at most so many and at least one.
+  [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> algorithms(const Shape& shape,
+                                                             const Product& product,
+                                                             std::size_t most) const;
+  cublasStatus_t multiply(const Product& product, const cublasLtMatmulAlgo_t& algorithm,
+                          const Places& places, std::byte* workspace, Stream stream) const;
+
+  cublasLtHandle_t handle = nullptr;
+  std::map<Shape, Chosen> chosen;
+  std::map<const Matmul*, const Chosen*> of_op;
+};
+
+std::vector<cublasLtMatmulAlgo_t> Products::State::algorithms(const Shape& s, const Product& made,
+                                                              std::size_t most) const {
   Preference preference;
   check(cublaslt().cublasLtMatmulPreferenceCreate(&preference.value), "a preference");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -182,53 +242,79 @@ void Products::State::choose(const Shape& s, Chosen& made) const {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s.align_a);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s.align_c);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s.align_out);
-  cublasLtMatmulHeuristicResult_t best{};
+  std::vector<cublasLtMatmulHeuristicResult_t> results(most);
   int found = 0;
   const cublasStatus_t status = cublaslt().cublasLtMatmulAlgoGetHeuristic(
       handle, made.description.value, made.first.value, made.second.value, made.out.value,
-      made.out.value, preference.value, 1, &best, &found);
-  const bool none = found == 0 || best.state == CUBLAS_STATUS_NOT_SUPPORTED;
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && none)) {
-    throw InputError(fmt::format(
-        "cuBLASLt {} has no algorithm for a product of [{},{}] and [{},{}] from {} to {}",
-        cublaslt().cublasLtGetVersion(), s.m, s.k, s.k, s.n, word(s.in), word(s.out)));
+      made.out.value, preference.value, static_cast<int>(most), results.data(), &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "an algorithm for a product");
+  results.resize(static_cast<std::size_t>(found));
+  std::vector<cublasLtMatmulAlgo_t> usable;
+  for (const cublasLtMatmulHeuristicResult_t& result : results) {
+    if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back(result.algo);
   }
-  check(status, "an algorithm for a product");
-  check(best.state, "an algorithm for a product");
-  made.algorithm = best.algo;
+  if (!usable.empty()) return usable;
+  throw InputError(
+      fmt::format("cuBLASLt {} has no algorithm for a product of [{},{}] and [{},{}] from {} to {}",
+                  cublaslt().cublasLtGetVersion(), s.m, s.k, s.k, s.n, word(s.in), word(s.out)));
+}
+
+cublasStatus_t Products::State::multiply(const Product& product,
+                                         const cublasLtMatmulAlgo_t& algorithm,
+                                         const Places& places, std::byte* workspace,
+                                         Stream stream) const {
+  if (places.bias != nullptr) {
+    // Each launch copies the description's attributes.
+    set(product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        static_cast<const void*>(places.bias));
+  }
+  const float alpha = 1;
+  const float beta = product.adds ? 1 : 0;
+  return cublaslt().cublasLtMatmul(
+      handle, product.description.value, &alpha, places.b, product.first.value, places.a,
+      product.second.value, &beta, places.c, product.out.value, places.out, product.out.value,
+      &algorithm, workspace, static_cast<std::size_t>(kMatmulWorkspaceBytes), stream);
 }
 
 Products::Products() : state_(std::make_unique<State>()) {}
 Products::~Products() = default;
 
-void Products::prepare(const Matmul& op, const Schedule& schedule) {
+void Products::prepare(const Matmul& op, const Schedule& schedule, const Trial& trial) {
   const Shape shape = shape_of(op, schedule);
   const auto [place, added] = state_->chosen.try_emplace(shape);
-  if (added) state_->choose(shape, place->second);
   state_->of_op[&op] = &place->second;
+  if (!added) return;
+  Chosen& chosen = place->second;
+  chosen.product = product_of(shape);
+  const std::vector<View> views =
+      trial.times == nullptr ? std::vector<View>() : views_of(op, schedule, trial.arena);
+  const std::vector<cublasLtMatmulAlgo_t> algorithms =
+      state_->algorithms(shape, chosen.product, views.empty() ? 1 : kTried);
+  chosen.algorithm = algorithms.front();
+  if (views.empty()) return;
+  const Places places = places_of(views[0], views[1], views[2], views[3], views[4]);
+  Ways ways;
+  ways.count = algorithms.size();
+  ways.fill = [&] {
+    for (const View& view : views) {
+      if (present(view)) fill_with_values(view, trial.stream);
+    }
+  };
+  ways.run = [&](std::size_t i) {
+    return state_->multiply(chosen.product, algorithms[i], places, trial.workspace, trial.stream) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  chosen.algorithm = algorithms[trial.times->fastest(name_of(shape), ways, trial.stream)];
 }
 
 void Products::run(const Matmul& op, const Frame& frame, std::byte* workspace) {
   const auto place = state_->of_op.find(&op);
   FPDT_ASSERT(place != state_->of_op.end());
   const Chosen& chosen = *place->second;
-  const View a = frame.view(op, op.a);
-  const View b = frame.view(op, op.b);
-  const View out = frame.view(op, op.out);
-  const View addend = frame.view(op, op.addend);
-  const View bias = frame.view(op, op.bias);
-  if (present(bias)) {
-    // Each launch copies the description's attributes.
-    set(chosen.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data));
-  }
-  const float alpha = 1;
-  const float beta = chosen.adds ? 1 : 0;
-  const std::byte* const c = present(addend) ? addend.data : out.data;
-  check(cublaslt().cublasLtMatmul(state_->handle, chosen.description.value, &alpha, b.data,
-                                  chosen.first.value, a.data, chosen.second.value, &beta, c,
-                                  chosen.out.value, out.data, chosen.out.value, &chosen.algorithm,
-                                  workspace, static_cast<std::size_t>(kMatmulWorkspaceBytes),
-                                  frame.stream),
+  const Places places =
+      places_of(frame.view(op, op.a), frame.view(op, op.b), frame.view(op, op.bias),
+                frame.view(op, op.addend), frame.view(op, op.out));
+  check(state_->multiply(chosen.product, chosen.algorithm, places, workspace, frame.stream),
         "a matrix product");
 }
 

@@ -1,14 +1,17 @@
 // Matrix products by cuBLASLt, in the workspace that they are given.
 //
-// An algorithm is chosen once for each shape, before the first step. Only reductions of a fixed
-// order are allowed: the same bits on every run on the same kind of GPU.
+// An algorithm is chosen once for each shape, before the first step: the first that cuBLASLt names,
+// or the fastest of its first few. Only reductions of a fixed order are allowed, so that the same
+// algorithm gives the same bits on every run on the same kind of GPU.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "fpdt/base/units.h"
 #include "fpdt/cuda/frame.h"
+#include "fpdt/cuda/product_times.h"
 #include "fpdt/schedule/op.h"
 #include "fpdt/schedule/schedule.h"
 
@@ -16,6 +19,14 @@ namespace fpdt::cuda {
 
 // Of each lane that computes; what NVIDIA recommends on Hopper.
 inline constexpr std::int64_t kMatmulWorkspaceBytes = 32 << 20;
+
+// Where products are timed: on the operands' own places, whose contents nobody needs yet.
+struct Trial {
+  ProductTimes* times = nullptr;   // null: none are timed
+  std::span<std::byte> arena;      // of the device
+  std::byte* workspace = nullptr;  // [kMatmulWorkspaceBytes]
+  Stream stream = nullptr;
+};
 
 class Products {
  public:
@@ -26,7 +37,7 @@ class Products {
 
   // Chooses an algorithm for the op. InputError when the types of its operands do not go together:
   // a and b are alike, f32 or bf16; addend and out are alike; bias is as out.
-  void prepare(const Matmul& op, const Schedule& schedule);
+  void prepare(const Matmul& op, const Schedule& schedule, const Trial& trial);
 
   // `workspace`: [kMatmulWorkspaceBytes] of the device. Precondition: the op was prepared.
   void run(const Matmul& op, const Frame& frame, std::byte* workspace);

@@ -22,6 +22,11 @@ bool within(const MemoryReport& report, const MemoryUse& use) {
   return std::max(use.arena, use.resident).value <= most;
 }
 
+// Of memory that the operating system does not count.
+bool off_the_host(const MemoryReport& report, const MemoryUse& use) {
+  return report.driver && use.space == MemorySpace::device;
+}
+
 }  // namespace
 
 std::string table(const MemoryReport& report) {
@@ -31,13 +36,19 @@ std::string table(const MemoryReport& report) {
     text += fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11}{}\n", word(use.space),
                         format_bytes(predicted(report, use.space)), format_bytes(use.arena),
                         format_bytes(use.live), format_bytes(use.touched),
-                        report.driver ? "-" : format_bytes(use.resident),
+                        off_the_host(report, use) ? "-" : format_bytes(use.resident),
                         within(report, use) ? "" : "  over the prediction");
   }
   for (const MemoryUse& use : report.spaces) {
     if (!use.difference.empty()) {
       text += fmt::format("{}, {}\n", word(use.space), use.difference);
     }
+  }
+  for (const MemoryUse& use : report.spaces) {
+    if (!use.untouched) continue;
+    text += fmt::format("{}: counted on the device; {} of scratch were not used, {} lie between\n",
+                        word(use.space), format_bytes(use.untouched->scratch),
+                        format_bytes(use.untouched->between));
   }
   const std::int64_t here = report.solo ? 1 : report.ranks;
   text += fmt::format("peak resident memory of the process, with {} {}: {}\n", here,
@@ -47,16 +58,21 @@ std::string table(const MemoryReport& report) {
 }
 
 std::string json(const MemoryReport& report) {
-  const auto resident = [&](Bytes bytes) {
-    return report.driver ? "null" : std::to_string(bytes.value);
+  const auto resident = [&](const MemoryUse& use) {
+    return off_the_host(report, use) ? "null" : std::to_string(use.resident.value);
+  };
+  const auto untouched = [](const MemoryUse& use) -> std::string {
+    if (!use.untouched) return "null";
+    return fmt::format(R"({{"scratch":{},"between":{}}})", use.untouched->scratch.value,
+                       use.untouched->between.value);
   };
   std::string spaces;
   for (const MemoryUse& use : report.spaces) {
     spaces += fmt::format(
         "\"{}\":{{\"predicted\":{},\"arena\":{},\"live\":{},\"touched\":{},\"resident\":{},"
-        "\"difference\":{}}},",
+        "\"untouched\":{},\"difference\":{}}},",
         word(use.space), predicted(report, use.space).value, use.arena.value, use.live.value,
-        use.touched.value, resident(use.resident), json_string(use.difference));
+        use.touched.value, resident(use), untouched(use), json_string(use.difference));
   }
   return fmt::format("{{{}\"peak_resident\":{},\"driver\":{},\"as_predicted\":{}}}", spaces,
                      report.peak_resident.value, report.driver ? json(*report.driver) : "null",
@@ -78,7 +94,7 @@ std::string peaks_json(const MemoryReport& report) {
       R"("os_device_bytes":{},"os_host_bytes":{},"os_process_bytes":{}}})",
       arena.value, host_arena.value, most.device.value, (most.host_pinned + most.host).value,
       touched.value, host_touched.value, report.driver ? "null" : std::to_string(resident.value),
-      report.driver ? "null" : std::to_string(host_resident.value), report.peak_resident.value);
+      host_resident.value, report.peak_resident.value);
 }
 
 bool agrees(const MemoryReport& report) {

@@ -26,7 +26,7 @@ std::string table(const MemoryReport& report);
 std::string json(const MemoryReport& report);
 // "predicted":{...},"measured":{...}: peaks of one rank. Predicted: the placed arenas, and the
 // closed form's bound; measured: bytes that a step changed or the trainer filled, and pages that
-// the operating system holds (null on a GPU).
+// the operating system holds (null of the memory of a GPU).
 std::string peaks_json(const MemoryReport& report);
 
 // Whether no measurement is over its prediction in whole pages, pages are where the schedule says,

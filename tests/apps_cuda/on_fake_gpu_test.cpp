@@ -94,7 +94,16 @@ TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
   const auto memory = nlohmann::json::parse(solo.out).at("memory");
   EXPECT_EQ(memory.at("driver").at("outside"), (std::int64_t{48} << 20) + 1024);
   EXPECT_EQ(memory.at("driver").at("arenas"), memory.at("device").at("arena"));
-  EXPECT_TRUE(memory.at("device").at("resident").is_null());
+  const auto& device = memory.at("device");
+  EXPECT_TRUE(device.at("resident").is_null());
+  const auto count = [&](const char* key) {
+    return device.at("untouched").at(key).get<std::int64_t>();
+  };
+  EXPECT_EQ(device.at("touched").get<std::int64_t>() + count("scratch") + count("between"),
+            device.at("arena"));
+  EXPECT_EQ(device.at("difference"), "");
+  // Pinned memory is the host's, whose pages the system counts.
+  EXPECT_EQ(memory.at("host_pinned").at("resident"), memory.at("host_pinned").at("arena"));
 
   lower("context: 1KiB, workspace: 47MiB");
   const Outcome over = run(fmt::format("{} --steps 1", kTrain));

@@ -1,5 +1,7 @@
 // The backend when the machine is not as it should be, and what it leaves behind: nothing.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +13,7 @@
 #include "fpdt/comm/solo.h"
 #include "fpdt/cuda/attention_pieces.h"
 #include "fpdt/cuda/backend.h"
+#include "fpdt/cuda/kernels_memory.h"
 #include "fpdt/runtime/accounts.h"
 #include "fpdt/runtime/executor.h"
 #include "fpdt/schedule/verify.h"
@@ -144,6 +147,47 @@ TEST(Conditions, TouchesWhatTheScheduleSays) {
     EXPECT_EQ(account.difference, "") << word(account.space);
     EXPECT_EQ(account.found, account.expected) << word(account.space);
   }
+}
+
+// Words that changed since the preparation, counted on the device: those of the schedule, and no
+// others.
+TEST(Conditions, CountsWhatAStepTouched) {
+  fake::set({});
+  const Case one = small_case();
+  Rig rig(one, on_the_fake());
+  rig.trainer.set_parameters(random_parameters(7));
+  std::vector<MemoryUse> memory;
+  rig.trainer.step_measured(random_samples(one.problem, rig.trainer.samples_per_step(), 3), 1e-2,
+                            memory);
+  const MemoryUse& device = memory.front();
+  EXPECT_EQ(device.difference, "");
+  ASSERT_TRUE(device.untouched);
+  EXPECT_GT(device.touched, Bytes{0});
+  EXPECT_EQ(device.touched + device.untouched->scratch + device.untouched->between, device.arena);
+  EXPECT_FALSE(memory[1].untouched);  // host memory is the system's to count
+
+  const std::span<const Call> calls = rig.trainer.schedule().train;
+  Executor& executor = rig.trainer.ranks().executor(0);
+  const auto difference = [&] {
+    return count_touched(executor, calls, MemorySpace::device)->difference;
+  };
+  ASSERT_EQ(difference(), "");
+  // An op that left a hole of two words: they still hold the poison.
+  const ByteRanges written = written_bytes(executor.program(), calls, MemorySpace::device);
+  const std::span<std::byte> arena = executor.arena(MemorySpace::device);
+  const std::span<std::byte> hole =
+      arena.subspan(static_cast<std::size_t>(written.back().end) - 8, 8);
+  const std::vector<std::byte> before(hole.begin(), hole.end());
+  const std::array<std::uint32_t, 2> poison{cuda::kPoison, cuda::kPoison};
+  std::memcpy(hole.data(), poison.data(), hole.size());
+  EXPECT_EQ(difference(), "8 B that the schedule writes were not written");
+  std::copy(before.begin(), before.end(), hole.begin());
+  // One that left its operands.
+  ASSERT_GE(device.untouched->between, Bytes{4});
+  std::size_t between = 0;
+  while (executor.untouched(arena.subspan(between, 4)) != Bytes{4}) between += 4;
+  arena[between] ^= std::byte{1};
+  EXPECT_EQ(difference(), "4 B outside of every operand were written");
 }
 
 // A tile of the library whose last keys no query sees.

@@ -2,8 +2,10 @@
 #include "fpdt/cuda/backend.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cuda_runtime_api.h>
+#include <numeric>
 #include <nvtx3/nvToolsExt.h>
 #include <string>
 #include <type_traits>
@@ -15,6 +17,7 @@
 #include "fpdt/cuda/collective.h"
 #include "fpdt/cuda/kernels.h"
 #include "fpdt/cuda/kernels_attention_limits.h"
+#include "fpdt/cuda/kernels_memory.h"
 #include "fpdt/cuda/status.h"
 
 namespace fpdt {
@@ -162,24 +165,29 @@ void CudaBackend::prepare(const Program& program) {
     worker.memory = cuda::DeviceMemory(Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes},
                                        "scratch memory of the kernels");
   }
-  const cuda::Trial on = trial(program);
+  const cuda::Trial on = trial(*program.schedule);
   for (const Block& block : program.schedule->blocks) {
     for (const Op& op : block.ops) prepare_op(op, *program.schedule, on);
   }
+  const std::int32_t lane = compute_lane();
+  if (lane < 0) return;
+  cuda::poison(device_.bytes(), streams_->of(lane));
+  cuda::check(cudaStreamSynchronize(streams_->of(lane)), "the poison of an arena");
 }
 
-cuda::Trial CudaBackend::trial(const Program& program) const {
-  const auto compute =
-      std::find_if(program.lanes.begin(), program.lanes.end(),
-                   [](const Lane& lane) { return lane.kind == LaneKind::compute; });
-  if (options_.deterministic || promises_bits(*program.schedule) ||
-      compute == program.lanes.end()) {
-    return {};
-  }
-  const auto lane = compute - program.lanes.begin();
+std::int32_t CudaBackend::compute_lane() const {
+  const auto place = std::find_if(workers_.begin(), workers_.end(), [](const Worker& worker) {
+    return !worker.memory.bytes().empty();
+  });
+  return place == workers_.end() ? -1 : static_cast<std::int32_t>(place - workers_.begin());
+}
+
+cuda::Trial CudaBackend::trial(const Schedule& schedule) const {
+  const std::int32_t lane = compute_lane();
+  if (options_.deterministic || promises_bits(schedule) || lane < 0) return {};
   const Worker& worker = workers_[static_cast<std::size_t>(lane)];
   return {options_.times, device_.bytes(), worker.memory.bytes().data() + cuda::kScratchBytes,
-          streams_->of(static_cast<std::int32_t>(lane))};
+          streams_->of(lane)};
 }
 
 void CudaBackend::prepare_op(const Op& op, const Schedule& schedule, const cuda::Trial& trial) {
@@ -315,6 +323,27 @@ void CudaBackend::read(std::span<std::byte> target, const std::byte* source) {
   cuda::check(cudaSetDevice(options_.device), "the GPU");
   cuda::check(cudaMemcpy(target.data(), source, target.size(), cudaMemcpyDefault),
               "a read between steps");
+}
+
+std::optional<Bytes> CudaBackend::untouched(std::span<const std::byte> range) const {
+  const std::span<const std::byte> arena = device_.bytes();
+  const std::int32_t lane = compute_lane();
+  // Between steps the lane's scratch memory is free.
+  if (lane < 0 || range.data() < arena.data() ||
+      range.data() + range.size() > arena.data() + arena.size()) {
+    return {};
+  }
+  cuda::check(cudaSetDevice(options_.device), "the GPU");
+  auto* const place = reinterpret_cast<std::int64_t*>(
+      workers_[static_cast<std::size_t>(lane)].memory.bytes().data());
+  const std::int64_t used = cuda::count_poisoned(range, place, streams_->of(lane));
+  cuda::check(cudaStreamSynchronize(streams_->of(lane)), "the count of untouched words");
+  std::array<std::int64_t, cuda::kPoisonCounts> counts{};
+  cuda::check(cudaMemcpy(counts.data(), place, static_cast<std::size_t>(used) * sizeof counts[0],
+                         cudaMemcpyDefault),
+              "the count of untouched words");
+  constexpr std::int64_t kWord = sizeof(cuda::kPoison);
+  return kWord * Bytes{std::accumulate(counts.begin(), counts.end(), std::int64_t{0})};
 }
 
 Bytes CudaBackend::workspace_bytes() const {

@@ -55,6 +55,8 @@ class CudaBackend final : public Backend {
   void write(std::byte* target, std::span<const std::byte> source) override;
   void read(std::span<std::byte> target, const std::byte* source) override;
   [[nodiscard]] bool demand_paged() const override { return false; }
+  // Of the device: its arena is poisoned in the preparation, and a kernel counts what is left.
+  [[nodiscard]] std::optional<Bytes> untouched(std::span<const std::byte> range) const override;
 
   // Device memory that this rank holds beside its arena, for its kernels.
   [[nodiscard]] Bytes workspace_bytes() const;
@@ -67,7 +69,9 @@ class CudaBackend final : public Backend {
     std::unique_ptr<StreamMover> mover;
   };
 
-  [[nodiscard]] cuda::Trial trial(const Program& program) const;
+  // The first lane that computes; -1 when none does.
+  [[nodiscard]] std::int32_t compute_lane() const;
+  [[nodiscard]] cuda::Trial trial(const Schedule& schedule) const;
   void prepare_op(const Op& op, const Schedule& schedule, const cuda::Trial& trial);
   template <class Tile>
   void prepare_tile(const Tile& tile, const std::string& name, const Schedule& schedule);

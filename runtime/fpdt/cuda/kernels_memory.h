@@ -20,8 +20,8 @@ inline constexpr std::uint32_t kPoison = 0x7FA5C35A;
 // Poisons whole words; `bytes` begins at a multiple of 4 and is as long.
 void poison(std::span<std::byte> bytes, Stream stream);
 
-// How many words of `bytes` hold kPoison: once the stream is done, the sum of as many of `counts` as
-// is returned, at most kPoisonCounts. `bytes` begins at a multiple of 4 and is as long.
+// How many words of `bytes` hold kPoison: once the stream is done, the sum of as many of `counts`
+// as is returned, at most kPoisonCounts. `bytes` begins at a multiple of 4 and is as long.
 inline constexpr std::int64_t kPoisonCounts = 1024;
 std::int64_t count_poisoned(std::span<const std::byte> bytes, std::int64_t* counts, Stream stream);
 

@@ -61,6 +61,14 @@ std::string describe(const Schedule& schedule, MemorySpace space, std::int64_t o
   return fmt::format("byte {} of the arena, outside of every buffer", offset);
 }
 
+// What a step and the trainer write.
+ByteRanges touched_bytes(const Executor& executor, std::span<const Call> calls, MemorySpace space) {
+  std::vector<ByteRange> touched = written_bytes(executor.program(), calls, space);
+  const ByteRanges filled = filled_bytes(executor.schedule(), space);
+  touched.insert(touched.end(), filled.begin(), filled.end());
+  return merged(std::move(touched));
+}
+
 // The arena of one space after a step over each pattern.
 struct Remains {
   std::span<const std::byte> first;
@@ -153,13 +161,14 @@ Bytes total(const ByteRanges& ranges) {
   return sum;
 }
 
-ByteRanges whole_pages(const ByteRanges& ranges) {
-  const std::int64_t page = page_bytes().value;
-  std::vector<ByteRange> pages;
+ByteRanges whole_pages(const ByteRanges& ranges) { return widened(ranges, page_bytes().value); }
+
+ByteRanges widened(const ByteRanges& ranges, std::int64_t unit) {
+  std::vector<ByteRange> wide;
   for (const ByteRange& range : ranges) {
-    pages.push_back({range.begin / page * page, round_up(range.end, page)});
+    wide.push_back({range.begin / unit * unit, round_up(range.end, unit)});
   }
-  return merged(std::move(pages));
+  return merged(std::move(wide));
 }
 
 ByteRanges written_bytes(const Program& program, std::span<const Call> calls, MemorySpace space) {
@@ -209,13 +218,17 @@ std::vector<Account> account_touched(Executor& executor, std::span<const Call> c
 std::vector<Account> account_resident(const Executor& executor, std::span<const Call> calls) {
   std::vector<Account> accounts;
   for (const MemorySpace space : kMemorySpaces) {
-    std::vector<ByteRange> touched = written_bytes(executor.program(), calls, space);
-    const ByteRanges filled = filled_bytes(executor.schedule(), space);
-    touched.insert(touched.end(), filled.begin(), filled.end());
-    const ByteRanges pages = whole_pages(merged(std::move(touched)));
+    const ByteRanges pages = whole_pages(touched_bytes(executor, calls, space));
     const std::span<const std::byte> arena = executor.arena(space);
     if (!executor.demand_paged()) {
-      accounts.push_back({space, total(pages), Bytes{std::ssize(arena)}, {}});
+      Account account{space, total(pages), Bytes{std::ssize(arena)}, {}};
+      if (space != MemorySpace::device) account.found = resident_bytes(arena);
+      if (account.found != Bytes{std::ssize(arena)}) {
+        account.difference =
+            fmt::format("{} of {} are resident, and all should be pinned",
+                        format_bytes(account.found), format_bytes(Bytes{std::ssize(arena)}));
+      }
+      accounts.push_back(std::move(account));
       continue;
     }
     Account account{space, total(pages), resident_bytes(arena), {}};
@@ -232,6 +245,39 @@ std::vector<Account> account_resident(const Executor& executor, std::span<const 
     accounts.push_back(std::move(account));
   }
   return accounts;
+}
+
+std::optional<TouchedCount> count_touched(const Executor& executor, std::span<const Call> calls,
+                                          MemorySpace space) {
+  constexpr std::int64_t kWord = 4;
+  const std::span<const std::byte> arena = executor.arena(space);
+  if (!executor.untouched(arena.first(0))) return {};
+  const auto left = [&](const ByteRanges& ranges) {
+    Bytes sum;
+    for (const ByteRange& range : ranges) {
+      const auto first = static_cast<std::size_t>(range.begin);
+      const auto size = static_cast<std::size_t>(range.end - range.begin);
+      sum += executor.untouched(arena.subspan(first, size)).value_or(Bytes{});
+    }
+    return sum;
+  };
+  const ByteRanges scheduled = widened(touched_bytes(executor, calls, space), kWord);
+  const ByteRanges scratch =
+      without(widened(scratch_bytes(executor.program(), calls, space), kWord), scheduled);
+  std::vector<ByteRange> operands = scheduled;
+  operands.insert(operands.end(), scratch.begin(), scratch.end());
+  const ByteRanges others = complement(merged(std::move(operands)), std::ssize(arena));
+  const Bytes missed = left(scheduled);
+  TouchedCount count{{}, left(scratch), left(others), {}};
+  count.touched = Bytes{std::ssize(arena)} - missed - count.unused_scratch - count.between;
+  if (missed.value > 0) {
+    count.difference =
+        fmt::format("{} that the schedule writes were not written", format_bytes(missed));
+  } else if (const Bytes strayed = total(others) - count.between; strayed.value > 0) {
+    count.difference =
+        fmt::format("{} outside of every operand were written", format_bytes(strayed));
+  }
+  return count;
 }
 
 std::string find_overrun(const Trace& trace) {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "fpdt/base/units.h"
@@ -60,6 +61,12 @@ class Backend {
   // Whether pages of an arena become resident when they are first touched, so that their count says
   // what was (accounts.h). Otherwise the whole arena is taken at once.
   [[nodiscard]] virtual bool demand_paged() const = 0;
+
+  // Of a range of whole words of an arena, the bytes of those that nobody has written since
+  // `prepare`, counted where the memory is; nothing where the backend cannot tell.
+  [[nodiscard]] virtual std::optional<Bytes> untouched(std::span<const std::byte> /*range*/) const {
+    return {};
+  }
 
   // Between steps, to and from any space, complete on return.
   virtual void write(std::byte* target, std::span<const std::byte> source) = 0;

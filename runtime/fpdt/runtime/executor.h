@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,6 +62,9 @@ class Executor {
     return arenas_[static_cast<std::size_t>(space)];
   }
   [[nodiscard]] bool demand_paged() const { return backend_.demand_paged(); }
+  [[nodiscard]] std::optional<Bytes> untouched(std::span<const std::byte> range) const {
+    return backend_.untouched(range);
+  }
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] const Schedule& schedule() const { return *program_.schedule; }
 

@@ -213,13 +213,20 @@ std::vector<MemoryUse> Trainer::measure(const std::vector<Trace>& traces) const 
     memory.push_back({space, arena_bytes(schedule(), space), {}, {}, {}, {}});
   }
   for (const Trace& trace : traces) {
-    const std::vector<Account> accounts =
-        account_resident(ranks_.executor(trace.rank), schedule().train);
+    const Executor& executor = ranks_.executor(trace.rank);
+    const std::vector<Account> accounts = account_resident(executor, schedule().train);
     for (std::size_t i = 0; i < memory.size(); ++i) {
       MemoryUse& use = memory[i];
       const LiveCurve* const curve = find_curve(trace, word(use.space));
       if (curve != nullptr) use.live = std::max(use.live, peak(*curve));
-      use.touched = std::max(use.touched, accounts[i].expected);
+      const auto counted = count_touched(executor, schedule().train, use.space);
+      if (counted && counted->touched >= use.touched) {
+        use.untouched = {counted->unused_scratch, counted->between};
+      }
+      use.touched = std::max(use.touched, counted ? counted->touched : accounts[i].expected);
+      if (counted && !counted->difference.empty()) {
+        use.difference = fmt::format("rank {}: {}", trace.rank, counted->difference);
+      }
       use.resident = std::max(use.resident, accounts[i].found);
       if (use.difference.empty() && !accounts[i].difference.empty()) {
         use.difference = fmt::format("rank {}: {}", trace.rank, accounts[i].difference);

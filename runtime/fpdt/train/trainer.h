@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,9 +37,15 @@ struct MemoryUse {
   MemorySpace space = MemorySpace::device;
   Bytes arena;             // reserved
   Bytes live;              // most at any moment, by the times at which ops ran
-  Bytes touched;           // pages that the step's operands lie in
+  Bytes touched;           // pages that the step's operands lie in, or words that were counted
   Bytes resident;          // pages that the operating system holds
-  std::string difference;  // of the last two; "" when they agree
+  std::string difference;  // from the schedule; "" when they agree
+  // Of a device whose words were counted: scratch that no kernel used, and what lies between
+  // operands. With `touched` they are the arena.
+  struct Untouched {
+    Bytes scratch, between;
+  };
+  std::optional<Untouched> untouched = std::nullopt;
 };
 
 // The whole values of a tensor.

@@ -46,9 +46,19 @@ Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks) {
   return outside.context + ranks * (outside.libraries + outside.workspace);
 }
 
-bool agrees(const DriverMemory& memory) {
-  return memory.warm.value == 0 || (growth(memory).value == 0 && verdict(memory).empty());
+std::vector<std::string> deviations(const DriverMemory& memory) {
+  std::vector<std::string> found;
+  if (memory.warm.value == 0) return found;
+  const std::string wrong = verdict(memory);
+  if (!wrong.empty()) found.push_back(fmt::format("the driver's total is {}", wrong));
+  if (growth(memory).value > 0) {
+    found.push_back(
+        fmt::format("{} of device memory were taken after warm-up", format_bytes(growth(memory))));
+  }
+  return found;
 }
+
+bool agrees(const DriverMemory& memory) { return deviations(memory).empty(); }
 
 std::string table(const DriverMemory& memory) {
   std::string text = fmt::format(

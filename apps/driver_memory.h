@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "fpdt/base/units.h"
 #include "fpdt/spec/cluster.h"
@@ -26,6 +27,8 @@ struct DriverMemory {
 // Ranks of one process have no channels. 0 where the cluster file says nothing.
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
 
+// What is not as it should be, in words; empty when `agrees`.
+std::vector<std::string> deviations(const DriverMemory& memory);
 // Whether nothing was taken after the first step, and all of it is at most the prediction and
 // within 1 % of it (256 MiB for arenas up to 32 GiB), where there is one. Before the first step:
 // yes.

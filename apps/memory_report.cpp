@@ -53,7 +53,13 @@ std::string table(const MemoryReport& report) {
   const std::int64_t here = report.solo ? 1 : report.ranks;
   text += fmt::format("peak resident memory of the process, with {} {}: {}\n", here,
                       here == 1 ? "rank" : "ranks", format_bytes(report.peak_resident));
-  if (report.driver) text += table(*report.driver);
+  if (report.driver) {
+    text += fmt::format(
+        "host memory by the system: {} resident, {} locked, {} pinned by drivers that tell it\n",
+        format_bytes(report.process.resident), format_bytes(report.process.locked),
+        format_bytes(report.process.pinned));
+    text += table(*report.driver);
+  }
   return text;
 }
 
@@ -74,9 +80,16 @@ std::string json(const MemoryReport& report) {
         word(use.space), predicted(report, use.space).value, use.arena.value, use.live.value,
         use.touched.value, resident(use), untouched(use), json_string(use.difference));
   }
-  return fmt::format("{{{}\"peak_resident\":{},\"driver\":{},\"as_predicted\":{}}}", spaces,
-                     report.peak_resident.value, report.driver ? json(*report.driver) : "null",
-                     agrees(report));
+  std::string wrong;
+  for (const std::string& one : deviations(report)) {
+    wrong += fmt::format("{}{}", wrong.empty() ? "" : ",", json_string(one));
+  }
+  const ProcessMemory& process = report.process;
+  return fmt::format(
+      "{{{}\"peak_resident\":{},\"process\":{{\"resident\":{},\"locked\":{},\"pinned\":{}}},"
+      "\"driver\":{},\"as_predicted\":{},\"deviations\":[{}]}}",
+      spaces, report.peak_resident.value, process.resident.value, process.locked.value,
+      process.pinned.value, report.driver ? json(*report.driver) : "null", agrees(report), wrong);
 }
 
 std::string peaks_json(const MemoryReport& report) {
@@ -97,11 +110,24 @@ std::string peaks_json(const MemoryReport& report) {
       host_resident.value, report.peak_resident.value);
 }
 
-bool agrees(const MemoryReport& report) {
-  if (report.driver && !agrees(*report.driver)) return false;
-  return std::all_of(report.spaces.begin(), report.spaces.end(), [&](const MemoryUse& use) {
-    return within(report, use) && use.difference.empty();
-  });
+std::vector<std::string> deviations(const MemoryReport& report) {
+  std::vector<std::string> found;
+  for (const MemoryUse& use : report.spaces) {
+    if (!within(report, use)) {
+      found.push_back(fmt::format("{}: {} over the prediction of {}", word(use.space),
+                                  format_bytes(std::max(use.arena, use.resident)),
+                                  format_bytes(predicted(report, use.space))));
+    }
+    if (!use.difference.empty()) {
+      found.push_back(fmt::format("{}: {}", word(use.space), use.difference));
+    }
+  }
+  if (report.driver) {
+    for (const std::string& one : deviations(*report.driver)) found.push_back(one);
+  }
+  return found;
 }
+
+bool agrees(const MemoryReport& report) { return deviations(report).empty(); }
 
 }  // namespace fpdt

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fpdt/runtime/process_memory.h"
 #include "fpdt/train/trainer.h"
 
 #include "driver_memory.h"
@@ -20,6 +21,7 @@ struct MemoryReport {
   bool solo = false;
   Bytes peak_resident;                 // of the process
   std::optional<DriverMemory> driver;  // of a GPU, whose arenas are resident at once
+  ProcessMemory process;               // while the arenas are there
 };
 
 std::string table(const MemoryReport& report);
@@ -29,6 +31,8 @@ std::string json(const MemoryReport& report);
 // the operating system holds (null of the memory of a GPU).
 std::string peaks_json(const MemoryReport& report);
 
+// What is not as predicted, in words; empty when `agrees`.
+std::vector<std::string> deviations(const MemoryReport& report);
 // Whether no measurement is over its prediction in whole pages, pages are where the schedule says,
 // and the driver agrees.
 bool agrees(const MemoryReport& report);

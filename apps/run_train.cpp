@@ -139,8 +139,8 @@ class Run {
 
   // Until the last step or a signal; returns the signal.
   int train();
-  // Results to standard output; returns whether memory kept to the prediction.
-  bool report(int signal) const;
+  // Results to standard output; returns how memory deviates from the prediction.
+  std::vector<std::string> report(int signal) const;
   // Writes the picture that --draw asks for, when there is a step to draw.
   void draw() const;
 
@@ -339,13 +339,14 @@ void Run::draw() const {
   file.commit();
 }
 
-bool Run::report(int signal) const {
+std::vector<std::string> Run::report(int signal) const {
   const MemoryReport memory{memory_,
                             job_.predicted,
                             job_.problem.ranks(),
                             flags_.ranks.communicator == "solo",
                             peak_resident_bytes(),
-                            driver_};
+                            driver_,
+                            process_memory()};
   const double rate = wall_seconds_ > 0 ? static_cast<double>(tokens_) / wall_seconds_ : 0;
   if (flags_.json) {
     std::string text = fmt::format(
@@ -378,15 +379,14 @@ bool Run::report(int signal) const {
       print_result(fmt::format("\n{}", table(times_->comparison())));
     }
   }
-  return agrees(memory);
+  return deviations(memory);
 }
 
 // Safe is proven of any schedule; right only of what the planner writes, by its tests.
 std::string unhashed_note(const std::string& path) {
   return fmt::format(
-      "note: {} has no hash, so a person or another program wrote or changed it. It is safe to "
-      "run; "
-      "whether it computes the model, fpdt-run check tells\n",
+      "note: {} has no hash, so a person or another program wrote or changed it. It is safe to run; "
+      "fpdt-run check tells whether it computes the model\n",
       path);
 }
 
@@ -400,10 +400,15 @@ int run_train(const TrainFlags& flags) {
   Run run(flags, job, machine);
   catch_stop_signals();
   const int signal = run.train();
-  const bool as_predicted = run.report(signal);
+  // All results are out before the verdict.
+  const std::vector<std::string> deviations = run.report(signal);
   run.draw();
+  if (!deviations.empty()) {
+    fmt::print(stderr, "fpdt-run: measured and predicted memory disagree: {}\n",
+               fmt::join(deviations, "; "));
+  }
   if (signal != 0) return 128 + signal;
-  return static_cast<int>(as_predicted ? ExitCode::done : ExitCode::disagree);
+  return static_cast<int>(deviations.empty() ? ExitCode::done : ExitCode::disagree);
 }
 
 }  // namespace fpdt

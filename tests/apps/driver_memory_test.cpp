@@ -97,5 +97,33 @@ TEST(DriverMemory, StandsInTheReportInPlaceOfResidentPages) {
   EXPECT_FALSE(nlohmann::json::parse(json(report)).at("as_predicted"));
 }
 
+// All that deviates is in the result, in words.
+TEST(MemoryReport, NamesEveryDeviation) {
+  MemoryReport report;
+  report.predicted.device = report.predicted.host_pinned = Bytes{kGibi};
+  report.driver = used(kGibi, kGibi, 2 * kGibi, 2 * kGibi);
+  const Bytes all{kGibi};
+  report.spaces = {{MemorySpace::device, all, all, all, all, ""},
+                   {MemorySpace::host_pinned, all, all, all, all, ""}};
+  report.process = {Bytes{3 * kMebi}, Bytes{2 * kMebi}, Bytes{kMebi}};
+  auto found = nlohmann::json::parse(json(report));
+  EXPECT_TRUE(found.at("deviations").empty());
+  EXPECT_EQ(found.at("host_pinned").at("resident"), kGibi);
+  EXPECT_EQ(found.at("process").at("locked"), 2 * kMebi);
+  EXPECT_TRUE(says(table(report), "3.00 MiB resident, 2.00 MiB locked, 1.00 MiB pinned"));
+
+  report.spaces[0].difference = "rank 0: 8 B that the schedule writes were not written";
+  report.spaces[1].resident = Bytes{kGibi + kMebi};
+  report.driver->note_step(Bytes{2 * kGibi + kMebi});
+  found = nlohmann::json::parse(json(report));
+  EXPECT_FALSE(found.at("as_predicted"));
+  const auto wrong = found.at("deviations").get<std::vector<std::string>>();
+  ASSERT_EQ(wrong.size(), 4U) << found;
+  EXPECT_EQ(wrong[0], "device: rank 0: 8 B that the schedule writes were not written");
+  EXPECT_TRUE(says(wrong[1], "host_pinned: 1.00 GiB over the prediction")) << wrong[1];
+  EXPECT_EQ(wrong[2], "the driver's total is 1.00 MiB over the prediction");
+  EXPECT_EQ(wrong[3], "1.00 MiB of device memory were taken after warm-up");
+}
+
 }  // namespace
 }  // namespace fpdt

@@ -115,6 +115,21 @@ TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
   EXPECT_TRUE(says(under.out, "1.00 GiB under the prediction")) << under.out;
 }
 
+// A verdict comes after everything else: numbers, log and weights are there.
+TEST_F(OnFakeGpu, ADeviationHidesNoResult) {
+  lower("context: 1KiB, workspace: 47MiB");
+  const Outcome over = run(fmt::format("{} --steps 2 --log log --save saved --json", kTrain));
+  EXPECT_EQ(over.code, 4);
+  EXPECT_TRUE(says(over.err, "disagree: the driver's total is 2.00 MiB over")) << over.err;
+  const auto result = nlohmann::json::parse(over.out);
+  EXPECT_EQ(result.at("steps"), 2);
+  EXPECT_EQ(result.at("losses").size(), 2U);
+  EXPECT_GT(result.at("seconds"), 0);
+  EXPECT_EQ(result.at("memory").at("deviations").size(), 1U);
+  EXPECT_TRUE(exists("log"));
+  EXPECT_TRUE(exists("saved/model.safetensors"));
+}
+
 TEST_F(OnFakeGpu, ACutRunThatIsResumedEndsInTheSameBits) {
   lower("");
   const std::string train = fmt::format("{} --deterministic", kTrain);

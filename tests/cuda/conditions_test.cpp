@@ -14,6 +14,7 @@
 #include "fpdt/cuda/attention_pieces.h"
 #include "fpdt/cuda/backend.h"
 #include "fpdt/cuda/kernels_memory.h"
+#include "fpdt/cuda/shared_memory.h"
 #include "fpdt/runtime/accounts.h"
 #include "fpdt/runtime/executor.h"
 #include "fpdt/schedule/verify.h"
@@ -236,6 +237,33 @@ TEST(Conditions, KeysThatNoQuerySeesHaveNoGradient) {
   EXPECT_NE(dkv[kSize], 0.0F);  // a value that the first query sees
   const auto unseen = dkv.begin() + 2 * kQueries * kSize;
   EXPECT_EQ(std::count(unseen, dkv.end(), 0.0F), dkv.end() - unseen);
+}
+
+// Rings of events are as long as a step needs.
+TEST(Conditions, ALaneHasNoMoreEventsThanOps) {
+  fake::set({});
+  const Case one = small_case();
+  const Rig rig(one, on_the_fake());
+  const Program program(rig.lowered.schedule.schedule());
+  std::int64_t ops = 0;
+  for (const Call& call : program.schedule->train) {
+    ops += std::ssize(program.blocks[static_cast<std::size_t>(call.block)].ops);
+  }
+  EXPECT_GT(fake::events(), 0);
+  EXPECT_LE(fake::events(), ops + 1);  // and the origin of times
+}
+
+TEST(Conditions, SharedMemoryIsAskedForOnce) {
+  const char kernels[2]{};
+  const std::int64_t before = fake::attribute_calls();
+  for (int i = 0; i < 3; ++i) {
+    cuda::allow_shared_memory(&kernels[0], 60000);
+    cuda::allow_shared_memory(&kernels[1], 70000);
+    cuda::allow_shared_memory(&kernels[0], 50000);
+  }
+  EXPECT_EQ(fake::attribute_calls() - before, 2);
+  cuda::allow_shared_memory(&kernels[0], 60001);
+  EXPECT_EQ(fake::attribute_calls() - before, 3);
 }
 
 TEST(Conditions, TimesFollowTheLanes) {

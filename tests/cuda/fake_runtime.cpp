@@ -41,6 +41,7 @@ struct World {
   std::map<void*, std::int64_t> device;
   std::set<void*> pinned;
   std::int64_t allocations = 0;
+  std::int64_t attribute_calls = 0;
   std::uintptr_t next_name = 0;
   std::uint64_t random = 1;
   std::int64_t passed = 0;  // ns
@@ -122,6 +123,15 @@ std::int64_t pinned_ranges() {
   return std::ssize(world().pinned);
 }
 
+std::int64_t events() {
+  const std::lock_guard lock(world().mutex);
+  return std::ssize(world().events);
+}
+std::int64_t attribute_calls() {
+  const std::lock_guard lock(world().mutex);
+  return world().attribute_calls;
+}
+
 void enqueue(cudaStream_t stream, std::function<void()> task) {
   const std::lock_guard lock(world().mutex);
   world().streams.at(stream).push_back({nullptr, std::move(task)});
@@ -160,6 +170,11 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int, int) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = -1;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
+  const std::lock_guard lock(world().mutex);
+  ++world().attribute_calls;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }

@@ -34,6 +34,9 @@ void pass(double seconds);
 std::int64_t allocated();
 std::int64_t allocations();  // ever
 std::int64_t pinned_ranges();
+// Events that there are, and calls of cudaFuncSetAttribute ever.
+std::int64_t events();
+std::int64_t attribute_calls();
 
 // Runs on the stream, in its turn.
 void enqueue(cudaStream_t stream, std::function<void()> task);

@@ -16,6 +16,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "fpdt/cuda/shared_memory.h"
 #include "fpdt/cuda/status.h"
 #else
 #include "simt.h"
@@ -128,10 +129,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
             Stream stream, Arguments&&... arguments) {
   constexpr std::size_t kWithoutAsking = 48 << 10;
   if (shared_bytes > kWithoutAsking) {
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes)),
-          "shared memory of a kernel");
+    allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   }
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = grid;

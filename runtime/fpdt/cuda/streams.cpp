@@ -26,6 +26,20 @@ std::vector<const Op*> awaited_ops(const Program& program) {
   return awaited;
 }
 
+// Events that a lane needs: one for each of its ops of a step, as long as they are few.
+std::int64_t ring_of(const Program& program, std::size_t lane) {
+  constexpr std::int64_t kMost = 4096;
+  std::int64_t most = 1;
+  for (const auto* calls : {&program.schedule->train, &program.schedule->evaluate}) {
+    std::int64_t ops = 0;
+    for (const Call& call : *calls) {
+      ops += program.blocks[static_cast<std::size_t>(call.block)].ops_on_lane[lane];
+    }
+    most = std::max(most, ops);
+  }
+  return std::min(most, kMost);
+}
+
 std::int64_t now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
@@ -69,7 +83,7 @@ Streams::Streams(const Program& program)
     check(cudaStreamCreateWithPriority(&lanes_[i].stream, cudaStreamNonBlocking,
                                        urgent ? highest : lowest),
           "a stream");
-    for (std::int64_t k = 0; k < kRing; ++k) {
+    for (std::int64_t k = ring_of(program, i); k > 0; --k) {
       lanes_[i].ring.emplace_back(DeviceEvent::Times::no);
     }
   }
@@ -88,8 +102,8 @@ void Streams::before(const Launch& launch) {
   for (const Event& event : launch.waits) {
     const Lane& other = lanes_[static_cast<std::size_t>(event.lane)];
     FPDT_ASSERT(event.position < other.position);
-    const DeviceEvent& done = other.ring[static_cast<std::size_t>(event.position % kRing)];
-    check(cudaStreamWaitEvent(stream, done.get(), 0), "a wait for another lane");
+    check(cudaStreamWaitEvent(stream, other.event(event.position).get(), 0),
+          "a wait for another lane");
   }
   if (launch.interval == nullptr) return;
   if (timed_.empty()) begin_times();
@@ -104,9 +118,7 @@ void Streams::after(const Launch& launch) {
     check(cudaEventRecord(timers_[2 * timed_.size() - 1].get(), lane.stream), "the end of an op");
   }
   if (std::binary_search(awaited_.begin(), awaited_.end(), launch.op)) {
-    check(cudaEventRecord(lane.ring[static_cast<std::size_t>(lane.position % kRing)].get(),
-                          lane.stream),
-          "the completion of an op");
+    check(cudaEventRecord(lane.event(lane.position).get(), lane.stream), "the completion of an op");
   }
   ++lane.position;
 }

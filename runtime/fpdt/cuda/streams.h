@@ -51,10 +51,12 @@ class Streams {
   void synchronise();
 
  private:
-  static constexpr std::int64_t kRing = 4096;
   struct Lane {
+    [[nodiscard]] const DeviceEvent& event(std::int64_t at) const {
+      return ring[static_cast<std::size_t>(at) % ring.size()];
+    }
     cudaStream_t stream = nullptr;
-    std::vector<DeviceEvent> ring;  // [position % kRing]
+    std::vector<DeviceEvent> ring;  // by position
     std::int64_t position = 0;      // ops launched in this step
   };
   // An op whose time is asked for: events 2*i and 2*i + 1 of timers_.

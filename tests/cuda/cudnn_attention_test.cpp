@@ -71,7 +71,8 @@ std::int64_t padded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // As cudnn_attention.h has it.
 std::int64_t expected_workspace(const AttentionTile& tile, bool sm90) {
-  const auto [direction, h, g, d, q, k, mask, scale] = tile;
+  const auto [direction, h, kv_heads, d, q, k, mask, scale, members] = tile;
+  const std::int64_t g = kv_heads * members;
   if (direction == Direction::forward) {
     return (sm90 ? 256 : 0) + padded(4 * h * q) + padded(4 * h * q * d);
   }
@@ -80,7 +81,7 @@ std::int64_t expected_workspace(const AttentionTile& tile, bool sm90) {
          padded(8 * g * k * d);
 }
 
-// What plans count for such a tile: never less.
+// What plans count for such a tile, with the members that they want: never less.
 std::int64_t predicted_workspace(const AttentionTile& tile) {
   const auto direction = tile.direction == Direction::forward ? AttentionDirection::forward
                                                               : AttentionDirection::backward;
@@ -93,19 +94,34 @@ struct Rows {
   std::int64_t queries, keys;
 };
 
+// Every grouping of heads; backward in launches of one member and of all.
+std::vector<AttentionTile> tiles_of(std::int64_t head_dim, const Rows& rows) {
+  std::vector<AttentionTile> tiles;
+  for (const auto [heads, kv_heads] :
+       {std::array{4, 4}, std::array{4, 1}, std::array{8, 2}, std::array{8, 1}}) {
+    for (const Mask mask : {Mask::everything, Mask::top_left, Mask::bottom_right}) {
+      AttentionTile tile{Direction::forward, heads, kv_heads, head_dim, rows.queries,
+                         rows.keys,          mask,  0.125,    1};
+      tiles.push_back(tile);
+      tile.direction = Direction::backward;
+      tiles.push_back(tile);
+      tile.members = heads / kv_heads;
+      if (tile.members > 1) tiles.push_back(tile);
+    }
+  }
+  return tiles;
+}
+
 void expect_planned(std::int64_t head_dim, const std::vector<Rows>& sizes, const Gpu& gpu,
                     const std::string& device) {
-  for (const auto [heads, kv_heads] : {std::array{4, 4}, std::array{4, 1}, std::array{8, 1}}) {
-    for (const Mask mask : {Mask::everything, Mask::top_left, Mask::bottom_right}) {
-      for (const Direction direction : {Direction::forward, Direction::backward}) {
-        for (const Rows rows : sizes) {
-          const AttentionTile tile{direction,    heads,     kv_heads, head_dim,
-                                   rows.queries, rows.keys, mask,     0.125};
-          SCOPED_TRACE(describe(tile) + ", mask " + std::to_string(static_cast<int>(mask)));
-          const std::int64_t planned = planned_workspace(tile, device);
-          EXPECT_EQ(planned, expected_workspace(tile, gpu.sm90));
-          EXPECT_LE(planned, predicted_workspace(tile));
-        }
+  for (const Rows rows : sizes) {
+    for (const AttentionTile& tile : tiles_of(head_dim, rows)) {
+      SCOPED_TRACE(describe(tile) + ", mask " + std::to_string(static_cast<int>(tile.mask)) + ", " +
+                   std::to_string(tile.members) + " members");
+      const std::int64_t planned = planned_workspace(tile, device);
+      EXPECT_EQ(planned, expected_workspace(tile, gpu.sm90));
+      if (tile.members <= backward_members(tile.q_rows, tile.heads, tile.kv_heads)) {
+        EXPECT_LE(planned, predicted_workspace(tile));
       }
     }
   }
@@ -118,6 +134,18 @@ TEST_P(CudnnAttention, PlansTilesOfHeadsOf64) { expect_planned(64, kSizes, GetPa
 TEST_P(CudnnAttention, PlansTilesOfHeadsOf128) { expect_planned(128, kSizes, GetParam(), device_); }
 TEST_P(CudnnAttention, PlansTilesOfHeadsOf96) {
   expect_planned(96, {{4096, 8192}}, GetParam(), device_);
+}
+
+// The engine is that of a launch without members, whose keys are not shared.
+TEST_P(CudnnAttention, TakesMembersByTheSameEngine) {
+  for (const Mask mask : {Mask::everything, Mask::top_left, Mask::bottom_right}) {
+    AttentionTile tile{Direction::backward, 8, 2, 128, 32768, 65536, mask, 0.125, 1};
+    const std::int64_t engine = BackwardPlan(tile, {nullptr, device_}).engine();
+    EXPECT_GT(engine, 0);
+    for (tile.members = 2; tile.members <= 4; tile.members *= 2) {
+      EXPECT_EQ(BackwardPlan(tile, {nullptr, device_}).engine(), engine);
+    }
+  }
 }
 
 TEST_P(CudnnAttention, TakesLargeHeadsBackwardOnHopperOnly) {

@@ -19,6 +19,7 @@ struct Case {
   std::int64_t q_first, q_rows, k_first, k_rows, heads, kv_heads, head_dim;
   bool accumulates = false;
   Dtype o = Dtype::f32;
+  std::int64_t members = 1;  // of backward's launches
 };
 
 template <class Tile>
@@ -50,7 +51,7 @@ class Tile {
     op.kv = kv_;
     op.o = target(c_.o, c_.q_rows * c_.heads * c_.head_dim);
     op.lse = target(Dtype::f32, c_.q_rows * c_.heads);
-    op.workspace = workspace(op);
+    op.workspace = workspace(cuda::tile_of(op));
     std::vector<Expected> o, lse;
     const auto o_before = memory_.values(op.o), lse_before = memory_.values(op.lse);
     for (std::int64_t i = 0; i < c_.q_rows; ++i) {
@@ -73,7 +74,7 @@ class Tile {
     op.lse = memory_.put(Dtype::f32, lse);
     op.dq = target(Dtype::f32, c_.q_rows * c_.heads * c_.head_dim);
     op.dkv = target(Dtype::f32, c_.k_rows * 2 * c_.kv_heads * c_.head_dim);
-    op.workspace = workspace(op);
+    op.workspace = workspace(cuda::tile_of(op, c_.members));
     std::vector<Expected> dq = before(op.dq), dkv = before(op.dkv);
     const auto dout = memory_.values(op.dout), delta = memory_.values(op.delta);
     lse = memory_.values(op.lse);
@@ -92,10 +93,9 @@ class Tile {
   Target target(Dtype dtype, std::int64_t count) {
     return c_.accumulates ? memory_.accumulate(dtype, count) : memory_.write(dtype, count);
   }
-  template <class Op>
-  Operand workspace(const Op& op) {
+  Operand workspace(const cuda::AttentionTile& tile) {
     cuda::AttentionPlans plans;
-    const Bytes bytes = plans.prepare(cuda::tile_of(op));
+    const Bytes bytes = plans.prepare(tile);
     return memory_.put(Dtype::f32, std::vector<double>(index(bytes.value / 4), std::nan("")));
   }
   std::vector<Expected> before(const Target& of) {
@@ -178,7 +178,8 @@ class Tile {
 void check(const Case& c) {
   SCOPED_TRACE(testing::Message() << "q " << c.q_first << "+" << c.q_rows << ", k " << c.k_first
                                   << "+" << c.k_rows << ", heads " << c.heads << "/" << c.kv_heads
-                                  << " of " << c.head_dim << (c.accumulates ? ", adding" : ""));
+                                  << " of " << c.head_dim << (c.accumulates ? ", adding" : "")
+                                  << ", " << c.members << " members");
   Tile tile(c);
   tile.check_forward();
   tile.check_backward();
@@ -191,6 +192,13 @@ TEST(CudnnPlayed, SeeKeysToADiagonalFromTheFirstWithMoreKeys) {
 }
 TEST(CudnnPlayed, SeeKeysToADiagonalToTheLast) { check({256, 128, 0, 384, 2, 1, 64}); }
 TEST(CudnnPlayed, ShareKeysAmongHeads) { check({128, 128, 0, 128, 6, 2, 96}); }
+TEST(CudnnPlayed, TakeAllMembersInOneLaunch) {
+  check({128, 256, 128, 128, 6, 2, 64, false, Dtype::f32, 3});
+}
+TEST(CudnnPlayed, TakeSomeMembersALaunch) {
+  check({128, 128, 0, 256, 8, 2, 64, false, Dtype::f32, 2});
+}
+TEST(CudnnPlayed, AddTheSumOfMembers) { check({256, 128, 0, 384, 4, 1, 96, true, Dtype::f32, 4}); }
 TEST(CudnnPlayed, MergeAndAdd) { check({128, 128, 0, 256, 4, 2, 128, true}); }
 TEST(CudnnPlayed, MergeIntoBf16) { check({128, 128, 0, 128, 4, 1, 64, true, Dtype::bf16}); }
 TEST(CudnnPlayed, WriteBf16) { check({0, 128, 0, 128, 1, 1, 192, false, Dtype::bf16}); }

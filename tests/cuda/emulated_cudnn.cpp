@@ -123,14 +123,15 @@ class Run {
   Values product(Tensor a, Tensor b) {
     const Shape left = spec(a).shape;
     const Shape right = spec(b).shape;
-    FPDT_ASSERT(left[3] == right[2] && left[1] % right[1] == 0);
+    FPDT_ASSERT(left[3] == right[2] && left[0] == right[0] && left[1] % right[1] == 0);
     const Values& of_a = values(a);
     const Values& of_b = values(b);
     const auto rows = static_cast<std::size_t>(left[2]);
     const auto inner = static_cast<std::size_t>(left[3]);
     const auto columns = static_cast<std::size_t>(right[3]);
-    Values result(static_cast<std::size_t>(left[1]) * rows * columns);
-    for (std::size_t head = 0; head < static_cast<std::size_t>(left[1]); ++head) {
+    const auto heads = static_cast<std::size_t>(left[0] * left[1]);
+    Values result(heads * rows * columns);
+    for (std::size_t head = 0; head < heads; ++head) {
       const std::size_t shared = head / static_cast<std::size_t>(left[1] / right[1]);
       for (std::size_t i = head * rows; i < (head + 1) * rows; ++i) {
         for (std::size_t k = 0; k < inner; ++k) {
@@ -187,7 +188,7 @@ class Run {
   Values reduction(const Operation& operation) {
     const Shape& shape = spec(operation.inputs[0]).shape;
     const Shape& out = spec(operation.out).shape;
-    FPDT_ASSERT(out[1] == shape[1] && out[2] == shape[2] && out[3] == 1);
+    FPDT_ASSERT(out[0] == shape[0] && out[1] == shape[1] && out[2] == shape[2] && out[3] == 1);
     const bool sums = operation.reduction == CUDNN_REDUCE_TENSOR_ADD;
     FPDT_ASSERT(sums || operation.reduction == CUDNN_REDUCE_TENSOR_MAX);
     const Values& from = values(operation.inputs[0]);
@@ -209,7 +210,9 @@ class Run {
     const TensorSpec& from = spec(in);
     const TensorSpec& to = spec(out);
     FPDT_ASSERT(from.shape[2] == to.shape[3] && from.shape[3] == to.shape[2]);
-    FPDT_ASSERT(from.shape[1] == to.shape[1] && from.strides[1] == to.strides[1]);
+    for (const std::size_t d : {0U, 1U}) {
+      FPDT_ASSERT(from.shape.at(d) == to.shape.at(d) && from.strides.at(d) == to.strides.at(d));
+    }
     FPDT_ASSERT(from.strides[2] == to.strides[3] && from.strides[3] == to.strides[2]);
     const Values& of_in = values(in);
     Values result(of_in.size());

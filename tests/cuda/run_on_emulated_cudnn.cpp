@@ -8,12 +8,15 @@ namespace fpdt {
 void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank, int) {
   const cuda::Frame frame{views, rank, nullptr, nullptr};
   cuda::AttentionPlans plans;
-  const auto attend = [&](const auto& op) {
-    plans.prepare(cuda::tile_of(op));
-    plans.execute(op, frame);
-  };
-  if (const auto* forward = std::get_if<AttentionForward>(&body)) return attend(*forward);
-  attend(std::get<AttentionBackward>(body));
+  if (const auto* forward = std::get_if<AttentionForward>(&body)) {
+    plans.prepare(cuda::tile_of(*forward));
+    return plans.execute(*forward, frame);
+  }
+  const auto& backward = std::get<AttentionBackward>(body);
+  const Bytes room{frame.view(backward, backward.workspace).bytes()};
+  const std::int64_t members = plans.members_within(room, cuda::tile_of(backward));
+  plans.prepare(cuda::tile_of(backward, members));
+  plans.execute(backward, members, frame);
 }
 
 }  // namespace fpdt

@@ -67,13 +67,24 @@ void run_with_libraries(const Matmul& op, const cuda::Frame& frame, const Schedu
   cuda::check(cudaStreamSynchronize(frame.stream), "a product");
 }
 
-template <class Tile>
-void run_tile(const Tile& tile, const cuda::Frame& frame) {
-  if (!tile.workspace.present()) return cuda::execute(tile, frame);
-  // Never destroyed: at the end of the program the libraries that cuDNN loads go first.
+// Never destroyed: at the end of the program the libraries that cuDNN loads go first.
+cuda::AttentionPlans& tile_plans() {
   static cuda::AttentionPlans& plans = *new cuda::AttentionPlans;
-  plans.prepare(cuda::tile_of(tile));
-  plans.execute(tile, frame);
+  return plans;
+}
+
+void run_tile(const AttentionForward& tile, const cuda::Frame& frame) {
+  if (!tile.workspace.present()) return cuda::execute(tile, frame);
+  tile_plans().prepare(cuda::tile_of(tile));
+  tile_plans().execute(tile, frame);
+}
+
+void run_tile(const AttentionBackward& tile, const cuda::Frame& frame) {
+  if (!tile.workspace.present()) return cuda::execute(tile, frame);
+  const Bytes room{frame.view(tile, tile.workspace).bytes()};
+  const std::int64_t members = tile_plans().members_within(room, cuda::tile_of(tile));
+  tile_plans().prepare(cuda::tile_of(tile, members));
+  tile_plans().execute(tile, members, frame);
 }
 
 }  // namespace

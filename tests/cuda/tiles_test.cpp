@@ -38,7 +38,7 @@ struct Split {
 };
 
 TEST(SplitGradient, GivesDeltaBackFromTheStandIn) {
-  constexpr HeadGroup kGroup{.rows = 9, .heads = 6, .kv_heads = 2, .head_dim = 96, .member = 1};
+  constexpr HeadGroup kGroup{.rows = 9, .heads = 6, .kv_heads = 2, .head_dim = 96, .first = 1};
   constexpr std::size_t kDim = 96;
   KernelCase random(3);
   // Gradients of every magnitude, for an output of magnitude 1.
@@ -74,7 +74,7 @@ TEST(SplitGradient, GivesDeltaBackFromTheStandIn) {
 }
 
 TEST(SplitGradient, IsZeroWhereTheGradientIs) {
-  constexpr HeadGroup kGroup{.rows = 2, .heads = 1, .kv_heads = 1, .head_dim = 64, .member = 0};
+  constexpr HeadGroup kGroup{.rows = 2, .heads = 1, .kv_heads = 1, .head_dim = 64};
   std::vector<float> dout(2 * 64, 0.0F);
   dout[64] = 0x1p-130F;  // as good as none: its reciprocal is infinite
   const Split split(kGroup, dout, {0.0F, 0x1p-130F});

@@ -17,12 +17,32 @@ TEST(AttentionWorkspace, IsThatOfTheSlices) {
   EXPECT_EQ(attention_workspace_bytes(forward, rows, rows, 4, 2, 128),
             Bytes{kEngine + 1 * kMi + 128 * kMi});
   EXPECT_EQ(attention_workspace_bytes(backward, rows, rows, 4, 2, 128),
-            Bytes{kEngine + 2 * kMi / 2 + 32 * kMi + 2 * 64 * kMi + 128 * kMi});
+            Bytes{kEngine + 2 * kMi + 64 * kMi + 2 * 128 * kMi + 256 * kMi})
+      << "all four heads in one launch";
+  EXPECT_EQ(attention_workspace_bytes(backward, rows, rows, 32, 8, 128),
+            Bytes{kEngine + 2 * 2 * kMi + 128 * kMi + 2 * 256 * kMi + 512 * kMi})
+      << "eight of 32 heads";
   // The smallest tile: parts begin at multiples of 256.
   EXPECT_EQ(attention_workspace_bytes(forward, 128, 128, 1, 1, 64),
             Bytes{kEngine + 512 + 4 * 128 * 64});
   EXPECT_EQ(attention_workspace_bytes(backward, 32, 32, 1, 1, 2),
             Bytes{kEngine + 256 + 256 + 256 + 2 * 256 + 512});
+}
+
+// Eight heads of 64K rows, or as many rows of longer chunks; members of a launch are a divisor.
+TEST(AttentionWorkspace, TakesHeadsThatFillAGpu) {
+  const std::int64_t rows = 64 * kKi;
+  for (const std::int64_t shorter : {128L, 4 * kKi, rows}) {
+    EXPECT_EQ(backward_members(shorter, 8, 2), 4);
+    EXPECT_EQ(backward_members(shorter, 16, 2), 4);
+    EXPECT_EQ(backward_members(shorter, 32, 8), 1);
+    EXPECT_EQ(backward_members(shorter, 8, 1), 8);
+    EXPECT_EQ(backward_members(shorter, 9, 1), 3);
+    EXPECT_EQ(backward_members(shorter, 71, 1), 1) << "a prime";
+    EXPECT_EQ(backward_members(shorter, 64, 64), 1);
+  }
+  EXPECT_EQ(backward_members(2 * rows, 8, 2), 2);
+  EXPECT_EQ(backward_members(32 * rows, 8, 2), 1);
 }
 
 // Neither is quadratic: forward does not depend on the keys, backward no more beyond a piece.
@@ -36,7 +56,8 @@ TEST(AttentionWorkspace, KnowsPiecesOfKeys) {
   // The square at the diagonal is whole.
   const std::int64_t longer = 2 * kBackwardPieceKeys;
   EXPECT_EQ(bytes(backward, longer, 16 * kMi) - bytes(backward, longer, kBackwardPieceKeys),
-            Bytes{8 * 2 * kBackwardPieceKeys * 64});
+            Bytes{8 * 4 * kBackwardPieceKeys * 64})
+      << "two of the four heads of each KV head, beyond 64K rows";
 }
 
 Problem question() {

@@ -206,7 +206,7 @@ void CudaBackend::prepare_op(const Op& op, const Schedule& schedule, const cuda:
       op.body);
 }
 
-// The largest pieces whose needs the workspace holds.
+// The largest pieces whose needs the workspace holds, and the most members a launch.
 template <class Tile>
 void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
                                const Schedule& schedule) {
@@ -227,17 +227,28 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
   const auto keys = static_cast<std::uint64_t>(std::max<std::int64_t>(128, tile.k_rows));
   auto most = static_cast<std::int64_t>(std::bit_floor(keys));
   if (kBackward) most = std::min(most, kBackwardMost);
-  std::vector<cuda::KeyPiece>& pieces = pieces_[&tile];
+  Cut& cut = cuts_[&tile];
   const auto needs = [&](std::int64_t rows) {
-    Bytes largest;
-    pieces = cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows);
-    for (const cuda::KeyPiece& piece : pieces) {
+    cut.pieces = cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows);
+    std::vector<cuda::AttentionTile> tiles;
+    for (const cuda::KeyPiece& piece : cut.pieces) {
       Tile part = tile;
       part.k_first = piece.first;
       part.k_rows = piece.rows;
-      largest = std::max(largest, tiles_->prepare(cuda::tile_of(part)));
+      tiles.push_back(cuda::tile_of(part));
     }
-    return largest;
+    Bytes most_bytes;
+    if (kBackward && !tiles.empty()) {
+      cut.members = tiles_->members_within(
+          room, *std::max_element(tiles.begin(), tiles.end(), [](const auto& a, const auto& b) {
+            return a.k_rows < b.k_rows;
+          }));
+    }
+    for (cuda::AttentionTile& one : tiles) {
+      one.members = cut.members;
+      most_bytes = std::max(most_bytes, tiles_->prepare(one));
+    }
+    return most_bytes;
   };
   Bytes need = needs(most);
   while (need > room && most > 128) need = needs(most /= 2);
@@ -287,11 +298,11 @@ void CudaBackend::run(const Launch& launch) {
 
 template <class Tile>
 void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
-  const auto place = pieces_.find(&tile);
+  const auto cut = cuts_.find(&tile);
   // Without pieces no key is seen, which our kernel writes down.
-  if (place == pieces_.end() || place->second.empty()) return cuda::execute(tile, frame);
+  if (cut == cuts_.end() || cut->second.pieces.empty()) return cuda::execute(tile, frame);
   bool first = true;
-  for (const cuda::KeyPiece& piece : place->second) {
+  for (const cuda::KeyPiece& piece : cut->second.pieces) {
     Tile part = tile;
     part.k_first = piece.first;
     part.k_rows = piece.rows;
@@ -304,7 +315,12 @@ void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
         views.accumulate(frame.view(tile, tile.dq));
       }
     }
-    tiles_->execute(part, {views.get(), frame.rank, frame.stream, frame.scratch});
+    const cuda::Frame own{views.get(), frame.rank, frame.stream, frame.scratch};
+    if constexpr (std::is_same_v<Tile, AttentionForward>) {
+      tiles_->execute(part, own);
+    } else {
+      tiles_->execute(part, cut->second.members, own);
+    }
     first = false;
   }
 }

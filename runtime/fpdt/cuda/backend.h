@@ -69,6 +69,12 @@ class CudaBackend final : public Backend {
     std::unique_ptr<StreamMover> mover;
   };
 
+  // How a tile of the library is cut: along its keys, and its heads into launches (backward).
+  struct Cut {
+    std::vector<cuda::KeyPiece> pieces;
+    std::int64_t members = 1;
+  };
+
   // The first lane that computes; -1 when none does.
   [[nodiscard]] std::int32_t compute_lane() const;
   [[nodiscard]] cuda::Trial trial(const Schedule& schedule) const;
@@ -86,7 +92,7 @@ class CudaBackend final : public Backend {
   std::array<cuda::PinnedMemory, kMemorySpaces.size()> hosts_;
   std::unique_ptr<cuda::Products> products_;
   std::unique_ptr<cuda::AttentionPlans> tiles_;
-  std::map<const void*, std::vector<cuda::KeyPiece>> pieces_;  // of the library's tiles, by body
+  std::map<const void*, Cut> cuts_;  // of the library's tiles, by body
   std::vector<Worker> workers_;
   std::unique_ptr<cuda::Streams> streams_;  // destroyed first: its streams use the rest
 };

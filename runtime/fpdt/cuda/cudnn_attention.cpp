@@ -85,17 +85,22 @@ void ForwardPlan::run(const AttentionForward& op, const Frame& frame, cudnnHandl
              frame.view(op, op.lse), frame.stream);
 }
 
+BackwardPlan::Parts::Parts(const AttentionTile& tile, Bytes engine) {
+  const std::int64_t heads = tile.kv_heads * tile.members;
+  const std::int64_t rows = mul(heads, tile.q_rows);
+  part(end, engine.value);
+  lse = part(end, mul(kF32Bytes, rows));
+  delta = part(end, mul(kF32Bytes, rows));
+  o = part(end, mul(kBf16Bytes * rows, tile.head_dim));
+  dq = part(end, mul(kF32Bytes * rows, tile.head_dim));
+  dkv = part(end, mul(mul(kF32Bytes * 2 * heads, tile.k_rows), tile.head_dim));
+}
+
 BackwardPlan::BackwardPlan(const AttentionTile& tile, const PlanTarget& target, Graph&& graph)
     : tensors_(add_backward(graph, checked(tile))),
-      plan_(std::move(graph), target, describe(tile), kAdvice) {
-  const std::int64_t rows = tile.kv_heads * tile.q_rows;
-  part(workspace_, plan_.workspace().value);
-  lse_ = part(workspace_, kF32Bytes * rows);
-  delta_ = part(workspace_, kF32Bytes * rows);
-  o_ = part(workspace_, kBf16Bytes * rows * tile.head_dim);
-  dq_ = part(workspace_, kF32Bytes * rows * tile.head_dim);
-  dkv_ = part(workspace_, kF32Bytes * 2 * tile.kv_heads * tile.k_rows * tile.head_dim);
-}
+      plan_(std::move(graph), target, describe(tile), kAdvice),
+      members_(tile.members),
+      parts_(tile, plan_.workspace()) {}
 
 void BackwardPlan::run(const AttentionBackward& op, const Frame& frame,
                        cudnnHandle_t handle) const {
@@ -103,42 +108,43 @@ void BackwardPlan::run(const AttentionBackward& op, const Frame& frame,
   require_bf16(frame.view(op, op.q), "q");
   require_bf16(frame.view(op, op.kv), "kv");
   require_bf16(frame.view(op, op.dout), "dout");
-  require_room(frame.view(op, op.workspace), workspace_);
-  for (std::int64_t member = 0; member < op.heads / op.kv_heads; ++member) {
-    run_group(member, op, frame, handle);
+  require_room(frame.view(op, op.workspace), workspace());
+  for (std::int64_t first = 0; first < op.heads / op.kv_heads; first += members_) {
+    run_group(first, op, frame, handle);
   }
 }
 
-void BackwardPlan::run_group(std::int64_t member, const AttentionBackward& op, const Frame& frame,
+void BackwardPlan::run_group(std::int64_t first, const AttentionBackward& op, const Frame& frame,
                              cudnnHandle_t handle) const {
   const View dout = frame.view(op, op.dout);
   const View dkv = frame.view(op, op.dkv);
   std::byte* const q = frame.view(op, op.q).data;
   std::byte* const kv = frame.view(op, op.kv).data;
   std::byte* const workspace = frame.view(op, op.workspace).data;
-  const HeadGroup group{op.q_rows, op.heads, op.kv_heads, op.head_dim, member};
-  const std::int64_t first = member * op.head_dim * kBf16Bytes;  // of the group's heads
+  const HeadGroup group{op.q_rows, op.heads, op.kv_heads, op.head_dim, first, members_};
+  const std::int64_t before = first * op.head_dim * kBf16Bytes;  // of the group's heads
   const std::int64_t half = op.kv_heads * op.head_dim;           // of a row of kv
 
   // The zeros: engines add to dq. Since 9.6 they zero it themselves where it goes on to a dq of
   // another type; of a graph that ends with it nothing is said.
   split_gradient(group, dout, frame.view(op, op.lse), frame.view(op, op.delta),
-                 floats(workspace + lse_), workspace + o_, floats(workspace + dq_), frame.stream);
+                 floats(workspace + parts_.lse), workspace + parts_.o,
+                 floats(workspace + parts_.dq), frame.stream);
   plan_.run(handle, frame.stream,
-            std::array<Binding, 10>{{{tensors_.q, q + first},
+            std::array<Binding, 10>{{{tensors_.q, q + before},
                                      {tensors_.k, kv},
                                      {tensors_.v, kv + half * kBf16Bytes},
-                                     {tensors_.dout, dout.data + first},
-                                     {tensors_.o, workspace + o_},
-                                     {tensors_.lse, workspace + lse_},
-                                     {tensors_.delta, workspace + delta_},
-                                     {tensors_.dq, workspace + dq_},
-                                     {tensors_.dk, workspace + dkv_},
-                                     {tensors_.dv, workspace + dkv_ + half * kF32Bytes}}},
+                                     {tensors_.dout, dout.data + before},
+                                     {tensors_.o, workspace + parts_.o},
+                                     {tensors_.lse, workspace + parts_.lse},
+                                     {tensors_.delta, workspace + parts_.delta},
+                                     {tensors_.dq, workspace + parts_.dq},
+                                     {tensors_.dk, workspace + parts_.dkv},
+                                     {tensors_.dv, workspace + parts_.dkv + half * kF32Bytes}}},
             workspace);
-  join_gradient(group, floats(workspace + dq_), frame.view(op, op.dq), frame.stream);
-  add_tile(op.k_rows * 2 * half, floats(workspace + dkv_), dkv, member > 0 || accumulates(dkv),
-           frame.stream);
+  join_gradient(group, floats(workspace + parts_.dq), frame.view(op, op.dq), frame.stream);
+  add_members(op.k_rows * 2 * half, members_, floats(workspace + parts_.dkv), dkv,
+              first > 0 || accumulates(dkv), frame.stream);
 }
 
 AttentionPlans::AttentionPlans() : handle_(make_cudnn_handle()) {}
@@ -151,14 +157,25 @@ Bytes AttentionPlans::prepare(const AttentionTile& tile) {
   return backward_.try_emplace(tile, tile, here).first->second.workspace();
 }
 
+std::int64_t AttentionPlans::members_within(Bytes room, AttentionTile tile) {
+  const std::int64_t all = div_exact(tile.heads, tile.kv_heads);
+  for (tile.members = all; tile.members > 1; --tile.members) {
+    if (all % tile.members != 0) continue;
+    // Making a plan takes its time, so none is made that cannot fit.
+    if (BackwardPlan::least_workspace(tile) <= room && prepare(tile) <= room) break;
+  }
+  return tile.members;
+}
+
 void AttentionPlans::execute(const AttentionForward& op, const Frame& frame) {
   const auto found = forward_.find(tile_of(op));
   FPDT_ASSERT(found != forward_.end());
   found->second.run(op, frame, handle_.get());
 }
 
-void AttentionPlans::execute(const AttentionBackward& op, const Frame& frame) {
-  const auto found = backward_.find(tile_of(op));
+void AttentionPlans::execute(const AttentionBackward& op, std::int64_t members,
+                             const Frame& frame) {
+  const auto found = backward_.find(tile_of(op, members));
   FPDT_ASSERT(found != backward_.end());
   found->second.run(op, frame, handle_.get());
 }

@@ -1,18 +1,18 @@
 // Attention tiles by cuDNN: the ops AttentionForward and AttentionBackward that have a workspace.
 //
 // cuDNN cannot add to what is there, so a tile goes to the workspace, and kernels of ours
-// (kernels_tiles.h) merge or add it. Backward runs as h/g launches of g heads each (cudnn_tile.h),
-// with every sum over tiles and heads in f32, in a fixed order; within a launch cuDNN adds up dq by
-// atomics, so dq is not the same bits on every run. A schedule that wants that has no workspace,
-// and runs the backend's own kernels.
+// (kernels_tiles.h) merge or add it. Backward takes m of the h/g query heads of every KV head a
+// launch (cudnn_tile.h), with every sum over tiles and heads in f32, in a fixed order; within a
+// launch cuDNN adds up dq by atomics, so dq is not the same bits on every run. A schedule that
+// wants that has no workspace, and runs the backend's own kernels.
 //
 // cuDNN knows no documents either: ops with documents have no workspace.
 //
 // A workspace is divided so, each part from a multiple of 256 bytes on, E bytes for the engine:
 //   forward   E | lse f32 [h, q_rows] | o f32 [q_rows, h*D]
-//   backward  E | lse f32 [g, q_rows] | delta f32 [g, q_rows] | o bf16 [q_rows, g*D]
-//               | dq f32 [g, q_rows, D] | dkv f32 [k_rows, 2*g*D]
-// E is 256 on sm_90; on sm_80 it is 0 in forward, and 4*g*q_rows*D + 128 in backward.
+//   backward  E | lse f32 [m, g, q_rows] | delta f32 [m, g, q_rows] | o bf16 [q_rows, g*m*D]
+//               | dq f32 [m, g, q_rows, D] | dkv f32 [m, k_rows, 2*g*D]
+// E is 256 on sm_90; on sm_80 it is 0 in forward, and 4*g*m*q_rows*D + 128 in backward.
 #pragma once
 
 #include <cstddef>
@@ -50,19 +50,30 @@ class BackwardPlan {
  public:
   BackwardPlan(const AttentionTile& tile, const PlanTarget& target)
       : BackwardPlan(tile, target, Graph()) {}
-  [[nodiscard]] Bytes workspace() const { return workspace_; }
+  [[nodiscard]] Bytes workspace() const { return parts_.end; }
+  // What is known of it before cuDNN is asked: all but E.
+  static Bytes least_workspace(const AttentionTile& tile) { return Parts(tile, Bytes{}).end; }
+  [[nodiscard]] std::int64_t engine() const { return plan_.engine(); }
   // q, kv and dout are bf16.
   void run(const AttentionBackward& op, const Frame& frame, cudnnHandle_t handle) const;
 
  private:
+  // Where the parts of a workspace begin, and where the last ends.
+  struct Parts {
+    Parts(const AttentionTile& tile, Bytes engine);
+    Bytes end{};
+    std::int64_t lse, delta, o, dq, dkv;
+  };
+
   BackwardPlan(const AttentionTile& tile, const PlanTarget& target, Graph&& graph);
-  void run_group(std::int64_t member, const AttentionBackward& op, const Frame& frame,
+  // Of members [first, first + members_) of every KV head.
+  void run_group(std::int64_t first, const AttentionBackward& op, const Frame& frame,
                  cudnnHandle_t handle) const;
 
   BackwardTensors tensors_;
   GraphPlan plan_;
-  std::int64_t lse_ = 0, delta_ = 0, o_ = 0, dq_ = 0, dkv_ = 0;
-  Bytes workspace_{};
+  std::int64_t members_;
+  Parts parts_;
 };
 
 // The plans of a schedule, made before its first step, for the current device. For one thread at a
@@ -76,9 +87,12 @@ class AttentionPlans {
   // takes about half a second, in which cuDNN compiles a kernel.
   Bytes prepare(const AttentionTile& tile);
 
-  // An op whose tile was prepared.
+  // How many members a backward launch may take, when its workspace is `room`: at least one.
+  std::int64_t members_within(Bytes room, AttentionTile tile);
+
+  // An op whose tile was prepared, backward with so many members a launch.
   void execute(const AttentionForward& op, const Frame& frame);
-  void execute(const AttentionBackward& op, const Frame& frame);
+  void execute(const AttentionBackward& op, std::int64_t members, const Frame& frame);
 
  private:
   CudnnHandle handle_;

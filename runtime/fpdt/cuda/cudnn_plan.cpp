@@ -226,13 +226,22 @@ std::vector<Descriptor> find_engines(const Descriptor& graph, const PlanTarget& 
   return engines;
 }
 
-Bytes workspace_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name) {
-  Bytes bytes;
+std::int64_t number_in(const Descriptor& descriptor, cudnnBackendAttributeName_t name) {
+  std::int64_t number = 0;
   std::int64_t count = 0;
-  check(cudnn().cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_INT64, 1, &count,
-                                         &bytes.value),
-        "the size of an engine's workspace");
-  return bytes;
+  check(cudnn().cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_INT64, 1, &count, &number),
+        "an engine's workspace or number");
+  return number;
+}
+
+std::int64_t engine_of(const Descriptor& configuration) {
+  const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t raw = engine.get();
+  std::int64_t count = 0;
+  check(cudnn().cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+        "the engine of a configuration");
+  return number_in(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
 }
 
 }  // namespace
@@ -243,15 +252,16 @@ GraphPlan::GraphPlan(Graph&& graph, const PlanTarget& target, std::string_view w
   describe(graph_, target, descriptors_);
   last_words();  // only those about this graph's engines are wanted
   for (Descriptor& engine : find_engines(descriptors_.back(), target)) {
+    engine_ = engine_of(engine);
     if (target.handle == nullptr) {
-      workspace_ = workspace_of(engine, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
+      workspace_ = Bytes{number_in(engine, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE)};
       descriptors_.push_back(std::move(engine));
       return;
     }
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
     if (cudnn().cudnnBackendFinalize(plan.get()) != CUDNN_STATUS_SUCCESS) continue;
-    workspace_ = workspace_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+    workspace_ = Bytes{number_in(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)};
     descriptors_.push_back(std::move(engine));
     descriptors_.push_back(std::move(plan));
     return;

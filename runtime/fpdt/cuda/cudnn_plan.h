@@ -82,6 +82,8 @@ class GraphPlan {
 
   // Of memory that a run needs beside the real tensors, from a multiple of 256 bytes on.
   [[nodiscard]] Bytes workspace() const { return workspace_; }
+  // cuDNN's number of the engine, which names its kernels.
+  [[nodiscard]] std::int64_t engine() const { return engine_; }
 
   // Puts the kernels on the stream. `handle` is the one that the plan was made for.
   void run(cudnnHandle_t handle, Stream stream, std::span<const Binding> bindings,
@@ -93,6 +95,7 @@ class GraphPlan {
   // the engine's configuration; and last, when there is a device, the plan.
   std::vector<Descriptor> descriptors_;
   Bytes workspace_{};
+  std::int64_t engine_ = 0;
 };
 
 }  // namespace fpdt::cuda

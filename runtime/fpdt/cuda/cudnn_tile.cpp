@@ -36,7 +36,8 @@ AttentionTile tile_of(const Body& op, Direction direction) {
           .q_rows = op.q_rows,
           .k_rows = op.k_rows,
           .mask = mask_of(op.q_first, op.q_rows, op.k_first, op.k_rows),
-          .scale = op.scale};
+          .scale = op.scale,
+          .members = 1};
 }
 
 // Of a tensor [heads, rows, D] within rows of `row_stride` elements, a head each `head_stride`.
@@ -50,13 +51,13 @@ Shape transposed(Shape shape) {
   return shape;
 }
 
-// The shapes of a tile of `heads` query heads.
+// The shapes of a tile of `heads` query heads in each of `batch` batches.
 struct Shapes {
-  Shapes(const AttentionTile& tile, std::int64_t heads)
-      : scores{1, heads, tile.q_rows, tile.k_rows},
-        row{1, heads, tile.q_rows, 1},
-        queries{1, heads, tile.q_rows, tile.head_dim},
-        keys{1, tile.kv_heads, tile.k_rows, tile.head_dim},
+  Shapes(const AttentionTile& tile, std::int64_t batch, std::int64_t heads)
+      : scores{batch, heads, tile.q_rows, tile.k_rows},
+        row{batch, heads, tile.q_rows, 1},
+        queries{batch, heads, tile.q_rows, tile.head_dim},
+        keys{batch, tile.kv_heads, tile.k_rows, tile.head_dim},
         key_strides(
             strides_in_rows(tile.k_rows, tile.head_dim, 2 * tile.kv_heads * tile.head_dim)) {}
   Shape scores, row, queries, keys, key_strides;
@@ -107,7 +108,11 @@ Mask mask_of(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first, st
 }
 
 AttentionTile tile_of(const AttentionForward& op) { return tile_of(op, Direction::forward); }
-AttentionTile tile_of(const AttentionBackward& op) { return tile_of(op, Direction::backward); }
+AttentionTile tile_of(const AttentionBackward& op, std::int64_t members) {
+  AttentionTile tile = tile_of(op, Direction::backward);
+  tile.members = members;
+  return tile;
+}
 
 std::string describe(const AttentionTile& tile) {
   return fmt::format("attention {} of {} queries and {} keys, {} and {} heads of {}",
@@ -116,7 +121,7 @@ std::string describe(const AttentionTile& tile) {
 }
 
 std::string why_not(const AttentionTile& tile) {
-  FPDT_ASSERT(tile.kv_heads > 0 && tile.heads % tile.kv_heads == 0);
+  FPDT_ASSERT(tile.kv_heads > 0 && tile.heads % (tile.kv_heads * tile.members) == 0);
   if (tile.mask == Mask::nothing || tile.mask == Mask::other) {
     return "its queries must see all keys, or those up to a diagonal that begins in the tile's top "
            "left corner or ends in its bottom right one; chunks of one size give such tiles";
@@ -139,7 +144,7 @@ std::string why_not(const AttentionTile& tile) {
 }
 
 ForwardTensors add_forward(Graph& graph, const AttentionTile& tile) {
-  const Shapes shapes(tile, tile.heads);
+  const Shapes shapes(tile, 1, tile.heads);
   const std::int64_t width = tile.heads * tile.head_dim;
   const Shape query_strides = strides_in_rows(tile.q_rows, tile.head_dim, width);
   ForwardTensors result;
@@ -167,16 +172,21 @@ ForwardTensors add_forward(Graph& graph, const AttentionTile& tile) {
 }
 
 BackwardTensors add_backward(Graph& graph, const AttentionTile& tile) {
-  const std::int64_t apart = div_exact(tile.heads, tile.kv_heads) * tile.head_dim;
-  const Shapes shapes(tile, tile.kv_heads);
-  const Shape query_strides = strides_in_rows(tile.q_rows, apart, tile.heads * tile.head_dim);
+  const std::int64_t group = div_exact(tile.heads, tile.kv_heads);
+  const Shapes shapes(tile, tile.members, tile.kv_heads);
+  // Of rows that hold `apart` members of each KV head side by side.
+  const auto of_members = [&](std::int64_t apart) -> Shape {
+    const std::int64_t head = apart * tile.head_dim;
+    return {tile.head_dim, head, tile.kv_heads * head, 1};
+  };
+  Shape shared = shapes.key_strides;
+  shared[0] = 0;
   BackwardTensors result;
-  result.q = graph.real(kBf16, shapes.queries, query_strides);
-  result.k = graph.real(kBf16, transposed(shapes.keys), transposed(shapes.key_strides));
-  result.v = graph.real(kBf16, transposed(shapes.keys), transposed(shapes.key_strides));
-  result.dout = graph.real(kBf16, shapes.queries, query_strides);
-  result.o = graph.real(kBf16, shapes.queries,
-                        strides_in_rows(tile.q_rows, tile.head_dim, tile.kv_heads * tile.head_dim));
+  result.q = graph.real(kBf16, shapes.queries, of_members(group));
+  result.k = graph.real(kBf16, transposed(shapes.keys), transposed(shared));
+  result.v = graph.real(kBf16, transposed(shapes.keys), transposed(shared));
+  result.dout = graph.real(kBf16, shapes.queries, of_members(group));
+  result.o = graph.real(kBf16, shapes.queries, of_members(tile.members));
   result.lse = graph.real(kF32, shapes.row, row_major(shapes.row));
   result.delta = graph.real(kF32, shapes.row, row_major(shapes.row));
   result.dq = graph.real(kF32, shapes.queries, row_major(shapes.queries));
@@ -203,8 +213,7 @@ BackwardTensors add_backward(Graph& graph, const AttentionTile& tile) {
   const Tensor ds = scaled(graph, tile, shapes.scores, weighted);
   graph.matmul(flipped(graph, shapes.scores, ds), result.q, result.dk);
 
-  const Tensor keys =
-      graph.reshape(result.k, graph.intermediate(kBf16, shapes.keys, shapes.key_strides));
+  const Tensor keys = graph.reshape(result.k, graph.intermediate(kBf16, shapes.keys, shared));
   graph.matmul(ds, keys, result.dq);
   return result;
 }

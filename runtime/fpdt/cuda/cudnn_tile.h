@@ -5,7 +5,7 @@
 // support check, which needs no GPU:
 // - The log-sum-exp must be [heads, rows] (NVIDIA tests no other layout).
 // - Outputs may be f32 though inputs are bf16, but not dk and dv when there are fewer KV heads than
-//   query heads.
+//   query heads. Batches may share their keys by a stride of 0.
 // - Backward takes delta only as rowsum(dout * o) of an o in the graph.
 // - dq as an f32 output of the last product is what engines add to by atomics; without it they
 //   would keep a bf16 matrix of all scores.
@@ -34,11 +34,13 @@ struct AttentionTile {
   std::int64_t q_rows = 0, k_rows = 0;
   Mask mask = Mask::everything;
   double scale = 1;
+  // Backward: how many of the h/g query heads of each KV head a launch takes; divides h/g.
+  std::int64_t members = 1;
 
   auto operator<=>(const AttentionTile&) const = default;
 };
 AttentionTile tile_of(const AttentionForward& op);
-AttentionTile tile_of(const AttentionBackward& op);
+AttentionTile tile_of(const AttentionBackward& op, std::int64_t members = 1);
 
 // Such as "attention forward of 4096 queries and 8192 keys, 4 and 1 heads of 128".
 std::string describe(const AttentionTile& tile);
@@ -52,10 +54,11 @@ struct ForwardTensors {
 };
 ForwardTensors add_forward(Graph& graph, const AttentionTile& tile);
 
-// Of one of h/g groups of g query heads, the g KV heads each with its own: from q and dout bf16, g
-// heads out of [q_rows, h*D], h/g apart; k and v as above; o bf16 [q_rows, g*D]; lse and delta f32
-// [g, q_rows], of which delta is written; to dq f32 [g, q_rows, D] and dk and dv, the halves of f32
-// [k_rows, 2*g*D].
+// Of m members of every KV head, which are the batch of the graph: each has its own gradients, and
+// all read the same k and v (batch stride 0), so there are as many KV heads as query heads. From q
+// and dout bf16, g*m heads out of [q_rows, h*D]; k and v as above; o bf16 [q_rows, g*m*D], the m
+// members of a KV head side by side; lse and delta f32 [m, g, q_rows], of which delta is written;
+// to dq f32 [m, g, q_rows, D] and dk and dv, the halves of f32 [m, k_rows, 2*g*D].
 struct BackwardTensors {
   Tensor q, k, v, dout, o, lse, delta, dq, dk, dv;
 };

@@ -58,16 +58,30 @@ __global__ void merge(std::int64_t rows, std::int64_t heads, std::int64_t head_d
   }
 }
 
+// One row of one head of a group: its number among them (row, KV head, member), in the op's [row,
+// head], and in the library's [member, KV head, row].
+struct Place {
+  __device__ __forceinline__ Place(const HeadGroup& group, std::int64_t at) {
+    const std::int64_t row = at / (group.kv_heads * group.members);
+    const std::int64_t kv_head = at / group.members % group.kv_heads;
+    const std::int64_t member = at % group.members;
+    of_op = row * group.heads + kv_head * (group.heads / group.kv_heads) + group.first + member;
+    of_library = (member * group.kv_heads + kv_head) * group.rows + row;
+  }
+  std::int64_t of_op, of_library;
+};
+
+// Reads dout, writes o and zeros dq: 8 bytes an element; the second and third time dout comes from
+// the cache.
 __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const float* delta,
                       float* group_lse, bf16* group_o, float* group_dq) {
   constexpr int kPart = 2;
   const Warps warps = warps_of_grid();
   const std::int64_t lane = threadIdx.x % kWarp;
-  const std::int64_t members = group.heads / group.kv_heads;
-  for (std::int64_t at = warps.first; at < group.rows * group.kv_heads; at += warps.step) {
-    const std::int64_t row = at / group.kv_heads;
-    const std::int64_t kv_head = at % group.kv_heads;
-    const std::int64_t from = row * group.heads + kv_head * members + group.member;
+  const std::int64_t count = group.rows * group.kv_heads * group.members;
+  for (std::int64_t at = warps.first; at < count; at += warps.step) {
+    const Place place(group, at);
+    const std::int64_t from = place.of_op;
     const bf16* gradient = dout + from * group.head_dim;
     float values[kPart];
     float largest = 0.0F;
@@ -94,7 +108,7 @@ __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const
       for (int i = 0; i < kPart; ++i) values[i] = values[i] * scale * factor;
       store_pack<kPart>(group_o + at * group.head_dim + d, values);
     }
-    const std::int64_t to = kv_head * group.rows + row;
+    const std::int64_t to = place.of_library;
     const float zeros[kPart] = {};
     for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
       store_pack<kPart>(group_dq + to * group.head_dim + d, zeros);
@@ -103,33 +117,38 @@ __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const
   }
 }
 
-// target[0, 4) = or += source[0, 4).
-__device__ __forceinline__ void move_pack(float* target, const float* source, bool accumulate) {
-  float values[4];
-  load_pack<4>(source, values);
-  put_pack<4>(target, values, accumulate);
-}
-
+// 8 bytes an element, 12 where it adds.
 __global__ void join(HeadGroup group, const float* group_dq, float* dq, bool accumulate) {
   const Warps warps = warps_of_grid();
   const std::int64_t lane = threadIdx.x % kWarp;
-  const std::int64_t members = group.heads / group.kv_heads;
-  for (std::int64_t at = warps.first; at < group.rows * group.kv_heads; at += warps.step) {
-    const std::int64_t row = at / group.kv_heads;
-    const std::int64_t kv_head = at % group.kv_heads;
-    const std::int64_t to = row * group.heads + kv_head * members + group.member;
+  const std::int64_t count = group.rows * group.kv_heads * group.members;
+  for (std::int64_t at = warps.first; at < count; at += warps.step) {
+    const Place place(group, at);
     for (std::int64_t d = lane * 4; d < group.head_dim; d += kWarp * 4) {
-      move_pack(dq + to * group.head_dim + d,
-                group_dq + (kv_head * group.rows + row) * group.head_dim + d, accumulate);
+      float values[4];
+      load_pack<4>(group_dq + place.of_library * group.head_dim + d, values);
+      put_pack<4>(dq + place.of_op * group.head_dim + d, values, accumulate);
     }
   }
 }
 
-__global__ void add(std::int64_t count, const float* tile, float* target, bool accumulate) {
+// 4 bytes an element of each member, and 4 of the target, 8 where it adds.
+__global__ void sum_members(std::int64_t count, std::int64_t members, const float* tiles,
+                            float* target, bool accumulate) {
   for (std::int64_t i = global_thread() * 4; i < count; i += global_threads() * 4) {
-    move_pack(target + i, tile + i, accumulate);
+    float sum[4];
+    load_pack<4>(tiles + i, sum);
+    for (std::int64_t member = 1; member < members; ++member) {
+      float values[4];
+      load_pack<4>(tiles + member * count + i, values);
+#pragma unroll
+      for (int part = 0; part < 4; ++part) sum[part] += values[part];
+    }
+    put_pack<4>(target + i, sum, accumulate);
   }
 }
+
+std::int64_t rows_of(const HeadGroup& group) { return group.rows * group.kv_heads * group.members; }
 
 unsigned grid_of_warps(std::int64_t warps) { return grid_of(warps, kThreads / kWarp, kBlocks); }
 
@@ -148,22 +167,22 @@ void merge_tile(std::int64_t rows, std::int64_t heads, std::int64_t head_dim, co
 void split_gradient(const HeadGroup& group, const View& dout, const View& lse, const View& delta,
                     float* group_lse, std::byte* group_o, float* group_dq, Stream stream) {
   FPDT_ASSERT(group.head_dim % 2 == 0 && dout.dtype == Dtype::bf16);
-  launch(split, grid_of_warps(group.rows * group.kv_heads), kThreads, 0, stream, group,
+  launch(split, grid_of_warps(rows_of(group)), kThreads, 0, stream, group,
          elements<bf16>(dout), elements<float>(lse), elements<float>(delta), group_lse,
          reinterpret_cast<bf16*>(group_o), group_dq);
 }
 
 void join_gradient(const HeadGroup& group, const float* group_dq, const View& dq, Stream stream) {
   FPDT_ASSERT(group.head_dim % 4 == 0 && dq.dtype == Dtype::f32);
-  launch(join, grid_of_warps(group.rows * group.kv_heads), kThreads, 0, stream, group, group_dq,
+  launch(join, grid_of_warps(rows_of(group)), kThreads, 0, stream, group, group_dq,
          elements<float>(dq), accumulates(dq));
 }
 
-void add_tile(std::int64_t count, const float* tile, const View& target, bool accumulate,
-              Stream stream) {
-  FPDT_ASSERT(count % 4 == 0 && target.dtype == Dtype::f32);
-  launch(add, grid_of(count / 4, kThreads, kBlocks), kThreads, 0, stream, count, tile,
-         elements<float>(target), accumulate);
+void add_members(std::int64_t count, std::int64_t members, const float* tiles, const View& target,
+                 bool accumulate, Stream stream) {
+  FPDT_ASSERT(count % 4 == 0 && members > 0 && target.dtype == Dtype::f32);
+  launch(sum_members, grid_of(count / 4, kThreads, kBlocks), kThreads, 0, stream, count, members,
+         tiles, elements<float>(target), accumulate);
 }
 
 }  // namespace fpdt::cuda

@@ -28,12 +28,13 @@ std::int64_t FpdtFormula::workspace_bytes(const LayerClass& choice) const {
         .value;
   };
   using enum AttentionDirection;
-  const std::int64_t least = std::max(bytes(forward, rows_, rows_), bytes(backward, rows_, rows_));
+  const std::int64_t last = shape_.last_chunk_rows;
+  const std::int64_t least = std::max(
+      {bytes(forward, rows_, rows_), bytes(backward, rows_, rows_), bytes(backward, last, rows_)});
   if (!fpdt_.long_tiles || fpdt_.backward_order != BackwardOrder::q_outer) return least;
   const std::int64_t resident =
       std::min(kept(choice.kept(TensorClass::kv)), kept(choice.kept(TensorClass::dkv)));
   if (resident == 0) return least;
-  const std::int64_t last = shape_.last_chunk_rows;
   const std::int64_t before = (resident - 1) * shape_.chunk_rows;
   return std::max({least, bytes(backward, last, before + last),
                    bytes(backward, rows_, std::max(rows_, before))});

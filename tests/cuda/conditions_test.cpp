@@ -11,7 +11,6 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/comm/solo.h"
-#include "fpdt/cuda/attention_pieces.h"
 #include "fpdt/cuda/backend.h"
 #include "fpdt/cuda/kernels_memory.h"
 #include "fpdt/cuda/shared_memory.h"
@@ -288,43 +287,4 @@ TEST(Conditions, TimesFollowTheLanes) {
 }
 
 }  // namespace
-
-namespace cuda {
-namespace {
-
-// Pieces that follow each other cover what is seen, and no more.
-TEST(KeyPieces, CoverWhatIsSeen) {
-  for (const std::int64_t q_first : {0, 128, 4096, 33024}) {
-    for (const std::int64_t q_rows : {128, 512, 1000}) {
-      for (const std::int64_t k_first : {0, 128, 4096}) {
-        for (const std::int64_t k_rows : {128, 640, 40000}) {
-          const std::int64_t end = std::min(k_first + k_rows, q_first + q_rows);
-          std::int64_t at = k_first;
-          for (const KeyPiece& piece : key_pieces(q_first, q_rows, k_first, k_rows, 4096)) {
-            EXPECT_EQ(piece.first, at);
-            EXPECT_GT(piece.rows, 0);
-            at += piece.rows;
-            EXPECT_TRUE(at > q_first || piece.rows <= 4096);
-          }
-          EXPECT_EQ(at, std::max(k_first, end));
-        }
-      }
-    }
-  }
-}
-
-TEST(KeyPieces, TakeFewSizes) {
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t q_first = 0; q_first < (1 << 21); q_first += 1 << 15) {
-    for (const KeyPiece& piece : key_pieces(q_first, 1 << 15, 0, q_first + (1 << 15), 1 << 20)) {
-      if (std::find(sizes.begin(), sizes.end(), piece.rows) == sizes.end()) {
-        sizes.push_back(piece.rows);
-      }
-    }
-  }
-  EXPECT_LE(sizes.size(), 6U);  // 32K to 1M
-}
-
-}  // namespace
-}  // namespace cuda
 }  // namespace fpdt

@@ -223,15 +223,14 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
   }
   if (tiles_ == nullptr) tiles_ = std::make_unique<cuda::AttentionPlans>();
   const Bytes room = buffer_of(schedule, tile.workspace).slot_bytes();
-  constexpr std::int64_t kBackwardMost = 65536;  // more keys at a time gain nothing
   const auto keys = static_cast<std::uint64_t>(std::max<std::int64_t>(128, tile.k_rows));
   auto most = static_cast<std::int64_t>(std::bit_floor(keys));
-  if (kBackward) most = std::min(most, kBackwardMost);
+  if (kBackward) most = std::min(most, kBackwardPieceMost);
   Cut& cut = cuts_[&tile];
   const auto needs = [&](std::int64_t rows) {
-    cut.pieces = cuda::key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows);
+    cut.pieces = key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows);
     std::vector<cuda::AttentionTile> tiles;
-    for (const cuda::KeyPiece& piece : cut.pieces) {
+    for (const KeyPiece& piece : cut.pieces) {
       Tile part = tile;
       part.k_first = piece.first;
       part.k_rows = piece.rows;
@@ -302,7 +301,7 @@ void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
   // Without pieces no key is seen, which our kernel writes down.
   if (cut == cuts_.end() || cut->second.pieces.empty()) return cuda::execute(tile, frame);
   bool first = true;
-  for (const cuda::KeyPiece& piece : cut->second.pieces) {
+  for (const KeyPiece& piece : cut->second.pieces) {
     Tile part = tile;
     part.k_first = piece.first;
     part.k_rows = piece.rows;

@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "fpdt/cuda/attention_pieces.h"
 #include "fpdt/cuda/cudnn_attention.h"
 #include "fpdt/cuda/gpu.h"
 #include "fpdt/cuda/matmul.h"
@@ -25,6 +24,7 @@
 #include "fpdt/runtime/backend.h"
 #include "fpdt/runtime/communicator.h"
 #include "fpdt/runtime/resolve.h"
+#include "fpdt/schedule/key_pieces.h"
 
 namespace fpdt {
 
@@ -71,7 +71,7 @@ class CudaBackend final : public Backend {
 
   // How a tile of the library is cut: along its keys, and its heads into launches (backward).
   struct Cut {
-    std::vector<cuda::KeyPiece> pieces;
+    std::vector<KeyPiece> pieces;
     std::int64_t members = 1;
   };
 

@@ -103,6 +103,93 @@ TEST_F(LlamaTile, CostsTwoAndAHalfTimesAsMuchBackward) {
   EXPECT_EQ(asked.bytes, (2 * 128 + 64 + 2 * 2 + 2 * 256 + 128) * kMiB);
 }
 
+// The same rank's tiles by a library: 32K queries, the last of 96K keys cut into 64K and 32K.
+class LibraryTile : public DemandOf {
+ protected:
+  static constexpr std::int64_t kRows = 32768;
+  static constexpr std::int64_t kQueries = kRows * 8 * 128;   // elements of q
+  static constexpr std::int64_t kKeys = kRows * 2 * 2 * 128;  // of kv, every 32K keys
+
+  template <class Tile>
+  Tile tile(std::int64_t k_rows) {
+    Tile one;
+    one.q = buffer(Dtype::bf16, {kRows, 8 * 128});
+    one.kv = buffer(Dtype::bf16, {k_rows, 2 * 2 * 128});
+    one.workspace = buffer(Dtype::f32, {1 << 28});
+    one.q_first = k_rows - kRows;
+    one.q_rows = kRows;
+    one.k_rows = k_rows;
+    one.heads = 8;
+    one.kv_heads = 2;
+    one.head_dim = 128;
+    return one;
+  }
+};
+
+TEST_F(LibraryTile, MergesEveryPiece) {
+  auto one = tile<AttentionForward>(kRows);
+  one.o.operand = buffer(Dtype::f32, {kRows, 8 * 128});
+  one.lse.operand = buffer(Dtype::f32, {kRows, 8});
+  const std::int64_t lse = 4 * kRows * 8;
+  // Written in f32 instead of bf16, read, written; then also merged with what is there.
+  EXPECT_EQ(of(one).partial, (2 + 4 + 4) * kQueries + 2 * lse);
+  one.o.accumulate = one.lse.accumulate = true;
+  EXPECT_EQ(of(one).partial, (2 + 4 + 8) * kQueries + 3 * lse);
+  auto longer = tile<AttentionForward>(3 * kRows);
+  longer.o = one.o;
+  longer.lse = one.lse;
+  EXPECT_EQ(of(longer).partial, 2 * of(one).partial);
+  one.o.operand = buffer(Dtype::bf16, {kRows, 8 * 128});
+  EXPECT_EQ(of(one).partial, (2 + 4 + 4) * kQueries + 3 * lse);
+  one.workspace = {};
+  EXPECT_EQ(of(one).partial, 0) << "ours adds where it computes";
+}
+
+TEST_F(LibraryTile, AddsUpGradientsOfEveryPiece) {
+  auto one = tile<AttentionBackward>(kRows);
+  one.dout = one.q;
+  one.lse = one.delta = buffer(Dtype::f32, {kRows, 8});
+  one.dq.operand = buffer(Dtype::f32, {kRows, 8 * 128});
+  one.dkv.operand = buffer(Dtype::f32, {3 * kRows, 512});
+  const std::int64_t rows = 3 * 4 * kRows * 8;  // lse and delta
+  // dout read, its stand-in written, dq zeroed, read, written; dk and dv of four members read, of
+  // their sum written.
+  EXPECT_EQ(of(one).partial, (2 + 2 + 4 + 4 + 4) * kQueries + rows + (4 * 4 + 4) * kKeys);
+  one.dq.accumulate = one.dkv.accumulate = true;
+  const std::int64_t adding = (2 + 2 + 4 + 4 + 8) * kQueries + rows + (4 * 4 + 8) * kKeys;
+  EXPECT_EQ(of(one).partial, adding);
+  // Two pieces: two passes over the queries, three times the keys.
+  auto longer = tile<AttentionBackward>(3 * kRows);
+  longer.dout = longer.q;
+  longer.lse = longer.delta = one.lse;
+  longer.dq = one.dq;
+  longer.dkv = one.dkv;
+  EXPECT_EQ(of(longer).partial, 2 * adding + (4 * 4 + 8) * kKeys);
+  one.workspace = {};
+  EXPECT_EQ(of(one).partial, 0);
+}
+
+// 32 and 8 heads: a launch has one member of each KV head, so there are four sums.
+TEST_F(LibraryTile, AddsUpEveryLaunch) {
+  auto one = tile<AttentionBackward>(kRows);
+  one.dout = one.q = buffer(Dtype::bf16, {kRows, 32 * 128});
+  one.lse = one.delta = buffer(Dtype::f32, {kRows, 32});
+  one.dq.operand = buffer(Dtype::f32, {kRows, 32 * 128});
+  one.dkv.operand = buffer(Dtype::f32, {kRows, 2 * 8 * 128});
+  one.heads = 32;
+  one.kv_heads = 8;
+  EXPECT_EQ(of(one).partial,
+            4 * (16 * kQueries + 3 * 4 * kRows * 8) + 4 * (4 * 4 + 4 * 4 + 3 * 4) * kKeys);
+}
+
+TEST_F(LibraryTile, AsksForNothingAboveTheDiagonal) {
+  auto one = tile<AttentionForward>(kRows);
+  one.o.operand = buffer(Dtype::f32, {kRows, 8 * 128});
+  one.lse.operand = buffer(Dtype::f32, {kRows, 8});
+  one.k_first = 2 * kRows;
+  EXPECT_EQ(of(one).partial, 0);
+}
+
 TEST(VisiblePairs, AreThoseThatCountingFinds) {
   for (const std::int64_t q_first : {0, 1, 5, 8}) {
     for (const std::int64_t q_rows : {1, 3, 8}) {
@@ -136,8 +223,11 @@ TEST_F(DemandOf, MatmulCountsWhatItMultiplies) {
   EXPECT_EQ(asked.flops, 2.0 * 64 * 32 * 16);
   EXPECT_EQ(asked.size, 16);
   EXPECT_EQ(asked.bytes, 2 * (64 * 16 + 16 * 32 + 32 + 64 * 32) + 4 * 64 * 32);
+  EXPECT_EQ(asked.partial, 0);
+  // What it adds to is read and written behind the arithmetic.
   op.out.accumulate = true;
-  EXPECT_EQ(of(op).bytes, asked.bytes + 4 * 64 * 32);
+  EXPECT_EQ(of(op).bytes, asked.bytes - 4 * 64 * 32);
+  EXPECT_EQ(of(op).partial, 2 * 4 * 64 * 32);
 }
 
 TEST_F(DemandOf, RowsOfAnOperandAreWhatItCuts) {
@@ -148,6 +238,50 @@ TEST_F(DemandOf, RowsOfAnOperandAreWhatItCuts) {
   EXPECT_EQ(asked.work, Work::memory);
   EXPECT_EQ(asked.bytes, 5 * 8 * 4 + 2 * 4);
   EXPECT_EQ(asked.flops, 0);
+}
+
+// Bytes an element as docs/gpu.md has them, which the kernels state beside them.
+TEST_F(DemandOf, KernelsMoveTheirNapkins) {
+  constexpr std::int64_t kRows = 64, kWidth = 4096, kElements = kRows * kWidth;
+  const auto wide = [&](Dtype dtype, std::int64_t times = 1) {
+    return buffer(dtype, {kRows, times * kWidth});
+  };
+  const auto of_element = [&](Body body) {
+    return static_cast<double>(of(std::move(body)).bytes) / static_cast<double>(kElements);
+  };
+  const Operand bf16 = wide(Dtype::bf16), f32 = wide(Dtype::f32);
+  const Operand weight = buffer(Dtype::bf16, {kWidth});
+  const Operand column = buffer(Dtype::f32, {kRows}), one = buffer(Dtype::f32, {1});
+  constexpr double kSmall = 0.1;  // what is not of the size of the rows
+  EXPECT_NEAR(of_element(Norm{bf16, weight, {}, {bf16, false}}), 4, kSmall);
+  NormBackward back{bf16, weight, bf16, {}, {bf16, false}, {}, {}};
+  EXPECT_NEAR(of_element(back), 6, kSmall);
+  back.addend = bf16;
+  EXPECT_NEAR(of_element(back), 8, kSmall);
+  SplitHeads split;
+  split.qkv = wide(Dtype::bf16, 3);
+  split.q.operand = bf16;
+  split.kv.operand = wide(Dtype::bf16, 2);
+  EXPECT_NEAR(of_element(split), 3 * 4, kSmall);
+  JoinHeads join;
+  join.dq = bf16;
+  join.dkv = split.kv.operand;
+  join.dqkv.operand = split.qkv;
+  EXPECT_NEAR(of_element(join), 3 * 4, kSmall);
+  EXPECT_NEAR(of_element(AttentionDelta{bf16, bf16, {column, false}}), 4, kSmall);
+  EXPECT_NEAR(of_element(Permute{bf16, {bf16, false}}), 4, kSmall);
+  const Operand two = wide(Dtype::bf16, 2);
+  EXPECT_NEAR(of_element(Activation{two, {bf16, false}}), 6, kSmall);
+  EXPECT_NEAR(of_element(ActivationBackward{two, bf16, {two, false}}), 10, kSmall);
+  EXPECT_NEAR(of_element(LossStatistics{f32, column, {column, false}}), 4, kSmall);
+  EXPECT_NEAR(of_element(LossGradient{f32, column, column, one, {bf16, false}}), 6, kSmall);
+  EXPECT_NEAR(of_element(Copy{f32, {bf16, false}}), 6, kSmall);
+  EXPECT_NEAR(of_element(SquaredNorm{f32, {one, true}}), 4, kSmall);
+  AdamW step;
+  step.grad = step.master = step.m = step.v = f32;
+  step.master_out.operand = step.m_out.operand = step.v_out.operand = f32;
+  step.param.operand = bf16;
+  EXPECT_NEAR(of_element(step), 30, kSmall);
 }
 
 TEST_F(DemandOf, LookUpsTouchTheirRowsOnly) {

@@ -81,6 +81,19 @@ TEST(Machine, ProductsAreBoundByArithmeticOrByMemory) {
   EXPECT_EQ(time_of(cluster, asks(Work::matmul, 200e12, 3'000'000'000'000)), 3 * kSecond);
 }
 
+// Nothing hides the bytes of partial results.
+TEST(Machine, PartialResultsComeOnTop) {
+  const ClusterSpec cluster = round_cluster();
+  for (const Work work : {Work::matmul, Work::attention_forward, Work::attention_backward}) {
+    for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{30'000'000'000'000}}) {
+      Demand demand = asks(work, 200e12, bytes);
+      const std::int64_t before = time_of(cluster, demand);
+      demand.partial = 1'000'000'000'000;
+      EXPECT_EQ(time_of(cluster, demand), before + kSecond);
+    }
+  }
+}
+
 TEST(Machine, RoundsUpToAtLeastOnePicosecond) {
   const ClusterSpec cluster = round_cluster();
   EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 0)), 1);

@@ -127,6 +127,28 @@ TEST(Search, NoSingleLeverIsFasterForSeventyBillionAtFourMillion) {
   expect_no_lever_is_faster(llama3_70b(std::int64_t{1} << 22));
 }
 
+// Partial results cost bytes that no arithmetic hides: every piece of a library's tile adds to what
+// its queries and keys have so far, every tile of the feed-forward to the gradients of its weights.
+Problem of_a_library(std::int64_t seq_len) {
+  Problem problem = llama3_8b(seq_len);
+  problem.cluster.attention = AttentionKernels::cudnn;
+  problem.documents = false;
+  return problem;
+}
+
+TEST(Search, PartialResultsFavourLongTiles) {
+  const Problem problem = of_a_library(std::int64_t{1} << 20);
+  const Strategy best = search(problem).best->strategy;
+  EXPECT_GE(geometry(problem, best).chunk_rows, 65536);
+  EXPECT_TRUE(best.fpdt.long_tiles);
+}
+
+TEST(Search, PartialResultsFavourLongTilesOfTheFeedForward) {
+  const Problem problem = of_a_library(std::int64_t{1} << 17);
+  const std::int64_t rows = search(problem).best->strategy.fpdt.ffn_tile_rows;
+  EXPECT_TRUE(rows == 0 || rows >= 8192) << rows;
+}
+
 TEST(Search, TheFloorIsBelowEverySimulation) {
   const Problem problem = timed_problem(tiny_llama(), 2, 256);
   const Machine machine(problem.cluster, Case::typical);

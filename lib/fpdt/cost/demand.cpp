@@ -8,9 +8,13 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
+#include "fpdt/schedule/key_pieces.h"
+#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
+
+static_assert(kBackwardPieceMost == kBackwardPieceKeys);  // execution and plan cut alike
 
 // 1 + 2 + ... + n.
 std::int64_t triangle(std::int64_t n) { return n > 0 ? mul(n, n + 1) / 2 : 0; }
@@ -40,6 +44,10 @@ class Rules {
   }
   [[nodiscard]] std::int64_t bytes(const Target& target, std::int64_t count) const {
     return (target.accumulate ? 2 : 1) * bytes(target.operand, count);
+  }
+
+  [[nodiscard]] std::int64_t element(const Target& target) const {
+    return dtype_bytes(buffer(target.operand).dtype);
   }
 
   // Visits the fields of a body: `operands` would do, but makes a list, and the search asks for
@@ -83,8 +91,8 @@ class Rules {
         2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
     asked.size = std::min({op.m, op.n, op.k});
     asked.bytes = bytes(op.a, mul(op.m, op.k)) + bytes(op.b, mul(op.k, op.n)) +
-                  bytes(op.bias, op.n) + bytes(op.addend, mul(op.m, op.n)) +
-                  bytes(op.out, mul(op.m, op.n));
+                  bytes(op.bias, op.n) + bytes(op.addend, mul(op.m, op.n));
+    (op.out.accumulate ? asked.partial : asked.bytes) += bytes(op.out, mul(op.m, op.n));
   }
 
   template <class Tile>
@@ -95,13 +103,50 @@ class Rules {
     asked.size = std::min(op.q_rows, op.k_rows);
     if (pairs > 0) asked.bytes = all_bytes(op);  // else it returns at once
   }
+
+  // Forward of a library: it writes o in f32, 2 bytes more than the bf16 of published rates, which
+  // is read and written, or merged with what was there. lse likewise.
+  [[nodiscard]] std::int64_t merged_bytes(const AttentionForward& op) const {
+    constexpr std::int64_t kMade = 2 + 4;
+    const std::int64_t rows = mul(op.q_rows, op.heads);
+    std::int64_t sum = 0;
+    bool held = op.o.accumulate;
+    const auto merge = [&](const KeyPiece&) {
+      const std::int64_t passes = held ? 2 : 1;
+      sum += rows * (op.head_dim * (kMade + passes * element(op.o)) + 4 * (1 + passes));
+      held = true;
+    };
+    each_key_piece(op.q_first, op.q_rows, op.k_first, op.k_rows, op.k_rows, merge);
+    return sum;
+  }
+
+  // Backward of a library, for each piece: a stand-in for o is made of dout (2 + 2 bytes), dq is
+  // zeroed (4), and read and written or added to; lse is copied and delta read. Members' dk and dv
+  // are read and added up, the sum of each launch written or added to.
+  [[nodiscard]] std::int64_t added_bytes(const AttentionBackward& op) const {
+    const std::int64_t queries = mul(op.q_rows, op.heads);
+    const std::int64_t group = div_exact(op.heads, op.kv_heads);
+    const std::int64_t launches = group / backward_members(op.q_rows, op.heads, op.kv_heads);
+    const std::int64_t passes = launches * 2 - (op.dkv.accumulate ? 0 : 1);
+    std::int64_t sum = 0;
+    bool held = op.dq.accumulate;
+    const auto add_up = [&](const KeyPiece& piece) {
+      sum += queries * (op.head_dim * (2 + 2 + 4 + 4 + (held ? 8 : 4)) + 12);
+      sum += mul(2 * op.kv_heads * piece.rows, op.head_dim) * 4 * (group + passes);
+      held = true;
+    };
+    each_key_piece(op.q_first, op.q_rows, op.k_first, op.k_rows, kBackwardPieceMost, add_up);
+    return sum;
+  }
   void fill(Demand& asked, const AttentionForward& op) const {
     asked.work = Work::attention_forward;
     attention(asked, op, 4);
+    if (op.workspace.present()) asked.partial = merged_bytes(op);
   }
   void fill(Demand& asked, const AttentionBackward& op) const {
     asked.work = Work::attention_backward;
     attention(asked, op, 10);
+    if (op.workspace.present()) asked.partial = added_bytes(op);
   }
 
   // Of a table, only the rows that are looked up.

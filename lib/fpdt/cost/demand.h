@@ -4,6 +4,11 @@
 // pairs that it may see, 4*D flops a pair and head forward, 10*D backward (scores are recomputed,
 // FlashAttention, Dao et al., arXiv 2307.08691). Bytes count every operand once: read, written,
 // accumulated (both). Document starts are left out: where documents end is not known here.
+//
+// Partial results cost more than that: what a product adds to is read and written when its
+// arithmetic is done, and what a library's attention tile leaves in its workspace is merged or
+// added by kernels of ours, piece by piece (ADR 0016). These bytes are counted apart, since no
+// arithmetic hides them.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +33,16 @@ std::string_view word(Work work);
 
 struct Demand {
   Work work = Work::memory;
-  std::int32_t kind = 0;    // index of the body in kBodyNames
-  double flops = 0;         // executed
-  double pairs = 0;         // of an attention tile: (query, key) pairs, of every head
-  std::int64_t bytes = 0;   // of device memory, or of the transfer
-  std::int64_t size = 0;    // see SizeShare; 0 where it means nothing
-  std::int64_t group = 1;   // ranks of the collective
-  std::int64_t stride = 1;  // between them
-  std::int64_t sent = 0;    // bytes that one rank sends: 2 (K-1)/K of an all-reduce's, for example
-  bool ring = false;        // sent to the next rank only, else to every other alike (all-to-all)
+  std::int32_t kind = 0;     // index of the body in kBodyNames
+  double flops = 0;          // executed
+  double pairs = 0;          // of an attention tile: (query, key) pairs, of every head
+  std::int64_t bytes = 0;    // of device memory, or of the transfer
+  std::int64_t partial = 0;  // of device memory, beside `bytes`: for partial results
+  std::int64_t size = 0;     // see SizeShare; 0 where it means nothing
+  std::int64_t group = 1;    // ranks of the collective
+  std::int64_t stride = 1;   // between them
+  std::int64_t sent = 0;     // bytes that one rank sends: 2 (K-1)/K of an all-reduce's, for example
+  bool ring = false;         // sent to the next rank only, else to every other alike (all-to-all)
 };
 
 // Precondition: the op is of this schedule.

@@ -181,11 +181,11 @@ double Machine::seconds(const Demand& demand) const {
   return op_seconds_ + seconds;
 }
 
-// Bound by arithmetic or by memory, whichever takes longer (the roofline).
+// Bound by arithmetic or by memory, whichever takes longer (the roofline); then partial results.
 double Machine::product_seconds(const Demand& demand, double arithmetic) const {
-  const double memory =
-      static_cast<double>(demand.bytes) / bandwidth_[static_cast<std::size_t>(demand.kind)];
-  return std::max(arithmetic, memory);
+  const double bandwidth = bandwidth_[static_cast<std::size_t>(demand.kind)];
+  return std::max(arithmetic, static_cast<double>(demand.bytes) / bandwidth) +
+         static_cast<double>(demand.partial) / bandwidth;
 }
 
 double Machine::attention_seconds(const Demand& demand, double rate, double softmax) const {

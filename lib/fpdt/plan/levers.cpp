@@ -46,7 +46,7 @@ Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
     Strategy changed = strategy;
     changed.fpdt.chunk_tokens = tokens;
     const std::int64_t rows = tokens / shape.sequence_parallel;
-    if (strategy.fpdt.ffn_tile_rows == 0 && rows > 4096) changed.fpdt.ffn_tile_rows = 4096;
+    if (strategy.fpdt.ffn_tile_rows == 0 && rows > 8192) changed.fpdt.ffn_tile_rows = 8192;
     if (strategy.fpdt.loss_tile_rows == 0 && rows > 1024) changed.fpdt.loss_tile_rows = 1024;
     changes.add(fmt::format("chunk_tokens {} -> {}", format_tokens(strategy.fpdt.chunk_tokens),
                             format_tokens(tokens)),

@@ -45,9 +45,10 @@ class Bench {
     // First, when nothing is loaded that training does not load.
     if (options_.machine.used_memory) group("memory outside the arenas", &Bench::measure_outside);
     group("op_seconds", &Bench::measure_least);
+    // Before what adds partial results to sums in memory: their seconds are taken off.
+    group("kinds", &Bench::measure_memory);
     group("products", &Bench::measure_products);
     group("attention", &Bench::measure_tiles);
-    group("kinds", &Bench::measure_memory);
     group("copies", &Bench::measure_copies);
     if (options_.ranks > 1) group("collectives", &Bench::measure_collectives);
     group("interference", &Bench::measure_company);
@@ -65,8 +66,9 @@ class Bench {
                                             const std::vector<std::int64_t>& sizes) const {
     return size == sizes.back() ? extent_.long_pace : extent_.pace;
   }
-  // Seconds of an op without those that every op takes.
-  [[nodiscard]] std::vector<double> net(std::vector<double> seconds) const;
+  // Seconds of an op without those that every op takes, and those of its partial results at the
+  // bandwidth that was measured: a Machine adds both again.
+  [[nodiscard]] std::vector<double> net(const Demand& asked, std::vector<double> seconds) const;
   void note(std::string_view kind, const std::string& what, const Demand& asked,
             const std::vector<double>& seconds);
 
@@ -125,8 +127,15 @@ Run Bench::run(const Write& write, Bytes working_set, const Extent::Pace& pace) 
   return run;
 }
 
-std::vector<double> Bench::net(std::vector<double> seconds) const {
-  for (double& one : seconds) one = std::max(one - least_span_, one / 100);
+std::vector<double> Bench::net(const Demand& asked, std::vector<double> seconds) const {
+  // What caches hold moves faster than that bandwidth says.
+  constexpr double kPartialMost = 0.5;
+  const double bandwidth = result_.rates.device_bandwidth.typical;
+  const double partial = asked.partial > 0 ? static_cast<double>(asked.partial) / bandwidth : 0;
+  for (double& one : seconds) {
+    one = std::max(one - least_span_, one / 100);
+    one -= std::min(partial, kPartialMost * one);
+  }
   return seconds;
 }
 
@@ -155,26 +164,29 @@ void Bench::measure_least() {
 
 void Bench::measure_products() {
   std::vector<std::vector<Sample>> sizes;
+  double fastest = 0;  // with all that it takes
   for (const std::int64_t size : extent_.product_sizes) {
     options_.progress(fmt::format("matrix products of {}", size));
     std::vector<Sample>& samples = sizes.emplace_back();
     for (const Case& one : matmul_cases(size, extent_.product_most, options_.storage)) {
       const Run product = run(one.write, extent_.working_set, pace_of(size, extent_.product_sizes));
       note("matmul", one.what, product.asked.front(), product.spans.front());
-      samples.push_back({product.asked.front(), net(product.spans.front())});
+      fastest = std::max(fastest,
+                         speed(product.asked.front().flops, net({}, product.spans.front())).high);
+      samples.push_back({product.asked.front(), net(product.asked.front(), product.spans.front())});
     }
   }
   const Shared fit = fit_products(sizes);
   result_.rates.matmul = fit.rate;
   result_.rates.matmul_shares = fit.shares;
-  result_.rates.peak_flops = options_.peak_flops > 0 ? options_.peak_flops : fit.rate.high;
+  result_.rates.peak_flops = options_.peak_flops > 0 ? options_.peak_flops : fastest;
 }
 
 // The tile (1,0) of a triangle: no key of it is masked.
 Sample Bench::dense_tile(const Case& one, std::string_view kind) {
   const Run triangle = run(one.write);
   note(kind, one.what, triangle.asked[1], triangle.spans[1]);
-  return {triangle.asked[1], net(triangle.spans[1])};
+  return {triangle.asked[1], net(triangle.asked[1], triangle.spans[1])};
 }
 
 Case Bench::tile_case(AttentionDirection direction, AttentionKernels kernels, std::int64_t rows,
@@ -200,7 +212,7 @@ Sample Bench::triangle(const Case& one, std::string_view kind, std::int64_t rows
   for (std::size_t op = 0; op < triangle.asked.size(); ++op) {
     all.asked.flops += triangle.asked[op].flops;
     all.asked.pairs += triangle.asked[op].pairs;
-    const std::vector<double> seconds = net(triangle.spans[op]);
+    const std::vector<double> seconds = net(triangle.asked[op], triangle.spans[op]);
     for (std::size_t i = 0; i < seconds.size(); ++i) all.seconds[i] += seconds[i];
   }
   note(kind, one.what + ", diagonal", triangle.asked[0], triangle.spans[0]);
@@ -257,7 +269,8 @@ void Bench::measure_memory() {
     const Run op = run(one.write);
     note(one.what, fmt::format("{} x {}", extent_.rows, extent_.width), op.asked.front(),
          op.spans.front());
-    const Rate rate = speed(static_cast<double>(op.asked.front().bytes), net(op.spans.front()));
+    const Rate rate =
+        speed(static_cast<double>(op.asked.front().bytes), net(op.asked.front(), op.spans.front()));
     result_.rates.kinds.push_back({one.what, rate});
     if (one.what == "copy") result_.rates.device_bandwidth = rate;
   }
@@ -271,7 +284,7 @@ void Bench::measure_copies() {
       note(word(lane), format_bytes(Bytes{bytes}), copy.asked.front(), copy.spans.front());
       if (bytes != extent_.copy_bytes) continue;
       (lane == LaneKind::h2d ? result_.rates.h2d : result_.rates.d2h) =
-          speed(static_cast<double>(bytes), net(copy.spans.front()));
+          speed(static_cast<double>(bytes), net(copy.asked.front(), copy.spans.front()));
     }
   }
 }
@@ -283,7 +296,8 @@ void Bench::measure_collectives() {
   for (const Case& one : collective_cases(4 * options_.ranks, options_.ranks)) {
     const Run op = run(one.write);
     note(one.what, format_bytes(Bytes{4 * options_.ranks}), op.asked.front(), op.spans.front());
-    for (const double seconds : net(op.spans.front())) fixed.push_back(seconds / peers);
+    for (const double seconds : net(op.asked.front(), op.spans.front()))
+      fixed.push_back(seconds / peers);
   }
   result_.rates.collective_seconds = spread(fixed);
   const double fixed_seconds = result_.rates.collective_seconds.typical * peers;
@@ -293,7 +307,7 @@ void Bench::measure_collectives() {
     const Run op = run(one.write);
     note(one.what, format_bytes(Bytes{collective_bytes_}), op.asked.front(), op.spans.front());
     const auto sent = static_cast<double>(op.asked.front().sent);
-    for (const double seconds : net(op.spans.front())) {
+    for (const double seconds : net(op.asked.front(), op.spans.front())) {
       speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));
     }
   }

@@ -170,13 +170,15 @@ void check_tile(const TileShape& s) {
   backward.q = q, backward.kv = kv, backward.dout = dout;
   backward.lse = memory.put(Dtype::f32, loops.lse());
   backward.delta = memory.put(Dtype::f32, delta);
-  backward.dq = memory.write(Dtype::f32, s.q_rows * s.heads * s.head_dim);
-  backward.dkv = memory.write(Dtype::f32, s.k_rows * 2 * s.kv_heads * s.head_dim);
-  backward.workspace = workspace(memory, cuda::tile_of(backward));
-  memory.run_alone(backward);
   const Expectation gradients = loops.backward(dout_values, loops.lse(), delta);
-  expect_close(memory.values(backward.dq), gradients.dq, Dtype::f32);
-  expect_close(memory.values(backward.dkv), gradients.dkv, Dtype::f32);
+  for (const std::int64_t members : {std::int64_t{1}, s.heads / s.kv_heads}) {
+    backward.dq = memory.write(Dtype::f32, s.q_rows * s.heads * s.head_dim);
+    backward.dkv = memory.write(Dtype::f32, s.k_rows * 2 * s.kv_heads * s.head_dim);
+    backward.workspace = workspace(memory, cuda::tile_of(backward, members));
+    memory.run_alone(backward);
+    expect_close(memory.values(backward.dq), gradients.dq, Dtype::f32);
+    expect_close(memory.values(backward.dkv), gradients.dkv, Dtype::f32);
+  }
 }
 
 TEST(CudnnTiles, EqualLoops) {

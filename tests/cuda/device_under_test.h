@@ -23,4 +23,7 @@ cuda::Stream device_stream(int variant);
 // Waits until all that was launched is done.
 void synchronise_device();
 
+// Of a tile that says something of the device's speed; on an emulator, of the smallest.
+std::int64_t rows_of_experiments();
+
 }  // namespace fpdt

@@ -1,0 +1,221 @@
+// Questions about cuDNN's backward that only a GPU answers, at the size of a rank of four of Llama
+// 3 8B: each test prints what it found, for the log, and fails only when a result is wrong. Without
+// a GPU they run on the emulator at the smallest size, which tests the tests.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/cuda/cudnn_attention.h"
+
+#include "../cpu/kernel_case.h"
+#include "device_under_test.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kHeads = 8, kKvHeads = 2, kDim = 128;
+
+// bf16 in [-1, 1): a block of random values over and over.
+DeviceBytes noise(std::int64_t elements) {
+  static std::mt19937 random(1);
+  std::vector<std::uint16_t> values(static_cast<std::size_t>(elements));
+  constexpr std::size_t kBlock = (1 << 20) - 3;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] =
+        i < kBlock ? to_bf16(static_cast<float>(random()) * 0x1p-31F - 1.0F) : values[i - kBlock];
+  }
+  DeviceBytes memory = device_memory(2 * elements);
+  upload(memory.get(), std::as_bytes(std::span(values)));
+  return memory;
+}
+
+void fill(std::byte* memory, std::int64_t elements, float value) {
+  const std::vector<float> values(static_cast<std::size_t>(elements), value);
+  upload(memory, std::as_bytes(std::span(values)));
+}
+
+DeviceBytes filled(std::int64_t elements, float value) {
+  DeviceBytes memory = device_memory(4 * elements);
+  fill(memory.get(), elements, value);
+  return memory;
+}
+
+// The tile below the diagonal of a triangle of chunks, its operands on the device.
+class BackwardTile {
+ public:
+  BackwardTile()
+      : rows_(rows_of_experiments()),
+        q_(noise(rows_ * kHeads * kDim)),
+        kv_(noise(rows_ * 2 * kKvHeads * kDim)),
+        dout_(noise(rows_ * kHeads * kDim)),
+        lse_(filled(rows_ * kHeads, std::log(static_cast<float>(rows_)))),
+        delta_(filled(rows_ * kHeads, 1.0F)),
+        dq_(device_memory(4 * query_elements())),
+        dkv_(device_memory(4 * key_elements())) {
+    op.q = operand(0), op.kv = operand(1), op.dout = operand(2), op.lse = operand(3);
+    op.delta = operand(4), op.dq = {operand(5), false}, op.dkv = {operand(6), false};
+    op.workspace = operand(7);
+    op.q_first = op.q_rows = op.k_rows = rows_;
+    op.heads = kHeads, op.kv_heads = kKvHeads, op.head_dim = kDim;
+    op.scale = 1 / std::sqrt(static_cast<double>(kDim));
+  }
+  [[nodiscard]] std::int64_t query_elements() const { return rows_ * kHeads * kDim; }
+  [[nodiscard]] std::int64_t key_elements() const { return rows_ * 2 * kKvHeads * kDim; }
+  [[nodiscard]] std::int64_t rows() const { return rows_; }
+  [[nodiscard]] const std::byte* q() const { return q_.get(); }
+  [[nodiscard]] const std::byte* kv() const { return kv_.get(); }
+  [[nodiscard]] const std::byte* dout() const { return dout_.get(); }
+  [[nodiscard]] const std::byte* lse() const { return lse_.get(); }
+  [[nodiscard]] const std::byte* dq() const { return dq_.get(); }
+  [[nodiscard]] const std::byte* dkv() const { return dkv_.get(); }
+
+  // The operands, in the order of their fields.
+  [[nodiscard]] std::vector<View> views(std::byte* workspace, Bytes bytes) const {
+    const auto view = [](const DeviceBytes& memory, std::int64_t elements, Dtype dtype,
+                         Access access) {
+      return View{memory.get(), elements, dtype, access};
+    };
+    return {view(q_, query_elements(), Dtype::bf16, Access::read),
+            view(kv_, key_elements(), Dtype::bf16, Access::read),
+            view(dout_, query_elements(), Dtype::bf16, Access::read),
+            view(lse_, rows_ * kHeads, Dtype::f32, Access::read),
+            view(delta_, rows_ * kHeads, Dtype::f32, Access::read),
+            view(dq_, query_elements(), Dtype::f32, Access::write),
+            view(dkv_, key_elements(), Dtype::f32, Access::write),
+            View{workspace, bytes.value / 4, Dtype::f32, Access::write}};
+  }
+
+  AttentionBackward op;
+
+ private:
+  static Operand operand(BufferIndex number) { return {.buffer = number, .version = {}}; }
+
+  std::int64_t rows_;
+  DeviceBytes q_, kv_, dout_, lse_, delta_, dq_, dkv_;
+};
+
+std::vector<float> floats(const std::byte* memory, std::int64_t elements) {
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  download(std::as_writable_bytes(std::span(values)), memory);
+  return values;
+}
+
+// The least of three runs after one that is not counted; on an emulator of one.
+template <class F>
+double milliseconds(F&& run) {
+  double least = std::numeric_limits<double>::infinity();
+  const int runs = rows_of_experiments() < 1024 ? 1 : 4;
+  for (int i = 0; i < runs; ++i) {
+    synchronise_device();
+    const auto begin = std::chrono::steady_clock::now();
+    run();
+    synchronise_device();
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - begin;
+    if (i > 0 || runs == 1) least = std::min(least, taken.count());
+  }
+  return least;
+}
+
+struct Difference {
+  double largest = 0, of = 0;  // and the largest value
+};
+Difference difference(const std::vector<float>& a, const std::vector<float>& b) {
+  Difference found;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double apart = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    found.largest = std::isnan(apart) ? apart : std::max(found.largest, apart);
+    found.of = std::max(found.of, std::abs(static_cast<double>(a[i])));
+    if (std::isnan(found.largest)) break;
+  }
+  return found;
+}
+
+// One launch for each member, as before members were a batch; two; and one for all.
+TEST(CudnnExperiment, MembersOfALaunch) {
+  const BackwardTile tile;
+  cuda::AttentionPlans plans;
+  std::vector<float> dq, dkv;
+  for (const std::int64_t members : {1, 2, 4}) {
+    const Bytes room = plans.prepare(cuda::tile_of(tile.op, members));
+    const DeviceBytes workspace = device_memory(room.value);
+    const std::vector<View> views = tile.views(workspace.get(), room);
+    const cuda::Frame frame{views, 0, device_stream(0), nullptr};
+    const double time = milliseconds([&] { plans.execute(tile.op, members, frame); });
+    const std::vector<float> now_q = floats(tile.dq(), tile.query_elements());
+    const std::vector<float> now_kv = floats(tile.dkv(), tile.key_elements());
+    if (members == 1) dq = now_q, dkv = now_kv;
+    const Difference of_q = difference(dq, now_q), of_kv = difference(dkv, now_kv);
+    std::printf(
+        "cudnn backward, %lld rows, %lld of 4 members a launch: %.3f ms; from one: dq %.3g of "
+        "%.3g, dkv %.3g of %.3g\n",
+        static_cast<long long>(tile.rows()), static_cast<long long>(members), time, of_q.largest,
+        of_q.of, of_kv.largest, of_kv.of);
+    EXPECT_GT(of_q.of, 0);
+    EXPECT_GT(of_kv.of, 0);
+    // A head read at a wrong place is off by its whole size; sums in another order by far less.
+    EXPECT_LE(of_q.largest, kUnitBf16 * of_q.of);
+    EXPECT_LE(of_kv.largest, kUnitBf16 * of_kv.of);
+  }
+}
+
+// What cuDNN makes of a dq that is not zero: it may write over it (then zeroing is a waste of 4
+// bytes an element) or add to it (then sums over tiles could stay in place). Without zeros nobody
+// says which, so the backend zeroes.
+TEST(CudnnExperiment, WhatIsInDqBefore) {
+  const BackwardTile tile;
+  const cuda::CudnnHandle handle = cuda::make_cudnn_handle();
+  const cuda::AttentionTile shape = cuda::tile_of(tile.op, kHeads / kKvHeads);
+  cuda::Graph graph;
+  const cuda::BackwardTensors tensors = cuda::add_backward(graph, shape);
+  const cuda::GraphPlan plan(std::move(graph), {handle.get(), {}}, "an experiment", "");
+  const DeviceBytes engine = device_memory(plan.workspace().value + 256);
+  const DeviceBytes o = filled(tile.query_elements() / 2, 0);  // zeros in bf16
+  const DeviceBytes delta = device_memory(4 * tile.rows() * kHeads);
+  const DeviceBytes dq = device_memory(4 * tile.query_elements());
+  const DeviceBytes dkv = device_memory(4 * 4 * tile.key_elements());
+  const std::int64_t half = kKvHeads * kDim;
+  const std::array<cuda::Binding, 10> bindings{{{tensors.q, tile.q()},
+                                                {tensors.k, tile.kv()},
+                                                {tensors.v, tile.kv() + 2 * half},
+                                                {tensors.dout, tile.dout()},
+                                                {tensors.o, o.get()},
+                                                {tensors.lse, tile.lse()},
+                                                {tensors.delta, delta.get()},
+                                                {tensors.dq, dq.get()},
+                                                {tensors.dk, dkv.get()},
+                                                {tensors.dv, dkv.get() + 4 * half}}};
+  std::array<std::vector<float>, 2> found;
+  double time = 0;
+  for (const int before : {0, 1}) {
+    const auto run = [&] { plan.run(handle.get(), device_stream(0), bindings, engine.get()); };
+    if (before == 0) time = milliseconds(run);
+    fill(dq.get(), tile.query_elements(), static_cast<float>(before));
+    run();
+    synchronise_device();
+    found[static_cast<std::size_t>(before)] = floats(dq.get(), tile.query_elements());
+  }
+  const Difference over = difference(found[0], found[1]);
+  std::vector<float> added = found[0];
+  for (float& value : added) value += 1.0F;
+  const Difference onto = difference(added, found[1]);
+  const double tolerance = kUnitBf16 * std::max(1.0, over.of);
+  const bool writes = over.largest <= tolerance;
+  const bool adds = onto.largest <= tolerance;
+  std::printf("cudnn backward, engine %lld, %.3f ms: dq that is not zero before is %s\n",
+              static_cast<long long>(plan.engine()), time,
+              writes ? "written over" : (adds ? "added to" : "neither written over nor added to"));
+  EXPECT_GT(over.of, 0);
+  EXPECT_TRUE(writes || adds);
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kBlocks = 1 << 16;
+constexpr std::int64_t kHeadMost = 256;  // elements of a head
 constexpr float kLeast = 0x1p-126F;  // of the numbers whose reciprocal is finite; less is 0
 
 // The rows of heads of a grid of whole warps.
@@ -71,49 +72,53 @@ struct Place {
   std::int64_t of_op, of_library;
 };
 
-// Reads dout, writes o and zeros dq: 8 bytes an element; the second and third time dout comes from
-// the cache.
+// Reads dout once, writes o and zeros dq: 8 bytes an element. A lane holds its elements.
 __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const float* delta,
                       float* group_lse, bf16* group_o, float* group_dq) {
-  constexpr int kPart = 2;
+  constexpr int kPart = 4;
+  constexpr int kParts = kHeadMost / (kWarp * kPart);
   const Warps warps = warps_of_grid();
-  const std::int64_t lane = threadIdx.x % kWarp;
+  const std::int64_t first = threadIdx.x % kWarp * kPart;
   const std::int64_t count = group.rows * group.kv_heads * group.members;
   for (std::int64_t at = warps.first; at < count; at += warps.step) {
     const Place place(group, at);
-    const std::int64_t from = place.of_op;
-    const bf16* gradient = dout + from * group.head_dim;
-    float values[kPart];
+    float values[kParts][kPart] = {};
     float largest = 0.0F;
-    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
-      load_pack<kPart>(gradient + d, values);
-      largest = fmaxf(largest, fmaxf(fabsf(values[0]), fabsf(values[1])));
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const std::int64_t d = first + part * kWarp * kPart;
+      if (d < group.head_dim) {
+        load_pack<kPart>(dout + place.of_op * group.head_dim + d, values[part]);
+      }
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) largest = fmaxf(largest, fabsf(values[part][i]));
     }
     largest = warp_max(largest);
     // Squares of elements relative to the largest neither overflow nor vanish all.
     const bool any = largest >= kLeast;
     const float scale = any ? 1.0F / largest : 0.0F;
     float squares = 0.0F;
-    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
-      load_pack<kPart>(gradient + d, values);
-      const float a = values[0] * scale;
-      const float b = values[1] * scale;
-      squares += a * a + b * b;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) {
+        values[part][i] *= scale;
+        squares += values[part][i] * values[part][i];
+      }
     }
     squares = warp_sum(squares);
-    const float factor = any ? delta[from] * scale / squares : 0.0F;
-    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
-      load_pack<kPart>(gradient + d, values);
-#pragma unroll
-      for (int i = 0; i < kPart; ++i) values[i] = values[i] * scale * factor;
-      store_pack<kPart>(group_o + at * group.head_dim + d, values);
-    }
-    const std::int64_t to = place.of_library;
+    const float factor = any ? delta[place.of_op] * scale / squares : 0.0F;
     const float zeros[kPart] = {};
-    for (std::int64_t d = lane * kPart; d < group.head_dim; d += kWarp * kPart) {
-      store_pack<kPart>(group_dq + to * group.head_dim + d, zeros);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const std::int64_t d = first + part * kWarp * kPart;
+      if (d >= group.head_dim) continue;
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) values[part][i] *= factor;
+      store_pack<kPart>(group_o + at * group.head_dim + d, values[part]);
+      store_pack<kPart>(group_dq + place.of_library * group.head_dim + d, zeros);
     }
-    if (lane == 0) group_lse[to] = lse[from];
+    if (first == 0) group_lse[place.of_library] = lse[place.of_op];
   }
 }
 
@@ -166,7 +171,8 @@ void merge_tile(std::int64_t rows, std::int64_t heads, std::int64_t head_dim, co
 
 void split_gradient(const HeadGroup& group, const View& dout, const View& lse, const View& delta,
                     float* group_lse, std::byte* group_o, float* group_dq, Stream stream) {
-  FPDT_ASSERT(group.head_dim % 2 == 0 && dout.dtype == Dtype::bf16);
+  FPDT_ASSERT(group.head_dim % 4 == 0 && group.head_dim <= kHeadMost);
+  FPDT_ASSERT(dout.dtype == Dtype::bf16);
   launch(split, grid_of_warps(rows_of(group)), kThreads, 0, stream, group,
          elements<bf16>(dout), elements<float>(lse), elements<float>(delta), group_lse,
          reinterpret_cast<bf16*>(group_o), group_dq);

@@ -51,6 +51,23 @@ TEST(Levers, FlagsGoBack) {
   }
 }
 
+// Where all layers store their attention output, some or all may store everything instead.
+TEST(Levers, LayersThatStoreAttentionMayStoreEverything) {
+  const Problem problem = question();
+  const std::int64_t layers = problem.model.layers;
+  const Strategy from = with_stored(problem, spilled(problem, 1, 64), {0, layers});
+  std::set<std::int64_t> everything;
+  for (const Lever& lever : levers()) {
+    if (lever.name != "recompute everything") continue;
+    for (const Change& change : lever.changes(problem, from)) {
+      const StoredLayers stored = stored_layers(problem, change.strategy);
+      EXPECT_EQ(stored.everything + stored.attention, layers) << change.words;
+      everything.insert(stored.everything);
+    }
+  }
+  EXPECT_EQ(everything, (std::set<std::int64_t>{1, layers}));
+}
+
 TEST(Levers, WordsSayWhatIsStoredAndWhere) {
   const Problem problem = question();
   Strategy strategy = with_stored(problem, spilled(problem, 1, 64), {0, 1});

@@ -146,16 +146,19 @@ Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) 
   return changes.take();
 }
 
-// None, all, a step, or as many as fit.
+// None, all, a step, or as many as fit. Layers that store everything may have stored their
+// attention output before.
 Changes stored_changes(const Problem& problem, const Strategy& strategy,
                        std::int64_t StoredLayers::*which, std::string_view what) {
   Collector changes(problem, strategy);
   const StoredLayers now = stored_layers(problem, strategy);
   const std::int64_t layers = problem.model.layers;
-  const std::int64_t most = layers - (now.everything + now.attention - now.*which);
+  const bool all = which == &StoredLayers::everything;
+  const std::int64_t most = all ? layers : layers - now.everything;
   const auto with = [&](std::int64_t n) {
     StoredLayers stored = now;
     stored.*which = n;
+    stored.attention = std::min(stored.attention, layers - stored.everything);
     return with_stored(problem, strategy, stored);
   };
   std::int64_t fit = 0;

@@ -70,7 +70,8 @@ class Parts(unittest.TestCase):
 
     def pieces(self):
         # Dynamo counts the same without a compiler behind it.
-        patch = mock.patch.object(torch, "compile", functools.partial(torch.compile, backend="eager"))
+        eager = functools.partial(torch.compile, backend="eager")
+        patch = mock.patch.object(torch, "compile", eager)
         patch.start()
         self.addCleanup(patch.stop)
         torch._dynamo.reset()

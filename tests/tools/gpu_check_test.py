@@ -195,7 +195,8 @@ class Gpu(unittest.TestCase):
                 session.perform(item(function))
                 return session.load("item")
 
-    LIST = "case $1 in --gtest_list_tests) printf 'a.\\n  good\\n  other  # GetParam() = 1\\n'; exit;; esac\n"
+    LIST = ("case $1 in --gtest_list_tests)\n"
+            "printf 'a.\\n  good\\n  other  # GetParam() = 1\\n'; exit;; esac\n")
     GOOD = "echo '[ RUN      ] a.good'; echo '[       OK ] a.good (12 ms)'\n"
 
     def test_all_pass(self):
@@ -211,7 +212,8 @@ class Gpu(unittest.TestCase):
                                   "[       OK ] DqExperiment.Zero (9 ms)\n[----------] 1 test\n")
         self.assertEqual(said, [("DqExperiment.Zero", "dq is added to")])
         other = ("echo '[ RUN      ] a.other'; echo '[       OK ] a.other (7 ms)'\n"
-                 "echo '[ RUN      ] BExperiment.x'; echo two; echo '[       OK ] BExperiment.x (1 ms)'\n")
+                 "echo '[ RUN      ] BExperiment.x'; echo two\n"
+                 "echo '[       OK ] BExperiment.x (1 ms)'\n")
         record = self.play(gtests.tests, tests=self.LIST + self.GOOD + other)
         self.assertIn("- `BExperiment.x` found: two", record["text"])
 
@@ -241,7 +243,8 @@ class Gpu(unittest.TestCase):
         self.assertEqual((record["state"], record["result"]["passed"]), ("failed", 0))
 
     def test_sanitizer(self):
-        clean = "echo '[       OK ] a.good (9 ms)'; echo '== ERROR SUMMARY: 0 errors'; echo '== RACECHECK SUMMARY: 0 hazards displayed'"
+        clean = ("echo '[       OK ] a.good (9 ms)'; echo '== ERROR SUMMARY: 0 errors'\n"
+                 "echo '== RACECHECK SUMMARY: 0 hazards displayed'")
         record = self.play(gtests.sanitizer, compute_sanitizer=clean, tests="")
         self.assertEqual(record["state"], "done", record["reason"])
         self.assertIn("--gtest_filter=AttentionTiles.*", record["commands"][-1]["command"])
@@ -249,20 +252,24 @@ class Gpu(unittest.TestCase):
                            compute_sanitizer="echo 'ERROR SUMMARY: 3 errors'; exit 9")
         self.assertEqual(record["state"], "wrong")
         self.assertEqual(record["result"]["memcheck AttentionTiles"]["errors"], 3)
-        record = self.play(gtests.sanitizer, tests="", compute_sanitizer="echo 'ERROR SUMMARY: 0 errors'")
+        record = self.play(gtests.sanitizer, tests="",
+                           compute_sanitizer="echo 'ERROR SUMMARY: 0 errors'")
         self.assertEqual(record["state"], "wrong", "nothing ran")
 
     # What ncu prints into its log with --page raw --csv: one wide row a launch behind the units.
-    NCU = """while [ $# -gt 0 ]; do case $1 in --log-file) log=$2;; --metrics) metrics=$2;; esac; shift; done
+    NCU = """while [ $# -gt 0 ]; do
+  case $1 in --log-file) log=$2;; --metrics) metrics=$2;; esac
+  shift
+done
 [ -n "$metrics" ] && { echo '==ERROR== Failed to find metric' >$log; exit 1; }
 cat >$log <<'TEXT'
 ==PROF== Connected to process 7
-"ID","Process ID","Kernel Name","gpu__time_duration.sum","dram__throughput.avg.pct_of_peak_sustained_elapsed"
+"ID","Process ID","Kernel Name","gpu__time_duration.sum","MEMORY"
 "","","","nsecond","%"
 "0","7","void fpdt::norm<float>(Parameters)","12,345","91.5"
 "1","7","sm90_xmma","1000","n/a"
 TEXT
-"""
+""".replace("MEMORY", "dram__throughput.avg.pct_of_peak_sustained_elapsed")
 
     def test_kernels(self):
         with mock.patch.object(items, "one_layer", lambda session, name, length: (
@@ -283,10 +290,21 @@ class Clocks(unittest.TestCase):
     NVML = """typedef struct { unsigned gpu, memory; } Utilization;
 static int device;
 int nvmlInit_v2(void) { return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** found) { *found = &device; return index; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** found) {
+  *found = &device;
+  return index;
+}
 #define CHECK if (d != &device) return 1
-int nvmlDeviceGetClockInfo(void* d, int kind, unsigned* mhz) { CHECK; *mhz = 1000 * kind; return 0; }
-int nvmlDeviceGetPowerUsage(void* d, unsigned* milliwatts) { CHECK; *milliwatts = 650000; return 0; }
+int nvmlDeviceGetClockInfo(void* d, int kind, unsigned* mhz) {
+  CHECK;
+  *mhz = 1000 * kind;
+  return 0;
+}
+int nvmlDeviceGetPowerUsage(void* d, unsigned* milliwatts) {
+  CHECK;
+  *milliwatts = 650000;
+  return 0;
+}
 int nvmlDeviceGetTemperature(void* d, int sensor, unsigned* t) { CHECK; *t = 60; return sensor; }
 int nvmlDeviceGetUtilizationRates(void* d, Utilization* u) { CHECK; u->gpu = 97; return 0; }
 """
@@ -309,8 +327,8 @@ int nvmlDeviceGetUtilizationRates(void* d, Utilization* u) { CHECK; u->gpu = 97;
     def test_between(self):
         with tempfile.TemporaryDirectory() as folder:
             found = sampler.Sampler(None, pathlib.Path(folder) / "log")
-            for at, (mhz, busy, reasons) in enumerate([(345, 0, 0x1), (1980, 100, 0), (1500, 100, 0x4),
-                                                       (1700, 50, 0x4), (345, 0, 0)]):
+            for at, (mhz, busy, reasons) in enumerate([
+                    (345, 0, 0x1), (1980, 100, 0), (1500, 100, 0x4), (1700, 50, 0x4), (345, 0, 0)]):
                 one = sampler.Sample(mhz, 2600, 10.0 * at, 40, busy, reasons)
                 one.time = at
                 found.samples.append(one)
@@ -338,7 +356,8 @@ class Archive(unittest.TestCase):
             self.assertFalse(archive.unpack(back), "results that are there stay")
 
     def test_pictures_are_left_out_of_a_large_one(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(archive, "MOST_BYTES", 1000):
+        few = mock.patch.object(archive, "MOST_BYTES", 1000)
+        with tempfile.TemporaryDirectory() as folder, few:
             there = pathlib.Path(folder)
             (there / "a.json").write_text("{}")
             (there / "a.html").write_bytes(os.urandom(2000))

@@ -15,10 +15,13 @@ import unittest
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPTS = {
-    "nvidia-smi": 'case "$1" in *name,compute_cap*) echo "NVIDIA H200, 9.0";; *) echo NVIDIA H200;; esac',
+    "nvidia-smi": """case "$1" in *name,compute_cap*) echo "NVIDIA H200, 9.0";;
+*) echo NVIDIA H200;; esac""",
     "ncu": """while [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done
-printf '"ID","Kernel Name","gpu__time_duration.sum"\\n"","","nsecond"\\n"0","norm","1000"\\n' >"$log" """,
-    "compute-sanitizer": "echo '[       OK ] a.good (9 ms)'; echo 'ERROR SUMMARY: 0 errors'; echo 'RACECHECK SUMMARY: 0 hazards'",
+{ echo '"ID","Kernel Name","gpu__time_duration.sum"'; echo '"","","nsecond"'
+  echo '"0","norm","1000"'; } >"$log" """,
+    "compute-sanitizer": "echo '[       OK ] a.good (9 ms)'; echo 'ERROR SUMMARY: 0 errors'\n"
+                         "echo 'RACECHECK SUMMARY: 0 hazards'",
 }
 TESTS = """case $1 in --gtest_list_tests) printf 'a.\\n  good\\n';; *)
 echo '[ RUN      ] a.good'; echo '[       OK ] a.good (12 ms)';; esac"""
@@ -63,7 +66,8 @@ class Played(unittest.TestCase):
         for name in ("tests", "bench", "solo-1m", "solo-1m-2", "kernels", "memory", "sanitizer"):
             self.assertEqual(self.record(name)["state"], "done")
         bench = self.record("bench")["commands"][-1]["command"]
-        for word in ("--backend cuda", "--short", "--declared", "--host-memory 115GiB", "--peak-flops 9890000"):
+        for word in ("--backend cuda", "--short", "--declared", "--host-memory 115GiB",
+                     "--peak-flops 9890000"):
             self.assertIn(word, bench)
         self.check_headline()
 

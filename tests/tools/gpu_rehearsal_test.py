@@ -129,7 +129,8 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual({one["largest_relative_difference"] for one in curves.values()}, {0.0})
         states = {name: self.record(name)["state"] for name in names}
         self.assertEqual({name for name, state in states.items() if state != "done"},
-                         {"tests", "ceiling", "kernels", "pytorch-128k", "pytorch-512k", "sanitizer"})
+                         {"tests", "ceiling", "kernels", "pytorch-128k", "pytorch-512k",
+                          "sanitizer"})
         clocks = self.record("solo-1m")["commands"][-1]["clocks"]
         self.assertEqual(clocks["sm_mhz"], [1000, 1000, 1000])
         found = self.from_archive()
@@ -176,7 +177,7 @@ class Rehearsal(unittest.TestCase):
         bench = self.record("bench")
         self.assertEqual(bench["state"], "unfinished")
         self.assertFalse((self.out / "memory.json").exists())
-        self.assertRegex("\n".join(bench["text"]), "What it left in machine.yaml: chosen for examples")
+        self.assertRegex("\n".join(bench["text"]), "it left in machine.yaml: chosen for examples")
         found = self.from_archive()
         self.assertIn("peak_flops", found["machine.yaml"])
         self.assertIn("matmul 3 TFLOP/s", found["bench.log"])
@@ -232,7 +233,7 @@ class Rehearsal(unittest.TestCase):
 
     def test_host_memory(self):
         """What the user says goes into the budget, and to fpdt-run where it takes it."""
-        helps = 'for flag; do [ $flag = --help ] && { echo "  --host-memory TEXT"; exit 0; }; done\n'
+        helps = 'for flag; do [ $flag = --help ] && { echo "  --host-memory T"; exit 0; }; done\n'
         taken = self.folder / "taken"
         drop = f'case "$*" in *--host-memory*) echo "$*" >>{taken}; ' \
                'set -- $(echo "$*" | sed "s/--host-memory [^ ]*//");; esac'

@@ -149,12 +149,14 @@ def memory_lines(memory):
             wrong.append(f"{space}: more was touched than the arena holds")
         untouched = use.get("untouched")
         if untouched:
-            lines.append(f"- {space}: counted on the device; untouched are {size(untouched['scratch'])}"
-                         f" of scratch and {size(untouched['between'])} between buffers")
+            lines.append(f"- {space}: counted on the device; untouched are "
+                         f"{size(untouched['scratch'])} of scratch and "
+                         f"{size(untouched['between'])} between buffers")
     process, driver = memory.get("process"), memory.get("driver")
     if driver and process:
-        lines.append(f"- the system: {size(process['resident'])} resident, {size(process['locked'])} "
-                     f"locked, {size(process['pinned'])} pinned by drivers that tell it")
+        lines.append(f"- the system: {size(process['resident'])} resident, "
+                     f"{size(process['locked'])} locked, {size(process['pinned'])} pinned by "
+                     "drivers that tell it")
     if driver:
         verdict = "as predicted" if driver["as_predicted"] else "**not as predicted**"
         lines.append(f"- the driver's total: predicted {size(driver['predicted']) or 'nothing'}, "

@@ -57,7 +57,8 @@ class Nvml:
             return self._ask(function, ctypes.c_uint(), *arguments).value
 
         reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
-        return Sample(number("nvmlDeviceGetClockInfo", SM), number("nvmlDeviceGetClockInfo", MEMORY),
+        return Sample(number("nvmlDeviceGetClockInfo", SM),
+                      number("nvmlDeviceGetClockInfo", MEMORY),
                       number("nvmlDeviceGetPowerUsage") / 1000,
                       number("nvmlDeviceGetTemperature", ON_DIE),
                       self._ask("nvmlDeviceGetUtilizationRates", self.Utilization()).gpu,

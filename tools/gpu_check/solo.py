@@ -138,7 +138,8 @@ def solo(tokens, layers, steps, base=None):
         model, length = Model.load(path), 512 if session.rehearse else tokens
         machine, measured = cluster.machine(session)
         if not measured or "unfinished" in cluster.source(machine):
-            text += [f"**The bench has not ended; rates are those of: {cluster.source(machine)}.**", ""]
+            text += [f"**The bench has not ended; rates are those of: {cluster.source(machine)}.**",
+                     ""]
         session.path(session.item).mkdir(parents=True, exist_ok=True)
         strategy, whole = _plan_whole(session, path, length,
                                       cluster.of_ranks(session, RANKS, solo=False),
@@ -168,7 +169,7 @@ def _ceilings(session, predicted, model):
     few, more = min(predicted), max(predicted)
     seconds = {kind: line(few, predicted[few][kind], more, predicted[more][kind], model.layers)
                for kind in ARITHMETIC}
-    ours, theirs = session.result("bench").get("best", {}), session.result("ceiling").get("best", {})
+    ours, theirs = (session.result(item).get("best", {}) for item in ("bench", "ceiling"))
     other = None
     if all(kind in ours and kind in theirs for kind in ARITHMETIC):
         other = sum(seconds[kind] * ours[kind]["per_second"] / theirs[kind] for kind in ARITHMETIC)
@@ -239,8 +240,9 @@ def _whole_lines(whole):
              f"- {100 * whole['share_of_ceiling']:.1f} % of the ceiling: what products and "
              "attention tiles alone take at the bench's rates, over the step"]
     if whole["share_of_other_libraries"] is not None:
-        lines.append(f"- {100 * whole['share_of_other_libraries']:.1f} % of the ceiling by PyTorch's "
-                     "libraries: the same at the rates that they reach beside the bench's best")
+        lines.append(f"- {100 * whole['share_of_other_libraries']:.1f} % of the ceiling by "
+                     "PyTorch's libraries: the same at the rates that they reach beside the "
+                     "bench's best")
     return lines
 
 

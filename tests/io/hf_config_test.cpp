@@ -156,6 +156,9 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
               HasSubstr("attention_bias: only false is supported"));
   EXPECT_THAT(error_of(R"({"model_type": "gpt_neox", "hidden_dropout": 0.1})"),
               HasSubstr("dropout 0.1 is not supported"));
+  EXPECT_THAT(
+      error_of(R"({"model_type": "gpt_neox", "hidden_size": 48, "num_attention_heads": 4})"),
+      HasSubstr("0.25 of head_dim 12 rotates 3 dimensions, expected an even number"));
   EXPECT_THAT(error_of(R"({"model_type": "mixtral", "num_local_experts": 8})"),
               HasSubstr("\"mixtral\": experts are not supported"));
   EXPECT_THAT(error_of(R"({"model_type": "gemma2"})"), HasSubstr("soft caps"));

@@ -64,6 +64,8 @@ TEST(ModelFile, FindsContradictions) {
   EXPECT_THAT(error_of(replaced(tiny(), "hidden: 128", "hidden: -128")), HasSubstr("hidden"));
   EXPECT_THAT(error_of(replaced(tiny(), "activation: swiglu", "activation: swigul")),
               HasSubstr("did you mean \"swiglu\"?"));
+  EXPECT_THAT(error_of(replaced(tiny(), "fraction: 1", "fraction: 0.1875")),
+              HasSubstr("rotates 3 dimensions, expected an even number"));
   EXPECT_THAT(error_of(replaced(tiny(), "theta:", "thetta:")),
               HasSubstr("rotary.thetta: unknown key"));
 }

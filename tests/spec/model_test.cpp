@@ -63,12 +63,29 @@ TEST(Model, OnlyMatricesDecay) {
   }
 }
 
+// int(head_dim * fraction), as in transformers, whose frequencies of an odd number of dimensions
+// are not those of the next even one.
 TEST(Model, RotatesAnEvenNumberOfDimensions) {
-  ModelSpec model = llama(1, 256, 8, 512);
-  model.rotary.fraction = 0.25;
-  EXPECT_EQ(model.rotary_dim(), 32);
-  model.head_dim = 6;
-  EXPECT_EQ(model.rotary_dim() % 2, 0);
+  struct Rotation {
+    std::int64_t head_dim;
+    double fraction;
+    std::int64_t dimensions;
+  };
+  for (const Rotation& one : {Rotation{128, 0.25, 32},
+                              {12, 0.25, 3},
+                              {6, 0.5, 3},
+                              {10, 0.5, 5},
+                              {10, 0.45, 4},
+                              {10, 0.39, 3},
+                              {7, 1, 7},
+                              {6, 0.25, 1},
+                              {6, 0.15, 0}}) {
+    ModelSpec model = llama(1, 256, 8, 512);
+    model.head_dim = one.head_dim;
+    model.rotary.fraction = one.fraction;
+    EXPECT_EQ(model.rotary_dim(), one.dimensions) << one.head_dim << " x " << one.fraction;
+    EXPECT_EQ(check(model).empty(), one.dimensions % 2 == 0) << one.head_dim;
+  }
 }
 
 TEST(Model, FindsWhatCannotBe) {

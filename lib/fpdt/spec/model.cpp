@@ -144,9 +144,11 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   const RotarySpec& rotary = model.rotary;
   if (!(rotary.fraction >= 0 && rotary.fraction <= 1)) {
     wrong(fmt::format("rotary.fraction: expected 0 to 1, found {}", rotary.fraction));
-  } else if (model.rotary_dim() > model.head_dim) {
-    wrong(fmt::format("rotary.fraction: head_dim {} must be even to rotate whole heads",
-                      model.head_dim));
+  } else if (model.rotary_dim() % 2 != 0) {
+    wrong(
+        fmt::format("rotary.fraction: {} of head_dim {} rotates {} dimensions, expected an even "
+                    "number: dimensions rotate in pairs",
+                    rotary.fraction, model.head_dim, model.rotary_dim()));
   }
   if (!(rotary.theta > 1) || !(rotary.factor >= 1) || rotary.original_positions < 1 ||
       !(rotary.low_frequency_factor > 0) || !(rotary.magnitude > 0 && rotary.magnitude < 1e6)) {

@@ -74,9 +74,9 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t up_width() const {
     return activation == ActivationFamily::swiglu ? 2 * feed_forward : feed_forward;
   }
-  // Rotated dimensions of a head (even).
+  // Rotated dimensions of a head, rounded down as in transformers; `check` refuses odd ones.
   [[nodiscard]] std::int64_t rotary_dim() const {
-    return 2 * static_cast<std::int64_t>(rotary.fraction * static_cast<double>(head_dim) / 2 + 0.5);
+    return static_cast<std::int64_t>(rotary.fraction * static_cast<double>(head_dim));
   }
 };
 

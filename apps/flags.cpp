@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <iostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -64,6 +65,28 @@ void report_unknown(const CLI::App& app) {
   }
 }
 
+// Adds to every option that takes a value that it must have one.
+void require_values(CLI::App& command) {
+  const CLI::Validator is_value(
+      [](std::string& text) {
+        if (text.empty()) return std::string("expected a value");
+        if (!text.starts_with("--")) return std::string();
+        return fmt::format("expected a value, found \"{}\" (a file is named ./{})", text, text);
+      },
+      "");
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_items_expected_max() > 0) option->check(is_value);
+  }
+}
+
+// Prints what the parser has to say, help or an error, and returns the exit code.
+int answer(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() != 0) report_unknown(app);
+  if (app.exit(error) != 0) return static_cast<int>(ExitCode::bad_input);
+  if (!std::cout.flush()) throw IoError("standard output: the help could not be written");
+  return static_cast<int>(ExitCode::done);
+}
+
 }  // namespace
 
 CLI::Validator integer_in(std::int64_t least, std::int64_t most) {
@@ -83,16 +106,27 @@ CLI::Validator positive_number() { return number(0, false, "a finite number over
 
 CLI::Validator number_from_zero() { return number(0, true, "a finite number of at least 0"); }
 
-CLI::Validator not_empty() {
-  return CLI::Validator(
-      [](std::string& text) { return std::string(text.empty() ? "expected a value" : ""); }, "");
-}
-
-int answer(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() != 0) report_unknown(app);
-  if (app.exit(error) != 0) return static_cast<int>(ExitCode::bad_input);
-  if (!std::cout.flush()) throw IoError("standard output: the help could not be written");
-  return static_cast<int>(ExitCode::done);
+std::optional<int> parse(CLI::App& app, int count, const char* const* words) {
+  require_values(app);
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    require_values(*command);
+  }
+  std::vector<std::string> given;
+  for (const std::string_view word : std::span(words, static_cast<std::size_t>(count))) {
+    given.emplace_back(word);
+    // CLI11 takes the next word for the value of "--name=".
+    if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
+    given.back().pop_back();
+    given.emplace_back();
+  }
+  std::vector<const char*> pointers;
+  for (const std::string& word : given) pointers.push_back(word.c_str());
+  try {
+    app.parse(static_cast<int>(pointers.size()), pointers.data());
+  } catch (const CLI::ParseError& error) {
+    return answer(app, error);
+  }
+  return {};
 }
 
 }  // namespace fpdt

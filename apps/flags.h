@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
@@ -19,10 +20,9 @@ CLI::Validator integer_in(std::int64_t least, std::int64_t most = kCountMax);
 CLI::Validator positive_number();
 CLI::Validator number_from_zero();
 
-// A text of at least one character.
-CLI::Validator not_empty();
-
-// Prints what the parser has to say, help or an error, and returns the exit code.
-int answer(const CLI::App& app, const CLI::ParseError& error);
+// Takes the words of a command line; refuses, for every flag and file, a value that is empty or is
+// itself a flag: a variable of the shell that is not set leaves one of them. Returns the exit code
+// when help or an error has been printed and there is nothing to run.
+std::optional<int> parse(CLI::App& app, int count, const char* const* words);
 
 }  // namespace fpdt

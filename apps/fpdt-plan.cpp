@@ -28,11 +28,7 @@ int run(int count, const char* const* words) {
   app.require_subcommand(1);
   std::vector<std::function<int()>> verbs;
   for (const Add add : kVerbs) verbs.push_back(add(app));
-  try {
-    app.parse(count, words);
-  } catch (const CLI::ParseError& error) {
-    return answer(app, error);
-  }
+  if (const std::optional<int> code = parse(app, count, words)) return *code;
   const std::vector<CLI::App*> known = app.get_subcommands([](CLI::App*) { return true; });
   const auto parsed = std::find(known.begin(), known.end(), app.get_subcommands().front());
   return verbs[static_cast<std::size_t>(parsed - known.begin())]();

@@ -161,11 +161,7 @@ int run(int count, const char* const* words) {
   CLI::App& device_command =
       *app.add_subcommand("device", "Open the GPU of --backend cuda and say what it is");
   add_device(device_command, device);
-  try {
-    app.parse(count, words);
-  } catch (const CLI::ParseError& error) {
-    return answer(app, error);
-  }
+  if (const std::optional<int> code = parse(app, count, words)) return *code;
   if (device_command.parsed()) return run_device(device);
   if (bench_command.parsed()) return run_bench(bench);
   return train_command.parsed() ? run_train(train) : run_check(check);

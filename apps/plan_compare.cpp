@@ -230,8 +230,7 @@ std::function<int()> add_compare(CLI::App& app) {
       app.add_subcommand("compare", "Set the answer beside the published policy and others");
   add_question(*verb, flags->question);
   add_pins(*verb, flags->question);
-  verb->add_option("--with", flags->with, "a strategy file to compare as well; may be repeated")
-      ->check(not_empty());
+  verb->add_option("--with", flags->with, "a strategy file to compare as well; may be repeated");
   verb->add_flag("--ladder", flags->ladder,
                  "what each lever gives on the way from the published policy to the answer");
   return [flags] { return compare(*flags); };

@@ -44,8 +44,7 @@ auto add_schedule(CLI::App& verb) {
   auto flags = std::make_shared<Flags>();
   verb.add_option("SCHEDULE", flags->schedule, "schedule file")->required();
   verb.add_option("--cluster", flags->cluster,
-                  "configs/clusters/*.yaml; default: the rates that it was planned with")
-      ->check(not_empty());
+                  "configs/clusters/*.yaml; default: the rates that it was planned with");
   return flags;
 }
 
@@ -209,8 +208,7 @@ std::function<int()> add_draw(CLI::App& app) {
   const auto flags = add_schedule(*verb);
   verb->add_option("--out", flags->out,
                    "step.html (hover and zoom) or step.svg; of a graph, .dot or .svg")
-      ->required()
-      ->check(not_empty());
+      ->required();
   verb->add_flag("--graph", flags->graph, "what waits for what, by Graphviz");
   return [flags] { return draw(*flags); };
 }
@@ -221,7 +219,7 @@ std::function<int()> add_export(CLI::App& app) {
   verb->add_option("--format", flags->what, "perfetto (ui.perfetto.dev) or memory-viz (PyTorch's)")
       ->required()
       ->check(CLI::IsMember({"perfetto", "memory-viz"}));
-  verb->add_option("--out", flags->out, "file to write")->required()->check(not_empty());
+  verb->add_option("--out", flags->out, "file to write")->required();
   return [flags] { return export_run(*flags); };
 }
 

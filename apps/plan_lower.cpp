@@ -158,8 +158,7 @@ std::function<int()> add_lower(CLI::App& app) {
       app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
   add_question(*verb, flags->question);
   verb->add_option("--out-dir", flags->out_dir, "receives schedule.json and strategy.yaml")
-      ->required()
-      ->check(not_empty());
+      ->required();
   return [flags] { return plan_lower(*flags); };
 }
 

@@ -70,8 +70,7 @@ std::function<int()> add_search(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("search", "Find the fastest strategy that fits");
   add_question(*verb, flags->question);
   add_pins(*verb, flags->question);
-  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json")
-      ->check(not_empty());
+  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
   return [flags] { return finish(search_answer(load_question(flags->question)), *flags); };
 }
 
@@ -80,8 +79,7 @@ std::function<int()> add_max_seq(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("max-seq", "Find the longest sequence that fits");
   add_question(*verb, flags->question, Length::found);
   add_pins(*verb, flags->question);
-  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json")
-      ->check(not_empty());
+  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
   return [flags] {
     Question question = load_question(flags->question);
     const std::int64_t longest = longest_sequence(question.problem, question.pins);

@@ -131,9 +131,8 @@ std::function<int()> add_sweep(CLI::App& app) {
   verb->add_option("--over", flags->over, "chunk, seq-len, gpus or host-budget")
       ->required()
       ->check(CLI::IsMember({"chunk", "seq-len", "gpus", "host-budget"}));
-  verb->add_option("--values", flags->values, "such as 16K,64K,256K; default: the usual ones")
-      ->check(not_empty());
-  verb->add_option("--svg", flags->svg, "receives the curves")->check(not_empty());
+  verb->add_option("--values", flags->values, "such as 16K,64K,256K; default: the usual ones");
+  verb->add_option("--svg", flags->svg, "receives the curves");
   add_question(*verb, flags->question, Length::optional);
   add_pins(*verb, flags->question);
   return [flags] { return sweep(*flags); };

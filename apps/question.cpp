@@ -85,21 +85,20 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
 }  // namespace
 
 void add_question(CLI::App& verb, QuestionFlags& flags, Length length) {
-  const auto text = [&verb](const char* name, std::string& value, const char* help) {
-    return verb.add_option(name, value, help)->check(not_empty());
-  };
-  text("--model", flags.model, "models/*.yaml, or a Hugging Face directory or config.json")
+  verb.add_option("--model", flags.model,
+                  "models/*.yaml, or a Hugging Face directory or config.json")
       ->required();
-  text("--cluster", flags.cluster, "configs/clusters/*.yaml")->required();
+  verb.add_option("--cluster", flags.cluster, "configs/clusters/*.yaml")->required();
   verb.add_option("--gpus", flags.gpus, "as many of the cluster's devices; default: its own")
       ->check(integer_in(1, 1 << 20));
   if (length != Length::found) {
-    text("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
+    verb.add_option("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
         ->required(length == Length::required);
   }
-  text("--strategy", flags.strategy, "YAML file that decides everything");
-  text("--device-budget", flags.device_budget, "such as 60GiB; default: the device's memory");
-  text("--host-budget", flags.host_budget, "of one node; default: the node's memory");
+  verb.add_option("--strategy", flags.strategy, "YAML file that decides everything");
+  verb.add_option("--device-budget", flags.device_budget,
+                  "such as 60GiB; default: the device's memory");
+  verb.add_option("--host-budget", flags.host_budget, "of one node; default: the node's memory");
   CLI::Option* const several =
       verb.add_flag("--documents", flags.documents,
                     "a sequence may hold several documents; default, but for cuDNN's attention");
@@ -121,8 +120,7 @@ void add_question(CLI::App& verb, QuestionFlags& flags, Length length) {
 void add_pins(CLI::App& verb, QuestionFlags& flags) {
   verb.add_option("--method", flags.method, "fpdt or ulysses; default: the faster")
       ->check(CLI::IsMember({"fpdt", "ulysses"}));
-  verb.add_option("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K")
-      ->check(not_empty());
+  verb.add_option("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K");
 }
 
 Question load_question(const QuestionFlags& flags) {

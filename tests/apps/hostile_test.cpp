@@ -37,6 +37,41 @@ TEST_F(Hostile, NumbersAreWhatWasTyped) {
   EXPECT_TRUE(says(result.err, "expected 1 to 1G tokens"));
 }
 
+// What a variable of the shell that is not set leaves: an empty word, or none.
+TEST_F(Hostile, EveryFlagNeedsAValue) {
+  ASSERT_EQ(run(fmt::format("{} --steps 1 --save model", kTrain)).code, 0);
+  const std::string saved = contents("model/trainer.json");
+  const std::string train = fmt::format("$RUN {} --steps 2 --save model", kTrain);
+  const std::string lower = fmt::format("$PLAN {} --seq-len 64 --out-dir x", kLower);
+  for (const std::string& command : {train + " --resume ''",
+                                     train + " --resume=",
+                                     train + " --resume= --json",
+                                     train + " --resume --json",
+                                     train + " --init ''",
+                                     train + " --log ''",
+                                     train + " --log --json",
+                                     train + " --loss-mask=",
+                                     train + " --evaluate-data ''",
+                                     train + " --machine ''",
+                                     train + " --draw ''",
+                                     std::string("$RUN check ''"),
+                                     std::string("$RUN check plan/schedule.json --data ''"),
+                                     std::string("$RUN bench --out x --name="),
+                                     lower + " --out-dir ''",
+                                     lower + " --model=",
+                                     lower + " --host-budget ''",
+                                     lower + " --clip=",
+                                     std::string("$PLAN verify ''"),
+                                     std::string("$PLAN draw plan/schedule.json --out=")}) {
+    const Outcome result = shell(command);
+    EXPECT_EQ(result.code, 2) << command;
+    EXPECT_TRUE(says(result.err, ": expected ")) << command;
+  }
+  EXPECT_EQ(contents("model/trainer.json"), saved);
+  EXPECT_FALSE(exists("--json"));
+  EXPECT_FALSE(exists("x"));
+}
+
 TEST_F(Hostile, OverBudgetWritesNothing) {
   for (const std::string_view budget : {"--device-budget 1KiB", "--host-budget 1B"}) {
     const Outcome result = plan(fmt::format("{} --seq-len 64 --out-dir over {}", kLower, budget));

@@ -58,9 +58,8 @@ std::vector<reference::Sample> for_reference(const std::vector<Sample>& samples)
 }
 
 double scale_of(const std::vector<Sample>& samples) {
-  std::int64_t unmasked = 0;
-  for (const Sample& sample : samples) unmasked += sample.unmasked();
-  return unmasked == 0 ? 0 : 1 / static_cast<double>(unmasked);
+  const std::int64_t labels = unmasked(samples);
+  return labels == 0 ? 0 : 1 / static_cast<double>(labels);
 }
 
 // Parameters in storage are their masters, rounded: the reference updates masters only.

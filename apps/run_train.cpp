@@ -229,7 +229,12 @@ void Run::say_step(const StepResult& result) {
 }
 
 void Run::step(const LearningRate& rate) {
-  const std::vector<Sample> samples = data_.next(trainer_.samples_per_step());
+  const std::int64_t passed_over = data_.passed_over();
+  const std::vector<Sample> samples = data_.next_labelled(trainer_.samples_per_step());
+  if (data_.passed_over() > passed_over) {
+    status_.keep(fmt::format("before step {}: {} sequences without a label were passed over",
+                             trainer_.steps_done() + 1, data_.passed_over() - passed_over));
+  }
   const double now = rate.at(trainer_.steps_done() + 1);
   if (steps_here_ == 0) {
     last_ = trainer_.step_measured(samples, now, memory_);
@@ -256,22 +261,32 @@ void Run::step(const LearningRate& rate) {
       json_number(last_.learning_rate), last_.tokens, last_.seconds, last_.wall_seconds));
 }
 
+// The mean over the labels of the first windows, each of which counts once: a short file is not
+// begun again.
 void Run::evaluate() {
   evaluation_->seek(0);
   double sum = 0;
   std::int64_t labels = 0;
-  for (std::int64_t i = 0; i < flags_.evaluate_batches; ++i) {
-    const std::vector<Sample> samples = evaluation_->next(trainer_.samples_per_step());
-    std::int64_t unmasked = 0;
-    for (const Sample& sample : samples) unmasked += sample.unmasked();
-    sum += trainer_.evaluate(samples) * static_cast<double>(unmasked);
-    labels += unmasked;
+  const std::int64_t batch = trainer_.samples_per_step();
+  const std::int64_t windows = evaluation_->windows();
+  const std::int64_t taken =
+      std::min(mul(std::min(flags_.evaluate_batches, windows), batch), windows);
+  for (std::int64_t left = taken; left > 0;) {
+    const std::vector<Sample> samples = evaluation_->next(std::min(batch, left));
+    left -= std::ssize(samples);
+    const std::int64_t counted = unmasked(samples);
+    sum += trainer_.evaluate(samples) * static_cast<double>(counted);
+    labels += counted;
   }
-  if (labels == 0) throw InputError(fmt::format("{}: every label is masked", flags_.evaluate_data));
+  if (labels == 0) {
+    return status_.keep(fmt::format("{}: no label among the first {} sequences to evaluate",
+                                    flags_.evaluate_data, taken));
+  }
   evaluation_loss_ = sum / static_cast<double>(labels);
-  status_.keep(fmt::format("step {}  evaluation loss {:.4f}", last_.step, *evaluation_loss_));
-  log_.write(fmt::format("{{\"step\":{},\"evaluation_loss\":{}}}\n", last_.step,
-                         json_number(*evaluation_loss_)));
+  status_.keep(fmt::format("step {}  evaluation loss {:.4f} over {} labels", last_.step,
+                           *evaluation_loss_, labels));
+  log_.write(fmt::format("{{\"step\":{},\"evaluation_loss\":{},\"labels\":{}}}\n", last_.step,
+                         json_number(*evaluation_loss_), labels));
 }
 
 void Run::save() {

@@ -80,6 +80,48 @@ TEST_F(Train, TakesAndLeavesHuggingFaceDirectories) {
   }
 }
 
+// A file of two windows, and three asked for: the mean is over two, as when two are asked for.
+TEST_F(Train, EvaluationCountsEachWindowOnce) {
+  write("two.txt", contents("text.txt").substr(0, 2 * 64 + 1));
+  std::vector<double> losses;
+  for (const int batches : {2, 3, 1000000}) {
+    const Outcome result = run(
+        fmt::format("{} --steps 1 --json --log {}.log --evaluate-data two.txt --evaluate-every 1 "
+                    "--evaluate-batches {}",
+                    kTrain, batches, batches));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(says(result.err, "over 128 labels"));
+    EXPECT_TRUE(says(contents(fmt::format("{}.log", batches)), "\"labels\":128"));
+    losses.push_back(nlohmann::json::parse(result.out).at("evaluation_loss"));
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(losses[0], losses[2]);
+}
+
+// Tokens 64 to 191 are not learnt: the second step is on the fourth window.
+TEST_F(Train, WindowsWithoutALabelAreNoStep) {
+  std::string text = contents("text.txt").substr(0, 4 * 64 + 1);
+  text[192] = text[64];  // the last label of the first window, below too
+  write("text.txt", text);
+  std::string mask(text.size(), '\1');
+  for (std::size_t i = 65; i <= 192; ++i) mask[i] = '\0';
+  write("mask", mask);
+  const Outcome masked = run(fmt::format("{} --steps 2 --loss-mask mask --save masked", kTrain));
+  ASSERT_EQ(masked.code, 0) << masked.err;
+  EXPECT_TRUE(says(masked.err, "before step 2: 2 sequences without a label were passed over"));
+  write("text.txt", text.substr(0, 64) + text.substr(192));
+  ASSERT_EQ(run(fmt::format("{} --steps 2 --save short", kTrain)).code, 0);
+  EXPECT_EQ(contents("masked/fpdt_state.safetensors"), contents("short/fpdt_state.safetensors"));
+
+  write("mask", std::string(129, '\0'));
+  const Outcome none =
+      run(fmt::format("{} --steps 2 --loss-mask mask --log log --save none", kTrain));
+  EXPECT_EQ(none.code, 2);
+  EXPECT_TRUE(says(none.err, "every label is masked"));
+  EXPECT_FALSE(exists("none"));
+  EXPECT_FALSE(exists("log"));
+}
+
 TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
   EXPECT_EQ(run(fmt::format("{} --steps 4 --save whole", kTrain)).code, 0);
   EXPECT_EQ(run(fmt::format("{} --steps 2 --save part", kTrain)).code, 0);

@@ -24,6 +24,12 @@ std::string file_of(const std::string& text) {
   return path;
 }
 
+std::string mask_of(const std::string& bytes) {
+  const std::string path = path_of("mask");
+  write_file_atomically(path, bytes);
+  return path;
+}
+
 using Row = std::vector<std::int32_t>;
 
 TEST(Batches, WindowsFollowOneAnotherAndWrap) {
@@ -67,12 +73,41 @@ TEST(Batches, SeparatorsEndDocumentsAndTheirLabelsAreMasked) {
 }
 
 TEST(Batches, TheLossMaskIsOfTheTokenToPredict) {
-  const std::string mask = path_of("mask");
-  write_file_atomically(mask, std::string("\0\1\1\0\1", 5));
-  Batches batches(file_of("abcde"), 256, 4, {-1, mask});
+  Batches batches(file_of("abcde"), 256, 4, {-1, mask_of(std::string("\0\1\1\0\1", 5))});
   EXPECT_EQ(batches.next().labels, (Row{'b', 'c', -1, 'e'}));
-  write_file_atomically(mask, "too long");
-  EXPECT_THROW(Batches(file_of("abcde"), 256, 4, {-1, mask}), InputError);
+  EXPECT_THROW(Batches(file_of("abcde"), 256, 4, {-1, mask_of("too long")}), InputError);
+}
+
+// Windows of 2 tokens; the mask says which tokens are labels that count.
+TEST(Batches, StepsWithoutALabelArePassedOver) {
+  const std::string mask = mask_of(std::string("\0\1\1\0\0\0\0\1\0", 9));
+  Batches batches(file_of("abcdefghi"), 256, 2, {-1, mask});
+  EXPECT_EQ(batches.next_labelled(1).front().labels, (Row{'b', 'c'}));
+  EXPECT_EQ(batches.passed_over(), 0);
+  EXPECT_EQ(batches.next_labelled(1).front().labels, (Row{'h', -1}));
+  EXPECT_EQ(batches.passed_over(), 2);
+  batches.seek(2);
+  const std::vector<Sample> two = batches.next_labelled(2);
+  EXPECT_EQ(two.front().labels, (Row{'h', -1}));
+  EXPECT_EQ(two.back().labels, (Row{'b', 'c'}));
+  EXPECT_EQ(unmasked(two), 3);
+  EXPECT_EQ(batches.cursor(), 2);
+  EXPECT_EQ(batches.passed_over(), 4);
+}
+
+TEST(Batches, AFileWithoutALabelIsRefused) {
+  try {
+    const Batches batches(file_of("abcde"), 256, 2, {-1, mask_of(std::string(5, '\0'))});
+    FAIL() << "no label counts";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("every label is masked"), std::string::npos);
+  }
+  // The label of the first token is no label.
+  EXPECT_THROW(Batches(file_of("abcde"), 256, 2, {-1, mask_of(std::string("\1\0\0\0\0", 5))}),
+               InputError);
+  EXPECT_THROW(Batches(file_of("\n\n\n\n"), 256, 2, {'\n', ""}), InputError);
+  const Batches last(file_of("abcde"), 256, 2, {-1, mask_of(std::string("\0\0\0\0\1", 5))});
+  EXPECT_EQ(last.cursor(), 0);
 }
 
 TEST(Batches, WhatCannotBeTrainedOnIsRefused) {

@@ -221,15 +221,39 @@ TEST(Trainer, ANonFiniteStepIsAnErrorThatChangesNothing) {
   EXPECT_THROW(rig.trainer.evaluate(random_samples(one.problem, 1, 1)), NumericError);
 }
 
-TEST(Trainer, AStepWithoutLabelsHasNoLossAndNoGradient) {
+// Weights would decay and moments fade.
+TEST(Trainer, AStepWithoutLabelsIsRefusedAndChangesNothing) {
   const Case one = make_case(tiny_llama(), 2, 16, 8);
   Rig rig(one);
   rig.trainer.set_parameters(random_parameters(7));
-  std::vector<Sample> samples = random_samples(one.problem, 1, 1);
-  std::fill(samples[0].labels.begin(), samples[0].labels.end(), -1);
-  const StepResult result = rig.trainer.step(samples, 1e-2);
-  EXPECT_EQ(result.loss, 0);
-  EXPECT_EQ(result.grad_norm, 0);
+  const std::vector<Sample> samples = random_samples(one.problem, 1, 1);
+  rig.trainer.step(samples, 1e-2);
+  std::vector<std::vector<float>> before;
+  for (const char* kind : {"weight", "moment1", "moment2"}) {
+    before.push_back(all_of(rig.trainer, kind));
+  }
+  std::vector<Sample> masked = samples;
+  std::fill(masked[0].labels.begin(), masked[0].labels.end(), -1);
+  EXPECT_THROW(rig.trainer.step(masked, 1e-2), InputError);
+  EXPECT_EQ(rig.trainer.steps_done(), 1);
+  EXPECT_EQ(all_of(rig.trainer, "weight"), before[0]);
+  EXPECT_EQ(all_of(rig.trainer, "moment1"), before[1]);
+  EXPECT_EQ(all_of(rig.trainer, "moment2"), before[2]);
+  EXPECT_EQ(rig.trainer.evaluate(masked), 0);
+}
+
+// Two replicas of two micro-batches take four sequences; fewer count alone.
+TEST(Trainer, EvaluationTakesFewerSequencesThanAStep) {
+  const Case one = rich_case();
+  Rig rig(one);
+  rig.trainer.set_parameters(random_parameters(7));
+  const std::vector<Sample> samples = random_samples(one.problem, 3, 1);
+  double sum = 0;
+  for (const Sample& sample : samples) {
+    sum += rig.trainer.evaluate({sample}) * static_cast<double>(sample.unmasked());
+  }
+  const double mean = sum / static_cast<double>(unmasked(samples));
+  EXPECT_NEAR(rig.trainer.evaluate(samples), mean, 1e-6 * mean);
 }
 
 class Memory : public testing::TestWithParam<Case> {};

@@ -15,6 +15,12 @@ std::int64_t Sample::unmasked() const {
   return std::count_if(labels.begin(), labels.end(), [](std::int32_t label) { return label >= 0; });
 }
 
+std::int64_t unmasked(const std::vector<Sample>& samples) {
+  std::int64_t count = 0;
+  for (const Sample& sample : samples) count += sample.unmasked();
+  return count;
+}
+
 Batches::Batches(const std::string& path, std::int64_t vocabulary, std::int64_t seq_len,
                  const BatchOptions& options)
     : tokens_(path, vocabulary), seq_len_(seq_len), separator_(options.document_separator) {
@@ -30,12 +36,18 @@ Batches::Batches(const std::string& path, std::int64_t vocabulary, std::int64_t 
         fmt::format("document separator {}: expected a token below the vocabulary of {}",
                     separator_, vocabulary));
   }
-  if (options.loss_mask.empty()) return;
-  mask_.emplace(options.loss_mask);
-  if (mask_->size() != tokens_.count()) {
-    throw InputError(fmt::format("{}: a loss mask has one byte a token: expected {}, found {}",
-                                 options.loss_mask, tokens_.count(), mask_->size()));
+  if (!options.loss_mask.empty()) {
+    mask_.emplace(options.loss_mask);
+    if (mask_->size() != tokens_.count()) {
+      throw InputError(fmt::format("{}: a loss mask has one byte a token: expected {}, found {}",
+                                   options.loss_mask, tokens_.count(), mask_->size()));
+    }
   }
+  for (std::int64_t i = 0; next().unmasked() == 0; ++i) {
+    if (i + 1 < windows()) continue;
+    throw InputError(fmt::format("{}: every label is masked, so there is nothing to learn", path));
+  }
+  cursor_ = 0;
 }
 
 Sample Batches::next() {
@@ -69,6 +81,13 @@ Sample Batches::next() {
 std::vector<Sample> Batches::next(std::int64_t count) {
   std::vector<Sample> samples;
   for (std::int64_t i = 0; i < count; ++i) samples.push_back(next());
+  return samples;
+}
+
+std::vector<Sample> Batches::next_labelled(std::int64_t count) {
+  std::vector<Sample> samples = next(count);
+  // It ends: the constructor has seen a label.
+  for (; unmasked(samples) == 0; samples = next(count)) passed_over_ += count;
   return samples;
 }
 

@@ -3,7 +3,8 @@
 // A window is seq_len tokens and the one after them, since the label of a token is the token that
 // follows it. Windows follow one another without overlap (but for that one) and begin again at the
 // start of the file when the rest is too short. The cursor is all the state there is: the same
-// cursor gives the same windows, for any number of ranks.
+// cursor gives the same windows, for any number of ranks. A step's worth of windows without a label
+// that counts is no step: it is passed over.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,9 @@ struct Sample {
   [[nodiscard]] std::int64_t unmasked() const;
 };
 
+// Labels that count.
+std::int64_t unmasked(const std::vector<Sample>& samples);
+
 struct BatchOptions {
   std::int32_t document_separator = -1;  // the token that ends a document; negative: one document
   std::string loss_mask;  // a file of one byte a token, 0: do not learn to predict it; "": none
@@ -32,15 +36,20 @@ struct BatchOptions {
 
 class Batches {
  public:
-  // InputError when the file holds no whole window, or the mask is not as long as the tokens.
+  // InputError when the file holds no whole window, none of them a label that counts, or the mask
+  // is not as long as the tokens.
   Batches(const std::string& path, std::int64_t vocabulary, std::int64_t seq_len,
           const BatchOptions& options = {});
 
   Sample next();
   std::vector<Sample> next(std::int64_t count);
+  // The next `count` among which is a label that counts; `count` at a time are passed over.
+  std::vector<Sample> next_labelled(std::int64_t count);
 
   // Windows of one pass through the file.
   [[nodiscard]] std::int64_t windows() const { return (tokens_.count() - 1) / seq_len_; }
+  // Windows that next_labelled has passed over.
+  [[nodiscard]] std::int64_t passed_over() const { return passed_over_; }
   // The first token of the next window.
   [[nodiscard]] std::int64_t cursor() const { return cursor_; }
   // InputError when there is no such token.
@@ -56,6 +65,7 @@ class Batches {
   std::int64_t seq_len_;
   std::int32_t separator_;
   std::int64_t cursor_ = 0;
+  std::int64_t passed_over_ = 0;
 };
 
 }  // namespace fpdt

@@ -177,15 +177,14 @@ std::int64_t Trainer::samples_per_step() const {
 
 void Trainer::feed(const std::vector<Sample>& samples, double learning_rate, std::int64_t step) {
   FPDT_ASSERT(static_cast<std::int64_t>(samples.size()) == samples_per_step());
-  std::int64_t unmasked = 0;
-  for (const Sample& sample : samples) unmasked += sample.unmasked();
+  const std::int64_t labels = unmasked(samples);
   if (!problem_.documents) require_one_document(samples);
   const OptimizerSpec& optimizer = problem_.optimizer;
   const auto t = static_cast<double>(step);
   const std::array<float, 4> scalars{
       static_cast<float>(learning_rate), static_cast<float>(1 - std::pow(optimizer.beta1, t)),
       static_cast<float>(1 - std::pow(optimizer.beta2, t)),
-      unmasked == 0 ? 0.0F : static_cast<float>(1 / static_cast<double>(unmasked))};
+      labels == 0 ? 0.0F : static_cast<float>(1 / static_cast<double>(labels))};
   for (const std::int64_t rank : ranks_.present()) {
     Executor& executor = ranks_.executor(rank);
     write(executor, ports_.step, 0, scalars);
@@ -253,6 +252,10 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   StepResult result;
   result.step = steps_done_ + 1;
   result.learning_rate = learning_rate;
+  if (unmasked(samples) == 0) {
+    throw InputError(
+        fmt::format("step {}: every label is masked, so there is nothing to learn", result.step));
+  }
   feed(samples, learning_rate, result.step);
   if (traces == nullptr) {
     const auto launched = std::chrono::steady_clock::now();
@@ -278,7 +281,13 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   return result;
 }
 
-double Trainer::evaluate(const std::vector<Sample>& samples) {
+double Trainer::evaluate(std::vector<Sample> samples) {
+  FPDT_ASSERT(!samples.empty());
+  Sample nothing = samples.front();
+  std::fill(nothing.labels.begin(), nothing.labels.end(), -1);
+  samples.resize(static_cast<std::size_t>(
+                     std::max(samples_per_step(), static_cast<std::int64_t>(samples.size()))),
+                 nothing);
   feed(samples, 0, 1);
   ranks_.run(schedule().evaluate);
   const double loss = output(ports_.loss);

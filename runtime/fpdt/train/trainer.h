@@ -72,8 +72,9 @@ class Trainer {
   // Sequences of one step: replicas x micro-batches, those of the first replica first.
   [[nodiscard]] std::int64_t samples_per_step() const;
 
-  // NumericError when loss or norm is not finite; the update has then changed nothing if the norm
-  // was not.
+  // InputError when no label counts: nothing has been done then, since weights would decay and
+  // moments fade without a gradient. NumericError when loss or norm is not finite; the update has
+  // then changed nothing if the norm was not.
   StepResult step(const std::vector<Sample>& samples, double learning_rate) {
     return step(samples, learning_rate, nullptr);
   }
@@ -87,8 +88,9 @@ class Trainer {
   StepResult step_measured(const std::vector<Sample>& samples, double learning_rate,
                            std::vector<MemoryUse>& memory);
 
-  // Mean loss over the unmasked labels of samples_per_step() sequences; changes no state.
-  double evaluate(const std::vector<Sample>& samples);
+  // Mean loss over the unmasked labels of at most samples_per_step() sequences, 0 without any;
+  // changes no state.
+  double evaluate(std::vector<Sample> samples);
 
   // NaN in all memory that no step may inherit: everything but parameters, masters and moments. A
   // schedule that depends on what an earlier step left there shows at the next.

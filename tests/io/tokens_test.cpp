@@ -44,12 +44,52 @@ TEST(TokenFile, ReadsEveryFormat) {
                        TokenFormat format = TokenFormat::sniff) {
     return read_all(TokenFile(scratch.write(name, bytes), 70000, format));
   };
-  EXPECT_THAT(ids("a.txt", "A\xff\n"), ElementsAre(65, 255, 10));
+  EXPECT_THAT(ids("a.txt", "A\xff\n", TokenFormat::bytes), ElementsAre(65, 255, 10));
   EXPECT_THAT(ids("a.u16", bytes_of<std::uint16_t>({1, 65535})), ElementsAre(1, 65535));
   EXPECT_THAT(ids("a.u32", bytes_of<std::uint32_t>({1, 65536})), ElementsAre(1, 65536));
   EXPECT_THAT(ids("a.bin", llmc<std::uint16_t>(20240520, 1, 2, {7, 8})), ElementsAre(7, 8));
   EXPECT_THAT(ids("b.bin", llmc<std::uint32_t>(20240801, 7, 2, {7, 69999})), ElementsAre(7, 69999));
   EXPECT_THAT(ids("c.bin", bytes_of<std::uint16_t>({5}), TokenFormat::u16), ElementsAre(5));
+}
+
+// What is not named is bytes where bytes are the model's tokens, and it must look like text.
+TEST(TokenFile, TakesTextForBytesOnlyWhereBytesAreTokens) {
+  const ScratchDirectory scratch;
+  const auto error = [&](const char* name, const std::string& bytes, std::int64_t vocabulary,
+                         TokenFormat format = TokenFormat::sniff) {
+    return input_error(
+        [&] { const TokenFile file(scratch.write(name, bytes), vocabulary, format); });
+  };
+  const std::string text = "{\"text\": \"once\"}\n";
+  for (const char* name : {"a.txt", "a", "a.md", "a.csv"}) {
+    EXPECT_EQ(error(name, text, 256), "") << name;
+    EXPECT_THAT(error(name, text, 50257), HasSubstr("a vocabulary of 50257")) << name;
+    EXPECT_THAT(error(name, text, 128), HasSubstr("--data-format u16, u32 or bytes")) << name;
+  }
+  for (const char* name : {"a.jsonl", "a.json", "a.ndjson"}) {
+    EXPECT_THAT(error(name, text, 256), HasSubstr("the text inside JSON is not taken out")) << name;
+  }
+  const std::string npy("\x93NUMPY\x01\x00v\x00{'descr': '<u2'}", 30);
+  const std::string parquet("PAR1\x15\x04\x15\x00\x15", 9);
+  for (const std::int64_t vocabulary : {256, 50257}) {
+    EXPECT_THAT(error("a.npy", npy, vocabulary), HasSubstr("neither text nor a token file"));
+    EXPECT_THAT(error("a.parquet", parquet, vocabulary), HasSubstr("neither text nor"));
+  }
+  // Whoever says bytes means bytes.
+  EXPECT_EQ(error("a.npy", npy, 256, TokenFormat::bytes), "");
+  EXPECT_EQ(error("a.txt", text, 50257, TokenFormat::bytes), "");
+}
+
+TEST(TokenFile, AFormatThatIsNotTheFilesIsRefused) {
+  const ScratchDirectory scratch;
+  const auto error = [&](const char* name, const std::string& bytes, TokenFormat format) {
+    return input_error([&] { const TokenFile file(scratch.write(name, bytes), 100, format); });
+  };
+  EXPECT_THAT(error("a.u16", "abcd", TokenFormat::u32),
+              HasSubstr("a.u16: is a file of u16 by its name, and u32 was asked for"));
+  EXPECT_EQ(error("a.u16", "abcd", TokenFormat::u16), "");
+  const std::string whole = llmc<std::uint16_t>(20240520, 1, 2, {7, 8});
+  EXPECT_THAT(error("a.bin", whole, TokenFormat::u16), HasSubstr("llmc by its magic"));
 }
 
 TEST(TokenFile, ReadsAnywhere) {
@@ -76,11 +116,11 @@ TEST(TokenFile, NamesThePositionOfABadId) {
 TEST(TokenFile, RefusesDamagedFiles) {
   const ScratchDirectory scratch;
   const auto error = [&](const char* name, const std::string& bytes) {
-    return input_error([&] { const TokenFile file(scratch.write(name, bytes), 100); });
+    return input_error([&] { const TokenFile file(scratch.write(name, bytes), 256); });
   };
   EXPECT_THAT(error("a.txt", ""), HasSubstr("holds no tokens"));
   EXPECT_THAT(error("a.u16", "abc"), HasSubstr("whole tokens of 2 bytes"));
-  EXPECT_THAT(error("a.bin", "abcd"), HasSubstr("say whether they are u16 or u32"));
+  EXPECT_THAT(error("a.bin", "abcd"), HasSubstr("expected a token file of llm.c"));
   const std::string whole = llmc<std::uint16_t>(20240520, 1, 2, {7, 8});
   EXPECT_THAT(error("a.bin", whole + "x"),
               HasSubstr("2 tokens make 1028 bytes, the file has 1029"));

@@ -15,6 +15,7 @@
 namespace fpdt {
 namespace {
 
+constexpr std::array<std::string_view, 5> kWords{"sniff", "bytes", "u16", "u32", "llmc"};
 constexpr std::size_t kLlmcHeaderWords = 256;
 constexpr std::int64_t kLlmcHeaderBytes = 4 * kLlmcHeaderWords;
 constexpr std::size_t kPieceTokens = 1 << 16;
@@ -37,15 +38,51 @@ const LlmcVariant* llmc_variant(const RandomAccessFile& file) {
   return nullptr;
 }
 
-TokenFormat sniff(const RandomAccessFile& file) {
+// What the file says of itself; sniff when it says nothing.
+TokenFormat declared(const RandomAccessFile& file, const std::string& extension) {
   if (llmc_variant(file) != nullptr) return TokenFormat::llmc;
-  const std::string extension = std::filesystem::path(file.path()).extension().string();
   if (extension == ".u16") return TokenFormat::u16;
   if (extension == ".u32") return TokenFormat::u32;
-  if (extension != ".bin") return TokenFormat::text;
+  return TokenFormat::sniff;
+}
+
+// As git tells binary files, only further: a zero near the start.
+bool is_binary(const RandomAccessFile& file) {
+  std::vector<std::byte> start(
+      static_cast<std::size_t>(std::min<std::int64_t>(file.size(), kPieceTokens)));
+  file.read(0, start);
+  return std::find(start.begin(), start.end(), std::byte{0}) != start.end();
+}
+
+// Why a file that says nothing is not taken for text, each byte a token; "" when it is.
+std::string why_not_text(const RandomAccessFile& file, const std::string& extension,
+                         std::int64_t vocabulary) {
+  constexpr std::array<std::string_view, 3> kRecords{".json", ".jsonl", ".ndjson"};
+  if (extension == ".bin") return "expected a token file of llm.c";
+  if (std::find(kRecords.begin(), kRecords.end(), extension) != kRecords.end()) {
+    return "the text inside JSON is not taken out: write it to a file of its own";
+  }
+  if (is_binary(file)) return "neither text nor a token file that we know";
+  if (vocabulary == 256) return "";
+  return fmt::format("text has no tokens of a vocabulary of {}: write those of its tokenizer",
+                     vocabulary);
+}
+
+TokenFormat settle(TokenFormat asked, const RandomAccessFile& file, std::int64_t vocabulary) {
+  const std::string extension = std::filesystem::path(file.path()).extension().string();
+  const TokenFormat found = declared(file, extension);
+  if (asked == TokenFormat::sniff && found != TokenFormat::sniff) return found;
+  if (asked != TokenFormat::sniff && found != TokenFormat::sniff && asked != found) {
+    throw InputError(fmt::format("{}: is a file of {} by its {}, and {} was asked for", file.path(),
+                                 word(found), found == TokenFormat::llmc ? "magic" : "name",
+                                 word(asked)));
+  }
+  if (asked != TokenFormat::sniff) return asked;
+  const std::string why = why_not_text(file, extension, vocabulary);
+  if (why.empty()) return TokenFormat::bytes;
   throw InputError(fmt::format(
-      "{}: expected a token file of llm.c; for raw tokens say whether they are u16 or u32",
-      file.path()));
+      "{}: {}; raw tokens are named .u16 or .u32, or by --data-format u16, u32 or bytes",
+      file.path(), why));
 }
 
 // Count of tokens in an llm.c file, whose size must agree.
@@ -72,19 +109,21 @@ std::int64_t llmc_count(const RandomAccessFile& file, std::int64_t& token_bytes)
 
 }  // namespace
 
-std::string_view word(TokenFormat format) {
-  constexpr std::array<std::string_view, 5> words{"sniff", "text", "u16", "u32", "llmc"};
-  return words[static_cast<std::size_t>(format)];
+std::string_view word(TokenFormat format) { return kWords[static_cast<std::size_t>(format)]; }
+
+TokenFormat token_format(std::string_view word) {
+  const auto* const found = std::find(kWords.begin(), kWords.end(), word);
+  return found == kWords.end() ? TokenFormat::sniff
+                               : static_cast<TokenFormat>(found - kWords.begin());
 }
 
 TokenFile::TokenFile(const std::string& path, std::int64_t vocabulary, TokenFormat format)
-    : file_(path), vocabulary_(vocabulary) {
-  if (format == TokenFormat::sniff) format = sniff(file_);
-  if (format == TokenFormat::llmc) {
+    : file_(path), vocabulary_(vocabulary), format_(settle(format, file_, vocabulary)) {
+  if (format_ == TokenFormat::llmc) {
     count_ = llmc_count(file_, token_bytes_);
     begin_ = kLlmcHeaderBytes;
   } else {
-    token_bytes_ = format == TokenFormat::text ? 1 : format == TokenFormat::u16 ? 2 : 4;
+    token_bytes_ = format_ == TokenFormat::bytes ? 1 : format_ == TokenFormat::u16 ? 2 : 4;
     count_ = file_.size() / token_bytes_;
     if (file_.size() % token_bytes_ != 0) {
       throw InputError(fmt::format("{}: expected whole tokens of {} bytes, found {} bytes", path,

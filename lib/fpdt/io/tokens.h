@@ -1,4 +1,4 @@
-// Tokens from a file, read where they lie: text bytes, llm.c token files, raw u16 and u32.
+// Tokens from a file, read where they lie: bytes of text, llm.c token files, raw u16 and u32.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,26 @@
 namespace fpdt {
 
 enum class TokenFormat : std::uint8_t {
-  sniff,  // llm.c by its magic, .u16 and .u32 by name, anything else as text unless named .bin
-  text,   // one token a byte
+  sniff,  // llm.c by its magic, .u16 and .u32 by name, text as bytes if the vocabulary is 256
+  bytes,  // one token a byte
   u16,    // little-endian, no header
   u32,
   llmc,  // 256 int32 header: 20240520 version 1 (u16) or 20240801 version 7 (u32), count
 };
 std::string_view word(TokenFormat format);
+// The format of a word; sniff of none.
+TokenFormat token_format(std::string_view word);
 
 class TokenFile {
  public:
-  // Every id read must be below `vocabulary`.
+  // Every id read must be below `vocabulary`. InputError when the format cannot be told, or the one
+  // given is not what the file itself says.
   TokenFile(const std::string& path, std::int64_t vocabulary,
             TokenFormat format = TokenFormat::sniff);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] TokenFormat format() const { return format_; }
   // Tokens [first, first + tokens.size()), which must exist. InputError names the position of a bad
   // id.
   void read(std::int64_t first, std::span<std::int32_t> tokens) const;
@@ -34,6 +38,7 @@ class TokenFile {
  private:
   RandomAccessFile file_;
   std::int64_t vocabulary_;
+  TokenFormat format_;
   std::int64_t count_ = 0;
   std::int64_t token_bytes_ = 1;
   std::int64_t begin_ = 0;  // of the tokens in the file

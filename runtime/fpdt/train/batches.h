@@ -32,6 +32,7 @@ std::int64_t unmasked(const std::vector<Sample>& samples);
 struct BatchOptions {
   std::int32_t document_separator = -1;  // the token that ends a document; negative: one document
   std::string loss_mask;  // a file of one byte a token, 0: do not learn to predict it; "": none
+  TokenFormat format = TokenFormat::sniff;
 };
 
 class Batches {
@@ -48,6 +49,7 @@ class Batches {
 
   // Windows of one pass through the file.
   [[nodiscard]] std::int64_t windows() const { return (tokens_.count() - 1) / seq_len_; }
+  [[nodiscard]] TokenFormat format() const { return tokens_.format(); }
   // Windows that next_labelled has passed over.
   [[nodiscard]] std::int64_t passed_over() const { return passed_over_; }
   // The first token of the next window.

@@ -35,9 +35,18 @@ void add_backend(CLI::App& app, MachineFlags& flags) {
                  "is too little where a virtual machine grows");
 }
 
+// Of files that do not say it themselves.
+void add_data_format(CLI::App& app, std::string& format) {
+  app.add_option("--data-format", format,
+                 "bytes, u16 or u32: the tokens of a file whose name does not say it")
+      ->check(CLI::IsMember({"bytes", "u16", "u32"}));
+}
+
 void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("schedule", flags.schedule, "schedule file")->required();
-  app.add_option("--data", flags.data, "text, .u16, .u32 or llm.c token file")->required();
+  app.add_option("--data", flags.data, "text, .u16, .u32 or llm.c token file (docs/data.md)")
+      ->required();
+  add_data_format(app, flags.data_format);
   app.add_option("--steps", flags.steps, "stop after this step, counted from the first run")
       ->required()
       ->check(integer_in(1));
@@ -48,22 +57,20 @@ void add_train(CLI::App& app, TrainFlags& flags) {
                  "directory of the checkpoint, written at the end; other files in it stay");
   app.add_option("--save-every", flags.save_every, "and after every so many steps")
       ->check(integer_in(1));
-  app.add_option("--resume", flags.resume, "go on from a checkpoint");
-  app.add_option("--seed", flags.seed, "of the initial weights")
-      ->capture_default_str()
-      ->check(integer_in(0));
-  app.add_option("--learning-rate", flags.learning_rate, "at its peak")
-      ->capture_default_str()
+  app.add_option("--resume", flags.resume,
+                 "go on from a checkpoint; what decides the course and is left out is as it was");
+  app.add_flag("--allow-changes", flags.allow_changes,
+               "of --resume: go on with other data, learning rate and the like");
+  app.add_option("--seed", flags.seed, "of the initial weights; default: 1")->check(integer_in(0));
+  app.add_option("--learning-rate", flags.learning_rate, "at its peak; default: 0.001")
       ->check(positive_number());
   app.add_option("--min-learning-rate", flags.min_learning_rate,
                  "reached at the last step by half a cosine; without it the rate stays")
       ->check(number_from_zero());
-  app.add_option(
-         "--decay-steps", flags.decay_steps,
-         "step at which it is reached; default: --steps (set it to resume with other --steps)")
+  app.add_option("--decay-steps", flags.decay_steps,
+                 "step at which it is reached; default: --steps of the first run")
       ->check(integer_in(1));
-  app.add_option("--warmup", flags.warmup, "steps of linear warm-up")
-      ->capture_default_str()
+  app.add_option("--warmup", flags.warmup, "steps of linear warm-up; default: 0")
       ->check(integer_in(0));
   app.add_option("--evaluate-data", flags.evaluate_data, "tokens that are not trained on");
   app.add_option("--evaluate-every", flags.evaluate_every, "steps between evaluations")
@@ -94,6 +101,7 @@ void add_train(CLI::App& app, TrainFlags& flags) {
 void add_check(CLI::App& app, CheckFlags& flags) {
   app.add_option("schedule", flags.schedule, "schedule file of a small problem")->required();
   app.add_option("--data", flags.data, "tokens of the step; default: random ones");
+  add_data_format(app, flags.data_format);
   app.add_option("--document-separator", flags.separator, "token that ends a document")
       ->check(integer_in(0, INT32_MAX));
   app.add_option("--seed", flags.seed, "of parameters and tokens")

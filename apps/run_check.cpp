@@ -73,7 +73,7 @@ int run_check(const CheckFlags& flags) {
     }
   } else {
     Batches batches(flags.data, job.problem.model.vocabulary, job.problem.seq_len,
-                    {flags.separator, ""});
+                    {flags.separator, "", token_format(flags.data_format)});
     for (std::vector<Sample>& one : samples) one = batches.next(count);
   }
   const double tolerance =

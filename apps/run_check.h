@@ -11,6 +11,7 @@ namespace fpdt {
 struct CheckFlags {
   std::string schedule;
   std::string data;  // token file; "": random tokens
+  std::string data_format;
   std::int32_t separator = -1;
   std::uint64_t seed = 1;
   double tolerance = 0;  // 0: derived

@@ -24,12 +24,12 @@
 #include "fpdt/runtime/arena.h"
 #include "fpdt/schedule/print.h"
 #include "fpdt/train/checkpoint.h"
-#include "fpdt/train/learning_rate.h"
 
 #include "command.h"
 #include "memory_report.h"
 #include "progress.h"
 #include "step_times.h"
+#include "train_course.h"
 
 namespace fpdt {
 namespace {
@@ -64,13 +64,12 @@ class Log {
 };
 
 void require_sensible(const TrainFlags& flags) {
-  if (!std::isfinite(flags.learning_rate) || !(flags.min_learning_rate <= flags.learning_rate)) {
-    throw InputError(
-        "--learning-rate: expected a finite number that is at least --min-learning-rate");
-  }
   if (!flags.init.empty() && !flags.resume.empty()) {
     throw InputError(
         "--init and --resume: a run starts from weights or goes on from a checkpoint, not both");
+  }
+  if (flags.allow_changes && flags.resume.empty()) {
+    throw InputError("--allow-changes needs --resume DIR, from which something changes");
   }
   if (flags.save.empty() && flags.save_every > 0) throw InputError("--save-every needs --save DIR");
   if (flags.evaluate_data.empty() != (flags.evaluate_every == 0)) {
@@ -117,14 +116,24 @@ std::optional<DriverMemory> driver_memory(const TrainFlags& flags, const Job& jo
   return memory;
 }
 
+// What the checkpoint to go on from says of its course, if it does.
+std::optional<Course> saved_course(const TrainFlags& flags) {
+  if (flags.resume.empty()) return {};
+  const std::string text = load_progress(flags.resume).course;
+  if (text.empty()) return {};
+  return parse_course(text, flags.resume + "/trainer.json");
+}
+
 class Run {
  public:
   Run(const TrainFlags& flags, const Job& job, const RankMachine& machine)
       : flags_(flags),
         job_(job),
         machine_(machine),
-        saves_(open_saves(flags, job)),
+        saved_(saved_course(flags)),
+        course_(settle_course(flags, job, saved_)),
         data_(batches(flags.data, flags.loss_mask)),
+        saves_(open_saves(flags, job)),
         log_(flags.log),
         driver_(driver_memory(flags, job, machine)),
         trainer_(job.schedule, job.problem, job.strategy,
@@ -133,7 +142,6 @@ class Run {
     if (!flags.machine.empty()) times_.emplace(job, flags.machine);
     progress_.schedule = content_hash(print(job.schedule.schedule()));
     progress_.ranks = job.problem.ranks();
-    progress_.seed = flags.seed;
     start();
   }
 
@@ -146,22 +154,29 @@ class Run {
 
  private:
   [[nodiscard]] Batches batches(const std::string& path, const std::string& mask) const {
-    return {path, job_.problem.model.vocabulary, job_.problem.seq_len, {flags_.separator, mask}};
+    return {path,
+            job_.problem.model.vocabulary,
+            job_.problem.seq_len,
+            {static_cast<std::int32_t>(course_.document_separator), mask,
+             token_format(course_.data_format)}};
   }
   void start();
-  void step(const LearningRate& rate);
+  void resume();
+  void step();
   void evaluate();
   void save();
-  void judge_last_save(const LearningRate& rate);
+  void judge_last_save();
   int take_steps();
   void say_step(const StepResult& result);
 
   const TrainFlags& flags_;
   const Job& job_;
   const RankMachine& machine_;
+  std::optional<Course> saved_;  // of the checkpoint
+  Course course_;
+  Batches data_;
   std::unique_ptr<CheckpointDirectory> saves_;
   HfCompanions companions_;
-  Batches data_;
   std::optional<Batches> evaluation_;
   Log log_;
   std::optional<DriverMemory> driver_;
@@ -177,23 +192,41 @@ class Run {
   double seconds_ = 0, wall_seconds_ = 0;
 };
 
-void Run::start() {
-  if (!flags_.resume.empty()) {
-    const Progress found = load_checkpoint(flags_.resume, trainer_);
+void Run::resume() {
+  const std::vector<std::string> changes =
+      saved_ ? allowed_changes(flags_, *saved_, course_) : std::vector<std::string>();
+  const Progress found = load_checkpoint(flags_.resume, trainer_);
+  if (saves_) companions_ = companions_of(flags_.resume);
+  if (saves_ && is_same_directory(flags_.resume, flags_.save)) saves_->take_over();
+  status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
+  if (!saved_) status_.keep("the checkpoint does not say what it was trained on and how");
+  for (const std::string& change : changes) status_.keep(change);
+  if (!saved_ || saved_->data == course_.data) {
     data_.seek(found.cursor);
-    if (saves_) companions_ = companions_of(flags_.resume);
-    if (saves_ && is_same_directory(flags_.resume, flags_.save)) saves_->take_over();
-    progress_.seed = found.seed;
-    status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
-    if (found.schedule != progress_.schedule) {
-      status_.keep("the checkpoint is of another schedule: training goes on, not bit for bit");
-    }
+  } else {
+    status_.keep("the other data begin at their first token");
+  }
+  if (found.schedule != progress_.schedule) {
+    status_.keep("the checkpoint is of another schedule: training goes on, not bit for bit");
+  }
+  if (course_.rate.steps > 0 && flags_.steps > course_.rate.steps) {
+    status_.keep(fmt::format("the learning rate stays at {} after step {}, where its decay ends",
+                             course_.rate.minimum, course_.rate.steps));
+  }
+}
+
+void Run::start() {
+  add_data(course_, flags_, data_);
+  progress_.seed = static_cast<std::uint64_t>(course_.seed);
+  progress_.course = print_course(course_);
+  if (!flags_.resume.empty()) {
+    resume();
   } else if (!flags_.init.empty()) {
     load_weights(flags_.init, trainer_);
     if (saves_) companions_ = companions_of(flags_.init);
     status_.keep(fmt::format("starting from the weights of {}", flags_.init));
   } else {
-    trainer_.set_parameters(initial_parameters(flags_.seed));
+    trainer_.set_parameters(initial_parameters(progress_.seed));
   }
   for (const std::string& name : companions_.left_out) {
     status_.keep(fmt::format("{}: too large to go along with checkpoints", name));
@@ -228,14 +261,14 @@ void Run::say_step(const StepResult& result) {
   }
 }
 
-void Run::step(const LearningRate& rate) {
+void Run::step() {
   const std::int64_t passed_over = data_.passed_over();
   const std::vector<Sample> samples = data_.next_labelled(trainer_.samples_per_step());
   if (data_.passed_over() > passed_over) {
     status_.keep(fmt::format("before step {}: {} sequences without a label were passed over",
                              trainer_.steps_done() + 1, data_.passed_over() - passed_over));
   }
-  const double now = rate.at(trainer_.steps_done() + 1);
+  const double now = course_.rate.at(trainer_.steps_done() + 1);
   if (steps_here_ == 0) {
     last_ = trainer_.step_measured(samples, now, memory_);
   } else if (times_) {
@@ -301,11 +334,12 @@ void Run::save() {
 // No step of the run follows its last save. Where that would replace an earlier checkpoint, one
 // more step is made, of which nothing is kept, unless the run is to stop at once: then the first
 // step after --resume judges it.
-void Run::judge_last_save(const LearningRate& rate) {
+void Run::judge_last_save() {
   if (!saves_ || !saves_->is_pending()) return;
   if (saved_step(flags_.save)) {
     if (stop_signal() != 0) return;
-    trainer_.step(data_.next(trainer_.samples_per_step()), rate.at(last_.step + 1));
+    trainer_.step(data_.next_labelled(trainer_.samples_per_step()),
+                  course_.rate.at(last_.step + 1));
     trainer_.set_steps_done(last_.step);
   }
   saves_->confirm();
@@ -325,8 +359,6 @@ int Run::train() {
 }
 
 int Run::take_steps() {
-  const LearningRate rate{flags_.learning_rate, flags_.warmup, flags_.min_learning_rate,
-                          flags_.decay_steps > 0 ? flags_.decay_steps : flags_.steps};
   // A first step of more than a second or two on a few cores is announced; later ones are timed.
   constexpr double kLongStep = 2e11;
   const double work = 6.0 * static_cast<double>(parameter_count(job_.problem.model)) *
@@ -337,12 +369,12 @@ int Run::take_steps() {
   }
   const auto due = [&](std::int64_t every) { return every > 0 && last_.step % every == 0; };
   while (trainer_.steps_done() < flags_.steps && stop_signal() == 0) {
-    step(rate);
+    step();
     if (due(flags_.evaluate_every)) evaluate();
     if (due(flags_.save_every)) save();
   }
   if (saves_ && steps_here_ > 0) save();
-  judge_last_save(rate);
+  judge_last_save();
   status_.end();
   return stop_signal();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "job.h"
@@ -17,16 +18,19 @@ struct TrainFlags {
   std::string save;        // directory of the checkpoint
   std::string resume;      // checkpoint to go on from
   std::int64_t save_every = 0;
-  std::uint64_t seed = 1;
-  double learning_rate = 1e-3;
-  double min_learning_rate = -1;
-  std::int64_t warmup = 0;
-  std::int64_t decay_steps = 0;  // where the minimum is reached; 0: at `steps`
+  // What decides the course; absent: as in the checkpoint, or the default of `Course`.
+  std::optional<std::int64_t> seed;
+  std::optional<double> learning_rate;
+  std::optional<double> min_learning_rate;
+  std::optional<std::int64_t> warmup;
+  std::optional<std::int64_t> decay_steps;  // where the minimum is reached; default: at `steps`
+  std::optional<std::int32_t> separator;
+  std::string data_format;
+  std::string loss_mask;
+  bool allow_changes = false;  // of the course, when resuming
   std::string evaluate_data;
   std::int64_t evaluate_every = 0;
   std::int64_t evaluate_batches = 4;
-  std::int32_t separator = -1;
-  std::string loss_mask;
   std::string log;      // a JSON object a line
   std::string machine;  // cluster file whose rates predict the step
   std::string draw;     // picture of the last steps, measured over predicted

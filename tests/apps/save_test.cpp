@@ -41,7 +41,8 @@ TEST_F(Save, AStepThatIsNotFiniteKeepsTheCheckpointBeforeIt) {
   ASSERT_EQ(train("--steps 3 --save ck --save-every 1").code, 0);
   const std::string good = contents("ck/model.safetensors");
   // Step 4 is finite and saved; its weights are beyond use, which step 5 shows.
-  const std::string wild = "--resume ck --save ck --save-every 1 --learning-rate 1e30 --steps ";
+  const std::string wild =
+      "--resume ck --save ck --save-every 1 --learning-rate 1e30 --allow-changes --steps ";
   for (const char* steps : {"9", "4"}) {
     const Outcome cut = train(wild + steps);
     EXPECT_EQ(cut.code, 8) << cut.err;
@@ -59,7 +60,7 @@ TEST_F(Save, ASignalLeavesTheCheckpointForTheNextRunToJudge) {
   ASSERT_EQ(train("--steps 2 --save ck").code, 0);
   const Outcome stopped = shell(
       "$RUN train plan/schedule.json --data text.txt --steps 1000000 --resume ck --save ck "
-      "--learning-rate 1e-5 --log log & "
+      "--learning-rate 1e-5 --allow-changes --log log & "
       "while ! test -s log; do sleep 0.02; done; kill -TERM $!; wait $!");
   EXPECT_EQ(stopped.code, 143) << stopped.err;
   EXPECT_TRUE(exists("ck/fpdt_pending/trainer.json"));

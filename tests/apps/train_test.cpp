@@ -1,6 +1,7 @@
 // fpdt-run train, from flags to exit code.
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -136,6 +137,86 @@ TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
   EXPECT_TRUE(says(over.err, "4 are done already"));
 }
 
+// The cosine of the first run, which had 4 steps, holds for one that goes on to 8.
+TEST_F(Train, AResumedRunKeepsItsLearningRate) {
+  const std::string cosine =
+      fmt::format("{} --learning-rate 1e-2 --min-learning-rate 1e-4 --warmup 2", kTrain);
+  ASSERT_EQ(run(fmt::format("{} --steps 8 --decay-steps 6 --log whole.log", cosine)).code, 0);
+  ASSERT_EQ(run(fmt::format("{} --steps 6 --save part --log part.log", cosine)).code, 0);
+  const Outcome resumed = run(fmt::format("{} --steps 8 --resume part --log part.log", kTrain));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_TRUE(says(resumed.err, "the learning rate stays at 0.0001 after step 6"));
+  const auto steps = [&](const char* log) {
+    std::string text;
+    std::istringstream lines(contents(log));
+    for (std::string line; std::getline(lines, line);) {
+      const auto step = nlohmann::json::parse(line);
+      text += fmt::format("{} {} {}\n", step.at("step").get<int>(), step.at("loss").get<double>(),
+                          step.at("learning_rate").get<double>());
+    }
+    return text;
+  };
+  EXPECT_EQ(steps("whole.log"), steps("part.log"));
+}
+
+TEST_F(Train, AResumedRunRefusesAnotherCourse) {
+  write("mask", std::string(contents("text.txt").size(), '\1'));
+  const std::string first = fmt::format("{} --document-separator 46 --loss-mask mask", kTrain);
+  ASSERT_EQ(run(fmt::format("{} --steps 2 --save model", first)).code, 0);
+  std::string other = contents("text.txt");
+  other[100] = 'x';
+  write("other.txt", other);
+  const std::string resume =
+      "train plan/schedule.json --loss-mask mask --resume model --steps 3 --data ";
+  EXPECT_EQ(run(resume + "text.txt").code, 0);
+  EXPECT_EQ(run(resume + "text.txt --document-separator 46 --learning-rate 1e-3").code, 0);
+  for (const auto& [flags, message] : std::vector<std::pair<std::string, std::string>>{
+           {"other.txt", "data: \""},
+           {"text.txt --learning-rate 2e-3", "learning_rate: 0.001 in the checkpoint, 0.002 now"},
+           {"text.txt --warmup 5", "warmup: 0 in the checkpoint, 5 now"},
+           {"text.txt --seed 2", "seed: 1 in the checkpoint, 2 now"},
+           {"text.txt --document-separator 10", "document_separator: 46 in the checkpoint, 10"}}) {
+    const Outcome refused = run(resume + flags);
+    EXPECT_EQ(refused.code, 2) << flags;
+    EXPECT_TRUE(says(refused.err, message));
+    EXPECT_TRUE(says(refused.err, "--allow-changes"));
+    const Outcome allowed = run(fmt::format("{}{} --allow-changes", resume, flags));
+    EXPECT_EQ(allowed.code, 0) << allowed.err;
+    EXPECT_TRUE(says(allowed.err, message));
+  }
+  const Outcome unmasked = run("train plan/schedule.json --resume model --steps 3 --data text.txt");
+  EXPECT_EQ(unmasked.code, 2);
+  EXPECT_TRUE(says(unmasked.err, "loss_mask: "));
+  // Another schedule may cut the sequences otherwise, and says so.
+  ASSERT_EQ(plan("lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml "
+                 "--seq-len 96 --clip 2 --out-dir longer")
+                .code,
+            0);
+  const Outcome longer =
+      run("train longer/schedule.json --loss-mask mask --resume model --steps 3 --data text.txt");
+  EXPECT_EQ(longer.code, 2);
+  EXPECT_TRUE(says(longer.err, "seq_len: 64 in the checkpoint, 96 now"));
+  EXPECT_TRUE(says(longer.err, "clip: 1 in the checkpoint, 2 now"));
+}
+
+// A format that was named holds when the run goes on.
+TEST_F(Train, NamesTheFormatOfData) {
+  write("tokens", contents("text.txt") + '\0');
+  const std::string train = "train plan/schedule.json --data tokens";
+  for (const char* command : {"train plan/schedule.json --data tokens --steps 1",
+                              "check plan/schedule.json --data tokens"}) {
+    const Outcome refused = run(command);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_TRUE(says(refused.err, "neither text nor a token file"));
+    EXPECT_EQ(run(fmt::format("{} --data-format bytes", command)).code, 0);
+  }
+  ASSERT_EQ(run(train + " --data-format bytes --steps 1 --save model").code, 0);
+  EXPECT_EQ(run(train + " --steps 2 --resume model").code, 0);
+  const Outcome other = run("train plan/schedule.json --data text.txt --data-format u16 --steps 1");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_TRUE(says(other.err, "expected less than the vocabulary, 256"));
+}
+
 TEST_F(Train, StartsFromWeights) {
   EXPECT_EQ(run(fmt::format("{} --steps 5 --learning-rate 1e-2 --save model", kTrain)).code, 0);
   const Outcome trained = run(fmt::format("{} --steps 1 --json --init model", kTrain));
@@ -218,6 +299,9 @@ TEST_F(Train, RefusesBadFlags) {
            {train + " --steps 1 --learning-rate -1", 2, "--learning-rate"},
            {train + " --steps 1 --learning-rate nan", 2, "--learning-rate"},
            {train + " --steps 1 --save-every 1", 2, "--save"},
+           {train + " --steps 1 --allow-changes", 2, "--resume"},
+           {train + " --steps 1 --decay-steps 9", 2, "--min-learning-rate"},
+           {train + " --steps 1 --min-learning-rate 1", 2, "at least --min-learning-rate"},
            {train + " --steps 1 --evaluate-every 1", 2, "--evaluate-data"},
            {train + " --steps 1 --init a --resume b", 2, "not both"},
            {train + " --steps 1 --communicator pigeon", 2, "pigeon"},

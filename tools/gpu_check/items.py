@@ -97,8 +97,8 @@ def curves(session, result, text):
                     session.root / f"models/{name}.yaml", "--cluster", machine, "--seq-len", tokens,
                     "--strategy", strategy, "--out-dir", folder)
         train = [session.program("fpdt-run"), "train", folder / "schedule.json", "--data",
-                 text_file(session), "--steps", steps, "--learning-rate", "3e-4", "--warmup", 5,
-                 "--json", "--backend"]
+                 text_file(session), "--data-format", "bytes", "--steps", steps, "--learning-rate",
+                 "3e-4", "--warmup", 5, "--json", "--backend"]
         # Whether memory is as predicted (exit code 4) is another item's question.
         reference, other = (session.run(*train, backend, codes=(0, 4)).json()["losses"]
                             for backend in ("cpu", session.backend))

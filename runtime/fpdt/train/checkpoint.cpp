@@ -44,9 +44,10 @@ std::string print_progress(const TrainerFile& file) {
   const Progress& progress = file.progress;
   const std::string text = fmt::format(
       "{{\"fpdt_checkpoint\":{},\"step\":{},\"cursor\":{},\"seed\":\"{}\",\"schedule\":{},"
-      "\"ranks\":{},\"model\":\"{}\",\"states\":\"{}\"",
+      "\"ranks\":{},\"model\":\"{}\",\"states\":\"{}\"{}",
       kFormat, progress.step, progress.cursor, progress.seed, json_string(progress.schedule),
-      progress.ranks, file.model, file.states);
+      progress.ranks, file.model, file.states,
+      progress.course.empty() ? "" : fmt::format(",\"course\":{}", progress.course));
   return fmt::format("{}{}{}\"}}\n", text, kBeforeChecksum, checksum_digits(checksum(text)));
 }
 
@@ -80,6 +81,7 @@ TrainerFile parse_progress(const std::string& text, const std::string& file_name
   fields.optional("model", file.model);
   fields.optional("states", file.states);
   fields.optional("checksum", sum);
+  if (const Node* const course = fields.find("course")) progress.course = json_text(*course);
   fields.done();
   findings.raise();
   if (format < 1 || format > kFormat) {
@@ -230,18 +232,23 @@ void require_checksum(const std::string& found, const std::string& expected,
                   path, found, trainer, expected));
 }
 
-Progress load_files(const std::string& given, Trainer& trainer) {
-  const ModelSpec& model = trainer.problem().model;
-  const auto file = [&](const char* name) { return CheckpointDirectory::file(given, name); };
-  const std::string trainer_file = file("trainer.json");
-  if (!exists(trainer_file)) {
+TrainerFile read_trainer_file(const std::string& given) {
+  const std::string file = CheckpointDirectory::file(given, "trainer.json");
+  if (!exists(file)) {
     throw InputError(
         fmt::format("{}: no trainer.json, so this is no checkpoint of fpdt-run; to start from "
                     "a model's weights use --init",
                     given));
   }
+  return parse_progress(read_file(file, kTrainerFileMax), file);
+}
+
+Progress load_files(const std::string& given, Trainer& trainer) {
+  const ModelSpec& model = trainer.problem().model;
+  const auto file = [&](const char* name) { return CheckpointDirectory::file(given, name); };
+  const std::string trainer_file = file("trainer.json");
+  const TrainerFile made = read_trainer_file(given);
   require_same_model(file("config.json"), model);
-  const TrainerFile made = parse_progress(read_file(trainer_file, kTrainerFileMax), trainer_file);
   const std::string model_file = file("model.safetensors");
   const HfWeights weights(model_file, model);
   require_checksum(checksum_digits(SafetensorsFile(model_file).header_checksum()), made.model,
@@ -262,6 +269,19 @@ Progress load_files(const std::string& given, Trainer& trainer) {
   }
   trainer.set_steps_done(made.progress.step);
   return made.progress;
+}
+
+// What `load` reads of the newest checkpoint; when it is damaged, with the way to the one before.
+template <class Load>
+Progress of_newest(const std::string& path, Load&& load) {
+  try {
+    return load();
+  } catch (const InputError& error) {
+    const std::string pending = CheckpointDirectory::pending(path);
+    if (!exists(pending) || !exists(path + "/trainer.json")) throw;
+    throw InputError(fmt::format("{}; to go on from the checkpoint before it, remove {}",
+                                 error.what(), pending));
+  }
 }
 
 }  // namespace
@@ -304,15 +324,12 @@ std::optional<std::int64_t> saved_step(const std::string& path) {
   }
 }
 
+Progress load_progress(const std::string& path) {
+  return of_newest(path, [&] { return read_trainer_file(path).progress; });
+}
+
 Progress load_checkpoint(const std::string& path, Trainer& trainer) {
-  try {
-    return load_files(path, trainer);
-  } catch (const InputError& error) {
-    const std::string pending = CheckpointDirectory::pending(path);
-    if (!exists(pending) || !exists(path + "/trainer.json")) throw;
-    throw InputError(fmt::format("{}; to go on from the checkpoint before it, remove {}",
-                                 error.what(), pending));
-  }
+  return of_newest(path, [&] { return load_files(path, trainer); });
 }
 
 HfCompanions companions_of(const std::string& path) {

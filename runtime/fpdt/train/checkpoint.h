@@ -3,7 +3,7 @@
 //
 //   config.json, model.safetensors   the model, for everybody
 //   fpdt_state.safetensors           masters where they differ from the parameters, moments; f32
-//   trainer.json                     step, cursor in the tokens, seed, and what made it
+//   trainer.json                     step, cursor in the tokens, seed, what made it, its course
 //
 // Tensors are stored whole, so another number of ranks or another strategy may go on from it; with
 // the same schedule the same bits follow. Every tensor has a checksum, the headers of the two
@@ -28,6 +28,7 @@ struct Progress {
   std::uint64_t seed = 0;
   std::string schedule;  // content hash of the schedule that ran
   std::int64_t ranks = 1;
+  std::string course = {};  // as print_course writes it; "": unknown
   bool operator==(const Progress&) const = default;
 };
 
@@ -42,6 +43,9 @@ void save_checkpoint(const std::string& path, const Trainer& trainer, const Prog
 
 // The step of the checkpoint that a directory keeps whatever becomes of a pending one.
 std::optional<std::int64_t> saved_step(const std::string& path);
+
+// What the newest one says of its run, pending or not.
+Progress load_progress(const std::string& path);
 
 // What goes along with every checkpoint of a run that starts from this directory.
 HfCompanions companions_of(const std::string& path);

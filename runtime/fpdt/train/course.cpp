@@ -1,0 +1,102 @@
+// One list of the entries, to print, to read and to compare.
+#include "fpdt/train/course.h"
+
+#include <algorithm>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/checksum.h"
+#include "fpdt/io/file.h"
+#include "fpdt/io/json.h"
+
+namespace fpdt {
+namespace {
+
+template <class Self, class Visit>
+void visit_entries(Self& course, Visit&& visit) {
+  visit("data", course.data);
+  visit("data_format", course.data_format);
+  visit("document_separator", course.document_separator);
+  visit("loss_mask", course.loss_mask);
+  visit("seed", course.seed);
+  visit("learning_rate", course.rate.peak);
+  visit("min_learning_rate", course.rate.minimum);
+  visit("warmup", course.rate.warmup);
+  visit("decay_steps", course.rate.steps);
+  visit("seq_len", course.seq_len);
+  visit("sequences", course.sequences);
+  visit("beta1", course.optimizer.beta1);
+  visit("beta2", course.optimizer.beta2);
+  visit("epsilon", course.optimizer.epsilon);
+  visit("weight_decay", course.optimizer.weight_decay);
+  visit("clip", course.optimizer.clip);
+}
+
+struct Entry {
+  std::string_view name;
+  std::string value;  // as JSON
+};
+
+std::vector<Entry> entries(const Course& course) {
+  std::vector<Entry> all;
+  visit_entries(course, [&all](std::string_view name, const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
+      all.push_back({name, json_string(value)});
+    } else {
+      all.push_back({name, fmt::format("{}", value)});
+    }
+  });
+  return all;
+}
+
+}  // namespace
+
+std::string identity_of(const std::string& path) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  const RandomAccessFile file(path);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, file.size())));
+  Checksum sum;
+  for (std::int64_t at = 0; at < file.size(); at += kPiece) {
+    const auto size = static_cast<std::size_t>(std::min(kPiece, file.size() - at));
+    file.read(at, std::span(piece).first(size));
+    sum.add(std::span(piece).first(size));
+  }
+  return fmt::format("{} bytes, checksum {}", file.size(), checksum_digits(sum.value()));
+}
+
+std::string print_course(const Course& course) {
+  std::string text;
+  for (const auto& [name, value] : entries(course)) {
+    text += fmt::format("{}\"{}\":{}", text.empty() ? "" : ",", name, value);
+  }
+  return fmt::format("{{{}}}", text);
+}
+
+Course parse_course(std::string_view text, std::string_view file_name) {
+  FileFindings findings(file_name);
+  const Node root = parse_json(text, findings);
+  Course course;
+  Fields fields(root, "course", findings);
+  visit_entries(course,
+                [&fields](std::string_view name, auto& value) { fields.required(name, value); });
+  fields.done();
+  findings.raise();
+  return course;
+}
+
+std::vector<std::string> differences(const Course& saved, const Course& now) {
+  const std::vector<Entry> before = entries(saved);
+  const std::vector<Entry> after = entries(now);
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i].value == after[i].value) continue;
+    lines.push_back(fmt::format("{}: {} in the checkpoint, {} now", before[i].name, before[i].value,
+                                after[i].value));
+  }
+  return lines;
+}
+
+}  // namespace fpdt

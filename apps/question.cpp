@@ -133,6 +133,8 @@ Question load_question(const QuestionFlags& flags) {
   if (flags.gpus > 0) problem.cluster = with_devices(problem.cluster, flags.gpus);
   problem.seq_len =
       flags.seq_len.empty() ? shortest(problem) : parse_length("--seq-len", flags.seq_len);
+  const std::string positions = note_positions(flags.model, problem.seq_len);
+  if (!positions.empty() && !flags.seq_len.empty()) say(fmt::format("note: {}\n", positions));
   const bool fused = problem.cluster.attention == AttentionKernels::cudnn;
   problem.documents = flags.documents || (!flags.one_document && !fused);
   problem.optimizer = flags.optimizer;

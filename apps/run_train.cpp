@@ -21,6 +21,7 @@
 #include "fpdt/io/file.h"
 #include "fpdt/io/hf_config.h"
 #include "fpdt/io/json.h"
+#include "fpdt/io/model_file.h"
 #include "fpdt/runtime/arena.h"
 #include "fpdt/schedule/print.h"
 #include "fpdt/train/checkpoint.h"
@@ -225,6 +226,8 @@ void Run::start() {
     load_weights(flags_.init, trainer_);
     if (saves_) companions_ = companions_of(flags_.init);
     status_.keep(fmt::format("starting from the weights of {}", flags_.init));
+    const std::string positions = note_positions(flags_.init, job_.problem.seq_len);
+    if (!positions.empty()) status_.keep(positions);
   } else {
     trainer_.set_parameters(initial_parameters(progress_.seed));
   }

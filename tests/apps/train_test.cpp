@@ -123,6 +123,20 @@ TEST_F(Train, WindowsWithoutALabelAreNoStep) {
   EXPECT_FALSE(exists("log"));
 }
 
+TEST_F(Train, SaysThatSequencesAreLongerThanTheWeightsKnow) {
+  const std::string home = std::string(FPDT_SOURCE_DIR) + "/tests/fixtures/hf/qwen3";
+  const std::string lower = fmt::format(
+      "lower --model {} --cluster cluster.yaml --strategy strategy.yaml --out-dir q --seq-len",
+      home);
+  EXPECT_EQ(plan(lower + " 128").err.find("max_position_embeddings"), std::string::npos);
+  EXPECT_TRUE(says(plan(lower + " 160").err, "max_position_embeddings is 128"));
+  write("tokens.u16", std::string(400, '\0'));
+  const Outcome result =
+      run(fmt::format("train q/schedule.json --data tokens.u16 --steps 1 --init {}", home));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "not been trained on sequences of 160"));
+}
+
 TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
   EXPECT_EQ(run(fmt::format("{} --steps 4 --save whole", kTrain)).code, 0);
   EXPECT_EQ(run(fmt::format("{} --steps 2 --save part", kTrain)).code, 0);

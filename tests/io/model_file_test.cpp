@@ -70,6 +70,21 @@ TEST(ModelFile, FindsContradictions) {
               HasSubstr("rotary.thetta: unknown key"));
 }
 
+TEST(ModelFile, NotesSequencesThatAreLongerThanThoseOfItsTraining) {
+  const ScratchDirectory scratch;
+  const auto note = [&](const std::string& text, std::int64_t seq_len) {
+    return note_positions(scratch.write("config.json", text), seq_len);
+  };
+  EXPECT_EQ(note(R"({"max_position_embeddings": 2048})", 2048), "");
+  EXPECT_THAT(note(R"({"max_position_embeddings": 2048})", 2049),
+              HasSubstr("max_position_embeddings is 2048, so its weights have not been trained on "
+                        "sequences of 2049"));
+  EXPECT_THAT(note_positions(scratch.path(), 1 << 20), HasSubstr("config.json: max_position"));
+  EXPECT_EQ(note(R"({})", 1 << 30), "");
+  EXPECT_EQ(note(R"({"max_position_embeddings": null})", 1 << 30), "");
+  EXPECT_EQ(note_positions(source_path("models/llama-tiny.yaml"), 1 << 30), "");
+}
+
 TEST(ModelFile, TellsTheFormByThePath) {
   const std::string fixture = source_path("tests/fixtures/hf/llama");
   EXPECT_EQ(load_model(fixture), load_model(fixture + "/config.json"));

@@ -8,6 +8,7 @@
 #include "fpdt/io/description.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/hf_config.h"
+#include "fpdt/io/json.h"
 #include "fpdt/io/yaml.h"
 
 namespace fpdt {
@@ -15,19 +16,36 @@ namespace {
 
 constexpr std::int64_t kConfigBytesMax = 1 << 20;
 
+// The Hugging Face config that a path means; "" for a YAML file.
+std::string config_file(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path given(path);
+  if (std::filesystem::is_directory(given, error)) return (given / "config.json").string();
+  return given.extension() == ".json" ? path : "";
+}
+
 }  // namespace
 
 ModelSpec load_model(const std::string& path, std::vector<std::string>* notes) {
-  std::error_code error;
-  const std::filesystem::path given(path);
-  const bool is_directory = std::filesystem::is_directory(given, error);
-  if (!is_directory && given.extension() != ".json") {
-    return parse_model(read_file(path, kYamlBytesMax), path);
-  }
-  const std::string file = is_directory ? (given / "config.json").string() : path;
+  const std::string file = config_file(path);
+  if (file.empty()) return parse_model(read_file(path, kYamlBytesMax), path);
   std::vector<std::string> ignored;
   return parse_hf_config(read_file(file, kConfigBytesMax), file,
                          notes != nullptr ? *notes : ignored);
+}
+
+std::string note_positions(const std::string& path, std::int64_t seq_len) {
+  const std::string file = config_file(path);
+  if (file.empty()) return "";
+  FileFindings findings(file);
+  const Node root = parse_json(read_file(file, kConfigBytesMax), findings);
+  const Node* const positions = root.find("max_position_embeddings");
+  std::int64_t count = 0;
+  if (positions == nullptr || !convert(*positions, count) || seq_len <= count) return "";
+  return fmt::format(
+      "{}: max_position_embeddings is {}, so its weights have not been trained on "
+      "sequences of {}",
+      file, count, seq_len);
 }
 
 ModelSpec parse_model(std::string_view text, std::string_view file_name) {

@@ -435,7 +435,8 @@ std::vector<std::string> Run::report(int signal) const {
 // Safe is proven of any schedule; right only of what the planner writes, by its tests.
 std::string unhashed_note(const std::string& path) {
   return fmt::format(
-      "note: {} has no hash, so a person or another program wrote or changed it. It is safe to run; "
+      "note: {} has no hash, so a person or another program wrote or changed it. It is safe to "
+      "run; "
       "fpdt-run check tells whether it computes the model\n",
       path);
 }

@@ -1,4 +1,5 @@
 // S6xx: who fills what, and what may serve as an index.
+#include "fpdt/schedule/lasting.h"
 #include "fpdt/schedule/roles.h"
 
 #include <algorithm>
@@ -122,6 +123,30 @@ TEST(StepState, OnlyParametersMastersAndMomentsOutliveAStep) {
   EXPECT_EQ(sum_from_what_was_there("gradient"), Codes{"S306"});
   EXPECT_EQ(sum_from_what_was_there(""), Codes{"S306"}) << "nobody fills it";
   EXPECT_EQ(sum_from_what_was_there("moment1"), Codes{});
+}
+
+// A piece that is longer than a slot runs on, and ends where its elements do.
+TEST(StepState, LastsInTheRowsOfItsPieces) {
+  test::Tiny tiny;
+  tiny.buffer("w", 4, 64, Role::state).buffer("g", 1, 64, Role::state);
+  State state;
+  state.buffer = 0;
+  state.version = 1;
+  state.kind = "master";
+  state.shape = {10, 20};
+  state.shards = 2;
+  tiny.schedule.states.push_back(state);
+  state.buffer = 1;
+  state.kind = "gradient";
+  tiny.schedule.states.push_back(state);
+  const LastingRows lasting(tiny.schedule);
+  EXPECT_TRUE(lasting.any(0));
+  EXPECT_FALSE(lasting.any(1));
+  EXPECT_EQ(lasting.of(0, 0), 0);
+  EXPECT_EQ(lasting.of(0, 1), 64);
+  EXPECT_EQ(lasting.of(0, 2), 36);
+  EXPECT_EQ(lasting.of(0, 3), 0);
+  EXPECT_EQ(lasting.of(1, 0), 0);
 }
 
 TEST(StepState, IsWholeAtTheEndOfAStep) {

@@ -10,8 +10,8 @@ namespace fpdt {
 
 inline constexpr int kJsonDepthMax = 64;
 
-// A value takes some 100 bytes in memory, and as little as two in a file: this bounds what a hostile
-// text of the size that we read makes of them.
+// A value takes some 100 bytes in memory, and as little as two in a file: this bounds what a
+// hostile text of the size that we read makes of them.
 inline constexpr std::int64_t kJsonValuesMax = 1 << 18;
 
 // Throws InputError when the text is not JSON or holds more values; duplicate keys are findings.

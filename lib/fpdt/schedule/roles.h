@@ -8,8 +8,8 @@
 
 namespace fpdt {
 
-// Of each buffer: "tokens", "labels" or "documents", as the fields of ops that it reaches are called;
-// "" where it reaches none. Precondition: the schedule is verified, so that there is one.
+// Of each buffer: "tokens", "labels" or "documents", as the fields of ops that it reaches are
+// called; "" where it reaches none. Precondition: the schedule is verified, so that there is one.
 std::vector<std::string_view> purposes_of(const Schedule& schedule);
 
 }  // namespace fpdt

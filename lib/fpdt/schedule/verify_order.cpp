@@ -15,33 +15,21 @@
 #include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/lasting.h"
 #include "fpdt/schedule/overlap.h"
+#include "fpdt/schedule/pieces.h"
 #include "fpdt/schedule/text.h"
 #include "fpdt/schedule/verify_parts.h"
 
 namespace fpdt {
 namespace {
 
-// Pieces of rows that may be looked at in all: those of a hostile schedule, whose ops each write one
-// row and read all, would take hours. Ours need a few million.
+// Pieces of rows that may be looked at in all. A hostile schedule, whose ops each write one row and
+// read all, would take hours; ours need a few million.
 constexpr std::int64_t kMostPieces = std::int64_t{1} << 27;
 
 // Of one kind at one place the first is reported; a wrong op fails in each call.
 constexpr std::int64_t kMostFailures = 10000;
 
-using Position = std::int32_t;  // of an op on its lane within the step; -1: the start of the step
-
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// Rows [first, end) of a version that were written, by whom last, and whether they were read since;
-// or used as scratch, which leaves nothing to read.
-struct Piece {
-  std::int64_t first = 0;
-  std::int64_t end = 0;
-  std::int32_t lane = 0;
-  Position position = -1;
-  bool read = false;
-  bool scratch = false;
-};
 
 struct Slot {
   std::int64_t version = -1;  // held now; -1: nothing
@@ -160,7 +148,7 @@ class OrderCheck {
         const std::int64_t wanted = buffer.role == Role::output
                                         ? buffer.rows()
                                         : lasting_.of(static_cast<BufferIndex>(b), i);
-        if (written(slots_[first_slot_[b] + index(i)]) >= wanted) continue;
+        if (written_rows(slots_[first_slot_[b] + index(i)].pieces) >= wanted) continue;
         findings_.add("S604", "buffers." + buffer.name,
                       fmt::format("slot {} is not whole when the step ends", i));
       }
@@ -168,16 +156,6 @@ class OrderCheck {
   }
 
  private:
-  // Rows from the first on that hold something.
-  static std::int64_t written(const Slot& slot) {
-    std::int64_t reached = 0;
-    for (const Piece& piece : slot.pieces) {
-      if (piece.first != reached || piece.scratch) break;
-      reached = piece.end;
-    }
-    return reached;
-  }
-
   void step(const PlainOp& op, std::size_t number) {
     op_ = &op;
     clock_ = &clocks_[index(op.lane) * lanes_];
@@ -241,7 +219,7 @@ class OrderCheck {
       Piece& piece = slot.pieces.front();
       if (piece.first <= first && end <= piece.end && !piece.scratch) {
         if (!ordered(piece)) fail("S304", "is not ordered after its write by", name(piece));
-        if (!piece.read) mark_read(slot, first, end);
+        if (!piece.read) mark_read(slot.pieces, first, end);
         return;
       }
     }
@@ -256,7 +234,7 @@ class OrderCheck {
       reached = piece.end;
     }
     if (reached < end) return fail("S303", fmt::format("finds row {} unwritten", reached));
-    if (!all_read) mark_read(slot, first, end);
+    if (!all_read) mark_read(slot.pieces, first, end);
   }
 
   void accumulate() {
@@ -356,45 +334,6 @@ class OrderCheck {
 
   [[nodiscard]] bool own(const Piece& piece) const {
     return piece.lane == op_->lane && piece.position == position_;
-  }
-
-  // Cuts pieces so that [first, end) is made of whole ones; returns the first of these and their
-  // count.
-  static std::pair<std::size_t, std::size_t> isolate(std::vector<Piece>& pieces, std::int64_t first,
-                                                     std::int64_t end) {
-    const auto cut = [&pieces](std::int64_t row) {
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        if (pieces[i].first >= row || pieces[i].end <= row) continue;
-        Piece right = pieces[i];
-        right.first = pieces[i].end = row;
-        pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(i) + 1, right);
-        return;
-      }
-    };
-    cut(first);
-    cut(end);
-    std::size_t begin = 0;
-    while (begin < pieces.size() && pieces[begin].end <= first) ++begin;
-    std::size_t count = 0;
-    while (begin + count < pieces.size() && pieces[begin + count].first < end) ++count;
-    return {begin, count};
-  }
-
-  // Pieces that were just given the same last access become one again.
-  static void merge(std::vector<Piece>& pieces, std::size_t begin, std::size_t count) {
-    if (count < 2) return;
-    pieces[begin].end = pieces[begin + count - 1].end;
-    const auto at = pieces.begin() + static_cast<std::ptrdiff_t>(begin);
-    pieces.erase(at + 1, at + static_cast<std::ptrdiff_t>(count));
-  }
-
-  static void mark_read(Slot& slot, std::int64_t first, std::int64_t end) {
-    if (slot.pieces.size() == 1 && slot.pieces[0].first == first && slot.pieces[0].end == end) {
-      slot.pieces[0].read = true;
-      return;
-    }
-    const auto [begin, count] = isolate(slot.pieces, first, end);
-    for (std::size_t i = begin; i < begin + count; ++i) slot.pieces[i].read = true;
   }
 
   // The slot does not hold the wanted version: it never did, holds a newer one, or was overwritten

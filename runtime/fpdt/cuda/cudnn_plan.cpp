@@ -229,7 +229,8 @@ std::vector<Descriptor> find_engines(const Descriptor& graph, const PlanTarget& 
 std::int64_t number_in(const Descriptor& descriptor, cudnnBackendAttributeName_t name) {
   std::int64_t number = 0;
   std::int64_t count = 0;
-  check(cudnn().cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_INT64, 1, &count, &number),
+  check(cudnn().cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_INT64, 1, &count,
+                                         &number),
         "an engine's workspace or number");
   return number;
 }
@@ -239,7 +240,7 @@ std::int64_t engine_of(const Descriptor& configuration) {
   cudnnBackendDescriptor_t raw = engine.get();
   std::int64_t count = 0;
   check(cudnn().cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
         "the engine of a configuration");
   return number_in(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
 }

@@ -4,8 +4,8 @@
 //   fuzz_readers [--mutants N] [--seed S] [--out DIR]
 //
 // Prints, for each kind, how many were read and refused, and the most seconds and MiB that a
-// refusal took. Exits with 1 when a reader crashed, hung, or took more memory; the file is kept in DIR. Run
-// in the source folder, whose own files are what is damaged.
+// refusal took. Exits with 1 when a reader crashed, hung, or took more memory; the file is kept in
+// DIR. Run in the source folder, whose own files are what is damaged.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,4 @@
 // S6xx: who fills what, and what may serve as an index.
-#include "fpdt/schedule/lasting.h"
 #include "fpdt/schedule/roles.h"
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/depend.h"
+#include "fpdt/schedule/lasting.h"
 #include "fpdt/schedule/verify.h"
 
 #include "golden.h"

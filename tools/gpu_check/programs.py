@@ -106,7 +106,9 @@ def find(session, given, capability):
                 break
         else:
             _build(session, result, text, capability)
-        tests = [session.programs / TESTS, session.build / "tests/cuda" / TESTS]
+        # A rehearsal has no GPU: it runs no tests but those that it is given.
+        built = [] if session.rehearse else [session.build / "tests/cuda" / TESTS]
+        tests = [session.programs / TESTS, *built]
         session.test_program = next((path for path in tests if path.exists()), None)
         result.update(programs=str(session.programs), tests=str(session.test_program),
                       library_path=[str(path) for path in session.library_path])

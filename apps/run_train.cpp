@@ -122,7 +122,7 @@ std::optional<Course> saved_course(const TrainFlags& flags) {
   if (flags.resume.empty()) return {};
   const std::string text = load_progress(flags.resume).course;
   if (text.empty()) return {};
-  return parse_course(text, flags.resume + "/trainer.json");
+  return parse_course(text, CheckpointDirectory::file(flags.resume, "trainer.json"));
 }
 
 class Run {
@@ -202,10 +202,13 @@ void Run::resume() {
   status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
   if (!saved_) status_.keep("the checkpoint does not say what it was trained on and how");
   for (const std::string& change : changes) status_.keep(change);
-  if (!saved_ || saved_->data == course_.data) {
+  // The cursor counts tokens, which another format cuts otherwise.
+  const bool same_tokens =
+      !saved_ || (saved_->data == course_.data && saved_->data_format == course_.data_format);
+  if (same_tokens) {
     data_.seek(found.cursor);
   } else {
-    status_.keep("the other data begin at their first token");
+    status_.keep("other data, or another format: they begin at the first token");
   }
   if (found.schedule != progress_.schedule) {
     status_.keep("the checkpoint is of another schedule: training goes on, not bit for bit");

@@ -121,9 +121,10 @@ class OrderCheck {
     before_ = last_;
   }
 
-  void run(const std::vector<Call>& calls) {
+  // Returns whether it came to the end, and did not stop at too many findings or pieces.
+  bool run(const std::vector<Call>& calls) {
     for (const Call& call : calls) {
-      if (findings_.full()) return;
+      if (findings_.full()) return false;
       expansion_.begin(call);
       awaited_.begin(call.block);
       begins_.insert(begins_.end(), next_.begin(), next_.end());
@@ -131,13 +132,14 @@ class OrderCheck {
       const PlainBlock& block = program_.blocks[index(call.block)];
       for (std::size_t i = 0; i < block.ops.size(); ++i) {
         step(block.ops[i], i);
-        if (failures_ > kMostFailures) return;
+        if (failures_ > kMostFailures) return false;
         if (pieces_ <= kMostPieces) continue;
         findings_.add("S112", place_of(schedule_.blocks[index(call.block)], *op_->op),
                       "rows are cut into more pieces than can be followed");
-        return;
+        return false;
       }
     }
+    return true;
   }
 
   // S604: what the next step begins with, and what the trainer reads, is whole.
@@ -436,8 +438,8 @@ void check_order(const Schedule& schedule, Findings& findings) {
   const Program program(schedule);
   {
     OrderCheck train(program, *overlaps, findings);
-    train.run(schedule.train);
-    if (!schedule.train.empty()) train.check_end();
+    const bool ended = train.run(schedule.train);
+    if (ended && !schedule.train.empty()) train.check_end();
   }
   OrderCheck(program, *overlaps, findings).run(schedule.evaluate);
 }

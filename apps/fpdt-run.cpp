@@ -32,7 +32,7 @@ void add_backend(CLI::App& app, MachineFlags& flags) {
       ->check(integer_in(1, kThreadsMax));
   app.add_option("--host-memory", flags.host_memory,
                  "that this machine can give, such as 115GiB; default: what it says is free, which "
-                 "is too little where a virtual machine grows");
+                 "is too little where a virtual machine grows with its use");
 }
 
 // Of files that do not say it themselves.
@@ -58,17 +58,17 @@ void add_train(CLI::App& app, TrainFlags& flags) {
   app.add_option("--save-every", flags.save_every, "and after every so many steps")
       ->check(integer_in(1));
   app.add_option("--resume", flags.resume,
-                 "go on from a checkpoint; what decides the course and is left out is as it was");
+                 "go on from a checkpoint; flags that are left out keep the values of its run");
   app.add_flag("--allow-changes", flags.allow_changes,
-               "of --resume: go on with other data, learning rate and the like");
+               "of --resume: let flags change the data, the learning rate and the like");
   app.add_option("--seed", flags.seed, "of the initial weights; default: 1")->check(integer_in(0));
   app.add_option("--learning-rate", flags.learning_rate, "at its peak; default: 0.001")
       ->check(positive_number());
   app.add_option("--min-learning-rate", flags.min_learning_rate,
-                 "reached at the last step by half a cosine; without it the rate stays")
+                 "reached at --decay-steps by half a cosine; without it the rate stays")
       ->check(number_from_zero());
   app.add_option("--decay-steps", flags.decay_steps,
-                 "step at which it is reached; default: --steps of the first run")
+                 "step at which the minimum is reached; default: --steps of the first run")
       ->check(integer_in(1));
   app.add_option("--warmup", flags.warmup, "steps of linear warm-up; default: 0")
       ->check(integer_in(0));
@@ -100,7 +100,7 @@ void add_train(CLI::App& app, TrainFlags& flags) {
 
 void add_check(CLI::App& app, CheckFlags& flags) {
   app.add_option("schedule", flags.schedule, "schedule file of a small problem")->required();
-  app.add_option("--data", flags.data, "tokens of the step; default: random ones");
+  app.add_option("--data", flags.data, "tokens of the steps; default: random ones");
   add_data_format(app, flags.data_format);
   app.add_option("--document-separator", flags.separator, "token that ends a document")
       ->check(integer_in(0, INT32_MAX));
@@ -160,7 +160,7 @@ int run(int count, const char* const* words) {
   DeviceFlags device;
   CLI::App& train_command = *app.add_subcommand("train", "Train on the tokens of a file");
   CLI::App& check_command =
-      *app.add_subcommand("check", "Compare one step with the reference in double precision");
+      *app.add_subcommand("check", "Compare two steps with the reference in double precision");
   add_train(train_command, train);
   add_check(check_command, check);
   CLI::App& bench_command =

@@ -1,4 +1,4 @@
-// fpdt-run check: a step of any small schedule against the reference.
+// fpdt-run check: two steps of any small schedule against the reference.
 #pragma once
 
 #include <cstdint>

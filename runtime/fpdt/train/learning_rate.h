@@ -9,8 +9,8 @@ namespace fpdt {
 struct LearningRate {
   double peak = 1e-3;
   std::int64_t warmup = 0;  // steps; the first takes peak / warmup
-  double minimum = -1;      // reached at the last step; negative: stay at the peak
-  std::int64_t steps = 0;   // of the whole training
+  double minimum = -1;      // reached at step `steps`; negative: stay at the peak
+  std::int64_t steps = 0;   // where the decay ends; 0 without one
 
   // Of step t = 1, 2, ...
   [[nodiscard]] double at(std::int64_t step) const;

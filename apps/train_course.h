@@ -17,7 +17,8 @@ namespace fpdt {
 // Without the data, which `add_data` adds. InputError when flags contradict each other.
 Course settle_course(const TrainFlags& flags, const Job& job, const std::optional<Course>& saved);
 
-// Reads the files: what they are, once a checkpoint has been or will be.
+// Notes the format of the data and, where a checkpoint is read or written, reads the files through
+// for their checksums.
 void add_data(Course& course, const TrainFlags& flags, const Batches& data);
 
 // What changes from the checkpoint on, a line each. InputError when something does and the flags do

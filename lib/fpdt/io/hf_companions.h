@@ -12,7 +12,7 @@ namespace fpdt {
 struct HfCompanions {
   std::string config;                        // config.json; "" for a model that we describe
   std::map<std::string, std::string> files;  // text by name: tokenizer, generation_config.json
-  std::vector<std::string> left_out;         // names, for their size
+  std::vector<std::string> left_out;         // names of files that are too large
 };
 
 // Every file of the directory but config.json, weights in any format, hidden files and `not_these`.

@@ -25,7 +25,7 @@
 //   S309 write not ordered after the version before S310 write of an older version than the slot's
 //   S311 in-place hazard inside one op
 //
-//   S401 some buffers of a space are placed         S402 offset negative, unaligned or too large
+//   S401 only some buffers of a space are placed    S402 offset negative, unaligned or too large
 //   S403 state, input or output shares bytes        S404 write not ordered after shared bytes' use
 //   S405 contents destroyed by what shares bytes    S406 too many overlapping slots
 //   S407 in-place hazard between buffers that share bytes

@@ -18,8 +18,8 @@ namespace {
 
 // Bounds that no machine reaches and that keep every product of two of them, and of an argument
 // with a coefficient, inside 64 bits. Those of slots, lanes, calls and ops keep the verifier within
-// seconds and a few hundred MiB; the largest step that the planner writes (405B, 8M tokens, 171
-// chunks, everything repeated) has 71K slots, 4 lanes and 26M ops.
+// seconds and a few hundred MiB; docs/schedule-format.md, section 12, has the largest step that the
+// planner writes.
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostRankEntries = std::int64_t{1} << 26;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;

@@ -18,7 +18,7 @@ namespace fpdt {
 struct WantedLibrary {
   std::string name;     // as people call it: cuDNN
   std::string file;     // as the system's loader knows it: libcudnn.so.9
-  std::string version;  // in words, which will do
+  std::string version;  // those that will do, in words
   std::string folders;  // that the build knew, with colons between them
 };
 

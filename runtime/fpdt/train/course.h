@@ -37,7 +37,7 @@ std::string print_course(const Course& course);
 // InputError when the text is no course.
 Course parse_course(std::string_view text, std::string_view file_name);
 
-// A line for each difference, with both values; of the data, first.
+// A line for each difference, with both values; that of the data comes first.
 std::vector<std::string> differences(const Course& saved, const Course& now);
 
 }  // namespace fpdt

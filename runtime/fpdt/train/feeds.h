@@ -5,6 +5,8 @@
 // fills with what, nor the model; this knows both.
 #pragma once
 
+#include <string_view>
+
 #include "fpdt/schedule/schedule.h"
 #include "fpdt/spec/model.h"
 

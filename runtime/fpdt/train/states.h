@@ -1,8 +1,8 @@
 // Named tensors of a schedule's state table, whole, in and out of the ranks.
 //
-// The one place that knows how the table cuts a tensor: piece shard.at(r) of ceil(elements /
-// shards) elements lies on rank r from the slot of the state's version on, through as many slots as
-// it takes.
+// How the table cuts a tensor: piece shard.at(r) of ceil(elements / shards) elements lies on rank r
+// from the slot of the state's version on, through as many slots as it takes. The verifier's view
+// of the same is schedule/lasting.h.
 #pragma once
 
 #include <cstdint>

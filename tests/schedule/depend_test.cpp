@@ -143,5 +143,14 @@ TEST(Window, KeepsBothEndsOfTheSegmentsThatItKeeps) {
   EXPECT_EQ(window(calls), expected);
 }
 
+// One that a hand has emptied, or a lowering that had nothing to do.
+TEST(Depend, TakesBlocksWithoutOps) {
+  test::Tiny tiny;
+  tiny.buffer("a").block("empty").block("one").fill("w", 0, "a[0]");
+  tiny.call("empty").call("one").call("empty");
+  depend(tiny.schedule);
+  EXPECT_TRUE(verify(tiny.schedule).empty());
+}
+
 }  // namespace
 }  // namespace fpdt

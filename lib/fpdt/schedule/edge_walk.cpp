@@ -188,7 +188,8 @@ class Cover {
       expansion.begin(call);
       const PlainBlock& block = program_.blocks[index(call.block)];
       Ring& ring = blocks_[index(call.block)];
-      Position* clock = &ring.clocks[ring.calls++ % ring.kept * block.ops.size() * lanes_];
+      // A block without ops has no clocks.
+      Position* clock = ring.clocks.data() + ring.calls++ % ring.kept * block.ops.size() * lanes_;
       for (std::size_t i = 0; i < block.ops.size(); ++i, clock += lanes_) {
         const PlainOp& op = block.ops[i];
         hazards.issue(op, expansion, required.data());

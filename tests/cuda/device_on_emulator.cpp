@@ -15,10 +15,10 @@ DeviceBytes device_memory(std::int64_t bytes) {
           [](std::byte* memory) { std::free(memory); }};
 }
 void upload(std::byte* to, std::span<const std::byte> from) {
-  std::memcpy(to, from.data(), from.size());
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 void download(std::span<std::byte> to, const std::byte* from) {
-  std::memcpy(to.data(), from, to.size());
+  if (!to.empty()) std::memcpy(to.data(), from, to.size());
 }
 cuda::Stream device_stream(int variant) {
   emulator::set({.seed = static_cast<std::uint64_t>(variant), .last_blocks = -1});

@@ -2,6 +2,7 @@
 // train as the planner's does.
 //
 //   fuzz_schedules [--mutants N] [--seed S] [--out DIR]
+//   fuzz_schedules --seed S --only N     mutant N alone, in this process
 //
 // Prints how many mutants were accepted, and what became of them. Exits with 1 when one crashed,
 // hung, or passed the check and trained otherwise; such a mutant is written to DIR, and named by
@@ -140,16 +141,31 @@ struct Flags {
   int mutants = 1000;
   std::uint64_t seed = 1;
   std::filesystem::path out;
+  int only = -1;
 };
+
+std::uint64_t number_of(const Flags& flags, int mutant) {
+  return flags.seed * 1000003 + static_cast<std::uint64_t>(mutant);
+}
+
+int run_only(const Flags& flags, const Original& original) {
+  Schedule mutant = original.schedule;
+  std::cout << Mutator(number_of(flags, flags.only)).mutate(mutant) << std::endl;
+  const std::vector<Diagnostic> findings = verify(mutant);
+  std::cout << format_diagnostics(findings);
+  return findings.empty() ? static_cast<int>(fate_of(mutant, original)) : 0;
+}
 
 int run(const Flags& flags) {
   const std::vector<Original> all = originals();
+  if (flags.only >= 0)
+    return run_only(flags, all[static_cast<std::size_t>(flags.only) % all.size()]);
   Counts counts;
   for (; counts.mutants < flags.mutants; ++counts.mutants) {
     const Original& original = all[static_cast<std::size_t>(counts.mutants) % all.size()];
     // The mutator derives edges and offsets of what is half broken, and the verifier reads it: both
     // may fail as the run may.
-    const std::uint64_t number = flags.seed * 1000003 + static_cast<std::uint64_t>(counts.mutants);
+    const std::uint64_t number = number_of(flags, counts.mutants);
     const Ending made = isolated(
         [&] {
           Schedule copy = original.schedule;
@@ -192,6 +208,7 @@ int main(int count, char** arguments) {
     if (flag == "--mutants") flags.mutants = std::atoi(all[i + 1]);
     if (flag == "--seed") flags.seed = std::strtoull(all[i + 1], nullptr, 10);
     if (flag == "--out") flags.out = all[i + 1];
+    if (flag == "--only") flags.only = std::atoi(all[i + 1]);
   }
   return fpdt::fuzz::run(flags);
 }

@@ -52,6 +52,22 @@ TEST(TokenFile, ReadsEveryFormat) {
   EXPECT_THAT(ids("c.bin", bytes_of<std::uint16_t>({5}), TokenFormat::u16), ElementsAre(5));
 }
 
+// As a run that goes on has it: what its data were, unless file or flag say otherwise.
+TEST(TokenFile, TakesTheUsualFormatWhereNothingSaysOne) {
+  const ScratchDirectory scratch;
+  const auto format = [&](const char* name, const std::string& bytes, TokenFormat usual,
+                          TokenFormat asked = TokenFormat::sniff) {
+    return TokenFile(scratch.write(name, bytes), 70000, asked, usual).format();
+  };
+  const std::string words = llmc<std::uint16_t>(20240520, 1, 2, {7, 8});
+  EXPECT_EQ(format("a.txt", "text", TokenFormat::bytes), TokenFormat::bytes);
+  EXPECT_EQ(format("a.u16", "text", TokenFormat::bytes), TokenFormat::u16);
+  EXPECT_EQ(format("a.u16", "text", TokenFormat::llmc), TokenFormat::u16);
+  EXPECT_EQ(format("a.bin", words, TokenFormat::u16), TokenFormat::llmc);
+  EXPECT_EQ(format("a.txt", "text", TokenFormat::u16, TokenFormat::bytes), TokenFormat::bytes);
+  EXPECT_NE(input_error([&] { format("b.txt", "text", TokenFormat::llmc); }), "");
+}
+
 // What is not named is bytes where bytes are the model's tokens, and it must look like text.
 TEST(TokenFile, TakesTextForBytesOnlyWhereBytesAreTokens) {
   const ScratchDirectory scratch;
@@ -69,7 +85,7 @@ TEST(TokenFile, TakesTextForBytesOnlyWhereBytesAreTokens) {
   for (const char* name : {"a.jsonl", "a.json", "a.ndjson"}) {
     EXPECT_THAT(error(name, text, 256), HasSubstr("the text inside JSON is not taken out")) << name;
   }
-  const std::string npy("\x93NUMPY\x01\x00v\x00{'descr': '<u2'}", 30);
+  const std::string npy("\x93NUMPY\x01\x00v\x00{'descr': '<u2'}", 26);
   const std::string parquet("PAR1\x15\x04\x15\x00\x15", 9);
   for (const std::int64_t vocabulary : {256, 50257}) {
     EXPECT_THAT(error("a.npy", npy, vocabulary), HasSubstr("neither text nor a token file"));

@@ -102,7 +102,9 @@ BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
     options.machine.used_memory = machine.gpu->used_memory;
     options.machine.workspace = machine.gpu->workspace;
   }
-  const Length length = flags.quick ? Length::quick : flags.brief ? Length::brief : Length::full;
+  const BenchLength length = flags.quick   ? BenchLength::quick
+                             : flags.brief ? BenchLength::brief
+                                           : BenchLength::full;
   options.extent = machine.gpu ? gpu_extent(length) : cpu_extent(length);
   options.storage = flags.storage == "f32" ? Dtype::f32 : Dtype::bf16;
   options.attention = attention;
@@ -178,9 +180,11 @@ std::string json(const BenchResult& result, const ClusterSpec& cluster, const st
       result.outside.libraries.value, result.outside.workspace.value, products, list);
 }
 
-// The file as it grows: `bare`, with what is known so far, and in its source what that is.
-void write_cluster(const std::string& path, ClusterSpec bare, const BenchResult& result,
-                   const std::optional<ClusterSpec>& declared, const std::string& unfinished) {
+// The file as it grows: `bare`, with what is known so far, and in its source what that is. Returns
+// what it holds.
+ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const BenchResult& result,
+                          const std::optional<ClusterSpec>& declared,
+                          const std::string& unfinished) {
   bare.rates = result.rates;
   bare.outside = result.outside;
   if (!unfinished.empty()) bare.source += "; unfinished, measured are only " + unfinished;
@@ -191,6 +195,7 @@ void write_cluster(const std::string& path, ClusterSpec bare, const BenchResult&
   const std::vector<Diagnostic> findings = check(bare);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
   write_file_atomically(path, print_cluster(bare));
+  return bare;
 }
 
 }  // namespace
@@ -218,9 +223,9 @@ int run_bench(const BenchFlags& flags) {
   };
   const BenchResult result = bench(options);
   status.end();
-  write_cluster(flags.out, cluster, result, declared, "");
+  const ClusterSpec wrote = write_cluster(flags.out, cluster, result, declared, "");
   const std::string products = machine.gpu ? machine.gpu->products() : "null";
-  print_result(flags.json ? json(result, cluster, flags.out, products)
+  print_result(flags.json ? json(result, wrote, flags.out, products)
                           : fmt::format("{}\nwrote {}\n", table(result), flags.out));
   return static_cast<int>(ExitCode::done);
 }

@@ -74,7 +74,7 @@ int run_check(const CheckFlags& flags) {
   } else {
     Batches batches(flags.data, job.problem.model.vocabulary, job.problem.seq_len,
                     {flags.separator, "", token_format(flags.data_format)});
-    for (std::vector<Sample>& one : samples) one = batches.next(count);
+    for (std::vector<Sample>& one : samples) one = batches.next_labelled(count);
   }
   const double tolerance =
       flags.tolerance > 0 ? flags.tolerance : derived_tolerance(job.problem, job.strategy.storage);

@@ -159,7 +159,7 @@ class Run {
             job_.problem.model.vocabulary,
             job_.problem.seq_len,
             {static_cast<std::int32_t>(course_.document_separator), mask,
-             token_format(course_.data_format)}};
+             token_format(flags_.data_format), token_format(saved_ ? saved_->data_format : "")}};
   }
   void start();
   void resume();
@@ -205,10 +205,12 @@ void Run::resume() {
   // The cursor counts tokens, which another format cuts otherwise.
   const bool same_tokens =
       !saved_ || (saved_->data == course_.data && saved_->data_format == course_.data_format);
-  if (same_tokens) {
-    data_.seek(found.cursor);
-  } else {
+  if (!same_tokens) {
     status_.keep("other data, or another format: they begin at the first token");
+  } else if (saved_ && saved_->seq_len != course_.seq_len && !data_.fits(found.cursor)) {
+    status_.keep("the rest of the data is shorter than a sequence: they begin again");
+  } else {
+    data_.seek(found.cursor);
   }
   if (found.schedule != progress_.schedule) {
     status_.keep("the checkpoint is of another schedule: training goes on, not bit for bit");

@@ -30,7 +30,7 @@ TEST_P(Benches, GiveEveryRateOfAStep) {
   std::vector<std::string> told;
   BenchOptions options;
   options.ranks = GetParam();
-  options.extent = cpu_extent(Length::quick);
+  options.extent = cpu_extent(BenchLength::quick);
   options.progress = [&told](std::string_view what) { told.emplace_back(what); };
   const BenchResult result = bench(options);
   const ClusterSpec cluster = cluster_of(result, GetParam());
@@ -71,7 +71,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
   constexpr std::int64_t kRanks = 2;
   BenchOptions options;
   options.ranks = kRanks;
-  options.extent = gpu_extent(Length::quick);
+  options.extent = gpu_extent(BenchLength::quick);
   options.attention = AttentionKernels::cudnn;
   options.peak_flops = 1e15;
   options.machine.workspace = Bytes{48 * kMebi};
@@ -111,7 +111,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
 // What later measurements load is not what a training takes.
 TEST(GpuBench, MeasuresTheDevicesMemoryInAProcessThatHasRunNothingElse) {
   BenchOptions options;
-  options.extent = gpu_extent(Length::quick);
+  options.extent = gpu_extent(BenchLength::quick);
   options.attention = AttentionKernels::cudnn;
   std::int64_t calls = 0;
   options.machine.used_memory = [&calls] { return Bytes{(++calls * 300) << 20}; };
@@ -129,7 +129,7 @@ TEST(Bench, KeepsWhatItHasAfterEachGroup) {
   declared.device_bandwidth = declared.h2d = declared.d2h = declared.network = {7, 7, 7};
   declared.kinds = {{"norm", {7, 7, 7}}};
   BenchOptions options;
-  options.extent = cpu_extent(Length::quick);
+  options.extent = cpu_extent(BenchLength::quick);
   options.declared = declared;
   options.progress = [](std::string_view) {};
   std::vector<std::string> groups;
@@ -152,16 +152,16 @@ TEST(Bench, KeepsWhatItHasAfterEachGroup) {
 
 // Most of a step on a GPU is its largest product and tile: they last until clocks have settled.
 TEST(Extents, TheLargestTakeLong) {
-  for (const Length length : {Length::full, Length::brief}) {
+  for (const BenchLength length : {BenchLength::full, BenchLength::brief}) {
     const Extent gpu = gpu_extent(length);
     EXPECT_GE(gpu.long_pace.step_seconds * gpu.long_pace.rounds, 1);
     EXPECT_EQ(gpu.product_sizes.back(), 16 << 10);
     EXPECT_EQ(gpu.tile_rows.back(), 64 << 10);
   }
-  const Extent brief = gpu_extent(Length::brief);
+  const Extent brief = gpu_extent(BenchLength::brief);
   EXPECT_EQ(brief.product_sizes, (std::vector<std::int64_t>{4 << 10, 8 << 10, 16 << 10}));
   EXPECT_EQ(brief.tile_rows, (std::vector<std::int64_t>{8 << 10, 32 << 10, 64 << 10}));
-  for (const Extent& extent : {brief, cpu_extent(Length::brief)}) {
+  for (const Extent& extent : {brief, cpu_extent(BenchLength::brief)}) {
     EXPECT_TRUE(std::count(extent.copy_sizes.begin(), extent.copy_sizes.end(), extent.copy_bytes));
   }
 }

@@ -68,7 +68,8 @@ std::string why_not_text(const RandomAccessFile& file, const std::string& extens
                      vocabulary);
 }
 
-TokenFormat settle(TokenFormat asked, const RandomAccessFile& file, std::int64_t vocabulary) {
+TokenFormat settle(TokenFormat asked, TokenFormat usual, const RandomAccessFile& file,
+                   std::int64_t vocabulary) {
   const std::string extension = std::filesystem::path(file.path()).extension().string();
   const TokenFormat found = declared(file, extension);
   if (asked == TokenFormat::sniff && found != TokenFormat::sniff) return found;
@@ -78,6 +79,8 @@ TokenFormat settle(TokenFormat asked, const RandomAccessFile& file, std::int64_t
                                  word(asked)));
   }
   if (asked != TokenFormat::sniff) return asked;
+  const bool needs_magic = usual == TokenFormat::llmc;
+  if (usual != TokenFormat::sniff && !needs_magic) return usual;
   const std::string why = why_not_text(file, extension, vocabulary);
   if (why.empty()) return TokenFormat::bytes;
   throw InputError(fmt::format(
@@ -117,8 +120,9 @@ TokenFormat token_format(std::string_view word) {
                                : static_cast<TokenFormat>(found - kWords.begin());
 }
 
-TokenFile::TokenFile(const std::string& path, std::int64_t vocabulary, TokenFormat format)
-    : file_(path), vocabulary_(vocabulary), format_(settle(format, file_, vocabulary)) {
+TokenFile::TokenFile(const std::string& path, std::int64_t vocabulary, TokenFormat format,
+                     TokenFormat usual)
+    : file_(path), vocabulary_(vocabulary), format_(settle(format, usual, file_, vocabulary)) {
   if (format_ == TokenFormat::llmc) {
     count_ = llmc_count(file_, token_bytes_);
     begin_ = kLlmcHeaderBytes;

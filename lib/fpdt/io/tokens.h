@@ -24,9 +24,9 @@ TokenFormat token_format(std::string_view word);
 class TokenFile {
  public:
   // Every id read must be below `vocabulary`. InputError when the format cannot be told, or the one
-  // given is not what the file itself says.
+  // given is not what the file itself says. `usual` is taken where neither says one.
   TokenFile(const std::string& path, std::int64_t vocabulary,
-            TokenFormat format = TokenFormat::sniff);
+            TokenFormat format = TokenFormat::sniff, TokenFormat usual = TokenFormat::sniff);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::int64_t count() const { return count_; }

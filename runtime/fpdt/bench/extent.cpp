@@ -9,7 +9,7 @@ constexpr std::int64_t kMebi = 1 << 20;
 
 }  // namespace
 
-Extent cpu_extent(Length length) {
+Extent cpu_extent(BenchLength length) {
   Extent all;
   all.working_set = Bytes{32 * kMebi};
   all.product_sizes = {32, 64, 128, 256, 512, 1024};
@@ -28,11 +28,11 @@ Extent cpu_extent(Length length) {
   all.least_ops = 1;
   all.least_behind = 0;
   all.pace = all.long_pace = {20e-3, 7};
-  if (length == Length::brief) {
+  if (length == BenchLength::brief) {
     all.product_sizes = {256, 512, 1024};
     all.tile_rows = {512, 1024, 2048};
   }
-  if (length != Length::quick) return all;
+  if (length != BenchLength::quick) return all;
   all.product_sizes = all.tile_rows = {32, 64};
   all.fit_rows = all.rows = all.width = all.company = 64;
   all.copy_sizes = {kMebi / 4};
@@ -43,7 +43,7 @@ Extent cpu_extent(Length length) {
 
 // A plan of cuDNN takes half a second for each size of a tile, so these are few. The caches of an
 // H200 hold 60 MiB.
-Extent gpu_extent(Length length) {
+Extent gpu_extent(BenchLength length) {
   Extent all;
   all.working_set = Bytes{512 * kMebi};
   all.product_sizes = {128, 512, 1 * kKibi, 2 * kKibi, 4 * kKibi, 8 * kKibi, 16 * kKibi};
@@ -65,14 +65,14 @@ Extent gpu_extent(Length length) {
   all.least_behind = 4 * kKibi;
   all.pace = {50e-3, 5};
   all.long_pace = {500e-3, 4};
-  if (length == Length::brief) {
+  if (length == BenchLength::brief) {
     all.product_sizes = {4 * kKibi, 8 * kKibi, 16 * kKibi};
     all.tile_rows = {8 * kKibi, 32 * kKibi, 64 * kKibi};
     all.fit_rows = 8 * kKibi;
     all.others_rows = {};
     all.copy_sizes = {64 * kMebi, 1024 * kMebi};
   }
-  if (length != Length::quick) return all;
+  if (length != BenchLength::quick) return all;
   all.working_set = Bytes{kMebi};
   all.product_sizes = {128, 256};
   all.product_most = 512;

@@ -45,8 +45,8 @@ struct Extent {
 
 // `full`: the sizes of training. `brief`: the few that are most of a step. `quick`: small, few and
 // short, to see that it works.
-enum class Length : std::uint8_t { full, brief, quick };
-Extent cpu_extent(Length length);
-Extent gpu_extent(Length length);
+enum class BenchLength : std::uint8_t { full, brief, quick };
+Extent cpu_extent(BenchLength length);
+Extent gpu_extent(BenchLength length);
 
 }  // namespace fpdt

@@ -32,7 +32,8 @@ std::int64_t unmasked(const std::vector<Sample>& samples);
 struct BatchOptions {
   std::int32_t document_separator = -1;  // the token that ends a document; negative: one document
   std::string loss_mask;  // a file of one byte a token, 0: do not learn to predict it; "": none
-  TokenFormat format = TokenFormat::sniff;
+  TokenFormat format = TokenFormat::sniff;  // that the file must have
+  TokenFormat usual = TokenFormat::sniff;   // where neither that nor the file says one
 };
 
 class Batches {
@@ -56,12 +57,12 @@ class Batches {
   [[nodiscard]] std::int64_t cursor() const { return cursor_; }
   // InputError when there is no such token.
   void seek(std::int64_t cursor);
-
- private:
+  // Whether a whole window begins there.
   [[nodiscard]] bool fits(std::int64_t cursor) const {
     return cursor >= 0 && cursor <= tokens_.count() - seq_len_ - 1;
   }
 
+ private:
   TokenFile tokens_;
   std::optional<RandomAccessFile> mask_;
   std::int64_t seq_len_;

@@ -278,7 +278,9 @@ Progress of_newest(const std::string& path, Load&& load) {
     return load();
   } catch (const InputError& error) {
     const std::string pending = CheckpointDirectory::pending(path);
-    if (!exists(pending) || !exists(path + "/trainer.json")) throw;
+    // Without some of its files it is what DIR takes over, and needs both.
+    const bool has_one_before = exists(path + "/trainer.json");
+    if (!CheckpointDirectory::is_whole(pending) || !has_one_before) throw;
     throw InputError(fmt::format("{}; to go on from the checkpoint before it, remove {}",
                                  error.what(), pending));
   }

@@ -47,12 +47,6 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-bool is_whole(const std::string& directory) {
-  return std::all_of(kCheckpointFiles.begin(), kCheckpointFiles.end(), [&](std::string_view name) {
-    return exists(fmt::format("{}/{}", directory, name));
-  });
-}
-
 bool is_trainer_file(const std::string& path) {
   if (!exists(path)) return false;
   try {
@@ -196,6 +190,12 @@ void CheckpointDirectory::promote() {
 std::string CheckpointDirectory::file(const std::string& directory, std::string_view name) {
   std::string newest = fmt::format("{}/{}", pending(directory), name);
   return exists(newest) ? newest : fmt::format("{}/{}", directory, name);
+}
+
+bool CheckpointDirectory::is_whole(const std::string& directory) {
+  return std::all_of(kCheckpointFiles.begin(), kCheckpointFiles.end(), [&](std::string_view name) {
+    return exists(fmt::format("{}/{}", directory, name));
+  });
 }
 
 std::string CheckpointDirectory::pending(const std::string& directory) {

@@ -49,6 +49,8 @@ class CheckpointDirectory {
   [[nodiscard]] static std::string file(const std::string& directory, std::string_view name);
   // The directory of a checkpoint that is whole and not proven.
   [[nodiscard]] static std::string pending(const std::string& directory);
+  // Whether all files of a checkpoint are in a directory.
+  [[nodiscard]] static bool is_whole(const std::string& directory);
 
  private:
   void enter();

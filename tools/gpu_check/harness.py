@@ -175,7 +175,9 @@ class Session:
         of_call = self.left() < min(limit or 1e9, self.item_left())
         done = self._wait(words, allowed)
         done.of_call = done.stopped and of_call
-        done.clocks = self.sampler and self.sampler.between(begin, time.time())
+        if self.sampler:
+            self.sampler.take()
+            done.clocks = self.sampler.between(begin, time.time())
         entry.update(seconds=round(done.seconds, 3), exit_code=done.code, stopped=done.stopped,
                      clocks=done.clocks)
         self.save()

@@ -86,11 +86,16 @@ class Sampler:
         with self.log.open("a", buffering=1) as file:
             file.write("# time SM-MHz memory-MHz W C busy-% reasons\n")
             while True:
-                one = self.source.sample()
-                self.samples.append(one)
+                one = self.take()
                 file.write(f"{one.time:.1f} {one.sm_mhz} {one.memory_mhz} {one.watts:.0f} "
                            f"{one.celsius} {one.busy_percent} {one.reasons:#x}\n")
                 time.sleep(INTERVAL)
+
+    def take(self):
+        """A sample of now, so that a command has one however short it was."""
+        one = self.source.sample()
+        self.samples.append(one)
+        return one
 
     def between(self, begin, end):
         """[lowest, median, highest] of the samples in which the GPU worked, of all when it did in

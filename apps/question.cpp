@@ -10,7 +10,7 @@
 #include "fpdt/io/file.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/io/strategy_file.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 
 #include "command.h"
 #include "flags.h"

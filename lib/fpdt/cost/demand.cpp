@@ -8,13 +8,11 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
+#include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/schedule/key_pieces.h"
-#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
-
-static_assert(kBackwardPieceMost == kBackwardPieceKeys);  // execution and plan cut alike
 
 // 1 + 2 + ... + n.
 std::int64_t triangle(std::int64_t n) { return n > 0 ? mul(n, n + 1) / 2 : 0; }

@@ -75,7 +75,7 @@ struct Rates {
 };
 
 // Whose kernels compute the tiles of attention: those of the backend, or cuDNN's, which are faster,
-// know no documents and want a workspace (spec/attention_workspace.h).
+// know no documents and want a workspace (attention_kernels.h).
 enum class AttentionKernels : std::uint8_t { own, cudnn };
 std::string_view word(AttentionKernels kernels);
 

@@ -22,7 +22,8 @@
 #include "fpdt/plan/builder.h"
 #include "fpdt/plan/home.h"
 #include "fpdt/plan/states.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {

@@ -14,8 +14,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -14,8 +14,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // Pairs of positions. A tile's ends are below 2^31 (S205), so one tile cannot wrap; a sum that
 // wraps is of tiles that overlap, which is a finding of its own.
 using Area = std::uint64_t;

@@ -29,8 +29,6 @@ constexpr std::int64_t kMostPieces = std::int64_t{1} << 27;
 // Of one kind at one place the first is reported; a wrong op fails in each call.
 constexpr std::int64_t kMostFailures = 10000;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 struct Slot {
   std::int64_t version = -1;  // held now; -1: nothing
   std::int64_t newest = -1;   // ever begun here

@@ -17,9 +17,7 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// i32 elements that move from one buffer to another.
+// Elements that move from one buffer to another.
 struct Flow {
   BufferIndex source = -1;
   BufferIndex target = -1;

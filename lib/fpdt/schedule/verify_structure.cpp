@@ -32,8 +32,6 @@ constexpr std::int64_t kMostCalls = std::int64_t{1} << 20;
 constexpr std::int64_t kMostOps = std::int64_t{1} << 25;
 constexpr std::int64_t kMostAccesses = std::int64_t{1} << 28;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 bool within(std::int64_t value, std::int64_t low, std::int64_t high) {
   return value >= low && value <= high;
 }

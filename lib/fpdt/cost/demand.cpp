@@ -2,7 +2,6 @@
 #include "fpdt/cost/demand.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <variant>
 
@@ -200,12 +199,6 @@ class Rules {
 };
 
 }  // namespace
-
-std::string_view word(Work work) {
-  constexpr std::array<std::string_view, kWorks> words{
-      "matmul", "attention_forward", "attention_backward", "memory", "h2d", "d2h", "collective"};
-  return words[static_cast<std::size_t>(work)];
-}
 
 std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
                            std::int64_t k_rows) {

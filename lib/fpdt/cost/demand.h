@@ -28,8 +28,11 @@ enum class Work : std::uint8_t {
   d2h,         // and back
   collective,  // between ranks; that of a group of one is work of the memory
 };
-inline constexpr std::size_t kWorks = 7;
-std::string_view word(Work work);
+constexpr auto words_of(Work) {
+  return word_list("matmul", "attention_forward", "attention_backward", "memory", "h2d", "d2h",
+                   "collective");
+}
+inline constexpr std::size_t kWorks = words<Work>().size();
 
 struct Demand {
   Work work = Work::memory;

@@ -13,23 +13,6 @@
 
 namespace fpdt {
 
-template <>
-inline constexpr int kEnumerators<MemorySpace> = kEnumCount<MemorySpace>;
-template <>
-inline constexpr int kEnumerators<Role> = kEnumCount<Role>;
-template <>
-inline constexpr int kEnumerators<Category> = kEnumCount<Category>;
-template <>
-inline constexpr int kEnumerators<Dtype> = kEnumCount<Dtype>;
-template <>
-inline constexpr int kEnumerators<NormKind> = kEnumCount<NormKind>;
-template <>
-inline constexpr int kEnumerators<ActivationKind> = kEnumCount<ActivationKind>;
-template <>
-inline constexpr int kEnumerators<ScalingKind> = kEnumCount<ScalingKind>;
-template <>
-inline constexpr int kEnumerators<Pass> = kEnumCount<Pass>;
-
 // A number when equal on every rank, else an expression in quotes.
 static bool convert(const Node& node, RankExpression& value) {
   if (node.kind == NodeKind::plain) {

@@ -30,26 +30,9 @@ struct UseCollector {
 
 }  // namespace
 
-std::string_view word(NormKind kind) { return kind == NormKind::rms ? "rms" : "layer"; }
-
-std::string_view word(ActivationKind kind) {
-  constexpr std::array<std::string_view, 3> words{"swiglu", "gelu_tanh", "gelu_erf"};
-  return words[static_cast<std::size_t>(kind)];
-}
-
-std::string_view word(ScalingKind kind) {
-  constexpr std::array<std::string_view, 3> words{"llama3", "linear", "yarn"};
-  return words[static_cast<std::size_t>(kind)];
-}
-
-std::string_view word(Pass pass) {
-  constexpr std::array<std::string_view, 3> words{"forward", "recompute", "backward"};
-  return words[static_cast<std::size_t>(pass)];
-}
-
-std::string_view word(LaneKind kind) {
-  constexpr std::array<std::string_view, 4> words{"compute", "h2d", "d2h", "comm"};
-  return words[static_cast<std::size_t>(kind)];
+const OpTraits& traits(const Body& body) {
+  return std::visit(
+      [](const auto& op) -> const OpTraits& { return std::decay_t<decltype(op)>::kTraits; }, body);
 }
 
 bool is_collective(const Body& body) {

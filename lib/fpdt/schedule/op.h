@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "fpdt/base/words.h"
 #include "fpdt/schedule/buffer.h"
 #include "fpdt/schedule/operand.h"
 
@@ -32,10 +33,10 @@ enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
 enum class ScalingKind : std::uint8_t { llama3, linear, yarn };
 enum class Pass : std::uint8_t { forward, recompute, backward };
 
-std::string_view word(NormKind kind);
-std::string_view word(ActivationKind kind);
-std::string_view word(ScalingKind kind);
-std::string_view word(Pass pass);
+constexpr auto words_of(NormKind) { return word_list("rms", "layer"); }
+constexpr auto words_of(ActivationKind) { return word_list("swiglu", "gelu_tanh", "gelu_erf"); }
+constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn"); }
+constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
 
 // out[m,n] (+)= op(a)[m,k] * op(b)[k,n] + bias[n] + addend[m,n]. a is stored [m,k], or [k,m] when
 // transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the
@@ -640,7 +641,7 @@ struct Use {
 std::vector<Use> operands(const Body& body);
 
 enum class LaneKind : std::uint8_t { compute, h2d, d2h, comm };
-std::string_view word(LaneKind kind);
+constexpr auto words_of(LaneKind) { return word_list("compute", "h2d", "d2h", "comm"); }
 
 struct Lane {
   LaneKind kind = LaneKind::compute;

@@ -201,34 +201,6 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
 
 }  // namespace
 
-std::string_view word(Storage storage) { return storage == Storage::f32 ? "f32" : "bf16"; }
-
-std::string_view word(Recompute recompute) {
-  constexpr std::array<std::string_view, 3> words{"from_input", "keep_attention", "keep_all"};
-  return words[static_cast<std::size_t>(recompute)];
-}
-
-std::string_view word(BackwardOrder order) {
-  return order == BackwardOrder::kv_outer ? "kv_outer" : "q_outer";
-}
-
-std::string_view word(TensorClass tensor) {
-  constexpr std::array<std::string_view, kTensorClasses> words{"layer_input",
-                                                               "norm_output",
-                                                               "q",
-                                                               "kv",
-                                                               "attention_output",
-                                                               "lse",
-                                                               "residual",
-                                                               "ffn_hidden",
-                                                               "layer_gradient",
-                                                               "residual_gradient",
-                                                               "dout",
-                                                               "dq",
-                                                               "dkv"};
-  return words[static_cast<std::size_t>(tensor)];
-}
-
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) {
   Findings wrong;
   wrong.list = check(problem.model);

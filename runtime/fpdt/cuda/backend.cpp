@@ -139,8 +139,6 @@ CudaBackend::CudaBackend(Communicator& communicator, const CudaOptions& options)
 
 CudaBackend::~CudaBackend() = default;
 
-bool CudaBackend::supports(const Op&) const { return true; }
-
 std::byte* CudaBackend::reserve(MemorySpace space, Bytes bytes) {
   const std::string what =
       fmt::format("rank {}: the arena of {}", communicator_.rank(), word(space));

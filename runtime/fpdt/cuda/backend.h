@@ -45,7 +45,6 @@ class CudaBackend final : public Backend {
   CudaBackend(Communicator& communicator, const CudaOptions& options);
   ~CudaBackend() override;
 
-  [[nodiscard]] bool supports(const Op& op) const override;
   std::byte* reserve(MemorySpace space, Bytes bytes) override;
   // Chooses algorithms and has the library compile its kernels: some seconds. InputError when an op
   // of the program is none for this backend.

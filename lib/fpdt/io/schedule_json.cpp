@@ -38,6 +38,10 @@ constexpr std::int64_t kValuesMost = std::int64_t{1} << 21;
 constexpr std::int64_t kValuesAlways = std::int64_t{1} << 14;
 constexpr std::size_t kCallsMax = std::size_t{1} << 20;
 
+constexpr std::string_view kFromFormat1 =
+    "; write it again with `fpdt-plan lower`, or, if it was written by hand, rename `token_first` "
+    "of matmul, column_sum and norm_backward to `local_first`";
+
 std::int64_t values_max(std::string_view text) {
   return std::clamp(static_cast<std::int64_t>(text.size()) / 8, kValuesAlways, kValuesMost);
 }
@@ -81,8 +85,8 @@ class Loader {
     fields.required("fpdt_schedule", format);
     if (format == kScheduleFormat) return;
     findings_.add("J101", root_,
-                  fmt::format("fpdt_schedule: this program reads format {}, the file is of {}",
-                              kScheduleFormat, format));
+                  fmt::format("fpdt_schedule: this program reads format {}, the file is of {}{}",
+                              kScheduleFormat, format, format == 1 ? kFromFormat1 : ""));
     findings_.raise();
   }
 

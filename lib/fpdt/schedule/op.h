@@ -40,14 +40,14 @@ constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backwa
 
 // out[m,n] (+)= op(a)[m,k] * op(b)[k,n] + bias[n] + addend[m,n]. a is stored [m,k], or [k,m] when
 // transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the
-// first m*k (k*n, n) elements from the operand's first row are meant. token_first: for a weight
+// first m*k (k*n, n) elements from the operand's first row are meant. local_first: for a weight
 // gradient, the rank's first local token row that it sums over; -1 otherwise.
 struct Matmul {
   Operand a, b, bias, addend;
   Target out;
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
-  std::int64_t token_first = -1;
+  std::int64_t local_first = -1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -61,7 +61,7 @@ struct Matmul {
     f.constant("k", self.k);
     f.constant("transpose_a", self.transpose_a);
     f.constant("transpose_b", self.transpose_b);
-    f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
   }
 };
 
@@ -70,7 +70,7 @@ struct ColumnSum {
   Operand source;
   Target out;
   std::int64_t rows = 0, width = 0;
-  std::int64_t token_first = -1;
+  std::int64_t local_first = -1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -78,7 +78,7 @@ struct ColumnSum {
     f.target("out", self.out);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
-    f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
   }
 };
 
@@ -111,7 +111,7 @@ struct NormBackward {
   NormKind kind = NormKind::rms;
   double epsilon = 1e-5;
   std::int64_t rows = 0, width = 0;
-  std::int64_t token_first = -1;
+  std::int64_t local_first = -1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -126,7 +126,7 @@ struct NormBackward {
     f.constant("epsilon", self.epsilon);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
-    f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
   }
 };
 
@@ -190,7 +190,7 @@ struct SplitHeads {
 
 // The gradient of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV
 // head add up. Heads that were normalised need what they were, qkv, and yield dq_weight and
-// dk_weight [D] f32. local_first: as token_first of Matmul, for coverage.
+// dk_weight [D] f32. local_first: as in Matmul, for coverage.
 struct JoinHeads {
   Operand dq, dkv, qkv, q_weight, k_weight, documents;
   Target dqkv, dq_weight, dk_weight;
@@ -389,7 +389,7 @@ struct Embedding {
   }
 };
 
-// dtable[tokens] += dx, dpositions[position] += dx. local_first: as token_first of Matmul, for
+// dtable[tokens] += dx, dpositions[position] += dx. local_first: as in Matmul, for
 // coverage.
 struct EmbeddingBackward {
   Operand tokens, dx, documents;

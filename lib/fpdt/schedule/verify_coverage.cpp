@@ -173,12 +173,12 @@ class Coverage {
 
   void collect_gradients(const Op& op) {
     if (const auto* matmul = std::get_if<Matmul>(&op.body)) {
-      gradient(matmul->out, matmul->token_first, matmul->k, op);
+      gradient(matmul->out, matmul->local_first, matmul->k, op);
     } else if (const auto* sum = std::get_if<ColumnSum>(&op.body)) {
-      gradient(sum->out, sum->token_first, sum->rows, op);
+      gradient(sum->out, sum->local_first, sum->rows, op);
     } else if (const auto* norm = std::get_if<NormBackward>(&op.body)) {
-      gradient(norm->dweight, norm->token_first, norm->rows, op);
-      gradient(norm->dbias, norm->token_first, norm->rows, op);
+      gradient(norm->dweight, norm->local_first, norm->rows, op);
+      gradient(norm->dbias, norm->local_first, norm->rows, op);
     } else if (const auto* join = std::get_if<JoinHeads>(&op.body)) {
       gradient(join->dq_weight, join->local_first, join->rows, op);
       gradient(join->dk_weight, join->local_first, join->rows, op);

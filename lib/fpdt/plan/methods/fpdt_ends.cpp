@@ -184,7 +184,7 @@ void FpdtLowering::loss_gradient(LossTile& tile, const Operand& dx) {
     update.n = hidden;
     update.k = tile.rows;
     update.transpose_a = true;
-    update.token_first = local_first(tile.chunk) + tile.first;
+    update.local_first = local_first(tile.chunk) + tile.first;
     builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
   norm_backward(tile.name("dx"), "final_norm", kMicroBatch, kMicroBatch, tile.x, dnormed, {}, dx,

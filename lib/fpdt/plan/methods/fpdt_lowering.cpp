@@ -292,7 +292,7 @@ void FpdtLowering::linear_gradient(const std::string& place, const std::string& 
   product.n = in;
   product.k = rows;
   product.transpose_a = true;
-  product.token_first = first;
+  product.local_first = first;
   builder_.emit(fmt::format("dw_{}.{}", layer, place), LaneKind::compute, product);
   const std::string bias = layer + ".bias";
   if (!states_.has(bias)) return;
@@ -326,7 +326,7 @@ void FpdtLowering::norm_backward(const std::string& op, const std::string& layer
   back.epsilon = model_.norm_epsilon;
   back.rows = rows;
   back.width = model_.hidden;
-  back.token_first = first;
+  back.local_first = first;
   builder_.emit(op, LaneKind::compute, back);
 }
 

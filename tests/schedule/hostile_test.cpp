@@ -37,13 +37,6 @@ struct Poke {
     number(operand.rows);
   }
   void target(std::string_view field, Target& target) { read(field, target.operand); }
-  void read(std::string_view field, std::vector<Operand>& operands) {
-    for (Operand& operand : operands) read(field, operand);
-  }
-  void target(std::string_view field, std::vector<Target>& targets) {
-    for (Target& one : targets) target(field, one);
-  }
-  void scratch(std::string_view field, Operand& operand) { read(field, operand); }
   template <class T>
   void constant(std::string_view, T& value_of_field) {
     if constexpr (std::is_same_v<T, std::int64_t>) {
@@ -70,7 +63,7 @@ TEST(Hostile, NumbersOfOps) {
         for (std::size_t i = 0; i < block.ops.size(); i += 5) {
           Op& op = block.ops[i];
           const Body before = op.body;
-          Poke poke{value, 0};
+          Poke poke(value, 0);
           do {
             op.body = before;
             poke.next = 0;

@@ -201,19 +201,19 @@ class Loader {
   }
 
   // Visitor of a body's fields.
-  struct BodyReader {
+  struct BodyReader : FieldVisitor<BodyReader> {
+    BodyReader(Loader& l, Fields& f) : loader(l), fields(f) {}
     Loader& loader;
     Fields& fields;
 
     void read(std::string_view key, Operand& operand) {
       operand = not_added_to(loader.read_operand(fields, key), key);
     }
-    void scratch(std::string_view key, Operand& operand) { read(key, operand); }
     void target(std::string_view key, Target& target) { target = loader.read_operand(fields, key); }
-    void read(std::string_view key, std::vector<Operand>& operands) {
+    void reads(std::string_view key, std::vector<Operand>& operands) {
       each(key, [&](const Target& one) { operands.push_back(not_added_to(one, key)); });
     }
-    void target(std::string_view key, std::vector<Target>& targets) {
+    void targets(std::string_view key, std::vector<Target>& targets) {
       each(key, [&](const Target& one) { targets.push_back(one); });
     }
     template <class T>
@@ -289,7 +289,7 @@ class Loader {
       return;
     }
     op.body = *body;
-    std::visit([&](auto& one) { one.fields(one, BodyReader{*this, fields}); }, op.body);
+    std::visit([&](auto& one) { one.fields(one, BodyReader(*this, fields)); }, op.body);
     fields.find("after");
     fields.done();
   }

@@ -298,7 +298,7 @@ class OrderCheck {
     }
     Position* const last = &last_[slot_ * lanes_];
     Position* const before = &before_[slot_ * lanes_];
-    if (last[op_->lane] == position_ && !std::holds_alternative<AdamW>(op_->op->body)) {
+    if (last[op_->lane] == position_ && traits(op_->op->body).in_place == InPlace::no) {
       fail("S311", "replaces what the same op uses");
     }
     if (const auto lane = unordered(last)) {

@@ -27,11 +27,6 @@ template <class Body>
 inline constexpr bool kTile =
     std::is_same_v<Body, AttentionForward> || std::is_same_v<Body, AttentionBackward>;
 
-template <class Body>
-concept HasKernel = requires(const Body& op, const cuda::Frame& frame) {
-  cuda::execute(op, frame);
-};
-
 // Whether some query sees the last key. The library's backward would leave out the gradients, zero,
 // of keys that none sees.
 template <class Tile>
@@ -284,10 +279,10 @@ void CudaBackend::run(const Launch& launch) {
               cudaMemcpyAsync(target.data, source.data, static_cast<std::size_t>(source.bytes()),
                               cudaMemcpyDefault, frame.stream),
               "a transfer");
-        } else if constexpr (HasKernel<Kind>) {
-          cuda::execute(op, frame);
-        } else {
+        } else if constexpr (IsCollective<Kind>) {
           communicator_.collective(launch.op->body, launch.lane, launch.views, *worker.mover);
+        } else {
+          cuda::execute(op, frame);
         }
       },
       launch.op->body);

@@ -187,8 +187,15 @@ void FpdtLowering::loss_gradient(LossTile& tile, const Operand& dx) {
     update.local_first = local_first(tile.chunk) + tile.first;
     builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
-  norm_backward(tile.name("dx"), "final_norm", kMicroBatch, kMicroBatch, tile.x, dnormed, {}, dx,
-                tile.rows, local_first(tile.chunk) + tile.first);
+  norm_backward(tile.name("dx"), {.layer = "final_norm",
+                                  .use = kMicroBatch,
+                                  .sum = kMicroBatch,
+                                  .x = tile.x,
+                                  .dy = dnormed,
+                                  .addend = {},
+                                  .dx = dx,
+                                  .rows = tile.rows,
+                                  .local_first = local_first(tile.chunk) + tile.first});
 }
 
 std::string FpdtLowering::LossTile::name(const char* what, std::int64_t word) const {

@@ -10,8 +10,9 @@
 namespace fpdt {
 namespace {
 
-// Visits the integers of a body; sets the one whose turn it is.
-struct Poke {
+// Visits the integers of a body and sets the one with number `turn`.
+struct Poke : FieldVisitor<Poke> {
+  Poke(std::int64_t absurd, std::size_t which) : value(absurd), turn(which) {}
   std::int64_t value;
   std::size_t turn;
   std::size_t next = 0;

@@ -14,7 +14,7 @@
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/ladder.h"
 #include "fpdt/plan/published.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 
 #include "command.h"
 #include "flags.h"

@@ -10,7 +10,7 @@
 #include "fpdt/io/file.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/io/strategy_file.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 
 #include "command.h"
 #include "flags.h"
@@ -176,8 +176,8 @@ void require_sound(const Problem& problem, const Strategy& strategy, const std::
   std::vector<Diagnostic> findings = check(problem, strategy);
   if (findings.empty()) return;
   for (Diagnostic& finding : findings) {
-    if (path.empty() || finding.where != "strategy") continue;
-    finding.where = place_of(path, finding.message.substr(0, finding.message.find_first_of(":[ ")));
+    if (path.empty() || finding.field.empty()) continue;
+    finding.where = place_of(path, finding.field);
   }
   throw InputError(format_diagnostics(findings));
 }

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/cost/demand.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
 
 namespace fpdt {
 namespace {

@@ -46,7 +46,6 @@ class Observer final : public Backend {
  public:
   Observer(Communicator& communicator, std::vector<float>& written)
       : backend_(communicator, {1, Populate::no}), written_(written) {}
-  [[nodiscard]] bool supports(const Op& op) const override { return backend_.supports(op); }
   std::byte* reserve(MemorySpace space, Bytes bytes) override {
     return backend_.reserve(space, bytes);
   }

@@ -230,6 +230,4 @@ inline void expect_close(const std::vector<double>& got, const std::vector<doubl
   expect_close(got, bounded, stored);
 }
 
-inline std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 }  // namespace fpdt

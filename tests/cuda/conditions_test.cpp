@@ -18,6 +18,7 @@
 #include "fpdt/runtime/executor.h"
 #include "fpdt/schedule/verify.h"
 
+#include "../runtime/touched.h"
 #include "../train/cases.h"
 #include "check.h"
 #include "fake_runtime.h"

@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
 
 namespace fpdt::cuda {
 namespace {

@@ -12,7 +12,7 @@ namespace fpdt::fuzz {
 namespace {
 
 // Pointers to all that a body holds.
-struct Parts {
+struct Parts : FieldVisitor<Parts> {
   std::vector<std::int64_t*> integers;
   std::vector<double*> reals;
   std::vector<bool*> flags;
@@ -20,16 +20,9 @@ struct Parts {
   std::vector<Target*> targets;
 
   void read(std::string_view, Operand& operand) { operands.push_back(&operand); }
-  void scratch(std::string_view, Operand& operand) { operands.push_back(&operand); }
   void target(std::string_view, Target& target) {
     operands.push_back(&target.operand);
     targets.push_back(&target);
-  }
-  void read(std::string_view field, std::vector<Operand>& all) {
-    for (Operand& one : all) read(field, one);
-  }
-  void target(std::string_view field, std::vector<Target>& all) {
-    for (Target& one : all) target(field, one);
   }
   template <class T>
   void constant(std::string_view, T& value) {

@@ -28,7 +28,7 @@ std::string error_of(const std::string& text) {
 
 // A schedule by hand: no hash.
 constexpr std::string_view kSmall =
-    R"({"fpdt_schedule":1,"ranks":2,"row_multiple":1,"problem":{"a":1},
+    R"({"fpdt_schedule":2,"ranks":2,"row_multiple":1,"problem":{"a":1},
 "groups":{"sp":{"size":2,"first":0}},
 "buffers":[
 {"name":"x","space":"device","role":"temporary","category":"activations",
@@ -92,8 +92,9 @@ TEST(ScheduleJson, NamesBlockOpAndField) {
   EXPECT_THAT(error_of(std::string(kSmall)),
               HasSubstr("s.json: one.zero.after: expected \"op\" or"));
   const std::vector<std::vector<std::string>> cases{
-      {"\"fpdt_schedule\":1", "\"fpdt_schedule\":2", "reads format 1, the file is of 2"},
-      {"\"fpdt_schedule\":1", "\"fpdt_shedule\":1", "did you mean \"fpdt_schedule\"?"},
+      {"\"fpdt_schedule\":2", "\"fpdt_schedule\":3", "reads format 2, the file is of 3"},
+      {"\"fpdt_schedule\":2", "\"fpdt_schedule\":1", "rename `token_first` of matmul,"},
+      {"\"fpdt_schedule\":2", "\"fpdt_shedule\":2", "did you mean \"fpdt_schedule\"?"},
       {"\"ranks\":2", "\"ranks\":2.0", "ranks: expected an integer"},
       {"\"ranks\":2", "\"ranks\":2,\"ranks\":2", "duplicate key"},
       {"\"role\":\"state\"", "\"role\":\"stat\"", "buffers[1].role: expected one of"},
@@ -129,9 +130,9 @@ TEST(ScheduleJson, SurvivesHostileText) {
        {std::string(), std::string(1000000, '['), std::string("null"), std::string("[]"),
         std::string("{\"a\":1e999}"), std::string("\xEF\xBB\xBF{}"),
         std::string("{\"a\":\"\0\"}", 9),
-        std::string("{\"fpdt_schedule\":1,\"blocks\":[1,null,[]],\"buffers\":[{}],\"train\":[[]]}"),
+        std::string("{\"fpdt_schedule\":2,\"blocks\":[1,null,[]],\"buffers\":[{}],\"train\":[[]]}"),
         std::string(
-            "{\"fpdt_schedule\":1,\"groups\":[1],\"blocks\":[{\"ops\":[3,{\"op\":1}]}]}")}) {
+            "{\"fpdt_schedule\":2,\"groups\":[1],\"blocks\":[{\"ops\":[3,{\"op\":1}]}]}")}) {
     EXPECT_NE(error_of(text), "");
   }
   EXPECT_THAT(error_of("{}"),
@@ -151,7 +152,7 @@ TEST(HostileSchedule, FindingsEndWithTheHundredth) {
   std::string keys;
   for (int i = 0; i < 1000; ++i) keys += fmt::format("\"unknown_key_{}\": {},", i, i);
   const std::string error = error_of(
-      fmt::format("{{{}\"fpdt_schedule\":1,\"ranks\":1,\"row_multiple\":1,\"train\":[]}}", keys));
+      fmt::format("{{{}\"fpdt_schedule\":2,\"ranks\":1,\"row_multiple\":1,\"train\":[]}}", keys));
   EXPECT_NE(error.find("... and 80 more"), std::string::npos) << error;
 }
 

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/bytes.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
 
 #include "problems.h"
 

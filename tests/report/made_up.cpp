@@ -11,8 +11,6 @@
 namespace fpdt::test {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 double attention(const AttentionForward& a) {
   return (a.q_first == a.k_first ? 2.0 : 4.0) * static_cast<double>(a.q_rows * a.k_rows) *
          static_cast<double>(a.heads * a.head_dim);

@@ -13,8 +13,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // One operand of one member.
 struct Memory {
   Dtype dtype = Dtype::f32;

@@ -19,6 +19,7 @@
 #include "fpdt/runtime/communicator.h"
 
 #include "tiny.h"
+#include "touched.h"
 
 namespace fpdt {
 namespace {
@@ -242,34 +243,6 @@ TEST(Executor, DeadlineNamesTheAbsent) {
     EXPECT_NE(std::string(error.what()).find("waited 50 ms for rank 1"), std::string::npos)
         << error.what();
     EXPECT_EQ(error.code(), ExitCode::peer_lost);
-  }
-}
-
-// Refuses two kinds of op.
-class Partial final : public Backend {
- public:
-  [[nodiscard]] bool supports(const Op& op) const override {
-    return !std::holds_alternative<Matmul>(op.body) && !std::holds_alternative<ColumnSum>(op.body);
-  }
-  std::byte* reserve(MemorySpace, Bytes) override { return nullptr; }
-  void prepare(const Program&) override {}
-  void launch(const Launch&) override {}
-  void synchronise() override {}
-  void write(std::byte*, std::span<const std::byte>) override {}
-  [[nodiscard]] bool demand_paged() const override { return false; }
-  void read(std::span<std::byte>, const std::byte*) override {}
-};
-
-TEST(Executor, NamesWhatTheBackendCannotRun) {
-  Pipeline pipeline{.chunks = 2};
-  const VerifiedSchedule schedule = pipeline.build();
-  SoloCommunicator communicator(0, 1);
-  Partial backend;
-  try {
-    Executor executor(schedule, backend, communicator);
-    FAIL() << "no error";
-  } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(), "this backend cannot run column_sum, matmul");
   }
 }
 

@@ -17,6 +17,8 @@
 #include "fpdt/runtime/executor.h"
 #include "fpdt/runtime/interleave.h"
 
+#include "touched.h"
+
 namespace fpdt {
 namespace {
 

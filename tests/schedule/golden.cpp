@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "fpdt/io/schedule_json.h"
+#include "fpdt/schedule/print.h"
 #include "fpdt/schedule/text.h"
 #include "fpdt/schedule/verify.h"
 
@@ -34,6 +35,11 @@ std::string golden_text(std::string_view name) {
 }
 
 Schedule golden(std::string_view name) { return parse_schedule(golden_text(name), name); }
+
+void write_golden(std::string_view name) {
+  const std::string text = print(golden(name));
+  std::ofstream(path_of(name), std::ios::binary) << text;
+}
 
 Block& block_of(Schedule& schedule, std::string_view block) {
   return named(schedule.blocks, block);

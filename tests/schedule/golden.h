@@ -11,6 +11,8 @@ namespace fpdt::test {
 
 std::string golden_text(std::string_view name);
 Schedule golden(std::string_view name);
+// Writes the canonical text of a file over it.
+void write_golden(std::string_view name);
 
 Block& block_of(Schedule& schedule, std::string_view block);
 Op& op_of(Schedule& schedule, std::string_view block, std::string_view op);

@@ -10,8 +10,9 @@
 namespace fpdt {
 namespace {
 
-// Visits the integers of a body; sets the one whose turn it is.
-struct Poke {
+// Visits the integers of a body and sets the one with number `turn`.
+struct Poke : FieldVisitor<Poke> {
+  Poke(std::int64_t absurd, std::size_t which) : value(absurd), turn(which) {}
   std::int64_t value;
   std::size_t turn;
   std::size_t next = 0;
@@ -37,13 +38,6 @@ struct Poke {
     number(operand.rows);
   }
   void target(std::string_view field, Target& target) { read(field, target.operand); }
-  void read(std::string_view field, std::vector<Operand>& operands) {
-    for (Operand& operand : operands) read(field, operand);
-  }
-  void target(std::string_view field, std::vector<Target>& targets) {
-    for (Target& one : targets) target(field, one);
-  }
-  void scratch(std::string_view field, Operand& operand) { read(field, operand); }
   template <class T>
   void constant(std::string_view, T& value_of_field) {
     if constexpr (std::is_same_v<T, std::int64_t>) {
@@ -70,7 +64,7 @@ TEST(Hostile, NumbersOfOps) {
         for (std::size_t i = 0; i < block.ops.size(); i += 5) {
           Op& op = block.ops[i];
           const Body before = op.body;
-          Poke poke{value, 0};
+          Poke poke(value, 0);
           do {
             op.body = before;
             poke.next = 0;

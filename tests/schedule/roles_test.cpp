@@ -49,6 +49,22 @@ TEST_F(Roles, NoInputServesTwoPurposes) {
   EXPECT_EQ(codes_with_new_edges(), Codes{"S602"});
 }
 
+TEST_F(Roles, GradientsAreFoundBehindCollectives) {
+  EXPECT_EQ(purpose("grad"), "gradient");
+  EXPECT_EQ(purpose("dtable"), "gradient");
+  EXPECT_EQ(purpose("logits"), "");
+}
+
+// An op whose sum over rows is not a gradient by its own account.
+TEST_F(Roles, WhatAddsToAGradientSaysForWhichRows) {
+  Op& sum = test::op_of(head, "head", "dtable.1.0");
+  Permute unknown;
+  unknown.source = std::get<Matmul>(sum.body).a;
+  unknown.target = std::get<Matmul>(sum.body).out;
+  sum.body = unknown;
+  EXPECT_EQ(test::codes(head).count("S605"), 1u);
+}
+
 TEST_F(Roles, IntegersAreNotMadeUp) {
   Op& fetch = test::op_of(head, "head", "fetch_tokens");
   Fill fill;

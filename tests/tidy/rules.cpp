@@ -316,8 +316,8 @@ Breaches broken_links(const Tree& tree) {
 }
 
 Breaches undocumented_words(const Tree& tree) {
-  static const std::regex enumeration(R"(enum class \w+[^{]*\{([^}]*)\})");
-  static const std::regex names(R"(kBodyNames[^;{]*\{([^;]*);)");
+  static const std::regex enumeration(R"(word_list\(([^)]*)\))");
+  static const std::regex names(R"(kTraits\{(\"\w+\"))");
   static const std::regex word("[a-z][a-z0-9_]+");
   const auto page = tree.find("docs/schedule-format.md");
   if (page == tree.end()) return {};
@@ -326,7 +326,7 @@ Breaches undocumented_words(const Tree& tree) {
   for (const std::string_view path : {"lib/fpdt/schedule/buffer.h", "lib/fpdt/schedule/op.h"}) {
     const auto file = tree.find(std::string(path));
     if (file == tree.end()) continue;
-    // Comments hold other words; the names of bodies are literals, which code_only blanks.
+    // Comments hold other words; these are literals, which code_only blanks.
     const std::string code = std::regex_replace(file->second, std::regex("//[^\n]*"), "");
     for (const std::regex& list : {enumeration, names}) {
       for (std::sregex_iterator it(code.begin(), code.end(), list), end; it != end; ++it) {

@@ -128,11 +128,13 @@ TEST(rules, broken_links) {
 }
 
 TEST(rules, undocumented_words) {
-  Tree tree{
-      {"docs/schedule-format.md", "`device` `matmul` `f32`"},
-      {"lib/fpdt/schedule/buffer.h",
-       "enum class MemorySpace : std::uint8_t { device, host };  // of arenas\n"},
-      {"lib/fpdt/schedule/op.h", "array<string_view, 2> kBodyNames{\"matmul\", \"permute\"};\n"}};
+  Tree tree{{"docs/schedule-format.md", "`device` `matmul` `f32`"},
+            {"lib/fpdt/schedule/buffer.h",
+             "constexpr auto words_of(MemorySpace) { return word_list(\"device\", \"host\"); }  // "
+             "arenas\n"},
+            {"lib/fpdt/schedule/op.h",
+             "OpTraits kTraits{\"matmul\", Covers::rows};\nOpTraits kTraits{\"permute\", "
+             "Covers::rows};\n"}};
   EXPECT_EQ(undocumented_words(tree).size(), 2U);
   tree["docs/schedule-format.md"] += " `host` `permute`";
   EXPECT_EQ(undocumented_words(tree), Breaches{});

@@ -18,7 +18,6 @@ class FailingBackend final : public Backend {
   FailingBackend(Communicator& communicator, bool in_reserve, std::int64_t at_launch)
       : real_(communicator, {1, Populate::no}), in_reserve_(in_reserve), left_(at_launch) {}
 
-  bool supports(const Op& op) const override { return real_.supports(op); }
   std::byte* reserve(MemorySpace space, Bytes bytes) override {
     if (in_reserve_) throw MemoryError("no memory on this rank");
     return real_.reserve(space, bytes);

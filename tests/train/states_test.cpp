@@ -69,7 +69,6 @@ class FarBackend final : public Backend {
  public:
   explicit FarBackend(Communicator& communicator) : real_(communicator, {1, Populate::no}) {}
 
-  bool supports(const Op& op) const override { return real_.supports(op); }
   std::byte* reserve(MemorySpace space, Bytes bytes) override {
     return real_.reserve(space, bytes);
   }

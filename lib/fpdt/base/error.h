@@ -73,6 +73,7 @@ struct Diagnostic {
   std::string code;     // such as "S203"
   std::string where;    // such as "model.yaml:3:7" or "forward.attn.1.0"
   std::string message;  // expected, found, nearest fix
+  std::string field{};  // of a strategy: the key that is wrong; "" elsewhere
 };
 
 // "where: message [code]", one line each, at most `limit` lines and a count of the rest.

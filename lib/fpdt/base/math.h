@@ -2,6 +2,7 @@
 // quietly.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "fpdt/base/assert.h"
@@ -34,6 +35,9 @@ inline std::int64_t div_exact(std::int64_t a, std::int64_t b) {
   FPDT_ASSERT(b != 0 && a % b == 0);
   return a / b;
 }
+
+// A count or number as an index of a container.
+inline std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // The least multiple of b that is at least a.
 inline std::int64_t round_up(std::int64_t a, std::int64_t b) { return mul(div_ceil(a, b), b); }

@@ -1,23 +1,31 @@
-// One rule for each class of ops; whatever has no rule of its own is bound by memory.
+// One rule for each class of ops.
 #include "fpdt/cost/demand.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
+#include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/schedule/key_pieces.h"
-#include "fpdt/spec/attention_workspace.h"
 
 namespace fpdt {
 namespace {
 
-static_assert(kBackwardPieceMost == kBackwardPieceKeys);  // execution and plan cut alike
-
 // 1 + 2 + ... + n.
 std::int64_t triangle(std::int64_t n) { return n > 0 ? mul(n, n + 1) / 2 : 0; }
+
+template <class T, class... Ops>
+inline constexpr bool kOneOf = (std::is_same_v<T, Ops> || ...);
+
+// Ops whose seconds are the bytes of their operands.
+template <class T>
+inline constexpr bool kBoundByMemory =
+    kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, AttentionDelta,
+           Activation, ActivationBackward, LossStatistics, LossSum, LossGradient, Fill, SquaredNorm,
+           AdamW>;
 
 class Rules {
  public:
@@ -52,36 +60,33 @@ class Rules {
 
   // Visits the fields of a body: `operands` would do, but makes a list, and the search asks for
   // millions of demands.
-  struct ByteSum {
+  struct ByteSum : FieldVisitor<ByteSum> {
+    explicit ByteSum(const Rules& of) : rules(of) {}
     const Rules& rules;
     std::int64_t bytes = 0;
 
-    void read(std::string_view field, const Operand& operand) {
-      if (operand.present() && field != "documents") bytes = add(bytes, rules.bytes(operand));
+    void read(std::string_view, const Operand& operand) {
+      if (operand.present()) bytes = add(bytes, rules.bytes(operand));
     }
     void target(std::string_view, const Target& target) {
       if (!target.present()) return;
       bytes = add(bytes, (target.accumulate ? 2 : 1) * rules.bytes(target.operand));
     }
-    void read(std::string_view field, const std::vector<Operand>& operands) {
-      for (const Operand& operand : operands) read(field, operand);
-    }
-    void target(std::string_view field, const std::vector<Target>& targets) {
-      for (const Target& one : targets) target(field, one);
-    }
     void scratch(std::string_view, const Operand&) {}  // what a kernel does with it is its own rate
-    template <class T>
-    void constant(std::string_view, const T&) {}
   };
+  // Without document starts: where documents end is not known here, so neither is what is read.
   template <class T>
   [[nodiscard]] std::int64_t all_bytes(const T& op) const {
-    ByteSum sum{*this};
+    ByteSum sum(*this);
     T::fields(op, sum);
+    if constexpr (requires { op.documents; }) {
+      if (op.documents.present()) sum.bytes -= bytes(op.documents);
+    }
     return sum.bytes;
   }
 
   template <class T>
-  void fill(Demand& asked, const T& op) const {
+  requires(kBoundByMemory<T>) void fill(Demand& asked, const T& op) const {
     asked.bytes = all_bytes(op);
   }
 
@@ -202,12 +207,6 @@ class Rules {
 };
 
 }  // namespace
-
-std::string_view word(Work work) {
-  constexpr std::array<std::string_view, kWorks> words{
-      "matmul", "attention_forward", "attention_backward", "memory", "h2d", "d2h", "collective"};
-  return words[static_cast<std::size_t>(work)];
-}
 
 std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
                            std::int64_t k_rows) {

@@ -5,10 +5,10 @@
 // FlashAttention, Dao et al., arXiv 2307.08691). Bytes count every operand once: read, written,
 // accumulated (both). Document starts are left out: where documents end is not known here.
 //
-// Partial results cost more than that: what a product adds to is read and written when its
-// arithmetic is done, and what a library's attention tile leaves in its workspace is merged or
-// added by kernels of ours, piece by piece (ADR 0016). These bytes are counted apart, since no
-// arithmetic hides them.
+// Partial results cost more than that. The target that a product adds to is read and written when
+// its arithmetic is done. The results that a library's attention tile leaves in its workspace are
+// merged or added by our own kernels, piece by piece (ADR 0016). These bytes are counted apart,
+// since no arithmetic hides them.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,11 @@ enum class Work : std::uint8_t {
   d2h,         // and back
   collective,  // between ranks; that of a group of one is work of the memory
 };
-inline constexpr std::size_t kWorks = 7;
-std::string_view word(Work work);
+constexpr auto words_of(Work) {
+  return word_list("matmul", "attention_forward", "attention_backward", "memory", "h2d", "d2h",
+                   "collective");
+}
+inline constexpr std::size_t kWorks = words<Work>().size();
 
 struct Demand {
   Work work = Work::memory;

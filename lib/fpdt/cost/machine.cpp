@@ -107,8 +107,6 @@ std::string_view word(Case which) {
   return words[static_cast<std::size_t>(which)];
 }
 
-bool has_rates(const ClusterSpec& cluster) { return missing_rates(cluster).empty(); }
-
 Machine::Machine(const ClusterSpec& cluster, Case which)
     : devices_per_node_(cluster.devices_per_node),
       matmul_(speed(cluster.rates.matmul, which)),

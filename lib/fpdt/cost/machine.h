@@ -20,13 +20,11 @@ namespace fpdt {
 enum class Case : std::uint8_t { slow, typical, fast };
 std::string_view word(Case which);
 
-// Whether a step over this cluster can be timed: no rate that every step needs is missing. Files
-// made by hand may lack them; they can be planned for bytes, not for seconds.
-bool has_rates(const ClusterSpec& cluster);
-
 class Machine {
  public:
-  // InputError that names the missing rates. Precondition: check(cluster) finds nothing.
+  // InputError that names the rates that every step needs and the cluster lacks: files made by hand
+  // may lack them, and can then be planned for bytes only. Precondition: check(cluster) finds
+  // nothing.
   Machine(const ClusterSpec& cluster, Case which);
 
   // Picoseconds of an op that runs alone; at least 1. InputError where that is over 100 days.

@@ -6,30 +6,12 @@
 // sparse_group and list (see Fields). Sparse entries are left out where they equal their default.
 #pragma once
 
-#include <array>
 #include <type_traits>
 
 #include "fpdt/io/tree.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
-
-template <>
-inline constexpr int kEnumerators<Family> = 2;
-template <>
-inline constexpr int kEnumerators<NormFamily> = 2;
-template <>
-inline constexpr int kEnumerators<ActivationFamily> = 3;
-template <>
-inline constexpr int kEnumerators<RotaryScaling> = 3;
-template <>
-inline constexpr int kEnumerators<Storage> = 2;
-template <>
-inline constexpr int kEnumerators<Recompute> = 3;
-template <>
-inline constexpr int kEnumerators<BackwardOrder> = 2;
-template <>
-inline constexpr int kEnumerators<AttentionKernels> = 2;
 
 // Self is T or const T.
 template <class Self, class T>
@@ -142,17 +124,11 @@ void describe(Self& optimizer, Visitor& f) {
   f.optional("clip", optimizer.clip);
 }
 
-inline std::array<std::string_view, kTensorClasses> tensor_class_words() {
-  std::array<std::string_view, kTensorClasses> words;
-  for (std::size_t i = 0; i < kTensorClasses; ++i) words[i] = word(static_cast<TensorClass>(i));
-  return words;
-}
-
 template <Describes<LayerClass> Self, class Visitor>
 void describe(Self& layers, Visitor& f) {
   f.count_or_word("layers", layers.layers, "rest");
   f.optional("recompute", layers.recompute);
-  f.fractions("keep", layers.keep, tensor_class_words());
+  f.fractions("keep", layers.keep, words<TensorClass>());
 }
 
 template <Describes<FpdtStrategy> Self, class Visitor>

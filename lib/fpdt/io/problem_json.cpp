@@ -14,7 +14,7 @@ class JsonPrinter {
  public:
   template <class T>
   void required(std::string_view key, const T& value) {
-    if constexpr (kEnumerators < T >> 0) {
+    if constexpr (HasWords<T>) {
       entry(key, fmt::format("\"{}\"", word(value)));
     } else if constexpr (std::is_same_v<T, std::string>) {
       entry(key, json_string(value));

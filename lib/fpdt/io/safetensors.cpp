@@ -337,19 +337,6 @@ void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
   require_intact(index, std::ssize(values), sum);
 }
 
-void SafetensorsFile::read_i32(std::string_view name, std::int64_t first,
-                               std::span<std::int32_t> values) const {
-  const std::size_t index = index_of(name);
-  const SafetensorsEntry& entry = entries_[index];
-  FPDT_ASSERT(first >= 0 && first + static_cast<std::int64_t>(values.size()) <= entry.elements());
-  if (entry.dtype != "I32") {
-    throw InputError(fmt::format("{}: {}: expected I32, found {}", path(), name, entry.dtype));
-  }
-  Checksum sum;
-  read_as_stored(file_, offsets_[index] + first * 4, std::as_writable_bytes(values), sum);
-  require_intact(index, std::ssize(values), sum);
-}
-
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
                                      const std::map<std::string, std::string>& metadata)
     : file_(path), entries_(std::move(entries)), header_(print_header(entries_, metadata)) {
@@ -395,13 +382,6 @@ void SafetensorsWriter::write_f32(std::span<const float> values) {
     advance(static_cast<std::int64_t>(piece.size()));
     values = values.subspan(piece.size());
   }
-}
-
-void SafetensorsWriter::write_i32(std::span<const std::int32_t> values) {
-  FPDT_ASSERT(values.empty() || (current_ < entries_.size() && entries_[current_].dtype == "I32"));
-  FPDT_ASSERT(values.empty() || std::ssize(values) <= entries_[current_].elements() - written_);
-  write(std::as_bytes(values));
-  advance(std::ssize(values));
 }
 
 std::uint64_t SafetensorsWriter::commit() {

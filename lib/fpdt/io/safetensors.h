@@ -48,8 +48,6 @@ class SafetensorsFile {
   // Elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64 convert to
   // f32. A whole tensor is checked; InputError when its bytes are not those that were written.
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
-  // I32 only.
-  void read_i32(std::string_view name, std::int64_t first, std::span<std::int32_t> values) const;
 
  private:
   [[nodiscard]] std::size_t index_of(std::string_view name) const;
@@ -91,8 +89,6 @@ class SafetensorsWriter {
   // The next elements of the current tensor (F32, or rounded to BF16); a piece may span tensors of
   // one dtype.
   void write_f32(std::span<const float> values);
-  // The next elements of an I32 tensor.
-  void write_i32(std::span<const std::int32_t> values);
   // All tensors must be complete. Returns the checksum of the header.
   std::uint64_t commit();
 

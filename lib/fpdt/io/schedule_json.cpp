@@ -13,23 +13,6 @@
 
 namespace fpdt {
 
-template <>
-inline constexpr int kEnumerators<MemorySpace> = kEnumCount<MemorySpace>;
-template <>
-inline constexpr int kEnumerators<Role> = kEnumCount<Role>;
-template <>
-inline constexpr int kEnumerators<Category> = kEnumCount<Category>;
-template <>
-inline constexpr int kEnumerators<Dtype> = kEnumCount<Dtype>;
-template <>
-inline constexpr int kEnumerators<NormKind> = kEnumCount<NormKind>;
-template <>
-inline constexpr int kEnumerators<ActivationKind> = kEnumCount<ActivationKind>;
-template <>
-inline constexpr int kEnumerators<ScalingKind> = kEnumCount<ScalingKind>;
-template <>
-inline constexpr int kEnumerators<Pass> = kEnumCount<Pass>;
-
 // A number when equal on every rank, else an expression in quotes.
 static bool convert(const Node& node, RankExpression& value) {
   if (node.kind == NodeKind::plain) {
@@ -54,6 +37,10 @@ constexpr std::int64_t kScheduleBytesMax = std::int64_t{48} << 20;
 constexpr std::int64_t kValuesMost = std::int64_t{1} << 21;
 constexpr std::int64_t kValuesAlways = std::int64_t{1} << 14;
 constexpr std::size_t kCallsMax = std::size_t{1} << 20;
+
+constexpr std::string_view kFromFormat1 =
+    "; write it again with `fpdt-plan lower`, or, if it was written by hand, rename `token_first` "
+    "of matmul, column_sum and norm_backward to `local_first`";
 
 std::int64_t values_max(std::string_view text) {
   return std::clamp(static_cast<std::int64_t>(text.size()) / 8, kValuesAlways, kValuesMost);
@@ -98,8 +85,8 @@ class Loader {
     fields.required("fpdt_schedule", format);
     if (format == kScheduleFormat) return;
     findings_.add("J101", root_,
-                  fmt::format("fpdt_schedule: this program reads format {}, the file is of {}",
-                              kScheduleFormat, format));
+                  fmt::format("fpdt_schedule: this program reads format {}, the file is of {}{}",
+                              kScheduleFormat, format, format == 1 ? kFromFormat1 : ""));
     findings_.raise();
   }
 
@@ -214,19 +201,19 @@ class Loader {
   }
 
   // Visitor of a body's fields.
-  struct BodyReader {
+  struct BodyReader : FieldVisitor<BodyReader> {
+    BodyReader(Loader& l, Fields& f) : loader(l), fields(f) {}
     Loader& loader;
     Fields& fields;
 
     void read(std::string_view key, Operand& operand) {
       operand = not_added_to(loader.read_operand(fields, key), key);
     }
-    void scratch(std::string_view key, Operand& operand) { read(key, operand); }
     void target(std::string_view key, Target& target) { target = loader.read_operand(fields, key); }
-    void read(std::string_view key, std::vector<Operand>& operands) {
+    void reads(std::string_view key, std::vector<Operand>& operands) {
       each(key, [&](const Target& one) { operands.push_back(not_added_to(one, key)); });
     }
-    void target(std::string_view key, std::vector<Target>& targets) {
+    void targets(std::string_view key, std::vector<Target>& targets) {
       each(key, [&](const Target& one) { targets.push_back(one); });
     }
     template <class T>
@@ -302,7 +289,7 @@ class Loader {
       return;
     }
     op.body = *body;
-    std::visit([&](auto& one) { one.fields(one, BodyReader{*this, fields}); }, op.body);
+    std::visit([&](auto& one) { one.fields(one, BodyReader(*this, fields)); }, op.body);
     fields.find("after");
     fields.done();
   }

@@ -79,10 +79,6 @@ std::string_view expected(const bool&);
 std::string_view expected(const std::string&);
 std::string_view expected(const Bytes&);
 
-// How many enumerators E has; their words come from `word`.
-template <class E>
-inline constexpr int kEnumerators = 0;
-
 // The keys of one map. Also a reading visitor of the descriptions in description.h. Keys that are
 // asked for must outlive it.
 class Fields {
@@ -103,7 +99,7 @@ class Fields {
   void optional(std::string_view key, T& value) {
     const Node* node = find(key);
     if (node == nullptr) return;
-    if constexpr (kEnumerators < T >> 0) {
+    if constexpr (HasWords<T>) {
       read_word(*node, key, value);
     } else if constexpr (std::is_same_v<T, std::string>) {
       if (!convert_line(*node, value)) wrong(*node, key, expected(value));
@@ -170,14 +166,9 @@ class Fields {
   void read_word(const Node& node, std::string_view key, E& value) {
     std::string text;
     if (!convert(node, text)) return wrong(node, key, "a word");
-    std::vector<std::string_view> words;
-    for (int i = 0; i < kEnumerators<E>; ++i) {
-      words.push_back(word(static_cast<E>(i)));
-      if (words.back() != text) continue;
-      value = static_cast<E>(i);
-      return;
-    }
-    wrong_word(node, key, words);
+    const std::optional<E> parsed = parse_word<E>(text);
+    if (!parsed) return wrong_word(node, key, words<E>());
+    value = *parsed;
   }
   void wrong_word(const Node& node, std::string_view key, std::span<const std::string_view> words);
 

@@ -32,7 +32,7 @@ class YamlPrinter {
   }
   template <class T>
   void optional(std::string_view key, const T& value) {
-    if constexpr (kEnumerators < T >> 0) {
+    if constexpr (HasWords<T>) {
       line(key, std::string(word(value)));
     } else {
       line(key, yaml_scalar(value));

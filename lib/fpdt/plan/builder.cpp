@@ -7,10 +7,6 @@
 
 namespace fpdt {
 
-namespace {
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-}  // namespace
-
 BufferIndex Builder::buffer(const Buffer& buffer) {
   for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
     Buffer& known = schedule.buffers[i];

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "fpdt/base/math.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
 namespace {

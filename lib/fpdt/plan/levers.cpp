@@ -8,7 +8,7 @@
 #include "fpdt/base/math.h"
 #include "fpdt/base/units.h"
 #include "fpdt/plan/fit.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
 namespace {

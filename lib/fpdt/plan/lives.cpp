@@ -11,8 +11,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 bool shares(const Buffer& buffer) { return buffer.role == Role::temporary; }
 
 struct Pairs {

@@ -11,8 +11,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 constexpr std::size_t kCopies = kBodyNames.size();  // two kinds more: copies in, copies out
 
 // What an op counts as.

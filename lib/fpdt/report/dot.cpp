@@ -24,8 +24,6 @@ constexpr std::string_view kStyle =
     " fontsize=11, height=0.3, margin=\"0.09,0.04\"];\n"
     "edge [color=\"#3E4C59\", arrowsize=0.55, penwidth=1];\n";
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 class Graph {
  public:
   Graph(const Program& program, const std::vector<Call>& calls, const CallRange& range)

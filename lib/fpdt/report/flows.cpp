@@ -10,8 +10,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // What a slot was last written with: its version, and by which op.
 struct Written {
   std::int64_t version = -1;

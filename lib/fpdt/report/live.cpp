@@ -14,8 +14,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 const Buffer& buffer_of(const Live& live, BufferIndex buffer) {
   return live.schedule->buffers[index(buffer)];
 }

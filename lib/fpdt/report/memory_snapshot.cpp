@@ -16,8 +16,6 @@ constexpr std::array<MemorySpace, 2> kDevices{MemorySpace::device, MemorySpace::
 // Readers append a list in one step, which has a limit in JavaScript.
 constexpr std::size_t kBatch = 1000;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 class Snapshot {
  public:
   explicit Snapshot(const TracedRun& run)

@@ -19,8 +19,6 @@ namespace {
 // Enough to see every peak, few enough to load quickly.
 constexpr std::size_t kCounterSteps = 20000;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // Nanoseconds as microseconds.
 std::string microseconds(std::int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);

@@ -11,8 +11,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // "step", or "shown" when the trace holds some of its calls only.
 std::string_view extent(const TracedRun& run) {
   std::size_t ops = 0;

@@ -23,8 +23,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // "[a,b,...]" of texts that print(i) appends for i < count.
 template <class Print>
 void list(std::string& json, std::size_t count, Print&& print) {

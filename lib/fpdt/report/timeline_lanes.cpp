@@ -18,8 +18,6 @@ constexpr double kCallHeight = 22;
 
 using KindTimes = std::array<std::int64_t, kOpKinds>;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // The ops of a lane that touch the window.
 std::pair<std::size_t, std::size_t> seen(const std::vector<LaneOp>& lane, const Window& window) {
   const auto first = std::partition_point(lane.begin(), lane.end(),

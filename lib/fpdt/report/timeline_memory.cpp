@@ -14,8 +14,6 @@ namespace {
 
 constexpr double kFlagRoom = 40;  // above the peak
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // Bytes to pixels.
 struct Scale {
   double base = 0;  // y of zero

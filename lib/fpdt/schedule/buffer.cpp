@@ -1,30 +1,7 @@
-// Words and sizes of buffers.
+// Sizes of buffers.
 #include "fpdt/schedule/buffer.h"
 
-#include <array>
-
 namespace fpdt {
-
-std::string_view word(MemorySpace space) {
-  constexpr std::array<std::string_view, 3> words{"device", "host_pinned", "host"};
-  return words[static_cast<std::size_t>(space)];
-}
-
-std::string_view word(Role role) {
-  constexpr std::array<std::string_view, 4> words{"state", "input", "output", "temporary"};
-  return words[static_cast<std::size_t>(role)];
-}
-
-std::string_view word(Category category) {
-  constexpr std::array<std::string_view, 7> words{
-      "weights", "gradients", "optimizer", "activations", "communication", "tokens", "scalars"};
-  return words[static_cast<std::size_t>(category)];
-}
-
-std::string_view word(Dtype dtype) {
-  constexpr std::array<std::string_view, 3> words{"f32", "bf16", "i32"};
-  return words[static_cast<std::size_t>(dtype)];
-}
 
 std::int64_t dtype_bytes(Dtype dtype) { return dtype == Dtype::bf16 ? 2 : 4; }
 

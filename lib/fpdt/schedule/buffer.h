@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fpdt/base/units.h"
+#include "fpdt/base/words.h"
 
 namespace fpdt {
 
@@ -28,10 +29,13 @@ enum class Category : std::uint8_t {
 };
 enum class Dtype : std::uint8_t { f32, bf16, i32 };
 
-std::string_view word(MemorySpace space);
-std::string_view word(Role role);
-std::string_view word(Category category);
-std::string_view word(Dtype dtype);
+constexpr auto words_of(MemorySpace) { return word_list("device", "host_pinned", "host"); }
+constexpr auto words_of(Role) { return word_list("state", "input", "output", "temporary"); }
+constexpr auto words_of(Category) {
+  return word_list("weights", "gradients", "optimizer", "activations", "communication", "tokens",
+                   "scalars");
+}
+constexpr auto words_of(Dtype) { return word_list("f32", "bf16", "i32"); }
 std::int64_t dtype_bytes(Dtype dtype);
 
 // Slots and buffers start at multiples of this, so that vector loads and page accounting are

@@ -8,8 +8,6 @@ namespace {
 
 using Position = Hazards::Position;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // One walk over a call list.
 class Walk {
  public:

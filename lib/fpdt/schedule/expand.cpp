@@ -10,8 +10,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 std::vector<Lane> lanes_of(const Schedule& schedule) {
   std::vector<Lane> lanes;
   for (const Block& block : schedule.blocks) {

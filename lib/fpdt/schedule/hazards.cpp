@@ -4,12 +4,6 @@
 #include <algorithm>
 
 namespace fpdt {
-namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 Hazards::Hazards(const Program& program) : lanes_(program.lanes.size()) {
   for (const Buffer& buffer : program.schedule->buffers) {
     rings_.push_back({slots_.size(), buffer.slots});

@@ -1,24 +1,34 @@
 // Ops: the verbs of a schedule. Each body is a plain struct of constants and operands.
 //
-// `fields(self, f)` of a body is its one description: it calls f.read / f.target / f.scratch /
-// f.constant with the field's name in file order, and printer, loader, verifier, placement and
-// executor are visitors of it. A field that is absent (an empty operand) is skipped by all of them.
+// `fields(self, f)` of a body is its one description. It calls f with each field's name, in file
+// order; printer, loader, verifier, placement and executor are visitors of it. All of them skip an
+// operand that is absent.
 //
 // Letters: S tokens, P sequence-parallel ranks, C chunks, l rows of a chunk on one rank, n = P*l
 // rows of a chunk after the all-to-all, E hidden, H query heads, G KV heads, D head size, F
 // feed-forward, V vocabulary, h = H/P and g = max(1, G/P) heads on one rank. Shapes are row-major.
 //
-// To add an op: its struct and `fields` here, its name in kBodyNames, a shape rule in shapes.cpp, a
-// kernel in runtime/fpdt/cpu and in cuda, a row in docs/schedule-format.md. The compiler and the
-// tidy test list what is missing.
+// To add an op: its struct here, with `kTraits` and `fields`, and its place in `Body`; a row in
+// docs/schedule-format.md, which the tidy test asks for. The compiler then asks for the rest:
+//
+//   no kTraits                       'kTraits' is not a member
+//   no shape rule                    no matching function `rule` in shapes.cpp
+//   no demand                        no matching function `fill` in cost/demand.cpp
+//   no kernel of the CPU             no matching function `execute` in cpu/kernels.cpp
+//   no kernel of the GPU             no matching function `execute` in cuda/backend.cpp
+//   a gradient, not Covers::rows     use of deleted function `gradient` in verify_coverage.cpp
+//
+// An op that adds to a gradient and calls it a plain target is refused by the verifier (S605).
 #pragma once
 
 #include <array>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "fpdt/base/words.h"
 #include "fpdt/schedule/buffer.h"
 #include "fpdt/schedule/operand.h"
 
@@ -32,21 +42,69 @@ enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
 enum class ScalingKind : std::uint8_t { llama3, linear, yarn };
 enum class Pass : std::uint8_t { forward, recompute, backward };
 
-std::string_view word(NormKind kind);
-std::string_view word(ActivationKind kind);
-std::string_view word(ScalingKind kind);
-std::string_view word(Pass pass);
+constexpr auto words_of(NormKind) { return word_list("rms", "layer"); }
+constexpr auto words_of(ActivationKind) { return word_list("swiglu", "gelu_tanh", "gelu_erf"); }
+constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn"); }
+constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
+
+// What the ops of a kind must cover together in each block. pairs: every pair of query and key once
+// (tiles of attention). rows: every local token row once (gradients). nothing: each op is whole by
+// itself. The verifier proves it (S5xx).
+enum class Covers : std::uint8_t { nothing, pairs, rows };
+
+// Whether an op may replace what it reads by its next version in the same rows.
+enum class InPlace : bool { no, yes };
+
+// What is said of a kind of op apart from its fields: its word in the file, and the two above.
+struct OpTraits {
+  constexpr OpTraits(std::string_view word, Covers all, InPlace replaces = InPlace::no)
+      : name(word), covers(all), in_place(replaces) {}
+  std::string_view name;
+  Covers covers;
+  InPlace in_place;
+};
+
+// Base of the visitors of `fields`. A visitor has `read` and `target`; what it does not define
+// falls back on those two, and constants pass by.
+template <class Visitor>
+struct FieldVisitor {
+  // Memory without contents before and after.
+  template <class O>
+  void scratch(std::string_view field, O& operand) {
+    self().read(field, operand);
+  }
+  // A sum over `rows` local token rows from row `first` of the rank; first < 0: no such sum.
+  template <class T>
+  void gradient(std::string_view field, T& target, std::int64_t /*first*/, std::int64_t /*rows*/) {
+    self().target(field, target);
+  }
+  // Lists, of collectives.
+  template <class List>
+  void reads(std::string_view field, List& operands) {
+    for (auto& one : operands) self().read(field, one);
+  }
+  template <class List>
+  void targets(std::string_view field, List& targets) {
+    for (auto& one : targets) self().target(field, one);
+  }
+  template <class T>
+  void constant(std::string_view, T&) {}
+
+ private:
+  Visitor& self() { return static_cast<Visitor&>(*this); }
+};
 
 // out[m,n] (+)= op(a)[m,k] * op(b)[k,n] + bias[n] + addend[m,n]. a is stored [m,k], or [k,m] when
 // transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the
-// first m*k (k*n, n) elements from the operand's first row are meant. token_first: for a weight
+// first m*k (k*n, n) elements from the operand's first row are meant. local_first: for a weight
 // gradient, the rank's first local token row that it sums over; -1 otherwise.
 struct Matmul {
+  static constexpr OpTraits kTraits{"matmul", Covers::rows};
   Operand a, b, bias, addend;
   Target out;
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
-  std::int64_t token_first = -1;
+  std::int64_t local_first = -1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -54,35 +112,37 @@ struct Matmul {
     f.read("b", self.b);
     f.read("bias", self.bias);
     f.read("addend", self.addend);
-    f.target("out", self.out);
+    f.gradient("out", self.out, self.local_first, self.k);
     f.constant("m", self.m);
     f.constant("n", self.n);
     f.constant("k", self.k);
     f.constant("transpose_a", self.transpose_a);
     f.constant("transpose_b", self.transpose_b);
-    f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
   }
 };
 
 // out[width] += sum over rows of source[rows,width]: the gradient of a bias.
 struct ColumnSum {
+  static constexpr OpTraits kTraits{"column_sum", Covers::rows};
   Operand source;
   Target out;
   std::int64_t rows = 0, width = 0;
-  std::int64_t token_first = -1;
+  std::int64_t local_first = -1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("source", self.source);
-    f.target("out", self.out);
+    f.gradient("out", self.out, self.local_first, self.rows);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
-    f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
   }
 };
 
 // y[rows,width] = norm(x) * weight + bias, row by row.
 struct Norm {
+  static constexpr OpTraits kTraits{"norm", Covers::nothing};
   Operand x, weight, bias;
   Target y;
   NormKind kind = NormKind::rms;
@@ -105,12 +165,13 @@ struct Norm {
 // dx = d(norm)/dx^T dy + addend; dweight and dbias += their sums over rows. Statistics are
 // recomputed from x.
 struct NormBackward {
+  static constexpr OpTraits kTraits{"norm_backward", Covers::rows};
   Operand x, weight, dy, addend;
   Target dx, dweight, dbias;
   NormKind kind = NormKind::rms;
   double epsilon = 1e-5;
   std::int64_t rows = 0, width = 0;
-  std::int64_t token_first = -1;
+  std::int64_t local_first = -1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -119,13 +180,13 @@ struct NormBackward {
     f.read("dy", self.dy);
     f.read("addend", self.addend);
     f.target("dx", self.dx);
-    f.target("dweight", self.dweight);
-    f.target("dbias", self.dbias);
+    f.gradient("dweight", self.dweight, self.local_first, self.rows);
+    f.gradient("dbias", self.dbias, self.local_first, self.rows);
     f.constant("kind", self.kind);
     f.constant("epsilon", self.epsilon);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
-    f.constant("token_first", self.token_first);
+    f.constant("local_first", self.local_first);
   }
 };
 
@@ -161,6 +222,7 @@ struct Rotary {
 // q_weight and k_weight [D], when present: every query and key head is RMS-normalised before it
 // turns.
 struct SplitHeads {
+  static constexpr OpTraits kTraits{"split_heads", Covers::nothing};
   Operand qkv, q_weight, k_weight, documents;
   Target q, kv;
   std::int64_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0, ranks = 1;
@@ -189,8 +251,9 @@ struct SplitHeads {
 
 // The gradient of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV
 // head add up. Heads that were normalised need what they were, qkv, and yield dq_weight and
-// dk_weight [D] f32. local_first: as token_first of Matmul, for coverage.
+// dk_weight [D] f32. local_first: as in Matmul.
 struct JoinHeads {
+  static constexpr OpTraits kTraits{"join_heads", Covers::rows};
   Operand dq, dkv, qkv, q_weight, k_weight, documents;
   Target dqkv, dq_weight, dk_weight;
   std::int64_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0, ranks = 1;
@@ -208,8 +271,8 @@ struct JoinHeads {
     f.read("k_weight", self.k_weight);
     f.read("documents", self.documents);
     f.target("dqkv", self.dqkv);
-    f.target("dq_weight", self.dq_weight);
-    f.target("dk_weight", self.dk_weight);
+    f.gradient("dq_weight", self.dq_weight, self.local_first, self.rows);
+    f.gradient("dk_weight", self.dk_weight, self.local_first, self.rows);
     f.constant("rows", self.rows);
     f.constant("heads", self.heads);
     f.constant("kv_heads", self.kv_heads);
@@ -224,6 +287,7 @@ struct JoinHeads {
 
 // target[inner, outer, width] = source[outer, inner, width], converting the type.
 struct Permute {
+  static constexpr OpTraits kTraits{"permute", Covers::nothing};
   Operand source;
   Target target;
   std::int64_t outer = 1, inner = 1, width = 1;
@@ -245,6 +309,7 @@ struct Permute {
 // into them. workspace: memory for a library's kernel, without contents before and after; absent:
 // the backend takes a kernel that needs none.
 struct AttentionForward {
+  static constexpr OpTraits kTraits{"attention_forward", Covers::pairs};
   Operand q, kv, documents;
   Target o, lse;
   Operand workspace;
@@ -278,6 +343,7 @@ struct AttentionForward {
 // delta[rows, heads] = sum over D of o * do, the row term of the softmax gradient (Dao et al.,
 // arXiv 2205.14135, algorithm 4). o and do are [rows, heads*D].
 struct AttentionDelta {
+  static constexpr OpTraits kTraits{"attention_delta", Covers::nothing};
   Operand o, dout;
   Target delta;
   std::int64_t rows = 0, heads = 0, head_dim = 0;
@@ -297,6 +363,7 @@ struct AttentionDelta {
 // [q_rows, h] from AttentionDelta, so tile gradients add up exactly. dq [q_rows, h*D], dkv [k_rows,
 // 2*g*D], both f32. workspace: as in AttentionForward.
 struct AttentionBackward {
+  static constexpr OpTraits kTraits{"attention_backward", Covers::pairs};
   Operand q, kv, dout, lse, delta, documents;
   Target dq, dkv;
   Operand workspace;
@@ -332,6 +399,7 @@ struct AttentionBackward {
 
 // y[rows,width] = act(x). swiglu: x is [rows, 2*width], gate then up, y = silu(gate) * up.
 struct Activation {
+  static constexpr OpTraits kTraits{"activation", Covers::nothing};
   Operand x;
   Target y;
   ActivationKind kind = ActivationKind::swiglu;
@@ -349,6 +417,7 @@ struct Activation {
 
 // dx (the shape of x) = d(act)/dx^T dy.
 struct ActivationBackward {
+  static constexpr OpTraits kTraits{"activation_backward", Covers::nothing};
   Operand x, dy;
   Target dx;
   ActivationKind kind = ActivationKind::swiglu;
@@ -368,6 +437,7 @@ struct ActivationBackward {
 // x[rows,width] = table[tokens] (+ positions[position], when present). Tokens are below
 // `vocabulary` and positions below `position_count`; whoever feeds the tokens sees to it.
 struct Embedding {
+  static constexpr OpTraits kTraits{"embedding", Covers::nothing};
   Operand tokens, table, positions, documents;
   Target x;
   std::int64_t rows = 0, width = 0, vocabulary = 0, position_count = 0;
@@ -388,9 +458,9 @@ struct Embedding {
   }
 };
 
-// dtable[tokens] += dx, dpositions[position] += dx. local_first: as token_first of Matmul, for
-// coverage.
+// dtable[tokens] += dx, dpositions[position] += dx. local_first: as in Matmul.
 struct EmbeddingBackward {
+  static constexpr OpTraits kTraits{"embedding_backward", Covers::rows};
   Operand tokens, dx, documents;
   Target dtable, dpositions;
   std::int64_t rows = 0, width = 0, vocabulary = 0, position_count = 0;
@@ -402,8 +472,8 @@ struct EmbeddingBackward {
     f.read("tokens", self.tokens);
     f.read("dx", self.dx);
     f.read("documents", self.documents);
-    f.target("dtable", self.dtable);
-    f.target("dpositions", self.dpositions);
+    f.gradient("dtable", self.dtable, self.local_first, self.rows);
+    f.gradient("dpositions", self.dpositions, self.local_first, self.rows);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
     f.constant("vocabulary", self.vocabulary);
@@ -418,6 +488,7 @@ struct EmbeddingBackward {
 // relative to it, and the target's logit; accumulate merges this tile into them. A label < 0 is
 // masked (its row counts nothing).
 struct LossStatistics {
+  static constexpr OpTraits kTraits{"loss_statistics", Covers::nothing};
   Operand logits, labels;
   Target statistics;
   std::int64_t rows = 0, vocab_first = 0, vocab_count = 0;
@@ -435,6 +506,7 @@ struct LossStatistics {
 
 // loss[0] += scale[0] * sum over unmasked rows of (max + log(sum) - target), from whole statistics.
 struct LossSum {
+  static constexpr OpTraits kTraits{"loss_sum", Covers::nothing};
   Operand statistics, labels, scale;
   Target loss;
   std::int64_t rows = 0;
@@ -451,6 +523,7 @@ struct LossSum {
 
 // dlogits = scale[0] * (softmax - one_hot(label)) on the same tile; 0 on masked rows.
 struct LossGradient {
+  static constexpr OpTraits kTraits{"loss_gradient", Covers::nothing};
   Operand logits, labels, statistics, scale;
   Target dlogits;
   std::int64_t rows = 0, vocab_first = 0, vocab_count = 0;
@@ -470,6 +543,7 @@ struct LossGradient {
 
 // target = value in every element.
 struct Fill {
+  static constexpr OpTraits kTraits{"fill", Covers::nothing};
   Target target;
   double value = 0;
 
@@ -482,6 +556,7 @@ struct Fill {
 
 // target (+)= source, element by element, converting the type. Between spaces it is a transfer.
 struct Copy {
+  static constexpr OpTraits kTraits{"copy", Covers::nothing};
   Operand source;
   Target target;
 
@@ -494,6 +569,7 @@ struct Copy {
 
 // sum[0] += sum of squares of the source's elements (f32).
 struct SquaredNorm {
+  static constexpr OpTraits kTraits{"squared_norm", Covers::nothing};
   Operand source;
   Target sum;
 
@@ -510,6 +586,7 @@ struct SquaredNorm {
 // the next versions of master, m, v in the same bytes; param, when present, is the storage copy of
 // the new master.
 struct AdamW {
+  static constexpr OpTraits kTraits{"adamw", Covers::nothing, InPlace::yes};
   Operand grad, norm, step, master, m, v;
   Target master_out, m_out, v_out, param;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, clip = 0;
@@ -538,6 +615,7 @@ struct AdamW {
 // rank when its receive operands are whole and its send operands are free. all_to_all: send and
 // receive are K equal blocks of rows; receive block j is block `me` of rank j's send.
 struct AllToAll {
+  static constexpr OpTraits kTraits{"all_to_all", Covers::nothing};
   std::string group;
   std::vector<Operand> send;
   std::vector<Target> receive;
@@ -545,13 +623,14 @@ struct AllToAll {
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.constant("group", self.group);
-    f.read("send", self.send);
-    f.target("receive", self.receive);
+    f.reads("send", self.send);
+    f.targets("receive", self.receive);
   }
 };
 
 // receive = the K sends, in rank order.
 struct AllGather {
+  static constexpr OpTraits kTraits{"all_gather", Covers::nothing};
   std::string group;
   std::vector<Operand> send;
   std::vector<Target> receive;
@@ -559,13 +638,14 @@ struct AllGather {
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.constant("group", self.group);
-    f.read("send", self.send);
-    f.target("receive", self.receive);
+    f.reads("send", self.send);
+    f.targets("receive", self.receive);
   }
 };
 
 // receive (+)= block `me` of the sum of all sends, added in rank order.
 struct ReduceScatter {
+  static constexpr OpTraits kTraits{"reduce_scatter", Covers::nothing};
   std::string group;
   std::vector<Operand> send;
   std::vector<Target> receive;
@@ -573,13 +653,14 @@ struct ReduceScatter {
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.constant("group", self.group);
-    f.read("send", self.send);
-    f.target("receive", self.receive);
+    f.reads("send", self.send);
+    f.targets("receive", self.receive);
   }
 };
 
 // receive (+)= the sum of all sends, added in rank order.
 struct AllReduce {
+  static constexpr OpTraits kTraits{"all_reduce", Covers::nothing};
   std::string group;
   std::vector<Operand> send;
   std::vector<Target> receive;
@@ -587,8 +668,8 @@ struct AllReduce {
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.constant("group", self.group);
-    f.read("send", self.send);
-    f.target("receive", self.receive);
+    f.reads("send", self.send);
+    f.targets("receive", self.receive);
   }
 };
 
@@ -598,35 +679,23 @@ using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, Joi
                           LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
                           ReduceScatter, AllReduce>;
 
-// The word of each alternative in the file, in the variant's order.
-inline constexpr std::array<std::string_view, std::variant_size_v<Body>> kBodyNames{
-    "matmul",
-    "column_sum",
-    "norm",
-    "norm_backward",
-    "split_heads",
-    "join_heads",
-    "permute",
-    "attention_forward",
-    "attention_delta",
-    "attention_backward",
-    "activation",
-    "activation_backward",
-    "embedding",
-    "embedding_backward",
-    "loss_statistics",
-    "loss_sum",
-    "loss_gradient",
-    "fill",
-    "copy",
-    "squared_norm",
-    "adamw",
-    "all_to_all",
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce"};
+inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 
+// The word of each alternative in the file, in the variant's order.
+inline constexpr std::array<std::string_view, kBodies> kBodyNames =
+    []<class... Ops>(std::type_identity<std::variant<Ops...>>) {
+      return std::array{Ops::kTraits.name...};
+    }(std::type_identity<Body>{});
+
+const OpTraits& traits(const Body& body);
 inline std::string_view body_name(const Body& body) { return kBodyNames[body.index()]; }
+
+template <class T>
+concept IsCollective = requires(const T& op) {
+  op.group;
+  op.send;
+  op.receive;
+};
 bool is_collective(const Body& body);
 
 // What an op touches, in the order of its fields.
@@ -640,7 +709,7 @@ struct Use {
 std::vector<Use> operands(const Body& body);
 
 enum class LaneKind : std::uint8_t { compute, h2d, d2h, comm };
-std::string_view word(LaneKind kind);
+constexpr auto words_of(LaneKind) { return word_list("compute", "h2d", "d2h", "comm"); }
 
 struct Lane {
   LaneKind kind = LaneKind::compute;

@@ -14,8 +14,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -42,14 +40,12 @@ std::string value_text(E value) {
 }
 
 // Constants of a body as text, in the order of its fields.
-struct ConstantTexts {
+struct ConstantTexts : FieldVisitor<ConstantTexts> {
+  explicit ConstantTexts(std::vector<std::string>& all) : texts(all) {}
   std::vector<std::string>& texts;
 
-  template <class Operands>
-  void read(std::string_view, const Operands&) {}
-  template <class Targets>
-  void target(std::string_view, const Targets&) {}
-  void scratch(std::string_view, const Operand&) {}
+  void read(std::string_view, const Operand&) {}
+  void target(std::string_view, const Target&) {}
   template <class T>
   void constant(std::string_view, const T& value) {
     texts.push_back(value_text(value));
@@ -153,11 +149,8 @@ class Printer {
   void print_op(const Op& op) {
     text_ += fmt::format("{{\"op\":{},\"lane\":\"{}\",\"body\":\"{}\"", quoted(op.name),
                          lane_text(op.lane), body_name(op.body));
-    std::visit(
-        [this](const auto& body) {
-          body.fields(body, Fields{*this, defaults(body), 0});
-        },
-        op.body);
+    std::visit([this](const auto& body) { body.fields(body, Fields(*this, defaults(body))); },
+               op.body);
     if (!op.after.empty()) {
       text_ += ",\"after\":[";
       list(op.after, ",", [this](const After& after) {
@@ -170,10 +163,11 @@ class Printer {
   }
 
   // What is present and not the default, in the order of the fields.
-  struct Fields {
+  struct Fields : FieldVisitor<Fields> {
+    Fields(Printer& to, const std::vector<std::string>& usual) : printer(to), defaults(usual) {}
     Printer& printer;
     const std::vector<std::string>& defaults;
-    std::size_t next;
+    std::size_t next = 0;
 
     void read(std::string_view field, const Operand& operand) {
       if (operand.present()) printer.key(field, printer.text_of(operand, false));
@@ -181,20 +175,19 @@ class Printer {
     void target(std::string_view field, const Target& target) {
       if (target.present()) printer.key(field, printer.text_of(target.operand, target.accumulate));
     }
-    void read(std::string_view field, const std::vector<Operand>& operands) {
+    void reads(std::string_view field, const std::vector<Operand>& operands) {
       printer.text_ += fmt::format(",\"{}\":[", field);
       printer.list(operands, ",",
                    [this](const Operand& one) { printer.text_ += printer.text_of(one, false); });
       printer.text_ += ']';
     }
-    void target(std::string_view field, const std::vector<Target>& targets) {
+    void targets(std::string_view field, const std::vector<Target>& targets) {
       printer.text_ += fmt::format(",\"{}\":[", field);
       printer.list(targets, ",", [this](const Target& one) {
         printer.text_ += printer.text_of(one.operand, one.accumulate);
       });
       printer.text_ += ']';
     }
-    void scratch(std::string_view field, const Operand& operand) { read(field, operand); }
     template <class T>
     void constant(std::string_view field, const T& value) {
       const std::string text = value_text(value);
@@ -211,7 +204,7 @@ class Printer {
     std::vector<std::string>& texts = defaults_[Body(T{}).index()];
     if (texts.empty()) {
       const T body{};
-      T::fields(body, ConstantTexts{texts});
+      T::fields(body, ConstantTexts(texts));
     }
     return texts;
   }

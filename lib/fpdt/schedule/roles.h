@@ -1,4 +1,4 @@
-// What the ops of a schedule take the contents of its i32 buffers for.
+// What the buffers of a schedule hold, by the ops that read them.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,9 @@
 
 namespace fpdt {
 
-// Of each buffer: "tokens", "labels" or "documents", as the fields of ops that it reaches are
-// called; "" where it reaches none. Precondition: the schedule is verified, so that there is one.
+// For each buffer: "tokens", "labels" or "documents", which are the fields of ops that its contents
+// reach; "gradient" if they become a gradient; else "". Precondition: the schedule is verified, so
+// that there is one answer.
 std::vector<std::string_view> purposes_of(const Schedule& schedule);
 
 }  // namespace fpdt

@@ -65,6 +65,6 @@ struct Schedule {
   std::vector<Call> evaluate;
 };
 
-inline constexpr int kScheduleFormat = 1;
+inline constexpr int kScheduleFormat = 2;
 
 }  // namespace fpdt

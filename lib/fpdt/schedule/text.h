@@ -1,5 +1,5 @@
 // The small texts of the file format, both ways: versions, operands, rank expressions, edges,
-// lanes, words.
+// lanes.
 //
 // Each printer writes one canonical text; each parser accepts that text and nothing else of
 // consequence, and returns empty when the text is malformed or a number overflows. Names are views
@@ -68,45 +68,5 @@ bool is_name(std::string_view text);
 
 // A default-constructed body by its word, such as "matmul".
 std::optional<Body> body_named(std::string_view name);
-
-// How many enumerators an enum that appears in the file has.
-template <class E>
-inline constexpr int kEnumCount = 0;
-template <>
-inline constexpr int kEnumCount<MemorySpace> = 3;
-template <>
-inline constexpr int kEnumCount<Role> = 4;
-template <>
-inline constexpr int kEnumCount<Category> = 7;
-template <>
-inline constexpr int kEnumCount<Dtype> = 3;
-template <>
-inline constexpr int kEnumCount<NormKind> = 2;
-template <>
-inline constexpr int kEnumCount<ActivationKind> = 3;
-template <>
-inline constexpr int kEnumCount<ScalingKind> = 3;
-template <>
-inline constexpr int kEnumCount<Pass> = 3;
-template <>
-inline constexpr int kEnumCount<LaneKind> = 4;
-
-// All words of an enum, in order; for parsing and for suggesting the nearest one.
-template <class E>
-std::vector<std::string_view> words() {
-  static_assert(kEnumCount<E> > 0);
-  std::vector<std::string_view> all;
-  for (int i = 0; i < kEnumCount<E>; ++i) all.push_back(word(static_cast<E>(i)));
-  return all;
-}
-
-template <class E>
-std::optional<E> parse_word(std::string_view text) {
-  static_assert(kEnumCount<E> > 0);
-  for (int i = 0; i < kEnumCount<E>; ++i) {
-    if (word(static_cast<E>(i)) == text) return static_cast<E>(i);
-  }
-  return std::nullopt;
-}
 
 }  // namespace fpdt

@@ -1,41 +1,65 @@
 // The verifier: proves that a schedule is safe to execute, or says everything that is wrong with
 // it.
 //
-// It trusts nothing: neither the loader, nor `depend`, nor the placement. Structure is checked
-// first; shapes and coverage where references resolve; order, races and sharing over the full
-// expansion of both call lists, with vector clocks, only when the structure is sound. Findings
-// carry these codes:
+// It trusts nothing: neither the loader, nor `depend`, nor the placement. It checks structure
+// first, then shapes, roles, placement and coverage, then order, races and sharing over the full
+// expansion of both call lists, with vector clocks. Findings carry these codes:
 //
-//   S101 name is missing, malformed or taken        S102 index does not exist (buffer, block, op)
-//   S103 size out of range                          S104 `after` names the op itself or a later one
-//   S105 `after` names a call that never is         S106 collective off a comm lane, or other op
-//   S107 unknown group                              S108 ranks of a group disagree or out of range
-//   S109 advance repeated or out of order           S110 state table entry does not fit its buffer
-//   S111 call arguments out of range                S112 rows in more pieces than can be followed
+// clang-format off
+//   Structure   S101  a name is missing, malformed or taken
+//               S102  an index does not exist (buffer, block, op)
+//               S103  a size is out of range
+//               S104  `after` names the op itself or a later one
+//               S105  `after` names a call that never is
+//               S106  a collective off a comm lane, or another op on one
+//               S107  unknown group
+//               S108  ranks of a group disagree or are out of range
+//               S109  `advance` is repeated or out of order
+//               S110  an entry of the state table does not fit its buffer
+//               S111  call arguments are out of range
+//               S112  rows are in more pieces than can be followed
 //
-//   S201 rows outside the slot                      S202 too few or too many elements for the op
-//   S203 dtype not allowed                          S204 space or lane does not fit the op
-//   S205 constant out of range                      S206 collective sizes do not fit the group
-//   S207 operand missing
+//   Shapes      S201  rows outside the slot
+//               S202  too few or too many elements for the op
+//               S203  a dtype that is not allowed
+//               S204  space or lane does not fit the op
+//               S205  a constant is out of range
+//               S206  sizes of a collective do not fit the group
+//               S207  an operand is missing
 //
-//   S301 read of a version that was never written   S302 read of a version that was overwritten
-//   S303 read of rows that were not written         S304 read not ordered after its write
-//   S305 rows written twice in one version          S306 accumulate before the write
-//   S307 accumulate after a read                    S308 accumulate not ordered after the last
-//   S309 write not ordered after the version before S310 write of an older version than the slot's
-//   S311 in-place hazard inside one op
+//   Order       S301  read of a version that was never written
+//               S302  read of a version that was overwritten
+//               S303  read of rows that were not written
+//               S304  read not ordered after its write
+//               S305  rows written twice in one version
+//               S306  accumulate before the write
+//               S307  accumulate after a read
+//               S308  accumulate not ordered after the last
+//               S309  write not ordered after the version before
+//               S310  write of an older version than the slot's
+//               S311  in-place hazard inside one op
 //
-//   S401 only some buffers of a space are placed    S402 offset negative, unaligned or too large
-//   S403 state, input or output shares bytes        S404 write not ordered after shared bytes' use
-//   S405 contents destroyed by what shares bytes    S406 too many overlapping slots
-//   S407 in-place hazard between buffers that share bytes
+//   Placement   S401  only some buffers of a space are placed
+//               S402  an offset is negative, unaligned or too large
+//               S403  a state, input or output shares bytes
+//               S404  write not ordered after the use of shared bytes
+//               S405  contents destroyed by what shares their bytes
+//               S406  too many overlapping slots
+//               S407  in-place hazard between buffers that share bytes
 //
-//   S501 attention tiles overlap                    S502 attention tiles leave part of the triangle
-//   S503 head ranges do not cover the heads         S504 gradient chunks overlap
-//   S505 gradient chunks leave a gap                S506 gradients of a block end at different rows
+//   Coverage    S501  attention tiles overlap
+//               S502  attention tiles leave part of the triangle
+//               S503  head ranges do not cover the heads
+//               S504  chunks of a gradient overlap
+//               S505  chunks of a gradient leave a gap
+//               S506  gradients of a block end at different rows
 //
-//   S601 an op writes an input                      S602 integers that are not what was fed as such
-//   S603 evaluation changes a state                 S604 a state or output is not whole at the end
+//   Roles       S601  an op writes an input
+//               S602  integers that were not fed as what they serve as
+//               S603  evaluation changes a state
+//               S604  a state or output is not whole at the end
+//               S605  an op adds to a gradient and does not say for which rows
+// clang-format on
 #pragma once
 
 #include <utility>

@@ -1,5 +1,5 @@
 // S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row
-// once.
+// once. Which of the two an op is held to is its `Covers`.
 //
 // Static, per block: the calls of a block repeat it whole.
 #include <algorithm>
@@ -13,8 +13,6 @@
 
 namespace fpdt {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Pairs of positions. A tile's ends are below 2^31 (S205), so one tile cannot wrap; a sum that
 // wraps is of tiles that overlap, which is a finding of its own.
@@ -53,11 +51,7 @@ class Coverage {
 
   void check() {
     for (const Op& op : block_.ops) {
-      if (const auto* forward = std::get_if<AttentionForward>(&op.body))
-        collect(*forward, op, false);
-      if (const auto* backward = std::get_if<AttentionBackward>(&op.body))
-        collect(*backward, op, true);
-      collect_gradients(op);
+      std::visit([&](const auto& body) { collect(body, op); }, op.body);
     }
     for (auto& [key, tiles] : tiles_) {
       check_disjoint(tiles);
@@ -68,11 +62,41 @@ class Coverage {
   }
 
  private:
+  struct Rows {
+    std::int64_t first, rows;
+    const Op* op;
+  };
+
   template <class Body>
-  void collect(const Body& body, const Op& op, bool backward) {
-    tiles_[{body.pass, backward}].push_back(
-        {body.q_first, body.q_rows, body.k_first, body.k_rows, body.heads, body.head_first, &op});
+  void collect(const Body& body, const Op& op) {
+    if constexpr (Body::kTraits.covers == Covers::rows) {
+      Body::fields(body, Gradients(*this, op));
+    } else {
+      Body::fields(body, NoGradients{});
+    }
+    if constexpr (Body::kTraits.covers == Covers::pairs) {
+      tiles_[{body.pass, op.body.index()}].push_back(
+          {body.q_first, body.q_rows, body.k_first, body.k_rows, body.heads, body.head_first, &op});
+    }
   }
+
+  struct Gradients : FieldVisitor<Gradients> {
+    Gradients(Coverage& to, const Op& of) : coverage(to), op(of) {}
+    Coverage& coverage;
+    const Op& op;
+
+    void read(std::string_view, const Operand&) {}
+    void target(std::string_view, const Target&) {}
+    void gradient(std::string_view, const Target& target, std::int64_t first, std::int64_t rows) {
+      if (target.present() && first >= 0) coverage.gradient(target.operand, {first, rows, &op});
+    }
+  };
+  // For an op with a gradient whose `Covers` is not rows: does not compile.
+  struct NoGradients : FieldVisitor<NoGradients> {
+    void read(std::string_view, const Operand&) {}
+    void target(std::string_view, const Target&) {}
+    void gradient(std::string_view, const Target&, std::int64_t, std::int64_t) = delete;
+  };
 
   // A sweep over queries: the tiles that a query meets hold disjoint ranges of keys.
   void check_disjoint(const std::vector<Tile>& tiles) {
@@ -157,37 +181,14 @@ class Coverage {
                     first, first + tile.heads, ranks, schedule_.ranks, tile.heads));
   }
 
-  struct Rows {
-    std::int64_t first, rows;
-    const Op* op;
-  };
   // What one gradient is: buffer, version, rows of the slot.
   using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t,
                                  std::int64_t, std::int64_t, std::int64_t>;
 
-  void gradient(const Target& target, std::int64_t first, std::int64_t rows, const Op& op) {
-    if (!target.present() || first < 0) return;
-    const Operand& o = target.operand;
+  void gradient(const Operand& o, const Rows& rows) {
     gradients_[{o.buffer, o.version.relative, o.version.offset, o.version.layer,
                 o.version.micro_batch, o.version.segment, o.row_first, o.rows}]
-        .push_back({first, rows, &op});
-  }
-
-  void collect_gradients(const Op& op) {
-    if (const auto* matmul = std::get_if<Matmul>(&op.body)) {
-      gradient(matmul->out, matmul->token_first, matmul->k, op);
-    } else if (const auto* sum = std::get_if<ColumnSum>(&op.body)) {
-      gradient(sum->out, sum->token_first, sum->rows, op);
-    } else if (const auto* norm = std::get_if<NormBackward>(&op.body)) {
-      gradient(norm->dweight, norm->token_first, norm->rows, op);
-      gradient(norm->dbias, norm->token_first, norm->rows, op);
-    } else if (const auto* join = std::get_if<JoinHeads>(&op.body)) {
-      gradient(join->dq_weight, join->local_first, join->rows, op);
-      gradient(join->dk_weight, join->local_first, join->rows, op);
-    } else if (const auto* embedding = std::get_if<EmbeddingBackward>(&op.body)) {
-      gradient(embedding->dtable, embedding->local_first, embedding->rows, op);
-      gradient(embedding->dpositions, embedding->local_first, embedding->rows, op);
-    }
+        .push_back(rows);
   }
 
   void check_gradients() {
@@ -217,7 +218,7 @@ class Coverage {
   const Schedule& schedule_;
   const Block& block_;
   Findings& findings_;
-  std::map<std::pair<Pass, bool>, std::vector<Tile>> tiles_;
+  std::map<std::pair<Pass, std::size_t>, std::vector<Tile>> tiles_;  // by pass and kind of op
   std::map<GradientKey, std::vector<Rows>> gradients_;
 };
 

@@ -29,8 +29,6 @@ constexpr std::int64_t kMostPieces = std::int64_t{1} << 27;
 // Of one kind at one place the first is reported; a wrong op fails in each call.
 constexpr std::int64_t kMostFailures = 10000;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 struct Slot {
   std::int64_t version = -1;  // held now; -1: nothing
   std::int64_t newest = -1;   // ever begun here
@@ -300,7 +298,7 @@ class OrderCheck {
     }
     Position* const last = &last_[slot_ * lanes_];
     Position* const before = &before_[slot_ * lanes_];
-    if (last[op_->lane] == position_ && !std::holds_alternative<AdamW>(op_->op->body)) {
+    if (last[op_->lane] == position_ && traits(op_->op->body).in_place == InPlace::no) {
       fail("S311", "replaces what the same op uses");
     }
     if (const auto lane = unordered(last)) {

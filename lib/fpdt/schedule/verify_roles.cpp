@@ -5,6 +5,10 @@
 // or document starts is what was fed as such: it comes from inputs, through copies and collectives
 // that change nothing, and no input serves two purposes. Document starts also stay in their rows,
 // since a start is a position.
+//
+// A gradient, of the state table or of an optimizer, is traced back in the same way, to the buffers
+// that ops add to. Each of those ops must say which local rows it sums over, or coverage (S5xx)
+// would not see it.
 #include <algorithm>
 #include <utility>
 
@@ -17,9 +21,7 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// i32 elements that move from one buffer to another.
+// Elements that move from one buffer to another.
 struct Flow {
   BufferIndex source = -1;
   BufferIndex target = -1;
@@ -28,11 +30,13 @@ struct Flow {
   const Op* op = nullptr;
 };
 
-// An i32 buffer that an op takes for tokens, labels or documents.
+constexpr std::string_view kGradient = "gradient";
+
+// A buffer that an op takes for tokens, labels or documents, or that holds a gradient.
 struct Purpose {
   std::string_view field;
   BufferIndex buffer = -1;
-  const Block* block = nullptr;
+  const Block* block = nullptr;  // null: the state table
   const Op* op = nullptr;
 };
 
@@ -50,7 +54,11 @@ class Roles {
     }
     check_evaluation();
     check_sources();
+    for (const State& state : schedule_.states) {
+      if (state.kind == kGradient) purposes_.push_back({kGradient, state.buffer});
+    }
     trace_purposes();
+    check_gradients();
   }
 
   [[nodiscard]] std::vector<std::string_view> purposes() && { return std::move(served_); }
@@ -59,17 +67,13 @@ class Roles {
   [[nodiscard]] const Buffer& buffer(const Operand& operand) const {
     return schedule_.buffers[index(operand.buffer)];
   }
-  [[nodiscard]] bool is_integer(const Operand& operand) const {
-    return operand.present() && buffer(operand).dtype == Dtype::i32;
-  }
 
   void collect(const Block& block, const Op& op) {
     for (const Use& use : operands(op.body)) {
       const bool names_rows =
           use.field == "tokens" || use.field == "labels" || use.field == "documents";
-      if (names_rows && use.access == Access::read) {
-        purposes_.push_back({use.field, use.operand.buffer, &block, &op});
-      }
+      if (use.access != Access::read || (!names_rows && use.field != "grad")) continue;
+      purposes_.push_back({names_rows ? use.field : kGradient, use.operand.buffer, &block, &op});
     }
     if (const auto* copy = std::get_if<Copy>(&op.body)) {
       flow(block, op, copy->source, copy->target.operand);
@@ -87,7 +91,7 @@ class Roles {
   }
 
   void flow(const Block& block, const Op& op, const Operand& source, const Operand& target) {
-    if (!is_integer(target) || !source.present()) return;
+    if (!source.present() || !target.present()) return;
     const bool in_place = std::holds_alternative<Copy>(op.body) &&
                           source.row_first == target.row_first &&
                           buffer(source).row_elements() == buffer(target).row_elements();
@@ -95,7 +99,6 @@ class Roles {
   }
 
   void check_targets(const Block& block, const Op& op) {
-    const bool moves = std::holds_alternative<Copy>(op.body) || is_collective(op.body);
     for (const Use& use : operands(op.body)) {
       if (use.access == Access::read) continue;
       const Buffer& written = buffer(use.operand);
@@ -103,7 +106,7 @@ class Roles {
         findings_.add("S601", place_of(block, op),
                       fmt::format("{} is {}, an input, which only the trainer fills", use.field,
                                   written.name));
-      } else if (written.dtype == Dtype::i32 && !moves) {
+      } else if (written.dtype == Dtype::i32 && !moves(op)) {
         findings_.add("S602", place_of(block, op),
                       fmt::format("{} makes up the integers of {}, which must come from an input",
                                   body_name(op.body), written.name));
@@ -167,13 +170,47 @@ class Roles {
     if (served == purpose.field) return;
     if (!served.empty()) {
       findings_.add(
-          "S602", place_of(*purpose.block, *purpose.op),
+          "S602", purpose.op == nullptr ? "states" : place_of(*purpose.block, *purpose.op),
           fmt::format("{} serves as {} here, and elsewhere as {}",
                       schedule_.buffers[index(purpose.buffer)].name, purpose.field, served));
       return;
     }
     served = purpose.field;
     open_.push_back(purpose);
+  }
+
+  // What an op adds to a gradient without saying for which rows.
+  struct UnknownRows : FieldVisitor<UnknownRows> {
+    UnknownRows(Roles& to, const Block& in, const Op& of) : roles(to), block(in), op(of) {}
+    Roles& roles;
+    const Block& block;
+    const Op& op;
+
+    void read(std::string_view, const Operand&) {}
+    void target(std::string_view field, const Target& target) {
+      if (!target.present() || roles.served_[index(target.operand.buffer)] != kGradient) return;
+      roles.findings_.add("S605", place_of(block, op),
+                          fmt::format("{} is {}, which makes a gradient, and the op does not say "
+                                      "which local rows it sums over",
+                                      field, roles.buffer(target.operand).name));
+    }
+    void gradient(std::string_view field, const Target& one, std::int64_t first, std::int64_t) {
+      if (first < 0) target(field, one);
+    }
+  };
+
+  void check_gradients() {
+    for (const Block& block : schedule_.blocks) {
+      for (const Op& op : block.ops) {
+        if (moves(op) || std::holds_alternative<Fill>(op.body)) continue;
+        std::visit([&](const auto& body) { body.fields(body, UnknownRows(*this, block, op)); },
+                   op.body);
+      }
+    }
+  }
+
+  static bool moves(const Op& op) {
+    return std::holds_alternative<Copy>(op.body) || is_collective(op.body);
   }
 
   const Schedule& schedule_;

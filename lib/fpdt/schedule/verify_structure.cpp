@@ -32,8 +32,6 @@ constexpr std::int64_t kMostCalls = std::int64_t{1} << 20;
 constexpr std::int64_t kMostOps = std::int64_t{1} << 25;
 constexpr std::int64_t kMostAccesses = std::int64_t{1} << 28;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 bool within(std::int64_t value, std::int64_t low, std::int64_t high) {
   return value >= low && value <= high;
 }
@@ -211,15 +209,13 @@ class Structure {
   }
 
   // Passes by everything but the constants that later checks compute with.
-  struct Constants {
+  struct Constants : FieldVisitor<Constants> {
+    Constants(Structure& to, const std::string& at) : structure(to), where(at) {}
     Structure& structure;
     const std::string& where;
 
     void read(std::string_view, const Operand&) {}
-    void read(std::string_view, const std::vector<Operand>&) {}
     void target(std::string_view, const Target&) {}
-    void target(std::string_view, const std::vector<Target>&) {}
-    void scratch(std::string_view, const Operand&) {}
     template <class T>
     void constant(std::string_view field, const T& value) {
       if constexpr (std::is_same_v<T, std::int64_t>) {
@@ -235,7 +231,7 @@ class Structure {
   };
 
   void check_constants(const Op& op, const std::string& where) {
-    std::visit([&](const auto& body) { body.fields(body, Constants{*this, where}); }, op.body);
+    std::visit([&](const auto& body) { body.fields(body, Constants(*this, where)); }, op.body);
   }
 
   void check_after(std::size_t block, std::size_t op, const std::string& where) {

@@ -13,8 +13,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // What a lane is at. Idle: waiting for the op at blocker_position of blocker_lane.
 struct Runner {
   std::size_t kind = 0;

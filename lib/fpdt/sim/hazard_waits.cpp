@@ -7,8 +7,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // By how much a version moves when the arguments of its call do, relative bases aside.
 std::int64_t moved(const Version& version, const Call& from, const Call& to) {
   return version.layer * (to.layer - from.layer) +

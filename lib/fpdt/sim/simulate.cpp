@@ -12,8 +12,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 using Demands = std::vector<std::vector<Demand>>;
 
 std::vector<std::int64_t> calls_of_blocks(const Schedule& schedule,

@@ -9,8 +9,6 @@
 namespace fpdt {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // The number of `base` in the block's list, which it joins if it is new.
 std::int32_t base_number(std::vector<BlockSteps::Base>& bases, const BlockSteps::Base& base) {
   const auto found = std::find(bases.begin(), bases.end(), base);

@@ -141,10 +141,6 @@ std::string renamed(std::string_view name, std::int64_t devices) {
 
 }  // namespace
 
-std::string_view word(AttentionKernels kernels) {
-  return kernels == AttentionKernels::own ? "own" : "cudnn";
-}
-
 ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices) {
   if (devices == cluster.devices()) return cluster;
   const std::int64_t node = cluster.devices_per_node;

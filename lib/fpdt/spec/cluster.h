@@ -11,6 +11,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/base/units.h"
+#include "fpdt/base/words.h"
 
 namespace fpdt {
 
@@ -75,9 +76,9 @@ struct Rates {
 };
 
 // Whose kernels compute the tiles of attention: those of the backend, or cuDNN's, which are faster,
-// know no documents and want a workspace (spec/attention_workspace.h).
+// know no documents and want a workspace (attention_kernels.h).
 enum class AttentionKernels : std::uint8_t { own, cudnn };
-std::string_view word(AttentionKernels kernels);
+constexpr auto words_of(AttentionKernels) { return word_list("own", "cudnn"); }
 
 // Device memory that the arena does not hold.
 struct OutsideArena {

@@ -1,7 +1,6 @@
 // Tensors of the GPT and Llama families, and what can be wrong with their sizes.
 #include "fpdt/spec/model.h"
 
-#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -41,20 +40,6 @@ void check_range(std::vector<Diagnostic>& findings, const ModelSpec& model, std:
 }
 
 }  // namespace
-
-std::string_view word(Family family) { return family == Family::llama ? "llama" : "gpt"; }
-
-std::string_view word(NormFamily norm) { return norm == NormFamily::rms ? "rms" : "layer"; }
-
-std::string_view word(ActivationFamily activation) {
-  constexpr std::array<std::string_view, 3> words{"swiglu", "gelu_tanh", "gelu_erf"};
-  return words[static_cast<std::size_t>(activation)];
-}
-
-std::string_view word(RotaryScaling scaling) {
-  constexpr std::array<std::string_view, 3> words{"llama3", "linear", "yarn"};
-  return words[static_cast<std::size_t>(scaling)];
-}
 
 std::int64_t TensorSpec::elements() const {
   std::int64_t product = 1;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fpdt/base/error.h"
+#include "fpdt/base/words.h"
 
 namespace fpdt {
 
@@ -18,16 +19,16 @@ enum class Family : std::uint8_t { llama, gpt };
 enum class NormFamily : std::uint8_t { rms, layer };
 enum class ActivationFamily : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
 
-std::string_view word(Family family);
-std::string_view word(NormFamily norm);
-std::string_view word(ActivationFamily activation);
+constexpr auto words_of(Family) { return word_list("llama", "gpt"); }
+constexpr auto words_of(NormFamily) { return word_list("rms", "layer"); }
+constexpr auto words_of(ActivationFamily) { return word_list("swiglu", "gelu_tanh", "gelu_erf"); }
 
 // How frequencies are stretched when factor != 1. llama3: those of long wavelength by the factor,
 // as in Llama 3.1; linear: all, as if positions were divided; yarn: by dimension (Peng et al.,
 // arXiv 2309.00071). llama3 and yarn leave alone what turns more than high_frequency_factor times
 // in original_positions and stretch fully what turns less than low_frequency_factor times.
 enum class RotaryScaling : std::uint8_t { llama3, linear, yarn };
-std::string_view word(RotaryScaling scaling);
+constexpr auto words_of(RotaryScaling) { return word_list("llama3", "linear", "yarn"); }
 
 // Rotary position embedding; `fraction` of the head size rotates (the first dimensions, half-split
 // pairs).

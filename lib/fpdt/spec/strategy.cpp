@@ -18,47 +18,48 @@ constexpr std::int64_t kTileLimit = 8192;
 
 struct Findings {
   std::vector<Diagnostic> list;
+  // `field` of the strategy; "": of the problem.
   template <class... T>
-  void operator()(std::string_view code, std::string_view where, fmt::format_string<T...> text,
+  void operator()(std::string_view code, std::string_view field, fmt::format_string<T...> text,
                   T&&... values) {
-    list.push_back(
-        {std::string(code), std::string(where), fmt::format(text, std::forward<T>(values)...)});
+    list.push_back({std::string(code), field.empty() ? "problem" : "strategy",
+                    fmt::format(text, std::forward<T>(values)...), std::string(field)});
   }
 };
 
 void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const std::int64_t ranks = problem.ranks();
   if (strategy.data_parallel < 1 || ranks % strategy.data_parallel != 0) {
-    wrong("P101", "strategy", "data_parallel: {} does not divide the {} devices of cluster {}",
+    wrong("P101", "data_parallel", "data_parallel: {} does not divide the {} devices of cluster {}",
           strategy.data_parallel, ranks, problem.cluster.name);
     return;
   }
   const std::int64_t sequence_parallel = ranks / strategy.data_parallel;
   const ModelSpec& model = problem.model;
   if (model.heads % sequence_parallel != 0) {
-    wrong("P102", "strategy",
+    wrong("P102", "heads",
           "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise "
           "data_parallel "
           "or use a cluster whose devices divide {}",
           model.heads, model.name, sequence_parallel, model.heads);
   } else if (model.kv_heads % sequence_parallel != 0 && sequence_parallel % model.kv_heads != 0) {
-    wrong("P102", "strategy",
+    wrong("P102", "kv_heads",
           "kv_heads: {} KV heads of {} neither divide by nor into {} sequence-parallel ranks",
           model.kv_heads, model.name, sequence_parallel);
   }
   if (strategy.micro_batches < 1 || strategy.micro_batches > 65536) {
-    wrong("P103", "strategy", "micro_batches: expected 1 to 65536, found {}",
+    wrong("P103", "micro_batches", "micro_batches: expected 1 to 65536, found {}",
           strategy.micro_batches);
   }
   if (strategy.optimizer_tile < 1024) {
-    wrong("P103", "strategy", "optimizer_tile: expected at least 1024 elements, found {}",
+    wrong("P103", "optimizer_tile", "optimizer_tile: expected at least 1024 elements, found {}",
           strategy.optimizer_tile);
   }
 }
 
 void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStrategy& fpdt) {
   if (fpdt.layer_classes.empty() || fpdt.layer_classes.size() > 4) {
-    wrong("P105", "strategy", "layer_classes: expected one to four, found {}",
+    wrong("P105", "layer_classes", "layer_classes: expected one to four, found {}",
           fpdt.layer_classes.size());
     return;
   }
@@ -67,7 +68,7 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
     const LayerClass& one = fpdt.layer_classes[i];
     const bool last = i + 1 == fpdt.layer_classes.size();
     if (one.layers < 0 || one.layers > problem.model.layers || (one.layers == 0 && !last)) {
-      wrong("P105", "strategy",
+      wrong("P105", "layer_classes",
             "layer_classes[{}].layers: expected 1 to {} (or rest in the last), found {}", i,
             problem.model.layers, one.layers);
       return;
@@ -75,8 +76,9 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
     layers += one.layers;
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       if (!(one.keep[k] >= 0 && one.keep[k] <= 1)) {
-        wrong("P106", "strategy", "layer_classes[{}].keep.{}: expected a fraction 0 to 1, found {}",
-              i, word(static_cast<TensorClass>(k)), one.keep[k]);
+        wrong("P106", "layer_classes",
+              "layer_classes[{}].keep.{}: expected a fraction 0 to 1, found {}", i,
+              word(static_cast<TensorClass>(k)), one.keep[k]);
       }
     }
   }
@@ -85,30 +87,31 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
   for (std::size_t i = 1; i < fpdt.layer_classes.size(); ++i) {
     for (const TensorClass tensor : {TensorClass::layer_input, TensorClass::layer_gradient}) {
       if (fpdt.layer_classes[i].kept(tensor) == first.kept(tensor)) continue;
-      wrong("P106", "strategy", "layer_classes[{}].keep.{}: must be that of the first class, {}", i,
-            word(tensor), first.kept(tensor));
+      wrong("P106", "layer_classes",
+            "layer_classes[{}].keep.{}: must be that of the first class, {}", i, word(tensor),
+            first.kept(tensor));
     }
   }
   const bool rest = fpdt.layer_classes.back().layers == 0;
   if (layers > problem.model.layers || (!rest && layers != problem.model.layers) ||
       (rest && layers >= problem.model.layers)) {
-    wrong("P105", "strategy", "layer_classes name {} layers, {} has {}", layers, problem.model.name,
-          problem.model.layers);
+    wrong("P105", "layer_classes", "layer_classes name {} layers, {} has {}", layers,
+          problem.model.name, problem.model.layers);
   }
   if (fpdt.checkpoint_every < 1 || fpdt.checkpoint_every > problem.model.layers) {
-    wrong("P107", "strategy", "checkpoint_every: expected 1 to {} layers, found {}",
+    wrong("P107", "checkpoint_every", "checkpoint_every: expected 1 to {} layers, found {}",
           problem.model.layers, fpdt.checkpoint_every);
   } else if (fpdt.checkpoint_every > 1) {
     if (fpdt.layer_classes.size() > 1) {
-      wrong("P107", "strategy", "checkpoint_every over 1 takes a single layer class");
+      wrong("P107", "checkpoint_every", "checkpoint_every over 1 takes a single layer class");
     }
     if (fpdt.layer_classes.front().recompute == Recompute::keep_all) {
-      wrong("P107", "strategy",
+      wrong("P107", "checkpoint_every",
             "checkpoint_every over 1 repeats forward inside a segment: set recompute: from_input "
             "or keep_attention");
     }
     if (problem.model.layers % fpdt.checkpoint_every != 0) {
-      wrong("P107", "strategy", "checkpoint_every: {} does not divide the {} layers",
+      wrong("P107", "checkpoint_every", "checkpoint_every: {} does not divide the {} layers",
             fpdt.checkpoint_every, problem.model.layers);
     }
   }
@@ -119,32 +122,32 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
   const std::int64_t ranks = problem.ranks() / strategy.data_parallel;
   const std::int64_t unit = ranks * problem.cluster.row_multiple;
   if (fpdt.chunk_tokens < 1 || fpdt.chunk_tokens > kTokenLimit) {
-    wrong("P104", "strategy", "chunk_tokens: expected 1 to {}, found {}", kTokenLimit,
+    wrong("P104", "chunk_tokens", "chunk_tokens: expected 1 to {}, found {}", kTokenLimit,
           fpdt.chunk_tokens);
     return;
   }
   if (fpdt.chunk_tokens % unit != 0) {
-    wrong("P104", "strategy",
+    wrong("P104", "chunk_tokens",
           "chunk_tokens: {} must be a multiple of {} ({} ranks x row multiple {}); nearest is {}",
           fpdt.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
           round_up(fpdt.chunk_tokens, unit));
   }
   constexpr std::int64_t kChunkLimit = 180;  // 3 u^2 ops stay under 100K in a block
   if (div_ceil(problem.seq_len, fpdt.chunk_tokens) > kChunkLimit) {
-    wrong("P104", "strategy",
+    wrong("P104", "chunk_tokens",
           "chunk_tokens: {} makes {} chunks of {} tokens, over the limit of {}; use {}",
           fpdt.chunk_tokens, div_ceil(problem.seq_len, fpdt.chunk_tokens), problem.seq_len,
           kChunkLimit, round_up(div_ceil(problem.seq_len, kChunkLimit), unit));
   }
   const auto tile = [&](std::string_view name, std::int64_t value) {
-    if (value < 0)
-      wrong("P104", "strategy", "{}: expected 0 (whole) or more, found {}", name, value);
+    if (value < 0) wrong("P104", name, "{}: expected 0 (whole) or more, found {}", name, value);
   };
   tile("ffn_tile_rows", fpdt.ffn_tile_rows);
   tile("loss_tile_rows", fpdt.loss_tile_rows);
   tile("loss_tile_vocab", fpdt.loss_tile_vocab);
   if (fpdt.prefetch_depth < 0 || fpdt.prefetch_depth > 64) {
-    wrong("P104", "strategy", "prefetch_depth: expected 0 to 64, found {}", fpdt.prefetch_depth);
+    wrong("P104", "prefetch_depth", "prefetch_depth: expected 0 to 64, found {}",
+          fpdt.prefetch_depth);
   }
 }
 
@@ -155,7 +158,7 @@ void check_positions(Findings& wrong, const Problem& problem, const Strategy& st
   const Geometry shape = geometry(problem, strategy);
   const std::int64_t padded = shape.padded_tokens;
   if (positions == 0 || problem.documents || padded <= positions) return;
-  wrong("P100", "problem",
+  wrong("P100", "",
         "seq-len: {} tokens are padded to {}, and {} has {} learned positions; use at most {}, or "
         "--documents",
         problem.seq_len, padded, problem.model.name, positions,
@@ -178,8 +181,8 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
   const auto many = [&](std::string_view name, std::int64_t value, std::int64_t count,
                         std::int64_t least) {
     if (count <= kTileLimit) return;
-    wrong("P104", "strategy", "{}: {} makes {} tiles, over the limit of {}; use {}", name, value,
-          count, kTileLimit, least);
+    wrong("P104", name, "{}: {} makes {} tiles, over the limit of {}; use {}", name, value, count,
+          kTileLimit, least);
   };
   many("ffn_tile_rows", fpdt.ffn_tile_rows, tiles(fpdt.ffn_tile_rows),
        least_ffn_rows(problem, strategy));
@@ -201,41 +204,12 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
 
 }  // namespace
 
-std::string_view word(Storage storage) { return storage == Storage::f32 ? "f32" : "bf16"; }
-
-std::string_view word(Recompute recompute) {
-  constexpr std::array<std::string_view, 3> words{"from_input", "keep_attention", "keep_all"};
-  return words[static_cast<std::size_t>(recompute)];
-}
-
-std::string_view word(BackwardOrder order) {
-  return order == BackwardOrder::kv_outer ? "kv_outer" : "q_outer";
-}
-
-std::string_view word(TensorClass tensor) {
-  constexpr std::array<std::string_view, kTensorClasses> words{"layer_input",
-                                                               "norm_output",
-                                                               "q",
-                                                               "kv",
-                                                               "attention_output",
-                                                               "lse",
-                                                               "residual",
-                                                               "ffn_hidden",
-                                                               "layer_gradient",
-                                                               "residual_gradient",
-                                                               "dout",
-                                                               "dq",
-                                                               "dkv"};
-  return words[static_cast<std::size_t>(tensor)];
-}
-
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) {
   Findings wrong;
   wrong.list = check(problem.model);
   for (Diagnostic& finding : check(problem.cluster)) wrong.list.push_back(std::move(finding));
   if (problem.seq_len < 1 || problem.seq_len > kTokenLimit) {
-    wrong("P100", "problem", "seq-len: expected 1 to {} tokens, found {}", kTokenLimit,
-          problem.seq_len);
+    wrong("P100", "", "seq-len: expected 1 to {} tokens, found {}", kTokenLimit, problem.seq_len);
   }
   if (!wrong.list.empty()) return wrong.list;
   // Bytes of what a model keeps of a sequence must fit 63 bits.
@@ -244,13 +218,12 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   const double kept = static_cast<double>(problem.seq_len) * static_cast<double>(model.layers) *
                       static_cast<double>(std::max(model.up_width(), model.qkv_width()));
   if (kept > kElementsMost) {
-    wrong("P100", "problem",
-          "seq-len: {} tokens through {} layers of width {} are too much to count", problem.seq_len,
-          model.layers, std::max(model.up_width(), model.qkv_width()));
+    wrong("P100", "", "seq-len: {} tokens through {} layers of width {} are too much to count",
+          problem.seq_len, model.layers, std::max(model.up_width(), model.qkv_width()));
   }
   if (problem.model.learned_positions > 0 && problem.seq_len > problem.model.learned_positions) {
-    wrong("P100", "problem", "seq-len: {} has {} learned positions, {} tokens asked",
-          problem.model.name, problem.model.learned_positions, problem.seq_len);
+    wrong("P100", "", "seq-len: {} has {} learned positions, {} tokens asked", problem.model.name,
+          problem.model.learned_positions, problem.seq_len);
   }
   check_parallelism(wrong, problem, strategy);
   if (!wrong.list.empty()) return wrong.list;
@@ -263,7 +236,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   const auto finite = [](double value) { return value >= 0 && std::isfinite(value); };
   if (!fraction(optimizer.beta1) || !fraction(optimizer.beta2) || !(optimizer.epsilon > 0) ||
       !finite(optimizer.epsilon) || !finite(optimizer.weight_decay) || !finite(optimizer.clip)) {
-    wrong("P108", "problem",
+    wrong("P108", "",
           "optimizer: expected beta1 and beta2 from 0 to below 1, epsilon over 0, weight decay and "
           "clip "
           "from 0, found {}, {}, {}, {}, {}",

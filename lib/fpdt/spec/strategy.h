@@ -27,9 +27,9 @@ enum class Storage : std::uint8_t { f32, bf16 };
 enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
 
-std::string_view word(Storage storage);
-std::string_view word(Recompute recompute);
-std::string_view word(BackwardOrder order);
+constexpr auto words_of(Storage) { return word_list("f32", "bf16"); }
+constexpr auto words_of(Recompute) { return word_list("from_input", "keep_attention", "keep_all"); }
+constexpr auto words_of(BackwardOrder) { return word_list("kv_outer", "q_outer"); }
 
 // Tensor classes whose home (device or pinned host) the strategy chooses.
 enum class TensorClass : std::uint8_t {
@@ -47,8 +47,11 @@ enum class TensorClass : std::uint8_t {
   dq,                 // [n, h*D] f32 accumulator
   dkv,                // [n, 2*g*D] f32 accumulator
 };
-inline constexpr std::size_t kTensorClasses = 13;
-std::string_view word(TensorClass tensor);
+constexpr auto words_of(TensorClass) {
+  return word_list("layer_input", "norm_output", "q", "kv", "attention_output", "lse", "residual",
+                   "ffn_hidden", "layer_gradient", "residual_gradient", "dout", "dq", "dkv");
+}
+inline constexpr std::size_t kTensorClasses = words<TensorClass>().size();
 
 // For consecutive layers.
 struct LayerClass {

@@ -12,7 +12,7 @@
 #include "fpdt/bench/fit.h"
 #include "fpdt/bench/measure.h"
 #include "fpdt/runtime/arena.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
 
 namespace fpdt {
 namespace {

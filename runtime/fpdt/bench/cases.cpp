@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/math.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
 
 namespace fpdt {
 namespace {

@@ -26,7 +26,7 @@ struct TileShape {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t ranks = 1;
   Dtype storage = Dtype::bf16;
-  bool workspace = false;  // with memory for a library's kernels (spec/attention_workspace.h)
+  bool workspace = false;  // with memory for a library's kernels (schedule/attention_workspace.h)
 };
 // Chunks of a triangle: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2), in this order.
 inline constexpr int kTriangle = 3;

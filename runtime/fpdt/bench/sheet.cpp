@@ -17,8 +17,6 @@ constexpr std::int64_t kSlotsMost = 64;
 constexpr std::int32_t kFirst = 0;  // blocks
 constexpr std::int32_t kMany = 1;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 }  // namespace
 
 Sheet::Sheet(std::int64_t ranks, Bytes working_set) : working_set_(working_set) {

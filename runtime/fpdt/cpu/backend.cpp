@@ -46,8 +46,6 @@ CpuBackend::CpuBackend(Communicator& communicator, const CpuOptions& options)
 
 CpuBackend::~CpuBackend() = default;
 
-bool CpuBackend::supports(const Op&) const { return true; }
-
 std::byte* CpuBackend::reserve(MemorySpace space, Bytes bytes) {
   Reservation& reservation = reservations_[static_cast<std::size_t>(space)];
   FPDT_ASSERT(reservation.bytes().empty());

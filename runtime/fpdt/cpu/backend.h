@@ -30,7 +30,6 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(Communicator& communicator, const CpuOptions& options = {});
   ~CpuBackend() override;
 
-  [[nodiscard]] bool supports(const Op& op) const override;
   std::byte* reserve(MemorySpace space, Bytes bytes) override;
   void prepare(const Program& program) override;
   void launch(const Launch& launch) override;

@@ -15,11 +15,6 @@ struct FreeScratch {
   void operator()(std::byte* memory) const { ::operator delete[](memory, kScratchAlignment); }
 };
 
-template <class Op>
-concept HasKernel = requires(const Op& op, const cpu::Frame& frame) {
-  cpu::execute(op, frame);
-};
-
 }  // namespace
 
 // [shared | thread 0 | thread 1 | ...]
@@ -46,9 +41,9 @@ void Kernels::run(const Body& body, std::span<const View> views, std::int64_t ra
                          memory};
   std::visit(
       [&frame](const auto& op) {
-        constexpr bool has_kernel = HasKernel<std::decay_t<decltype(op)>>;
-        FPDT_ASSERT(has_kernel);  // collectives belong to the communicator
-        if constexpr (has_kernel) cpu::execute(op, frame);
+        constexpr bool moves = IsCollective<std::decay_t<decltype(op)>>;
+        FPDT_ASSERT(!moves);  // the communicator's
+        if constexpr (!moves) cpu::execute(op, frame);
       },
       body);
 }

@@ -1,14 +1,18 @@
 // Lanes of one rank: a thread each, fed by one issuing thread.
 //
-//   issuer --ring--> compute.0   done: 0 1 2 3 4 5 6      An op that waits for op 4 of compute.0
-//   looks at
-//          --ring--> h2d.0       done: 0 1 2 3            the mark of that op. Nothing else joins
-//          two lanes.
+// clang-format off
+//   issuer --ring--> compute.0   done: 0 1 2 3 4 5 6
+//                                              ^
+//                                              | an op of h2d.0 waits for op 4 of compute.0
+//                                              | and looks at the mark of that op
+//          --ring--> h2d.0       done: 0 1 2 3
+// clang-format on
 //
-// Each op has a mark of its own (as many as the ring is long), so that an edge orders what it says
-// and no more: a missing edge of a schedule is a data race that ThreadSanitizer can see. (The
-// issuer hears of a lane's progress only when a quarter of a full ring is free again, and at the
-// end.) Waiting spins for a while when every thread can have a core, then sleeps.
+// Nothing else joins two lanes. Each op has a mark of its own (as many as the ring is long), so
+// that an edge orders what it says and no more: a missing edge of a schedule is a data race that
+// ThreadSanitizer can see. The issuer hears of a lane's progress only when a quarter of a full ring
+// is free again, and at the end. A wait spins for a while when every thread can have a core, and
+// then sleeps.
 #pragma once
 
 #include <array>

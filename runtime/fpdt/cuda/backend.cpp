@@ -27,11 +27,6 @@ template <class Body>
 inline constexpr bool kTile =
     std::is_same_v<Body, AttentionForward> || std::is_same_v<Body, AttentionBackward>;
 
-template <class Body>
-concept HasKernel = requires(const Body& op, const cuda::Frame& frame) {
-  cuda::execute(op, frame);
-};
-
 // Whether some query sees the last key. The library's backward would leave out the gradients, zero,
 // of keys that none sees.
 template <class Tile>
@@ -74,38 +69,33 @@ void require_plain_transfer(const Op& op, const Copy& copy, const Schedule& sche
       op.name, word(op.lane.kind), target.name, source.name));
 }
 
-// The views of `op` for a piece of its keys: kv and, in backward, dkv begin later.
-class PieceViews {
- public:
-  template <class Tile>
-  PieceViews(const Tile& whole, const Tile& piece, std::span<const View> views)
-      : views_(views.begin(), views.end()) {
-    const std::int64_t skipped = piece.k_first - whole.k_first;
-    const std::int64_t width = 2 * piece.kv_heads * piece.head_dim;
-    move(find_view(whole, views, whole.kv), skipped * width, piece.k_rows * width);
-    if constexpr (std::is_same_v<Tile, AttentionBackward>) {
-      move(find_view(whole, views, whole.dkv.operand), skipped * width, piece.k_rows * width);
-    }
+// The views of `whole` for a piece of its keys: kv and, in backward, dkv begin later. Every piece
+// after the first adds to the results that all of them share.
+template <class Tile>
+std::vector<View> piece_views(const Tile& whole, const Tile& piece, bool first,
+                              std::span<const View> views) {
+  std::vector<View> own(views.begin(), views.end());
+  const auto view = [&](const Operand& field) -> View& {
+    return own[static_cast<std::size_t>(view_number(whole, views, field))];
+  };
+  const std::int64_t width = 2 * piece.kv_heads * piece.head_dim;
+  const auto cut = [&](View& keys) {
+    keys.data += (piece.k_first - whole.k_first) * width * dtype_bytes(keys.dtype);
+    keys.elements = piece.k_rows * width;
+  };
+  const auto add_to = [&](const Target& shared) {
+    if (!first) view(shared.operand).access = Access::accumulate;
+  };
+  cut(view(whole.kv));
+  if constexpr (std::is_same_v<Tile, AttentionForward>) {
+    add_to(whole.o);
+    add_to(whole.lse);
+  } else {
+    cut(view(whole.dkv.operand));
+    add_to(whole.dq);
   }
-  // From the second piece on, what all pieces share is added to.
-  void accumulate(const View& shared) {
-    for (View& view : views_) {
-      if (view.data == shared.data) view.access = Access::accumulate;
-    }
-  }
-  [[nodiscard]] std::span<const View> get() const { return views_; }
-
- private:
-  void move(const View& whole, std::int64_t skipped, std::int64_t elements) {
-    for (View& view : views_) {
-      if (view.data != whole.data) continue;
-      view.data += skipped * dtype_bytes(view.dtype);
-      view.elements = elements;
-      return;
-    }
-  }
-  std::vector<View> views_;
-};
+  return own;
+}
 
 }  // namespace
 
@@ -138,8 +128,6 @@ CudaBackend::CudaBackend(Communicator& communicator, const CudaOptions& options)
     : communicator_(communicator), options_(options), gpu_(cuda::open_gpu(options.device)) {}
 
 CudaBackend::~CudaBackend() = default;
-
-bool CudaBackend::supports(const Op&) const { return true; }
 
 std::byte* CudaBackend::reserve(MemorySpace space, Bytes bytes) {
   const std::string what =
@@ -286,10 +274,10 @@ void CudaBackend::run(const Launch& launch) {
               cudaMemcpyAsync(target.data, source.data, static_cast<std::size_t>(source.bytes()),
                               cudaMemcpyDefault, frame.stream),
               "a transfer");
-        } else if constexpr (HasKernel<Kind>) {
-          cuda::execute(op, frame);
-        } else {
+        } else if constexpr (IsCollective<Kind>) {
           communicator_.collective(launch.op->body, launch.lane, launch.views, *worker.mover);
+        } else {
+          cuda::execute(op, frame);
         }
       },
       launch.op->body);
@@ -305,16 +293,8 @@ void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
     Tile part = tile;
     part.k_first = piece.first;
     part.k_rows = piece.rows;
-    PieceViews views(tile, part, frame.views);
-    if (!first) {
-      if constexpr (std::is_same_v<Tile, AttentionForward>) {
-        views.accumulate(frame.view(tile, tile.o));
-        views.accumulate(frame.view(tile, tile.lse));
-      } else {
-        views.accumulate(frame.view(tile, tile.dq));
-      }
-    }
-    const cuda::Frame own{views.get(), frame.rank, frame.stream, frame.scratch};
+    const std::vector<View> views = piece_views(tile, part, first, frame.views);
+    const cuda::Frame own{views, frame.rank, frame.stream, frame.scratch};
     if constexpr (std::is_same_v<Tile, AttentionForward>) {
       tiles_->execute(part, own);
     } else {

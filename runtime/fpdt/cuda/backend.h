@@ -1,9 +1,9 @@
 // A GPU as one rank sees it: lanes are streams, edges are events, one thread issues.
 //
 // Several ranks of one process may share a GPU; each has arenas, streams and libraries of its own.
-// The file decides who computes attention: a tile with a workspace is the library's (cuDNN, whose
-// backward adds in no fixed order), one without is computed by kernels of this project, which give
-// the same bits on every run, as all other ops do.
+// The file decides who computes attention. cuDNN computes a tile with a workspace; its backward
+// adds in no fixed order. Kernels of this project compute a tile without one, and give the same
+// bits on every run, as all other ops do.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ struct CudaOptions {
   // Own kernels for every tile, also for those with a workspace: the same bits on every run.
   bool deterministic = false;
   // Where to keep which algorithms of products were the fastest; outlives the backend. Null: the
-  // library's first is taken, the same on every run. So it is where the same bits are promised:
-  // with `deterministic`, and in schedules of which every tile is our own kernels'.
+  // library's first algorithm, which is the same on every run. That one is also taken where the
+  // same bits are promised: with `deterministic`, and when our own kernels compute every tile.
   cuda::ProductTimes* times = nullptr;
 };
 
@@ -45,10 +45,9 @@ class CudaBackend final : public Backend {
   CudaBackend(Communicator& communicator, const CudaOptions& options);
   ~CudaBackend() override;
 
-  [[nodiscard]] bool supports(const Op& op) const override;
   std::byte* reserve(MemorySpace space, Bytes bytes) override;
-  // Chooses algorithms and has the library compile its kernels: some seconds. InputError when an op
-  // of the program is none for this backend.
+  // Chooses algorithms and has the library compile its kernels: some seconds. InputError when
+  // the backend cannot run an op of the program.
   void prepare(const Program& program) override;
   void launch(const Launch& launch) override;
   void synchronise() override;

@@ -1,14 +1,14 @@
 // Attention tiles by cuDNN: the ops AttentionForward and AttentionBackward that have a workspace.
 //
-// cuDNN cannot add to what is there, so a tile goes to the workspace, and kernels of ours
-// (kernels_tiles.h) merge or add it. Backward takes m of the h/g query heads of every KV head a
-// launch (cudnn_tile.h), with every sum over tiles and heads in f32, in a fixed order; within a
-// launch cuDNN adds up dq by atomics, so dq is not the same bits on every run. A schedule that
-// wants that has no workspace, and runs the backend's own kernels.
+// cuDNN cannot add to what is there. It writes a tile to the workspace, and our own kernels
+// (kernels_tiles.h) merge or add it. A launch of backward takes m of the h/g query heads of every
+// KV head (cudnn_tile.h). Sums over tiles and heads are in f32, in a fixed order; but within a
+// launch cuDNN adds to dq with atomics, so dq differs in its bits from run to run. A schedule that
+// needs the same bits has no workspace, and the backend's own kernels run it.
 //
-// cuDNN knows no documents either: ops with documents have no workspace.
+// cuDNN does not support documents either: ops with documents have no workspace.
 //
-// A workspace is divided so, each part from a multiple of 256 bytes on, E bytes for the engine:
+// Layout of a workspace; each part begins at a multiple of 256 bytes, E bytes are the engine's:
 //   forward   E | lse f32 [h, q_rows] | o f32 [q_rows, h*D]
 //   backward  E | lse f32 [m, g, q_rows] | delta f32 [m, g, q_rows] | o bf16 [q_rows, g*m*D]
 //               | dq f32 [m, g, q_rows, D] | dkv f32 [m, k_rows, 2*g*D]

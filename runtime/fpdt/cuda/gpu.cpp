@@ -1,4 +1,4 @@
-// What the driver says of the device and of who uses it.
+// Properties of the device and the processes that use it, from the driver.
 #include "fpdt/cuda/gpu.h"
 
 #include <array>

@@ -115,6 +115,8 @@ void receive_all(const Collective& op, std::int64_t mine,
       std::is_same_v<Collective, ReduceScatter> || std::is_same_v<Collective, AllReduce>;
   constexpr bool kCuts =
       std::is_same_v<Collective, AllToAll> || std::is_same_v<Collective, ReduceScatter>;
+  static_assert(kReduces || std::is_same_v<Collective, AllToAll> ||
+                std::is_same_v<Collective, AllGather>);
   const std::int64_t members = std::ssize(views);
   FPDT_ASSERT(members <= kMembersMost);
   const std::span<const View> own = views[static_cast<std::size_t>(mine)];

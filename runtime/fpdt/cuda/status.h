@@ -1,4 +1,4 @@
-// What CUDA's runtime answers, as errors of ours.
+// Error codes of CUDA's runtime, as exceptions of this project.
 #pragma once
 
 #include <cuda_runtime_api.h>

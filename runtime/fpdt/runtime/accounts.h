@@ -1,13 +1,6 @@
 // Accounts of bytes that can disagree with the plan: what a step changed, what was live, what is
 // resident.
 //
-// Touched: the whole arena is filled with a pattern, states and inputs are set, a step runs; then
-// the same with the complementary pattern. A byte that still holds the pattern both times was not
-// written. What was written must be the union of the written operands: not less (an op that leaves
-// a hole), not more (an op that leaves its operands: everything between buffers is a guard zone).
-// Written bytes must be the same in both runs, or some op read what nobody wrote. Of bytes that an
-// op uses as scratch nothing is asked: its kernel may leave anything there, or not touch them.
-//
 // Resident: after a step in an arena that was neither populated nor filled with a pattern, the
 // pages that the operating system holds are those of written operands, states and inputs; pages of
 // scratch operands alone do not count.
@@ -22,7 +15,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -64,11 +56,6 @@ struct Account {
   Bytes found;
   std::string difference;
 };
-
-// Runs the calls twice. `reset` sets every slot of states and inputs, the same way each time. All
-// ranks of a job call it together. Needs three times the arena in host memory while it runs.
-std::vector<Account> account_touched(Executor& executor, std::span<const Call> calls,
-                                     const std::function<void()>& reset);
 
 // After the first step of a fresh executor whose states and inputs were set. Where memory is not
 // paged on demand, of host memory the whole arena must be resident; of a device nothing follows.

@@ -28,7 +28,7 @@ constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr int kAttempts = 50;
 constexpr std::chrono::milliseconds kBetweenAttempts{10};
 
-// What the command line says; 0: nothing. Of the process, as what it stands for is.
+// The limit of the command line; 0: none. One for the process, as the memory that it limits is.
 Bytes declared;
 
 // The number after `key` in a file of "key number" lines.

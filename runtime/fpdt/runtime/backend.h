@@ -43,8 +43,6 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  [[nodiscard]] virtual bool supports(const Op& op) const = 0;
-
   // Takes the memory of a space, once, before prepare; it lives as long as the backend. MemoryError
   // when the machine has not that much.
   virtual std::byte* reserve(MemorySpace space, Bytes bytes) = 0;

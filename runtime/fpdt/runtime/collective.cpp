@@ -18,11 +18,6 @@ namespace {
 constexpr std::int64_t kPiece = 2048;  // elements summed at a time, on the stack
 using Piece = std::array<float, kPiece>;
 
-template <class Body>
-inline constexpr bool kCollective =
-    std::is_same_v<Body, AllToAll> || std::is_same_v<Body, AllGather> ||
-    std::is_same_v<Body, ReduceScatter> || std::is_same_v<Body, AllReduce>;
-
 // `count` elements of a view from `first` on.
 View part(const View& view, std::int64_t first, std::int64_t count) {
   FPDT_ASSERT(first >= 0 && count >= 0 && first + count <= view.elements);
@@ -86,6 +81,7 @@ void receive_pair(const View& target, std::int64_t mine, std::int64_t members, S
       copy_into(part(target, i * block, block), part(send(i), first, block));
     }
   } else {
+    static_assert(std::is_same_v<Body, ReduceScatter> || std::is_same_v<Body, AllReduce>);
     const std::int64_t first = std::is_same_v<Body, ReduceScatter> ? mine * target.elements : 0;
     sum_into(target, members,
              [&](std::int64_t i) { return part(send(i), first, target.elements); });
@@ -98,7 +94,7 @@ const Group& group_of(const Schedule& schedule, const Body& body) {
   const std::string* name = nullptr;
   std::visit(
       [&name](const auto& op) {
-        if constexpr (kCollective<std::decay_t<decltype(op)>>) name = &op.group;
+        if constexpr (IsCollective<std::decay_t<decltype(op)>>) name = &op.group;
       },
       body);
   FPDT_ASSERT(name != nullptr);
@@ -119,7 +115,7 @@ void receive(const Body& body, std::int64_t mine, std::span<const std::span<cons
   std::visit(
       [mine, views](const auto& op) {
         using Collective = std::decay_t<decltype(op)>;
-        if constexpr (kCollective<Collective>) {
+        if constexpr (IsCollective<Collective>) {
           const std::span<const View> own = views[static_cast<std::size_t>(mine)];
           const std::size_t pairs = op.receive.size();
           FPDT_ASSERT(op.send.size() == pairs && own.size() == 2 * pairs);
@@ -129,7 +125,7 @@ void receive(const Body& body, std::int64_t mine, std::span<const std::span<cons
                 [&](std::int64_t member) { return views[static_cast<std::size_t>(member)][pair]; });
           }
         } else {
-          FPDT_ASSERT(kCollective<Collective>);
+          FPDT_ASSERT(IsCollective<Collective>);
         }
       },
       body);

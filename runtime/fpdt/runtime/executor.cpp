@@ -3,10 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
-#include <string_view>
-
-#include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
@@ -15,17 +11,6 @@
 
 namespace fpdt {
 namespace {
-
-void require_support(const Schedule& schedule, const Backend& backend) {
-  std::set<std::string_view> missing;
-  for (const Block& block : schedule.blocks) {
-    for (const Op& op : block.ops) {
-      if (!backend.supports(op)) missing.insert(body_name(op.body));
-    }
-  }
-  if (missing.empty()) return;
-  throw InputError(fmt::format("this backend cannot run {}", fmt::join(missing, ", ")));
-}
 
 Arenas reserve_arenas(const Schedule& schedule, Backend& backend) {
   Arenas arenas;
@@ -44,8 +29,7 @@ Executor::Executor(const VerifiedSchedule& schedule, Backend& backend, Communica
     : program_(schedule.schedule()),
       backend_(backend),
       rank_(communicator.rank()),
-      arenas_((require_support(schedule.schedule(), backend),
-               reserve_arenas(schedule.schedule(), backend))),
+      arenas_(reserve_arenas(schedule.schedule(), backend)),
       addresses_(schedule.schedule(), arenas_),
       start_(program_),
       expansion_(program_) {

@@ -28,8 +28,8 @@ namespace fpdt {
 
 class Executor {
  public:
-  // Schedule, backend and communicator outlive the executor. InputError when the backend cannot run
-  // an op, MemoryError when the machine has not the memory.
+  // Schedule, backend and communicator outlive the executor. InputError when the backend refuses
+  // an op, MemoryError when the machine lacks the memory.
   Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/runtime/view.h"
@@ -14,35 +13,35 @@
 namespace fpdt {
 
 // A visitor of fields; `find_view` is what kernels call.
-struct ViewFinder {
+struct ViewFinder : FieldVisitor<ViewFinder> {
+  explicit ViewFinder(const Operand* field) : wanted(field) {}
   const Operand* wanted;
-  std::int64_t index = 0;
+  std::int64_t next = 0;
   std::int64_t found = -1;
 
   void read(std::string_view, const Operand& operand) {
     if (!operand.present()) return;
-    if (&operand == wanted) found = index;
-    ++index;
-  }
-  void read(std::string_view field, const std::vector<Operand>& operands) {
-    for (const Operand& operand : operands) read(field, operand);
+    if (&operand == wanted) found = next;
+    ++next;
   }
   void target(std::string_view field, const Target& target) { read(field, target.operand); }
-  void target(std::string_view field, const std::vector<Target>& targets) {
-    for (const Target& one : targets) read(field, one.operand);
-  }
-  void scratch(std::string_view field, const Operand& operand) { read(field, operand); }
-  template <class T>
-  void constant(std::string_view, const T&) {}
 };
 
-// The view of `field`, a member of `op`; data == nullptr when the operand is absent.
+// Which of an op's views is that of `field`, a member of `op`; -1 when the operand is absent.
+template <class Body>
+[[nodiscard]] std::int64_t view_number(const Body& op, std::span<const View> views,
+                                       const Operand& field) {
+  ViewFinder finder(&field);
+  Body::fields(op, finder);
+  FPDT_ASSERT(finder.next == static_cast<std::int64_t>(views.size()));
+  return finder.found;
+}
+
+// That view; data == nullptr when the operand is absent.
 template <class Body>
 [[nodiscard]] View find_view(const Body& op, std::span<const View> views, const Operand& field) {
-  ViewFinder finder{&field};
-  Body::fields(op, finder);
-  FPDT_ASSERT(finder.index == static_cast<std::int64_t>(views.size()));
-  return finder.found < 0 ? View{} : views[static_cast<std::size_t>(finder.found)];
+  const std::int64_t number = view_number(op, views, field);
+  return number < 0 ? View{} : views[static_cast<std::size_t>(number)];
 }
 
 }  // namespace fpdt

@@ -115,7 +115,7 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
   const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
-  const auto kind = static_cast<ActivationKind>(model_.activation);
+  const auto kind = activation_kind();
   for (std::int64_t at = 0; at < rows; at += tile) {
     const std::int64_t r = std::min(tile, rows - at);
     const std::int64_t first = local_first(chunk) + at;
@@ -136,8 +136,15 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
     linear_backward("dn2." + place, "up", frame.weights, dup, rows_of(dn2, at, r), r, hidden, wide);
   }
   const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), chunk);
-  norm_backward(fmt::format("dh.{}", chunk), "norm2", frame.weights, Version::plus(0), h, dn2, dy,
-                dh, rows, local_first(chunk));
+  norm_backward(fmt::format("dh.{}", chunk), {.layer = "norm2",
+                                              .use = frame.weights,
+                                              .sum = Version::plus(0),
+                                              .x = h,
+                                              .dy = dn2,
+                                              .addend = dy,
+                                              .dx = dh,
+                                              .rows = rows,
+                                              .local_first = local_first(chunk)});
   homes.residual_gradient.stash(builder_, Version::plus(0), chunk, dh, out_lane());
   frame.dh[static_cast<std::size_t>(chunk)] = dh;
 }
@@ -381,8 +388,15 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
   const Operand dh = homes.residual_gradient.fetch(builder_, Version::plus(0), chunk,
                                                    Home::Reuse::ring, LaneKind::h2d);
   const Operand dx = layer_gradient_.produce(builder_, Version::plus(1), chunk);
-  norm_backward(fmt::format("dx.{}", chunk), "norm1", frame.weights, Version::plus(0), x, dn1, dh,
-                dx, rows, first);
+  norm_backward(fmt::format("dx.{}", chunk), {.layer = "norm1",
+                                              .use = frame.weights,
+                                              .sum = Version::plus(0),
+                                              .x = x,
+                                              .dy = dn1,
+                                              .addend = dh,
+                                              .dx = dx,
+                                              .rows = rows,
+                                              .local_first = first});
   layer_gradient_.stash(builder_, Version::plus(1), chunk, dx, out_lane());
 }
 

@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "fpdt/plan/methods/fpdt_formula.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
 

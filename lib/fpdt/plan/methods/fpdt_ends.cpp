@@ -184,11 +184,18 @@ void FpdtLowering::loss_gradient(LossTile& tile, const Operand& dx) {
     update.n = hidden;
     update.k = tile.rows;
     update.transpose_a = true;
-    update.token_first = local_first(tile.chunk) + tile.first;
+    update.local_first = local_first(tile.chunk) + tile.first;
     builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
-  norm_backward(tile.name("dx"), "final_norm", kMicroBatch, kMicroBatch, tile.x, dnormed, {}, dx,
-                tile.rows, local_first(tile.chunk) + tile.first);
+  norm_backward(tile.name("dx"), {.layer = "final_norm",
+                                  .use = kMicroBatch,
+                                  .sum = kMicroBatch,
+                                  .x = tile.x,
+                                  .dy = dnormed,
+                                  .addend = {},
+                                  .dx = dx,
+                                  .rows = tile.rows,
+                                  .local_first = local_first(tile.chunk) + tile.first});
 }
 
 std::string FpdtLowering::LossTile::name(const char* what, std::int64_t word) const {

@@ -231,7 +231,7 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, chunk) : Operand{};
   const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
-  const auto activation = static_cast<ActivationKind>(model_.activation);
+  const auto activation = activation_kind();
   for (std::int64_t first = 0; first < rows; first += tile) {
     const std::int64_t r = std::min(tile, rows - first);
     const Operand up =

@@ -18,6 +18,18 @@ std::vector<std::int64_t> all_rows(const Geometry& shape, bool local) {
   return rows;
 }
 
+ScalingKind scaling_kind(RotaryScaling scaling) {
+  switch (scaling) {
+    case RotaryScaling::llama3:
+      return ScalingKind::llama3;
+    case RotaryScaling::linear:
+      return ScalingKind::linear;
+    case RotaryScaling::yarn:
+      return ScalingKind::yarn;
+  }
+  return {};
+}
+
 }  // namespace
 
 Schedule lower_fpdt(const Problem& problem, const Strategy& strategy) {
@@ -292,7 +304,7 @@ void FpdtLowering::linear_gradient(const std::string& place, const std::string& 
   product.n = in;
   product.k = rows;
   product.transpose_a = true;
-  product.token_first = first;
+  product.local_first = first;
   builder_.emit(fmt::format("dw_{}.{}", layer, place), LaneKind::compute, product);
   const std::string bias = layer + ".bias";
   if (!states_.has(bias)) return;
@@ -313,20 +325,22 @@ void FpdtLowering::norm(const std::string& op, const std::string& layer, const V
                      model_.hidden});
 }
 
-void FpdtLowering::norm_backward(const std::string& op, const std::string& layer,
-                                 const Version& use, const Version& sum, const Operand& x,
-                                 const Operand& dy, const Operand& addend, const Operand& dx,
-                                 std::int64_t rows, std::int64_t first) {
-  NormBackward back{x, states_.weight(layer + ".weight", use), dy, addend, {dx, false}, {}, {}};
-  back.dweight = states_.gradient_rows(layer + ".weight", sum, 0, model_.hidden);
-  if (states_.has(layer + ".bias")) {
-    back.dbias = states_.gradient_rows(layer + ".bias", sum, 0, model_.hidden);
+void FpdtLowering::norm_backward(const std::string& op, const NormGradient& of) {
+  NormBackward back;
+  back.x = of.x;
+  back.weight = states_.weight(of.layer + ".weight", of.use);
+  back.dy = of.dy;
+  back.addend = of.addend;
+  back.dx = {of.dx, false};
+  back.dweight = states_.gradient_rows(of.layer + ".weight", of.sum, 0, model_.hidden);
+  if (states_.has(of.layer + ".bias")) {
+    back.dbias = states_.gradient_rows(of.layer + ".bias", of.sum, 0, model_.hidden);
   }
   back.kind = norm_kind();
   back.epsilon = model_.norm_epsilon;
-  back.rows = rows;
+  back.rows = of.rows;
   back.width = model_.hidden;
-  back.token_first = first;
+  back.local_first = of.local_first;
   builder_.emit(op, LaneKind::compute, back);
 }
 
@@ -383,12 +397,24 @@ Rotary FpdtLowering::rotary() const {
           spec.low_frequency_factor,
           spec.high_frequency_factor,
           spec.original_positions,
-          static_cast<ScalingKind>(spec.scaling),
+          scaling_kind(spec.scaling),
           spec.magnitude};
 }
 
 NormKind FpdtLowering::norm_kind() const {
   return model_.norm == NormFamily::rms ? NormKind::rms : NormKind::layer;
+}
+
+ActivationKind FpdtLowering::activation_kind() const {
+  switch (model_.activation) {
+    case ActivationFamily::swiglu:
+      return ActivationKind::swiglu;
+    case ActivationFamily::gelu_tanh:
+      return ActivationKind::gelu_tanh;
+    case ActivationFamily::gelu_erf:
+      return ActivationKind::gelu_erf;
+  }
+  return {};
 }
 
 LaneKind FpdtLowering::out_lane() const { return fpdt_.duplex ? LaneKind::d2h : LaneKind::h2d; }

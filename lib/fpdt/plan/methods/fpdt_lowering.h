@@ -22,7 +22,8 @@
 #include "fpdt/plan/builder.h"
 #include "fpdt/plan/home.h"
 #include "fpdt/plan/states.h"
-#include "fpdt/spec/attention_workspace.h"
+#include "fpdt/schedule/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -133,10 +134,15 @@ class FpdtLowering {
                        std::int64_t first);
   void norm(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
             const Operand& y, std::int64_t rows);
-  // dx = d(norm)/dx^T dy + addend, dweight, dbias into the sums of version `sum`.
-  void norm_backward(const std::string& op, const std::string& layer, const Version& use,
-                     const Version& sum, const Operand& x, const Operand& dy, const Operand& addend,
-                     const Operand& dx, std::int64_t rows, std::int64_t first);
+  // dx = d(norm)/dx^T dy + addend, dweight, dbias into the sums of version `sum`, over `rows` of
+  // the rank's tokens from `local_first`.
+  struct NormGradient {
+    std::string layer;
+    Version use, sum;
+    Operand x, dy, addend, dx;
+    std::int64_t rows, local_first;
+  };
+  void norm_backward(const std::string& op, const NormGradient& of);
   [[nodiscard]] Operand rows_of(const Operand& operand, std::int64_t first,
                                 std::int64_t rows) const;
   [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
@@ -154,6 +160,7 @@ class FpdtLowering {
     if (model_.qk_norm) body.epsilon = model_.norm_epsilon;
   }
   [[nodiscard]] NormKind norm_kind() const;
+  [[nodiscard]] ActivationKind activation_kind() const;
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const;
 
   [[nodiscard]] LaneKind out_lane() const;

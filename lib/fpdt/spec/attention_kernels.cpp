@@ -1,5 +1,5 @@
-// Slices of a workspace, and the limits of cuDNN.
-#include "fpdt/spec/attention_workspace.h"
+// The limits of cuDNN.
+#include "fpdt/spec/attention_kernels.h"
 
 #include <algorithm>
 #include <array>
@@ -11,40 +11,11 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kSlice = 256;            // where each part begins
-constexpr std::int64_t kEngineBytes = 1 << 16;  // 256 are known
-constexpr std::int64_t kLaunchRows = 1 << 19;
 // Backward computes larger heads on some GPUs only.
 constexpr std::array<std::int64_t, 3> kHeadSizes{64, 96, 128};
 constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one operand
 
-std::int64_t slice(std::int64_t bytes) { return round_up(bytes, kSlice); }
-
 }  // namespace
-
-std::int64_t backward_members(std::int64_t q_rows, std::int64_t heads, std::int64_t kv_heads) {
-  const std::int64_t group = div_exact(heads, kv_heads);
-  const std::int64_t rows = mul(kv_heads, std::max(kBackwardPieceKeys, q_rows));
-  std::int64_t members = std::clamp<std::int64_t>(kLaunchRows / rows, 1, group);
-  while (group % members != 0) --members;
-  return members;
-}
-
-Bytes attention_workspace_bytes(AttentionDirection direction, std::int64_t q_rows,
-                                std::int64_t k_rows, std::int64_t heads, std::int64_t kv_heads,
-                                std::int64_t head_dim) {
-  if (direction == AttentionDirection::forward) {
-    const std::int64_t rows = mul(heads, q_rows);
-    return Bytes{kEngineBytes + slice(4 * rows) + slice(mul(4 * rows, head_dim))};
-  }
-  const std::int64_t together = kv_heads * backward_members(q_rows, heads, kv_heads);
-  const std::int64_t rows = mul(together, q_rows);
-  const std::int64_t elements = mul(rows, head_dim);
-  const std::int64_t piece = std::min(k_rows, std::max(kBackwardPieceKeys, q_rows));
-  const std::int64_t keys = mul(mul(together, piece), head_dim);
-  return Bytes{kEngineBytes + 2 * slice(4 * rows) + slice(2 * elements) + 2 * slice(4 * elements) +
-               slice(8 * keys)};
-}
 
 std::string why_own_attention(const Problem& problem, const Strategy& strategy) {
   if (problem.cluster.attention != AttentionKernels::cudnn) return "";

@@ -1,24 +1,17 @@
-// What cuDNN's attention kernels ask of a plan: which tiles they compute, and the memory they need
-// beside a tile's operands.
+// The memory that cuDNN's attention kernels need beside a tile's operands.
 //
 // cuDNN cannot add to what is there, so the backend has it write a tile to the workspace, and
-// merges or adds it. It knows no document starts. The bytes are those that cuDNN 9.19 asks for on
-// sm_80 and sm_90, by its support check; what it wants for itself, 256 bytes, is counted as 64 KiB.
+// merges or adds it. The bytes are those that cuDNN 9.19 asks for on sm_80 and sm_90, by its
+// support check; its own need, 256 bytes, is counted as 64 KiB.
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "fpdt/base/units.h"
-#include "fpdt/spec/strategy.h"
 
 namespace fpdt {
 
 enum class AttentionDirection : std::uint8_t { forward, backward };
-
-// Backward is cut along keys into pieces of at most so many rows, but for the one at the diagonal,
-// which has at most the rows of the queries.
-inline constexpr std::int64_t kBackwardPieceKeys = 65536;
 
 // A launch of backward takes so many of the h/g query heads that share each of the g KV heads: all,
 // or as many (a divisor) as have 2^19 rows together, 64K or the queries' of each. More blocks would
@@ -29,18 +22,9 @@ std::int64_t backward_members(std::int64_t q_rows, std::int64_t heads, std::int6
 // g KV heads of D, m = backward_members():
 //   forward   lse 4*h*q_rows, o 4*h*q_rows*D
 //   backward  lse and delta 8*g*m*q_rows, o 2*g*m*q_rows*D, dq 4*g*m*q_rows*D and as much again on
-//             sm_80, dk and dv 8*g*m*D for each key of a piece
+//             sm_80, dk and dv 8*g*m*D for each key of a piece (key_pieces.h)
 Bytes attention_workspace_bytes(AttentionDirection direction, std::int64_t q_rows,
                                 std::int64_t k_rows, std::int64_t heads, std::int64_t kv_heads,
                                 std::int64_t head_dim);
-
-// Why the backend's own kernels compute tiles where the cluster's are cuDNN's; "" when they do not.
-std::string why_own_attention(const Problem& problem, const Strategy& strategy);
-// Whether tiles are cuDNN's.
-bool fused_attention(const Problem& problem, const Strategy& strategy);
-
-// The longest chunk whose tiles can be cuDNN's, by whole rows of all ranks of a sequence: operands
-// have less than 2^31 elements.
-std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel);
 
 }  // namespace fpdt

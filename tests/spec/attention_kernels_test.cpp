@@ -1,0 +1,65 @@
+// Which tiles are cuDNN's.
+#include "fpdt/spec/attention_kernels.h"
+
+#include <gtest/gtest.h>
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kMi = 1024 * 1024;
+
+Problem question() {
+  Problem problem;
+  problem.model.name = "model";
+  problem.model.layers = 2;
+  problem.model.hidden = 512;
+  problem.model.heads = problem.model.kv_heads = 8;
+  problem.model.head_dim = 128;
+  problem.model.feed_forward = 512;
+  problem.model.vocabulary = 512;
+  problem.cluster.name = "machine";
+  problem.cluster.row_multiple = 128;
+  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{kMi * kMi};
+  problem.cluster.attention = AttentionKernels::cudnn;
+  problem.documents = false;
+  problem.seq_len = 4 * kMi;
+  return problem;
+}
+
+TEST(AttentionKernels, SaysWhyTilesAreNotCudnns) {
+  const Problem fused = question();
+  Strategy strategy;
+  EXPECT_TRUE(fused_attention(fused, strategy));
+  EXPECT_EQ(why_own_attention(fused, strategy), "");
+  const auto why = [&](auto&& change) {
+    Problem problem = question();
+    change(problem);
+    EXPECT_FALSE(fused_attention(problem, strategy));
+    return why_own_attention(problem, strategy);
+  };
+  EXPECT_EQ(why([](Problem& p) { p.cluster.attention = AttentionKernels::own; }), "");
+  EXPECT_EQ(why([](Problem& p) { p.documents = true; }), "cuDNN's know no documents");
+  EXPECT_EQ(why([](Problem& p) { p.model.head_dim = 80; }),
+            "cuDNN's take heads of 64, 96 or 128, not of 80");
+  strategy.storage = Storage::f32;
+  EXPECT_EQ(why([](Problem&) {}), "cuDNN's take no f32");
+}
+
+// 2^31 elements in an operand are too many: 16 K/V heads of 128 leave 2^20 rows less a unit.
+TEST(AttentionKernels, LimitsChunks) {
+  Problem problem = question();
+  EXPECT_EQ(longest_fused_chunk(problem, 1), kMi - 128);
+  EXPECT_EQ(longest_fused_chunk(problem, 8), 8 * kMi - 1024);
+  problem.model.kv_heads = 2;
+  EXPECT_EQ(longest_fused_chunk(problem, 1), 2 * kMi - 128);
+  EXPECT_EQ(longest_fused_chunk(problem, 8), 8 * kMi - 1024) << "a head of each rank";
+  Strategy strategy;
+  strategy.fpdt.chunk_tokens = 2 * kMi - 128;
+  EXPECT_TRUE(fused_attention(problem, strategy));
+  strategy.fpdt.chunk_tokens = 2 * kMi;
+  EXPECT_EQ(why_own_attention(problem, strategy),
+            "cuDNN's take chunks of at most 2097024 tokens here, not of 2097152");
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -13,14 +13,14 @@ struct Outcome {
   Usage usage;  // as placed
   bool fits = false;
   Binding binding = Binding::device;         // what overflows, or what holds it back
-  std::array<Throughput, 3> throughput{};    // by Case: slow, typical, fast
+  std::array<Throughput, 3> throughput{};    // by RateEnd: slow, typical, fast
   std::array<double, 3> sequence_seconds{};  // of one sequence: a step trains one a replica
 };
 
 // Lowers, places, proves and simulates, whether it fits or not: the numbers of `fpdt-plan search`.
 Outcome outcome(const Problem& problem, const Strategy& strategy);
 
-inline constexpr std::size_t kTypicalCase = static_cast<std::size_t>(Case::typical);
+inline constexpr std::size_t kTypicalCase = static_cast<std::size_t>(RateEnd::typical);
 
 // "fits", or what does not: "no: host".
 std::string verdict_text(const Outcome& outcome);

@@ -20,7 +20,7 @@
 namespace fpdt {
 namespace {
 
-constexpr std::size_t kTypical = static_cast<std::size_t>(Case::typical);
+constexpr std::size_t kTypical = static_cast<std::size_t>(RateEnd::typical);
 
 double share(Bytes used, Bytes budget) {
   return static_cast<double>(used.value) /

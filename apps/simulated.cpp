@@ -28,7 +28,7 @@ Simulated::Simulated(const std::string& path, const std::string& cluster, std::i
                                  schedule_.schedule().ranks, problem_.ranks()));
   }
   if (!cluster.empty()) move_to(load_cluster(cluster));
-  const Machine machine(problem_.cluster, Case::typical);
+  const Machine machine(problem_.cluster, RateEnd::typical);
   SimulationOptions options;
   options.trace_call = telling_calls(schedule_.schedule(), traced_ops);
   simulation_ = simulate(schedule_.schedule(), schedule_.schedule().train, machine, options);

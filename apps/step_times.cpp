@@ -36,7 +36,7 @@ Trace predict_step(const Schedule& schedule, const std::string& cluster_path) {
   }
   SimulationOptions options;
   options.trace_call = [](std::size_t) { return true; };
-  return simulate(schedule, schedule.train, Machine(cluster, Case::typical), options).trace;
+  return simulate(schedule, schedule.train, Machine(cluster, RateEnd::typical), options).trace;
 }
 
 }  // namespace

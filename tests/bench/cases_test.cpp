@@ -14,7 +14,7 @@ namespace fpdt {
 namespace {
 
 // `finish` throws when the verifier finds anything.
-Schedule schedule_of(const Case& one, std::int64_t ranks) {
+Schedule schedule_of(const BenchCase& one, std::int64_t ranks) {
   Sheet sheet(ranks, Bytes{32 << 20});
   one.write(sheet);
   return sheet.finish().schedule();
@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Cases, testing::Values(1, 2, 3));
 TEST_P(Cases, ProductsHaveTheSizeAndEveryForm) {
   std::set<std::pair<bool, bool>> forms;
   for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
-    for (const Case& one : matmul_cases(8, 4096, storage)) {
+    for (const BenchCase& one : matmul_cases(8, 4096, storage)) {
       const Schedule schedule = schedule_of(one, GetParam());
       const Op& op = schedule.blocks.back().ops.front();
       const auto& product = std::get<Matmul>(op.body);
@@ -40,7 +40,7 @@ TEST_P(Cases, ProductsHaveTheSizeAndEveryForm) {
 }
 
 TEST(CaseShapes, ProductsAreNotOverTheLargestSide) {
-  for (const Case& one : matmul_cases(64, 100, Dtype::bf16)) {
+  for (const BenchCase& one : matmul_cases(64, 100, Dtype::bf16)) {
     const Schedule schedule = schedule_of(one, 1);
     const auto& product = std::get<Matmul>(schedule.blocks.back().ops.front().body);
     EXPECT_EQ(product.m * product.n * product.k, 64 * 100 * 100) << one.what;
@@ -81,7 +81,7 @@ TEST(CaseShapes, ALibrarysTilesShareAWorkspace) {
 TEST_P(Cases, MemoryBoundOpsAreAllThereAre) {
   std::set<std::string> kinds;
   for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
-    for (const Case& one : memory_cases(8, 32, storage)) {
+    for (const BenchCase& one : memory_cases(8, 32, storage)) {
       const Schedule schedule = schedule_of(one, GetParam());
       const Op& op = schedule.blocks.back().ops.front();
       EXPECT_EQ(one.what, body_name(op.body));
@@ -107,7 +107,7 @@ TEST_P(Cases, CopiesAndCollectivesMoveTheirBytes) {
   }
   if (GetParam() == 1) return;
   std::set<std::string> kinds;
-  for (const Case& one : collective_cases(4096 * GetParam(), GetParam())) {
+  for (const BenchCase& one : collective_cases(4096 * GetParam(), GetParam())) {
     const Schedule schedule = schedule_of(one, GetParam());
     const Op& op = schedule.blocks.back().ops.front();
     EXPECT_EQ(one.what, body_name(op.body));

@@ -9,8 +9,8 @@ namespace {
 // Sums and quotients of a few doubles.
 constexpr double kRounding = 1e-12;
 
-Sample sample(double flops, double pairs, std::int64_t size, const std::vector<double>& seconds) {
-  Sample made;
+Timing sample(double flops, double pairs, std::int64_t size, const std::vector<double>& seconds) {
+  Timing made;
   made.asked.flops = flops;
   made.asked.pairs = pairs;
   made.asked.size = size;

@@ -63,7 +63,7 @@ Demand sends(std::int64_t bytes, std::int64_t group, std::int64_t stride, bool r
 }
 
 std::int64_t time_of(const ClusterSpec& cluster, const Demand& demand) {
-  return Machine(cluster, Case::typical).picoseconds(demand);
+  return Machine(cluster, RateEnd::typical).picoseconds(demand);
 }
 
 TEST(Machine, DividesAmountsByRates) {
@@ -114,7 +114,7 @@ TEST(Machine, AKindMayHaveABandwidthOfItsOwn) {
   EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 1'000'000'000, "norm")), kSecond / 500);
   EXPECT_EQ(time_of(cluster, asks(Work::memory, 0, 1'000'000'000, "fill")), kSecond / 1000);
   cluster.rates.kinds = {{"nrom", exactly(1)}};
-  EXPECT_THROW(Machine(cluster, Case::typical), InputError);
+  EXPECT_THROW(Machine(cluster, RateEnd::typical), InputError);
 }
 
 // Between points linear in the logarithm: 4096 is half way from 1024 to 16384.
@@ -213,7 +213,7 @@ TEST(Machine, PacesAreProductsOfWhatRunsBeside) {
   factors.h2d_beside_d2h = exactly(0.5);
   factors.copy_beside_collective = exactly(0.875);
   factors.collective_beside_compute = exactly(0.125);
-  const Machine machine(cluster, Case::typical);
+  const Machine machine(cluster, RateEnd::typical);
   constexpr unsigned kCompute = 1, kIn = 2, kOut = 4, kComm = 8;
   EXPECT_EQ(machine.pace(LaneKind::compute, 0), kFullPace);
   EXPECT_EQ(machine.pace(LaneKind::compute, kCompute), kFullPace);
@@ -235,9 +235,9 @@ TEST(Machine, SlowIsNeverFasterThanFast) {
   }
   rates.op_seconds = {2e-6, 1e-6, 4e-6};
   rates.interference.compute_beside_copy = {0.8, 0.6, 1};
-  const Machine slow(cluster, Case::slow);
-  const Machine typical(cluster, Case::typical);
-  const Machine fast(cluster, Case::fast);
+  const Machine slow(cluster, RateEnd::slow);
+  const Machine typical(cluster, RateEnd::typical);
+  const Machine fast(cluster, RateEnd::fast);
   for (const Demand& demand :
        {asks(Work::matmul, 1e12, 0), asks(Work::attention_forward, 1e12, 0),
         asks(Work::attention_backward, 1e12, 0), asks(Work::memory, 0, 1 << 30),
@@ -256,14 +256,15 @@ TEST(Machine, RefusesOpsOfYears) {
   Demand demand;
   demand.work = Work::d2h;
   demand.bytes = 1 << 30;
-  EXPECT_THROW(static_cast<void>(Machine(cluster, Case::typical).picoseconds(demand)), InputError);
+  EXPECT_THROW(static_cast<void>(Machine(cluster, RateEnd::typical).picoseconds(demand)),
+               InputError);
 }
 
 TEST(Machine, NamesTheRatesThatAreMissing) {
   ClusterSpec cluster = round_cluster();
   cluster.rates.matmul = cluster.rates.network = {};
   try {
-    const Machine machine(cluster, Case::typical);
+    const Machine machine(cluster, RateEnd::typical);
     FAIL() << "a machine without rates";
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("missing: matmul, network;"), std::string::npos);

@@ -99,7 +99,8 @@ std::vector<AttentionTile> tiles_of(std::int64_t head_dim, const Rows& rows) {
   std::vector<AttentionTile> tiles;
   for (const auto [heads, kv_heads] :
        {std::array{4, 4}, std::array{4, 1}, std::array{8, 2}, std::array{8, 1}}) {
-    for (const Mask mask : {Mask::everything, Mask::top_left, Mask::bottom_right}) {
+    for (const MaskShape mask :
+         {MaskShape::everything, MaskShape::top_left, MaskShape::bottom_right}) {
       AttentionTile tile{Direction::forward, heads, kv_heads, head_dim, rows.queries,
                          rows.keys,          mask,  0.125,    1};
       tiles.push_back(tile);
@@ -138,7 +139,8 @@ TEST_P(CudnnAttention, PlansTilesOfHeadsOf96) {
 
 // The engine is that of a launch without members, whose keys are not shared.
 TEST_P(CudnnAttention, TakesMembersByTheSameEngine) {
-  for (const Mask mask : {Mask::everything, Mask::top_left, Mask::bottom_right}) {
+  for (const MaskShape mask :
+       {MaskShape::everything, MaskShape::top_left, MaskShape::bottom_right}) {
     AttentionTile tile{Direction::backward, 8, 2, 128, 32768, 65536, mask, 0.125, 1};
     const std::int64_t engine = BackwardPlan(tile, {nullptr, device_}).engine();
     EXPECT_GT(engine, 0);
@@ -192,7 +194,7 @@ TEST(CudnnTile, SaysWhyItIsNotServedAndWhatToDo) {
   }
   EXPECT_EQ(message([](AttentionTile& tile) { tile.head_dim = 80; }),
             "head_dim must be one of 64, 96, 128, 192, 256");
-  for (const Mask mask : {Mask::nothing, Mask::other}) {
+  for (const MaskShape mask : {MaskShape::nothing, MaskShape::other}) {
     EXPECT_NE(message([mask](AttentionTile& tile) { tile.mask = mask; }).find("diagonal"),
               std::string::npos);
   }
@@ -220,13 +222,13 @@ TEST(CudnnTile, FindsTheMaskOfEveryTile) {
               bottom_right = bottom_right && sees == (j <= i + k_rows - q_rows);
             }
           }
-          const Mask mask = mask_of(q_first, q_rows, k_first, k_rows);
+          const MaskShape mask = mask_of(q_first, q_rows, k_first, k_rows);
           ++count.at(static_cast<std::size_t>(mask));
-          EXPECT_EQ(mask == Mask::nothing, seen == 0);
-          EXPECT_EQ(mask == Mask::everything, seen == q_rows * k_rows);
-          EXPECT_TRUE(mask != Mask::top_left || (top_left && every_query_sees));
-          EXPECT_TRUE(mask != Mask::bottom_right || (bottom_right && every_query_sees));
-          EXPECT_TRUE(mask != Mask::other || !every_query_sees || !(top_left || bottom_right));
+          EXPECT_EQ(mask == MaskShape::nothing, seen == 0);
+          EXPECT_EQ(mask == MaskShape::everything, seen == q_rows * k_rows);
+          EXPECT_TRUE(mask != MaskShape::top_left || (top_left && every_query_sees));
+          EXPECT_TRUE(mask != MaskShape::bottom_right || (bottom_right && every_query_sees));
+          EXPECT_TRUE(mask != MaskShape::other || !every_query_sees || !(top_left || bottom_right));
         }
       }
     }

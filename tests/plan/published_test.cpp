@@ -57,7 +57,7 @@ TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
   ASSERT_GT(rungs.size(), 3U);
   EXPECT_EQ(rungs.front().strategy, from);
   EXPECT_EQ(rungs.back().strategy, to);
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<std::string> names;
   for (const Rung& rung : rungs) {
     EXPECT_TRUE(check(problem, rung.strategy).empty()) << rung.lever;

@@ -29,7 +29,7 @@ std::vector<Lever> few_levers() {
 
 // Everything that few levers reach, within the budgets: the cheapest.
 double enumerated(const Problem& problem, const Strategy& start) {
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Strategy> seen{start};
   std::deque<Strategy> open{start};
   double best = std::numeric_limits<double>::infinity();
@@ -151,7 +151,7 @@ TEST(Search, PartialResultsFavourLongTilesOfTheFeedForward) {
 
 TEST(Search, TheFloorIsBelowEverySimulation) {
   const Problem problem = timed_problem(tiny_llama(), 2, 256);
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   Strategy strategy = spilled(problem, 1, 64);
   for (const Lever& lever : levers()) {
     for (const Change& change : lever.changes(problem, strategy)) {
@@ -173,7 +173,7 @@ TEST(Search, TheAnswerInFullEqualsItsExtrapolation) {
   const Schedule& schedule = plan.lowered.schedule.schedule();
   SimulationOptions whole;
   whole.skip_periods = false;
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   EXPECT_EQ(simulate(schedule, schedule.train, machine, whole).nanoseconds,
             plan.simulation.nanoseconds);
   EXPECT_GE(plan.simulation.nanoseconds, found.best->nanoseconds);

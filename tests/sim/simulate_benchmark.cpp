@@ -34,7 +34,7 @@ Problem llama_70b() {
 
 void run(benchmark::State& state, SimulationOptions::Waits waits, bool skip) {
   const Problem problem = llama_70b();
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   Schedule schedule = lower_fpdt(problem, default_strategy(problem));
   SimulationOptions options;
   options.waits = waits;

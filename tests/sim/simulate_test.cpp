@@ -45,7 +45,7 @@ constexpr std::uint32_t kSeedsOfCase = 20;
 
 void expect_skipping_changes_nothing(std::uint32_t seed, int& skipped) {
   const test::Choice choice = test::random_choice(seed);
-  const Machine machine(choice.problem.cluster, Case::typical);
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
   const Schedule schedule = with_edges(choice);
   for (const Waits waits : {Waits::edges, Waits::hazards}) {
     const Simulation all = run(schedule, machine, waits, false);
@@ -82,7 +82,7 @@ TEST_P(Random, EdgesWaitForAllThatVersionsDemand) {
     test::Choice choice = test::random_choice(seed);
     // With interference, waiting longer can end sooner.
     choice.problem.cluster.rates.interference = {};
-    const Machine machine(choice.problem.cluster, Case::typical);
+    const Machine machine(choice.problem.cluster, RateEnd::typical);
     const Schedule schedule = with_edges(choice);
     const Simulation edges = run(schedule, machine, Waits::edges, true);
     const Simulation hazards = run(schedule, machine, Waits::hazards, true);
@@ -95,7 +95,7 @@ TEST_P(Random, LiesBetweenItsBounds) {
   for (std::uint32_t i = 0; i < kSeedsOfCase; ++i) {
     const std::uint32_t seed = GetParam() * kSeedsOfCase + i;
     test::Choice choice = test::random_choice(seed);
-    const Machine machine(choice.problem.cluster, Case::typical);
+    const Machine machine(choice.problem.cluster, RateEnd::typical);
     const Schedule schedule = with_edges(choice);
     const Simulation simulation = run(schedule, machine, Waits::edges, true);
     EXPECT_GE(simulation.nanoseconds, lower_bound(schedule, schedule.train, machine))
@@ -134,7 +134,7 @@ Problem llama_8b(std::int64_t seq_len) {
 
 TEST(Simulate, LayersOfALargeModelRepeat) {
   const test::Choice choice{llama_8b(1 << 20), default_strategy(llama_8b(1 << 20))};
-  const Machine machine(choice.problem.cluster, Case::typical);
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
   const Schedule schedule = with_edges(choice);
   const Simulation all = run(schedule, machine, Waits::edges, false);
   for (const Waits waits : {Waits::edges, Waits::hazards}) {
@@ -146,7 +146,7 @@ TEST(Simulate, LayersOfALargeModelRepeat) {
 
 TEST(Simulate, TracesTheChosenCalls) {
   const test::Choice choice = test::random_choice(3);
-  const Machine machine(choice.problem.cluster, Case::typical);
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
   const Schedule schedule = with_edges(choice);
   SimulationOptions options;
   options.trace_call = [](std::size_t) { return true; };
@@ -183,7 +183,7 @@ TEST(Simulate, TracesTheChosenCalls) {
 
 TEST(Simulate, SkippingResumesBetweenTracedCalls) {
   const test::Choice choice{llama_8b(1 << 19), default_strategy(llama_8b(1 << 19))};
-  const Machine machine(choice.problem.cluster, Case::typical);
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
   const Schedule schedule = with_edges(choice);
   SimulationOptions options;
   const std::size_t middle = schedule.train.size() / 4;
@@ -200,14 +200,14 @@ TEST(Simulate, HalfTheRatesTakeTwiceAsLong) {
   Rates& rates = choice.problem.cluster.rates;
   rates.op_seconds = rates.collective_seconds = {};
   const Schedule schedule = with_edges(choice);
-  const Machine machine(choice.problem.cluster, Case::typical);
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
   for (Rate* rate : {&rates.matmul, &rates.attention_forward, &rates.attention_backward,
                      &rates.device_bandwidth, &rates.h2d, &rates.d2h, &rates.link}) {
     rate->low /= 2;
     rate->typical /= 2;
     rate->high /= 2;
   }
-  const Machine half(choice.problem.cluster, Case::typical);
+  const Machine half(choice.problem.cluster, RateEnd::typical);
   const Simulation fast = run(schedule, machine, Waits::edges, true);
   const Simulation slow = run(schedule, half, Waits::edges, true);
   // Each op rounds up to a picosecond, and once more when its pace changes.
@@ -222,7 +222,7 @@ TEST(Simulate, CountsStepsOfYears) {
   rates.op_seconds = rates.collective_seconds = {};
   const Schedule schedule = with_edges(choice);
   const Simulation fast =
-      run(schedule, Machine(choice.problem.cluster, Case::typical), Waits::edges, true);
+      run(schedule, Machine(choice.problem.cluster, RateEnd::typical), Waits::edges, true);
   constexpr double kSlower = 1e9;
   for (Rate* rate : {&rates.matmul, &rates.attention_forward, &rates.attention_backward,
                      &rates.device_bandwidth, &rates.h2d, &rates.d2h, &rates.link}) {
@@ -231,14 +231,14 @@ TEST(Simulate, CountsStepsOfYears) {
     rate->high /= kSlower;
   }
   const Simulation slow =
-      run(schedule, Machine(choice.problem.cluster, Case::typical), Waits::edges, true);
+      run(schedule, Machine(choice.problem.cluster, RateEnd::typical), Waits::edges, true);
   const double ratio =
       static_cast<double>(slow.nanoseconds) / static_cast<double>(fast.nanoseconds);
   EXPECT_NEAR(ratio / kSlower, 1, 1e-3);  // of the fast step: a picosecond in an op's microsecond
   EXPECT_EQ(slow.ops, fast.ops);
   // One of centuries is refused, even where no op alone is too long.
   rates.op_seconds = {8e6, 8e6, 8e6};
-  EXPECT_THROW(run(schedule, Machine(choice.problem.cluster, Case::typical), Waits::edges, true),
+  EXPECT_THROW(run(schedule, Machine(choice.problem.cluster, RateEnd::typical), Waits::edges, true),
                InputError);
 }
 

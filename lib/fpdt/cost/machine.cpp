@@ -12,14 +12,14 @@
 namespace fpdt {
 namespace {
 
-double speed(const Rate& rate, Case which) {
-  if (which == Case::slow) return rate.low;
-  return which == Case::fast ? rate.high : rate.typical;
+double speed(const Rate& rate, RateEnd which) {
+  if (which == RateEnd::slow) return rate.low;
+  return which == RateEnd::fast ? rate.high : rate.typical;
 }
 
-double fixed_time(const Rate& seconds, Case which) {
-  if (which == Case::slow) return seconds.high;
-  return which == Case::fast ? seconds.low : seconds.typical;
+double fixed_time(const Rate& seconds, RateEnd which) {
+  if (which == RateEnd::slow) return seconds.high;
+  return which == RateEnd::fast ? seconds.low : seconds.typical;
 }
 
 std::vector<std::string_view> missing_rates(const ClusterSpec& cluster) {
@@ -40,7 +40,7 @@ std::vector<std::string_view> missing_rates(const ClusterSpec& cluster) {
 }
 
 // Of one device, while all behind its switch copy the same way.
-double host_speed(const Rate& alone, const ClusterSpec& cluster, Case which) {
+double host_speed(const Rate& alone, const ClusterSpec& cluster, RateEnd which) {
   const double own = speed(alone, which);
   const double shared = speed(cluster.rates.switch_bandwidth, which);
   if (!(shared > 0)) return own;
@@ -69,7 +69,7 @@ double share_at(const std::vector<std::pair<double, double>>& points, std::int64
 }
 
 // How one kind of lane slows another.
-double beside(const Interference& factors, LaneKind one, LaneKind other, Case which) {
+double beside(const Interference& factors, LaneKind one, LaneKind other, RateEnd which) {
   const auto copies = [](LaneKind kind) { return kind == LaneKind::h2d || kind == LaneKind::d2h; };
   const auto chosen = [&]() -> const Rate& {
     if (one == LaneKind::compute) {
@@ -85,7 +85,7 @@ double beside(const Interference& factors, LaneKind one, LaneKind other, Case wh
   return speed(chosen(), which);
 }
 
-std::array<std::array<std::int64_t, 16>, 4> paces(const Interference& factors, Case which) {
+std::array<std::array<std::int64_t, 16>, 4> paces(const Interference& factors, RateEnd which) {
   std::array<std::array<std::int64_t, 16>, 4> table{};
   for (unsigned one = 0; one < 4; ++one) {
     for (unsigned active = 0; active < 16; ++active) {
@@ -102,12 +102,12 @@ std::array<std::array<std::int64_t, 16>, 4> paces(const Interference& factors, C
 
 }  // namespace
 
-std::string_view word(Case which) {
+std::string_view word(RateEnd which) {
   constexpr std::array<std::string_view, 3> words{"slow", "typical", "fast"};
   return words[static_cast<std::size_t>(which)];
 }
 
-Machine::Machine(const ClusterSpec& cluster, Case which)
+Machine::Machine(const ClusterSpec& cluster, RateEnd which)
     : devices_per_node_(cluster.devices_per_node),
       matmul_(speed(cluster.rates.matmul, which)),
       attention_forward_(speed(cluster.rates.attention_forward, which)),

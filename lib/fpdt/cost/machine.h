@@ -17,15 +17,15 @@
 namespace fpdt {
 
 // slow: every rate at its low end and every fixed time at its high end; fast: the other way round.
-enum class Case : std::uint8_t { slow, typical, fast };
-std::string_view word(Case which);
+enum class RateEnd : std::uint8_t { slow, typical, fast };
+std::string_view word(RateEnd which);
 
 class Machine {
  public:
   // InputError that names the rates that every step needs and the cluster lacks: files made by hand
   // may lack them, and can then be planned for bytes only. Precondition: check(cluster) finds
   // nothing.
-  Machine(const ClusterSpec& cluster, Case which);
+  Machine(const ClusterSpec& cluster, RateEnd which);
 
   // Picoseconds of an op that runs alone; at least 1. InputError where that is over 100 days.
   [[nodiscard]] std::int64_t picoseconds(const Demand& demand) const;

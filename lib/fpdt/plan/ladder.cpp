@@ -117,7 +117,7 @@ std::vector<Pull> differences(const Problem& problem, const Strategy& from, cons
 }  // namespace
 
 std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to) {
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Pull> left = differences(problem, from, to);
   std::vector<Rung> rungs{{"", from}};
   // Without tidying, which would forget what has no effect yet.

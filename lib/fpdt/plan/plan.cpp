@@ -16,13 +16,13 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
                           {}};
   Plan plan{strategy, std::move(lowered), usage(problem, placed), {}, {}};
   const Schedule& schedule = plan.lowered.schedule.schedule();
-  for (const Case which : {Case::slow, Case::typical, Case::fast}) {
+  for (const RateEnd which : {RateEnd::slow, RateEnd::typical, RateEnd::fast}) {
     const Machine machine(problem.cluster, which);
     SimulationOptions options;
-    if (which == Case::typical) options.trace_call = telling_calls(schedule, traced_ops);
+    if (which == RateEnd::typical) options.trace_call = telling_calls(schedule, traced_ops);
     Simulation simulation = simulate(schedule, schedule.train, machine, options);
     plan.throughput[static_cast<std::size_t>(which)] = throughput(problem, strategy, simulation);
-    if (which == Case::typical) plan.simulation = std::move(simulation);
+    if (which == RateEnd::typical) plan.simulation = std::move(simulation);
   }
   return plan;
 }

@@ -16,7 +16,7 @@ struct Plan {
   Lowered lowered;
   Usage usage;                             // of the placed schedule
   Simulation simulation;                   // at typical rates, with the traced calls
-  std::array<Throughput, 3> throughput{};  // by Case: slow, typical, fast
+  std::array<Throughput, 3> throughput{};  // by RateEnd: slow, typical, fast
 };
 
 // Lowers and simulates in full. Does not look at budgets. The trace holds a step of at most

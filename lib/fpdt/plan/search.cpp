@@ -50,7 +50,10 @@ Strategy resident_keys(const Problem& problem, Strategy strategy) {
 class Search {
  public:
   Search(const Problem& problem, const Pins& pins, const SearchEffort& effort)
-      : problem_(problem), pins_(pins), effort_(effort), machine_(problem.cluster, Case::typical) {}
+      : problem_(problem),
+        pins_(pins),
+        effort_(effort),
+        machine_(problem.cluster, RateEnd::typical) {}
 
   SearchResult run() {
     for (const Start& start : starts()) {
@@ -240,7 +243,7 @@ SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const Sear
   result.candidates = 1;
   const Usage need = usage(problem, *pins.strategy);
   if (!within(problem, need)) return result;
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   result.best = Candidate{*pins.strategy, need, step_nanoseconds(problem, *pins.strategy, machine)};
   result.front = {*result.best};
   result.simulated = 1;
@@ -384,7 +387,7 @@ std::vector<Worth> worth(const Problem& question, const Strategy& strategy) {
   // An answer that fits only as placed is judged with what its placement saves.
   Problem problem = question;
   if (!fits(problem, strategy)) problem.device_budget += placement_gain(problem, strategy);
-  const Machine machine(problem.cluster, Case::typical);
+  const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Worth> all;
   for (const Lever& lever : levers()) {
     std::optional<Worth> best;

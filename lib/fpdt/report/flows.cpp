@@ -57,25 +57,25 @@ std::pair<const PlainUse*, const PlainUse*> transfer(const PlainOp& op, const Sl
 std::vector<Flow> find_flows(const TracedRun& run) {
   Slots slots(*run.program->schedule);
   std::vector<Flow> flows;
-  walk(run, [&](const Step& step, const Expansion& expansion) {
-    for (const PlainUse& use : step.plain->uses) {
+  walk(run, [&](const OpSpan& one, const Expansion& expansion) {
+    for (const PlainUse& use : one.plain->uses) {
       Written& written = slots.at(use, expansion.version(use));
       const bool first_use = written.version == expansion.version(use) && written.fetch >= 0 &&
                              use.access != Access::write && slots.on_device(use);
       if (!first_use) continue;
-      if (step.span >= 0) flows.push_back({written.spill, written.fetch, step.span});
+      if (one.span >= 0) flows.push_back({written.spill, written.fetch, one.span});
       written.fetch = -1;
     }
-    const auto [source, target] = transfer(*step.plain, slots);
+    const auto [source, target] = transfer(*one.plain, slots);
     if (source == nullptr) return;
     Written& to = slots.at(*target, expansion.version(*target));
     const bool fetch = slots.on_device(*target);
-    to = {expansion.version(*target), fetch ? -1 : step.span, -1};
-    if (!fetch || step.span < 0) return;
+    to = {expansion.version(*target), fetch ? -1 : one.span, -1};
+    if (!fetch || one.span < 0) return;
     const Written& from = slots.at(*source, expansion.version(*source));
     if (from.version != expansion.version(*source) || from.spill < 0) return;
     to.spill = from.spill;
-    to.fetch = step.span;
+    to.fetch = one.span;
   });
   return flows;
 }

@@ -126,20 +126,19 @@ Live find_live(const TracedRun& run) {
   }
   std::int64_t now = live.begin;  // the end of what was traced so far
   Slots slots(live);
-  walk(run, [&](const Step& step, const Expansion& expansion) {
+  walk(run, [&](const OpSpan& one, const Expansion& expansion) {
     std::int64_t begin = now;
     std::int64_t end = now;
-    if (step.span >= 0) {
-      const Span& span = spans[index(step.span)];
+    if (one.span >= 0) {
+      const Span& span = spans[index(one.span)];
       begin = span.begin;
       end = span.end;
       now = std::max(now, end);
     }
-    for (const PlainUse& use : step.plain->uses) {
+    for (const PlainUse& use : one.plain->uses) {
       const Buffer& buffer = live.schedule->buffers[index(use.buffer)];
       if (buffer.role != Role::temporary) continue;
-      slots.touch(use.buffer, expansion.version(use), buffer.slots, begin, end,
-                  {step.call, step.op});
+      slots.touch(use.buffer, expansion.version(use), buffer.slots, begin, end, {one.call, one.op});
     }
   });
   std::stable_sort(live.lives.begin(), live.lives.end(),

@@ -69,19 +69,19 @@ class Events {
       }
     };
     std::int32_t running = -1;
-    walk(run_, [&](const Step& step, const Expansion& expansion) {
-      if (step.span < 0) return;
-      if (step.call != running) flush();
-      running = step.call;
-      const Span& span = run_.trace->spans[index(step.span)];
+    walk(run_, [&](const OpSpan& one, const Expansion& expansion) {
+      if (one.span < 0) return;
+      if (one.call != running) flush();
+      running = one.call;
+      const Span& span = run_.trace->spans[index(one.span)];
       const std::size_t lane = index(span.lane);
       if (pending[lane].empty()) whole[lane] = span;
       whole[lane].end = span.end;
       const Block& block = schedule_.blocks[index(expansion.call().block)];
-      const Op& op = block.ops[index(step.op)];
+      const Op& op = block.ops[index(one.op)];
       std::string line;
       line.swap(json_);
-      slice(span, quote_json(op.name), word(kind_of(op)), operands_text(*step.plain, expansion));
+      slice(span, quote_json(op.name), word(kind_of(op)), operands_text(*one.plain, expansion));
       line.swap(json_);
       pending[lane].push_back(std::move(line));
     });

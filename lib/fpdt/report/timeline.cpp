@@ -30,15 +30,14 @@ LaneTimes lane_times(const TracedRun& run) {
     kinds.emplace_back();
     for (const Op& op : block.ops) kinds.back().push_back(kind_of(op));
   }
-  walk(run, [&](const Step& step, const Expansion& expansion) {
-    if (step.span < 0) return;
-    const Span& span = run.trace->spans[index(step.span)];
-    const OpKind kind = kinds[index(expansion.call().block)][index(step.op)];
-    times.lanes[index(step.plain->lane)].push_back(
-        {span.begin, span.end, kind, {step.call, step.op}});
-    if (step.plain->op->lane.kind != LaneKind::compute) return;
-    if (times.calls.empty() || times.calls.back().call != step.call) {
-      times.calls.push_back({span.begin, span.end, step.call});
+  walk(run, [&](const OpSpan& one, const Expansion& expansion) {
+    if (one.span < 0) return;
+    const Span& span = run.trace->spans[index(one.span)];
+    const OpKind kind = kinds[index(expansion.call().block)][index(one.op)];
+    times.lanes[index(one.plain->lane)].push_back({span.begin, span.end, kind, {one.call, one.op}});
+    if (one.plain->op->lane.kind != LaneKind::compute) return;
+    if (times.calls.empty() || times.calls.back().call != one.call) {
+      times.calls.push_back({span.begin, span.end, one.call});
     }
     times.calls.back().end = std::max(times.calls.back().end, span.end);
   });

@@ -17,14 +17,14 @@ namespace fpdt {
 std::vector<std::int32_t> first_ops(const Schedule& schedule);
 
 // One op of one call.
-struct Step {
+struct OpSpan {
   std::int32_t call = 0;  // its number within the step
   std::int32_t op = 0;    // within its block
   const PlainOp* plain = nullptr;
   std::int64_t span = -1;  // index into Trace::spans; -1: not in the trace
 };
 
-// Calls see(step, expansion) for every op of every call.
+// Calls see(one, expansion) for every op of every call.
 template <class See>
 void walk(const TracedRun& run, See&& see) {
   const Program& program = *run.program;
@@ -38,17 +38,17 @@ void walk(const TracedRun& run, See&& see) {
     const std::vector<PlainOp>& ops = program.blocks[static_cast<std::size_t>(call.block)].ops;
     const bool traced =
         next < spans.size() && spans[next].call == static_cast<std::int32_t>(number);
-    Step step{static_cast<std::int32_t>(number), 0, nullptr, -1};
+    OpSpan one{static_cast<std::int32_t>(number), 0, nullptr, -1};
     for (const PlainOp& op : ops) {
       if (traced) {
-        step.span = static_cast<std::int64_t>(next);
-        FPDT_ASSERT(next < spans.size() && spans[next].call == step.call &&
-                    spans[next].op == first[static_cast<std::size_t>(call.block)] + step.op);
+        one.span = static_cast<std::int64_t>(next);
+        FPDT_ASSERT(next < spans.size() && spans[next].call == one.call &&
+                    spans[next].op == first[static_cast<std::size_t>(call.block)] + one.op);
         ++next;
       }
-      step.plain = &op;
-      see(step, expansion);
-      ++step.op;
+      one.plain = &op;
+      see(one, expansion);
+      ++one.op;
     }
   }
   FPDT_ASSERT(next == spans.size());

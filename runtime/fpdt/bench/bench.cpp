@@ -72,7 +72,7 @@ class Bench {
   void note(std::string_view kind, const std::string& what, const Demand& asked,
             const std::vector<double>& seconds);
 
-  [[nodiscard]] Case product(std::int64_t size) const {
+  [[nodiscard]] BenchCase product(std::int64_t size) const {
     return matmul_cases(size, extent_.product_most, options_.storage).front();
   }
   void measure_least();
@@ -83,12 +83,12 @@ class Bench {
   void measure_collectives();
   void measure_company();
   void measure_outside();
-  [[nodiscard]] Case tile_case(AttentionDirection direction, AttentionKernels kernels,
-                               std::int64_t rows, std::int64_t head_dim) const;
+  [[nodiscard]] BenchCase tile_case(AttentionDirection direction, AttentionKernels kernels,
+                                    std::int64_t rows, std::int64_t head_dim) const;
   Tiles tiles(AttentionDirection direction);
   void note_others(AttentionDirection direction);
-  Sample dense_tile(const Case& one, std::string_view kind);
-  Sample triangle(const Case& one, std::string_view kind, std::int64_t rows);
+  Timing dense_tile(const BenchCase& one, std::string_view kind);
+  Timing triangle(const BenchCase& one, std::string_view kind, std::int64_t rows);
   void company(std::string_view kind, const std::pair<Write, Write>& lanes, Rate& first,
                Rate& second);
 
@@ -163,12 +163,12 @@ void Bench::measure_least() {
 }
 
 void Bench::measure_products() {
-  std::vector<std::vector<Sample>> sizes;
+  std::vector<std::vector<Timing>> sizes;
   double fastest = 0;  // with all that it takes
   for (const std::int64_t size : extent_.product_sizes) {
     options_.progress(fmt::format("matrix products of {}", size));
-    std::vector<Sample>& samples = sizes.emplace_back();
-    for (const Case& one : matmul_cases(size, extent_.product_most, options_.storage)) {
+    std::vector<Timing>& samples = sizes.emplace_back();
+    for (const BenchCase& one : matmul_cases(size, extent_.product_most, options_.storage)) {
       const Run product = run(one.write, extent_.working_set, pace_of(size, extent_.product_sizes));
       note("matmul", one.what, product.asked.front(), product.spans.front());
       fastest = std::max(fastest,
@@ -183,14 +183,14 @@ void Bench::measure_products() {
 }
 
 // The tile (1,0) of a triangle: no key of it is masked.
-Sample Bench::dense_tile(const Case& one, std::string_view kind) {
+Timing Bench::dense_tile(const BenchCase& one, std::string_view kind) {
   const Run triangle = run(one.write);
   note(kind, one.what, triangle.asked[1], triangle.spans[1]);
   return {triangle.asked[1], net(triangle.asked[1], triangle.spans[1])};
 }
 
-Case Bench::tile_case(AttentionDirection direction, AttentionKernels kernels, std::int64_t rows,
-                      std::int64_t head_dim) const {
+BenchCase Bench::tile_case(AttentionDirection direction, AttentionKernels kernels,
+                           std::int64_t rows, std::int64_t head_dim) const {
   const TileShape shape{rows,
                         extent_.heads,
                         extent_.kv_heads,
@@ -203,10 +203,10 @@ Case Bench::tile_case(AttentionDirection direction, AttentionKernels kernels, st
 }
 
 // All six tiles together.
-Sample Bench::triangle(const Case& one, std::string_view kind, std::int64_t rows) {
+Timing Bench::triangle(const BenchCase& one, std::string_view kind, std::int64_t rows) {
   options_.progress(fmt::format("{}, {}", kind, one.what));
   const Run triangle = run(one.write, extent_.working_set, pace_of(rows, extent_.tile_rows));
-  Sample all;
+  Timing all;
   all.asked.size = rows;
   all.seconds.assign(triangle.traces.size(), 0);
   for (std::size_t op = 0; op < triangle.asked.size(); ++op) {
@@ -226,9 +226,9 @@ Tiles Bench::tiles(AttentionDirection direction) {
     return tile_case(direction, options_.attention, rows, head_dim);
   };
   options_.progress(fmt::format("{} by the size of heads", kind));
-  const Sample narrow = dense_tile(make(extent_.fit_rows, extent_.narrow_head), kind);
-  const Sample wide = dense_tile(make(extent_.fit_rows, extent_.wide_head), kind);
-  std::vector<Sample> sizes;
+  const Timing narrow = dense_tile(make(extent_.fit_rows, extent_.narrow_head), kind);
+  const Timing wide = dense_tile(make(extent_.fit_rows, extent_.wide_head), kind);
+  std::vector<Timing> sizes;
   for (const std::int64_t rows : extent_.tile_rows) {
     sizes.push_back(triangle(make(rows, extent_.head_dim), kind, rows));
   }
@@ -264,7 +264,7 @@ void Bench::measure_tiles() {
 
 void Bench::measure_memory() {
   result_.rates.kinds.clear();
-  for (const Case& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
+  for (const BenchCase& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
     options_.progress(fmt::format("{} of {} x {}", one.what, extent_.rows, extent_.width));
     const Run op = run(one.write);
     note(one.what, fmt::format("{} x {}", extent_.rows, extent_.width), op.asked.front(),
@@ -293,7 +293,7 @@ void Bench::measure_collectives() {
   const auto peers = static_cast<double>(options_.ranks - 1);
   options_.progress("collectives of almost nothing");
   std::vector<double> fixed;
-  for (const Case& one : collective_cases(4 * options_.ranks, options_.ranks)) {
+  for (const BenchCase& one : collective_cases(4 * options_.ranks, options_.ranks)) {
     const Run op = run(one.write);
     note(one.what, format_bytes(Bytes{4 * options_.ranks}), op.asked.front(), op.spans.front());
     for (const double seconds : net(op.asked.front(), op.spans.front()))
@@ -302,7 +302,7 @@ void Bench::measure_collectives() {
   result_.rates.collective_seconds = spread(fixed);
   const double fixed_seconds = result_.rates.collective_seconds.typical * peers;
   std::vector<double> speeds;
-  for (const Case& one : collective_cases(collective_bytes_, options_.ranks)) {
+  for (const BenchCase& one : collective_cases(collective_bytes_, options_.ranks)) {
     options_.progress(fmt::format("{}", one.what));
     const Run op = run(one.write);
     note(one.what, format_bytes(Bytes{collective_bytes_}), op.asked.front(), op.spans.front());
@@ -369,14 +369,15 @@ void Bench::measure_outside() {
   options_.progress("memory outside the arenas");
   const Bytes context = options_.machine.used_memory();
   const Run all = run([&](Sheet& sheet) {
-    for (const Case& one : matmul_cases(extent_.company, extent_.product_most, options_.storage)) {
+    for (const BenchCase& one :
+         matmul_cases(extent_.company, extent_.product_most, options_.storage)) {
       one.write(sheet);
     }
     for (const auto direction : {AttentionDirection::forward, AttentionDirection::backward}) {
       const std::int64_t rows = extent_.tile_rows.front();
       tile_case(direction, options_.attention, rows, extent_.head_dim).write(sheet);
     }
-    for (const Case& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
+    for (const BenchCase& one : memory_cases(extent_.rows, extent_.width, options_.storage)) {
       one.write(sheet);
     }
     write_copy(sheet, LaneKind::h2d, extent_.copy_bytes);

@@ -192,8 +192,8 @@ struct Rows {
 
 }  // namespace
 
-std::vector<Case> matmul_cases(std::int64_t size, std::int64_t most, Dtype storage) {
-  std::vector<Case> cases;
+std::vector<BenchCase> matmul_cases(std::int64_t size, std::int64_t most, Dtype storage) {
+  std::vector<BenchCase> cases;
   const auto add = [&](const char* form, const Product& product) {
     cases.push_back({fmt::format("{} {}x{}x{}", form, product.m, product.n, product.k),
                      [=](Sheet& sheet) { write_product(sheet, product, storage); }});
@@ -209,7 +209,7 @@ std::vector<Case> matmul_cases(std::int64_t size, std::int64_t most, Dtype stora
   return cases;
 }
 
-Case attention_forward_case(const TileShape& shape) {
+BenchCase attention_forward_case(const TileShape& shape) {
   return {words(shape), [=](Sheet& sheet) {
             std::vector<Chunk> chunks;
             for (int i = 0; i < kTriangle; ++i) {
@@ -229,7 +229,7 @@ Case attention_forward_case(const TileShape& shape) {
           }};
 }
 
-Case attention_backward_case(const TileShape& shape) {
+BenchCase attention_backward_case(const TileShape& shape) {
   return {words(shape), [=](Sheet& sheet) {
             std::vector<Chunk> chunks;
             std::vector<Target> dkv;
@@ -253,7 +253,7 @@ Case attention_backward_case(const TileShape& shape) {
           }};
 }
 
-std::vector<Case> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage) {
+std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage) {
   using Writer = void (Rows::*)() const;
   const std::vector<std::pair<const char*, Writer>> writers{
       {"column_sum", &Rows::column_sum},
@@ -274,7 +274,7 @@ std::vector<Case> memory_cases(std::int64_t rows, std::int64_t width, Dtype stor
       {"copy", &Rows::copy},
       {"squared_norm", &Rows::squared_norm},
       {"adamw", &Rows::adamw}};
-  std::vector<Case> cases;
+  std::vector<BenchCase> cases;
   for (const auto& [kind, writer] : writers) {
     cases.push_back({kind, [=, write = writer](Sheet& sheet) {
                        (Rows{sheet, rows, width, storage}.*write)();
@@ -283,7 +283,7 @@ std::vector<Case> memory_cases(std::int64_t rows, std::int64_t width, Dtype stor
   return cases;
 }
 
-Case least_case() {
+BenchCase least_case() {
   return {"least op", [](Sheet& sheet) {
             sheet.op(LaneKind::compute, Fill{sheet.result(Dtype::f32, 1, 1), 0});
           }};
@@ -298,7 +298,7 @@ void write_copy(Sheet& sheet, LaneKind lane, std::int64_t bytes) {
   sheet.op(lane, Copy{source, sheet.result(Dtype::f32, 1, floats, to)});
 }
 
-std::vector<Case> collective_cases(std::int64_t bytes, std::int64_t ranks) {
+std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks) {
   const std::int64_t floats = div_exact(bytes, 4 * ranks);  // of a rank's block
   const auto whole = [=](Sheet& sheet) { return sheet.given(Dtype::f32, ranks, floats); };
   const auto all = [=](Sheet& sheet) { return sheet.result(Dtype::f32, ranks, floats); };

@@ -10,7 +10,7 @@
 
 namespace fpdt {
 
-struct Case {
+struct BenchCase {
   std::string what;
   std::function<void(Sheet& sheet)> write;
 };
@@ -18,7 +18,7 @@ struct Case {
 // The three products of a linear layer: y = x W^T, dx = dy W and dW += dy^T x, each with few rows
 // and with many. `size` is their smallest size; the others are those of a model, 512 and 1024, or
 // twice and four times `size` where that is more, and none is over `most` (at least `size`).
-std::vector<Case> matmul_cases(std::int64_t size, std::int64_t most, Dtype storage);
+std::vector<BenchCase> matmul_cases(std::int64_t size, std::int64_t most, Dtype storage);
 
 // Tiles of so many queries and as many keys, on each of `ranks` ranks.
 struct TileShape {
@@ -30,19 +30,19 @@ struct TileShape {
 };
 // Chunks of a triangle: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2), in this order.
 inline constexpr int kTriangle = 3;
-Case attention_forward_case(const TileShape& shape);
-Case attention_backward_case(const TileShape& shape);
+BenchCase attention_forward_case(const TileShape& shape);
+BenchCase attention_backward_case(const TileShape& shape);
 
 // An op of every kind that is bound by memory, named by its kind, over `rows` rows of `width`.
-std::vector<Case> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage);
+std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage);
 
 // The least op there is.
-Case least_case();
+BenchCase least_case();
 
 // Bytes from the pinned host to the device, or back.
 void write_copy(Sheet& sheet, LaneKind lane, std::int64_t bytes);
 // Bytes that each rank holds before an all-to-all, an all-reduce or a reduce-scatter, and after an
 // all-gather. Precondition: ranks divide them by 4.
-std::vector<Case> collective_cases(std::int64_t bytes, std::int64_t ranks);
+std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks);
 
 }  // namespace fpdt

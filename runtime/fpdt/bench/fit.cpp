@@ -43,29 +43,29 @@ Rate speed(double amount, const std::vector<double>& seconds) {
   return {amount / time.typical, amount / time.high, amount / time.low};
 }
 
-Shared fit_products(const std::vector<std::vector<Sample>>& sizes) {
+Shared fit_products(const std::vector<std::vector<Timing>>& sizes) {
   Shared fit;
   std::vector<double> rates;
-  for (const std::vector<Sample>& samples : sizes) {
+  for (const std::vector<Timing>& timings : sizes) {
     double flops = 0;
     double seconds = 0;
     Rate range;
-    for (const Sample& sample : samples) {
-      flops += sample.asked.flops;
-      seconds += typical(sample.seconds);
-      const Rate own = speed(sample.asked.flops, sample.seconds);
+    for (const Timing& timing : timings) {
+      flops += timing.asked.flops;
+      seconds += typical(timing.seconds);
+      const Rate own = speed(timing.asked.flops, timing.seconds);
       range.low = range.low > 0 ? std::min(range.low, own.low) : own.low;
       range.high = std::max(range.high, own.high);
     }
     range.typical = flops / seconds;
     if (range.typical > fit.rate.typical) fit.rate = range;
-    fit.shares.push_back({samples.front().asked.size, range.typical});
+    fit.shares.push_back({timings.front().asked.size, range.typical});
   }
   for (SizeShare& one : fit.shares) one.share /= fit.rate.typical;
   return fit;
 }
 
-Tiles fit_tiles(const Sample& narrow, const Sample& wide, const std::vector<Sample>& sizes) {
+Tiles fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timing>& sizes) {
   FPDT_ASSERT(narrow.asked.pairs == wide.asked.pairs && narrow.asked.flops < wide.asked.flops);
   const double short_time = typical(narrow.seconds);
   const double long_time = typical(wide.seconds);
@@ -79,9 +79,9 @@ Tiles fit_tiles(const Sample& narrow, const Sample& wide, const std::vector<Samp
   fit.rate = ranged(1 / flops_time, wide.asked.flops, wide.seconds);
   if (pair_time > 0) fit.softmax = ranged(1 / pair_time, narrow.asked.pairs, narrow.seconds);
   double best = 1;
-  for (const Sample& sample : sizes) {
-    const double expected = sample.asked.flops * flops_time + sample.asked.pairs * pair_time;
-    fit.shares.push_back({sample.asked.size, expected / typical(sample.seconds)});
+  for (const Timing& timing : sizes) {
+    const double expected = timing.asked.flops * flops_time + timing.asked.pairs * pair_time;
+    fit.shares.push_back({timing.asked.size, expected / typical(timing.seconds)});
     best = std::max(best, fit.shares.back().share);
   }
   fit.rate = scaled(fit.rate, best);

@@ -11,7 +11,7 @@ namespace fpdt {
 
 // One op, or some that are taken together: what they ask for in sum, and their seconds in sum, each
 // time they were measured.
-struct Sample {
+struct Timing {
   Demand asked;
   std::vector<double> seconds;  // not empty, each over 0
 };
@@ -30,7 +30,7 @@ struct Shared {
 
 // Products of one size after the other, sizes ascending: flops over seconds in sum, of which the
 // largest is the rate. Its range is that of all products of that size.
-Shared fit_products(const std::vector<std::vector<Sample>>& sizes);
+Shared fit_products(const std::vector<std::vector<Timing>>& sizes);
 
 // Tiles: seconds = (flops / rate + pairs / softmax) / share. `narrow` and `wide` are full tiles of
 // the same pairs with few and many flops; `sizes` ascend. Rates are those of the fastest size.
@@ -39,7 +39,7 @@ struct Tiles {
   Rate softmax;  // 0 where the flops explain everything
   std::vector<SizeShare> shares;
 };
-Tiles fit_tiles(const Sample& narrow, const Sample& wide, const std::vector<Sample>& sizes);
+Tiles fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timing>& sizes);
 
 // The pace of an op that takes `alone` by itself and `beside` with company: at most 1.
 Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& beside);

@@ -56,7 +56,7 @@ void Lanes::stop() {
 Lanes::Entry& Lanes::next_entry(Lane& lane) {
   if (lane.next - lane.freed == kRing) {
     const std::uint32_t released = lane.released.await(lane.freed + 1, spins_);
-    lane.freed += (released - lane.freed) & Progress::kMask;
+    lane.freed += (released - lane.freed) & Counter::kMask;
   }
   return lane.entries[lane.next % kRing];
 }

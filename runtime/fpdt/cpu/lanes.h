@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "fpdt/cpu/progress.h"
+#include "fpdt/cpu/counter.h"
 #include "fpdt/runtime/backend.h"
 
 namespace fpdt {
@@ -72,9 +72,9 @@ class Lanes {
 
   // All counts wrap around.
   struct Lane {
-    alignas(64) Progress issued;                   // entries, by the issuer
-    alignas(64) Progress released;                 // entries that the issuer may reuse, by the lane
-    alignas(64) std::array<Progress, kRing> done;  // [op mod kRing]: op + 1
+    alignas(64) Counter issued;                   // entries, by the issuer
+    alignas(64) Counter released;                 // entries that the issuer may reuse, by the lane
+    alignas(64) std::array<Counter, kRing> done;  // [op mod kRing]: op + 1
     std::vector<Entry> entries;
     std::vector<View> views;
     std::vector<Mark> waits;

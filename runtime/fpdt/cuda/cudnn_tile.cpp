@@ -72,10 +72,10 @@ Tensor scaled(Graph& graph, const AttentionTile& tile, const Shape& shape, Tenso
 // Scores of pairs that the mask hides become -infinity: query i sees key j when j <= i, or, from
 // the bottom right, when j <= i + k_rows - q_rows.
 Tensor masked(Graph& graph, const AttentionTile& tile, const Shape& shape, Tensor scores) {
-  if (tile.mask == Mask::everything) return scores;
+  if (tile.mask == MaskShape::everything) return scores;
   Tensor query = graph.index(2, scores, graph.intermediate(kI32, shape));
   const Tensor key = graph.index(3, scores, graph.intermediate(kI32, shape));
-  if (tile.mask == Mask::bottom_right) {
+  if (tile.mask == MaskShape::bottom_right) {
     query = graph.pointwise(CUDNN_POINTWISE_ADD,
                             {query, graph.scalar(static_cast<std::int32_t>(tile.k_rows))},
                             graph.intermediate(kI32, shape), kI32);
@@ -98,13 +98,14 @@ Tensor flipped(Graph& graph, const Shape& scores, Tensor tensor) {
 
 }  // namespace
 
-Mask mask_of(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first, std::int64_t k_rows) {
-  if (k_first > q_first + q_rows - 1) return Mask::nothing;
-  if (k_first + k_rows - 1 <= q_first) return Mask::everything;
-  if (k_first == q_first) return Mask::top_left;
+MaskShape mask_of(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
+                  std::int64_t k_rows) {
+  if (k_first > q_first + q_rows - 1) return MaskShape::nothing;
+  if (k_first + k_rows - 1 <= q_first) return MaskShape::everything;
+  if (k_first == q_first) return MaskShape::top_left;
   // Keys that begin after the first query leave it without any.
-  if (k_first < q_first && k_first + k_rows == q_first + q_rows) return Mask::bottom_right;
-  return Mask::other;
+  if (k_first < q_first && k_first + k_rows == q_first + q_rows) return MaskShape::bottom_right;
+  return MaskShape::other;
 }
 
 AttentionTile tile_of(const AttentionForward& op) { return tile_of(op, Direction::forward); }
@@ -122,7 +123,7 @@ std::string describe(const AttentionTile& tile) {
 
 std::string why_not(const AttentionTile& tile) {
   FPDT_ASSERT(tile.kv_heads > 0 && tile.heads % (tile.kv_heads * tile.members) == 0);
-  if (tile.mask == Mask::nothing || tile.mask == Mask::other) {
+  if (tile.mask == MaskShape::nothing || tile.mask == MaskShape::other) {
     return "its queries must see all keys, or those up to a diagonal that begins in the tile's top "
            "left corner or ends in its bottom right one; chunks of one size give such tiles";
   }

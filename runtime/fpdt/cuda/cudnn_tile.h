@@ -22,8 +22,9 @@ namespace fpdt::cuda {
 
 // Which keys of a tile its queries see: none of them; all; those up to the diagonal that begins in
 // the top left corner, or ends in the bottom right one; or a shape that cuDNN has no mask for.
-enum class Mask : std::uint8_t { nothing, everything, top_left, bottom_right, other };
-Mask mask_of(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first, std::int64_t k_rows);
+enum class MaskShape : std::uint8_t { nothing, everything, top_left, bottom_right, other };
+MaskShape mask_of(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
+                  std::int64_t k_rows);
 
 enum class Direction : std::uint8_t { forward, backward };
 
@@ -32,7 +33,7 @@ struct AttentionTile {
   Direction direction = Direction::forward;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t q_rows = 0, k_rows = 0;
-  Mask mask = Mask::everything;
+  MaskShape mask = MaskShape::everything;
   double scale = 1;
   // Backward: how many of the h/g query heads of each KV head a launch takes; divides h/g.
   std::int64_t members = 1;

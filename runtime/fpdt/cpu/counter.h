@@ -13,7 +13,7 @@
 
 namespace fpdt {
 
-class Progress {
+class Counter {
  public:
   // Numbers count up from 0 and wrap around at 2^31; only those less than 2^30 apart are compared.
   static constexpr std::uint32_t kMask = 0x7FFFFFFFU;

@@ -1,5 +1,5 @@
 // Sleeping and waking, by the futex of Linux (futex(2)).
-#include "fpdt/cpu/progress.h"
+#include "fpdt/cpu/counter.h"
 
 #include <limits>
 #include <linux/futex.h>
@@ -23,7 +23,7 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) &&
 
 }  // namespace
 
-std::uint32_t Progress::await_longer(std::uint32_t number, int spins) {
+std::uint32_t Counter::await_longer(std::uint32_t number, int spins) {
   for (;;) {
     std::uint32_t word = word_.load(std::memory_order_acquire);
     if (reached(word, number)) return word >> 1;
@@ -43,7 +43,7 @@ std::uint32_t Progress::await_longer(std::uint32_t number, int spins) {
   }
 }
 
-void Progress::wake() {
+void Counter::wake() {
   syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, std::numeric_limits<int>::max(), nullptr, nullptr,
           0);
 }

@@ -1,5 +1,5 @@
 // Numbers that threads wait for: order around the circle, and no lost wake-up.
-#include "fpdt/cpu/progress.h"
+#include "fpdt/cpu/counter.h"
 
 #include <thread>
 #include <vector>
@@ -9,28 +9,28 @@
 namespace fpdt {
 namespace {
 
-TEST(Progress, TellsHowFarItIs) {
-  Progress progress;
-  EXPECT_EQ(progress.await(0, 0), 0U);
-  progress.advance(7);
-  EXPECT_EQ(progress.await(3, 0), 7U);
-  EXPECT_EQ(progress.await(7, 0), 7U);
+TEST(Counter, TellsHowFarItIs) {
+  Counter counter;
+  EXPECT_EQ(counter.await(0, 0), 0U);
+  counter.advance(7);
+  EXPECT_EQ(counter.await(3, 0), 7U);
+  EXPECT_EQ(counter.await(7, 0), 7U);
 }
 
-TEST(Progress, WrapsAround) {
-  Progress progress;
-  progress.advance(Progress::kMask);
-  EXPECT_EQ(progress.await(Progress::kMask - 1, 0), Progress::kMask);
-  progress.advance(Progress::kMask + 2);
-  EXPECT_EQ(progress.await(Progress::kMask, 0), 1U);  // 2^31 + 1
+TEST(Counter, WrapsAround) {
+  Counter counter;
+  counter.advance(Counter::kMask);
+  EXPECT_EQ(counter.await(Counter::kMask - 1, 0), Counter::kMask);
+  counter.advance(Counter::kMask + 2);
+  EXPECT_EQ(counter.await(Counter::kMask, 0), 1U);  // 2^31 + 1
 }
 
 // Two sleepers follow a number that goes ahead in small and in large steps; no wake-up may be lost.
-TEST(Progress, WakesAllThatSleep) {
-  Progress there;
-  Progress back;
+TEST(Counter, WakesAllThatSleep) {
+  Counter there;
+  Counter back;
   constexpr std::uint32_t kTurns = 3000;
-  const auto follow = [&](Progress* answer) {
+  const auto follow = [&](Counter* answer) {
     for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
       there.await(turn, 0);
       if (answer != nullptr) answer->advance(turn);

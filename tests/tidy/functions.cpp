@@ -50,10 +50,10 @@ struct Open {
   std::string head;  // to go on with after an initialiser
 };
 
-}  // namespace
-
-std::vector<Function> functions(std::string_view code) {
-  std::vector<Function> result;
+// Calls opened(stack) for every brace with the scopes around it, its own last; closed(scope, line)
+// for its end.
+template <class Opened, class Closed>
+void scan(std::string_view code, Opened opened, Closed closed) {
   std::vector<Open> open;
   std::string head;
   int line = 1;
@@ -64,15 +64,14 @@ std::vector<Function> functions(std::string_view code) {
     if (c == '{') {
       const Scope scope = declarations ? scope_of(head) : Scope::initialiser;
       open.push_back({scope, line, head});
+      opened(open);
       head.clear();
     } else if (c == '}') {
       if (open.empty()) continue;
-      const Open closed = open.back();
+      const Open ended = open.back();
       open.pop_back();
-      if (closed.scope == Scope::function) {
-        result.push_back({closed.line, line - closed.line + 1});
-      }
-      head = closed.scope == Scope::initialiser ? closed.head + "}" : "";
+      closed(ended, line);
+      head = ended.scope == Scope::initialiser ? ended.head + "}" : "";
     } else if (c == ';') {
       head.clear();
     } else if (declarations) {
@@ -83,6 +82,46 @@ std::vector<Function> functions(std::string_view code) {
       }
     }
   }
+}
+
+// "struct alignas(8) Span" -> "Span", "inline namespace a::b" -> "a::b"; "" where `head` names
+// nothing, or a part or specialisation of something else.
+std::string declared(const Open& open) {
+  static const std::regex space(R"(^\s*(inline\s+)?namespace\s+([\w:]+)\s*$)");
+  static const std::regex type(R"(^\s*(enum\s+class|class|struct|union|enum)\s+)"
+                               R"((?:alignas\([^)]*\)\s*)?(\w+)\s*(final\s*)?(:[^:].*)?$)");
+  const std::string head = without_template(open.head);
+  std::smatch match;
+  return std::regex_match(head, match, open.scope == Scope::space ? space : type) ? match[2].str()
+                                                                                  : "";
+}
+
+}  // namespace
+
+std::vector<Function> functions(std::string_view code) {
+  std::vector<Function> result;
+  scan(
+      code, [](const std::vector<Open>&) {},
+      [&](const Open& ended, int line) {
+        if (ended.scope != Scope::function) return;
+        result.push_back({ended.line, line - ended.line + 1});
+      });
+  return result;
+}
+
+std::vector<Type> types(std::string_view code) {
+  std::vector<Type> result;
+  const auto opened = [&](const std::vector<Open>& open) {
+    if (open.back().scope != Scope::type) return;
+    std::string name;
+    for (const Open& outer : open) {
+      const std::string part = declared(outer);
+      if (part.empty() || (&outer != &open.back() && outer.scope != Scope::space)) return;
+      name += (name.empty() ? "" : "::") + part;
+    }
+    result.push_back({name, open.back().line});
+  };
+  scan(code, opened, [](const Open&, int) {});
   return result;
 }
 

@@ -1,6 +1,7 @@
-// Where functions begin and end, told from the braces alone.
+// Where functions and types begin and end, told from the braces alone.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,5 +14,14 @@ struct Function {
 
 // Bodies of functions at namespace or class level, from the code of a file (see code_only).
 std::vector<Function> functions(std::string_view code);
+
+struct Type {
+  std::string name;  // with its namespaces: "fpdt::cuda::Tile"
+  int line = 0;      // with the opening brace, from 1
+};
+
+// Types that other files can see and name: neither nested in another type or in a function, nor in
+// an anonymous namespace, nor a specialisation of a template.
+std::vector<Type> types(std::string_view code);
 
 }  // namespace fpdt::tidy

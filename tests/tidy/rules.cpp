@@ -214,6 +214,24 @@ Breaches sizes(const Tree& tree) {
   return result;
 }
 
+// Two types of one name are one type to the linker: a program that holds both may run the
+// destructor of one for the other. So the rule asks it of the whole tree.
+Breaches repeated_types(const Tree& tree) {
+  Breaches result;
+  std::map<std::string, std::string> places;
+  for (const auto& [path, text] : tree) {
+    if (!is_cpp(path)) continue;
+    for (const Type& type : types(code_only(text))) {
+      const std::string place = fmt::format("{}:{}", path, type.line);
+      const auto [first, is_new] = places.emplace(type.name, place);
+      if (is_new) continue;
+      result.push_back(fmt::format("{}: repeated type: {} is at {} already; rename one", place,
+                                   type.name, first->second));
+    }
+  }
+  return result;
+}
+
 Breaches banned_text(const Tree& tree) {
   Breaches result;
   const auto look = [&](const std::string& path, const std::string& text, const Banned& banned) {

@@ -12,8 +12,9 @@ namespace fpdt::tidy {
 using Breaches = std::vector<std::string>;
 
 Breaches layers(const Tree& tree);  // a library includes only what its row of the table allows
-Breaches third_parties(const Tree& tree);  // yaml-cpp and JSON in io, Eigen in cpu, CLI11 in apps
-Breaches sizes(const Tree& tree);          // of lines, functions and files
+Breaches third_parties(const Tree& tree);   // yaml-cpp and JSON in io, Eigen in cpu, CLI11 in apps
+Breaches sizes(const Tree& tree);           // of lines, functions and files
+Breaches repeated_types(const Tree& tree);  // one type for one name in a namespace
 Breaches banned_text(const Tree& tree);
 Breaches opening_comments(const Tree& tree);
 Breaches unlisted_sources(const Tree& tree);    // that no CMakeLists.txt builds

@@ -75,6 +75,35 @@ TEST(rules, sizes) {
   EXPECT_EQ(sizes({{"a.cpp", lines}}).size(), 1U);
 }
 
+TEST(rules, repeated_types) {
+  Tree tree{{"lib/fpdt/base/a.h",
+             "namespace fpdt {\n"
+             "struct Sample;\n"
+             "template <class T>\n"
+             "struct Sample {\n"
+             "  struct Part {};\n"
+             "};\n"
+             "template <>\n"
+             "struct Sample<int> {};\n"
+             "enum class Which : char { a };\n"
+             "namespace {\n"
+             "struct Inner {};\n"
+             "}\n"
+             "}\n"
+             "namespace fpdt::cuda {\n"
+             "struct Which {};\n"
+             "}\n"},
+            {"tests/io/b.cpp", "namespace fpdt {\nstruct Inner {};\nstruct Part {};\n}\n"}};
+  EXPECT_EQ(repeated_types(tree), Breaches{});
+  tree["runtime/fpdt/cpu/c.cpp"] = "namespace fpdt {\n\nclass Sample final : Base {\n};\n}\n";
+  tree["tests/io/d.h"] = "namespace fpdt::cuda {\nstruct alignas(8) Which {};\n}\n";
+  EXPECT_EQ(repeated_types(tree),
+            (Breaches{"runtime/fpdt/cpu/c.cpp:3: repeated type: fpdt::Sample is at "
+                      "lib/fpdt/base/a.h:4 already; rename one",
+                      "tests/io/d.h:2: repeated type: fpdt::cuda::Which is at "
+                      "lib/fpdt/base/a.h:15 already; rename one"}));
+}
+
 TEST(rules, banned_text) {
   const auto check = [](const std::string& path, const std::string& text) {
     return banned_text({{path, text}}).size();

@@ -22,6 +22,7 @@ TEST(tidy, the_tree_was_read) { EXPECT_TRUE(project().count("lib/fpdt/base/math.
 TEST(tidy, layers) { expect_none(layers(project())); }
 TEST(tidy, third_parties) { expect_none(third_parties(project())); }
 TEST(tidy, sizes) { expect_none(sizes(project())); }
+TEST(tidy, repeated_types) { expect_none(repeated_types(project())); }
 TEST(tidy, banned_text) { expect_none(banned_text(project())); }
 TEST(tidy, opening_comments) { expect_none(opening_comments(project())); }
 TEST(tidy, unlisted_sources) { expect_none(unlisted_sources(project())); }

@@ -96,12 +96,9 @@ void require_sensible(const TrainFlags& flags) {
 std::unique_ptr<CheckpointDirectory> open_saves(const TrainFlags& flags, const Job& job) {
   if (flags.save.empty()) return nullptr;
   static_cast<void>(hf_family(job.problem.model));  // which has names for its tensors
-  return std::make_unique<CheckpointDirectory>(flags.save);
-}
-
-bool is_same_directory(const std::string& a, const std::string& b) {
   std::error_code ignored;
-  return std::filesystem::equivalent(a, b, ignored);
+  const bool resumed = std::filesystem::equivalent(flags.resume, flags.save, ignored);
+  return std::make_unique<CheckpointDirectory>(flags.save, resumed);
 }
 
 // What the driver of a GPU says before the ranks begin; empty on a CPU.
@@ -198,7 +195,6 @@ void Run::resume() {
       saved_ ? allowed_changes(flags_, *saved_, course_) : std::vector<std::string>();
   const Progress found = load_checkpoint(flags_.resume, trainer_);
   if (saves_) companions_ = companions_of(flags_.resume);
-  if (saves_ && is_same_directory(flags_.resume, flags_.save)) saves_->take_over();
   status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
   if (!saved_) status_.keep("the checkpoint does not say what it was trained on and how");
   for (const std::string& change : changes) status_.keep(change);

@@ -65,6 +65,10 @@ TEST_F(Save, ASignalLeavesTheCheckpointForTheNextRunToJudge) {
   EXPECT_EQ(stopped.code, 143) << stopped.err;
   EXPECT_TRUE(exists("ck/fpdt_pending/trainer.json"));
   const auto step = nlohmann::json::parse(contents("ck/fpdt_pending/trainer.json")).at("step");
+  const Outcome fresh = train("--steps 1 --save ck");
+  EXPECT_EQ(fresh.code, 2);
+  EXPECT_TRUE(says(fresh, "go on from it with --resume ck, or remove ck/fpdt_pending"))
+      << fresh.err;
   const Outcome on = train(fmt::format("--resume ck --save ck --steps {}", step.get<int>() + 1));
   EXPECT_EQ(on.code, 0) << on.err;
   EXPECT_TRUE(says(on, fmt::format("resuming ck after step {}", step.get<int>())));

@@ -86,8 +86,9 @@ TEST_F(Saves, KeepTheEarlierOneWhenRejected) {
   EXPECT_EQ(found(), "1");
 }
 
-// A pending one that was found is of another run, unless this one goes on from it.
-TEST_F(Saves, OnlyJudgeWhatTheRunComesFrom) {
+// A run that was killed left one that no step has proven. A run that does not go on from it can
+// neither judge it nor put it in the place of the one before.
+TEST_F(Saves, LeaveAPendingOneToARunThatResumes) {
   { const CheckpointDirectory empty(path_); }
   EXPECT_FALSE(fs::exists(path_));  // nothing was saved
   {
@@ -97,21 +98,20 @@ TEST_F(Saves, OnlyJudgeWhatTheRunComesFrom) {
     save(directory, "2");
   }
   {
-    CheckpointDirectory other(path_);
-    other.reject();
-    EXPECT_EQ(found(), "2");
-    fill(other.begin(), "3");
+    std::string refused;
+    try {
+      const CheckpointDirectory fresh(path_);
+    } catch (const InputError& error) {
+      refused = error.what();
+    }
+    EXPECT_NE(refused.find("--resume " + path_), std::string::npos) << refused;
   }
-  EXPECT_EQ(found(), "2");  // not finished
-  EXPECT_EQ(read_file(file("config.json"), 10), "2");
-  {
-    CheckpointDirectory directory(path_);
-    save(directory, "4");
-  }
-  CheckpointDirectory next(path_);
-  next.take_over();
-  next.reject();
   EXPECT_EQ(found(), "2");
+  EXPECT_EQ(read_file(file("config.json"), 10), "1");
+  CheckpointDirectory next(path_, true);
+  EXPECT_TRUE(next.is_pending());
+  next.reject();
+  EXPECT_EQ(found(), "1");
 }
 
 TEST_F(Saves, GoOnWhereAKillCutTheRenames) {
@@ -127,9 +127,10 @@ TEST_F(Saves, GoOnWhereAKillCutTheRenames) {
                  file(kCheckpointFiles[i]));
     }
     EXPECT_EQ(found(), "2") << moved;
-    const CheckpointDirectory again(path_);
+    CheckpointDirectory again(path_, true);
     EXPECT_EQ(found(), "2") << moved;
     EXPECT_EQ(fs::exists(CheckpointDirectory::pending(path_)), moved == 0) << moved;
+    again.confirm();
   }
 }
 
@@ -150,11 +151,14 @@ TEST_F(Saves, MakeANewDirectoryWhenTheFirstIsWhole) {
     directory.reject();
     EXPECT_FALSE(fs::exists(path_));
   }
-  // A kill left it, and another run begins.
+  // A kill left one half, or whole before it had its name, and another run begins.
   fs::create_directories(before + "/fpdt_stage");
   write_file_atomically(before + "/fpdt_stage/config.json", "half");
+  fs::create_directories(before + "/fpdt_pending");
+  fill(before + "/fpdt_pending", "1");
   CheckpointDirectory directory(path_);
   EXPECT_FALSE(fs::exists(before + "/fpdt_stage"));
+  EXPECT_FALSE(fs::exists(before + "/fpdt_pending"));
   fill(directory.begin(), "2");
   // One with files in it that appears meanwhile keeps them.
   fs::create_directory(path_);

@@ -107,6 +107,11 @@ bool lock_new(int descriptor) {
 
 }  // namespace
 
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
 void throw_errno(std::string_view action, const std::string& path) {
   const int number = errno;
   throw IoError(

@@ -17,6 +17,9 @@ namespace fpdt {
 // when it is over bytes_max.
 std::string read_file(const std::string& path, std::int64_t bytes_max);
 
+// Whether something has this name, be it a link that leads nowhere.
+bool exists(const std::string& path);
+
 // The IoError of a call that just failed, with what errno says.
 [[noreturn]] void throw_errno(std::string_view action, const std::string& path);
 

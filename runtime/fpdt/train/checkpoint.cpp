@@ -25,13 +25,7 @@ namespace fpdt {
 namespace {
 
 constexpr std::int64_t kFormat = 2;  // 1 had no checksums
-constexpr std::int64_t kTrainerFileMax = 1 << 20;
 constexpr std::string_view kBeforeChecksum = ",\"checksum\":\"";
-
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 // What trainer.json says; `model` and `states` are the checksums of the headers of the two files
 // beside it, which hold those of their tensors.

@@ -22,18 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kTrainerFileMax = 1 << 20;
-
 std::string stage_of(const std::string& directory) { return directory + "/fpdt_stage"; }
 
 std::string new_of(const std::string& directory) {
   const fs::path full(directory);
   return (full.parent_path() / fmt::format(".{}.fpdt_new", full.filename().string())).string();
-}
-
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
@@ -80,9 +73,9 @@ void move_where_none_is(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(std::string path) : path_(std::move(path)) {
+CheckpointDirectory::CheckpointDirectory(std::string path, bool resumed) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
-  enter();
+  enter(resumed);
 }
 
 CheckpointDirectory::~CheckpointDirectory() {
@@ -91,8 +84,7 @@ CheckpointDirectory::~CheckpointDirectory() {
   if (home_ != path_) ::rmdir(home_.c_str());  // where it is empty
 }
 
-void CheckpointDirectory::enter() {
-  pending_ = judged_ = false;
+void CheckpointDirectory::enter(bool resumed) {
   home_ = exists(path_) ? path_ : new_of(path_);
   if (home_ != path_ && ::mkdir(home_.c_str(), 0777) != 0 && errno != EEXIST) {
     throw_errno("make a directory for", path_);
@@ -100,16 +92,23 @@ void CheckpointDirectory::enter() {
   lock_ = FileDescriptor(::open(home_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock_.get() < 0 && (errno == ENOTDIR || errno == ENOENT)) require_ours();
   if (lock_.get() < 0) throw_errno("open", home_);
-  // A file system without locks is gone on with: two runs are then the user's to keep apart.
+  // On a file system without locks the user keeps two runs apart.
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw InputError(fmt::format("{}: another run saves to it; name another directory", path_));
   }
   require_ours();
   if (::access(home_.c_str(), W_OK | X_OK) != 0) throw_errno("write to the directory", home_);
   remove_directory(stage_of(home_));
+  // No reader finds it there: a kill came before the directory got its name.
+  if (home_ != path_) remove_directory(pending(home_));
   pending_ = exists(pending(home_));
   // A kill came between its first file and its last: it was proven, so the rest follows.
   if (pending_ && !is_whole(pending(home_))) promote();
+  if (!pending_ || resumed) return;
+  throw InputError(
+      fmt::format("{0}: holds a checkpoint that no step has proven, from a run that "
+                  "was stopped; go on from it with --resume {0}, or remove {1}",
+                  path_, pending(path_)));
 }
 
 void CheckpointDirectory::require_ours() const {
@@ -134,8 +133,7 @@ bool CheckpointDirectory::is_still_here() const {
 }
 
 std::string CheckpointDirectory::begin() {
-  if (!is_still_here()) enter();
-  if (pending_) promote();  // of another run; ours were judged before
+  if (!is_still_here()) enter(false);
   const std::string stage = stage_of(home_);
   remove_directory(stage);
   if (::mkdir(stage.c_str(), 0777) != 0) throw_errno("make the directory", stage);
@@ -152,25 +150,23 @@ void CheckpointDirectory::finish() {
     home_ = path_;
     sync_directory(fs::path(path_).has_parent_path() ? fs::path(path_).parent_path() : ".");
   }
-  pending_ = judged_ = true;
+  pending_ = true;
 }
 
 void CheckpointDirectory::confirm() {
-  if (!judged_) return;
-  if (is_still_here()) promote();
-  pending_ = judged_ = false;
+  if (pending_ && is_still_here()) promote();
+  pending_ = false;
 }
 
 void CheckpointDirectory::reject() {
-  if (!judged_) return;
-  if (is_still_here()) {
+  if (pending_ && is_still_here()) {
     remove_directory(stage_of(home_));
     rename_to(pending(home_), stage_of(home_));
     sync_directory(home_);
     remove_directory(stage_of(home_));
     ::rmdir(home_.c_str());  // where it was the first
   }
-  pending_ = judged_ = false;
+  pending_ = false;
 }
 
 void CheckpointDirectory::promote() {
@@ -184,7 +180,7 @@ void CheckpointDirectory::promote() {
   sync_directory(home_);
   if (::rmdir(from.c_str()) != 0) throw_errno("remove", from);
   sync_directory(home_);
-  pending_ = judged_ = false;
+  pending_ = false;
 }
 
 std::string CheckpointDirectory::file(const std::string& directory, std::string_view name) {

@@ -15,7 +15,6 @@
 #include <iostream>
 #include <iterator>
 #include <random>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +27,7 @@
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/schedule/verify.h"
 
+#include "flags.h"
 #include "isolated.h"
 
 namespace fpdt::fuzz {
@@ -164,12 +164,6 @@ class Damage {
   std::mt19937_64 random_;
 };
 
-struct Flags {
-  std::size_t mutants = 1000;
-  std::uint64_t seed = 1;
-  std::filesystem::path out;
-};
-
 struct Row {
   int read = 0, refused = 0, bad = 0;
   double seconds = 0, mebibytes = 0;  // the most that a refusal took
@@ -186,8 +180,9 @@ int answer(const Kind& kind, const std::string& path) {
 
 Row fuzz(const Kind& kind, const Flags& flags, const std::filesystem::path& folder) {
   Row row;
-  for (std::size_t i = 0; i < flags.mutants; ++i) {
-    const std::uint64_t seed = flags.seed * 1000003 + i;
+  for (int mutant = 0; mutant < flags.mutants; ++mutant) {
+    const std::uint64_t seed = flags.number(mutant);
+    const auto i = static_cast<std::size_t>(mutant);
     const std::string& file = kind.files[i % kind.files.size()];
     const std::string& other = kind.files[(i * 7 + 1) % kind.files.size()];
     // A name of its own: a kept file stays where it is.
@@ -241,13 +236,5 @@ int run(const Flags& flags) {
 }  // namespace fpdt::fuzz
 
 int main(int count, char** arguments) {
-  fpdt::fuzz::Flags flags;
-  const std::span<char*> all(arguments, static_cast<std::size_t>(count));
-  for (std::size_t i = 1; i + 1 < all.size(); i += 2) {
-    const std::string_view flag = all[i];
-    if (flag == "--mutants") flags.mutants = static_cast<std::size_t>(std::atoi(all[i + 1]));
-    if (flag == "--seed") flags.seed = std::strtoull(all[i + 1], nullptr, 10);
-    if (flag == "--out") flags.out = all[i + 1];
-  }
-  return fpdt::fuzz::run(flags);
+  return fpdt::fuzz::run(fpdt::fuzz::parse_flags(count, arguments));
 }

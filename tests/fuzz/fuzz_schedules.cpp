@@ -10,11 +10,9 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +23,7 @@
 
 #include "cases.h"
 #include "check.h"
+#include "flags.h"
 #include "isolated.h"
 #include "mutate.h"
 
@@ -137,20 +136,9 @@ std::string_view count(const Ending& ending, Counts& counts) {
   return ++counts.crashed, "crashed";
 }
 
-struct Flags {
-  int mutants = 1000;
-  std::uint64_t seed = 1;
-  std::filesystem::path out;
-  int only = -1;
-};
-
-std::uint64_t number_of(const Flags& flags, int mutant) {
-  return flags.seed * 1000003 + static_cast<std::uint64_t>(mutant);
-}
-
 int run_only(const Flags& flags, const Original& original) {
   Schedule mutant = original.schedule;
-  std::cout << Mutator(number_of(flags, flags.only)).mutate(mutant) << std::endl;
+  std::cout << Mutator(flags.number(flags.only)).mutate(mutant) << std::endl;
   const std::vector<Diagnostic> findings = verify(mutant);
   std::cout << format_diagnostics(findings);
   return findings.empty() ? static_cast<int>(fate_of(mutant, original)) : 0;
@@ -165,7 +153,7 @@ int run(const Flags& flags) {
     const Original& original = all[static_cast<std::size_t>(counts.mutants) % all.size()];
     // The mutator derives edges and offsets of what is half broken, and the verifier reads it: both
     // may fail as the run may.
-    const std::uint64_t number = number_of(flags, counts.mutants);
+    const std::uint64_t number = flags.number(counts.mutants);
     const Ending made = isolated(
         [&] {
           Schedule copy = original.schedule;
@@ -201,14 +189,5 @@ int run(const Flags& flags) {
 }  // namespace fpdt::fuzz
 
 int main(int count, char** arguments) {
-  fpdt::fuzz::Flags flags;
-  const std::span<char*> all(arguments, static_cast<std::size_t>(count));
-  for (std::size_t i = 1; i + 1 < all.size(); i += 2) {
-    const std::string_view flag = all[i];
-    if (flag == "--mutants") flags.mutants = std::atoi(all[i + 1]);
-    if (flag == "--seed") flags.seed = std::strtoull(all[i + 1], nullptr, 10);
-    if (flag == "--out") flags.out = all[i + 1];
-    if (flag == "--only") flags.only = std::atoi(all[i + 1]);
-  }
-  return fpdt::fuzz::run(flags);
+  return fpdt::fuzz::run(fpdt::fuzz::parse_flags(count, arguments));
 }

@@ -10,8 +10,7 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kChunksMost = 180;  // check() refuses more: ops of a block
-constexpr std::int64_t kChunkMost = std::int64_t{1} << 19;
+constexpr std::int64_t kChunkTokensMost = std::int64_t{1} << 19;
 
 bool host_fits(const Problem& problem, const Usage& need) {
   return need.host_node <= problem.host_budget;
@@ -106,7 +105,7 @@ Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction) {
 
 Strategy tidied(const Problem& problem, Strategy strategy) {
   FpdtStrategy& fpdt = strategy.fpdt;
-  const bool fused = fpdt.backward_order == BackwardOrder::q_outer;
+  const bool query_outer = fpdt.backward_order == BackwardOrder::q_outer;
   const std::int64_t chunks = geometry(problem, strategy).chunks;
   bool kv_kept = false;
   for (LayerClass& one : fpdt.layer_classes) {
@@ -116,8 +115,8 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
       none(TensorClass::residual);
       none(TensorClass::ffn_hidden);
     }
-    if (!fused) none(TensorClass::dkv);
-    if (fused) {
+    if (!query_outer) none(TensorClass::dkv);
+    if (query_outer) {
       none(TensorClass::dq);
       none(TensorClass::dout);
       none(TensorClass::residual_gradient);
@@ -190,7 +189,7 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
   // Below 1/64 of the sequence only where chunks would be over 64K tokens.
   std::int64_t c = 1;
   while (c < least || (c < 65536 && c * 64 < whole)) c *= 2;
-  const std::int64_t most = std::max(kChunkMost, 2 * least);  // of sequences beyond 90M
+  const std::int64_t most = std::max(kChunkTokensMost, 2 * least);  // of sequences beyond 90M
   for (; c < whole && c <= most; c *= 2) {
     const std::int64_t length = round_up(c, unit);
     if (length < whole && (lengths.empty() || length > lengths.back())) lengths.push_back(length);

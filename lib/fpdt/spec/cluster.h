@@ -94,11 +94,10 @@ struct ClusterSpec {
   std::string name;
   std::int64_t nodes = 1;
   std::int64_t devices_per_node = 1;
-  std::int64_t numa_nodes = 1;  // of one node; devices and host memory are spread evenly
-  Bytes device_memory;          // of one device
-  Bytes host_memory;            // of one node
-  std::int64_t row_multiple =
-      1;  // rows of a chunk after the all-to-all (cuDNN attention: 128; CPU: 1)
+  std::int64_t numa_nodes = 1;    // of one node; devices and host memory are spread evenly
+  Bytes device_memory;            // of one device
+  Bytes host_memory;              // of one node
+  std::int64_t row_multiple = 1;  // rows of a chunk after the all-to-all; cuDNN: 128, CPU: 1
   AttentionKernels attention = AttentionKernels::own;
   OutsideArena outside;
   Rates rates;

@@ -132,12 +132,11 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
           fpdt.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
           round_up(fpdt.chunk_tokens, unit));
   }
-  constexpr std::int64_t kChunkLimit = 180;  // 3 u^2 ops stay under 100K in a block
-  if (div_ceil(problem.seq_len, fpdt.chunk_tokens) > kChunkLimit) {
+  if (div_ceil(problem.seq_len, fpdt.chunk_tokens) > kChunksMost) {
     wrong("P104", "chunk_tokens",
           "chunk_tokens: {} makes {} chunks of {} tokens, over the limit of {}; use {}",
           fpdt.chunk_tokens, div_ceil(problem.seq_len, fpdt.chunk_tokens), problem.seq_len,
-          kChunkLimit, round_up(div_ceil(problem.seq_len, kChunkLimit), unit));
+          kChunksMost, round_up(div_ceil(problem.seq_len, kChunksMost), unit));
   }
   const auto tile = [&](std::string_view name, std::int64_t value) {
     if (value < 0) wrong("P104", name, "{}: expected 0 (whole) or more, found {}", name, value);
@@ -249,7 +248,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
 std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy) {
   std::vector<std::string> notes;
   const FpdtStrategy& fpdt = strategy.fpdt;
-  const bool fused = fpdt.backward_order == BackwardOrder::q_outer;
+  const bool query_outer = fpdt.backward_order == BackwardOrder::q_outer;
   bool kv_kept = false;
   for (std::size_t i = 0; i < fpdt.layer_classes.size(); ++i) {
     const LayerClass& one = fpdt.layer_classes[i];
@@ -265,8 +264,8 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
         unused(tensor, "it is stored under recompute: keep_all only");
       }
     }
-    if (!fused) unused(TensorClass::dkv, "kv_outer completes it in one row");
-    if (!fused) continue;
+    if (!query_outer) unused(TensorClass::dkv, "kv_outer completes it in one row");
+    if (!query_outer) continue;
     unused(TensorClass::dq, "q_outer completes it in one row");
     unused(TensorClass::dout, "q_outer uses it in the row that makes it");
     unused(TensorClass::residual_gradient, "q_outer uses it in the row that makes it");

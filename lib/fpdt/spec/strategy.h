@@ -75,12 +75,10 @@ struct FpdtStrategy {
   BackwardOrder backward_order = BackwardOrder::kv_outer;
   bool serpentine = false;  // alternate the direction of rows, reuse what is still in the ring
   bool long_tiles = false;  // one attention tile spans all KV that is resident on the device
-  std::int64_t prefetch_depth = 1;  // transfers ahead of their use
-  bool duplex = true;               // one copy lane for each direction
-  bool overlap_all_to_all =
-      true;  // the all-to-all of chunk i+1 runs beside the attention of chunk i
-  std::int64_t checkpoint_every =
-      1;  // store every k-th layer's input, repeat forward inside the segment
+  std::int64_t prefetch_depth = 1;    // transfers ahead of their use
+  bool duplex = true;                 // one copy lane for each direction
+  bool overlap_all_to_all = true;     // that of chunk i+1 runs beside the attention of chunk i
+  std::int64_t checkpoint_every = 1;  // stores every k-th layer's input, repeats the others
   std::vector<LayerClass> layer_classes{LayerClass{}};  // one to four
   bool operator==(const FpdtStrategy&) const = default;
 };
@@ -100,8 +98,8 @@ struct Strategy {
 struct Problem {
   ModelSpec model;
   ClusterSpec cluster;
-  std::int64_t seq_len =
-      0;  // S, tokens of one sequence (one micro-batch of one data-parallel replica)
+  // S, tokens of one sequence: one micro-batch of one data-parallel replica.
+  std::int64_t seq_len = 0;
   bool documents = true;  // a sequence may hold several documents
   Bytes device_budget;    // of one device; <= cluster.device_memory
   Bytes host_budget;      // of one node
@@ -111,8 +109,10 @@ struct Problem {
   [[nodiscard]] std::int64_t ranks() const { return cluster.devices(); }
 };
 
-// What cannot work (heads that do not divide by ranks, chunk 0, learned positions that are too few,
-// ...).
+// Of a sequence: 3 u^2 ops stay under 100K in a block.
+inline constexpr std::int64_t kChunksMost = 180;
+
+// What cannot work: heads that ranks do not divide, chunks of no tokens, too few learned positions.
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 
 // Settings that change nothing beside the others, one sentence each.

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -111,6 +114,20 @@ std::string summary_json(const Problem& problem, const Strategy& strategy, const
                      parameter_count(problem.model), spaces);
 }
 
+// With FPDT_PASSES=time in the environment: the seconds of each pass, on standard error.
+PassObserver pass_times() {
+  const char* const asked = std::getenv("FPDT_PASSES");
+  if (asked == nullptr || std::string_view(asked) != "time") return {};
+  using Clock = std::chrono::steady_clock;
+  return [last = std::string(), since = Clock::now()](std::string_view pass) mutable {
+    const Clock::time_point now = Clock::now();
+    const std::chrono::duration<double> seconds = now - since;
+    if (!last.empty()) say(fmt::format("{:<8}{:>9.3f} s\n", last, seconds.count()));
+    last = pass;
+    since = now;
+  };
+}
+
 int plan_lower(const LowerFlags& flags) {
   const Question question = load_question(flags.question);
   const Problem& problem = question.problem;
@@ -118,7 +135,7 @@ int plan_lower(const LowerFlags& flags) {
   require_sound(problem, strategy, "");
   say(fmt::format("lowering {} at {} tokens for {} ranks ...\n", problem.model.name,
                   format_tokens(problem.seq_len), problem.ranks()));
-  const Lowered lowered = lower(problem, strategy, print_problem(problem, strategy));
+  const Lowered lowered = lower(problem, strategy, print_problem(problem, strategy), pass_times());
   require_fit(problem, strategy, lowered);
 
   std::error_code failure;

@@ -49,6 +49,14 @@ TEST_F(Plan, OptimizerSettingsReachTheSchedule) {
   EXPECT_TRUE(says(wrong.err, "P108"));
 }
 
+TEST_F(Plan, PassesAreTimedWhereTheEnvironmentAsks) {
+  const Outcome result = shell(fmt::format("FPDT_PASSES=time $PLAN {}", kLower));
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* pass : {"\nlower ", "\ndepend ", "\nplace ", "\nverify "}) {
+    EXPECT_TRUE(says(result.err, pass));
+  }
+}
+
 // Which the kernels of cuDNN would like to be one.
 TEST_F(Plan, DocumentsOfASequenceAreAsked) {
   const auto documents = [&](const std::string& cluster, std::string_view flag) {

@@ -3,7 +3,9 @@
 #include "fpdt/plan/lower.h"
 
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -294,6 +296,13 @@ TEST(Lower, DeviceActivationsDoNotGrowWithTheSequence) {
       EXPECT_LE(arenas[1], arenas[0]);
     }
   }
+}
+
+TEST(Lower, NamesItsPasses) {
+  std::vector<std::string> passes;
+  lower(test::tiny_problem(test::tiny_llama(), 1, 16), test::tiny_strategy(16), "",
+        [&](std::string_view pass) { passes.emplace_back(pass); });
+  EXPECT_EQ(passes, (std::vector<std::string>{"lower", "depend", "place", "verify", ""}));
 }
 
 }  // namespace

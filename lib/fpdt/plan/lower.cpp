@@ -1,4 +1,4 @@
-// lower = method, depend, place, verify.
+// The passes in their order.
 #include "fpdt/plan/lower.h"
 
 #include "fpdt/plan/methods/fpdt.h"
@@ -6,14 +6,24 @@
 
 namespace fpdt {
 
-Lowered lower(const Problem& problem, const Strategy& strategy, std::string problem_section) {
+Lowered lower(const Problem& problem, const Strategy& strategy, std::string problem_section,
+              const PassObserver& observer) {
+  const auto begin = [&](std::string_view pass) {
+    if (observer) observer(pass);
+  };
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
+  begin("lower");
   Schedule schedule = lower_fpdt(problem, strategy);
   schedule.problem = std::move(problem_section);
+  begin("depend");
   depend(schedule);
+  begin("place");
   const Placement placement = place(schedule);
-  return {verified(std::move(schedule)), placement};
+  begin("verify");
+  Lowered lowered{verified(std::move(schedule)), placement};
+  begin("");
+  return lowered;
 }
 
 }  // namespace fpdt

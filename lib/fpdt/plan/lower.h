@@ -1,6 +1,9 @@
 // From a problem and a strategy to a schedule that is ready to run: ops, edges, offsets, proof.
 #pragma once
 
+#include <functional>
+#include <string_view>
+
 #include "fpdt/plan/place.h"
 #include "fpdt/schedule/verify.h"
 #include "fpdt/spec/strategy.h"
@@ -12,8 +15,13 @@ struct Lowered {
   Placement placement;  // of one rank; every rank runs the same program
 };
 
-// Throws InputError with every finding when problem and strategy cannot work together. Does not
-// look at budgets. `problem_section` goes into the file as its problem (one JSON object).
-Lowered lower(const Problem& problem, const Strategy& strategy, std::string problem_section = "");
+// Called with the name of each pass before it runs, and with "" after the last.
+using PassObserver = std::function<void(std::string_view pass)>;
+
+// The passes "lower", "depend", "place" and "verify", of which none can be left out. Throws
+// InputError with every finding when problem and strategy cannot work together. Does not look at
+// budgets. `problem_section` goes into the file as its problem (one JSON object).
+Lowered lower(const Problem& problem, const Strategy& strategy, std::string problem_section = "",
+              const PassObserver& observer = {});
 
 }  // namespace fpdt

@@ -15,6 +15,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/runtime/bf16.h"
+#include "fpdt/schedule/lasting.h"
 
 namespace fpdt {
 namespace {
@@ -38,16 +39,15 @@ struct Run {
 std::vector<Run> runs_of(const Ranks& ranks, const State& state) {
   const Buffer& buffer = ranks.schedule().buffers[size(state.buffer)];
   const std::int64_t slot_elements = mul(buffer.rows(), buffer.row_elements());
-  const std::int64_t elements = elements_of(state);
-  const std::int64_t piece = div_ceil(elements, state.shards);
+  const StateSlots held = slots_of(ranks.schedule(), state);
   std::vector<Run> runs;
   for (const std::int64_t rank : ranks.present()) {
-    const std::int64_t begin = mul(state.shard.at(rank), piece);
-    const std::int64_t end = std::min(begin + piece, elements);
-    for (std::int64_t i = 0; i < div_ceil(piece, slot_elements); ++i) {
+    const std::int64_t begin = mul(state.shard.at(rank), held.elements);
+    const std::int64_t end = std::min(begin + held.elements, elements_of(state));
+    for (std::int64_t i = 0; i < held.count; ++i) {
       const std::int64_t first = begin + i * slot_elements;
-      runs.push_back({rank, (state.version + i) % buffer.slots, first,
-                      std::clamp<std::int64_t>(end - first, 0, slot_elements)});
+      runs.push_back(
+          {rank, held.first + i, first, std::clamp<std::int64_t>(end - first, 0, slot_elements)});
     }
   }
   return runs;

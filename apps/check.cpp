@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/base/hash.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/reference/model.h"
 #include "fpdt/reference/optimizer.h"
@@ -174,7 +175,7 @@ ElementSource random_parameters(std::uint64_t seed) {
     TensorSpec noisy = spec;
     noisy.deviation =
         spec.shape.size() > 1 ? 1 / std::sqrt(static_cast<double>(spec.shape.back())) : 0.2;
-    initial_values(seed, tensor_name_hash(spec.name), first, noisy, values);
+    initial_values(seed, fnv1a(spec.name), first, noisy, values);
   };
 }
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/base/hash.h"
 #include "fpdt/spec/initial.h"
 
 #include "models.h"
@@ -19,7 +20,7 @@ const TensorSpec kTensor{"w", {100000}, true, 0.02, 0};
 std::vector<float> values_of(std::uint64_t seed, const char* name, std::int64_t first,
                              std::int64_t count) {
   std::vector<float> values(static_cast<std::size_t>(count));
-  initial_values(seed, tensor_name_hash(name), first, kTensor, values);
+  initial_values(seed, fnv1a(name), first, kTensor, values);
   return values;
 }
 
@@ -98,19 +99,18 @@ TEST(Initial, EveryRangeHasTheValuesOfItsElements) {
     }
   }
   for (std::int64_t i = 0; i < 1000; ++i) {
-    EXPECT_EQ(initial_value(5, tensor_name_hash("w"), i, kTensor), whole[size(i)]) << i;
+    EXPECT_EQ(initial_value(5, fnv1a("w"), i, kTensor), whole[size(i)]) << i;
   }
   // Far into a large tensor.
   constexpr std::int64_t kFar = (std::int64_t{1} << 40) + 1;
-  EXPECT_EQ(initial_value(5, tensor_name_hash("w"), kFar + 5, kTensor),
-            values_of(5, "w", kFar, 6).back());
+  EXPECT_EQ(initial_value(5, fnv1a("w"), kFar + 5, kTensor), values_of(5, "w", kFar, 6).back());
 }
 
 // Checkpoints and published losses depend on these bits, on every machine: they may never change.
 TEST(Initial, ValuesAreFrozen) {
-  EXPECT_EQ(tensor_name_hash(""), 0xcbf29ce484222325U);
-  EXPECT_EQ(tensor_name_hash("a"), 0xaf63dc4c8601ec8cU);
-  const std::uint64_t hash = tensor_name_hash("layers.3.qkv.weight");
+  EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325U);
+  EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cU);
+  const std::uint64_t hash = fnv1a("layers.3.qkv.weight");
   // 0.01141660933553772 and 0.01781966259989869, by Box and Muller in double precision.
   EXPECT_EQ(initial_value(42, hash, 0, kTensor), 0x1.761978p-7F);
   EXPECT_EQ(initial_value(42, hash, 1, kTensor), 0x1.23f514p-6F);

@@ -3,14 +3,14 @@
 
 #include <string>
 
+#include "fpdt/base/hash.h"
 #include "fpdt/spec/initial.h"
 
 namespace fpdt::reference {
 namespace {
 
 double normal(std::uint64_t seed, const std::string& name, std::int64_t element) {
-  return static_cast<double>(
-      initial_value(seed, tensor_name_hash(name), element, {name, {}, false, 1.0, 0}));
+  return static_cast<double>(initial_value(seed, fnv1a(name), element, {name, {}, false, 1.0, 0}));
 }
 
 }  // namespace

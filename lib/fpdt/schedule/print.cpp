@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/hash.h"
 #include "fpdt/schedule/text.h"
 
 namespace fpdt {
@@ -301,11 +302,7 @@ void Printer::print_run(const Call* calls, std::size_t period, std::size_t repea
 
 }  // namespace
 
-std::string content_hash(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits (Fowler, Noll, Vo)
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return fmt::format("{:016x}", hash);
-}
+std::string content_hash(std::string_view text) { return fmt::format("{:016x}", fnv1a(text)); }
 
 std::string print(const Schedule& schedule) { return Printer(schedule).print(); }
 

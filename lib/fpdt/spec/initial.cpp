@@ -93,14 +93,6 @@ void write_pairs(std::uint64_t key, std::uint64_t first, std::size_t pairs,
 
 }  // namespace
 
-std::uint64_t tensor_name_hash(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  }
-  return hash;
-}
-
 void initial_values(std::uint64_t seed, std::uint64_t name_hash, std::int64_t first,
                     const TensorSpec& tensor, std::span<float> values) {
   if (tensor.deviation == 0) {

@@ -5,17 +5,13 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "fpdt/spec/model.h"
 
 namespace fpdt {
 
-// FNV-1a (64 bits) of the full name, "layers.3.qkv.weight".
-std::uint64_t tensor_name_hash(std::string_view name);
-
-// The elements from `first` on: normal around the tensor's `fill` with its deviation. The same bits
-// on every machine.
+// The elements from `first` on: normal around the tensor's `fill` with its deviation. `name_hash`
+// is fnv1a of the full name, "layers.3.qkv.weight". The same bits on every machine.
 void initial_values(std::uint64_t seed, std::uint64_t name_hash, std::int64_t first,
                     const TensorSpec& tensor, std::span<float> values);
 // One of them.

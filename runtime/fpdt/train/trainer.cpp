@@ -13,6 +13,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
+#include "fpdt/base/hash.h"
 #include "fpdt/cpu/pool.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/runtime/accounts.h"
@@ -83,7 +84,7 @@ std::string number_text(double value) {
 
 ElementSource initial_parameters(std::uint64_t seed) {
   return [seed](const TensorSpec& tensor, std::int64_t first, std::span<float> values) {
-    initial_values(seed, tensor_name_hash(tensor.name), first, tensor, values);
+    initial_values(seed, fnv1a(tensor.name), first, tensor, values);
   };
 }
 

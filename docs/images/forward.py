@@ -20,7 +20,7 @@ def chunk(name):
 
 def label(name):
     """fetch_layer_input.1.1 -> fetch x 1; attn.1.0 stays attn 1.0."""
-    for verb in ("fetch_", "stash_"):
+    for verb in ("fetch_", "spill_"):
         if name.startswith(verb):
             what, *numbers = name[len(verb):].split(".")
             return f"{verb[:-1]} {SHORT.get(what, what)} {numbers[0]}"

@@ -15,7 +15,7 @@ namespace {
 
 struct Counts {
   std::map<std::string, std::int64_t>
-      transfers;  // by target or source buffer, "fetch q" or "stash q"
+      transfers;  // by target or source buffer, "fetch q" or "spill q"
   std::int64_t forward_tiles = 0, recompute_tiles = 0, backward_tiles = 0;
   std::map<std::string, std::int64_t> slots;
 };
@@ -41,7 +41,7 @@ Counts counts_of(const std::string& block_name, std::int64_t chunks, bool overla
         };
         if (op.lane.kind == LaneKind::h2d)
           ++counts.transfers["fetch " + name(copy->target.operand)];
-        if (op.lane.kind == LaneKind::d2h) ++counts.transfers["stash " + name(copy->source)];
+        if (op.lane.kind == LaneKind::d2h) ++counts.transfers["spill " + name(copy->source)];
       }
     }
   }
@@ -55,10 +55,10 @@ TEST(PublishedCounts, Forward) {
     // kv_0 is still there in row 1. Hand values 0, 2, 5, 27.
     EXPECT_EQ(counts.transfers["fetch kv"], u * (u - 1) / 2 - 1);
     // The last chunk's K/V serve no later row, so they stay.
-    EXPECT_EQ(counts.transfers["stash kv_new"], u - 1);
+    EXPECT_EQ(counts.transfers["spill kv_new"], u - 1);
     // Nothing that only backward wants is stored by a forward that will be repeated.
-    EXPECT_EQ(counts.transfers["stash q_new"], 0);
-    EXPECT_EQ(counts.transfers["stash attention_output_new"], 0);
+    EXPECT_EQ(counts.transfers["spill q_new"], 0);
+    EXPECT_EQ(counts.transfers["spill attention_output_new"], 0);
   }
 }
 
@@ -85,7 +85,7 @@ TEST(PublishedCounts, Backward) {
     EXPECT_EQ(counts.transfers["fetch lse"], u * (u + 1) / 2 - 1);
     // dq: row 0 begins every sum on the device and the diagonal ends on it, so that the published
     // u(u+1)/2 stores and loads fall to those between.
-    EXPECT_EQ(counts.transfers["stash dq"] + counts.transfers["stash dq_new"], u * (u - 1) / 2);
+    EXPECT_EQ(counts.transfers["spill dq"] + counts.transfers["spill dq_new"], u * (u - 1) / 2);
     EXPECT_EQ(counts.transfers["fetch dq"] + counts.transfers["fetch dq_diagonal"],
               u * (u - 1) / 2);
   }

@@ -22,7 +22,7 @@ TEST(Home, FetchesWhatWasSpilled) {
   builder.begin_block("block");
   const Operand fresh = home.produce(builder, Version::plus(0), 3);
   EXPECT_EQ(fresh.rows, 6);
-  home.stash(builder, Version::plus(0), 3, fresh, LaneKind::d2h);
+  home.spill(builder, Version::plus(0), 3, fresh, LaneKind::d2h);
   const Operand fetched =
       home.fetch(builder, Version::plus(0), 3, Home::Reuse::none, LaneKind::h2d);
   EXPECT_NE(fetched.buffer, fresh.buffer);

@@ -138,7 +138,7 @@ TEST(Perfetto, ArrowsLeadFromSpillOverFetchToUse) {
     EXPECT_NE(arrow["f"].kind, "");
     EXPECT_LE(arrow["s"].end, arrow["t"].begin);
     EXPECT_LE(arrow["t"].end, arrow["f"].begin);
-    // What is fetched is what was spilled: stash_kv_new.0.0 -> fetch_kv.0.1.
+    // What is fetched is what was spilled: spill_kv_new.0.0 -> fetch_kv.0.1.
     const std::string what = arrow["t"].name.substr(6, arrow["t"].name.find('.') - 6);
     EXPECT_EQ(arrow["s"].name.substr(6, what.size()), what) << arrow["s"].name;
   }

@@ -121,7 +121,7 @@ TEST(Palette, KindsFollowLaneAndBody) {
   op.body = Copy{};
   EXPECT_EQ(kind_of(op), OpKind::other);
   op.lane.kind = LaneKind::d2h;
-  EXPECT_EQ(kind_of(op), OpKind::stash);
+  EXPECT_EQ(kind_of(op), OpKind::spill);
   op.lane.kind = LaneKind::comm;
   EXPECT_EQ(kind_of(op), OpKind::gather);
   op.body = AllToAll{};

@@ -92,11 +92,11 @@ void Home::hold(const Builder& builder, const Held& held) {
   in_rings_.push_back(held);
 }
 
-void Home::stash(Builder& builder, const Instance& instance, std::int64_t chunk,
+void Home::spill(Builder& builder, const Instance& instance, std::int64_t chunk,
                  const Operand& value, LaneKind lane) const {
   if (chunk >= first_kept_ || host_ < 0) return;
   builder.emit(
-      fmt::format("stash_{}.{}.{}", builder.at(value.buffer).name, chunk, value.version.offset),
+      fmt::format("spill_{}.{}.{}", builder.at(value.buffer).name, chunk, value.version.offset),
       lane, Copy{value, {on_host(instance, chunk), false}});
 }
 

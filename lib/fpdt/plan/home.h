@@ -1,11 +1,11 @@
 // Where the chunks of a tensor class live between their producer and their consumers.
 //
 // Of the C chunks of an instance (a layer's, say) the last ones are kept on the device and chunks
-// before `first_kept` go to the pinned host: written into the `produced` ring, stashed, and fetched
+// before `first_kept` go to the pinned host: written into the `produced` ring, spilled, and fetched
 // into the `fetched` ring when they are needed again. Which transfers a loop order causes follows
 // from `fetch` alone.
 //
-//   producer -> produced ring --stash--> host --fetch--> fetched ring -> consumer   (spilled)
+//   producer -> produced ring --spill--> host --fetch--> fetched ring -> consumer   (spilled)
 //   producer -> kept --------------------------------------------------> consumer   (kept)
 #pragma once
 
@@ -44,7 +44,7 @@ class Home {
   // ring.
   Operand produce(Builder& builder, const Instance& instance, std::int64_t chunk);
   // After the producer: sends `value`, the operand of chunk i, to the host when that is its home.
-  void stash(Builder& builder, const Instance& instance, std::int64_t chunk, const Operand& value,
+  void spill(Builder& builder, const Instance& instance, std::int64_t chunk, const Operand& value,
              LaneKind lane) const;
   // Where a consumer finds chunk i: kept, still in a ring (the chunk used last, or any that the
   // rings still hold), or fetched now.

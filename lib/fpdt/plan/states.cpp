@@ -343,7 +343,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
     update.v_out.operand = after[2];
     builder.emit(fmt::format("update_{}.{}", tensor.spec.name, t), LaneKind::compute, update);
     for (std::size_t i = 0; i < 3; ++i) {
-      builder.emit(fmt::format("stash_{}_{}.{}", words[i], tensor.spec.name, t), out,
+      builder.emit(fmt::format("spill_{}_{}.{}", words[i], tensor.spec.name, t), out,
                    Copy{after[i], {{homes[i], next, 0, n}, false}});
     }
   }
@@ -359,13 +359,13 @@ void States::emit_finish(Builder& builder) const {
           AllReduce{"world", {{loss_, zero, 0, -1}}, {{{loss_total_, zero, 0, -1}, false}}});
     }
     builder.emit(
-        "stash_loss", out,
+        "spill_loss", out,
         Copy{{sharded() ? loss_total_ : loss_, zero, 0, -1}, {{loss_output_, zero, 0, -1}, false}});
   };
   builder.begin_block("finish");
   give_loss();
   builder.emit(
-      "stash_norm", out,
+      "spill_norm", out,
       Copy{{sharded() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});
   builder.end_block();
   builder.begin_block("finish_evaluate");

@@ -62,7 +62,7 @@ OpKind kind_of(const Op& op) {
     case LaneKind::h2d:
       return OpKind::fetch;
     case LaneKind::d2h:
-      return OpKind::stash;
+      return OpKind::spill;
     case LaneKind::comm:
       return std::holds_alternative<AllToAll>(op.body) ? OpKind::all_to_all : OpKind::gather;
   }

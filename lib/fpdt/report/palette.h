@@ -29,7 +29,7 @@ enum class OpKind : std::uint8_t {
   other,
   optimizer,
   fetch,
-  stash,
+  spill,
   all_to_all,
   gather,
 };

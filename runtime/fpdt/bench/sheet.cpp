@@ -112,7 +112,7 @@ void Sheet::touch_lanes() {
     ops.push_back(
         {"meet", {LaneKind::comm, 0}, AllReduce{kEverybody, {here}, {{sent, false}}}, {}});
   }
-  ops.push_back({"stash", {LaneKind::d2h, 0}, Copy{sent, {back, false}}, {}});
+  ops.push_back({"spill", {LaneKind::d2h, 0}, Copy{sent, {back, false}}, {}});
 }
 
 VerifiedSchedule Sheet::finish() {

@@ -145,7 +145,7 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
                                               .dx = dh,
                                               .rows = rows,
                                               .local_first = local_first(chunk)});
-  homes.residual_gradient.stash(builder_, Version::plus(0), chunk, dh, out_lane());
+  homes.residual_gradient.spill(builder_, Version::plus(0), chunk, dh, out_lane());
   frame.dh[static_cast<std::size_t>(chunk)] = dh;
 }
 
@@ -173,8 +173,8 @@ void FpdtLowering::send_output_gradient(Frame& frame, std::int64_t chunk, const 
         fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
         AllToAll{"sp", {dout_send, delta_send}, {{frame.dout[c], false}, {frame.delta[c], false}}});
   }
-  homes.dout.stash(builder_, Version::plus(0), chunk, frame.dout[c], out_lane());
-  homes.delta.stash(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
+  homes.dout.spill(builder_, Version::plus(0), chunk, frame.dout[c], out_lane());
+  homes.delta.spill(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
 }
 
 // Rows are KV chunks. With Reuse::latest the query side of a row's last tile serves the next row's
@@ -209,7 +209,7 @@ void FpdtLowering::kv_outer(Frame& frame) {
         dq = homes.dq.fetch(builder_, Version::plus(i - 1), j, Home::Reuse::none, LaneKind::h2d);
       }
       backward_tile(frame, j, i, i, kv, {dq, i > 0}, {dkv, !first});
-      if (!diagonal) homes.dq.stash(builder_, Version::plus(i), j, dq, out_lane());
+      if (!diagonal) homes.dq.spill(builder_, Version::plus(i), j, dq, out_lane());
       if (diagonal) frame.dq[row] = dq;
       first = false;
     }
@@ -266,7 +266,7 @@ void FpdtLowering::q_outer(Frame& frame) {
             homes.dkv.fetch(builder_, Version::plus(turn - 1), j, Home::Reuse::none, LaneKind::h2d);
       }
       backward_tile(frame, i, j, j, kv, {dq, !first}, {dkv, turn > 0});
-      if (!diagonal) homes.dkv.stash(builder_, Version::plus(turn), j, dkv, out_lane());
+      if (!diagonal) homes.dkv.spill(builder_, Version::plus(turn), j, dkv, out_lane());
       if (diagonal) frame.dkv[row] = dkv;
       first = false;
     }
@@ -397,7 +397,7 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
                                               .dx = dx,
                                               .rows = rows,
                                               .local_first = first});
-  layer_gradient_.stash(builder_, Version::plus(1), chunk, dx, out_lane());
+  layer_gradient_.spill(builder_, Version::plus(1), chunk, dx, out_lane());
 }
 
 }  // namespace fpdt

@@ -36,7 +36,7 @@ void FpdtLowering::emit_embed() {
     embed.position_count = model_.learned_positions;
     embed.token_first = token_first(i);
     builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
-    layer_input_.stash(builder_, first, i, x, out_lane());
+    layer_input_.spill(builder_, first, i, x, out_lane());
   }
   builder_.end_block();
 }
@@ -91,7 +91,7 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
       loss_rows(i, at, rows, rows_of(x, at, rows), train ? rows_of(dx, at, rows) : Operand{},
                 train);
     }
-    if (train) layer_gradient_.stash(builder_, Version::plus(1), i, dx, out_lane());
+    if (train) layer_gradient_.spill(builder_, Version::plus(1), i, dx, out_lane());
   }
   if (train) {
     layer_gradient_.advance(builder_, 1);

@@ -82,7 +82,7 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
   const Operand n1 = all ? homes.norm_output.produce(builder_, kept, chunk)
                          : temporary("normed", rows, most, {model_.hidden}, storage_);
   norm(fmt::format("norm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
-  if (all) homes.norm_output.stash(builder_, kept, chunk, n1, out_lane());
+  if (all) homes.norm_output.spill(builder_, kept, chunk, n1, out_lane());
   const Operand qkv = temporary("qkv", rows, most, {model_.qkv_width()}, storage_);
   linear(fmt::format("qkv.{}", chunk), "qkv", frame.weights, n1, qkv, rows, model_.hidden,
          model_.qkv_width());
@@ -115,9 +115,9 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
                   AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {kv, false}}});
   }
   // Forward needs q only now; K/V also for the later rows of this layer.
-  if (all || frame.pass == Pass::recompute) homes.q.stash(builder_, kept, chunk, q, out_lane());
+  if (all || frame.pass == Pass::recompute) homes.q.spill(builder_, kept, chunk, q, out_lane());
   if (all || frame.pass == Pass::recompute || chunk + 1 < shape_.chunks) {
-    homes.kv.stash(builder_, kept, chunk, kv, out_lane());
+    homes.kv.spill(builder_, kept, chunk, kv, out_lane());
   }
   frame.q[c] = q;
   frame.kv[c] = kv;
@@ -205,8 +205,8 @@ void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
                         shape_.heads * model_.head_dim});
   frame.attention_output[c] = whole;
   if (!from_input || frame.pass == Pass::recompute) {
-    homes.attention_output.stash(builder_, outputs, chunk, whole, out_lane());
-    homes.lse.stash(builder_, outputs, chunk, frame.lse[c], out_lane());
+    homes.attention_output.spill(builder_, outputs, chunk, whole, out_lane());
+    homes.lse.spill(builder_, outputs, chunk, frame.lse[c], out_lane());
   }
 }
 
@@ -225,7 +225,7 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
                          : temporary("residual_chunk", rows, most, {hidden}, storage_);
   linear(fmt::format("out.{}", chunk), "out", frame.weights, frame.attention_output[c], h, rows,
          model_.q_width(), hidden, frame.x[c]);
-  if (keep) homes.residual.stash(builder_, stored, chunk, h, out_lane());
+  if (keep) homes.residual.spill(builder_, stored, chunk, h, out_lane());
   const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
   norm(fmt::format("norm2.{}", chunk), "norm2", frame.weights, parallel ? frame.x[c] : h, n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
@@ -244,8 +244,8 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
     linear(fmt::format("down.{}.{}", chunk, first), "down", frame.weights, act,
            rows_of(y, first, r), r, model_.feed_forward, hidden, rows_of(h, first, r));
   }
-  if (all) homes.ffn_hidden.stash(builder_, stored, chunk, up_all, out_lane());
-  frame.output.home->stash(builder_, frame.output.instance, chunk, y, out_lane());
+  if (all) homes.ffn_hidden.spill(builder_, stored, chunk, up_all, out_lane());
+  frame.output.home->spill(builder_, frame.output.instance, chunk, y, out_lane());
 }
 
 }  // namespace fpdt

@@ -59,7 +59,7 @@ TEST(Safetensors, RoundTripsPieceByPiece) {
   EXPECT_THAT(values, ElementsAre(1, -2, testing::FloatNear(1e30F, 4e27F)));
 }
 
-TEST(Safetensors, ReadsNoIntegersAsFloats) {
+TEST(Safetensors, ReadsFloatsOnly) {
   const ScratchDirectory scratch;
   const SafetensorsFile file(scratch.write(
       "x", file_with(R"({"i":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}})", 8)));

@@ -1,6 +1,7 @@
 // The models behind the tests of the reference.
 #include "models.h"
 
+#include <array>
 #include <string>
 
 #include "fpdt/base/hash.h"
@@ -10,7 +11,9 @@ namespace fpdt::reference {
 namespace {
 
 double normal(std::uint64_t seed, const std::string& name, std::int64_t element) {
-  return static_cast<double>(initial_value(seed, fnv1a(name), element, {name, {}, false, 1.0, 0}));
+  std::array<float, 1> value{};
+  initial_values(seed, fnv1a(name), element, {name, {}, false, 1.0, 0}, value);
+  return static_cast<double>(value[0]);
 }
 
 }  // namespace

@@ -119,11 +119,4 @@ void initial_values(std::uint64_t seed, std::uint64_t name_hash, std::int64_t fi
   }
 }
 
-float initial_value(std::uint64_t seed, std::uint64_t name_hash, std::int64_t element,
-                    const TensorSpec& tensor) {
-  std::array<float, 1> value{};
-  initial_values(seed, name_hash, element, tensor, value);
-  return value[0];
-}
-
 }  // namespace fpdt

@@ -14,8 +14,5 @@ namespace fpdt {
 // is fnv1a of the full name, "layers.3.qkv.weight". The same bits on every machine.
 void initial_values(std::uint64_t seed, std::uint64_t name_hash, std::int64_t first,
                     const TensorSpec& tensor, std::span<float> values);
-// One of them.
-float initial_value(std::uint64_t seed, std::uint64_t name_hash, std::int64_t element,
-                    const TensorSpec& tensor);
 
 }  // namespace fpdt

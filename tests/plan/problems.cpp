@@ -1,6 +1,8 @@
 // The numbers behind the small questions.
 #include "problems.h"
 
+#include "../spec/small_models.h"
+
 namespace fpdt::test {
 namespace {
 
@@ -41,33 +43,9 @@ Problem llama3(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
 
 }  // namespace
 
-ModelSpec tiny_llama() {
-  ModelSpec model;
-  model.name = "tiny-llama";
-  model.layers = 2;
-  model.hidden = 32;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 8;
-  model.feed_forward = 48;
-  model.vocabulary = 64;
-  model.rotary.fraction = 1;
-  return model;
-}
+ModelSpec tiny_llama() { return small_llama("tiny-llama", 32, 8, 48, 64); }
 
-ModelSpec tiny_gpt() {
-  ModelSpec model = tiny_llama();
-  model.name = "tiny-gpt";
-  model.family = Family::gpt;
-  model.kv_heads = 4;
-  model.norm = NormFamily::layer;
-  model.activation = ActivationFamily::gelu_tanh;
-  model.qkv_bias = model.bias = true;
-  model.learned_positions = 256;
-  model.rotary.fraction = 0;
-  model.tied_embeddings = true;
-  return model;
-}
+ModelSpec tiny_gpt() { return small_gpt("tiny-gpt", tiny_llama(), 256); }
 
 Problem tiny_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len) {
   Problem problem;

@@ -7,6 +7,8 @@
 #include "fpdt/base/hash.h"
 #include "fpdt/spec/initial.h"
 
+#include "../spec/small_models.h"
+
 namespace fpdt::reference {
 namespace {
 
@@ -18,19 +20,7 @@ double normal(std::uint64_t seed, const std::string& name, std::int64_t element)
 
 }  // namespace
 
-ModelSpec llama_model() {
-  ModelSpec model;
-  model.name = "llama";
-  model.layers = 2;
-  model.hidden = 12;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 4;
-  model.feed_forward = 10;
-  model.vocabulary = 17;
-  model.rotary.fraction = 1;
-  return model;
-}
+ModelSpec llama_model() { return test::small_llama("llama", 12, 4, 10, 17); }
 
 ModelSpec llama3_model() {
   ModelSpec model = llama_model();
@@ -59,17 +49,8 @@ ModelSpec qwen3_model() {
 }
 
 ModelSpec gpt_model(ActivationFamily activation) {
-  ModelSpec model = llama_model();
-  model.name = "gpt";
-  model.family = Family::gpt;
-  model.kv_heads = 4;
-  model.norm = NormFamily::layer;
+  ModelSpec model = test::small_gpt("gpt", llama_model(), 9);
   model.activation = activation;
-  model.qkv_bias = true;
-  model.bias = true;
-  model.learned_positions = 9;
-  model.rotary.fraction = 0;
-  model.tied_embeddings = true;
   return model;
 }
 

@@ -1,39 +1,18 @@
-// Two tiny models and the defaults of a case.
+// Tiny models and the defaults of a case.
 #include "cases.h"
 
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/io/problem_json.h"
 
+#include "../spec/small_models.h"
+
 namespace fpdt {
 
-ModelSpec tiny_llama() {
-  ModelSpec model;
-  model.name = "tiny-llama";
-  model.layers = 2;
-  model.hidden = 16;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 4;
-  model.feed_forward = 12;
-  model.vocabulary = 19;
-  model.rotary.fraction = 1;
-  model.source = "test";
-  return model;
-}
+ModelSpec tiny_llama() { return test::small_llama("tiny-llama", 16, 4, 12, 19); }
 
 ModelSpec tiny_gpt() {
-  ModelSpec model = tiny_llama();
-  model.name = "tiny-gpt";
-  model.family = Family::gpt;
-  model.kv_heads = 4;
+  ModelSpec model = test::small_gpt("tiny-gpt", tiny_llama(), 40);
   model.feed_forward = 20;
-  model.norm = NormFamily::layer;
-  model.activation = ActivationFamily::gelu_tanh;
-  model.qkv_bias = true;
-  model.bias = true;
-  model.learned_positions = 40;
-  model.rotary.fraction = 0;
-  model.tied_embeddings = true;
   return model;
 }
 

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/check/check.h"
 #include "fpdt/io/json.h"
 
-#include "check.h"
 #include "command.h"
 #include "job.h"
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/check/check.h"
 #include "fpdt/comm/solo.h"
 #include "fpdt/cuda/backend.h"
 #include "fpdt/cuda/kernels_memory.h"
@@ -20,7 +21,6 @@
 
 #include "../runtime/touched.h"
 #include "../train/cases.h"
-#include "check.h"
 #include "fake_runtime.h"
 
 namespace fpdt {

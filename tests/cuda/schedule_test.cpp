@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/check/check.h"
 #include "fpdt/io/hf_weights.h"
 
 #include "../train/cases.h"
 #include "backend_under_test.h"
-#include "check.h"
 
 namespace fpdt {
 namespace {

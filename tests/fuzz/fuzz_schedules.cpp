@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "fpdt/base/error.h"
+#include "fpdt/check/check.h"
 #include "fpdt/schedule/print.h"
 #include "fpdt/schedule/verify.h"
 
 #include "cases.h"
-#include "check.h"
 #include "flags.h"
 #include "isolated.h"
 #include "mutate.h"

@@ -40,6 +40,8 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"cuda", {"base", "trace", "schedule", "runtime"}},
     {"comm", {"base", "trace", "schedule", "runtime"}},
     {"train", {"base", "spec", "trace", "schedule", "io", "runtime", "cpu", "comm"}},
+    {"check",
+     {"base", "spec", "trace", "schedule", "io", "reference", "runtime", "cpu", "comm", "train"}},
     {"bench", {"base", "spec", "trace", "schedule", "cost", "runtime", "cpu", "comm"}},
 };
 

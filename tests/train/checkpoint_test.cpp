@@ -11,11 +11,11 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/check/check.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/safetensors.h"
 
 #include "cases.h"
-#include "check.h"
 
 namespace fpdt {
 namespace {

@@ -6,8 +6,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/check/check.h"
+
 #include "cases.h"
-#include "check.h"
 
 namespace fpdt {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/check/check.h"
 #include "fpdt/cpu/kernels.h"
 #include "fpdt/runtime/interleave.h"
 
 #include "cases.h"
-#include "check.h"
 
 namespace fpdt {
 namespace {

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/check/check.h"
 #include "fpdt/cpu/backend.h"
 
 #include "cases.h"
-#include "check.h"
 
 namespace fpdt {
 namespace {

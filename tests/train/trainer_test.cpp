@@ -9,12 +9,12 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/base/math.h"
+#include "fpdt/check/check.h"
 #include "fpdt/plan/bytes.h"
 #include "fpdt/reference/initial.h"
 #include "fpdt/runtime/arena.h"
 
 #include "cases.h"
-#include "check.h"
 
 namespace fpdt {
 namespace {

@@ -1,5 +1,5 @@
 // Both sides of the comparison.
-#include "check.h"
+#include "fpdt/check/check.h"
 
 #include <algorithm>
 #include <cmath>

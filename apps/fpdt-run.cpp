@@ -109,6 +109,10 @@ void add_check(CLI::App& app, CheckFlags& flags) {
       ->check(integer_in(0));
   app.add_option("--tolerance", flags.tolerance, "of loss and gradients; default: derived")
       ->check(positive_number());
+  app.add_flag(
+      "--bisect", flags.bisect,
+      "check simpler variants too (one rank, one chunk, nothing spilled, ...) and say which "
+      "change makes an error go away");
   add_backend(app, flags.backend);
   app.add_flag("--json", flags.json, "one JSON object on standard output");
 }

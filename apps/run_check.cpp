@@ -1,22 +1,25 @@
-// The check's table.
+// The check's tables.
 #include "run_check.h"
 
-#include <array>
+#include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/base/error.h"
 #include "fpdt/check/check.h"
-#include "fpdt/io/json.h"
 
+#include "bisect.h"
 #include "command.h"
 #include "job.h"
+#include "progress.h"
 
 namespace fpdt {
 namespace {
 
-constexpr std::size_t kSteps = 2;
+using Json = nlohmann::ordered_json;
 
 std::string table(const CheckReport& report) {
   std::string text = fmt::format("loss {:.7f}, reference {:.7f}, relative error {:.1e}\n",
@@ -38,53 +41,121 @@ std::string table(const CheckReport& report) {
   return text;
 }
 
-std::string json(const CheckReport& report) {
-  std::string tensors;
+Json json(const CheckReport& report) {
+  Json tensors = Json::array();
   for (const TensorCheck& tensor : report.tensors) {
-    tensors += fmt::format(
-        "{}{{\"tensor\":{},\"gradient\":{},\"parameter\":{},\"moment1\":{},\"moment2\":{},"
-        "\"agrees\":{}}}",
-        tensors.empty() ? "" : ",", json_string(tensor.tensor), json_number(tensor.gradient),
-        json_number(tensor.parameter), json_number(tensor.moment1), json_number(tensor.moment2),
-        tensor.agrees);
+    tensors.push_back({{"tensor", tensor.tensor},
+                       {"gradient", tensor.gradient},
+                       {"parameter", tensor.parameter},
+                       {"moment1", tensor.moment1},
+                       {"moment2", tensor.moment2},
+                       {"agrees", tensor.agrees}});
   }
-  return fmt::format(
-      "{{\"agrees\":{},\"loss\":{},\"reference_loss\":{},\"loss_error\":{},\"evaluate_error\":{},"
-      "\"grad_norm_error\":{},\"tolerance\":{},\"update_tolerance\":{},\"tensors\":[{}]}}\n",
-      report.agrees(), json_number(report.loss), json_number(report.reference_loss),
-      json_number(report.loss_error), json_number(report.evaluate_error),
-      json_number(report.grad_norm_error), json_number(report.tolerance),
-      json_number(kUpdateTolerance), tensors);
+  return {{"agrees", report.agrees()},
+          {"loss", report.loss},
+          {"reference_loss", report.reference_loss},
+          {"loss_error", report.loss_error},
+          {"evaluate_error", report.evaluate_error},
+          {"grad_norm_error", report.grad_norm_error},
+          {"tolerance", report.tolerance},
+          {"update_tolerance", kUpdateTolerance},
+          {"tensors", tensors}};
+}
+
+std::string_view verdict(const Trial& trial) {
+  return trial.agrees() ? "agrees" : trial.ran ? "disagrees" : "cannot run";
+}
+
+double largest_gradient_error(const CheckReport& report) {
+  double largest = 0;
+  for (const TensorCheck& tensor : report.tensors) largest = std::max(largest, tensor.gradient);
+  return largest;
+}
+
+// In the order in which they were checked.
+std::vector<const Trial*> trials(const Bisection& found) {
+  std::vector<const Trial*> all{&found.schedule, &found.lowered_again};
+  for (const Trial& trial : found.variants) all.push_back(&trial);
+  return all;
+}
+
+std::string table(const Bisection& found) {
+  std::string text =
+      fmt::format("{:<40} {:>10} {:>10}\n", "one change at a time", "gradient", "tolerance");
+  for (const Trial* trial : trials(found)) {
+    if (trial->report) {
+      text += fmt::format("{:<40} {:>10.1e} {:>10.1e}  {}\n", trial->change,
+                          largest_gradient_error(*trial->report), trial->report->tolerance,
+                          verdict(*trial));
+    } else {
+      text += fmt::format("{:<40} {:>10} {:>10}  {}: {}\n", trial->change, "-", "-",
+                          verdict(*trial), trial->failure);
+    }
+  }
+  return fmt::format("{}\n{}\n", text, found.conclusion());
+}
+
+Json json(const Bisection& found) {
+  Json list = Json::array();
+  for (const Trial* trial : trials(found)) {
+    list.push_back(
+        {{"change", trial->change},
+         {"gradient", trial->report ? Json(largest_gradient_error(*trial->report)) : Json()},
+         {"tolerance", trial->report ? Json(trial->report->tolerance) : Json()},
+         {"verdict", verdict(*trial)},
+         {"failure", trial->failure}});
+  }
+  return {{"trials", list}, {"conclusion", found.conclusion()}};
+}
+
+CheckOptions options_of(const CheckFlags& flags, const Job& job) {
+  CheckOptions options;
+  options.seed = flags.seed;
+  options.tolerance = flags.tolerance;
+  if (flags.data.empty()) return options;
+  options.samples = [&flags, documents = job.problem.documents](const Problem& problem,
+                                                                std::int64_t count) {
+    // A variant with one document a sequence takes the separator for any other token.
+    const bool joined = documents && !problem.documents;
+    Batches batches(flags.data, problem.model.vocabulary, problem.seq_len,
+                    {joined ? -1 : flags.separator, "", token_format(flags.data_format)});
+    CheckSamples samples;
+    for (std::vector<Sample>& one : samples) one = batches.next_labelled(count);
+    return samples;
+  };
+  return options;
 }
 
 }  // namespace
 
 int run_check(const CheckFlags& flags) {
   const Job job = load_job(flags.schedule);
-  const std::int64_t count = mul(job.strategy.data_parallel, job.strategy.micro_batches);
-  require_feasible(job.problem, count);
   const RankMachine machine = open_machine(flags.backend);
-  Trainer trainer(job.schedule, job.problem, job.strategy, machine.ranks);
-  trainer.set_parameters(random_parameters(flags.seed));
-  std::array<std::vector<Sample>, kSteps> samples;
-  if (flags.data.empty()) {
-    for (std::size_t i = 0; i < kSteps; ++i) {
-      samples[i] = random_samples(job.problem, count, flags.seed + i);
-    }
-  } else {
-    Batches batches(flags.data, job.problem.model.vocabulary, job.problem.seq_len,
-                    {flags.separator, "", token_format(flags.data_format)});
-    for (std::vector<Sample>& one : samples) one = batches.next_labelled(count);
+  CheckOptions options = options_of(flags, job);
+  options.ranks = machine.ranks;
+  const std::int64_t tokens =
+      mul(mul(job.strategy.data_parallel, job.strategy.micro_batches), job.problem.seq_len);
+  say(fmt::format("two steps of {} tokens on {} ranks, and the reference in double precision ...\n",
+                  tokens, job.problem.ranks()));
+  if (!flags.bisect) {
+    const CheckReport report = check_schedule(job.schedule, job.problem, job.strategy, options);
+    print_result(flags.json ? json(report).dump() + "\n" : table(report));
+    return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);
   }
-  const double tolerance =
-      flags.tolerance > 0 ? flags.tolerance : derived_tolerance(job.problem, job.strategy.storage);
-  say(fmt::format("{} steps of {} tokens on {} ranks, and the reference in double precision ...\n",
-                  kSteps, mul(count, job.problem.seq_len), job.problem.ranks()));
-  CheckReport report = check_step(trainer, samples[0], flags.learning_rate, tolerance);
-  // At another learning rate, so that no step is as the one before.
-  add_errors(report, check_step(trainer, samples[1], flags.learning_rate / 2, tolerance));
-  print_result(flags.json ? json(report) : table(report));
-  return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);
+  StatusLine status;
+  const Bisection found =
+      bisect(job.schedule, job.problem, job.strategy, options,
+             [&](std::string_view change) { status.show(fmt::format("checking: {}", change)); });
+  status.end();
+  const std::optional<CheckReport>& report = found.schedule.report;
+  if (flags.json) {
+    Json text = report ? json(*report) : Json::object({{"agrees", false}});
+    text["bisection"] = json(found);
+    print_result(text.dump() + "\n");
+  } else {
+    print_result(fmt::format("{}{}", report ? table(*report) + "\n" : "", table(found)));
+  }
+  return static_cast<int>(found.agrees() ? ExitCode::done : ExitCode::disagree);
 }
 
 }  // namespace fpdt

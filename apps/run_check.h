@@ -1,4 +1,5 @@
-// fpdt-run check: two steps of any small schedule against the reference.
+// fpdt-run check: two steps of any small schedule against the reference; with --bisect also of
+// simpler variants, to find the choice that breaks it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ struct CheckFlags {
   std::int32_t separator = -1;
   std::uint64_t seed = 1;
   double tolerance = 0;  // 0: derived
-  double learning_rate = 1e-2;
+  bool bisect = false;
   MachineFlags backend;
   bool json = false;
 };

@@ -40,5 +40,32 @@ TEST_F(Check, RefusesWhatTheReferenceCannotCompute) {
   EXPECT_NE(result.err.find("fewer tokens"), std::string::npos);
 }
 
+TEST_F(Check, BisectOfASoundScheduleFindsNoVariantThatDiffers) {
+  const Outcome result = run("check plan/schedule.json --bisect");
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  for (const char* line : {"one rank", "one chunk", "nothing spilled", "all of these",
+                           "\nThe schedule agrees with the reference, and no variant differs.\n"}) {
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
+  }
+}
+
+TEST_F(Check, BisectTellsAChangedFileFromAWrongStrategy) {
+  ASSERT_EQ(shell("sed -z -e 's/\"scale\":0.5/\"scale\":0.6/g' -e 's/,\\n\"hash\":\"[0-9a-f]*\"//' "
+                  "plan/schedule.json > changed.json")
+                .code,
+            0);
+  const Outcome result = run("check changed.json --bisect --json --data text.txt");
+  EXPECT_EQ(result.code, 4) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_FALSE(json.at("agrees"));
+  const auto& bisection = json.at("bisection");
+  EXPECT_EQ(bisection.at("trials")[0].at("verdict"), "disagrees");
+  EXPECT_EQ(bisection.at("trials")[1].at("change"), "lowered again");
+  EXPECT_EQ(bisection.at("trials")[1].at("verdict"), "agrees");
+  EXPECT_EQ(bisection.at("conclusion"),
+            "The error goes away when the strategy is lowered again: the file is not what its "
+            "strategy lowers to.");
+}
+
 }  // namespace
 }  // namespace fpdt::test

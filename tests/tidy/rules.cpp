@@ -52,7 +52,7 @@ struct ThirdParty {
 const std::vector<ThirdParty> kThirdParties{
     {"yaml-cpp/", {"lib/fpdt/io/"}},
     {"xxhash", {"lib/fpdt/io/"}},
-    {"nlohmann/", {"lib/fpdt/io/", "tests/"}},
+    {"nlohmann/", {"lib/fpdt/io/", "apps/", "tests/"}},
     {"Eigen/", {"runtime/fpdt/cpu/", "tests/cpu/"}},
     {"CLI/", {"apps/"}},
     {"cuda", {"runtime/fpdt/cuda/", "tests/cuda/"}},

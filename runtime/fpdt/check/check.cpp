@@ -84,6 +84,40 @@ std::uint64_t next_random(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
+// The larger error of each kind; losses stay those of `report`.
+void add_errors(CheckReport& report, const CheckReport& next) {
+  const auto keep = [](double& largest, double error) { largest = std::max(largest, error); };
+  keep(report.loss_error, next.loss_error);
+  keep(report.evaluate_error, next.evaluate_error);
+  keep(report.grad_norm_error, next.grad_norm_error);
+  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
+    TensorCheck& tensor = report.tensors[i];
+    const TensorCheck& other = next.tensors[i];
+    keep(tensor.gradient, other.gradient);
+    keep(tensor.parameter, other.parameter);
+    keep(tensor.moment1, other.moment1);
+    keep(tensor.moment2, other.moment2);
+    tensor.agrees = tensor.agrees && other.agrees;
+  }
+}
+
+// InputError when the reference would take minutes.
+void require_feasible(const Problem& problem, std::int64_t samples) {
+  const ModelSpec& model = problem.model;
+  const auto tokens = static_cast<double>(problem.seq_len);
+  // Forward and backward of every parameter (6 per token), and of the causal half of attention.
+  const double flops = static_cast<double>(samples) * tokens *
+                       (6 * static_cast<double>(parameter_count(model)) +
+                        6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
+  constexpr double kMost = 1e11;
+  if (flops <= kMost) return;
+  throw InputError(
+      fmt::format("the reference computes in plain double loops and would need {:.0f} Gflop for "
+                  "this schedule (at most "
+                  "{:.0f}); check one with fewer tokens, layers or micro-batches",
+                  flops / 1e9, kMost / 1e9));
+}
+
 }  // namespace
 
 bool CheckReport::agrees() const {
@@ -154,22 +188,6 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
   return report;
 }
 
-void add_errors(CheckReport& report, const CheckReport& next) {
-  const auto keep = [](double& largest, double error) { largest = std::max(largest, error); };
-  keep(report.loss_error, next.loss_error);
-  keep(report.evaluate_error, next.evaluate_error);
-  keep(report.grad_norm_error, next.grad_norm_error);
-  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
-    TensorCheck& tensor = report.tensors[i];
-    const TensorCheck& other = next.tensors[i];
-    keep(tensor.gradient, other.gradient);
-    keep(tensor.parameter, other.parameter);
-    keep(tensor.moment1, other.moment1);
-    keep(tensor.moment2, other.moment2);
-    tensor.agrees = tensor.agrees && other.agrees;
-  }
-}
-
 ElementSource random_parameters(std::uint64_t seed) {
   return [seed](const TensorSpec& spec, std::int64_t first, std::span<float> values) {
     TensorSpec noisy = spec;
@@ -201,20 +219,22 @@ std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, s
   return samples;
 }
 
-void require_feasible(const Problem& problem, std::int64_t samples) {
-  const ModelSpec& model = problem.model;
-  const auto tokens = static_cast<double>(problem.seq_len);
-  // Forward and backward of every parameter (6 per token), and of the causal half of attention.
-  const double flops = static_cast<double>(samples) * tokens *
-                       (6 * static_cast<double>(parameter_count(model)) +
-                        6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
-  constexpr double kMost = 1e11;
-  if (flops <= kMost) return;
-  throw InputError(
-      fmt::format("the reference computes in plain double loops and would need {:.0f} Gflop for "
-                  "this schedule (at most "
-                  "{:.0f}); check one with fewer tokens, layers or micro-batches",
-                  flops / 1e9, kMost / 1e9));
+CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& problem,
+                           const Strategy& strategy, const CheckOptions& options) {
+  const std::int64_t count = mul(strategy.data_parallel, strategy.micro_batches);
+  require_feasible(problem, count);
+  const CheckSamples samples = options.samples
+                                   ? options.samples(problem, count)
+                                   : CheckSamples{random_samples(problem, count, options.seed),
+                                                  random_samples(problem, count, options.seed + 1)};
+  Trainer trainer(schedule, problem, strategy, options.ranks);
+  trainer.set_parameters(random_parameters(options.seed));
+  const double tolerance =
+      options.tolerance > 0 ? options.tolerance : derived_tolerance(problem, strategy.storage);
+  CheckReport report = check_step(trainer, samples[0], options.learning_rate, tolerance);
+  // Another learning rate, so that no step equals the one before.
+  add_errors(report, check_step(trainer, samples[1], options.learning_rate / 2, tolerance));
+  return report;
 }
 
 }  // namespace fpdt

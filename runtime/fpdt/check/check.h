@@ -9,7 +9,9 @@
 // largest element.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -46,8 +48,6 @@ inline constexpr double kUpdateTolerance = 1e-5;
 // Takes the trainer's step from wherever it stands. All ranks must be present.
 CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, double learning_rate,
                        double tolerance);
-// The larger error of each kind; losses stay those of `report`.
-void add_errors(CheckReport& report, const CheckReport& next);
 
 // Parameters far from the start of a training, so that none is without effect.
 ElementSource random_parameters(std::uint64_t seed);
@@ -55,7 +55,22 @@ ElementSource random_parameters(std::uint64_t seed);
 // an eighth of the labels masked.
 std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, std::uint64_t seed);
 
-// InputError when the reference would take minutes.
-void require_feasible(const Problem& problem, std::int64_t samples);
+// The sequences of two steps.
+using CheckSamples = std::array<std::vector<Sample>, 2>;
+
+struct CheckOptions {
+  // `count` sequences for each step; null: random ones.
+  std::function<CheckSamples(const Problem&, std::int64_t count)> samples;
+  std::uint64_t seed = 1;       // of parameters and random sequences
+  double learning_rate = 1e-2;  // of the first step; the second takes half of it
+  double tolerance = 0;         // of loss and gradients; 0: derived
+  RankOptions ranks;            // all of them
+};
+
+// Two steps from random parameters, with the larger error of each kind. InputError when the
+// reference would take minutes or the schedule is not one to train; NumericError when loss or norm
+// is not finite.
+CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& problem,
+                           const Strategy& strategy, const CheckOptions& options);
 
 }  // namespace fpdt

@@ -1,0 +1,174 @@
+// The table of simplifications, and what follows from their checks.
+#include "bisect.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/io/problem_json.h"
+#include "fpdt/plan/lower.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::string_view kTogether = "all of these";
+
+struct Rule {
+  std::string_view change;
+  void (*apply)(Problem&, Strategy&);
+};
+
+void set_ranks(Problem& problem, std::int64_t ranks) {
+  problem.cluster.nodes = 1;
+  problem.cluster.devices_per_node = ranks;
+}
+
+constexpr Rule kRules[] = {
+    {"one rank",
+     [](Problem& problem, Strategy& strategy) {
+       set_ranks(problem, 1);
+       strategy.data_parallel = 1;
+     }},
+    {"one replica",
+     [](Problem& problem, Strategy& strategy) {
+       if (strategy.data_parallel == 1) return;
+       set_ranks(problem, problem.ranks() / strategy.data_parallel);
+       strategy.data_parallel = 1;
+     }},
+    {"one micro-batch", [](Problem&, Strategy& strategy) { strategy.micro_batches = 1; }},
+    {"one document a sequence", [](Problem& problem, Strategy&) { problem.documents = false; }},
+    {"one layer",
+     [](Problem& problem, Strategy& strategy) {
+       if (problem.model.layers == 1) return;
+       problem.model.layers = 1;
+       strategy.fpdt.checkpoint_every = 1;
+       strategy.fpdt.layer_classes.resize(1);
+       strategy.fpdt.layer_classes.front().layers = 0;
+     }},
+    {"one chunk",
+     [](Problem& problem, Strategy& strategy) {
+       const Geometry shape = geometry(problem, strategy);
+       if (shape.chunks > 1) strategy.fpdt.chunk_tokens = shape.padded_tokens;
+     }},
+    {"whole tiles of feed-forward and loss",
+     [](Problem&, Strategy& strategy) {
+       strategy.fpdt.ffn_tile_rows = 0;
+       strategy.fpdt.loss_tile_rows = 0;
+       strategy.fpdt.loss_tile_vocab = 0;
+     }},
+    {"nothing recomputed",
+     [](Problem&, Strategy& strategy) {
+       strategy.fpdt.checkpoint_every = 1;
+       for (LayerClass& one : strategy.fpdt.layer_classes) one.recompute = Recompute::keep_all;
+     }},
+    {"nothing spilled",
+     [](Problem&, Strategy& strategy) {
+       for (LayerClass& one : strategy.fpdt.layer_classes) one.keep.fill(1);
+     }},
+    {"optimizer on the device",
+     [](Problem&, Strategy& strategy) { strategy.optimizer_offload = false; }},
+    {"the other backward order",
+     [](Problem&, Strategy& strategy) {
+       BackwardOrder& order = strategy.fpdt.backward_order;
+       order = order == BackwardOrder::kv_outer ? BackwardOrder::q_outer : BackwardOrder::kv_outer;
+     }},
+    {"serpentine off", [](Problem&, Strategy& strategy) { strategy.fpdt.serpentine = false; }},
+    {"long_tiles off", [](Problem&, Strategy& strategy) { strategy.fpdt.long_tiles = false; }},
+    {"no prefetch", [](Problem&, Strategy& strategy) { strategy.fpdt.prefetch_depth = 0; }},
+    {"one copy lane", [](Problem&, Strategy& strategy) { strategy.fpdt.duplex = false; }},
+    {"overlap_all_to_all off",
+     [](Problem&, Strategy& strategy) { strategy.fpdt.overlap_all_to_all = false; }},
+    {"f32 storage", [](Problem&, Strategy& strategy) { strategy.storage = Storage::f32; }},
+    {"own attention kernels",
+     [](Problem& problem, Strategy&) { problem.cluster.attention = AttentionKernels::own; }},
+};
+
+// A loss or norm that is not finite is a wrong one.
+Trial checked(std::string_view change, const VerifiedSchedule& schedule, const Problem& problem,
+              const Strategy& strategy, const CheckOptions& options) {
+  Trial trial{std::string(change), {}, "", true};
+  try {
+    trial.report = check_schedule(schedule, problem, strategy, options);
+  } catch (const NumericError& error) {
+    trial.failure = error.what();
+  }
+  return trial;
+}
+
+template <class Is>
+std::string changes_of(const std::vector<Trial>& trials, const Is& is) {
+  std::vector<std::string_view> changes;
+  for (const Trial& trial : trials) {
+    if (trial.change != kTogether && is(trial)) changes.push_back(trial.change);
+  }
+  return fmt::format("{}", fmt::join(changes, ", "));
+}
+
+}  // namespace
+
+std::vector<Simplification> simplifications(const Problem& problem, const Strategy& strategy) {
+  std::vector<Simplification> found;
+  Simplification together{std::string(kTogether), problem, strategy};
+  for (const Rule& rule : kRules) {
+    Simplification one{std::string(rule.change), problem, strategy};
+    rule.apply(one.problem, one.strategy);
+    if (one.problem == problem && one.strategy == strategy) continue;
+    rule.apply(together.problem, together.strategy);
+    found.push_back(std::move(one));
+  }
+  if (found.size() > 1) found.push_back(std::move(together));
+  return found;
+}
+
+Bisection bisect(const VerifiedSchedule& schedule, const Problem& problem, const Strategy& strategy,
+                 const CheckOptions& options,
+                 const std::function<void(std::string_view)>& progress) {
+  const auto lowered = [&](std::string_view change, const Problem& simpler, const Strategy& with) {
+    progress(change);
+    try {
+      const Lowered variant = lower(simpler, with, print_problem(simpler, with));
+      return checked(change, variant.schedule, simpler, with, options);
+    } catch (const InputError& error) {
+      return Trial{std::string(change), {}, error.what(), false};
+    } catch (const MemoryError& error) {
+      return Trial{std::string(change), {}, error.what(), false};
+    }
+  };
+  constexpr std::string_view kItself = "the schedule";
+  progress(kItself);
+  Bisection all{checked(kItself, schedule, problem, strategy, options),
+                lowered("lowered again", problem, strategy),
+                {}};
+  for (const Simplification& one : simplifications(problem, strategy)) {
+    all.variants.push_back(lowered(one.change, one.problem, one.strategy));
+  }
+  return all;
+}
+
+bool Bisection::agrees() const {
+  return schedule.agrees() && !lowered_again.disagrees() &&
+         std::none_of(variants.begin(), variants.end(),
+                      [](const Trial& t) { return t.disagrees(); });
+}
+
+std::string Bisection::conclusion() const {
+  if (agrees()) return "The schedule agrees with the reference, and no variant differs.";
+  if (schedule.agrees()) {
+    return fmt::format("The schedule agrees with the reference; these variants do not: {}.",
+                       changes_of(variants, [](const Trial& trial) { return trial.disagrees(); }));
+  }
+  if (lowered_again.agrees()) {
+    return "The error goes away when the strategy is lowered again: the file is not what its "
+           "strategy lowers to.";
+  }
+  const std::string without =
+      changes_of(variants, [](const Trial& trial) { return trial.agrees(); });
+  if (!without.empty()) return fmt::format("The error goes away with: {}.", without);
+  if (!variants.empty() && variants.back().agrees()) {
+    return "No single change makes the error go away; all of them together do.";
+  }
+  return "No change makes the error go away: look at the kernels rather than at the strategy.";
+}
+
+}  // namespace fpdt

@@ -1,0 +1,147 @@
+// Faults that one choice of a strategy brings out, and what bisect says of them.
+#include "bisect.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <variant>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/cpu/backend.h"
+#include "fpdt/plan/lower.h"
+
+#include "../train/cases.h"
+
+namespace fpdt {
+namespace {
+
+// A CPU whose ops are changed before they run.
+class FaultyBackend final : public Backend {
+ public:
+  using Fault = std::function<void(Op&)>;
+  FaultyBackend(Communicator& communicator, Fault fault)
+      : real_(communicator, {1, Populate::no}), fault_(std::move(fault)) {}
+
+  bool supports(const Op& op) const override { return real_.supports(op); }
+  std::byte* reserve(MemorySpace space, Bytes bytes) override {
+    return real_.reserve(space, bytes);
+  }
+  void prepare(const Program& program) override { real_.prepare(program); }
+  void launch(const Launch& launch) override {
+    Launch changed = launch;
+    changed.op = &ops_.emplace_back(*launch.op);
+    fault_(ops_.back());
+    real_.launch(changed);
+  }
+  void synchronise() override {
+    real_.synchronise();
+    ops_.clear();
+  }
+  [[nodiscard]] bool demand_paged() const override { return real_.demand_paged(); }
+  void write(std::byte* target, std::span<const std::byte> source) override {
+    real_.write(target, source);
+  }
+  void read(std::span<std::byte> target, const std::byte* source) override {
+    real_.read(target, source);
+  }
+
+ private:
+  CpuBackend real_;
+  Fault fault_;
+  std::deque<Op> ops_;  // of this step
+};
+
+// Four chunks on two ranks, everything spilled and recomputed.
+Case four_chunks() { return make_case(tiny_llama(), 2, 32, 8); }
+
+Bisection bisect_with(const Case& one, FaultyBackend::Fault fault) {
+  CheckOptions options;
+  options.ranks.make_backend = [fault](Communicator& communicator) {
+    return std::make_unique<FaultyBackend>(communicator, fault);
+  };
+  const Lowered lowered = lower(one.problem, one.strategy);
+  return bisect(lowered.schedule, one.problem, one.strategy, options, [](std::string_view) {});
+}
+
+TEST(Bisect, SoundScheduleHasNoVariantThatDiffers) {
+  Case one = four_chunks();
+  one.strategy.micro_batches = 2;
+  one.strategy.optimizer_offload = true;
+  one.strategy.storage = Storage::bf16;
+  const Bisection found = bisect_with(one, [](Op&) {});
+  EXPECT_TRUE(found.agrees());
+  EXPECT_GE(found.variants.size(), 12U);
+  for (const Trial& trial : found.variants) {
+    EXPECT_TRUE(trial.agrees()) << trial.change << ": " << trial.failure;
+  }
+  EXPECT_EQ(found.conclusion(), "The schedule agrees with the reference, and no variant differs.");
+}
+
+TEST(Bisect, NamesTheChunksWhereLaterOnesAreWrong) {
+  const Bisection found = bisect_with(four_chunks(), [](Op& op) {
+    auto* const tile = std::get_if<AttentionForward>(&op.body);
+    if (tile != nullptr && tile->k_first > 0) tile->scale *= 1.5;
+  });
+  EXPECT_TRUE(found.schedule.disagrees());
+  EXPECT_TRUE(found.lowered_again.disagrees());
+  EXPECT_EQ(found.conclusion(), "The error goes away with: one chunk.");
+}
+
+TEST(Bisect, NamesEveryChangeThatHelps) {
+  const Bisection found = bisect_with(four_chunks(), [](Op& op) {
+    auto* const tile = std::get_if<AttentionForward>(&op.body);
+    if (tile != nullptr && tile->pass == Pass::recompute && tile->k_first > 0) tile->scale *= 1.5;
+  });
+  EXPECT_EQ(found.conclusion(), "The error goes away with: one chunk, nothing recomputed.");
+}
+
+TEST(Bisect, BlamesTheKernelsWhereNothingHelps) {
+  const Bisection found = bisect_with(four_chunks(), [](Op& op) {
+    if (auto* const update = std::get_if<AdamW>(&op.body)) update->beta1 /= 2;
+  });
+  EXPECT_TRUE(found.schedule.disagrees());
+  EXPECT_EQ(found.conclusion(),
+            "No change makes the error go away: look at the kernels rather than at the strategy.");
+}
+
+// What is not finite ends a step; it is an error like any other.
+TEST(Bisect, ANormThatIsNotFiniteIsAnError) {
+  const Bisection found = bisect_with(four_chunks(), [](Op& op) {
+    auto* const tile = std::get_if<AttentionForward>(&op.body);
+    if (tile != nullptr && tile->k_first > 0) tile->scale = HUGE_VAL;
+  });
+  EXPECT_TRUE(found.schedule.disagrees());
+  EXPECT_NE(found.schedule.failure, "");
+  EXPECT_EQ(found.conclusion(), "The error goes away with: one chunk.");
+}
+
+TEST(Bisect, TwoFaultsTakeTwoChanges) {
+  const Bisection found = bisect_with(four_chunks(), [](Op& op) {
+    auto* const tile = std::get_if<AttentionForward>(&op.body);
+    if (tile == nullptr) return;
+    if (tile->k_first > 0) tile->scale *= 1.5;
+    if (tile->heads < 4) tile->scale *= 1.5;  // those of one of several ranks
+  });
+  EXPECT_EQ(found.conclusion(),
+            "No single change makes the error go away; all of them together do.");
+}
+
+// Without documents the padding would go on past the last learned position.
+TEST(Bisect, WhatCannotBeLoweredSaysNothing) {
+  Case one = make_case(tiny_gpt(), 2, 37, 8);
+  one.problem.model.learned_positions = 37;
+  const Bisection found = bisect_with(one, [](Op&) {});
+  EXPECT_TRUE(found.agrees());
+  const auto joined =
+      std::find_if(found.variants.begin(), found.variants.end(),
+                   [](const Trial& trial) { return trial.change == "one document a sequence"; });
+  ASSERT_NE(joined, found.variants.end());
+  EXPECT_FALSE(joined->ran);
+  EXPECT_NE(joined->failure.find("learned positions"), std::string::npos) << joined->failure;
+}
+
+}  // namespace
+}  // namespace fpdt

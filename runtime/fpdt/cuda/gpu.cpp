@@ -4,9 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <fstream>
-#include <memory>
 
 #include <fmt/format.h>
 
@@ -64,61 +62,42 @@ void require_architecture(const Gpu& gpu) {
   }
 }
 
-// The part of NVML that tells who holds memory; its header is not in every toolkit.
-class Nvml {
- public:
-  Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    if (library_ == nullptr) return;
-    const auto start = find<int (*)()>("nvmlInit_v2");
-    usable_ = start != nullptr && start() == 0;
-  }
-  ~Nvml() {
-    if (usable_) {
-      if (const auto stop = find<int (*)()>("nvmlShutdown")) stop();
-    }
-    if (library_ != nullptr) ::dlclose(library_);
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  [[nodiscard]] std::vector<Holder> processes(const std::string& bus) const {
-    if (!usable_) return {};
-    const auto handle = find<int (*)(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
-    const auto list =
-        find<int (*)(void*, unsigned*, Process*)>("nvmlDeviceGetComputeRunningProcesses_v3");
-    void* device = nullptr;
-    if (handle == nullptr || list == nullptr || handle(bus.c_str(), &device) != 0) return {};
-    std::array<Process, 64> found{};
-    auto count = static_cast<unsigned>(found.size());
-    if (list(device, &count, found.data()) != 0) return {};
-    std::vector<Holder> holders;
-    for (unsigned i = 0; i < count; ++i) {
-      const Process& one = found[i];
-      if (one.bytes == kUnknown) continue;
-      std::ifstream file(fmt::format("/proc/{}/comm", one.process));
-      std::string name = "in another container";
-      std::getline(file, name);
-      holders.push_back({one.process, name, Bytes{static_cast<std::int64_t>(one.bytes)}});
-    }
-    return holders;
-  }
-
- private:
-  // nvmlProcessInfo_t of version 2 of the structure.
-  struct Process {
-    unsigned process;
-    unsigned long long bytes;
-    unsigned gpu_instance, compute_instance;
-  };
-  static constexpr unsigned long long kUnknown = ~0ULL;
-
-  template <class F>
-  [[nodiscard]] F find(const char* name) const {
-    return reinterpret_cast<F>(::dlsym(library_, name));
-  }
-  void* library_;
-  bool usable_ = false;
+// nvmlProcessInfo_t of version 2 of the structure.
+struct NvmlProcess {
+  unsigned process;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
 };
+
+// The part of NVML that tells who holds memory; its header is not in every toolkit.
+struct Nvml {
+  Library library{{"NVML", "libnvidia-ml.so.1", "of the driver", ""}};
+  int (*start)() = library.find("nvmlInit_v2");
+  int (*stop)() = library.find("nvmlShutdown");
+  int (*device_at)(const char*, void**) = library.find("nvmlDeviceGetHandleByPciBusId_v2");
+  int (*list)(void*, unsigned*, NvmlProcess*) =
+      library.find("nvmlDeviceGetComputeRunningProcesses_v3");
+};
+
+std::vector<Holder> list_holders(const Nvml& nvml, const std::string& bus) {
+  constexpr unsigned long long kUnknown = ~0ULL;
+  void* device = nullptr;
+  std::array<NvmlProcess, 64> found{};
+  auto count = static_cast<unsigned>(found.size());
+  if (nvml.device_at(bus.c_str(), &device) != 0 || nvml.list(device, &count, found.data()) != 0) {
+    return {};
+  }
+  std::vector<Holder> holders;
+  for (unsigned i = 0; i < count; ++i) {
+    const NvmlProcess& one = found[i];
+    if (one.bytes == kUnknown) continue;
+    std::ifstream file(fmt::format("/proc/{}/comm", one.process));
+    std::string name = "in another container";
+    std::getline(file, name);
+    holders.push_back({one.process, name, Bytes{static_cast<std::int64_t>(one.bytes)}});
+  }
+  return holders;
+}
 
 std::string version_text(std::int32_t version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
@@ -167,11 +146,15 @@ std::string json(const Gpu& gpu) {
 }
 
 std::vector<Holder> holders(const Gpu& gpu) {
-  std::array<char, 32> bus{};
-  if (cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), gpu.index) != cudaSuccess) {
-    return {};
+  try {
+    const Nvml nvml;
+    if (nvml.start() != 0) return {};
+    std::vector<Holder> found = list_holders(nvml, gpu.bus);
+    nvml.stop();
+    return found;
+  } catch (const InputError&) {
+    return {};  // no NVML, or one without these functions
   }
-  return Nvml().processes(bus.data());
 }
 
 Bytes free_device_memory() {

@@ -29,7 +29,7 @@ int failed(std::string_view program, ExitCode code, std::string_view message) {
 
 }  // namespace
 
-int guarded(std::string_view program, const std::function<int()>& command) {
+int guarded(std::string_view program, const Command& command) {
   try {
     return command();
   } catch (const Error& error) {

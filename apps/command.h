@@ -7,9 +7,12 @@
 
 namespace fpdt {
 
+// Does its work and returns the exit code of the program.
+using Command = std::function<int()>;
+
 // Runs a command and returns the exit code of the program: what `command` returns, or the code of
 // what it throws, whose message goes to standard error. The one place that maps errors to codes.
-int guarded(std::string_view program, const std::function<int()>& command);
+int guarded(std::string_view program, const Command& command);
 
 // Results go to standard output and are complete, or it is an IoError.
 void print_result(std::string_view text);

@@ -1,21 +1,20 @@
-// Conversions without locale, octal numbers or silent limits.
+// Verbs and flags by CLI11, with conversions that know no locale, octal numbers or silent limits.
 #include "flags.h"
 
 #include <charconv>
 #include <cmath>
 #include <iostream>
-#include <span>
-#include <string>
+#include <optional>
 #include <string_view>
 #include <system_error>
-#include <vector>
+#include <utility>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
 #include "fpdt/base/suggest.h"
-
-#include "command.h"
 
 namespace fpdt {
 namespace {
@@ -87,38 +86,21 @@ int answer(const CLI::App& app, const CLI::ParseError& error) {
   return static_cast<int>(ExitCode::done);
 }
 
-}  // namespace
-
-CLI::Validator integer_in(std::int64_t least, std::int64_t most) {
-  return CLI::Validator(
-      [=](std::string& text) {
-        std::int64_t value = 0;
-        if (converts(text, value) && value >= least && value <= most) return std::string();
-        return fmt::format("expected an integer of {}, found \"{}\"",
-                           most == kCountMax ? fmt::format("at least {}", least)
-                                             : fmt::format("{} to {}", least, most),
-                           text);
-      },
-      "");
-}
-
-CLI::Validator positive_number() { return number(0, false, "a finite number over 0"); }
-
-CLI::Validator number_from_zero() { return number(0, true, "a finite number of at least 0"); }
-
-std::optional<int> parse(CLI::App& app, int count, const char* const* words) {
-  require_values(app);
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    require_values(*command);
-  }
+// The words as CLI11 must see them: it takes the next word for the value of "--name=".
+std::vector<std::string> split_empty_values(std::span<char* const> words) {
   std::vector<std::string> given;
-  for (const std::string_view word : std::span(words, static_cast<std::size_t>(count))) {
+  for (const std::string_view word : words) {
     given.emplace_back(word);
-    // CLI11 takes the next word for the value of "--name=".
     if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
     given.back().pop_back();
     given.emplace_back();
   }
+  return given;
+}
+
+// The exit code when help or an error has been printed and there is nothing to run.
+std::optional<int> parse(CLI::App& app, std::span<char* const> words) {
+  const std::vector<std::string> given = split_empty_values(words);
   std::vector<const char*> pointers;
   for (const std::string& word : given) pointers.push_back(word.c_str());
   try {
@@ -127,6 +109,99 @@ std::optional<int> parse(CLI::App& app, int count, const char* const* words) {
     return answer(app, error);
   }
   return {};
+}
+
+int run(CLI::App& app, std::span<const Verb> verbs, std::span<char* const> words) {
+  app.set_version_flag("--version", FPDT_VERSION);
+  app.require_subcommand(1);
+  std::vector<std::pair<const CLI::App*, Command>> commands;
+  for (const Verb& verb : verbs) {
+    CLI::App& parser = *app.add_subcommand(verb.name, verb.help);
+    Options options(parser);
+    commands.emplace_back(&parser, verb.declare(options));
+    require_values(parser);
+  }
+  if (const std::optional<int> code = parse(app, words)) return *code;
+  for (const auto& [parser, command] : commands) {
+    if (parser->parsed()) return command();
+  }
+  FPDT_ASSERT(false);
+  return 0;
+}
+
+}  // namespace
+
+Option& Option::required(bool is_required) {
+  option_->required(is_required);
+  return *this;
+}
+
+Option& Option::shows_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::integer(std::int64_t least, std::int64_t most) {
+  const std::string range =
+      most == kCountMax ? fmt::format("at least {}", least) : fmt::format("{} to {}", least, most);
+  option_->check(CLI::Validator(
+      [=](std::string& text) {
+        std::int64_t value = 0;
+        if (converts(text, value) && value >= least && value <= most) return std::string();
+        return fmt::format("expected an integer of {}, found \"{}\"", range, text);
+      },
+      ""));
+  return *this;
+}
+
+Option& Option::positive() {
+  option_->check(number(0, false, "a finite number over 0"));
+  return *this;
+}
+
+Option& Option::from_zero() {
+  option_->check(number(0, true, "a finite number of at least 0"));
+  return *this;
+}
+
+Option& Option::one_of(const std::vector<std::string>& words) {
+  option_->check(CLI::IsMember(words));
+  return *this;
+}
+
+Option& Option::excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Option Options::flag(const std::string& name, bool& value, const std::string& help) {
+  return Option(verb_->add_flag(name, value, help));
+}
+
+template <class T>
+Option Options::value(const std::string& name, T& value, const std::string& help) {
+  return Option(verb_->add_option(name, value, help));
+}
+template Option Options::value(const std::string&, std::string&, const std::string&);
+template Option Options::value(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Options::value(const std::string&, double&, const std::string&);
+template Option Options::value(const std::string&, std::int32_t&, const std::string&);
+template Option Options::value(const std::string&, std::int64_t&, const std::string&);
+template Option Options::value(const std::string&, std::uint64_t&, const std::string&);
+template Option Options::value(const std::string&, std::optional<double>&, const std::string&);
+template Option Options::value(const std::string&, std::optional<std::int32_t>&,
+                               const std::string&);
+template Option Options::value(const std::string&, std::optional<std::int64_t>&,
+                               const std::string&);
+
+int run_program(const std::string& name, const std::string& help, const std::string& footer,
+                std::span<const Verb> verbs, std::span<char* const> words) {
+  prepare_process();
+  return guarded(name, [&] {
+    CLI::App app(help, name);
+    app.footer(footer);
+    return run(app, verbs, words);
+  });
 }
 
 }  // namespace fpdt

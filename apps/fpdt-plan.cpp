@@ -1,43 +1,21 @@
 // fpdt-plan: from a question to a schedule. Needs no GPU.
-#include <algorithm>
-#include <functional>
-#include <vector>
-
-#include <CLI/CLI.hpp>
-
-#include "command.h"
-#include "flags.h"
-#include "plan_compare.h"
-#include "plan_draw.h"
-#include "plan_explain.h"
-#include "plan_lower.h"
-#include "plan_search.h"
-#include "plan_sweep.h"
-
-namespace fpdt {
-namespace {
-
-// A verb and what runs it.
-using Add = std::function<int()> (*)(CLI::App&);
-constexpr Add kVerbs[] = {add_search,   add_max_seq, add_sweep,  add_compare, add_explain,
-                          add_simulate, add_draw,    add_export, add_lower,   add_verify};
-
-int run(int count, const char* const* words) {
-  CLI::App app{"Plans the training of transformers on very long sequences."};
-  app.set_version_flag("--version", FPDT_VERSION);
-  app.require_subcommand(1);
-  std::vector<std::function<int()>> verbs;
-  for (const Add add : kVerbs) verbs.push_back(add(app));
-  if (const std::optional<int> code = parse(app, count, words)) return *code;
-  const std::vector<CLI::App*> known = app.get_subcommands([](CLI::App*) { return true; });
-  const auto parsed = std::find(known.begin(), known.end(), app.get_subcommands().front());
-  return verbs[static_cast<std::size_t>(parsed - known.begin())]();
-}
-
-}  // namespace
-}  // namespace fpdt
+#include "plan_verbs.h"
 
 int main(int count, char** words) {
-  fpdt::prepare_process();
-  return fpdt::guarded("fpdt-plan", [&] { return fpdt::run(count, words); });
+  const fpdt::Verb verbs[] = {
+      {"search", "Find the fastest strategy that fits", fpdt::declare_search},
+      {"max-seq", "Find the longest sequence that fits", fpdt::declare_max_seq},
+      {"sweep", "Search along chunk lengths, lengths, GPUs or host memory", fpdt::declare_sweep},
+      {"compare", "Set the answer beside the published policy and others", fpdt::declare_compare},
+      {"explain", "Say what stands at the peak and what each lever would change",
+       fpdt::declare_explain},
+      {"simulate", "Time a schedule on the clock of its machine", fpdt::declare_simulate},
+      {"draw", "Draw memory and lanes over time", fpdt::declare_draw},
+      {"export", "Write a simulated step for other programs", fpdt::declare_export},
+      {"lower", "Write the schedule of a strategy: lowered, placed, proven", fpdt::declare_lower},
+      {"verify", "Prove that a schedule file is safe to run", fpdt::declare_verify},
+  };
+  return fpdt::run_program("fpdt-plan",
+                           "Plans the training of transformers on very long sequences.", "", verbs,
+                           {words, static_cast<std::size_t>(count)});
 }

@@ -1,6 +1,4 @@
 // Rows of outcomes, and rungs of a ladder.
-#include "plan_compare.h"
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -17,9 +15,9 @@
 #include "fpdt/spec/attention_kernels.h"
 
 #include "command.h"
-#include "flags.h"
 #include "outcome.h"
 #include "plan_answer.h"
+#include "plan_verbs.h"
 #include "progress.h"
 #include "question.h"
 
@@ -136,7 +134,8 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
 // Signed, with the unit of the size.
 std::string change(Bytes now, Bytes before) {
   if (now == before) return "0";
-  return now < before ? "-" + format_bytes(before - now) : "+" + format_bytes(now - before);
+  return now < before ? fmt::format("-{}", format_bytes(before - now))
+                      : fmt::format("+{}", format_bytes(now - before));
 }
 
 std::string rungs_text(const std::vector<Row>& rungs) {
@@ -224,15 +223,13 @@ int compare(const Flags& flags) {
 
 }  // namespace
 
-std::function<int()> add_compare(CLI::App& app) {
+Command declare_compare(Options& options) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
-      app.add_subcommand("compare", "Set the answer beside the published policy and others");
-  add_question(*verb, flags->question);
-  add_pins(*verb, flags->question);
-  verb->add_option("--with", flags->with, "a strategy file to compare as well; may be repeated");
-  verb->add_flag("--ladder", flags->ladder,
-                 "what each lever gives on the way from the published policy to the answer");
+  add_question(options, flags->question);
+  add_pins(options, flags->question);
+  options.value("--with", flags->with, "a strategy file to compare as well; may be repeated");
+  options.flag("--ladder", flags->ladder,
+               "what each lever gives on the way from the published policy to the answer");
   return [flags] { return compare(*flags); };
 }
 

@@ -1,6 +1,4 @@
 // Numbers, pictures and exports of one simulated step.
-#include "plan_draw.h"
-
 #include <filesystem>
 #include <memory>
 #include <spawn.h>
@@ -18,7 +16,7 @@
 #include "fpdt/report/timeline_svg.h"
 
 #include "command.h"
-#include "flags.h"
+#include "plan_verbs.h"
 #include "simulated.h"
 
 namespace fpdt {
@@ -40,11 +38,11 @@ void write(const std::string& path, const std::string& text) {
 }
 
 // What a verb's flags say outlives the parser that fills it and the command that reads it.
-auto add_schedule(CLI::App& verb) {
+auto add_schedule(Options& options) {
   auto flags = std::make_shared<Flags>();
-  verb.add_option("SCHEDULE", flags->schedule, "schedule file")->required();
-  verb.add_option("--cluster", flags->cluster,
-                  "configs/clusters/*.yaml; default: the rates that it was planned with");
+  options.value("SCHEDULE", flags->schedule, "schedule file").required();
+  options.value("--cluster", flags->cluster,
+                "configs/clusters/*.yaml; default: the rates that it was planned with");
   return flags;
 }
 
@@ -192,10 +190,9 @@ int export_run(const Flags& flags) {
 
 }  // namespace
 
-std::function<int()> add_simulate(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("simulate", "Time a schedule on the clock of its machine");
-  const auto flags = add_schedule(*verb);
-  verb->add_flag("--json", flags->json, "result as one JSON object");
+Command declare_simulate(Options& options) {
+  const auto flags = add_schedule(options);
+  options.flag("--json", flags->json, "result as one JSON object");
   return [flags] {
     const Simulated one(flags->schedule, flags->cluster, 0);
     print_result(flags->json ? simulation_json(one) : simulation_text(one));
@@ -203,23 +200,22 @@ std::function<int()> add_simulate(CLI::App& app) {
   };
 }
 
-std::function<int()> add_draw(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("draw", "Draw memory and lanes over time");
-  const auto flags = add_schedule(*verb);
-  verb->add_option("--out", flags->out,
-                   "step.html (hover and zoom) or step.svg; of a graph, .dot or .svg")
-      ->required();
-  verb->add_flag("--graph", flags->graph, "what waits for what, by Graphviz");
+Command declare_draw(Options& options) {
+  const auto flags = add_schedule(options);
+  options
+      .value("--out", flags->out,
+             "step.html (hover and zoom) or step.svg; of a graph, .dot or .svg")
+      .required();
+  options.flag("--graph", flags->graph, "what waits for what, by Graphviz");
   return [flags] { return draw(*flags); };
 }
 
-std::function<int()> add_export(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("export", "Write a simulated step for other programs");
-  const auto flags = add_schedule(*verb);
-  verb->add_option("--format", flags->what, "perfetto (ui.perfetto.dev) or memory-viz (PyTorch's)")
-      ->required()
-      ->check(CLI::IsMember({"perfetto", "memory-viz"}));
-  verb->add_option("--out", flags->out, "file to write")->required();
+Command declare_export(Options& options) {
+  const auto flags = add_schedule(options);
+  options.value("--format", flags->what, "perfetto (ui.perfetto.dev) or memory-viz (PyTorch's)")
+      .required()
+      .one_of({"perfetto", "memory-viz"});
+  options.value("--out", flags->out, "file to write").required();
   return [flags] { return export_run(*flags); };
 }
 

@@ -1,6 +1,4 @@
 // The peak of a plan, buffer by buffer, and its levers, one by one.
-#include "plan_explain.h"
-
 #include <algorithm>
 #include <memory>
 
@@ -11,8 +9,8 @@
 #include "fpdt/report/live.h"
 
 #include "command.h"
-#include "flags.h"
 #include "plan_answer.h"
+#include "plan_verbs.h"
 #include "question.h"
 
 namespace fpdt {
@@ -165,15 +163,11 @@ int explain(const Flags& flags) {
 
 }  // namespace
 
-std::function<int()> add_explain(CLI::App& app) {
+Command declare_explain(Options& options) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
-      app.add_subcommand("explain", "Say what stands at the peak and what each lever would change");
-  add_question(*verb, flags->question);
-  add_pins(*verb, flags->question);
-  verb->add_option("--buffers", flags->buffers, "lines of each peak")
-      ->check(integer_in(1, 1000))
-      ->capture_default_str();
+  add_question(options, flags->question);
+  add_pins(options, flags->question);
+  options.value("--buffers", flags->buffers, "lines of each peak").integer(1, 1000).shows_default();
   return [flags] { return explain(*flags); };
 }
 

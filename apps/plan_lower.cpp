@@ -1,6 +1,4 @@
 // Planning from files to a schedule file, and the summary of its bytes.
-#include "plan_lower.h"
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -23,8 +21,8 @@
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
-#include "flags.h"
 #include "plan_fit.h"
+#include "plan_verbs.h"
 #include "question.h"
 
 namespace fpdt {
@@ -169,25 +167,21 @@ int plan_verify(const std::string& path, bool json) {
 
 }  // namespace
 
-std::function<int()> add_lower(CLI::App& app) {
+Command declare_lower(Options& options) {
   auto flags = std::make_shared<LowerFlags>();
-  CLI::App* verb =
-      app.add_subcommand("lower", "Write the schedule of a strategy: lowered, placed, proven");
-  add_question(*verb, flags->question);
-  verb->add_option("--out-dir", flags->out_dir, "receives schedule.json and strategy.yaml")
-      ->required();
+  add_question(options, flags->question);
+  options.value("--out-dir", flags->out_dir, "receives schedule.json and strategy.yaml").required();
   return [flags] { return plan_lower(*flags); };
 }
 
-std::function<int()> add_verify(CLI::App& app) {
+Command declare_verify(Options& options) {
   struct VerifyFlags {
     std::string path;
     bool json = false;
   };
   auto flags = std::make_shared<VerifyFlags>();
-  CLI::App* verb = app.add_subcommand("verify", "Prove that a schedule file is safe to run");
-  verb->add_option("SCHEDULE", flags->path, "schedule file")->required();
-  verb->add_flag("--json", flags->json, "result as one JSON object");
+  options.value("SCHEDULE", flags->path, "schedule file").required();
+  options.flag("--json", flags->json, "result as one JSON object");
   return [flags] { return plan_verify(flags->path, flags->json); };
 }
 

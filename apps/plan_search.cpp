@@ -1,6 +1,4 @@
 // From a question to an answer, with its files.
-#include "plan_search.h"
-
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -12,8 +10,8 @@
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
-#include "flags.h"
 #include "plan_answer.h"
+#include "plan_verbs.h"
 #include "question.h"
 
 namespace fpdt {
@@ -65,21 +63,19 @@ int finish(const Answer& answer, const Flags& flags) {
 
 }  // namespace
 
-std::function<int()> add_search(CLI::App& app) {
+Command declare_search(Options& options) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = app.add_subcommand("search", "Find the fastest strategy that fits");
-  add_question(*verb, flags->question);
-  add_pins(*verb, flags->question);
-  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
+  add_question(options, flags->question);
+  add_pins(options, flags->question);
+  options.value("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
   return [flags] { return finish(search_answer(load_question(flags->question)), *flags); };
 }
 
-std::function<int()> add_max_seq(CLI::App& app) {
+Command declare_max_seq(Options& options) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = app.add_subcommand("max-seq", "Find the longest sequence that fits");
-  add_question(*verb, flags->question, Length::found);
-  add_pins(*verb, flags->question);
-  verb->add_option("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
+  add_question(options, flags->question, Length::found);
+  add_pins(options, flags->question);
+  options.value("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
   return [flags] {
     Question question = load_question(flags->question);
     const std::int64_t longest = longest_sequence(question.problem, question.pins);

@@ -1,6 +1,4 @@
 // One search a point.
-#include "plan_sweep.h"
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -12,8 +10,8 @@
 #include "fpdt/io/json.h"
 
 #include "command.h"
-#include "flags.h"
 #include "plan_answer.h"
+#include "plan_verbs.h"
 #include "progress.h"
 #include "sweep.h"
 #include "sweep_curve.h"
@@ -124,17 +122,15 @@ int sweep(const Flags& flags) {
 
 }  // namespace
 
-std::function<int()> add_sweep(CLI::App& app) {
+Command declare_sweep(Options& options) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
-      app.add_subcommand("sweep", "Search along chunk lengths, lengths, GPUs or host memory");
-  verb->add_option("--over", flags->over, "chunk, seq-len, gpus or host-budget")
-      ->required()
-      ->check(CLI::IsMember({"chunk", "seq-len", "gpus", "host-budget"}));
-  verb->add_option("--values", flags->values, "such as 16K,64K,256K; default: the usual ones");
-  verb->add_option("--svg", flags->svg, "receives the curves");
-  add_question(*verb, flags->question, Length::optional);
-  add_pins(*verb, flags->question);
+  options.value("--over", flags->over, "chunk, seq-len, gpus or host-budget")
+      .required()
+      .one_of({"chunk", "seq-len", "gpus", "host-budget"});
+  options.value("--values", flags->values, "such as 16K,64K,256K; default: the usual ones");
+  options.value("--svg", flags->svg, "receives the curves");
+  add_question(options, flags->question, Length::optional);
+  add_pins(options, flags->question);
   return [flags] { return sweep(*flags); };
 }
 

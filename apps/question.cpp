@@ -13,7 +13,6 @@
 #include "fpdt/spec/attention_kernels.h"
 
 #include "command.h"
-#include "flags.h"
 
 namespace fpdt {
 namespace {
@@ -84,43 +83,43 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
 
 }  // namespace
 
-void add_question(CLI::App& verb, QuestionFlags& flags, Length length) {
-  verb.add_option("--model", flags.model,
-                  "models/*.yaml, or a Hugging Face directory or config.json")
-      ->required();
-  verb.add_option("--cluster", flags.cluster, "configs/clusters/*.yaml")->required();
-  verb.add_option("--gpus", flags.gpus, "as many of the cluster's devices; default: its own")
-      ->check(integer_in(1, 1 << 20));
+void add_question(Options& options, QuestionFlags& flags, Length length) {
+  options.value("--model", flags.model, "models/*.yaml, or a Hugging Face directory or config.json")
+      .required();
+  options.value("--cluster", flags.cluster, "configs/clusters/*.yaml").required();
+  options.value("--gpus", flags.gpus, "as many of the cluster's devices; default: its own")
+      .integer(1, 1 << 20);
   if (length != Length::found) {
-    verb.add_option("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
-        ->required(length == Length::required);
+    options.value("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
+        .required(length == Length::required);
   }
-  verb.add_option("--strategy", flags.strategy, "YAML file that decides everything");
-  verb.add_option("--device-budget", flags.device_budget,
-                  "such as 60GiB; default: the device's memory");
-  verb.add_option("--host-budget", flags.host_budget, "of one node; default: the node's memory");
-  CLI::Option* const several =
-      verb.add_flag("--documents", flags.documents,
-                    "a sequence may hold several documents; default, but for cuDNN's attention");
-  verb.add_flag("--one-document", flags.one_document,
-                "a sequence is one document; default where attention is cuDNN's")
-      ->excludes(several);
+  options.value("--strategy", flags.strategy, "YAML file that decides everything");
+  options.value("--device-budget", flags.device_budget,
+                "such as 60GiB; default: the device's memory");
+  options.value("--host-budget", flags.host_budget, "of one node; default: the node's memory");
+  const Option several =
+      options.flag("--documents", flags.documents,
+                   "a sequence may hold several documents; default, but for cuDNN's attention");
+  options
+      .flag("--one-document", flags.one_document,
+            "a sequence is one document; default where attention is cuDNN's")
+      .excludes(several);
   OptimizerSpec& optimizer = flags.optimizer;
-  const auto number = [&verb](const char* name, double& value, const char* help) {
-    return verb.add_option(name, value, help)->capture_default_str();
+  const auto number = [&options](const char* name, double& value, const char* help) {
+    return options.value(name, value, help).shows_default();
   };
-  number("--beta1", optimizer.beta1, "of AdamW")->check(number_from_zero());
-  number("--beta2", optimizer.beta2, "of AdamW")->check(number_from_zero());
-  number("--epsilon", optimizer.epsilon, "of AdamW")->check(positive_number());
-  number("--weight-decay", optimizer.weight_decay, "of matrices")->check(number_from_zero());
-  number("--clip", optimizer.clip, "global gradient norm; 0: none")->check(number_from_zero());
-  verb.add_flag("--json", flags.json, "result as one JSON object");
+  number("--beta1", optimizer.beta1, "of AdamW").from_zero();
+  number("--beta2", optimizer.beta2, "of AdamW").from_zero();
+  number("--epsilon", optimizer.epsilon, "of AdamW").positive();
+  number("--weight-decay", optimizer.weight_decay, "of matrices").from_zero();
+  number("--clip", optimizer.clip, "global gradient norm; 0: none").from_zero();
+  options.flag("--json", flags.json, "result as one JSON object");
 }
 
-void add_pins(CLI::App& verb, QuestionFlags& flags) {
-  verb.add_option("--method", flags.method, "fpdt or ulysses; default: the faster")
-      ->check(CLI::IsMember({"fpdt", "ulysses"}));
-  verb.add_option("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K");
+void add_pins(Options& options, QuestionFlags& flags) {
+  options.value("--method", flags.method, "fpdt or ulysses; default: the faster")
+      .one_of({"fpdt", "ulysses"});
+  options.value("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K");
 }
 
 Question load_question(const QuestionFlags& flags) {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "fpdt/plan/search.h"
 #include "fpdt/spec/strategy.h"
+
+#include "flags.h"
 
 namespace fpdt {
 
@@ -30,10 +30,10 @@ struct QuestionFlags {
 
 enum class Length : std::uint8_t { required, optional, found };  // found: there is no --seq-len
 
-// The flags, on a verb.
-void add_question(CLI::App& verb, QuestionFlags& flags, Length length = Length::required);
+// Declares the flags.
+void add_question(Options& options, QuestionFlags& flags, Length length = Length::required);
 // --method and --chunk, for verbs that search.
-void add_pins(CLI::App& verb, QuestionFlags& flags);
+void add_pins(Options& options, QuestionFlags& flags);
 
 struct Question {
   ClusterSpec machine;  // as its file has it, before --gpus

@@ -108,7 +108,7 @@ class Rehearsal(unittest.TestCase):
         copy.rename(self.out / "results.tar.gz")
         second = self.check()
         self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
-        self.assertIn("going on from", second.stdout)
+        self.assertIn("continuing from", second.stdout)
         self.assertEqual((self.out / "bench.json").read_text(), bench,
                          "a finished item was repeated")
         begun = re.findall(r"^(\S+) \.\.\.$", second.stdout, re.M)
@@ -173,7 +173,7 @@ class Rehearsal(unittest.TestCase):
                             '  echo "matmul 3 TFLOP/s"; exec sleep 60; }')
         done = self.check("--items", "versions,bench,memory", "--time-limit", "8", *cut)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertIn("the same command goes on", done.stdout)
+        self.assertIn("the same command continues", done.stdout)
         bench = self.record("bench")
         self.assertEqual(bench["state"], "unfinished")
         self.assertFalse((self.out / "memory.json").exists())

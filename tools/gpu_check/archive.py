@@ -1,12 +1,12 @@
-"""All results as one file, to take away: it is written anew after each item, and a folder that
-holds nothing else becomes the folder that it was made of."""
+"""All results as one file to take away. It is rewritten after each item, and a folder that holds
+nothing else is restored from it."""
 import io
 import os
 import tarfile
 
 NAME = "results.tar.gz"
 KEPT = ("*.json", "*.log", "*.md", "*.yaml", "*.html")
-MOST_BYTES = 12 << 20  # pictures are left out of a larger one
+MOST_BYTES = 12 << 20  # a larger archive goes without pictures
 
 
 def _packed(paths):
@@ -18,7 +18,7 @@ def _packed(paths):
 
 
 def write(folder, target):
-    """Whole or not at all."""
+    """Writes the whole archive or nothing."""
     kept = {path for pattern in KEPT for path in folder.glob(pattern)}
     content = _packed(kept)
     if len(content) > MOST_BYTES:
@@ -30,7 +30,7 @@ def write(folder, target):
 
 
 def unpack(folder):
-    """Whether there was one to go on from."""
+    """Returns whether there was an archive to continue from."""
     source = folder / NAME
     if not source.exists() or any(folder.glob("*.json")):
         return False

@@ -1,8 +1,8 @@
 """Cluster files: the one that `fpdt-run bench` measured, and what follows from it."""
 import re
 
-# What one GPU cannot measure: links of a node of such GPUs, and the host memory of that node, which
-# a whole model needs. configs/clusters/h100-80g-x8.yaml says where from.
+# What one GPU cannot measure: the links of a node of such GPUs, and the host memory of that node,
+# which a whole model needs. The sources are in configs/clusters/h100-80g-x8.yaml.
 LINK = "{typical: 360e9, low: 300e9, high: 400e9}"
 COLLECTIVE_SECONDS = "{typical: 4e-6, low: 2e-6, high: 10e-6}"
 NODE_HOST_MEMORY = "1945GiB"
@@ -17,8 +17,8 @@ def bare(session, name, **keys):
 
 
 def machine(session):
-    """The cluster of this GPU alone, and whether its rates were measured here; published ones
-    until they are."""
+    """The cluster of this GPU alone, and whether its rates were measured here. Until then they are
+    published ones."""
     path = session.path("machine.yaml")
     if path.exists():
         return path, True
@@ -27,7 +27,7 @@ def machine(session):
 
 
 def changed(session, source, name, **keys):
-    """Another cluster with some keys of its top level set."""
+    """A copy of a cluster file with some top-level keys changed."""
     text = source.read_text()
     for key, value in {"name": name, **keys}.items():
         text, found = re.subn(rf"^{key}:.*$", f"{key}: {value}", text, flags=re.M)
@@ -49,7 +49,7 @@ def _bytes(text, key):
 
 
 def source(path):
-    """What a file says of itself; "nothing" without one."""
+    """The `source` of a file, or "nothing"."""
     found = re.search(r"^source: (.*)$", path.read_text(), re.M) if path.exists() else None
     return found[1] if found else "nothing"
 

@@ -1,5 +1,5 @@
-"""The tests of the GPU: one process runs them all, and what it says is read as it goes, so that a
-test that ends the process costs itself and no other. compute-sanitizer runs a few suites of it."""
+"""The tests of the GPU. One process runs them all; if a test ends it, another one runs the rest.
+compute-sanitizer runs a few suites."""
 import re
 import shutil
 
@@ -7,10 +7,10 @@ from gpu_check.harness import Failed, Skipped, Wrong
 
 LINE = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?\.[^\s,]+)(?:,.*?)?(?: \((\d+) ms\))?$",
                   re.M)
-ALONE = 6  # tests that failed are run again so many at most, each in a process of its own
-DEATHS = 3  # that the process of all tests may have
-# Each with what counts its findings. Tests make calls that must fail: those are no errors. Races
-# within libraries are not ours, and their kernels would take most of the time.
+ALONE = 6  # failed tests that are run again, each in its own process
+DEATHS = 3  # of the process of all tests, before giving up
+# Each with the pattern that counts its findings. API errors are not reported: tests make calls that
+# must fail. Only our kernels are searched for races; those of libraries would take too long.
 SANITIZERS = (
     ("memcheck", "AttentionTiles", ["--report-api-errors", "no"], r"ERROR SUMMARY: (\d+) error"),
     ("racecheck", "AttentionTiles", ["--kernel-name", "kernel_substring=fpdt"],
@@ -19,8 +19,8 @@ SANITIZERS = (
 
 
 def outcomes(output):
-    """{test: (word, milliseconds)} of what a Google Test program printed; a test that began and did
-    not end has RUN."""
+    """{test: (word, milliseconds)} from the output of a Google Test program; RUN marks a test that
+    began and did not end."""
     found = {}
     for word, name, milliseconds in LINE.findall(output):
         if milliseconds or word == "RUN":
@@ -29,7 +29,7 @@ def outcomes(output):
 
 
 def experiments(output):
-    """[(test, line)] of what tests of suites named ...Experiment print: what they found."""
+    """[(test, line)]: what the tests of suites named ...Experiment print."""
     found, name = [], None
     for line in output.splitlines():
         mark = LINE.match(line)
@@ -61,8 +61,8 @@ def _program(session):
 
 
 def _run_all(session, program, names, found, said):
-    """Every test once; a process that died is followed by one for those that it left. Returns what
-    to raise when some were not reached."""
+    """Runs every test once; if a process dies, another one runs the rest. Returns what to raise if
+    some tests were not reached."""
     for _ in range(DEATHS):
         rest = [name for name in names if name not in found]
         if not rest:
@@ -80,7 +80,7 @@ def _run_all(session, program, names, found, said):
 
 
 def tests(session, result, text):
-    """Passes when all pass and none was left out."""
+    """Passes when every test ran and passed."""
     program = _program(session)
     names = names_of(session.run(program, "--gtest_list_tests", limit=60).out)
     found, said = {}, []
@@ -109,11 +109,11 @@ def tests(session, result, text):
     if failed:
         raise Wrong(f"{len(failed)} of {len(names)} tests failed")
     if left:
-        raise Wrong(f"{len(left)} of {len(names)} tests were left out")
+        raise Wrong(f"{len(left)} of {len(names)} tests did not run")
 
 
 def sanitizer(session, result, text):
-    """compute-sanitizer, a suite at a time, so that what was clean is known when time is up."""
+    """Runs compute-sanitizer one suite at a time, so that earlier results stand when time is up."""
     program = _program(session)
     if shutil.which("compute-sanitizer") is None:
         raise Skipped("compute-sanitizer was not found")

@@ -1,13 +1,13 @@
-"""Runs items one after the other, each with a time limit, and keeps what is known on the disk.
+"""Runs items one after another, each with a time limit, and keeps all results on disk.
 
-Invariant: from its start on an item has DIR/ITEM.json, a whole object with the commands so far,
+Invariant: from its start, an item has DIR/ITEM.json, a complete object with its commands so far,
 whatever kills the process. `state` is `running` until the item ends, then one of
 
-  done        all of it, and all of it right
-  wrong       all of it, with its numbers, and something is not as it should be
-  failed      a command broke; the next call tries again
+  done        complete, and everything is right
+  wrong       complete with its numbers, but something is wrong
+  failed      a command failed; the next call tries again
   unfinished  the call's time was up, or a signal came; the next call tries again
-  skipped     it needs what is not here
+  skipped     something that it needs is missing here
 """
 import ctypes
 import datetime
@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 
-# Seconds that a command has between SIGTERM and SIGKILL: fpdt-run ends its step and reports.
+# Seconds between SIGTERM and SIGKILL, in which fpdt-run ends its step and reports.
 GRACE = 20
 LOGGED_CHARACTERS = 1 << 18  # of each output of a command; the middle is left out
 PR_SET_PDEATHSIG = 1
@@ -29,24 +29,24 @@ LIBC = ctypes.CDLL(None)
 
 
 class Failed(Exception):
-    """A command broke, so that something is missing."""
+    """A command failed, so results are missing."""
 
 
 class Wrong(Exception):
-    """Nothing is missing, and something that was found is not as it should be."""
+    """No result is missing, but one of them is wrong."""
 
 
 class Skipped(Exception):
-    """The item needs what is not here."""
+    """Something that the item needs is missing here."""
 
 
 class OutOfTime(Exception):
-    """The time limit of the call came first."""
+    """The time limit of the call was reached."""
 
 
 class Done:
-    """A command that has ended. `stopped`: its time was up, and it was told to end; `of_call`: that
-    was the time of the whole call."""
+    """A command that has ended. `stopped`: it was told to end because its time was up; `of_call`:
+    because the time of the whole call was up."""
     def __init__(self, code, out, err, seconds, stopped=False):
         self.code, self.out, self.err, self.seconds = code, out, err, seconds
         self.stopped, self.of_call, self.clocks = stopped, False, None
@@ -66,7 +66,7 @@ class Done:
         return f"{end}, stopped after {self.seconds:.0f} s" if self.stopped else end
 
     def failure(self, reason):
-        """What to raise when it did not do what it should."""
+        """What to raise when the command did not do its work."""
         return OutOfTime() if self.of_call else Failed(reason)
 
     def tail(self):
@@ -81,7 +81,7 @@ def write_json(path, value):
 
 
 def size_bytes(text):
-    """Of 115GiB and the like; None of anything else."""
+    """The bytes of a size such as 115GiB; None for any other text."""
     found = re.fullmatch(r"([0-9.]+)([KMGT]iB)", text)
     return int(float(found[1]) * 1024 ** ("KMGT".index(found[2][0]) + 1)) if found else None
 
@@ -94,7 +94,7 @@ def shortened(text):
 
 
 def _begin_child():
-    """A group of its own, to be ended with all that it starts; it dies with this process."""
+    """Makes it a group, so that it ends with all that it starts; it dies with this process."""
     os.setpgrp()
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -117,11 +117,11 @@ class Session:
         self.out.mkdir(parents=True, exist_ok=True)
 
     def left(self):
-        """Seconds of this call."""
+        """Seconds left in this call."""
         return self.deadline - time.monotonic()
 
     def item_left(self):
-        """Seconds of the item, were the call endless."""
+        """Seconds left for the item, ignoring the limit of the call."""
         return self.limit - time.monotonic()
 
     def program(self, name):
@@ -131,7 +131,7 @@ class Session:
         return self.out / name
 
     def load(self, item):
-        """The record of an item, {} without one."""
+        """The record of an item, or {}."""
         try:
             return json.loads(self.path(f"{item}.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -154,14 +154,14 @@ class Session:
         return re.search(rf"(^|[\s,]){flag}\b", self.helps[program, verb]) is not None
 
     def memory_flags(self, verb):
-        """For fpdt-run: how much host memory there is, where --host-memory says so."""
+        """Passes --host-memory on to fpdt-run, if it was given."""
         if self.host_memory is None or not self.takes("fpdt-run", verb, "--host-memory"):
             return []
         return ["--host-memory", self.host_memory]
 
     def run(self, *command, limit=None, codes=(0,)):
-        """Runs a command, logs it with the clocks of the GPU beside it, returns it. Failed, or
-        OutOfTime, when its exit code is none of `codes`; None holds all of them."""
+        """Runs a command, logs it with the clocks of the GPU meanwhile, and returns it. Raises
+        Failed or OutOfTime if its exit code is not in `codes`; None allows any."""
         words = [str(word) for word in command]
         allowed = min(limit or 1e9, self.item_left(), self.left())
         if allowed <= 1:
@@ -186,7 +186,7 @@ class Session:
         raise done.failure(f"{done.how()}: {entry['command']}\n{done.tail()}")
 
     def _environment(self, words):
-        """The libraries of our programs are for them alone: PyTorch has its own."""
+        """Only our programs get their libraries: PyTorch has its own."""
         ours = str(self.programs), str(self.test_program)
         if not self.library_path or not any(word.startswith(ours) for word in words):
             return None
@@ -195,8 +195,8 @@ class Session:
         return {**os.environ, "LD_LIBRARY_PATH": ":".join(paths)}
 
     def _wait(self, words, allowed):
-        """Runs it to its end, or for so long. Its output goes to files while it runs, so that it is
-        there whatever happens to this process."""
+        """Runs it to its end, or until the time is up. Output goes to files while it runs, so that
+        it is kept whatever happens to this process."""
         outputs = [self.path(f"{self.item}.{name}.log") for name in ("stdout", "stderr")]
         begin = time.monotonic()
         stopped = False
@@ -272,7 +272,7 @@ class Session:
 
 
 def stop_on_signals(session):
-    """A signal ends the running command, and the item's record says so."""
+    """On a signal, ends the running command and records that."""
     def stop(number, _):
         session.stop_child()
         sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""The items that ask whether things are right: versions, loss curves, memory, the same bits.
+"""The items that check correctness: versions, loss curves, memory, reproducible bits.
 
 An item fills `result`, which is for programs, and `text`, lines of Markdown for people, as it goes,
 so that a part of it is there when it is cut off. It raises what harness.py has.
@@ -30,7 +30,7 @@ fpdt:
 
 
 def query_gpu(fields):
-    """A dict of what nvidia-smi says of the first GPU, {} without one."""
+    """What nvidia-smi reports of the first GPU, as a dict; {} without a GPU."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -43,13 +43,13 @@ def query_gpu(fields):
 
 
 def meminfo(key):
-    """Bytes of a line of /proc/meminfo."""
+    """The bytes that a line of /proc/meminfo gives."""
     with open("/proc/meminfo") as file:
         return 1024 * int(re.search(rf"^{key}:\s+(\d+)", file.read(), re.M)[1])
 
 
 def versions(session, result, text):
-    """What made the other numbers: GPU, driver, libraries, compilers, source."""
+    """What produced the other numbers: GPU, driver, libraries, compilers, source."""
     result["gpu"] = query_gpu(["name", "driver_version", "memory.total", "memory.used",
                                "compute_cap", "pci.bus_id", "power.limit", "clocks.max.sm",
                                "clocks.max.mem", "pcie.link.gen.max", "pcie.link.width.max"])
@@ -73,7 +73,7 @@ def versions(session, result, text):
 
 
 def text_file(session):
-    """Text to learn: the documents of this project."""
+    """Text to train on: the documents of this project."""
     path = session.path("text.txt")
     if not path.exists():
         pages = sorted((session.root / "docs").glob("*.md"))
@@ -83,7 +83,8 @@ def text_file(session):
 
 def curves(session, result, text):
     """The same schedules, data and seed on the CPU and on the GPU, one rank and two that share it,
-    attention by our kernels and by cuDNN. In rehearsal the CPU twice, which must agree exactly."""
+    attention by our kernels and by cuDNN. A rehearsal runs the CPU twice, which must agree
+    exactly."""
     tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 20, 1024)
     larger = "llama-tiny" if session.rehearse else "llama-30m"
     strategy = session.path("curves-strategy.yaml")
@@ -99,7 +100,7 @@ def curves(session, result, text):
         train = [session.program("fpdt-run"), "train", folder / "schedule.json", "--data",
                  text_file(session), "--data-format", "bytes", "--steps", steps, "--learning-rate",
                  "3e-4", "--warmup", 5, "--json", "--backend"]
-        # Whether memory is as predicted (exit code 4) is another item's question.
+        # Another item checks whether memory is as predicted (exit code 4).
         reference, other = (session.run(*train, backend, codes=(0, 4)).json()["losses"]
                             for backend in ("cpu", session.backend))
         apart = [abs(a - b) / a for a, b in zip(reference, other)]
@@ -118,7 +119,7 @@ def curves(session, result, text):
 
 
 def tokens_file(session, vocabulary):
-    """2M tokens and one, random but the same every time."""
+    """2M + 1 random tokens, the same in every call."""
     path = session.path("tokens.u32")
     if not path.exists():
         numbers = random.Random(1)
@@ -156,7 +157,7 @@ def memory_lines(memory):
     if driver and process:
         lines.append(f"- the system: {size(process['resident'])} resident, "
                      f"{size(process['locked'])} locked, {size(process['pinned'])} pinned by "
-                     "drivers that tell it")
+                     "drivers that report it")
     if driver:
         verdict = "as predicted" if driver["as_predicted"] else "**not as predicted**"
         lines.append(f"- the driver's total: predicted {size(driver['predicted']) or 'nothing'}, "
@@ -167,7 +168,7 @@ def memory_lines(memory):
 
 
 def step_seconds(log):
-    """Median of the steps after the first, of a log of train; None with fewer than two."""
+    """The median step of a train log without its first; None if there is only one."""
     seconds = [json.loads(line)["seconds"] for line in log.read_text().splitlines()]
     return statistics.median(seconds[1:]) if len(seconds) > 1 else None
 
@@ -187,8 +188,8 @@ def one_layer(session, name, length, **keys):
 
 
 def memory(session, result, text):
-    """A step of a true-width layer on one rank: bytes that were touched, and the device's total by
-    its driver."""
+    """A step of a true-width layer on one rank: touched bytes, and the device's total as its driver
+    counts it."""
     length = 512 if session.rehearse else 64 << 10
     model, schedule, _ = one_layer(session, "memory", length)
     done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
@@ -202,8 +203,8 @@ def memory(session, result, text):
 
 
 def deterministic(session, result, text):
-    """Our tiles alone, at 8K rows: the same run twice, which must give the same bits, and what the
-    tiles take."""
+    """Our own tiles at 8K rows: two equal runs, which must give the same bits, and the time of the
+    tiles."""
     own, mode = ({}, []) if session.rehearse else ({"attention": "own"}, ["--deterministic"])
     length = 512 if session.rehearse else 8192
     model, schedule, machine = one_layer(session, "deterministic", length, **own)

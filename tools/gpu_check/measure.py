@@ -1,14 +1,14 @@
-"""The items that measure parts: the bench, the same by other libraries, PyTorch."""
+"""The items that measure parts: the bench, the same ops in other libraries, PyTorch."""
 from gpu_check import cluster
 from gpu_check.harness import Skipped
 from gpu_check.sampler import words
 
-# What a whole step at the speed of its products and tiles alone is made of.
+# The ops whose time alone is the ceiling of a step.
 ARITHMETIC = ("matmul", "attention_forward", "attention_backward")
 
 
 def _best(measurements):
-    """Of each op the fastest of its sizes."""
+    """The fastest size of each op."""
     best = {}
     for one in measurements:
         amount = one["flops"] or one["bytes"]
@@ -44,7 +44,7 @@ def bench(session, result, text):
 
 
 def _compare(session, *flags):
-    """tools/compare-pytorch-gpu, in as much time as the item has."""
+    """Runs tools/compare-pytorch-gpu in the time that the item has left."""
     known = session.result("versions")
     if not (known["torch"] if "torch" in known else session.run(
             "python3", "-c", "import torch", codes=None, limit=60).code == 0):
@@ -72,8 +72,8 @@ def ceiling(session, result, text):
 
 
 def pytorch(tokens, steps, fitting):
-    """An item: the same layers and tokens on one rank, by fpdt-run and by the fastest PyTorch of so
-    many setups that fit; of `steps` the first is not timed."""
+    """An item: the same layers and tokens on one rank, by fpdt-run and by the fastest PyTorch of
+    `fitting` setups that fit; the first of `steps` is not timed."""
     def item(session, result, text):
         machine, _ = cluster.machine(session)
         memory = session.memory_flags("train")

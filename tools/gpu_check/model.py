@@ -10,7 +10,7 @@ import re
 
 @dataclasses.dataclass
 class Model:
-    """The sizes of a file; the file's other keys stay as they are."""
+    """The sizes in a model file; its other keys stay as they are."""
 
     text: str
     sizes: dict
@@ -30,7 +30,7 @@ class Model:
         return self.sizes["layers"]
 
     def lookups(self):
-        """Parameters that no product multiplies."""
+        """Parameters that take part in no matrix product."""
         table = self.sizes["vocabulary"] * self.sizes["hidden"]
         positions = self.sizes.get("learned_positions", 0) * self.sizes["hidden"]
         return positions + (0 if self.sizes["tied"] else table)
@@ -51,7 +51,7 @@ class Model:
         return Model(text, {**self.sizes, "layers": layers, "parameters": parameters})
 
     def flops(self, tokens):
-        """Of a training step on one sequence, all ranks: (causal, full square)."""
+        """Flops of a training step on one sequence, over all ranks: (causal, full square)."""
         products = 6 * (self.sizes["parameters"] - self.lookups())
         attention = 6 * self.layers * self.sizes["heads"] * self.sizes["head_dim"] * tokens
         return tokens * (products + attention), tokens * (products + 2 * attention)

@@ -8,7 +8,7 @@ from gpu_check.harness import Skipped
 from gpu_check.sampler import words
 
 KERNELS = 24  # at most, in the order of a step
-# Few, so that a launch is repeated for few passes.
+# Few, so that each launch is repeated only a few times.
 METRICS = {
     "gpu__time_duration.sum": ("us", 1e-3),
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": ("memory %", 1),
@@ -17,13 +17,13 @@ METRICS = {
     "dram__bytes_read.sum": ("MB read", 1e-6), "dram__bytes_write.sum": ("MB written", 1e-6),
     "launch__registers_per_thread": ("registers", 1), "launch__grid_size": ("blocks", 1)
 }
-# A name that this version does not know ends it: then the section that has most of them.
+# ncu stops at a name that its version does not know; then it is asked for the nearest section.
 CHOICES = (["--metrics", ",".join(METRICS)], ["--section", "SpeedOfLight"])
 
 
 def rows(text):
-    """Of `ncu --page raw --csv --print-units base`: a header, units, then a row a launch. Numbers
-    may have commas; what a GPU does not count is None."""
+    """Reads the output of `ncu --page raw --csv --print-units base`: a header, units, then one row
+    per launch. Numbers may have commas; what a GPU does not count is None."""
     lines = text.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     found = []
@@ -41,8 +41,8 @@ def rows(text):
 
 
 def kernels(session, result, text):
-    """The second launch of every kernel, so that nothing is cold, of a layer of true width. Clocks
-    are left as they are."""
+    """Profiles the second launch of each kernel, when nothing is cold, in a layer of true width.
+    Does not change clocks."""
     ncu = shutil.which("ncu")
     if ncu is None:
         raise Skipped("ncu was not found")

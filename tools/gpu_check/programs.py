@@ -1,4 +1,4 @@
-"""The programs that items run: prebuilt ones of tools/bundle-deps where they run, else built here.
+"""The programs that items run: prebuilt by tools/bundle-deps if those run here, else built here.
 
 python3 programs.py ROOT prints the digest of the sources that programs are made of, by which a
 bundle is told from one of other sources.
@@ -16,7 +16,7 @@ SOURCES = ("CMakeLists.txt", "cmake", "lib", "runtime", "apps", "tests/cuda", "t
 
 
 def digest(root):
-    """Of all that the programs are built from."""
+    """The digest of all files that the programs are built from."""
     paths = [root / name for name in SOURCES]
     files = sorted(path for folder in paths for path in [folder, *folder.rglob("*")]
                    if path.is_file())
@@ -28,8 +28,8 @@ def digest(root):
 
 
 def cuda_folders():
-    """Where CUDA's libraries may be: in the wheels that PyTorch brings, so that both use the same,
-    and beside nvcc."""
+    """Where CUDA's libraries may be: in PyTorch's wheels, so that both use the same ones, and
+    beside nvcc."""
     wheels, folders = "import nvidia; print('\\n'.join(nvidia.__path__))", []
     try:
         done = subprocess.run(["python3", "-c", wheels], capture_output=True, text=True, timeout=60)
@@ -43,8 +43,8 @@ def cuda_folders():
 
 
 def _run_here(session, folder, text):
-    """Whether the programs of a folder run on this machine: with CUDA's libraries where they are to
-    be found, or where the programs themselves look for them."""
+    """Whether the programs of a folder run on this machine, with CUDA's libraries from
+    `cuda_folders` or from where the programs themselves look."""
     if not all((folder / name).exists() for name in NAMES):
         return False
     session.programs = folder
@@ -63,13 +63,13 @@ def _run_here(session, folder, text):
 
 
 def _check_sources(session, folder, result, text):
-    """Programs of other sources than those beside them are used, and the page says so."""
+    """Notes on the page if the programs were built from other sources than these."""
     label = folder.parent / "SOURCES"
     if not label.exists():
         return
     result["sources"] = label.read_text().split()
     if result["sources"][0] != digest(session.root):
-        text.append("**The prebuilt programs are of other sources than these**: "
+        text.append("**The prebuilt programs were built from other sources than these**: "
                     f"{' '.join(result['sources'])}.")
 
 
@@ -94,7 +94,7 @@ def _build(session, result, text, capability):
 
 
 def find(session, given, capability):
-    """An item's function; it runs in every call, before all others."""
+    """The function of an item that runs first in every call."""
     def item(session, result, text):
         prebuilt = [pathlib.Path(given).resolve()] if given else [session.root / ".deps/bin"]
         if session.rehearse and not given:
@@ -106,7 +106,7 @@ def find(session, given, capability):
                 break
         else:
             _build(session, result, text, capability)
-        # A rehearsal has no GPU: it runs no tests but those that it is given.
+        # A rehearsal has no GPU: it only runs tests that it is given.
         built = [] if session.rehearse else [session.build / "tests/cuda" / TESTS]
         tests = [session.programs / TESTS, *built]
         session.test_program = next((path for path in tests if path.exists()), None)

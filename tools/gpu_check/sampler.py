@@ -1,4 +1,4 @@
-"""Clocks, power and temperature of the GPU, sampled beside all that runs.
+"""Clocks, power and temperature of the GPU, sampled while items run.
 
 A rate without its clock says little: a GPU at its power limit runs a third slower than one that
 just woke up. Samples go to DIR/clocks.log; each command gets what was sampled while it ran.
@@ -10,7 +10,7 @@ import time
 
 INTERVAL = 0.2
 LIBRARIES = ("libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1")
-# Of nvml.h: kinds of clocks, the one temperature, and why clocks are held down.
+# From nvml.h: kinds of clocks, the only sensor, and the reasons for lower clocks.
 SM, MEMORY, ON_DIE = 1, 2, 0
 REASONS = {
     0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
@@ -26,7 +26,7 @@ class Sample:
 
 
 class Nvml:
-    """The driver's own library, so that no program starts for a sample. OSError without one."""
+    """The driver's own library: a sample starts no program. OSError without it."""
 
     class Utilization(ctypes.Structure):
         _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
@@ -46,7 +46,7 @@ class Nvml:
                 raise OSError(f"NVML: error {error}")
 
     def _ask(self, function, value, *arguments):
-        """0 for what this GPU does not tell."""
+        """0 for what this GPU does not report."""
         call = getattr(self.library, function, None)
         if call is None or call(self.device, *arguments, ctypes.byref(value)) != 0:
             return type(value)()
@@ -73,7 +73,7 @@ class Pretended:
 
 
 class Sampler:
-    """Samples in a thread of its own until the process ends."""
+    """Samples in its own thread until the process ends."""
 
     def __init__(self, source, log):
         self.source, self.log, self.samples = source, log, []
@@ -92,13 +92,13 @@ class Sampler:
                 time.sleep(INTERVAL)
 
     def take(self):
-        """A sample of now, so that a command has one however short it was."""
+        """Samples now, so that even a short command has a sample."""
         one = self.source.sample()
         self.samples.append(one)
         return one
 
     def between(self, begin, end):
-        """[lowest, median, highest] of the samples in which the GPU worked, of all when it did in
+        """[lowest, median, highest] of the samples in which the GPU worked, or of all if there are
         none; None without samples."""
         found = [one for one in self.samples if begin <= one.time <= end]
         found = [one for one in found if one.busy_percent > 0] or found

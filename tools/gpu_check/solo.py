@@ -10,12 +10,12 @@ from gpu_check.model import Model, line, utilisation, whole_seconds
 from gpu_check.sampler import words
 
 RANKS = 4
-PLANNED = (1, 2)  # layers; measured are one of them or both
-HOST_RESERVE = 8 << 30  # of host memory, for all that is no arena
-# Of steps from so many tokens on.
+PLANNED = (1, 2)  # numbers of layers; one or both are measured
+HOST_RESERVE = 8 << 30  # of host memory, for everything but arenas
+# Goals of a step with at least so many tokens.
 GOALS = {"mfu_causal": {0: 0.45, 1 << 20: 0.50}, "compute_busy": {0: None, 1 << 19: 0.97}}
 TIME_TOLERANCE = 0.05
-STOPPED = 143  # fpdt-run, told to end, has reported the steps that it had done
+STOPPED = 143  # the exit code of fpdt-run when it was told to end; its report is complete
 
 
 def _simulate(session, schedule, machine):
@@ -66,7 +66,7 @@ def _plan_few(session, model, tokens, node, strategy, host, folder, text):
 
 
 def _sequences(schedule):
-    """Of a step: replicas times micro-batches."""
+    """Sequences of a step: replicas times micro-batches."""
     beside = (schedule.parent / "plan.yaml", schedule.parent / "strategy.yaml")
     text = next(path for path in beside if path.exists()).read_text()
     keys = (re.search(rf"^{key}: (\d+)", text, re.M) for key in ("data_parallel", "micro_batches"))
@@ -74,7 +74,7 @@ def _sequences(schedule):
 
 
 def _host_budget(session):
-    """What RANKS ranks may ask for when one has this machine's memory, less some of it."""
+    """The host budget of RANKS ranks if each has this machine's memory less a reserve."""
     free = size_bytes(session.host_memory) if session.host_memory else items.meminfo("MemAvailable")
     return f"{int(max(free - HOST_RESERVE, free / 2) * RANKS) >> 20}MiB"
 
@@ -205,7 +205,7 @@ def _scale(session, result, model):
 
 
 def _report(session, result, layers, text):
-    """The numbers for people, beside goals and predictions."""
+    """The numbers as text, with goals and predictions."""
     whole, measured = result["whole"], result["measured"]
     text += [f"Rank 0 of {RANKS} alone at its true size: its collectives copy on the device, so "
              "communication between GPUs is not in these numbers. Seconds are the GPU's, by its "

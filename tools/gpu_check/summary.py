@@ -1,7 +1,7 @@
 """One page from the records of all items."""
 import os
 
-# What the first lines are about, with the item that says it better once it has run.
+# The subjects of the first lines; the second item replaces the first once it has run.
 HEADLINES = (("solo-1m", "solo-1m-2"), ("solo-128k", "solo-128k-2"), ("solo-512k",), ("solo-2m",))
 
 

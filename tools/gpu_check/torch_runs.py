@@ -26,7 +26,7 @@ def _seconds(work, repeats=1):
 
 
 def _random_heads(sizes, rows, device):
-    """q, k and v of [1, heads, rows, size], rows before heads in memory, as projected."""
+    """q, k and v of [1, heads, rows, size]; in memory rows come before heads, as projected."""
     def heads(count):
         shape = (1, rows, count, sizes["head_dim"])
         return torch.randn(shape, dtype=torch.bfloat16, device=device).transpose(1, 2)
@@ -81,7 +81,7 @@ def probe(sizes, tokens, device):
 
 
 def train(name, sizes, tokens, theta, kernel, steps, device):
-    """Steps of a setup; `fits` is false when the device has not the memory."""
+    """Steps of a setup; `fits` is false when the device has too little memory."""
     torch.manual_seed(1)
     setup, cuda = SETUPS[name], device.type == "cuda"
     if setup.mlp_rows and not cuda:

@@ -56,9 +56,9 @@ class Meeting {
         fmt::format("rank {} waited {} ms for {}", rank_of(mine), deadline_.count(), absent()));
   }
 
-  // Everybody has taken what they need. Every member arrives here: nothing blocks between the two
-  // waits, and a member that fails there arrives as well. So there is no deadline. A failure
-  // elsewhere does not end this wait, because memory is still being read.
+  // Waits until every member has taken what it needs. All of them arrive: nothing blocks between the
+  // two waits, and a member that fails there arrives too. So there is no deadline. A failure
+  // elsewhere does not end the wait, because others still read this member's memory.
   void disperse(std::int64_t mine, Mark done) {
     std::unique_lock lock(mutex_);
     done_[static_cast<std::size_t>(mine)] = done;

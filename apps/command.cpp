@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/base/error.h"
 
@@ -46,6 +47,10 @@ void print_result(std::string_view text) {
   if (written != text.size() || std::fflush(stdout) != 0) {
     throw IoError(fmt::format("standard output: {}", std::strerror(errno)));
   }
+}
+
+std::string json_line(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
 std::string json_number(double value) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace fpdt {
 
 // Does its work and returns the exit code of the program.
@@ -16,6 +18,12 @@ int guarded(std::string_view program, const Command& command);
 
 // Results go to standard output and are complete, or it is an IoError.
 void print_result(std::string_view text);
+
+// JSON of which the keys keep their order.
+using Json = nlohmann::ordered_json;
+
+// A value as one line. Numbers that are not finite are null, bytes that are not UTF-8 are replaced.
+std::string json_line(const Json& value);
 
 // A JSON number; null when it is not finite.
 std::string json_number(double value);

@@ -4,11 +4,9 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
-#include "fpdt/io/json.h"
 #include "fpdt/io/problem_json.h"
-
-#include "command.h"
 
 namespace fpdt {
 
@@ -34,32 +32,45 @@ std::string mfu_text(const Outcome& outcome) {
   return fmt::format("{:.1f} / {:.1f} %", 100 * now.mfu_causal, 100 * now.mfu_full);
 }
 
-std::string outcome_fields(const Problem& problem, const Outcome& outcome) {
-  const Geometry shape = geometry(problem, outcome.strategy);
-  const StoredLayers stored = stored_layers(problem, outcome.strategy);
-  const Throughput& now = outcome.throughput[kTypicalCase];
-  const auto range = [&](double Throughput::*field) {
-    return fmt::format("[{},{}]", json_number(outcome.throughput.front().*field),
-                       json_number(outcome.throughput.back().*field));
-  };
-  return fmt::format(
-      R"("verdict":"{}","binding":"{}","method":"{}","chunk_tokens":{},"chunks":{},)"
-      R"("sequence_parallel":{},"data_parallel":{},"checkpoint_every":{},)"
-      R"("layers_storing_attention":{},"layers_storing_everything":{},"step_seconds":{},)"
-      R"("step_seconds_slow_fast":{},"sequence_seconds":{},"tokens_per_second_per_gpu":{},)"
-      R"("mfu_causal":{},"mfu_causal_slow_fast":{},"mfu_full":{},"mfu_full_slow_fast":{},"hfu":{},)"
-      R"("device_peak_bytes":{},"outside_arena_bytes":{},"outside_workspace_bytes":{},)"
-      R"("host_peak_bytes_per_node":{},"strategy":{},"settings":{})",
-      outcome.fits ? "fits" : "infeasible", word(outcome.binding),
-      shape.chunks == 1 ? "ulysses" : "fpdt", shape.chunk_rows, shape.chunks,
-      shape.sequence_parallel, shape.data_parallel, outcome.strategy.fpdt.checkpoint_every,
-      stored.attention, stored.everything, json_number(now.step_seconds),
-      range(&Throughput::step_seconds), json_number(outcome.sequence_seconds[kTypicalCase]),
-      json_number(now.tokens_per_second_per_gpu), json_number(now.mfu_causal),
-      range(&Throughput::mfu_causal), json_number(now.mfu_full), range(&Throughput::mfu_full),
-      json_number(now.hfu), outcome.usage.arena.value, problem.cluster.outside_bytes().value,
-      problem.cluster.outside.workspace.value, outcome.usage.host_node.value,
-      json_string(in_words(problem, outcome.strategy)), strategy_json(outcome.strategy));
+Json shape_json(const Problem& problem, const Strategy& strategy) {
+  const Geometry shape = geometry(problem, strategy);
+  const StoredLayers stored = stored_layers(problem, strategy);
+  return {{"method", shape.chunks == 1 ? "ulysses" : "fpdt"},
+          {"ranks", problem.ranks()},
+          {"sequence_parallel", shape.sequence_parallel},
+          {"data_parallel", shape.data_parallel},
+          {"chunk_tokens", shape.chunk_rows},
+          {"chunks", shape.chunks},
+          {"checkpoint_every", strategy.fpdt.checkpoint_every},
+          {"layers_storing_attention", stored.attention},
+          {"layers_storing_everything", stored.everything}};
+}
+
+Json speed_json(const std::array<Throughput, 3>& throughput) {
+  const auto& [slow, typical, fast] = throughput;
+  return {{"step_seconds", typical.step_seconds},
+          {"step_seconds_slow_fast", {slow.step_seconds, fast.step_seconds}},
+          {"tokens_per_second_per_gpu", typical.tokens_per_second_per_gpu},
+          {"mfu_causal", typical.mfu_causal},
+          {"mfu_causal_slow_fast", {slow.mfu_causal, fast.mfu_causal}},
+          {"mfu_full", typical.mfu_full},
+          {"mfu_full_slow_fast", {slow.mfu_full, fast.mfu_full}},
+          {"hfu", typical.hfu}};
+}
+
+Json outcome_json(const Problem& problem, const Outcome& outcome) {
+  Json object{{"verdict", outcome.fits ? "fits" : "infeasible"},
+              {"binding", word(outcome.binding)}};
+  object.update(shape_json(problem, outcome.strategy));
+  object.update(speed_json(outcome.throughput));
+  object.update({{"sequence_seconds", outcome.sequence_seconds[kTypicalCase]},
+                 {"device_peak_bytes", outcome.usage.arena.value},
+                 {"outside_arena_bytes", problem.cluster.outside_bytes().value},
+                 {"outside_workspace_bytes", problem.cluster.outside.workspace.value},
+                 {"host_peak_bytes_per_node", outcome.usage.host_node.value},
+                 {"strategy", in_words(problem, outcome.strategy)},
+                 {"settings", Json::parse(strategy_json(outcome.strategy))}});
+  return object;
 }
 
 }  // namespace fpdt

@@ -6,6 +6,8 @@
 
 #include "fpdt/plan/plan.h"
 
+#include "command.h"
+
 namespace fpdt {
 
 struct Outcome {
@@ -28,7 +30,10 @@ std::string verdict_text(const Outcome& outcome);
 // "49.4 / 97.4 %": causal, full square.
 std::string mfu_text(const Outcome& outcome);
 
-// The fields of an object, without braces: verdict, binding, strategy, seconds, bytes.
-std::string outcome_fields(const Problem& problem, const Outcome& outcome);
+// The keys that all objects about a strategy share: its shape; its speed at typical rates, and from
+// slow to fast ones; all that an outcome is.
+Json shape_json(const Problem& problem, const Strategy& strategy);
+Json speed_json(const std::array<Throughput, 3>& throughput);
+Json outcome_json(const Problem& problem, const Outcome& outcome);
 
 }  // namespace fpdt

@@ -7,20 +7,19 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
-#include "fpdt/io/json.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/report/live.h"
 
 #include "command.h"
+#include "outcome.h"
 #include "plan_fit.h"
 
 namespace fpdt {
 namespace {
-
-constexpr std::size_t kTypical = static_cast<std::size_t>(RateEnd::typical);
 
 double share(Bytes used, Bytes budget) {
   return static_cast<double>(used.value) /
@@ -207,79 +206,78 @@ std::string shortage_lines(const Answer& answer) {
 }
 
 // Numbers that are not known, which are those of what is not lowered, are null.
-std::string prediction_json(const Problem& problem, const Usage& usage,
-                            const std::array<Throughput, 3>& throughput,
-                            const std::optional<PeakBytes>& peak) {
-  const Throughput& now = throughput[kTypical];
-  const auto range = [&](double Throughput::*field) {
-    return fmt::format("[{},{}]", json_number(throughput.front().*field),
-                       json_number(throughput.back().*field));
-  };
+Json prediction_json(const Problem& problem, const Usage& usage,
+                     const std::array<Throughput, 3>& throughput,
+                     const std::optional<PeakBytes>& peak) {
+  Json object{{"device_peak_bytes", usage.arena.value},
+              {"host_peak_bytes_per_rank", usage.host_rank.value},
+              {"host_peak_bytes_per_node", usage.host_node.value},
+              {"host_peak_bytes_per_numa_node", usage.host_numa.value},
+              {"outside_arena_bytes", problem.cluster.outside_bytes().value},
+              {"outside_workspace_bytes", problem.cluster.outside.workspace.value}};
+  object.update(speed_json(throughput));
   const auto part = [&](Bytes PeakBytes::*field) {
-    return peak ? fmt::format("{}", ((*peak).*field).value) : "null";
+    return peak ? Json(((*peak).*field).value) : Json();
   };
-  return fmt::format(
-      R"({{"device_peak_bytes":{},"host_peak_bytes_per_rank":{},"host_peak_bytes_per_node":{},)"
-      R"("host_peak_bytes_per_numa_node":{},"outside_arena_bytes":{},)"
-      R"("outside_workspace_bytes":{},)"
-      R"("step_seconds":{},"step_seconds_slow_fast":{},)"
-      R"("tokens_per_second_per_gpu":{},"mfu_causal":{},"mfu_causal_slow_fast":{},"mfu_full":{},)"
-      R"("mfu_full_slow_fast":{},"hfu":{},"device_bytes":{{"parameters":{},"gathered":{},)"
-      R"("gradients":{},"optimizer":{},"activations":{},"staging":{},"other":{},"free":{}}}}})",
-      usage.arena.value, usage.host_rank.value, usage.host_node.value, usage.host_numa.value,
-      problem.cluster.outside_bytes().value, problem.cluster.outside.workspace.value,
-      json_number(now.step_seconds), range(&Throughput::step_seconds),
-      json_number(now.tokens_per_second_per_gpu), json_number(now.mfu_causal),
-      range(&Throughput::mfu_causal), json_number(now.mfu_full), range(&Throughput::mfu_full),
-      json_number(now.hfu), part(&PeakBytes::parameters), part(&PeakBytes::gathered),
-      part(&PeakBytes::gradients), part(&PeakBytes::optimizer), part(&PeakBytes::activations),
-      part(&PeakBytes::staging), part(&PeakBytes::other), part(&PeakBytes::free));
+  object["device_bytes"] = {{"parameters", part(&PeakBytes::parameters)},
+                            {"gathered", part(&PeakBytes::gathered)},
+                            {"gradients", part(&PeakBytes::gradients)},
+                            {"optimizer", part(&PeakBytes::optimizer)},
+                            {"activations", part(&PeakBytes::activations)},
+                            {"staging", part(&PeakBytes::staging)},
+                            {"other", part(&PeakBytes::other)},
+                            {"free", part(&PeakBytes::free)}};
+  return object;
 }
 
-std::string strategy_object(const Problem& problem, const Strategy& strategy) {
-  const Geometry shape = geometry(problem, strategy);
-  const StoredLayers stored = stored_layers(problem, strategy);
-  return fmt::format(
-      R"({{"method":"{}","ranks":{},"sequence_parallel":{},"data_parallel":{},"chunk_tokens":{},)"
-      R"("chunks":{},"checkpoint_every":{},"layers_storing_attention":{},)"
-      R"("layers_storing_everything":{},"optimizer_offload":{},"words":{},"settings":{}}})",
-      shape.chunks == 1 ? "ulysses" : "fpdt", problem.ranks(), shape.sequence_parallel,
-      shape.data_parallel, shape.chunk_rows, shape.chunks, strategy.fpdt.checkpoint_every,
-      stored.attention, stored.everything, strategy.optimizer_offload,
-      json_string(in_words(problem, strategy)), strategy_json(strategy));
+Json strategy_object(const Problem& problem, const Strategy& strategy) {
+  Json object = shape_json(problem, strategy);
+  object.update({{"optimizer_offload", strategy.optimizer_offload},
+                 {"words", in_words(problem, strategy)},
+                 {"settings", Json::parse(strategy_json(strategy))}});
+  return object;
 }
 
 // The Pareto front: time of a step, device and host memory; ascending time.
-std::string front_json(const Answer& answer) {
-  std::string text;
+Json front_json(const Answer& answer) {
+  Json list = Json::array();
   for (const Candidate& one : answer.search.front) {
-    text += fmt::format(
-        R"({}{{"step_seconds":{},"device_bytes":{},"host_bytes_per_node":{},"chunk_tokens":{},)"
-        R"("data_parallel":{},"words":{}}})",
-        text.empty() ? "" : ",", json_number(static_cast<double>(one.nanoseconds) * 1e-9),
-        one.usage.device.value, one.usage.host_node.value, one.strategy.fpdt.chunk_tokens,
-        one.strategy.data_parallel, json_string(in_words(answer.problem, one.strategy)));
+    list.push_back({{"step_seconds", static_cast<double>(one.nanoseconds) * 1e-9},
+                    {"device_bytes", one.usage.device.value},
+                    {"host_bytes_per_node", one.usage.host_node.value},
+                    {"chunk_tokens", one.strategy.fpdt.chunk_tokens},
+                    {"data_parallel", one.strategy.data_parallel},
+                    {"words", in_words(answer.problem, one.strategy)}});
   }
-  return text;
+  return list;
 }
 
-std::string infeasible_json(const Answer& answer) {
+Json feasible_json(const Answer& answer) {
+  const Plan& plan = *answer.plan;
+  return {{"verdict", "fits"},
+          {"binding", word(binding(answer.problem, plan))},
+          {"strategy", strategy_object(answer.problem, plan.strategy)},
+          {"prediction",
+           prediction_json(answer.problem, plan.usage, plan.throughput, device_peak(plan))}};
+}
+
+Json infeasible_json(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   std::array<Throughput, 3> unknown;
   unknown.fill({kNone, kNone, kNone, kNone, kNone});
-  std::string nearest;
+  Json nearest = Json::array();
   for (const Nearest& one : answer.nearest) {
-    nearest += fmt::format(R"({}{{"what":{},"flag":{}}})", nearest.empty() ? "" : ",",
-                           json_string(one.what), json_string(one.flag));
+    nearest.push_back({{"what", one.what}, {"flag", one.flag}});
   }
-  return fmt::format(
-      R"("verdict":"infeasible","binding":"{}","need_bytes":{},"have_bytes":{},"nearest":[{}],)"
-      R"("strategy":{},"prediction":{})",
-      word(shortage.binding), shortage.need.value, shortage.have.value, nearest,
-      strategy_object(answer.problem, shortage.closest),
-      prediction_json(answer.problem, usage(answer.problem, shortage.closest), unknown,
-                      std::nullopt));
+  return {{"verdict", "infeasible"},
+          {"binding", word(shortage.binding)},
+          {"need_bytes", shortage.need.value},
+          {"have_bytes", shortage.have.value},
+          {"nearest", nearest},
+          {"strategy", strategy_object(answer.problem, shortage.closest)},
+          {"prediction",
+           prediction_json(answer.problem, usage(answer.problem, shortage.closest), unknown, {})}};
 }
 
 }  // namespace
@@ -349,30 +347,25 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
 }
 
 std::string answer_json(const Answer& answer) {
-  std::string body;
-  if (answer.plan) {
-    body = fmt::format(R"("verdict":"fits","binding":"{}","strategy":{},"prediction":{})",
-                       word(binding(answer.problem, *answer.plan)),
-                       strategy_object(answer.problem, answer.plan->strategy),
-                       prediction_json(answer.problem, answer.plan->usage, answer.plan->throughput,
-                                       device_peak(*answer.plan)));
-  } else {
-    body = infeasible_json(answer);
-  }
-  return fmt::format(
-      R"({{"schema":"fpdt.search/1",{}{},"front":[{}],)"
-      R"("search":{{"candidates":{},"simulated":{},"seconds":{}}},)"
-      R"("model":{{"name":{},"parameters":{}}},"seq_len":{},"documents":{}}})"
-      "\n",
-      body, answer.longest ? fmt::format(R"(,"max_seq_len":{})", *answer.longest) : "",
-      front_json(answer), answer.search.candidates, answer.search.simulated,
-      json_number(answer.seconds), json_string(answer.problem.model.name),
-      parameter_count(answer.problem.model), answer.problem.seq_len, answer.problem.documents);
+  Json object{{"schema", "fpdt.search/1"}};
+  object.update(answer.plan ? feasible_json(answer) : infeasible_json(answer));
+  if (answer.longest) object["max_seq_len"] = *answer.longest;
+  object.update({{"front", front_json(answer)},
+                 {"search",
+                  {{"candidates", answer.search.candidates},
+                   {"simulated", answer.search.simulated},
+                   {"seconds", answer.seconds}}},
+                 {"model",
+                  {{"name", answer.problem.model.name},
+                   {"parameters", parameter_count(answer.problem.model)}}},
+                 {"seq_len", answer.problem.seq_len},
+                 {"documents", answer.problem.documents}});
+  return json_line(object);
 }
 
 std::string plan_yaml(const Answer& answer) {
   const Plan& plan = *answer.plan;
-  const Throughput& now = plan.throughput[kTypical];
+  const Throughput& now = plan.throughput[kTypicalCase];
   std::string text = fmt::format(
       "# {} at {} tokens{} on {}.\n# {}.\n# Device {} (arena {}), host {} a node; step {}, MFU "
       "{:.1f} "

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
-#include "fpdt/io/json.h"
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/ladder.h"
 #include "fpdt/plan/published.h"
@@ -162,31 +162,29 @@ std::string rungs_text(const std::vector<Row>& rungs) {
   return text;
 }
 
-std::string rows_json(const Problem& problem, const std::vector<Row>& rows) {
+Json rows_json(const Problem& problem, const std::vector<Row>& rows) {
   const double first = seconds_of(rows.front().outcome);
-  std::string text;
+  Json list = Json::array();
   for (const Row& row : rows) {
-    text += fmt::format(R"({}{{"name":{},"relative_speed":{},{}}})", text.empty() ? "" : ",\n",
-                        json_string(row.name), json_number(first / seconds_of(row.outcome)),
-                        outcome_fields(problem, row.outcome));
+    list.push_back({{"name", row.name}, {"relative_speed", first / seconds_of(row.outcome)}});
+    list.back().update(outcome_json(problem, row.outcome));
   }
-  return text;
+  return list;
 }
 
-std::string rungs_json(const Problem& problem, const std::vector<Row>& rungs) {
-  std::string text;
+Json rungs_json(const Problem& problem, const std::vector<Row>& rungs) {
+  Json list = Json::array();
   for (std::size_t i = 0; i < rungs.size(); ++i) {
     const Outcome& now = rungs[i].outcome;
     const Outcome& before = rungs[i == 0 ? 0 : i - 1].outcome;
-    text += fmt::format(R"({}{{"lever":{},"sequence_seconds_gained":{},"device_bytes_gained":{},)"
-                        R"("host_bytes_per_node_gained":{},{}}})",
-                        text.empty() ? "" : ",\n", i == 0 ? "null" : json_string(rungs[i].name),
-                        json_number(seconds_of(before) - seconds_of(now)),
-                        before.usage.device.value - now.usage.device.value,
-                        before.usage.host_node.value - now.usage.host_node.value,
-                        outcome_fields(problem, now));
+    list.push_back(
+        {{"lever", i == 0 ? Json() : Json(rungs[i].name)},
+         {"sequence_seconds_gained", seconds_of(before) - seconds_of(now)},
+         {"device_bytes_gained", before.usage.device.value - now.usage.device.value},
+         {"host_bytes_per_node_gained", before.usage.host_node.value - now.usage.host_node.value}});
+    list.back().update(outcome_json(problem, now));
   }
-  return text;
+  return list;
 }
 
 int compare(const Flags& flags) {
@@ -206,12 +204,13 @@ int compare(const Flags& flags) {
   }
   if (flags.ladder && !answered) say("note: --ladder: nothing fits, so it leads nowhere\n");
   if (flags.question.json) {
-    print_result(fmt::format(
-        R"({{"schema":"fpdt.compare/1","model":{},"cluster":{},"seq_len":{},"rows":[{}]{}}})"
-        "\n",
-        json_string(problem.model.name), json_string(problem.cluster.name), problem.seq_len,
-        rows_json(problem, rows),
-        rungs.empty() ? "" : fmt::format(R"(,"ladder":[{}])", rungs_json(problem, rungs))));
+    Json object{{"schema", "fpdt.compare/1"},
+                {"model", problem.model.name},
+                {"cluster", problem.cluster.name},
+                {"seq_len", problem.seq_len},
+                {"rows", rows_json(problem, rows)}};
+    if (!rungs.empty()) object["ladder"] = rungs_json(problem, rungs);
+    print_result(json_line(object));
   } else {
     print_result(head(question) + rows_text(problem, rows) +
                  (rungs.empty() ? "" : rungs_text(rungs)));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
 #include "fpdt/report/axis.h"
@@ -95,32 +96,31 @@ std::string simulation_text(const Simulated& one) {
   return text;
 }
 
-std::string simulation_json(const Simulated& one) {
+Json simulation_json(const Simulated& one) {
   const Simulation& simulation = one.simulation();
   const Throughput now = throughput(one.problem(), one.strategy(), simulation);
-  std::string lanes, kinds, blocks;
+  Json lanes = Json::object(), kinds = Json::object(), blocks = Json::object();
   for (std::size_t lane = 0; lane < simulation.busy.size(); ++lane) {
-    lanes += fmt::format(R"({}"{}":{})", lanes.empty() ? "" : ",",
-                         word(static_cast<LaneKind>(lane)), simulation.busy[lane]);
+    lanes[std::string(word(static_cast<LaneKind>(lane)))] = simulation.busy[lane];
   }
   for (std::size_t kind = 0; kind < simulation.kinds.size(); ++kind) {
-    const KindTime& time = simulation.kinds[kind];
-    if (time.ops == 0) continue;
-    kinds += fmt::format(R"({}"{}":{{"ops":{},"nanoseconds":{}}})", kinds.empty() ? "" : ",",
-                         kBodyNames[kind], time.ops, time.nanoseconds);
+    const auto& [ops, nanoseconds] = simulation.kinds[kind];
+    if (ops == 0) continue;
+    kinds[std::string(kBodyNames[kind])] = {{"ops", ops}, {"nanoseconds", nanoseconds}};
   }
   for (const BlockTime& time : block_times(one)) {
-    blocks += fmt::format(R"({}"{}":{{"calls":{},"nanoseconds":{}}})", blocks.empty() ? "" : ",",
-                          time.name, time.calls, time.nanoseconds);
+    blocks[time.name] = {{"calls", time.calls}, {"nanoseconds", time.nanoseconds}};
   }
-  return fmt::format(
-      R"({{"schema":"fpdt.simulate/1","nanoseconds":{},"ops":{},"tokens_per_second_per_gpu":{},)"
-      R"("mfu_causal":{},"mfu_full":{},"hfu":{},"busy_nanoseconds":{{{}}},"kinds":{{{}}},)"
-      R"("blocks":{{{}}}}})"
-      "\n",
-      simulation.nanoseconds, simulation.ops, json_number(now.tokens_per_second_per_gpu),
-      json_number(now.mfu_causal), json_number(now.mfu_full), json_number(now.hfu), lanes, kinds,
-      blocks);
+  return {{"schema", "fpdt.simulate/1"},
+          {"nanoseconds", simulation.nanoseconds},
+          {"ops", simulation.ops},
+          {"tokens_per_second_per_gpu", now.tokens_per_second_per_gpu},
+          {"mfu_causal", now.mfu_causal},
+          {"mfu_full", now.mfu_full},
+          {"hfu", now.hfu},
+          {"busy_nanoseconds", lanes},
+          {"kinds", kinds},
+          {"blocks", blocks}};
 }
 
 // The whole of a small step; of a larger one the call that takes longest in all.
@@ -195,7 +195,7 @@ Command declare_simulate(Options& options) {
   options.flag("--json", flags->json, "result as one JSON object");
   return [flags] {
     const Simulated one(flags->schedule, flags->cluster, 0);
-    print_result(flags->json ? simulation_json(one) : simulation_text(one));
+    print_result(flags->json ? json_line(simulation_json(one)) : simulation_text(one));
     return 0;
   };
 }

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
-#include "fpdt/io/json.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/report/live.h"
 
@@ -69,16 +69,19 @@ std::string peak_text(const Peak& peak, std::int64_t most) {
   return text;
 }
 
-std::string peak_json(const Peak& peak) {
-  std::string holders;
+Json peak_json(const Peak& peak) {
+  Json holders = Json::array();
   for (const Holder& holder : peak.holders) {
-    holders += fmt::format(R"({}{{"buffer":{},"category":"{}","bytes":{},"slots":{},"from":{}}})",
-                           holders.empty() ? "" : ",", json_string(holder.name), holder.category,
-                           holder.bytes.value, holder.slots, json_string(holder.origin));
+    holders.push_back({{"buffer", holder.name},
+                       {"category", holder.category},
+                       {"bytes", holder.bytes.value},
+                       {"slots", holder.slots},
+                       {"from", holder.origin}});
   }
-  return fmt::format(R"({{"space":"{}","bytes":{},"seconds":{},"buffers":[{}]}})", word(peak.space),
-                     peak.live.bytes.value, json_number(static_cast<double>(peak.live.time) * 1e-9),
-                     holders);
+  return {{"space", word(peak.space)},
+          {"bytes", peak.live.bytes.value},
+          {"seconds", static_cast<double>(peak.live.time) * 1e-9},
+          {"buffers", holders}};
 }
 
 // Signed bytes.
@@ -107,20 +110,21 @@ std::string lever_text(const Problem& problem, const Plan& plan, const std::vect
   return text;
 }
 
-std::string lever_json(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
+Json lever_json(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
   const Usage now = usage(problem, plan.strategy);
-  std::string text;
+  Json list = Json::array();
   for (const Worth& one : levers) {
-    text += fmt::format(
-        R"({}{{"lever":{},"change":{},"fits":{},"step_seconds":{},"sequence_seconds":{},)"
-        R"("device_bytes":{},"host_bytes_per_node":{},"device_peak":"{}"}})",
-        text.empty() ? "" : ",", json_string(one.lever), json_string(one.change.words), one.fits,
-        json_number(static_cast<double>(one.nanoseconds) * 1e-9),
-        json_number(cost({one.change.strategy, one.usage, one.nanoseconds}) * 1e-9),
-        one.usage.device.value - now.device.value, one.usage.host_node.value - now.host_node.value,
-        predict(problem, one.change.strategy).device_peak);
+    list.push_back(
+        {{"lever", one.lever},
+         {"change", one.change.words},
+         {"fits", one.fits},
+         {"step_seconds", static_cast<double>(one.nanoseconds) * 1e-9},
+         {"sequence_seconds", cost({one.change.strategy, one.usage, one.nanoseconds}) * 1e-9},
+         {"device_bytes", one.usage.device.value - now.device.value},
+         {"host_bytes_per_node", one.usage.host_node.value - now.host_node.value},
+         {"device_peak", predict(problem, one.change.strategy).device_peak}});
   }
-  return text;
+  return list;
 }
 
 int explain(const Flags& flags) {
@@ -139,16 +143,15 @@ int explain(const Flags& flags) {
   const Peak device = peak_of(plan, MemorySpace::device);
   const Peak host = peak_of(plan, MemorySpace::host_pinned);
   if (flags.question.json) {
-    print_result(fmt::format(
-        R"({{"schema":"fpdt.explain/1","strategy":{},"step_seconds":{},"sequence_seconds":{},)"
-        R"("device_phase":"{}",)"
-        R"("peaks":[{},{}],"levers":[{}]}})"
-        "\n",
-        json_string(in_words(problem, plan.strategy)),
-        json_number(static_cast<double>(plan.simulation.nanoseconds) * 1e-9),
-        json_number(cost({plan.strategy, plan.usage, plan.simulation.nanoseconds}) * 1e-9),
-        predict(problem, plan.strategy).device_peak, peak_json(device), peak_json(host),
-        lever_json(problem, plan, levers)));
+    const std::int64_t nanoseconds = plan.simulation.nanoseconds;
+    print_result(
+        json_line({{"schema", "fpdt.explain/1"},
+                   {"strategy", in_words(problem, plan.strategy)},
+                   {"step_seconds", static_cast<double>(nanoseconds) * 1e-9},
+                   {"sequence_seconds", cost({plan.strategy, plan.usage, nanoseconds}) * 1e-9},
+                   {"device_phase", predict(problem, plan.strategy).device_peak},
+                   {"peaks", {peak_json(device), peak_json(host)}},
+                   {"levers", lever_json(problem, plan, levers)}}));
     return 0;
   }
   std::string text = fmt::format(

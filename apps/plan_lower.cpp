@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
-#include "fpdt/io/json.h"
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/schedule_json.h"
 #include "fpdt/io/strategy_file.h"
@@ -94,22 +94,24 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   return text;
 }
 
-std::string summary_json(const Problem& problem, const Strategy& strategy, const Lowered& lowered,
-                         const std::string& path) {
+Json summary_json(const Problem& problem, const Strategy& strategy, const Lowered& lowered,
+                  const std::string& path) {
   const Schedule& schedule = lowered.schedule.schedule();
   const Prediction prediction = predict(problem, strategy);
-  std::string spaces;
+  Json spaces;
   for (const MemorySpace space : kSpaces) {
     const SpaceUse& use = lowered.placement.of(space);
-    spaces += fmt::format(R"({}"{}":{{"live":{},"bound":{},"arena":{},"predicted":{}}})",
-                          spaces.empty() ? "" : ",", word(space), use.live.value, use.bound.value,
-                          use.arena.value, predicted(prediction, space).value);
+    spaces[std::string(word(space))] = {{"live", use.live.value},
+                                        {"bound", use.bound.value},
+                                        {"arena", use.arena.value},
+                                        {"predicted", predicted(prediction, space).value}};
   }
-  return fmt::format(R"({{"schema":"fpdt.lower/1","schedule":{},"ranks":{},"ops_per_step":{},)"
-                     R"("parameters":{},"bytes":{{{}}}}})"
-                     "\n",
-                     json_string(path), problem.ranks(), executed(schedule, schedule.train),
-                     parameter_count(problem.model), spaces);
+  return {{"schema", "fpdt.lower/1"},
+          {"schedule", path},
+          {"ranks", problem.ranks()},
+          {"ops_per_step", executed(schedule, schedule.train)},
+          {"parameters", parameter_count(problem.model)},
+          {"bytes", spaces}};
 }
 
 // With FPDT_PASSES=time in the environment: the seconds of each pass, on standard error.
@@ -147,7 +149,7 @@ int plan_lower(const LowerFlags& flags) {
   schedule_file.write(print(lowered.schedule.schedule()));
   strategy_file.commit();
   schedule_file.commit();
-  print_result(flags.question.json ? summary_json(problem, strategy, lowered, path)
+  print_result(flags.question.json ? json_line(summary_json(problem, strategy, lowered, path))
                                    : summary(problem, strategy, lowered, path));
   return 0;
 }
@@ -157,11 +159,11 @@ int plan_verify(const std::string& path, bool json) {
   const Schedule& s = schedule.schedule();
   const std::int64_t ops = executed(s, s.train) + executed(s, s.evaluate);
   print_result(
-      json ? fmt::format(
-                 "{{\"schema\":\"fpdt.verify/1\",\"verified\":true,\"ranks\":{},\"ops\":{}}}\n",
-                 s.ranks, ops)
-           : fmt::format("{}: verified, {} ranks, {} ops over train and evaluate\n", path, s.ranks,
-                         ops));
+      json
+          ? json_line(
+                {{"schema", "fpdt.verify/1"}, {"verified", true}, {"ranks", s.ranks}, {"ops", ops}})
+          : fmt::format("{}: verified, {} ranks, {} ops over train and evaluate\n", path, s.ranks,
+                        ops));
   return 0;
 }
 

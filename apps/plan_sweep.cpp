@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
-#include "fpdt/io/json.h"
 
 #include "command.h"
 #include "plan_answer.h"
@@ -68,26 +68,25 @@ std::string table(const Question& question, Over over, const std::vector<SweepPo
   return text;
 }
 
-std::string object(const Question& question, Over over, const std::vector<SweepPoint>& points) {
-  std::string all;
+Json object(const Question& question, Over over, const std::vector<SweepPoint>& points) {
+  Json list = Json::array();
   for (const SweepPoint& point : points) {
-    const std::string fields =
-        point.outcome
-            ? outcome_fields(point.problem, *point.outcome)
-            : fmt::format(
-                  R"("verdict":"infeasible","binding":"{}","need_bytes":{},"have_bytes":{})",
-                  word(point.shortage.binding), point.shortage.need.value,
-                  point.shortage.have.value);
-    all += fmt::format(
-        R"({}{{"value":{},"gpus":{},"seq_len":{},"device_budget":{},"host_budget":{},{}}})",
-        all.empty() ? "" : ",\n", point.value, point.problem.ranks(), point.problem.seq_len,
-        point.problem.device_budget.value, point.problem.host_budget.value, fields);
+    list.push_back({{"value", point.value},
+                    {"gpus", point.problem.ranks()},
+                    {"seq_len", point.problem.seq_len},
+                    {"device_budget", point.problem.device_budget.value},
+                    {"host_budget", point.problem.host_budget.value}});
+    list.back().update(point.outcome ? outcome_json(point.problem, *point.outcome)
+                                     : Json{{"verdict", "infeasible"},
+                                            {"binding", word(point.shortage.binding)},
+                                            {"need_bytes", point.shortage.need.value},
+                                            {"have_bytes", point.shortage.have.value}});
   }
-  return fmt::format(
-      R"({{"schema":"fpdt.sweep/1","over":"{}","model":{},"cluster":{},"points":[{}]}})"
-      "\n",
-      word(over), json_string(question.problem.model.name),
-      json_string(question.problem.cluster.name), all);
+  return {{"schema", "fpdt.sweep/1"},
+          {"over", word(over)},
+          {"model", question.problem.model.name},
+          {"cluster", question.problem.cluster.name},
+          {"points", list}};
 }
 
 int sweep(const Flags& flags) {
@@ -113,7 +112,7 @@ int sweep(const Flags& flags) {
     svg->write(sweep_curve(question, over, points));
     svg->commit();
   }
-  print_result(flags.question.json ? object(question, over, points)
+  print_result(flags.question.json ? json_line(object(question, over, points))
                                    : table(question, over, points));
   const bool any = std::any_of(points.begin(), points.end(),
                                [](const SweepPoint& point) { return point.outcome.has_value(); });

@@ -6,18 +6,14 @@
 #include <string>
 
 #include "fpdt/plan/bytes.h"
-#include "fpdt/schedule/verify.h"
-#include "fpdt/spec/strategy.h"
 #include "fpdt/train/ranks.h"
+
+#include "schedule_file.h"
 
 namespace fpdt {
 
-struct Job {
-  VerifiedSchedule schedule;
-  Problem problem;
-  Strategy strategy;
-  Prediction predicted;   // of one rank: the closed form, which does not look at the schedule
-  bool has_hash = false;  // the file is as a planner wrote it
+struct Job : ScheduleFile {
+  Prediction predicted;  // of one rank: the closed form, which does not look at the schedule
 };
 
 // InputError with the findings of loader, verifier or problem section.

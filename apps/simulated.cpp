@@ -1,56 +1,40 @@
 // From a schedule file to its simulated step.
 #include "simulated.h"
 
-#include <utility>
-#include <vector>
-
 #include <fmt/format.h>
 
 #include "fpdt/io/cluster_file.h"
-#include "fpdt/io/problem_json.h"
-#include "fpdt/io/schedule_json.h"
 
 namespace fpdt {
 
 Simulated::Simulated(const std::string& path, const std::string& cluster, std::int64_t traced_ops)
-    : schedule_(verified(load_schedule(path))), program_(schedule_.schedule()) {
-  if (schedule_.schedule().problem.empty()) {
-    throw InputError(fmt::format(
-        "{}: has no problem section, so its machine is unknown; write it with fpdt-plan", path));
-  }
-  std::tie(problem_, strategy_) = parse_problem(schedule_.schedule().problem);
-  const std::vector<Diagnostic> findings = check(problem_, strategy_);
-  if (!findings.empty()) {
-    throw InputError(fmt::format("{}: {}", path, format_diagnostics(findings)));
-  }
-  if (problem_.ranks() != schedule_.schedule().ranks) {
-    throw InputError(fmt::format("{}: is of {} ranks, its problem of {}", path,
-                                 schedule_.schedule().ranks, problem_.ranks()));
-  }
+    : file_(load_schedule_file(path)), program_(schedule()) {
   if (!cluster.empty()) move_to(load_cluster(cluster));
-  const Machine machine(problem_.cluster, RateEnd::typical);
   SimulationOptions options;
-  options.trace_call = telling_calls(schedule_.schedule(), traced_ops);
-  simulation_ = simulate(schedule_.schedule(), schedule_.schedule().train, machine, options);
+  options.trace_call = telling_calls(schedule(), traced_ops);
+  simulation_ =
+      simulate(schedule(), schedule().train, Machine(problem().cluster, RateEnd::typical), options);
 }
 
 // Chunks stay as they were lowered.
 void Simulated::move_to(const ClusterSpec& cluster) {
-  const std::int64_t row_multiple = problem_.cluster.row_multiple;
-  problem_.cluster = with_devices(cluster, problem_.ranks());
-  problem_.cluster.row_multiple = row_multiple;
-  problem_.device_budget = cluster.device_memory;
-  problem_.host_budget = cluster.host_memory;
+  Problem& problem = file_.problem;
+  const std::int64_t row_multiple = problem.cluster.row_multiple;
+  problem.cluster = with_devices(cluster, problem.ranks());
+  problem.cluster.row_multiple = row_multiple;
+  problem.device_budget = cluster.device_memory;
+  problem.host_budget = cluster.host_memory;
 }
 
 TimelinePicture Simulated::picture() const {
+  const ClusterSpec& cluster = problem().cluster;
   TimelinePicture picture;
   picture.run = run();
-  picture.title = fmt::format("{}, {} tokens on {}", problem_.model.name,
-                              format_tokens(problem_.seq_len), problem_.cluster.name);
-  picture.subtitle = in_words(problem_, strategy_);
-  picture.device_capacity = problem_.device_budget - problem_.cluster.outside_bytes();
-  picture.host_capacity = Bytes{problem_.host_budget.value / problem_.cluster.devices_per_node};
+  picture.title = fmt::format("{}, {} tokens on {}", problem().model.name,
+                              format_tokens(problem().seq_len), cluster.name);
+  picture.subtitle = in_words(problem(), strategy());
+  picture.device_capacity = problem().device_budget - cluster.outside_bytes();
+  picture.host_capacity = Bytes{problem().host_budget.value / cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);
   return picture;
 }

@@ -1,4 +1,4 @@
-// One thing of the question changed at a time, until something fits.
+// One thing of the question, or of the strategy, changed at a time until something fits.
 #include "nearest.h"
 
 #include <algorithm>
@@ -114,6 +114,35 @@ std::optional<Nearest> larger_device(const Problem& problem, const Pins& pins) {
                  there ? fmt::format("--device-budget {}", need->text) : ""};
 }
 
+// Strategies that need less of the device than the given one, mildest first.
+std::vector<Change> smaller(const Problem& problem, const Strategy& strategy) {
+  std::vector<Change> changes;
+  Strategy spilled = strategy;
+  for (LayerClass& one : spilled.fpdt.layer_classes) one.keep.fill(0);
+  if (!(spilled == strategy)) {
+    changes.push_back({"spilling every tensor class (keep: {})", spilled});
+  }
+  const std::int64_t ranks = problem.ranks() / strategy.data_parallel;
+  const std::int64_t unit = ranks * problem.cluster.row_multiple;
+  Strategy halved = spilled;
+  for (std::int64_t c = geometry(problem, strategy).chunk_rows / 2 / unit * unit; c >= unit;
+       c = c / 2 / unit * unit) {
+    halved.fpdt.chunk_tokens = c;
+    for (std::int64_t* tile : {&halved.fpdt.ffn_tile_rows, &halved.fpdt.loss_tile_rows}) {
+      *tile = std::min(*tile, c / ranks);
+    }
+    changes.push_back({fmt::format("chunk_tokens: {}, everything spilled", c), halved});
+  }
+  if (strategy.optimizer_offload) return changes;
+  std::vector<Change> offloaded = changes;
+  offloaded.insert(offloaded.begin(), {"the same strategy", strategy});
+  for (auto& [words, change] : offloaded) {
+    change.optimizer_offload = true;
+    changes.push_back({words + ", with optimizer_offload: true", change});
+  }
+  return changes;
+}
+
 }  // namespace
 
 std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
@@ -129,6 +158,14 @@ std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
     if (found) all.push_back(*found);
   }
   return all;
+}
+
+std::string nearest_strategy(const Problem& problem, const Strategy& strategy) {
+  for (const auto& [words, change] : smaller(problem, strategy)) {
+    if (!fits(problem, change)) continue;
+    return fmt::format("{}, would need {}", words, format_bytes(usage(problem, change).device));
+  }
+  return "no smaller chunk of this strategy fits: use more devices or a larger budget";
 }
 
 }  // namespace fpdt

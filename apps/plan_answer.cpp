@@ -16,7 +16,6 @@
 
 #include "command.h"
 #include "outcome.h"
-#include "plan_fit.h"
 
 namespace fpdt {
 namespace {
@@ -281,6 +280,20 @@ Json infeasible_json(const Answer& answer) {
 }
 
 }  // namespace
+
+std::string outside_text(const ClusterSpec& cluster) {
+  std::string text;
+  const auto part = [&](std::string_view name, Bytes bytes) {
+    if (bytes.value == 0) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(bytes));
+  };
+  part("context", cluster.outside.context);
+  part("libraries", cluster.outside.libraries);
+  part("workspace of kernels", cluster.outside.workspace);
+  part("communicator", cluster.outside_bytes() - cluster.outside.context -
+                           cluster.outside.libraries - cluster.outside.workspace);
+  return text;
+}
 
 PeakBytes device_peak(const Plan& plan) {
   const Schedule& schedule = plan.lowered.schedule.schedule();

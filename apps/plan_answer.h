@@ -30,6 +30,9 @@ struct PeakBytes {
 };
 PeakBytes device_peak(const Plan& plan);
 
+// What lies outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for nothing.
+std::string outside_text(const ClusterSpec& cluster);
+
 // `out_dir`: where plan and schedule were written; empty: nowhere.
 std::string answer_text(const Answer& answer, const std::string& out_dir);
 std::string answer_json(const Answer& answer);

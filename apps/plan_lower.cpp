@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,7 +22,8 @@
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
-#include "plan_fit.h"
+#include "nearest.h"
+#include "plan_answer.h"
 #include "plan_verbs.h"
 #include "question.h"
 
@@ -35,6 +37,68 @@ struct LowerFlags {
   QuestionFlags question;
   std::string out_dir;
 };
+
+// What the schedule needs as it is placed.
+Usage placed(const Problem& problem, const Placement& placement) {
+  const auto arena = [&](MemorySpace space) { return placement.of(space).arena; };
+  return usage(problem, Prediction{arena(MemorySpace::device),
+                                   arena(MemorySpace::host_pinned),
+                                   arena(MemorySpace::host),
+                                   {}});
+}
+
+// The heaviest categories of a space, by rings before any sharing.
+std::string heaviest(const Schedule& schedule, MemorySpace space) {
+  std::map<std::string, Bytes> sums;
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.space == space) sums[std::string(word(buffer.category))] += buffer.bytes();
+  }
+  std::vector<std::pair<std::string, Bytes>> order(sums.begin(), sums.end());
+  std::sort(order.begin(), order.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (std::size_t i = 0; i < order.size() && i < 3; ++i) {
+    text +=
+        fmt::format("{}{} {}", i == 0 ? "" : ", ", order[i].first, format_bytes(order[i].second));
+  }
+  return text;
+}
+
+// Parameters, gradients and optimizer states of one rank on its device.
+Bytes state_bytes(const Schedule& schedule) {
+  Bytes bytes;
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.space == MemorySpace::device && buffer.role == Role::state) bytes += buffer.bytes();
+  }
+  return bytes;
+}
+
+// InfeasibleError names what binds, the heaviest parts, and the nearest strategy that fits.
+void require_fit(const Problem& problem, const Strategy& strategy, const Lowered& lowered) {
+  const Schedule& schedule = lowered.schedule.schedule();
+  const Usage need = placed(problem, lowered.placement);
+  if (need.device > problem.device_budget) {
+    const Bytes states = state_bytes(schedule);
+    const std::string alone =
+        states > problem.device_budget
+            ? fmt::format(" Parameters, gradients and optimizer states alone need {}.",
+                          format_bytes(states))
+            : "";
+    throw InfeasibleError(fmt::format(
+        "device memory: the schedule needs {}, the budget is {} ({} short).{} Most of it: {}; {}",
+        format_bytes(need.device), format_bytes(problem.device_budget),
+        format_bytes(need.device - problem.device_budget), alone,
+        heaviest(schedule, MemorySpace::device), nearest_strategy(problem, strategy)));
+  }
+  if (need.host_node > problem.host_budget) {
+    throw InfeasibleError(fmt::format(
+        "host memory: the {} ranks of a node need {}, the budget is {} ({} short). Most of it a "
+        "rank: {}; keep more on the device, set checkpoint_every, or use more nodes",
+        problem.cluster.devices_per_node, format_bytes(need.host_node),
+        format_bytes(problem.host_budget), format_bytes(need.host_node - problem.host_budget),
+        heaviest(schedule, MemorySpace::host_pinned)));
+  }
+}
 
 // Op executions of one call list.
 std::int64_t executed(const Schedule& schedule, const std::vector<Call>& calls) {
@@ -82,11 +146,12 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
                         format_bytes(predicted(prediction, space)));
   }
   const Bytes outside = problem.cluster.outside_bytes();
+  const Usage need = placed(problem, lowered.placement);
   text += fmt::format(
-      "\nbudget      device {} of {}{}, host {} of {} a node\n",
-      format_bytes(device_bytes(problem, lowered.placement)), format_bytes(problem.device_budget),
+      "\nbudget      device {} of {}{}, host {} of {} a node\n", format_bytes(need.device),
+      format_bytes(problem.device_budget),
       outside.value > 0 ? fmt::format(" ({} outside the arena)", format_bytes(outside)) : "",
-      format_bytes(node_bytes(problem, lowered.placement)), format_bytes(problem.host_budget));
+      format_bytes(need.host_node), format_bytes(problem.host_budget));
   if (outside.value > 0) {
     text += fmt::format("outside     {}\n", outside_text(problem.cluster));
   }

@@ -4,6 +4,8 @@ option(FPDT_WERROR "Warnings are errors" OFF)
 set(FPDT_SANITIZE "" CACHE STRING "Sanitizers of the build, such as address,undefined or thread")
 option(FPDT_NATIVE "Compile the CPU kernels for the build machine's instruction set" ON)
 option(FPDT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(FPDT_UNITY_TESTS "Compile the sources of a test program together: quicker from scratch" OFF)
+option(FPDT_WHOLE_PROGRAMS "One CTest for a program of unit tests instead of one for each case" OFF)
 option(FPDT_CHECK_FORMAT "Test that the sources are formatted (needs clang-format 14)" OFF)
 
 add_library(fpdt_options INTERFACE)
@@ -34,35 +36,59 @@ function(fpdt_library name)
   endif()
 endfunction()
 
-# Builds the tests labelled `small` or `unit`: those that are quick under a sanitizer.
-add_custom_target(small_tests)
+# The tests that run under the address sanitizer, and those that run under the thread sanitizer.
+add_custom_target(asan_tests)
+add_custom_target(threads_tests)
 # Builds those labelled `gpu`.
 add_custom_target(gpu_tests)
 
-# fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir]): a Google Test program; every
-# case is a CTest. LIBRARY_PATH: where it also finds libraries that it loads by name.
+# fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir]): a Google Test program.
+# Every case is a CTest, or all cases of a unit test are one (FPDT_WHOLE_PROGRAMS). LIBRARY_PATH:
+# where it also finds libraries that it loads by name.
 function(fpdt_test name)
   cmake_parse_arguments(arg "" "LIBRARY_PATH" "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  target_compile_features(${name} PRIVATE cxx_std_20)
-  target_link_libraries(${name} PRIVATE fpdt_options ${arg_USES} GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  fpdt_test_options(${name})
+  target_link_libraries(${name} PRIVATE ${arg_USES} GTest::gtest_main)
   if("gpu" IN_LIST arg_LABELS)
     add_dependencies(gpu_tests ${name})
     if(NOT FPDT_GPU_TESTS)
       return()
     endif()
   endif()
-  # The separators of the list must survive the three scripts that it is written through.
-  string(REPLACE ";" [[\\\\\\\;]] labels "${arg_LABELS}")
   set(path)
   if(arg_LIBRARY_PATH)
     set(path ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_append:${arg_LIBRARY_PATH})
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "${labels}" TIMEOUT 300 ${path})
-  if("small" IN_LIST arg_LABELS OR "unit" IN_LIST arg_LABELS)
-    add_dependencies(small_tests ${name})
+  if(FPDT_WHOLE_PROGRAMS AND "unit" IN_LIST arg_LABELS)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600 ${path})
+  else()
+    # The separators of the list must survive the three scripts that it is written through.
+    string(REPLACE ";" [[\\\\\\\;]] labels "${arg_LABELS}")
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+      PROPERTIES LABELS "${labels}" TIMEOUT 300 ${path})
   endif()
+  if("unit" IN_LIST arg_LABELS OR "apps" IN_LIST arg_LABELS)
+    add_dependencies(asan_tests ${name})
+  endif()
+  if("threads" IN_LIST arg_LABELS)
+    add_dependencies(threads_tests ${name})
+  endif()
+endfunction()
+
+# fpdt_test_cases(name SOURCES ... USES ...): cases that several programs link.
+function(fpdt_test_cases name)
+  cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
+  add_library(${name} OBJECT ${arg_SOURCES})
+  fpdt_test_options(${name})
+  target_link_libraries(${name} PUBLIC ${arg_USES} GTest::gtest)
+endfunction()
+
+function(fpdt_test_options name)
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_link_libraries(${name} PRIVATE fpdt_options)
+  target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF
+    UNITY_BUILD ${FPDT_UNITY_TESTS} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()

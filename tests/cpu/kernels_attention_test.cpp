@@ -6,7 +6,7 @@
 namespace fpdt {
 namespace {
 
-struct Shape {
+struct TileShape {
   std::int64_t tokens = 0, heads = 1, kv_heads = 1, size = 1;
   Dtype dtype = Dtype::f32;
   std::vector<std::int64_t> document_starts{};  // ascending; empty: no documents operand
@@ -15,7 +15,7 @@ struct Shape {
   std::int64_t key_chunk = 0;  // key rows of a tile; 0: as many as query rows
 };
 
-std::int64_t start_of(const Shape& shape, std::int64_t token) {
+std::int64_t start_of(const TileShape& shape, std::int64_t token) {
   std::int64_t start = 0;
   for (const std::int64_t first : shape.document_starts) start = first <= token ? first : start;
   return start;
@@ -28,8 +28,8 @@ struct Whole {
 };
 
 // One query row of one head; p comes back normalised.
-std::vector<double> probabilities(const Shape& s, const Whole& w, std::int64_t t, std::int64_t head,
-                                  double scale, double& lse) {
+std::vector<double> probabilities(const TileShape& s, const Whole& w, std::int64_t t,
+                                  std::int64_t head, double scale, double& lse) {
   const std::int64_t kv_head = head / (s.heads / s.kv_heads);
   std::vector<double> p(index(s.tokens), 0.0);
   double sum = 0;
@@ -47,7 +47,7 @@ std::vector<double> probabilities(const Shape& s, const Whole& w, std::int64_t t
   return p;
 }
 
-void attend(const Shape& s, Whole& w, double scale) {
+void attend(const TileShape& s, Whole& w, double scale) {
   w.o.assign(w.q.size(), 0.0);
   w.dq.assign(w.q.size(), 0.0);
   w.dkv.assign(w.kv.size(), 0.0);
@@ -87,7 +87,7 @@ void attend(const Shape& s, Whole& w, double scale) {
 // Runs tile after tile through the kernels and holds what they left.
 class Tiled {
  public:
-  explicit Tiled(const Shape& shape)
+  explicit Tiled(const TileShape& shape)
       : shape_(shape),
         chunk_(shape.chunk == 0 ? shape.tokens : shape.chunk),
         key_chunk_(shape.key_chunk == 0 ? chunk_ : shape.key_chunk),
@@ -187,7 +187,7 @@ class Tiled {
     op.scale = scale_;
   }
 
-  Shape shape_;
+  TileShape shape_;
   std::int64_t chunk_, key_chunk_, q_row_, kv_row_;
   double scale_;
 };
@@ -196,7 +196,7 @@ class Tiled {
 // probabilities; sums over the keys add a unit a key, a stored lse of magnitude < 16 adds 16 units
 // each time it is read. Values and upstream gradients are at most 1. Every stored partial output
 // adds its rounding.
-double forward_error(const Shape& s) {
+double forward_error(const TileShape& s) {
   const double score =
       static_cast<double>(s.size + 2) * std::sqrt(static_cast<double>(s.size)) * kUnit;
   const std::int64_t rows = s.key_chunk == 0 ? s.chunk : s.key_chunk;
@@ -205,7 +205,7 @@ double forward_error(const Shape& s) {
          tiles * (16 * kUnit + unit(s.output));
 }
 
-void check(const Shape& shape) {
+void check(const TileShape& shape) {
   SCOPED_TRACE(testing::Message() << shape.tokens << " tokens, " << shape.heads << "/"
                                   << shape.kv_heads << " heads of " << shape.size << ", chunks of "
                                   << shape.chunk);

@@ -21,7 +21,7 @@ constexpr std::string_view kBare =
     "name: n\nnodes: 1\ndevices_per_node: 2\ndevice_memory: 1GiB\nhost_memory: 7MiB\n"
     "source: s\n";
 
-std::string error_of(std::string_view text) {
+std::string cluster_error(std::string_view text) {
   return input_error([&] { static_cast<void>(parse_cluster(text, "c.yaml")); });
 }
 
@@ -135,7 +135,7 @@ TEST(ClusterFile, PrintsForPeople) {
 
 TEST(ClusterFile, RefusesRatesThatCannotBe) {
   const auto error = [](std::string_view rates) {
-    return error_of(std::string(kBare) + "rates: {" + std::string(rates) + "}");
+    return cluster_error(std::string(kBare) + "rates: {" + std::string(rates) + "}");
   };
   EXPECT_EQ(error("matmul: 1e12, link: {typical: 3, low: 2}"), "");
   EXPECT_THAT(error("matmul: fast"),

@@ -21,7 +21,7 @@ ModelSpec parsed(std::string_view text) {
   return parse_hf_config(text, "config.json", notes);
 }
 
-std::string error_of(std::string_view text) {
+std::string config_error(std::string_view text) {
   return input_error([&] { static_cast<void>(parsed(text)); });
 }
 
@@ -111,8 +111,9 @@ TEST(HfConfig, BothRopeGenerationsMeanTheSame) {
       "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})";
   EXPECT_EQ(older, parsed(start + newer_rope + "}"));
   EXPECT_EQ(older, parsed(start + newer_rope + R"(, "rope_theta": 500000})"));
-  EXPECT_THAT(error_of(start + newer_rope + R"(, "rope_theta": 10000})"), HasSubstr("disagrees"));
-  EXPECT_THAT(error_of(start + newer_rope + R"(, "rope_scaling": {"rope_type": "default"}})"),
+  EXPECT_THAT(config_error(start + newer_rope + R"(, "rope_theta": 10000})"),
+              HasSubstr("disagrees"));
+  EXPECT_THAT(config_error(start + newer_rope + R"(, "rope_scaling": {"rope_type": "default"}})"),
               HasSubstr("disagrees"));
 }
 
@@ -147,23 +148,24 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
       {R"("num_hidden_layers": 1000000000)", "layers"},
   };
   for (const auto& [entry, message] : cases) {
-    EXPECT_THAT(error_of(R"({"model_type": "llama", )" + entry + "}"), HasSubstr(message)) << entry;
+    EXPECT_THAT(config_error(R"({"model_type": "llama", )" + entry + "}"), HasSubstr(message))
+        << entry;
   }
-  EXPECT_THAT(error_of(R"({"model_type": "mistral"})"), HasSubstr("sliding_window"));
-  EXPECT_THAT(error_of(R"({"model_type": "qwen3", "use_sliding_window": true})"),
+  EXPECT_THAT(config_error(R"({"model_type": "mistral"})"), HasSubstr("sliding_window"));
+  EXPECT_THAT(config_error(R"({"model_type": "qwen3", "use_sliding_window": true})"),
               HasSubstr("use_sliding_window: windowed attention is not supported"));
-  EXPECT_THAT(error_of(R"({"model_type": "qwen3", "attention_bias": true})"),
+  EXPECT_THAT(config_error(R"({"model_type": "qwen3", "attention_bias": true})"),
               HasSubstr("attention_bias: only false is supported"));
-  EXPECT_THAT(error_of(R"({"model_type": "gpt_neox", "hidden_dropout": 0.1})"),
+  EXPECT_THAT(config_error(R"({"model_type": "gpt_neox", "hidden_dropout": 0.1})"),
               HasSubstr("dropout 0.1 is not supported"));
   EXPECT_THAT(
-      error_of(R"({"model_type": "gpt_neox", "hidden_size": 48, "num_attention_heads": 4})"),
+      config_error(R"({"model_type": "gpt_neox", "hidden_size": 48, "num_attention_heads": 4})"),
       HasSubstr("0.25 of head_dim 12 rotates 3 dimensions, expected an even number"));
-  EXPECT_THAT(error_of(R"({"model_type": "mixtral", "num_local_experts": 8})"),
+  EXPECT_THAT(config_error(R"({"model_type": "mixtral", "num_local_experts": 8})"),
               HasSubstr("\"mixtral\": experts are not supported"));
-  EXPECT_THAT(error_of(R"({"model_type": "gemma2"})"), HasSubstr("soft caps"));
-  EXPECT_THAT(error_of(R"({"model_type": "lama"})"), HasSubstr("did you mean \"llama\"?"));
-  EXPECT_THAT(error_of(R"({})"), HasSubstr("model_type: this key is required"));
+  EXPECT_THAT(config_error(R"({"model_type": "gemma2"})"), HasSubstr("soft caps"));
+  EXPECT_THAT(config_error(R"({"model_type": "lama"})"), HasSubstr("did you mean \"llama\"?"));
+  EXPECT_THAT(config_error(R"({})"), HasSubstr("model_type: this key is required"));
 }
 
 TEST(HfConfig, SurvivesHostileText) {
@@ -171,10 +173,10 @@ TEST(HfConfig, SurvivesHostileText) {
        {std::string(), std::string(1000000, '['), std::string("{\"a\":1e999}"),
         std::string("\xEF\xBB\xBF{}"), std::string("{\"a\":\"\xff\"}"), std::string("[1]"),
         std::string("{} {}")}) {
-    EXPECT_NE(error_of(text), "");
+    EXPECT_NE(config_error(text), "");
   }
   for (std::size_t length = 0; length < kLlama31.size(); ++length) {
-    EXPECT_NE(error_of(kLlama31.substr(0, length)), "") << length;
+    EXPECT_NE(config_error(kLlama31.substr(0, length)), "") << length;
   }
 }
 

@@ -21,7 +21,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text.replace(text.find(from), from.size(), to);
 }
 
-std::string error_of(const std::string& text) {
+std::string model_error(const std::string& text) {
   return input_error([&] { static_cast<void>(parse_model(text, "m.yaml")); });
 }
 
@@ -51,22 +51,24 @@ TEST(ModelFile, ModelsHaveThePublishedParameters) {
 TEST(ModelFile, HeadsHaveDefaults) {
   std::string text = replaced(tiny(), "kv_heads: 4\n", "");
   text = replaced(text, "head_dim: 16\n", "");
-  EXPECT_THAT(error_of(text), HasSubstr("parameters: the file says 803968, its sizes make 869504"));
+  EXPECT_THAT(model_error(text),
+              HasSubstr("parameters: the file says 803968, its sizes make 869504"));
   const ModelSpec model = parse_model(replaced(text, "803968", "869504"), "m.yaml");
   EXPECT_EQ(model.kv_heads, 8);
   EXPECT_EQ(model.head_dim, 16);
 }
 
 TEST(ModelFile, FindsContradictions) {
-  EXPECT_THAT(error_of(replaced(tiny(), "kv_heads: 4", "kv_heads: 3")),
+  EXPECT_THAT(model_error(replaced(tiny(), "kv_heads: 4", "kv_heads: 3")),
               HasSubstr("multiple of kv_heads"));
-  EXPECT_THAT(error_of(replaced(tiny(), "layers: 4", "layers: 1000000000")), HasSubstr("layers"));
-  EXPECT_THAT(error_of(replaced(tiny(), "hidden: 128", "hidden: -128")), HasSubstr("hidden"));
-  EXPECT_THAT(error_of(replaced(tiny(), "activation: swiglu", "activation: swigul")),
+  EXPECT_THAT(model_error(replaced(tiny(), "layers: 4", "layers: 1000000000")),
+              HasSubstr("layers"));
+  EXPECT_THAT(model_error(replaced(tiny(), "hidden: 128", "hidden: -128")), HasSubstr("hidden"));
+  EXPECT_THAT(model_error(replaced(tiny(), "activation: swiglu", "activation: swigul")),
               HasSubstr("did you mean \"swiglu\"?"));
-  EXPECT_THAT(error_of(replaced(tiny(), "fraction: 1", "fraction: 0.1875")),
+  EXPECT_THAT(model_error(replaced(tiny(), "fraction: 1", "fraction: 0.1875")),
               HasSubstr("rotates 3 dimensions, expected an even number"));
-  EXPECT_THAT(error_of(replaced(tiny(), "theta:", "thetta:")),
+  EXPECT_THAT(model_error(replaced(tiny(), "theta:", "thetta:")),
               HasSubstr("rotary.thetta: unknown key"));
 }
 

@@ -22,7 +22,7 @@ std::string golden(const char* name) {
   return read_file(source_path(std::string("tests/golden/") + name), 1 << 20);
 }
 
-std::string error_of(const std::string& text) {
+std::string schedule_error(const std::string& text) {
   return input_error([&] { static_cast<void>(parse_schedule(text, "s.json")); });
 }
 
@@ -78,18 +78,18 @@ TEST(ScheduleJson, RoundTripsToTheByte) {
 
 TEST(ScheduleJson, SeesEveryChangeThroughTheHash) {
   const std::string text = print(parse_schedule(changed("[4,2]", "[4,2]"), "s.json"));
-  EXPECT_EQ(error_of(text), "");
+  EXPECT_EQ(schedule_error(text), "");
   for (std::size_t i = 0; i < text.size() - 1; ++i) {
     std::string damaged = text;
     damaged[i] = damaged[i] == '1' ? '2' : '1';
-    EXPECT_NE(error_of(damaged), "") << i;
-    EXPECT_NE(error_of(text.substr(0, i)), "") << i;
+    EXPECT_NE(schedule_error(damaged), "") << i;
+    EXPECT_NE(schedule_error(text.substr(0, i)), "") << i;
   }
-  EXPECT_NE(error_of(text + "x"), "");
+  EXPECT_NE(schedule_error(text + "x"), "");
 }
 
 TEST(ScheduleJson, NamesBlockOpAndField) {
-  EXPECT_THAT(error_of(std::string(kSmall)),
+  EXPECT_THAT(schedule_error(std::string(kSmall)),
               HasSubstr("s.json: one.zero.after: expected \"op\" or"));
   const std::vector<std::vector<std::string>> cases{
       {"\"fpdt_schedule\":2", "\"fpdt_schedule\":3", "reads format 2, the file is of 3"},
@@ -121,7 +121,7 @@ TEST(ScheduleJson, NamesBlockOpAndField) {
       {"\"train\"", "\"trains\"", "train: this key is required"},
   };
   for (const auto& one : cases) {
-    EXPECT_THAT(error_of(changed(one[0], one[1])), HasSubstr(one[2])) << one[1];
+    EXPECT_THAT(schedule_error(changed(one[0], one[1])), HasSubstr(one[2])) << one[1];
   }
 }
 
@@ -133,9 +133,9 @@ TEST(ScheduleJson, SurvivesHostileText) {
         std::string("{\"fpdt_schedule\":2,\"blocks\":[1,null,[]],\"buffers\":[{}],\"train\":[[]]}"),
         std::string(
             "{\"fpdt_schedule\":2,\"groups\":[1],\"blocks\":[{\"ops\":[3,{\"op\":1}]}]}")}) {
-    EXPECT_NE(error_of(text), "");
+    EXPECT_NE(schedule_error(text), "");
   }
-  EXPECT_THAT(error_of("{}"),
+  EXPECT_THAT(schedule_error("{}"),
               AllOf(HasSubstr("fpdt_schedule"), HasSubstr("ranks"), HasSubstr("train")));
 }
 
@@ -143,15 +143,16 @@ TEST(ScheduleJson, SurvivesHostileText) {
 TEST(HostileSchedule, ValuesAreCountedBeforeTheyAreStored) {
   std::string zeros = "[0";
   for (int i = 0; i < 100000; ++i) zeros += ",0";
-  EXPECT_NE(error_of(zeros + "]").find("may hold 100002 values"), std::string::npos);
-  EXPECT_EQ(error_of("[\"" + std::string(100000, '[') + "\"]").find("may hold"), std::string::npos)
+  EXPECT_NE(schedule_error(zeros + "]").find("may hold 100002 values"), std::string::npos);
+  EXPECT_EQ(schedule_error("[\"" + std::string(100000, '[') + "\"]").find("may hold"),
+            std::string::npos)
       << "brackets in a text are none";
 }
 
 TEST(HostileSchedule, FindingsEndWithTheHundredth) {
   std::string keys;
   for (int i = 0; i < 1000; ++i) keys += fmt::format("\"unknown_key_{}\": {},", i, i);
-  const std::string error = error_of(
+  const std::string error = schedule_error(
       fmt::format("{{{}\"fpdt_schedule\":2,\"ranks\":1,\"row_multiple\":1,\"train\":[]}}", keys));
   EXPECT_NE(error.find("... and 80 more"), std::string::npos) << error;
 }

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string error_of(std::string_view text) {
+std::string strategy_error(std::string_view text) {
   return input_error([&] { static_cast<void>(parse_strategy(text, "s.yaml")); });
 }
 
@@ -72,18 +72,18 @@ TEST(StrategyFile, ResidenceIsAWordOrAFraction) {
   EXPECT_EQ(layers.kept(TensorClass::kv), 0.5);
   EXPECT_EQ(layers.kept(TensorClass::lse), 0);
   EXPECT_THAT(
-      error_of("fpdt: {layer_classes: [{keep: {q: 2}}]}"),
+      strategy_error("fpdt: {layer_classes: [{keep: {q: 2}}]}"),
       HasSubstr("s.yaml:1:35: fpdt.layer_classes[0].keep.q: expected device, host, or a fraction"));
-  EXPECT_THAT(error_of("fpdt: {layer_classes: [{keep: {qq: 1}}]}"),
+  EXPECT_THAT(strategy_error("fpdt: {layer_classes: [{keep: {qq: 1}}]}"),
               HasSubstr("keep.qq: unknown key"));
-  EXPECT_THAT(error_of("fpdt: {layer_classes: [{layers: 0}]}"),
+  EXPECT_THAT(strategy_error("fpdt: {layer_classes: [{layers: 0}]}"),
               HasSubstr("at least 1 or \"rest\""));
 }
 
 TEST(StrategyFile, RefusesIntegerAbuse) {
   for (const char* tokens :
        {"-1", "9223372036854775808", "8589934592G", "1.5", "010", "64 KiB", "x"}) {
-    EXPECT_THAT(error_of(std::string("fpdt: {chunk_tokens: ") + tokens + "}"),
+    EXPECT_THAT(strategy_error(std::string("fpdt: {chunk_tokens: ") + tokens + "}"),
                 HasSubstr("fpdt.chunk_tokens: expected a token count"))
         << tokens;
   }

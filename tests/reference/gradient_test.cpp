@@ -13,7 +13,8 @@ namespace {
 // (f(p+h) - f(p-h)) / 2h misses the slope by h^2/6 f''' + u |f| / h. With h = 1e-5, f about 3 and
 // u = 1e-16 both are about 1e-11 to 1e-10, on gradients of about 1e-2.
 constexpr double kStep = 1e-5;
-constexpr double kTolerance = 1e-6;  // relative, to the larger of the element and its tensor's rms
+constexpr double kSlopeTolerance =
+    1e-6;  // relative, to the larger of the element and its tensor's rms
 constexpr std::size_t kElements = 6;
 
 double root_mean_square(const Matrix& values) {
@@ -46,7 +47,7 @@ void expect_true_gradients(const ModelSpec& model) {
       const double below = loss(model, parameters, samples, scale);
       values[i] = value;
       const double slope = (above - below) / (2 * kStep);
-      EXPECT_NEAR(gradient[i], slope, kTolerance * std::max(std::abs(slope), rms))
+      EXPECT_NEAR(gradient[i], slope, kSlopeTolerance * std::max(std::abs(slope), rms))
           << model.name << " " << name << "[" << i << "]";
     }
   }

@@ -11,7 +11,7 @@
 namespace fpdt::reference {
 namespace {
 
-constexpr double kTolerance = 1e-15;
+constexpr double kStepTolerance = 1e-15;
 
 // A model of width 1 in which two elements are followed: embed.weight[0], which decays, and
 // final_norm.weight[0], which does not.
@@ -44,8 +44,8 @@ TEST_F(Optimizer, TakesTwoStepsByHand) {
   gradient("final_norm.weight") = 3;
   EXPECT_EQ(step(1), 5);
   // At t = 1 the corrected moments are g and g^2: a step of one learning rate.
-  EXPECT_NEAR(parameter("embed.weight"), 2 - 0.01 * (1 + 0.1 * 2), kTolerance);
-  EXPECT_NEAR(parameter("final_norm.weight"), 2 - 0.01, kTolerance);
+  EXPECT_NEAR(parameter("embed.weight"), 2 - 0.01 * (1 + 0.1 * 2), kStepTolerance);
+  EXPECT_NEAR(parameter("final_norm.weight"), 2 - 0.01, kStepTolerance);
   EXPECT_EQ(moments_.m.tensors.at("embed.weight")[0], 2);  // 0.5 * 4
   EXPECT_EQ(moments_.v.tensors.at("embed.weight")[0], 4);  // 0.25 * 16
 
@@ -55,14 +55,15 @@ TEST_F(Optimizer, TakesTwoStepsByHand) {
   // embed: m = 0.5*2 - 0.5*4 = -1, /0.75;  v = 0.75*4 + 0.25*16 = 7, /0.4375 = 16.
   EXPECT_EQ(moments_.m.tensors.at("embed.weight")[0], -1);
   EXPECT_EQ(moments_.v.tensors.at("embed.weight")[0], 7);
-  EXPECT_NEAR(parameter("embed.weight"), 1.988 - 0.01 * (-1 / 0.75 / 4 + 0.1 * 1.988), kTolerance);
+  EXPECT_NEAR(parameter("embed.weight"), 1.988 - 0.01 * (-1 / 0.75 / 4 + 0.1 * 1.988),
+              kStepTolerance);
 }
 
 TEST_F(Optimizer, AddsEpsilonAfterTheRoot) {
   settings_.epsilon = 1;
   gradient("final_norm.weight") = 3;
   step(1);
-  EXPECT_NEAR(parameter("final_norm.weight"), 2 - 0.01 * 3 / 4, kTolerance);
+  EXPECT_NEAR(parameter("final_norm.weight"), 2 - 0.01 * 3 / 4, kStepTolerance);
 }
 
 TEST_F(Optimizer, ClipsByTheNormOfAllTensors) {
@@ -70,8 +71,8 @@ TEST_F(Optimizer, ClipsByTheNormOfAllTensors) {
   gradient("embed.weight") = 4;
   gradient("final_norm.weight") = 3;
   EXPECT_EQ(step(1), 5);
-  EXPECT_NEAR(moments_.m.tensors.at("embed.weight")[0], 0.5 * 4 / 5, kTolerance);
-  EXPECT_NEAR(moments_.v.tensors.at("final_norm.weight")[0], 0.25 * 0.6 * 0.6, kTolerance);
+  EXPECT_NEAR(moments_.m.tensors.at("embed.weight")[0], 0.5 * 4 / 5, kStepTolerance);
+  EXPECT_NEAR(moments_.v.tensors.at("final_norm.weight")[0], 0.25 * 0.6 * 0.6, kStepTolerance);
 }
 
 TEST_F(Optimizer, LeavesGradientsUnderTheClipAlone) {

@@ -9,7 +9,7 @@ namespace fpdt::reference {
 namespace {
 
 // The same operations in another order of addition: a few units of roundoff on sums of about 10.
-constexpr double kTolerance = 1e-13;
+constexpr double kPackingTolerance = 1e-13;
 
 Sample part(const Sample& packed, std::size_t first, std::size_t last) {
   Sample alone;
@@ -27,10 +27,10 @@ void expect_independent_documents(const ModelSpec& model) {
   const Step together = loss_and_gradients(model, parameters, {packed}, 0.25);
   const Step apart =
       loss_and_gradients(model, parameters, {part(packed, 0, 4), part(packed, 4, 11)}, 0.25);
-  EXPECT_NEAR(together.loss, apart.loss, kTolerance);
+  EXPECT_NEAR(together.loss, apart.loss, kPackingTolerance);
   for (const auto& [name, values] : together.gradients.tensors) {
     for (std::size_t i = 0; i < values.size(); ++i) {
-      EXPECT_NEAR(values[i], apart.gradients.tensors.at(name)[i], kTolerance) << name;
+      EXPECT_NEAR(values[i], apart.gradients.tensors.at(name)[i], kPackingTolerance) << name;
     }
   }
 }

@@ -86,13 +86,13 @@ TEST(Cluster, RatesMayBeAbsent) {
   EXPECT_TRUE(check(cluster).empty());
 }
 
-struct Wrong {
+struct WrongValue {
   const char* name;
   const char* code;
   std::function<void(ClusterSpec&)> break_it;
 };
 
-class WrongCluster : public ::testing::TestWithParam<Wrong> {};
+class WrongCluster : public ::testing::TestWithParam<WrongValue> {};
 
 TEST_P(WrongCluster, IsRefused) {
   ClusterSpec cluster = four(2);
@@ -109,69 +109,69 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 INSTANTIATE_TEST_SUITE_P(
     Cluster, WrongCluster,
     ::testing::Values(
-        Wrong{"nodes", "C101", [](ClusterSpec& c) { c.nodes = 0; }},
-        Wrong{"devices", "C101", [](ClusterSpec& c) { c.devices_per_node = 1025; }},
-        Wrong{"numa_nodes", "C101", [](ClusterSpec& c) { c.numa_nodes = 0; }},
-        Wrong{"memory", "C101", [](ClusterSpec& c) { c.host_memory = Bytes{0}; }},
-        Wrong{"row_multiple", "C101", [](ClusterSpec& c) { c.row_multiple = 0; }},
-        Wrong{"rows_of_cudnn", "C101",
-              [](ClusterSpec& c) {
-                c.attention = AttentionKernels::cudnn;
-                c.row_multiple = 192;
-              }},
-        Wrong{"peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
-        Wrong{"remote_peer", "C101",
-              [](ClusterSpec& c) { c.outside.per_remote_peer = Bytes{1LL << 33}; }},
-        Wrong{"peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = kNan; }},
-        Wrong{"low_over_typical", "C102",
-              [](ClusterSpec& c) {
-                c.rates.link = {1, 2, 3};
-              }},
-        Wrong{"typical_over_high", "C102",
-              [](ClusterSpec& c) {
-                c.rates.d2h = {3, 1, 2};
-              }},
-        Wrong{"no_number", "C102",
-              [](ClusterSpec& c) {
-                c.rates.h2d = {kNan, 1, 2};
-              }},
-        Wrong{"no_end", "C102",
-              [](ClusterSpec& c) {
-                c.rates.h2d = {1, 1, kInfinity};
-              }},
-        Wrong{"down_to_0", "C102",
-              [](ClusterSpec& c) {
-                c.rates.h2d = {1, 0, 2};
-              }},
-        Wrong{"negative_time", "C102",
-              [](ClusterSpec& c) {
-                c.rates.op_seconds = {0, -1, 2};
-              }},
-        Wrong{"switch", "C102", [](ClusterSpec& c) { c.rates.devices_per_switch = 0; }},
-        Wrong{"share_0", "C102",
-              [](ClusterSpec& c) {
-                c.rates.attention_shares = {{1, 0}};
-              }},
-        Wrong{"share_over_1", "C102",
-              [](ClusterSpec& c) {
-                c.rates.matmul_shares = {{1, 1.5}};
-              }},
-        Wrong{"shares_in_disorder", "C102",
-              [](ClusterSpec& c) {
-                c.rates.matmul_shares = {{2, 0.5}, {2, 1}};
-              }},
-        Wrong{"kind_without_rate", "C102",
-              [](ClusterSpec& c) {
-                c.rates.kinds = {{"norm", {}}};
-              }},
-        Wrong{"faster_beside_others", "C102",
-              [](ClusterSpec& c) {
-                c.rates.interference.h2d_beside_d2h = {1, 1, 1.5};
-              }},
-        Wrong{"standstill", "C102",
-              [](ClusterSpec& c) {
-                c.rates.interference.copy_beside_compute = {1, 0, 1};
-              }}),
+        WrongValue{"nodes", "C101", [](ClusterSpec& c) { c.nodes = 0; }},
+        WrongValue{"devices", "C101", [](ClusterSpec& c) { c.devices_per_node = 1025; }},
+        WrongValue{"numa_nodes", "C101", [](ClusterSpec& c) { c.numa_nodes = 0; }},
+        WrongValue{"memory", "C101", [](ClusterSpec& c) { c.host_memory = Bytes{0}; }},
+        WrongValue{"row_multiple", "C101", [](ClusterSpec& c) { c.row_multiple = 0; }},
+        WrongValue{"rows_of_cudnn", "C101",
+                   [](ClusterSpec& c) {
+                     c.attention = AttentionKernels::cudnn;
+                     c.row_multiple = 192;
+                   }},
+        WrongValue{"peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
+        WrongValue{"remote_peer", "C101",
+                   [](ClusterSpec& c) { c.outside.per_remote_peer = Bytes{1LL << 33}; }},
+        WrongValue{"peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = kNan; }},
+        WrongValue{"low_over_typical", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.link = {1, 2, 3};
+                   }},
+        WrongValue{"typical_over_high", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.d2h = {3, 1, 2};
+                   }},
+        WrongValue{"no_number", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.h2d = {kNan, 1, 2};
+                   }},
+        WrongValue{"no_end", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.h2d = {1, 1, kInfinity};
+                   }},
+        WrongValue{"down_to_0", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.h2d = {1, 0, 2};
+                   }},
+        WrongValue{"negative_time", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.op_seconds = {0, -1, 2};
+                   }},
+        WrongValue{"switch", "C102", [](ClusterSpec& c) { c.rates.devices_per_switch = 0; }},
+        WrongValue{"share_0", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.attention_shares = {{1, 0}};
+                   }},
+        WrongValue{"share_over_1", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.matmul_shares = {{1, 1.5}};
+                   }},
+        WrongValue{"shares_in_disorder", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.matmul_shares = {{2, 0.5}, {2, 1}};
+                   }},
+        WrongValue{"kind_without_rate", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.kinds = {{"norm", {}}};
+                   }},
+        WrongValue{"faster_beside_others", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.interference.h2d_beside_d2h = {1, 1, 1.5};
+                   }},
+        WrongValue{"standstill", "C102",
+                   [](ClusterSpec& c) {
+                     c.rates.interference.copy_beside_compute = {1, 0, 1};
+                   }}),
     [](const auto& wrong) { return std::string(wrong.param.name); });
 
 }  // namespace

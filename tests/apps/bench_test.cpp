@@ -12,10 +12,6 @@ namespace {
 
 using Bench = CommandLine;
 
-bool says(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_F(Bench, WritesAClusterThatCanBeTimed) {
   const Outcome result =
       run("bench --quick --ranks 2 --storage f32 --name here --out here.yaml "

@@ -66,6 +66,11 @@ std::string prose() {
 
 }  // namespace
 
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
+}
+
 void CommandLine::SetUp() {
   const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
   folder_ = testing::TempDir() +

@@ -14,6 +14,9 @@ struct Outcome {
   std::string err;
 };
 
+// Whether `text` has `part` in it.
+testing::AssertionResult says(const std::string& text, std::string_view part);
+
 // A fixture whose test works in a fresh folder that holds text.txt (4 KB of prose),
 // plan/schedule.json (a tiny Llama in f32, two ranks, sequences of 64 tokens) and its model.yaml,
 // cluster.yaml and strategy.yaml, and timed.yaml, a cluster of two devices with rates.

@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "command_line.h"
 #include "memory_report.h"
 
 namespace fpdt {
 namespace {
+
+using test::says;
 
 constexpr std::int64_t kMebi = 1 << 20;
 constexpr std::int64_t kGibi = 1 << 30;
@@ -22,10 +25,6 @@ DriverMemory used(std::int64_t arenas, std::int64_t outside, std::int64_t first,
   memory.note_step(Bytes{first});
   memory.note_step(Bytes{later});
   return memory;
-}
-
-bool says(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(DriverMemory, RanksOnOneGpuShareItsContextAndHaveNoChannels) {

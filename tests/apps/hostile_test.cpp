@@ -15,11 +15,6 @@ constexpr std::string_view kTrain = "train plan/schedule.json --data text.txt";
 constexpr std::string_view kLower =
     "lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml";
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
-}
-
 TEST_F(Hostile, NumbersAreWhatWasTyped) {
   for (const std::string flag :
        {"--steps 0", "--steps 9223372036854775808", "--steps 1e3", "--steps ''", "--seed -1",

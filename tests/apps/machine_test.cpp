@@ -8,10 +8,6 @@ namespace {
 
 using Machine = CommandLine;
 
-bool says(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_F(Machine, FlagsOfTheOtherBackendAreRefused) {
   const std::vector<std::string> commands{"train plan/schedule.json --data text.txt --steps 1",
                                           "check plan/schedule.json", "bench --quick --out c.yaml"};

@@ -7,17 +7,12 @@ namespace fpdt::test {
 namespace {
 
 using Plan = CommandLine;
-constexpr std::string_view kLower =
+constexpr std::string_view kLowerTiny =
     "lower --model model.yaml --cluster cluster.yaml --seq-len 64 --out-dir out";
-
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
-}
 
 TEST_F(Plan, FindingsPointAtTheLineOfTheStrategy) {
   write("s.yaml", "storage: f32\nfpdt:\n  prefetch_depth: 1\n  chunk_tokens: 15\n");
-  const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLower));
+  const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLowerTiny));
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(says(result.err, "s.yaml:4: chunk_tokens: 15 must be a multiple of 2"));
   EXPECT_TRUE(says(result.err, "nearest is 16"));
@@ -34,7 +29,7 @@ TEST_F(Plan, NotesSettingsWithoutEffect) {
   write("s.yaml",
         "optimizer_tile: 4096\nfpdt:\n  chunk_tokens: 16\n  long_tiles: true\n  layer_classes:\n"
         "    - {layers: rest, recompute: from_input, keep: {dkv: 0.5, residual: 1}}\n");
-  const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLower));
+  const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLowerTiny));
   EXPECT_EQ(result.code, 0) << result.err;
   for (const char* key : {"keep.dkv", "keep.residual", "long_tiles", "optimizer_tile"}) {
     EXPECT_TRUE(says(result.err, fmt::format("{} has no effect", key)));
@@ -42,9 +37,9 @@ TEST_F(Plan, NotesSettingsWithoutEffect) {
 }
 
 TEST_F(Plan, OptimizerSettingsReachTheSchedule) {
-  EXPECT_EQ(plan(fmt::format("{} --clip 0.25 --weight-decay 0.5", kLower)).code, 0);
+  EXPECT_EQ(plan(fmt::format("{} --clip 0.25 --weight-decay 0.5", kLowerTiny)).code, 0);
   EXPECT_TRUE(says(contents("out/schedule.json"), "\"weight_decay\":0.5,\"clip\":0.25"));
-  const Outcome wrong = plan(fmt::format("{} --beta1 1.5", kLower));
+  const Outcome wrong = plan(fmt::format("{} --beta1 1.5", kLowerTiny));
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(says(wrong.err, "P108"));
 }
@@ -78,8 +73,8 @@ TEST_F(Plan, DocumentsOfASequenceAreAsked) {
   write("f32.yaml", "storage: f32\nfpdt: {chunk_tokens: 256}\n");
   EXPECT_TRUE(
       says(plan(fused + "--strategy f32.yaml").err, "since cuDNN's take no f32; the rates"));
-  EXPECT_EQ(plan(fmt::format("{} --documents --one-document", kLower)).code, 2);
-  EXPECT_EQ(plan(fmt::format("{} --one-document", kLower)).code, 0);
+  EXPECT_EQ(plan(fmt::format("{} --documents --one-document", kLowerTiny)).code, 2);
+  EXPECT_EQ(plan(fmt::format("{} --one-document", kLowerTiny)).code, 0);
   const std::string train = "train out/schedule.json --data text.txt --steps 1";
   EXPECT_EQ(run(train).code, 0);
   const Outcome split = run(fmt::format("{} --document-separator 44", train));
@@ -89,11 +84,11 @@ TEST_F(Plan, DocumentsOfASequenceAreAsked) {
 
 // The offer is a strategy whose placed bytes fit, tried by lowering it.
 TEST_F(Plan, NamesWhatBindsAndTheNearestFit) {
-  const Outcome none = plan(fmt::format("{} --device-budget 1KiB", kLower));
+  const Outcome none = plan(fmt::format("{} --device-budget 1KiB", kLowerTiny));
   EXPECT_EQ(none.code, 3);
   EXPECT_TRUE(says(none.err, "Parameters, gradients and optimizer states alone need"));
   write("s.yaml", "storage: f32\nfpdt:\n  chunk_tokens: 64\n");
-  const std::string lower = fmt::format("{} --strategy s.yaml --json", kLower);
+  const std::string lower = fmt::format("{} --strategy s.yaml --json", kLowerTiny);
   const Outcome fits = plan(lower);
   ASSERT_EQ(fits.code, 0);
   const std::string key = "\"device\":{\"live\":";

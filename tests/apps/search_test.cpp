@@ -16,11 +16,6 @@ using nlohmann::json;
 
 constexpr std::string_view kQuestion = "--model model.yaml --cluster timed.yaml";
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
-}
-
 class Search : public CommandLine {
  protected:
   [[nodiscard]] Outcome search(std::string_view more) const {

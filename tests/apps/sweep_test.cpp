@@ -10,17 +10,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kQuestion = "--model model.yaml --cluster timed.yaml";
-
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
-}
+constexpr std::string_view kSweepQuestion = "--model model.yaml --cluster timed.yaml";
 
 class Sweep : public CommandLine {
  protected:
   [[nodiscard]] Outcome sweep(std::string_view more) const {
-    return plan(fmt::format("sweep {} {}", kQuestion, more));
+    return plan(fmt::format("sweep {} {}", kSweepQuestion, more));
   }
   [[nodiscard]] json points(std::string_view more) const {
     const Outcome result = sweep(fmt::format("{} --json", more));
@@ -50,7 +45,7 @@ TEST_F(Sweep, EveryPointIsASearch) {
       const std::string value = std::to_string(point.at("value").get<std::int64_t>()) +
                                 (one.over == "host-budget" ? "B" : "");
       const Outcome found =
-          plan(fmt::format("search {} {} {} {} --json", kQuestion, one.flag, value, one.rest));
+          plan(fmt::format("search {} {} {} {} --json", kSweepQuestion, one.flag, value, one.rest));
       ASSERT_EQ(found.code, 0) << found.err;
       const json answer = json::parse(found.out);
       const json& prediction = answer.at("prediction");
@@ -155,7 +150,7 @@ TEST_F(Sweep, NothingFitsIsItsOwnExit) {
 TEST_F(Compare, SetsStrategiesBesideEachOther) {
   write("s.yaml", "storage: f32\nfpdt: {chunk_tokens: 64}\n");
   const std::string compare =
-      fmt::format("compare {} --seq-len 1K --with s.yaml --with strategy.yaml", kQuestion);
+      fmt::format("compare {} --seq-len 1K --with s.yaml --with strategy.yaml", kSweepQuestion);
   const Outcome result = plan(compare + " --ladder --json");
   ASSERT_EQ(result.code, 0) << result.err;
   const json object = json::parse(result.out);
@@ -198,7 +193,7 @@ TEST_F(Compare, ThePublishedFileIsThePublishedPolicy) {
 
 TEST_F(Compare, WhatDoesNotFitIsTimedAndSaid) {
   const std::string compare =
-      fmt::format("compare {} --seq-len 1K --device-budget 1KiB --ladder", kQuestion);
+      fmt::format("compare {} --seq-len 1K --device-budget 1KiB --ladder", kSweepQuestion);
   const Outcome result = plan(compare);
   EXPECT_EQ(result.code, 3);
   EXPECT_TRUE(says(result.out, "no: device"));

@@ -19,11 +19,6 @@ namespace {
 using Train = CommandLine;
 constexpr std::string_view kTrain = "train plan/schedule.json --data text.txt";
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "expected \"" << part << "\" in: " << text;
-}
-
 TEST_F(Train, ReportsLossAndMemory) {
   const Outcome result = run(fmt::format("{} --steps 3", kTrain));
   EXPECT_EQ(result.code, 0) << result.err;
@@ -36,14 +31,14 @@ TEST_F(Train, JsonIsOneObjectAndNothingElse) {
   const Outcome result = run(fmt::format(
       "{} --steps 4 --json --log log.jsonl --evaluate-every 2 --evaluate-data text.txt", kTrain));
   ASSERT_EQ(result.code, 0) << result.err;
-  const auto json = nlohmann::json::parse(result.out);
-  EXPECT_EQ(json.at("steps"), 4);
-  EXPECT_EQ(json.at("tokens"), 256);
-  EXPECT_LT(json.at("loss"), json.at("first_loss"));
-  EXPECT_TRUE(json.at("evaluation_loss").is_number());
-  EXPECT_TRUE(json.at("memory").at("as_predicted"));
-  EXPECT_GE(json.at("memory").at("device").at("predicted"),
-            json.at("memory").at("device").at("live"));
+  const auto answer = nlohmann::json::parse(result.out);
+  EXPECT_EQ(answer.at("steps"), 4);
+  EXPECT_EQ(answer.at("tokens"), 256);
+  EXPECT_LT(answer.at("loss"), answer.at("first_loss"));
+  EXPECT_TRUE(answer.at("evaluation_loss").is_number());
+  EXPECT_TRUE(answer.at("memory").at("as_predicted"));
+  EXPECT_GE(answer.at("memory").at("device").at("predicted"),
+            answer.at("memory").at("device").at("live"));
   // Four steps and two evaluations, each a line of its own.
   const std::string log = contents("log.jsonl");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 6);

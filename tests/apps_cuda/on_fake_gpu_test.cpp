@@ -10,10 +10,6 @@
 namespace fpdt::test {
 namespace {
 
-bool says(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 class OnFakeGpu : public CommandLine {
  protected:
   // What the GPU's kernels serve: heads of 8 stored as bf16, in folder `plan`.

@@ -205,7 +205,7 @@ double forward_error(const TileShape& s) {
          tiles * (16 * kUnit + unit(s.output));
 }
 
-void check(const TileShape& shape) {
+void check_tile(const TileShape& shape) {
   SCOPED_TRACE(testing::Message() << shape.tokens << " tokens, " << shape.heads << "/"
                                   << shape.kv_heads << " heads of " << shape.size << ", chunks of "
                                   << shape.chunk);
@@ -224,36 +224,36 @@ void check(const TileShape& shape) {
   expect_close(tiled.got.dkv, tiled.whole.dkv, 4 * root * mass * error, Dtype::f32);
 }
 
-TEST(AttentionKernels, OneToken) { check({1, 1, 1, 1}); }
+TEST(AttentionKernels, OneToken) { check_tile({1, 1, 1, 1}); }
 TEST(AttentionKernels, Whole) {
-  check({17, 2, 2, 8});
-  check({300, 1, 1, 16});
+  check_tile({17, 2, 2, 8});
+  check_tile({300, 1, 1, 16});
 }
 TEST(AttentionKernels, GroupedHeads) {
-  check({50, 6, 2, 10});
-  check({150, 4, 1, 7});
+  check_tile({50, 6, 2, 10});
+  check_tile({150, 4, 1, 7});
 }
 TEST(AttentionKernels, Chunked) {
-  check({60, 2, 1, 8, Dtype::f32, {}, 20});
-  check({61, 2, 1, 8, Dtype::f32, {}, 20});
-  check({290, 1, 1, 12, Dtype::f32, {}, 140});
+  check_tile({60, 2, 1, 8, Dtype::f32, {}, 20});
+  check_tile({61, 2, 1, 8, Dtype::f32, {}, 20});
+  check_tile({290, 1, 1, 12, Dtype::f32, {}, 140});
 }
 TEST(AttentionKernels, TilesThatAreNotSquare) {
-  check({300, 2, 1, 8, Dtype::f32, {}, 300, Dtype::f32, 100});
-  check({300, 2, 1, 8, Dtype::f32, {0, 120}, 70, Dtype::f32, 300});
+  check_tile({300, 2, 1, 8, Dtype::f32, {}, 300, Dtype::f32, 100});
+  check_tile({300, 2, 1, 8, Dtype::f32, {0, 120}, 70, Dtype::f32, 300});
 }
 TEST(AttentionKernels, Documents) {
-  check({60, 2, 1, 8, Dtype::f32, {0, 1, 2, 25, 59}});
-  check({400, 1, 1, 8, Dtype::f32, {0, 130, 300}});
+  check_tile({60, 2, 1, 8, Dtype::f32, {0, 1, 2, 25, 59}});
+  check_tile({400, 1, 1, 8, Dtype::f32, {0, 130, 300}});
 }
 // Chunk 2 starts in the document of token 25, so its early tiles see nothing of some or all rows.
 TEST(AttentionKernels, DocumentsAcrossChunks) {
-  check({60, 2, 1, 8, Dtype::f32, {0, 15, 25, 41}, 20});
-  check({64, 2, 2, 4, Dtype::f32, {0, 32}, 16});
+  check_tile({60, 2, 1, 8, Dtype::f32, {0, 15, 25, 41}, 20});
+  check_tile({64, 2, 2, 4, Dtype::f32, {0, 32}, 16});
 }
 TEST(AttentionKernels, Bf16) {
-  check({70, 4, 2, 16, Dtype::bf16, {0, 30}, 32});
-  check({70, 4, 2, 16, Dtype::bf16, {0, 30}, 32, Dtype::bf16});
+  check_tile({70, 4, 2, 16, Dtype::bf16, {0, 30}, 32});
+  check_tile({70, 4, 2, 16, Dtype::bf16, {0, 30}, 32, Dtype::bf16});
 }
 
 TEST(AttentionKernels, UnseenRowsAreEmptyAndMergeLater) {

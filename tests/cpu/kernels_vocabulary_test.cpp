@@ -10,7 +10,7 @@ constexpr std::int64_t kRows = 9, kWidth = 150, kWords = 6;
 const std::vector<double> kTokens{0, 5, 5, 2, 0, 5, 1, 1, 2};
 const std::vector<double> kStarts{0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 14, 14, 14, 14, 14};
 constexpr RankExpression kFirst{.a = 0, .b = 10, .s = 0, .m = 1, .n = 2};
-constexpr std::int64_t kRank = 1;
+constexpr std::int64_t kThisRank = 1;
 
 std::int64_t position(std::int64_t row) {
   return 10 + row - static_cast<std::int64_t>(kStarts[index(10 + row)]);
@@ -27,7 +27,7 @@ TEST(EmbeddingKernel, LooksUpWordsAndPositions) {
       op.documents = memory.put(Dtype::i32, kStarts);
       if (positions) op.positions = memory.put_random(dtype, 12 * kWidth);
       op.x = memory.write(dtype, kRows * kWidth);
-      memory.run(op, kRank);
+      memory.run(op, kThisRank);
       const auto table = memory.values(op.table);
       std::vector<double> x;
       for (std::int64_t i = 0; i < kRows * kWidth; ++i) {
@@ -57,7 +57,7 @@ TEST(EmbeddingKernel, BackwardAddsEveryRow) {
     op.dpositions = target(12 * kWidth);
     auto dtable = memory.values(op.dtable), dpositions = memory.values(op.dpositions);
     if (!accumulate) dtable.assign(dtable.size(), 0.0), dpositions.assign(dpositions.size(), 0.0);
-    memory.run(op, kRank);
+    memory.run(op, kThisRank);
     const auto dx = memory.values(op.dx);
     for (std::int64_t i = 0; i < kRows * kWidth; ++i) {
       const auto word = static_cast<std::int64_t>(kTokens[index(i / kWidth)]);

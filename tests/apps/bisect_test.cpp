@@ -25,7 +25,6 @@ class FaultyBackend final : public Backend {
   FaultyBackend(Communicator& communicator, Fault fault)
       : real_(communicator, {1, Populate::no}), fault_(std::move(fault)) {}
 
-  bool supports(const Op& op) const override { return real_.supports(op); }
   std::byte* reserve(MemorySpace space, Bytes bytes) override {
     return real_.reserve(space, bytes);
   }

@@ -45,7 +45,7 @@ TEST_F(Plan, OptimizerSettingsReachTheSchedule) {
 }
 
 TEST_F(Plan, PassesAreTimedWhereTheEnvironmentAsks) {
-  const Outcome result = shell(fmt::format("FPDT_PASSES=time $PLAN {}", kLower));
+  const Outcome result = shell(fmt::format("FPDT_PASSES=time $PLAN {}", kLowerTiny));
   EXPECT_EQ(result.code, 0) << result.err;
   for (const char* pass : {"\nlower ", "\ndepend ", "\nplace ", "\nverify "}) {
     EXPECT_TRUE(says(result.err, pass));

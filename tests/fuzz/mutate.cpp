@@ -17,12 +17,12 @@ struct Parts : FieldVisitor<Parts> {
   std::vector<double*> reals;
   std::vector<bool*> flags;
   std::vector<Operand*> operands;
-  std::vector<Target*> targets;
+  std::vector<Target*> outputs;
 
   void read(std::string_view, Operand& operand) { operands.push_back(&operand); }
   void target(std::string_view, Target& target) {
     operands.push_back(&target.operand);
-    targets.push_back(&target);
+    outputs.push_back(&target);
   }
   template <class T>
   void constant(std::string_view, T& value) {
@@ -139,8 +139,8 @@ std::string Mutator::change_operand(Schedule& schedule) {
       break;
     }
     default:
-      if (parts.targets.empty()) break;
-      Target& target = *any(parts.targets);
+      if (parts.outputs.empty()) break;
+      Target& target = *any(parts.outputs);
       target.accumulate = !target.accumulate;
   }
   return "operand of " + op.name;

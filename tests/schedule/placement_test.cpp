@@ -13,13 +13,13 @@ using Codes = std::set<std::string>;
 using test::Tiny;
 
 // a and b share bytes, c stands apart.
-Tiny pen() {
+Tiny overlapping_pen() {
   Tiny tiny;
   tiny.buffer("a").offset(0).buffer("b").offset(0).buffer("c").offset(512).block("one");
   return tiny;
 }
 
-Codes codes(Tiny& tiny) { return test::codes(tiny.call("one").schedule); }
+Codes placement_codes(Tiny& tiny) { return test::codes(tiny.call("one").schedule); }
 
 TEST(Placement, AllOrNoneOfASpace) {
   Schedule schedule = test::golden("tied_head.json");
@@ -44,32 +44,32 @@ TEST(Placement, StateSharesWithNothing) {
 }
 
 TEST(Placement, LifetimesInTurnMayShare) {
-  Tiny tiny = pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "c[+0]").fill("v", 0, "b[+0]");
-  EXPECT_EQ(codes(tiny.copy("y", 0, "b[+0]", "c[+1]")), Codes{});
+  Tiny tiny = overlapping_pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "c[+0]").fill("v", 0, "b[+0]");
+  EXPECT_EQ(placement_codes(tiny.copy("y", 0, "b[+0]", "c[+1]")), Codes{});
 }
 
 TEST(Placement, WriteWaitsForWhatSharesItsBytes) {
-  Tiny tiny = pen().fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "c[+0]").after("w");
+  Tiny tiny = overlapping_pen().fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "c[+0]").after("w");
   EXPECT_EQ(test::codes(Tiny(tiny).fill("v", 0, "b[+0]").call("one").schedule), Codes{"S404"});
-  EXPECT_EQ(codes(tiny.fill("v", 0, "b[+0]").after("x")), Codes{});
+  EXPECT_EQ(placement_codes(tiny.fill("v", 0, "b[+0]").after("x")), Codes{});
 }
 
 TEST(Placement, LaterWritesOfTheVersionWaitToo) {
   Tiny tiny =
-      pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0] rows 0:2").fill("u", 1, "b[+0] rows 2:4");
-  EXPECT_EQ(codes(tiny), Codes{"S309"});
+      overlapping_pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0] rows 0:2").fill("u", 1, "b[+0] rows 2:4");
+  EXPECT_EQ(placement_codes(tiny), Codes{"S309"});
 }
 
 TEST(Placement, SharedBytesDestroyContents) {
-  Tiny read = pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0]").copy("x", 0, "a[+0]", "c[+0]");
-  EXPECT_EQ(codes(read), Codes{"S405"});
+  Tiny read = overlapping_pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0]").copy("x", 0, "a[+0]", "c[+0]");
+  EXPECT_EQ(placement_codes(read), Codes{"S405"});
   Tiny write =
-      pen().fill("w", 0, "a[+0] rows 0:2").fill("v", 0, "b[+0]").fill("u", 0, "a[+0] rows 2:4");
-  EXPECT_EQ(codes(write), Codes{"S405"});
+      overlapping_pen().fill("w", 0, "a[+0] rows 0:2").fill("v", 0, "b[+0]").fill("u", 0, "a[+0] rows 2:4");
+  EXPECT_EQ(placement_codes(write), Codes{"S405"});
 }
 
 TEST(Placement, AnOpDoesNotOverwriteWhatItReads) {
-  EXPECT_EQ(codes(pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "b[+0]")), Codes{"S407"});
+  EXPECT_EQ(placement_codes(overlapping_pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "b[+0]")), Codes{"S407"});
 }
 
 TEST(Placement, EachTurnIsChecked) {

@@ -44,7 +44,7 @@ class InfeasibleError : public Error {
   explicit InfeasibleError(const std::string& message) : Error(ExitCode::infeasible, message) {}
 };
 
-// The machine has not the memory that the plan needs (exit 5).
+// The machine has less memory than the plan needs (exit 5).
 class MemoryError : public Error {
  public:
   explicit MemoryError(const std::string& message) : Error(ExitCode::out_of_memory, message) {}

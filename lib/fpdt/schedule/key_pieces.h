@@ -1,9 +1,10 @@
-// How an attention tile with a workspace is cut along its keys, for a library whose kernels know
+// How an attention tile with a workspace is cut along its keys, for a library whose kernels have
 // two masks, and whose plans are made for one size each. Each piece is a pass over the results of
-// its queries, so the cost model asks as well.
+// its queries, so the cost model uses this too.
 //
-// Keys before the first query are seen by every query: pieces of a power of two times 128 rows,
-// largest first, so that tiles of any length share a few sizes. What is left ends at the diagonal.
+// Every query sees the keys before the first query. They are cut into pieces of a power of two
+// times 128 rows, largest first, so that tiles of any length share a few sizes. The rest ends at
+// the diagonal.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace fpdt {
 
-// Of backward, seen by every query; more at a time gain nothing.
+// The most rows of a piece in backward; larger pieces are not faster.
 inline constexpr std::int64_t kBackwardPieceMost = 65536;
 
 struct KeyPiece {

@@ -435,7 +435,7 @@ struct ActivationBackward {
 };
 
 // x[rows,width] = table[tokens] (+ positions[position], when present). Tokens are below
-// `vocabulary` and positions below `position_count`; whoever feeds the tokens sees to it.
+// `vocabulary` and positions below `position_count`; the caller that feeds tokens checks.
 struct Embedding {
   static constexpr OpTraits kTraits{"embedding", Covers::nothing};
   Operand tokens, table, positions, documents;

@@ -78,7 +78,7 @@ class Meeting {
   // Between gather and disperse.
   [[nodiscard]] std::span<const std::span<const View>> views() const { return views_; }
   [[nodiscard]] std::span<const Mark> ready() const { return ready_; }
-  // After disperse: nobody comes to the next one before all have gathered again.
+  // After disperse: the next one does not begin before all have gathered again.
   [[nodiscard]] std::span<const Mark> done() const { return done_; }
 
  private:

@@ -1,11 +1,10 @@
 // Ranks as threads of one process.
 //
 // A collective is a meeting of its group: every rank publishes its views, waits for the others,
-// takes what it receives out of their memory, and waits until everybody has taken. Each lane has
-// meetings of its own, so that collectives of two lanes may overlap. A rank that fails wakes all
-// others; nobody waits longer than the deadline. On a CPU it is the lanes that meet; on a GPU that
-// the ranks share, the threads that issue meet, and leave each other marks for which their streams
-// wait.
+// copies what it receives out of their memory, and waits until all have done so. Each lane has its
+// own meetings, so that collectives of two lanes may overlap. A rank that fails wakes all others,
+// and no rank waits longer than the deadline. On a CPU the lanes meet. On a GPU that the ranks
+// share, the issuing threads meet and leave each other marks, for which their streams wait.
 #pragma once
 
 #include <chrono>

@@ -80,7 +80,7 @@ class GraphPlan {
   GraphPlan(Graph&& graph, const PlanTarget& target, std::string_view what,
             std::string_view advice);
 
-  // Of memory that a run needs beside the real tensors, from a multiple of 256 bytes on.
+  // Memory that a run needs beside the real tensors; it begins at a multiple of 256 bytes.
   [[nodiscard]] Bytes workspace() const { return workspace_; }
   // cuDNN's number of the engine, which names its kernels.
   [[nodiscard]] std::int64_t engine() const { return engine_; }

@@ -1,4 +1,4 @@
-// Which attention tiles our own kernels serve; others belong to a library, or to nobody.
+// Which attention tiles our own kernels serve. Others need a library, or cannot run.
 #pragma once
 
 #include <cmath>

@@ -20,7 +20,7 @@ namespace fpdt::cuda {
 // Of each lane that computes; what NVIDIA recommends on Hopper.
 inline constexpr std::int64_t kMatmulWorkspaceBytes = 32 << 20;
 
-// Where products are timed: on the operands' own places, whose contents nobody needs yet.
+// Where products are timed: in the operands' own places, whose contents are not needed yet.
 struct Trial {
   ProductTimes* times = nullptr;   // null: none are timed
   std::span<std::byte> arena;      // of the device
@@ -35,8 +35,8 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Chooses an algorithm for the op. InputError when the types of its operands do not go together:
-  // a and b are alike, f32 or bf16; addend and out are alike; bias is as out.
+  // Chooses an algorithm for the op. InputError when the types of its operands do not fit:
+  // a and b have one type, f32 or bf16; addend, bias and out have one type.
   void prepare(const Matmul& op, const Schedule& schedule, const Trial& trial);
 
   // `workspace`: [kMatmulWorkspaceBytes] of the device. Precondition: the op was prepared.

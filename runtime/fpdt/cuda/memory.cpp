@@ -32,7 +32,7 @@ constexpr std::int64_t kHugePage = 2 << 20;
 constexpr Bytes kWorthAWord{std::int64_t{8} << 30};
 constexpr int kPreferred = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
 
-// Who holds what, for a message; empty when nobody is known to.
+// Who holds device memory, for a message; empty when unknown.
 std::string holder_text() {
   int index = 0;
   if (cudaGetDevice(&index) != cudaSuccess) return "";

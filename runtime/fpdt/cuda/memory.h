@@ -10,8 +10,8 @@
 
 namespace fpdt::cuda {
 
-// One allocation on the current device. MemoryError when it has not that much, with who holds the
-// rest as far as the driver tells.
+// One allocation on the current device. MemoryError when too little is free; the message
+// names who holds the rest, if the driver tells.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -35,7 +35,7 @@ class DeviceMemory {
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  // MemoryError when the machine has not that much, or refuses to pin it, with the limit that does.
+  // MemoryError when the machine has less, or a limit forbids to pin it; the message names it.
   PinnedMemory(Bytes bytes, const std::string& what);
   ~PinnedMemory();
   PinnedMemory(PinnedMemory&& other) noexcept;

@@ -25,8 +25,8 @@ struct Ways {
 
 class ProductTimes {
  public:
-  // The fastest way; of those that are within 2 % of each other the first. Waits for the stream,
-  // and for whoever else measures. `product` names it, with all that an algorithm depends on.
+  // The fastest way; of those that are within 2 % of each other the first. Waits for the stream
+  // and for other measurements. `product` names it, with all that an algorithm depends on.
   std::size_t fastest(const std::string& product, const Ways& ways, Stream stream);
 
   // [{"product":...,"chosen":i,"of":n,"seconds":...,"first_seconds":...},...]

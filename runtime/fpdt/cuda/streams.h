@@ -1,8 +1,8 @@
 // The lanes of a rank as streams of a GPU, and the edges between them as events.
 //
 // An op's completion is an event in the ring of its lane, recorded only when some op of the program
-// waits for it. Whoever waits for an op that the ring has lost since waits for a later one of the
-// same lane, which has been launched as well: too long, and never for ever. The host waits for
+// waits for it. If the ring has dropped that event, the wait is for a later op of the same lane,
+// which has been launched as well: longer than needed, but never for ever. The host waits for
 // nothing before `synchronise`.
 #pragma once
 

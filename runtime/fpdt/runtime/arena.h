@@ -30,8 +30,9 @@ struct MemoryLimit {
 // `root`: where /proc and /sys lie; tests have others.
 MemoryLimit memory_limit(const std::string& root = "");
 
-// What the machine has for this process, in place of MemAvailable: a virtual machine may grow its
-// memory only as it is used. Limits of control group and address space stay. Before threads begin.
+// Sets what the machine has for this process, in place of MemAvailable: a virtual machine may grow
+// its memory only as it is used. Limits of control group and address space stay. Call it before
+// threads begin.
 void declare_host_memory(Bytes bytes);
 
 // MemoryError when `bytes` exceed the limit; `what` is named in the message.
@@ -42,7 +43,7 @@ enum class Populate : bool { no, yes };
 class Reservation {
  public:
   Reservation() = default;
-  // MemoryError when the machine has not that much.
+  // MemoryError when the machine has less.
   Reservation(Bytes bytes, Populate populate, const std::string& what);
   ~Reservation();
   Reservation(Reservation&& other) noexcept;
@@ -56,8 +57,8 @@ class Reservation {
   std::span<std::byte> bytes_;  // without the inaccessible pages
 };
 
-// Resident pages of a range that begins at a page, in bytes. MemoryError when for half a second the
-// kernel has not the memory to say.
+// Resident pages of a range that begins at a page, in bytes. MemoryError when the kernel lacks the
+// memory to answer for half a second.
 Bytes resident_bytes(std::span<const std::byte> range);
 
 // Most resident memory of the process so far.

@@ -44,7 +44,7 @@ class Backend {
   virtual ~Backend() = default;
 
   // Takes the memory of a space, once, before prepare; it lives as long as the backend. MemoryError
-  // when the machine has not that much.
+  // when the machine has less.
   virtual std::byte* reserve(MemorySpace space, Bytes bytes) = 0;
 
   // Lanes, scratch memory, library warm-up: afterwards a step allocates nothing.
@@ -52,7 +52,7 @@ class Backend {
 
   virtual void launch(const Launch& launch) = 0;
 
-  // Waits for everything launched and starts the count of positions anew. Rethrows the first
+  // Waits for everything launched and restarts the count of positions. Rethrows the first
   // failure of an op; a backend that failed does not run again.
   virtual void synchronise() = 0;
 
@@ -60,8 +60,8 @@ class Backend {
   // what was (accounts.h). Otherwise the whole arena is taken at once.
   [[nodiscard]] virtual bool demand_paged() const = 0;
 
-  // Of a range of whole words of an arena, the bytes of those that nobody has written since
-  // `prepare`, counted where the memory is; nothing where the backend cannot tell.
+  // How many bytes of a range have not been written since `prepare`, in whole words, counted where
+  // the memory is; nothing where the backend cannot tell.
   [[nodiscard]] virtual std::optional<Bytes> untouched(std::span<const std::byte> /*range*/) const {
     return {};
   }

@@ -26,10 +26,10 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  // The point behind everything that was launched on the lane so far. Each `number` is one point:
-  // nobody may wait for it any more when it is taken anew.
+  // The point behind everything that was launched on the lane so far. Each `number` is one point,
+  // which may be set again when no rank waits for it any more.
   virtual Mark mark(std::size_t number) = 0;
-  // What is launched on this lane from now on runs after a point of a peer's.
+  // Everything launched on this lane from now on runs after that point of a peer.
   virtual void await(Mark mark) = 0;
   // Moves and sums what member `mine` receives; views[i] are the operands of member i (the sends,
   // then the receives), and of the others only the sends are read.

@@ -5,17 +5,22 @@ int main(int count, char** words) {
   const fpdt::Verb verbs[] = {
       {"search", "Find the fastest strategy that fits", fpdt::declare_search},
       {"max-seq", "Find the longest sequence that fits", fpdt::declare_max_seq},
-      {"sweep", "Search along chunk lengths, lengths, GPUs or host memory", fpdt::declare_sweep},
-      {"compare", "Set the answer beside the published policy and others", fpdt::declare_compare},
-      {"explain", "Say what stands at the peak and what each lever would change",
+      {"sweep", "Search at several chunk lengths, sequence lengths, GPU counts or host budgets",
+       fpdt::declare_sweep},
+      {"compare", "Compare the answer with the published policy and other strategies",
+       fpdt::declare_compare},
+      {"explain", "Show what fills memory at its peak and what each lever would change",
        fpdt::declare_explain},
-      {"simulate", "Time a schedule on the clock of its machine", fpdt::declare_simulate},
-      {"draw", "Draw memory and lanes over time", fpdt::declare_draw},
-      {"export", "Write a simulated step for other programs", fpdt::declare_export},
-      {"lower", "Write the schedule of a strategy: lowered, placed, proven", fpdt::declare_lower},
+      {"simulate", "Predict how long a schedule takes on its machine", fpdt::declare_simulate},
+      {"draw", "Draw lanes and memory over time, or the graph of dependencies", fpdt::declare_draw},
+      {"export", "Export a simulated step to Perfetto or PyTorch's memory viewer",
+       fpdt::declare_export},
+      {"lower", "Write the verified schedule of a strategy", fpdt::declare_lower},
       {"verify", "Prove that a schedule file is safe to run", fpdt::declare_verify},
   };
-  return fpdt::run_program("fpdt-plan",
-                           "Plans the training of transformers on very long sequences.", "", verbs,
-                           {words, static_cast<std::size_t>(count)});
+  return fpdt::run_program(
+      "fpdt-plan", "Plans the training of transformers on very long sequences.",
+      "Exit codes: 0 done, 1 internal error, 2 bad input, 3 nothing fits, 5 out of memory,\n"
+      "7 file system.",
+      verbs, {words, static_cast<std::size_t>(count)});
 }

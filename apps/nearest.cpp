@@ -11,6 +11,7 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/base/units.h"
+#include "fpdt/plan/plan.h"
 
 namespace fpdt {
 namespace {
@@ -162,8 +163,11 @@ std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
 
 std::string nearest_strategy(const Problem& problem, const Strategy& strategy) {
   for (const auto& [words, change] : smaller(problem, strategy)) {
-    if (!fits(problem, change)) continue;
-    return fmt::format("{}, would need {}", words, format_bytes(usage(problem, change).device));
+    if (!check(problem, change).empty()) continue;
+    const Usage need = usage(problem, lower(problem, change).placement);
+    if (within(problem, need)) {
+      return fmt::format("{}, would need {}", words, format_bytes(need.device));
+    }
   }
   return "no smaller chunk of this strategy fits: use more devices or a larger budget";
 }

@@ -18,8 +18,8 @@ struct Nearest {
 std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
                                   const ClusterSpec& machine);
 
-// The nearest strategy that needs less of the device and fits, in words with its bytes; what else to
-// do when there is none.
+// The nearest strategy that needs less of the device and fits, with its bytes; without one, what
+// else to do.
 std::string nearest_strategy(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

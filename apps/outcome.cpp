@@ -23,6 +23,12 @@ Outcome outcome(const Problem& problem, const Strategy& strategy) {
   return one;
 }
 
+std::string format_change(Bytes now, Bytes before) {
+  if (now == before) return "0";
+  return now < before ? fmt::format("-{}", format_bytes(before - now))
+                      : fmt::format("+{}", format_bytes(now - before));
+}
+
 std::string verdict_text(const Outcome& outcome) {
   return outcome.fits ? "fits" : fmt::format("no: {}", word(outcome.binding));
 }

@@ -24,6 +24,9 @@ Outcome outcome(const Problem& problem, const Strategy& strategy);
 
 inline constexpr std::size_t kTypicalCase = static_cast<std::size_t>(RateEnd::typical);
 
+// "+1.50 GiB", "-3.00 MiB", "0".
+std::string format_change(Bytes now, Bytes before);
+
 // "fits", or what does not: "no: host".
 std::string verdict_text(const Outcome& outcome);
 

@@ -98,7 +98,7 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
   const Bytes near{problem.host_budget.value / problem.cluster.numa_nodes};
   if (plan.usage.host_numa > near) {
     text += line("", fmt::format("ranks of one NUMA node hold {} and it has {}: some copies cross "
-                                 "sockets, which no second here counts",
+                                 "sockets, which these times leave out",
                                  format_bytes(plan.usage.host_numa), format_bytes(near)));
   }
   return text;
@@ -330,10 +330,6 @@ PeakBytes device_peak(const Plan& plan) {
   return bytes;
 }
 
-std::string format_seconds(double seconds) {
-  return format_nanoseconds(std::llround(seconds * 1e9));
-}
-
 std::string answer_text(const Answer& answer, const std::string& out_dir) {
   const Problem& problem = answer.problem;
   std::string text = fmt::format("{}: {}, {} tokens on {}\n\n", verdict(answer), problem.model.name,
@@ -352,7 +348,7 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   text += line("search", fmt::format("{} candidates, {} simulated, {}", answer.search.candidates,
                                      answer.search.simulated, format_seconds(answer.seconds)));
   if (out_dir.empty()) {
-    return text + line("next", "the same with --out-dir DIR writes the plan and its schedule");
+    return text + line("next", "add --out-dir DIR to write the plan and its schedule");
   }
   text += line("wrote", fmt::format("{0}/plan.yaml, {0}/schedule.json", out_dir));
   text += line("next", fmt::format("fpdt-plan draw {}/schedule.json --out step.html", out_dir));

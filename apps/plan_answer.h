@@ -40,7 +40,4 @@ std::string answer_json(const Answer& answer);
 // plan.yaml: the strategy, under comments that say what it was made for and what it will do.
 std::string plan_yaml(const Answer& answer);
 
-// "3 h 12 min", "84.2 s", "5.31 ms".
-std::string format_seconds(double seconds);
-
 }  // namespace fpdt

@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,11 +11,11 @@
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/ladder.h"
 #include "fpdt/plan/published.h"
+#include "fpdt/report/axis.h"
 #include "fpdt/spec/attention_kernels.h"
 
 #include "command.h"
 #include "outcome.h"
-#include "plan_answer.h"
 #include "plan_verbs.h"
 #include "progress.h"
 #include "question.h"
@@ -35,17 +34,6 @@ struct Row {
   Outcome outcome;
 };
 
-// Tells of the work at hand where somebody watches.
-class Progress {
- public:
-  void operator()(const std::string& text) {
-    if (isatty(STDERR_FILENO) == 1) status_.show(text);
-  }
-
- private:
-  StatusLine status_;
-};
-
 double seconds_of(const Outcome& outcome) { return outcome.sequence_seconds[kTypicalCase]; }
 
 // The fastest; where nothing fits, what needs least.
@@ -55,7 +43,7 @@ Row searched(const Problem& problem, const Pins& pins, const std::string& name) 
 }
 
 std::vector<Row> rows_of(const Question& question, const std::vector<std::string>& files,
-                         Progress& progress) {
+                         StatusLine& status) {
   const Problem& problem = question.problem;
   require_possible(problem, question.pins);
   const Strategy published = published_fpdt(problem);
@@ -66,15 +54,15 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
     require_sound(problem, given.back(), file);
   }
   std::vector<Row> rows;
-  progress("published FPDT policy");
+  status.show("published FPDT policy");
   rows.push_back({"published FPDT policy", outcome(problem, published)});
-  progress("Ulysses");
+  status.show("Ulysses");
   rows.push_back(searched(problem, {Method::ulysses, {}, {}}, "Ulysses (one chunk)"));
   for (std::size_t i = 0; i < files.size(); ++i) {
-    progress(files[i]);
+    status.show(files[i]);
     rows.push_back({files[i], outcome(problem, given[i])});
   }
-  progress("search");
+  status.show("search");
   rows.push_back(searched(problem, question.pins, "fpdt searched"));
   const std::string usual = why_own_attention(problem, published);  // said of the question
   for (const Row& row : rows) {
@@ -87,8 +75,8 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
 
 // From the first row to the last; each rung as it is placed.
 std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows,
-                          Progress& progress) {
-  progress("ladder");
+                          StatusLine& status) {
+  status.show("ladder");
   std::vector<Row> all;
   for (const Rung& rung :
        ladder(problem, rows.front().outcome.strategy, rows.back().outcome.strategy)) {
@@ -131,13 +119,6 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
   return text;
 }
 
-// Signed, with the unit of the size.
-std::string change(Bytes now, Bytes before) {
-  if (now == before) return "0";
-  return now < before ? fmt::format("-{}", format_bytes(before - now))
-                      : fmt::format("+{}", format_bytes(now - before));
-}
-
 std::string rungs_text(const std::vector<Row>& rungs) {
   constexpr const char* kColumns = "{:>13}{:>13}{:>8}{:>11}{:>11}{:>11}{:>11}{}\n";
   std::string text =
@@ -155,8 +136,9 @@ std::string rungs_text(const std::vector<Row>& rungs) {
         "{:>13}{:>13}{:>7.2f}x{:>11}{:>11}{:>11}{:>11}  {}{}\n", format_seconds(seconds_of(now)),
         beside(format_seconds(seconds_of(before) - seconds_of(now))),
         seconds_of(first) / seconds_of(now), format_bytes(now.usage.device),
-        beside(change(now.usage.device, before.usage.device)), format_bytes(now.usage.host_node),
-        beside(change(now.usage.host_node, before.usage.host_node)), rungs[i].name,
+        beside(format_change(now.usage.device, before.usage.device)),
+        format_bytes(now.usage.host_node),
+        beside(format_change(now.usage.host_node, before.usage.host_node)), rungs[i].name,
         now.fits ? "" : fmt::format(" (does not fit: {})", word(now.binding)));
   }
   return text;
@@ -197,12 +179,12 @@ int compare(const Flags& flags) {
   std::vector<Row> rows, rungs;
   bool answered = false;
   {
-    Progress progress;
-    rows = rows_of(question, flags.with, progress);
+    StatusLine status(StatusLine::Shown::on_terminals);
+    rows = rows_of(question, flags.with, status);
     answered = rows.back().outcome.fits;
-    if (flags.ladder && answered) rungs = rungs_of(problem, rows, progress);
+    if (flags.ladder && answered) rungs = rungs_of(problem, rows, status);
   }
-  if (flags.ladder && !answered) say("note: --ladder: nothing fits, so it leads nowhere\n");
+  if (flags.ladder && !answered) say("note: --ladder: nothing fits, so there is no ladder\n");
   if (flags.question.json) {
     Json object{{"schema", "fpdt.compare/1"},
                 {"model", problem.model.name},
@@ -226,9 +208,9 @@ Command declare_compare(Options& options) {
   auto flags = std::make_shared<Flags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
-  options.value("--with", flags->with, "a strategy file to compare as well; may be repeated");
+  options.value("--with", flags->with, "Compare this strategy file as well; may be repeated");
   options.flag("--ladder", flags->ladder,
-               "what each lever gives on the way from the published policy to the answer");
+               "Show what each lever gains from the published policy to the answer");
   return [flags] { return compare(*flags); };
 }
 

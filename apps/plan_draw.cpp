@@ -41,9 +41,9 @@ void write(const std::string& path, const std::string& text) {
 // What a verb's flags say outlives the parser that fills it and the command that reads it.
 auto add_schedule(Options& options) {
   auto flags = std::make_shared<Flags>();
-  options.value("SCHEDULE", flags->schedule, "schedule file").required();
+  options.value("SCHEDULE", flags->schedule, "Schedule file").required();
   options.value("--cluster", flags->cluster,
-                "configs/clusters/*.yaml; default: the rates that it was planned with");
+                "Machine whose rates to use; default: the one that it was planned for");
   return flags;
 }
 
@@ -192,7 +192,7 @@ int export_run(const Flags& flags) {
 
 Command declare_simulate(Options& options) {
   const auto flags = add_schedule(options);
-  options.flag("--json", flags->json, "result as one JSON object");
+  options.flag("--json", flags->json, "Print one JSON object");
   return [flags] {
     const Simulated one(flags->schedule, flags->cluster, 0);
     print_result(flags->json ? json_line(simulation_json(one)) : simulation_text(one));
@@ -204,18 +204,18 @@ Command declare_draw(Options& options) {
   const auto flags = add_schedule(options);
   options
       .value("--out", flags->out,
-             "step.html (hover and zoom) or step.svg; of a graph, .dot or .svg")
+             "File to write: .html (hover and zoom) or .svg; with --graph, .dot or .svg")
       .required();
-  options.flag("--graph", flags->graph, "what waits for what, by Graphviz");
+  options.flag("--graph", flags->graph, "Draw which op waits for which, by Graphviz");
   return [flags] { return draw(*flags); };
 }
 
 Command declare_export(Options& options) {
   const auto flags = add_schedule(options);
-  options.value("--format", flags->what, "perfetto (ui.perfetto.dev) or memory-viz (PyTorch's)")
+  options.value("--format", flags->what, "For ui.perfetto.dev or pytorch.org/memory_viz")
       .required()
       .one_of({"perfetto", "memory-viz"});
-  options.value("--out", flags->out, "file to write").required();
+  options.value("--out", flags->out, "File to write").required();
   return [flags] { return export_run(*flags); };
 }
 

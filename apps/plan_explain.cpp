@@ -6,10 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "fpdt/plan/plan.h"
+#include "fpdt/report/axis.h"
 #include "fpdt/report/live.h"
 
 #include "command.h"
-#include "plan_answer.h"
+#include "outcome.h"
 #include "plan_verbs.h"
 #include "question.h"
 
@@ -53,8 +54,7 @@ Peak peak_of(const Plan& plan, MemorySpace space) {
 
 std::string peak_text(const Peak& peak, std::int64_t most) {
   std::string text = fmt::format("\n{} at its peak, {} into the step: {}\n", word(peak.space),
-                                 format_seconds(static_cast<double>(peak.live.time) * 1e-9),
-                                 format_bytes(peak.live.bytes));
+                                 format_nanoseconds(peak.live.time), format_bytes(peak.live.bytes));
   text +=
       fmt::format("{:>12}  {:<28}{:<15}{:<8}{}\n", "bytes", "buffer", "category", "slots", "from");
   Bytes rest = peak.live.bytes;
@@ -84,14 +84,6 @@ Json peak_json(const Peak& peak) {
           {"buffers", holders}};
 }
 
-// Signed bytes.
-std::string difference(Bytes now, Bytes before) {
-  const bool less = now < before;
-  const Bytes size = less ? before - now : now - before;
-  if (size.value == 0) return "0";
-  return fmt::format("{}{}", less ? "-" : "+", format_bytes(size));
-}
-
 std::string lever_text(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
   const Usage now = usage(problem, plan.strategy);
   const double base = cost({plan.strategy, now, plan.simulation.nanoseconds});
@@ -102,8 +94,8 @@ std::string lever_text(const Problem& problem, const Plan& plan, const std::vect
   for (const Worth& one : levers) {
     const double changed = cost({one.change.strategy, one.usage, one.nanoseconds});
     text += fmt::format("{:>+8.2f}% {:>12} {:>12}  {:<18}{}{}\n", 100 * (changed / base - 1),
-                        difference(one.usage.device, now.device),
-                        difference(one.usage.host_node, now.host_node),
+                        format_change(one.usage.device, now.device),
+                        format_change(one.usage.host_node, now.host_node),
                         predict(problem, one.change.strategy).device_peak, one.change.words,
                         one.fits ? "" : " (does not fit)");
   }
@@ -157,8 +149,7 @@ int explain(const Flags& flags) {
   std::string text = fmt::format(
       "{}, {} tokens on {}\n{}\nstep {}, device peak in {}\n", problem.model.name,
       format_tokens(problem.seq_len), problem.cluster.name, in_words(problem, plan.strategy),
-      format_seconds(static_cast<double>(plan.simulation.nanoseconds) * 1e-9),
-      predict(problem, plan.strategy).device_peak);
+      format_nanoseconds(plan.simulation.nanoseconds), predict(problem, plan.strategy).device_peak);
   text += peak_text(device, flags.buffers) + peak_text(host, flags.buffers);
   print_result(text + lever_text(problem, plan, levers));
   return 0;
@@ -170,7 +161,9 @@ Command declare_explain(Options& options) {
   auto flags = std::make_shared<Flags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
-  options.value("--buffers", flags->buffers, "lines of each peak").integer(1, 1000).shows_default();
+  options.value("--buffers", flags->buffers, "Buffers to list at each peak")
+      .integer(1, 1000)
+      .shows_default();
   return [flags] { return explain(*flags); };
 }
 

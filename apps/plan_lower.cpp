@@ -18,7 +18,7 @@
 #include "fpdt/io/schedule_json.h"
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/bytes.h"
-#include "fpdt/plan/lower.h"
+#include "fpdt/plan/plan.h"
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
@@ -37,15 +37,6 @@ struct LowerFlags {
   QuestionFlags question;
   std::string out_dir;
 };
-
-// What the schedule needs as it is placed.
-Usage placed(const Problem& problem, const Placement& placement) {
-  const auto arena = [&](MemorySpace space) { return placement.of(space).arena; };
-  return usage(problem, Prediction{arena(MemorySpace::device),
-                                   arena(MemorySpace::host_pinned),
-                                   arena(MemorySpace::host),
-                                   {}});
-}
 
 // The heaviest categories of a space, by rings before any sharing.
 std::string heaviest(const Schedule& schedule, MemorySpace space) {
@@ -76,7 +67,7 @@ Bytes state_bytes(const Schedule& schedule) {
 // InfeasibleError names what binds, the heaviest parts, and the nearest strategy that fits.
 void require_fit(const Problem& problem, const Strategy& strategy, const Lowered& lowered) {
   const Schedule& schedule = lowered.schedule.schedule();
-  const Usage need = placed(problem, lowered.placement);
+  const Usage need = usage(problem, lowered.placement);
   if (need.device > problem.device_budget) {
     const Bytes states = state_bytes(schedule);
     const std::string alone =
@@ -146,7 +137,7 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
                         format_bytes(predicted(prediction, space)));
   }
   const Bytes outside = problem.cluster.outside_bytes();
-  const Usage need = placed(problem, lowered.placement);
+  const Usage need = usage(problem, lowered.placement);
   text += fmt::format(
       "\nbudget      device {} of {}{}, host {} of {} a node\n", format_bytes(need.device),
       format_bytes(problem.device_budget),
@@ -237,7 +228,9 @@ int plan_verify(const std::string& path, bool json) {
 Command declare_lower(Options& options) {
   auto flags = std::make_shared<LowerFlags>();
   add_question(options, flags->question);
-  options.value("--out-dir", flags->out_dir, "receives schedule.json and strategy.yaml").required();
+  options
+      .value("--out-dir", flags->out_dir, "Write schedule.json and strategy.yaml to this directory")
+      .required();
   return [flags] { return plan_lower(*flags); };
 }
 
@@ -247,8 +240,8 @@ Command declare_verify(Options& options) {
     bool json = false;
   };
   auto flags = std::make_shared<VerifyFlags>();
-  options.value("SCHEDULE", flags->path, "schedule file").required();
-  options.flag("--json", flags->json, "result as one JSON object");
+  options.value("SCHEDULE", flags->path, "Schedule file").required();
+  options.flag("--json", flags->json, "Print one JSON object");
   return [flags] { return plan_verify(flags->path, flags->json); };
 }
 

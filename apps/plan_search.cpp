@@ -67,7 +67,7 @@ Command declare_search(Options& options) {
   auto flags = std::make_shared<Flags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
-  options.value("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
+  options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");
   return [flags] { return finish(search_answer(load_question(flags->question)), *flags); };
 }
 
@@ -75,7 +75,7 @@ Command declare_max_seq(Options& options) {
   auto flags = std::make_shared<Flags>();
   add_question(options, flags->question, Length::found);
   add_pins(options, flags->question);
-  options.value("--out-dir", flags->out_dir, "receives plan.yaml and schedule.json");
+  options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");
   return [flags] {
     Question question = load_question(flags->question);
     const std::int64_t longest = longest_sequence(question.problem, question.pins);

@@ -2,19 +2,17 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
+#include "fpdt/report/axis.h"
 
 #include "command.h"
-#include "plan_answer.h"
 #include "plan_verbs.h"
 #include "progress.h"
 #include "sweep.h"
-#include "sweep_curve.h"
 
 namespace fpdt {
 namespace {
@@ -98,14 +96,10 @@ int sweep(const Flags& flags) {
   std::optional<AtomicFile> svg;
   if (!flags.svg.empty()) svg.emplace(flags.svg);
   {
-    StatusLine status;
-    const bool terminal = isatty(STDERR_FILENO) == 1;
+    StatusLine status(StatusLine::Shown::on_terminals);
     std::size_t begun = 0;
     answer_points(question, over, flags.values.empty(), points, [&](const SweepPoint& point) {
-      ++begun;
-      if (terminal) {
-        status.show(fmt::format("{} {}, {} of {}", word(over), point.label, begun, points.size()));
-      }
+      status.show(fmt::format("{} {}, {} of {}", word(over), point.label, ++begun, points.size()));
     });
   }
   if (svg) {
@@ -123,11 +117,12 @@ int sweep(const Flags& flags) {
 
 Command declare_sweep(Options& options) {
   auto flags = std::make_shared<Flags>();
-  options.value("--over", flags->over, "chunk, seq-len, gpus or host-budget")
+  options.value("--over", flags->over, "What to vary")
       .required()
       .one_of({"chunk", "seq-len", "gpus", "host-budget"});
-  options.value("--values", flags->values, "such as 16K,64K,256K; default: the usual ones");
-  options.value("--svg", flags->svg, "receives the curves");
+  options.value("--values", flags->values,
+                "Its values, such as 16K,64K,256K; default: a usual range");
+  options.value("--svg", flags->svg, "Draw the curves to this file");
   add_question(options, flags->question, Length::optional);
   add_pins(options, flags->question);
   return [flags] { return sweep(*flags); };

@@ -1,7 +1,6 @@
 // Terminal or not.
 #include "progress.h"
 
-#include <cstdint>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -24,10 +23,13 @@ std::string format_clock(double seconds) {
   return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
 }
 
-StatusLine::StatusLine() : terminal_(isatty(STDERR_FILENO) == 1), next_(Clock::now()) {}
+StatusLine::StatusLine(Shown shown)
+    : terminal_(isatty(STDERR_FILENO) == 1),
+      shown_(terminal_ || shown == Shown::everywhere),
+      next_(Clock::now()) {}
 
 void StatusLine::show(std::string_view text) {
-  if (Clock::now() < next_) return;
+  if (!shown_ || Clock::now() < next_) return;
   next_ = Clock::now() + (terminal_ ? kOnTerminal : kElsewhere);
   if (!terminal_) return keep(text);
   say(fmt::format("\r{}\x1b[K", text));

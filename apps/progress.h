@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,8 @@ std::string format_clock(double seconds);
 
 class StatusLine {
  public:
-  StatusLine();
+  enum class Shown : std::uint8_t { everywhere, on_terminals };
+  explicit StatusLine(Shown shown = Shown::everywhere);
   ~StatusLine() { end(); }
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
@@ -27,6 +29,7 @@ class StatusLine {
  private:
   using Clock = std::chrono::steady_clock;
   bool terminal_;
+  bool shown_;
   bool open_ = false;  // the cursor stands on the status line
   Clock::time_point next_;
 };

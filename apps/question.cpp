@@ -84,42 +84,45 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
 }  // namespace
 
 void add_question(Options& options, QuestionFlags& flags, Length length) {
-  options.value("--model", flags.model, "models/*.yaml, or a Hugging Face directory or config.json")
+  options
+      .value("--model", flags.model,
+             "Model: models/*.yaml, or a Hugging Face directory or its config.json")
       .required();
-  options.value("--cluster", flags.cluster, "configs/clusters/*.yaml").required();
-  options.value("--gpus", flags.gpus, "as many of the cluster's devices; default: its own")
+  options.value("--cluster", flags.cluster, "Machine: configs/clusters/*.yaml").required();
+  options.value("--gpus", flags.gpus, "Number of GPUs; default: those of the cluster file")
       .integer(1, 1 << 20);
   if (length != Length::found) {
-    options.value("--seq-len", flags.seq_len, "tokens of a sequence: 64K, 2M (= 2^21), 100000")
+    options.value("--seq-len", flags.seq_len, "Tokens in a sequence: 64K, 2M (2^21), 100000")
         .required(length == Length::required);
   }
-  options.value("--strategy", flags.strategy, "YAML file that decides everything");
+  options.value("--strategy", flags.strategy, "Strategy file, which decides everything");
   options.value("--device-budget", flags.device_budget,
-                "such as 60GiB; default: the device's memory");
-  options.value("--host-budget", flags.host_budget, "of one node; default: the node's memory");
+                "Memory to use on each device, such as 60GiB; default: all");
+  options.value("--host-budget", flags.host_budget, "Memory to use on each node; default: all");
   const Option several =
       options.flag("--documents", flags.documents,
-                   "a sequence may hold several documents; default, but for cuDNN's attention");
+                   "Sequences may hold several documents; default unless attention is cuDNN's");
   options
       .flag("--one-document", flags.one_document,
-            "a sequence is one document; default where attention is cuDNN's")
+            "Each sequence is one document; default where attention is cuDNN's")
       .excludes(several);
   OptimizerSpec& optimizer = flags.optimizer;
   const auto number = [&options](const char* name, double& value, const char* help) {
     return options.value(name, value, help).shows_default();
   };
-  number("--beta1", optimizer.beta1, "of AdamW").from_zero();
-  number("--beta2", optimizer.beta2, "of AdamW").from_zero();
-  number("--epsilon", optimizer.epsilon, "of AdamW").positive();
-  number("--weight-decay", optimizer.weight_decay, "of matrices").from_zero();
-  number("--clip", optimizer.clip, "global gradient norm; 0: none").from_zero();
-  options.flag("--json", flags.json, "result as one JSON object");
+  number("--beta1", optimizer.beta1, "Beta 1 of AdamW").from_zero();
+  number("--beta2", optimizer.beta2, "Beta 2 of AdamW").from_zero();
+  number("--epsilon", optimizer.epsilon, "Epsilon of AdamW").positive();
+  number("--weight-decay", optimizer.weight_decay, "Weight decay of matrices").from_zero();
+  number("--clip", optimizer.clip, "Largest global gradient norm; 0: no limit").from_zero();
+  options.flag("--json", flags.json, "Print one JSON object");
 }
 
 void add_pins(Options& options, QuestionFlags& flags) {
-  options.value("--method", flags.method, "fpdt or ulysses; default: the faster")
+  options.value("--method", flags.method, "Method; default: the faster")
       .one_of({"fpdt", "ulysses"});
-  options.value("--chunk", flags.chunk, "tokens of a chunk over all ranks, such as 64K");
+  options.value("--chunk", flags.chunk,
+                "Tokens in a chunk over all ranks, such as 64K; default: the fastest");
 }
 
 Question load_question(const QuestionFlags& flags) {
@@ -167,7 +170,7 @@ void note_own_attention(const Problem& problem, const Strategy& strategy, std::s
   if (why.empty()) return;
   say(fmt::format(
       "note: {}attention tiles run on the backend's own kernels, since {}; the rates of {} are "
-      "cuDNN's, so seconds are too few\n",
+      "cuDNN's, so these times are too short\n",
       name.empty() ? "" : fmt::format("{}: ", name), why, problem.cluster.name));
 }
 

@@ -35,4 +35,11 @@ std::vector<SweepPoint> sweep_points(const Question& question, Over over,
 void answer_points(const Question& question, Over over, bool usual, std::vector<SweepPoint>& points,
                    const std::function<void(const SweepPoint&)>& progress);
 
+// "llama3-8b at 2M tokens on a100-80g-x4, over chunk lengths".
+std::string sweep_title(const Question& question, Over over);
+// What each point is, in a sentence.
+std::string sweep_subtitle(const std::vector<SweepPoint>& points);
+// The curves as SVG: utilisation, memory beside its budgets, time.
+std::string sweep_curve(const Question& question, Over over, const std::vector<SweepPoint>& points);
+
 }  // namespace fpdt

@@ -1,11 +1,11 @@
-// From points to panels.
-#include "sweep_curve.h"
-
+// The curves of a sweep: from points to panels.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "fpdt/report/curve_svg.h"
+
+#include "sweep.h"
 
 namespace fpdt {
 namespace {

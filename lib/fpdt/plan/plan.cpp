@@ -9,12 +9,8 @@ namespace fpdt {
 Plan make_plan(const Problem& problem, const Strategy& strategy, std::string problem_section,
                std::int64_t traced_ops) {
   Lowered lowered = lower(problem, strategy, std::move(problem_section));
-  const Placement& placement = lowered.placement;
-  const Prediction placed{placement.of(MemorySpace::device).arena,
-                          placement.of(MemorySpace::host_pinned).arena,
-                          placement.of(MemorySpace::host).arena,
-                          {}};
-  Plan plan{strategy, std::move(lowered), usage(problem, placed), {}, {}};
+  const Usage need = usage(problem, lowered.placement);
+  Plan plan{strategy, std::move(lowered), need, {}, {}};
   const Schedule& schedule = plan.lowered.schedule.schedule();
   for (const RateEnd which : {RateEnd::slow, RateEnd::typical, RateEnd::fast}) {
     const Machine machine(problem.cluster, which);
@@ -43,6 +39,13 @@ std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::in
     }
   }
   return [chosen](std::size_t call) { return chosen[call]; };
+}
+
+Usage usage(const Problem& problem, const Placement& placement) {
+  const auto arena = [&](MemorySpace space) { return placement.of(space).arena; };
+  const Prediction placed{
+      arena(MemorySpace::device), arena(MemorySpace::host_pinned), arena(MemorySpace::host), {}};
+  return usage(problem, placed);
 }
 
 Binding binding(const Problem& problem, const Plan& plan) {

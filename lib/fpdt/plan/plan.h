@@ -27,6 +27,9 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
 // The calls of such a trace.
 std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t traced_ops);
 
+// What a placed schedule needs.
+Usage usage(const Problem& problem, const Placement& placement);
+
 // What holds a plan back: a budget of which over nine tenths are used, else its busiest lane.
 Binding binding(const Problem& problem, const Plan& plan);
 

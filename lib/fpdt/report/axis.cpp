@@ -94,6 +94,10 @@ std::string format_nanoseconds(std::int64_t nanoseconds) {
   return fmt::format("{} ns", nanoseconds);
 }
 
+std::string format_seconds(double seconds) {
+  return format_nanoseconds(std::llround(seconds * 1e9));
+}
+
 std::string format_percent(double part, double whole) {
   const double value = 100 * part / whole;
   return fmt::format("{:.{}f} %", value, value > 0 && value < 9.95 ? 1 : 0);

@@ -11,6 +11,7 @@ namespace fpdt {
 
 // "812 ns", "45.3 µs", "1.23 ms", "12.3 s", "2 min 05 s", "1 h 03 min".
 std::string format_nanoseconds(std::int64_t nanoseconds);
+std::string format_seconds(double seconds);
 
 // "87 %", "0.3 %"; of whole > 0.
 std::string format_percent(double part, double whole);

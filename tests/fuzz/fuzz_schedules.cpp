@@ -37,7 +37,7 @@ constexpr int kSteps = 3;
 // Sums in another order move losses by some 1e-6.
 constexpr double kSameLoss = 1e-3;
 
-// What a child says of its mutant. A sanitizer's report makes it 1, so that is no word.
+// The exit codes with which a child reports on its mutant. 1 is left to sanitizers.
 constexpr int kRejected = 2;
 constexpr int kAccepted = 3;
 enum class Fate : int { same = 0, refused = 10, disagreed = 11, otherwise = 12 };

@@ -1,7 +1,7 @@
 // Weights of Hugging Face models as our tensors, and back.
 //
 // Our tensors are fused and stored [out, in] (spec/model.h); theirs come in three spellings. A
-// tensor of ours is a list of pieces, each a run of our rows taken from one tensor of theirs.
+// tensor here is a list of pieces, each a run of its rows taken from one of their tensors.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Measures the rates of a machine, with the executor, the backend and the communicator that
-// training uses: schedules of an op or two, on as many ranks at once as a training step has.
+// Measures the rates of a machine with the executor, backend and communicator of training: it runs
+// schedules of one or two ops on as many ranks at once as a training step has.
 #pragma once
 
 #include <cstdint>
@@ -37,13 +37,13 @@ struct BenchOptions {
   BenchMachine machine;
   Extent extent;
   Dtype storage = Dtype::bf16;
-  // Whose attention tiles the rates are of; the others' are measured where the extent says so.
+  // Whose attention tiles give the rates; the extent says whether the others are measured too.
   AttentionKernels attention = AttentionKernels::own;
   double peak_flops = 0;  // of the datasheet; 0: the fastest product
-  Rates declared;         // that stand until they are measured
+  Rates declared;         // used until they are measured
   OutsideArena declared_outside;
-  std::function<void(std::string_view what)> progress;  // told before each measurement
-  // Told after each group of measurements: what is known so far, and the groups measured, in words.
+  std::function<void(std::string_view what)> progress;  // called before each measurement
+  // Called after each group of measurements with the result so far and the names of the groups.
   std::function<void(const BenchResult& result, const std::vector<std::string>& measured)> keep;
 };
 

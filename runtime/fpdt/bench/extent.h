@@ -9,7 +9,7 @@
 namespace fpdt {
 
 struct Extent {
-  Bytes working_set;  // more than the caches hold: what an op wants has left them
+  Bytes working_set;  // more than the caches hold, so that operands come from memory
 
   std::vector<std::int64_t> product_sizes;  // of the smallest side, ascending
   std::int64_t product_most;                // of any side
@@ -28,8 +28,8 @@ struct Extent {
   std::int64_t collective_bytes;
   std::int64_t company;  // size of the product that copies and collectives run beside
 
-  // Ops that do nothing, in a row, and the size of the product that they follow: while it runs, a
-  // GPU's queue fills, and the host is not what is measured. 0: none.
+  // How many empty ops follow each other, and the size of the product before them: while it runs, a
+  // GPU's queue fills, so that the host's speed is not measured. 0: none.
   std::int64_t least_ops, least_behind;
 
   // Of a measurement: seconds of one of its steps, about, and how many steps are recorded.

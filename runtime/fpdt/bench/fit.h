@@ -9,15 +9,15 @@
 
 namespace fpdt {
 
-// One op, or some that are taken together: what they ask for in sum, and their seconds in sum, each
-// time they were measured.
+// One op, or several taken together: the sum of their demands, and of their seconds in each
+// measurement.
 struct Timing {
   Demand asked;
   std::vector<double> seconds;  // not empty, each over 0
 };
 
-// Times of the same thing: the lower quartile, since whatever disturbs only adds, with the least
-// and the most.
+// The lower quartile of repeated times, since disturbances only add time, with the least and the
+// most as its range.
 Rate spread(std::vector<double> seconds);
 // `amount` over them.
 Rate speed(double amount, const std::vector<double>& seconds);
@@ -44,7 +44,7 @@ Tiles fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timi
 // The pace of an op that takes `alone` by itself and `beside` with company: at most 1.
 Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& beside);
 
-// Every rate to four digits, which is more than their ranges are worth.
+// Every rate to four digits, more than their ranges justify.
 Rates rounded(Rates rates);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Runs a schedule on every rank at once, as training does, and says how long its ops took.
+// Runs a schedule on every rank at once, as training does, and measures how long its ops took.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ struct BenchMachine {
   std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;
   std::int32_t threads = 0;
   std::chrono::milliseconds deadline{300'000};  // of every wait for a peer
-  // Of the device's memory, by its driver, with what others use; null: there is none.
+  // Device memory in use by any program, as the driver reports it; null: no device.
   std::function<Bytes()> used_memory;
   Bytes workspace;  // that each rank's backend keeps of it for its kernels
 };
@@ -40,12 +40,12 @@ Measured measure(const VerifiedSchedule& schedule, const Contents& contents,
 // Mean seconds of the spans of op `op` (an index into Trace::ops).
 double mean_seconds(const Trace& trace, std::int32_t op);
 
-// The same, of those that ran while the lane of op `beside` had no pause: from its first begin to
-// its last end. 0 when there is none.
+// The same for the spans that ran while op `beside` was busy without a pause: between its first
+// start and its last end. 0 when there are none.
 double mean_seconds_beside(const Trace& trace, std::int32_t op, std::int32_t beside);
 
-// Mean seconds from the begin of an op of `first` or a later one to the begin of the next in issue
-// order, where that is such an op too. 0 when no two follow each other.
+// Mean seconds from the start of an op to the start of the next in issue order, where both are
+// `first` or a later op. 0 when no two follow each other.
 double mean_interval(const Trace& trace, std::int32_t first);
 
 }  // namespace fpdt

@@ -1,14 +1,14 @@
-// The pen of the benchmarks: a schedule of one block, called again and again.
+// Writes the schedules of the benchmarks: one block, called again and again.
 //
 //   Sheet sheet(ranks, working_set);
 //   Norm norm{sheet.given(Dtype::bf16, rows, width), weight, {}, sheet.result(Dtype::bf16, ...)};
 //   sheet.op(LaneKind::compute, norm);
 //   const VerifiedSchedule schedule = sheet.finish();
 //
-// What an op reads is a state that somebody fills before the first step; what it writes begins a
-// new version at each call. Both go round the slots of a working set as large as that of a training
-// step, so that an op finds its operands where training would. All lanes of a training step exist,
-// so that threads wait as they do there.
+// An op reads states, which are filled before the first step, and begins a new version of what it
+// writes at each call. Both cycle through the slots of a working set as large as that of a training
+// step, so that caches hold no more of an op's operands than in training. All lanes of a training
+// step exist, so that threads wait as they do there.
 #pragma once
 
 #include <cstdint>

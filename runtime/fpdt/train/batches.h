@@ -2,9 +2,9 @@
 //
 // A window is seq_len tokens and the one after them, since the label of a token is the token that
 // follows it. Windows follow one another without overlap (but for that one) and begin again at the
-// start of the file when the rest is too short. The cursor is all the state there is: the same
-// cursor gives the same windows, for any number of ranks. A step's worth of windows without a label
-// that counts is no step: it is passed over.
+// start of the file when the rest is too short. The cursor is the only state: the same cursor gives
+// the same windows, for any number of ranks. When no window of a step has a label that counts, the
+// step is passed over.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace fpdt {
 // One sequence; the three rows are equally long.
 struct Sample {
   std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> labels;     // the next token; -1: counts nothing
+  std::vector<std::int32_t> labels;     // the next token; -1: does not count
   std::vector<std::int32_t> documents;  // of t: the first token of t's document, <= t
 
   // Labels that count.
@@ -38,14 +38,14 @@ struct BatchOptions {
 
 class Batches {
  public:
-  // InputError when the file holds no whole window, none of them a label that counts, or the mask
-  // is not as long as the tokens.
+  // InputError when the file holds no whole window, when no window has a label that counts, or when
+  // the mask is not as long as the tokens.
   Batches(const std::string& path, std::int64_t vocabulary, std::int64_t seq_len,
           const BatchOptions& options = {});
 
   Sample next();
   std::vector<Sample> next(std::int64_t count);
-  // The next `count` among which is a label that counts; `count` at a time are passed over.
+  // The next `count` windows with a label that counts among them; passes over `count` at a time.
   std::vector<Sample> next_labelled(std::int64_t count);
 
   // Windows of one pass through the file.

@@ -91,7 +91,7 @@ TrainerFile parse_progress(const std::string& text, const std::string& file_name
   return file;
 }
 
-// What the two models disagree on, where it bears on the mathematics.
+// Where the two models disagree on the mathematics, a line for each field.
 std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   std::string text;
   const auto compare = [&](const char* field, const auto& a, const auto& b) {
@@ -143,7 +143,7 @@ bool is_finite(float value) {
   return (std::bit_cast<std::uint32_t>(value) & kExponent) != kExponent;
 }
 
-// "moment1 of embed.weight: element 3 is nan", or "". Without a branch a value, for speed.
+// "moment1 of embed.weight: element 3 is nan", or "". The first pass has no branches, for speed.
 std::string non_finite(std::span<const float> values, std::string_view name) {
   bool all_finite = true;
   for (const float value : values) all_finite &= is_finite(value);
@@ -157,7 +157,7 @@ std::string non_finite(std::span<const float> values, std::string_view name) {
   return {};
 }
 
-// Of a file that is read.
+// The values read from `path`; InputError when one is not finite.
 std::vector<float> finite(std::vector<float> values, std::string_view name,
                           const std::string& path) {
   const std::string found = non_finite(values, name);
@@ -166,7 +166,7 @@ std::vector<float> finite(std::vector<float> values, std::string_view name,
       fmt::format("{}: {}; training cannot go on from it, take an earlier one", path, found));
 }
 
-// Of the trainer, to be saved.
+// A tensor to save; NumericError when a value is not finite.
 std::vector<float> finite_tensor(const Trainer& trainer, const std::string& name,
                                  std::string_view kind) {
   std::vector<float> values = trainer.tensor(name, kind);
@@ -216,7 +216,7 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
   return finite(std::move(values), name, file.path());
 }
 
-// The files of a checkpoint that is being replaced may be of two.
+// While a checkpoint is being replaced, the files that a reader finds may belong to two.
 void require_checksum(const std::string& found, const std::string& expected,
                       const std::string& path, const std::string& trainer) {
   if (expected.empty() || found == expected) return;
@@ -251,7 +251,7 @@ Progress load_files(const std::string& given, Trainer& trainer) {
   require_checksum(checksum_digits(states.header_checksum()), made.states, states.path(),
                    trainer_file);
   for (const TensorSpec& spec : model_tensors(model)) {
-    // Read, and so compared with its checksum, also where the master is what counts.
+    // Reading compares the checksum, so the weight is read even where its master is used.
     std::vector<float> weight = finite(weights.read(spec.name), spec.name, model_file);
     if (states.find(stored("master", spec.name)) != nullptr) {
       weight = read_stored(states, "master", spec);
@@ -265,7 +265,8 @@ Progress load_files(const std::string& given, Trainer& trainer) {
   return made.progress;
 }
 
-// What `load` reads of the newest checkpoint; when it is damaged, with the way to the one before.
+// What `load` reads of the newest checkpoint. When that is damaged, the error names the way to the
+// one before.
 template <class Load>
 Progress of_newest(const std::string& path, Load&& load) {
   try {

@@ -1,14 +1,14 @@
-// A training run on disk: a directory that is a Hugging Face model and holds what resuming needs
-// besides.
+// A training run on disk: a directory that is a Hugging Face model and also holds what resuming
+// needs.
 //
 //   config.json, model.safetensors   the model, for everybody
 //   fpdt_state.safetensors           masters where they differ from the parameters, moments; f32
 //   trainer.json                     step, cursor in the tokens, seed, what made it, its course
 //
 // Tensors are stored whole, so another number of ranks or another strategy may go on from it; with
-// the same schedule the same bits follow. Every tensor has a checksum, the headers of the two
-// files have theirs in trainer.json, and that has its own. Values that are not finite are neither
-// written nor read. How one takes the place of another is in checkpoint_directory.h.
+// the same schedule the same bits follow. Every tensor has a checksum; trainer.json holds those of
+// the two headers, and its own. Values that are not finite are neither written nor read. How one
+// checkpoint replaces another is in checkpoint_directory.h.
 #pragma once
 
 #include <cstdint>
@@ -32,25 +32,25 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
-// Leaves it pending: what the directory held stays until confirm. `companions` are those of the
-// directory that the run started from; files that are there already stay as they are. NumericError
+// Writes a pending checkpoint: what the directory held stays until confirm. `companions` come from
+// the directory that the run started from; files that already exist are not replaced. NumericError
 // when a value is not finite.
 void save_checkpoint(CheckpointDirectory& directory, const Trainer& trainer,
                      const Progress& progress, const HfCompanions& companions);
 
-// The same at once, for callers who make no further step.
+// The same without waiting for a proof, for callers that make no further step.
 void save_checkpoint(const std::string& path, const Trainer& trainer, const Progress& progress);
 
-// The step of the checkpoint that a directory keeps whatever becomes of a pending one.
+// The step of the proven checkpoint in a directory, if there is one.
 std::optional<std::int64_t> saved_step(const std::string& path);
 
-// What the newest one says of its run, pending or not.
+// What the newest checkpoint, pending or not, records of its run.
 Progress load_progress(const std::string& path);
 
-// What goes along with every checkpoint of a run that starts from this directory.
+// The files that every checkpoint of a run takes along from the directory that it starts from.
 HfCompanions companions_of(const std::string& path);
 
-// The newest one, pending or not. InputError when it holds another model or is damaged.
+// Loads the newest checkpoint, pending or not. InputError when it is damaged or of another model.
 Progress load_checkpoint(const std::string& path, Trainer& trainer);
 
 // Weights of a Hugging Face directory, which has no history. InputError when it holds another

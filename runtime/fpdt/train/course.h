@@ -1,9 +1,9 @@
 // What decides the course of a training from a step on, besides weights, moments and the step: the
 // data and its reading, the learning rate, the sequences of a step, the optimizer. A checkpoint
-// records it, so that whoever resumes goes on as before or says that he does not.
+// records it, so that a resumed run continues as before unless its user allows a change.
 //
 // The content of files counts, not their names. A rate that depends on the length of the run
-// (decay) is recorded as it was resolved, so that a longer run does not bend it.
+// (decay) is recorded with the length it was resolved for, so that a longer run does not change it.
 #pragma once
 
 #include <cstdint>

@@ -82,7 +82,7 @@ void Ranks::serve(Communicator& communicator) {
     try {
       serve_tasks(communicator.rank(), executor);
     } catch (...) {
-      // Now, since the backend's lanes may wait for peers, and its end waits for the lanes.
+      // Abort now: the backend's lanes may wait for peers, and its destructor waits for the lanes.
       communicator.abort(std::current_exception());
       throw;
     }
@@ -116,7 +116,7 @@ void Ranks::wait_until_idle() {
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock,
                         [&] { return shared_->finished || shared_->idle == present_.size(); });
-  // A rank that failed ends all of them; the driver reports when the last is gone.
+  // One rank that fails ends all ranks; the driver reports when the last has ended.
   if (shared_->stopping) shared_->changed.wait(lock, [&] { return shared_->finished; });
   if (shared_->error) std::rethrow_exception(shared_->error);
 }
@@ -155,7 +155,7 @@ bool Ranks::complete() const {
 
 Executor& Ranks::executor(std::int64_t rank) const {
   const std::lock_guard lock(shared_->mutex);
-  // A rank that ended has taken its executor along.
+  // A rank that ended has destroyed its executor.
   if (shared_->error) std::rethrow_exception(shared_->error);
   Executor* const executor = shared_->executors.at(static_cast<std::size_t>(rank));
   FPDT_ASSERT(executor != nullptr);

@@ -34,7 +34,7 @@ struct RankOptions {
 
 class Ranks {
  public:
-  // The schedule outlives the ranks. MemoryError when the machine has not the memory for them.
+  // The schedule outlives the ranks. MemoryError when the machine lacks memory for them.
   Ranks(const VerifiedSchedule& schedule, const RankOptions& options);
   ~Ranks();
   Ranks(const Ranks&) = delete;

@@ -40,8 +40,8 @@ struct MemoryUse {
   Bytes touched;           // pages that the step's operands lie in, or words that were counted
   Bytes resident;          // pages that the operating system holds
   std::string difference;  // from the schedule; "" when they agree
-  // Of a device whose words were counted: scratch that no kernel used, and what lies between
-  // operands. With `touched` they are the arena.
+  // On a device whose words were counted: scratch that no kernel used, and gaps between operands.
+  // Together with `touched` they make up the arena.
   struct Untouched {
     Bytes scratch, between;
   };
@@ -59,8 +59,8 @@ ElementSource initial_parameters(std::uint64_t seed);
 
 class Trainer {
  public:
-  // InputError when the schedule lacks what a trainer needs, MemoryError when the machine has not
-  // the memory. The schedule outlives the trainer.
+  // InputError when the schedule lacks what a trainer needs, MemoryError when the machine lacks
+  // memory. The schedule outlives the trainer.
   Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
           const RankOptions& options);
 
@@ -72,9 +72,9 @@ class Trainer {
   // Sequences of one step: replicas x micro-batches, those of the first replica first.
   [[nodiscard]] std::int64_t samples_per_step() const;
 
-  // InputError when no label counts: nothing has been done then, since weights would decay and
-  // moments fade without a gradient. NumericError when loss or norm is not finite; the update has
-  // then changed nothing if the norm was not.
+  // InputError, before anything is done, when no label counts: weights would decay and moments fade
+  // without a gradient. NumericError when loss or norm is not finite; where the norm is not, the
+  // update changed nothing.
   StepResult step(const std::vector<Sample>& samples, double learning_rate) {
     return step(samples, learning_rate, nullptr);
   }

@@ -23,7 +23,7 @@
 namespace fpdt {
 namespace {
 
-struct Flags {
+struct CompareFlags {
   QuestionFlags question;
   std::vector<std::string> with;
   bool ladder = false;
@@ -169,7 +169,7 @@ Json rungs_json(const Problem& problem, const std::vector<Row>& rungs) {
   return list;
 }
 
-int compare(const Flags& flags) {
+int compare(const CompareFlags& flags) {
   if (!flags.question.strategy.empty()) {
     throw InputError(fmt::format("--strategy {0}: strategies to compare are named by --with {0}",
                                  flags.question.strategy));
@@ -205,7 +205,7 @@ int compare(const Flags& flags) {
 }  // namespace
 
 Command declare_compare(Options& options) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CompareFlags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
   options.value("--with", flags->with, "Compare this strategy file as well; may be repeated");

@@ -23,7 +23,7 @@
 namespace fpdt {
 namespace {
 
-struct Flags {
+struct DrawFlags {
   std::string schedule, cluster, out, what;
   bool json = false, graph = false;
 };
@@ -40,7 +40,7 @@ void write(const std::string& path, const std::string& text) {
 
 // What a verb's flags say outlives the parser that fills it and the command that reads it.
 auto add_schedule(Options& options) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DrawFlags>();
   options.value("SCHEDULE", flags->schedule, "Schedule file").required();
   options.value("--cluster", flags->cluster,
                 "Machine whose rates to use; default: the one that it was planned for");
@@ -159,7 +159,7 @@ void render(const std::string& dot, const std::string& path) {
   }
 }
 
-int draw(const Flags& flags) {
+int draw(const DrawFlags& flags) {
   const std::string kind = std::filesystem::path(flags.out).extension();
   const bool known = kind == ".svg" || kind == (flags.graph ? ".dot" : ".html");
   if (!known) {
@@ -181,7 +181,7 @@ int draw(const Flags& flags) {
   return 0;
 }
 
-int export_run(const Flags& flags) {
+int export_run(const DrawFlags& flags) {
   const Simulated one(flags.schedule, flags.cluster, kDrawn);
   write(flags.out,
         flags.what == "perfetto" ? perfetto_json({one.run()}) : memory_snapshot(one.run()));

@@ -17,7 +17,7 @@
 namespace fpdt {
 namespace {
 
-struct Flags {
+struct ExplainFlags {
   QuestionFlags question;
   std::int64_t buffers = 12;
 };
@@ -119,7 +119,7 @@ Json lever_json(const Problem& problem, const Plan& plan, const std::vector<Wort
   return list;
 }
 
-int explain(const Flags& flags) {
+int explain(const ExplainFlags& flags) {
   const Question question = load_question(flags.question);
   const Problem& problem = question.problem;
   const SearchResult found = search(problem, question.pins);
@@ -158,7 +158,7 @@ int explain(const Flags& flags) {
 }  // namespace
 
 Command declare_explain(Options& options) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ExplainFlags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
   options.value("--buffers", flags->buffers, "Buffers to list at each peak")

@@ -17,7 +17,7 @@
 namespace fpdt {
 namespace {
 
-struct Flags {
+struct SearchFlags {
   QuestionFlags question;
   std::string out_dir;
 };
@@ -55,7 +55,7 @@ void write_plan(const Answer& answer, const std::string& out_dir) {
   schedule.commit();
 }
 
-int finish(const Answer& answer, const Flags& flags) {
+int finish(const Answer& answer, const SearchFlags& flags) {
   if (answer.plan && !flags.out_dir.empty()) write_plan(answer, flags.out_dir);
   print_result(flags.question.json ? answer_json(answer) : answer_text(answer, flags.out_dir));
   return static_cast<int>(answer.plan ? ExitCode::done : ExitCode::infeasible);
@@ -64,7 +64,7 @@ int finish(const Answer& answer, const Flags& flags) {
 }  // namespace
 
 Command declare_search(Options& options) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SearchFlags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
   options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");
@@ -72,7 +72,7 @@ Command declare_search(Options& options) {
 }
 
 Command declare_max_seq(Options& options) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SearchFlags>();
   add_question(options, flags->question, Length::found);
   add_pins(options, flags->question);
   options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");

@@ -17,7 +17,7 @@
 namespace fpdt {
 namespace {
 
-struct Flags {
+struct SweepFlags {
   QuestionFlags question;
   std::string over, values, svg;
 };
@@ -87,7 +87,7 @@ Json object(const Question& question, Over over, const std::vector<SweepPoint>& 
           {"points", list}};
 }
 
-int sweep(const Flags& flags) {
+int sweep(const SweepFlags& flags) {
   const Over over = over_of(flags.over);
   require_free(flags.question, over);
   const Question question = load_question(flags.question);
@@ -116,7 +116,7 @@ int sweep(const Flags& flags) {
 }  // namespace
 
 Command declare_sweep(Options& options) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SweepFlags>();
   options.value("--over", flags->over, "What to vary")
       .required()
       .one_of({"chunk", "seq-len", "gpus", "host-budget"});

@@ -44,7 +44,8 @@ TEST(Placement, StateSharesWithNothing) {
 }
 
 TEST(Placement, LifetimesInTurnMayShare) {
-  Tiny tiny = overlapping_pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "c[+0]").fill("v", 0, "b[+0]");
+  Tiny tiny =
+      overlapping_pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "c[+0]").fill("v", 0, "b[+0]");
   EXPECT_EQ(placement_codes(tiny.copy("y", 0, "b[+0]", "c[+1]")), Codes{});
 }
 
@@ -55,21 +56,27 @@ TEST(Placement, WriteWaitsForWhatSharesItsBytes) {
 }
 
 TEST(Placement, LaterWritesOfTheVersionWaitToo) {
-  Tiny tiny =
-      overlapping_pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0] rows 0:2").fill("u", 1, "b[+0] rows 2:4");
+  Tiny tiny = overlapping_pen()
+                  .fill("w", 0, "a[+0]")
+                  .fill("v", 0, "b[+0] rows 0:2")
+                  .fill("u", 1, "b[+0] rows 2:4");
   EXPECT_EQ(placement_codes(tiny), Codes{"S309"});
 }
 
 TEST(Placement, SharedBytesDestroyContents) {
-  Tiny read = overlapping_pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0]").copy("x", 0, "a[+0]", "c[+0]");
+  Tiny read =
+      overlapping_pen().fill("w", 0, "a[+0]").fill("v", 0, "b[+0]").copy("x", 0, "a[+0]", "c[+0]");
   EXPECT_EQ(placement_codes(read), Codes{"S405"});
-  Tiny write =
-      overlapping_pen().fill("w", 0, "a[+0] rows 0:2").fill("v", 0, "b[+0]").fill("u", 0, "a[+0] rows 2:4");
+  Tiny write = overlapping_pen()
+                   .fill("w", 0, "a[+0] rows 0:2")
+                   .fill("v", 0, "b[+0]")
+                   .fill("u", 0, "a[+0] rows 2:4");
   EXPECT_EQ(placement_codes(write), Codes{"S405"});
 }
 
 TEST(Placement, AnOpDoesNotOverwriteWhatItReads) {
-  EXPECT_EQ(placement_codes(overlapping_pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "b[+0]")), Codes{"S407"});
+  EXPECT_EQ(placement_codes(overlapping_pen().fill("w", 0, "a[+0]").copy("x", 0, "a[+0]", "b[+0]")),
+            Codes{"S407"});
 }
 
 TEST(Placement, EachTurnIsChecked) {

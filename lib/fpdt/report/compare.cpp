@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kCopies = kBodyNames.size();  // two kinds more: copies in, copies out
 
 // What an op counts as.
-std::size_t kind_of(const Op& op) {
+std::size_t number_of_kind(const Op& op) {
   if (std::holds_alternative<Copy>(op.body)) {
     if (op.lane.kind == LaneKind::h2d) return kCopies;
     if (op.lane.kind == LaneKind::d2h) return kCopies + 1;
@@ -30,7 +30,7 @@ std::string_view name_of(std::size_t kind) {
 std::vector<std::size_t> kinds_of(const Schedule& schedule) {
   std::vector<std::size_t> kinds;
   for (const Block& block : schedule.blocks) {
-    for (const Op& op : block.ops) kinds.push_back(kind_of(op));
+    for (const Op& op : block.ops) kinds.push_back(number_of_kind(op));
   }
   return kinds;
 }

@@ -16,7 +16,7 @@
 namespace fpdt {
 namespace {
 
-constexpr std::string_view kStyle =
+constexpr std::string_view kCurveStyle =
     ".tick{font-size:13.5px;fill:#52606D}.axis{font-size:14px;font-weight:600;fill:#52606D}"
     ".panel{font-size:16px;font-weight:600}.name{font-size:15px;font-weight:600}"
     ".note{font-size:12.5px;fill:#616E7C}.flag{font-size:12.5px;font-weight:600;fill:#FFFFFF}"
@@ -358,7 +358,7 @@ std::string curve_svg(const CurvePicture& picture) {
   }
   y -= kBetween;
   draw_axis(svg, picture, xs, y);
-  return svg.finish(kPictureWidth, y + 68, picture.title, fmt::format("{}{}", kLook, kStyle));
+  return svg.finish(kPictureWidth, y + 68, picture.title, fmt::format("{}{}", kLook, kCurveStyle));
 }
 
 }  // namespace fpdt

@@ -16,7 +16,7 @@ namespace {
 // Time runs to the right as in the timeline; what is longer than this runs down.
 constexpr std::size_t kWide = 40;
 
-constexpr std::string_view kStyle =
+constexpr std::string_view kGraphStyle =
     " newrank=true; ranksep=0.32; nodesep=0.14; splines=spline;\n"
     "graph [fontname=\"Helvetica,Arial\", fontsize=13, fontcolor=\"#1F2933\", color=\"#D9DEE4\","
     " style=\"rounded,filled\", fillcolor=\"#F7F9FB\", labeljust=l, pad=0.2];\n"
@@ -34,7 +34,7 @@ class Graph {
     write_edges();
     const bool tall = std::any_of(nodes_.begin(), nodes_.end(),
                                   [](const auto& lane) { return lane.size() > kWide; });
-    return fmt::format("digraph schedule {{\nrankdir={};{}{}}}\n", tall ? "TB" : "LR", kStyle,
+    return fmt::format("digraph schedule {{\nrankdir={};{}{}}}\n", tall ? "TB" : "LR", kGraphStyle,
                        dot_);
   }
 

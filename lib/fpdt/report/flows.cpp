@@ -17,9 +17,10 @@ struct Written {
   std::int64_t fetch = -1;  // on the device: the op that wrote it, until its first use
 };
 
-class Slots {
+class FlowSlots {
  public:
-  explicit Slots(const Schedule& schedule) : schedule_(schedule), slots_(schedule.buffers.size()) {
+  explicit FlowSlots(const Schedule& schedule)
+      : schedule_(schedule), slots_(schedule.buffers.size()) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       slots_[i].resize(index(schedule.buffers[i].slots));
     }
@@ -40,7 +41,7 @@ class Slots {
 };
 
 // The source and the target of an op that copies between spaces; nulls for others.
-std::pair<const PlainUse*, const PlainUse*> transfer(const PlainOp& op, const Slots& slots) {
+std::pair<const PlainUse*, const PlainUse*> transfer(const PlainOp& op, const FlowSlots& slots) {
   if (!std::holds_alternative<Copy>(op.op->body)) return {};
   const PlainUse* source = nullptr;
   const PlainUse* target = nullptr;
@@ -55,7 +56,7 @@ std::pair<const PlainUse*, const PlainUse*> transfer(const PlainOp& op, const Sl
 }  // namespace
 
 std::vector<Flow> find_flows(const TracedRun& run) {
-  Slots slots(*run.program->schedule);
+  FlowSlots slots(*run.program->schedule);
   std::vector<Flow> flows;
   walk(run, [&](const OpSpan& one, const Expansion& expansion) {
     for (const PlainUse& use : one.plain->uses) {

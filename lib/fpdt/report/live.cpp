@@ -19,9 +19,9 @@ const Buffer& buffer_of(const Live& live, BufferIndex buffer) {
 }
 
 // Follows which version each slot holds.
-class Slots {
+class LiveSlots {
  public:
-  explicit Slots(Live& live) : live_(live) {
+  explicit LiveSlots(Live& live) : live_(live) {
     for (const Buffer& buffer : live.schedule->buffers) {
       first_.push_back(held_.size());
       held_.resize(held_.size() + index(buffer.slots), -1);
@@ -125,7 +125,7 @@ Live find_live(const TracedRun& run) {
     live.end = std::max(live.end, span.end);
   }
   std::int64_t now = live.begin;  // the end of what was traced so far
-  Slots slots(live);
+  LiveSlots slots(live);
   walk(run, [&](const OpSpan& one, const Expansion& expansion) {
     std::int64_t begin = now;
     std::int64_t end = now;

@@ -12,7 +12,7 @@ namespace fpdt {
 namespace {
 
 // Beside what all pictures have.
-constexpr std::string_view kStyle =
+constexpr std::string_view kTimelineStyle =
     ".fact{font-size:15px;font-weight:600}.factname{font-size:12px;fill:#616E7C}"
     ".heading2{font-size:12.5px;font-weight:600}.row{font-size:12px}"
     ".axis{font-size:11.5px;fill:#616E7C}"
@@ -158,7 +158,8 @@ std::string timeline_svg(const TimelinePicture& picture) {
     const Window detail = detail_window(data);
     if (detail.from < detail.to) y = draw_detail(svg, data, overview, detail, y);
   }
-  return svg.finish(kPictureWidth, y + 16, picture.title, fmt::format("{}{}", kLook, kStyle));
+  return svg.finish(kPictureWidth, y + 16, picture.title,
+                    fmt::format("{}{}", kLook, kTimelineStyle));
 }
 
 }  // namespace fpdt

@@ -11,10 +11,6 @@ namespace {
 constexpr std::align_val_t kScratchAlignment{4096};
 constexpr std::int64_t kThreadBytes = cpu::kThreadFloats * static_cast<std::int64_t>(sizeof(float));
 
-struct FreeScratch {
-  void operator()(std::byte* memory) const { ::operator delete[](memory, kScratchAlignment); }
-};
-
 }  // namespace
 
 // [shared | thread 0 | thread 1 | ...]
@@ -23,8 +19,11 @@ struct Kernels::Scratch {
       : bytes(size),
         memory(static_cast<std::byte*>(
             ::operator new[](static_cast<std::size_t>(size), kScratchAlignment))) {}
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete[](memory, kScratchAlignment); }
+  };
   std::int64_t bytes;
-  std::unique_ptr<std::byte[], FreeScratch> memory;
+  std::unique_ptr<std::byte[], Free> memory;
 };
 
 Kernels::Kernels(Pool& pool)

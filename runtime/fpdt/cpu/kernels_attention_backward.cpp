@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kRows = 128;  // of a block of queries, and of keys
 static_assert(4 * kRows * kHeadMax + 2 * kRows * kRows + kPiece <= kThreadFloats);
 
-struct Tile {
+struct BackwardTile {
   const AttentionBackward& op;
   View q, kv, dout, lse, delta, dq, dkv;
   Mask mask;
@@ -59,8 +59,8 @@ float* rows_of(const View& view, std::int64_t width, Range rows, std::int64_t co
   return reinterpret_cast<float*>(view.data) + rows.first * width + column;
 }
 
-void differentiate(const Tile& tile, std::int64_t head, Range queries, Range keys, Block k, Block v,
-                   const Buffers& b) {
+void differentiate(const BackwardTile& tile, std::int64_t head, Range queries, Range keys, Block k,
+                   Block v, const Buffers& b) {
   const AttentionBackward& op = tile.op;
   const std::int64_t size = op.head_dim;
   const std::int64_t kv_head = head / (op.heads / op.kv_heads);
@@ -92,7 +92,8 @@ void differentiate(const Tile& tile, std::int64_t head, Range queries, Range key
 }
 
 // One block of queries meets one block of keys, in all query heads of a KV head's group.
-void meet(const Tile& tile, std::int64_t kv_head, Range queries, Range keys, const Buffers& b) {
+void meet(const BackwardTile& tile, std::int64_t kv_head, Range queries, Range keys,
+          const Buffers& b) {
   if (tile.mask.visible(queries, keys).empty()) return;
   const AttentionBackward& op = tile.op;
   const std::int64_t size = op.head_dim;
@@ -109,15 +110,15 @@ void meet(const Tile& tile, std::int64_t kv_head, Range queries, Range keys, con
 
 void execute(const AttentionBackward& op, const Frame& frame) {
   FPDT_ASSERT(op.head_dim <= kHeadMax && op.heads % op.kv_heads == 0);
-  const Tile tile{op,
-                  frame.view(op, op.q),
-                  frame.view(op, op.kv),
-                  frame.view(op, op.dout),
-                  frame.view(op, op.lse),
-                  frame.view(op, op.delta),
-                  frame.view(op, op.dq),
-                  frame.view(op, op.dkv),
-                  Mask(op, frame)};
+  const BackwardTile tile{op,
+                          frame.view(op, op.q),
+                          frame.view(op, op.kv),
+                          frame.view(op, op.dout),
+                          frame.view(op, op.lse),
+                          frame.view(op, op.delta),
+                          frame.view(op, op.dq),
+                          frame.view(op, op.dkv),
+                          Mask(op, frame)};
   clear_written(frame, tile.dq, op.q_rows * tile.q_width());
   clear_written(frame, tile.dkv, op.k_rows * tile.kv_width());
   if (tile.mask.visible({0, op.q_rows}, {0, op.k_rows}).empty()) return;

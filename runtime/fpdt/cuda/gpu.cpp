@@ -75,8 +75,8 @@ struct Nvml {
   int (*start)() = library.find("nvmlInit_v2");
   int (*stop)() = library.find("nvmlShutdown");
   int (*device_at)(const char*, void**) = library.find("nvmlDeviceGetHandleByPciBusId_v2");
-  int (*list)(void*, unsigned*, NvmlProcess*) =
-      library.find("nvmlDeviceGetComputeRunningProcesses_v3");
+  int (*list)(void*, unsigned*,
+              NvmlProcess*) = library.find("nvmlDeviceGetComputeRunningProcesses_v3");
 };
 
 std::vector<Holder> list_holders(const Nvml& nvml, const std::string& bus) {

@@ -1,3 +1,4 @@
+// One table, printed and parsed.
 #include "fpdt/base/words.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// The pen with which a lowering writes a schedule: buffers, then blocks of ops in program order,
-// then calls.
+// Writes a schedule for a lowering: buffers, then blocks of ops in program order, then calls.
 //
 // Inside a block `next` begins the next version of a ring and `advance` states how far a relative
 // base moves at each call; edges are never written here (see schedule/depend.h).
@@ -18,8 +17,8 @@ class Builder {
  public:
   Schedule schedule;
 
-  // Returns the buffer of this name, making it if it is new (then with what `buffer` says). A
-  // later, larger request for slots of the same buffer wins.
+  // Returns the buffer of this name. Makes it as `buffer` describes if it is new; otherwise it
+  // keeps the larger number of slots.
   BufferIndex buffer(const Buffer& buffer);
   [[nodiscard]] const Buffer& at(BufferIndex buffer) const;
 

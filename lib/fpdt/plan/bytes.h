@@ -2,7 +2,8 @@
 //
 // A block's bytes are the whole rings of every buffer that it accesses. `closed_form` computes them
 // from problem and strategy by formulas that never look at a schedule; `sum_of` adds them up over a
-// schedule's buffers. Tests hold the two equal. The prediction is made of the closed form alone.
+// schedule's buffers. Tests require that the two are equal. The prediction uses the closed form
+// alone.
 #pragma once
 
 #include <map>

@@ -37,7 +37,7 @@ struct StoredLayers {
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy);
 // Layer classes in that order, all with the residency of the first class.
 Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored);
-// Residency of one tensor class in every layer class.
+// The strategy with this residency of one tensor class in every layer class.
 Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction);
 
 // The same choices in one spelling: fractions without effect are zero, tiles no longer than a
@@ -53,8 +53,8 @@ Strategy unburdened(const Problem& problem, Strategy strategy);
 // nearest try.
 Strategy filled(const Problem& problem, const Strategy& strategy, bool everything);
 
-// Chunk lengths worth a look, ascending: powers of two, and the whole sequence; where attention is
-// cuDNN's, none that it does not take.
+// Chunk lengths to try, ascending: powers of two, and the whole sequence. Where cuDNN computes
+// attention, only lengths that it accepts.
 std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel);
 // Data-parallel degrees that leave a sequence-parallel degree which the heads allow, ascending.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);

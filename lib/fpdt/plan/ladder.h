@@ -1,4 +1,4 @@
-// From one strategy to another, one lever at a time: what each gives beside those before it.
+// From one strategy to another, one lever at a time: what each lever adds to those before it.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ struct Rung {
   Strategy strategy;
 };
 
-// The levers in which the two differ, each time the one after which a sequence takes least time, of
-// those whose strategy is sound and, as long as there are such, within the budgets. The first rung
-// is `from`, the last `to`, both with one residency for all layers; times are those of the search.
+// Pulls the levers in which the two differ, at each rung the one that leaves a sequence the least
+// time. Only sound strategies count, and only those within the budgets while there are any. The
+// first rung is `from`, the last is `to`, both with one residency for all layers; times are those
+// of the search.
 std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to);
 
 }  // namespace fpdt

@@ -19,7 +19,7 @@ struct Change {
 
 struct Lever {
   std::string name;
-  // Sound strategies that differ from the given one in this lever alone; budgets are not asked.
+  // Sound strategies that differ from the given one in this lever alone, within budgets or not.
   std::function<std::vector<Change>(const Problem&, const Strategy&)> changes;
 };
 

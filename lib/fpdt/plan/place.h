@@ -16,10 +16,9 @@
 namespace fpdt {
 
 struct SpaceUse {
-  Bytes live;  // heaviest moment of the schedule in file order: rings whose life is open
-  Bytes
-      bound;  // heaviest set found of buffers that pairwise may not share: no placement is smaller
-  Bytes arena;  // what placement needs
+  Bytes live;   // at the heaviest moment of the schedule in file order: rings whose life is open
+  Bytes bound;  // of the heaviest set found whose buffers may not share: no placement is smaller
+  Bytes arena;  // what this placement needs
 };
 
 struct Placement {

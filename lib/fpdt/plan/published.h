@@ -7,7 +7,7 @@
 // in 32 (C / 32P rows); one transfer ahead; one stream that carries both directions of the copies;
 // all-to-alls that wait for the attention before them.
 //
-// What a strategy cannot say is left out, in favour of that implementation: its host waits for the
+// What a strategy cannot say is left out, which favours that implementation: its host waits for the
 // device at every tile, its ranks meet at every chunk, and several tensors of S/P rows (norms,
 // projections, the residual stream) stay whole on the device.
 #pragma once

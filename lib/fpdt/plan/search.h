@@ -19,7 +19,7 @@
 
 namespace fpdt {
 
-// What the user has decided already.
+// What the user has already decided.
 enum class Method : std::uint8_t { any, fpdt, ulysses };  // several chunks, or one
 
 struct Pins {
@@ -64,8 +64,8 @@ struct SearchEffort {
   std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
 };
 
-// InputError with what no strategy could mend: heads that no number of ranks divides, a pinned
-// chunk of no whole rows.
+// InputError for what no strategy can mend: heads that no number of ranks divides, a pinned chunk
+// that has no whole number of rows.
 void require_possible(const Problem& problem, const Pins& pins);
 
 // InputError when the pins cannot work at all, or the cluster has no rates.
@@ -92,7 +92,7 @@ std::vector<Worth> worth(const Problem& question, const Strategy& strategy);
 // A step's simulated time at typical rates, from the lowering alone.
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine);
-// What products and attention alone take on one rank: no schedule of the strategy is faster.
+// Nanoseconds of products and attention alone on one rank: no schedule of the strategy is faster.
 std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
                            const Machine& machine);
 

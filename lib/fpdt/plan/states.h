@@ -25,8 +25,7 @@ class States {
     TensorSpec spec;
     std::int64_t count = 1;  // layers that have it
     std::int64_t piece = 0;  // elements on one rank
-    std::int64_t tile =
-        0;  // elements of one slot of master and moments: the piece, or what streams
+    std::int64_t tile = 0;   // elements of a slot of master and moments: the piece, or a part
     std::int64_t tiles = 1;
     BufferIndex param = -1, master = -1, moment1 = -1, moment2 = -1, grad = -1;
     BufferIndex gathered = -1, gradient_sum = -1;  // only with several ranks

@@ -13,7 +13,7 @@ namespace fpdt {
 
 // Of one rank; the measured ones are the mean over the ranks.
 struct ComparedTime {
-  std::string what;      // a word of kBodyNames, `h2d` and `d2h` for copies there, or a lane
+  std::string what;      // a word of kBodyNames, `h2d` or `d2h` for copies, or a lane
   std::int64_t ops = 0;  // in a step
   double predicted = 0;  // seconds that they run, slowed by others
   double measured = 0;

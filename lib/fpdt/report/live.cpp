@@ -63,7 +63,7 @@ void sort_changes(Live& live) {
 }
 
 // Replays the changes of a space: see(begin, end, bytes) for every stretch of equal bytes that is
-// not empty, from the dawn of time to its end.
+// not empty, from the least time to the greatest.
 template <class See>
 void replay(const Live& live, MemorySpace space, See&& see) {
   CategoryBytes bytes = live.always[index(static_cast<int>(space))];

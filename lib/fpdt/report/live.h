@@ -1,6 +1,6 @@
-// What lives when: every value of a step in its slot, from the begin of the first op that touches
-// it to the end of the last; states, inputs and outputs always. Totals over time, and what stands
-// at their peak.
+// What lives when: every value of a step in its slot, from the start of the first op that touches
+// it to the end of the last; states, inputs and outputs live throughout. Totals over time, and what
+// lives at their peak.
 //
 // A trace may hold the spans of some calls only. What happens in the calls between is taken to
 // happen at the instant at which the traced calls before them have ended, so that a value that is
@@ -92,8 +92,8 @@ LivePeak find_peak(const Live& live, MemorySpace space);
 LivePeak find_peak(const Live& live, MemorySpace space, std::int64_t from, std::int64_t to);
 LivePeak find_live_at(const Live& live, MemorySpace space, std::int64_t time);
 
-// The chunk that the name of an op tells: its first part that is a number ("attn.3.0": 3); -1:
-// none.
+// The chunk in the name of an op: its first part that is a number ("attn.3.0": 3), or -1. Names are
+// labels for people, and so is this: no op or buffer holds the number of a chunk.
 std::int64_t chunk_of(const std::string& op);
 
 // Where the live slots of a buffer come from, such as "forward, layers 0-31, chunks 0-3".

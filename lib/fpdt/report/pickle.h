@@ -36,7 +36,7 @@ class Pickle {
   void append(std::uint64_t value, int bytes);
   std::string bytes_;
 
-  // So that a view finds a text.
+  // Lets a string_view look up a string without a copy.
   struct Hash {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const {

@@ -1,5 +1,6 @@
-// A step over time as one HTML file that needs nothing else: hover tells op, operands and live
-// bytes, the wheel zooms, dragging and arrows move, names in the legend hide what they name.
+// A step over time as one HTML file that needs no other: hovering shows op, operands and live
+// bytes, the wheel zooms, dragging and arrow keys move, and a click on a name of the legend hides
+// what it names.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // What the next op of a lane waits for, as positions of other lanes, by the edges of the schedule.
 //
-// HazardWaits is the same by what versions demand, and both serve the clock in the same way:
+// HazardWaits finds the same from what versions demand. The clock uses both in the same way:
 // `enter` when a lane comes to a call, `visit` for its ops there.
 #pragma once
 

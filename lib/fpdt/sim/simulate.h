@@ -23,14 +23,14 @@ namespace fpdt {
 
 struct SimulationOptions {
   // edges: wait for what `after` names. hazards: wait for what versions demand, for schedules
-  // before `depend`. The times are the same but where an edge that some call of a block needs makes
-  // others wait. Precondition of skipping with hazards: the schedule is one that verifies once it
+  // before `depend`. The times are the same, except where an edge that one call of a block needs
+  // makes other calls wait. Precondition of skipping with hazards: the schedule verifies once it
   // has edges.
   enum class Waits : std::uint8_t { edges, hazards };
   Waits waits = Waits::edges;
   bool skip_periods = true;
-  // Calls (numbers within the list) whose spans the trace shall hold, which are then simulated op
-  // by op; empty: none. Skipping resumes between them.
+  // The calls (by number within the list) whose spans the trace holds. They are simulated op by op;
+  // skipping resumes between them. Empty: none.
   std::function<bool(std::size_t call)> trace_call;
 };
 

@@ -30,7 +30,7 @@ class Checker {
     wrong("C102", "{}: expected 0 <= low <= typical <= high, found {}, {}, {}", name, rate.low,
           rate.typical, rate.high);
   }
-  // Of a known rate, that is, one over 0, no end of the range may be 0: it divides.
+  // A known rate is over 0. Neither end of its range may be 0, since seconds are divided by it.
   void speed(std::string_view name, const Rate& speed) {
     rate(name, speed);
     if (speed.typical > 0 && !(speed.low > 0)) {

@@ -113,8 +113,8 @@ struct ClusterSpec {
   }
 };
 
-// The same machines, `devices` of them: whole nodes, or a part of one (which has its share of host
-// memory only when asked for by budget: a node is one's own). InputError when that cannot be.
+// A cluster of `devices` of these devices: whole nodes, or a part of one node, which keeps all the
+// node's host memory. InputError where there is no such cluster, such as one and a half nodes.
 ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices);
 
 std::vector<Diagnostic> check(const ClusterSpec& cluster);

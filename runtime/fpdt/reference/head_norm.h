@@ -14,7 +14,7 @@ struct HeadNormWeights {
   double epsilon;
 };
 
-// qkv [S, (H+2G)*D] with its query and key heads normalised; values as they are.
+// qkv [S, (H+2G)*D] with its query and key heads normalised; value heads are unchanged.
 Matrix head_norm(const Matrix& qkv, HeadLayout layout, const HeadNormWeights& weights);
 
 struct HeadNormGradients {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace fpdt {
 namespace {
@@ -80,15 +81,16 @@ std::string table(const DriverMemory& memory) {
          fmt::format("  device memory taken after warm-up: {}\n", format_bytes(growth(memory)));
 }
 
-std::string json(const DriverMemory& memory) {
-  return fmt::format(
-      R"({{"predicted":{},"arenas":{},"outside":{},"before":{},"after_first_step":{},)"
-      R"("highest":{},"taken_after_warm_up":{},"as_predicted":{}}})",
-      memory.outside.value == 0 ? "null" : std::to_string(predicted(memory).value),
-      memory.arenas.value,
-      memory.outside.value == 0 ? "null" : std::to_string(memory.outside.value),
-      memory.before.value, memory.warm.value, memory.highest.value, growth(memory).value,
-      agrees(memory));
+Json json(const DriverMemory& memory) {
+  const bool known = memory.outside.value > 0;
+  return {{"predicted", known ? Json(predicted(memory).value) : Json()},
+          {"arenas", memory.arenas.value},
+          {"outside", known ? Json(memory.outside.value) : Json()},
+          {"before", memory.before.value},
+          {"after_first_step", memory.warm.value},
+          {"highest", memory.highest.value},
+          {"taken_after_warm_up", growth(memory).value},
+          {"as_predicted", agrees(memory)}};
 }
 
 }  // namespace fpdt

@@ -1,6 +1,6 @@
 // Device memory of a run as the driver of its GPU counts it, beside what was predicted.
 //
-// The driver counts for the whole GPU: what other programs take shows here too.
+// The driver counts for the whole GPU, so what other programs take shows here too.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 
 #include "fpdt/base/units.h"
 #include "fpdt/spec/cluster.h"
+
+#include "command.h"
 
 namespace fpdt {
 
@@ -22,9 +24,9 @@ struct DriverMemory {
   void note_step(Bytes used);
 };
 
-// What `ranks` ranks that share one GPU take outside of their arenas: one context, libraries and
-// workspace each.
-// Ranks of one process have no channels. 0 where the cluster file says nothing.
+// What `ranks` ranks that share one GPU take outside of their arenas: one context, and libraries
+// and workspace for each. Ranks of one process have no channels. 0 where the cluster file says
+// nothing.
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
 
 // What is not as it should be, in words; empty when `agrees`.
@@ -35,6 +37,6 @@ std::vector<std::string> deviations(const DriverMemory& memory);
 bool agrees(const DriverMemory& memory);
 
 std::string table(const DriverMemory& memory);
-std::string json(const DriverMemory& memory);
+Json json(const DriverMemory& memory);
 
 }  // namespace fpdt

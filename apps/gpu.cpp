@@ -1,21 +1,17 @@
-// CUDA's device as an OpenGpu.
+// A device of CUDA as an OpenGpu.
 #include "gpu.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/cuda/backend.h"
 #include "fpdt/cuda/cudnn_properties.h"
 #include "fpdt/cuda/gpu.h"
-#include "fpdt/io/json.h"
+
+#include "command.h"
 
 namespace fpdt {
 namespace {
-
-// Of this process, which opens one GPU.
-cuda::ProductTimes& product_times() {
-  static cuda::ProductTimes times;
-  return times;
-}
 
 // 91900 is 9.19.0, and 130100 is 13.1.0.
 std::string version_text(std::int64_t version) {
@@ -48,37 +44,60 @@ std::string in_words(const cuda::Gpu& gpu) {
   return text;
 }
 
-std::string all_as_json(const cuda::Gpu& gpu) {
-  std::string held;
+Json as_json(const cuda::Gpu& gpu) {
+  Json holders = Json::array();
   for (const cuda::Holder& one : cuda::holders(gpu)) {
-    held += fmt::format("{}{{\"process\":{},\"name\":{},\"bytes\":{}}}", held.empty() ? "" : ",",
-                        one.process, json_string(one.name), one.bytes.value);
+    holders.push_back({{"process", one.process}, {"name", one.name}, {"bytes", one.bytes.value}});
   }
-  return fmt::format("{{\"gpu\":{},\"holders\":[{}],\"cudnn_device_properties\":{}}}\n",
-                     cuda::json(gpu), held, cuda::json(cuda::device_properties(gpu.index)));
+  const Json properties{
+      {"index", gpu.index},
+      {"name", gpu.name},
+      {"bus", gpu.bus},
+      {"compute_capability", fmt::format("{}.{}", gpu.architecture / 10, gpu.architecture % 10)},
+      {"multiprocessors", gpu.multiprocessors},
+      {"numa_node", gpu.numa_node},
+      {"memory_bytes", gpu.memory.value},
+      {"free_bytes", gpu.free.value},
+      {"driver", cuda_version_text(gpu.driver)},
+      {"runtime", cuda_version_text(gpu.runtime)},
+      {"cublaslt", gpu.cublas},
+      {"cudnn", gpu.cudnn}};
+  return {{"gpu", properties},
+          {"holders", holders},
+          {"cudnn_device_properties", Json::parse(cuda::json(cuda::device_properties(gpu.index)))}};
 }
+
+class CudaGpu final : public OpenGpu {
+ public:
+  CudaGpu(const cuda::Gpu& gpu, bool deterministic)
+      : device_(gpu.index), deterministic_(deterministic) {
+    name = gpu.name;
+    versions = versions_of(gpu);
+    memory = gpu.memory;
+    workspace = Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes};
+  }
+  [[nodiscard]] Bytes used_memory() const override { return memory - cuda::free_device_memory(); }
+  [[nodiscard]] std::string products() const override { return product_times_.json(); }
+  std::unique_ptr<Backend> make_backend(Communicator& communicator) override {
+    return std::make_unique<CudaBackend>(communicator,
+                                         CudaOptions{device_, deterministic_, &product_times_});
+  }
+
+ private:
+  std::int32_t device_;
+  bool deterministic_;
+  cuda::ProductTimes product_times_;  // of all ranks
+};
 
 }  // namespace
 
-OpenGpu open_gpu(std::int32_t device, bool deterministic) {
-  const cuda::Gpu gpu = cuda::open_gpu(device);
-  OpenGpu open;
-  open.name = gpu.name;
-  open.versions = versions_of(gpu);
-  open.memory = gpu.memory;
-  open.workspace = Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes};
-  open.used_memory = [memory = gpu.memory] { return memory - cuda::free_device_memory(); };
-  open.products = [] { return product_times().json(); };
-  open.make_backend = [device, deterministic](Communicator& communicator) {
-    return std::make_unique<CudaBackend>(communicator,
-                                         CudaOptions{device, deterministic, &product_times()});
-  };
-  return open;
+std::unique_ptr<OpenGpu> open_gpu(std::int32_t device, bool deterministic) {
+  return std::make_unique<CudaGpu>(cuda::open_gpu(device), deterministic);
 }
 
-std::string describe_gpu(std::int32_t device, bool as_json) {
+std::string describe_gpu(std::int32_t device, bool json) {
   const cuda::Gpu gpu = cuda::open_gpu(device);
-  return as_json ? all_as_json(gpu) : in_words(gpu);
+  return json ? json_line(as_json(gpu)) : in_words(gpu);
 }
 
 }  // namespace fpdt

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,24 +12,28 @@
 
 namespace fpdt {
 
-// Of the calling thread.
-struct OpenGpu {
+// A GPU that this program uses, opened for the calling thread.
+class OpenGpu {
+ public:
+  virtual ~OpenGpu() = default;
+
   std::string name;      // as the driver calls it
   std::string versions;  // of driver and libraries, in words
   Bytes memory;          // as the driver counts it
-  Bytes workspace;       // that each rank's backend keeps of it for its kernels
-  // Used of it now: by this program and by others.
-  std::function<Bytes()> used_memory;
-  // Which algorithms of products were the fastest, as a JSON array: those of backends so far.
-  std::function<std::string()> products;
-  // Of each rank, on its own thread.
-  std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;
+  Bytes workspace;       // of it, what the backend of each rank keeps for its kernels
+
+  // What is in use now, by this program and by others.
+  [[nodiscard]] virtual Bytes used_memory() const = 0;
+  // The algorithms that were the fastest for the products of its backends so far: a JSON array.
+  [[nodiscard]] virtual std::string products() const = 0;
+  // Called by each rank on its own thread. The GPU outlives the backend.
+  virtual std::unique_ptr<Backend> make_backend(Communicator& communicator) = 0;
 };
 
 // InputError when there is no driver, no such GPU, one that is too old, or no CUDA in this build.
-OpenGpu open_gpu(std::int32_t device, bool deterministic);
+std::unique_ptr<OpenGpu> open_gpu(std::int32_t device, bool deterministic);
 
-// What fpdt-run device prints: the GPU, its versions and memory, who holds memory; as JSON also
+// What fpdt-run device prints: the GPU, its versions and memory, and who holds memory; as JSON also
 // the properties by which cuDNN chooses its engines. InputError as open_gpu.
 std::string describe_gpu(std::int32_t device, bool json);
 

@@ -15,7 +15,7 @@ namespace {
 
 }  // namespace
 
-OpenGpu open_gpu(std::int32_t, bool) { refuse(); }
+std::unique_ptr<OpenGpu> open_gpu(std::int32_t, bool) { refuse(); }
 std::string describe_gpu(std::int32_t, bool) { refuse(); }
 
 }  // namespace fpdt

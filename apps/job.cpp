@@ -15,6 +15,13 @@ Job load_job(const std::string& path) {
   return {std::move(file), predicted};
 }
 
+void add_data_format(Options& options, std::string& format) {
+  options
+      .value("--data-format", format,
+             "bytes, u16 or u32: the tokens of a file whose name does not tell")
+      .one_of({"bytes", "u16", "u32"});
+}
+
 RankOptions rank_options(const RankFlags& flags, const Schedule& schedule, RankOptions options) {
   if (flags.communicator == "solo") {
     const std::int64_t rank = flags.rank.value_or(0);

@@ -8,6 +8,7 @@
 #include "fpdt/plan/bytes.h"
 #include "fpdt/train/ranks.h"
 
+#include "flags.h"
 #include "schedule_file.h"
 
 namespace fpdt {
@@ -19,10 +20,13 @@ struct Job : ScheduleFile {
 // InputError with the findings of loader, verifier or problem section.
 Job load_job(const std::string& path);
 
+// Declares --data-format.
+void add_data_format(Options& options, std::string& format);
+
 // The flags that say which ranks run.
 struct RankFlags {
   std::string communicator = "thread";
-  std::optional<std::int64_t> rank;  // of solo; default: 0
+  std::optional<std::int64_t> rank;  // that runs alone with "solo"; default: 0
 };
 
 // `options` with the rank that runs alone, if one does. InputError when the flags do not fit the

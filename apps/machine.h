@@ -1,35 +1,42 @@
-// The machine that runs the ranks: the CPU, or a GPU that they share. What the flags say becomes
-// what makes the backend of each rank.
+// The machine that runs the ranks: the CPU, or a GPU that they share. Its flags become what makes
+// the backend of each rank.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "fpdt/train/ranks.h"
 
+#include "flags.h"
 #include "gpu.h"
 
 namespace fpdt {
 
 struct MachineFlags {
   std::string backend = "cpu";         // or "cuda"
-  std::optional<std::int32_t> device;  // of cuda, as it counts them; absent: 0
-  bool deterministic = false;          // of cuda: own kernels only
-  std::int32_t threads = 0;            // of cpu, each rank; 0: its part of the cores
-  std::string host_memory;             // that the machine can give; "": what it says is free
+  std::optional<std::int32_t> device;  // cuda: as it counts them; absent: 0
+  bool deterministic = false;          // cuda: own kernels only
+  std::int32_t threads = 0;            // cpu: of each rank; 0: its share of the cores
+  std::string host_memory;             // that the machine can provide; "": what it reports as free
 };
+
+// `host_memory`: the help of that flag; "": that of a verb which runs a schedule.
+void add_machine_flags(Options& options, MachineFlags& flags, const std::string& host_memory = "");
+// Of the flag --device.
+inline constexpr std::int64_t kDevicesMax = 1024;  // more than any machine has
 
 struct RankMachine {
-  RankOptions ranks;           // all of them, here
-  std::optional<OpenGpu> gpu;  // of --backend cuda
+  RankOptions ranks;             // all of them, here
+  std::unique_ptr<OpenGpu> gpu;  // with --backend cuda; outlives what `ranks` makes
 };
 
-// What a flag says, a size over 0. InputError when it is none.
+// The value of a flag, a size over 0. InputError when it is not one.
 Bytes size_of(std::string_view flag, const std::string& text);
 
-// InputError when a flag is the other backend's, or the GPU cannot be used.
+// InputError when a flag belongs to the other backend, or the GPU cannot be used.
 RankMachine open_machine(const MachineFlags& flags);
 
 }  // namespace fpdt

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/base/math.h"
-#include "fpdt/io/json.h"
 #include "fpdt/runtime/arena.h"
 
 namespace fpdt {
@@ -63,36 +63,33 @@ std::string table(const MemoryReport& report) {
   return text;
 }
 
-std::string json(const MemoryReport& report) {
-  const auto resident = [&](const MemoryUse& use) {
-    return off_the_host(report, use) ? "null" : std::to_string(use.resident.value);
-  };
-  const auto untouched = [](const MemoryUse& use) -> std::string {
-    if (!use.untouched) return "null";
-    return fmt::format(R"({{"scratch":{},"between":{}}})", use.untouched->scratch.value,
-                       use.untouched->between.value);
-  };
-  std::string spaces;
+Json json(const MemoryReport& report) {
+  Json result;
   for (const MemoryUse& use : report.spaces) {
-    spaces += fmt::format(
-        "\"{}\":{{\"predicted\":{},\"arena\":{},\"live\":{},\"touched\":{},\"resident\":{},"
-        "\"untouched\":{},\"difference\":{}}},",
-        word(use.space), predicted(report, use.space).value, use.arena.value, use.live.value,
-        use.touched.value, resident(use), untouched(use), json_string(use.difference));
+    Json& space = result[std::string(word(use.space))];
+    space = {{"predicted", predicted(report, use.space).value},
+             {"arena", use.arena.value},
+             {"live", use.live.value},
+             {"touched", use.touched.value},
+             {"resident", off_the_host(report, use) ? Json() : Json(use.resident.value)},
+             {"untouched", Json()},
+             {"difference", use.difference}};
+    if (use.untouched) {
+      space["untouched"] = {{"scratch", use.untouched->scratch.value},
+                            {"between", use.untouched->between.value}};
+    }
   }
-  std::string wrong;
-  for (const std::string& one : deviations(report)) {
-    wrong += fmt::format("{}{}", wrong.empty() ? "" : ",", json_string(one));
-  }
-  const ProcessMemory& process = report.process;
-  return fmt::format(
-      "{{{}\"peak_resident\":{},\"process\":{{\"resident\":{},\"locked\":{},\"pinned\":{}}},"
-      "\"driver\":{},\"as_predicted\":{},\"deviations\":[{}]}}",
-      spaces, report.peak_resident.value, process.resident.value, process.locked.value,
-      process.pinned.value, report.driver ? json(*report.driver) : "null", agrees(report), wrong);
+  result["peak_resident"] = report.peak_resident.value;
+  result["process"] = {{"resident", report.process.resident.value},
+                       {"locked", report.process.locked.value},
+                       {"pinned", report.process.pinned.value}};
+  result["driver"] = report.driver ? json(*report.driver) : Json();
+  result["as_predicted"] = agrees(report);
+  result["deviations"] = deviations(report);
+  return result;
 }
 
-std::string peaks_json(const MemoryReport& report) {
+Json peaks_json(const MemoryReport& report) {
   Bytes arena, touched, resident, host_arena, host_touched, host_resident;
   for (const MemoryUse& use : report.spaces) {
     const bool device = use.space == MemorySpace::device;
@@ -101,13 +98,17 @@ std::string peaks_json(const MemoryReport& report) {
     (device ? resident : host_resident) += use.resident;
   }
   const Prediction& most = report.predicted;
-  return fmt::format(
-      R"("predicted":{{"device_peak_bytes":{},"host_peak_bytes":{},"device_bound_bytes":{},)"
-      R"("host_bound_bytes":{}}},"measured":{{"device_peak_bytes":{},"host_peak_bytes":{},)"
-      R"("os_device_bytes":{},"os_host_bytes":{},"os_process_bytes":{}}})",
-      arena.value, host_arena.value, most.device.value, (most.host_pinned + most.host).value,
-      touched.value, host_touched.value, report.driver ? "null" : std::to_string(resident.value),
-      host_resident.value, report.peak_resident.value);
+  Json result;
+  result["predicted"] = {{"device_peak_bytes", arena.value},
+                         {"host_peak_bytes", host_arena.value},
+                         {"device_bound_bytes", most.device.value},
+                         {"host_bound_bytes", (most.host_pinned + most.host).value}};
+  result["measured"] = {{"device_peak_bytes", touched.value},
+                        {"host_peak_bytes", host_touched.value},
+                        {"os_device_bytes", report.driver ? Json() : Json(resident.value)},
+                        {"os_host_bytes", host_resident.value},
+                        {"os_process_bytes", report.peak_resident.value}};
+  return result;
 }
 
 std::vector<std::string> deviations(const MemoryReport& report) {

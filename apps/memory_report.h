@@ -9,6 +9,7 @@
 #include "fpdt/runtime/process_memory.h"
 #include "fpdt/train/trainer.h"
 
+#include "command.h"
 #include "driver_memory.h"
 #include "job.h"
 
@@ -25,13 +26,13 @@ struct MemoryReport {
 };
 
 std::string table(const MemoryReport& report);
-std::string json(const MemoryReport& report);
-// "predicted":{...},"measured":{...}: peaks of one rank. Predicted: the placed arenas, and the
+Json json(const MemoryReport& report);
+// {"predicted":{...},"measured":{...}}: peaks of one rank. Predicted: the placed arenas, and the
 // closed form's bound; measured: bytes that a step changed or the trainer filled, and pages that
 // the operating system holds (null of the memory of a GPU).
-std::string peaks_json(const MemoryReport& report);
+Json peaks_json(const MemoryReport& report);
 
-// What is not as predicted, in words; empty when `agrees`.
+// What differs from the prediction, in words; empty when `agrees`.
 std::vector<std::string> deviations(const MemoryReport& report);
 // Whether no measurement is over its prediction in whole pages, pages are where the schedule says,
 // and the driver agrees.

@@ -1,44 +1,65 @@
-// Measures, prints a table, writes the file.
-#include "run_bench.h"
-
+// fpdt-run bench: measures this machine and writes it down as a cluster.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/base/error.h"
 #include "fpdt/base/units.h"
 #include "fpdt/bench/bench.h"
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
-#include "fpdt/io/json.h"
+#include "fpdt/report/axis.h"
 #include "fpdt/runtime/arena.h"
 
 #include "command.h"
+#include "machine.h"
 #include "progress.h"
+#include "run_verbs.h"
 
 namespace fpdt {
 namespace {
+
+constexpr std::int64_t kRanksMax = 64;  // which a bench runs all on this machine
+
+struct BenchFlags {
+  std::string out;  // the cluster file
+  std::string name;
+  std::int64_t ranks = 1;
+  MachineFlags backend;
+  std::string storage = "bf16";
+  // Of one rank; "": its share of half of the machine's, or of the GPU's. The file's host memory is
+  // that of `backend`; "": the other half; beside a GPU, nine tenths of what is free.
+  std::string device_memory;
+  double peak_flops = 0;  // of the data sheet; 0: of the fastest product
+  std::string declared;   // cluster file whose rates stand until they are measured
+  bool brief = false;
+  bool quick = false;
+  bool json = false;
+};
 
 Bytes machine_memory() {
   const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES);
   const std::int64_t size = ::sysconf(_SC_PAGESIZE);
   if (pages <= 0 || size <= 0) {
     throw InputError(
-        "the memory of this machine is unknown: give --device-memory and "
-        "--host-memory");
+        "the memory of this machine is unknown: give --device-memory and --host-memory");
   }
   return Bytes{mul(pages, size)};
 }
 
-// What a flag says, or `otherwise` in whole MiB.
+// The value of a flag, or `otherwise` in whole MiB.
 Bytes memory_of(const std::string& text, std::string_view flag,
                 const std::function<Bytes()>& otherwise) {
   if (text.empty()) {
@@ -48,7 +69,7 @@ Bytes memory_of(const std::string& text, std::string_view flag,
   return size_of(flag, text);
 }
 
-// As Linux knows it; "unknown processor" elsewhere.
+// Its name in Linux; "unknown processor" elsewhere.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -58,21 +79,21 @@ std::string processor() {
   return "unknown processor";
 }
 
-// All of it but its rates.
-ClusterSpec cluster_of(const BenchFlags& flags, const std::optional<OpenGpu>& gpu) {
+// Everything but its rates.
+ClusterSpec cluster_of(const BenchFlags& flags, const OpenGpu* gpu) {
   ClusterSpec cluster;
-  cluster.name = flags.name.empty() ? (gpu ? "gpu-local" : "cpu-local") : flags.name;
+  cluster.name = flags.name.empty() ? (gpu != nullptr ? "gpu-local" : "cpu-local") : flags.name;
   cluster.devices_per_node = flags.ranks;
   // On a CPU half of the memory plays the devices, half the host.
   cluster.device_memory = memory_of(flags.device_memory, "--device-memory", [&] {
-    return Bytes{(gpu ? gpu->memory : machine_memory()).value / (gpu ? 1 : 2) / flags.ranks};
+    return Bytes{(gpu != nullptr ? gpu->memory.value : machine_memory().value / 2) / flags.ranks};
   });
   cluster.host_memory = memory_of(flags.backend.host_memory, "--host-memory", [&] {
-    return Bytes{gpu ? memory_limit().bytes.value / 10 * 9 : machine_memory().value / 2};
+    return Bytes{gpu != nullptr ? memory_limit().bytes.value / 10 * 9 : machine_memory().value / 2};
   });
   const std::string quick = flags.quick ? " --quick" : flags.brief ? " --short" : "";
   const char* const ranks = flags.ranks == 1 ? "rank" : "ranks";
-  if (gpu) {
+  if (gpu != nullptr) {
     constexpr std::int64_t kRowsOfTiles = 128;  // of a tile, on GPUs
     cluster.row_multiple = kRowsOfTiles;
     if (!flags.backend.deterministic) cluster.attention = AttentionKernels::cudnn;
@@ -99,7 +120,7 @@ BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
   options.machine.threads = machine.ranks.threads;
   options.machine.deadline = machine.ranks.deadline;
   if (machine.gpu) {
-    options.machine.used_memory = machine.gpu->used_memory;
+    options.machine.used_memory = [gpu = machine.gpu.get()] { return gpu->used_memory(); };
     options.machine.workspace = machine.gpu->workspace;
   }
   const BenchLength length = flags.quick   ? BenchLength::quick
@@ -112,11 +133,7 @@ BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
   return options;
 }
 
-std::string format_seconds(double seconds) {
-  if (seconds < 1e-6) return fmt::format("{:.0f} ns", seconds * 1e9);
-  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
-  return fmt::format("{:.2f} ms", seconds * 1e3);
-}
+std::string time_text(double seconds) { return format_nanoseconds(std::llround(seconds * 1e9)); }
 
 std::string speed_text(const Measurement& one) {
   const double flops = one.flops / one.seconds.typical;
@@ -131,8 +148,8 @@ std::string table(const BenchResult& result) {
   for (const Measurement& one : result.measurements) {
     const double share = share_of_ceiling(result, one);
     text += fmt::format("{:<20} {:<34} {:>10} {:>10} {:>10}  {:>15} {:>8}\n", one.kind, one.what,
-                        format_seconds(one.seconds.typical), format_seconds(one.seconds.low),
-                        format_seconds(one.seconds.high), speed_text(one),
+                        time_text(one.seconds.typical), time_text(one.seconds.low),
+                        time_text(one.seconds.high), speed_text(one),
                         share > 0 ? fmt::format("{:.0f} %", 100 * share) : "-");
   }
   const Interference& pace = result.rates.interference;
@@ -158,30 +175,34 @@ std::string table(const BenchResult& result) {
   return text;
 }
 
-std::string json(const BenchResult& result, const ClusterSpec& cluster, const std::string& out,
-                 const std::string& products) {
-  std::string list;
+Json json(const BenchResult& result, const ClusterSpec& cluster, const std::string& out,
+          const OpenGpu* gpu) {
+  Json measurements = Json::array();
   for (const Measurement& one : result.measurements) {
     const double share = share_of_ceiling(result, one);
-    list += fmt::format(
-        "{}{{\"op\":{},\"sizes\":{},\"seconds\":{},\"fastest\":{},\"slowest\":{},\"flops\":{},"
-        "\"bytes\":{},\"share_of_ceiling\":{}}}",
-        list.empty() ? "" : ",", json_string(one.kind), json_string(one.what),
-        json_number(one.seconds.typical), json_number(one.seconds.low),
-        json_number(one.seconds.high), json_number(one.flops), one.bytes,
-        share > 0 ? json_number(share) : "null");
+    measurements.push_back({{"op", one.kind},
+                            {"sizes", one.what},
+                            {"seconds", one.seconds.typical},
+                            {"fastest", one.seconds.low},
+                            {"slowest", one.seconds.high},
+                            {"flops", one.flops},
+                            {"bytes", one.bytes},
+                            {"share_of_ceiling", share > 0 ? Json(share) : Json()}});
   }
-  return fmt::format(
-      "{{\"wrote\":{},\"source\":{},\"peak_flops\":{},\"device_bandwidth\":{},"
-      "\"outside\":{{\"context\":{},\"libraries\":{},\"workspace\":{}}},\"products\":{},"
-      "\"measurements\":[{}]}}\n",
-      json_string(out), json_string(cluster.source), json_number(result.rates.peak_flops),
-      json_number(result.rates.device_bandwidth.typical), result.outside.context.value,
-      result.outside.libraries.value, result.outside.workspace.value, products, list);
+  const Json outside{{"context", result.outside.context.value},
+                     {"libraries", result.outside.libraries.value},
+                     {"workspace", result.outside.workspace.value}};
+  return {{"wrote", out},
+          {"source", cluster.source},
+          {"peak_flops", result.rates.peak_flops},
+          {"device_bandwidth", result.rates.device_bandwidth.typical},
+          {"outside", outside},
+          {"products", gpu != nullptr ? Json::parse(gpu->products()) : Json()},
+          {"measurements", measurements}};
 }
 
-// The file as it grows: `bare`, with what is known so far, and in its source what that is. Returns
-// what it holds.
+// Writes `bare` with what has been measured so far, and names that in its source. Returns what the
+// file holds.
 ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const BenchResult& result,
                           const std::optional<ClusterSpec>& declared,
                           const std::string& unfinished) {
@@ -198,18 +219,16 @@ ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const Bench
   return bare;
 }
 
-}  // namespace
-
 int run_bench(const BenchFlags& flags) {
-  if (flags.quick && flags.brief) throw InputError("--quick and --short: one of them");
+  if (flags.quick && flags.brief) throw InputError("--quick and --short exclude each other");
   std::optional<ClusterSpec> declared;
   if (!flags.declared.empty()) declared = load_cluster(flags.declared);
   const RankMachine machine = open_machine(flags.backend);
   if (machine.gpu && flags.storage == "f32") {
     throw InputError("--storage f32: attention tiles of a GPU are bf16; leave it out");
   }
-  const ClusterSpec cluster = cluster_of(flags, machine.gpu);
-  static_cast<void>(AtomicFile(flags.out));  // what cannot be written is found before, not after
+  const ClusterSpec cluster = cluster_of(flags, machine.gpu.get());
+  static_cast<void>(AtomicFile(flags.out));  // fails now if it cannot be written
   BenchOptions options = options_of(flags, machine, cluster.attention);
   if (declared) {
     options.declared = declared->rates;
@@ -224,10 +243,40 @@ int run_bench(const BenchFlags& flags) {
   const BenchResult result = bench(options);
   status.end();
   const ClusterSpec wrote = write_cluster(flags.out, cluster, result, declared, "");
-  const std::string products = machine.gpu ? machine.gpu->products() : "null";
-  print_result(flags.json ? json(result, wrote, flags.out, products)
+  print_result(flags.json ? json_line(json(result, wrote, flags.out, machine.gpu.get()))
                           : fmt::format("{}\nwrote {}\n", table(result), flags.out));
   return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+Command declare_bench(Options& options) {
+  auto flags = std::make_shared<BenchFlags>();
+  options.value("--out", flags->out, "cluster file to write").required();
+  options.value("--name", flags->name, "name of the cluster; default: cpu-local or gpu-local");
+  options.value("--ranks", flags->ranks, "ranks to run at once, each a device of the cluster")
+      .shows_default()
+      .integer(1, kRanksMax);
+  add_machine_flags(options, flags->backend,
+                    "host memory of the cluster; default: half of the machine's, or with a GPU "
+                    "nine tenths of what is free");
+  options.value("--storage", flags->storage, "storage of parameters and activations: f32 or bf16")
+      .shows_default()
+      .one_of({"f32", "bf16"});
+  options.value("--device-memory", flags->device_memory,
+                "device memory of one rank, such as 8GiB; default: its share of half of the "
+                "machine's, or of the GPU's");
+  options
+      .value("--peak-flops", flags->peak_flops,
+             "peak of the data sheet, 100 % of MFU; default: the rate of the fastest product")
+      .positive();
+  options.value("--declared", flags->declared,
+                "cluster file whose rates are used until they are measured, and where they cannot "
+                "be measured");
+  options.flag("--short", flags->brief, "only the few sizes that make up most of a step");
+  options.flag("--quick", flags->quick, "small and short: tests that it works, not how fast");
+  options.flag("--json", flags->json, "print one JSON object");
+  return [flags] { return run_bench(*flags); };
 }
 
 }  // namespace fpdt

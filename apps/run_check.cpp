@@ -1,8 +1,10 @@
-// The check's tables.
-#include "run_check.h"
-
+// fpdt-run check: two steps of any small schedule against the reference; with --bisect also of
+// simpler variants, to find the choice that breaks it.
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -14,12 +16,24 @@
 #include "bisect.h"
 #include "command.h"
 #include "job.h"
+#include "machine.h"
 #include "progress.h"
+#include "run_verbs.h"
 
 namespace fpdt {
 namespace {
 
-using Json = nlohmann::ordered_json;
+struct CheckFlags {
+  std::string schedule;
+  std::string data;  // token file; "": random tokens
+  std::string data_format;
+  std::int32_t separator = -1;
+  std::uint64_t seed = 1;
+  double tolerance = 0;  // 0: derived
+  bool bisect = false;
+  MachineFlags backend;
+  bool json = false;
+};
 
 std::string table(const CheckReport& report) {
   std::string text = fmt::format("loss {:.7f}, reference {:.7f}, relative error {:.1e}\n",
@@ -126,8 +140,7 @@ CheckOptions options_of(const CheckFlags& flags, const Job& job) {
   return options;
 }
 
-}  // namespace
-
+// Returns the exit code: 4 when something disagrees.
 int run_check(const CheckFlags& flags) {
   const Job job = load_job(flags.schedule);
   const RankMachine machine = open_machine(flags.backend);
@@ -139,7 +152,7 @@ int run_check(const CheckFlags& flags) {
                   tokens, job.problem.ranks()));
   if (!flags.bisect) {
     const CheckReport report = check_schedule(job.schedule, job.problem, job.strategy, options);
-    print_result(flags.json ? json(report).dump() + "\n" : table(report));
+    print_result(flags.json ? json_line(json(report)) : table(report));
     return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);
   }
   StatusLine status;
@@ -151,11 +164,35 @@ int run_check(const CheckFlags& flags) {
   if (flags.json) {
     Json text = report ? json(*report) : Json::object({{"agrees", false}});
     text["bisection"] = json(found);
-    print_result(text.dump() + "\n");
+    print_result(json_line(text));
   } else {
     print_result(fmt::format("{}{}", report ? table(*report) + "\n" : "", table(found)));
   }
   return static_cast<int>(found.agrees() ? ExitCode::done : ExitCode::disagree);
+}
+
+}  // namespace
+
+Command declare_check(Options& options) {
+  auto flags = std::make_shared<CheckFlags>();
+  options.value("schedule", flags->schedule, "schedule file of a small problem").required();
+  options.value("--data", flags->data, "token file for the steps; default: random tokens");
+  add_data_format(options, flags->data_format);
+  options.value("--document-separator", flags->separator, "token that ends a document")
+      .integer(0, INT32_MAX);
+  options.value("--seed", flags->seed, "seed of parameters and random tokens")
+      .shows_default()
+      .integer(0);
+  options
+      .value("--tolerance", flags->tolerance,
+             "largest error of loss and gradients; default: derived from sizes and storage")
+      .positive();
+  options.flag("--bisect", flags->bisect,
+               "also check simpler variants (one rank, one chunk, nothing spilled, ...) and say "
+               "which change makes an error go away");
+  add_machine_flags(options, flags->backend);
+  options.flag("--json", flags->json, "print one JSON object");
+  return [flags] { return run_check(*flags); };
 }
 
 }  // namespace fpdt

@@ -1,6 +1,4 @@
-// The loop over steps, and what is said about it.
-#include "run_train.h"
-
+// fpdt-run train: steps on real text, with everything around them that a long run needs.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -16,11 +14,11 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/hf_config.h"
-#include "fpdt/io/json.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/runtime/arena.h"
 #include "fpdt/schedule/print.h"
@@ -29,26 +27,29 @@
 #include "command.h"
 #include "memory_report.h"
 #include "progress.h"
+#include "run_verbs.h"
 #include "step_times.h"
 #include "train_course.h"
+#include "train_flags.h"
 
 namespace fpdt {
 namespace {
 
-// The log: a line a step, there when the step is done.
+// A line per step, complete when the step is done.
 class Log {
  public:
   explicit Log(const std::string& path) : path_(path) {
     if (path.empty()) return;
-    // A pipe that nobody reads is an error, not a wait; later writes to it may wait.
+    // Opening a pipe that nobody reads fails instead of waiting; later writes may wait.
     const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC,
                               S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH);
     require(opened >= 0 && ::fcntl(opened, F_SETFL, O_APPEND) == 0);
     file_.reset(::fdopen(opened, "a"));
     require(file_ != nullptr);
   }
-  void write(const std::string& line) {
+  void write(const Json& entry) {
     if (file_ == nullptr) return;
+    const std::string line = json_line(entry);
     require(std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size());
     require(std::fflush(file_.get()) == 0);
   }
@@ -64,44 +65,16 @@ class Log {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-void require_sensible(const TrainFlags& flags) {
-  if (!flags.init.empty() && !flags.resume.empty()) {
-    throw InputError(
-        "--init and --resume: a run starts from weights or goes on from a checkpoint, not both");
-  }
-  if (flags.allow_changes && flags.resume.empty()) {
-    throw InputError("--allow-changes needs --resume DIR, from which something changes");
-  }
-  if (flags.save.empty() && flags.save_every > 0) throw InputError("--save-every needs --save DIR");
-  if (flags.evaluate_data.empty() != (flags.evaluate_every == 0)) {
-    throw InputError("--evaluate-every N and --evaluate-data FILE need each other");
-  }
-  if (flags.ranks.communicator == "solo" && !(flags.save.empty() && flags.resume.empty())) {
-    throw InputError("--communicator solo: one rank alone holds no whole model to save or resume");
-  }
-  if (flags.ranks.rank && flags.ranks.communicator != "solo") {
-    throw InputError("--rank N needs --communicator solo");
-  }
-  if (!flags.draw.empty()) {
-    if (flags.machine.empty()) throw InputError("--draw FILE needs --machine CLUSTER");
-    const auto is = [&](std::string_view end) { return flags.draw.ends_with(end); };
-    if (!is(".svg") && !is(".html") && !is(".json")) {
-      throw InputError(
-          fmt::format("--draw {}: expected a file that ends in .html, .svg or .json", flags.draw));
-    }
-  }
-}
-
-// The directory of --save, ours from now on; none without it.
+// The directory of --save, locked for this run; null without that flag.
 std::unique_ptr<CheckpointDirectory> open_saves(const TrainFlags& flags, const Job& job) {
   if (flags.save.empty()) return nullptr;
-  static_cast<void>(hf_family(job.problem.model));  // which has names for its tensors
+  static_cast<void>(hf_family(job.problem.model));  // InputError when it has no tensor names
   std::error_code ignored;
   const bool resumed = std::filesystem::equivalent(flags.resume, flags.save, ignored);
   return std::make_unique<CheckpointDirectory>(flags.save, resumed);
 }
 
-// What the driver of a GPU says before the ranks begin; empty on a CPU.
+// What the driver of a GPU reports before the ranks begin; empty on a CPU.
 std::optional<DriverMemory> driver_memory(const TrainFlags& flags, const Job& job,
                                           const RankMachine& machine) {
   if (!machine.gpu) return {};
@@ -114,7 +87,7 @@ std::optional<DriverMemory> driver_memory(const TrainFlags& flags, const Job& jo
   return memory;
 }
 
-// What the checkpoint to go on from says of its course, if it does.
+// The course that the checkpoint of --resume records, if it does.
 std::optional<Course> saved_course(const TrainFlags& flags) {
   if (flags.resume.empty()) return {};
   const std::string text = load_progress(flags.resume).course;
@@ -183,10 +156,10 @@ class Run {
   StatusLine status_;
   std::optional<StepTimes> times_;
   std::vector<MemoryUse> memory_;
-  std::optional<double> first_loss_, evaluation_loss_;
-  std::vector<double> losses_;
+  std::optional<double> evaluation_loss_;
+  std::vector<double> losses_;  // of the steps of this run
   StepResult last_;
-  std::int64_t steps_here_ = 0, tokens_ = 0, saved_at_ = -1;
+  std::int64_t tokens_ = 0, saved_at_ = -1;
   double seconds_ = 0, wall_seconds_ = 0;
 };
 
@@ -196,20 +169,20 @@ void Run::resume() {
   const Progress found = load_checkpoint(flags_.resume, trainer_);
   if (saves_) companions_ = companions_of(flags_.resume);
   status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
-  if (!saved_) status_.keep("the checkpoint does not say what it was trained on and how");
+  if (!saved_) status_.keep("the checkpoint does not record what it was trained on or how");
   for (const std::string& change : changes) status_.keep(change);
-  // The cursor counts tokens, which another format cuts otherwise.
+  // The cursor counts tokens, which another format delimits differently.
   const bool same_tokens =
       !saved_ || (saved_->data == course_.data && saved_->data_format == course_.data_format);
   if (!same_tokens) {
-    status_.keep("other data, or another format: they begin at the first token");
+    status_.keep("the data or its format changed: starting at the first token");
   } else if (saved_ && saved_->seq_len != course_.seq_len && !data_.fits(found.cursor)) {
-    status_.keep("the rest of the data is shorter than a sequence: they begin again");
+    status_.keep("the rest of the data is shorter than a sequence: starting over");
   } else {
     data_.seek(found.cursor);
   }
   if (found.schedule != progress_.schedule) {
-    status_.keep("the checkpoint is of another schedule: training goes on, not bit for bit");
+    status_.keep("another schedule wrote the checkpoint: training continues, but not bit for bit");
   }
   if (course_.rate.steps > 0 && flags_.steps > course_.rate.steps) {
     status_.keep(fmt::format("the learning rate stays at {} after step {}, where its decay ends",
@@ -233,15 +206,15 @@ void Run::start() {
     trainer_.set_parameters(initial_parameters(progress_.seed));
   }
   for (const std::string& name : companions_.left_out) {
-    status_.keep(fmt::format("{}: too large to go along with checkpoints", name));
+    status_.keep(fmt::format("{}: too large to be copied to checkpoints", name));
   }
   if (times_ && flags_.steps - trainer_.steps_done() == 1) {
     throw InputError(
-        "--machine compares a step after the first, and this run has one: more --steps");
+        "--machine compares a step after the first, but this run has only one: raise --steps");
   }
   if (trainer_.steps_done() >= flags_.steps) {
     throw InputError(
-        fmt::format("--steps {}: {} are done already; --steps counts from the first run",
+        fmt::format("--steps {}: {} are already done; --steps counts from the first run",
                     flags_.steps, trainer_.steps_done()));
   }
   if (flags_.ranks.communicator == "solo") {
@@ -252,13 +225,13 @@ void Run::start() {
 }
 
 void Run::say_step(const StepResult& result) {
-  const double left = wall_seconds_ / static_cast<double>(steps_here_) *
+  const double left = wall_seconds_ / static_cast<double>(losses_.size()) *
                       static_cast<double>(flags_.steps - result.step);
   const std::string text =
       fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {:.0f} tokens/s  {} left", result.step,
                   flags_.steps, result.loss, result.grad_norm,
                   static_cast<double>(tokens_) / wall_seconds_, format_clock(left));
-  if (result.step == flags_.steps || steps_here_ == 1) {
+  if (result.step == flags_.steps || losses_.size() == 1) {
     status_.keep(text);
   } else {
     status_.show(text);
@@ -269,11 +242,11 @@ void Run::step() {
   const std::int64_t passed_over = data_.passed_over();
   const std::vector<Sample> samples = data_.next_labelled(trainer_.samples_per_step());
   if (data_.passed_over() > passed_over) {
-    status_.keep(fmt::format("before step {}: {} sequences without a label were passed over",
+    status_.keep(fmt::format("before step {}: skipped {} sequences without a label",
                              trainer_.steps_done() + 1, data_.passed_over() - passed_over));
   }
   const double now = course_.rate.at(trainer_.steps_done() + 1);
-  if (steps_here_ == 0) {
+  if (losses_.empty()) {
     last_ = trainer_.step_measured(samples, now, memory_);
   } else if (times_) {
     std::vector<Trace> traces;
@@ -284,22 +257,21 @@ void Run::step() {
   }
   if (saves_) saves_->confirm();  // loss and norm were finite
   if (driver_) driver_->note_step(machine_.gpu->used_memory());
-  ++steps_here_;
   tokens_ += last_.tokens;
   seconds_ += last_.seconds;
   wall_seconds_ += last_.wall_seconds;
-  if (!first_loss_) first_loss_ = last_.loss;
   losses_.push_back(last_.loss);
   say_step(last_);
-  log_.write(fmt::format(
-      "{{\"step\":{},\"loss\":{},\"grad_norm\":{},\"learning_rate\":{},\"tokens\":{},"
-      "\"seconds\":{:.6f},\"wall_seconds\":{:.6f}}}\n",
-      last_.step, json_number(last_.loss), json_number(last_.grad_norm),
-      json_number(last_.learning_rate), last_.tokens, last_.seconds, last_.wall_seconds));
+  log_.write({{"step", last_.step},
+              {"loss", last_.loss},
+              {"grad_norm", last_.grad_norm},
+              {"learning_rate", last_.learning_rate},
+              {"tokens", last_.tokens},
+              {"seconds", last_.seconds},
+              {"wall_seconds", last_.wall_seconds}});
 }
 
-// The mean over the labels of the first windows, each of which counts once: a short file is not
-// begun again.
+// The mean over the labels of the first windows. Each counts once: a short file is not repeated.
 void Run::evaluate() {
   evaluation_->seek(0);
   double sum = 0;
@@ -316,14 +288,13 @@ void Run::evaluate() {
     labels += counted;
   }
   if (labels == 0) {
-    return status_.keep(fmt::format("{}: no label among the first {} sequences to evaluate",
+    return status_.keep(fmt::format("{}: the first {} sequences have no label to evaluate",
                                     flags_.evaluate_data, taken));
   }
   evaluation_loss_ = sum / static_cast<double>(labels);
   status_.keep(fmt::format("step {}  evaluation loss {:.4f} over {} labels", last_.step,
                            *evaluation_loss_, labels));
-  log_.write(fmt::format("{{\"step\":{},\"evaluation_loss\":{},\"labels\":{}}}\n", last_.step,
-                         json_number(*evaluation_loss_), labels));
+  log_.write({{"step", last_.step}, {"evaluation_loss", *evaluation_loss_}, {"labels", labels}});
 }
 
 void Run::save() {
@@ -335,9 +306,9 @@ void Run::save() {
   status_.keep(fmt::format("step {}  saved to {}", progress_.step, flags_.save));
 }
 
-// No step of the run follows its last save. Where that would replace an earlier checkpoint, one
-// more step is made, of which nothing is kept, unless the run is to stop at once: then the first
-// step after --resume judges it.
+// A save counts once the step after it was finite. The last save has no such step. If it would
+// replace an earlier checkpoint, one more step is taken and thrown away. A run that was told to
+// stop leaves the verdict to the first step after --resume.
 void Run::judge_last_save() {
   if (!saves_ || !saves_->is_pending()) return;
   if (saved_step(flags_.save)) {
@@ -363,7 +334,7 @@ int Run::train() {
 }
 
 int Run::take_steps() {
-  // A first step of more than a second or two on a few cores is announced; later ones are timed.
+  // A first step that takes more than a second or two on a few cores is announced.
   constexpr double kLongStep = 2e11;
   const double work = 6.0 * static_cast<double>(parameter_count(job_.problem.model)) *
                       static_cast<double>(mul(trainer_.samples_per_step(), job_.problem.seq_len));
@@ -377,7 +348,7 @@ int Run::take_steps() {
     if (due(flags_.evaluate_every)) evaluate();
     if (due(flags_.save_every)) save();
   }
-  if (saves_ && steps_here_ > 0) save();
+  if (saves_ && !losses_.empty()) save();
   judge_last_save();
   status_.end();
   return stop_signal();
@@ -399,51 +370,48 @@ std::vector<std::string> Run::report(int signal) const {
                             driver_,
                             process_memory()};
   const double rate = wall_seconds_ > 0 ? static_cast<double>(tokens_) / wall_seconds_ : 0;
+  const bool timed = times_ && times_->measured();
   if (flags_.json) {
-    std::string text = fmt::format(
-        "{{\"steps\":{},\"stopped_by_signal\":{},\"first_loss\":{},\"loss\":{},\"evaluation_loss\":"
-        "{},"
-        "\"tokens\":{},\"seconds\":{:.6f},\"wall_seconds\":{:.6f},\"tokens_per_second\":{:.3f},"
-        "\"solo\":{},\"schedule\":{},"
-        "\"saved\":{},",
-        trainer_.steps_done(), signal, first_loss_ ? json_number(*first_loss_) : "null",
-        first_loss_ ? json_number(last_.loss) : "null",
-        evaluation_loss_ ? json_number(*evaluation_loss_) : "null", tokens_, seconds_,
-        wall_seconds_, rate, memory.solo, json_string(progress_.schedule),
-        saved_at_ < 0 ? "null" : json_string(flags_.save));
-    const bool timed = times_ && times_->measured();
-    std::string losses;
-    for (const double loss : losses_) {
-      losses += fmt::format("{}{}", losses.empty() ? "" : ",", json_number(loss));
-    }
-    print_result(
-        text + fmt::format("\"losses\":[{}],{},\"time\":{},\"products\":{},\"memory\":{}}}\n",
-                           losses, peaks_json(memory), timed ? json(times_->comparison()) : "null",
-                           machine_.gpu ? machine_.gpu->products() : "null", json(memory)));
-  } else if (first_loss_) {
-    const std::string loss = memory.solo
-                                 ? "one rank alone, so the loss means nothing"
-                                 : fmt::format("loss {:.4f} -> {:.4f}", *first_loss_, last_.loss);
-    print_result(fmt::format("{} steps, {} tokens in {} ({:.0f} tokens/s); {}\n\n{}", steps_here_,
-                             tokens_, format_clock(wall_seconds_), rate, loss, table(memory)));
-    if (times_ && times_->measured()) {
-      print_result(fmt::format("\n{}", table(times_->comparison())));
-    }
+    Json result{{"steps", trainer_.steps_done()},
+                {"stopped_by_signal", signal},
+                {"first_loss", losses_.empty() ? Json() : Json(losses_.front())},
+                {"loss", losses_.empty() ? Json() : Json(losses_.back())},
+                {"evaluation_loss", evaluation_loss_ ? Json(*evaluation_loss_) : Json()},
+                {"tokens", tokens_},
+                {"seconds", seconds_},
+                {"wall_seconds", wall_seconds_},
+                {"tokens_per_second", rate},
+                {"solo", memory.solo},
+                {"schedule", progress_.schedule},
+                {"saved", saved_at_ < 0 ? Json() : Json(flags_.save)},
+                {"losses", losses_}};
+    result.update(peaks_json(memory));
+    result["time"] = timed ? Json::parse(json(times_->comparison())) : Json();
+    result["products"] = machine_.gpu ? Json::parse(machine_.gpu->products()) : Json();
+    result["memory"] = json(memory);
+    print_result(json_line(result));
+  } else if (!losses_.empty()) {
+    const std::string loss =
+        memory.solo ? "one rank alone, so the loss means nothing"
+                    : fmt::format("loss {:.4f} -> {:.4f}", losses_.front(), losses_.back());
+    print_result(fmt::format("{} steps, {} tokens in {} ({:.0f} tokens/s); {}\n\n{}",
+                             losses_.size(), tokens_, format_clock(wall_seconds_), rate, loss,
+                             table(memory)));
+    if (timed) print_result(fmt::format("\n{}", table(times_->comparison())));
   }
   return deviations(memory);
 }
 
-// Safe is proven of any schedule; right only of what the planner writes, by its tests.
+// Any schedule that runs is proven safe. That it computes the model is tested for what the planner
+// writes, and for nothing else.
 std::string unhashed_note(const std::string& path) {
   return fmt::format(
-      "note: {} has no hash, so a person or another program wrote or changed it. It is safe to "
-      "run; "
-      "fpdt-run check tells whether it computes the model\n",
+      "note: {} has no hash, so it was written or changed by hand or by another program. It is "
+      "safe to run; fpdt-run check tells whether it computes the model\n",
       path);
 }
 
-}  // namespace
-
+// Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal.
 int run_train(const TrainFlags& flags) {
   const Job job = load_job(flags.schedule);
   if (!job.has_hash) say(unhashed_note(flags.schedule));
@@ -452,7 +420,7 @@ int run_train(const TrainFlags& flags) {
   Run run(flags, job, machine);
   catch_stop_signals();
   const int signal = run.train();
-  // All results are out before the verdict.
+  // All results are printed before the verdict.
   const std::vector<std::string> deviations = run.report(signal);
   run.draw();
   if (!deviations.empty()) {
@@ -461,6 +429,14 @@ int run_train(const TrainFlags& flags) {
   }
   if (signal != 0) return 128 + signal;
   return static_cast<int>(deviations.empty() ? ExitCode::done : ExitCode::disagree);
+}
+
+}  // namespace
+
+Command declare_train(Options& options) {
+  auto flags = std::make_shared<TrainFlags>();
+  add_train_flags(options, *flags);
+  return [flags] { return run_train(*flags); };
 }
 
 }  // namespace fpdt

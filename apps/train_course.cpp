@@ -55,8 +55,8 @@ std::vector<std::string> allowed_changes(const TrainFlags& flags, const Course& 
   std::vector<std::string> changes = differences(saved, now);
   if (changes.empty() || flags.allow_changes) return changes;
   throw InputError(fmt::format(
-      "{}: this run would not go on as the checkpoint was trained:\n  {}\nflags that are left out "
-      "are as they were; --allow-changes goes on otherwise",
+      "{}: this run would differ from the one that wrote the checkpoint:\n  {}\nomitted flags keep "
+      "their values; --allow-changes continues anyway",
       flags.resume, fmt::join(changes, "\n  ")));
 }
 

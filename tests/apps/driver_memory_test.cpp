@@ -64,7 +64,7 @@ TEST(DriverMemory, WithoutAPredictionOnlyGrowthIsWrong) {
   const DriverMemory memory = used(kGibi, 0, 3 * kGibi, 3 * kGibi);
   EXPECT_TRUE(agrees(memory));
   EXPECT_TRUE(says(table(memory), "fpdt-run bench --backend cuda measures it"));
-  EXPECT_TRUE(nlohmann::json::parse(json(memory)).at("predicted").is_null());
+  EXPECT_TRUE(json(memory).at("predicted").is_null());
   EXPECT_FALSE(agrees(used(kGibi, 0, 3 * kGibi, 3 * kGibi + 1)));
   EXPECT_TRUE(agrees(DriverMemory{}));
 }
@@ -74,26 +74,23 @@ TEST(DriverMemory, StandsInTheReportInPlaceOfResidentPages) {
   report.predicted.device = Bytes{kGibi};
   report.spaces = {
       {MemorySpace::device, Bytes{kGibi}, Bytes{kMebi}, Bytes{kMebi}, Bytes{kGibi}, ""}};
-  EXPECT_TRUE(nlohmann::json::parse(json(report)).at("driver").is_null());
-  EXPECT_EQ(nlohmann::json::parse(json(report)).at("device").at("resident"), kGibi);
+  EXPECT_TRUE(json(report).at("driver").is_null());
+  EXPECT_EQ(json(report).at("device").at("resident"), kGibi);
   EXPECT_TRUE(agrees(report));
 
   report.driver = used(kGibi, kGibi, 2 * kGibi, 2 * kGibi);
-  const auto found = nlohmann::json::parse(json(report));
+  const auto found = json(report);
   EXPECT_TRUE(found.at("device").at("resident").is_null());
   EXPECT_EQ(found.at("driver").at("highest"), 2 * kGibi);
   EXPECT_EQ(found.at("driver").at("taken_after_warm_up"), 0);
   EXPECT_TRUE(found.at("as_predicted"));
-  EXPECT_TRUE(nlohmann::json::parse(fmt::format("{{{}}}", peaks_json(report)))
-                  .at("measured")
-                  .at("os_device_bytes")
-                  .is_null());
+  EXPECT_TRUE(peaks_json(report).at("measured").at("os_device_bytes").is_null());
   EXPECT_TRUE(says(table(report), " -\n")) << table(report);
   EXPECT_TRUE(says(table(report), "device memory by the driver: 500 MiB before")) << table(report);
 
   report.driver->note_step(Bytes{3 * kGibi});
   EXPECT_FALSE(agrees(report));
-  EXPECT_FALSE(nlohmann::json::parse(json(report)).at("as_predicted"));
+  EXPECT_FALSE(json(report).at("as_predicted"));
 }
 
 // All that deviates is in the result, in words.
@@ -105,7 +102,7 @@ TEST(MemoryReport, NamesEveryDeviation) {
   report.spaces = {{MemorySpace::device, all, all, all, all, ""},
                    {MemorySpace::host_pinned, all, all, all, all, ""}};
   report.process = {Bytes{3 * kMebi}, Bytes{2 * kMebi}, Bytes{kMebi}};
-  auto found = nlohmann::json::parse(json(report));
+  auto found = json(report);
   EXPECT_TRUE(found.at("deviations").empty());
   EXPECT_EQ(found.at("host_pinned").at("resident"), kGibi);
   EXPECT_EQ(found.at("process").at("locked"), 2 * kMebi);
@@ -114,7 +111,7 @@ TEST(MemoryReport, NamesEveryDeviation) {
   report.spaces[0].difference = "rank 0: 8 B that the schedule writes were not written";
   report.spaces[1].resident = Bytes{kGibi + kMebi};
   report.driver->note_step(Bytes{2 * kGibi + kMebi});
-  found = nlohmann::json::parse(json(report));
+  found = json(report);
   EXPECT_FALSE(found.at("as_predicted"));
   const auto wrong = found.at("deviations").get<std::vector<std::string>>();
   ASSERT_EQ(wrong.size(), 4U) << found;

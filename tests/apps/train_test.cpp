@@ -104,7 +104,7 @@ TEST_F(Train, WindowsWithoutALabelAreNoStep) {
   write("mask", mask);
   const Outcome masked = run(fmt::format("{} --steps 2 --loss-mask mask --save masked", kTrain));
   ASSERT_EQ(masked.code, 0) << masked.err;
-  EXPECT_TRUE(says(masked.err, "before step 2: 2 sequences without a label were passed over"));
+  EXPECT_TRUE(says(masked.err, "before step 2: skipped 2 sequences without a label"));
   write("text.txt", text.substr(0, 64) + text.substr(192));
   ASSERT_EQ(run(fmt::format("{} --steps 2 --save short", kTrain)).code, 0);
   EXPECT_EQ(contents("masked/fpdt_state.safetensors"), contents("short/fpdt_state.safetensors"));
@@ -143,7 +143,7 @@ TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
   }
   const Outcome over = run(fmt::format("{} --steps 4 --resume part", kTrain));
   EXPECT_EQ(over.code, 2);
-  EXPECT_TRUE(says(over.err, "4 are done already"));
+  EXPECT_TRUE(says(over.err, "4 are already done"));
 }
 
 // The cosine of the first run, which had 4 steps, holds for one that goes on to 8.

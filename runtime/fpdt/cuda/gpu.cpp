@@ -99,10 +99,6 @@ std::vector<Holder> list_holders(const Nvml& nvml, const std::string& bus) {
   return holders;
 }
 
-std::string version_text(std::int32_t version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
 }  // namespace
 
 Gpu open_gpu(std::int32_t index) {
@@ -133,16 +129,6 @@ Gpu open_gpu(std::int32_t index) {
   gpu.memory = Bytes{static_cast<std::int64_t>(total)};
   gpu.free = Bytes{static_cast<std::int64_t>(free)};
   return gpu;
-}
-
-std::string json(const Gpu& gpu) {
-  return fmt::format(
-      R"({{"index":{},"name":"{}","bus":"{}","compute_capability":"{}.{}","multiprocessors":{},)"
-      R"("numa_node":{},"memory_bytes":{},"free_bytes":{},"driver":"{}","runtime":"{}",)"
-      R"("cublaslt":{},"cudnn":{}}})",
-      gpu.index, gpu.name, gpu.bus, gpu.architecture / 10, gpu.architecture % 10,
-      gpu.multiprocessors, gpu.numa_node, gpu.memory.value, gpu.free.value,
-      version_text(gpu.driver), version_text(gpu.runtime), gpu.cublas, gpu.cudnn);
 }
 
 std::vector<Holder> holders(const Gpu& gpu) {

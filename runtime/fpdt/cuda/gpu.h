@@ -27,9 +27,6 @@ struct Gpu {
 // needed, and the nearest fix.
 Gpu open_gpu(std::int32_t index);
 
-// Names, versions and memory as one JSON object.
-std::string json(const Gpu& gpu);
-
 // Who holds memory of the device: process, name, bytes; empty when the driver does not tell.
 struct Holder {
   std::int64_t process = 0;

@@ -1,10 +1,11 @@
-// fpdt-run train: steps on real text, with everything around them that a long run needs.
+// The flags of fpdt-run train.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "flags.h"
 #include "job.h"
 #include "machine.h"
 
@@ -16,7 +17,7 @@ struct TrainFlags {
   std::int64_t steps = 0;  // the step to stop after, counted from the first run
   std::string init;        // directory of weights to start from
   std::string save;        // directory of the checkpoint
-  std::string resume;      // checkpoint to go on from
+  std::string resume;      // checkpoint to continue from
   std::int64_t save_every = 0;
   // What decides the course; absent: as in the checkpoint, or the default of `Course`.
   std::optional<std::int64_t> seed;
@@ -31,7 +32,7 @@ struct TrainFlags {
   std::string evaluate_data;
   std::int64_t evaluate_every = 0;
   std::int64_t evaluate_batches = 4;
-  std::string log;      // a JSON object a line
+  std::string log;      // one JSON object per line
   std::string machine;  // cluster file whose rates predict the step
   std::string draw;     // picture of the last steps, measured over predicted
   bool json = false;
@@ -39,7 +40,9 @@ struct TrainFlags {
   MachineFlags backend;
 };
 
-// Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal.
-int run_train(const TrainFlags& flags);
+void add_train_flags(Options& options, TrainFlags& flags);
+
+// InputError when flags contradict each other.
+void require_sensible(const TrainFlags& flags);
 
 }  // namespace fpdt

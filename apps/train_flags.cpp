@@ -1,0 +1,102 @@
+// What each flag says to whoever asks for help, and which do not go together.
+#include "train_flags.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+
+namespace fpdt {
+
+void add_train_flags(Options& options, TrainFlags& flags) {
+  options.value("schedule", flags.schedule, "schedule file").required();
+  options.value("--data", flags.data, "text, .u16, .u32 or llm.c token file (see docs/data.md)")
+      .required();
+  add_data_format(options, flags.data_format);
+  options.value("--steps", flags.steps, "last step to run, counted from the first run")
+      .required()
+      .integer(1);
+  options.value("--init", flags.init,
+                "Hugging Face directory with the weights to start from; its tokenizer and other "
+                "small files are copied to checkpoints");
+  options.value(
+      "--save", flags.save,
+      "directory of the checkpoint, written at the end; other files in it are left alone");
+  options.value("--save-every", flags.save_every, "also save after every so many steps").integer(1);
+  options.value("--resume", flags.resume,
+                "checkpoint to continue from; omitted flags keep the values of its run");
+  options.flag("--allow-changes", flags.allow_changes,
+               "with --resume: allow flags to change the data, the learning rate and so on");
+  options.value("--seed", flags.seed, "seed of the initial weights; default: 1").integer(0);
+  options.value("--learning-rate", flags.learning_rate, "peak learning rate; default: 0.001")
+      .positive();
+  options
+      .value("--min-learning-rate", flags.min_learning_rate,
+             "final learning rate, reached at --decay-steps along half a cosine; default: no decay")
+      .from_zero();
+  options
+      .value("--decay-steps", flags.decay_steps,
+             "step at which the final learning rate is reached; default: --steps of the first run")
+      .integer(1);
+  options.value("--warmup", flags.warmup, "steps of linear warm-up; default: 0").integer(0);
+  options.value("--evaluate-data", flags.evaluate_data, "token file to evaluate on");
+  options.value("--evaluate-every", flags.evaluate_every, "steps between evaluations").integer(1);
+  options
+      .value("--evaluate-batches", flags.evaluate_batches,
+             "tokens of an evaluation, in multiples of those of a step")
+      .shows_default()
+      .integer(1);
+  options.value("--document-separator", flags.separator, "token that ends a document")
+      .integer(0, INT32_MAX);
+  options.value("--loss-mask", flags.loss_mask,
+                "file with one byte per token; tokens whose byte is 0 are not learnt");
+  options.value("--log", flags.log, "append one JSON object per step to this file");
+  options.value("--machine", flags.machine,
+                "cluster file from fpdt-run bench: compare the measured step with its prediction");
+  options.value("--draw", flags.draw,
+                "with --machine: draw the measured step over the predicted one, as .html, .svg or "
+                ".json (Perfetto)");
+  add_machine_flags(options, flags.backend);
+  options
+      .value("--communicator", flags.ranks.communicator,
+             "thread: all ranks in this process; solo: one rank alone, to see what it needs")
+      .shows_default()
+      .one_of({"thread", "solo"});
+  options
+      .value("--rank", flags.ranks.rank,
+             "with --communicator solo: the rank that runs alone; default: 0")
+      .integer(0);
+  options.flag("--json", flags.json, "print one JSON object");
+}
+
+void require_sensible(const TrainFlags& flags) {
+  if (!flags.init.empty() && !flags.resume.empty()) {
+    throw InputError(
+        "--init and --resume: a run starts from weights or continues from a checkpoint, not both");
+  }
+  if (flags.allow_changes && flags.resume.empty()) {
+    throw InputError("--allow-changes needs --resume DIR");
+  }
+  if (flags.save.empty() && flags.save_every > 0) throw InputError("--save-every needs --save DIR");
+  if (flags.evaluate_data.empty() != (flags.evaluate_every == 0)) {
+    throw InputError("--evaluate-every N and --evaluate-data FILE need each other");
+  }
+  if (flags.ranks.communicator == "solo" && !(flags.save.empty() && flags.resume.empty())) {
+    throw InputError(
+        "--communicator solo: one rank alone does not hold a whole model to save or resume");
+  }
+  if (flags.ranks.rank && flags.ranks.communicator != "solo") {
+    throw InputError("--rank N needs --communicator solo");
+  }
+  if (!flags.draw.empty()) {
+    if (flags.machine.empty()) throw InputError("--draw FILE needs --machine CLUSTER");
+    const auto is = [&](std::string_view end) { return flags.draw.ends_with(end); };
+    if (!is(".svg") && !is(".html") && !is(".json")) {
+      throw InputError(
+          fmt::format("--draw {}: expected a file that ends in .html, .svg or .json", flags.draw));
+    }
+  }
+}
+
+}  // namespace fpdt

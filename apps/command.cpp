@@ -2,7 +2,6 @@
 #include "command.h"
 
 #include <cerrno>
-#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -51,10 +50,6 @@ void print_result(std::string_view text) {
 
 std::string json_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
-}
-
-std::string json_number(double value) {
-  return std::isfinite(value) ? fmt::format("{}", value) : "null";
 }
 
 void say(std::string_view text) {

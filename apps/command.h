@@ -25,9 +25,6 @@ using Json = nlohmann::ordered_json;
 // A value as one line. Numbers that are not finite are null, bytes that are not UTF-8 are replaced.
 std::string json_line(const Json& value);
 
-// A JSON number; null when it is not finite.
-std::string json_number(double value);
-
 // Talk goes to standard error. That nobody can hear it (a closed terminal, a full disk) stops no
 // work.
 void say(std::string_view text);

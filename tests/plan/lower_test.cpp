@@ -182,7 +182,7 @@ TEST(Lower, DamagedNormsOfHeadsAreFound) {
     return findings.empty() ? "" : findings.front().code;
   };
   EXPECT_EQ(code_after([](JoinHeads&) {}), "");
-  EXPECT_EQ(code_after([](JoinHeads& join) { join.local_first = -1; }), "S505");
+  EXPECT_EQ(code_after([](JoinHeads& join) { join.local_first = -1; }), "S605");
   EXPECT_EQ(code_after([](JoinHeads& join) { join.qkv = {}; }), "S205");
   EXPECT_EQ(code_after([](JoinHeads& join) { join.k_weight = {}; }), "S205");
   EXPECT_EQ(code_after([](JoinHeads& join) { join.epsilon = 0; }), "S205");

@@ -1,6 +1,5 @@
-// Assertions for what must hold if the program is right. They stay on in release: a schedule that
-// is executed with a broken invariant corrupts a training run silently, which costs more than the
-// check.
+// Assertions of invariants. They stay on in release builds: a schedule that runs with a broken
+// invariant corrupts training silently, which costs more than the check.
 #pragma once
 
 namespace fpdt {

@@ -1,6 +1,6 @@
 // Errors that only `main` can act on are exceptions derived from fpdt::Error; each carries the exit
-// code of its kind. What the author of a file can act on is a list of Diagnostics, so that all
-// findings are reported at once.
+// code of its kind. Mistakes in a file are collected as Diagnostics, so that its author sees them
+// all at once.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fpdt {
 
-// Exit codes of every command (docs/exit-codes in README).
+// Exit codes of every command (docs/diagnostics.md).
 enum class ExitCode : int {
   done = 0,
   internal = 1,
@@ -73,10 +73,10 @@ struct Diagnostic {
   std::string code;     // such as "S203"
   std::string where;    // such as "model.yaml:3:7" or "forward.attn.1.0"
   std::string message;  // expected, found, nearest fix
-  std::string field{};  // of a strategy: the key that is wrong; "" elsewhere
+  std::string field{};  // the wrong key of a strategy; "" elsewhere
 };
 
-// "where: message [code]", one line each, at most `limit` lines and a count of the rest.
+// "where: message [code]", one line each: at most `limit` lines, then a count of the rest.
 std::string format_diagnostics(const std::vector<Diagnostic>& findings, std::size_t limit = 20);
 
 }  // namespace fpdt

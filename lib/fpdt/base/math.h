@@ -9,7 +9,7 @@
 
 namespace fpdt {
 
-// a * b; the caller has already bounded its inputs, an overflow is a bug.
+// a * b. The caller has bounded its inputs, so an overflow is a bug.
 inline std::int64_t mul(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   const bool overflow = __builtin_mul_overflow(a, b, &product);
@@ -36,7 +36,7 @@ inline std::int64_t div_exact(std::int64_t a, std::int64_t b) {
   return a / b;
 }
 
-// A count or number as an index of a container.
+// Converts a count or number to a container index.
 inline std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // The least multiple of b that is at least a.

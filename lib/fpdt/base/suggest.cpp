@@ -26,7 +26,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates) {
-  // Names are short, and where thousands are known the nearest is hardly what was meant.
+  // Names are short; among thousands of candidates the nearest is rarely the one meant.
   constexpr std::size_t kLongest = 64;
   constexpr std::size_t kMostCandidates = 4096;
   if (word.size() > kLongest || candidates.size() > kMostCandidates) return "";

@@ -7,8 +7,8 @@
 
 namespace fpdt {
 
-// The candidate with the least edit distance, if at most two letters, or a third of the word,
-// differ; else "". Words of over 64 letters and lists of over 4096 candidates get none.
+// The candidate with the least edit distance, if it differs in at most two letters or a third of
+// the word; else "". Returns "" for words of over 64 letters and lists of over 4096 candidates.
 std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace fpdt

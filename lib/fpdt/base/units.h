@@ -1,5 +1,4 @@
-// Bytes as a type of its own, and the two spellings people use for sizes: bytes ("80GiB") and
-// tokens ("2M").
+// A type for byte counts, and the texts of byte sizes ("80GiB") and token counts ("2M").
 #pragma once
 
 #include <compare>

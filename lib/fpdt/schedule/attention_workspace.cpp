@@ -9,8 +9,8 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kSlice = 256;            // where each part begins
-constexpr std::int64_t kEngineBytes = 1 << 16;  // 256 are known
+constexpr std::int64_t kSlice = 256;            // alignment of each part
+constexpr std::int64_t kEngineBytes = 1 << 16;  // cuDNN itself is known to ask for 256
 constexpr std::int64_t kLaunchRows = 1 << 19;
 
 std::int64_t slice(std::int64_t bytes) { return round_up(bytes, kSlice); }

@@ -1,8 +1,8 @@
 // Buffers: every byte a step touches lives in one of them.
 //
 // A buffer is a ring of equal slots in one memory space. Version v of a buffer is one value and
-// lives in slot v mod slots. Rows are the first dimension of the slot's shape; a row is what
-// operands may cut.
+// lives in slot v mod slots. Rows are the first dimension of the slot's shape; an operand may name
+// a range of rows.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 namespace fpdt {
 
 enum class MemorySpace : std::uint8_t { device, host_pinned, host };
-// state lives across steps and shares bytes with nothing; input and output are filled and read by
-// the trainer between steps; temporary lives inside one step.
+// state lives across steps and shares bytes with no other buffer; the trainer fills inputs and
+// reads outputs between steps; temporary lives inside one step.
 enum class Role : std::uint8_t { state, input, output, temporary };
 enum class Category : std::uint8_t {
   weights,        // parameters, sharded and gathered
   gradients,      // of parameters, sharded and gathered
   optimizer,      // master weights and moments
-  activations,    // everything whose size follows the tokens of a chunk
+  activations,    // everything whose size grows with the tokens of a chunk
   communication,  // staging of collectives
   tokens,         // ids, labels, document starts
   scalars,        // learning rate, loss, norm
@@ -38,7 +38,7 @@ constexpr auto words_of(Category) {
 constexpr auto words_of(Dtype) { return word_list("f32", "bf16", "i32"); }
 std::int64_t dtype_bytes(Dtype dtype);
 
-// Slots and buffers start at multiples of this, so that vector loads and page accounting are
+// Slots and buffers start at multiples of this, which keeps vector loads and page accounting
 // simple.
 inline constexpr std::int64_t kAlignment = 256;
 inline constexpr std::int64_t kUnplaced = -1;
@@ -68,7 +68,7 @@ struct Buffer {
   [[nodiscard]] Bytes bytes() const { return slots * slot_stride(); }
 };
 
-// The slot of a version in a ring.
+// The slot that holds a version.
 inline std::int64_t slot_of(std::int64_t version, std::int64_t slots) {
   if (slots == 1) return 0;
   if (version >= 0 && version <= UINT32_MAX && slots <= UINT32_MAX) {

@@ -1,7 +1,7 @@
 // Adds and removes edges until each is needed and none is missing.
 //
-// Walks repeat until they add nothing; then edges that no call needs are removed, one of an op at a
-// time, and what that uncovers is added again, until nothing changes.
+// Walks repeat until they add nothing. Then each op loses at most one edge that no call needs, and
+// new walks add the edges that are now missing, until nothing changes.
 #include "fpdt/schedule/depend.h"
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 namespace fpdt {
 namespace {
 
-// Block and op that wait, and for what.
+// The waiting block and op, and the edge.
 using Removal = std::tuple<std::size_t, std::size_t, After>;
 
-// Removes at most one edge of each op that no call needed, the farthest back, and none for the
-// second time.
+// Removes from each op at most one edge that no call needed, the one that reaches farthest back.
+// Never removes the same edge twice.
 bool prune(StaticEdges& edges, std::set<Removal>& removals) {
   bool removed = false;
   const auto nearer = [](const StaticEdge& a, const StaticEdge& b) {
@@ -58,8 +58,8 @@ bool add_all(std::vector<CallList>& lists, StaticEdges& edges) {
   return added;
 }
 
-// Edges that came back after they were removed: one of two may do for both, or one call of an edge
-// for its next. Each is removed if the others suffice without it.
+// Tries again to remove edges that came back after their removal, such as one of two that can
+// replace each other. Each is removed if the remaining edges suffice.
 void try_removals(std::vector<CallList>& lists, StaticEdges& edges,
                   const std::set<Removal>& removals) {
   for (const auto& [b, i, after] : removals) {
@@ -73,7 +73,7 @@ void try_removals(std::vector<CallList>& lists, StaticEdges& edges,
   }
 }
 
-// Adds and prunes until nothing changes on the calls that `kept` chooses. No edge is pruned twice,
+// Adds and prunes on the calls that `kept` chooses until nothing changes. No edge is pruned twice,
 // so this ends.
 void settle(const Program& program, StaticEdges& edges, const Schedule& schedule,
             std::vector<std::size_t> (*kept)(const std::vector<Call>&)) {
@@ -96,7 +96,7 @@ std::vector<std::size_t> all_of(const std::vector<Call>& calls) {
   return all;
 }
 
-// All of a few values, else the first and last three.
+// Keeps all of a few values, else the first and last three.
 void thin(std::set<std::int32_t>& values) {
   constexpr std::size_t kFew = 8;
   if (values.size() > kFew) values.erase(std::next(values.begin(), 3), std::prev(values.end(), 3));
@@ -112,7 +112,8 @@ std::vector<std::size_t> window(const std::vector<Call>& calls) {
     segments.insert(call.segment);
     micro_batches.insert(call.micro_batch);
   }
-  // Layers are thinned within their segment, so that a segment that is kept keeps both its ends.
+  // Layers are thinned within their segment, so that every segment that is kept keeps both its
+  // ends.
   const auto within = [&](const Call& call) {
     return segments_of[call.block].size() > 1 ? call.segment : -1;
   };

@@ -2,9 +2,9 @@
 //
 // The rules: a read waits for the writes and accumulates of its version; an accumulate waits for
 // the earlier writes and accumulates of its rows; a write waits for every access of the version
-// that its slot held before (the credit of a ring). What lane order already says needs no edge, nor
-// what other edges imply: the result is reduced transitively, so that each edge is needed by its
-// own op in some call.
+// that its slot held before (the credit of a ring). Lane order and other edges make some waits
+// redundant, and those get no edge: the result is reduced transitively, so that the op needs each
+// of its edges in some call.
 //
 // One static edge serves every call of its block. Edges are found on a window of the call lists
 // (long runs of micro-batches, of segments and of layers in a segment keep their first and last
@@ -18,12 +18,12 @@
 
 namespace fpdt {
 
-// Replaces every op's `after`. Precondition: references resolve. A read of a version that nobody
+// Replaces every op's `after`. Precondition: references resolve. A read of a version that no op
 // wrote gets no edge; the verifier reports it.
 void depend(Schedule& schedule);
 
-// The calls that depend looks at first: `calls` without the middle of long runs; indices into
-// `calls`.
+// The calls that depend looks at first, as indices into `calls`: the middle of long runs is left
+// out.
 std::vector<std::size_t> window(const std::vector<Call>& calls);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Requirements of calls, the walk that adds edges, and the one that only looks.
+// Requirements of calls, the walk that adds edges, and the walk that only checks them.
 #include "fpdt/schedule/edge_walk.h"
 
 #include <algorithm>
@@ -60,8 +60,9 @@ class Walk {
                                           : list_.requirements.size();
   }
 
-  // Lanes know as much of the calls before `to` as they knew of those before `from`: what calls
-  // between would require was seen before, or is found on the whole list.
+  // Skips calls [from, to): lanes know as much of the calls before `to` as they knew of those
+  // before `from`. A requirement of the skipped calls has been seen before, or is found on the
+  // whole list.
   void leave_out(std::size_t from, std::size_t to) {
     for (std::size_t i = 0; i < lane_clock_.size(); ++i) {
       const std::size_t lane = i % lanes_;
@@ -70,7 +71,7 @@ class Walk {
     }
   }
 
-  // The clock of the awaited op; null where there is no such call, or none that is kept.
+  // The clock of the awaited op; null when there is no such call, or its clock is not kept.
   [[nodiscard]] const Position* clock_of(const After& after) const {
     const auto& calls = clocks_of_[index(after.block)];
     const bool own = after.block == list_.calls[call_].block;
@@ -100,7 +101,7 @@ class Walk {
       clock[lane] = std::max(clock[lane], other[lane]);
   }
 
-  // An edge is needed where it alone covers a requirement.
+  // Marks an edge as needed where it alone covers a requirement.
   void mark_needed(const CallList::Requirement* first, const CallList::Requirement* last,
                    std::vector<StaticEdge>& edges, const Position* own) const {
     for (; first != last; ++first) {
@@ -117,7 +118,7 @@ class Walk {
     }
   }
 
-  // Adds edges for what is required and not covered, except what another of them implies.
+  // Adds edges for uncovered requirements, except where another new edge implies them.
   void add_missing(const CallList::Requirement* first, const CallList::Requirement* last,
                    std::vector<StaticEdge>& edges, Position* own) {
     missing_.clear();
@@ -137,7 +138,7 @@ class Walk {
     added_ = true;
   }
 
-  // Whether the clock of one awaited op knows another to be complete.
+  // Whether one awaited op's clock shows the other to be complete.
   [[nodiscard]] bool covers(const After& one, const After& other) const {
     const PlainBlock& block = program_.blocks[index(other.block)];
     const auto lane = index(block.ops[index(other.op)].lane);
@@ -155,7 +156,7 @@ class Walk {
   bool added_ = false;
 };
 
-// A walk that adds nothing, and keeps the clocks of no more calls than edges reach back.
+// A walk that adds nothing. It keeps clocks only of as many calls as edges reach back.
 class Cover {
  public:
   Cover(const Program& program, const StaticEdges& edges)
@@ -210,7 +211,7 @@ class Cover {
     std::vector<std::size_t> edge_begin;  // of each op
     std::vector<After> edges;
     std::size_t kept = 1;          // calls whose clocks are kept
-    std::size_t calls = 0;         // so far, with the running one
+    std::size_t calls = 0;         // calls so far, with the running one
     std::vector<Position> clocks;  // [call mod kept][op][lane]
   };
 

@@ -1,9 +1,9 @@
-// Walks over call lists for `depend`: the edges that are missing, and those that a call needs.
+// Walks over call lists for `depend`: they find missing edges, and edges that a call needs.
 //
-// What an op requires is one position per lane, and follows from the calls alone: a CallList finds
-// it once. A walk keeps one vector clock per lane: clock[k] is the latest position of lane k that
-// is known complete. What the clock of its lane predecessor and its edges do not cover becomes a
-// static edge.
+// The requirement of an op is one position per lane. It depends on the calls alone, so a CallList
+// computes it once. A walk keeps one vector clock per lane: clock[k] is the latest position of lane
+// k that is known to be complete. A requirement that neither the lane predecessor's clock nor the
+// op's edges cover becomes a static edge.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ struct StaticEdge {
 // [block][op]
 using StaticEdges = std::vector<std::vector<std::vector<StaticEdge>>>;
 
-// The calls to look at of a call list, and what their ops require of other lanes. The others only
-// advance.
+// The calls of a list that walks look at, and what their ops require of other lanes. All other
+// calls only advance the clock positions.
 struct CallList {
   CallList(const Program& program, const std::vector<Call>& calls, std::vector<std::size_t> kept);
 
-  // An op requires a position of a lane. What an earlier op of its lane requires is left out.
+  // A position of a lane that an op requires. What an earlier op of its lane requires is left out.
   struct Requirement {
     std::int32_t op = 0;
     std::int32_t lane = 0;
@@ -50,12 +50,12 @@ struct CallList {
   std::vector<CallSpan> calls;
   std::vector<Hazards::Position> lane_begin;  // [call][lane]
   std::vector<Requirement> requirements;
-  // For the walks: of the ops of the kept calls, [op][lane].
+  // Clocks of the ops of the kept calls, [op][lane]; walks use them.
   std::unique_ptr<Hazards::Position[]> clocks;
 };
 
-// Walks the list: adds the edges that are missing, and marks those that a call needs. Returns
-// whether it added any.
+// Walks the list, adds missing edges and marks those that a call needs. Returns whether it added
+// any.
 bool add_missing(CallList& list, StaticEdges& edges);
 
 // Whether the edges cover what the ops of all calls require.

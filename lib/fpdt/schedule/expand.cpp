@@ -41,7 +41,7 @@ class Anchors {
     return latest = place->second;
   }
 
-  // The absolute ones among the anchors of uses.
+  // The absolute anchors among those of `uses`.
   [[nodiscard]] std::vector<std::int32_t> absolute(const std::vector<PlainUse>& uses) const {
     std::vector<std::int32_t> some;
     for (const PlainUse& use : uses) {
@@ -148,8 +148,7 @@ void Expansion::begin(const Call& call) {
 }
 
 LanePosition Expansion::position(const After& after) const {
-  // Calls of the block that are complete in the file, or running: the running call counts as the
-  // last.
+  // Calls of the block so far, in file order. The running call counts as the last.
   const std::int64_t calls = calls_of_[index(after.block)];
   const bool own_block = after.block == call_.block;
   // calls_back 0 is this call; k >= 1 is the k-th last earlier call.

@@ -1,9 +1,9 @@
 // Expansion: a schedule as the stream of plain ops that one step executes.
 //
 // `Program` resolves names, lanes and operands of every block once, into dense arrays. `Expansion`
-// walks a call list and keeps the two things that change from call to call: what it adds to
-// versions, and where earlier calls of each block began on each lane. Nothing holds all ops of a
-// step: verifier, placement and executor see the same small structs, one call at a time.
+// walks a call list and keeps the two things that change from call to call: the versions that the
+// call adds, and where earlier calls of each block began on each lane. No ops of a whole step are
+// stored: verifier, placement and executor see the same small structs, one call at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace fpdt {
 
-// The version is offset + what the call adds: the base of the buffer, or its arguments times
-// constants.
+// The version is `offset` plus a part that depends on the call: the base of the buffer, or the
+// call's arguments times constants.
 struct PlainUse {
   BufferIndex buffer = 0;
   std::int32_t anchor = 0;  // index into Program::anchors
@@ -37,17 +37,17 @@ struct PlainBlock {
   std::vector<PlainOp> ops;
   std::vector<PlainUse> uses;
   std::vector<After> after;
-  std::vector<std::int32_t> anchors;      // absolute ones of its uses
+  std::vector<std::int32_t> anchors;      // the absolute anchors of its uses
   std::vector<std::int64_t> advance;      // of every buffer
   std::vector<std::int32_t> ops_on_lane;  // of every lane
-  std::int32_t calls_back = 0;            // largest calls_back by which any op waits for this block
+  std::int32_t calls_back = 0;            // largest calls_back of any edge to this block
 };
 
 // The schedule must outlive its program. Precondition: indices of the schedule are in range.
 struct Program {
   explicit Program(const Schedule& schedule);
 
-  // As the schedule writes it.
+  // The version as the schedule writes it.
   [[nodiscard]] Version version(const PlainUse& use) const {
     Version version = anchors[static_cast<std::size_t>(use.anchor)];
     version.offset = use.offset;
@@ -61,24 +61,24 @@ struct Program {
   std::vector<PlainBlock> blocks;
 };
 
-// Position of an op: the count of ops before it on its lane within the step. -1: void.
+// Position of an op: the count of ops before it on its lane within the step. -1: no such op.
 using LanePosition = std::int64_t;
 
 class Expansion {
  public:
   explicit Expansion(const Program& program);
 
-  // Begins the next call. After it, `version` and `position` speak of that call.
+  // Begins the next call. Afterwards `version` and `position` refer to that call.
   void begin(const Call& call);
 
   [[nodiscard]] std::int64_t version(const PlainUse& use) const {
     return anchors_[static_cast<std::size_t>(use.anchor)] + use.offset;
   }
-  // Where an op of this call stands on its lane.
+  // Position of an op of this call on its lane.
   [[nodiscard]] LanePosition position(const PlainOp& op) const {
     return lane_begin_[static_cast<std::size_t>(op.lane)] + op.lane_position;
   }
-  // Where the awaited op stands on its lane; -1 when there is no such call.
+  // Position of the awaited op on its lane; -1 when there is no such call.
   [[nodiscard]] LanePosition position(const After& after) const;
 
   [[nodiscard]] const Call& call() const { return call_; }
@@ -86,7 +86,7 @@ class Expansion {
  private:
   const Program* program_;
   Call call_;
-  std::vector<std::int64_t> anchors_;               // what this call adds
+  std::vector<std::int64_t> anchors_;               // what this call adds to versions
   std::vector<std::int64_t> advance_pending_;       // bases after the running call
   std::vector<LanePosition> lane_begin_;            // of the running call
   std::vector<LanePosition> lane_end_;              // ops issued so far, with the running call

@@ -69,7 +69,7 @@ void Hazards::touch(const PlainUse& use, std::int64_t version, std::size_t at, s
   }
 }
 
-// The rows of `piece` are its own from now on; older pieces keep the rest of theirs.
+// From now on `piece` holds its rows; older pieces keep only their other rows.
 void Hazards::overwrite(Slot& slot, const Piece& piece) {
   const Piece old = slot.piece;
   slot.piece = piece;

@@ -1,9 +1,10 @@
-// What an op waits for, by versions and issue order: a read for its value, an accumulate for the
-// earlier ones of its rows, a write for every access of the version that its slot held before.
+// What an op waits for, from versions and issue order: a read waits for the writes of its value, an
+// accumulate for the earlier ones of its rows, a write for every access of the version that its
+// slot held before.
 //
-// Positions count the ops of a lane within the step. Lanes are FIFO, so what an op waits for is one
-// position per lane. `depend` makes edges of these requirements; the simulator of candidates uses
-// them as they are, for schedules that have no edges yet.
+// Positions count the ops of a lane within the step. Lanes are FIFO, so an op waits for one
+// position per lane. `depend` turns these requirements into edges; the simulator of candidates uses
+// them directly, for schedules that have no edges yet.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,12 @@ class Hazards {
   // The program must outlive its hazards.
   explicit Hazards(const Program& program);
 
-  // Issues the next op, of the expansion's running call. Sets required[lane] for every lane to the
-  // latest position that the op waits for; its own lane's too, which lane order implies.
+  // Issues the next op of the expansion's running call. Sets required[lane] for every lane to the
+  // latest position that the op waits for, its own lane's included, which lane order implies.
   void issue(const PlainOp& op, const Expansion& expansion, Position* required);
 
-  // Calls are left out here: their accesses count as complete, and a version that began in them is
-  // taken up by the first op that touches it.
+  // Calls are left out here. Their accesses count as complete; a version that began in them starts
+  // with the first op that touches it.
   void leave_out() { gaps_ = true; }
 
  private:
@@ -36,10 +37,10 @@ class Hazards {
     std::int32_t lane = 0;
     Position position = -1;
   };
-  // Most versions are written whole: one piece, and no allocation.
+  // Most versions are written whole: one piece and no allocation.
   struct Slot {
     std::int64_t version = -1;
-    Piece piece;  // the latest; empty when nothing was written
+    Piece piece;  // the latest; empty when no op wrote the slot
     std::vector<Piece> others;
   };
   struct Ring {
@@ -62,9 +63,9 @@ class Hazards {
   std::vector<Ring> rings_;  // of every buffer
   std::vector<Slot> slots_;
   std::vector<Position> last_;    // [slot][lane], latest access
-  std::vector<Position> before_;  // [slot][lane], latest access of the version before
+  std::vector<Position> before_;  // [slot][lane], latest access of the previous version
   bool gaps_ = false;
-  std::vector<Touched> accesses_;  // of the op in hand
+  std::vector<Touched> accesses_;  // of the current op
 };
 
 }  // namespace fpdt

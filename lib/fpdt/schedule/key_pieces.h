@@ -1,10 +1,10 @@
-// How an attention tile with a workspace is cut along its keys, for a library whose kernels have
-// two masks, and whose plans are made for one size each. Each piece is a pass over the results of
-// its queries, so the cost model uses this too.
+// How an attention tile with a workspace is cut along its keys. The library's kernels know only two
+// masks, and their plans are made for one size each. Each piece is a pass over the results of its
+// queries, so the cost model uses this too.
 //
 // Every query sees the keys before the first query. They are cut into pieces of a power of two
-// times 128 rows, largest first, so that tiles of any length share a few sizes. The rest ends at
-// the diagonal.
+// times 128 rows, largest first, so that tiles of any length share a few sizes. The last piece ends
+// at the diagonal.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace fpdt {
 
-// The most rows of a piece in backward; larger pieces are not faster.
+// The most rows of a backward piece; larger pieces are not faster.
 inline constexpr std::int64_t kBackwardPieceMost = 65536;
 
 struct KeyPiece {
@@ -23,9 +23,9 @@ struct KeyPiece {
   bool operator==(const KeyPiece&) const = default;
 };
 
-// Calls f(piece) for query rows [q_first, +q_rows) and key rows [k_first, +k_rows): the keys that
-// some query may see, in ascending order; pieces of at most `most` rows, but for the one at the
-// diagonal, which has at most q_rows. None when no query sees a key.
+// Calls f(piece), in ascending order, for the keys in [k_first, +k_rows) that some query in
+// [q_first, +q_rows) may see. Pieces have at most `most` rows; the one at the diagonal has at most
+// q_rows. Makes no call when no query sees a key.
 template <class F>
 void each_key_piece(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
                     std::int64_t k_rows, std::int64_t most, F&& f) {

@@ -1,5 +1,5 @@
-// Which rows carry values from one step to the next: those that the state table names for a
-// parameter, a master or a moment. All else begins a step empty, gradients too.
+// Which rows carry values from one step to the next: those of parameters, masters and moments in
+// the state table. All other rows, gradients included, begin a step empty.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ class LastingRows {
  public:
   explicit LastingRows(const Schedule& schedule);
 
-  // How many rows of a slot last, from the first on.
+  // Number of rows of a slot that last, counted from the first.
   [[nodiscard]] std::int64_t of(BufferIndex buffer, std::int64_t slot) const {
     const std::vector<std::int64_t>& rows = rows_[static_cast<std::size_t>(buffer)];
     return rows.empty() ? 0 : rows[static_cast<std::size_t>(slot)];
@@ -31,7 +31,7 @@ class LastingRows {
   }
 
  private:
-  std::vector<std::vector<std::int64_t>> rows_;  // of each buffer and slot; none: no row lasts
+  std::vector<std::vector<std::int64_t>> rows_;  // [buffer][slot]; empty: no row lasts
 };
 
 }  // namespace fpdt

@@ -1,15 +1,15 @@
 // Ops: the verbs of a schedule. Each body is a plain struct of constants and operands.
 //
-// `fields(self, f)` of a body is its one description. It calls f with each field's name, in file
-// order; printer, loader, verifier, placement and executor are visitors of it. All of them skip an
-// operand that is absent.
+// `fields(self, f)` of a body is its only description. It calls f with each field's name, in file
+// order; printer, loader, verifier, placement and executor are visitors of it. They all skip an
+// absent operand.
 //
 // Letters: S tokens, P sequence-parallel ranks, C chunks, l rows of a chunk on one rank, n = P*l
 // rows of a chunk after the all-to-all, E hidden, H query heads, G KV heads, D head size, F
 // feed-forward, V vocabulary, h = H/P and g = max(1, G/P) heads on one rank. Shapes are row-major.
 //
-// To add an op: its struct here, with `kTraits` and `fields`, and its place in `Body`; a row in
-// docs/schedule-format.md, which the tidy test asks for. The compiler then asks for the rest:
+// To add an op, write its struct here with `kTraits` and `fields`, and add it to `Body`. The tidy
+// test asks for a row in docs/schedule-format.md; the compiler asks for the rest:
 //
 //   no kTraits                       'kTraits' is not a member
 //   no shape rule                    no matching function `rule` in shapes.cpp
@@ -18,7 +18,7 @@
 //   no kernel of the GPU             no matching function `execute` in cuda/backend.cpp
 //   a gradient, not Covers::rows     use of deleted function `gradient` in verify_coverage.cpp
 //
-// An op that adds to a gradient and calls it a plain target is refused by the verifier (S605).
+// The verifier refuses an op that adds to a gradient but declares it as a plain target (S605).
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@
 
 namespace fpdt {
 
-// The largest head that a kernel serves.
+// The largest head size of any kernel.
 inline constexpr std::int64_t kHeadDimMax = 512;
 
 enum class NormKind : std::uint8_t { rms, layer };
@@ -48,14 +48,14 @@ constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yar
 constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
 
 // What the ops of a kind must cover together in each block. pairs: every pair of query and key once
-// (tiles of attention). rows: every local token row once (gradients). nothing: each op is whole by
-// itself. The verifier proves it (S5xx).
+// (attention tiles). rows: every local token row once (gradients). nothing: each op stands alone.
+// The verifier proves it (S5xx).
 enum class Covers : std::uint8_t { nothing, pairs, rows };
 
-// Whether an op may replace what it reads by its next version in the same rows.
+// Whether an op may replace what it reads by the next version in the same rows.
 enum class InPlace : bool { no, yes };
 
-// What is said of a kind of op apart from its fields: its word in the file, and the two above.
+// The properties of a kind of op beside its fields: its word in the file, and the two above.
 struct OpTraits {
   constexpr OpTraits(std::string_view word, Covers all, InPlace replaces = InPlace::no)
       : name(word), covers(all), in_place(replaces) {}
@@ -64,11 +64,11 @@ struct OpTraits {
   InPlace in_place;
 };
 
-// Base of the visitors of `fields`. A visitor has `read` and `target`; what it does not define
-// falls back on those two, and constants pass by.
+// Base of the visitors of `fields`. A visitor defines `read` and `target`; other members fall back
+// on those two, and constants are ignored.
 template <class Visitor>
 struct FieldVisitor {
-  // Memory without contents before and after.
+  // Memory whose contents do not matter before or after the op.
   template <class O>
   void scratch(std::string_view field, O& operand) {
     self().read(field, operand);
@@ -78,7 +78,7 @@ struct FieldVisitor {
   void gradient(std::string_view field, T& target, std::int64_t /*first*/, std::int64_t /*rows*/) {
     self().target(field, target);
   }
-  // Lists, of collectives.
+  // Lists of operands, in collectives.
   template <class List>
   void reads(std::string_view field, List& operands) {
     for (auto& one : operands) self().read(field, one);
@@ -95,9 +95,9 @@ struct FieldVisitor {
 };
 
 // out[m,n] (+)= op(a)[m,k] * op(b)[k,n] + bias[n] + addend[m,n]. a is stored [m,k], or [k,m] when
-// transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the
-// first m*k (k*n, n) elements from the operand's first row are meant. local_first: for a weight
-// gradient, the rank's first local token row that it sums over; -1 otherwise.
+// transpose_a; b is stored [k,n], or [n,k] when transpose_b. Operands may be flat buffers: the op
+// uses the first m*k (k*n, n) elements from the operand's first row. local_first: for a weight
+// gradient, the rank's first local token row of the sum; -1 otherwise.
 struct Matmul {
   static constexpr OpTraits kTraits{"matmul", Covers::rows};
   Operand a, b, bias, addend;
@@ -190,8 +190,9 @@ struct NormBackward {
   }
 };
 
-// Rotary embedding constants (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2), with
-// frequencies scaled when factor != 1 and what rotates multiplied by `magnitude`. rotary = 0: none.
+// Constants of rotary embedding (Su et al., arXiv 2104.09864; half-split pairs i, i + rotary/2).
+// factor != 1 scales the frequencies; `magnitude` multiplies the rotated dimensions. rotary = 0:
+// none.
 struct Rotary {
   std::int64_t rotary = 0;
   double theta = 10000;
@@ -215,12 +216,12 @@ struct Rotary {
   }
 };
 
-// Heads apart, ready for the all-to-all, rotated. From qkv [rows, (H+2G)*D] (all q heads, then k,
-// then v): q [ranks*rows, h*D]: block j holds the query heads of rank j; kv [ranks*rows, 2*g*D]:
-// block j holds, per token, the g key heads and then the g value heads of rank j (KV heads repeat
-// when G < ranks). The position of row i is token - documents[token], token = token_first + i.
-// q_weight and k_weight [D], when present: every query and key head is RMS-normalised before it
-// turns.
+// Splits heads, rotates them and orders them for the all-to-all. From qkv [rows, (H+2G)*D] (all q
+// heads, then k, then v) it makes q [ranks*rows, h*D], whose block j holds the query heads of rank
+// j, and kv [ranks*rows, 2*g*D], whose block j holds, per token, the g key heads and then the g
+// value heads of rank j (KV heads repeat when G < ranks). The position of row i is token -
+// documents[token], token = token_first + i. q_weight and k_weight [D], when present: every query
+// and key head is RMS-normalised before its rotation.
 struct SplitHeads {
   static constexpr OpTraits kTraits{"split_heads", Covers::nothing};
   Operand qkv, q_weight, k_weight, documents;
@@ -250,8 +251,8 @@ struct SplitHeads {
 };
 
 // The gradient of SplitHeads: dqkv [rows, (H+2G)*D] from dq and dkv; the copies of a repeated KV
-// head add up. Heads that were normalised need what they were, qkv, and yield dq_weight and
-// dk_weight [D] f32. local_first: as in Matmul.
+// head add up. Normalised heads also need qkv, their values before the norm, and yield dq_weight
+// and dk_weight [D] f32. local_first: as in Matmul.
 struct JoinHeads {
   static constexpr OpTraits kTraits{"join_heads", Covers::rows};
   Operand dq, dkv, qkv, q_weight, k_weight, documents;
@@ -306,8 +307,8 @@ struct Permute {
 // the sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u
 // <= t. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys
 // seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges (o, lse) of this tile
-// into them. workspace: memory for a library's kernel, without contents before and after; absent:
-// the backend takes a kernel that needs none.
+// into them. workspace: scratch memory for a library's kernel; absent: the backend uses a kernel
+// that needs none.
 struct AttentionForward {
   static constexpr OpTraits kTraits{"attention_forward", Covers::pairs};
   Operand q, kv, documents;
@@ -435,7 +436,7 @@ struct ActivationBackward {
 };
 
 // x[rows,width] = table[tokens] (+ positions[position], when present). Tokens are below
-// `vocabulary` and positions below `position_count`; the caller that feeds tokens checks.
+// `vocabulary` and positions below `position_count`; the caller that feeds tokens checks this.
 struct Embedding {
   static constexpr OpTraits kTraits{"embedding", Covers::nothing};
   Operand tokens, table, positions, documents;
@@ -483,10 +484,10 @@ struct EmbeddingBackward {
   }
 };
 
-// Cross-entropy over a tile of the vocabulary. logits [rows, vocab_count] are those of words
-// vocab_first...; statistics [rows, 3] f32 hold the running maximum, the sum of exponentials
-// relative to it, and the target's logit; accumulate merges this tile into them. A label < 0 is
-// masked (its row counts nothing).
+// Cross-entropy over a tile of the vocabulary. logits [rows, vocab_count] belong to the words from
+// vocab_first on; statistics [rows, 3] f32 hold the running maximum, the sum of exponentials
+// relative to it, and the target's logit; accumulate merges this tile into them. A label < 0 masks
+// its row, which then counts nothing.
 struct LossStatistics {
   static constexpr OpTraits kTraits{"loss_statistics", Covers::nothing};
   Operand logits, labels;
@@ -504,7 +505,8 @@ struct LossStatistics {
   }
 };
 
-// loss[0] += scale[0] * sum over unmasked rows of (max + log(sum) - target), from whole statistics.
+// loss[0] += scale[0] * sum over unmasked rows of (max + log(sum) - target). The statistics must be
+// complete.
 struct LossSum {
   static constexpr OpTraits kTraits{"loss_sum", Covers::nothing};
   Operand statistics, labels, scale;
@@ -554,7 +556,7 @@ struct Fill {
   }
 };
 
-// target (+)= source, element by element, converting the type. Between spaces it is a transfer.
+// target (+)= source, element by element, converting the type. A copy between spaces is a transfer.
 struct Copy {
   static constexpr OpTraits kTraits{"copy", Covers::nothing};
   Operand source;
@@ -611,9 +613,9 @@ struct AdamW {
   }
 };
 
-// Collectives over a group of K ranks; several pairs go as one group. A collective is complete on a
-// rank when its receive operands are whole and its send operands are free. all_to_all: send and
-// receive are K equal blocks of rows; receive block j is block `me` of rank j's send.
+// Collectives over a group of K ranks; several pairs run as one group. A collective is complete on
+// a rank when its receive operands are whole and its send operands may be reused. all_to_all: send
+// and receive are K equal blocks of rows; receive block j is block `me` of rank j's send.
 struct AllToAll {
   static constexpr OpTraits kTraits{"all_to_all", Covers::nothing};
   std::string group;
@@ -705,7 +707,7 @@ struct Use {
   Access access = Access::read;
 };
 
-// The one place that says what an op reads and writes (empty operands left out).
+// What an op reads and writes; no other code decides this. Empty operands are left out.
 std::vector<Use> operands(const Body& body);
 
 enum class LaneKind : std::uint8_t { compute, h2d, d2h, comm };
@@ -717,8 +719,8 @@ struct Lane {
   auto operator<=>(const Lane&) const = default;
 };
 
-// An op that must be complete before: op `op` of block `block`, in this call (calls_back = 0) or in
-// the k-th last earlier call of that block (void where there is none).
+// An op that must be complete first: op `op` of block `block`, in this call (calls_back = 0) or in
+// the k-th last earlier call of that block (no wait where there is none).
 struct After {
   std::int32_t block = 0;
   std::int32_t op = 0;

@@ -2,7 +2,7 @@
 //
 // Versions are written two ways. `x[+2]` is relative to a base that advances at each call of the
 // block (by the block's declared `advance` of x); `x[4*layer+1]` is absolute, affine in the call's
-// arguments. A suffix ` rows 8:16` names rows 8 to 15 of the slot; ` +=` on a target means
+// arguments. The suffix ` rows 8:16` selects rows 8 to 15 of the slot; ` +=` on a target means
 // accumulate.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Version {
   }
 };
 
-// Something read. rows < 0 is the whole slot.
+// An operand that is read. rows < 0 selects the whole slot.
 struct Operand {
   BufferIndex buffer = -1;
   Version version;
@@ -40,7 +40,7 @@ struct Operand {
   [[nodiscard]] bool present() const { return buffer >= 0; }
 };
 
-// Something written in every element, accumulated into, or used without contents before and after.
+// How an op uses an operand: it reads it, writes every element, adds to it, or uses it as scratch.
 enum class Access : std::uint8_t { read, write, accumulate, scratch };
 
 struct Target {
@@ -51,7 +51,8 @@ struct Target {
   [[nodiscard]] bool present() const { return operand.present(); }
 };
 
-// a + b * (((r + s) div m) mod n) of the rank r: positions, heads, groups and shards, never memory.
+// a + b * (((r + s) div m) mod n) of the rank r. Used for positions, heads, groups and shards,
+// never for memory.
 struct RankExpression {
   std::int64_t a = 0;
   std::int64_t b = 0;
@@ -63,7 +64,7 @@ struct RankExpression {
   [[nodiscard]] std::int64_t at(std::int64_t rank) const { return a + b * (((rank + s) / m) % n); }
 };
 
-// The least and the greatest value that an expression has on ranks 0 to ranks - 1.
+// The least and greatest values of an expression over ranks 0 to ranks - 1.
 struct RankBounds {
   std::int64_t least = 0;
   std::int64_t greatest = 0;

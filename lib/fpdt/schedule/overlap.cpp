@@ -23,7 +23,7 @@ struct Range {
   std::size_t buffer;
 };
 
-// Bytes of every placed slot of one space, by their beginning.
+// Byte ranges of every placed slot of one space, ordered by their start.
 std::vector<Range> ranges_of(const Schedule& schedule, MemorySpace space) {
   std::vector<Range> ranges;
   std::size_t slot = 0;

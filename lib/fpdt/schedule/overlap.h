@@ -1,4 +1,4 @@
-// Which slots share bytes with which. Internal to the verifier.
+// Which slots share bytes. Internal to the verifier.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace fpdt {
 
-// Slots are numbered through all buffers in order. other[begin[s]] to other[begin[s + 1] - 1] are
-// the slots that share bytes with slot s.
+// Slots are numbered through all buffers in order. other[begin[s]] to other[begin[s + 1] - 1] share
+// bytes with slot s.
 struct Overlaps {
   std::vector<std::size_t> begin;
   std::vector<std::size_t> other;
 };
 
-// Empty when the pairs are too many to hold. Buffers that are not placed share with none.
+// Empty when there are too many pairs to hold. Buffers without an offset share with none.
 std::optional<Overlaps> overlaps_of(const Schedule& schedule);
 
 }  // namespace fpdt

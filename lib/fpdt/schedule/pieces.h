@@ -1,4 +1,4 @@
-// The rows of one version, in pieces that were last accessed alike. Internal to the verifier.
+// The rows of one version as pieces with the same last access. Internal to the verifier.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace fpdt {
 
 using Position = std::int32_t;  // of an op on its lane within the step; -1: the start of the step
 
-// Rows [first, end) of a version that were written, by whom last, and whether they were read since;
-// or used as scratch, which leaves nothing to read.
+// Rows [first, end) of a version with one last writer, and whether they were read since, or used as
+// scratch, which leaves nothing to read.
 struct Piece {
   std::int64_t first = 0;
   std::int64_t end = 0;
@@ -21,7 +21,7 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;  // disjoint, by row
 
-// Rows from the first on that hold something.
+// Count of rows, from the first on, that have contents.
 inline std::int64_t written_rows(const Pieces& pieces) {
   std::int64_t reached = 0;
   for (const Piece& piece : pieces) {
@@ -31,7 +31,7 @@ inline std::int64_t written_rows(const Pieces& pieces) {
   return reached;
 }
 
-// Cuts pieces so that [first, end) is made of whole ones; returns the first of these and their
+// Splits pieces so that whole pieces make up [first, end); returns the index of the first and their
 // count.
 inline std::pair<std::size_t, std::size_t> isolate(Pieces& pieces, std::int64_t first,
                                                    std::int64_t end) {
@@ -53,7 +53,7 @@ inline std::pair<std::size_t, std::size_t> isolate(Pieces& pieces, std::int64_t 
   return {begin, count};
 }
 
-// Pieces that were just given the same last access become one again.
+// Joins pieces that were just given the same last access.
 inline void merge(Pieces& pieces, std::size_t begin, std::size_t count) {
   if (count < 2) return;
   pieces[begin].end = pieces[begin + count - 1].end;

@@ -163,7 +163,7 @@ class Printer {
     text_ += '}';
   }
 
-  // What is present and not the default, in the order of the fields.
+  // The present fields that differ from their defaults, in order.
   struct Fields : FieldVisitor<Fields> {
     Fields(Printer& to, const std::vector<std::string>& usual) : printer(to), defaults(usual) {}
     Printer& printer;
@@ -230,7 +230,7 @@ bool continues(const Call& a, const Call& b, const Call& c) {
          even(&Call::micro_batch) && even(&Call::segment);
 }
 
-// How many calls from `first` repeat with a period.
+// Number of calls from `first` on that repeat with the given period.
 std::size_t run_length(const std::vector<Call>& calls, std::size_t first, std::size_t period) {
   std::size_t end = first + period;
   while (end < calls.size() && end < first + 2 * period &&
@@ -247,7 +247,7 @@ struct Run {
   std::size_t length = 0;
 };
 
-// The period that covers the most calls, the smallest of equals.
+// The period that covers the most calls; the smallest on a tie.
 Run best_run(const std::vector<Call>& calls, std::size_t first) {
   constexpr std::size_t kMostPeriod = 16;
   Run best;

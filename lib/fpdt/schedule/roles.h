@@ -8,9 +8,9 @@
 
 namespace fpdt {
 
-// For each buffer: "tokens", "labels" or "documents", which are the fields of ops that its contents
-// reach; "gradient" if they become a gradient; else "". Precondition: the schedule is verified, so
-// that there is one answer.
+// For each buffer: "tokens", "labels" or "documents" if its contents reach ops as that field;
+// "gradient" if they become a gradient; else "". Precondition: the schedule is verified, which
+// makes the answer unique.
 std::vector<std::string_view> purposes_of(const Schedule& schedule);
 
 }  // namespace fpdt

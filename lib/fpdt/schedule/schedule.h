@@ -1,7 +1,7 @@
 // The program: buffers, blocks of ops, and the calls that make a step.
 //
-// Every rank runs the same program. Ops of one lane run in file order; across lanes only `after`
-// orders them. A block is called with arguments (layer, micro_batch, segment); the bases of
+// Every rank runs the same program. Ops of one lane run in file order; only `after` orders ops of
+// different lanes. A block is called with arguments (layer, micro_batch, segment); the bases of
 // relative versions advance by `advance` at each call. `train` and `evaluate` are two call lists
 // over the same blocks.
 #pragma once
@@ -35,16 +35,16 @@ struct Group {
   std::string name;
   std::int64_t size = 1;
   std::int64_t stride = 1;
-  RankExpression first;  // of the rank that asks
+  RankExpression first;  // the first rank of the group that rank r belongs to
 };
 
-// Which bytes hold which named tensor. The tensor, flat and zero-padded to shards equal pieces, is
-// cut into pieces; rank r holds piece shard.at(r). The piece begins at the slot of `version` and
-// runs on through the following slots when it is longer than one (slots without gaps, see
+// Which bytes hold which named tensor. The tensor, flat and zero-padded to `shards` equal pieces,
+// is cut into pieces; rank r holds piece shard.at(r). The piece begins at the slot of `version` and
+// continues through the following slots when it is longer than one (slots without gaps, see
 // Buffer::slot_stride). kind is parameter, master, moment1, moment2 or gradient.
 struct State {
   BufferIndex buffer = -1;
-  std::int64_t version = 0;  // = the slot at the start of a step
+  std::int64_t version = 0;  // also the slot at the start of a step
   std::string tensor;        // such as "layers.3.qkv.weight"
   std::string kind;
   std::vector<std::int64_t> shape;
@@ -56,7 +56,7 @@ struct State {
 struct Schedule {
   std::int64_t ranks = 1;
   std::int64_t row_multiple = 1;
-  std::string problem;  // one JSON object; written and read by io, opaque here
+  std::string problem;  // one JSON object; io writes and reads it
   std::vector<Group> groups;
   std::vector<Buffer> buffers;
   std::vector<State> states;

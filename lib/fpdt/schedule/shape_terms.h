@@ -1,4 +1,4 @@
-// The vocabulary of the shape rules: what an op reads, writes and takes for constants. Internal to
+// The vocabulary of the shape rules: what an op reads and writes, and its constants. Internal to
 // the verifier.
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace fpdt {
 
-// The product of sizes; kMostElements, more than any buffer holds, when one is negative or it grows
-// past it.
+// The product of sizes. It is kMostElements, more than any buffer holds, when a size is negative or
+// the product exceeds that.
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 60;
 std::int64_t elements_of(std::initializer_list<std::int64_t> factors);
 
 // Types that a field may have.
 enum class Types : std::uint8_t { values, f32, i32, any };
 
-// Of one op; each word adds what it finds wrong.
+// The terms of one op; each call reports what it finds wrong.
 class ShapeTerms {
  public:
   ShapeTerms(const Schedule& schedule, const Op& op, const std::string& where, Findings& findings)
@@ -43,7 +43,7 @@ class ShapeTerms {
   void constant(bool fits, std::string_view message);
   void positive(std::initializer_list<NamedConstant> constants);
 
-  // At least `count` elements of a read, exactly `count` of a target; may_* when present.
+  // A read holds at least `count` elements, a target exactly `count`; may_* apply when present.
   void types(std::string_view field, const Operand& operand, Types types);
   void may_read(std::string_view field, const Operand& operand, std::int64_t count,
                 Types allowed_types = Types::values);
@@ -53,24 +53,24 @@ class ShapeTerms {
                  Types allowed_types);
   void writes(std::string_view field, const Target& target, std::int64_t count,
               Types allowed_types = Types::values);
-  // Document starts are one number per token of the whole sequence, in which the `tokens` from
-  // token_first must lie on every rank.
+  // `documents` has one start for each token of the whole sequence. The `tokens` from token_first
+  // on must lie in it on every rank.
   void documents(const Operand& operand, const RankExpression& token_first, std::int64_t tokens);
-  // A table that is indexed by what tokens say holds at least `rows` of them.
+  // A table that tokens index holds at least `rows` rows.
   void table_rows(std::string_view field, const Operand& operand, std::int64_t rows,
                   std::int64_t width);
-  // Without document starts the position of a token is its number.
+  // Without document starts, a token's position is its number.
   void learned_positions(const Operand& documents, const RankExpression& token_first,
                          std::int64_t tokens, std::int64_t position_count);
-  // The next version in the same bytes.
+  // The target is the next version in the same bytes.
   void in_place(std::string_view field, const Target& target, const Operand& source);
 
-  // Constants of several ops. `heads` returns whether they can be computed with.
+  // Constants that several ops share. `heads` returns whether they are usable.
   bool heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
              std::int64_t ranks, const Rotary& rotary);
   template <class Tile>
   void tile(const Tile& op);
-  // The norm of query and key heads: both weights or none.
+  // The norm of query and key heads has both weights or none.
   template <class Heads>
   void head_norm(const Heads& op);
   void vocabulary(std::int64_t rows, std::int64_t first, std::int64_t count);
@@ -78,11 +78,11 @@ class ShapeTerms {
   // Pairs of one collective; returns the size of the group, 0 when the pairs do not match.
   std::int64_t pairs(const std::string& group, const std::vector<Operand>& send,
                      const std::vector<Target>& receive, bool reduces);
-  // Exactly `count` elements, of a collective.
+  // An operand of a collective has exactly `count` elements.
   void size_of(std::string_view field, const Operand& operand, std::int64_t count);
 
-  // Only copies touch host memory; one between spaces needs a copy lane. Either will do: a
-  // machine without full duplex has one for both directions.
+  // Only copies touch host memory, and a copy between spaces needs a copy lane. Either direction's
+  // lane will do: a machine without full duplex uses one for both.
   void spaces();
 
  private:

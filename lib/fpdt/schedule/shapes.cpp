@@ -10,7 +10,7 @@
 namespace fpdt {
 namespace {
 
-// swiglu takes gate and up.
+// swiglu takes gate and up, so two inputs.
 std::int64_t inputs_of(ActivationKind kind) { return kind == ActivationKind::swiglu ? 2 : 1; }
 
 void rule(ShapeTerms& t, const Matmul& op) {
@@ -127,8 +127,8 @@ void rule(ShapeTerms& t, const ActivationBackward& op) {
   t.writes("dx", op.dx, elements_of({op.rows, op.width, inputs_of(op.kind)}));
 }
 
-// Tables are rows of `width` elements, and after them the padding that makes equal shards. What the
-// ops promise of tokens and positions the trainer holds its data to.
+// Tables are rows of `width` elements, followed by padding that makes shards equal. The trainer
+// checks its data against the bounds that these ops state for tokens and positions.
 void rule(ShapeTerms& t, const Embedding& op) {
   t.positive({{"rows", op.rows}, {"width", op.width}});
   t.reads("tokens", op.tokens, op.rows, Types::i32);
@@ -252,7 +252,7 @@ void rule(ShapeTerms& t, const AllReduce& op) {
   }
 }
 
-// S201: rows of every operand lie inside the slot and are not none.
+// S201: the rows of every operand lie inside the slot, and there is at least one.
 bool check_rows(const Schedule& schedule, const Op& op, const std::string& where,
                 Findings& findings) {
   bool inside = true;

@@ -1,8 +1,8 @@
 // What each op demands of its operands: elements, types, memory spaces, lanes. One rule per body.
 //
-// Operands may be flat buffers, so a rule counts elements of the operand's rows rather than
-// comparing shapes. A read must hold at least what the op takes; a target must hold exactly what
-// the op writes, because a write makes its whole rows valid.
+// Operands may be flat buffers, so a rule counts the elements of the operand's rows instead of
+// comparing shapes. A read must hold at least what the op takes. A target must hold exactly what
+// the op writes, because a write makes all its rows valid.
 #pragma once
 
 #include "fpdt/schedule/verify_parts.h"

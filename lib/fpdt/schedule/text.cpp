@@ -9,7 +9,7 @@
 namespace fpdt {
 namespace {
 
-// Reads a text from the left; every `take` consumes what it recognises and nothing otherwise.
+// Reads a text from the left. Every `take` consumes what it recognises, else nothing.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -24,7 +24,7 @@ class Reader {
     text_.remove_prefix(word.size());
     return true;
   }
-  // Digits without a sign or a superfluous zero.
+  // Digits without a sign or leading zeros.
   std::optional<std::int64_t> take_number() {
     if (!at_digit()) return std::nullopt;
     std::int64_t value = 0;
@@ -56,7 +56,7 @@ void append_constant(std::string& text, std::int64_t value) {
   text += text.empty() ? fmt::format("{}", value) : fmt::format("{:+}", value);
 }
 
-// The coefficient that a named term belongs to.
+// The coefficient of a named term.
 std::int64_t* take_argument(Reader& reader, Version& version) {
   if (reader.take("layer")) return &version.layer;
   if (reader.take("micro_batch")) return &version.micro_batch;

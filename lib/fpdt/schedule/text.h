@@ -1,9 +1,9 @@
-// The small texts of the file format, both ways: versions, operands, rank expressions, edges,
-// lanes.
+// The small texts of the file format, printed and parsed: versions, operands, rank expressions,
+// edges, lanes.
 //
-// Each printer writes one canonical text; each parser accepts that text and nothing else of
-// consequence, and returns empty when the text is malformed or a number overflows. Names are views
-// into the parsed text; the loader resolves them to indices.
+// Each printer writes one canonical text. Its parser accepts that text, and returns empty when the
+// text is malformed or a number overflows. Names are views into the parsed text; the loader
+// resolves them to indices.
 #pragma once
 
 #include <cstdint>
@@ -33,25 +33,24 @@ struct OperandText {
 std::string operand_text(std::string_view buffer, const Operand& operand, bool accumulate = false);
 std::optional<OperandText> parse_operand(std::string_view text);
 
-// "4096", "8*r", "8*(r mod 4)", "4096+512*((r+1) div 2 mod 4)". Without "mod" n is kNoModulus. What
-// is equal on every rank prints as a plain integer, in the file a number.
+// "4096", "8*r", "8*(r mod 4)", "4096+512*((r+1) div 2 mod 4)". Without "mod" n is kNoModulus. An
+// expression that is equal on every rank prints as a plain integer, which is a number in the file.
 inline constexpr std::int64_t kNoModulus = std::int64_t{1} << 62;
 bool is_constant(const RankExpression& expression);
 std::string rank_expression_text(const RankExpression& expression);
 std::optional<RankExpression> parse_rank_expression(std::string_view text);
 
 // "rope.1" (this call) or "forward.spill_kv.2@-1" (the last earlier call of block forward). Block
-// names hold no dot, op names may.
+// names hold no dot; op names may.
 struct AfterText {
-  std::string_view block;  // empty: the block of the op that waits
+  std::string_view block;  // empty: the waiting op's own block
   std::string_view op;
   std::int32_t calls_back = 0;
 };
 std::string after_text(std::string_view block, std::string_view op, std::int32_t calls_back);
 std::optional<AfterText> parse_after(std::string_view text);
 
-// An argument of a call in a run: "n" is the counter of the repetition from 0. "n+1", "2*n",
-// "-n+31", "7".
+// An argument of a call in a run; "n" counts the repetitions from 0: "n+1", "2*n", "-n+31", "7".
 struct CallArgument {
   std::int64_t first = 0;
   std::int64_t step = 0;
@@ -63,10 +62,11 @@ std::optional<CallArgument> parse_call_argument(std::string_view text);
 std::string lane_text(const Lane& lane);
 std::optional<Lane> parse_lane(std::string_view text);
 
-// Letters, digits and _ - / : . ; what the other texts use as punctuation cannot be in a name.
+// Whether the text has only letters, digits and _ - / : . ; names exclude the punctuation of the
+// other texts.
 bool is_name(std::string_view text);
 
-// A default-constructed body by its word, such as "matmul".
+// A default-constructed body for a word such as "matmul".
 std::optional<Body> body_named(std::string_view name);
 
 }  // namespace fpdt

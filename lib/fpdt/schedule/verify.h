@@ -1,9 +1,8 @@
-// The verifier: proves that a schedule is safe to execute, or says everything that is wrong with
-// it.
+// The verifier: proves that a schedule is safe to execute, or reports everything that is wrong.
 //
 // It trusts nothing: neither the loader, nor `depend`, nor the placement. It checks structure
 // first, then shapes, roles, placement and coverage, then order, races and sharing over the full
-// expansion of both call lists, with vector clocks. Findings carry these codes:
+// expansion of both call lists, with vector clocks. The codes of its findings:
 //
 // clang-format off
 //   Structure   S101  a name is missing, malformed or taken
@@ -70,12 +69,12 @@
 
 namespace fpdt {
 
-// Everything that is wrong, the first kMostFindings of it; empty when the schedule is safe.
+// All findings, at most kMostFindings; empty when the schedule is safe.
 std::vector<Diagnostic> verify(const Schedule& schedule);
 
 inline constexpr std::size_t kMostFindings = 100;
 
-// The only thing that can be executed.
+// Only a verified schedule can be executed.
 class VerifiedSchedule {
  public:
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }

@@ -1,7 +1,7 @@
 // S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row
-// once. Which of the two an op is held to is its `Covers`.
+// once. An op's `Covers` says which of the two applies.
 //
-// Static, per block: the calls of a block repeat it whole.
+// The check is static, one per block: every call of a block repeats it whole.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,8 +14,8 @@
 namespace fpdt {
 namespace {
 
-// Pairs of positions. A tile's ends are below 2^31 (S205), so one tile cannot wrap; a sum that
-// wraps is of tiles that overlap, which is a finding of its own.
+// Counts pairs of positions. A tile ends below 2^31 (S205), so one tile cannot wrap. A sum wraps
+// only if tiles overlap, which is a finding of its own.
 using Area = std::uint64_t;
 
 struct Tile {
@@ -31,8 +31,8 @@ Area causal_pairs(const Tile& tile) {
     const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
     return count * (count + 1) / 2;
   };
-  // Keys 0 to q are seen by query q: sum over the queries of min(q + 1 - k_first, k_rows), not
-  // below 0.
+  // Query q sees keys 0 to q. The pairs are the sum over the queries of min(q + 1 - k_first,
+  // k_rows), where negative terms count 0.
   const std::int64_t low =
       tile.q_first - tile.k_first;  // keys of the tile seen by the query before the first
   const std::int64_t high = low + tile.q_rows;  // by the last
@@ -91,14 +91,14 @@ class Coverage {
       if (target.present() && first >= 0) coverage.gradient(target.operand, {first, rows, &op});
     }
   };
-  // For an op with a gradient whose `Covers` is not rows: does not compile.
+  // Does not compile for an op that has a gradient but whose `Covers` is not rows.
   struct NoGradients : FieldVisitor<NoGradients> {
     void read(std::string_view, const Operand&) {}
     void target(std::string_view, const Target&) {}
     void gradient(std::string_view, const Target&, std::int64_t, std::int64_t) = delete;
   };
 
-  // A sweep over queries: the tiles that a query meets hold disjoint ranges of keys.
+  // Sweeps over queries: the tiles that share a query must hold disjoint ranges of keys.
   void check_disjoint(const std::vector<Tile>& tiles) {
     struct Event {
       std::int64_t q;
@@ -148,8 +148,8 @@ class Coverage {
         fmt::format("attention tiles cover {} of the {} pairs of {} tokens", covered, whole, end));
   }
 
-  // The ranks' head ranges are 0, h, 2h, ..., each held by equally many ranks; the same for all
-  // tiles.
+  // Head ranges of the ranks must be 0, h, 2h, ..., each held by equally many ranks, and the same
+  // for all tiles.
   void check_heads(const std::vector<Tile>& tiles) {
     for (const Tile& tile : tiles) {
       if (tile.heads == tiles[0].heads && tile.head_first == tiles[0].head_first) continue;
@@ -157,7 +157,7 @@ class Coverage {
                     "heads differ from those of the other tiles");
       return;
     }
-    // Ranks that hold the heads from i * heads on.
+    // Counts ranks that hold the heads from i * heads on.
     const std::int64_t heads = tiles[0].heads;
     std::vector<std::int64_t> holders(index(schedule_.ranks), 0);
     std::int64_t sets = 0;
@@ -181,7 +181,7 @@ class Coverage {
                     first, first + tile.heads, ranks, schedule_.ranks, tile.heads));
   }
 
-  // What one gradient is: buffer, version, rows of the slot.
+  // Identifies a gradient: buffer, version, rows of the slot.
   using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t,
                                  std::int64_t, std::int64_t, std::int64_t>;
 

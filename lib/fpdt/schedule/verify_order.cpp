@@ -1,10 +1,10 @@
 // S3xx, S404 to S407 and S604: versions, races and shared bytes, over the whole expansion.
 //
 // Ops are visited in issue order with one vector clock per lane: clock[k] is the latest position of
-// lane k that is known complete before the op. Lanes are FIFO, so what an access has to know about
-// earlier ones is one position per lane. A slot remembers the version it holds, the pieces of rows
+// lane k that is known to be complete before the op. Lanes are FIFO, so an access needs to know one
+// position per lane about earlier ones. A slot remembers the version it holds, the pieces of rows
 // with their last write, the last access of each lane, and the accesses that any write of its
-// version must come after (those of the version before, and of every slot that shares its bytes).
+// version must come after (those of the previous version, and of every slot that shares its bytes).
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -22,22 +22,21 @@
 namespace fpdt {
 namespace {
 
-// Pieces of rows that may be looked at in all. A hostile schedule, whose ops each write one row and
-// read all, would take hours; ours need a few million.
+// The most pieces of rows to visit in all. A hostile schedule, whose ops each write one row and
+// read all rows, would take hours; the planner's need a few million.
 constexpr std::int64_t kMostPieces = std::int64_t{1} << 27;
 
-// Of one kind at one place the first is reported; a wrong op fails in each call.
+// Only the first failure of a kind at one place is reported, since a wrong op fails in each call.
 constexpr std::int64_t kMostFailures = 10000;
 
 struct Slot {
-  std::int64_t version = -1;  // held now; -1: nothing
-  std::int64_t newest = -1;   // ever begun here
+  std::int64_t version = -1;  // the version held now; -1: none
+  std::int64_t newest = -1;   // the newest version ever begun here
   std::uint64_t accesses = 0;
   std::vector<Piece> pieces;  // disjoint, by row
 };
 
-// Clocks of the ops that others await, for the last calls of each block: what edges are resolved
-// against.
+// Clocks of awaited ops, for the last calls of each block; edges are resolved against them.
 class Awaited {
  public:
   explicit Awaited(const Program& program) : lanes_(program.lanes.size()) {
@@ -58,7 +57,7 @@ class Awaited {
     running_ = block;
     ++rings_[index(block)].calls;
   }
-  // Where the running call's op leaves its clock; null when nobody awaits it.
+  // Where the running call's op stores its clock; null when no op awaits it.
   Position* clock(std::size_t op) {
     const std::int32_t slot = slot_of_[index(running_)][op];
     if (slot < 0) return nullptr;
@@ -78,7 +77,7 @@ class Awaited {
   struct Ring {
     std::size_t width;  // positions of one call
     std::size_t kept;   // calls kept
-    std::size_t calls;  // so far, with the running one
+    std::size_t calls;  // calls so far, with the running one
     std::vector<Position> clocks;
   };
 
@@ -119,7 +118,7 @@ class OrderCheck {
     before_ = last_;
   }
 
-  // Returns whether it came to the end, and did not stop at too many findings or pieces.
+  // Returns true at the end of the list, false when it stopped at too many findings or pieces.
   bool run(const std::vector<Call>& calls) {
     for (const Call& call : calls) {
       if (findings_.full()) return false;
@@ -140,7 +139,7 @@ class OrderCheck {
     return true;
   }
 
-  // S604: what the next step begins with, and what the trainer reads, is whole.
+  // S604: at the end of the step, the state of the next step and the outputs are whole.
   void check_end() const {
     for (std::size_t b = 0; b < schedule_.buffers.size(); ++b) {
       const Buffer& buffer = schedule_.buffers[b];
@@ -202,7 +201,7 @@ class OrderCheck {
   [[nodiscard]] bool ordered(const Piece& piece) const {
     return clock_[piece.lane] >= piece.position;
   }
-  // The first lane of whose accesses in `row` the op does not know; empty when it knows all.
+  // The first lane with an access in `row` that the op does not know to be complete; empty: none.
   [[nodiscard]] std::optional<std::size_t> unordered(const Position* row) const {
     for (std::size_t k = 0; k < lanes_; ++k) {
       if (clock_[k] < row[k]) return k;
@@ -285,8 +284,8 @@ class OrderCheck {
     slot.pieces.insert(at, {first, end, op_->lane, position_, false, scratch});
   }
 
-  // A write of another version: what the slot held ends here, and what shares its bytes is
-  // destroyed.
+  // Begins a write of another version: the slot's old contents end here, and slots that share its
+  // bytes are destroyed.
   bool begin(Slot& slot) {
     if (version_ < 0 || version_ <= slot.newest) {
       const bool destroyed = version_ >= 0 && version_ == slot.newest;
@@ -336,8 +335,8 @@ class OrderCheck {
     return piece.lane == op_->lane && piece.position == position_;
   }
 
-  // The slot does not hold the wanted version: it never did, holds a newer one, or was overwritten
-  // by others.
+  // Reports that the slot does not hold the wanted version: it was never written, is older than the
+  // held one, or was destroyed.
   void absent(const Slot& slot, std::string_view never) {
     if (version_ > slot.newest || version_ < 0) {
       fail(never, "finds nothing: the version was never written");
@@ -415,12 +414,12 @@ class OrderCheck {
       checked_;  // of each overlapping pair: accesses of the other when last destroyed
   std::vector<std::int32_t> begun_;  // block of each call so far
   std::vector<Position> begins_;     // [call][lane], positions where calls began
-  const PlainOp* op_ = nullptr;      // the access in hand
+  const PlainOp* op_ = nullptr;      // the op of the current access
   const PlainUse* use_ = nullptr;
   Position* clock_ = nullptr;
   Position position_ = 0;
-  std::int64_t pieces_ = 0;    // looked at so far
-  std::int64_t failures_ = 0;  // so far, also those that are not reported again
+  std::int64_t pieces_ = 0;    // visited so far
+  std::int64_t failures_ = 0;  // so far, unreported repetitions included
   std::int64_t version_ = 0;
   std::size_t slot_ = 0;
 };

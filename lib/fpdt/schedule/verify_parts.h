@@ -38,9 +38,9 @@ class Findings {
 // "forward.attn.1.0"
 inline std::string place_of(const Block& block, const Op& op) { return block.name + "." + op.name; }
 
-// S1xx. Nothing else may run while one of these stands.
+// S1xx. No other check may run while one of these stands.
 void check_structure(const Schedule& schedule, Findings& findings);
-// S2xx. An S201 forbids the order check, which relies on rows in range.
+// S2xx. After an S201 the order check must not run, since it relies on rows in range.
 void check_shapes(const Schedule& schedule, Findings& findings);
 // S6xx, static.
 void check_roles(const Schedule& schedule, Findings& findings);
@@ -48,7 +48,7 @@ void check_roles(const Schedule& schedule, Findings& findings);
 void check_placement(const Schedule& schedule, Findings& findings);
 // S3xx, S404 to S407 and S604, over the expansion.
 void check_order(const Schedule& schedule, Findings& findings);
-// S5xx. An S205 forbids it: tiles must have rows.
+// S5xx. Must not run after an S205, since tiles must have rows.
 void check_coverage(const Schedule& schedule, Findings& findings);
 
 }  // namespace fpdt

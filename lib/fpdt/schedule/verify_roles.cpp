@@ -1,13 +1,14 @@
-// S6xx: who fills what, and what kernels may take for an index.
+// S6xx: which ops fill a buffer, and which integers kernels may use as an index.
 //
-// A kernel looks rows up by tokens and by positions, and trusts them. The trainer holds what it
-// feeds to the bounds that the ops state; here it is proven that what an op reads as tokens, labels
-// or document starts is what was fed as such: it comes from inputs, through copies and collectives
-// that change nothing, and no input serves two purposes. Document starts also stay in their rows,
-// since a start is a position.
+// Kernels look rows up by tokens and positions without checking them. The trainer checks what it
+// feeds against the bounds that the ops state. This file proves that what an op reads as tokens,
+// labels or document starts was fed as such: it comes from inputs, through copies and collectives
+// that change no value, and no input serves two purposes. Document starts must also stay in their
+// rows, since a start is a position.
 //
 // A gradient, of the state table or of an optimizer, is traced back in the same way, to the buffers
 // that ops add to. Each of those ops must say which local rows it sums over, or coverage (S5xx)
+// would miss it.
 // would not see it.
 #include <algorithm>
 #include <utility>
@@ -32,7 +33,7 @@ struct Flow {
 
 constexpr std::string_view kGradient = "gradient";
 
-// A buffer that an op takes for tokens, labels or documents, or that holds a gradient.
+// A buffer that an op reads as tokens, labels or documents, or that holds a gradient.
 struct Purpose {
   std::string_view field;
   BufferIndex buffer = -1;
@@ -114,7 +115,7 @@ class Roles {
     }
   }
 
-  // An evaluation leaves parameters, masters and moments as they are.
+  // Evaluation must not change parameters, masters or moments.
   void check_evaluation() {
     const LastingRows lasting(schedule_);
     std::vector<bool> called(schedule_.blocks.size());
@@ -133,7 +134,7 @@ class Roles {
     }
   }
 
-  // Integers that nobody feeds: a state or an output of them.
+  // Reports integers that are neither inputs nor copies of inputs, such as a state or an output.
   void check_sources() {
     for (const Buffer& one : schedule_.buffers) {
       if (one.dtype != Dtype::i32 || one.role == Role::input || one.role == Role::temporary) {
@@ -143,7 +144,8 @@ class Roles {
     }
   }
 
-  // From what the ops read back to the inputs. Each buffer is visited once a purpose.
+  // Traces purposes from the reading ops back to the inputs. Each buffer is visited once per
+  // purpose.
   void trace_purposes() {
     std::sort(flows_.begin(), flows_.end(),
               [](const Flow& a, const Flow& b) { return a.target < b.target; });
@@ -179,7 +181,7 @@ class Roles {
     open_.push_back(purpose);
   }
 
-  // What an op adds to a gradient without saying for which rows.
+  // Reports ops that add to a gradient without saying which rows they sum over.
   struct UnknownRows : FieldVisitor<UnknownRows> {
     UnknownRows(Roles& to, const Block& in, const Op& of) : roles(to), block(in), op(of) {}
     Roles& roles;

@@ -1,5 +1,5 @@
-// S1xx: names, indices and sizes. What passes here can be indexed, multiplied and expanded without
-// a check.
+// S1xx: names, indices and sizes. A schedule that passes can be indexed, multiplied and expanded
+// without a check.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,9 +17,9 @@ namespace fpdt {
 namespace {
 
 // Bounds that no machine reaches and that keep every product of two of them, and of an argument
-// with a coefficient, inside 64 bits. Those of slots, lanes, calls and ops keep the verifier within
-// seconds and a few hundred MiB; docs/schedule-format.md, section 12, has the largest step that the
-// planner writes.
+// with a coefficient, inside 64 bits. The bounds on slots, lanes, calls and ops keep the verifier
+// within seconds and a few hundred MiB; docs/schedule-format.md, section 12, names the planner's
+// largest step.
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostRankEntries = std::int64_t{1} << 26;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
@@ -45,7 +45,7 @@ class Structure {
     range(schedule_.ranks, 1, kMostRanks, "schedule", "ranks");
     range(schedule_.row_multiple, 1, kMostVersion, "schedule", "row_multiple");
     if (!findings_.empty()) return;
-    // What differs from rank to rank is looked at rank by rank.
+    // Expressions that differ between ranks are checked rank by rank.
     const auto entries = static_cast<std::int64_t>(
         schedule_.groups.size() + schedule_.states.size() + schedule_.blocks.size());
     range(mul(entries, schedule_.ranks), 0, kMostRankEntries, "schedule",
@@ -84,7 +84,7 @@ class Structure {
     }
   }
 
-  // Every rank must be a member of the group it names, and all members must name the same.
+  // Every rank must be a member of the group it names, and all members must name the same group.
   void check_group(const Group& group) {
     const std::string where = "groups." + group.name;
     name(group_names_, group.name, where);
@@ -208,7 +208,7 @@ class Structure {
     }
   }
 
-  // Passes by everything but the constants that later checks compute with.
+  // Ignores all fields except the constants that later checks compute with.
   struct Constants : FieldVisitor<Constants> {
     Constants(Structure& to, const std::string& at) : structure(to), where(at) {}
     Structure& structure;
@@ -308,7 +308,7 @@ class Structure {
                     fmt::format("a {} in {}, expected {}", state.kind, word(buffer.dtype),
                                 f32_only ? "f32" : "f32 or bf16"));
     }
-    // A longer piece runs on through the following slots, which then leave no gaps.
+    // A piece longer than a slot continues in the following slots, which must then leave no gaps.
     const bool gapless = buffer.slot_bytes() == buffer.slot_stride();
     const bool exists = within(state.version, 0, buffer.slots - 1);
     const std::int64_t slots = gapless && exists ? buffer.slots - state.version : 1;
@@ -347,7 +347,7 @@ class Structure {
     }
   }
 
-  // Both in all calls of a list. Operands and edges take as long to verify as ops do.
+  // Counts operands and edges over all calls of a list: they take as long to verify as ops do.
   void check_expansion() {
     std::vector<std::int64_t> accesses;
     for (const Block& block : schedule_.blocks) {
@@ -371,7 +371,7 @@ class Structure {
   Findings& findings_;
   std::set<std::string> group_names_;
   std::set<std::string> buffer_names_;
-  std::map<std::pair<BufferIndex, std::int64_t>, std::string> held_;  // slots by entries so far
+  std::map<std::pair<BufferIndex, std::int64_t>, std::string> held_;  // slots that entries hold
   std::vector<std::int64_t> calls_of_;  // of each block, in the longer of the two lists
 };
 

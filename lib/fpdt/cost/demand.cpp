@@ -46,7 +46,7 @@ class Rules {
     const Buffer& of = buffer(operand);
     return mul(operand.rows < 0 ? of.rows() : operand.rows, of.row_bytes());
   }
-  // Of `count` elements, where an operand holds more than the op touches; 0 when it is absent.
+  // Bytes of `count` elements, for an operand that holds more than the op touches; 0 when absent.
   [[nodiscard]] std::int64_t bytes(const Operand& operand, std::int64_t count) const {
     return operand.present() ? mul(count, dtype_bytes(buffer(operand).dtype)) : 0;
   }
@@ -58,8 +58,8 @@ class Rules {
     return dtype_bytes(buffer(target.operand).dtype);
   }
 
-  // Visits the fields of a body: `operands` would do, but makes a list, and the search asks for
-  // millions of demands.
+  // Sums bytes over the fields of a body. `operands` would do, but it builds a list, and the search
+  // asks for millions of demands.
   struct ByteSum : FieldVisitor<ByteSum> {
     explicit ByteSum(const Rules& of) : rules(of) {}
     const Rules& rules;
@@ -72,9 +72,10 @@ class Rules {
       if (!target.present()) return;
       bytes = add(bytes, (target.accumulate ? 2 : 1) * rules.bytes(target.operand));
     }
-    void scratch(std::string_view, const Operand&) {}  // what a kernel does with it is its own rate
+    void scratch(std::string_view, const Operand&) {}  // part of the kernel's own rate
   };
-  // Without document starts: where documents end is not known here, so neither is what is read.
+  // Leaves document starts out: where documents end is not known here, so what the op reads is not
+  // known either.
   template <class T>
   [[nodiscard]] std::int64_t all_bytes(const T& op) const {
     ByteSum sum(*this);
@@ -106,11 +107,11 @@ class Rules {
     asked.pairs = static_cast<double>(pairs) * static_cast<double>(op.heads);
     asked.flops = flops_per_pair * asked.pairs * static_cast<double>(op.head_dim);
     asked.size = std::min(op.q_rows, op.k_rows);
-    if (pairs > 0) asked.bytes = all_bytes(op);  // else it returns at once
+    if (pairs > 0) asked.bytes = all_bytes(op);  // else the op returns at once
   }
 
-  // Forward of a library: it writes o in f32, 2 bytes more than the bf16 of published rates, which
-  // is read and written, or merged with what was there. lse likewise.
+  // A library's forward writes o in f32, 2 bytes more than the bf16 of published rates. The backend
+  // then reads it and writes it, or merges it with what was there. The same holds for lse.
   [[nodiscard]] std::int64_t merged_bytes(const AttentionForward& op) const {
     constexpr std::int64_t kMade = 2 + 4;
     const std::int64_t rows = mul(op.q_rows, op.heads);
@@ -125,9 +126,9 @@ class Rules {
     return sum;
   }
 
-  // Backward of a library, for each piece: a stand-in for o is made of dout (2 + 2 bytes), dq is
-  // zeroed (4), and read and written or added to; lse is copied and delta read. Members' dk and dv
-  // are read and added up, the sum of each launch written or added to.
+  // A library's backward, for each piece: the backend makes a stand-in for o from dout (2 + 2
+  // bytes), zeroes dq (4), then reads it and writes or adds it; it copies lse and reads delta. It
+  // reads the members' dk and dv and adds them up, and writes or adds the sum of each launch.
   [[nodiscard]] std::int64_t added_bytes(const AttentionBackward& op) const {
     const std::int64_t queries = mul(op.q_rows, op.heads);
     const std::int64_t group = div_exact(op.heads, op.kv_heads);
@@ -177,7 +178,7 @@ class Rules {
     asked.bytes = bytes(op.source);
   }
 
-  // Each rank sends what it holds, or a K-th of it (a block), K-1 times; an all-reduce is a
+  // Each rank sends its share, or a K-th of it (a block), K-1 times. An all-reduce is a
   // reduce-scatter and an all-gather of blocks.
   template <class T>
   void collective(Demand& asked, const T& op, std::int64_t rounds, bool blocks) const {
@@ -210,8 +211,8 @@ class Rules {
 
 std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
                            std::int64_t k_rows) {
-  // Query q sees q + 1 keys, less those before k_first, less those from k_first + k_rows on: sums
-  // of ramps, each the difference of two triangles.
+  // Query q sees q + 1 keys, without those before k_first and from k_first + k_rows on. The count
+  // is a sum of ramps, each the difference of two triangles.
   const std::int64_t q_end = q_first + q_rows;
   const std::int64_t k_end = k_first + k_rows;
   return triangle(q_end - k_first) - triangle(q_first - k_first) - triangle(q_end - k_end) +

@@ -1,14 +1,15 @@
 // What an op asks of the machine: amounts, never seconds.
 //
 // Flops count what is executed under the causal mask: an attention tile counts the (query, key)
-// pairs that it may see, 4*D flops a pair and head forward, 10*D backward (scores are recomputed,
-// FlashAttention, Dao et al., arXiv 2307.08691). Bytes count every operand once: read, written,
-// accumulated (both). Document starts are left out: where documents end is not known here.
+// pairs that it may see, at 4*D flops a pair and head forward and 10*D backward (scores are
+// recomputed, FlashAttention, Dao et al., arXiv 2307.08691). Bytes count every operand once, an
+// accumulated one as read and written. Document starts are left out: where documents end is not
+// known here.
 //
-// Partial results cost more than that. The target that a product adds to is read and written when
-// its arithmetic is done. The results that a library's attention tile leaves in its workspace are
-// merged or added by our own kernels, piece by piece (ADR 0016). These bytes are counted apart,
-// since no arithmetic hides them.
+// Partial results cost more. A product reads and writes its accumulation target when its arithmetic
+// is done. A library's attention tile leaves its results in the workspace, and the backend's
+// kernels merge or add them, piece by piece (ADR 0016). These bytes are counted apart, since no
+// arithmetic hides them.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,10 @@ enum class Work : std::uint8_t {
   matmul,
   attention_forward,
   attention_backward,
-  memory,      // everything that is bound by the device's memory
+  memory,      // everything bound by device memory
   h2d,         // copies from the host to the device
   d2h,         // and back
-  collective,  // between ranks; that of a group of one is work of the memory
+  collective,  // between ranks; in a group of one it is memory work
 };
 constexpr auto words_of(Work) {
   return word_list("matmul", "attention_forward", "attention_backward", "memory", "h2d", "d2h",
@@ -40,15 +41,15 @@ struct Demand {
   double flops = 0;          // executed
   double pairs = 0;          // of an attention tile: (query, key) pairs, of every head
   std::int64_t bytes = 0;    // of device memory, or of the transfer
-  std::int64_t partial = 0;  // of device memory, beside `bytes`: for partial results
-  std::int64_t size = 0;     // see SizeShare; 0 where it means nothing
+  std::int64_t partial = 0;  // extra bytes of device memory, for partial results
+  std::int64_t size = 0;     // see SizeShare; 0 where it does not apply
   std::int64_t group = 1;    // ranks of the collective
-  std::int64_t stride = 1;   // between them
+  std::int64_t stride = 1;   // distance between them
   std::int64_t sent = 0;     // bytes that one rank sends: 2 (K-1)/K of an all-reduce's, for example
-  bool ring = false;         // sent to the next rank only, else to every other alike (all-to-all)
+  bool ring = false;         // sends to the next rank only; else to all others equally (all-to-all)
 };
 
-// Precondition: the op is of this schedule.
+// Precondition: the op belongs to this schedule.
 Demand demand(const Schedule& schedule, const Op& op);
 
 // Of every op: [block][op].

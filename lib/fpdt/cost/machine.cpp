@@ -1,4 +1,4 @@
-// Amounts divided by rates. Doubles only within one op; what leaves is an integer.
+// Amounts divided by rates. Doubles are used within one op only; the result is an integer.
 #include "fpdt/cost/machine.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::vector<std::string_view> missing_rates(const ClusterSpec& cluster) {
   return names;
 }
 
-// Of one device, while all behind its switch copy the same way.
+// The copy rate of one device while all devices behind its switch copy the same way.
 double host_speed(const Rate& alone, const ClusterSpec& cluster, RateEnd which) {
   const double own = speed(alone, which);
   const double shared = speed(cluster.rates.switch_bandwidth, which);
@@ -192,8 +192,8 @@ double Machine::attention_seconds(const Demand& demand, double rate, double soft
                          (demand.flops / rate + beside) / share_at(attention_shares_, demand.size));
 }
 
-// Ranks are numbered node by node, so `here` ranks of a group lie on one node (on the node with the
-// fewest, where group and node do not divide each other). Every device of a node takes part, in its
+// Ranks are numbered node by node, so `here` ranks of a group lie on one node (the fewest on any
+// node, where group and node do not divide each other). Every device of a node takes part, in its
 // own group or in a neighbour's.
 double Machine::collective_seconds(const Demand& demand) const {
   const std::int64_t here = std::clamp<std::int64_t>(
@@ -204,7 +204,7 @@ double Machine::collective_seconds(const Demand& demand) const {
   double in_node = 0;
   double between_nodes = 0;
   if (demand.ring) {
-    // Of the ranks of one group on a node, one sends to the next node.
+    // In a ring, one of a group's ranks on a node sends to the next node.
     if (here > 1) in_node = sent;
     if (here < demand.group) between_nodes = sent * devices / static_cast<double>(here);
   } else {

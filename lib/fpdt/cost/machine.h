@@ -1,7 +1,7 @@
-// The machine as a clock: how long an op runs alone, and how much slower beside others.
+// The machine as a clock: how long an op runs alone, and how much others slow it down.
 //
-// One rank stands for all: every device does the same at the same time, so what devices share (a
-// PCIe switch, the NICs of a node) is divided among them. A Machine is one end of the ranges of a
+// One rank stands for all: every device does the same work at the same time, so shared resources (a
+// PCIe switch, the NICs of a node) are divided equally. A Machine takes one end of the ranges of a
 // cluster's rates, or their typical values.
 #pragma once
 
@@ -22,24 +22,24 @@ std::string_view word(RateEnd which);
 
 class Machine {
  public:
-  // InputError that names the rates that every step needs and the cluster lacks: files made by hand
-  // may lack them, and can then be planned for bytes only. Precondition: check(cluster) finds
-  // nothing.
+  // Throws InputError that names the missing rates, if the cluster lacks one that every step needs.
+  // Files made by hand may lack rates; they can then be planned for bytes only. Precondition:
+  // check(cluster) finds nothing.
   Machine(const ClusterSpec& cluster, RateEnd which);
 
-  // Picoseconds of an op that runs alone; at least 1. InputError where that is over 100 days.
+  // Picoseconds of an op that runs alone; at least 1. InputError above 100 days.
   [[nodiscard]] std::int64_t picoseconds(const Demand& demand) const;
-  // The same for amounts of any size.
+  // Seconds of an op that runs alone, for amounts of any size.
   [[nodiscard]] double seconds(const Demand& demand) const;
 
   // Progress of a lane of `kind` while lanes of the kinds in `active` run (bit k: LaneKind k; the
-  // lane's own bit does not matter): kFullPace = the pace of running alone.
+  // lane's own bit is ignored). kFullPace is the pace of running alone.
   [[nodiscard]] std::int64_t pace(LaneKind kind, unsigned active) const {
     return pace_[static_cast<std::size_t>(kind)][active & 15U];
   }
 
  private:
-  // Share by the logarithm of the size.
+  // Points (logarithm of the size, share).
   using Shares = std::vector<std::pair<double, double>>;
 
   [[nodiscard]] double product_seconds(const Demand& demand, double arithmetic) const;

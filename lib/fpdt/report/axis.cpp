@@ -28,7 +28,7 @@ std::string digits(double value) {
   return fmt::format("{:.{}f}", value, value >= 99.95 ? 0 : (value >= 9.995 ? 1 : 2));
 }
 
-// The least of 1, 2, 5, 10, 20, ... that is at least `least`, at least 1.
+// The smallest of 1, 2, 5, 10, 20, ... that is at least `least`.
 std::int64_t round_step(double least) {
   std::int64_t power = 1;
   while (true) {
@@ -51,7 +51,8 @@ std::int64_t time_step(double least) {
   return kHour * round_step(least / static_cast<double>(kHour));
 }
 
-// A multiple of `step` in the largest unit that needs no decimals, or one.
+// The label of `at`, a multiple of `step`: in the largest unit up to `most`, with the decimals that
+// the step needs.
 std::string time_label(std::int64_t at, std::int64_t step, std::int64_t most) {
   if (at == 0) return "0";
   if (most >= 2 * kMinute && step >= kSecond) {

@@ -1,4 +1,4 @@
-// Numbers as people read them on an axis, and where its ticks go.
+// Numbers as people read them on an axis, and the positions of its ticks.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Tick {
   std::string label;
 };
 
-// Round times in [from, to], counted from `zero`, all in one unit, at most about `count`.
+// Round times in [from, to], counted from `zero`, all in one unit, about `count` at most.
 std::vector<Tick> time_ticks(std::int64_t from, std::int64_t to, std::int64_t zero,
                              std::int64_t count);
 

@@ -11,9 +11,9 @@
 namespace fpdt {
 namespace {
 
-constexpr std::size_t kCopies = kBodyNames.size();  // two kinds more: copies in, copies out
+constexpr std::size_t kCopies = kBodyNames.size();  // two more kinds: copies in, copies out
 
-// What an op counts as.
+// The kind that an op counts as.
 std::size_t number_of_kind(const Op& op) {
   if (std::holds_alternative<Copy>(op.body)) {
     if (op.lane.kind == LaneKind::h2d) return kCopies;
@@ -26,7 +26,7 @@ std::string_view name_of(std::size_t kind) {
   return kind < kCopies ? kBodyNames[kind] : word(kind == kCopies ? LaneKind::h2d : LaneKind::d2h);
 }
 
-// Of each op of a trace, in the order of Trace::ops.
+// The kind of each op of a trace, in the order of Trace::ops.
 std::vector<std::size_t> kinds_of(const Schedule& schedule) {
   std::vector<std::size_t> kinds;
   for (const Block& block : schedule.blocks) {

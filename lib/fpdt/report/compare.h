@@ -1,5 +1,5 @@
-// Prediction and measurement of one step, side by side: seconds of the step, of every kind of op
-// and of every lane.
+// Prediction and measurement of one step side by side: seconds of the step, of every kind of op and
+// of every lane.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace fpdt {
 
-// Of one rank; the measured ones are the mean over the ranks.
+// Times of one rank; measured times are the mean over the ranks.
 struct ComparedTime {
   std::string what;      // a word of kBodyNames, `h2d` or `d2h` for copies, or a lane
   std::int64_t ops = 0;  // in a step
-  double predicted = 0;  // seconds that they run, slowed by others
+  double predicted = 0;  // seconds of running, slowed by others
   double measured = 0;
 };
 
@@ -29,11 +29,11 @@ struct Comparison {
 // (predicted - measured) / measured.
 double relative_error(double predicted, double measured);
 
-// The traces hold every op of the same calls; `measured` is not empty, one for each rank.
+// The traces hold every op of the same calls. `measured` has one trace for each rank, at least one.
 Comparison compare(const Schedule& schedule, const Trace& predicted,
                    const std::vector<Trace>& measured);
 
-// For people.
+// A table for people.
 std::string table(const Comparison& comparison);
 // {"predicted_seconds":...,"measured_seconds":...,"error":...,"kinds":[...],"lanes":[...]}
 std::string json(const Comparison& comparison);

@@ -14,7 +14,7 @@ namespace fpdt {
 namespace {
 
 constexpr double kNanoseconds = 1e9;
-constexpr double kMost = 9e18;  // of 64-bit integers
+constexpr double kMost = 9e18;  // about the largest 64-bit integer
 
 std::int64_t whole(double value) {
   return static_cast<std::int64_t>(std::clamp(std::round(value), 0.0, kMost));
@@ -104,7 +104,7 @@ std::vector<CurveMark> linear_marks(CurveUnit unit, double most, int count) {
 
 std::vector<CurveMark> logarithmic_marks(CurveUnit unit, double low, double high, int count) {
   FPDT_ASSERT(0 < low && low <= high && count > 0);
-  constexpr double kFine = 1000;  // below that many times from end to end, more marks
+  constexpr double kFine = 1000;  // axes that span less than this ratio get more marks
   const std::vector<CurveMark> all = candidates(unit, high / low < kFine);
   std::size_t first = 0;
   while (first + 2 < all.size() && all[first + 1].at <= low) ++first;

@@ -1,4 +1,4 @@
-// From numbers to pixels, and the round numbers beside an axis. Internal to report.
+// Maps numbers to pixels, and finds the round numbers beside an axis. Internal to report.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ struct CurveMark {
 // Round numbers from 0 to at most `most`, about `count`.
 std::vector<CurveMark> linear_marks(CurveUnit unit, double most, int count);
 
-// Round numbers around [low, high], both over 0: the first is at most low, the last at least high;
-// at most about `count` of them bear a label.
+// Round numbers around [low, high], both over 0: the first is at most low, the last at least high.
+// About `count` of them at most have a label.
 std::vector<CurveMark> logarithmic_marks(CurveUnit unit, double low, double high, int count);
 
-// One axis: `low` stands at pixel `start`, `high` at pixel `end`.
+// One axis: `low` is at pixel `start`, `high` at pixel `end`.
 struct CurveScale {
   double low = 0, high = 1;
   double start = 0, end = 1;

@@ -1,5 +1,5 @@
-// Panels from top to bottom; in each the shade of obstacles, the grid, ranges, curves, and names
-// beside the ends of the curves.
+// Draws panels from top to bottom; in each the shade of obstacles, the grid, ranges and curves,
+// with names beside the ends of the curves.
 #include "fpdt/report/curve_svg.h"
 
 #include <algorithm>
@@ -28,10 +28,10 @@ constexpr double kSmall = 12.5;    // of values, notes, flags
 constexpr double kSide = 52;       // from the plot's edge to the first and last place
 constexpr double kHead = 28;       // above the highest value, for its label
 constexpr double kFlag = 24;       // above that, for the flag of the mark
-constexpr double kBetween = 50;    // panels
-constexpr double kFarLimit = 2.5;  // times the highest value: would leave the curves no room
+constexpr double kBetween = 50;    // gap between panels
+constexpr double kFarLimit = 2.5;  // times the highest value: a limit up to it is drawn
 
-// Where a panel stands.
+// The position of a panel.
 struct Frame {
   const CurvePicture* picture = nullptr;
   const CurvePanel* panel = nullptr;
@@ -63,7 +63,7 @@ std::vector<double> places_x(const CurvePicture& picture) {
   return xs;
 }
 
-// Calls see(place, value) for what is there.
+// Calls see(place, value) for each value that exists.
 template <class See>
 void each_value(const CurveSeries& series, See see) {
   for (std::size_t i = 0; i < series.values.size(); ++i) {
@@ -73,7 +73,7 @@ void each_value(const CurveSeries& series, See see) {
 
 bool has_range(const CurveValue& value) { return value.low != 0 || value.high != 0; }
 
-// The highest and the lowest value of a panel, ranges included; 0 and 0: there is none.
+// The highest and lowest values of a panel, ranges included; 0 and 0 when it has none.
 std::pair<double, double> extent(const CurvePanel& panel) {
   double low = 0;
   double high = 0;
@@ -204,8 +204,8 @@ struct Box {
   }
 };
 
-// Of two or more curves the highest is labelled above, the lowest below, where there is room; what
-// would touch another label is left out.
+// With two or more curves, the highest gets its labels above and the lowest below, where there is
+// room. A label that would touch another one is left out.
 void draw_labels(Svg& svg, const Frame& frame) {
   const std::vector<CurveSeries>& all = frame.panel->series;
   std::vector<Box> taken;
@@ -238,7 +238,7 @@ void draw_labels(Svg& svg, const Frame& frame) {
   }
 }
 
-// One name in the column beside the plot.
+// A name in the column beside the plot.
 struct Name {
   double y = 0;
   std::string text, note;
@@ -247,7 +247,7 @@ struct Name {
   [[nodiscard]] double height() const { return note.empty() ? 24 : 40; }
 };
 
-// In the order of what they name, apart from each other, between `top` and `bottom`.
+// Places names between `top` and `bottom`, in the order of their targets and without overlap.
 void spread(std::vector<Name>& names, double top, double bottom) {
   std::stable_sort(names.begin(), names.end(),
                    [](const Name& a, const Name& b) { return a.y < b.y; });
@@ -322,7 +322,7 @@ void draw_panel(Svg& svg, const Frame& frame) {
   draw_names(svg, frame);
 }
 
-// Names of the places, of the axis, and of the shades.
+// Draws the names of the places, of the axis, and of the shades.
 void draw_axis(Svg& svg, const CurvePicture& picture, const std::vector<double>& xs, double y) {
   double free = 0;
   for (std::size_t i = 0; i < xs.size(); ++i) {

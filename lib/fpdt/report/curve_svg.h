@@ -1,5 +1,5 @@
-// Curves for talks: one to three panels over the same axis, with the range around a curve, a limit,
-// and a shade where there is nothing to draw.
+// Curves for talks: one to three panels over the same axis, with a range around each curve, a
+// limit, and a shade where there is no value.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ enum class CurveUnit : std::uint8_t { plain, percent, bytes, seconds };  // perc
 
 struct CurveValue {
   double value = 0;
-  double low = 0, high = 0;  // the range around it; both 0: none
+  double low = 0, high = 0;  // the range around the value; both 0: none
   std::string label;         // beside the point; empty: the value in the panel's unit
 };
 
 struct CurveSeries {
-  std::string name;                               // empty: the panel's title says it
+  std::string name;                               // empty: the panel's title is enough
   std::string note;                               // a second, softer line of the legend
-  std::vector<std::optional<CurveValue>> values;  // one a place; empty: the curve has a gap
+  std::vector<std::optional<CurveValue>> values;  // one for each place; empty: a gap in the curve
 };
 
 struct CurveLimit {
@@ -40,17 +40,17 @@ struct CurvePanel {
 struct CurvePlace {
   double at = 0;  // over 0, ascending; matters for logarithmic spacing
   std::string label;
-  std::string obstacle;  // why there is nothing, such as "does not fit: host"; empty: there is
+  std::string obstacle;  // why there is no value, such as "does not fit: host"; else empty
 };
 
 struct CurvePicture {
   std::string title;
   std::string subtitle;
-  std::string axis;          // what differs between the places
+  std::string axis;          // what the places differ in
   bool logarithmic = false;  // places stand by the logarithm of `at`; else evenly
   std::vector<CurvePlace> places;
   std::vector<CurvePanel> panels;
-  std::string range;                // what the shades around curves are; empty: not said
+  std::string range;                // the meaning of the shades around curves; empty: not stated
   std::optional<std::size_t> mark;  // a place to point at
   std::string mark_name;
 };

@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// Time runs to the right as in the timeline; what is longer than this runs down.
+// Time runs to the right, as in the timeline. Graphs longer than this run downwards.
 constexpr std::size_t kWide = 40;
 
 constexpr std::string_view kGraphStyle =
@@ -68,7 +68,7 @@ class Graph {
         const OpKind kind = kind_of(op);
         const std::string where = fmt::format("{}, layer {}", ops.name, calls_[index(call)].layer);
         std::string name = quote_json(op.name);
-        // A second line of the label, where ops of several calls are side by side.
+        // Ops of several calls get a second label line, the call.
         if (many) name.insert(name.size() - 1, "\\n" + where);
         line("{} [label={}, fillcolor=\"{}\", fontcolor=\"{}\", tooltip={}];", node({call, i}),
              name, color(kind), is_dark(kind) ? "#FFFFFF" : "#1F2933",
@@ -93,7 +93,7 @@ class Graph {
     return text;
   }
 
-  // Across lanes. A call that `after` names is counted back among those of its block.
+  // Writes the edges across lanes. `after` counts calls back among those of its block.
   void write_edges() {
     std::vector<std::vector<std::int32_t>> calls_of(program_.blocks.size());
     for (std::int32_t call = 0; call < range_.last; ++call) {

@@ -1,5 +1,6 @@
-// What waits for what, as a graph for Graphviz: ops as nodes, a box for each lane, edges of `after`
-// solid, the order of a lane dashed. For small schedules or a few calls; every rank has the same.
+// The waits between ops, as a graph for Graphviz: ops as nodes, a box for each lane, edges of
+// `after` solid, the order of a lane dashed. For small schedules or a few calls; every rank has the
+// same.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace fpdt {
 
-// Ops of the calls in `range` (numbers within `calls`); edges to ops of other calls are left out.
+// Draws the ops of the calls in `range` (numbers within `calls`); edges to ops of other calls are
+// left out.
 std::string dependency_dot(const Program& program, const std::vector<Call>& calls,
                            const CallRange& range);
 

@@ -1,5 +1,5 @@
-// A walk that remembers who wrote what each slot of the host holds, and which fetched slots of the
-// device still wait for their first use.
+// A walk that remembers which op wrote each slot of the host, and which fetched slots of the device
+// still wait for their first use.
 #include "fpdt/report/flows.h"
 
 #include <utility>
@@ -10,11 +10,11 @@
 namespace fpdt {
 namespace {
 
-// What a slot was last written with: its version, and by which op.
+// The last write of a slot: its version, and the op.
 struct Written {
   std::int64_t version = -1;
-  std::int64_t spill = -1;  // of the value, where it was spilled
-  std::int64_t fetch = -1;  // on the device: the op that wrote it, until its first use
+  std::int64_t spill = -1;  // the op that spilled the value, if any
+  std::int64_t fetch = -1;  // on the device: the op that fetched the value, until its first use
 };
 
 class FlowSlots {
@@ -40,7 +40,7 @@ class FlowSlots {
   std::vector<std::vector<Written>> slots_;
 };
 
-// The source and the target of an op that copies between spaces; nulls for others.
+// The source and target of an op that copies between spaces; null for other ops.
 std::pair<const PlainUse*, const PlainUse*> transfer(const PlainOp& op, const FlowSlots& slots) {
   if (!std::holds_alternative<Copy>(op.op->body)) return {};
   const PlainUse* source = nullptr;

@@ -1,5 +1,5 @@
-// Values that leave the device and come back: which op spilled them, which fetches bring them, and
-// which op first uses what came.
+// Values that leave the device and come back: the op that spilled them, the fetches, and the first
+// op that uses each fetched copy.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Flow {
   std::int64_t use = -1;
 };
 
-// In the order of the uses. Flows of which a part is not in the trace are left out.
+// Flows in the order of their uses, without those of which a part is missing from the trace.
 std::vector<Flow> find_flows(const TracedRun& run);
 
 }  // namespace fpdt

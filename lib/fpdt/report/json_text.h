@@ -6,7 +6,7 @@
 
 namespace fpdt {
 
-// In quotes; "<" is escaped, so that it may stand within a script of an HTML page.
+// The text in quotes. "<" is escaped, so that the result can stand in a script of an HTML page.
 std::string quote_json(std::string_view text);
 
 }  // namespace fpdt

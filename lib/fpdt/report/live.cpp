@@ -62,8 +62,8 @@ void sort_changes(Live& live) {
   }
 }
 
-// Replays the changes of a space: see(begin, end, bytes) for every stretch of equal bytes that is
-// not empty, from the least time to the greatest.
+// Replays the changes of a space: calls see(begin, end, bytes) for every non-empty stretch of equal
+// bytes, in order of time.
 template <class See>
 void replay(const Live& live, MemorySpace space, See&& see) {
   CategoryBytes bytes = live.always[index(static_cast<int>(space))];
@@ -124,7 +124,7 @@ Live find_live(const TracedRun& run) {
     live.begin = std::min(live.begin, span.begin);
     live.end = std::max(live.end, span.end);
   }
-  std::int64_t now = live.begin;  // the end of what was traced so far
+  std::int64_t now = live.begin;  // the end of the traced ops so far
   LiveSlots slots(live);
   walk(run, [&](const OpSpan& one, const Expansion& expansion) {
     std::int64_t begin = now;
@@ -165,7 +165,7 @@ std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64
     if (i > 0) steps.back().end = at;
     steps.push_back({at, to, {}});
   }
-  std::size_t first = 0;  // that the next stretch can touch
+  std::size_t first = 0;  // the first that the next stretch can touch
   replay(live, space, [&](std::int64_t begin, std::int64_t end, const CategoryBytes& bytes) {
     const std::int64_t sum = total(bytes);
     while (first < most && steps[first].end <= begin) ++first;

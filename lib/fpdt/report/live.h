@@ -1,10 +1,10 @@
-// What lives when: every value of a step in its slot, from the start of the first op that touches
-// it to the end of the last; states, inputs and outputs live throughout. Totals over time, and what
-// lives at their peak.
+// Which values live when: every value of a step lives in its slot from the start of the first op
+// that touches it to the end of the last; states, inputs and outputs live throughout. Gives totals
+// over time, and the values alive at their peak.
 //
-// A trace may hold the spans of some calls only. What happens in the calls between is taken to
-// happen at the instant at which the traced calls before them have ended, so that a value that is
-// made before the traced calls and used in them or after them is live throughout.
+// A trace may hold the spans of some calls only. Events in the calls between are taken to happen
+// when the traced calls before them have ended. A value that is made before the traced calls and
+// used in or after them therefore lives throughout.
 #pragma once
 
 #include <array>
@@ -22,14 +22,15 @@ inline constexpr std::size_t kCategories = 7;
 using CategoryBytes = std::array<std::int64_t, kCategories>;  // by Category
 std::int64_t total(const CategoryBytes& bytes);
 
-// A step that was run or simulated: what pictures are made of. All three outlive it.
+// A step that was run or simulated, the source of every picture. The three referents must outlive
+// it.
 struct TracedRun {
   const Program* program = nullptr;
   const std::vector<Call>* calls = nullptr;
   const Trace* trace = nullptr;
 };
 
-// An op of a run: number of the call, and of the op within its block.
+// An op of a run: the number of the call, and of the op within its block.
 struct OpPlace {
   std::int32_t call = -1;
   std::int32_t op = -1;
@@ -69,13 +70,13 @@ struct LiveStep {
   CategoryBytes bytes{};
 };
 
-// The live bytes of a space over [from, to): exact when that takes at most `most` steps; else
-// `most` steps of equal length, each with the bytes of the moment in it at which the total is
-// largest, so that no peak is lost.
+// The live bytes of a space over [from, to). Exact if that takes at most `most` steps. Otherwise
+// `most` steps of equal length, each with the bytes at the moment of its largest total, so that no
+// peak is lost.
 std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64_t from,
                                  std::int64_t to, std::size_t most);
 
-// The slots of one buffer that are live at a time.
+// The slots of one buffer that are live at one time.
 struct LiveBuffer {
   BufferIndex buffer = 0;
   Bytes bytes;
@@ -83,7 +84,7 @@ struct LiveBuffer {
 };
 
 struct LivePeak {
-  std::int64_t time = 0;  // the first at which it is reached
+  std::int64_t time = 0;  // the first time of the peak
   Bytes bytes;
   CategoryBytes categories{};
   std::vector<LiveBuffer> buffers;  // by descending bytes, then by number
@@ -92,11 +93,13 @@ LivePeak find_peak(const Live& live, MemorySpace space);
 LivePeak find_peak(const Live& live, MemorySpace space, std::int64_t from, std::int64_t to);
 LivePeak find_live_at(const Live& live, MemorySpace space, std::int64_t time);
 
-// The chunk in the name of an op: its first part that is a number ("attn.3.0": 3), or -1. Names are
-// labels for people, and so is this: no op or buffer holds the number of a chunk.
+// The chunk in the name of an op: the first part that is a number ("attn.3.0": 3), or -1. Op names
+// are labels for people, so use the result only in labels: no op or buffer stores the number of a
+// chunk.
 std::int64_t chunk_of(const std::string& op);
 
-// Where the live slots of a buffer come from, such as "forward, layers 0-31, chunks 0-3".
+// The calls and chunks that the live slots of a buffer come from, such as "forward, layers 0-31,
+// chunks 0-3".
 std::string origin(const Live& live, const std::vector<Call>& calls, const LiveBuffer& buffer);
 
 // "forward.attn.3.0, layer 12".

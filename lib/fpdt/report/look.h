@@ -1,4 +1,4 @@
-// What all SVG pictures share: their width, inks and letters. Internal to report.
+// The shared style of all SVG pictures: width, inks and letters. Internal to report.
 #pragma once
 
 #include <string_view>
@@ -17,7 +17,7 @@ inline constexpr std::string_view kRule = "#D9DEE4";
 inline constexpr std::string_view kPaper = "#F7F9FB";  // behind a plot
 inline constexpr std::string_view kAlarm = "#C4320A";
 
-// Each picture adds the classes that it alone has.
+// Each picture adds classes of its own.
 inline constexpr std::string_view kLook =
     "text{font-family:Inter,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,"
     "sans-serif;fill:#1F2933;font-variant-numeric:tabular-nums}"

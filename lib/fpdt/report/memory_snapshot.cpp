@@ -13,7 +13,7 @@ namespace fpdt {
 namespace {
 
 constexpr std::array<MemorySpace, 2> kDevices{MemorySpace::device, MemorySpace::host_pinned};
-// Readers append a list in one step, which has a limit in JavaScript.
+// Readers append a list in one step, and JavaScript limits the length of such a step.
 constexpr std::size_t kBatch = 1000;
 
 class Snapshot {
@@ -45,7 +45,7 @@ class Snapshot {
     pickle_.text(value);
   }
 
-  // Shown as "file:line:name".
+  // Viewers show a frame as "file:line:name".
   void frame(const std::string& file, std::int64_t line, const std::string& name) {
     pickle_.begin_dictionary();
     words("filename", file);
@@ -54,7 +54,7 @@ class Snapshot {
     pickle_.end_dictionary();
   }
 
-  // The arena with what is in it at the end: what lives across steps.
+  // The arena, with its contents at the end: the values that live across steps.
   void segment(std::size_t device) {
     const std::int64_t size = arena_end(schedule_, kDevices[device]).value;
     std::vector<const Buffer*> stay;

@@ -1,8 +1,8 @@
 // One colour for each thing, in all pictures: the category of a buffer, the kind of an op, a curve.
 //
-// Categories and curves have colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme;
-// either set can be told apart with every common colour blindness, and neighbours in a stack differ
-// in lightness, so that grey prints work too.
+// Categories and curves use colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme.
+// Both sets stay distinct under every common colour blindness, and neighbours in a stack differ in
+// lightness, so that grey prints work too.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ namespace fpdt {
 
 std::string_view color(Category category);
 
-// From the bottom of a stack to its top: what stays, then what comes and goes.
+// From the bottom of a stack to its top: permanent contents first, then temporary ones.
 inline constexpr std::array<Category, 7> kStackOrder{
     Category::optimizer,     Category::weights, Category::gradients, Category::activations,
     Category::communication, Category::tokens,  Category::scalars};
 
-// What an op is to the eye.
+// Kinds of op that pictures distinguish.
 enum class OpKind : std::uint8_t {
   attention_forward,
   attention_recompute,
@@ -41,7 +41,7 @@ std::string_view color(OpKind kind);
 // Whether text on the colour should be white.
 bool is_dark(OpKind kind);
 
-// Of the first, second, ... curve of a plot; after four they come again.
+// The colour of the n-th curve of a plot; it repeats after four.
 std::string_view curve_color(std::size_t curve);
 
 }  // namespace fpdt

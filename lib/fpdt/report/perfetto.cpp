@@ -19,7 +19,7 @@ namespace {
 // Enough to see every peak, few enough to load quickly.
 constexpr std::size_t kCounterSteps = 20000;
 
-// Nanoseconds as microseconds.
+// Nanoseconds, printed as microseconds.
 std::string microseconds(std::int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
@@ -53,7 +53,8 @@ class Events {
     }
   }
 
-  // Each call from its first op on a lane to its last there, with its ops inside.
+  // Writes a slice for each call, from its first op on a lane to its last there, with its ops
+  // inside.
   void slices() {
     std::vector<std::vector<std::string>> pending(run_.trace->lanes.size());
     std::vector<Span> whole(run_.trace->lanes.size());  // of the call on each lane
@@ -101,7 +102,8 @@ class Events {
     }
   }
 
-  // An arrow binds to the slice that runs in its middle.
+  // Viewers attach the end of an arrow to the slice that runs at its time, so each end is at the
+  // middle of its op.
   void arrows() {
     const std::vector<Span>& spans = run_.trace->spans;
     std::int64_t number = 0;
@@ -183,7 +185,7 @@ class Events {
   const TracedRun& run_;
   const Schedule& schedule_;
   std::int64_t pid_ = 0;
-  // Threads are unique over all processes, and none is 0: viewers take that for the idle one.
+  // Thread ids are unique over all processes and never 0, which viewers take for the idle thread.
   std::int64_t first_tid_ = 1;
 };
 

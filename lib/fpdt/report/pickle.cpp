@@ -1,4 +1,4 @@
-// Opcodes, by the letters that the format gives them.
+// Opcodes, named by the letters that the format gives them.
 #include "fpdt/report/pickle.h"
 
 #include <limits>
@@ -19,7 +19,7 @@ constexpr char kTrue = '\x88';
 constexpr char kFalse = '\x89';
 constexpr char kTuple2 = '\x86';
 constexpr char kUnicode = 'X';  // four bytes of length, then UTF-8
-constexpr char kPut = 'r';      // the top of the stack is remembered under four bytes
+constexpr char kPut = 'r';      // stores the top of the stack under four bytes
 constexpr char kGet = 'j';
 constexpr char kStop = '.';
 

@@ -1,5 +1,5 @@
-// A writer of Python's pickle format, protocol 2 (PEP 307): the few opcodes that dictionaries,
-// lists, integers and texts need. Nothing that reads it runs code.
+// A writer of Python's pickle format, protocol 2 (PEP 307): only the opcodes that dictionaries,
+// lists, integers and texts need. Loading the result runs no code.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ class Pickle {
  public:
   Pickle();
 
-  // Values. A text that comes again is a reference to the first.
+  // Values. A repeated text is written as a reference to the first.
   void integer(std::int64_t value);
   void boolean(bool value);
   void text(std::string_view value);
-  // begin_..., then key and value after key and value (or the values), end_....
+  // begin_..., then alternating keys and values (or values only), then end_....
   void begin_dictionary();
   void end_dictionary();
   void begin_list();
   void end_list();
-  // Within a list: what came so far is appended. For lists of many thousands.
+  // Within a list, appends the values so far. For lists of many thousands.
   void next_batch();
   void tuple(std::int64_t first, std::int64_t second);
 
-  // A dictionary's next key, which is a text.
+  // The next key of a dictionary.
   void key(std::string_view name) { text(name); }
 
   [[nodiscard]] std::string finish() const;

@@ -25,7 +25,7 @@ std::string escape_xml(std::string_view text) {
         escaped += "&quot;";
         break;
       default:
-        // XML has no place for control characters.
+        // XML does not allow control characters.
         escaped += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
     }
   }
@@ -42,7 +42,7 @@ std::string coordinate(double value) {
 double text_width(std::string_view text, double size) {
   double em = 0;
   for (const char c : text) {
-    // The second and later bytes of a letter take no room.
+    // The second and later bytes of a UTF-8 letter add no width.
     if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;
     const bool thin = c == 'i' || c == 'l' || c == '.' || c == ',' || c == ' ' || c == 'j' ||
                       c == 't' || c == 'f' || c == '|' || c == ':';

@@ -1,4 +1,4 @@
-// What a picture of a step over time shows, and the common ground of the SVG and the HTML one.
+// The contents of a picture of a step over time, shared by the SVG and HTML versions.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ struct CallRange {
 
 struct TimelinePicture {
   TracedRun run;
-  const Trace* second = nullptr;  // of the same calls, drawn over the first: the measured one
+  const Trace* second = nullptr;  // the measured trace of the same calls, drawn over the first
   std::string title;              // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
   std::string subtitle;           // such as the strategy in words
   Bytes device_capacity;          // the budget of one device; 0: no line
-  Bytes host_capacity;            // of pinned memory of one rank; 0: no line
+  Bytes host_capacity;            // pinned memory of one rank; 0: no line
   CallRange zoom;                 // drawn once more, op by op
 };
 
-// The call to look at closely: the middle one of the block that takes longest in all. Empty when
-// the trace has no spans.
+// The call to zoom in on: the middle call of the block with the longest total time. Empty when the
+// trace has no spans.
 CallRange middle_call(const TracedRun& run);
 
 // An op on its lane.
@@ -56,7 +56,7 @@ LaneTimes lane_times(const TracedRun& run);
 // Nanoseconds within [from, to) in which the lane runs.
 std::int64_t busy(const std::vector<LaneOp>& lane, std::int64_t from, std::int64_t to);
 
-// A number that the head of a picture shows, and its name.
+// A number in the head of a picture, and its name.
 struct Fact {
   std::string name;
   std::string text;
@@ -64,10 +64,10 @@ struct Fact {
 // Step time and peaks of the run and of the second trace.
 std::vector<Fact> facts(const TimelinePicture& picture, const Live& live, const Live* second);
 
-// Bytes that the buffers of a space are placed in; 0 when they are not.
+// The end of the last buffer of a space, in bytes; 0 when buffers are not placed.
 Bytes arena_end(const Schedule& schedule, MemorySpace space);
 
-// The words for a space in pictures.
+// The title of a space in pictures.
 std::string_view title_of(MemorySpace space);
 
 }  // namespace fpdt

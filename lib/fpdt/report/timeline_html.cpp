@@ -7,9 +7,9 @@
 //   calls [block, layer, micro_batch, segment], capacity and arena by space,
 //   traces {source, begin, end, calls [[first, last]], times, changes}.
 //
-// `times` holds for every op in issue order how long its lane was idle before it (from 0) and how
-// long it ran; `changes`, for each space, when the live bytes change (since the last change) and
-// the buffer of which a slot becomes live (number + 1) or free (the same, negative).
+// For every op in issue order, `times` holds how long its lane was idle before it (from 0) and how
+// long it ran. For each space, `changes` holds when the live bytes change (since the last change)
+// and the buffer of which a slot becomes live (number + 1) or free (the same, negative).
 #include "fpdt/report/timeline_html.h"
 
 #include <iterator>

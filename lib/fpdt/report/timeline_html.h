@@ -1,6 +1,5 @@
-// A step over time as one HTML file that needs no other: hovering shows op, operands and live
-// bytes, the wheel zooms, dragging and arrow keys move, and a click on a name of the legend hides
-// what it names.
+// A step over time as one self-contained HTML file. Hovering shows op, operands and live bytes, the
+// wheel zooms, dragging and arrow keys move, and a click on a name in the legend hides its items.
 #pragma once
 
 #include <string>
@@ -9,7 +8,7 @@
 
 namespace fpdt {
 
-// The picture's zoom is not used: the reader zooms.
+// The picture's zoom is ignored: the reader zooms.
 std::string timeline_html(const TimelinePicture& picture);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Lanes as rows: op by op where there is room, else how much of each pixel's time each kind takes.
+// Lanes as rows: op by op where there is room, else the share of each kind in each pixel's time.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -36,7 +36,7 @@ void draw_each(Svg& svg, const TimelineData& data, const std::vector<LaneOp>& la
     const LaneOp& op = lane[i];
     const double left = std::max(window.x(op.begin), kPlotLeft);
     const double width = std::min(window.x(op.end), kPlotRight) - left;
-    // A hairline of white between neighbours, where there is room for one.
+    // Leaves a white hairline between neighbours where there is room for one.
     const double drawn = std::max(width - (width > 3 ? 0.6 : 0), 0.4);
     svg.begin_group(fmt::format("{}: {}", op_text(schedule, calls, op.place),
                                 format_nanoseconds(op.end - op.begin)));
@@ -95,7 +95,7 @@ std::string lane_name(const Program& program, std::size_t lane) {
   return same == 1 ? std::string(word(one.kind)) : fmt::format("{} {}", word(one.kind), one.index);
 }
 
-// Of the part of the window in which the step runs.
+// The busy share of a lane in the part of the window in which the step runs.
 std::string busy_text(const std::vector<LaneOp>& lane, const Window& window, const Live& live) {
   const std::int64_t to = std::min(window.to, live.end);
   return format_percent(static_cast<double>(busy(lane, window.from, to)),
@@ -113,7 +113,7 @@ KindTimes kind_times(const LaneTimes& times, const Window& window) {
   return sums;
 }
 
-// Kinds with the time that they take, in one column for each trace.
+// Kinds and their times, in one column for each trace.
 void draw_legend(Svg& svg, const TimelineData& data, const Window& window, double top) {
   const KindTimes sums = kind_times(data.times, window);
   KindTimes others{};

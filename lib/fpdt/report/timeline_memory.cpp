@@ -1,5 +1,5 @@
-// Memory over time: stacked by category, capacity and arena as lines, the peak with a flag, and
-// beside it what is live there.
+// Memory over time: stacked by category, capacity and arena as lines, a flag at the peak, and
+// beside it a table of the values live there.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kFlagRoom = 40;  // above the peak
 
-// Bytes to pixels.
+// Maps bytes to pixels.
 struct Scale {
   double base = 0;  // y of zero
   double top = 0;
@@ -34,7 +34,7 @@ void draw_grid(Svg& svg, const Scale& scale) {
   }
 }
 
-// The categories' areas, bottom first; `without` is left out of each step.
+// Draws the categories' areas, bottom first; `without` is subtracted from each step.
 void draw_stack(Svg& svg, const std::vector<LiveStep>& steps, const CategoryBytes& without,
                 const Window& window, const Scale& scale) {
   std::vector<double> edges;
@@ -65,7 +65,8 @@ void draw_line(Svg& svg, const std::vector<LiveStep>& steps, std::int64_t withou
   svg.path(points, "none", "stroke=\"#111111\" stroke-width=\"1.4\"");
 }
 
-// A level across the plot with its name at the right end; an arrow when it is above the plot.
+// Draws a level across the plot with its name at the right end, or an arrow when it is above the
+// plot.
 void draw_level(Svg& svg, const Scale& scale, Bytes level, std::string_view name, bool alarm) {
   if (level.value <= 0) return;
   const std::string text = fmt::format("{} {}", name, format_bytes(level));
@@ -106,7 +107,7 @@ void draw_row(Svg& svg, double y, std::string_view fill, const std::string& name
   svg.text(kColumnRight, y, format_bytes(bytes), style, Anchor::end);
 }
 
-// Which categories can be seen anywhere in the plot.
+// Which categories are visible anywhere in the plot.
 std::array<bool, kCategories> seen(const std::vector<LiveStep>& steps, const LivePeak& peak) {
   std::array<bool, kCategories> any{};
   for (const LiveStep& step : steps) {
@@ -117,7 +118,8 @@ std::array<bool, kCategories> seen(const std::vector<LiveStep>& steps, const Liv
   return any;
 }
 
-// What is live at the peak: the categories, top of the stack first, then the heaviest rings.
+// Draws a table of the live bytes at the peak: categories, top of the stack first, then the
+// heaviest rings.
 void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
                 const std::array<bool, kCategories>& categories, double top, double bottom) {
   constexpr double kRow = 17;

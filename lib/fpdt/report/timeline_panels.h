@@ -23,7 +23,7 @@ struct Window {
   }
 };
 
-// One picture in the making, with what is computed once.
+// A picture under construction, with values that are computed once.
 struct TimelineData {
   const TimelinePicture* picture = nullptr;
   Live live;
@@ -32,7 +32,7 @@ struct TimelineData {
   std::optional<LaneTimes> second_times;
 };
 
-// Each draws from `top` down; heights are of the plot without its heading.
+// Panels draw from `top` down; heights are those of the plot without its heading.
 struct MemoryPanel {
   MemorySpace space = MemorySpace::device;
   double top = 0;
@@ -52,8 +52,8 @@ void draw_lanes(Svg& svg, const TimelineData& data, const Window& window, double
 // Grid lines from `top` to `bottom` and their times below.
 void draw_time_axis(Svg& svg, const Window& window, double top, double bottom);
 
-// Areas of a stack of step functions: edges.size() = values[k].size() + 1; `base` is the y of zero
-// and `scale` pixels a unit. One path a layer.
+// Areas of a stack of step functions, one path a layer. edges.size() = values[k].size() + 1; `base`
+// is the y of zero and `scale` pixels a unit.
 std::vector<std::string> stack_paths(const std::vector<double>& edges,
                                      const std::vector<std::vector<double>>& values, double base,
                                      double scale);

@@ -20,7 +20,7 @@ constexpr std::string_view kTimelineStyle =
     ".flag{font-size:12px;font-weight:600;fill:#FFFFFF}.call{font-size:11.5px}"
     ".on{font-size:10.5px;fill:#FFFFFF}.over{font-size:10.5px}";
 
-// A number and, above it, its name; returns where the next begins.
+// Draws a number with its name above it; returns the x of the next fact.
 double draw_fact(Svg& svg, double x, double y, const std::string& name, const std::string& fact) {
   svg.text(x, y, name, "factname");
   svg.text(x, y + 19, fact, "fact");
@@ -75,7 +75,7 @@ double draw_overview(Svg& svg, const TimelineData& data, const Window& window, d
   return y + 28;
 }
 
-// The part of the overview that is drawn once more, and lines that lead there.
+// Marks the part of the overview that is zoomed, with lines that lead to the zoom.
 void draw_funnel(Svg& svg, const Window& overview, const Window& window, double top,
                  double bottom) {
   const double left = overview.x(window.from);
@@ -128,7 +128,7 @@ Window window_of(const LaneTimes& times, const CallRange& calls, const Live& liv
   return window;
 }
 
-// The calls in both traces, side by side from their first op.
+// The window of the zoomed calls, both traces aligned at their first op.
 Window detail_window(const TimelineData& data) {
   Window window = window_of(data.times, data.picture->zoom, data.live);
   if (data.second_times) {

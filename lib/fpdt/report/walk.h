@@ -1,6 +1,7 @@
 // The ops of a step in issue order, each with its span. Internal to report.
 //
-// A trace holds the spans of all calls or of some; those of a call are whole and in issue order.
+// A trace holds the spans of all calls or of some. The spans of a call are complete and in issue
+// order.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace fpdt {
 
-// Where in Trace::ops the ops of each block begin.
+// The index in Trace::ops of the first op of each block.
 std::vector<std::int32_t> first_ops(const Schedule& schedule);
 
 // One op of one call.

@@ -9,7 +9,6 @@
 // A gradient, of the state table or of an optimizer, is traced back in the same way, to the buffers
 // that ops add to. Each of those ops must say which local rows it sums over, or coverage (S5xx)
 // would miss it.
-// would not see it.
 #include <algorithm>
 #include <utility>
 

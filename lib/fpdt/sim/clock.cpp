@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// What a lane is at. Idle: waiting for the op at blocker_position of blocker_lane.
+// The state of a lane. An idle lane waits for the op at blocker_position of blocker_lane.
 struct Runner {
   std::size_t kind = 0;
   std::int32_t call = 0;
@@ -75,7 +75,7 @@ class Clock {
   }
 
  private:
-  // Brings a lane to its first op at or after the begin of a call.
+  // Moves a lane to its first op in or after a call.
   void enter(std::size_t lane, std::int32_t call) {
     Runner& runner = runners_[lane];
     runner.step = 0;
@@ -99,7 +99,7 @@ class Clock {
     return call;
   }
 
-  // Starts what can start, and gives all that runs its pace. Returns whether anything runs.
+  // Starts every op that can start, and sets the pace of all running ops. Returns whether any runs.
   bool start_ready() {
     unsigned active = 0;
     for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
@@ -174,7 +174,7 @@ class Clock {
     }
   }
 
-  // Keeps the state, and leaves out whole periods if it was seen before.
+  // Records the state. If it was seen before, leaves out whole periods.
   void skip() {
     LaneState state = current();
     std::int64_t earlier = repeats_.add(state, table_.block(oldest_));
@@ -204,7 +204,7 @@ class Clock {
     return state;
   }
 
-  // How often what happened between two states will happen again, exactly; 0 if never.
+  // How many more times the events between two states will repeat, exactly; 0 if never.
   [[nodiscard]] std::int64_t repetitions(const LaneState& then, const LaneState& state) {
     const std::int32_t period = state.oldest - then.oldest;
     std::int32_t newest = state.oldest;                       // call that any moving lane is at
@@ -268,8 +268,8 @@ class Clock {
     for (std::int32_t call = oldest_; call <= newest; ++call) {
       const ClockAnswer::CallSpan& before = answer_.calls[index(call - period)];
       ClockAnswer::CallSpan& span = answer_.calls[index(call)];
-      // What had begun or ended before the first of the two states is done, and what lies after
-      // now is yet to come; the rest repeats.
+      // Ops that began or ended before the first of the two states are done, and those after now
+      // are yet to come. The rest repeats.
       const std::int64_t begin = before.begin + ticks;
       const std::int64_t end = before.end + ticks;
       if (span.begin < 0 && before.begin >= 0 && begin < now_) span.begin = begin;
@@ -284,11 +284,11 @@ class Clock {
   Waits waits_;
   std::vector<Runner> runners_;               // of each lane
   std::vector<LanePosition> completed_;       // ops of each lane
-  std::vector<std::int32_t> untraced_until_;  // from each call on, the first that is traced
+  std::vector<std::int32_t> untraced_until_;  // [call]: the first traced call from there on
   Repeats repeats_;
   std::int64_t now_ = 0;
   std::int32_t oldest_ = 0;
-  bool moved_ = false;  // a lane has come to another call
+  bool moved_ = false;  // a lane has moved to another call
   ClockAnswer answer_;
 };
 

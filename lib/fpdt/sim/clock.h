@@ -1,10 +1,10 @@
-// The clock: lanes run their ops in issue order, each op starts when its lane is free and what it
-// waits for is complete, and ops side by side slow each other.
+// The clock: lanes run their ops in issue order, each op starts when its lane is free and its waits
+// are complete, and ops that run at the same time slow each other.
 //
-// Between two events (ops that end, and those that start at that instant) every running lane has
-// one pace, and its remaining work falls by pace * ticks, in whole numbers. An op ends at the first
-// tick at which no work remains. So the future depends on the state of the lanes relative to now,
-// and on nothing else.
+// Between two events (the end of ops, and the start of others at that instant) every running lane
+// has one pace, and its remaining work falls by pace * ticks, in whole numbers. An op ends at the
+// first tick at which no work remains. The future therefore depends only on the state of the lanes
+// relative to now.
 #pragma once
 
 #include <array>
@@ -18,18 +18,18 @@ namespace fpdt {
 inline constexpr std::int64_t kWorkPerTick = 1024;
 inline constexpr std::int64_t kMostTicks = std::int64_t{1} << 50;  // of one op
 
-// By kind of the lane and set of kinds that run (bit k: kind k): kWorkPerTick = the pace of running
-// alone.
+// Pace by kind of the lane and set of kinds that run (bit k: kind k). kWorkPerTick is the pace of
+// running alone.
 using PaceTable = std::array<std::array<std::int64_t, 16>, 4>;
 
 struct ClockQuestion {
   const Program& program;
   const std::vector<Call>& calls;
-  std::vector<std::vector<std::int64_t>> ticks;  // of every op that runs alone, [block][op]
+  std::vector<std::vector<std::int64_t>> ticks;  // of every op running alone, [block][op]
   PaceTable pace{};
   bool hazards = false;  // wait for what versions demand, not for edges
   bool skip_periods = true;
-  std::vector<bool> traced{};  // of each call, or empty: whose spans are wanted
+  std::vector<bool> traced{};  // [call]: whether its spans are wanted; or empty
 };
 
 struct TickSpan {

@@ -1,7 +1,7 @@
-// What the next op of a lane waits for, as positions of other lanes, by the edges of the schedule.
+// What the next op of a lane waits for, by the edges of the schedule, as positions of other lanes.
 //
-// HazardWaits finds the same from what versions demand. The clock uses both in the same way:
-// `enter` when a lane comes to a call, `visit` for its ops there.
+// HazardWaits derives the same from versions. The clock uses both in the same way: it calls `enter`
+// when a lane comes to a call, and `visit` for the ops there.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,15 @@ class EdgeWaits {
     }
   }
 
-  // From `first` on, up to which call (at most `end`) the calls are those `period` calls earlier,
-  // as far as waits know. Edges know blocks only.
+  // The calls in [first, result), result <= `end`, equal those `period` calls earlier as far as
+  // waits can tell. Edges tell blocks only.
   [[nodiscard]] std::int32_t repeated(std::int32_t first, std::int32_t end,
                                       std::int32_t period) const {
     while (first < end && table_->block(first) == table_->block(first - period)) ++first;
     return first;
   }
 
-  // Every call is known from the start: nothing to follow.
+  // Does nothing: edges need no issuing of calls.
   void complete(std::int32_t /*call*/) {}
   void leave_out(std::int32_t /*call*/) {}
 

@@ -1,4 +1,5 @@
-// Issue of calls, writers of what far lanes read, and how versions move with the calls.
+// Issues calls, finds writers for lanes that run far ahead, and tracks how versions move with
+// calls.
 #include "fpdt/sim/hazard_waits.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace fpdt {
 namespace {
 
-// By how much a version moves when the arguments of its call do, relative bases aside.
+// How far a version moves between two calls by their arguments alone, without relative bases.
 std::int64_t moved(const Version& version, const Call& from, const Call& to) {
   return version.layer * (to.layer - from.layer) +
          version.micro_batch * (to.micro_batch - from.micro_batch) +
@@ -67,8 +68,8 @@ void HazardWaits::leave_out(std::int32_t call) {
   hazards_.leave_out();
 }
 
-// Of the versions that the lane's first op in the call reads, the one that is written by the latest
-// call that is yet to be issued.
+// Among the writes of versions that the lane's first op in the call reads, the one in the latest
+// call that is not issued yet.
 std::optional<HazardWaits::Write> HazardWaits::writer(std::size_t lane, std::int32_t call) {
   const PlainBlock& block = program_->blocks[index(table_->block(call))];
   const auto op = std::find_if(block.ops.begin(), block.ops.end(),
@@ -130,7 +131,8 @@ const std::vector<HazardWaits::Motion>& HazardWaits::motions(std::int32_t block)
   return all;
 }
 
-// Whether every buffer's versions move by one distance from the period before `first` to the next.
+// Whether every buffer's versions all move by one distance from the period before `first` to the
+// next.
 bool HazardWaits::alike(std::int32_t first, std::int32_t period) {
   constexpr std::int64_t kUnknown = INT64_MIN;
   std::vector<std::int64_t> advance(program_->schedule->buffers.size(), 0);

@@ -1,12 +1,12 @@
 // What the next op of a lane waits for, by what versions demand.
 //
 // Calls are issued when the first lane comes to them, and forgotten when the last has left them. A
-// lane that has no ops for many calls would have all of them issued at once. It first waits, alone,
-// for the op that writes what its next op reads.
+// lane that has no ops for many calls would cause all of them to be issued at once. Such a lane
+// first waits only for the op that writes what its next op reads.
 //
-// Skipping is exact for schedules that the verifier accepts. What an op waits for, less what is
-// complete, follows from the accesses of the calls that are not. If from one period to the next the
-// versions of each buffer move by one distance, whatever way they are written, then these accesses
+// Skipping is exact for schedules that the verifier accepts. The incomplete waits of an op follow
+// from the accesses of the calls that are not complete. Suppose the versions of each buffer,
+// however they are written, move by one distance from one period to the next. Then these accesses
 // are the same up to that distance, and so are the waits.
 #pragma once
 
@@ -46,20 +46,21 @@ class HazardWaits {
     }
   }
 
-  // From `first` on, up to which call (at most `end`) the calls are those `period` calls earlier,
-  // as far as waits know.
+  // The calls in [first, result), result <= `end`, equal those `period` calls earlier as far as
+  // waits can tell.
   [[nodiscard]] std::int32_t repeated(std::int32_t first, std::int32_t end, std::int32_t period);
 
-  // Calls before `call` are complete.
+  // States that all calls before `call` are complete.
   void complete(std::int32_t call);
-  // And no op of those not issued yet was simulated. Every lane enters its call anew, or stays.
+  // As `complete`, for calls of which the ones not yet issued were skipped, not simulated.
+  // Afterwards every lane either enters its call anew or stays.
   void leave_out(std::int32_t call);
 
  private:
   static constexpr std::int32_t kFar = 16;
   using Rows = std::vector<Hazards::Position>;  // [op][lane]
 
-  // A write, and where its op stands on its lane: in its block, or in the step.
+  // A write, and the position of its op on its lane, within its block or within the step.
   struct Write {
     const PlainUse* use = nullptr;
     std::int32_t lane = 0;
@@ -68,9 +69,9 @@ class HazardWaits {
   struct Here {
     std::int32_t call = 0;
     const Hazards::Position* rows = nullptr;  // of the call
-    std::optional<Write> writer;              // instead, while the call is not issued
+    std::optional<Write> writer;              // used instead of rows while the call is not issued
   };
-  // How versions of a buffer are written: what moves them from call to call.
+  // How the versions that a block writes to a buffer move from call to call.
   struct Motion {
     BufferIndex buffer = 0;
     std::int32_t anchor = 0;
@@ -96,7 +97,7 @@ class HazardWaits {
   std::deque<Rows> rows_;   // of the calls from forgotten_ on
   std::vector<Rows> spare_;
   std::int32_t forgotten_ = 0;
-  // Filled when asked for.
+  // The caches below are filled on demand.
   std::vector<std::vector<Motion>> motions_;                                   // of each block
   std::map<std::pair<std::int32_t, BufferIndex>, std::vector<Write>> writes_;  // in blocks
   std::map<BufferIndex, std::vector<std::int64_t>> bases_;  // of relative versions, at each call

@@ -1,4 +1,4 @@
-// Lookup by what runs: lanes that do not run may be anywhere.
+// States are looked up by their running lanes only; other lanes may be anywhere.
 #include "fpdt/sim/repeats.h"
 
 #include <utility>

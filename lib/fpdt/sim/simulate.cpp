@@ -26,7 +26,7 @@ struct Ticks {
   std::vector<std::vector<std::int64_t>> of_ops;
   int shift = 0;
 
-  // To the nearest, also beyond what picoseconds could count.
+  // Rounds to the nearest; also works for times beyond the range of picoseconds.
   [[nodiscard]] std::int64_t nanoseconds(std::int64_t ticks) const {
     const std::int64_t unit = std::int64_t{1} << shift;
     return ticks / 1000 * unit + (ticks % 1000 * unit + 500) / 1000;
@@ -35,9 +35,9 @@ struct Ticks {
 
 Ticks ticks_of(const Machine& machine, const Demands& demands,
                const std::vector<std::int64_t>& calls) {
-  // All ops one after another, each slowed down 16 times, stay far from overflow.
+  // Even if all ops run one after another, each slowed down 16 times, this stays far from overflow.
   constexpr double kMostOfStep = static_cast<double>(std::int64_t{1} << 58);
-  // Nanoseconds reach 292 years, a sixteenth of which is left where all ops are slowed down.
+  // Nanoseconds reach 292 years. If all ops are slowed down 16 times, a sixteenth of that remains.
   constexpr double kMostPicoseconds = 16 * 3.15e19;
   Ticks ticks;
   double longest = 1;
@@ -77,7 +77,7 @@ PaceTable paces(const Machine& machine) {
   return table;
 }
 
-// Numbers that do not depend on time.
+// Counts the numbers that do not depend on time.
 void count(Simulation& simulation, const Demands& demands, const std::vector<std::int64_t>& calls) {
   simulation.kinds.resize(kBodyNames.size());
   for (std::size_t b = 0; b < demands.size(); ++b) {

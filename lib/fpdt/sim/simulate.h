@@ -1,13 +1,13 @@
-// A schedule on a clock that is a formula.
+// Simulates a schedule with the machine's formulas as the clock.
 //
-// Lanes run their ops in issue order. An op starts when its lane is free and what it waits for is
-// complete; ops that run side by side slow each other as the machine says. Time is whole ticks
+// Lanes run their ops in issue order. An op starts when its lane is free and its waits are
+// complete; ops that run at the same time slow each other as the machine says. Time is whole ticks
 // inside and nanoseconds outside, so the same input gives the same output to the bit. A tick is a
-// picosecond, or the least power of two of them in which the step can be counted.
+// picosecond, or the smallest power of two of them in which the step can be counted.
 //
 // A long run of equal layers settles: when the state of all lanes is the same at two calls of a
-// block, all that follows repeats while the calls repeat, and whole periods are skipped. That is
-// exact, not an estimate (clock.h).
+// block, the events between them repeat as long as the calls repeat, and whole periods are skipped.
+// This is exact, not an estimate (clock.h).
 #pragma once
 
 #include <array>
@@ -22,10 +22,10 @@
 namespace fpdt {
 
 struct SimulationOptions {
-  // edges: wait for what `after` names. hazards: wait for what versions demand, for schedules
-  // before `depend`. The times are the same, except where an edge that one call of a block needs
-  // makes other calls wait. Precondition of skipping with hazards: the schedule verifies once it
-  // has edges.
+  // edges: wait for the ops that `after` names. hazards: wait for what versions demand, for
+  // schedules before `depend`. The times are the same, except where one call of a block needs an
+  // edge that makes other calls wait. Skipping with hazards requires a schedule that verifies once
+  // it has edges.
   enum class Waits : std::uint8_t { edges, hazards };
   Waits waits = Waits::edges;
   bool skip_periods = true;
@@ -34,8 +34,8 @@ struct SimulationOptions {
   std::function<bool(std::size_t call)> trace_call;
 };
 
-// When a call's ops ran: from the start of the first to the end of the last. A call without ops is
-// a moment.
+// When a call's ops ran, from the start of the first to the end of the last. A call without ops
+// begins and ends at one moment.
 struct CallTime {
   std::int64_t begin = 0;  // nanoseconds
   std::int64_t end = 0;
@@ -44,12 +44,12 @@ struct CallTime {
 
 struct KindTime {
   std::int64_t ops = 0;
-  std::int64_t nanoseconds = 0;  // running, slowed by others
+  std::int64_t nanoseconds = 0;  // running time, slowed by others
   bool operator==(const KindTime&) const = default;
 };
 
 struct Simulation {
-  std::int64_t nanoseconds = 0;        // of the step
+  std::int64_t nanoseconds = 0;        // duration of the step
   std::array<std::int64_t, 4> busy{};  // nanoseconds that lanes of a kind run, by LaneKind
   std::array<double, kWorks> flops{};  // executed, by Work
   std::vector<KindTime> kinds;         // by index of kBodyNames, of one step
@@ -64,7 +64,7 @@ struct Simulation {
 Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
                     const Machine& machine, const SimulationOptions& options = {});
 
-// Nanoseconds that the busiest lane cannot go below: the sum of its ops, each alone.
+// Lower bound of the step in nanoseconds: the busiest lane's ops, each running alone, summed.
 std::int64_t lower_bound(const Schedule& schedule, const std::vector<Call>& calls,
                          const Machine& machine);
 

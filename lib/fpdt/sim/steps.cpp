@@ -9,7 +9,7 @@
 namespace fpdt {
 namespace {
 
-// The number of `base` in the block's list, which it joins if it is new.
+// The index of `base` in the block's list; appends it if it is new.
 std::int32_t base_number(std::vector<BlockSteps::Base>& bases, const BlockSteps::Base& base) {
   const auto found = std::find(bases.begin(), bases.end(), base);
   const auto number = static_cast<std::int32_t>(found - bases.begin());

@@ -1,5 +1,5 @@
-// A program as the clock walks it: the ops of every block lane by lane, with their work and what
-// they wait for; and where every call of a list begins on every lane.
+// A program in the form that the clock walks: the ops of every block lane by lane, with their work
+// and their waits; and where every call of a list begins on every lane.
 //
 // Work is counted in ticks of a lane that runs alone, times kWorkPerTick, so that a slower pace
 // needs no fractions.
@@ -12,8 +12,8 @@
 
 namespace fpdt {
 
-// An op that must be complete: `position` ops after where the lane stood when the call that `base`
-// names began.
+// An op that must be complete: the one `position` ops after the lane's position at the start of the
+// call that `base` names.
 struct StepWait {
   std::int32_t base = 0;  // index into BlockSteps::bases
   std::int32_t lane = 0;
@@ -44,7 +44,7 @@ struct BlockSteps {
 std::vector<BlockSteps> steps_of(const Program& program,
                                  const std::vector<std::vector<std::int64_t>>& ticks);
 
-// Where calls begin: how many ops every lane has issued before.
+// Where calls begin: how many ops every lane has issued before each.
 class CallTable {
  public:
   CallTable(const Program& program, const std::vector<Call>& calls);
@@ -56,8 +56,8 @@ class CallTable {
   }
   // The call that the op at a position of a lane belongs to.
   [[nodiscard]] std::int32_t call_at(std::int32_t lane, LanePosition position) const;
-  // Where the call that `base` means for the running `call` began on its lane; kNever when there is
-  // none.
+  // Where, on its lane, the call that `base` names began, seen from the running `call`; kNever when
+  // there is none.
   [[nodiscard]] LanePosition begin(const BlockSteps::Base& base, std::int32_t call) const;
 
   static constexpr LanePosition kNever = INT64_MIN / 2;
@@ -68,7 +68,7 @@ class CallTable {
   std::size_t lanes_;
   std::vector<std::int32_t> blocks_;                 // of each call
   std::vector<std::vector<std::int32_t>> calls_of_;  // of each block
-  std::vector<LanePosition> begins_;                 // [call][lane], and where the last one ends
+  std::vector<LanePosition> begins_;                 // [call][lane], and the end of the last call
 };
 
 }  // namespace fpdt

@@ -11,7 +11,7 @@
 namespace fpdt {
 namespace {
 
-// Backward computes larger heads on some GPUs only.
+// Larger heads work in backward on some GPUs only.
 constexpr std::array<std::int64_t, 3> kHeadSizes{64, 96, 128};
 constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one operand
 

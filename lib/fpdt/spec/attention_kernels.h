@@ -1,4 +1,4 @@
-// Whose kernels compute the tiles of attention: the backend's own, or cuDNN's, which take less.
+// Which kernels compute attention tiles: the backend's own, or cuDNN's, which accept fewer cases.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace fpdt {
 
-// Why the backend's own kernels compute tiles where the cluster's are cuDNN's; "" when they do not.
+// Why the backend's own kernels compute tiles although the cluster uses cuDNN; else "".
 std::string why_own_attention(const Problem& problem, const Strategy& strategy);
-// Whether tiles are cuDNN's.
+// Whether cuDNN computes the tiles.
 bool fused_attention(const Problem& problem, const Strategy& strategy);
 
-// The longest chunk whose tiles can be cuDNN's, by whole rows of all ranks of a sequence: operands
-// have less than 2^31 elements.
+// The longest chunk whose tiles cuDNN accepts, in whole rows of all ranks of a sequence: operands
+// must have less than 2^31 elements.
 std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel);
 
 }  // namespace fpdt

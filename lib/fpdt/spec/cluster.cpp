@@ -1,4 +1,4 @@
-// What a cluster cannot be, and the same machines in another number.
+// Checks of a cluster, and the same machines in another number.
 #include "fpdt/spec/cluster.h"
 
 #include <cmath>
@@ -30,7 +30,7 @@ class Checker {
     wrong("C102", "{}: expected 0 <= low <= typical <= high, found {}, {}, {}", name, rate.low,
           rate.typical, rate.high);
   }
-  // A known rate is over 0. Neither end of its range may be 0, since seconds are divided by it.
+  // A known rate is over 0. Neither end of its range may be 0, since rates are divisors.
   void speed(std::string_view name, const Rate& speed) {
     rate(name, speed);
     if (speed.typical > 0 && !(speed.low > 0)) {
@@ -83,7 +83,7 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
     check.wrong("C101", "row_multiple: attention: cudnn wants a multiple of {}, found {}",
                 kRowsOfCudnn, cluster.row_multiple);
   }
-  constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers it fits 63 bits
+  constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers: 63 bits
   for (const Bytes peer : {cluster.outside.per_peer, cluster.outside.per_remote_peer}) {
     if (peer.value <= kPerPeerMax) continue;
     check.wrong("C101", "outside: expected at most 4 GiB for each peer, found {}",

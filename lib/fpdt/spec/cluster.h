@@ -1,7 +1,7 @@
 // The machine: how many devices, what each holds, and how fast it is.
 //
 // Rates are published or measured (`fpdt-run bench` writes them). Each is a typical value with the
-// range that was seen, and the range is carried through to every second that follows from it.
+// range that was seen; every predicted time carries that range.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace fpdt {
 
-// low <= typical <= high. In files a single number stands for all three.
+// low <= typical <= high. A single number in a file stands for all three.
 struct Rate {
   double typical = 0;
   double low = 0;
@@ -23,23 +23,23 @@ struct Rate {
   bool operator==(const Rate&) const = default;
 };
 
-// The share of a large op's rate (0 to 1] that an op of `size` reaches: rows of an attention tile
-// (the shorter side), or the smallest of m, n, k of a product. Between points linear in the
-// logarithm of the size; beyond them the nearest.
+// The share (0 to 1] of a large op's rate that an op of `size` reaches. The size is the rows of an
+// attention tile (the shorter side), or the smallest of m, n, k of a product. Shares are
+// interpolated linearly in the logarithm of the size; beyond the points the nearest one holds.
 struct SizeShare {
   std::int64_t size = 0;
   double share = 1;
   bool operator==(const SizeShare&) const = default;
 };
 
-// An op kind (a word of kBodyNames) whose bytes move at a rate of their own.
+// The rate of an op kind (a word of kBodyNames) that moves its bytes at a rate of its own.
 struct KindRate {
   std::string kind;
   Rate bytes_per_second;
   bool operator==(const KindRate&) const = default;
 };
 
-// How much slower work becomes beside other work: 1 = not at all, 0.5 = half the rate.
+// How much work slows down while other work runs: 1 = not at all, 0.5 = half the rate.
 struct Interference {
   Rate compute_beside_copy{1, 1, 1};
   Rate compute_beside_collective{1, 1, 1};
@@ -52,41 +52,42 @@ struct Interference {
   bool operator==(const Interference&) const = default;
 };
 
-// One device and its links. flops and bytes per second of one device, all devices busy alike.
+// One device and its links. Rates are flops and bytes per second of one device while all devices
+// work.
 struct Rates {
-  double peak_flops = 0;    // dense, of the datasheet, in bf16 (f32 on CPUs): the unit of MFU
-  Rate matmul;              // of large products
-  Rate attention_forward;   // of large tiles: 4 flops a (query, key, D)
+  double peak_flops = 0;    // dense datasheet peak in bf16 (f32 on CPUs); MFU is relative to it
+  Rate matmul;              // large products
+  Rate attention_forward;   // large tiles: 4 flops a (query, key, D)
   Rate attention_backward;  // 10 flops a (query, key, D)
-  // Softmax of attention, where it takes time of its own beside the products: (query, key) pairs of
-  // a head. It weighs more the smaller D is. 0: within the flops.
+  // Softmax of attention, where it takes time beside the products: (query, key) pairs of a head per
+  // second. It weighs more the smaller D is. 0: its time is within the flops.
   Rate softmax_forward, softmax_backward;
   Rate device_bandwidth;  // bytes read and written by all other ops
   Rate h2d, d2h;          // one direction alone, one device alone
-  Rate switch_bandwidth;  // of one PCIe switch and direction, shared by its devices; 0: no limit
+  Rate switch_bandwidth;  // one PCIe switch and direction, shared by its devices; 0: no limit
   std::int64_t devices_per_switch = 1;
   Rate link;        // sent by one device to the others of its node (NVLink, or PCIe), each way
-  Rate network;     // sent by one node to others, all NICs together; 0 only on one node
+  Rate network;     // sent by one node to others, all NICs together; 0 only for one node
   Rate op_seconds;  // fixed time of an op on its lane
-  Rate collective_seconds;  // fixed time of a collective, each peer
+  Rate collective_seconds;  // fixed time of a collective for each peer
   std::vector<SizeShare> matmul_shares, attention_shares;
   std::vector<KindRate> kinds;
   Interference interference;
   bool operator==(const Rates&) const = default;
 };
 
-// Whose kernels compute the tiles of attention: those of the backend, or cuDNN's, which are faster,
-// know no documents and want a workspace (attention_kernels.h).
+// Which kernels compute attention tiles: the backend's own, or cuDNN's, which are faster, do not
+// support documents and need a workspace (attention_kernels.h).
 enum class AttentionKernels : std::uint8_t { own, cudnn };
 constexpr auto words_of(AttentionKernels) { return word_list("own", "cudnn"); }
 
-// Device memory that the arena does not hold.
+// Device memory outside the arena.
 struct OutsideArena {
   Bytes context;          // driver, modules
   Bytes libraries;        // handles and kernels of cuBLASLt, cuDNN, ...
-  Bytes workspace;        // what a rank's backend keeps for its kernels
-  Bytes per_peer;         // channels of the communicator, each peer of a rank on the same node
-  Bytes per_remote_peer;  // each peer on another node
+  Bytes workspace;        // memory that a rank's backend keeps for its kernels
+  Bytes per_peer;         // communicator channels for each peer on the same node
+  Bytes per_remote_peer;  // the same for each peer on another node
   bool operator==(const OutsideArena&) const = default;
 };
 
@@ -94,10 +95,10 @@ struct ClusterSpec {
   std::string name;
   std::int64_t nodes = 1;
   std::int64_t devices_per_node = 1;
-  std::int64_t numa_nodes = 1;    // of one node; devices and host memory are spread evenly
+  std::int64_t numa_nodes = 1;    // on one node; devices and host memory are spread evenly
   Bytes device_memory;            // of one device
   Bytes host_memory;              // of one node
-  std::int64_t row_multiple = 1;  // rows of a chunk after the all-to-all; cuDNN: 128, CPU: 1
+  std::int64_t row_multiple = 1;  // of a chunk after the all-to-all; cuDNN: 128, CPU: 1
   AttentionKernels attention = AttentionKernels::own;
   OutsideArena outside;
   Rates rates;
@@ -105,7 +106,7 @@ struct ClusterSpec {
   bool operator==(const ClusterSpec&) const = default;
 
   [[nodiscard]] std::int64_t devices() const { return nodes * devices_per_node; }
-  // What lies outside the arena of one device, in a job over all of them.
+  // Bytes outside the arena of one device, in a job over all devices.
   [[nodiscard]] Bytes outside_bytes() const {
     return outside.context + outside.libraries + outside.workspace +
            (devices_per_node - 1) * outside.per_peer +

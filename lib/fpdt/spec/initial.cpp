@@ -1,8 +1,8 @@
 // Initial weights from a counter: two elements from one word of random bits, by Box and Muller.
 //
-// Nothing here but integers, and sums, products and roots of floats, which IEEE 754 rounds in one
-// way only; the build forbids to contract them. So neither a machine nor a vector unit nor a
-// library changes a bit. Loops are plain, over pairs, for the compiler to vectorise.
+// The code uses only integers, and sums, products and roots of floats, which IEEE 754 rounds in one
+// way only; the build forbids contracting them. So machine, vector unit and library do not change a
+// bit. Loops are plain, over pairs, so that the compiler vectorises them.
 #include "fpdt/spec/initial.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// Of a loop; their words stay in the first-level cache.
+// Pairs of one loop; their words stay in the first-level cache.
 constexpr std::size_t kPairs = 256;
 
 // The output function of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection that mixes
@@ -30,8 +30,8 @@ std::uint64_t random_bits(std::uint64_t key, std::uint64_t n) {
 }
 
 // sqrt(-2 ln u) for u = (n + 1/2) / 2^31, n < 2^31: up to 6.66. With n + 1/2 = 2^e m and m within
-// sqrt(2) of 1, ln u = (e - 31) ln 2 + ln m; ln m / (m - 1) is a polynomial at the zeros of
-// Chebyshev's ninth, right to 3e-8.
+// sqrt(2) of 1, ln u = (e - 31) ln 2 + ln m. ln m / (m - 1) is a polynomial that interpolates at
+// the zeros of Chebyshev's ninth polynomial, right to 3e-8.
 inline float radius(std::uint32_t n) {
   constexpr std::uint32_t kOne = 0x3f800000, kRootOfHalf = 0x3f3504f3, kMantissa = 0x007fffff;
   const float value = static_cast<float>(static_cast<std::int32_t>(n)) + 0.5F;
@@ -54,8 +54,9 @@ struct Direction {
   float x, y;
 };
 
-// Cosine and sine of 2 pi n / 2^32: of the rest t pi/4, |t| <= 1, to the nearest quarter turn, by
-// polynomials in t^2 at the zeros of Chebyshev's fourth (right to 3e-8), turned by the quarters.
+// Cosine and sine of 2 pi n / 2^32. The angle is split into quarter turns and a rest t pi/4, |t| <=
+// 1. Polynomials in t^2, interpolating at the zeros of Chebyshev's fourth polynomial (right to
+// 3e-8), give the rest, which is then turned by the quarters.
 inline Direction direction(std::uint32_t n) {
   const std::uint32_t quarters = (n + (1U << 29)) >> 30;
   const auto rest = static_cast<std::int32_t>(n - (quarters << 30));

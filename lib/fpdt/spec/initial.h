@@ -1,6 +1,6 @@
-// Initial weights from a counter: a value depends on the seed, the tensor's full name and the
-// element's index in it alone, so every sharding of a model, every number of threads, and the
-// reference, start from the same numbers.
+// Initial weights from a counter: a value depends only on the seed, the tensor's full name and the
+// element's index in it. Every sharding of a model, every number of threads, and the reference,
+// start from the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace fpdt {
 
-// The elements from `first` on: normal around the tensor's `fill` with its deviation. `name_hash`
-// is fnv1a of the full name, "layers.3.qkv.weight". The same bits on every machine.
+// Writes the elements from `first` on: normal around the tensor's `fill` with its deviation.
+// `name_hash` is fnv1a of the full name, such as "layers.3.qkv.weight". The bits are the same on
+// every machine.
 void initial_values(std::uint64_t seed, std::uint64_t name_hash, std::int64_t first,
                     const TensorSpec& tensor, std::span<float> values);
 

@@ -1,4 +1,4 @@
-// Tensors of the GPT and Llama families, and what can be wrong with their sizes.
+// Tensors of the GPT and Llama families, and checks of their sizes.
 #include "fpdt/spec/model.h"
 
 #include <cmath>
@@ -106,7 +106,7 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
     wrong(fmt::format("heads x head_dim: expected at most {}, found {}", kWidthLimit,
                       model.q_width()));
   }
-  // Parameters, and the bytes of all that belongs to one, are counted in 63 bits.
+  // Parameters, and the bytes of all their states, must fit 63 bits.
   constexpr double kParametersMost = static_cast<double>(std::int64_t{1} << 48);
   const auto width = [](std::int64_t value) { return static_cast<double>(value); };
   const double estimate =

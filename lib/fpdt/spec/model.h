@@ -1,7 +1,7 @@
 // The model: a decoder-only transformer of the GPT or Llama family, and the list of its tensors.
 //
 // Everything that must agree on the parameters (lowering, reference, checkpoints, initial weights)
-// takes them from `layer_tensors` and `global_tensors`; linear weights are stored [out, in], y = x
+// takes them from `layer_tensors` and `global_tensors`. Linear weights are stored [out, in]: y = x
 // * W^T.
 #pragma once
 
@@ -25,12 +25,13 @@ constexpr auto words_of(ActivationFamily) { return word_list("swiglu", "gelu_tan
 
 // How frequencies are stretched when factor != 1. llama3: those of long wavelength by the factor,
 // as in Llama 3.1; linear: all, as if positions were divided; yarn: by dimension (Peng et al.,
-// arXiv 2309.00071). llama3 and yarn leave alone what turns more than high_frequency_factor times
-// in original_positions and stretch fully what turns less than low_frequency_factor times.
+// arXiv 2309.00071). llama3 and yarn leave frequencies alone that turn more than
+// high_frequency_factor times in original_positions, and stretch fully those that turn less than
+// low_frequency_factor times.
 enum class RotaryScaling : std::uint8_t { llama3, linear, yarn };
 constexpr auto words_of(RotaryScaling) { return word_list("llama3", "linear", "yarn"); }
 
-// Rotary position embedding; `fraction` of the head size rotates (the first dimensions, half-split
+// Rotary position embedding. `fraction` of the head size rotates (the first dimensions, half-split
 // pairs).
 struct RotarySpec {
   double fraction = 0;  // 0: no rotary embedding
@@ -40,7 +41,7 @@ struct RotarySpec {
   double high_frequency_factor = 4;
   std::int64_t original_positions = 8192;
   RotaryScaling scaling = RotaryScaling::llama3;
-  double magnitude = 1;  // what rotates is multiplied by it (the attention factor of yarn)
+  double magnitude = 1;  // multiplies the rotated dimensions (the attention factor of yarn)
   bool operator==(const RotarySpec&) const = default;
 };
 
@@ -90,14 +91,14 @@ struct TensorSpec {
   [[nodiscard]] std::int64_t elements() const;
 };
 
-// Of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v rows)[,
-// qkv.bias][, q_norm.weight [D], k_norm.weight [D]], out.weight [E, HD][, out.bias], norm2.weight[,
-// norm2.bias], up.weight [up_width, E][, up.bias], down.weight [E, F][, down.bias]. Norm biases
-// exist for layer norm only.
+// Tensors of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v
+// rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]], out.weight [E, HD][, out.bias],
+// norm2.weight[, norm2.bias], up.weight [up_width, E][, up.bias], down.weight [E, F][, down.bias].
+// Norm biases exist for layer norm only.
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
-// embed.weight [V, E][, positions.weight [n_positions, E]], final_norm.weight[, final_norm.bias]
-// [, head.weight [V, E] unless tied].
+// Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],
+// final_norm.weight[, final_norm.bias][, head.weight [V, E] unless tied].
 std::vector<TensorSpec> global_tensors(const ModelSpec& model);
 
 // "layers.3.qkv.weight".
@@ -107,7 +108,7 @@ std::string layer_tensor_name(std::int64_t layer, std::string_view tensor);
 std::int64_t parameter_count(const ModelSpec& model);
 std::int64_t layer_parameter_count(const ModelSpec& model);
 
-// What is wrong with the numbers themselves (zero sizes, heads that do not divide, absurd sizes).
+// Findings about the numbers themselves (zero sizes, heads that do not divide, absurd sizes).
 std::vector<Diagnostic> check(const ModelSpec& model);
 
 }  // namespace fpdt

@@ -13,12 +13,12 @@ namespace {
 
 // Tokens are int32 positions on the device, and products of them with widths must fit 63 bits.
 constexpr std::int64_t kTokenLimit = std::int64_t{1} << 30;
-// Tiles of one kind in a sequence of one rank, so that a block stays near 100K ops.
+// Most tiles of one kind in a sequence on one rank; it keeps a block near 100K ops.
 constexpr std::int64_t kTileLimit = 8192;
 
 struct Findings {
   std::vector<Diagnostic> list;
-  // `field` of the strategy; "": of the problem.
+  // `field` is a key of the strategy, or "" for a mistake in the problem.
   template <class... T>
   void operator()(std::string_view code, std::string_view field, fmt::format_string<T...> text,
                   T&&... values) {
@@ -82,7 +82,7 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
       }
     }
   }
-  // The residual stream runs through all layers, so its home is one for all.
+  // The residual stream runs through all layers, so they share one home for it.
   const LayerClass& first = fpdt.layer_classes.front();
   for (std::size_t i = 1; i < fpdt.layer_classes.size(); ++i) {
     for (const TensorClass tensor : {TensorClass::layer_input, TensorClass::layer_gradient}) {
@@ -150,8 +150,8 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
   }
 }
 
-// Where sequences hold documents, each token of the padding is one, at position 0. Else the padding
-// goes on counting.
+// Where sequences hold documents, each padding token is a document of its own, at position 0.
+// Otherwise positions go on through the padding.
 void check_positions(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const std::int64_t positions = problem.model.learned_positions;
   const Geometry shape = geometry(problem, strategy);
@@ -211,7 +211,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
     wrong("P100", "", "seq-len: expected 1 to {} tokens, found {}", kTokenLimit, problem.seq_len);
   }
   if (!wrong.list.empty()) return wrong.list;
-  // Bytes of what a model keeps of a sequence must fit 63 bits.
+  // The bytes that a model stores for a sequence must fit 63 bits.
   constexpr double kElementsMost = static_cast<double>(std::int64_t{1} << 56);
   const ModelSpec& model = problem.model;
   const double kept = static_cast<double>(problem.seq_len) * static_cast<double>(model.layers) *

@@ -1,4 +1,4 @@
-// The decision space: every choice the planner may make is a field here (and nothing else is).
+// The decision space: every choice the planner makes is a field here, and nothing else is.
 #pragma once
 
 #include <array>
@@ -13,17 +13,17 @@
 
 namespace fpdt {
 
-// What one step trains on, and how the optimizer is set.
+// The settings of the optimizer.
 struct OptimizerSpec {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-  double weight_decay = 0.1;  // of the tensors that decay
+  double weight_decay = 0.1;  // of tensors with decay
   double clip = 1.0;          // global gradient norm; 0: no clipping
   bool operator==(const OptimizerSpec&) const = default;
 };
 
 enum class Storage : std::uint8_t { f32, bf16 };
-// What backward finds: only the layer's input; also attention output + lse, so that the quadratic
-// part is not repeated; or every tensor that backward reads.
+// What backward finds stored: the layer's input only; also attention output and lse, so that the
+// quadratic part is not repeated; or every tensor that backward reads.
 enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
 
@@ -53,12 +53,12 @@ constexpr auto words_of(TensorClass) {
 }
 inline constexpr std::size_t kTensorClasses = words<TensorClass>().size();
 
-// For consecutive layers.
+// Choices for consecutive layers.
 struct LayerClass {
   std::int64_t layers = 0;  // how many; 0 in the last class: the rest
   Recompute recompute = Recompute::from_input;
-  // Fraction of the chunks kept on the device (whole chunks, the last ones, rounded down); the
-  // others go to the pinned host.
+  // Fraction of the chunks on the device (whole chunks, the last ones, rounded down); the others go
+  // to the pinned host.
   std::array<double, kTensorClasses> keep{};
   bool operator==(const LayerClass&) const = default;
   [[nodiscard]] double kept(TensorClass tensor) const {
@@ -73,17 +73,17 @@ struct FpdtStrategy {
   std::int64_t loss_tile_rows = 0;    // 0: the whole chunk
   std::int64_t loss_tile_vocab = 0;   // 0: the whole vocabulary
   BackwardOrder backward_order = BackwardOrder::kv_outer;
-  bool serpentine = false;  // alternate the direction of rows, reuse what is still in the ring
+  bool serpentine = false;  // alternate the direction of rows; reuse what is still in the ring
   bool long_tiles = false;  // one attention tile spans all KV that is resident on the device
   std::int64_t prefetch_depth = 1;    // transfers ahead of their use
   bool duplex = true;                 // one copy lane for each direction
-  bool overlap_all_to_all = true;     // that of chunk i+1 runs beside the attention of chunk i
-  std::int64_t checkpoint_every = 1;  // stores every k-th layer's input, repeats the others
+  bool overlap_all_to_all = true;     // of chunk i+1, beside the attention of chunk i
+  std::int64_t checkpoint_every = 1;  // store every k-th layer's input, repeat the other layers
   std::vector<LayerClass> layer_classes{LayerClass{}};  // one to four
   bool operator==(const FpdtStrategy&) const = default;
 };
 
-// Common choices, and the method's own.
+// The choices of any method, and those of FPDT.
 struct Strategy {
   std::int64_t data_parallel = 1;
   std::int64_t micro_batches = 1;
@@ -94,7 +94,7 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
-// The question.
+// What the planner is asked.
 struct Problem {
   ModelSpec model;
   ClusterSpec cluster;
@@ -109,20 +109,22 @@ struct Problem {
   [[nodiscard]] std::int64_t ranks() const { return cluster.devices(); }
 };
 
-// Of a sequence: 3 u^2 ops stay under 100K in a block.
+// Most chunks of a sequence: u chunks take about 3 u^2 ops, which stay under 100K in a block.
 inline constexpr std::int64_t kChunksMost = 180;
 
-// What cannot work: heads that ranks do not divide, chunks of no tokens, too few learned positions.
+// Findings that make a run impossible: heads that ranks do not divide, chunks of no tokens, too few
+// learned positions.
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 
-// Settings that change nothing beside the others, one sentence each.
+// Settings without effect beside the others, one sentence each.
 std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy);
 
-// Defaults for a problem: 64K chunks or the sequence if shorter, everything spilled that can be.
+// Defaults for a problem: chunks of 64K tokens, or of the sequence if it is shorter, with
+// everything spilled that can be.
 Strategy default_strategy(const Problem& problem);
 
-// The fewest rows of a tile with which feed-forward and loss of a sequence, in the vocabulary tiles
-// of the strategy, are not more tiles than check() allows.
+// The fewest rows per tile with which the feed-forward and loss tiles of a sequence, in the
+// strategy's vocabulary tiles, stay within the count that check() allows.
 std::int64_t least_ffn_rows(const Problem& problem, const Strategy& strategy);
 std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy);
 

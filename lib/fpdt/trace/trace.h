@@ -1,8 +1,8 @@
-// What happened: spans on lanes, and the bytes that were live in each memory space.
+// What happened in a step: spans on lanes, and the live bytes of each memory space.
 //
-// A simulation and an execution return the same type, so that prediction and measurement compare op
-// by op. Times are nanoseconds from the start of the step. Spans are in issue order: the k-th span
-// of a lane is the k-th op of that lane.
+// A simulation and an execution return the same type, so that prediction and measurement can be
+// compared op by op. Times are nanoseconds from the start of the step. Spans are in issue order:
+// the k-th span of a lane is the k-th op of that lane.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// From `time` on, `bytes` are live.
+// `bytes` are live from `time` on.
 struct LivePoint {
   std::int64_t time = 0;
   Bytes bytes;
@@ -32,13 +32,13 @@ struct LivePoint {
 
 struct LiveCurve {
   std::string space;              // "device", "host_pinned" or "host"
-  Bytes arena;                    // what was reserved
+  Bytes arena;                    // reserved bytes
   std::vector<LivePoint> points;  // ascending times, no two equal
   bool operator==(const LiveCurve&) const = default;
 };
 
 struct Trace {
-  std::string source;  // "simulated", "measured", with the machine's name
+  std::string source;  // "simulated" or "measured", with the machine's name
   std::int64_t rank = 0;
   std::vector<std::string> lanes;  // "compute.0"
   std::vector<std::string> ops;    // "forward.attn.1.0"
@@ -47,13 +47,13 @@ struct Trace {
   bool operator==(const Trace&) const = default;
 };
 
-// End of the last span.
+// The end of the last span.
 std::int64_t duration(const Trace& trace);
 
-// Sum of the spans of one lane.
+// The sum of the spans of one lane.
 std::int64_t busy(const Trace& trace, std::int32_t lane);
 
-// Largest live bytes of a curve.
+// The largest live bytes of a curve.
 Bytes peak(const LiveCurve& curve);
 
 // The curve of a space; null when the trace has none.

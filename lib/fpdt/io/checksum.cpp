@@ -1,4 +1,4 @@
-// The header of xxHash, compiled here and nowhere else.
+// The only file that compiles the header of xxHash.
 #include "fpdt/io/checksum.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// XXH3 of 64 bits, which finds bytes that a disk, a cable or memory changed; no defence against a
-// person.
+// XXH3 of 64 bits. It detects bytes that a disk, a cable or memory changed, but does not protect
+// against an attacker.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace fpdt {
 
-// Of bytes that come in pieces of any size.
+// The checksum of bytes that arrive in pieces of any size.
 class Checksum {
  public:
   Checksum();
@@ -19,9 +19,9 @@ class Checksum {
   Checksum& operator=(Checksum&&) noexcept;
   ~Checksum();
   void add(std::span<const std::byte> bytes);
-  // Of all bytes so far.
+  // The checksum of all bytes so far.
   [[nodiscard]] std::uint64_t value() const;
-  // Begins anew.
+  // Starts over.
   void reset();
 
  private:
@@ -31,7 +31,7 @@ class Checksum {
 
 std::uint64_t checksum(std::string_view text);
 
-// As 16 hexadecimal digits, the canonical form that xxhsum prints.
+// A checksum prints as 16 hexadecimal digits, the canonical form of xxhsum.
 inline constexpr std::size_t kChecksumDigits = 16;
 std::string checksum_digits(std::uint64_t value);
 

@@ -1,4 +1,4 @@
-// A cluster file is the fields of ClusterSpec.
+// A cluster file has the fields of ClusterSpec.
 #include "fpdt/io/cluster_file.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace fpdt {
 namespace {
 
-// `spec` does not know the ops, so what their kinds are called is looked up here.
+// `spec` does not know the ops, so their names are checked here.
 void check_kinds(const Node& root, const ClusterSpec& cluster, FileFindings& findings) {
   for (const KindRate& one : cluster.rates.kinds) {
     if (std::find(kBodyNames.begin(), kBodyNames.end(), one.kind) != kBodyNames.end()) continue;

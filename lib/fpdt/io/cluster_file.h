@@ -1,4 +1,4 @@
-// Clusters from configs/clusters/*.yaml, and as such files.
+// Reads clusters from configs/clusters/*.yaml, and prints them in the same form.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace fpdt {
 ClusterSpec load_cluster(const std::string& path);
 ClusterSpec parse_cluster(std::string_view text, std::string_view file_name);
 
-// parse_cluster gives the same cluster back.
+// parse_cluster reads the text back as the same cluster.
 std::string print_cluster(const ClusterSpec& cluster);
 
 }  // namespace fpdt

@@ -1,5 +1,5 @@
-// One description of each struct that files hold. Reading (Fields), printing as YAML and printing
-// as JSON are visitors of it, so a field that is added here is read, printed and round-tripped
+// The one description of each struct that files hold. Reading (Fields), printing as YAML and
+// printing as JSON are visitors of it, so a new field here is read, printed and round-tripped
 // everywhere.
 //
 // A visitor offers required, optional, sparse, tokens, count_or_word, fractions, group,
@@ -29,8 +29,7 @@ void describe(Self& rotary, Visitor& f) {
   f.optional("magnitude", rotary.magnitude);
 }
 
-// kv_heads and head_dim have defaults that follow from other fields; the model file's reader fills
-// them in.
+// Defaults of kv_heads and head_dim depend on other fields; the reader of the model file sets them.
 template <Describes<ModelSpec> Self, class Visitor>
 void describe(Self& model, Visitor& f) {
   f.required("name", model.name);

@@ -21,7 +21,7 @@
 namespace fpdt {
 namespace {
 
-// One call moves at most this much; the kernel's own limit is just under 2 GiB.
+// The most bytes of one call; the kernel's own limit is just under 2 GiB.
 constexpr std::size_t kTransfer = std::size_t{1} << 30;
 
 std::string parent_directory(const std::string& path) {
@@ -29,7 +29,7 @@ std::string parent_directory(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Opens for reading without waiting for a FIFO's writer, and refuses what is not a regular file.
+// Opens a file without waiting for the writer of a FIFO, and refuses anything but a regular file.
 FileDescriptor open_regular(const std::string& path, std::int64_t& size) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) throw_errno("open", path);
@@ -44,8 +44,8 @@ FileDescriptor open_regular(const std::string& path, std::int64_t& size) {
   return file;
 }
 
-// Makes something new beside `path`, such as "runs/.plan.json.4711.0", by `create` (0 on success).
-// Not mkstemp, so that the umask decides who may read the result.
+// Makes a new file or directory beside `path`, such as "runs/.plan.json.4711.0", by `create` (0 on
+// success). Not mkstemp, so that the umask decides who may read the result.
 template <class Create>
 std::string create_beside(const std::string& path, Create create) {
   const std::filesystem::path full(path);
@@ -68,13 +68,13 @@ bool is_temporary(std::string_view name, std::string_view prefix) {
          name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
 }
 
-// The prefix of temporaries of `path`.
+// The prefix of the temporaries of `path`.
 std::string temporary_prefix(const std::string& path) {
   return fmt::format(".{}.", std::filesystem::path(path).filename().string());
 }
 
-// Removes temporaries of `path` that nobody has locked, since their process was killed. Whoever
-// makes one locks it and then looks whether it is still there: see AtomicFile.
+// Removes temporaries of `path` whose process was killed, so that nobody holds their lock. A
+// process that makes one locks it, then checks that it still exists: see AtomicFile.
 void remove_left_behind(const std::string& path) {
   std::error_code error;
   std::vector<std::string> found;
@@ -97,7 +97,7 @@ void remove_left_behind(const std::string& path) {
   }
 }
 
-// Locks a new temporary; false when another process took it for one that was left behind.
+// Locks a new temporary; false when another process has removed it as an abandoned one.
 bool lock_new(int descriptor) {
   while (::flock(descriptor, LOCK_EX) != 0 && errno == EINTR) {
   }

@@ -1,8 +1,8 @@
 // Files over POSIX descriptors: every error is checked and names the path.
 //
-// What is written appears whole or not at all: a temporary in the same directory is written,
-// synced, renamed, and the directory synced. Streams are not used, since they lose ENOSPC; neither
-// is mmap, since a mapped file that shrinks kills the process.
+// A written file appears whole or not at all: the writer writes and syncs a temporary in the same
+// directory, renames it, and syncs the directory. Streams are not used, since they lose ENOSPC;
+// neither is mmap, since a mapped file that shrinks kills the process.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace fpdt {
 
-// The whole regular file. IoError when it is missing, unreadable or not a regular file; InputError
-// when it is over bytes_max.
+// Reads a whole regular file. IoError when it is missing, unreadable or not a regular file;
+// InputError when it is over bytes_max.
 std::string read_file(const std::string& path, std::int64_t bytes_max);
 
-// Whether something has this name, be it a link that leads nowhere.
+// Whether the name exists, even as a dangling link.
 bool exists(const std::string& path);
 
-// The IoError of a call that just failed, with what errno says.
+// Throws the IoError of a call that just failed, with the message of errno.
 [[noreturn]] void throw_errno(std::string_view action, const std::string& path);
 
-// An open descriptor; closes itself.
+// An open descriptor, closed on destruction.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int descriptor = -1) : descriptor_(descriptor) {}
@@ -37,13 +37,13 @@ class FileDescriptor {
   int descriptor_;
 };
 
-// A regular file read at any place.
+// A regular file with random access.
 class RandomAccessFile {
  public:
   explicit RandomAccessFile(std::string path);
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::int64_t size() const { return size_; }
-  // Fills `bytes` from `offset`; a file that ends before is an IoError.
+  // Fills `bytes` from `offset`; IoError if the file ends first.
   void read(std::int64_t offset, std::span<std::byte> bytes) const;
 
  private:
@@ -52,9 +52,9 @@ class RandomAccessFile {
   FileDescriptor descriptor_;
 };
 
-// A file that appears at `path` when it is committed; destroyed before, it leaves no trace. What a
-// killed process left beside is removed by the next for the same path: a temporary is locked as
-// long as its process lives.
+// A file that appears at `path` when it is committed; if it is destroyed earlier, it leaves no
+// trace. Temporaries that a killed process left are removed by the next AtomicFile for the same
+// path. A temporary is locked as long as its process lives.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -63,7 +63,7 @@ class AtomicFile {
   ~AtomicFile();
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  // Bytes that were written already.
+  // Overwrites bytes that were already written.
   void overwrite(std::int64_t offset, std::span<const std::byte> bytes);
   void commit();
 

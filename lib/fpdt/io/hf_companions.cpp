@@ -1,4 +1,4 @@
-// Which files go along.
+// Selects the companion files.
 #include "fpdt/io/hf_companions.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kConfigBytesMax = 1 << 20;
-// The largest tokenizers of today take some 35 MB.
+// The largest tokenizers today have some 35 MB.
 constexpr std::int64_t kFileBytesMax = 64 << 20;
 
 constexpr std::array<std::string_view, 16> kWeights{
@@ -62,7 +62,7 @@ std::string config_with_dtype(std::string_view text, std::string_view dtype) {
   FileFindings findings("config.json");
   Node root = parse_json(text, findings);
   findings.raise();
-  // transformers wrote torch_dtype before version 5, and reads both.
+  // transformers before version 5 wrote torch_dtype; version 5 reads both keys.
   bool is_there = false;
   bool is_same = true;
   for (Node& item : root.items) {

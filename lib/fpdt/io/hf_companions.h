@@ -1,5 +1,5 @@
-// What a model's directory holds besides weights and goes with every checkpoint of its training:
-// without its tokenizer a saved directory loads in transformers, with an empty one.
+// The files of a model's directory other than weights, copied into every checkpoint of its
+// training. Without its tokenizer a saved directory would load in transformers with an empty one.
 #pragma once
 
 #include <map>
@@ -10,16 +10,17 @@
 namespace fpdt {
 
 struct HfCompanions {
-  std::string config;                        // config.json; "" for a model that we describe
-  std::map<std::string, std::string> files;  // text by name: tokenizer, generation_config.json
-  std::vector<std::string> left_out;         // names of files that are too large
+  std::string config;                        // config.json; "" for a model from our own YAML form
+  std::map<std::string, std::string> files;  // contents by name: tokenizer, generation_config.json
+  std::vector<std::string> left_out;         // names of files that were too large
 };
 
-// Every file of the directory but config.json, weights in any format, hidden files and `not_these`.
+// All files of the directory except config.json, weights in any format, hidden files and
+// `not_these`.
 HfCompanions read_companions(const std::string& directory,
                              const std::vector<std::string_view>& not_these = {});
 
-// The same config.json, whose dtype is that of the weights beside it: "F32" or "BF16".
+// config.json with the dtype of the weights beside it, "F32" or "BF16".
 std::string config_with_dtype(std::string_view text, std::string_view dtype);
 
 }  // namespace fpdt

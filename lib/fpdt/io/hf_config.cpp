@@ -1,4 +1,4 @@
-// The families of Hugging Face configs, their defaults, and what we refuse.
+// The families of Hugging Face configs, their defaults, and the settings that are refused.
 #include "fpdt/io/hf_config.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kTypes{"gpt2",    "gpt_neox", "llama",
                                                  "mistral", "qwen2",    "qwen3"};
 
-// Families that people will try, and why not.
+// Model types that users will try, with the reason why they are refused.
 struct ForeignType {
   std::string_view start, why;
 };
@@ -85,14 +85,14 @@ void refuse_windows(ConfigReader& config, std::string_view type) {
   }
 }
 
-// llama, mistral, qwen2 and qwen3 differ in defaults, biases, norms of heads and windows only.
+// llama, mistral, qwen2 and qwen3 differ only in defaults, biases, norms of heads and windows.
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
   model.family = Family::llama;
   model.hidden = config.value("hidden_size", std::int64_t{4096});
   model.layers = config.value("num_hidden_layers", std::int64_t{32});
   model.heads = config.value("num_attention_heads", std::int64_t{32});
-  // An explicit null means "as many as heads"; an absent key the class default.
+  // An explicit null means as many KV heads as heads; an absent key means the class default.
   const bool absent = !config.has("num_key_value_heads");
   const std::int64_t kv_heads = absent && standard.kv_heads > 0 ? standard.kv_heads : model.heads;
   model.kv_heads = config.value("num_key_value_heads", kv_heads);
@@ -164,7 +164,7 @@ void read_gpt_neox(ConfigReader& config, ModelSpec& model) {
   config.dropout("hidden_dropout", 0);
 }
 
-// The reason, when we know one, or the nearest name.
+// Names the reason if it is known, else the nearest supported type.
 void refuse_type(ConfigReader& config, std::string_view type) {
   for (const ForeignType& one : kForeignTypes) {
     if (!type.starts_with(one.start)) continue;

@@ -1,4 +1,4 @@
-// Which Hugging Face family has a model's mathematics, and its config.json.
+// Finds the Hugging Face family of a model, and prints its config.json.
 #include <fmt/format.h>
 
 #include "fpdt/io/hf_config.h"
@@ -13,14 +13,14 @@ bool is_llama(const ModelSpec& model) {
          model.learned_positions == 0 && model.rotary.fraction == 1;
 }
 
-// What gpt2 and gpt_neox have in common.
+// The properties that gpt2 and gpt_neox share.
 bool is_gpt(const ModelSpec& model) {
   return model.norm == NormFamily::layer && model.activation != ActivationFamily::swiglu &&
          model.bias && model.qkv_bias && !model.qk_norm && model.kv_heads == model.heads &&
          model.q_width() == model.hidden;
 }
 
-// Keys as transformers writes them: one a line, or all on one line for a map within.
+// Prints keys as transformers does: one a line, or all on one line for a nested map.
 class ConfigPrinter {
  public:
   enum class Form { lines, line };
@@ -33,7 +33,7 @@ class ConfigPrinter {
   void text(std::string_view key, std::string_view value) { raw(key, json_string(value)); }
   void number(std::string_view key, std::int64_t value) { raw(key, fmt::format("{}", value)); }
   void number(std::string_view key, double value) { raw(key, fmt::format("{}", value)); }
-  // With a point, where transformers insists on it.
+  // Prints a decimal point, which transformers requires.
   void real(std::string_view key, double value) { raw(key, fmt::format("{:#}", value)); }
   void flag(std::string_view key, bool value) { raw(key, value ? "true" : "false"); }
   [[nodiscard]] std::string object() const {
@@ -45,7 +45,7 @@ class ConfigPrinter {
   std::string text_;
 };
 
-// transformers does not enforce it; our sequences are as long as the schedule says.
+// transformers does not enforce this key; the schedule sets the length of sequences.
 constexpr std::int64_t kPositions = 1 << 20;
 
 void print_scaling(ConfigPrinter& config, const RotarySpec& rotary) {

@@ -1,4 +1,4 @@
-// What no family may have, and what may be there without meaning anything.
+// Keys that every family refuses, and keys that have no effect.
 #include "fpdt/io/hf_reader.h"
 
 #include <array>
@@ -41,7 +41,7 @@ constexpr std::array<std::string_view, 31> kNeutral{"architectures",
                                                     "reorder_and_upcast_attn",
                                                     "is_decoder"};
 
-// Keys of other models, harmless at `neutral`, null, false, or an empty list or map.
+// Keys of other models. They are harmless when `neutral`, null, false, or an empty list or map.
 struct Foreign {
   std::string_view key, what;
   double neutral = 0;

@@ -1,8 +1,8 @@
-// The keys of one config.json: each `value`, `require` or `dropout` marks its key as understood, so
-// that what nobody asked for can be told at the end. Internal to the Hugging Face readers.
+// The keys of one config.json. Each `value`, `require` or `dropout` marks its key as understood, so
+// that unknown keys can be reported at the end. Internal to the Hugging Face readers.
 //
-// A key that equals its class default may be absent, so every read has the default of the class
-// (transformers configuration_<family>.py). `null` counts as absent, as transformers writes it.
+// A key that equals its class default may be absent, so every read passes the default of the class
+// (transformers configuration_<family>.py). `null` counts as absent, as in transformers.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class ConfigReader {
     const Node* node = fields_.find(key);
     return node == nullptr || node->kind == NodeKind::null ? nullptr : node;
   }
-  // The key is there, be it null.
+  // Whether the key exists, even with null.
   [[nodiscard]] bool has(std::string_view key) const { return fields_.has(key); }
   template <class T>
   T value(std::string_view key, T standard) {
@@ -31,13 +31,13 @@ class ConfigReader {
     return standard;
   }
   void refuse(std::string_view key, std::string_view why);
-  // A switch that must have the one setting that we implement.
+  // A switch for which only one setting is supported.
   void require(std::string_view key, bool wanted, bool standard);
-  // Dropout is refused; GPT-2's class default of 0.1, which nobody trains long sequences with, is
-  // noted.
+  // Refuses dropout. GPT-2's class default of 0.1 is only noted, since nobody trains long sequences
+  // with it.
   void dropout(std::string_view key, double standard);
   void note(std::string text) { notes_.push_back(std::move(text)); }
-  // Refuses what would make it another model, notes the keys that nobody asked for.
+  // Refuses keys that would make it another model, and notes keys that no reader asked for.
   void done();
 
   [[nodiscard]] const Node& root() const { return root_; }
@@ -49,8 +49,8 @@ class ConfigReader {
   std::vector<std::string>& notes_;
 };
 
-// Rotary embeddings in both generations of the keys: rope_theta + rope_scaling, and rope_parameters
-// since transformers 5. GPT-NeoX has names of its own for the first.
+// Keys of rotary embeddings in both generations: rope_theta + rope_scaling, and rope_parameters
+// since transformers 5. GPT-NeoX uses its own names for the first.
 struct RotaryKeys {
   std::string_view theta = "rope_theta";
   std::string_view fraction = "partial_rotary_factor";

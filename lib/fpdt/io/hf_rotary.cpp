@@ -1,7 +1,7 @@
 // rope_scaling and rope_parameters: default, linear, llama3 and yarn.
 //
-// As transformers/modeling_rope_utils.py computes them; other types (dynamic, longrope, ...) change
-// with the length or have tables of their own, and are refused by name.
+// The formulas follow transformers/modeling_rope_utils.py. Other types (dynamic, longrope, ...)
+// change with the length or have their own tables, and are refused by name.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace fpdt {
 namespace {
 
-// yarn's attention factor when the config does not say it.
+// yarn's attention factor when the config does not give it.
 double yarn_magnitude(double factor, double mscale, double mscale_all_dim) {
   const auto magnitude = [factor](double scale) {
     return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
@@ -20,7 +20,7 @@ double yarn_magnitude(double factor, double mscale, double mscale_all_dim) {
   return magnitude(1);
 }
 
-// One map of scaling parameters, under its key.
+// Reads one map of scaling parameters, under its key.
 class ScalingReader {
  public:
   ScalingReader(ConfigReader& config, std::string_view key, const Node& node)

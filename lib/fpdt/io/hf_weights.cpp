@@ -1,4 +1,4 @@
-// Names and layouts of three families, as pieces.
+// Tensor names and layouts of three families, as pieces.
 #include "fpdt/io/hf_weights.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::string_view kGpt2Prefix = "transformer.";
 
-// One of our tensors, apart: "layers.3.qkv.weight" -> 3, "qkv", "weight". layer is -1 for a global
-// one.
+// The parts of one of our tensor names: "layers.3.qkv.weight" -> 3, "qkv", "weight". layer is -1
+// for a global tensor.
 struct TensorName {
   std::int64_t layer = -1;
   std::string_view part;
@@ -47,7 +47,8 @@ struct NameRow {
   std::string_view part;
   std::string_view llama, gpt2, gpt_neox;  // {} is the layer
 };
-// Tensors that are the same there, but for the Conv1D of GPT-2; qkv and up are apart in llama.
+// Names of tensors with the same contents, except that GPT-2 transposes (Conv1D); llama splits qkv
+// and up.
 constexpr std::array<NameRow, 12> kNames{{
     {"embed", "model.embed_tokens", "transformer.wte", "gpt_neox.embed_in"},
     {"positions", "", "transformer.wpe", ""},
@@ -97,7 +98,7 @@ std::vector<std::int64_t> with_rows(std::vector<std::int64_t> shape, std::int64_
   return shape;
 }
 
-// Our rows in order, each named part a whole tensor of theirs.
+// Our rows in order, where each named part is a whole Hugging Face tensor.
 struct Part {
   std::string_view name;
   std::int64_t rows;
@@ -115,7 +116,7 @@ std::vector<HfPiece> stacked(const std::string& parent, std::string_view kind,
   return pieces;
 }
 
-// GPT-NeoX keeps q, k and v of a head together: head x {q, k, v} x D.
+// GPT-NeoX interleaves q, k and v by head: head x {q, k, v} x D.
 std::vector<HfPiece> interleaved(const ModelSpec& model, const std::string& name,
                                  const std::vector<std::int64_t>& shape) {
   std::vector<HfPiece> pieces;
@@ -129,14 +130,14 @@ std::vector<HfPiece> interleaved(const ModelSpec& model, const std::string& name
   return pieces;
 }
 
-// Buffers of masks and frequencies that old files carry.
+// Buffers of masks and frequencies that old files contain.
 bool is_constant_buffer(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
          name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
          name.ends_with("rotary_emb.inv_freq");
 }
 
-// rows x columns -> columns x rows.
+// Transposes rows x columns to columns x rows.
 std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows,
                               std::int64_t columns) {
   std::vector<float> result(values.size());
@@ -153,7 +154,7 @@ std::size_t element(std::int64_t row, std::int64_t width) {
   return static_cast<std::size_t>(row * width);
 }
 
-// The tensors of theirs that hold one of ours, by first appearance.
+// The distinct Hugging Face tensors of a list of pieces, in order of first use.
 std::vector<const HfPiece*> distinct(const std::vector<HfPiece>& pieces) {
   std::vector<const HfPiece*> first;
   for (const HfPiece& piece : pieces) {
@@ -249,8 +250,8 @@ std::vector<float> HfWeights::read(std::string_view tensor) const {
   }
   const std::int64_t width = row_width(last.hf_shape);
   std::vector<float> values(element(last.row + last.rows, width));
-  // Tensors of theirs are read whole, since only then their checksums are looked at.
-  std::vector<float> theirs;  // where several pieces are of one
+  // Hugging Face tensors are read whole, because only whole reads verify their checksums.
+  std::vector<float> theirs;  // one tensor, when it holds several pieces
   for (const HfPiece& piece : pieces) {
     const std::span<float> rows =
         std::span(values).subspan(element(piece.row, width), element(piece.rows, width));
@@ -292,8 +293,7 @@ std::uint64_t write_hf_model(
       writer.write_f32(transposed(ours, tensor.shape[0], tensor.shape[1]));
       continue;
     }
-    // Either the pieces are whole tensors, already in order, or all of one tensor: order by their
-    // rows.
+    // The pieces are whole tensors, already in order, or all of one tensor: sort them by its rows.
     std::vector<HfPiece> by_their_row = pieces;
     std::stable_sort(by_their_row.begin(), by_their_row.end(),
                      [](const HfPiece& a, const HfPiece& b) { return a.hf_row < b.hf_row; });

@@ -1,7 +1,8 @@
-// Weights of Hugging Face models as our tensors, and back.
+// Converts weights of Hugging Face models to our tensors, and back.
 //
-// Our tensors are fused and stored [out, in] (spec/model.h); theirs come in three spellings. A
-// tensor here is a list of pieces, each a run of its rows taken from one of their tensors.
+// Our tensors are fused and stored [out, in] (spec/model.h); the three Hugging Face families store
+// them differently. Here a tensor is a list of pieces; each piece is a run of its rows, taken from
+// one Hugging Face tensor.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,9 @@
 
 namespace fpdt {
 
-// Our rows [row, row + rows) are rows [hf_row, hf_row + rows) of the named tensor. Transposed: it
-// is stored [in, out], as the Conv1D of GPT-2 does, and its rows are columns there.
+// Our rows [row, row + rows) are rows [hf_row, hf_row + rows) of the Hugging Face tensor `name`.
+// Transposed: that tensor is stored [in, out], as GPT-2's Conv1D does, and the rows are its
+// columns.
 struct HfPiece {
   std::string name;
   std::vector<std::int64_t> hf_shape;
@@ -34,11 +36,11 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& model);
 
 class HfWeights {
  public:
-  // A directory or file of safetensors. InputError lists missing, unexpected and mis-shaped
-  // tensors.
+  // Opens a safetensors file, or a directory of them. InputError lists missing, unexpected and
+  // mis-shaped tensors.
   HfWeights(const std::string& path, const ModelSpec& model);
 
-  // One of our tensors, row-major.
+  // Reads one of our tensors, row-major.
   [[nodiscard]] std::vector<float> read(std::string_view tensor) const;
 
  private:
@@ -46,13 +48,12 @@ class HfWeights {
 
   ModelSpec model_;
   SafetensorsSet tensors_;
-  std::string dropped_prefix_;  // "transformer.", where a GPT-2 file goes without
+  std::string dropped_prefix_;  // "transformer.", when a GPT-2 file leaves it out
 };
 
-// Writes config.json and model.safetensors into an existing directory; `values` returns one of our
-// tensors. dtype is "F32" or "BF16". `config` is the text of the config.json that the model came
-// with, whose keys are kept; "" where there was none. Returns the checksum of the header of
-// model.safetensors.
+// Writes config.json and model.safetensors into an existing directory. `values` returns one of our
+// tensors. dtype is "F32" or "BF16". `config` is the text of the model's original config.json,
+// whose keys are kept; "" if it had none. Returns the header checksum of model.safetensors.
 std::uint64_t write_hf_model(
     const std::string& directory, const ModelSpec& model, std::string_view dtype,
     const std::function<std::vector<float>(const std::string& tensor)>& values,

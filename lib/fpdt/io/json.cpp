@@ -1,5 +1,5 @@
-// nlohmann's event stream: its own tree keeps the last of duplicate keys and turns large integers
-// into reals.
+// Uses nlohmann's event stream: its own tree keeps the last of duplicate keys and turns large
+// integers into reals.
 #include "fpdt/io/json.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override {
     return scalar(NodeKind::plain, fmt::format_int(value).str());
   }
-  // Also integers over 2^64, as their digits.
+  // Also receives integers over 2^64, whose digits are kept.
   bool number_float(number_float_t, const string_t& digits) override {
     return scalar(NodeKind::plain, digits);
   }
@@ -69,7 +69,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // Nodes on the path are last children, so growth of the list that is open moves none of them.
+  // Nodes on the path are last children, so growing the open list moves none of them.
   Node& next(NodeKind kind) {
     Node& node = path_.empty() ? root : path_.back()->items.emplace_back();
     node.kind = kind;
@@ -93,7 +93,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   std::string key_;
 };
 
-// Every value but the first follows a comma or an opening bracket that is in no string.
+// Every value but the first follows a comma or an opening bracket outside of strings.
 std::int64_t count_values(std::string_view text) {
   std::int64_t values = 1;
   bool in_string = false;

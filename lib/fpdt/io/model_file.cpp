@@ -1,4 +1,4 @@
-// Which of the two forms a path holds, and the YAML form.
+// Decides which of the two forms a path holds, and reads the YAML form.
 #include "fpdt/io/model_file.h"
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kConfigBytesMax = 1 << 20;
 
-// The Hugging Face config that a path means; "" for a YAML file.
+// The Hugging Face config that a path refers to; "" for a YAML file.
 std::string config_file(const std::string& path) {
   std::error_code error;
   const std::filesystem::path given(path);

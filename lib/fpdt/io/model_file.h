@@ -1,4 +1,4 @@
-// Models from models/*.yaml or from a Hugging Face config.json.
+// Reads models from models/*.yaml or a Hugging Face config.json.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace fpdt {
 
-// A model file (.yaml), a Hugging Face config (.json), or a directory that holds a config.json.
-// InputError with every finding when it describes no model that we can train. `notes` receives what
-// was ignored and why, one sentence each.
+// Loads a model file (.yaml), a Hugging Face config (.json), or a directory that holds a
+// config.json. InputError with every finding when the model is invalid or not supported. `notes`
+// receives the ignored keys and the reasons, one sentence each.
 ModelSpec load_model(const std::string& path, std::vector<std::string>* notes = nullptr);
 
-// What to say of sequences that are longer than a Hugging Face config says that its weights know
-// (max_position_embeddings); "" when they are not, and of a YAML file.
+// A warning for sequences that are longer than the positions that the weights were trained on, by
+// the Hugging Face config (max_position_embeddings); "" otherwise, and for a YAML file.
 std::string note_positions(const std::string& path, std::int64_t seq_len);
 
-// The YAML form. `parameters` is required there and must equal parameter_count.
+// Parses the YAML form. `parameters` is required there and must equal parameter_count.
 ModelSpec parse_model(std::string_view text, std::string_view file_name);
 
 }  // namespace fpdt

@@ -9,7 +9,7 @@
 namespace fpdt {
 namespace {
 
-// One line of JSON.
+// Prints JSON on one line.
 class JsonPrinter {
  public:
   template <class T>
@@ -98,7 +98,7 @@ class JsonPrinter {
   std::string text_;
 };
 
-// Problem and strategy are one object here.
+// Here problem and strategy are one object.
 struct Question {
   Problem problem;
   Strategy strategy;

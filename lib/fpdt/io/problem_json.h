@@ -1,6 +1,5 @@
-// The `problem` of a schedule file: what was asked and what was decided, as one canonical JSON
-// object, so that the trainer recovers model, geometry and optimizer from the file that it
-// executes.
+// The `problem` of a schedule file: problem and strategy as one canonical JSON object, from which
+// the trainer recovers model, geometry and optimizer of the file that it executes.
 #pragma once
 
 #include <string>

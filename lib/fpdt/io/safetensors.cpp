@@ -19,12 +19,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
-// Python's safetensors stops at 100 MB; a header of our families is a few hundred KiB.
+// Python's safetensors stops at 100 MB; a header of our families has a few hundred KiB.
 constexpr std::int64_t kHeaderBytesMax = 8 << 20;
 constexpr std::size_t kNameBytesMax = 512;
 constexpr std::size_t kPieceElements = 1 << 16;
 constexpr std::string_view kChecksumsKey = "fpdt_xxh3";
-// How a header of ours begins; the digits follow.
+// The beginning of a header that we write; the digits follow.
 constexpr std::string_view kBeforeChecksums = R"({"__metadata__":{"fpdt_xxh3":")";
 
 struct DtypeSize {
@@ -49,7 +49,7 @@ constexpr std::array<DtypeSize, 17> kDtypes{{{"F64", 8},
                                              {"F8_E8M0", 1},
                                              {"C64", 8}}};
 
-// 0 when unknown; the sub-byte types are unknown on purpose.
+// Bytes of an element; 0 for unknown types, which include the sub-byte types on purpose.
 std::int64_t dtype_size(std::string_view dtype) {
   for (const DtypeSize& known : kDtypes) {
     if (known.name == dtype) return known.bytes;
@@ -81,7 +81,7 @@ bool read_sizes(const Node* node, std::vector<std::int64_t>& values) {
   return true;
 }
 
-// Rules 4 and 5: exactly dtype, shape, data_offsets; their sizes agree.
+// Rules 4 and 5: an entry has exactly dtype, shape and data_offsets, and their sizes agree.
 Placed read_entry(const Node& node, FileFindings& findings) {
   Placed placed;
   placed.entry.name = node.key;
@@ -112,7 +112,7 @@ Placed read_entry(const Node& node, FileFindings& findings) {
   return placed;
 }
 
-// Rule 6: in the order of their bytes, tensors tile the data without hole, overlap or rest.
+// Rule 6: tensors, sorted by offset, tile the data without a hole, an overlap or a rest.
 void check_tiling(std::vector<Placed>& tensors, std::int64_t data_bytes, FileFindings& findings) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const Placed& a, const Placed& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
@@ -141,7 +141,7 @@ void read_metadata(const Node& node, std::map<std::string, std::string>& metadat
   }
 }
 
-// Sixteen digits a tensor, in the order of their bytes; none in a file that others wrote.
+// Checksums of 16 digits a tensor, in order of offsets; empty for files from other writers.
 std::vector<std::uint64_t> read_checksums(const std::map<std::string, std::string>& metadata,
                                           std::size_t tensors, FileFindings& findings) {
   const auto found = metadata.find(std::string(kChecksumsKey));
@@ -164,7 +164,7 @@ std::vector<std::uint64_t> read_checksums(const std::map<std::string, std::strin
   return sums;
 }
 
-// Rules 1 and 2: the length that the first eight bytes announce, and the header.
+// Rules 1 and 2: the length in the first eight bytes, and the header.
 std::string read_header(const RandomAccessFile& file, FileFindings& findings) {
   std::uint64_t length = 0;
   const std::int64_t rest = file.size() - std::int64_t{sizeof length};
@@ -184,7 +184,7 @@ std::string read_header(const RandomAccessFile& file, FileFindings& findings) {
   return header;
 }
 
-// IEEE 754 half, by its fields.
+// Converts IEEE 754 half precision, field by field.
 float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000U) << 16U;
   const std::uint32_t exponent = (half >> 10U) & 0x1FU;
@@ -201,7 +201,7 @@ float bfloat_to_float(std::uint16_t value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16U);
 }
 
-// Round to nearest even; a NaN stays one.
+// Rounds to nearest even; a NaN stays a NaN.
 std::uint16_t float_to_bfloat(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (value != value) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
@@ -210,7 +210,7 @@ std::uint16_t float_to_bfloat(float value) {
 
 float double_to_float(double value) { return static_cast<float>(value); }
 
-// Both readers go piece by piece and add to the sum what they read.
+// Both readers go piece by piece and add each piece to the checksum.
 void read_as_stored(const RandomAccessFile& file, std::int64_t offset, std::span<std::byte> bytes,
                     Checksum& sum) {
   while (!bytes.empty()) {
@@ -346,7 +346,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
   advance(0);
 }
 
-// Notes elements as written and goes on to the next tensor that has any.
+// Counts the elements as written and moves to the next tensor that is not empty.
 void SafetensorsWriter::advance(std::int64_t elements) {
   written_ += elements;
   while (current_ < entries_.size() && written_ == entries_[current_].elements()) {

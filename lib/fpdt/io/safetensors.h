@@ -1,13 +1,12 @@
 // safetensors, the format of Hugging Face weights and of our checkpoints.
 //
-// u64 length, JSON header {name: {dtype, shape, data_offsets}}, then the bytes of the tensors,
-// which tile the rest of the file exactly. Reading takes nothing on trust: each rule of the format
-// is checked before any allocation that a number of the file could inflate. Bytes are read with
-// pread, in pieces of any size.
+// The format: u64 length, JSON header {name: {dtype, shape, data_offsets}}, then the bytes of the
+// tensors, which tile the rest of the file exactly. The reader trusts nothing: it checks each rule
+// of the format before any allocation whose size comes from the file. It reads with pread, in
+// pieces of any size.
 //
-// Files of ours hold a checksum of every tensor: "fpdt_xxh3" of the header's metadata is 16 digits
-// a tensor, in the order of their bytes. Whoever reads a whole tensor learns whether they still
-// hold.
+// Files that we write hold a checksum of every tensor: "fpdt_xxh3" in the header's metadata has 16
+// digits a tensor, in order of their bytes. Reading a whole tensor verifies its checksum.
 #pragma once
 
 #include <cstdint>
@@ -36,22 +35,24 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  // In the order of their bytes.
+  // Entries in order of their bytes.
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
   // nullptr when there is no such tensor.
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
 
-  // Of the header, which holds the checksums of the tensors: two files with the same are the same.
+  // The checksum of the header, which holds the tensors' checksums: files with
+  // equal ones are equal.
   [[nodiscard]] std::uint64_t header_checksum() const { return header_checksum_; }
 
-  // Elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64 convert to
-  // f32. A whole tensor is checked; InputError when its bytes are not those that were written.
+  // Reads elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64
+  // convert to f32. Reading a whole tensor verifies it: InputError when its bytes differ from those
+  // written.
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
 
  private:
   [[nodiscard]] std::size_t index_of(std::string_view name) const;
-  // Throws when `sum` is of the whole tensor and another than noted.
+  // Throws when `sum` covers the whole tensor and differs from the stored checksum.
   void require_intact(std::size_t index, std::int64_t elements, const Checksum& sum) const;
 
   RandomAccessFile file_;
@@ -63,7 +64,7 @@ class SafetensorsFile {
   std::uint64_t header_checksum_ = 0;
 };
 
-// Tensors of a file, or of a directory with model.safetensors or model.safetensors.index.json.
+// The tensors of a file, or of a directory with model.safetensors or model.safetensors.index.json.
 class SafetensorsSet {
  public:
   explicit SafetensorsSet(const std::string& path);
@@ -80,14 +81,14 @@ class SafetensorsSet {
 };
 
 // Writes a file from a list known in advance and the tensors' values in that order, in pieces of
-// any size; it appears whole at `commit`. Entries are stored in the order given.
+// any size. The file appears whole at `commit`. Entries are stored in the given order.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
                     const std::map<std::string, std::string>& metadata = {});
 
-  // The next elements of the current tensor (F32, or rounded to BF16); a piece may span tensors of
-  // one dtype.
+  // Writes the next elements of the current tensor (F32, or rounded to BF16). A piece may span
+  // tensors of one dtype.
   void write_f32(std::span<const float> values);
   // All tensors must be complete. Returns the checksum of the header.
   std::uint64_t commit();

@@ -1,5 +1,4 @@
-// Sharded weights: the index names the file of each tensor, and may name nothing but files beside
-// it.
+// Sharded weights: the index names the file of each tensor. Those files must lie beside the index.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -15,8 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kIndexBytesMax = 16 << 20;
 
-// A file beside the index; a link may leave the directory only as the Hugging Face cache does,
-// which keeps snapshots/<revision>/<name> as links into blobs/.
+// The file must lie beside the index. A link may leave the directory only as in the Hugging Face
+// cache, where snapshots/<revision>/<name> are links into blobs/.
 void check_file_name(const fs::path& directory, const std::string& name) {
   const bool plain = !name.empty() && name != "." && name != ".." &&
                      name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -36,7 +35,7 @@ void check_file_name(const fs::path& directory, const std::string& name) {
   }
 }
 
-// Says what is needed, and how to get it from the older format.
+// Throws; the message says which files are needed, and how to convert the older format.
 [[noreturn]] void refuse_without_safetensors(const fs::path& directory) {
   std::error_code error;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {

@@ -30,8 +30,8 @@ static std::string_view expected(const RankExpression&) {
 
 namespace {
 
-// The largest that the planner makes, 405B at 8M tokens in 171 chunks that repeat everything, has
-// 34 MB and 1.9 million values; ours take 17 bytes a value, and hand-written ones hardly fewer than
+// The planner's largest file, 405B at 8M tokens in 171 chunks that repeat everything, has 34 MB and
+// 1.9 million values. Our files take 17 bytes a value; hand-written ones rarely take fewer than
 // eight.
 constexpr std::int64_t kScheduleBytesMax = std::int64_t{48} << 20;
 constexpr std::int64_t kValuesMost = std::int64_t{1} << 21;
@@ -46,7 +46,7 @@ std::int64_t values_max(std::string_view text) {
   return std::clamp(static_cast<std::int64_t>(text.size()) / 8, kValuesAlways, kValuesMost);
 }
 
-// Names of one list, as views into the tree.
+// The names of one list, as views into the tree.
 using Names = std::unordered_map<std::string_view, std::int32_t>;
 
 bool is_text(const Node& node) { return node.kind == NodeKind::text; }
@@ -104,7 +104,7 @@ class Loader {
     findings_.add("J102", root_, fmt::format("{}: {}", path, message));
   }
 
-  // Index of a name; -1 and a finding where there is none.
+  // The index of a name; -1 and a finding if it does not exist.
   std::int32_t resolve(const Names& names, std::string_view name, const std::string& path,
                        std::string_view kind) {
     const auto found = names.find(name);
@@ -117,7 +117,8 @@ class Loader {
     return -1;
   }
 
-  // Takes the name of a list's next entry; views point into the tree, which outlives the loader.
+  // Registers the name of a list's next entry. Views point into the tree, which outlives the
+  // loader.
   void name_entry(Names& names, const Node* node, std::size_t index, const std::string& path) {
     if (node == nullptr || !is_text(*node)) return;  // reported as missing or wrong
     if (!names.emplace(node->text, static_cast<std::int32_t>(index)).second) {
@@ -347,7 +348,7 @@ class Loader {
     });
   }
 
-  // One call of a repeated pattern: arguments are affine in the repetition.
+  // One call of a repeated pattern; its arguments are affine in the repetition.
   struct CallRun {
     std::int32_t block = -1;
     CallArgument layer, micro_batch, segment;
@@ -397,7 +398,7 @@ class Loader {
   std::vector<const Node*> op_nodes_;  // the list of each block's ops
 };
 
-// Returns whether there is one.
+// Checks the hash; returns whether the file has one.
 bool check_hash(std::string_view text, const Node& root, FileFindings& findings) {
   const Node* hash = root.find("hash");
   if (hash == nullptr) return false;

@@ -1,7 +1,7 @@
-// Schedules from their file, the inverse of fpdt::print (fpdt/schedule/print.h).
+// Reads schedules from their file, the inverse of fpdt::print (fpdt/schedule/print.h).
 //
-// Loading checks the form: known keys, types, names that resolve, the content hash. Whether the
-// program is safe to run is the verifier's question.
+// Loading checks the form: known keys, types, names that resolve, the content hash. The verifier
+// checks whether the program is safe to run.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 namespace fpdt {
 
 // InputError with the findings. `file_name` is for messages only. `has_hash`, when not null, tells
-// whether the text carries its hash: a planner writes one, a person who edits the file removes it.
+// whether the text has a hash: a planner writes one, and a person who edits the file removes it.
 Schedule parse_schedule(std::string_view text, std::string_view file_name,
                         bool* has_hash = nullptr);
 
-// The file at `path`.
+// Loads the file at `path`.
 Schedule load_schedule(const std::string& path, bool* has_hash = nullptr);
 
 }  // namespace fpdt

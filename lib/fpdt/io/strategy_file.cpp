@@ -1,4 +1,4 @@
-// A strategy file is the fields of Strategy; printing visits the same description as reading.
+// A strategy file has the fields of Strategy; printing visits the same description as reading.
 #include "fpdt/io/strategy_file.h"
 
 #include "fpdt/io/description.h"

@@ -1,4 +1,4 @@
-// Strategies as YAML: small, editable, and the way to pin a choice.
+// Strategies as YAML: small, editable files that pin choices.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace fpdt {
 
-// Keys that are missing take the defaults of the structs. InputError with every finding.
+// Missing keys take the defaults of the structs. InputError with every finding.
 Strategy load_strategy(const std::string& path);
 Strategy parse_strategy(std::string_view text, std::string_view file_name);
 
-// Every field, in the order of the structs; parse_strategy gives the same strategy back.
+// Prints every field, in the order of the structs; parse_strategy reads back the same strategy.
 std::string print_strategy(const Strategy& strategy);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Formats by their magic or name, and ids by position.
+// Detects formats by their magic or name, and reads ids by position.
 #include "fpdt/io/tokens.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct LlmcVariant {
 };
 constexpr std::array<LlmcVariant, 2> kLlmcVariants{{{20240520, 1, 2}, {20240801, 7, 4}}};
 
-// nullptr when the file does not begin with a magic of llm.c.
+// nullptr when the file does not begin with an llm.c magic.
 const LlmcVariant* llmc_variant(const RandomAccessFile& file) {
   std::int32_t magic = 0;
   if (file.size() < kLlmcHeaderBytes) return nullptr;
@@ -38,7 +38,7 @@ const LlmcVariant* llmc_variant(const RandomAccessFile& file) {
   return nullptr;
 }
 
-// What the file says of itself; sniff when it says nothing.
+// The format that magic or extension states; sniff when neither does.
 TokenFormat declared(const RandomAccessFile& file, const std::string& extension) {
   if (llmc_variant(file) != nullptr) return TokenFormat::llmc;
   if (extension == ".u16") return TokenFormat::u16;
@@ -46,7 +46,7 @@ TokenFormat declared(const RandomAccessFile& file, const std::string& extension)
   return TokenFormat::sniff;
 }
 
-// As git tells binary files, only further: a zero near the start.
+// A zero near the start, the test that git uses, but over a longer prefix.
 bool is_binary(const RandomAccessFile& file) {
   std::vector<std::byte> start(
       static_cast<std::size_t>(std::min<std::int64_t>(file.size(), kPieceTokens)));
@@ -54,7 +54,7 @@ bool is_binary(const RandomAccessFile& file) {
   return std::find(start.begin(), start.end(), std::byte{0}) != start.end();
 }
 
-// Why a file that says nothing is not taken for text, each byte a token; "" when it is.
+// Why a file of no stated format is not taken as text with one token a byte; "" if it is.
 std::string why_not_text(const RandomAccessFile& file, const std::string& extension,
                          std::int64_t vocabulary) {
   constexpr std::array<std::string_view, 3> kRecords{".json", ".jsonl", ".ndjson"};
@@ -88,7 +88,7 @@ TokenFormat settle(TokenFormat asked, TokenFormat usual, const RandomAccessFile&
       file.path(), why));
 }
 
-// Count of tokens in an llm.c file, whose size must agree.
+// The count of tokens in an llm.c file, which must agree with the size of the file.
 std::int64_t llmc_count(const RandomAccessFile& file, std::int64_t& token_bytes) {
   const LlmcVariant* variant = llmc_variant(file);
   if (variant == nullptr) {

@@ -1,4 +1,4 @@
-// Tokens from a file, read where they lie: bytes of text, llm.c token files, raw u16 and u32.
+// Tokens of a file, read in place: bytes of text, llm.c token files, raw u16 and u32.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ enum class TokenFormat : std::uint8_t {
   llmc,  // 256 int32 header: 20240520 version 1 (u16) or 20240801 version 7 (u32), count
 };
 std::string_view word(TokenFormat format);
-// The format of a word; sniff of none.
+// The format that a word names; sniff for an unknown word.
 TokenFormat token_format(std::string_view word);
 
 class TokenFile {
  public:
-  // Every id read must be below `vocabulary`. InputError when the format cannot be told, or the one
-  // given is not what the file itself says. `usual` is taken where neither says one.
+  // Every id read must be below `vocabulary`. InputError when the format cannot be told, or differs
+  // from the one the file states. `usual` applies when neither the caller nor the file states one.
   TokenFile(const std::string& path, std::int64_t vocabulary,
             TokenFormat format = TokenFormat::sniff, TokenFormat usual = TokenFormat::sniff);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::int64_t count() const { return count_; }
   [[nodiscard]] TokenFormat format() const { return format_; }
-  // Tokens [first, first + tokens.size()), which must exist. InputError names the position of a bad
-  // id.
+  // Reads tokens [first, first + tokens.size()), which must exist. InputError names the position of
+  // a bad id.
   void read(std::int64_t first, std::span<std::int32_t> tokens) const;
 
  private:
@@ -41,10 +41,10 @@ class TokenFile {
   TokenFormat format_;
   std::int64_t count_ = 0;
   std::int64_t token_bytes_ = 1;
-  std::int64_t begin_ = 0;  // of the tokens in the file
+  std::int64_t begin_ = 0;  // offset of the tokens in the file
 };
 
-// starts[i] = index of the first token of i's document, where a document ends with `separator`. A
+// starts[i] = index of the first token of token i's document; a document ends with `separator`. A
 // negative separator makes all tokens one document.
 void document_starts(std::span<const std::int32_t> tokens, std::int32_t separator,
                      std::span<std::int32_t> starts);

@@ -10,9 +10,9 @@
 namespace fpdt {
 namespace {
 
-// More are of no use to anybody, and a hostile file would make a million.
+// More findings help nobody, and a hostile file could cause a million.
 constexpr std::size_t kFindingsMax = 100;
-constexpr std::size_t kTextMax = 4096;  // as long as a path may be
+constexpr std::size_t kTextMax = 4096;  // length of the longest path
 
 // "010" is 8 to some readers and 10 to others; "0x10", "+1", ".5", "1_000", ".nan" are no better.
 bool is_unambiguous_number(std::string_view text) {
@@ -33,7 +33,7 @@ bool convert_number(const Node& node, T& value) {
   return true;
 }
 
-// A hostile file shall not steer the terminal of its reader, nor fill it.
+// A hostile file must not control its reader's terminal, nor flood it.
 std::string printable(const std::string& message) {
   constexpr std::size_t kShown = 2000;
   std::string text;

@@ -1,10 +1,9 @@
-// A parsed document as one small tree, whether it was YAML or JSON, and the strict reading of its
-// maps.
+// A parsed YAML or JSON document as one small tree, and the strict reading of its maps.
 //
-// Both parsers refuse what could mean two things (duplicate keys, aliases, octal numbers) and leave
-// scalars as text; `Fields` converts them when the reader asks, remembers which keys were asked
-// for, and reports the rest. All findings of a document are collected, so that its author sees them
-// at once.
+// Both parsers refuse ambiguous constructs (duplicate keys, aliases, octal numbers) and leave
+// scalars as text. `Fields` converts a scalar when the reader asks for it, remembers which keys
+// were asked for, and reports the others. All findings of a document are collected, so that its
+// author sees them at once.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +20,18 @@
 
 namespace fpdt {
 
-// plain: a scalar without quotes (in JSON: a number, true or false); text: one with quotes.
+// plain: an unquoted scalar (in JSON: a number, true or false); text: a quoted one.
 enum class NodeKind : std::uint8_t { null, plain, text, list, map };
 
 struct Node {
   NodeKind kind = NodeKind::null;
-  std::int32_t line = 0;  // 1-based; 0 in JSON, whose parser does not tell
+  std::int32_t line = 0;  // 1-based; 0 in JSON, whose parser does not report it
   std::int32_t column = 0;
   std::string key;   // within a map
   std::string text;  // of a scalar
   std::vector<Node> items;
 
-  // The entry of a map; nullptr where there is none.
+  // The entry of a map; nullptr if it does not exist.
   [[nodiscard]] const Node* find(std::string_view name) const;
   [[nodiscard]] bool is_yaml() const { return line > 0; }
 };
@@ -40,9 +39,9 @@ struct Node {
 // "a list", "nothing", "\"80\"".
 std::string describe_found(const Node& node);
 
-// What is wrong with one document. Codes: Y100 syntax, Y101 a construct that we refuse, Y102
-// duplicate key, Y103 unknown key, Y104 missing key, Y105 wrong type or value, Y106 values that
-// contradict each other. With the hundredth finding `add` raises.
+// The findings about one document. Codes: Y100 syntax, Y101 a refused construct, Y102 duplicate
+// key, Y103 unknown key, Y104 missing key, Y105 wrong type or value, Y106 values that contradict
+// each other. The hundredth `add` raises.
 class FileFindings {
  public:
   explicit FileFindings(std::string_view file_name) : file_name_(file_name) {}
@@ -61,15 +60,15 @@ class FileFindings {
   std::vector<Diagnostic> list_;
 };
 
-// Conversions of a scalar: false when it is not of that form. Integers are decimal without
-// superfluous zeros and never quoted; strings need quotes in JSON.
+// Conversions of a scalar; false when its form is wrong. Integers are decimal without leading zeros
+// and never quoted; strings need quotes in JSON.
 bool convert(const Node& node, std::int64_t& value);
 bool convert(const Node& node, double& value);
 bool convert(const Node& node, bool& value);
 bool convert(const Node& node, std::string& value);
 bool convert(const Node& node, Bytes& value);
 bool convert_tokens(const Node& node, std::int64_t& value);
-// What may stand in a message: at most 4096 bytes without control characters.
+// A text for messages: at most 4096 bytes without control characters.
 bool convert_line(const Node& node, std::string& value);
 
 // "an integer", for messages.
@@ -79,14 +78,14 @@ std::string_view expected(const bool&);
 std::string_view expected(const std::string&);
 std::string_view expected(const Bytes&);
 
-// The keys of one map. Also a reading visitor of the descriptions in description.h. Keys that are
-// asked for must outlive it.
+// The keys of one map, and a reading visitor of the descriptions in description.h. The strings of
+// requested keys must outlive it.
 class Fields {
  public:
-  // `path` names the map in messages, "" for the document.
+  // `path` names the map in messages; "" for the document.
   Fields(const Node& node, std::string path, FileFindings& findings);
 
-  // The node of a key, which counts as known from now on.
+  // The node of a key, which counts as known afterwards.
   const Node* find(std::string_view key);
   [[nodiscard]] bool has(std::string_view key) const { return node_->find(key) != nullptr; }
 
@@ -107,7 +106,7 @@ class Fields {
       wrong(*node, key, expected(value));
     }
   }
-  // Printers leave these out where they equal `usual`; for a reader they are merely optional.
+  // Printers omit these where they equal `usual`; readers treat them as optional.
   template <class T>
   void sparse(std::string_view key, T& value, const std::type_identity_t<T>& = {}) {
     optional(key, value);
@@ -124,11 +123,10 @@ class Fields {
   void tokens(std::string_view key, std::int64_t& value);
   // An integer, or a word that stands for 0.
   void count_or_word(std::string_view key, std::int64_t& value, std::string_view zero);
-  // A map from some of `names` to numbers of 0 to 1, written `host` for 0 and `device` for 1 if you
-  // like.
+  // A map from some of `names` to numbers from 0 to 1. `host` may stand for 0 and `device` for 1.
   void fractions(std::string_view key, std::span<double> values,
                  std::span<const std::string_view> names);
-  // A nested map with a description of its own.
+  // A nested map with its own description.
   template <class T>
   void group(std::string_view key, T& value) {
     const Node* node = find(key);
@@ -153,11 +151,11 @@ class Fields {
 
   void wrong(const Node& node, std::string_view key, std::string_view expectation);
   void missing(std::string_view key);
-  // Reports every key that nobody asked for.
+  // Reports every key that no reader asked for.
   void done();
 
   [[nodiscard]] std::string path_of(std::string_view key) const;
-  // Whether somebody asked for the key.
+  // Whether a reader asked for the key.
   [[nodiscard]] bool knows(std::string_view key) const;
   [[nodiscard]] FileFindings& findings() { return *findings_; }
 

@@ -1,4 +1,4 @@
-// yaml-cpp's event stream, so that hostile constructs are refused before a tree of theirs exists.
+// Uses yaml-cpp's event stream, so that hostile constructs are refused before its tree is built.
 #include "fpdt/io/yaml.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class TreeBuilder : public YAML::EventHandler {
   void refuse(const YAML::Mark& mark, std::string_view what) {
     findings_->add("Y101", mark.line + 1, mark.column + 1, std::string(what));
   }
-  // For what we cannot read past.
+  // For constructs after which parsing cannot continue.
   [[noreturn]] void abandon(const YAML::Mark& mark, std::string_view what) {
     refuse(mark, what);
     findings_->raise();
@@ -96,12 +96,12 @@ class TreeBuilder : public YAML::EventHandler {
 
   void close() { path_.pop_back(); }
 
-  // The node of the value that begins here. Nodes on the path are last children, so growth of the
-  // list that is open moves none of them.
+  // Adds the node of the value that begins here. Nodes on the path are last children, so growing
+  // the open list moves none of them.
   Node& next(const YAML::Mark& mark, NodeKind kind) {
     Node& node = path_.empty() ? root : path_.back()->items.emplace_back();
     node.kind = kind;
-    // What begins on a later line, or is not there, is found by its key.
+    // A value that is absent or on a later line is located by its key.
     const YAML::Mark& place = has_key_ && mark.line != key_mark_.line ? key_mark_ : mark;
     node.line = place.line + 1;
     node.column = place.column + 1;

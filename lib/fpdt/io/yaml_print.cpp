@@ -14,7 +14,7 @@ namespace {
 
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
-// Words that YAML takes for something that is no text.
+// Words that YAML does not read as text.
 bool is_reserved(std::string_view text) {
   constexpr std::array<std::string_view, 4> words{"null", "Null", "NULL", "~"};
   return std::find(words.begin(), words.end(), text) != words.end();
@@ -63,7 +63,7 @@ std::string yaml_scalar(double value) {
   const double size = std::abs(value);
   if (size == 0 || (size >= 1e-2 && size < 1e5)) return plain;
   const int exponent = static_cast<int>(std::floor(std::log10(size) / 3)) * 3;
-  // Rounding the mantissa to 12 digits hides what the division added.
+  // Rounding the mantissa to 12 digits hides the rounding error of the division.
   const std::string text = fmt::format("{:.12g}e{}", value / std::pow(10.0, exponent), exponent);
   return reads_back(text, value) ? text : plain;
 }

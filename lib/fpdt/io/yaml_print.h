@@ -12,16 +12,16 @@ namespace fpdt {
 
 std::string yaml_scalar(bool value);
 std::string yaml_scalar(std::int64_t value);
-// "312e12", "6.5e-6": exponents in steps of three; reads back as the same double.
+// "312e12", "6.5e-6": exponents are multiples of three; reads back as the same double.
 std::string yaml_scalar(double value);
-// In quotes where YAML could take the text for something else.
+// Quoted where YAML could read the text as another type.
 std::string yaml_scalar(const std::string& text);
-// "80GiB": the largest unit that leaves no fraction.
+// "80GiB", in the largest unit that leaves no fraction.
 std::string yaml_scalar(Bytes bytes);
 // One number, or "{typical: 250e12, low: 240e12, high: 260e12}".
 std::string yaml_scalar(const Rate& rate);
 
-// Block style; the maps of a list and maps of numbers in flow style.
+// Prints in block style; maps inside lists and maps of numbers are in flow style.
 class YamlPrinter {
  public:
   explicit YamlPrinter(std::string indent = "") : indent_(std::move(indent)) {}

@@ -1,4 +1,4 @@
-// Writing schedules.
+// Appends buffers, blocks, ops and calls to a schedule.
 #include "fpdt/plan/builder.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Writes a schedule for a lowering: buffers, then blocks of ops in program order, then calls.
 //
-// Inside a block `next` begins the next version of a ring and `advance` states how far a relative
-// base moves at each call; edges are never written here (see schedule/depend.h).
+// Inside a block, `next` begins the next version of a ring and `advance` states how far a relative
+// base moves at each call. The builder never writes edges (see schedule/depend.h).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class Builder {
  public:
   Schedule schedule;
 
-  // Returns the buffer of this name. Makes it as `buffer` describes if it is new; otherwise it
-  // keeps the larger number of slots.
+  // Returns the buffer of this name. A new one is made from `buffer`; an existing one keeps the
+  // larger number of slots.
   BufferIndex buffer(const Buffer& buffer);
   [[nodiscard]] const Buffer& at(BufferIndex buffer) const;
 
@@ -29,7 +29,7 @@ class Builder {
   Operand next(BufferIndex ring, std::int64_t rows = -1);
   // Versions begun in this block so far.
   [[nodiscard]] std::int64_t begun(BufferIndex ring) const;
-  // For buffers whose versions the caller numbers itself.
+  // For buffers whose versions the caller numbers.
   void advance(BufferIndex buffer, std::int64_t versions);
 
   void emit(std::string name, LaneKind lane, Body body);

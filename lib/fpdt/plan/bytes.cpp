@@ -1,4 +1,4 @@
-// The sum over a schedule's buffers, to hold the closed form against.
+// Sums bytes over a schedule's buffers; tests compare the result with the closed form.
 #include "fpdt/plan/bytes.h"
 
 #include <set>

@@ -1,9 +1,8 @@
-// Bytes by block and category: the first of the accounts that can disagree (docs/memory.md).
+// Bytes by block and category, the first of the memory accounts that are compared (docs/memory.md).
 //
 // A block's bytes are the whole rings of every buffer that it accesses. `closed_form` computes them
 // from problem and strategy by formulas that never look at a schedule; `sum_of` adds them up over a
-// schedule's buffers. Tests require that the two are equal. The prediction uses the closed form
-// alone.
+// schedule's buffers. Tests require both to be equal. Predictions use the closed form only.
 #pragma once
 
 #include <map>
@@ -25,14 +24,14 @@ struct BytesKey {
 };
 using BlockBytes = std::map<BytesKey, Bytes>;
 
-// By formula. Blocks that no method calls are absent; zero entries are left out.
+// Bytes by formula. Blocks that the method does not use are absent, and so are zero entries.
 BlockBytes closed_form(const Problem& problem, const Strategy& strategy);
 
-// By summing buffers over what each block's ops access.
+// Bytes summed over the buffers that each block's ops access.
 BlockBytes sum_of(const Schedule& schedule);
 
-// Peak bytes of one rank in a space, never below what placement needs: states and inputs, and the
-// heaviest neighbourhood of blocks whose ops can be in flight together.
+// Peak bytes of one rank in a space, never below what placement needs: states and inputs, plus the
+// heaviest group of blocks whose ops can be in flight together.
 struct Prediction {
   Bytes device;
   Bytes host_pinned;

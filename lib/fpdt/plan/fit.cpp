@@ -1,4 +1,4 @@
-// Budgets and the solved part of a strategy.
+// Budgets, and the parts of a strategy that are solved in closed form.
 #include "fpdt/plan/fit.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool device_fits(const Problem& problem, const Usage& need) {
   return need.device <= problem.device_budget;
 }
 
-// The largest n of 0 .. most that `good` accepts, given that it accepts all below; -1: none.
+// The largest n in 0 .. most that `good` accepts, if it accepts all smaller ones; -1: none.
 template <class Good>
 std::int64_t largest(std::int64_t most, Good good) {
   if (good(most)) return most;
@@ -186,16 +186,16 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
   const std::int64_t whole = round_up(problem.seq_len, unit);
   std::vector<std::int64_t> lengths;
   const std::int64_t least = std::max(unit, round_up(div_ceil(whole, kChunksMost), unit));
-  // Below 1/64 of the sequence only where chunks would be over 64K tokens.
+  // Chunks are shorter than 1/64 of the sequence only where that would be over 64K tokens.
   std::int64_t c = 1;
   while (c < least || (c < 65536 && c * 64 < whole)) c *= 2;
-  const std::int64_t most = std::max(kChunkTokensMost, 2 * least);  // of sequences beyond 90M
+  const std::int64_t most = std::max(kChunkTokensMost, 2 * least);  // for sequences beyond 90M
   for (; c < whole && c <= most; c *= 2) {
     const std::int64_t length = round_up(c, unit);
     if (length < whole && (lengths.empty() || length > lengths.back())) lengths.push_back(length);
   }
   lengths.push_back(whole);
-  // Rates are those of cuDNN, so longer chunks than it takes only seem fast.
+  // The rates are cuDNN's, so chunks that it does not accept would only seem fast.
   Strategy shortest;
   shortest.data_parallel = problem.ranks() / sequence_parallel;
   shortest.fpdt.chunk_tokens = least;

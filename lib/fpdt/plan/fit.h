@@ -1,4 +1,4 @@
-// Bytes against budgets, by closed form: tens of microseconds a strategy.
+// Bytes against budgets, in closed form: tens of microseconds a strategy.
 #pragma once
 
 #include <string>
@@ -9,58 +9,59 @@
 
 namespace fpdt {
 
-// What a strategy needs of a machine.
+// The memory that a strategy needs.
 struct Usage {
-  Bytes arena;      // of one device
-  Bytes device;     // the arena and what lies outside it
-  Bytes host_rank;  // pinned and pageable, of one rank
-  Bytes host_node;  // of all ranks of a node
-  Bytes host_numa;  // of the fullest NUMA node, ranks spread evenly
+  Bytes arena;      // on one device
+  Bytes device;     // the arena and the memory outside it
+  Bytes host_rank;  // pinned and pageable memory of one rank
+  Bytes host_node;  // all ranks of a node together
+  Bytes host_numa;  // the fullest NUMA node, with ranks spread evenly
   bool operator==(const Usage&) const = default;
 };
 Usage usage(const Problem& problem, const Prediction& prediction);
 Usage usage(const Problem& problem, const Strategy& strategy);
 
 bool within(const Problem& problem, const Usage& usage);
-// Sound (check finds nothing) and within both budgets.
+// Whether check finds nothing and both budgets hold.
 bool fits(const Problem& problem, const Strategy& strategy);
 
-// Fraction that keeps exactly `kept` of the chunks.
+// A fraction of four digits that keeps exactly `kept` of the chunks.
 double fraction_of(std::int64_t kept, std::int64_t chunks);
 
-// Layers by what they keep for backward; the rest repeats forward from its input.
+// Numbers of layers by what they store for backward; the rest repeats forward from its input.
 struct StoredLayers {
   std::int64_t everything = 0;  // Recompute::keep_all
   std::int64_t attention = 0;   // Recompute::keep_attention
   bool operator==(const StoredLayers&) const = default;
 };
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy);
-// Layer classes in that order, all with the residency of the first class.
+// The strategy with layer classes in that order, all with the residency of the first class.
 Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored);
 // The strategy with this residency of one tensor class in every layer class.
 Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction);
 
-// The same choices in one spelling: fractions without effect are zero, tiles no longer than a
+// The strategy in canonical form: fractions without effect are zero, and no tile is longer than a
 // chunk.
 Strategy tidied(const Problem& problem, Strategy strategy);
 
-// Moves tensor classes that live through the step from the host to the device, as few chunks as
-// make the host fit.
+// Moves tensor classes that live through the step from the host to the device, with the fewest
+// chunks that make the host fit.
 Strategy unburdened(const Problem& problem, Strategy strategy);
 
-// Stores as many layers as fit, attention outputs first, and moves what the host cannot hold to
-// the device: fractions are solved, not tried. A strategy that does not fit comes back as the
-// nearest try.
+// Stores as many layers as fit, attention outputs first, and moves to the device what the host
+// cannot hold. Fractions are solved for, not searched. For a strategy that cannot fit, returns the
+// closest attempt.
 Strategy filled(const Problem& problem, const Strategy& strategy, bool everything);
 
-// Chunk lengths to try, ascending: powers of two, and the whole sequence. Where cuDNN computes
+// Chunk lengths to try, ascending: powers of two and the whole sequence. Where cuDNN computes
 // attention, only lengths that it accepts.
 std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel);
-// Data-parallel degrees that leave a sequence-parallel degree which the heads allow, ascending.
+// Data-parallel degrees, ascending, for which the heads allow the sequence-parallel degree that
+// results.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
 // Divisors of the layer count, ascending.
 std::vector<std::int64_t> checkpoint_intervals(const Problem& problem);
-// Everything spilled, tiles in proportion.
+// The strategy with everything spilled and tiles in proportion to the chunk.
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens);
 
 }  // namespace fpdt

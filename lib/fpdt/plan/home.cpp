@@ -1,4 +1,4 @@
-// Chunks between device and host.
+// Moves chunks between device and host.
 #include "fpdt/plan/home.h"
 
 #include <fmt/format.h>
@@ -86,7 +86,7 @@ Operand Home::produce(Builder& builder, const Instance& instance, std::int64_t c
   return value;
 }
 
-// The list stays as short as the rings are.
+// Removes entries that the rings no longer hold, so the list stays as short as the rings.
 void Home::hold(const Builder& builder, const Held& held) {
   std::erase_if(in_rings_, [&](const Held& other) { return !alive(builder, other.value); });
   in_rings_.push_back(held);

@@ -1,9 +1,9 @@
 // Where the chunks of a tensor class live between their producer and their consumers.
 //
-// Of the C chunks of an instance (a layer's, say) the last ones are kept on the device and chunks
-// before `first_kept` go to the pinned host: written into the `produced` ring, spilled, and fetched
-// into the `fetched` ring when they are needed again. Which transfers a loop order causes follows
-// from `fetch` alone.
+// Of the C chunks of an instance (a layer's, for example) the last ones are kept on the device.
+// Chunks before `first_kept` go to the pinned host: they are written into the `produced` ring,
+// spilled, and fetched into the `fetched` ring when they are needed again. `fetch` alone decides
+// which transfers a loop order causes.
 //
 //   producer -> produced ring --spill--> host --fetch--> fetched ring -> consumer   (spilled)
 //   producer -> kept --------------------------------------------------> consumer   (kept)
@@ -17,8 +17,7 @@
 
 namespace fpdt {
 
-// Which instance: relative to the calls of the block, or affine in the call's arguments (in
-// instances).
+// An instance number: relative to the calls of the block, or affine in the call's arguments.
 using Instance = Version;
 
 struct HomeShape {
@@ -31,8 +30,8 @@ struct HomeShape {
   double keep = 0;                 // fraction of chunks on the device
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;
-  bool contiguous = false;  // kept chunks are rows of one slot, so that one op may span them
-  bool stored = true;       // false: chunks live in the produced ring only, until it turns
+  bool contiguous = false;  // kept chunks are rows of one slot, so one op can span them
+  bool stored = true;       // false: chunks live only in the produced ring, until it wraps around
 };
 
 class Home {
@@ -40,31 +39,32 @@ class Home {
   Home() = default;
   Home(Builder& builder, const HomeShape& shape);
 
-  // Where the producer of chunk i writes. On the host side this begins a version of the produced
-  // ring.
+  // The operand that the producer of chunk i writes. A chunk for the host begins a version of the
+  // produced ring.
   Operand produce(Builder& builder, const Instance& instance, std::int64_t chunk);
-  // After the producer: sends `value`, the operand of chunk i, to the host when that is its home.
+  // Call after the producer of chunk i: copies `value`, its operand, to the host if the chunk lives
+  // there.
   void spill(Builder& builder, const Instance& instance, std::int64_t chunk, const Operand& value,
              LaneKind lane) const;
-  // Where a consumer finds chunk i: kept, still in a ring (the chunk used last, or any that the
-  // rings still hold), or fetched now.
+  // The operand from which a consumer reads chunk i. It is kept, still in a ring (`latest`: only
+  // the chunk used last; `ring`: any that the rings still hold), or fetched now.
   enum class Reuse { none, latest, ring };
   Operand fetch(Builder& builder, const Instance& instance, std::int64_t chunk, Reuse reuse,
                 LaneKind lane);
-  // Fetches chunk i into a place of the caller's (one that outlives the ring).
+  // Fetches chunk i into `place`, an operand of the caller that outlives the ring.
   void fetch_into(Builder& builder, const Instance& instance, std::int64_t chunk,
                   const Operand& place, LaneKind lane) const;
-  // Chunks [first, last] that are all kept, as one operand (contiguous homes only).
+  // Chunks [first, last], all of them kept, as one operand (contiguous homes only).
   [[nodiscard]] Operand kept_span(const Instance& instance, std::int64_t first,
                                   std::int64_t last) const;
 
-  // Forgets what the rings hold; call it when a block begins.
+  // Forgets what the rings hold. Call it when a block begins.
   void begin_block();
-  // The relative base of this home moves by n instances at the end of the block.
+  // Moves the relative base of this home by n instances at the end of the block.
   void advance(Builder& builder, std::int64_t n) const;
 
   [[nodiscard]] std::int64_t first_kept() const { return first_kept_; }
-  // Notes that a consumer used a chunk without fetching it (the diagonal), for Reuse::latest.
+  // Records that a consumer used a chunk without fetching it (the diagonal), for Reuse::latest.
   void used(std::int64_t chunk, const Operand& value) { latest_ = Held{chunk, value}; }
 
  private:

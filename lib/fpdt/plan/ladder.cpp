@@ -1,4 +1,4 @@
-// A set of levers is pulled on a copy of `from`; which ones is decided greedily.
+// Greedily chooses which lever to pull next on a copy of `from`.
 #include "fpdt/plan/ladder.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// Takes one choice over from `to`.
+// A lever of the ladder, which takes one choice from `to`.
 struct Pull {
   std::string words;
   std::function<void(Strategy& strategy, const Strategy& to)> take;
@@ -32,7 +32,7 @@ std::string flag(std::string_view name, bool on) {
   return fmt::format("{} {}", name, on ? "on" : "off");
 }
 
-// "0 -> whole" rows of a tile.
+// "name 0 -> whole": the rows of a tile before and after.
 std::string tile(std::string_view name, std::int64_t from, std::int64_t to) {
   const auto rows = [](std::int64_t n) { return n == 0 ? "whole" : fmt::format("{}", n); };
   return fmt::format("{} {} -> {}", name, rows(from), rows(to));
@@ -64,7 +64,7 @@ void add_kept(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to
   }
 }
 
-// Everything in which the two differ.
+// The choices that differ between the two.
 std::vector<Pull> differences(const Problem& problem, const Strategy& from, const Strategy& to) {
   std::vector<Pull> pulls;
   const FpdtStrategy& a = from.fpdt;
@@ -120,7 +120,7 @@ std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Str
   const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Pull> left = differences(problem, from, to);
   std::vector<Rung> rungs{{"", from}};
-  // Without tidying, which would forget what has no effect yet.
+  // Kept raw: tidying would drop choices that have no effect yet.
   Strategy raw = from;
   while (!left.empty()) {
     std::size_t best = left.size();
@@ -140,7 +140,7 @@ std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Str
       best_fits = fit;
       least = seconds;
     }
-    // What is sound only with another: all that are left at once.
+    // The remaining changes are sound only together: they are pulled at once.
     if (best == left.size()) break;
     left[best].take(raw, to);
     rungs.push_back({left[best].words, tidied(problem, raw)});

@@ -1,4 +1,4 @@
-// What may be changed, one lever at a time.
+// The changes that each lever offers.
 #include "fpdt/plan/levers.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class Collector {
   void add(const std::string& words, const Strategy& candidate) {
     const Strategy strategy = tidied(problem_, candidate);
     if (strategy == from_ || !check(problem_, strategy).empty()) return;
-    // Rates are those of cuDNN: where it does not compute, time is not known.
+    // The rates are cuDNN's, so there is no time for tiles that it does not compute.
     if (fused_attention(problem_, from_) && !fused_attention(problem_, strategy)) return;
     const bool known = std::any_of(changes_.begin(), changes_.end(), [&](const Change& change) {
       return change.strategy == strategy;
@@ -38,7 +38,7 @@ class Collector {
   Changes changes_;
 };
 
-// Tiles keep their share of a chunk only where they were the whole of it.
+// A tile keeps its length in rows, unless it was a whole chunk: then it stays one.
 Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const Geometry shape = geometry(problem, strategy);
@@ -55,7 +55,7 @@ Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
   return changes.take();
 }
 
-// Twice and half of a tile; 0 stands for `whole`.
+// Doubles and halves a tile; 0 stands for `whole`.
 Lever tile_lever(const std::string& name, std::int64_t FpdtStrategy::*tile,
                  std::function<std::int64_t(const Problem&, const Strategy&)> whole) {
   return {name, [name, tile, whole](const Problem& problem, const Strategy& strategy) {
@@ -97,7 +97,7 @@ Changes depth_changes(const Problem& problem, const Strategy& strategy) {
   for (const std::int64_t step : {-1, 1}) {
     Strategy changed = strategy;
     changed.fpdt.prefetch_depth += step;
-    // Without any, the first hiccup of a copy stops the compute lane, which no simulation shows.
+    // Without prefetch the first delay of a copy stops the compute lane, which no simulation shows.
     if (changed.fpdt.prefetch_depth < 1 || changed.fpdt.prefetch_depth > 4) continue;
     changes.add(fmt::format("prefetch_depth {} -> {}", strategy.fpdt.prefetch_depth,
                             changed.fpdt.prefetch_depth),
@@ -111,7 +111,7 @@ Changes interval_changes(const Problem& problem, const Strategy& strategy) {
   for (const std::int64_t every : checkpoint_intervals(problem)) {
     Strategy changed = strategy;
     if (every > 1) {
-      // Segments have one class; their repeats may store what they make.
+      // Segments have one class; their repeats may store attention outputs.
       const bool stored = stored_layers(problem, strategy).attention > 0;
       changed = with_stored(problem, strategy, {0, stored ? problem.model.layers : 0});
     }
@@ -146,8 +146,8 @@ Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) 
   return changes.take();
 }
 
-// None, all, a step, or as many as fit. Layers that store everything may have stored their
-// attention output before.
+// Tries none, all, one more or less, and as many as fit. Layers that store everything may have
+// stored only their attention output before.
 Changes stored_changes(const Problem& problem, const Strategy& strategy,
                        std::int64_t StoredLayers::*which, std::string_view what) {
   Collector changes(problem, strategy);

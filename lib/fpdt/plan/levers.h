@@ -1,7 +1,7 @@
-// The levers of a strategy: for each, the values that it may take beside the others as they are.
+// The levers of a strategy. Each lists the values that one choice may take while the others stay.
 //
-// The search improves one lever at a time, the report says what each lever is worth, and tests ask
-// the same levers whether an answer can be improved.
+// The search improves one lever at a time, the report says what each lever is worth, and tests use
+// the same levers to check that an answer cannot be improved.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct Change {
 
 struct Lever {
   std::string name;
-  // Sound strategies that differ from the given one in this lever alone, within budgets or not.
+  // Sound strategies that differ from the given one in this lever only, within budgets or not.
   std::function<std::vector<Change>(const Problem&, const Strategy&)> changes;
 };
 

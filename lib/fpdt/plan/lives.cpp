@@ -68,10 +68,10 @@ class Walk {
  private:
   struct Slot {
     std::int64_t version = -1;
-    std::size_t seen = 0;  // begins that its life is known to have met
+    std::size_t seen = 0;  // begins that its life is known to overlap
   };
 
-  // What one op uses together is alive together.
+  // Buffers that one op uses together are alive together.
   void introduce(const PlainBlock& block) {
     for (const PlainOp& op : block.ops) {
       for (const PlainUse& a : op.uses) {
@@ -121,7 +121,7 @@ class Walk {
       begin(buffer, clock);
       return;
     }
-    // Whatever began since this life did overlaps it.
+    // Every life that began since this one did overlaps it.
     slot.version = version;
     if (begins_.size() - slot.seen > pairs_.count) {
       for (std::size_t other = 0; other < pairs_.count; ++other)
@@ -131,7 +131,7 @@ class Walk {
     for (; slot.seen < begins_.size(); ++slot.seen) row[begins_[slot.seen]] = 1;
   }
 
-  // Whatever was used so far and is not known to be done shares the moment at which a life begins.
+  // A life that begins overlaps every buffer that was used so far and is not known to be complete.
   void begin(std::size_t buffer, const Position* clock) {
     const std::uint8_t* row = &pairs_.unordered[buffer * pairs_.count];
     std::vector<std::uint16_t>& strangers = strangers_[buffer];
@@ -154,10 +154,10 @@ class Walk {
   std::vector<Position> lane_clock_;           // [lane][lane]
   std::vector<std::vector<Position>> clocks_;  // [block][(ring, op, lane)]
   std::vector<std::int64_t> calls_of_;
-  std::vector<Position> last_;                         // [buffer][lane], latest access
-  std::vector<std::uint16_t> begins_;                  // buffers, as their lives began
-  std::vector<std::size_t> last_begin_;                // of each buffer, how many began until it
-  std::vector<std::vector<std::uint16_t>> strangers_;  // of each buffer: those it has not met yet
+  std::vector<Position> last_;           // [buffer][lane], latest access
+  std::vector<std::uint16_t> begins_;    // buffers, in the order in which their lives began
+  std::vector<std::size_t> last_begin_;  // [buffer]: count of begins up to its latest
+  std::vector<std::vector<std::uint16_t>> strangers_;  // [buffer]: those that it has not met yet
   std::vector<std::size_t> slot_begin_;
   std::vector<Slot> slots_;
 };
@@ -174,7 +174,8 @@ Conflicts::Conflicts(const Schedule& schedule)
   for (const std::vector<Call>* calls : {&schedule.train, &schedule.evaluate}) {
     std::vector<Call> some;
     for (const std::size_t i : window(*calls)) some.push_back((*calls)[i]);
-    // Two programs never run at once: lives of each meet only their own.
+    // The two programs never run at the same time, so lives of one never overlap lives of the
+    // other.
     Pairs pairs(count_);
     Walk(program, pairs).run(some);
     for (std::size_t a = 0; a < count_; ++a) {
@@ -244,7 +245,7 @@ class Lives {
     std::size_t first_slot;
     std::int64_t slots;
     std::int64_t bytes;    // of a slot
-    std::int64_t* change;  // null where lives do not end
+    std::int64_t* change;  // null when lives do not end
   };
 
   void touch(BufferIndex buffer, std::int64_t version, std::int64_t now) {

@@ -1,4 +1,5 @@
-// Lives of buffers: which pairs the schedule leaves unordered, and how much is alive at once.
+// Lives of buffers: which pairs the schedule leaves unordered, and how many bytes are alive at
+// once.
 #pragma once
 
 #include <array>
@@ -10,9 +11,9 @@
 
 namespace fpdt {
 
-// Pairs of buffers with a life (a version, from its first write to its last access) of one that is
-// not ordered with a life of the other: they may not share bytes. State, input and output share
-// with nothing.
+// Pairs of buffers that may not share bytes: a life (a version, from its first write to its last
+// access) of one is not ordered with a life of the other. State, input and output share with
+// nothing.
 class Conflicts {
  public:
   explicit Conflicts(const Schedule& schedule);
@@ -28,8 +29,8 @@ class Conflicts {
   std::vector<bool> shares_;
 };
 
-// Most bytes of slots alive at one moment of the train program in issue order, by MemorySpace;
-// states, inputs and outputs always are.
+// The most bytes of slots alive at one moment of the train program in issue order, by MemorySpace.
+// States, inputs and outputs are always alive.
 std::array<Bytes, 3> live_bytes(const Schedule& schedule);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// The passes in their order.
+// Runs the passes in order.
 #include "fpdt/plan/lower.h"
 
 #include "fpdt/plan/methods/fpdt.h"

@@ -1,4 +1,5 @@
-// From a problem and a strategy to a schedule that is ready to run: ops, edges, offsets, proof.
+// From a problem and a strategy to a schedule that is ready to run: ops, edges, offsets,
+// verification.
 #pragma once
 
 #include <functional>
@@ -18,9 +19,9 @@ struct Lowered {
 // Called with the name of each pass before it runs, and with "" after the last.
 using PassObserver = std::function<void(std::string_view pass)>;
 
-// The passes "lower", "depend", "place" and "verify", of which none can be left out. Throws
-// InputError with every finding when problem and strategy cannot work together. Does not look at
-// budgets. `problem_section` goes into the file as its problem (one JSON object).
+// Runs the passes "lower", "depend", "place" and "verify"; none can be left out. Throws InputError
+// with every finding when problem and strategy cannot work together. Ignores budgets.
+// `problem_section`, one JSON object, goes into the file as its problem.
 Lowered lower(const Problem& problem, const Strategy& strategy, std::string problem_section = "",
               const PassObserver& observer = {});
 

@@ -20,8 +20,9 @@ struct Packing {
   [[nodiscard]] std::int64_t bytes(std::size_t item) const { return sizes[item]; }
   [[nodiscard]] bool apart(std::size_t a, std::size_t b) const { return conflicts.apart(a, b); }
 
-  // Each item from order[from] on at the lowest place that no conflicting one occupies, in the
-  // given order; those before have their offsets. Stops where the top passes `most`. Returns it.
+  // Places each item from order[from] on, in that order, at the lowest offset that conflicts with
+  // no other item; earlier items keep their offsets. Stops when the top exceeds `most`. Returns the
+  // top.
   std::int64_t pack(const std::vector<std::size_t>& order, std::size_t from, std::int64_t most,
                     std::vector<std::int64_t>& offsets) const {
     std::vector<std::pair<std::int64_t, std::size_t>> placed;  // ascending offsets
@@ -48,8 +49,8 @@ struct Packing {
   }
 };
 
-// A heavy set of buffers that pairwise may not share: from every buffer, grown by the heaviest that
-// fits.
+// The bytes of a heavy set of buffers that may not share in pairs. Grows a set from every buffer,
+// always by the heaviest that fits.
 Bytes bound_bytes(const Packing& packing) {
   std::vector<std::size_t> order = packing.items;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -73,7 +74,8 @@ Bytes bound_bytes(const Packing& packing) {
   return Bytes{most};
 }
 
-// Packs by size, then by orders in which an item that stuck out goes earlier; keeps what is better.
+// Packs by size, then tries orders in which an item that reached too high comes earlier; keeps the
+// best.
 void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
   constexpr int kTries = 150;
   std::vector<std::size_t> order = packing.items;
@@ -94,7 +96,7 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
       random = random * 1664525U + 1013904223U;
       return static_cast<std::ptrdiff_t>((random >> 8U) % n);
     };
-    // One of the items that reach the top third goes to a random earlier place.
+    // Moves one of the items that reach the top third to a random earlier place.
     std::vector<std::ptrdiff_t> high;
     for (std::size_t i = 1; i < order.size(); ++i) {
       const std::int64_t end = best_offsets[order[i]] + packing.bytes(order[i]);

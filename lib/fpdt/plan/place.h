@@ -3,9 +3,8 @@
 //
 // Placement adds no edges, so seconds do not depend on offsets. A buffer (a ring with all its
 // slots) is placed as one range. Two buffers may share bytes when each life (a version, from its
-// first write to its last access) of one is ordered with each life of the other, either way round;
-// state, input and output share with nothing. Three numbers bound each other: live <= bound <=
-// arena.
+// first write to its last access) of one is ordered before or after each life of the other. State,
+// input and output share with nothing. Three numbers bound each other: live <= bound <= arena.
 #pragma once
 
 #include <array>
@@ -16,9 +15,9 @@
 namespace fpdt {
 
 struct SpaceUse {
-  Bytes live;   // at the heaviest moment of the schedule in file order: rings whose life is open
-  Bytes bound;  // of the heaviest set found whose buffers may not share: no placement is smaller
-  Bytes arena;  // what this placement needs
+  Bytes live;   // at the heaviest moment of the schedule in file order
+  Bytes bound;  // of the heaviest set found whose buffers may not share: a lower bound
+  Bytes arena;  // size of this placement
 };
 
 struct Placement {

@@ -1,4 +1,4 @@
-// Plans in full.
+// Makes a plan: lowers, simulates, and derives the throughput.
 #include "fpdt/plan/plan.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A plan: a strategy, its proven schedule, and what it will do.
+// A plan: a strategy, its verified schedule, and the predicted bytes and times.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@ struct Plan {
   std::array<Throughput, 3> throughput{};  // by RateEnd: slow, typical, fast
 };
 
-// Lowers and simulates in full. Does not look at budgets. The trace holds a step of at most
-// `traced_ops` ops whole; of a longer one the first, middle and last call of each block.
+// Lowers and simulates in full. Ignores budgets. The trace holds the whole step if it has at most
+// `traced_ops` ops, else the first, middle and last call of each block.
 Plan make_plan(const Problem& problem, const Strategy& strategy, std::string problem_section = "",
                std::int64_t traced_ops = 0);
 
-// The calls of such a trace.
+// The calls that such a trace holds.
 std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t traced_ops);
 
-// What a placed schedule needs.
+// The memory that a placed schedule needs.
 Usage usage(const Problem& problem, const Placement& placement);
 
-// What holds a plan back: a budget of which over nine tenths are used, else its busiest lane.
+// The limit of a plan: a budget that is used by over nine tenths, else the busiest lane.
 Binding binding(const Problem& problem, const Plan& plan);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Its ratios, in rows.
+// The ratios of that implementation, in rows.
 #include "fpdt/plan/published.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Starting points, then one lever at a time.
+// Generates starting points, then improves one lever at a time.
 #include "fpdt/plan/search.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool no_heavier(const Usage& a, const Usage& b) {
   return a.device <= b.device && a.host_node <= b.host_node;
 }
 
-// Chunk lengths that the pins leave.
+// The chunk lengths that the pins allow.
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
                                      std::int64_t sequence_parallel) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
@@ -32,14 +32,14 @@ std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
   return lengths;
 }
 
-// Whether a change leaves alone what is pinned.
+// Whether a change respects the pins.
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
   if (pins.chunk_tokens && strategy.fpdt.chunk_tokens != *pins.chunk_tokens) return false;
   if (pins.method == Method::any) return true;
   return (geometry(problem, strategy).chunks == 1) == (pins.method == Method::ulysses);
 }
 
-// Keys, values and their gradients on the device, one tile over all of them.
+// The strategy with keys, values and their gradients on the device, in one tile over all keys.
 Strategy resident_keys(const Problem& problem, Strategy strategy) {
   strategy = with_kept(strategy, TensorClass::kv, 1);
   strategy = with_kept(strategy, TensorClass::dkv, 1);
@@ -76,7 +76,7 @@ class Search {
     return static_cast<double>(nanoseconds) /
            static_cast<double>(strategy.data_parallel * strategy.micro_batches);
   }
-  // What the search minimises: nanoseconds a sequence, and what replicas must gain.
+  // What the search minimises: nanoseconds a sequence, with a charge for replicas.
   double value(std::int64_t nanoseconds, const Strategy& strategy) const {
     const double doublings = std::log2(static_cast<double>(strategy.data_parallel));
     return per_sequence(nanoseconds, strategy) * (1 + effort_.replica_gain * doublings);
@@ -97,7 +97,7 @@ class Search {
     starts.push_back({strategy, need, floor_of(strategy)});
   }
 
-  // Filled strategies of one skeleton; with keys and values on the device where they fit.
+  // Adds filled strategies of one skeleton, with keys and values on the device where they fit.
   void add_skeleton(std::vector<Start>& starts, const Strategy& skeleton) {
     const std::size_t before = starts.size();
     for (const bool resident : {true, false}) {
@@ -109,7 +109,7 @@ class Search {
       add_start(starts, filled(problem_, strategy, false));
     }
     if (starts.size() > before) return;
-    // Up to the first whose repeats have room to store their attention output.
+    // Tries intervals until one leaves repeats the room to store their attention output.
     for (const std::int64_t every : checkpoint_intervals(problem_)) {
       if (every == 1) continue;
       Strategy strategy = skeleton;
@@ -153,7 +153,7 @@ class Search {
     fastest_ = std::min(fastest_, value(now));
     const bool gains =
         !result_.best || value(now) < value(*result_.best) * (1 - effort_.indifference);
-    // What is about as fast in less memory is better, but no reason to go on.
+    // About as fast in less memory is better, but not a reason to keep searching.
     if (gains || (value(now) <= fastest_ * (1 + effort_.indifference) &&
                   no_heavier(need, result_.best->usage) && need != result_.best->usage)) {
       result_.best = now;
@@ -204,7 +204,7 @@ class Search {
   SearchResult result_;
 };
 
-// Strategies in the order of their appetite for memory: those that a feasibility test asks.
+// Strategies by ascending need of memory, for feasibility tests.
 std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
   if (pins.strategy) return {*pins.strategy};
   const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
@@ -250,7 +250,7 @@ SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const Sear
   return result;
 }
 
-// By how much the placed arena of a strategy is smaller than its closed form.
+// How many bytes smaller the placed arena is than the closed form.
 Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
   Schedule schedule = lower_fpdt(problem, strategy);
   depend(schedule);
@@ -263,7 +263,7 @@ void take_off(Usage& usage, Bytes gain) {
   usage.device = usage.device - gain;
 }
 
-// Whether more device memory could make the best faster: some layers still repeat work.
+// Whether more device memory could speed up the best strategy: some layers still repeat work.
 bool starved(const Problem& problem, const SearchResult& result) {
   const StoredLayers stored = stored_layers(problem, result.best->strategy);
   return stored.everything + stored.attention < problem.model.layers;
@@ -300,8 +300,8 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
   const Shortage least = result.best ? Shortage{} : shortage(problem, pins);
   if (!result.best) result.shortage = least;
   if (!result.best && least.binding != Binding::device) return result;
-  // The closed form is a safe sum. What placement saves on the answer at hand is room for another,
-  // if it saves about as much on that one.
+  // The closed form never underestimates. Another strategy may use the bytes that placement saves
+  // on the current answer, if placement saves about as much there.
   const Strategy& reference = result.best ? result.best->strategy : least.closest;
   const Bytes room = placement_gain(problem, reference);
   for (const std::int64_t part : {8, 6, 4, 2}) {
@@ -384,7 +384,7 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {
 }
 
 std::vector<Worth> worth(const Problem& question, const Strategy& strategy) {
-  // An answer that fits only as placed is judged with what its placement saves.
+  // An answer that fits only after placement gets the budget plus its savings.
   Problem problem = question;
   if (!fits(problem, strategy)) problem.device_budget += placement_gain(problem, strategy);
   const Machine machine(problem.cluster, RateEnd::typical);
@@ -423,7 +423,7 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const auto layers = static_cast<double>(model.layers);
   const auto repeated = static_cast<double>(model.layers - stored.everything - stored.attention);
   const double reruns = layers * static_cast<double>(every - 1) / static_cast<double>(every);
-  // Of a segment whose repeats store attention, the last layer repeats it alone.
+  // In a segment whose repeats store attention, only the last layer repeats attention.
   const double last = every > 1 && stored.attention > 0 ? layers - reruns : 0;
   const auto tokens = static_cast<double>(problem.seq_len);
   const double pairs = tokens * (tokens + 1) / 2 * static_cast<double>(shape.heads) *
@@ -444,7 +444,7 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
               shape.chunk_rows) +
       seconds(Work::attention_backward, 10 * pairs * layers, shape.chunk_rows) +
       seconds(Work::matmul, products * (3 * layers + repeated + reruns), shape.local_rows(0));
-  constexpr double kMost = 9e18;  // centuries: refused where they are simulated
+  constexpr double kMost = 9e18;  // centuries; simulation refuses such a step
   return static_cast<std::int64_t>(
       std::min(once * 1e9 * static_cast<double>(strategy.micro_batches), kMost));
 }

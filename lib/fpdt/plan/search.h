@@ -1,9 +1,9 @@
 // The fastest strategy within the budgets.
 //
 // Bytes are solved in closed form, seconds are simulated. Starting points cover the choices that
-// interact (parallelism, chunk length, loop order, what is stored), each filled up to the budgets;
-// the best is then improved one lever at a time until no single change of it is faster. A strategy
-// whose products and attention alone take longer than the best so far is never simulated.
+// interact (parallelism, chunk length, loop order, what is stored), each filled up to the budgets.
+// The search then improves the best one lever at a time until no single change is faster. It never
+// simulates a strategy whose products and attention alone take longer than the best so far.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@
 
 namespace fpdt {
 
-// What the user has already decided.
+// The choices that the user has made already.
 enum class Method : std::uint8_t { any, fpdt, ulysses };  // several chunks, or one
 
 struct Pins {
   Method method = Method::any;
   std::optional<std::int64_t> chunk_tokens;
-  std::optional<Strategy> strategy;  // everything
+  std::optional<Strategy> strategy;  // pins all choices
 };
 
 struct Candidate {
@@ -34,13 +34,13 @@ struct Candidate {
   std::int64_t nanoseconds = 0;  // of a step at typical rates
 };
 
-// Nanoseconds a sequence: a step trains data_parallel * micro_batches of them.
+// Nanoseconds a sequence. A step trains data_parallel * micro_batches sequences.
 double cost(const Candidate& candidate);
 
 enum class Binding : std::uint8_t { device, host, compute, copies, collectives };
 std::string_view word(Binding binding);
 
-// Why nothing fits: the space that every strategy overflows, and the least that it takes.
+// Why nothing fits: the space that every strategy exceeds, and the least bytes needed there.
 struct Shortage {
   Binding binding = Binding::device;
   Bytes need;
@@ -52,20 +52,20 @@ struct SearchResult {
   std::optional<Candidate> best;
   std::optional<Shortage> shortage;  // when there is no best
   std::vector<Candidate> front;      // Pareto: cost, device, host; ascending cost
-  std::int64_t candidates = 0;       // whose bytes were computed
+  std::int64_t candidates = 0;       // strategies whose bytes were computed
   std::int64_t simulated = 0;
 };
 
 struct SearchEffort {
-  // Gains below this share of a step are noise of the rates; the search stops at them.
+  // The search stops at gains below this share of a step, which are noise of the rates.
   double indifference = 1e-3;
-  // What a doubling of data_parallel must gain: it doubles the batch, which is not ours to choose.
+  // The least gain from doubling data_parallel. It doubles the batch, which the user should choose.
   double replica_gain = 0.01;
   std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
 };
 
-// InputError for what no strategy can mend: heads that no number of ranks divides, a pinned chunk
-// that has no whole number of rows.
+// InputError for a problem that no strategy solves: heads that no number of ranks divides, a pinned
+// chunk without a whole number of rows.
 void require_possible(const Problem& problem, const Pins& pins);
 
 // InputError when the pins cannot work at all, or the cluster has no rates.
@@ -78,7 +78,7 @@ Shortage shortage(const Problem& problem, const Pins& pins);
 // The longest sequence for which a strategy fits, to 1/64 of itself or better; 0: none.
 std::int64_t longest_sequence(const Problem& problem, const Pins& pins);
 
-// One change of a lever and what it does.
+// One change of a lever, with its effects.
 struct Worth {
   std::string lever;
   Change change;
@@ -86,13 +86,13 @@ struct Worth {
   bool fits = false;
   std::int64_t nanoseconds = 0;
 };
-// Every lever of a strategy at its best other value (by cost; those that fit first).
+// The best other value of each lever of a strategy (by cost, fitting ones first).
 std::vector<Worth> worth(const Problem& question, const Strategy& strategy);
 
-// A step's simulated time at typical rates, from the lowering alone.
+// The simulated time of a step at typical rates, from the lowering only.
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine);
-// Nanoseconds of products and attention alone on one rank: no schedule of the strategy is faster.
+// Nanoseconds of products and attention on one rank, a lower bound on any schedule of the strategy.
 std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
                            const Machine& machine);
 

@@ -13,15 +13,15 @@ namespace fpdt {
 namespace {
 
 constexpr std::int64_t kStageSlots = 2;
-// Tiles are whole alignments of f32, so that the slots of one tensor leave no gap between them.
+// Tiles are multiples of kAlignment in f32, so that slots of one tensor leave no gaps.
 constexpr std::int64_t kTileMultiple = kAlignment / 4;
 
 Dtype storage_dtype(const Strategy& strategy) {
   return strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16;
 }
 
-// Updating in place, tile t of the stream is fetched as this version of its slot and updated as the
-// version kStageSlots later, which lives in the same bytes.
+// Updates run in place: tile t of the stream is fetched as this version of its slot, and the
+// updated tile is the version kStageSlots later, in the same bytes.
 std::int64_t stage_version(std::int64_t tile) {
   return 2 * kStageSlots * (tile / kStageSlots) + tile % kStageSlots;
 }
@@ -66,7 +66,7 @@ void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
   const auto state = [&](const char* prefix, MemorySpace space, Category category, Dtype dtype) {
     return make(prefix, space, Role::state, category, dtype, tensor.piece, tensor.count);
   };
-  // Streamed states are slots of one tile, in place after one another.
+  // Streamed states have slots of one tile, without gaps.
   tensor.tile = strategy_.optimizer_offload
                     ? round_up(std::min(strategy_.optimizer_tile, tensor.piece), kTileMultiple)
                     : tensor.piece;
@@ -92,7 +92,7 @@ void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
 }
 
-// One row of the state table for each tensor and layer.
+// Adds a row of the state table for each tensor and layer.
 void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const {
   std::int64_t slot = 0;
   const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind) {
@@ -258,7 +258,7 @@ void States::emit_norm(Builder& builder) const {
   builder.end_block();
 }
 
-// What every update says, however its states reach the device.
+// The update op, without the way in which its states reach the device.
 AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const {
   const Version next = Version::at(tensor.count, tensor.count > 1 ? 1 : 0);
   const OptimizerSpec& optimizer = problem_.optimizer;
@@ -304,7 +304,7 @@ std::int64_t States::stage_rows() const {
   return longest;
 }
 
-// Tile by tile: fetch master weights and moments, update them in place, send them back.
+// Fetches master weights and moments tile by tile, updates them in place and sends them back.
 void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
                                   std::int64_t& tile) const {
   const LaneKind out = strategy_.fpdt.duplex ? LaneKind::d2h : LaneKind::h2d;

@@ -1,9 +1,9 @@
 // Parameters, gradients and optimizer states of any method: ZeRO-3 over all ranks.
 //
 // Every tensor lives flat, zero-padded to equal pieces, one piece a rank. Ops of the schedule
-// gather a layer's weights before use and reduce-scatter its gradients after; with one rank there
-// is nothing to gather and the shard itself is the operand. Gradients are zero-filled once a step
-// and always accumulated.
+// gather a layer's weights before use and reduce-scatter its gradients after. With one rank there
+// is nothing to gather: the shard itself is the operand. Gradients are zero-filled once a step and
+// always accumulated.
 #pragma once
 
 #include <cstdint>
@@ -31,28 +31,29 @@ class States {
     BufferIndex gathered = -1, gradient_sum = -1;  // only with several ranks
   };
 
-  // The whole tensor as a consumer reads it: `use` numbers the gathers of layer tensors (a version
-  // affine in the call's arguments); ignored with one rank. Rows count elements.
+  // The whole tensor as a consumer reads it. `use` numbers the gathers of layer tensors (a version
+  // affine in the call's arguments); one rank ignores it. Rows count elements.
   [[nodiscard]] Operand weight(std::string_view name, const Version& use) const;
   // The same for elements [first, first + elements).
   [[nodiscard]] Operand weight_rows(std::string_view name, const Version& use, std::int64_t first,
                                     std::int64_t elements) const;
   [[nodiscard]] bool has(std::string_view name) const;
-  // Where gradients accumulate. `sum` is the version of the unsharded sum (several ranks).
+  // The target that gradients accumulate into. `sum` is the version of the unsharded sum (several
+  // ranks).
   [[nodiscard]] Target gradient(std::string_view name, const Version& sum) const;
   [[nodiscard]] Target gradient_rows(std::string_view name, const Version& sum, std::int64_t first,
                                      std::int64_t elements) const;
 
-  // Emits into the open block: the gather of the tensors; the zero-fill and the reduction of their
-  // sums.
+  // These emit into the open block: the gather of the tensors, and the zero-fill and reduction of
+  // their sums.
   void emit_gather(Builder& builder, const std::vector<std::string>& names, const Version& use,
                    std::string_view op) const;
   void emit_fill(Builder& builder, const std::vector<std::string>& names, const Version& sum) const;
   void emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
                    std::string_view op) const;
 
-  // Whole blocks: begin, begin_layer, grad_norm_layer, grad_norm, optimizer_layer, optimizer,
-  // finish and finish_evaluate. `step` and `loss` are the scalars that head and trainer share.
+  // Emits whole blocks: begin, begin_layer, grad_norm_layer, grad_norm, optimizer_layer, optimizer,
+  // finish and finish_evaluate. Head and trainer share the scalars `step` and `loss`.
   void emit_blocks(Builder& builder) const;
   [[nodiscard]] Operand loss_scale() const { return {step_, Version::at(0), 3, 1}; }
   [[nodiscard]] Target loss() const { return {{loss_, Version::at(0), 0, -1}, true}; }

@@ -1,8 +1,9 @@
-// Flops of a training step as the field counts them, and utilisation under the three conventions.
+// Flops of a training step as the field counts them, and utilisation by three conventions.
 //
-// Per token of a sequence of S: 6 N' for the products (N' parameters without the input embedding,
-// which is a lookup; a tied head counts) and attention 12 L H D S without, 6 L H D S with the
-// causal discount (PaLM, Chowdhery et al., arXiv 2204.02311, appendix B; the causal half: llm.c).
+// Per token of a sequence of S: 6 N' for the products (N' is the parameters without the input
+// embedding, which is a lookup; a tied head counts), and for attention 12 L H D S without the
+// causal discount and 6 L H D S with it (PaLM, Chowdhery et al., arXiv 2204.02311, appendix B; the
+// causal half: llm.c).
 #pragma once
 
 #include "fpdt/sim/simulate.h"
@@ -21,7 +22,7 @@ struct Throughput {
   double tokens_per_second_per_gpu = 0;
   double mfu_causal = 0;  // model flops with the causal discount over peak
   double mfu_full = 0;    // without it
-  double hfu = 0;         // flops that were executed, repeated forward and scores included
+  double hfu = 0;         // executed flops over peak, repeated forward and scores included
 };
 Throughput throughput(const Problem& problem, const Strategy& strategy,
                       const Simulation& simulation);

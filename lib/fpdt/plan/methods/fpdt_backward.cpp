@@ -1,9 +1,9 @@
 // Backward of a layer: repeat what was not kept, the feed-forward gradient chunk by chunk,
 // attention tiles in either loop order, and the projections.
 //
-// kv_outer (rows are KV chunks, ascending): dkv_i and dq_i are whole after row i; dq streams
-// through the host. q_outer (rows are query chunks, descending): dq_i and dkv_i are whole after row
-// i; dkv streams, and the gradient of the output is used in the row that makes it, so it is never
+// kv_outer (rows are KV chunks, ascending): dkv_i and dq_i are complete after row i; dq streams
+// through the host. q_outer (rows are query chunks, descending): dq_i and dkv_i are complete after
+// row i; dkv streams. The gradient of the output is used in the row that makes it, so it is never
 // stored.
 #include <algorithm>
 #include <cmath>
@@ -50,7 +50,8 @@ void FpdtLowering::backward_block(const std::string& name, Homes& homes, const V
   builder_.end_block();
 }
 
-// dy_i -> dh_i, and the gradient of the attention output on its way to head layout.
+// Computes dh_i from dy_i, and starts the gradient of the attention output on its way to head
+// layout.
 void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
@@ -65,7 +66,7 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   const Operand context =
       homes.attention_output.fetch(builder_, outputs, chunk, Home::Reuse::ring, LaneKind::h2d);
   const bool parallel = model_.parallel_residual;
-  Operand h;  // what the second norm reads
+  Operand h;  // the input of the second norm
   if (all && !parallel) {
     h = homes.residual.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
                              LaneKind::h2d);
@@ -80,7 +81,7 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   }
   ffn_gradient(frame, chunk, h, dy);
 
-  // Of attention's output projection.
+  // Gradients of attention's output projection.
   const Operand dh = parallel ? dy : frame.dh[c];
   const std::int64_t width = model_.q_width();
   const std::int64_t first = local_first(chunk);
@@ -98,7 +99,7 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
   send_output_gradient(frame, chunk, dcontext, delta);
 }
 
-// Feed-forward and second norm, row tile by row tile.
+// Feed-forward and second norm, one row tile after another.
 void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h,
                                 const Operand& dy) {
   Homes& homes = *frame.homes;
@@ -177,8 +178,8 @@ void FpdtLowering::send_output_gradient(Frame& frame, std::int64_t chunk, const 
   homes.delta.spill(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
 }
 
-// Rows are KV chunks. With Reuse::latest the query side of a row's last tile serves the next row's
-// first.
+// Rows are KV chunks. With Reuse::latest, the query side of a row's last tile serves the first tile
+// of the next row.
 void FpdtLowering::kv_outer(Frame& frame) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
@@ -285,7 +286,7 @@ void FpdtLowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_
     return across ? stored_instance(homes) : Version::plus(0);
   };
   const Recompute recompute = homes.choice.recompute;
-  // Both loop orders come back to the query chunk they used last.
+  // Both loop orders return to the query chunk that they used last.
   const Home::Reuse mode = reuse();
   AttentionBackward tile;
   tile.q = homes.q.fetch(builder_, stored(recompute == Recompute::keep_all), q_chunk, mode,
@@ -311,7 +312,7 @@ void FpdtLowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_
   builder_.emit(fmt::format("dattn.{}.{}", q_chunk, k_first), LaneKind::compute, tile);
 }
 
-// dq_i and dkv_i back to sequence layout.
+// Sends dq_i and dkv_i back to sequence layout.
 void FpdtLowering::send_gradients(Frame& frame, std::int64_t chunk, const Operand& dq,
                                   const Operand& dkv) {
   const auto c = static_cast<std::size_t>(chunk);
@@ -338,7 +339,7 @@ void FpdtLowering::send_gradients(Frame& frame, std::int64_t chunk, const Operan
                 AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
 }
 
-// project reversed: dq_i, dkv_i and dh_i -> the gradient of the layer's input.
+// Reverses project: from dq_i, dkv_i and dh_i to the gradient of the layer's input.
 void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
@@ -358,7 +359,7 @@ void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
     norm(fmt::format("renorm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
   }
   JoinHeads join;
-  // The norm of heads needs them as they were: q and k in their homes are past it.
+  // The norm of heads needs q and k before normalisation; the ones in their homes are normalised.
   if (model_.qk_norm) {
     join.qkv = temporary("qkv", rows, most, {width}, storage_);
     linear(fmt::format("reqkv.{}", chunk), "qkv", frame.weights, n1, join.qkv, rows, hidden, width);

@@ -2,10 +2,10 @@
 // rank, n = c rows after the all-to-all, C chunks, h = H/P and g = max(1, G/P) heads.
 //
 // Per chunk (the counts of Yao et al., arXiv 2408.16978): hidden tensors l*E*e; q, o, dO and dq
-// n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class with k of C chunks kept costs
-// k chunks a live instance on the device, and for the others C-k host chunks an instance, two
-// device chunks where they are produced and 1 + depth where they are fetched. Every slot is rounded
-// up to kAlignment.
+// n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class that keeps k of C chunks costs
+// k device chunks a live instance. The others cost C-k host chunks an instance, two device chunks
+// where they are produced and 1 + depth where they are fetched. Every slot is rounded up to
+// kAlignment.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -57,7 +57,7 @@ void FpdtFormula::add(const std::string& block, const std::string& name, MemoryS
 }
 
 Prediction FpdtFormula::predict() const {
-  // Blocks whose ops can be in flight together. A layer's block stands for all of its kind.
+  // Blocks whose ops can be in flight together. One layer block stands for all blocks of its kind.
   struct Neighbourhood {
     std::string_view phase;
     std::vector<std::string_view> kinds;
@@ -106,7 +106,7 @@ Prediction FpdtFormula::predict() const {
     if (sum[0] > peak[0]) phase = place.phase;
     for (std::size_t i = 0; i < sum.size(); ++i) peak[i] = std::max(peak[i], sum[i]);
   }
-  // An arena is whole pages.
+  // Arenas are whole pages.
   for (Bytes& bytes : peak) bytes.value = round_up(bytes.value, kPageBytes);
   return {peak[0], peak[1], peak[2], phase};
 }
@@ -173,7 +173,7 @@ void FpdtFormula::optimizer(const std::string& block, const std::vector<Tensor>&
     for (const Tensor& tensor : all) longest = std::max(longest, piece(tensor));
   }
   for (const char* kind : {"stage_master", "stage_moment1", "stage_moment2"}) {
-    // Nothing but the copy lane holds the first fetches back: they may run ahead of the whole step.
+    // Only the copy lane limits the first fetches: they may run ahead of the whole step.
     add(block, kind, MemorySpace::device, Category::optimizer, 2,
         4 * round_up(std::min(strategy_.optimizer_tile, longest), kTile), true);
   }
@@ -223,8 +223,8 @@ void FpdtFormula::ends() {
   head("head_evaluate", false);
 }
 
-// The loss holds one tile of logits in f32 and its gradient in storage (un-chunked: 14 bytes a
-// logit).
+// The loss holds one tile of logits in f32 and its gradient in storage type (14 bytes a logit
+// without tiles).
 void FpdtFormula::head(const std::string& block, bool train) {
   std::vector<Tensor> used = globals({"final_norm.weight", "final_norm.bias",
                                       model_.tied_embeddings ? "embed.weight" : "head.weight"});
@@ -245,7 +245,7 @@ void FpdtFormula::head(const std::string& block, bool train) {
   layer_gradient(block, kKept | kNew | kHost);
   activation(block, "logits_gradient", 1, tile * words * element_);
   activation(block, "head_norm_gradient", 1, 4 * tile * model_.hidden);
-  // The sum of a tied embedding is reduced where it ends, in embed_backward.
+  // The gradient sum of a tied embedding is complete, and reduced, in embed_backward.
   if (world_ > 1 && model_.tied_embeddings) {
     whole_sums(block, globals({"embed.weight"}), 1);
     std::erase_if(used, [](const Tensor& tensor) { return tensor.spec.name == "embed.weight"; });

@@ -19,8 +19,9 @@ void FpdtFormula::project(const std::string& block, const LayerClass& choice, bo
   staging(block, "kv_send", rows_ * kv_width() * element_);
 }
 
-// Forward does not depend on the keys. A tile of backward has those of a chunk, or of all chunks up
-// to its own whose K/V and gradients of both are on the device; the last chunk may be shorter.
+// Workspace of the largest attention tile. Forward does not depend on the keys. A backward tile has
+// the keys of one chunk, or of all chunks up to its own whose K/V and their gradients are on the
+// device; the last chunk may be shorter.
 std::int64_t FpdtFormula::workspace_bytes(const LayerClass& choice) const {
   if (!fused_attention(problem_, strategy_)) return 0;
   const auto bytes = [&](AttentionDirection direction, std::int64_t rows, std::int64_t keys) {
@@ -41,7 +42,7 @@ std::int64_t FpdtFormula::workspace_bytes(const LayerClass& choice) const {
                    bytes(backward, rows_, std::max(rows_, before))});
 }
 
-// project, attention tiles and the way of their output back, for every chunk.
+// project, attention tiles and the return of their output, for every chunk.
 void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choice, bool recompute) {
   const bool all = choice.recompute == Recompute::keep_all;
   const bool from_input = choice.recompute == Recompute::from_input;
@@ -79,15 +80,15 @@ void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bo
   activation(block, "up", 1, ffn_rows() * model_.up_width() * element_);
 }
 
-// The stream between attention and feed-forward; parallel residuals have no use for it in backward.
+// The stream between attention and feed-forward. With parallel residuals backward does not use it.
 void FpdtFormula::residual(const std::string& block, const LayerClass& choice, unsigned parts) {
   if (model_.parallel_residual) return;
   home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true), parts);
 }
 
-// Biases are read where forward is repeated: that of the last product never, that of the output
-// projection only to repeat the residual, that of qkv also where heads are normalised, of the
-// others not when all is kept (but the second norm is always repeated).
+// Whether backward reads a bias. It reads biases where it repeats forward: never that of the last
+// product; that of the output projection only to repeat the residual; that of qkv also where heads
+// are normalised; others unless everything is kept, except that the second norm is always repeated.
 bool FpdtFormula::read_in_backward(const std::string& name, const LayerClass& choice) const {
   const bool all = choice.recompute == Recompute::keep_all;
   if (name == "down.bias") return false;
@@ -147,7 +148,7 @@ void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
   staging(block, "dkv_send", rows_ * kv_width() * element_);
 }
 
-// What attention tiles read and sum: the query side, K/V, and the accumulator that streams.
+// The operands and sums of attention tiles: the query side, K/V, and the streamed accumulator.
 void FpdtFormula::tiles_backward(const std::string& block, const LayerClass& choice) {
   const bool all = choice.recompute == Recompute::keep_all;
   const bool from_input = choice.recompute == Recompute::from_input;

@@ -1,6 +1,6 @@
 // Blocks of layers and gathers, and the order in which a step calls them.
 //
-// With checkpoint_every = k, layers k*s .. k*s+k-1 form segment s: only the input of its first
+// With checkpoint_every = k, layers k*s .. k*s+k-1 form segment s. Only the input of its first
 // layer is stored across the step; backward of a segment first repeats forward through its first
 // k-1 layers.
 #include <fmt/format.h>
@@ -11,9 +11,9 @@
 namespace fpdt {
 namespace {
 
-// Which gather of its tensors a layer reads, counted over the step. Forward gathers layers 0 .. L-1
-// once a micro-batch; backward gathers them again in reverse, where k = 1 finds the last layer
-// still gathered.
+// Numbers the gathers that a layer reads from, over the step. Forward gathers layers 0 .. L-1 once
+// a micro-batch. Backward gathers them again in reverse; with k = 1 it finds the last layer still
+// gathered.
 struct GatherCount {
   std::int64_t layers, every;
 
@@ -76,7 +76,7 @@ void FpdtLowering::emit_layers() {
   const std::int64_t inside = every - 1;
   const Stream checkpoint{&layer_input_, Version::at(0, 0, segments + 1, 1)};
   const Stream next_checkpoint{&layer_input_, Version::at(1, 0, segments + 1, 1)};
-  // Input of layer l of segment s (l > k*s), numbered over forward and repeats.
+  // Input of layer l of segment s (l > k*s); numbers run over forward and repeats.
   const Instance forward_inside = Version::at(-1, 1, 2 * segments * inside, -1);
   const Instance rerun_inside =
       Version::at((2 * segments - 1) * inside - 1, 1, 2 * segments * inside, -inside - every);
@@ -89,7 +89,7 @@ void FpdtLowering::emit_layers() {
   const Stream rerun_in{&segment_input_, rerun_inside};
   const Stream rerun_out{&segment_input_, plus_one(rerun_inside)};
   Homes& homes = homes_.front();
-  Homes& repeated = homes_.back();  // another where repeats store their attention output
+  Homes& repeated = homes_.back();  // other homes where repeats store attention output
   forward_block("forward_first", homes, Pass::forward, count.forward(), checkpoint, forward_out);
   forward_block("forward_last", homes, Pass::forward, count.forward(), forward_in, next_checkpoint);
   forward_block("rerun_first", repeated, Pass::forward, count.rerun(), checkpoint, rerun_out);

@@ -45,7 +45,7 @@ void FpdtLowering::emit_embed_backward() {
   begin_block("embed_backward");
   std::vector<std::string> names{"embed.weight"};
   if (states_.has("positions.weight")) names.push_back("positions.weight");
-  // A tied head has already begun the sum of embed.weight.
+  // A tied head has already begun the gradient sum of embed.weight.
   std::vector<std::string> fresh = names;
   if (model_.tied_embeddings) fresh.erase(fresh.begin());
   states_.emit_fill(builder_, fresh, kMicroBatch);
@@ -101,7 +101,7 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
   builder_.end_block();
 }
 
-// One tile of rows: loss, and the gradient of x.
+// One tile of rows: the loss, and the gradient of x.
 void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows,
                              const Operand& x, const Operand& dx, bool train) {
   LossTile tile;
@@ -129,8 +129,8 @@ void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_
   if (train) loss_gradient(tile, dx);
 }
 
-// The logits of one tile of words; returns how many. The tile is dense: the last, narrower one uses
-// the first elements of the slot.
+// Emits the logits of one tile of words; returns how many words it has. The tile is dense: the
+// last, narrower one uses the first elements of the slot.
 std::int64_t FpdtLowering::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
   const std::int64_t count = std::min(tile.wide, model_.vocabulary - word);
   tile.logits = temporary("logits", tile.rows * count, tile.rows_most * tile.wide, {}, Dtype::f32);

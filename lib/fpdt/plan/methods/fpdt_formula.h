@@ -1,5 +1,5 @@
-// The formula of FPDT's bytes as a list of lines: one ring each, and which blocks use it. Internal
-// to plan/methods; the arithmetic is in fpdt_bytes.cpp and fpdt_bytes_layers.cpp.
+// The formula of FPDT's bytes, as a list of lines: each is one ring, with the blocks that use it.
+// Internal to plan/methods; the arithmetic is in fpdt_bytes.cpp and fpdt_bytes_layers.cpp.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace fpdt {
 
-// Parts of a home that a block touches.
+// Parts of a home that a block uses.
 enum Part : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
 
 class FpdtFormula {
@@ -70,7 +70,7 @@ class FpdtFormula {
   [[nodiscard]] Prediction predict() const;
 
  private:
-  // A line: one ring, by its name; blocks that use the same ring share the line.
+  // Adds a line: one ring, by name. Blocks that use the same ring share the line.
   void add(const std::string& block, const std::string& name, MemorySpace space, Category category,
            std::int64_t slots, std::int64_t slot_bytes, bool lasting = false);
   void activation(const std::string& block, const std::string& name, std::int64_t slots,
@@ -92,8 +92,8 @@ class FpdtFormula {
     return static_cast<std::int64_t>(fraction * static_cast<double>(chunks_));
   }
 
-  // One tensor class: `chunk` bytes each, `instances` alive. A contiguous one holds exactly the
-  // rows of its kept chunks, the last of them ragged.
+  // One tensor class: `chunk` bytes a chunk, `instances` alive. A contiguous one holds exactly the
+  // rows of its kept chunks, even if the last is shorter.
   struct Class {
     std::string name;
     std::int64_t chunk = 0, instances = 1;
@@ -157,7 +157,7 @@ class FpdtFormula {
           4 * piece(tensor), true);
     }
   }
-  // Whole tensors: gathered, or the shard itself with one rank.
+  // Whole tensors: gathered, or with one rank the shard itself.
   void weights(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
     if (world_ == 1) return shard(block, list);
     for (const Tensor& tensor : list) {
@@ -177,7 +177,7 @@ class FpdtFormula {
     if (world_ > 1) whole_sums(block, list, slots);
   }
 
-  // What the library's kernels of attention need: as much as the tile that needs most.
+  // The workspace of the library's attention kernels: as large as the most demanding tile.
   void workspace(const std::string& block) {
     if (workspace_ > 0) activation(block, "workspace", 1, workspace_);
   }
@@ -205,14 +205,14 @@ class FpdtFormula {
   void backward(const std::string& block, const LayerClass& choice, bool from_checkpoint);
   void tiles_backward(const std::string& block, const LayerClass& choice);
 
-  // A tensor class of the layer class at hand, `width` elements of `each` bytes a row.
+  // A tensor class of this layer class, `width` elements of `each` bytes a row.
   [[nodiscard]] Class of(TensorClass tensor, const LayerClass& choice, std::int64_t rows,
                          std::int64_t width, std::int64_t each, bool across) const {
     Class one{std::string(word(tensor)) + suffix_, rows * width * each, across ? count_ : 1,
               choice.kept(tensor)};
     if (tensor == TensorClass::kv || tensor == TensorClass::dkv) one.row = width * each;
     one.across = across;
-    // What the repeats of a segment store ends with the segment.
+    // Outputs that repeats of a segment store die with the segment.
     const bool output = tensor == TensorClass::attention_output || tensor == TensorClass::lse;
     if (in_segment_ && output) {
       one.name += "_segment";
@@ -242,7 +242,7 @@ class FpdtFormula {
   const FpdtStrategy& fpdt_;
   Geometry shape_;
   std::int64_t world_, ranks_, chunks_, local_, rows_, element_, overlap_;
-  std::string suffix_;      // of the layer class at hand
+  std::string suffix_;      // of the current layer class
   std::int64_t count_ = 0;  // its layers
   std::int64_t workspace_ = 0;
   bool in_segment_ = false;  // blocks whose attention outputs live within a segment

@@ -53,7 +53,7 @@ void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pas
   builder_.end_block();
 }
 
-// What is not stored across the step begins a new instance in every block that makes it.
+// A tensor that is not stored across the step begins a new instance in every block that makes it.
 void FpdtLowering::advance_repeated(const Homes& homes) {
   if (homes.choice.recompute != Recompute::keep_all) {
     homes.q.advance(builder_, 1);
@@ -65,7 +65,7 @@ void FpdtLowering::advance_repeated(const Homes& homes) {
   }
 }
 
-// x_i -> q_i, kv_i in head layout.
+// Computes q_i and kv_i in head layout from x_i.
 void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
@@ -114,7 +114,7 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {kv, false}}});
   }
-  // Forward needs q only now; K/V also for the later rows of this layer.
+  // Forward needs q only now, but K/V also in later rows of this layer.
   if (all || frame.pass == Pass::recompute) homes.q.spill(builder_, kept, chunk, q, out_lane());
   if (all || frame.pass == Pass::recompute || chunk + 1 < shape_.chunks) {
     homes.kv.spill(builder_, kept, chunk, kv, out_lane());
@@ -123,7 +123,7 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
   frame.kv[c] = kv;
 }
 
-// The row of attention tiles of chunk i, then its output on the way back to sequence layout.
+// The row of attention tiles of chunk i; sends its output back to sequence layout.
 void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
@@ -190,7 +190,8 @@ void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
   frame.o[c] = receive;
 }
 
-// The attention output of chunk i in sequence layout, and what backward wants of this row.
+// Receives the attention output of chunk i in sequence layout, and stores what backward needs of
+// this row.
 void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);

@@ -82,7 +82,8 @@ FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
     LayerClass choice = fpdt_.layer_classes[c];
     const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
     if (every > 1 && choice.recompute == Recompute::keep_attention) {
-      // The repeats of a segment store theirs; its first forward and its last layer store nothing.
+      // The repeats of a segment store their outputs; its first forward and its last layer store
+      // none.
       LayerClass plain = choice;
       plain.recompute = Recompute::from_input;
       homes_.push_back(make_homes(plain, c, first, count));
@@ -184,8 +185,7 @@ void FpdtLowering::begin_block(const std::string& name) {
   }
 }
 
-// Tokens, labels and document starts of one micro-batch: the only thing on the device that grows
-// with S.
+// Tokens, labels and document starts of one micro-batch: the only device buffers that grow with S.
 void FpdtLowering::emit_tokens() {
   const auto pair = [&](const std::string& name, std::int64_t rows) {
     const BufferIndex input = builder_.buffer({name + "_input",
@@ -216,11 +216,11 @@ void FpdtLowering::emit_tokens() {
   builder_.end_block();
 }
 
-// With stored (keep_attention, keep_all) tensors an instance is a layer of a micro-batch; otherwise
-// the layer at hand is the only one alive.
+// With stored tensors (keep_attention, keep_all) an instance is a layer of a micro-batch. Otherwise
+// only the current layer's instance is alive.
 Instance FpdtLowering::stored_instance(const Homes& homes) const {
   if (!homes.in_segment) return Version::at(-homes.first, 1, homes.count);
-  // Layer k*s + p of segment s, of which the last comes first: (T-1-s)(k-1) + p.
+  // Layer k*s + p of segment s; the last segment comes first: (T-1-s)(k-1) + p.
   const std::int64_t every = fpdt_.checkpoint_every;
   const std::int64_t segments = model_.layers / every;
   return Version::at((segments - 1) * (every - 1), 1, segments * (every - 1), 1 - 2 * every);
@@ -257,8 +257,7 @@ void FpdtLowering::emit_programs() {
   call(schedule.evaluate, "finish_evaluate");
 }
 
-// Temporaries of a block; the ring is as long as the longest chunk, a ragged chunk uses its first
-// rows.
+// A temporary of the block. Its slots fit the longest chunk; a shorter chunk uses the first rows.
 Operand FpdtLowering::temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
                                 std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots,
                                 Category category) {
@@ -363,7 +362,7 @@ Operand FpdtLowering::workspace(AttentionDirection direction, std::int64_t q_row
   workspace_need_ =
       std::max(workspace_need_, attention_workspace_bytes(direction, q_rows, k_rows, shape_.heads,
                                                           shape_.kv_heads, model_.head_dim));
-  // Its size is known when all tiles are.
+  // The size is known once all tiles are.
   if (workspace_ < 0) {
     workspace_ = builder_.buffer({"workspace",
                                   MemorySpace::device,

@@ -49,7 +49,7 @@ class FpdtLowering {
     Home* home = nullptr;
     Instance instance;
   };
-  // One block in the making: its layer class, and what runs how.
+  // A block under construction: its layer class and its mode.
   struct Frame {
     Homes* homes = nullptr;
     Pass pass = Pass::forward;
@@ -119,7 +119,7 @@ class FpdtLowering {
                     std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots = 1,
                     Category category = Category::activations);
   // Products and norms of the tensors "<layer>.weight" and "<layer>.bias" of gather `use`, over
-  // `rows` rows. y [rows, out] = x [rows, in] * W^T + b + addend.
+  // `rows` rows: y [rows, out] = x [rows, in] * W^T + b + addend.
   void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
               const Operand& y, std::int64_t rows, std::int64_t in, std::int64_t out,
               const Operand& addend = {});
@@ -147,12 +147,13 @@ class FpdtLowering {
                                 std::int64_t rows) const;
   [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
   [[nodiscard]] Operand documents() const;
-  // The next version of the workspace, of which a tile may use what it needs; absent without one.
+  // The next version of the workspace, of which a tile uses the part it needs; absent when none is
+  // needed.
   Operand workspace(AttentionDirection direction, std::int64_t q_rows, std::int64_t k_rows);
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression head_first() const;
   [[nodiscard]] Rotary rotary() const;
-  // What heads are normalised with, into the fields of SplitHeads and JoinHeads.
+  // Sets the fields of SplitHeads and JoinHeads for the norm of heads.
   template <class Heads>
   void head_norm(Heads& body, const Version& use) const {
     body.q_weight = optional_weight("q_norm.weight", use);
@@ -180,7 +181,7 @@ class FpdtLowering {
   Home layer_input_, segment_input_, layer_gradient_;
   BufferIndex tokens_ = -1, labels_ = -1, documents_ = -1;
   BufferIndex workspace_ = -1;
-  Bytes workspace_need_;  // of the tile that needs most, so far
+  Bytes workspace_need_;  // of the most demanding tile so far
 };
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// The cold half of FPDT_ASSERT.
+// The failure path of FPDT_ASSERT, out of line.
 #include "fpdt/base/assert.h"
 
 #include <cstdio>

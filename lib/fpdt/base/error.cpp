@@ -1,4 +1,4 @@
-// Diagnostics as text.
+// Prints diagnostics.
 #include "fpdt/base/error.h"
 
 #include <fmt/format.h>

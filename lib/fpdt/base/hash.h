@@ -1,4 +1,4 @@
-// A hash for names and texts, the same on every machine and in every version.
+// A hash for names and texts, equal on every machine and in every version.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ constexpr std::array<Unit, 7> kTokenUnits{{{"", 1},
                                            {"Gi", kKibi* kKibi* kKibi}}};
 constexpr double kLimit = 4611686018427387904.0;  // 2^62
 
-// "12.5 GiB" -> 12.5 * factor, exact or nothing.
+// Parses "12.5 GiB" as 12.5 * factor; empty when the result is not exact.
 template <std::size_t N>
 std::optional<std::int64_t> parse(std::string_view text, const std::array<Unit, N>& units) {
   const std::size_t digits = text.find_first_not_of("0123456789.");

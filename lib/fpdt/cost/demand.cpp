@@ -20,7 +20,7 @@ std::int64_t triangle(std::int64_t n) { return n > 0 ? mul(n, n + 1) / 2 : 0; }
 template <class T, class... Ops>
 inline constexpr bool kOneOf = (std::is_same_v<T, Ops> || ...);
 
-// Ops whose seconds are the bytes of their operands.
+// Demand of ops that are bound by the bytes of their operands.
 template <class T>
 inline constexpr bool kBoundByMemory =
     kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, AttentionDelta,
@@ -155,7 +155,7 @@ class Rules {
     if (op.workspace.present()) asked.partial = added_bytes(op);
   }
 
-  // Of a table, only the rows that are looked up.
+  // Counts only the rows of a table that are looked up.
   void fill(Demand& asked, const Embedding& op) const {
     const std::int64_t values = mul(op.rows, op.width);
     asked.bytes = bytes(op.tokens, op.rows) + bytes(op.table, values) +

@@ -1,4 +1,4 @@
-// What an op asks of the machine: amounts, never seconds.
+// Amounts of work and bytes that an op demands of the machine, never seconds.
 //
 // Flops count what is executed under the causal mask: an attention tile counts the (query, key)
 // pairs that it may see, at 4*D flops a pair and head forward and 10*D backward (scores are
@@ -26,7 +26,7 @@ enum class Work : std::uint8_t {
   attention_backward,
   memory,      // everything bound by device memory
   h2d,         // copies from the host to the device
-  d2h,         // and back
+  d2h,         // copies from the device to the host
   collective,  // between ranks; in a group of one it is memory work
 };
 constexpr auto words_of(Work) {
@@ -52,7 +52,7 @@ struct Demand {
 // Precondition: the op belongs to this schedule.
 Demand demand(const Schedule& schedule, const Op& op);
 
-// Of every op: [block][op].
+// The demands of every op: [block][op].
 std::vector<std::vector<Demand>> demands(const Schedule& schedule);
 
 // Pairs (q, k) with k <= q of query rows [q_first, +q_rows) and key rows [k_first, +k_rows).

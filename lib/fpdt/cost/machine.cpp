@@ -68,7 +68,7 @@ double share_at(const std::vector<std::pair<double, double>>& points, std::int64
   return below->second + part * (above->second - below->second);
 }
 
-// How one kind of lane slows another.
+// The factor by which one kind of lane slows another.
 double beside(const Interference& factors, LaneKind one, LaneKind other, RateEnd which) {
   const auto copies = [](LaneKind kind) { return kind == LaneKind::h2d || kind == LaneKind::d2h; };
   const auto chosen = [&]() -> const Rate& {
@@ -179,7 +179,7 @@ double Machine::seconds(const Demand& demand) const {
   return op_seconds_ + seconds;
 }
 
-// Bound by arithmetic or by memory, whichever takes longer (the roofline); then partial results.
+// The roofline: arithmetic or memory, whichever takes longer. Partial results come on top.
 double Machine::product_seconds(const Demand& demand, double arithmetic) const {
   const double bandwidth = bandwidth_[static_cast<std::size_t>(demand.kind)];
   return std::max(arithmetic, static_cast<double>(demand.bytes) / bandwidth) +

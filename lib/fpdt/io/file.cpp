@@ -1,4 +1,4 @@
-// POSIX calls, each with its error.
+// POSIX calls with error checks.
 #include "fpdt/io/file.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 namespace fpdt {
 namespace {
 
-// Keys that change nothing about the mathematics or the sizes of training.
+// Keys that change neither the mathematics nor the sizes of training.
 constexpr std::array<std::string_view, 31> kNeutral{"architectures",
                                                     "model_type",
                                                     "torch_dtype",

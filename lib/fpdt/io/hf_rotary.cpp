@@ -54,7 +54,7 @@ class ScalingReader {
   }
 
  private:
-  // null is absent.
+  // Reads an optional key; null counts as absent.
   template <class T>
   bool optional(std::string_view key, T& value) {
     const Node* node = fields_.find(key);
@@ -81,7 +81,7 @@ class ScalingReader {
     }
     read_original(rotary);
   }
-  // The length of the first training: beside the map, in it, or all positions.
+  // The original context length: given beside the map, in it, or as all positions.
   void read_original(RotarySpec& rotary) {
     constexpr std::string_view key = "original_max_position_embeddings";
     const bool beside = config_.find(key) != nullptr;

@@ -29,7 +29,7 @@ struct SafetensorsEntry {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-// One file.
+// One safetensors file.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -41,8 +41,8 @@ class SafetensorsFile {
   // nullptr when there is no such tensor.
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
 
-  // The checksum of the header, which holds the tensors' checksums: files with
-  // equal ones are equal.
+  // The checksum of the header, which holds the tensors' checksums: two files with the same value
+  // have the same contents.
   [[nodiscard]] std::uint64_t header_checksum() const { return header_checksum_; }
 
   // Reads elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64

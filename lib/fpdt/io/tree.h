@@ -52,7 +52,7 @@ class FileFindings {
   }
   void append(std::vector<Diagnostic> findings);
   [[nodiscard]] bool empty() const { return list_.empty(); }
-  // InputError when there are findings.
+  // Throws InputError when there are findings.
   void raise() const;
 
  private:

@@ -1,4 +1,4 @@
-// Scalars in the spelling that people would choose, as long as it reads back exactly.
+// Prints scalars in the spelling that people would choose, provided that it reads back exactly.
 #include "fpdt/io/yaml_print.h"
 
 #include <algorithm>

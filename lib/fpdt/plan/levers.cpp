@@ -15,7 +15,7 @@ namespace {
 
 using Changes = std::vector<Change>;
 
-// Collects what is sound and new.
+// Collects changes that are sound and not yet listed.
 class Collector {
  public:
   Collector(const Problem& problem, const Strategy& from) : problem_(problem), from_(from) {}
@@ -38,7 +38,8 @@ class Collector {
   Changes changes_;
 };
 
-// A tile keeps its length in rows, unless it was a whole chunk: then it stays one.
+// A tile keeps its rows. A tile of a whole chunk stays whole up to 8192 rows (feed-forward) or 1024
+// rows (loss).
 Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const Geometry shape = geometry(problem, strategy);

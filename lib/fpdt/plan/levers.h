@@ -26,7 +26,7 @@ struct Lever {
 // All levers of FPDT.
 std::vector<Lever> levers();
 
-// What a strategy does, in a sentence or two for people.
+// Describes a strategy in a sentence or two for people.
 std::string in_words(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

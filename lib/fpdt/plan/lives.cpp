@@ -1,4 +1,4 @@
-// Conflicts by vector clocks over a window of the calls; live bytes over all of them.
+// Finds conflicts by vector clocks over a window of the calls; sums live bytes over all calls.
 #include "fpdt/plan/lives.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 namespace fpdt {
 namespace {
 
-// Buffers of one space, and what packing needs to know of them.
+// The buffers of one space, with the data that packing needs.
 struct Packing {
   const Conflicts& conflicts;
   std::vector<std::size_t> items;   // buffers of the space

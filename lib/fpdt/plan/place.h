@@ -15,7 +15,7 @@
 namespace fpdt {
 
 struct SpaceUse {
-  Bytes live;   // at the heaviest moment of the schedule in file order
+  Bytes live;   // open lives at the heaviest moment of the schedule in file order
   Bytes bound;  // of the heaviest set found whose buffers may not share: a lower bound
   Bytes arena;  // size of this placement
 };

@@ -1,4 +1,4 @@
-// The fastest strategy within the budgets.
+// Searches for the fastest strategy within the budgets.
 //
 // Bytes are solved in closed form, seconds are simulated. Starting points cover the choices that
 // interact (parallelism, chunk length, loop order, what is stored), each filled up to the budgets.

@@ -1,4 +1,4 @@
-// Model flops and their share of the peak.
+// Computes model flops and their share of the peak.
 #include "fpdt/plan/throughput.h"
 
 #include <numeric>

@@ -23,7 +23,7 @@ struct Unit {
 };
 constexpr std::array<Unit, 4> kUnits{{{"s", kSecond}, {"ms", 1'000'000}, {"µs", 1000}, {"ns", 1}}};
 
-// Three significant digits.
+// Prints three significant digits.
 std::string digits(double value) {
   return fmt::format("{:.{}f}", value, value >= 99.95 ? 0 : (value >= 9.995 ? 1 : 2));
 }
@@ -85,7 +85,7 @@ std::string format_nanoseconds(std::int64_t nanoseconds) {
   }
   if (seconds >= 120) return fmt::format("{} min {:02} s", seconds / 60, seconds % 60);
   for (const Unit& unit : kUnits) {
-    // 999.6 of the next unit would print as 1000.
+    // 999.6 of the smaller unit would print as 1000, so values from 999 on take the next unit.
     if (unit.nanoseconds > 1 && nanoseconds * 1000 < unit.nanoseconds * 999) continue;
     if (unit.nanoseconds == 1) break;
     return fmt::format(

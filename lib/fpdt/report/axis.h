@@ -13,7 +13,7 @@ namespace fpdt {
 std::string format_nanoseconds(std::int64_t nanoseconds);
 std::string format_seconds(double seconds);
 
-// "87 %", "0.3 %"; of whole > 0.
+// "87 %", "0.3 %". Requires whole > 0.
 std::string format_percent(double part, double whole);
 
 struct Tick {

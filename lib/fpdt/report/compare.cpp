@@ -1,4 +1,4 @@
-// Sums over spans.
+// Sums spans by kind of op and by lane.
 #include "fpdt/report/compare.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Marks by unit.
+// Chooses marks for each unit.
 #include "fpdt/report/curve_scale.h"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 
 namespace fpdt {
 
-enum class CurveUnit : std::uint8_t { plain, percent, bytes, seconds };  // percent: of 1
+enum class CurveUnit : std::uint8_t { plain, percent, bytes, seconds };  // percent: 1 is 100 %
 
 struct CurveValue {
   double value = 0;

@@ -1,4 +1,4 @@
-// Nodes lane by lane, then edges.
+// Writes nodes lane by lane, then edges.
 #include "fpdt/report/dot.h"
 
 #include <algorithm>

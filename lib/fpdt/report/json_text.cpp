@@ -1,4 +1,4 @@
-// Escapes.
+// Escapes text for JSON.
 #include "fpdt/report/json_text.h"
 
 #include <iterator>

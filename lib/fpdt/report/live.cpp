@@ -1,4 +1,4 @@
-// Lives by a walk over the step, totals by a sweep over their ends.
+// Finds lives by a walk over the step, and totals by a sweep over their ends.
 #include "fpdt/report/live.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ const Buffer& buffer_of(const Live& live, BufferIndex buffer) {
   return live.schedule->buffers[index(buffer)];
 }
 
-// Follows which version each slot holds.
+// Tracks the version that each slot holds.
 class LiveSlots {
  public:
   explicit LiveSlots(Live& live) : live_(live) {

@@ -45,7 +45,7 @@ struct Life {
   OpPlace first, last;  // by issue order
 };
 
-// A life begins or ends.
+// The beginning or end of a life.
 struct LiveChange {
   std::int64_t time = 0;
   std::int32_t life = 0;
@@ -63,7 +63,7 @@ struct Live {
 
 Live find_live(const TracedRun& run);
 
-// Equal bytes over [begin, end).
+// A stretch [begin, end) of equal bytes.
 struct LiveStep {
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -1,4 +1,4 @@
-// Two segments and their histories.
+// Writes the two segments and their histories.
 #include "fpdt/report/memory_snapshot.h"
 
 #include <algorithm>

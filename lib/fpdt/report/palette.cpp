@@ -1,4 +1,4 @@
-// Colours and words.
+// The colours, and the words of categories and kinds.
 #include "fpdt/report/palette.h"
 
 #include <array>
@@ -32,7 +32,7 @@ constexpr std::array<Paint, kOpKinds> kPaints{{
 constexpr std::array<std::string_view, 7> kCategoryColors{
     "#0072B2", "#56B4E9", "#B8C0CA", "#E69F00", "#009E73", "#CC79A7", "#444444"};
 
-// The four of Okabe and Ito that stand out as thin lines.
+// Four colours of Okabe and Ito that stand out as thin lines.
 constexpr std::array<std::string_view, 4> kCurveColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7"};
 
 const Paint& paint(OpKind kind) { return kPaints[static_cast<std::size_t>(kind)]; }

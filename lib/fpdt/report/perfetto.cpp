@@ -1,4 +1,4 @@
-// Events as text, one a line: names first, then slices, counters and arrows of each run.
+// Writes events as text, one a line: names first, then slices, counters and arrows of each run.
 #include "fpdt/report/perfetto.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace fpdt {
 namespace {
 
-// Enough to see every peak, few enough to load quickly.
+// Enough steps to see every peak, and few enough to load quickly.
 constexpr std::size_t kCounterSteps = 20000;
 
 // Nanoseconds, printed as microseconds.

@@ -1,4 +1,4 @@
-// Elements as text.
+// Prints SVG elements.
 #include "fpdt/report/svg.h"
 
 #include <cmath>

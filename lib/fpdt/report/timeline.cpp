@@ -1,4 +1,4 @@
-// Spans sorted onto lanes.
+// Sorts spans onto lanes.
 #include "fpdt/report/timeline.h"
 
 #include <algorithm>

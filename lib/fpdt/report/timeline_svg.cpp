@@ -1,4 +1,4 @@
-// The layout from top to bottom.
+// Lays the picture out from top to bottom.
 #include "fpdt/report/timeline_svg.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace fpdt {
 namespace {
 
-// Style beside that of all pictures.
+// Styles in addition to those of all pictures.
 constexpr std::string_view kTimelineStyle =
     ".fact{font-size:15px;font-weight:600}.factname{font-size:12px;fill:#616E7C}"
     ".heading2{font-size:12.5px;font-weight:600}.row{font-size:12px}"

@@ -1,4 +1,4 @@
-// Slices of a workspace.
+// Computes the sizes of a workspace's parts.
 #include "fpdt/schedule/attention_workspace.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sizes of buffers.
+// Computes sizes of buffers.
 #include "fpdt/schedule/buffer.h"
 
 namespace fpdt {

@@ -58,8 +58,9 @@ bool add_all(std::vector<CallList>& lists, StaticEdges& edges) {
   return added;
 }
 
-// Tries again to remove edges that came back after their removal, such as one of two that can
-// replace each other. Each is removed if the remaining edges suffice.
+// Tries again to remove edges that came back after their removal. An edge comes back when it can
+// replace another one, or when one of its calls covers the next. Each is removed if the remaining
+// edges suffice.
 void try_removals(std::vector<CallList>& lists, StaticEdges& edges,
                   const std::set<Removal>& removals) {
   for (const auto& [b, i, after] : removals) {

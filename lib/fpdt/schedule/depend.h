@@ -1,4 +1,4 @@
-// Derives the `after` edges of a schedule: a lowering is only ops, lanes and order.
+// Derives the `after` edges of a schedule. A lowering writes only ops, lanes and order.
 //
 // The rules: a read waits for the writes and accumulates of its version; an accumulate waits for
 // the earlier writes and accumulates of its rows; a write waits for every access of the version

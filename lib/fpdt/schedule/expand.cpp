@@ -1,4 +1,4 @@
-// Expansion of blocks and calls.
+// Expands blocks and calls.
 #include "fpdt/schedule/expand.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// One table of slots: the version that each holds, who wrote it last, and who touched it last.
+// A table of slots: the version of each, the last writer, and the last accesses.
 #include "fpdt/schedule/hazards.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// From the state table to rows.
+// Derives lasting rows from the state table.
 #include "fpdt/schedule/lasting.h"
 
 #include <algorithm>

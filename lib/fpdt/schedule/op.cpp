@@ -1,4 +1,4 @@
-// What an op is and what it touches.
+// Lists the operands of an op.
 #include "fpdt/schedule/op.h"
 
 namespace fpdt {

@@ -70,8 +70,8 @@ struct RankBounds {
   std::int64_t greatest = 0;
 };
 inline RankBounds bounds_over(const RankExpression& e, std::int64_t ranks) {
-  // (r + s) div m takes every value from `low` to `high`; mod n they lie in one run, or wrap around
-  // and then meet both 0 and n - 1.
+  // (r + s) div m takes every value from `low` to `high`. Taken mod n, these values form one run,
+  // or they wrap around and include both 0 and n - 1.
   const std::int64_t low = e.s / e.m;
   const std::int64_t high = (ranks - 1 + e.s) / e.m;
   const bool one_run = high - low < e.n && low % e.n <= high % e.n;

@@ -1,4 +1,4 @@
-// The canonical text.
+// Prints the canonical text.
 #include "fpdt/schedule/print.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the buffers of a schedule hold, by the ops that read them.
+// The contents of a schedule's buffers, derived from the ops that read them.
 #pragma once
 
 #include <string_view>

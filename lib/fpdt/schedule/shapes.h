@@ -1,4 +1,4 @@
-// What each op demands of its operands: elements, types, memory spaces, lanes. One rule per body.
+// The demands of each op on its operands: elements, types, memory spaces, lanes. One rule per body.
 //
 // Operands may be flat buffers, so a rule counts the elements of the operand's rows instead of
 // comparing shapes. A read must hold at least what the op takes. A target must hold exactly what

@@ -1,4 +1,4 @@
-// The verifier's order of work.
+// Runs the parts of the verifier in order.
 #include "fpdt/schedule/verify.h"
 
 #include "fpdt/schedule/verify_parts.h"

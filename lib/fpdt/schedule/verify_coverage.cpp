@@ -35,7 +35,7 @@ Area causal_pairs(const Tile& tile) {
   // k_rows), where negative terms count 0.
   const std::int64_t low =
       tile.q_first - tile.k_first;  // keys of the tile seen by the query before the first
-  const std::int64_t high = low + tile.q_rows;  // by the last
+  const std::int64_t high = low + tile.q_rows;  // keys seen by the last query
   const auto sum_to = [&](std::int64_t n) {     // sum of clamp(i, 0, k_rows) for i = 1..n
     if (n <= tile.k_rows) return triangle(n);
     return triangle(tile.k_rows) +

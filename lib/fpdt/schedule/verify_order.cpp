@@ -411,7 +411,7 @@ class OrderCheck {
   std::vector<Position> last_;    // [slot][lane], latest access
   std::vector<Position> before_;  // [slot][lane], what writes of the held version come after
   std::vector<std::uint64_t>
-      checked_;  // of each overlapping pair: accesses of the other when last destroyed
+      checked_;  // [overlapping pair]: accesses of the other when last destroyed
   std::vector<std::int32_t> begun_;  // block of each call so far
   std::vector<Position> begins_;     // [call][lane], positions where calls began
   const PlainOp* op_ = nullptr;      // the op of the current access

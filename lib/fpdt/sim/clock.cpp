@@ -1,4 +1,4 @@
-// The event loop, and the skipping of periods.
+// Runs the event loop, and skips periods that repeat.
 #include "fpdt/sim/clock.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Demands to ticks, the clock, ticks to nanoseconds.
+// Converts demands to ticks, runs the clock, and converts ticks to nanoseconds.
 #include "fpdt/sim/simulate.h"
 
 #include <algorithm>

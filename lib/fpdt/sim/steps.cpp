@@ -1,4 +1,4 @@
-// Steps of blocks, positions of calls.
+// Computes the steps of blocks and the positions of calls.
 #include "fpdt/sim/steps.h"
 
 #include <algorithm>

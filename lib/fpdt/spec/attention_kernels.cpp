@@ -1,4 +1,4 @@
-// The limits of cuDNN.
+// Checks the limits of cuDNN.
 #include "fpdt/spec/attention_kernels.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sums and maxima of a trace.
+// Computes sums and maxima of a trace.
 #include "fpdt/trace/trace.h"
 
 #include <algorithm>

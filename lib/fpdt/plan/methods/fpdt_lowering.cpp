@@ -351,7 +351,7 @@ Operand FpdtLowering::optional_weight(const std::string& name, const Version& us
   return states_.has(name) ? states_.weight(name, use) : Operand{};
 }
 
-// Absent where every sequence is one document.
+// Absent when every sequence is one document.
 Operand FpdtLowering::documents() const {
   return documents_ < 0 ? Operand{} : Operand{documents_, Version::at(0, 0, 1), 0, -1};
 }

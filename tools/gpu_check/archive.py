@@ -1,4 +1,4 @@
-"""All results as one file to take away. It is rewritten after each item, and a folder that holds
+"""All results as one file to take away. It is rewritten after each item. A folder that holds
 nothing else is restored from it."""
 import io
 import os

@@ -1,15 +1,15 @@
-"""Cluster files: the one that `fpdt-run bench` measured, and what follows from it."""
+"""Cluster files: the one that `fpdt-run bench` measured, and those derived from it."""
 import re
 
-# What one GPU cannot measure: the links of a node of such GPUs, and the host memory of that node,
-# which a whole model needs. The sources are in configs/clusters/h100-80g-x8.yaml.
+# One GPU cannot measure the links and the host memory of a node of such GPUs, which a whole model
+# needs. The sources are in configs/clusters/h100-80g-x8.yaml.
 LINK = "{typical: 360e9, low: 300e9, high: 400e9}"
 COLLECTIVE_SECONDS = "{typical: 4e-6, low: 2e-6, high: 10e-6}"
 NODE_HOST_MEMORY = "1945GiB"
 
 
 def bare(session, name, **keys):
-    """A cluster without rates, to plan for bytes."""
+    """A cluster without rates, for planning bytes."""
     path = session.path(f"{name}.yaml")
     keys = {"name": name, "nodes": 1, **keys, "source": "tools/gpu-check"}
     path.write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
@@ -17,8 +17,8 @@ def bare(session, name, **keys):
 
 
 def machine(session):
-    """The cluster of this GPU alone, and whether its rates were measured here. Until then they are
-    published ones."""
+    """The cluster of this GPU alone, and whether its rates were measured here. Until then it has
+    published rates."""
     path = session.path("machine.yaml")
     if path.exists():
         return path, True
@@ -59,9 +59,9 @@ def peak_flops(path):
 
 
 def of_ranks(session, ranks, solo):
-    """`ranks` of this GPU in a node, each with this machine's host memory. With `solo` links are
-    what a rank alone has in their place: a copy on its own device, which reads and writes its own
-    part too."""
+    """A cluster of `ranks` GPUs like this one in a node, each with this machine's host memory. With
+    `solo` each link gets the rate of a rank alone: a copy on its own device, which reads and writes
+    its own part too."""
     source, _ = machine(session)
     text = source.read_text()
     link = LINK

@@ -1,5 +1,5 @@
-"""The tests of the GPU. One process runs them all; if a test ends it, another one runs the rest.
-compute-sanitizer runs a few suites."""
+"""The tests of the GPU. One process runs them all; if a test ends that process, another one runs
+the rest. compute-sanitizer runs a few suites."""
 import re
 import shutil
 
@@ -7,10 +7,10 @@ from gpu_check.harness import Failed, Skipped, Wrong
 
 LINE = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?\.[^\s,]+)(?:,.*?)?(?: \((\d+) ms\))?$",
                   re.M)
-ALONE = 6  # failed tests that are run again, each in its own process
-DEATHS = 3  # of the process of all tests, before giving up
-# Each with the pattern that counts its findings. API errors are not reported: tests make calls that
-# must fail. Only our kernels are searched for races; those of libraries would take too long.
+ALONE = 6  # failed tests that run again, each in its own process
+DEATHS = 3  # deaths of the process with all tests, before giving up
+# Each with the pattern that counts its findings. API errors are not reported, because tests make
+# calls that must fail. Only our kernels are searched for races; the libraries' would take too long.
 SANITIZERS = (
     ("memcheck", "AttentionTiles", ["--report-api-errors", "no"], r"ERROR SUMMARY: (\d+) error"),
     ("racecheck", "AttentionTiles", ["--kernel-name", "kernel_substring=fpdt"],
@@ -19,8 +19,8 @@ SANITIZERS = (
 
 
 def outcomes(output):
-    """{test: (word, milliseconds)} from the output of a Google Test program; RUN marks a test that
-    began and did not end."""
+    """{test: (word, milliseconds)} from the output of a Google Test program. The word RUN marks a
+    test that began and did not end."""
     found = {}
     for word, name, milliseconds in LINE.findall(output):
         if milliseconds or word == "RUN":
@@ -29,7 +29,7 @@ def outcomes(output):
 
 
 def experiments(output):
-    """[(test, line)]: what the tests of suites named ...Experiment print."""
+    """[(test, line)]: the lines that tests of suites named ...Experiment print."""
     found, name = [], None
     for line in output.splitlines():
         mark = LINE.match(line)
@@ -41,7 +41,7 @@ def experiments(output):
 
 
 def names_of(listing):
-    """Full names from --gtest_list_tests."""
+    """Full names of tests from --gtest_list_tests."""
     names, suite = [], ""
     for line in listing.splitlines():
         words = line.split()
@@ -61,8 +61,8 @@ def _program(session):
 
 
 def _run_all(session, program, names, found, said):
-    """Runs every test once; if a process dies, another one runs the rest. Returns what to raise if
-    some tests were not reached."""
+    """Runs every test once; if a process dies, another one runs the rest. Returns the error to
+    raise if some tests were not reached."""
     for _ in range(DEATHS):
         rest = [name for name in names if name not in found]
         if not rest:

@@ -45,8 +45,8 @@ class OutOfTime(Exception):
 
 
 class Done:
-    """A command that has ended. `stopped`: it was told to end because its time was up; `of_call`:
-    because the time of the whole call was up."""
+    """A command that has ended. `stopped`: it was told to end because its time was up. `of_call`:
+    the time of the whole call was up."""
     def __init__(self, code, out, err, seconds, stopped=False):
         self.code, self.out, self.err, self.seconds = code, out, err, seconds
         self.stopped, self.of_call, self.clocks = stopped, False, None
@@ -57,7 +57,7 @@ class Done:
             if text.startswith("{"):
                 try:
                     return json.loads(text)
-                except json.JSONDecodeError:  # cut off
+                except json.JSONDecodeError:  # the line was cut off
                     break
         raise Failed("printed no JSON object")
 
@@ -66,7 +66,7 @@ class Done:
         return f"{end}, stopped after {self.seconds:.0f} s" if self.stopped else end
 
     def failure(self, reason):
-        """What to raise when the command did not do its work."""
+        """The error to raise when the command did not do its work."""
         return OutOfTime() if self.of_call else Failed(reason)
 
     def tail(self):
@@ -74,7 +74,7 @@ class Done:
 
 
 def write_json(path, value):
-    """Whole or not at all."""
+    """Writes the whole file or nothing."""
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(value, indent=1) + "\n")
     os.replace(beside, path)
@@ -94,13 +94,14 @@ def shortened(text):
 
 
 def _begin_child():
-    """Makes it a group, so that it ends with all that it starts; it dies with this process."""
+    """Makes the child a process group, so that it ends with all that it starts. It dies with this
+    process."""
     os.setpgrp()
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Session:
-    """What the items share: where things are, how much time is left, which GPU this is."""
+    """What the items share: paths, the time left, and this GPU."""
     def __init__(self, arguments, root):
         self.root = root
         self.out = pathlib.Path(arguments.out).resolve()
@@ -110,7 +111,7 @@ class Session:
         self.peak_flops, self.host_memory = arguments.peak_flops, arguments.host_memory
         self.deadline = time.monotonic() + arguments.time_limit
         self.gpu = "no GPU (rehearsal)" if arguments.rehearse else None
-        # What programs.find finds.
+        # programs.find sets these.
         self.programs, self.test_program, self.library_path = self.build / "apps", None, []
         self.item, self.record, self.limit = None, {}, None
         self.child, self.sampler, self.helps = None, None, {}
@@ -154,7 +155,7 @@ class Session:
         return re.search(rf"(^|[\s,]){flag}\b", self.helps[program, verb]) is not None
 
     def memory_flags(self, verb):
-        """Passes --host-memory on to fpdt-run, if it was given."""
+        """The --host-memory flag for fpdt-run, if it was given."""
         if self.host_memory is None or not self.takes("fpdt-run", verb, "--host-memory"):
             return []
         return ["--host-memory", self.host_memory]
@@ -186,7 +187,8 @@ class Session:
         raise done.failure(f"{done.how()}: {entry['command']}\n{done.tail()}")
 
     def _environment(self, words):
-        """Only our programs get their libraries: PyTorch has its own."""
+        """The environment of a command. Only our programs get their libraries: PyTorch has its
+        own."""
         ours = str(self.programs), str(self.test_program)
         if not self.library_path or not any(word.startswith(ours) for word in words):
             return None
@@ -195,8 +197,8 @@ class Session:
         return {**os.environ, "LD_LIBRARY_PATH": ":".join(paths)}
 
     def _wait(self, words, allowed):
-        """Runs it to its end, or until the time is up. Output goes to files while it runs, so that
-        it is kept whatever happens to this process."""
+        """Runs it until it ends or time is up. Output goes to files while it runs, so that it is
+        kept whatever happens to this process."""
         outputs = [self.path(f"{self.item}.{name}.log") for name in ("stdout", "stderr")]
         begin = time.monotonic()
         stopped = False
@@ -261,7 +263,7 @@ class Session:
             reason = "the time limit of this call was up"
         except (Skipped, Wrong, Failed) as why:
             state, reason = type(why).__name__.lower(), str(why)
-        except Exception as error:  # a bug of an item must not cost the others their turn
+        except Exception as error:  # an item's bug must not cost the others their turn
             state = "failed"
             reason = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
         finally:

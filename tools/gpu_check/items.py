@@ -15,9 +15,9 @@ from gpu_check.harness import Wrong
 from gpu_check.model import Model
 from gpu_check.sampler import words
 
-# Loss curves on two backends in bf16: sums are f32 but their order differs, so that stored values
-# differ by a rounding here and there. A curve in bf16 is about this share of the loss away from one
-# in f32: a unit of bf16's last place.
+# Loss curves on two backends in bf16. Sums are f32 but their order differs, so stored values differ
+# by a rounding here and there. A curve in bf16 differs from one in f32 by about this share of the
+# loss: a unit of bf16's last place.
 CURVE_TOLERANCE = 2.0 ** -8
 CURVE_STRATEGY = """storage: bf16
 fpdt:
@@ -30,7 +30,7 @@ fpdt:
 
 
 def query_gpu(fields):
-    """What nvidia-smi reports of the first GPU, as a dict; {} without a GPU."""
+    """What nvidia-smi reports about the first GPU, as a dict; {} without a GPU."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -43,13 +43,13 @@ def query_gpu(fields):
 
 
 def meminfo(key):
-    """The bytes that a line of /proc/meminfo gives."""
+    """The bytes in a line of /proc/meminfo."""
     with open("/proc/meminfo") as file:
         return 1024 * int(re.search(rf"^{key}:\s+(\d+)", file.read(), re.M)[1])
 
 
 def versions(session, result, text):
-    """What produced the other numbers: GPU, driver, libraries, compilers, source."""
+    """What produced all other numbers: GPU, driver, libraries, compilers, source."""
     result["gpu"] = query_gpu(["name", "driver_version", "memory.total", "memory.used",
                                "compute_cap", "pci.bus_id", "power.limit", "clocks.max.sm",
                                "clocks.max.mem", "pcie.link.gen.max", "pcie.link.width.max"])
@@ -82,9 +82,9 @@ def text_file(session):
 
 
 def curves(session, result, text):
-    """The same schedules, data and seed on the CPU and on the GPU, one rank and two that share it,
-    attention by our kernels and by cuDNN. A rehearsal runs the CPU twice, which must agree
-    exactly."""
+    """Trains the same schedules, data and seed on the CPU and on the GPU: one rank, and two that
+    share the GPU, with attention by our kernels and by cuDNN. A rehearsal runs the CPU twice, and
+    both runs must agree exactly."""
     tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 20, 1024)
     larger = "llama-tiny" if session.rehearse else "llama-30m"
     strategy = session.path("curves-strategy.yaml")
@@ -129,9 +129,9 @@ def tokens_file(session, vocabulary):
 
 
 def memory_lines(memory):
-    """A Markdown table of train --json's memory, and what is wrong with it: fpdt-run says how it
-    deviates from the prediction, and knows which bytes of an arena the schedule writes; gaps
-    between buffers, and scratch that no op of the step asked for, stay untouched on a GPU."""
+    """A Markdown table of train --json's memory, and what is wrong with it. fpdt-run says how
+    memory deviates from the prediction, since it knows which bytes of an arena the schedule writes.
+    On a GPU, gaps between buffers and scratch that no op of the step asked for stay untouched."""
     def size(count):
         return "" if count is None else f"{count / 2**20:.1f} MiB"
 
@@ -168,13 +168,13 @@ def memory_lines(memory):
 
 
 def step_seconds(log):
-    """The median step of a train log without its first; None if there is only one."""
+    """The median step time in a train log without the first step; None if there is only one."""
     seconds = [json.loads(line)["seconds"] for line in log.read_text().splitlines()]
     return statistics.median(seconds[1:]) if len(seconds) > 1 else None
 
 
 def one_layer(session, name, length, **keys):
-    """A schedule of a true-width layer on one rank."""
+    """A schedule of a layer of true width on one rank."""
     source = "llama-tiny" if session.rehearse else "llama3-8b"
     model = Model.load(session.root / f"models/{source}.yaml").with_layers(1)
     path, folder = session.path(f"{name}-model.yaml"), session.path(name)
@@ -188,8 +188,8 @@ def one_layer(session, name, length, **keys):
 
 
 def memory(session, result, text):
-    """A step of a true-width layer on one rank: touched bytes, and the device's total as its driver
-    counts it."""
+    """Runs a step of a layer of true width on one rank: touched bytes, and the device's total as
+    its driver counts it."""
     length = 512 if session.rehearse else 64 << 10
     model, schedule, _ = one_layer(session, "memory", length)
     done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
@@ -203,8 +203,8 @@ def memory(session, result, text):
 
 
 def deterministic(session, result, text):
-    """Our own tiles at 8K rows: two equal runs, which must give the same bits, and the time of the
-    tiles."""
+    """Runs our own tiles at 8K rows twice: both runs must give the same bits. Also reports the time
+    of the tiles."""
     own, mode = ({}, []) if session.rehearse else ({"attention": "own"}, ["--deterministic"])
     length = 512 if session.rehearse else 8192
     model, schedule, machine = one_layer(session, "deterministic", length, **own)

@@ -1,9 +1,9 @@
 """A Llama's training step in PyTorch, as fast as PyTorch allows within the memory.
 
-bf16 weights and activations, f32 master weights and moments; fused pieces by torch.compile between
-attention by scaled_dot_product_attention without repeated heads; feed-forward and loss in tiles, so
-that neither a layer's hidden rows nor the logits fill the memory. What backward finds, and where it
-waits, is a setup.
+Weights and activations are bf16, master weights and moments f32. torch.compile fuses the pieces
+between attention, which is scaled_dot_product_attention without repeated heads. Feed-forward and
+loss run in tiles, so that neither a layer's hidden rows nor the logits fill the memory. A setup
+says which values are kept for backward, and where they wait.
 """
 import contextlib
 import dataclasses
@@ -18,16 +18,16 @@ from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
                                     create_selective_checkpoint_contexts)
 
 LOSS_ROWS = 4096
-# Attention's ops, whose outputs a selective checkpoint keeps.
+# The ops of attention. A selective checkpoint keeps their outputs.
 ATTENTION_OPS = {getattr(torch.ops.aten, f"_scaled_dot_product_{name}").default for name in (
     "cudnn_attention", "flash_attention", "efficient_attention", "flash_attention_for_cpu")}
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What backward finds: `attention` kept (all of its part), output (its output) or repeated;
-    feed-forward in tiles of `mlp_rows` that are repeated, or kept when 0. With `offload` large
-    saved tensors wait in pinned host memory."""
+    """What is kept for backward. `attention`: kept (all of its part), output (its output) or
+    repeated. `mlp_rows`: rows of the feed-forward tiles that are repeated; 0 keeps everything. With
+    `offload` large saved tensors wait in pinned host memory."""
 
     attention: str
     mlp_rows: int
@@ -35,7 +35,7 @@ class Setup:
 
 
 MLP_ROWS = 16384
-# From the least repeated to the most.
+# From the setup that repeats least to the one that repeats most.
 SETUPS = {
     "all kept": Setup("kept", 0, False), "all kept, offload": Setup(
         "kept", 0, True), "feed-forward repeated": Setup("kept", MLP_ROWS, False),
@@ -48,8 +48,8 @@ SETUPS = {
 
 
 def least_bytes(setup, sizes, tokens):
-    """Device memory that a setup takes at the very least: weights with their gradients, masters and
-    moments, and what is saved for backward, or the feed-forward of one layer with its gradients."""
+    """A lower bound of a setup's device memory: weights with gradients, masters and moments, plus
+    what is saved for backward, or the feed-forward of one layer with its gradients."""
     hidden, inner, size = sizes["hidden"], sizes["feed_forward"], sizes["head_dim"]
     q, kv = sizes["heads"] * size, 2 * sizes["kv_heads"] * size
     attention = hidden + {"kept": 2 * q + kv, "output": q, "repeated": 0}[setup.attention]
@@ -62,14 +62,14 @@ def least_bytes(setup, sizes, tokens):
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 
 
-# From so many elements of a tensor on cuDNN's kernel is refused, and a slower one takes its place.
+# cuDNN's kernel refuses a tensor of at least this many elements, and a slower one takes its place.
 MOST_ELEMENTS = 1 << 31
 
 
 def attend(q, k, v, kernel, causal=True):
-    """Attention of [1, heads, rows, size] tensors. `kernel`: a backend, and `repeated` where it
-    wants as many heads of keys as of queries; `any`: PyTorch's own choice. Queries that are too
-    large for it go in two groups of heads."""
+    """Attention of [1, heads, rows, size] tensors. `kernel`: a backend, plus `repeated` if it needs
+    as many key heads as query heads; `any`: PyTorch's own choice. Queries that are too large for it
+    go in two groups of heads."""
     if q.numel() >= MOST_ELEMENTS and k.shape[1] % 2 == 0:
         halves = zip(*(one.chunk(2, dim=1) for one in (q, k, v)))
         return torch.cat([attend(*half, kernel, causal) for half in halves], dim=1)
@@ -88,7 +88,7 @@ PIECES = ("before", "after", "mlp", "loss", "norm")
 
 
 class Pieces:
-    """What lies between attention and products, compiled where torch.compile works here."""
+    """The pieces between attention and products, compiled if torch.compile works here."""
     def __init__(self, sizes, device, epsilon=1e-5):
         heads, kv, size = sizes["heads"], sizes["kv_heads"], sizes["head_dim"]
 
@@ -134,18 +134,19 @@ class Pieces:
         try:
             hidden = torch.zeros(256, sizes["hidden"], dtype=torch.bfloat16, device=device)
             self.norm(hidden, hidden[0])
-            # What fails in another piece runs eagerly; `eager_because` finds it.
+            # If another piece fails to compile it runs eagerly; `eager_because` finds it.
             torch._dynamo.config.suppress_errors = True
             self.why = ""
-        except Exception as error:  # whatever a compiler lacks here: eager is the fall-back
+        except Exception as error:  # whatever a compiler lacks here: fall back to eager
             self.why = f"{type(error).__name__}: {error}".splitlines()[0]
             for name, function in plain.items():
                 setattr(self, name, function)
 
 
     def eager_because(self):
-        """After a step: why not all pieces ran as compiled, "" when they did. A frame that dynamo
-        began and did not end, a graph that broke or a piece without a graph runs eagerly."""
+        """Call after a step. Returns why some piece did not run compiled, "" when all did. A frame
+        that dynamo began and did not end, a graph that broke, and a piece without a graph run
+        eagerly."""
         if self.why:
             return self.why
         counters = torch._dynamo.utils.counters
@@ -158,8 +159,8 @@ class Pieces:
 
 
 class TiledLoss(torch.autograd.Function):
-    """Mean cross-entropy of a head, and its gradients, tile by tile in forward: logits are computed
-    once."""
+    """Mean cross-entropy of a head. Forward computes the gradients too, tile by tile, so that
+    logits are computed once."""
 
     @staticmethod
     def forward(ctx, x, head, labels, piece):
@@ -182,7 +183,7 @@ class TiledLoss(torch.autograd.Function):
 
 
 class Llama(nn.Module):
-    """Parameters as fpdt's; forward returns the mean loss of one sequence."""
+    """A model with fpdt's parameters; forward returns the mean loss of one sequence."""
     def __init__(self, sizes, tokens, theta, setup, kernel, device):
         super().__init__()
         self.setup, self.kernel = setup, kernel
@@ -208,8 +209,8 @@ class Llama(nn.Module):
         angle = torch.outer(torch.arange(tokens, device=device).float(), frequency)
         self.cos, self.sin = angle.cos()[:, None], angle.sin()[:, None]
 
-    # Weights are no arguments of what is repeated: only rows are saved, and no weight changes its
-    # type by being saved, which torch.compile would notice.
+    # Weights are not passed as arguments to repeated functions. So only rows are saved, and saving
+    # does not change the type of a weight, which torch.compile would notice.
 
     def _attention(self, x, layer):
         def part(x):
@@ -247,8 +248,8 @@ class Llama(nn.Module):
 
 
 class Optimizer:
-    """AdamW as fpdt has it: clipping, f32 masters and moments, bf16 weights from the masters, decay
-    of matrices."""
+    """fpdt's AdamW: clipping, f32 masters and moments, bf16 weights from the masters, decay of
+    matrices."""
 
     def __init__(self, model, rate=1e-3, decay=0.1):
         self.weights = list(model.parameters())
@@ -274,8 +275,8 @@ class Optimizer:
 
 
 class Offload:
-    """Large saved tensors wait in pinned host memory: copied there on a stream of their own while
-    forward goes on, and back one ahead of what backward asks for. Copies of a stream are in order,
+    """Large saved tensors wait in pinned host memory. They are copied there on a separate stream
+    while forward goes on, and back one tensor ahead of backward. Copies on one stream are in order,
     so a host buffer can be used again as soon as its copy back was issued."""
 
     def __init__(self, model, device):
@@ -286,7 +287,7 @@ class Offload:
 
     def __enter__(self):
         self.entries = []
-        # Weights, views of them and the tables of angles are saved too, and stay.
+        # Weights, their views and the tables of angles are saved too, but stay on the device.
         model = self.model()
         self.stay = {one.untyped_storage().data_ptr()
                      for one in (*model.parameters(), model.cos, model.sin)}

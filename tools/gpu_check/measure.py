@@ -3,7 +3,7 @@ from gpu_check import cluster
 from gpu_check.harness import Skipped
 from gpu_check.sampler import words
 
-# The ops whose time alone is the ceiling of a step.
+# A step takes at least the time of these ops.
 ARITHMETIC = ("matmul", "attention_forward", "attention_backward")
 
 
@@ -20,9 +20,9 @@ def _best(measurements):
 
 
 def bench(session, result, text):
-    """Rates of this GPU into DIR/machine.yaml, which the items after it plan with. The file grows
-    as it is measured, with published rates where nothing is yet: what a bench that was cut off had
-    found stays."""
+    """Measures rates of this GPU into DIR/machine.yaml, with which later items plan. The file has
+    published rates where nothing is measured yet, and grows during the bench, so a bench that was
+    cut off keeps what it found."""
     path = session.path("machine.yaml")
     path.unlink(missing_ok=True)
     flags = ["--quick"] if session.rehearse else ["--peak-flops", session.peak_flops]
@@ -56,8 +56,8 @@ def _compare(session, *flags):
 
 
 def ceiling(session, result, text):
-    """Products, attention and copies by PyTorch's libraries right behind the bench: the one check
-    of its rates that does not use the executor that they are measured with."""
+    """Times products, attention and copies by PyTorch's libraries right after the bench. This is
+    the only check of the bench's rates that does not use the executor that measures them."""
     done = _compare(session, "--ceiling")
     result.update(done.json(), clocks=done.clocks)
     text.append(f"Clocks: {words(done.clocks)}; of the bench: "
@@ -72,8 +72,8 @@ def ceiling(session, result, text):
 
 
 def pytorch(tokens, steps, fitting):
-    """An item: the same layers and tokens on one rank, by fpdt-run and by the fastest PyTorch of
-    `fitting` setups that fit; the first of `steps` is not timed."""
+    """An item: the same layers and tokens on one rank, by fpdt-run and by PyTorch's fastest setup
+    among `fitting` ones that fit. The first of `steps` is not timed."""
     def item(session, result, text):
         machine, _ = cluster.machine(session)
         memory = session.memory_flags("train")

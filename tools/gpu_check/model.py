@@ -1,7 +1,8 @@
-"""A model with fewer layers, its flops, and a whole model's step from the steps of a few layers.
+"""A model with fewer layers, its flops, and a whole model's step time from the steps of a few
+layers.
 
-Flops are those of lib/fpdt/plan/throughput.h: 6 a parameter and token without look-ups, and
-attention 12 L H D S a token, or half of that with the causal discount.
+Flops are those of lib/fpdt/plan/throughput.h: 6 per parameter and token without look-ups, plus 12 L
+H D S per token for attention, or half of that with the causal discount.
 """
 import dataclasses
 import pathlib
@@ -30,7 +31,7 @@ class Model:
         return self.sizes["layers"]
 
     def lookups(self):
-        """Parameters that take part in no matrix product."""
+        """The number of parameters that take part in no matrix product."""
         table = self.sizes["vocabulary"] * self.sizes["hidden"]
         positions = self.sizes.get("learned_positions", 0) * self.sizes["hidden"]
         return positions + (0 if self.sizes["tied"] else table)
@@ -58,15 +59,15 @@ class Model:
 
 
 def line(x0, y0, x1, y1, x):
-    """The line through two points, at x."""
+    """The value at x of the line through two points."""
     return y0 + (y1 - y0) / (x1 - x0) * (x - x0)
 
 
 def whole_seconds(layers, predicted, measured):
     """Seconds of a step of `layers` layers, from {layers: seconds} of predicted and of measured
-    steps of fewer. Two measured steps give a layer and the rest; with one, or when noise hides a
-    layer, the rest is to a layer as it is predicted. Returns (seconds, seconds of a layer, how it
-    was done)."""
+    steps of fewer layers. Two measured steps give the time of a layer and the rest. With one step,
+    or when noise hides a layer, the rest has the predicted ratio to a layer. Returns (seconds,
+    seconds of a layer, how it was done)."""
     few, most = min(measured), max(measured)
     if measured[most] > measured[few]:
         layer = (measured[most] - measured[few]) / (most - few)
@@ -81,8 +82,8 @@ def whole_seconds(layers, predicted, measured):
 
 
 def utilisation(model, tokens, ranks, seconds, peak_flops, executed=None):
-    """Shares of the peak: model flops with and without the causal discount, and executed flops, of
-    all ranks."""
+    """Shares of the peak over all ranks: model flops with and without the causal discount, and
+    executed flops."""
     causal, full = model.flops(tokens)
     total = peak_flops * ranks * seconds
     shares = {"mfu_causal": causal / total, "mfu_full": full / total}

@@ -1,4 +1,5 @@
-"""Nsight Compute on one launch of each kernel of a step: how near it comes to memory and pipes."""
+"""Nsight Compute on one launch of each kernel of a step: how close it is to the limits of memory
+and pipes."""
 import csv
 import io
 import shutil
@@ -8,7 +9,7 @@ from gpu_check.harness import Skipped
 from gpu_check.sampler import words
 
 KERNELS = 24  # at most, in the order of a step
-# Few, so that each launch is repeated only a few times.
+# Few metrics, so that each launch is repeated only a few times.
 METRICS = {
     "gpu__time_duration.sum": ("us", 1e-3),
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": ("memory %", 1),
@@ -17,19 +18,19 @@ METRICS = {
     "dram__bytes_read.sum": ("MB read", 1e-6), "dram__bytes_write.sum": ("MB written", 1e-6),
     "launch__registers_per_thread": ("registers", 1), "launch__grid_size": ("blocks", 1)
 }
-# ncu stops at a name that its version does not know; then it is asked for the nearest section.
+# ncu stops at a name that its version does not know; then the nearest section is tried.
 CHOICES = (["--metrics", ",".join(METRICS)], ["--section", "SpeedOfLight"])
 
 
 def rows(text):
     """Reads the output of `ncu --page raw --csv --print-units base`: a header, units, then one row
-    per launch. Numbers may have commas; what a GPU does not count is None."""
+    per launch. Numbers may have commas. A metric that a GPU does not count is None."""
     lines = text.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     found = []
     for row in csv.DictReader(io.StringIO("\n".join(lines[begin:]))):
         if not (row.get("ID") or "").isdigit():
-            continue  # units
+            continue  # the row of units
         one = {"kernel": row.get("Kernel Name", "?").partition("(")[0]}
         for metric in METRICS:
             try:
@@ -41,7 +42,7 @@ def rows(text):
 
 
 def kernels(session, result, text):
-    """Profiles the second launch of each kernel, when nothing is cold, in a layer of true width.
+    """Profiles the second launch of each kernel, when caches are warm, in a layer of true width.
     Does not change clocks."""
     ncu = shutil.which("ncu")
     if ncu is None:

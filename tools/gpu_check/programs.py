@@ -1,7 +1,7 @@
-"""The programs that items run: prebuilt by tools/bundle-deps if those run here, else built here.
+"""The programs that items run: those of tools/bundle-deps if they run here, else built here.
 
-python3 programs.py ROOT prints the digest of the sources that programs are made of, by which a
-bundle is told from one of other sources.
+python3 programs.py ROOT prints the digest of the sources of the programs. It tells whether a bundle
+was built from these sources.
 """
 import hashlib
 import os
@@ -28,8 +28,8 @@ def digest(root):
 
 
 def cuda_folders():
-    """Where CUDA's libraries may be: in PyTorch's wheels, so that both use the same ones, and
-    beside nvcc."""
+    """Folders that may hold CUDA's libraries: PyTorch's wheels first, so that both use the same
+    libraries, then the folder beside nvcc."""
     wheels, folders = "import nvidia; print('\\n'.join(nvidia.__path__))", []
     try:
         done = subprocess.run(["python3", "-c", wheels], capture_output=True, text=True, timeout=60)
@@ -63,7 +63,8 @@ def _run_here(session, folder, text):
 
 
 def _check_sources(session, folder, result, text):
-    """Notes on the page if the programs were built from other sources than these."""
+    """Notes on the page that the programs were built from other sources than these, if they
+    were."""
     label = folder.parent / "SOURCES"
     if not label.exists():
         return
@@ -94,7 +95,7 @@ def _build(session, result, text, capability):
 
 
 def find(session, given, capability):
-    """The function of an item that runs first in every call."""
+    """An item that every call runs first."""
     def item(session, result, text):
         prebuilt = [pathlib.Path(given).resolve()] if given else [session.root / ".deps/bin"]
         if session.rehearse and not given:
@@ -106,7 +107,7 @@ def find(session, given, capability):
                 break
         else:
             _build(session, result, text, capability)
-        # A rehearsal has no GPU: it only runs tests that it is given.
+        # A rehearsal has no GPU, so it runs only the tests that it is given.
         built = [] if session.rehearse else [session.build / "tests/cuda" / TESTS]
         tests = [session.programs / TESTS, *built]
         session.test_program = next((path for path in tests if path.exists()), None)

@@ -26,7 +26,8 @@ class Sample:
 
 
 class Nvml:
-    """The driver's own library: a sample starts no program. OSError without it."""
+    """Samples by the driver's own library, without starting a program. Raises OSError if it is
+    missing."""
 
     class Utilization(ctypes.Structure):
         _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
@@ -46,7 +47,7 @@ class Nvml:
                 raise OSError(f"NVML: error {error}")
 
     def _ask(self, function, value, *arguments):
-        """0 for what this GPU does not report."""
+        """Calls a function; 0 for what this GPU does not report."""
         call = getattr(self.library, function, None)
         if call is None or call(self.device, *arguments, ctypes.byref(value)) != 0:
             return type(value)()
@@ -66,7 +67,7 @@ class Nvml:
 
 
 class Pretended:
-    """What a rehearsal samples."""
+    """The source of samples in a rehearsal."""
 
     def sample(self):
         return Sample(1000, 2000, 300.0, 50, 100, 0x4)

@@ -1,5 +1,5 @@
-"""A layer of a model at true width and true length, on one rank of four alone; and the step of the
-whole model that follows from it."""
+"""A layer of a model at true width and length, on one rank of four alone, and the step of the whole
+model that follows from it."""
 import math
 import re
 
@@ -11,16 +11,16 @@ from gpu_check.sampler import words
 
 RANKS = 4
 PLANNED = (1, 2)  # numbers of layers; one or both are measured
-HOST_RESERVE = 8 << 30  # of host memory, for everything but arenas
-# Goals of a step with at least so many tokens.
+HOST_RESERVE = 8 << 30  # bytes of host memory for everything but arenas
+# Goals of a step with at least this many tokens.
 GOALS = {"mfu_causal": {0: 0.45, 1 << 20: 0.50}, "compute_busy": {0: None, 1 << 19: 0.97}}
 TIME_TOLERANCE = 0.05
 STOPPED = 143  # the exit code of fpdt-run when it was told to end; its report is complete
 
 
 def _simulate(session, schedule, machine):
-    """Seconds of a step, those of its arithmetic by kind, and executed flops of one rank (None
-    where the machine's file has no peak)."""
+    """Seconds of a step, seconds of its arithmetic by kind, and executed flops of one rank (None if
+    the machine's file has no peak)."""
     answer = session.run(session.program("fpdt-plan"), "simulate", schedule, "--cluster", machine,
                          "--json").json()
     seconds, peak = answer["nanoseconds"] * 1e-9, cluster.peak_flops(machine)
@@ -31,7 +31,7 @@ def _simulate(session, schedule, machine):
 
 
 def _plan_whole(session, model, tokens, node, folder, text):
-    """The file of the whole model's strategy on a node of such GPUs, None when nothing fits; and
+    """The strategy file of the whole model on a node of such GPUs (None if nothing fits), and
     fpdt-plan's answer."""
     done = session.run(session.program("fpdt-plan"), "search", "--model", model, "--cluster", node,
                        "--seq-len", tokens, "--host-budget", cluster.NODE_HOST_MEMORY, "--out-dir",
@@ -47,8 +47,8 @@ def _plan_whole(session, model, tokens, node, folder, text):
 
 
 def _plan_few(session, model, tokens, node, strategy, host, folder, text):
-    """A schedule of a model of few layers: with the strategy of the whole model, or searched where
-    that is too large for this machine. None when nothing fits; the text says why then."""
+    """A schedule of a model with few layers, with the strategy of the whole model; if that is too
+    large for this machine, with a searched one. None if nothing fits; then the text says why."""
     asked = ["--model", model, "--cluster", node, "--seq-len", tokens, "--host-budget", host,
              "--out-dir", folder]
     if strategy is not None:
@@ -66,7 +66,7 @@ def _plan_few(session, model, tokens, node, strategy, host, folder, text):
 
 
 def _sequences(schedule):
-    """Sequences of a step: replicas times micro-batches."""
+    """The number of sequences of a step: replicas times micro-batches."""
     beside = (schedule.parent / "plan.yaml", schedule.parent / "strategy.yaml")
     text = next(path for path in beside if path.exists()).read_text()
     keys = (re.search(rf"^{key}: (\d+)", text, re.M) for key in ("data_parallel", "micro_batches"))
@@ -74,15 +74,15 @@ def _sequences(schedule):
 
 
 def _host_budget(session):
-    """The host budget of RANKS ranks if each has this machine's memory less a reserve."""
+    """The host budget for RANKS ranks if each has this machine's memory less a reserve."""
     free = size_bytes(session.host_memory) if session.host_memory else items.meminfo("MemAvailable")
     return f"{int(max(free - HOST_RESERVE, free / 2) * RANKS) >> 20}MiB"
 
 
 def _plans(session, name, model, length, strategy, result, text):
-    """Schedules of few layers, each with its prediction for a rank alone; and the machine that they
-    are predicted for. Where only one can be planned, the whole model's prediction is the other end
-    of the line that scales."""
+    """Schedules of few layers, each with its prediction for a rank alone, and the machine of these
+    predictions. If only one can be planned, the line that scales ends at the whole model's
+    prediction."""
     node = cluster.of_ranks(session, RANKS, solo=False)
     alone = cluster.of_ranks(session, RANKS, solo=True)
     folder, host = session.path(session.item), _host_budget(session)
@@ -102,8 +102,8 @@ def _plans(session, name, model, length, strategy, result, text):
 
 
 def _measure(session, schedule, machine, vocabulary, steps, name):
-    """One rank of RANKS alone, beside its prediction. Seconds are the GPU's, by its events, of the
-    step in the middle; the host's clock counts reading the events as well."""
+    """Runs one rank of RANKS alone and compares it with its prediction. Seconds are the median
+    step's by the GPU's events; the host's clock would include reading the events."""
     log = session.path(f"{name}-steps.log")
     log.unlink(missing_ok=True)
     done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
@@ -123,15 +123,15 @@ def _measure(session, schedule, machine, vocabulary, steps, name):
 
 
 def _measured_before(session, base):
-    """The measured steps of another item, by their number of layers."""
+    """The steps that another item measured, by their number of layers."""
     found = session.result(base).get("measured", {}) if base else {}
     return {int(layers): one for layers, one in found.items()}
 
 
 def solo(tokens, layers, steps, base=None):
-    """An item: layers of the model at true width, rank 0 of four alone, and the whole model's step
-    that follows; with `base`, from what that item measured as well. In rehearsal a tiny model and
-    512 tokens."""
+    """An item: runs layers of the model at true width as rank 0 of four alone, and derives the
+    whole model's step. With `base` it also uses that item's measurements. A rehearsal uses a tiny
+    model and 512 tokens."""
     def item(session, result, text):
         name = "llama-tiny" if session.rehearse else "llama3-8b"
         path = session.root / f"models/{name}.yaml"
@@ -164,8 +164,8 @@ def solo(tokens, layers, steps, base=None):
 
 
 def _ceilings(session, predicted, model):
-    """Seconds of the whole model's arithmetic alone: at the bench's rates, and at those that other
-    libraries reach where the bench has its best (None without them)."""
+    """Seconds of the whole model's arithmetic alone, at the bench's rates, and at the rates that
+    other libraries reach where the bench has its best (None without them)."""
     few, more = min(predicted), max(predicted)
     seconds = {kind: line(few, predicted[few][kind], more, predicted[more][kind], model.layers)
                for kind in ARITHMETIC}
@@ -177,8 +177,8 @@ def _ceilings(session, predicted, model):
 
 
 def _scale(session, result, model):
-    """From the steps of few layers to a step of the whole model: result["whole"], None where
-    nothing says what a layer takes."""
+    """Scales steps of few layers to a step of the whole model: result["whole"], None if the time of
+    a layer is unknown."""
     predicted, tokens = result["predicted"], result["tokens"]
     result["whole"] = None
     if len(predicted) < 2:

@@ -1,7 +1,7 @@
 """One page from the records of all items."""
 import os
 
-# The subjects of the first lines; the second item replaces the first once it has run.
+# Subjects of the first lines. The second item replaces the first once it has run.
 HEADLINES = (("solo-1m", "solo-1m-2"), ("solo-128k", "solo-128k-2"), ("solo-512k",), ("solo-2m",))
 
 

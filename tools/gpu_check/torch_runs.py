@@ -1,6 +1,6 @@
-"""PyTorch's side of a comparison, each function the work of a process of its own: which kernel of
-attention is the fastest that is right, a few training steps of one setup, products and attention
-alone. The results are for JSON."""
+"""PyTorch's side of a comparison. Each function runs in its own process: it finds the fastest
+correct attention kernel, trains a few steps of one setup, or times products and attention alone.
+The results are JSON values."""
 import math
 import time
 
@@ -10,7 +10,7 @@ from gpu_check.llama_torch import SETUPS, Llama, Optimizer, Setup, attend
 
 PROBE_ROWS = 32 << 10
 KERNELS = ("cudnn", "flash", "cudnn repeated", "flash repeated")
-# Of the largest number of the checked rows: roundings of bf16, and of its probabilities.
+# Share of the largest number in the checked rows: roundings of bf16 values and probabilities.
 KERNEL_TOLERANCE = 0.02
 REHEARSED_MLP_ROWS = 128
 
@@ -26,7 +26,8 @@ def _seconds(work, repeats=1):
 
 
 def _random_heads(sizes, rows, device):
-    """q, k and v of [1, heads, rows, size]; in memory rows come before heads, as projected."""
+    """q, k and v of [1, heads, rows, size]; in memory rows come before heads, as projections write
+    them."""
     def heads(count):
         shape = (1, rows, count, sizes["head_dim"])
         return torch.randn(shape, dtype=torch.bfloat16, device=device).transpose(1, 2)
@@ -34,7 +35,7 @@ def _random_heads(sizes, rows, device):
 
 
 def _last_rows_error(q, k, v, o, rows=4):
-    """Largest difference of the last rows of some heads from their definition in f32, over their
+    """Largest error of the last rows of some heads against the definition in f32, relative to their
     largest number."""
     group, error = q.shape[1] // k.shape[1], 0.0
     columns = torch.arange(k.shape[2], device=q.device)
@@ -49,8 +50,8 @@ def _last_rows_error(q, k, v, o, rows=4):
 
 
 def probe(sizes, tokens, device):
-    """The fastest kernel of attention, forward and backward, of those that are right at the true
-    length; with the times of all and why some were refused."""
+    """The fastest attention kernel, forward and backward, among those that are right at the true
+    length. Also returns the times of all kernels, and why some were refused."""
     times, refused = {}, {}
     for kernel in KERNELS if device.type == "cuda" else ("any", "any repeated"):
         try:
@@ -116,15 +117,17 @@ def train(name, sizes, tokens, theta, kernel, steps, device):
 
 
 def _rate(amount, work, least):
-    """Of flops or bytes a second, over at least so many seconds, so that clocks have settled."""
+    """Flops or bytes per second, measured for at least this many seconds, so that clocks have
+    settled."""
     _seconds(work)
     repeats = max(3, math.ceil(least / max(_seconds(work, 3), 1e-6)))
     return amount / _seconds(work, repeats)
 
 
 def _tile_rates(sizes, rows, device, least):
-    """{op: {kernel: flop/s}} of a tile without a mask, with a rank's part of the heads of four: 4
-    flops a pair and dimension forward, 10 backward. Words in place of a number say why not."""
+    """{op: {kernel: flop/s}} of a tile without a mask, for a rank's quarter of the heads: 4 flops
+    per pair and dimension forward, 10 backward. Instead of a number there may be the reason why
+    there is none."""
     sizes = {**sizes, "heads": sizes["heads"] // 4, "kv_heads": max(1, sizes["kv_heads"] // 4)}
     pairs = sizes["heads"] * sizes["head_dim"] * rows * rows
     found = {"attention_forward": {}, "attention_backward": {}}
@@ -160,8 +163,7 @@ def _copy_rates(device, least):
 
 
 def ceiling(sizes, device):
-    """What PyTorch's libraries reach at the ops that a step is made of; `best` by the names of the
-    bench."""
+    """The rates of PyTorch's libraries for the ops of a step; `best` uses the bench's names."""
     cuda = device.type == "cuda"
     least = 1.0 if cuda else 0.01
     products, rows = {}, PROBE_ROWS if cuda else 256

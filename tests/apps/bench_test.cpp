@@ -1,4 +1,4 @@
-// fpdt-run bench, and a training step held against its file.
+// Tests fpdt-run bench, and compares a training step with its file.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -54,7 +54,7 @@ TEST_F(Bench, StepsAreComparedByKind) {
   EXPECT_TRUE(says(one_step.err, "--machine compares a step after the first")) << one_step.err;
 }
 
-// Predicted and measured lanes side by side, in every form.
+// Draws predicted and measured lanes side by side, in every format.
 TEST_F(Bench, StepsAreDrawn) {
   ASSERT_EQ(run("bench --quick --ranks 2 --storage f32 --out here.yaml").code, 0);
   const std::string train =
@@ -106,7 +106,7 @@ TEST_F(Bench, RefusesMachinesThatAreNotMeasuredOrNotThese) {
   EXPECT_TRUE(says(other.err, "measure with fpdt-run bench --ranks 2")) << other.err;
 }
 
-// Killed at any moment after its first rates, it leaves a cluster that can be timed.
+// A bench that is killed at any moment after its first rates leaves a cluster that can be timed.
 TEST_F(Bench, IsOfUseWhenItIsKilled) {
   const Outcome killed = shell(
       "$RUN bench --quick --ranks 2 --declared timed.yaml --out here.yaml & "

@@ -1,4 +1,4 @@
-// Faults that one choice of a strategy brings out, and what bisect says of them.
+// Faults that depend on one choice of a strategy, and what bisect concludes.
 #include "bisect.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace fpdt {
 namespace {
 
-// A CPU whose ops are changed before they run.
+// A CPU backend that changes ops before they run.
 class FaultyBackend final : public Backend {
  public:
   using Fault = std::function<void(Op&)>;
@@ -50,10 +50,10 @@ class FaultyBackend final : public Backend {
  private:
   CpuBackend real_;
   Fault fault_;
-  std::deque<Op> ops_;  // of this step
+  std::deque<Op> ops_;  // ops of this step
 };
 
-// Four chunks on two ranks, everything spilled and recomputed.
+// Four chunks on two ranks; everything is spilled and recomputed.
 Case four_chunks() { return make_case(tiny_llama(), 2, 32, 8); }
 
 Bisection bisect_with(const Case& one, FaultyBackend::Fault fault) {
@@ -106,7 +106,7 @@ TEST(Bisect, BlamesTheKernelsWhereNothingHelps) {
             "No change makes the error go away: look at the kernels rather than at the strategy.");
 }
 
-// What is not finite ends a step; it is an error like any other.
+// A norm that is not finite ends a step and counts as an error like any other.
 TEST(Bisect, ANormThatIsNotFiniteIsAnError) {
   const Bisection found = bisect_with(four_chunks(), [](Op& op) {
     auto* const tile = std::get_if<AttentionForward>(&op.body);
@@ -122,13 +122,13 @@ TEST(Bisect, TwoFaultsTakeTwoChanges) {
     auto* const tile = std::get_if<AttentionForward>(&op.body);
     if (tile == nullptr) return;
     if (tile->k_first > 0) tile->scale *= 1.5;
-    if (tile->heads < 4) tile->scale *= 1.5;  // those of one of several ranks
+    if (tile->heads < 4) tile->scale *= 1.5;  // a tile of one of several ranks
   });
   EXPECT_EQ(found.conclusion(),
             "No single change makes the error go away; all of them together do.");
 }
 
-// Without documents the padding would go on past the last learned position.
+// Without documents the padding would go beyond the last learned position.
 TEST(Bisect, WhatCannotBeLoweredSaysNothing) {
   Case one = make_case(tiny_gpt(), 2, 37, 8);
   one.problem.model.learned_positions = 37;

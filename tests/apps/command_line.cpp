@@ -1,4 +1,4 @@
-// The shell, the folder and the tiny problem.
+// Sets up the folder and the tiny problem, and runs the shell.
 #include "command_line.h"
 
 #include <cstdlib>
@@ -91,7 +91,7 @@ void CommandLine::SetUp() {
 void CommandLine::TearDown() { std::filesystem::remove_all(folder_); }
 
 Outcome CommandLine::shell(std::string_view command) const {
-  // The outer redirections catch what the command itself does not send elsewhere.
+  // The outer redirections catch what the command itself does not redirect.
   const std::string line = fmt::format("cd '{}' && {{ RUN='{}' PLAN='{}'; {}\n}} >.out 2>.err",
                                        folder_, FPDT_RUN, FPDT_PLAN, command);
   const int status = std::system(line.c_str());

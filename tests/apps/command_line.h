@@ -1,4 +1,4 @@
-// Runs the programs in a folder of their own and keeps what they say.
+// Runs the programs in a folder of their own and keeps their output.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Outcome {
   std::string err;
 };
 
-// Whether `text` has `part` in it.
+// Whether `text` contains `part`.
 testing::AssertionResult says(const std::string& text, std::string_view part);
 
 // A fixture whose test works in a fresh folder that holds text.txt (4 KB of prose),
@@ -25,10 +25,10 @@ class CommandLine : public testing::Test {
   void SetUp() override;
   void TearDown() override;
 
-  // `fpdt-run arguments`, by the shell, in the folder.
+  // Runs `fpdt-run arguments` by the shell, in the folder.
   [[nodiscard]] Outcome run(std::string_view arguments) const;
   [[nodiscard]] Outcome plan(std::string_view arguments) const;
-  // Any shell command, in which $RUN is fpdt-run and $PLAN fpdt-plan.
+  // Runs any shell command. $RUN is fpdt-run and $PLAN is fpdt-plan.
   [[nodiscard]] Outcome shell(std::string_view command) const;
 
   [[nodiscard]] std::string path(std::string_view name) const;

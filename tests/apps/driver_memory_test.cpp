@@ -1,4 +1,4 @@
-// What the driver of a GPU counts against what was predicted, on numbers made up.
+// Compares the driver's count of GPU memory with the prediction, on made-up numbers.
 #include "driver_memory.h"
 
 #include <fmt/format.h>
@@ -93,7 +93,7 @@ TEST(DriverMemory, StandsInTheReportInPlaceOfResidentPages) {
   EXPECT_FALSE(json(report).at("as_predicted"));
 }
 
-// All that deviates is in the result, in words.
+// The result names every deviation in words.
 TEST(MemoryReport, NamesEveryDeviation) {
   MemoryReport report;
   report.predicted.device = report.predicted.host_pinned = Bytes{kGibi};

@@ -1,7 +1,7 @@
-// Preloaded into a program: one of its calls that change the file system does not happen.
+// Preloaded into a program, makes one of its calls that change the file system fail.
 //
-// FPDT_FAIL_AT=7 names the seventh of them. The process dies before it (SIGKILL), or, with
-// FPDT_DISK_FULL=1, the seventh and all later writes say that the disk is full.
+// FPDT_FAIL_AT=7 selects the seventh such call. The process dies before it (SIGKILL). With
+// FPDT_DISK_FULL=1 the seventh and all later writes report a full disk instead.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,7 +18,7 @@
 
 namespace {
 
-// Counts a call; true when it is to fail for want of room.
+// Counts a call; true if it must fail for lack of space.
 bool fails() {
   static std::atomic<long> calls{0};
   static const char* const at = std::getenv("FPDT_FAIL_AT");
@@ -68,7 +68,7 @@ int open(const char* path, int flags, ...) {
   return call(path, flags, mode);
 }
 
-// These need no room.
+// These calls need no space.
 
 int rename(const char* from, const char* to) noexcept {
   static const auto call = real<int(const char*, const char*)>("rename");

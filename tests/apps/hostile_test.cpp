@@ -1,5 +1,5 @@
-// What a careless user, a full disk and a small machine do to the programs: the documented exit
-// code, a message that names the cause, nothing written half.
+// A careless user, a full disk and a small machine: the programs exit with the documented code and
+// a message that names the cause, and leave no half-written file.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ TEST_F(Hostile, NumbersAreWhatWasTyped) {
   EXPECT_TRUE(says(result.err, "expected 1 to 1G tokens"));
 }
 
-// What a variable of the shell that is not set leaves: an empty word, or none.
+// A shell variable that is not set leaves an empty word, or none.
 TEST_F(Hostile, EveryFlagNeedsAValue) {
   ASSERT_EQ(run(fmt::format("{} --steps 1 --save model", kTrain)).code, 0);
   const std::string saved = contents("model/trainer.json");
@@ -86,7 +86,7 @@ TEST_F(Hostile, AFullDiskKeepsTheLastPlan) {
   EXPECT_EQ(contents("plan/strategy.yaml"), strategy);
 }
 
-// Work goes on when nobody listens, and a result that nobody gets is an error.
+// Work goes on if nobody listens. A result that nobody receives is an error.
 TEST_F(Hostile, StandardDescriptorsMayBeClosedOrFull) {
   const std::string train = fmt::format("$RUN {} --steps 2 --save model --log log", kTrain);
   for (const std::string_view to : {"2>&-", "2>/dev/full", "<&- 2>&-"}) {
@@ -97,7 +97,7 @@ TEST_F(Hostile, StandardDescriptorsMayBeClosedOrFull) {
   }
   std::filesystem::remove(path("log"));
   EXPECT_EQ(shell(train + " <&- >&- 2>&-").code, 7);
-  // Each line is the log's own: no result or message went to the file that was opened first.
+  // All lines come from the log: no result or message went to the file that was opened first.
   const std::string log = contents("log");
   EXPECT_EQ(nlohmann::json::parse(log.substr(0, log.find('\n'))).at("step"), 1);
   EXPECT_EQ(nlohmann::json::parse(log.substr(log.find('\n'))).at("step"), 2);
@@ -117,7 +117,7 @@ TEST_F(Hostile, AReaderOfTalkMayLeave) {
 TEST_F(Hostile, AFullDiskKeepsTheLastCheckpoint) {
   ASSERT_EQ(run(fmt::format("{} --steps 2 --save model", kTrain)).code, 0);
   const std::string before = contents("model/trainer.json");
-  // A limit of the size of files, in units of 1 KiB, stops a write as a full disk does.
+  // A limit on file sizes, in units of 1 KiB, stops a write as a full disk does.
   const Outcome result =
       shell(fmt::format("ulimit -f 8; $RUN {} --steps 3 --resume model --save model", kTrain));
   EXPECT_EQ(result.code, 7) << result.err;
@@ -152,7 +152,7 @@ TEST_F(Hostile, ALogThatNobodyReadsIsAnError) {
   EXPECT_TRUE(says(result.err, "log: "));
 }
 
-// Address space from what the program and its libraries take to be loaded (with CUDA's, over half a
+// Limits the address space from what the program needs to load (with CUDA's libraries, over half a
 // gigabyte) to more than a step needs.
 TEST_F(Hostile, ASmallMachineIsOutOfMemory) {
   constexpr std::int64_t kStep = 20000;
@@ -168,10 +168,10 @@ TEST_F(Hostile, ASmallMachineIsOutOfMemory) {
   }
 }
 
-// Whenever the kill comes there is the last checkpoint or the new one.
+// Whenever the kill comes, either the last checkpoint or the new one is there.
 TEST_F(Hostile, AKilledRunGoesOn) {
   for (int round = 0; round < 8; ++round) {
-    // On a busy machine a kill may come before any save: the later rounds wait for one.
+    // On a busy machine a kill may come before any save, so later rounds wait for one.
     const char* const early = round < 4 ? "! test -s log" : "! test -s log || ! test -d model";
     const Outcome result = shell(
         fmt::format("rm -f log; $RUN {} --steps 1000000 --save model --save-every 1 --log log {} & "

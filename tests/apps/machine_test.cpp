@@ -1,4 +1,4 @@
-// Which machine runs the ranks: what the flags say, and what a machine without a GPU answers.
+// Flags choose the machine that runs the ranks; without a GPU the errors say so.
 #include <fmt/format.h>
 
 #include "command_line.h"
@@ -47,7 +47,7 @@ TEST_F(Machine, HostMemoryIsWhatTheFlagSays) {
   }
 }
 
-// Nothing is there afterwards that was not there before.
+// A failed start leaves no new file.
 TEST_F(Machine, WithoutAGpuNothingBegins) {
   const Outcome device = run("device");
   if (device.code == 0) GTEST_SKIP() << "there is a GPU: " << device.out;

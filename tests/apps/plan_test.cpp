@@ -1,4 +1,4 @@
-// fpdt-plan lower: where a finding points, what it notes, what it offers.
+// fpdt-plan lower: where a finding points, what is noted, what is offered.
 #include <fmt/format.h>
 
 #include "command_line.h"
@@ -52,7 +52,7 @@ TEST_F(Plan, PassesAreTimedWhereTheEnvironmentAsks) {
   }
 }
 
-// Which the kernels of cuDNN would like to be one.
+// cuDNN's kernels would prefer one document.
 TEST_F(Plan, DocumentsOfASequenceAreAsked) {
   const auto documents = [&](const std::string& cluster, std::string_view flag) {
     write("c.yaml", contents("cluster.yaml") + cluster);
@@ -82,7 +82,7 @@ TEST_F(Plan, DocumentsOfASequenceAreAsked) {
   EXPECT_TRUE(says(split.err, "another document begins at its token 25"));
 }
 
-// The offer is a strategy whose placed bytes fit, tried by lowering it.
+// Lowering the offered strategy shows that its placed bytes fit.
 TEST_F(Plan, NamesWhatBindsAndTheNearestFit) {
   const Outcome none = plan(fmt::format("{} --device-budget 1KiB", kLowerTiny));
   EXPECT_EQ(none.code, 3);

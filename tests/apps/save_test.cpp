@@ -1,4 +1,4 @@
-// What --save keeps: kills, full disks, steps that are not finite, and the files of others.
+// Tests --save: kills, full disks, steps that are not finite, and files of others.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -17,7 +17,7 @@ constexpr std::string_view kFailAtCall = FPDT_FAIL_AT_CALL;
 
 class Save : public CommandLine {
  protected:
-  // `train` with these flags; `before` goes in front of the command.
+  // Runs `train` with these flags; `before` goes in front of the command.
   [[nodiscard]] Outcome train(std::string_view flags, std::string_view before = "") const {
     return shell(fmt::format("{} $RUN train plan/schedule.json --data text.txt {}", before, flags));
   }
@@ -40,7 +40,7 @@ const std::vector<std::string> kFour{"config.json", "fpdt_state.safetensors", "m
 TEST_F(Save, AStepThatIsNotFiniteKeepsTheCheckpointBeforeIt) {
   ASSERT_EQ(train("--steps 3 --save ck --save-every 1").code, 0);
   const std::string good = contents("ck/model.safetensors");
-  // Step 4 is finite and saved; its weights are beyond use, which step 5 shows.
+  // Step 4 is finite and saved, but its weights are useless, as step 5 shows.
   const std::string wild =
       "--resume ck --save ck --save-every 1 --learning-rate 1e30 --allow-changes --steps ";
   for (const char* steps : {"9", "4"}) {
@@ -87,7 +87,7 @@ TEST_F(Save, KeepsFilesOfOthers) {
   EXPECT_EQ(names_in("ck").size(), kFour.size() + 2);
   EXPECT_TRUE(fs::is_symlink(path("link")));
   EXPECT_EQ(nlohmann::json::parse(contents("ck/trainer.json")).at("step"), 3);
-  // Not one of ours, whatever it is called.
+  // Not our directory, whatever its name.
   fs::create_directory(path("other"));
   write("other/trainer.json", "{}");
   const Outcome refused = train("--steps 1 --save other");
@@ -96,7 +96,8 @@ TEST_F(Save, KeepsFilesOfOthers) {
   EXPECT_EQ(contents("other/trainer.json"), "{}");
 }
 
-// What fpdt does not change goes along: tokenizer, generation settings, every key of the config.
+// Files that fpdt does not change are kept: tokenizer, generation settings, every key of the
+// config.
 TEST_F(Save, KeepsWhatTheModelCameWith) {
   std::string tokens;
   for (int i = 0; i < 500; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
@@ -141,10 +142,10 @@ TEST_F(Save, SaysWhatToDoWithWeightsInTheOldFormat) {
   EXPECT_TRUE(says(old, "from_pretrained(\"model\", dtype=\"auto\").save_pretrained")) << old.err;
 }
 
-// Every how many calls one is cut; FPDT_EVERY_CALL=1 in the environment tries them all.
+// One call in this many is cut; FPDT_EVERY_CALL=1 in the environment cuts each of them.
 int stride(int usual) { return std::getenv("FPDT_EVERY_CALL") != nullptr ? 1 : usual; }
 
-// Wherever a run is killed its checkpoint is whole, and the run that goes on ends in the same bits.
+// Wherever a run is killed, its checkpoint is whole, and the resumed run ends in the same bits.
 TEST_F(Save, SurvivesAKillAtAnyCall) {
   ASSERT_EQ(train("--steps 1 --save begun").code, 0);
   ASSERT_EQ(train("--steps 4 --resume begun --save whole").code, 0);
@@ -168,7 +169,7 @@ TEST_F(Save, SurvivesAKillAtAnyCall) {
   RecordProperty("kills", kills);
 }
 
-// Where the directory is new, what a kill leaves is a checkpoint or nothing that is in the way.
+// In a new directory a kill leaves either a checkpoint or nothing that is in the way.
 TEST_F(Save, SurvivesAKillOfItsFirstSave) {
   int kills = 0;
   Outcome cut;
@@ -198,7 +199,8 @@ TEST_F(Save, AFullDiskIsAnErrorThatLosesNothing) {
                 fmt::format("LD_PRELOAD={} FPDT_DISK_FULL=1 FPDT_FAIL_AT={}", kFailAtCall, call));
     ASSERT_TRUE(cut.code == 7 || cut.code == 0) << call << " " << cut.code << cut.err;
     EXPECT_TRUE(cut.code == 0 || says(cut, "No space left on device")) << cut.err;
-    // Where a directory could not be synced, some files may not have moved yet: the next run does.
+    // If a directory could not be synced some files may not have moved yet; the next run moves
+    // them.
     for (const std::string& name : kFour) {
       EXPECT_TRUE(exists("ck/" + name) || exists("ck/fpdt_pending/" + name)) << call << name;
     }

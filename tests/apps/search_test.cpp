@@ -1,5 +1,5 @@
-// fpdt-plan search, max-seq and explain: what programs read, what files hold, which pins and
-// budgets are kept, and what is said when nothing fits.
+// fpdt-plan search, max-seq and explain: output for programs, the files that are written, pins and
+// budgets that are kept, and the answer when nothing fits.
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -78,12 +78,12 @@ TEST_F(Search, PromisesToPrograms) {
   for (const char* key : {"parameters", "gradients", "optimizer", "activations", "staging"}) {
     EXPECT_TRUE(parts.contains(key)) << key;
   }
-  // Both ranks share the one node.
+  // Both ranks are on the one node.
   EXPECT_EQ(prediction.at("host_peak_bytes_per_node"),
             2 * prediction.at("host_peak_bytes_per_rank").get<std::int64_t>());
 }
 
-// Nothing fits: the same object, and what is near and does.
+// If nothing fits, the object is the same and also lists similar questions that fit.
 TEST_F(Search, SaysWhatIsNearAndFits) {
   const json object =
       answer("--seq-len 64K --device-budget 16MiB --host-budget 1MiB --out-dir none", 3);
@@ -113,8 +113,8 @@ TEST_F(Search, SaysWhatIsNearAndFits) {
   EXPECT_TRUE(says(text.out, "--device-budget"));
 }
 
-// More GPUs of a part of a node are the rest of the node before they are other nodes, and there are
-// no others without a network.
+// More GPUs than a part of a node has come from the rest of the node first, then from other nodes;
+// without a network there are no others.
 TEST_F(Search, OffersOnlyMachinesThatThereAre) {
   std::string timed = contents("timed.yaml");
   timed = std::regex_replace(timed, std::regex("  network: 1e8\n"), "");
@@ -177,7 +177,7 @@ TEST_F(Search, TwoRunsWriteTheSameBytes) {
   EXPECT_EQ(files, 8U);
 }
 
-// The step that the search promises is the one that the file takes.
+// The schedule file takes the step time that the search promises.
 TEST_F(Search, FileTakesThePromisedTime) {
   const json promised = answer("--seq-len 512 --out-dir out");
   const Outcome simulated = plan("simulate out/schedule.json --json");
@@ -192,7 +192,7 @@ TEST_F(Search, FileTakesThePromisedTime) {
   EXPECT_LT(json::parse(other.out).at("nanoseconds"), nanoseconds);
 }
 
-// A problem that was changed by hand is checked like one of flags.
+// A problem that was changed by hand is checked like one from flags.
 TEST_F(Search, SimulatesNoImpossibleProblem) {
   ASSERT_EQ(search("--seq-len 256 --out-dir out").code, 0);
   const std::string whole =
@@ -282,7 +282,7 @@ TEST_F(Search, AFullDiskKeepsTheLastPlan) {
   EXPECT_EQ(shell(fmt::format("$PLAN search {} --seq-len 256 >/dev/full", kQuestion)).code, 7);
 }
 
-// What a search writes is a step that can be trained and agrees with the reference.
+// The schedule that a search writes can be trained and agrees with the reference.
 TEST_F(Search, ItsScheduleTrains) {
   ASSERT_EQ(search("--seq-len 64 --device-budget 300KiB --out-dir out").code, 0);
   const Outcome trained = run("train out/schedule.json --data text.txt --steps 2 --json");
@@ -301,7 +301,7 @@ TEST_F(MaxSeq, FindsALengthThatFitsAndNothingMuchLonger) {
   const std::int64_t longest = object.at("max_seq_len");
   EXPECT_EQ(object.at("seq_len"), longest);
   EXPECT_EQ(search(fmt::format("--seq-len {} {}", longest, budget)).code, 0);
-  // Somewhat longer ones may fit: placement saves bytes of the closed form.
+  // Somewhat longer ones may fit, because placement needs fewer bytes than the closed form.
   EXPECT_EQ(search(fmt::format("--seq-len {} {}", 2 * longest, budget)).code, 3);
 }
 
@@ -317,7 +317,7 @@ TEST_F(MaxSeq, SaysThatNothingFits) {
   EXPECT_TRUE(says(pointless.err, "--seq-len: no such flag"));
 }
 
-// Learned positions end where memory does not, also below a row for each rank.
+// Learned positions limit the length where memory does not, even below one row for each rank.
 TEST_F(MaxSeq, EndsWithTheLearnedPositions) {
   for (const std::int64_t positions : {5, 100}) {
     std::string model = contents("model.yaml");
@@ -344,7 +344,7 @@ TEST_F(Explain, NamesThePeakAndEveryLever) {
   }
   std::set<std::string> levers;
   const double base = object.at("sequence_seconds");
-  const double replicas = 1.01;  // what a doubling of them must gain
+  const double replicas = 1.01;  // the least gain of doubling them
   for (const json& lever : object.at("levers")) {
     levers.insert(lever.at("lever"));
     // The search stops at gains below a thousandth.

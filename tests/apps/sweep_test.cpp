@@ -1,5 +1,5 @@
-// fpdt-plan sweep and compare: every point equals the search that it stands for, wrong values are
-// named, and what does not fit is said.
+// fpdt-plan sweep and compare: every point equals the search for that value, errors name wrong
+// values, and points that do not fit are marked.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -28,7 +28,7 @@ class Sweep : public CommandLine {
 
 using Compare = Sweep;
 
-// The same numbers as a search with the value as its flag.
+// A search with the value as its flag gives the same numbers.
 TEST_F(Sweep, EveryPointIsASearch) {
   struct Case {
     std::string_view over, values, flag, rest;
@@ -65,7 +65,7 @@ TEST_F(Sweep, KnowsTheUsualValues) {
   ASSERT_GT(chunks.size(), 3U);
   EXPECT_EQ(chunks.back().at("method"), "ulysses");
   EXPECT_EQ(chunks.back().at("value"), 1024);
-  const json devices = points("--over gpus --seq-len 64");  // four heads
+  const json devices = points("--over gpus --seq-len 64");  // the model has four heads
   ASSERT_EQ(devices.size(), 4U);
   EXPECT_EQ(devices.front().at("gpus"), 2);
   EXPECT_EQ(devices.back().at("gpus"), 16);
@@ -135,7 +135,7 @@ TEST_F(Sweep, NamesTheEntryThatIsWrong) {
   }
 }
 
-// The file is opened before the work; a result that cannot be written is an error as well.
+// The file is opened before the work. A result that cannot be written is an error as well.
 TEST_F(Sweep, AWrongPathIsKnownAtOnce) {
   EXPECT_EQ(sweep("--over chunk --seq-len 256 --svg nowhere/c.svg").code, 7);
   EXPECT_EQ(sweep("--over chunk --seq-len 256 --svg c.svg >/dev/full").code, 7);
@@ -178,7 +178,7 @@ TEST_F(Compare, SetsStrategiesBesideEachOther) {
   EXPECT_EQ(text.out, plan(compare + " --ladder").out);
 }
 
-// The file of the published policy and the function that makes it are one.
+// The file of the published policy equals what the function for it makes.
 TEST_F(Compare, ThePublishedFileIsThePublishedPolicy) {
   ASSERT_EQ(shell("sed 's/devices_per_node: 2/devices_per_node: 4/' timed.yaml >four.yaml").code,
             0);

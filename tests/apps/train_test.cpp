@@ -45,7 +45,7 @@ TEST_F(Train, JsonIsOneObjectAndNothingElse) {
   EXPECT_EQ(nlohmann::json::parse(log.substr(0, log.find('\n'))).at("step"), 1);
 }
 
-// A directory as transformers writes it is the model, its weights, and what a run leaves behind.
+// A directory that transformers wrote provides the model and its weights; a run leaves the same.
 TEST_F(Train, TakesAndLeavesHuggingFaceDirectories) {
   std::string tokens;
   for (int i = 0; i < 500; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
@@ -76,7 +76,7 @@ TEST_F(Train, TakesAndLeavesHuggingFaceDirectories) {
   }
 }
 
-// A file of two windows, and three asked for: the mean is over two, as when two are asked for.
+// The file has two windows and three are asked for: the mean is over two, as if two were asked for.
 TEST_F(Train, EvaluationCountsEachWindowOnce) {
   write("two.txt", contents("text.txt").substr(0, 2 * 64 + 1));
   std::vector<double> losses;
@@ -94,10 +94,10 @@ TEST_F(Train, EvaluationCountsEachWindowOnce) {
   EXPECT_EQ(losses[0], losses[2]);
 }
 
-// Tokens 64 to 191 are not learnt: the second step is on the fourth window.
+// Tokens 64 to 191 have no labels, so the second step trains the fourth window.
 TEST_F(Train, WindowsWithoutALabelAreNoStep) {
   std::string text = contents("text.txt").substr(0, 4 * 64 + 1);
-  text[192] = text[64];  // the last label of the first window, below too
+  text[192] = text[64];  // the last label of the first window, here and below
   write("text.txt", text);
   std::string mask(text.size(), '\1');
   for (std::size_t i = 65; i <= 192; ++i) mask[i] = '\0';
@@ -146,7 +146,7 @@ TEST_F(Train, ACutRunThatIsResumedEndsInTheSameBits) {
   EXPECT_TRUE(says(over.err, "4 are already done"));
 }
 
-// The cosine of the first run, which had 4 steps, holds for one that goes on to 8.
+// The cosine of the first run, which had 4 steps, stays when a run goes on to 8 steps.
 TEST_F(Train, AResumedRunKeepsItsLearningRate) {
   const std::string cosine =
       fmt::format("{} --learning-rate 1e-2 --min-learning-rate 1e-4 --warmup 2", kTrain);
@@ -196,7 +196,7 @@ TEST_F(Train, AResumedRunRefusesAnotherCourse) {
   const Outcome unmasked = run("train plan/schedule.json --resume model --steps 3 --data text.txt");
   EXPECT_EQ(unmasked.code, 2);
   EXPECT_TRUE(says(unmasked.err, "loss_mask: "));
-  // Another schedule may cut the sequences otherwise, and says so.
+  // Another schedule may cut sequences differently, and the run says so.
   ASSERT_EQ(plan("lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml "
                  "--seq-len 96 --clip 2 --out-dir longer")
                 .code,
@@ -208,7 +208,7 @@ TEST_F(Train, AResumedRunRefusesAnotherCourse) {
   EXPECT_TRUE(says(longer.err, "clip: 1 in the checkpoint, 2 now"));
 }
 
-// A format that was named holds when the run goes on.
+// A resumed run keeps the format that was named.
 TEST_F(Train, NamesTheFormatOfData) {
   write("tokens", contents("text.txt") + '\0');
   const std::string train = "train plan/schedule.json --data tokens";
@@ -260,7 +260,7 @@ TEST_F(Train, SaysWhenMoreMemoryWasUsedThanPredicted) {
                  "--seq-len 256 --out-dir plan")
                 .code,
             0);
-  // The same program, said to be the answer to a more modest question.
+  // The same program, presented as the answer to a smaller question.
   Schedule schedule = load_schedule(path("plan/schedule.json"));
   auto [problem, strategy] = parse_problem(schedule.problem);
   strategy.fpdt.layer_classes = {LayerClass{}};

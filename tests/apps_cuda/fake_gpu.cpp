@@ -1,4 +1,4 @@
-// The GPU of the tests: there from the start, and with no properties that cuDNN would know.
+// Provides the tests' GPU before main begins. It has no properties that cuDNN would know.
 #include <string>
 
 #include "fpdt/cuda/cudnn_properties.h"

@@ -1,5 +1,5 @@
-// fpdt-run on a GPU, from flags to exit code, where there is none: its runtime is the host's
-// (tests/cuda/fake_runtime.h), its kernels are emulated. Times mean nothing.
+// fpdt-run on a GPU, from flags to exit code, on a machine without one. The host provides the
+// runtime (tests/cuda/fake_runtime.h), and kernels are emulated. Times mean nothing.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ namespace {
 
 class OnFakeGpu : public CommandLine {
  protected:
-  // What the GPU's kernels serve: heads of 8 stored as bf16, in folder `plan`.
+  // Lowers what the GPU's kernels support, heads of 8 stored as bf16, into folder `plan`.
   void lower(std::string_view outside) const {
     write("model.yaml", R"(name: tiny
 family: llama
@@ -78,7 +78,7 @@ TEST_F(OnFakeGpu, RefusesWhatItsKernelsDoNotServe) {
   EXPECT_FALSE(exists("gpu.yaml"));
 }
 
-// One context for both ranks, a workspace of each.
+// Both ranks share one context; each has its own workspace.
 TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
   lower("context: 1KiB, workspace: 48MiB");
   const Outcome table = run(fmt::format("{} --steps 2", kTrain));
@@ -98,7 +98,7 @@ TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
   EXPECT_EQ(device.at("touched").get<std::int64_t>() + count("scratch") + count("between"),
             device.at("arena"));
   EXPECT_EQ(device.at("difference"), "");
-  // Pinned memory is the host's, whose pages the system counts.
+  // Pinned memory is host memory, whose pages the system counts.
   EXPECT_EQ(memory.at("host_pinned").at("resident"), memory.at("host_pinned").at("arena"));
 
   lower("context: 1KiB, workspace: 47MiB");
@@ -111,7 +111,7 @@ TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
   EXPECT_TRUE(says(under.out, "1.00 GiB under the prediction")) << under.out;
 }
 
-// A verdict comes after everything else: numbers, log and weights are there.
+// The verdict comes last: numbers, log and weights are already written.
 TEST_F(OnFakeGpu, ADeviationHidesNoResult) {
   lower("context: 1KiB, workspace: 47MiB");
   const Outcome over = run(fmt::format("{} --steps 2 --log log --save saved --json", kTrain));
@@ -138,7 +138,7 @@ TEST_F(OnFakeGpu, ACutRunThatIsResumedEndsInTheSameBits) {
   }
 }
 
-// The file plans a step, and times it.
+// The file of a bench plans a step and times it.
 TEST_F(OnFakeGpu, IsMeasuredAndPlannedFor) {
   const Outcome bench = run("bench --backend cuda --quick --out gpu.yaml --peak-flops 1e12");
   ASSERT_EQ(bench.code, 0) << bench.err;
@@ -173,7 +173,7 @@ source: made for this test
   const Outcome step =
       run(fmt::format("{} --steps 2 --machine gpu.yaml --draw step.json --json", kTrain));
   EXPECT_EQ(step.code, 0) << step.err;
-  // Which algorithm each product took, but where the same bits are promised.
+  // Lists the algorithm of each product, except when the same bits are promised.
   const auto products = nlohmann::json::parse(step.out).at("products");
   ASSERT_FALSE(products.empty());
   EXPECT_GE(products[0].at("of"), 1);

@@ -1,4 +1,4 @@
-// The nearest known word: near enough to be what was meant, or nothing.
+// Suggests the nearest known word if it is near enough to be what was meant.
 #include "fpdt/base/suggest.h"
 
 #include <array>

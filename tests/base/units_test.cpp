@@ -1,4 +1,4 @@
-// Sizes as people write them, and what must not pass for one.
+// Sizes as people write them, and texts that must not pass as a size.
 #include "fpdt/base/units.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// One table, printed and parsed.
+// One table serves for printing and for parsing.
 #include "fpdt/base/words.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A quick bench gives every rate that a step needs. How fast the machine is, no test says.
+// A quick bench gives every rate that a step needs. No test checks how fast the machine is.
 #include "fpdt/bench/bench.h"
 
 #include <algorithm>
@@ -64,8 +64,8 @@ std::int64_t count(const BenchResult& result, std::string_view kind, std::string
                        });
 }
 
-// What a GPU's bench does, on a CPU: a library's tiles and the backend's own, copies of many sizes,
-// and what the driver says.
+// The measurements of a GPU's bench, on a CPU: tiles of a library and of the backend, copies of
+// many sizes, and the driver's counts.
 TEST(GpuBench, MeasuresTheSameWay) {
   constexpr std::int64_t kMebi = 1 << 20;
   constexpr std::int64_t kRanks = 2;
@@ -84,7 +84,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
     if (asked.empty()) asked = what;
   };
   const BenchResult result = bench(options);
-  // Before anything else has loaded code that training does not.
+  // It is measured before anything loads code that training does not load.
   EXPECT_EQ(asked, "memory outside the arenas");
   const ClusterSpec cluster = cluster_of(result, kRanks);
   EXPECT_TRUE(check(cluster).empty()) << format_diagnostics(check(cluster));
@@ -100,7 +100,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
   }
   EXPECT_EQ(count(result, "h2d", ""), 2);
   EXPECT_EQ(count(result, "d2h", "1.00 MiB"), 1);
-  // The context, and a share of the rest less the arenas, which are small here.
+  // The context, plus a share of the rest less the arenas, which are small here.
   EXPECT_EQ(result.outside.context, Bytes{500 * kMebi});
   EXPECT_EQ(result.outside.workspace, Bytes{48 * kMebi});
   const Bytes rest = kRanks * (result.outside.libraries + result.outside.workspace);
@@ -108,7 +108,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
   EXPECT_LE(rest, Bytes{500 * kMebi} + kRanks * Bytes{64 * kMebi});
 }
 
-// What later measurements load is not what a training takes.
+// Later measurements load code that training does not, so memory is measured in a fresh process.
 TEST(GpuBench, MeasuresTheDevicesMemoryInAProcessThatHasRunNothingElse) {
   BenchOptions options;
   options.extent = gpu_extent(BenchLength::quick);
@@ -122,7 +122,7 @@ TEST(GpuBench, MeasuresTheDevicesMemoryInAProcessThatHasRunNothingElse) {
   EXPECT_LE(result.outside.libraries, Bytes{320 << 20});
 }
 
-// Whenever it ends, what was measured is known, and what was not stands as it was declared.
+// Whenever it ends, it keeps what it has measured, and all other rates stay as declared.
 TEST(Bench, KeepsWhatItHasAfterEachGroup) {
   Rates declared;
   declared.matmul = declared.attention_forward = declared.attention_backward = {7, 7, 7};
@@ -150,7 +150,7 @@ TEST(Bench, KeepsWhatItHasAfterEachGroup) {
                                               "copies", "interference"}));
 }
 
-// Most of a step on a GPU is its largest product and tile: they last until clocks have settled.
+// On a GPU, most of a step is its largest product and tile: these run until clocks have settled.
 TEST(Extents, TheLargestTakeLong) {
   for (const BenchLength length : {BenchLength::full, BenchLength::brief}) {
     const Extent gpu = gpu_extent(length);

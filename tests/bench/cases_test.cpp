@@ -1,4 +1,5 @@
-// Every case makes a schedule that the verifier accepts and whose op asks for what its name says.
+// Every case makes a schedule that the verifier accepts, with an op of the demand that its name
+// says.
 #include "fpdt/bench/cases.h"
 
 #include <algorithm>
@@ -65,7 +66,7 @@ TEST_P(Cases, TilesAreATriangle) {
   }
 }
 
-// One memory for all tiles, as large as they ask for.
+// All tiles share one workspace, as large as the largest that they ask for.
 TEST(CaseShapes, ALibrarysTilesShareAWorkspace) {
   const TileShape shape{128, 8, 2, 64, 1, Dtype::bf16, true};
   const Schedule schedule = schedule_of(attention_backward_case(shape), 1);
@@ -118,7 +119,7 @@ TEST_P(Cases, CopiesAndCollectivesMoveTheirBytes) {
   EXPECT_EQ(kinds.size(), 4U);
 }
 
-// Operands go round the working set, and no further than there is reason to.
+// Operands cycle through the working set, with no more slots than needed.
 TEST(Sheet, SlotsFillTheWorkingSet) {
   const auto slots = [](Bytes working_set) {
     Sheet sheet(1, working_set);

@@ -1,4 +1,4 @@
-// Rates from made-up seconds, of which they are known.
+// Fits rates to made-up seconds, for which the rates are known.
 #include "fpdt/bench/fit.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which spans count, on traces made up; and that what runs is what was asked for.
+// Which spans count, on made-up traces; and that ops run with the operands that were asked for.
 #include "fpdt/bench/measure.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace fpdt {
 namespace {
 
-// Two lanes: ops 0 on the first, ops 1 on the second, which begins later and ends earlier.
+// Two lanes: op 0 on the first, op 1 on the second, which begins later and ends earlier.
 Trace two_lanes() {
   Trace trace;
   trace.lanes = {"compute.0", "h2d.0"};
@@ -36,12 +36,12 @@ TEST(Measure, BesideMeansWhileTheOtherLaneIsAtWork) {
 TEST(Measure, IntervalsLieBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(mean_interval(two_lanes(), 1), 155e-9);
   Trace trace = two_lanes();
-  trace.spans.insert(trace.spans.begin() + 5, {0, 0, 5, 900, 950});  // 1, then another, then 1, 1
+  trace.spans.insert(trace.spans.begin() + 5, {0, 0, 5, 900, 950});  // 1, another, 1, 1
   EXPECT_DOUBLE_EQ(mean_interval(trace, 1), 200e-9);
   EXPECT_EQ(mean_interval(trace, 2), 0);
 }
 
-// The CPU's backend, which remembers the floats that it was given.
+// A CPU backend that records the floats written to it.
 class Observer final : public Backend {
  public:
   Observer(Communicator& communicator, std::vector<float>& written)
@@ -70,7 +70,7 @@ class Observer final : public Backend {
 
 std::vector<float> floats_given(bool noise) {
   Sheet sheet(1, Bytes{1});
-  constexpr std::int64_t kFloats = (1 << 20) + 3;  // longer than what repeats
+  constexpr std::int64_t kFloats = (1 << 20) + 3;  // longer than the repeated block
   const Operand source =
       noise ? sheet.noise(Dtype::f32, 1, kFloats) : sheet.given(Dtype::f32, 1, kFloats);
   sheet.op(LaneKind::compute, Copy{source, sheet.result(Dtype::f32, 1, kFloats)});
@@ -117,7 +117,7 @@ TEST(Measure, RecordsEveryRankAndRound) {
   const auto op = static_cast<std::int32_t>(schedule.schedule().blocks.front().ops.size());
   for (const Trace& trace : traces) {
     EXPECT_GT(mean_seconds(trace, op), 0);
-    // All ranks make steps of the same calls.
+    // All ranks take steps of the same calls.
     EXPECT_EQ(trace.spans.size(), traces.front().spans.size());
   }
 }

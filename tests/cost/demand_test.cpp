@@ -69,7 +69,7 @@ TEST_F(LlamaTile, CountsTheWholeSquareBelowTheDiagonal) {
   EXPECT_EQ(kBodyNames[static_cast<std::size_t>(asked.kind)], "attention_forward");
   EXPECT_EQ(asked.flops, 17592186044416.0);  // 4 * 128 * 8 * 2^32
   EXPECT_EQ(asked.size, kRows);
-  // q and kv are read, the f32 output and its lse read and written.
+  // q and kv are read. The f32 output and its lse are read and written.
   EXPECT_EQ(asked.bytes, (128 + 64 + 2 * 256 + 2 * 2) * kMiB);
 }
 
@@ -103,12 +103,13 @@ TEST_F(LlamaTile, CostsTwoAndAHalfTimesAsMuchBackward) {
   EXPECT_EQ(asked.bytes, (2 * 128 + 64 + 2 * 2 + 2 * 256 + 128) * kMiB);
 }
 
-// The same rank's tiles by a library: 32K queries, the last of 96K keys cut into 64K and 32K.
+// The same rank's tiles by a library: 32K queries, the last of 96K keys. The keys are cut into 64K
+// and 32K.
 class LibraryTile : public DemandOf {
  protected:
   static constexpr std::int64_t kRows = 32768;
   static constexpr std::int64_t kQueries = kRows * 8 * 128;   // elements of q
-  static constexpr std::int64_t kKeys = kRows * 2 * 2 * 128;  // of kv, every 32K keys
+  static constexpr std::int64_t kKeys = kRows * 2 * 2 * 128;  // elements of kv in 32K keys
 
   template <class Tile>
   Tile tile(std::int64_t k_rows) {
@@ -131,7 +132,7 @@ TEST_F(LibraryTile, MergesEveryPiece) {
   one.o.operand = buffer(Dtype::f32, {kRows, 8 * 128});
   one.lse.operand = buffer(Dtype::f32, {kRows, 8});
   const std::int64_t lse = 4 * kRows * 8;
-  // Written in f32 instead of bf16, read, written; then also merged with what is there.
+  // The output is written in f32 instead of bf16, read, and written; then it is also merged.
   EXPECT_EQ(of(one).partial, (2 + 4 + 4) * kQueries + 2 * lse);
   one.o.accumulate = one.lse.accumulate = true;
   EXPECT_EQ(of(one).partial, (2 + 4 + 8) * kQueries + 3 * lse);
@@ -152,13 +153,13 @@ TEST_F(LibraryTile, AddsUpGradientsOfEveryPiece) {
   one.dq.operand = buffer(Dtype::f32, {kRows, 8 * 128});
   one.dkv.operand = buffer(Dtype::f32, {3 * kRows, 512});
   const std::int64_t rows = 3 * 4 * kRows * 8;  // lse and delta
-  // dout read, its stand-in written, dq zeroed, read, written; dk and dv of four members read, of
-  // their sum written.
+  // dout is read and its stand-in written. dq is zeroed, read and written. dk and dv of four
+  // members are read, and their sums written.
   EXPECT_EQ(of(one).partial, (2 + 2 + 4 + 4 + 4) * kQueries + rows + (4 * 4 + 4) * kKeys);
   one.dq.accumulate = one.dkv.accumulate = true;
   const std::int64_t adding = (2 + 2 + 4 + 4 + 8) * kQueries + rows + (4 * 4 + 8) * kKeys;
   EXPECT_EQ(of(one).partial, adding);
-  // Two pieces: two passes over the queries, three times the keys.
+  // Two pieces take two passes over the queries and three times the keys.
   auto longer = tile<AttentionBackward>(3 * kRows);
   longer.dout = longer.q;
   longer.lse = longer.delta = one.lse;
@@ -169,7 +170,7 @@ TEST_F(LibraryTile, AddsUpGradientsOfEveryPiece) {
   EXPECT_EQ(of(one).partial, 0);
 }
 
-// 32 and 8 heads: a launch has one member of each KV head, so there are four sums.
+// 32 heads and 8 KV heads: a launch has one member of each KV head, so there are four sums.
 TEST_F(LibraryTile, AddsUpEveryLaunch) {
   auto one = tile<AttentionBackward>(kRows);
   one.dout = one.q = buffer(Dtype::bf16, {kRows, 32 * 128});
@@ -224,7 +225,7 @@ TEST_F(DemandOf, MatmulCountsWhatItMultiplies) {
   EXPECT_EQ(asked.size, 16);
   EXPECT_EQ(asked.bytes, 2 * (64 * 16 + 16 * 32 + 32 + 64 * 32) + 4 * 64 * 32);
   EXPECT_EQ(asked.partial, 0);
-  // What it adds to is read and written behind the arithmetic.
+  // The target is read and written after the arithmetic.
   op.out.accumulate = true;
   EXPECT_EQ(of(op).bytes, asked.bytes - 4 * 64 * 32);
   EXPECT_EQ(of(op).partial, 2 * 4 * 64 * 32);
@@ -240,7 +241,7 @@ TEST_F(DemandOf, RowsOfAnOperandAreWhatItCuts) {
   EXPECT_EQ(asked.flops, 0);
 }
 
-// Bytes an element as docs/gpu.md has them, which the kernels state beside them.
+// Bytes per element as in docs/gpu.md and beside the kernels.
 TEST_F(DemandOf, KernelsMoveTheirNapkins) {
   constexpr std::int64_t kRows = 64, kWidth = 4096, kElements = kRows * kWidth;
   const auto wide = [&](Dtype dtype, std::int64_t times = 1) {
@@ -252,7 +253,7 @@ TEST_F(DemandOf, KernelsMoveTheirNapkins) {
   const Operand bf16 = wide(Dtype::bf16), f32 = wide(Dtype::f32);
   const Operand weight = buffer(Dtype::bf16, {kWidth});
   const Operand column = buffer(Dtype::f32, {kRows}), one = buffer(Dtype::f32, {1});
-  constexpr double kSmall = 0.1;  // what is not of the size of the rows
+  constexpr double kSmall = 0.1;  // for what does not grow with the rows
   EXPECT_NEAR(of_element(Norm{bf16, weight, {}, {bf16, false}}), 4, kSmall);
   NormBackward back{bf16, weight, bf16, {}, {bf16, false}, {}, {}};
   EXPECT_NEAR(of_element(back), 6, kSmall);
@@ -319,7 +320,7 @@ TEST_F(DemandOf, CopiesAreTransfersBetweenSpaces) {
   EXPECT_EQ(copy(host, pinned), std::pair(Work::memory, std::int64_t{2048}));
 }
 
-// What one of K = 4 ranks sends: an all-to-all of e elements of bf16 2e(K-1)/K bytes.
+// Bytes that one of K = 4 ranks sends: for an all-to-all of e bf16 elements, 2e(K-1)/K.
 TEST_F(DemandOf, CollectivesSendToTheOthersOnly) {
   const std::int64_t e = 4096 * 1024;
   const Operand whole = buffer(Dtype::bf16, {4096, 1024});
@@ -369,7 +370,7 @@ Problem small_problem() {
   return problem;
 }
 
-// Executed flops of a step, by work.
+// Executed flops of a step, by kind of work.
 std::array<double, kWorks> step_flops(const Schedule& schedule) {
   const std::vector<std::vector<Demand>> all = demands(schedule);
   std::array<double, kWorks> sums{};
@@ -381,7 +382,7 @@ std::array<double, kWorks> step_flops(const Schedule& schedule) {
   return sums;
 }
 
-// The tiles of a rank add up to the triangle over its 2 heads, whatever their order and size.
+// The tiles of a rank add up to the triangle for its 2 heads, whatever their order and size.
 TEST(LoweredStep, CountsTheTriangle) {
   const Problem problem = small_problem();
   for (const Recompute recompute : {Recompute::from_input, Recompute::keep_attention}) {

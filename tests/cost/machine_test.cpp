@@ -11,7 +11,7 @@ namespace fpdt {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000'000;  // in picoseconds
-// Sums of doubles that are no binary fractions may end just over an integer, and times round up.
+// Sums of doubles that are not binary fractions may end just above an integer, and times round up.
 void expect_close(std::int64_t found, std::int64_t expected) {
   constexpr std::int64_t kRounding = 2;
   EXPECT_LE(std::abs(found - expected), kRounding) << found << " is not " << expected;
@@ -81,7 +81,7 @@ TEST(Machine, ProductsAreBoundByArithmeticOrByMemory) {
   EXPECT_EQ(time_of(cluster, asks(Work::matmul, 200e12, 3'000'000'000'000)), 3 * kSecond);
 }
 
-// Nothing hides the bytes of partial results.
+// The bytes of partial results are never hidden by arithmetic.
 TEST(Machine, PartialResultsComeOnTop) {
   const ClusterSpec cluster = round_cluster();
   for (const Work work : {Work::matmul, Work::attention_forward, Work::attention_backward}) {
@@ -117,7 +117,7 @@ TEST(Machine, AKindMayHaveABandwidthOfItsOwn) {
   EXPECT_THROW(Machine(cluster, RateEnd::typical), InputError);
 }
 
-// Between points linear in the logarithm: 4096 is half way from 1024 to 16384.
+// Rates are linear in the logarithm between points: 4096 is half way from 1024 to 16384.
 TEST(Machine, SmallProductsReachAShareOfTheRate) {
   ClusterSpec cluster = round_cluster();
   cluster.rates.matmul_shares = {{1024, 0.5}, {16384, 1}};
@@ -148,7 +148,7 @@ TEST(Machine, SoftmaxAddsToTheProductsOfAttention) {
   expect_close(time_of(cluster, demand), kSecond);
 }
 
-// 25 GB/s of a switch over 2 devices are 12.5 for each: less than 20 alone, more than 10 alone.
+// Two devices share a switch of 25 GB/s. Each gets 12.5: less than 20 (h2d), more than 10 (d2h).
 TEST(Machine, DevicesShareTheirSwitch) {
   ClusterSpec cluster = round_cluster();
   cluster.rates.switch_bandwidth = exactly(25e9);
@@ -156,7 +156,7 @@ TEST(Machine, DevicesShareTheirSwitch) {
   EXPECT_EQ(time_of(cluster, asks(Work::h2d, 0, 12'500'000)), kSecond / 1000);
   EXPECT_EQ(time_of(cluster, asks(Work::d2h, 0, 10'000'000)), kSecond / 1000);
   cluster.nodes = 1;
-  cluster.devices_per_node = 1;  // nobody to share with
+  cluster.devices_per_node = 1;  // no other device shares it
   EXPECT_EQ(time_of(cluster, asks(Work::h2d, 0, 20'000'000)), kSecond / 1000);
 }
 
@@ -181,7 +181,7 @@ TEST(Machine, ARingLeavesEachNodeOnce) {
   EXPECT_EQ(time_of(cluster, sends(70'000'000, 8, 1, true)), 700 * kSecond / 1'000'000);
 }
 
-// One rank of each group on a node, four groups beside each other: everything leaves the node.
+// Each node has one rank of each of four groups, so all their data leaves the node.
 TEST(Machine, StridedGroupsMeetAcrossNodes) {
   const ClusterSpec cluster = round_cluster();
   for (const bool ring : {false, true}) {
@@ -189,7 +189,8 @@ TEST(Machine, StridedGroupsMeetAcrossNodes) {
   }
 }
 
-// Groups of 4 on nodes of 6: some have two ranks on each of two nodes, and the slowest counts.
+// Groups of 4 on nodes of 6: some have two ranks on each of two nodes, and the slowest group
+// counts.
 TEST(Machine, GroupsThatCrossNodesUnevenlyTakeTheLongerWay) {
   ClusterSpec cluster = round_cluster();
   cluster.devices_per_node = 6;

@@ -1,13 +1,13 @@
 // One op on real memory: operands with guard words, run several times, compared with naive loops.
 //
-// `run_kernel` runs it, which every program that uses this header defines for its machine: the
-// kernels of the CPU, those of the GPU under the emulator, or a GPU. Operands begin at multiples of
-// 256 bytes, as in an arena.
+// `run_kernel` runs it. Every program that uses this header defines that function for its machine:
+// the CPU's kernels, the GPU's under the emulator, or a GPU. Operands begin at multiples of 256
+// bytes, as in an arena.
 //
-// Values are rounded to the operand's type when they are put in, so a test's loops in double start
-// from the very numbers that the kernel sees. What remains is the kernel's f32 arithmetic and the
-// rounding of its result: kUnit times the sum of the magnitudes that were added, times their count,
-// and one unit of the type.
+// Values are rounded to the operand's type when they are stored, so a test's loops in double start
+// from the very numbers that the kernel sees. The remaining error is the kernel's f32 arithmetic
+// and the rounding of its result: kUnit times the sum of the magnitudes that were added, times
+// their count, plus one unit of the type.
 #pragma once
 
 #include <cmath>
@@ -25,8 +25,8 @@
 
 namespace fpdt {
 
-// Runs an op that is no collective to its end. `variant` < kVariants must not matter to a single
-// bit: pools of other sizes, threads in another order.
+// Runs an op to its end; collectives are not supported. `variant` < kVariants must not change a
+// single bit: pools of other sizes, or threads in another order.
 inline constexpr int kVariants = 3;
 void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank, int variant);
 
@@ -42,7 +42,7 @@ inline float from_bf16(std::uint16_t bits) {
   return value;
 }
 
-// By comparing neighbours, not by the kernel's bit trick.
+// Compares neighbours instead of using the kernel's bit trick.
 inline std::uint16_t to_bf16(float value) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -56,7 +56,7 @@ inline std::uint16_t to_bf16(float value) {
   return to_low < to_high ? low : high;
 }
 
-// Memory that begins at multiples of 256 bytes.
+// Memory that begins at a multiple of 256 bytes.
 template <class T>
 struct Aligned {
   using value_type = T;
@@ -86,7 +86,7 @@ class KernelCase {
     return {.buffer = static_cast<BufferIndex>(memories_.size()) - 1, .version = {}};
   }
   Operand put_random(Dtype dtype, std::int64_t count) { return put(dtype, random(count)); }
-  // To be written: starts as NaN, or as all ones where the type has none.
+  // An operand to write. It starts as NaN, or as all ones if the type has no NaN.
   Target write(Dtype dtype, std::int64_t count) {
     return {put(dtype, std::vector<double>(static_cast<std::size_t>(count), std::nan(""))), false};
   }
@@ -99,8 +99,8 @@ class KernelCase {
     return values(target.operand);
   }
 
-  // Runs every variant from the same memory; the results must be the same bits, the guard words
-  // whole, the operands that are only read as they were.
+  // Runs every variant from the same memory. Results must be the same bits, guard words must be
+  // intact, and operands that are only read must be unchanged.
   void run(const Body& body, std::int64_t rank = 0) {
     const std::vector<Memory> before = memories_;
     std::vector<Memory> first;
@@ -115,7 +115,7 @@ class KernelCase {
       }
     }
   }
-  // Runs once: for kernels of a library, which add in whatever order.
+  // Runs once: for library kernels, which add in any order.
   void run_alone(const Body& body, std::int64_t rank = 0) {
     const std::vector<Memory> before = memories_;
     run_once(body, rank, 0);
@@ -206,7 +206,7 @@ class KernelCase {
   std::vector<Memory> memories_;
 };
 
-// What naive loops expect of one element: its value, and the error that f32 arithmetic may add.
+// The expected value of one element from naive loops, and the error that f32 arithmetic may add.
 struct Expected {
   double value = 0;
   double error = 0;
@@ -222,7 +222,7 @@ inline void expect_close(const std::vector<double>& got, const std::vector<Expec
   }
 }
 
-// All elements with one error bound.
+// Compares all elements with one error bound.
 inline void expect_close(const std::vector<double>& got, const std::vector<double>& expected,
                          double error, Dtype stored) {
   std::vector<Expected> bounded;

@@ -1,5 +1,5 @@
-// Nothing is allocated by `run`. Operator new is counted here; Eigen's own allocations fail an
-// assertion of the library (EIGEN_NO_MALLOC), so it is enough to run shapes beyond every block
+// `run` allocates nothing. This program counts operator new. Eigen's own allocations fail an
+// assertion of the library (EIGEN_NO_MALLOC), so it is enough to run shapes larger than every block
 // size.
 #include <atomic>
 #include <cstdlib>

@@ -21,13 +21,13 @@ std::int64_t start_of(const TileShape& shape, std::int64_t token) {
   return start;
 }
 
-// Whole sequence, double precision.
+// The whole sequence in double precision.
 struct Whole {
   std::vector<double> q, kv, dout;             // inputs
   std::vector<double> o, lse, delta, dq, dkv;  // results
 };
 
-// One query row of one head; p comes back normalised.
+// Probabilities of one query row of one head, normalised.
 std::vector<double> probabilities(const TileShape& s, const Whole& w, std::int64_t t,
                                   std::int64_t head, double scale, double& lse) {
   const std::int64_t kv_head = head / (s.heads / s.kv_heads);
@@ -84,7 +84,7 @@ void attend(const TileShape& s, Whole& w, double scale) {
   }
 }
 
-// Runs tile after tile through the kernels and holds what they left.
+// Runs the kernels tile by tile and holds their results.
 class Tiled {
  public:
   explicit Tiled(const TileShape& shape)
@@ -101,8 +101,8 @@ class Tiled {
     attend(shape, whole, scale_);
   }
 
-  // o and lse of every query chunk, over its key chunks in order; tiles above the diagonal are left
-  // out.
+  // Computes o and lse of every query chunk, over its key chunks in order. Tiles above the diagonal
+  // are left out.
   void forward() {
     for (std::int64_t q_first = 0; q_first < shape_.tokens; q_first += chunk_) {
       std::vector<double> o, lse;
@@ -164,7 +164,7 @@ class Tiled {
     const std::int64_t end = std::min(shape_.tokens, first + (rows == 0 ? chunk_ : rows));
     return {all.begin() + first * row, all.begin() + end * row};
   }
-  // Writes at first, accumulates onto `before` afterwards.
+  // The first tile writes; later ones accumulate onto `before`.
   static Target target(KernelCase& memory, Dtype dtype, const std::vector<double>& before,
                        std::int64_t count) {
     if (before.empty()) return memory.write(dtype, count);
@@ -192,10 +192,10 @@ class Tiled {
   double scale_;
 };
 
-// Scores are at most sqrt(D) in magnitude and err by D + 2 units of it, and so do, relatively, the
-// probabilities; sums over the keys add a unit a key, a stored lse of magnitude < 16 adds 16 units
-// each time it is read. Values and upstream gradients are at most 1. Every stored partial output
-// adds its rounding.
+// Scores are at most sqrt(D) in magnitude and err by D + 2 units of it; the relative error of
+// probabilities is the same. Sums over the keys add a unit per key. A stored lse of magnitude < 16
+// adds 16 units each time it is read. Values and upstream gradients are at most 1. Every stored
+// partial output adds its rounding.
 double forward_error(const TileShape& s) {
   const double score =
       static_cast<double>(s.size + 2) * std::sqrt(static_cast<double>(s.size)) * kUnit;
@@ -246,7 +246,7 @@ TEST(AttentionKernels, Documents) {
   check_tile({60, 2, 1, 8, Dtype::f32, {0, 1, 2, 25, 59}});
   check_tile({400, 1, 1, 8, Dtype::f32, {0, 130, 300}});
 }
-// Chunk 2 starts in the document of token 25, so its early tiles see nothing of some or all rows.
+// Chunk 2 starts in the document of token 25, so in its early tiles some or all rows see nothing.
 TEST(AttentionKernels, DocumentsAcrossChunks) {
   check_tile({60, 2, 1, 8, Dtype::f32, {0, 15, 25, 41}, 20});
   check_tile({64, 2, 2, 4, Dtype::f32, {0, 32}, 16});
@@ -300,7 +300,7 @@ TEST(AttentionKernels, TilesWithNothingToSeeChangeNothingForward) {
   KernelCase memory;
   AttentionForward op = unseen_tile<AttentionForward>(memory);
   op.o = memory.accumulate(Dtype::f32, 4);
-  // The output of a row that has seen nothing yet is cleared when a tile begins.
+  // The output of a row that has seen no key yet is cleared when a tile begins.
   op.lse = {memory.put(Dtype::f32, {0.5, -std::numeric_limits<double>::infinity()}), true};
   const auto o = memory.values(op.o), lse = memory.values(op.lse);
   memory.run(op);

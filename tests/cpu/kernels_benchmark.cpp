@@ -1,10 +1,10 @@
-// Rates of the kernels that bound a step, beside plain Eigen on the same shapes in the same run:
+// Rates of the kernels that bound a step, next to plain Eigen on the same shapes in the same run:
 //
 //   kernels_benchmark --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true
 //
-// `GFLOP/s` counts what is executed: 2 m n k of a product, 4 q k D a head of a forward tile below
-// the diagonal, 10 q k D of a backward tile; for the ops bound by memory, `GB/s` counts bytes read
-// and written.
+// `GFLOP/s` counts executed flops: 2 m n k for a product, 4 q k D per head for a forward tile below
+// the diagonal, 10 q k D for a backward tile. For ops bound by memory `GB/s` counts bytes read and
+// written.
 #include <vector>
 
 #include <Eigen/Core>
@@ -44,7 +44,8 @@ void run_repeatedly(benchmark::State& state, const Body& body, const std::vector
   for (auto _ : state) kernels.run(body, views, 0);
 }
 
-// rows, width of the output, depth, storage of a and b, transpose_a, transpose_b, threads.
+// Arguments: rows, width of the output, depth, storage of a and b, transpose_a, transpose_b,
+// threads.
 void matmul(benchmark::State& state) {
   const std::int64_t m = state.range(0), n = state.range(1), k = state.range(2);
   const Dtype dtype = state.range(3) != 0 ? Dtype::bf16 : Dtype::f32;
@@ -71,7 +72,7 @@ void matmul_eigen(benchmark::State& state) {
   rate(state, "GFLOP/s", 2 * static_cast<double>(m * n) * static_cast<double>(k));
 }
 
-// rows of queries and keys, heads, KV heads, D, storage, threads.
+// Arguments: rows of queries and keys, heads, KV heads, D, storage, threads.
 void attention_forward(benchmark::State& state) {
   const std::int64_t rows = state.range(0), heads = state.range(1), kv_heads = state.range(2);
   const std::int64_t size = state.range(3);

@@ -1,5 +1,5 @@
-// Heads apart and together: where every head goes, its norm, how far it turns, and that joining is
-// the gradient.
+// Splitting and joining heads: the place, norm and rotation of each head, and that joining is the
+// gradient of splitting.
 #include <utility>
 
 #include "fpdt/runtime/rotary.h"
@@ -81,8 +81,8 @@ std::vector<double> document_starts(const HeadShape& s, std::int64_t first) {
   return starts;
 }
 
-// Angles err by 1e-16 * 10^7; what counts is f32: two products, a sum, the rounded sine and cosine.
-// The norm of a head adds some products more, on numbers of at most the root of its size.
+// Angles err by 1e-16 * 10^7, so f32 dominates: two products, a sum, the rounded sine and cosine.
+// The norm of a head adds some products on numbers of at most the root of its size.
 constexpr double kTurnError = 8 * kUnit;
 
 double error_of(const HeadShape& s) {
@@ -109,7 +109,7 @@ struct Split {
   }
 };
 
-// What the op reads, and what it makes of that by plain loops.
+// The operands of the op, and the results of plain loops on them.
 struct Heads {
   std::vector<double> qkv, q_weight, k_weight;
 };
@@ -204,7 +204,7 @@ const std::vector<HeadShape>& shapes() {
       {7, 6, 6, 5, 3, 0, 1, Dtype::f32, false},  // no rotary
       {4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, 4, 0, 1, 4}},
       {3, 2, 1, 128, 2, 128, 8, Dtype::f32, false, {9999990, 1, 0, 1, 2}},
-      {3, 2, 1, 96, 1, 24, 1, Dtype::bf16},  // turns in part
+      {3, 2, 1, 96, 1, 24, 1, Dtype::bf16},  // part of a head turns
       {5, 4, 2, 128, 2, 64, 1, Dtype::bf16, true},
       scaled({3, 2, 1, 16, 1, 16, 4}, ScalingKind::linear, 1),
       scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn, 1.25),
@@ -244,7 +244,7 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// The op that returns what `split` made, with random gradients of it.
+// The op that joins the heads that `split` made, with random gradients of them.
 JoinHeads join_of(Split& split, const HeadShape& s) {
   JoinHeads op;
   op.rows = s.rows, op.heads = s.heads, op.kv_heads = s.kv_heads, op.head_dim = s.size;
@@ -277,8 +277,8 @@ TEST(JoinHeadsKernel, IsTheAdjoint) {
   }
 }
 
-// Slopes of <split(x), y> by central differences in double: with a step of 1e-4 they err by about
-// 1e-8, below f32.
+// Slopes of <split(x), y> by central differences in double. A step of 1e-4 makes an error of about
+// 1e-8, which is below f32.
 std::vector<double> slopes(const Splitter& splitter, Heads& x, std::vector<double>& along,
                            const Apart& y) {
   constexpr double kStep = 1e-4;
@@ -310,8 +310,8 @@ TEST(JoinHeadsKernel, IsTheGradientOfNormedHeads) {
     Heads x = heads_of(split);
     const Apart y{split.memory.values(op.dq), split.memory.values(op.dkv)};
     const Splitter splitter(s, split.op);
-    // A gradient is 1 / root(mean), at most 10, times sums over a head, by f32 and differences;
-    // those of weights add up over rows and heads, of which each is below 2 * root(size).
+    // A gradient is 1 / root(mean), at most 10, times sums over a head, with errors of f32 and
+    // differences. Gradients of weights sum over rows and heads; each term is below 2 * root(size).
     const double error = 1e-6 + 10 * 4 * error_of(s);
     expect_close(split.memory.values(op.dqkv), slopes(splitter, x, x.qkv, y), error, Dtype::f32);
     const double sums = error * static_cast<double>(s.rows * s.heads);
@@ -394,8 +394,8 @@ TEST(JoinHeadsKernel, SumsWeightGradientsOfManyRows) {
       dk_weight[i] += turned_back(dkv, row * 4)[i] * normal(row * 6 + 2, i);
     }
   }
-  // Terms of at most root 2 that err by some units; added in parts, so that none passes through
-  // more than 320 additions.
+  // Terms are at most root 2 and err by some units. They are added in parts, so that none passes
+  // through more than 320 additions.
   const double error = 2100 * std::sqrt(2.0) * (8 + 320) * kUnit;
   expect_close(split.memory.values(op.dq_weight), dq_weight, error, Dtype::f32);
   expect_close(split.memory.values(op.dk_weight), dk_weight, error, Dtype::f32);

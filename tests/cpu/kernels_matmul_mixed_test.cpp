@@ -1,5 +1,5 @@
-// Matrix products with everything at once and with operands of different types, which a GPU's
-// library does not do.
+// Matrix products with every option at once and with operands of different types, which a GPU's
+// library does not support.
 #include "matmul_case.h"
 
 namespace fpdt {

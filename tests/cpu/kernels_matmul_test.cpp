@@ -1,4 +1,4 @@
-// Matrix products against triple loops: what every machine computes.
+// Matrix products that every machine supports, against triple loops.
 #include "matmul_case.h"
 
 namespace fpdt {
@@ -18,7 +18,7 @@ TEST(MatmulKernel, EveryTranspose) {
   }
 }
 
-// As layers use them: storage in, storage or sums out.
+// As layers use them: inputs in the storage type, outputs in the storage type or as sums.
 TEST(MatmulKernel, BiasAddendOrAccumulation) {
   for (const Dtype type : {Dtype::f32, Dtype::bf16}) {
     check({33, 304, 24, type, type, type, false, true, true, false, false});

@@ -36,9 +36,9 @@ RowNorm normalise(const std::vector<double>& x, std::int64_t row, const NormShap
   return result;
 }
 
-// Sums of rows are f32 over some 80 numbers, a piece of lanes or what a thread holds and trees over
-// threads, and err by as many units, relatively; normalised values and weights are of the order of
-// one, below 8.
+// Sums over rows are f32 sums of some 80 numbers (a piece per lane, or what a thread holds, then
+// trees over threads). Their relative error is as many units. Normalised values and weights are of
+// the order of one, below 8.
 constexpr double kNormError = 8 * 80 * kUnit;
 
 void check_forward(const NormShape& s) {
@@ -128,7 +128,7 @@ TEST(NormKernel, Backward) {
     check_backward({6, 136, kind, Dtype::bf16, true, Dtype::bf16});
     check_backward({9, 40, kind, Dtype::bf16, false, Dtype::bf16, Dtype::f32});
   }
-  check_backward({513, 20, NormKind::rms});  // more rows than are summed together
+  check_backward({513, 20, NormKind::rms});  // more rows than are summed at once
   check_backward({520, 7, NormKind::layer, Dtype::f32, true});
   check_backward({2, 10000, NormKind::layer, Dtype::bf16, true});
 }

@@ -21,7 +21,7 @@ double activation(ActivationKind kind, double x) {
   return 0;
 }
 
-// Central difference, eighth digit.
+// Central difference, exact to eight digits.
 double slope(ActivationKind kind, double x) {
   constexpr double kStep = 1e-5;
   return (activation(kind, x + kStep) - activation(kind, x - kStep)) / (2 * kStep);
@@ -30,9 +30,8 @@ double slope(ActivationKind kind, double x) {
 constexpr std::array kKinds{ActivationKind::swiglu, ActivationKind::gelu_tanh,
                             ActivationKind::gelu_erf};
 
-// Arguments over [-12, 12), where the exponential passes from nothing to saturation; results are at
-// most 12 times a sigmoid that errs by a few units, with an argument that errs by 4 units of at
-// most 150.
+// Arguments are in [-12, 12), from vanishing exponentials to saturation. Results are at most 12
+// times a sigmoid, which errs by a few units. Its argument is at most 150 and errs by 4 units.
 constexpr double kActivationError = 12 * 64 * kUnit;
 
 // `dtype` is that of x and dx, `other` that of y and dy.

@@ -29,7 +29,7 @@ TEST(ColumnSumKernel, AddsRows) {
   }
 }
 
-// The sum is in double and rounded once.
+// The sum is computed in double and rounded once.
 TEST(SquaredNormKernel, IsExactToOneRounding) {
   for (const std::int64_t count : {1, 1000, 100001}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {

@@ -76,7 +76,7 @@ struct Loss {
 
 constexpr double kScale = 0.375;
 
-// The gradient of every tile against softmax in double.
+// Checks the gradient of every tile against softmax in double.
 void check_loss_gradient(const Loss& s, KernelCase& memory, const LossStatistics& statistics,
                          const std::vector<Operand>& tiles, const std::vector<double>& all,
                          const std::vector<double>& labels, const Operand& scale, double error) {
@@ -105,7 +105,7 @@ void check_loss_gradient(const Loss& s, KernelCase& memory, const LossStatistics
   }
 }
 
-// Cross-entropy over vocabulary tiles through the kernels; every third row is masked.
+// Checks cross-entropy over vocabulary tiles through the kernels; every third row is masked.
 void check_loss(const Loss& s) {
   SCOPED_TRACE(testing::Message() << s.rows << " rows, " << s.vocabulary << " words, tiles of "
                                   << s.tile);

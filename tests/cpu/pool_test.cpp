@@ -22,8 +22,8 @@ TEST(Pool, RunsEveryTaskOnce) {
   }
 }
 
-// Plain memory written in one round is read in the next, by whatever thread: ThreadSanitizer's
-// business.
+// Plain memory written in one round is read in the next by any thread. ThreadSanitizer checks the
+// order.
 TEST(Pool, OrdersRounds) {
   Pool pool(3);
   std::vector<std::int64_t> values(64, 0);

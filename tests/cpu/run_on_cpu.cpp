@@ -1,4 +1,4 @@
-// The CPU's kernels under the tests of kernel_case.h: pools of several sizes.
+// Runs the tests of kernel_case.h on the CPU's kernels, with pools of several sizes.
 #include "fpdt/cpu/kernels.h"
 
 #include "kernel_case.h"

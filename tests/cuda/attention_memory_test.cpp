@@ -1,8 +1,8 @@
-// How the attention kernels reach memory: banks, and offsets of 64 bits.
+// How the attention kernels access memory: banks, and offsets of 64 bits.
 //
-// Large tiles have more than 2^31 elements of queries, or of keys. Only the last rows see
-// something, and only the last blocks of a grid run: they must leave the very bits that a tile of
-// these rows alone gets.
+// Large tiles have more than 2^31 elements of queries or keys. Only the last rows see keys, and
+// only the last blocks of a grid run. Their results must be bit for bit those of a tile with these
+// rows alone.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -21,9 +21,9 @@ namespace {
 
 constexpr std::int64_t kWidth = 1024 * 256;
 constexpr std::int64_t kBefore = (std::int64_t{1} << 31) / kWidth;  // rows
-constexpr std::int64_t kRows = 16;                                  // behind them
+constexpr std::int64_t kRows = 16;                                  // after them
 
-// The last rows of an operand: as its end, and alone.
+// The last rows of an operand: at the end of a large one, and alone.
 class End {
  public:
   End(Dtype dtype, std::int64_t width, std::int64_t before)
@@ -46,7 +46,7 @@ class End {
     if (all) return whole;
     return {alone_.data(), whole.elements - first_, whole.dtype, access};
   }
-  // Both runs left the same, and not what was there unless it was only read.
+  // Both runs must leave the same bits, and must change them unless the operand is only read.
   void expect_same(Access access) const {
     EXPECT_EQ(before_ == alone_, access == Access::read);
     EXPECT_EQ(std::memcmp(large_.at(first_), alone_.data(), alone_.size()), 0);
@@ -59,7 +59,7 @@ class End {
   std::vector<std::byte, Aligned<std::byte>> alone_, before_;
 };
 
-// A field of an op, and what it is in both runs.
+// A field of an op, and its value in both runs.
 struct Field {
   Operand* operand;
   End* end;
@@ -67,7 +67,8 @@ struct Field {
 };
 
 // Runs the last blocks of `op` on large operands, which begin `queries` and `keys` rows before the
-// last ones, and then on the last rows alone. These are the tokens from kBefore on, and a document.
+// last ones, and then runs it on the last rows alone. These rows are the tokens from kBefore on,
+// and form one document.
 template <class Op>
 void run_both(Op& op, std::int64_t queries, std::int64_t keys, const std::vector<Field>& fields,
               std::int64_t blocks) {
@@ -98,7 +99,7 @@ void run_both(Op& op, std::int64_t queries, std::int64_t keys, const std::vector
     if (!end->given()) GTEST_SKIP() << "the system maps no memory so large"; \
   }
 
-// Of a shared tile, in 16-byte chunks; banks hold eight side by side.
+// Offsets in a shared tile, in 16-byte chunks; banks hold eight side by side.
 template <int kDim>
 void expect_banks_apart() {
   for (int row = 0; row < 16; row += 8) {

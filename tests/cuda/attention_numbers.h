@@ -1,14 +1,14 @@
 // Attention tiles written out in double precision, with the errors that a kernel on tensor cores
 // may make.
 //
-// For a score s = scale * sum of D products q k, whose magnitudes sum to m: the tensor cores add in
-// f32 and may cut instead of rounding, 2 (D+2) units of scale * m; scale and its product with log2
-// e take 8 units of the largest exponent, and exp2 8 more. Let e be the sum: every p errs by e of
-// itself. For its second product p is rounded to bf16, one unit of bf16 of itself, however keys are
-// cut into tiles; o = sum p v / sum p errs by twice e, as p is in both sums. Sums of n terms take
-// 2 n units of the sum of magnitudes, and each block of keys scales what it finds. ds = p (dp -
-// delta), rounded to bf16 in the same way, adds the error of dp, again 2 (D+2) units of its
-// magnitudes, times p. A p below kLeast may be 0.
+// A score s = scale * (sum of D products q k) has magnitudes that sum to m. The tensor cores add in
+// f32 and may cut instead of rounding: 2 (D+2) units of scale * m. Multiplying by scale and log2 e
+// takes 8 units of the largest exponent, and exp2 takes 8 more. Let e be the sum of these: every p
+// errs by e relative to itself. For its second product p is rounded to bf16, one unit of bf16 of
+// itself, however keys are cut into tiles. o = sum p v / sum p errs by twice e, because p is in
+// both sums. Sums of n terms take 2 n units of the sum of magnitudes, and each block of keys scales
+// the sums before it. ds = p (dp - delta) is rounded to bf16 in the same way and adds the error of
+// dp, again 2 (D+2) units of its magnitudes, times p. A p below kLeast may be 0.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@
 
 namespace fpdt {
 
-inline constexpr double kLeast = 0x1p-126;  // of the normal numbers
+inline constexpr double kLeast = 0x1p-126;  // the smallest normal number
 inline constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// One query of one head: where its elements are, and what it attends to.
+// One query of one head: the places of its elements, and the keys that it attends to.
 struct Row {
-  std::int64_t token, first, end;  // of its keys, in rows of the tile
+  std::int64_t token, first, end;  // the keys, in rows of the tile
   std::size_t q, lse;
 };
 
@@ -89,7 +89,7 @@ struct Forward {
   std::vector<Expected> o, lse;
 };
 
-// What the tile makes of (o, lse), or of nothing.
+// Forward of the tile, continuing from (o, lse) or from nothing.
 inline Forward attend(const Numbers& n, const std::vector<double>& o,
                       const std::vector<double>& lse) {
   Forward result;
@@ -108,7 +108,7 @@ inline Forward attend(const Numbers& n, const std::vector<double>& o,
       e = std::max(e, error_of_power(score, bound));
     }
     const auto count = static_cast<double>(scores.size());
-    e += (count / 64 + 1) * error_of_power({}, bound);  // what was summed before fades
+    e += (count / 64 + 1) * error_of_power({}, bound);  // earlier sums are scaled down
     const double terms = 2 * (count + 64) * kUnit;
     const double whole = largest + std::log(sum);
     result.lse.push_back({sum > 0 ? whole : kNothing, sum > 0 ? e + terms + 4 * kUnit * bound : 0});
@@ -134,7 +134,7 @@ struct Backward {
   std::vector<Expected> dq, dkv;
 };
 
-// Adds value, of which `rounded` is the error.
+// Adds `value`, whose error is `rounded`.
 inline void add(Expected& to, double value, double rounded) {
   to.value += value;
   to.error += rounded;
@@ -168,7 +168,7 @@ inline Backward differentiate(const Numbers& n, const std::vector<double>& dout,
   return result;
 }
 
-// Adds what was there before.
+// Adds the earlier values of the target.
 inline void accumulate(std::vector<Expected>& to, const std::vector<double>& before) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     add(to[i], before[i], 4 * kUnit * (std::abs(before[i]) + std::abs(to[i].value)));

@@ -6,8 +6,8 @@
 namespace fpdt {
 namespace {
 
-// What the operands are: `codes` makes every query look for one key, so that p is 1 or 0 and a
-// wrong index shows in full; `low` makes all scores about -8 D.
+// The values of the operands. With `codes` every query looks for one key, so that p is 1 or 0 and a
+// wrong index shows in full. With `low` all scores are about -8 D.
 enum class Data { uniform, codes, low };
 
 struct Tile {
@@ -37,7 +37,7 @@ void fill(const Tile& t, Op& op, KernelCase& memory) {
   std::vector<double> q = memory.random(t.q_count()), kv = memory.random(t.kv_count());
   for (std::int64_t i = 0; t.data != Data::uniform && i < t.k_rows * t.kv_heads; ++i) {
     const std::int64_t first =
-        (i / t.kv_heads * 2 * t.kv_heads + i % t.kv_heads) * t.size;  // of a key
+        (i / t.kv_heads * 2 * t.kv_heads + i % t.kv_heads) * t.size;  // offset of a key
     for (std::int64_t d = first; d < first + t.size; ++d) {
       double& key = kv[index(d)];
       key = t.data == Data::codes ? sign(key) : -1 + key / 64;
@@ -104,7 +104,8 @@ void check_backward(const Tile& t) {
   op.dout = memory.put_random(Dtype::bf16, t.q_count());
   op.delta = memory.put_random(Dtype::f32, t.q_rows * t.heads);
   const Numbers numbers(op, memory);
-  // As if other tiles had as much weight again; every seventh row has seen nothing anywhere.
+  // The lse is larger, as if other tiles had the same weight again. Every seventh row has seen no
+  // key.
   std::vector<double> lse;
   for (const Expected& own : attend(numbers, {}, {}).lse) {
     lse.push_back(own.value == kNothing || lse.size() % 7 == 6 ? kNothing : own.value + 0.7);
@@ -167,7 +168,7 @@ TEST(AttentionTiles, HeadSizes) {
     check({.q_first = 20, .q_rows = 30, .k_rows = 50, .size = size, .accumulate = true});
   }
 }
-// More than one block of queries, then of keys, in the kernels for this size.
+// Several blocks of queries, then of keys, in the kernels for this head size.
 TEST(AttentionTiles, BlocksOfLargeHeads) {
   check({.q_rows = 132, .k_first = 40, .k_rows = 70, .size = 128});
   check({.q_first = 90, .q_rows = 40, .k_rows = 130, .size = 128, .accumulate = true});
@@ -194,7 +195,7 @@ TEST(AttentionTiles, ScoresFarFromZero) {
 }
 
 TEST(AttentionTiles, Documents) {
-  // Boundaries within, at and around the end of a block of keys, and documents of one token.
+  // Boundaries in, at and near the end of a block of keys, and documents of one token.
   const std::vector<double> starts{0, 1, 2, 50, 63, 66, 100};
   check({.q_rows = 110, .k_rows = 110, .starts = starts});
   check({.q_first = 60, .q_rows = 60, .k_rows = 66, .starts = {0, 64}, .accumulate = true});
@@ -205,9 +206,9 @@ TEST(AttentionTiles, Documents) {
          .heads = 2,
          .size = 128,
          .starts = starts});
-  // Blocks of keys that no query of a block sees, before and behind those that some see.
+  // Blocks of keys that no query of a block sees, before and after blocks that some queries see.
   check({.q_rows = 200, .k_rows = 200, .size = 16, .starts = {0, 100}});
-  // Nothing is seen at all.
+  // No query sees any key.
   check({.q_first = 100, .q_rows = 40, .k_rows = 100, .starts = {0, 100}});
 }
 
@@ -219,8 +220,8 @@ TEST(AttentionTiles, OutputInBf16) {
   check_forward(t);
 }
 
-// A whole that is cut into tiles of some rows, with results in f32 between them: each rounds what
-// is there, and goes on from a rounded lse.
+// A whole tile that is cut into tiles of some rows, with f32 results between them. Each tile rounds
+// its results and continues from a rounded lse.
 class Cut {
  public:
   template <class Op>
@@ -236,7 +237,7 @@ class Cut {
   }
   [[nodiscard]] std::int64_t q_width() const { return whole.heads * whole.size; }
   [[nodiscard]] std::int64_t kv_width() const { return 2 * whole.kv_heads * whole.size; }
-  // Written where nothing is there yet.
+  // Writes if nothing is there yet.
   static Target target(KernelCase& memory, const std::vector<double>& before, std::int64_t count) {
     if (before.empty()) return memory.write(Dtype::f32, count);
     return {memory.put(Dtype::f32, before), true};
@@ -313,8 +314,8 @@ TEST(AttentionTiles, GradientsOfChunksAddUp) {
   expect_close(dkv, Cut::rounded(expected.dkv), Dtype::f32);
 }
 
-// The inputs are NaN, and zero times NaN is NaN: only a kernel that leaves the tile out keeps what
-// was there.
+// The inputs are NaN, and zero times NaN is NaN. So only a kernel that skips the tile keeps the
+// earlier values.
 template <class Op>
 Op unseen_tile(KernelCase& memory) {
   const std::vector<double> broken(8 * 64, std::nan(""));

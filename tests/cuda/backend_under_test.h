@@ -1,4 +1,4 @@
-// Which backend the tests of whole steps run on: each program that has them defines these.
+// The backend for the tests of whole steps. Each program that has such tests defines it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fpdt {
 
-// `seed`: of the order of whatever has none, where the backend can choose it.
+// `seed`: chooses among the orders that are not determined, if the backend can choose.
 std::unique_ptr<Backend> backend_under_test(Communicator& communicator, std::uint64_t seed);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Collectives among ranks of one device against those of the CPU, to the bit.
+// Collectives among ranks of one device give the bits of the CPU's.
 #include "fpdt/cuda/collective.h"
 
 #include <array>
@@ -35,7 +35,7 @@ Body body_of(std::int64_t pairs) {
   return body;
 }
 
-// Finite values, all bits of whose mantissas are in use.
+// Finite values that use all bits of their mantissas.
 std::vector<std::byte> random_bytes(Dtype dtype, std::int64_t count, std::mt19937& random) {
   std::vector<std::byte> bytes;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -51,7 +51,7 @@ std::vector<std::byte> random_bytes(Dtype dtype, std::int64_t count, std::mt1993
   return bytes;
 }
 
-// The operands of all members, one after the other in one piece of memory, with guards between.
+// The operands of all members, in one piece of memory, with guards between them.
 class Round {
  public:
   std::vector<std::byte> bytes;
@@ -67,7 +67,7 @@ class Round {
       }
     }
   }
-  // The views in memory that begins at `memory`.
+  // The views into memory that begins at `memory`.
   [[nodiscard]] std::vector<std::vector<View>> at(std::byte* memory) const {
     std::vector<std::vector<View>> views;
     for (const auto& own : places_) {
@@ -102,7 +102,7 @@ std::vector<std::span<const View>> spans(const std::vector<std::vector<View>>& v
   return {views.begin(), views.end()};
 }
 
-// What members hold after the collective, on the CPU and on the device under test: all of a small
+// Compares the members' results on the CPU and on the device under test: all members of a small
 // group, five of a large one.
 void check(const Case& c, std::int64_t pairs = 1) {
   SCOPED_TRACE(testing::Message() << body_name(c.body) << " of " << c.members << ", " << c.send
@@ -130,7 +130,7 @@ void check(const Case& c, std::int64_t pairs = 1) {
 
 constexpr std::array kTypes{Dtype::f32, Dtype::bf16};
 
-// Blocks of one element, of an odd number of bytes, of whole packs for two blocks of threads.
+// Blocks of one element, of an odd number of bytes, and of whole packs for two thread blocks.
 constexpr std::array<std::int64_t, 3> kBlocks{1, 5, 1032};
 
 TEST(DeviceCollective, MovesBytesOfAnyType) {

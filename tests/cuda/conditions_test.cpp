@@ -1,4 +1,4 @@
-// The backend when the machine is not as it should be, and what it leaves behind: nothing.
+// The backend on a machine with something wrong; it must leave nothing behind.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -42,7 +42,7 @@ Case small_case(std::int64_t ranks = 1) {
   return one;
 }
 
-// What opening the machine answers; the kind of the error must be right as well.
+// The message of the error from opening the machine; the error must have this type.
 template <class Kind>
 std::string refusal(const fake::Machine& machine, const Case& one = small_case()) {
   fake::set(machine);
@@ -125,7 +125,7 @@ TEST(Conditions, NothingIsTakenAfterThePreparation) {
   EXPECT_EQ(fake::pinned_ranges(), 0);
 }
 
-// Bytes that change over complementary patterns are the written operands, also on a device.
+// Bytes that change over complementary patterns are the written operands, on a device as well.
 TEST(Conditions, TouchesWhatTheScheduleSays) {
   fake::set({});
   const Case one = small_case();
@@ -150,8 +150,7 @@ TEST(Conditions, TouchesWhatTheScheduleSays) {
   }
 }
 
-// Words that changed since the preparation, counted on the device: those of the schedule, and no
-// others.
+// Counts on the device the words that changed since the preparation: exactly those of the schedule.
 TEST(Conditions, CountsWhatAStepTouched) {
   fake::set({});
   const Case one = small_case();
@@ -165,7 +164,7 @@ TEST(Conditions, CountsWhatAStepTouched) {
   ASSERT_TRUE(device.untouched);
   EXPECT_GT(device.touched, Bytes{0});
   EXPECT_EQ(device.touched + device.untouched->scratch + device.untouched->between, device.arena);
-  EXPECT_FALSE(memory[1].untouched);  // host memory is the system's to count
+  EXPECT_FALSE(memory[1].untouched);  // the system counts host memory
 
   const std::span<const Call> calls = rig.trainer.schedule().train;
   Executor& executor = rig.trainer.ranks().executor(0);
@@ -173,7 +172,7 @@ TEST(Conditions, CountsWhatAStepTouched) {
     return count_touched(executor, calls, MemorySpace::device)->difference;
   };
   ASSERT_EQ(difference(), "");
-  // An op that left a hole of two words: they still hold the poison.
+  // An op that left a hole of two words, which still hold the poison.
   const ByteRanges written = written_bytes(executor.program(), calls, MemorySpace::device);
   const std::span<std::byte> arena = executor.arena(MemorySpace::device);
   const std::span<std::byte> hole =
@@ -183,7 +182,7 @@ TEST(Conditions, CountsWhatAStepTouched) {
   std::memcpy(hole.data(), poison.data(), hole.size());
   EXPECT_EQ(difference(), "8 B that the schedule writes were not written");
   std::copy(before.begin(), before.end(), hole.begin());
-  // One that left its operands.
+  // An op that wrote outside its operands.
   ASSERT_GE(device.untouched->between, Bytes{4});
   std::size_t between = 0;
   while (executor.untouched(arena.subspan(between, 4)) != Bytes{4}) between += 4;
@@ -191,7 +190,7 @@ TEST(Conditions, CountsWhatAStepTouched) {
   EXPECT_EQ(difference(), "4 B outside of every operand were written");
 }
 
-// A tile of the library whose last keys no query sees.
+// A library's tile whose last keys no query sees.
 TEST(Conditions, KeysThatNoQuerySeesHaveNoGradient) {
   constexpr std::int64_t kQueries = 128, kKeys = 256, kSize = 64;
   Schedule schedule;
@@ -239,7 +238,7 @@ TEST(Conditions, KeysThatNoQuerySeesHaveNoGradient) {
   EXPECT_EQ(std::count(unseen, dkv.end(), 0.0F), dkv.end() - unseen);
 }
 
-// Rings of events are as long as a step needs.
+// Rings of events are no longer than a step needs.
 TEST(Conditions, ALaneHasNoMoreEventsThanOps) {
   fake::set({});
   const Case one = small_case();

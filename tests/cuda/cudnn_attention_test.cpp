@@ -1,8 +1,8 @@
-// Which attention tiles cuDNN takes, and the memory they cost: asked of cuDNN itself, about GPUs
-// that are described by their properties (devices/*.json, the keys that cuDNN 9.19 reads, values of
-// datasheets). No GPU is needed, but a libcuda that cuDNN can load: a driver's, or the stub of the
-// toolkit, which CMakeLists.txt puts on this program's path. What plans compute is in
-// cudnn_emulated_test.cpp.
+// Which attention tiles cuDNN supports, and how much memory they need. cuDNN itself answers, for
+// GPUs that are described by their properties (devices/*.json: the keys that cuDNN 9.19 reads, with
+// values from data sheets). This needs no GPU, only a libcuda that cuDNN can load: a driver's, or
+// the toolkit's stub, which CMakeLists.txt puts on this program's path. The results of plans are
+// tested in cudnn_emulated_test.cpp.
 #include "fpdt/cuda/cudnn_attention.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::int64_t planned_workspace(const AttentionTile& tile, const std::string& dev
   return BackwardPlan(tile, target).workspace().value;
 }
 
-// The message of the InputError that making a plan throws; empty when there is a plan.
+// The message of the InputError that a plan throws; empty if there is a plan.
 std::string refusal(const AttentionTile& tile, const std::string& device) {
   try {
     planned_workspace(tile, device);
@@ -69,7 +69,7 @@ class CudnnAttention : public testing::TestWithParam<Gpu> {
 
 std::int64_t padded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// As cudnn_attention.h has it.
+// The formula in cudnn_attention.h.
 std::int64_t expected_workspace(const AttentionTile& tile, bool sm90) {
   const auto [direction, h, kv_heads, d, q, k, mask, scale, members] = tile;
   const std::int64_t g = kv_heads * members;
@@ -81,7 +81,7 @@ std::int64_t expected_workspace(const AttentionTile& tile, bool sm90) {
          padded(8 * g * k * d);
 }
 
-// What plans count for such a tile, with the members that they want: never less.
+// The bytes that plans reserve for such a tile with their choice of members: never less.
 std::int64_t predicted_workspace(const AttentionTile& tile) {
   const auto direction = tile.direction == Direction::forward ? AttentionDirection::forward
                                                               : AttentionDirection::backward;
@@ -174,7 +174,7 @@ TEST_P(CudnnAttention, TakesLargeHeadsBackwardOnHopperOnly) {
 INSTANTIATE_TEST_SUITE_P(, CudnnAttention, testing::Values(Gpu{"h200", true}, Gpu{"a100", false}),
                          [](const auto& gpu) { return gpu.param.name; });
 
-// What no GPU takes is refused before cuDNN is asked.
+// Tiles that no GPU supports are refused without asking cuDNN.
 TEST(CudnnTile, SaysWhyItIsNotServedAndWhatToDo) {
   EXPECT_EQ(why_not(kSmall), "");
   const auto message = [](const auto& change) {
@@ -204,7 +204,7 @@ TEST(CudnnTile, SaysWhyItIsNotServedAndWhatToDo) {
             std::string::npos);
 }
 
-// Against the definition, pair by pair.
+// Compares with the definition, pair by pair.
 TEST(CudnnTile, FindsTheMaskOfEveryTile) {
   std::array<int, 5> count{};
   for (std::int64_t q_first = 0; q_first < 7; ++q_first) {

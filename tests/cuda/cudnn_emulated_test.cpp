@@ -1,7 +1,7 @@
-// Attention tiles of cuDNN against loops in double precision: with merging and adding, with each
-// mask and every grouping of heads.
+// cuDNN's attention tiles against loops in double precision, with merging and adding, each mask and
+// every grouping of heads.
 //
-// P and dS are rounded to bf16 before the second products, and so is the o that backward is given:
+// P and dS are rounded to bf16 before the second products, and so is the o that backward gets:
 // kUnitBf16 of the magnitudes that are added. The rest is f32: kSums of them.
 #include <cmath>
 #include <vector>
@@ -19,7 +19,7 @@ struct Case {
   std::int64_t q_first, q_rows, k_first, k_rows, heads, kv_heads, head_dim;
   bool accumulates = false;
   Dtype o = Dtype::f32;
-  std::int64_t members = 1;  // of backward's launches
+  std::int64_t members = 1;  // of one launch of backward
 };
 
 template <class Tile>
@@ -34,7 +34,7 @@ void describe(Tile& op, const Case& c) {
   op.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
 }
 
-// Operands, and what loops make of them.
+// The operands, and the results of loops on them.
 class Tile {
  public:
   explicit Tile(const Case& c) : c_(c) {
@@ -70,7 +70,7 @@ class Tile {
     op.dout = memory_.put_random(Dtype::bf16, c_.q_rows * c_.heads * c_.head_dim);
     op.delta = memory_.put_random(Dtype::f32, c_.q_rows * c_.heads);
     std::vector<double> lse = memory_.random(c_.q_rows * c_.heads);
-    for (double& value : lse) value += 4;  // of the whole sequence, more than of these keys
+    for (double& value : lse) value += 4;  // the whole sequence has more keys than this tile
     op.lse = memory_.put(Dtype::f32, lse);
     op.dq = target(Dtype::f32, c_.q_rows * c_.heads * c_.head_dim);
     op.dkv = target(Dtype::f32, c_.k_rows * 2 * c_.kv_heads * c_.head_dim);
@@ -117,7 +117,7 @@ class Tile {
   }
   [[nodiscard]] std::size_t size() const { return index(c_.head_dim); }
   [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(c_.head_dim)); }
-  // The keys that query i sees are the first.
+  // Query i sees this many keys, from the first on.
   [[nodiscard]] std::int64_t seen(std::int64_t i) const {
     return std::min(c_.k_rows, c_.q_first + i + 1 - c_.k_first);
   }

@@ -1,6 +1,6 @@
-// Questions about cuDNN's backward that only a GPU answers, at the size of a rank of four of Llama
-// 3 8B: each test prints what it found, for the log, and fails only when a result is wrong. Without
-// a GPU they run on the emulator at the smallest size, which tests the tests.
+// Questions about cuDNN's backward that only a GPU answers, at the size of one rank of four of
+// Llama 3 8B. Each test prints its findings for the log, and fails only when a result is wrong.
+// Without a GPU they run on the emulator at the smallest size, which tests the tests.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kHeads = 8, kKvHeads = 2, kDim = 128;
 
-// bf16 in [-1, 1): a block of random values over and over.
+// bf16 values in [-1, 1): one random block, repeated.
 DeviceBytes noise(std::int64_t elements) {
   static std::mt19937 random(1);
   std::vector<std::uint16_t> values(static_cast<std::size_t>(elements));
@@ -48,7 +48,7 @@ DeviceBytes filled(std::int64_t elements, float value) {
   return memory;
 }
 
-// The tile below the diagonal of a triangle of chunks, its operands on the device.
+// The tile below the diagonal of a triangle of chunks, with its operands on the device.
 class BackwardTile {
  public:
   BackwardTile()
@@ -108,7 +108,7 @@ std::vector<float> floats(const std::byte* memory, std::int64_t elements) {
   return values;
 }
 
-// The least of three runs after one that is not counted; on an emulator of one.
+// The shortest of three runs after a warm-up; on an emulator, of one run.
 template <class F>
 double milliseconds(F&& run) {
   double least = std::numeric_limits<double>::infinity();
@@ -126,7 +126,7 @@ double milliseconds(F&& run) {
 }
 
 struct Difference {
-  double largest = 0, of = 0;  // and the largest value
+  double largest = 0, of = 0;  // the largest error, and the largest value
 };
 Difference difference(const std::vector<float>& a, const std::vector<float>& b) {
   Difference found;
@@ -139,7 +139,7 @@ Difference difference(const std::vector<float>& a, const std::vector<float>& b) 
   return found;
 }
 
-// One launch for each member, as before members were a batch; two; and one for all.
+// A launch for each member, as before members were a batch; for two members; and one for all.
 TEST(CudnnExperiment, MembersOfALaunch) {
   const BackwardTile tile;
   cuda::AttentionPlans plans;
@@ -161,15 +161,15 @@ TEST(CudnnExperiment, MembersOfALaunch) {
         of_q.of, of_kv.largest, of_kv.of);
     EXPECT_GT(of_q.of, 0);
     EXPECT_GT(of_kv.of, 0);
-    // A head read at a wrong place is off by its whole size; sums in another order by far less.
+    // A head read at a wrong place errs by its whole size; another order of sums, by far less.
     EXPECT_LE(of_q.largest, kUnitBf16 * of_q.of);
     EXPECT_LE(of_kv.largest, kUnitBf16 * of_kv.of);
   }
 }
 
-// What cuDNN makes of a dq that is not zero: it may write over it (then zeroing is a waste of 4
-// bytes an element) or add to it (then sums over tiles could stay in place). Without zeros nobody
-// says which, so the backend zeroes.
+// What cuDNN does with a dq that is not zero. If it overwrites it, zeroing wastes 4 bytes per
+// element. If it adds to it, sums over tiles could stay in place. cuDNN does not document which, so
+// the backend zeroes.
 TEST(CudnnExperiment, WhatIsInDqBefore) {
   const BackwardTile tile;
   const cuda::CudnnHandle handle = cuda::make_cudnn_handle();

@@ -1,4 +1,5 @@
-// The text of a device's properties survives cuDNN. Asking a device needs one.
+// The text of a device's properties survives a round trip through cuDNN. Reading a device needs a
+// GPU.
 #include "fpdt/cuda/cudnn_properties.h"
 
 #include <fstream>
@@ -13,7 +14,7 @@ namespace {
 
 class CudnnProperties : public testing::Test {
  protected:
-  // cuDNN's headers are there; the library need not be.
+  // cuDNN's headers are there, but the library may be missing.
   void SetUp() override {
     try {
       cudnn();

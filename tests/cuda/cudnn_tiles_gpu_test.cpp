@@ -1,7 +1,7 @@
 // cuDNN's attention tiles on a GPU: against loops in double precision, and pieces against a whole.
 //
-// Inputs are bf16 and exact; cuDNN rounds P and dS to bf16 before the second products, so an
-// element errs by 2^-8 of the sum of the magnitudes that make it up, and by their f32 sum.
+// Inputs are bf16 and exact. cuDNN rounds P and dS to bf16 before the second products, so an
+// element errs by 2^-8 of the sum of its terms' magnitudes, plus the error of their f32 sum.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -17,7 +17,7 @@ struct TileShape {
   std::int64_t q_first, q_rows, k_first, k_rows, heads, kv_heads, head_dim;
 };
 
-// What loops in double say of a tile: values, and the magnitudes that were added.
+// Results of loops in double for a tile: values, and the magnitudes that were added.
 struct Expectation {
   std::vector<Expected> o, lse, dq, dkv;
 };
@@ -32,7 +32,7 @@ class Loops {
   [[nodiscard]] const std::vector<double>& lse() const { return lse_; }
   [[nodiscard]] const std::vector<double>& o() const { return o_; }
 
-  // Errors of o by what went into it.
+  // The error of o grows with the magnitudes of its terms.
   [[nodiscard]] Expectation forward() const;
   [[nodiscard]] Expectation backward(const std::vector<double>& dout,
                                      const std::vector<double>& lse,
@@ -42,7 +42,7 @@ class Loops {
   [[nodiscard]] std::int64_t q_at(std::int64_t i, std::int64_t h) const {
     return (i * s_.heads + h) * s_.head_dim;
   }
-  // Of key head h / (H/G); the value head is kv_heads later.
+  // The offset of key head h / (H/G); the value head is kv_heads later.
   [[nodiscard]] std::int64_t k_at(std::int64_t j, std::int64_t h) const {
     return (j * 2 * s_.kv_heads + h / (s_.heads / s_.kv_heads)) * s_.head_dim;
   }
@@ -185,7 +185,7 @@ TEST(CudnnTiles, EqualLoops) {
   for (const std::int64_t head_dim : {64, 128}) {
     for (const std::int64_t kv_heads : {4, 2, 1}) {
       check_tile({0, 128, 0, 128, 4, kv_heads, head_dim});      // the diagonal
-      check_tile({512, 256, 128, 128, 4, kv_heads, head_dim});  // everything is seen
+      check_tile({512, 256, 128, 128, 4, kv_heads, head_dim});  // every key is seen
       check_tile({128, 128, 0, 256, 4, kv_heads, head_dim});    // up to the last corner
       check_tile({512, 128, 0, 384, 4, kv_heads, head_dim});
     }

@@ -1,4 +1,4 @@
-// The device under test is the emulator's: the memory of this process.
+// The emulator as the device under test: its memory is this process's.
 #include <cstdlib>
 #include <cstring>
 

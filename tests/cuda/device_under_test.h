@@ -1,5 +1,5 @@
-// Memory and order of the device under test, for tests that call functions of the GPU runtime
-// themselves: each program that has such tests defines these.
+// Memory and launches on the device under test, for tests that call functions of the GPU runtime
+// directly. Each program that has such tests defines these functions.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,19 @@ namespace fpdt {
 
 using DeviceBytes = std::unique_ptr<std::byte, void (*)(std::byte*)>;
 
-// Memory that kernels reach, from a multiple of 256 bytes on.
+// Memory that kernels can access; it begins at a multiple of 256 bytes.
 DeviceBytes device_memory(std::int64_t bytes);
 void upload(std::byte* to, std::span<const std::byte> from);
 void download(std::span<std::byte> to, const std::byte* from);
 
-// Where kernels are launched. `variant` must not matter to a single bit: threads in another order.
+// Where kernels are launched. `variant` selects another order of threads, which must not change a
+// single bit.
 cuda::Stream device_stream(int variant);
-// Waits until all that was launched is done.
+// Waits until all launched work is done.
 void synchronise_device();
 
-// Of a tile that says something of the device's speed; on an emulator, of the smallest.
+// Rows of a tile that is large enough to show the device's speed; on an emulator, of the smallest
+// tile.
 std::int64_t rows_of_experiments();
 
 }  // namespace fpdt

@@ -1,9 +1,9 @@
-// cuDNN's engines played on a CPU: a plan that reads its graph literally, tensor by tensor, with
+// Emulates cuDNN's engines on a CPU. A plan interprets its graph literally, tensor by tensor, with
 // the roundings that the graph declares and sums in double. With the emulator's kernels around it,
-// all of an attention tile runs here but cuDNN itself: the graphs' meaning, the strides and
-// addresses of operands, the parts of a workspace.
+// everything in an attention tile runs here except cuDNN itself: the meaning of graphs, the strides
+// and addresses of operands, the parts of a workspace.
 //
-// Replaces cudnn_plan.cpp in the programs of tests.
+// Replaces cudnn_plan.cpp in test programs.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ std::size_t elements(const Shape& shape) {
   return static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]);
 }
 
-// Calls f(flat index, index) over a shape, the last dimension first.
+// Calls f(flat index, index) for each element of a shape; the last dimension runs fastest.
 template <class F>
 void for_each(const Shape& shape, F&& f) {
   std::size_t flat = 0;
@@ -49,7 +49,7 @@ double rounded(cudnnDataType_t type, double value) {
 
 using Values = std::vector<double>;  // row-major
 
-// A graph at work.
+// One execution of a graph.
 class Run {
  public:
   Run(const Graph& graph, std::span<const Binding> bindings)
@@ -164,7 +164,7 @@ class Run {
   Values pointwise(const Operation& operation) {
     const Shape& shape = spec(operation.out).shape;
     std::array<const Values*, 3> inputs{};
-    std::array<Shape, 3> steps{};  // of the inputs' values along out's indices
+    std::array<Shape, 3> steps{};  // steps of the inputs along out's indices
     for (std::size_t n = 0; n < operation.inputs.size(); ++n) {
       const Shape& own = spec(operation.inputs[n]).shape;
       inputs[n] = &values(operation.inputs[n]);
@@ -205,7 +205,7 @@ class Run {
     return result;
   }
 
-  // The element at the same place of memory.
+  // The values of `in` at the places of `out` in memory.
   Values transposed(Tensor in, Tensor out) {
     const TensorSpec& from = spec(in);
     const TensorSpec& to = spec(out);

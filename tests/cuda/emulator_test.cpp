@@ -1,4 +1,4 @@
-// The emulator itself: what it computes, and what it finds out.
+// The emulator itself: the results that it computes, and the errors that it detects.
 #include <stdexcept>
 #include <vector>
 
@@ -33,7 +33,7 @@ TEST(Emulator, SumsABlockInTheSameOrderWhoeverComesFirst) {
   }
 }
 
-// The room is used again without a barrier in between.
+// Reuses shared memory without a barrier in between.
 void hurries(const float* values, float* sums) {
   __shared__ float room[kWarp];
   const float first = block_sum(values[threadIdx.x], room);

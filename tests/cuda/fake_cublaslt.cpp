@@ -1,5 +1,5 @@
-// cuBLASLt as far as matmul.cpp uses it: what it is told is held against what it said, and the
-// CPU's kernel computes, in the stream's turn. cuDNN has a version, and nothing else.
+// cuBLASLt as far as matmul.cpp uses it. It compares what it is told with what it answered, and
+// computes with the CPU's kernel, in the stream's turn. Of cuDNN there is only a version.
 #include "fake_cublaslt.h"
 
 #include <cstring>
@@ -33,7 +33,7 @@ World& world() {
   return one;
 }
 
-// Attributes by their numbers, as bytes.
+// Attributes as bytes, by their numbers.
 struct Attributes {
   std::map<int, std::vector<std::byte>> values;
 
@@ -81,7 +81,7 @@ cublasStatus_t destroy_layout(cublasLtMatrixLayout_t name) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// The number of an algorithm, and what operands' addresses are multiples of.
+// Contents of an algorithm: its number, and the alignment of the operands' addresses.
 struct Contents {
   int number;
   std::uint32_t align_a, align_b, align_c, align_d;

@@ -1,4 +1,4 @@
-// Queues of closures behind CUDA's names.
+// Implements CUDA's functions with queues of closures.
 #include "fake_runtime.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace fpdt::fake {
 namespace {
 
-// A point of a stream, taken again and again.
+// A recorded point of a stream, reused many times.
 struct Point {
   std::uint64_t taken = 0;
   std::uint64_t reached = 0;
@@ -32,7 +32,7 @@ struct Task {
   std::function<void()> run;
 };
 
-// Everything, under one lock: a task runs alone.
+// All state, under one lock: only one task runs at a time.
 struct World {
   std::recursive_mutex mutex;
   Machine machine;
@@ -55,7 +55,7 @@ struct World {
     for (const auto& [place, bytes] : device) sum += bytes;
     return sum;
   }
-  // One task of some stream; false when none may run.
+  // Runs one task of some stream; false if none may run.
   bool run_one() {
     std::vector<std::deque<Task>*> ready;
     for (auto& [name, tasks] : streams) {
@@ -77,7 +77,7 @@ World& world() {
   return one;
 }
 
-// Runs tasks until `done`; peers may still have to queue some.
+// Runs tasks until `done`. Other ranks may still have to queue some of them.
 cudaError_t run_until(const std::function<bool()>& done) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   for (;;) {

@@ -1,4 +1,4 @@
-// Operands of more than 2^31 elements on a GPU, whole: what the emulator runs the last blocks of.
+// Whole ops on more than 2^31 elements on a GPU. The emulator runs only their last blocks.
 #include <array>
 #include <cstring>
 #include <span>
@@ -41,7 +41,7 @@ class LargeOperands : public testing::Test {
  protected:
   LargeOperands() : scratch_(device_memory(cuda::kScratchBytes)) {}
 
-  // Operands are numbered as the views.
+  // Operands have the numbers of their views.
   template <class Op>
   void run(const Op& op, const std::vector<View>& views) {
     cuda::execute(op, cuda::Frame{views, 0, device_stream(0), scratch_.get()});

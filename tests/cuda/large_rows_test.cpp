@@ -1,5 +1,5 @@
-// Kernels that go row by row on more than 2^31 elements: only the last blocks of a grid run, and
-// leave at the end the very bits that the op makes of the last rows alone.
+// Kernels that work row by row, on more than 2^31 elements. Only the last blocks of a grid run. The
+// end of their results must be bit for bit what the op computes from the last rows alone.
 #include <array>
 #include <cstring>
 #include <random>
@@ -15,9 +15,9 @@ namespace fpdt {
 namespace {
 
 constexpr std::int64_t kMany = std::int64_t{1} << 31;
-constexpr std::int64_t kRows = 16;   // that inputs have at the end
-constexpr std::int64_t kBlocks = 2;  // that run: of at most 8 rows together
-constexpr std::int64_t kRun = 2;     // rows that they reach at least
+constexpr std::int64_t kRows = 16;   // of inputs, at the end
+constexpr std::int64_t kBlocks = 2;  // that run; each covers at most 8 rows
+constexpr std::int64_t kRun = 2;     // rows that these blocks cover at least
 
 // [parts, rows, width] bf16, as large memory and as the last kRows rows of each part alone.
 class Pair {
@@ -43,7 +43,7 @@ class Pair {
   [[nodiscard]] View alone(Access access) {
     return {reinterpret_cast<std::byte*>(small_.data()), std::ssize(small_), Dtype::bf16, access};
   }
-  // The last rows of each part are the same, and those before what was filled were not touched.
+  // Compares the last rows of each part. Memory before the filled rows must be untouched.
   void expect_same(std::int64_t rows = kRun) {
     std::int64_t before = 0;
     for (std::int64_t part = 0; part < parts_; ++part) {
@@ -70,7 +70,7 @@ class Pair {
   std::vector<std::uint16_t, Aligned<std::uint16_t>> small_;
 };
 
-// A field of an op and what it is in both runs.
+// A field of an op and its value in both runs.
 struct Field {
   Operand* operand;
   View large, alone;
@@ -80,7 +80,8 @@ Field of(Operand& operand, Pair& pair, Access access = Access::read) {
 }
 Field of(Target& target, Pair& pair) { return of(target.operand, pair, Access::write); }
 
-// Runs the end of `op` on large operands, then, changed into one on the last rows alone, all of it.
+// Runs the end of `op` on large operands. Then `change` makes it an op on the last rows alone, and
+// all of it runs.
 template <class Op, class Change>
 void run_both(Op& op, const std::vector<Field>& fields, Change&& change) {
   std::vector<View> large, alone;

@@ -1,6 +1,6 @@
-// Kernels on operands of more than 2^32 elements, of which only the end is looked at: the last
-// blocks of a grid run. An offset that is cut to 32 bits reaches the beginning instead, of which no
-// page may have been touched.
+// Kernels on more than 2^32 elements, of which only the end is checked: the last blocks of a grid
+// run. An offset that is cut to 32 bits points to the beginning instead, where no page may have
+// been touched.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -34,7 +34,7 @@ View view(std::vector<T>& values, Dtype dtype, Access access) {
   return {reinterpret_cast<std::byte*>(values.data()), std::ssize(values), dtype, access};
 }
 
-// Operands are numbered in the order of their views.
+// Operands have the numbers of their views.
 template <class... Fields>
 void number(Fields&... fields) {
   BufferIndex next = 0;
@@ -167,7 +167,7 @@ TEST_F(LargeOperands, Embedding) {
   EXPECT_FALSE(begun(dtable));
 }
 
-// The last row of a large tile, and the same row alone.
+// The last row of a large tile must equal the same row alone.
 TEST_F(LargeOperands, Loss) {
   constexpr std::int64_t kWidth = 32776, kRows = kMany / kWidth + 2, kLabel = kWidth - 1;
   const Sparse logits(Dtype::bf16, kRows * kWidth), dlogits(Dtype::bf16, kRows * kWidth);

@@ -1,4 +1,4 @@
-// Kernels that fill memory and count what is left of it.
+// Kernels that fill memory and count the words that are left unchanged.
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -12,7 +12,7 @@
 namespace fpdt::cuda {
 namespace {
 
-// Device memory of words, with others around them.
+// Words of device memory, with guard words around them.
 class Words {
  public:
   explicit Words(std::size_t count) : words_(count + 2 * kAround, kOther) {
@@ -69,7 +69,8 @@ TEST(MemoryKernels, PoisonIsCountedToTheWord) {
   }
 }
 
-// No f32 and no bf16 of a step is a NaN of these bits, and no token, label or position is so large.
+// No f32 or bf16 value of a step is a NaN with these bits, and no token, label or position is as
+// large.
 TEST(MemoryKernels, PoisonIsNoValueOfAStep) {
   float single = 0;
   std::memcpy(&single, &kPoison, sizeof single);
@@ -98,7 +99,7 @@ TEST(MemoryKernels, ValuesAreSpreadBetweenMinusOneAndOne) {
       sum += static_cast<double>(value);
       squares += static_cast<double>(value) * static_cast<double>(value);
     }
-    // Even between -1 and 1: a mean of 0 and of 1/3 for squares, within five deviations.
+    // Uniform between -1 and 1: the mean is 0, that of squares 1/3, within five deviations.
     const double deviation = 1 / std::sqrt(static_cast<double>(kCount));
     EXPECT_NEAR(sum / kCount, 0, 5 * 0.58 * deviation);
     EXPECT_NEAR(squares / kCount, 1.0 / 3, 5 * 0.3 * deviation);

@@ -1,4 +1,4 @@
-// For programs that have something else in place of cuDNN: its table, empty.
+// An empty table of libraries, for programs that replace cuDNN.
 #include "fpdt/cuda/libraries.h"
 
 namespace fpdt::cuda {

@@ -1,5 +1,5 @@
-// Which algorithm of a product is taken: over a cuBLASLt whose algorithms take the times that a
-// test says, by the clock of a runtime on the host.
+// Which algorithm a product uses. Algorithms of a fake cuBLASLt take the times that a test sets, by
+// the clock of a runtime on the host.
 #include "fpdt/cuda/product_times.h"
 
 #include <algorithm>
@@ -101,7 +101,7 @@ TEST_F(ProductTimesTest, FewAreTried) {
   EXPECT_EQ(taken(many, measured_), 0);
 }
 
-// Measured once, also when another backend, perhaps of another rank, has the same product.
+// Each product is measured once, even when another backend, perhaps of another rank, has it too.
 TEST_F(ProductTimesTest, AllBackendsOfAProcessChooseAlike) {
   EXPECT_EQ(taken({{2e-3}, {1e-3}}, measured_), 1);
   EXPECT_GT(timed_, 0);
@@ -117,7 +117,7 @@ TEST_F(ProductTimesTest, TheFirstIsTakenWhereTheSameBitsArePromised) {
   EXPECT_EQ(times_.json(), "[]");
 }
 
-// A schedule with tiles that are all our own gives the same bits without being asked to.
+// A schedule whose tiles are all our own gives the same bits without asking for them.
 TEST_F(ProductTimesTest, SchedulesOfOurOwnTilesAreNotTimed) {
   AttentionForward tile;
   tile.heads = tile.kv_heads = 1;

@@ -1,5 +1,5 @@
-// What the kernels that go row by row promise beyond the CPU's: operands may begin at any element,
-// rows that are too wide are refused, sines of large angles are right.
+// Promises of the row kernels beyond the CPU's: operands may begin at any element, rows that are
+// too wide are refused, sines of large angles are right.
 #include <random>
 #include <vector>
 
@@ -57,7 +57,7 @@ struct Field {
   Access access;
 };
 
-// Operands of an op all shifted by `shift`; what its targets hold then.
+// Shifts all operands of an op by `shift` elements, and returns what its targets hold then.
 template <class Op>
 std::vector<std::vector<double>> run_shifted(Op& op, Dtype dtype, const std::vector<Field>& fields,
                                              std::int64_t shift) {
@@ -78,7 +78,7 @@ std::vector<std::vector<double>> run_shifted(Op& op, Dtype dtype, const std::vec
   return results;
 }
 
-// `error` is what another order of sums may make.
+// `error`: the difference that another order of sums may make.
 template <class Op>
 void expect_same_anywhere(Op& op, const std::vector<Field>& fields, double error) {
   SCOPED_TRACE(body_name(Body(op)));
@@ -88,7 +88,7 @@ void expect_same_anywhere(Op& op, const std::vector<Field>& fields, double error
   }
 }
 
-// Sanitizers see a load of 16 bytes elsewhere than at a multiple of 16.
+// Sanitizers report a load of 16 bytes that is not at a multiple of 16.
 TEST(Rows, OperandsBeginAnywhere) {
   constexpr std::int64_t kCount = 5 * 48;
   Fill fill;

@@ -1,4 +1,5 @@
-// The GPU's kernels on the emulator, under the tests of kernel_case.h: threads in several orders.
+// Runs the tests of kernel_case.h on the GPU's kernels on the emulator, with threads in several
+// orders.
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
@@ -23,7 +24,7 @@ struct Free {
 }  // namespace
 
 void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank, int variant) {
-  // What the op before has left there must not matter.
+  // Results must not depend on what an earlier op left here.
   static const std::unique_ptr<std::byte, Free> scratch(
       static_cast<std::byte*>(std::aligned_alloc(256, cuda::kScratchBytes)));
   std::memset(scratch.get(), 0xFF, cuda::kScratchBytes);

@@ -1,4 +1,4 @@
-// Attention tiles of cuDNN, as emulated_cudnn.cpp plays it, under the tests of kernel_case.h.
+// Runs the tests of kernel_case.h on cuDNN's attention tiles, as emulated_cudnn.cpp plays them.
 #include "fpdt/cuda/cudnn_attention.h"
 
 #include "../cpu/kernel_case.h"

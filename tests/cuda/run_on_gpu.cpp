@@ -1,5 +1,6 @@
-// The kernels on a GPU under the tests of kernel_case.h, and the backend under those of whole
-// steps. Operands travel with what surrounds them, so that a kernel that leaves them is caught.
+// Runs the tests of kernel_case.h on a GPU's kernels, and the tests of whole steps on the GPU
+// backend. Operands are copied with their surroundings, so that a kernel that writes outside of
+// them is caught.
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <memory>
@@ -23,10 +24,10 @@ concept HasKernel = requires(const Op& op, const cuda::Frame& frame) {
   cuda::execute(op, frame);
 };
 
-// What KernelCase keeps on either side of an operand.
+// Bytes that KernelCase keeps on either side of an operand.
 constexpr std::int64_t kAround = 256;
 
-// An operand and what surrounds it, on the device for a while.
+// Holds an operand and its surroundings on the device for a while.
 class Visitor {
  public:
   explicit Visitor(const View& view)
@@ -46,7 +47,7 @@ class Visitor {
   cuda::DeviceMemory memory_;
 };
 
-// One buffer for each operand, as KernelCase numbers them.
+// One buffer for each operand, numbered as in KernelCase.
 Schedule schedule_of(const Body& body, std::span<const View> views) {
   Schedule schedule;
   std::size_t i = 0;
@@ -67,7 +68,7 @@ void run_with_libraries(const Matmul& op, const cuda::Frame& frame, const Schedu
   cuda::check(cudaStreamSynchronize(frame.stream), "a product");
 }
 
-// Never destroyed: at the end of the program the libraries that cuDNN loads go first.
+// Never destroyed: at the end of the program the libraries that cuDNN loads are unloaded first.
 cuda::AttentionPlans& tile_plans() {
   static cuda::AttentionPlans& plans = *new cuda::AttentionPlans;
   return plans;
@@ -97,7 +98,7 @@ void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank
   std::vector<Visitor> visitors;
   std::vector<View> there(views.begin(), views.end());
   for (std::size_t i = 0; i < views.size(); ++i) {
-    // An operand that occurs twice is one.
+    // An operand that occurs twice gets one buffer.
     std::size_t same = 0;
     while (views[same].data != views[i].data) ++same;
     visitors.emplace_back(views[i]);

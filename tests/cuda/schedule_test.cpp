@@ -1,10 +1,10 @@
-// Whole training steps by the GPU's backend and kernels, on a runtime of CUDA that is the host's or
-// on a GPU, against the CPU's: loss, the gradient of every parameter, and the update.
+// Whole training steps on the GPU's backend and kernels, compared with the CPU's: loss, the
+// gradient of every parameter, and the update. The CUDA runtime is the host's, or a GPU's.
 //
 // Both store bf16 and add in f32. They differ in the order of sums, which now and then moves a
-// stored value by one unit (2^-8 of it), and in attention, where tensor cores are given the softmax
-// rounded to bf16. A gradient passes through about eight stored tensors a layer and direction,
-// whose roundings differ independently: deviations add up as squares do.
+// stored value by one unit (2^-8 of it), and in attention, where tensor cores get the softmax
+// rounded to bf16. A gradient passes through about eight stored tensors per layer and direction.
+// Their roundings are independent, so deviations add up as squares do.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,7 +21,7 @@
 namespace fpdt {
 namespace {
 
-// Heads of 8, as our attention tiles want.
+// Heads of 8, as our attention tiles need.
 ModelSpec wider(ModelSpec model) {
   model.hidden = 32;
   model.head_dim = 8;
@@ -63,8 +63,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-// Tiles of the library: a triangle of chunks, and long tiles that the backend cuts along their
-// keys.
+// The library's tiles: a triangle of chunks, and long tiles that the backend cuts along their keys.
 std::vector<Case> library_cases() {
   std::vector<Case> all;
   for (const bool is_long : {false, true}) {
@@ -94,8 +93,8 @@ class Step : public testing::TestWithParam<Case> {};
 constexpr double kUnit = 0x1p-8;     // of bf16
 constexpr double kLoss = kUnit / 4;  // a mean over many rows
 
-// Three deviations of a gradient, relative to its largest element: 16 roundings a layer in either
-// run, each of half a unit at most.
+// Three deviations of a gradient, relative to its largest element: 16 roundings per layer in each
+// run, of at most half a unit each.
 double gradient_tolerance(const ModelSpec& model) {
   return 3 * std::sqrt(2 * 16 * static_cast<double>(model.layers)) * kUnit / 2;
 }
@@ -119,7 +118,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= most)) most = difference;  // a NaN as well
+    if (!(difference <= most)) most = difference;  // also for a NaN
   }
   return most;
 }
@@ -131,7 +130,7 @@ TEST_P(Step, EqualsTheCpus) {
   for (Rig* rig : {&gpu, &cpu}) rig->trainer.set_parameters(random_parameters(4));
   const double floor = 1e-4;  // of gradients that vanish
   const double tolerance = gradient_tolerance(one.problem.model);
-  // The second step meets moments, versions and gradients that the first left.
+  // The second step starts from moments, versions and gradients that the first one left.
   for (std::uint64_t step = 1; step <= 2; ++step) {
     const std::vector<Sample> samples =
         random_samples(one.problem, gpu.trainer.samples_per_step(), step);
@@ -155,7 +154,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) { return info.para
 INSTANTIATE_TEST_SUITE_P(Own, Step, testing::ValuesIn(cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Library, Step, testing::ValuesIn(library_cases()), name_of);
 
-// Two orders of lanes and threads, the same bits.
+// Two orders of lanes and threads must give the same bits.
 TEST(Steps, OrderDoesNotMatter) {
   Case one = make_case(wider(tiny_llama()), 2, 24, 8);
   one.strategy.storage = Storage::bf16;

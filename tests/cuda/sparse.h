@@ -1,5 +1,5 @@
-// Operands of more than 2^31 elements, of which only what is touched exists: memory that is
-// reserved and never filled. An offset that was cut to 32 bits touches pages that nobody should.
+// Operands of more than 2^31 elements in memory that is reserved and never filled, so that only
+// touched pages exist. An offset that was cut to 32 bits touches a page that must stay untouched.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace fpdt {
 
 class Sparse {
  public:
-  // Zeros.
+  // The elements are zeros.
   Sparse(Dtype dtype, std::int64_t elements) : dtype_(dtype), elements_(elements) {
     bytes_ = static_cast<std::size_t>(round_up(elements * dtype_bytes(dtype), ::getpagesize()));
     memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    // Huge pages would bring their neighbours along.
+    // A huge page would touch its neighbours as well.
     if (given()) {
       EXPECT_EQ(::madvise(memory_, bytes_, MADV_NOHUGEPAGE), 0);
     }
@@ -33,7 +33,7 @@ class Sparse {
   Sparse(const Sparse&) = delete;
   Sparse& operator=(const Sparse&) = delete;
 
-  // Whether the system gave it.
+  // Whether the system gave the memory.
   [[nodiscard]] bool given() const { return memory_ != MAP_FAILED; }
   [[nodiscard]] std::int64_t elements() const { return elements_; }
   [[nodiscard]] View view(Access access) const {

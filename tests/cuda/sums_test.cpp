@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Memory with room around it, as run_kernel may ask for.
+// Memory with some space around it, which run_kernel may ask for.
 template <class T>
 struct Roomy {
   explicit Roomy(std::int64_t count, T value = {}) : values(index(count) + 2 * kRoom, value) {}
@@ -24,7 +24,7 @@ struct Roomy {
   std::vector<T> values;
 };
 
-// The trainer refuses such tokens; a kernel can only stay inside of its tables.
+// The trainer refuses such tokens. A kernel can only stay inside its tables.
 TEST(DeviceEmbedding, WordsAndPositionsOutsideOfTheirTablesReadAndWriteNothing) {
   constexpr std::int64_t kWidth = 20, kWords = 4, kPlaces = 5;
   const std::vector<double> tokens{3, 4, -1, 0, 2000000000, 1, 2};
@@ -54,7 +54,7 @@ TEST(DeviceEmbedding, WordsAndPositionsOutsideOfTheirTablesReadAndWriteNothing) 
   for (const double sum : dpositions) EXPECT_EQ(sum, 1.0);
 }
 
-// More rows than are sorted at once, few words, sums whose order shows in their bits.
+// More rows than are sorted at once, few words, and sums whose bits show their order.
 TEST(DeviceEmbedding, BackwardAddsInTheOrderOfRows) {
   constexpr std::int64_t kRows = (1 << 13) + 300, kWidth = 4, kWords = 37;
   Roomy<std::int32_t> tokens(kRows);
@@ -123,7 +123,7 @@ TEST(DeviceSums, EndWhereTheirOperandsEnd) {
   EXPECT_EQ(*sum.data(), 4.0F * kCount);
 }
 
-// Sums follow from sizes alone: not from where the operand begins.
+// Sums depend on sizes alone, not on the address of the operand.
 TEST(DeviceSums, DoNotDependOnAlignment) {
   constexpr std::int64_t kCount = 20000;
   std::vector<std::vector<float>> results;

@@ -1,5 +1,5 @@
-// The stand-in for the output of attention that a library is given; the rest of kernels_tiles.h is
-// under cudnn_emulated_test.cpp.
+// The stand-in for the output of attention that a library gets. cudnn_emulated_test.cpp tests the
+// rest of kernels_tiles.h.
 #include <cmath>
 #include <vector>
 
@@ -12,7 +12,7 @@
 namespace fpdt::cuda {
 namespace {
 
-// Of one group out of `heads`, what split_gradient makes of rows of gradients.
+// Runs split_gradient on rows of gradients of one group out of `heads`.
 struct Split {
   Split(const HeadGroup& group, const std::vector<float>& gradients,
         const std::vector<float>& deltas)
@@ -76,7 +76,7 @@ TEST(SplitGradient, GivesDeltaBackFromTheStandIn) {
 TEST(SplitGradient, IsZeroWhereTheGradientIs) {
   constexpr HeadGroup kGroup{.rows = 2, .heads = 1, .kv_heads = 1, .head_dim = 64};
   std::vector<float> dout(2 * 64, 0.0F);
-  dout[64] = 0x1p-130F;  // as good as none: its reciprocal is infinite
+  dout[64] = 0x1p-130F;  // so small that its reciprocal is infinite
   const Split split(kGroup, dout, {0.0F, 0x1p-130F});
   for (const double value : split.o) EXPECT_EQ(value, 0.0);
 }

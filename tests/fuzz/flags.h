@@ -12,10 +12,10 @@ namespace fpdt::fuzz {
 struct Flags {
   int mutants = 1000;
   std::uint64_t seed = 1;
-  std::filesystem::path out;  // receives the mutants that were found
+  std::filesystem::path out;  // where mutants with findings are written
   int only = -1;              // run this mutant of fuzz_schedules alone
 
-  // What makes a mutant.
+  // The seed of a mutant.
   [[nodiscard]] std::uint64_t number(int mutant) const {
     return seed * 1000003 + static_cast<std::uint64_t>(mutant);
   }

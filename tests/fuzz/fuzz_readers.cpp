@@ -1,11 +1,11 @@
-// Damaged files of every kind that we read: a reader answers with a value or with an InputError, in
-// a second and in 256 MiB.
+// Damaged files of every kind that we read. A reader must return a value or throw an InputError,
+// within a second and 256 MiB.
 //
 //   fuzz_readers [--mutants N] [--seed S] [--out DIR]
 //
-// Prints, for each kind, how many were read and refused, and the most seconds and MiB that a
+// Prints for each kind how many files were read and refused, and the most seconds and MiB that a
 // refusal took. Exits with 1 when a reader crashed, hung, or took more memory; the file is kept in
-// DIR. Run in the source folder, whose own files are what is damaged.
+// DIR. Run it in the source folder: it damages that folder's own files.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -35,7 +35,7 @@ namespace {
 
 constexpr unsigned kSeconds = 20;
 constexpr double kMostMebibytes = 256;
-// Memory of a sanitizer's shadow is not the reader's.
+// A sanitizer's shadow memory does not count as the reader's.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kCountsMemory = false;
 #else
@@ -80,7 +80,7 @@ std::vector<Kind> kinds() {
   };
 }
 
-// A schedule without its hash, which would refuse every damage at once.
+// A schedule without its hash, because the hash would make every damaged file refused at once.
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -88,7 +88,7 @@ std::string contents(const std::string& path) {
   return hash == std::string::npos ? text : text.substr(0, hash) + "}\n";
 }
 
-// Damage of bytes that leaves enough of the grammar for the reader to go on.
+// Damages bytes but leaves enough of the grammar for the reader to continue.
 class Damage {
  public:
   explicit Damage(std::uint64_t seed) : random_(seed) {}
@@ -134,7 +134,7 @@ class Damage {
       case 3:
         text.insert(at, kWords[pick(0, std::size(kWords) - 1)]);
         break;
-      case 4: {  // the same again and again
+      case 4: {  // repeats a piece
         const std::string part = text.substr(at, length);
         const std::size_t times = std::size_t{1} << pick(0, 16);
         std::string many;
@@ -142,7 +142,7 @@ class Damage {
         text.insert(at, many);
         break;
       }
-      case 5: {  // a line again and again
+      case 5: {  // repeats a line
         const std::size_t begin = text.rfind('\n', at) + 1;
         const std::string line = text.substr(begin, text.find('\n', at) + 1 - begin);
         std::string many;
@@ -150,7 +150,7 @@ class Damage {
         text.insert(begin, many);
         break;
       }
-      case 6:  // a number
+      case 6:  // inserts a number
         text.insert(at, std::to_string(pick(0, SIZE_MAX)));
         break;
       case 7:
@@ -185,7 +185,7 @@ Row fuzz(const Kind& kind, const Flags& flags, const std::filesystem::path& fold
     const auto i = static_cast<std::size_t>(mutant);
     const std::string& file = kind.files[i % kind.files.size()];
     const std::string& other = kind.files[(i * 7 + 1) % kind.files.size()];
-    // A name of its own: a kept file stays where it is.
+    // A unique name, so that a kept file is not overwritten.
     const std::filesystem::path path =
         folder / (std::string(kind.name) + "-" + std::to_string(seed) +
                   std::filesystem::path(file).extension().string());

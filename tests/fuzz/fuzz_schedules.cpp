@@ -1,12 +1,12 @@
-// Mutants of schedules: what the verifier accepts must not crash, and if `check` passes it must
-// train as the planner's does.
+// Mutants of schedules. One that the verifier accepts must not crash, and if `check` passes it must
+// train as the planner's schedule does.
 //
 //   fuzz_schedules [--mutants N] [--seed S] [--out DIR]
 //   fuzz_schedules --seed S --only N     mutant N alone, in this process
 //
 // Prints how many mutants were accepted, and what became of them. Exits with 1 when one crashed,
-// hung, or passed the check and trained otherwise; such a mutant is written to DIR, and named by
-// seed, case and number. Minutes by hand, a few seconds in the suite.
+// hung, or passed the check but trained differently; that mutant is written to DIR, named by seed,
+// case and number. Takes minutes by hand, a few seconds in the suite.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -30,14 +30,14 @@
 namespace fpdt::fuzz {
 namespace {
 
-// By the clock: a child that waits for a message uses no processor time.
+// Wall-clock time, because a child that waits for a message uses no processor time.
 constexpr unsigned kSeconds = 60;
 constexpr double kLearningRate = 1e-2;
 constexpr int kSteps = 3;
-// Sums in another order move losses by some 1e-6.
+// Another order of sums moves losses by about 1e-6.
 constexpr double kSameLoss = 1e-3;
 
-// The exit codes with which a child reports on its mutant. 1 is left to sanitizers.
+// Exit codes with which a child reports on its mutant. 1 is reserved for sanitizers.
 constexpr int kRejected = 2;
 constexpr int kAccepted = 3;
 enum class Fate : int { same = 0, refused = 10, disagreed = 11, otherwise = 12 };
@@ -47,7 +47,7 @@ struct Counts {
   int crashed = 0, hung = 0, otherwise = 0;
 };
 
-// A schedule to damage, and how the whole one trains.
+// A schedule to damage, and the losses of its training.
 struct Original {
   Case one;
   Schedule schedule;
@@ -119,7 +119,7 @@ Fate fate_of(const Schedule& mutant, const Original& original) {
   }
 }
 
-// Counts what became of a mutant; returns the word for one that nobody stopped, "" for the others.
+// Counts the fate of a mutant. Returns a word if nothing stopped it, else "".
 std::string_view count(const Ending& ending, Counts& counts) {
   if (ending.kind == Ending::Kind::hung) return ++counts.hung, "hung";
   if (ending.kind == Ending::Kind::crashed) return ++counts.crashed, "crashed";
@@ -151,8 +151,8 @@ int run(const Flags& flags) {
   Counts counts;
   for (; counts.mutants < flags.mutants; ++counts.mutants) {
     const Original& original = all[static_cast<std::size_t>(counts.mutants) % all.size()];
-    // The mutator derives edges and offsets of what is half broken, and the verifier reads it: both
-    // may fail as the run may.
+    // The mutator derives edges and offsets of a half-broken schedule, and the verifier reads it.
+    // Both may fail, as the run may.
     const std::uint64_t number = flags.number(counts.mutants);
     const Ending made = isolated(
         [&] {

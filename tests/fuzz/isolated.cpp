@@ -1,4 +1,4 @@
-// fork, wait4.
+// Isolates work with fork and wait4.
 #include "isolated.h"
 
 #include <csignal>
@@ -36,7 +36,7 @@ Ending isolated(const std::function<int()>& work, unsigned seconds) {
     ending.kind = WTERMSIG(status) == SIGALRM ? Ending::Kind::hung : Ending::Kind::crashed;
   } else {
     ending.code = WEXITSTATUS(status);
-    // A sanitizer's report ends a process with 1, an assertion by a signal.
+    // A sanitizer's report ends a process with code 1, an assertion ends it by a signal.
     if (ending.code >= 64) ending.kind = Ending::Kind::crashed;
   }
   return ending;

@@ -1,4 +1,4 @@
-// Work in a process of its own, since what a fuzzer looks for ends the process.
+// Runs work in its own process, because the faults that a fuzzer seeks end the process.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ struct Ending {
   double mebibytes = 0;  // its peak resident memory
 };
 
-// Runs `work` in a fork of this process, which must have no other thread. A process that ends
-// otherwise than by returning 0 to 63 crashed; one that takes longer than `seconds` hung.
+// Runs `work` in a fork of this process, which must have no other thread. A process crashed unless
+// it ends by returning 0 to 63; it hung if it takes longer than `seconds`.
 Ending isolated(const std::function<int()>& work, unsigned seconds);
 
 }  // namespace fpdt::fuzz

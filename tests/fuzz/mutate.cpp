@@ -1,4 +1,4 @@
-// The kinds of change.
+// The kinds of changes.
 #include "mutate.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace fpdt::fuzz {
 namespace {
 
-// Pointers to all that a body holds.
+// Pointers to all parts of a body.
 struct Parts : FieldVisitor<Parts> {
   std::vector<std::int64_t*> integers;
   std::vector<double*> reals;
@@ -43,7 +43,7 @@ Parts parts_of(Op& op) {
   return parts;
 }
 
-// Edges that named ops behind a removed one, or itself.
+// Drops edges that name a removed op, and renumbers those that name later ops.
 void forget(Schedule& schedule, std::int32_t block, std::int32_t op) {
   for (Block& one : schedule.blocks) {
     for (Op& waiting : one.ops) {
@@ -278,7 +278,7 @@ std::string Mutator::change_rest(Schedule& schedule) {
   return "group " + group.name;
 }
 
-// As a lowering would: the order and the versions say what waits for what, and what may share.
+// As a lowering does: order and versions determine which ops wait, and which buffers may share.
 void Mutator::derive_again(Schedule& schedule) {
   for (const Diagnostic& finding : verify(schedule)) {
     const bool only_order = finding.code.starts_with("S3") || finding.code.starts_with("S4");

@@ -1,8 +1,8 @@
-// Random changes of a schedule, of the kinds that a wrong lowering or a careless hand makes.
+// Random changes of a schedule, like those of a wrong lowering or a careless person.
 //
-// A change keeps the structure mostly whole, since what the loader refuses tells nothing about what
-// the verifier accepts: it alters one number, operand, op, edge, buffer, state, call or group, and
-// now and then lets edges and offsets be derived anew, as a lowering would.
+// A change keeps most of the structure whole, because a schedule that the loader refuses says
+// nothing about what the verifier accepts. It alters one number, operand, op, edge, buffer, state,
+// call or group. Now and then edges and offsets are derived anew, as by a lowering.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Mutator {
  public:
   explicit Mutator(std::uint64_t seed) : random_(seed) {}
 
-  // Applies one to three changes. Returns what they were.
+  // Applies one to three changes and returns their descriptions.
   std::string mutate(Schedule& schedule);
 
  private:

@@ -1,4 +1,4 @@
-// Launches that wait for their turn on a stream. Goes together with CUDA's own headers.
+// Lets launches wait for their turn on a stream. Compatible with CUDA's own headers.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,8 @@ struct CUstream_st;
 
 namespace fpdt::emulator {
 
-// Who keeps launches on a stream for later; nobody: they run at once. For all threads of the host.
+// Queues launches of a stream for later. Without a queue they run at once. Applies to all host
+// threads.
 using Queue = void (*)(CUstream_st* stream, std::function<void()> task);
 void set(Queue queue);
 void submit(CUstream_st* stream, std::function<void()> task);

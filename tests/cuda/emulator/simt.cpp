@@ -1,4 +1,4 @@
-// Fibers, barriers, and what the tensor cores would do.
+// Fibers, barriers, and the operations of tensor cores.
 #include "simt.h"
 
 #include <atomic>
@@ -31,7 +31,7 @@ struct Copy {
   bool valid;
 };
 
-// Stays when its thread has returned, and plays one of the next block.
+// A fiber stays when its thread has returned, and runs a thread of the next block.
 struct Fiber {
   ucontext_t context{};
   std::jmp_buf jump{};
@@ -47,7 +47,7 @@ struct Free {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
 
-// The machine of one thread of the host: fibers are kept from block to block.
+// The machine of one host thread. It keeps its fibers from block to block.
 class Machine {
  public:
   void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
@@ -58,7 +58,7 @@ class Machine {
 
   Place place;
   Options options;
-  std::deque<Fiber> fibers;  // where they are, they stay
+  std::deque<Fiber> fibers;  // a deque, so that fibers never move
   std::unique_ptr<std::byte, Free> shared;
 
  private:
@@ -66,7 +66,7 @@ class Machine {
   void play();
   void run_block();
   void resume(std::size_t index);
-  [[maybe_unused]] static void go_on(Fiber& fiber);  // not with the address sanitizer
+  [[maybe_unused]] static void go_on(Fiber& fiber);  // unused with the address sanitizer
   bool open_warp(std::size_t first);
   bool release();
   void run_warps();
@@ -82,7 +82,7 @@ class Machine {
   const std::function<void()>* thread_ = nullptr;
   std::vector<std::byte> boxes_;    // [warp][2 turns][lane][kExchangeBytes]
   std::vector<unsigned> turns_;     // of each fiber: exchanges so far
-  std::vector<std::size_t> order_;  // in which threads are looked at
+  std::vector<std::size_t> order_;  // in which threads are resumed
   std::uint64_t random_ = 0;
   std::string failure_;
   const void* host_stack_ = nullptr;
@@ -114,7 +114,7 @@ void Machine::play() {
   leave();
 }
 
-// A jump costs no system call; the address sanitizer wants to be told of each stack.
+// A jump needs no system call. The address sanitizer must be told about each stack.
 void Machine::leave() {
   Fiber& own = fibers[current_];
 #if defined(__SANITIZE_ADDRESS__)
@@ -151,10 +151,10 @@ void Machine::resume(std::size_t index) {
 #endif
 }
 
-// After a failure: threads that were under way are given up.
+// After a failure, drops the threads that were still running.
 void Machine::forget() { fibers.clear(); }
 
-// Opens the barrier of the warp that begins at thread `first`, when all its lanes wait there.
+// Opens the barrier of the warp that begins at thread `first` if all its lanes wait there.
 bool Machine::open_warp(std::size_t first) {
   const std::size_t end = std::min(threads_, first + kLanes);
   std::size_t here = 0;
@@ -165,7 +165,8 @@ bool Machine::open_warp(std::size_t first) {
   return true;
 }
 
-// When nobody is ready: opens the barriers that are complete; false when the block is done.
+// Called when no thread is ready: opens the barriers that are complete; false when the block is
+// done.
 bool Machine::release() {
   bool opened = false;
   for (std::size_t first = 0; first < threads_; first += kLanes) opened |= open_warp(first);
@@ -178,7 +179,7 @@ bool Machine::release() {
   return opened;
 }
 
-// One warp after the other runs as far as it gets: what must not wait for its neighbours shows.
+// Runs each warp as far as it gets before the next, which exposes a warp that should have waited.
 void Machine::run_warps() {
   for (std::size_t first = 0; first < threads_; first += kLanes) {
     do {
@@ -203,7 +204,7 @@ void Machine::run_block() {
   }
   std::memset(shared.get(), 0xFF, shared_bytes_);  // NaN
   do {
-    // A new order in every round, from a multiplicative generator.
+    // Draws a new order in every round with a multiplicative generator.
     for (std::size_t i = 0; i < threads_; ++i) {
       random_ = random_ * 6364136223846793005ULL + seed;
       if (options.seed != 0) std::swap(order_[i], order_[(random_ >> 33) % threads_]);
@@ -223,7 +224,7 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   threads_ = std::size_t{block.x} * block.y * block.z;
   if (threads_ == 0 || threads_ > kThreadsMost)
     throw std::logic_error("block of 1 to 1024 threads");
-  constexpr std::size_t kSharedMost = 227 << 10;  // of a block, sm_90
+  constexpr std::size_t kSharedMost = 227 << 10;  // per block, sm_90
   if (shared_bytes > kSharedMost)
     throw std::logic_error("more shared memory than a block may have");
   if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("more than 65535 blocks in y or z");
@@ -240,7 +241,7 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   turns_.resize(threads_);
   order_.resize(threads_);
   for (std::size_t i = 0; i < threads_; ++i) order_[i] = i;
-  // As large as asked for, so that the address sanitizer sees its end.
+  // Exactly the requested size, so that the address sanitizer sees the end.
   if (shared_room_ != shared_bytes || shared == nullptr) {
     void* memory = nullptr;
     FPDT_ASSERT(::posix_memalign(&memory, 128, shared_bytes) == 0);
@@ -267,7 +268,7 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   }
 }
 
-// Two turns of boxes: a lane that is ahead writes into the other one, and nobody can be two ahead.
+// Boxes for two turns: a lane that is ahead writes into the other one. No lane can be two ahead.
 const std::byte* Machine::exchange(const void* mine, std::size_t bytes) {
   FPDT_ASSERT(bytes <= kExchangeBytes && threads_ % kLanes == 0);
   const std::size_t warp = current_ / kLanes;
@@ -350,7 +351,7 @@ void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   const Fragments mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
   const std::byte* all = emulator::exchange(&mine, sizeof mine);
   const unsigned lane = emulator::lane();
-  // Rows lane / 4 and that + 8 of a, columns lane % 4 * 2 and the next of b.
+  // Registers hold rows lane / 4 and lane / 4 + 8 of a, and columns lane % 4 * 2 and the next of b.
   float of_a[2][16];
   float of_b[2][16];
   for (unsigned t = 0; t < 4; ++t) {
@@ -385,7 +386,7 @@ void load_matrices(unsigned (&r)[4], const void* shared) {
     r[i] = transposed ? element(t, g) | element(t + 1, g) << 16
                       : element(g, t) | element(g, t + 1) << 16;
   }
-  // Nobody's rows change before all have read them.
+  // No rows change before all lanes have read them.
   emulator::warp_barrier();
 }
 template void load_matrices<false>(unsigned (&)[4], const void*);

@@ -1,13 +1,13 @@
 // CUDA's dialect on a CPU: one thread block at a time, its threads as fibers.
 //
-// Stands in for nvcc's headers when a kernel file is compiled by the host's compiler
+// Replaces nvcc's headers when the host's compiler compiles a kernel file
 // (runtime/fpdt/cuda/device.h includes it). A thread runs until it waits for others: at a barrier
-// of the block or of its warp, or at an exchange within its warp. The order of the threads follows
-// from a seed, so that a test which passes for several seeds does not owe it to an order. Found
-// out: threads that wait at different barriers, a warp's exchange that some of its lanes have left,
-// asynchronous copies that nobody awaited (they take place when they are awaited), shared memory
-// read before it was written (it begins as NaN), and, under the address sanitizer, every access out
-// of bounds.
+// of the block or of its warp, or at an exchange within its warp. A seed determines the order of
+// the threads, so a test that passes for several seeds does not depend on one order. The emulator
+// detects threads that wait at different barriers, a warp's exchange that some of its lanes have
+// left, asynchronous copies that were never awaited (a copy happens when it is awaited), reads of
+// shared memory before a write (it begins as NaN), and, under the address sanitizer, every access
+// out of bounds.
 #pragma once
 
 #include <algorithm>
@@ -61,23 +61,23 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 #define __forceinline__ inline
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
-// A block at a time, on one thread of the host.
+// One block runs at a time on a host thread.
 #define __shared__ static thread_local
 
 namespace fpdt::emulator {
 
-// Where the running thread is.
+// The position of the running thread.
 struct Place {
   dim3 grid, block, block_index, thread_index;
 };
 const Place& place();
 
-// Waits for every thread of the block that has not returned.
+// Waits for every thread of the block that has not returned yet.
 void block_barrier();
 // Waits for every lane of the warp.
 void warp_barrier();
-// Every lane of the warp gives `bytes` of `mine`; returns where those of lane 0 begin, the others
-// behind. Valid until the warp's next exchange.
+// Every lane of the warp provides `bytes` at `mine`. Returns the address of lane 0's bytes; the
+// other lanes' follow. Valid until the warp's next exchange.
 inline constexpr std::size_t kExchangeBytes = 64;
 const std::byte* exchange(const void* mine, std::size_t bytes);
 template <class T>
@@ -95,10 +95,10 @@ void copy_async(void* target, const void* source, std::size_t bytes, bool valid)
 void commit_copies();
 void await_copies(std::size_t pending);
 
-// How the next launches of this thread of the host run.
+// Options for the next launches of this host thread.
 struct Options {
   std::uint64_t seed = 0;         // of the order of threads
-  std::int64_t last_blocks = -1;  // only so many of a grid's last ones; -1: all
+  std::int64_t last_blocks = -1;  // runs only the last blocks of a grid; -1: all
 };
 void set(const Options& options);
 
@@ -148,7 +148,7 @@ inline int __all_sync(unsigned mask, int predicate) {
   return __ballot_sync(mask, predicate) == 0xFFFFFFFFU ? 1 : 0;
 }
 
-// Mathematics that CUDA has without a namespace; the rest is in <cmath>.
+// Functions that CUDA has without a namespace and <cmath> does not have.
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Runs the commands of documents as a reader would, in a copy of what they name.
+# Runs the commands of documents as a reader would, in a copy of the files that they name.
 #   run_commands.sh [--update] SOURCE_DIR PROGRAMS_DIR DOCUMENT...
-# Blocks marked sh are set-up (those that call ./tools or build are left out). In blocks marked console every
-# line after "$ " is a command, what follows is its output. A command whose shown output has a line
-# "fpdt-plan: ..." or "fpdt-run: ..." or "DOES NOT FIT: ..." must fail, every other must succeed; what fpdt-plan
-# prints must be exactly what is shown, since it is the same on every machine, but for the seconds that a search
-# took; a training that shows "loss A -> B" must end within 0.3 of B, since training amplifies the rounding of
-# another machine; and what commands write under docs/images must be what is there.
-# With --update, documents and pictures become what fpdt-plan prints and draws now; seconds of searches stay.
+# Blocks marked sh are set-up (those that call ./tools or build are left out). In blocks marked
+# console every line after "$ " is a command, and the lines below it are its output. A command must
+# fail if its shown output has a line "fpdt-plan: ...", "fpdt-run: ..." or "DOES NOT FIT: ...";
+# every other command must succeed. The output of fpdt-plan is the same on every machine, so it must
+# be exactly what is shown, except for the seconds of a search. A training that shows "loss A -> B"
+# must end within 0.3 of B, because training amplifies the rounding of another machine. Files that
+# commands write under docs/images must equal those that are there.
+# With --update, documents and pictures become what fpdt-plan prints and draws now; the seconds of
+# searches stay.
 set -u
 update=no
 if [ "$1" = --update ]; then
@@ -27,23 +29,24 @@ failures=0
 
 complain() { printf '%s: %s\n' "$document" "$1"; failures=$((failures + 1)); }
 
-# final_loss OUTPUT: of a training's summary, nothing without one.
+# final_loss OUTPUT: prints the final loss in a training's summary; nothing without one.
 final_loss() { sed -nE 's/.*loss [0-9.]+ -> ([0-9.]+)$/\1/p' <<<"$1"; }
 
-# near A B: both are numbers, and close.
+# near A B: succeeds if both are numbers and close.
 near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && (a - b) ^ 2 <= 0.3 ^ 2) }'; }
 
-# timeless OUTPUT: without the seconds that a search took.
+# timeless OUTPUT: prints it without the seconds of a search.
 timeless() { sed -E 's/^(search .* simulated), .*/\1/' <<<"$1"; }
 
-# with_seconds_of SHOWN FOUND: the latter, its search as long as that of the former, if that has one.
+# with_seconds_of SHOWN FOUND: prints FOUND, with the seconds of the search in SHOWN if it has one.
 with_seconds_of() {
   local seconds
   seconds=$(sed -nE 's/^search .* simulated, (.*)/\1/p' <<<"$1")
   if [ -z "$seconds" ]; then echo "$2"; else sed -E "s/^(search .* simulated), .*/\1, $seconds/" <<<"$2"; fi
 }
 
-# check COMMAND SHOWN: runs a command and compares; leaves what the document should show in `answer`.
+# check COMMAND SHOWN: runs a command and compares its output. Sets `answer` to what the document
+# should show.
 check() {
   local command=$1 shown=$2 found code
   answer=$shown
@@ -69,7 +72,7 @@ $(diff <(echo "$shown") <(echo "$found"))" ;;
   esac
 }
 
-# flush: checks the command that has been read, and writes its output to the new document.
+# flush: checks the command that was read, and writes its output to the new document.
 flush() {
   [ -n "$command" ] || return
   check "$command" "$shown"
@@ -77,7 +80,7 @@ flush() {
   command="" shown=""
 }
 
-# run DOCUMENT: one pass over its lines; the document as it should be goes to descriptor 3.
+# run DOCUMENT: one pass over its lines; writes the corrected document to descriptor 3.
 run() {
   local block="" command="" shown="" text="" open=no
   while IFS= read -r line; do

@@ -1,4 +1,4 @@
-// The numbers that xxhsum -H3 prints, in one piece and in many.
+// Checksums equal those that xxhsum -H3 prints, in one piece and in many.
 #include "fpdt/io/checksum.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Every cluster of configs/clusters loads, and contradictions do not.
+// Every cluster in configs/clusters loads; files that contradict themselves do not.
 #include "fpdt/io/cluster_file.h"
 
 #include <filesystem>
@@ -37,7 +37,7 @@ TEST(ClusterFile, EveryConfigLoadsUnderItsOwnName) {
   EXPECT_GE(count, 11);
 }
 
-// They are the same machines, so whoever has another number of them need not write a file.
+// They describe the same machines, so nobody has to write a file for another number of them.
 TEST(ClusterFile, ConfigsOfOneMachineDifferInNumberOnly) {
   const auto load = [](const std::string& name) {
     return load_cluster(source_path("configs/clusters/" + name + ".yaml"));
@@ -64,7 +64,7 @@ TEST(ClusterFile, ReadsEveryField) {
   EXPECT_EQ(cluster, expected);
 }
 
-// Every field unlike its default and unlike the others.
+// Every field differs from its default and from the others.
 ClusterSpec unusual() {
   double next = 0;
   const auto rate = [&next] {
@@ -109,7 +109,7 @@ TEST(ClusterFile, RoundTrips) {
   EXPECT_EQ(parse_cluster(print_cluster(bare), "c.yaml"), bare);
 }
 
-// Clusters travel in schedules; one without rates is written as it was before there were any.
+// Schedules contain clusters. One without rates is written as before rates existed.
 TEST(ClusterFile, TravelsInProblems) {
   Problem problem;
   problem.model = load_model(source_path("models/llama-tiny.yaml"));

@@ -1,4 +1,4 @@
-// Files appear whole or not at all, and every failure says which file and why.
+// Files appear whole or not at all, and every error names the file and the reason.
 #include "fpdt/io/file.h"
 
 #include <array>
@@ -92,14 +92,14 @@ TEST(AtomicFile, RemovesWhatAKilledProcessLeft) {
   std::filesystem::create_symlink(other, scratch.file(".x.4713.0"));
   write_file_atomically(scratch.file("x"), "whole");
   EXPECT_FALSE(std::filesystem::exists(left));
-  EXPECT_TRUE(std::filesystem::exists(other));  // of another path
+  EXPECT_TRUE(std::filesystem::exists(other));  // for another path
   EXPECT_TRUE(std::filesystem::exists(fresh));
-  EXPECT_EQ(scratch.entries(), 6U);  // x, the busy one, and those that are not ours
+  EXPECT_EQ(scratch.entries(), 6U);  // x, the busy one, and the files that are not ours
   EXPECT_EQ(read_file(scratch.file("x"), 10), "whole");
 }
 
 // A file-size limit fails a write as a full disk does: the call reports it, and the old file stays.
-// As root a device would be replaced by a file.
+// Root could replace a device by a file.
 TEST(AtomicFile, ReplacesOnlyRegularFiles) {
   const ScratchDirectory scratch;
   const std::string fifo = scratch.file("fifo");

@@ -1,4 +1,5 @@
-// What goes along with a checkpoint, and the one key of config.json that follows the weights.
+// The files that are copied with a checkpoint, and the key of config.json that depends on the
+// weights.
 #include "fpdt/io/hf_companions.h"
 
 #include <filesystem>
@@ -24,7 +25,7 @@ TEST(HfCompanions, AreAllFilesButWeightsAndHiddenOnes) {
   }
   static_cast<void>(scratch.write("tokenizer.json", "{}"));
   std::filesystem::create_directory(scratch.file("original"));
-  // As the cache of Hugging Face keeps them.
+  // As in the cache of Hugging Face.
   std::filesystem::create_symlink(blobs.write("123", "a b"), scratch.file("merges.txt"));
   std::filesystem::create_symlink("nowhere", scratch.file("broken"));
   static_cast<void>(scratch.write("dump.txt", ""));

@@ -1,4 +1,4 @@
-// What a config.json means, and what we refuse to guess.
+// How a config.json is read, and which values we refuse to guess.
 #include "fpdt/io/hf_config.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST(HfConfig, AbsentKeysHaveTheDefaultsOfTheClass) {
   EXPECT_EQ(parsed(R"({"model_type": "mistral", "sliding_window": null})").kv_heads, 8);
 }
 
-// The configs of published models, shortened to what differs from their class.
+// Configs of published models, reduced to the values that differ from their class.
 TEST(HfConfig, ReadsPublishedModels) {
   const ModelSpec qwen3 = parsed(R"({"model_type": "qwen3", "head_dim": 128, "hidden_size": 5120,
       "intermediate_size": 25600, "num_attention_heads": 64, "num_hidden_layers": 64,
@@ -72,7 +72,7 @@ TEST(HfConfig, ReadsPublishedModels) {
   EXPECT_EQ(neox.activation, ActivationFamily::gelu_tanh);
 }
 
-// As in the model card of Qwen2.5 for longer texts; the attention factor is 0.1 ln(4) + 1.
+// As in the model card of Qwen2.5 for longer texts. The attention factor is 0.1 ln(4) + 1.
 TEST(HfConfig, ReadsYarn) {
   const std::string start = R"({"model_type": "qwen2", "max_position_embeddings": 32768,
       "rope_scaling": {"type": "yarn", "factor": 4.0)";

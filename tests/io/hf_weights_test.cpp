@@ -21,8 +21,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// transformers computes in f32: roundoff 6e-8 through some 100 dependent operations on numbers
-// near 1.
+// transformers computes in f32: a roundoff of 6e-8 in some 100 dependent operations on numbers near
+// 1.
 constexpr double kFloatTolerance = 2e-5;
 
 class HfFixture : public testing::TestWithParam<const char*> {
@@ -84,7 +84,7 @@ TEST_P(HfFixture, WritesTheTensorsThatItRead) {
   }
 }
 
-// Every tensor of ours is read with its checksum, whatever its layout there.
+// Every tensor that we wrote is checked against its checksum, in whatever layout it is read.
 TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   const ScratchDirectory scratch;
   const ModelSpec model = load_model(directory());

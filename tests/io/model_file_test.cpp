@@ -1,4 +1,4 @@
-// Every model of models/ loads with the parameters that its publisher counts.
+// Every model in models/ loads with its published number of parameters.
 #include "fpdt/io/model_file.h"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The problem section of a schedule holds everything that was asked and decided.
+// The problem section of a schedule holds the whole question and all decisions.
 #include "fpdt/io/problem_json.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Each rule of the format is broken once; what we write is read back to the bit.
+// Breaks each rule of the format once. What we write is read back to the bit.
 #include "fpdt/io/safetensors.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A file with this header and so many bytes after it.
+// A file with this header and this many bytes after it.
 std::string file_with(const std::string& header, std::size_t data_bytes) {
   const std::uint64_t length = header.size();
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
@@ -166,7 +166,7 @@ TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {
   }
 }
 
-// What `read` says about each tensor of a file of ours after one bit of it was flipped.
+// The error for each tensor of a file that we wrote, after one bit of the file was flipped.
 TEST(Safetensors, NamesTheTensorOfAFlippedBit) {
   const ScratchDirectory scratch;
   const std::string path = scratch.file("x.safetensors");

@@ -1,4 +1,4 @@
-// Loading is the inverse of printing, and every damage to the form is named by block, op and field.
+// Loading is the inverse of printing. Errors name block, op and field of every damage to the form.
 #include "fpdt/io/schedule_json.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ std::string schedule_error(const std::string& text) {
   return input_error([&] { static_cast<void>(parse_schedule(text, "s.json")); });
 }
 
-// A schedule by hand: no hash.
+// A schedule that a person wrote has no hash.
 constexpr std::string_view kSmall =
     R"({"fpdt_schedule":2,"ranks":2,"row_multiple":1,"problem":{"a":1},
 "groups":{"sp":{"size":2,"first":0}},
@@ -139,7 +139,7 @@ TEST(ScheduleJson, SurvivesHostileText) {
               AllOf(HasSubstr("fpdt_schedule"), HasSubstr("ranks"), HasSubstr("train")));
 }
 
-// Two bytes of a file would become a hundred of memory.
+// Two bytes of the file would become a hundred bytes of memory.
 TEST(HostileSchedule, ValuesAreCountedBeforeTheyAreStored) {
   std::string zeros = "[0";
   for (int i = 0; i < 100000; ++i) zeros += ",0";

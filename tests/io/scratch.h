@@ -1,4 +1,4 @@
-// What the tests of files share: a directory that is gone afterwards, and errors as text.
+// Shared by tests of files: a directory that is removed afterwards, and errors as text.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ class ScratchDirectory {
   [[nodiscard]] std::string file(std::string_view name) const;
   // Writes a file and returns its path.
   [[nodiscard]] std::string write(std::string_view name, std::string_view text) const;
-  // Names of what lies in it, hidden files too.
+  // The number of entries in it, with hidden files.
   [[nodiscard]] std::size_t entries() const;
 
  private:

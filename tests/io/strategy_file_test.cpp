@@ -1,4 +1,4 @@
-// Strategies survive the round trip, and defaults are those of the structs.
+// Strategies survive the round trip, and defaults equal those of the structs.
 #include "fpdt/io/strategy_file.h"
 
 #include <filesystem>
@@ -22,7 +22,7 @@ TEST(StrategyFile, MissingKeysAreDefaults) {
   EXPECT_EQ(parse_strategy("fpdt: {}", "s.yaml"), Strategy{});
 }
 
-// Every field unlike its default.
+// Every field differs from its default.
 Strategy unusual() {
   Strategy strategy{2, 3, Storage::f32, true, 12345, {}};
   LayerClass first{5, Recompute::keep_attention, {}};

@@ -1,4 +1,4 @@
-// Four token formats, read at any place, and the ids that no embedding has.
+// Four token formats, read at any position, and ids that the embedding does not have.
 #include "fpdt/io/tokens.h"
 
 #include <cstring>
@@ -52,7 +52,7 @@ TEST(TokenFile, ReadsEveryFormat) {
   EXPECT_THAT(ids("c.bin", bytes_of<std::uint16_t>({5}), TokenFormat::u16), ElementsAre(5));
 }
 
-// As a run that goes on has it: what its data were, unless file or flag say otherwise.
+// A resumed run keeps the format of its data unless the file or a flag says otherwise.
 TEST(TokenFile, TakesTheUsualFormatWhereNothingSaysOne) {
   const ScratchDirectory scratch;
   const auto format = [&](const char* name, const std::string& bytes, TokenFormat usual,
@@ -68,7 +68,7 @@ TEST(TokenFile, TakesTheUsualFormatWhereNothingSaysOne) {
   EXPECT_NE(input_error([&] { format("b.txt", "text", TokenFormat::llmc); }), "");
 }
 
-// What is not named is bytes where bytes are the model's tokens, and it must look like text.
+// An unnamed format is bytes if the model's tokens are bytes; the data must look like text.
 TEST(TokenFile, TakesTextForBytesOnlyWhereBytesAreTokens) {
   const ScratchDirectory scratch;
   const auto error = [&](const char* name, const std::string& bytes, std::int64_t vocabulary,
@@ -91,7 +91,7 @@ TEST(TokenFile, TakesTextForBytesOnlyWhereBytesAreTokens) {
     EXPECT_THAT(error("a.npy", npy, vocabulary), HasSubstr("neither text nor a token file"));
     EXPECT_THAT(error("a.parquet", parquet, vocabulary), HasSubstr("neither text nor"));
   }
-  // Whoever says bytes means bytes.
+  // With the format named bytes, any data is accepted.
   EXPECT_EQ(error("a.npy", npy, 256, TokenFormat::bytes), "");
   EXPECT_EQ(error("a.txt", text, 50257, TokenFormat::bytes), "");
 }

@@ -1,4 +1,4 @@
-// The strict reader of YAML, seen through the smallest file that uses it: a cluster.
+// The strict reader of YAML, tested with the smallest file that uses it: a cluster.
 #include <gmock/gmock.h>
 
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ TEST(Yaml, EveryTruncationIsAnErrorOrTheWholeMeaning) {
   for (std::size_t length = 0; length < kGood.size(); ++length) {
     try {
       const ClusterSpec cut = parse_cluster(kGood.substr(0, length), "c.yaml");
-      // Only the free text of the last line may be cut without notice.
+      // Only the free text in the last line may be cut without an error.
       EXPECT_EQ(cut.host_memory, whole.host_memory) << length;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()), "");

@@ -1,6 +1,6 @@
 // Tiles, transfers and residency of the published loop orders: forward with query rows and
-// ascending keys, backward with KV rows (the public implementation of FPDT, counted by replaying
-// its index logic).
+// ascending keys, backward with KV rows. The numbers come from replaying the index logic of FPDT's
+// public implementation.
 #include <map>
 #include <string>
 
@@ -52,11 +52,11 @@ TEST(PublishedCounts, Forward) {
   for (const std::int64_t u : {2, 3, 4, 8}) {
     Counts counts = counts_of("forward", u, false);
     EXPECT_EQ(counts.forward_tiles, u * (u + 1) / 2);
-    // kv_0 is still there in row 1. Hand values 0, 2, 5, 27.
+    // Row 1 still has kv_0 on the device. Values by hand: 0, 2, 5, 27.
     EXPECT_EQ(counts.transfers["fetch kv"], u * (u - 1) / 2 - 1);
     // The last chunk's K/V serve no later row, so they stay.
     EXPECT_EQ(counts.transfers["spill kv_new"], u - 1);
-    // Nothing that only backward wants is stored by a forward that will be repeated.
+    // A forward pass that will be repeated stores nothing that only backward needs.
     EXPECT_EQ(counts.transfers["spill q_new"], 0);
     EXPECT_EQ(counts.transfers["spill attention_output_new"], 0);
   }
@@ -64,13 +64,14 @@ TEST(PublishedCounts, Forward) {
 
 TEST(PublishedCounts, Residency) {
   const Counts counts = counts_of("forward", 8, false);
-  // Current and next of what is fetched; the published code holds three KV pairs with the row's
-  // own, ours has one more slot so that the next row's all-to-all need not wait.
+  // A fetched buffer has a current and a next slot. The published code holds three KV pairs
+  // including the row's own. Ours has one more slot, so that the next row's all-to-all need not
+  // wait.
   EXPECT_EQ(counts.slots.at("kv"), 2);
   EXPECT_EQ(counts.slots.at("kv_new"), 2);
   EXPECT_EQ(counts.slots.at("q"), 2);
   EXPECT_EQ(counts.slots.at("dout"), 2);
-  // dq: the diagonal of the row, the current and the next.
+  // dq: one slot for the row's diagonal, a current and a next one.
   EXPECT_EQ(counts.slots.at("dq") + counts.slots.at("dq_diagonal"), 3);
 }
 
@@ -79,19 +80,19 @@ TEST(PublishedCounts, Backward) {
     Counts counts = counts_of("backward", u, false);
     EXPECT_EQ(counts.recompute_tiles, u * (u + 1) / 2);
     EXPECT_EQ(counts.backward_tiles, u * (u + 1) / 2);
-    // The published u(u+1)/2 - 2 (hand values 1, 4, 8, 34) leaves out the first, fetched at the end
-    // of its forward; the last row finds its query chunk in place in both.
+    // The published u(u+1)/2 - 2 (values by hand 1, 4, 8, 34) leaves out the first fetch, at the
+    // end of the published forward. In both versions the last row finds its query chunk in place.
     EXPECT_EQ(counts.transfers["fetch q"], u * (u + 1) / 2 - 1);
     EXPECT_EQ(counts.transfers["fetch lse"], u * (u + 1) / 2 - 1);
-    // dq: row 0 begins every sum on the device and the diagonal ends on it, so that the published
-    // u(u+1)/2 stores and loads fall to those between.
+    // Row 0 begins every sum of dq on the device and the diagonal ends it there, so the published
+    // u(u+1)/2 stores and loads shrink to those in between.
     EXPECT_EQ(counts.transfers["spill dq"] + counts.transfers["spill dq_new"], u * (u - 1) / 2);
     EXPECT_EQ(counts.transfers["fetch dq"] + counts.transfers["fetch dq_diagonal"],
               u * (u - 1) / 2);
   }
 }
 
-// Overlap holds one more chunk in flight and costs the reuse of kv_0 in row 1 from three chunks on.
+// Overlap holds one more chunk in flight. From three chunks on, row 1 can then not reuse kv_0.
 TEST(PublishedCounts, OverlapFetchesOneMore) {
   EXPECT_EQ(counts_of("forward", 8, true).transfers["fetch kv"], 8 * 7 / 2);
 }

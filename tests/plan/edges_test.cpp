@@ -1,4 +1,5 @@
-// Every edge that depend gives a lowered schedule is needed: without it the verifier finds a race.
+// Every edge that `depend` gives a lowered schedule is needed: without it the verifier finds a
+// race.
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/lower.h"
@@ -31,7 +32,7 @@ TEST_P(Edges, AreAllNeeded) {
   model.layers = 3;
   const Lowered lowered = lower(test::tiny_problem(model, choice.ranks, 60), strategy);
   Schedule schedule = lowered.schedule.schedule();
-  // Versions alone: placement shares bytes by what the edges order.
+  // Only versions matter here; placement would share bytes according to the edges.
   for (Buffer& buffer : schedule.buffers) buffer.offset = kUnplaced;
   ASSERT_TRUE(verify(schedule).empty());
   std::size_t edges = 0;

@@ -1,4 +1,4 @@
-// Budgets, and what is solved in closed form.
+// Budgets, and the values that are solved in closed form.
 #include "fpdt/plan/fit.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ TEST(Fit, StoredLayersAreReadAsTheyWereWritten) {
   }
 }
 
-// As many layers store their attention output as the budgets hold; one more does not fit.
+// As many layers store their attention output as fit the budgets; one more does not fit.
 TEST(Fit, FillsTheHostAndNotMore) {
   Problem problem = ample(1, 16384);
   problem.model.layers = 8;
@@ -69,7 +69,7 @@ TEST(Fit, FillsTheHostAndNotMore) {
   EXPECT_FALSE(fits(problem, with_stored(problem, full, {0, stored + 1})));
 }
 
-// With a device that has room, what the host cannot hold moves there.
+// If the device has room, what does not fit on the host moves there.
 TEST(Fit, MovesToTheDeviceWhatTheHostCannotHold) {
   Problem problem = ample(1, 1024);
   const Strategy skeleton = spilled(problem, 1, 128);
@@ -93,7 +93,7 @@ TEST(Fit, ChunkLengthsAscendToTheWholeSequence) {
   EXPECT_EQ(chunk_lengths(problem, 4), (std::vector<std::int64_t>{512, 1024}));
 }
 
-// 4 heads of 128 on one rank: 2^22 rows are too many for cuDNN, and only its rates are known.
+// 4 heads of 128 on one rank: cuDNN refuses 2^22 rows, and the cluster has only cuDNN's rates.
 TEST(Fit, ChunkLengthsEndWhereCudnnDoes) {
   Problem problem = ample(1, 1 << 22);
   problem.cluster.row_multiple = 128;

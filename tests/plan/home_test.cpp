@@ -1,4 +1,4 @@
-// Where chunks are found: kept, still in a ring, or fetched.
+// Where chunks are found: kept on the device, still in a ring, or fetched.
 #include "fpdt/plan/home.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(Home, ReusesTheRingWhileItHolds) {
   const Operand zero = home.produce(builder, Version::plus(0), 0);
   home.produce(builder, Version::plus(0), 1);
   EXPECT_EQ(home.fetch(builder, Version::plus(0), 0, Home::Reuse::ring, LaneKind::h2d), zero);
-  home.produce(builder, Version::plus(0), 2);  // two slots: chunk 0 is gone
+  home.produce(builder, Version::plus(0), 2);  // two slots, so chunk 0 is overwritten
   EXPECT_NE(home.fetch(builder, Version::plus(0), 0, Home::Reuse::ring, LaneKind::h2d), zero);
 }
 
@@ -55,7 +55,7 @@ TEST(Home, KeepsTheLastChunks) {
   EXPECT_TRUE(builder.schedule.blocks.back().ops.empty());
 }
 
-// A fraction is whole chunks, rounded down.
+// A fraction is rounded down to whole chunks.
 TEST(Home, RoundsFractionsDown) {
   Builder builder;
   EXPECT_EQ(Home(builder, four_chunks(0.74)).first_kept(), 2);

@@ -1,4 +1,4 @@
-// Levers change one thing, soundly.
+// Each lever changes one thing and keeps the strategy sound.
 #include "fpdt/plan/levers.h"
 
 #include <set>
@@ -36,7 +36,7 @@ TEST(Levers, EveryChangeIsSoundNewAndNamed) {
   EXPECT_GT(changes, 30U);
 }
 
-// What one lever does another value of it undoes, for all that are flags.
+// For levers that are flags, one value undoes another.
 TEST(Levers, FlagsGoBack) {
   const Problem problem = question();
   const Strategy from = spilled(problem, 1, 64);
@@ -51,7 +51,7 @@ TEST(Levers, FlagsGoBack) {
   }
 }
 
-// Where all layers store their attention output, some or all may store everything instead.
+// If all layers store their attention output, some or all of them may store everything instead.
 TEST(Levers, LayersThatStoreAttentionMayStoreEverything) {
   const Problem problem = question();
   const std::int64_t layers = problem.model.layers;

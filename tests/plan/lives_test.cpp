@@ -1,4 +1,4 @@
-// What may share bytes, and how much is alive.
+// Which buffers may share bytes, and how many bytes are live.
 #include "fpdt/plan/lives.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ BufferIndex ring(Builder& builder, const std::string& name, std::int64_t slots) 
                          kUnplaced});
 }
 
-// Produced on compute, sent away on another lane while compute goes on.
+// Produced on the compute lane and sent on another lane while compute goes on.
 TEST(Lives, ALaneThatLagsKeepsItsBufferApart) {
   Builder builder;
   const BufferIndex sent = ring(builder, "sent", 1);
@@ -39,7 +39,7 @@ TEST(Lives, ALaneThatLagsKeepsItsBufferApart) {
   EXPECT_TRUE(conflicts.apart(static_cast<std::size_t>(sent), static_cast<std::size_t>(away)));
 }
 
-// In issue order one slot of the two is alive at a time.
+// In issue order only one of the two slots is live at a time.
 TEST(Lives, CountsSlotsNotRings) {
   Builder builder;
   const BufferIndex a = ring(builder, "a", 2);

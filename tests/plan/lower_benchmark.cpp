@@ -1,4 +1,4 @@
-// The stages of planning Llama 3 70B at 4M tokens on 32 GPUs in 64K chunks, each on its own and
+// The stages of planning Llama 3 70B at 4M tokens on 32 GPUs in 64K chunks, each alone and all
 // together. Run: build/release/tests/plan/lower_benchmark
 #include <benchmark/benchmark.h>
 

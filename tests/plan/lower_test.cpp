@@ -1,5 +1,5 @@
 // Every corner of FPDT's decision space lowers to a schedule that the verifier accepts, and its
-// bytes are the closed form's: closed form >= arena >= bound >= live.
+// bytes agree with the closed form: closed form >= arena >= bound >= live.
 #include "fpdt/plan/lower.h"
 
 #include <string>
@@ -18,8 +18,8 @@
 namespace fpdt {
 namespace {
 
-// A chunk count at which every ring of a spilled class turns: none or at least three chunks are
-// spilled.
+// Whether every ring of a spilled class turns with this number of chunks: it spills no chunk, or at
+// least three.
 bool all_rings_turn(const Geometry& shape, double keep) {
   const auto kept = static_cast<std::int64_t>(keep * static_cast<double>(shape.chunks));
   return kept == shape.chunks || shape.chunks - kept >= 3;
@@ -52,7 +52,7 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
   }
 }
 
-// Every tile has a workspace, and the one that needs most fills it.
+// Every tile has a workspace, whose size is that of the tile that needs most.
 void expect_workspace(const Problem& problem, const Strategy& strategy) {
   const Lowered lowered = lower(problem, strategy);
   const Schedule& schedule = lowered.schedule.schedule();
@@ -91,7 +91,7 @@ TEST_P(Corners, AreSafeAndAddUp) {
     strategy.fpdt.layer_classes.front().keep.fill(keep);
     const bool exact = geometry(problem, strategy).chunks >= 3 &&
                        all_rings_turn(geometry(problem, strategy), keep);
-    // Two of eight variants a corner, so that neighbouring corners try different ones.
+    // Each corner tries two of eight variants, so that neighbouring corners try different ones.
     const int start = (ranks + chunk / 4 + order + recompute + (gpt ? 1 : 0)) % 4;
     for (int variant = start; variant < 8; variant += 4) {
       strategy.fpdt.overlap_all_to_all = (variant & 1) != 0;
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Fpdt, Corners,
                                           testing::Values(0, 1), testing::Values(0, 1, 2),
                                           testing::Values(0.0, 0.5, 1.0)));
 
-// Tiles of cuDNN: one workspace, as large as the tile asks for that needs most.
+// cuDNN's tiles share one workspace, as large as the tile that needs most.
 TEST(Lower, FusedTilesShareAWorkspace) {
   ModelSpec model = test::tiny_llama();
   model.head_dim = 64;
@@ -140,7 +140,7 @@ TEST(Lower, FusedTilesShareAWorkspace) {
   }
 }
 
-// What is kept, repeated and read in backward differs from the plain families.
+// These models keep, repeat and read other values in backward than the plain families.
 TEST(Lower, NormedHeadsAndParallelResidualsAddUp) {
   ModelSpec normed = test::tiny_llama();
   normed.qk_norm = normed.qkv_bias = true;
@@ -165,7 +165,7 @@ TEST(Lower, NormedHeadsAndParallelResidualsAddUp) {
   }
 }
 
-// One chunk's share of the norm's gradient lost, or half of its operands.
+// Loses one chunk's share of the norm's gradient, or half of its operands.
 TEST(Lower, DamagedNormsOfHeadsAreFound) {
   ModelSpec model = test::tiny_llama();
   model.qk_norm = true;
@@ -235,7 +235,7 @@ TEST(Lower, RefusesWhatCannotWork) {
   EXPECT_THROW(lower(problem, test::tiny_strategy(16)), InputError);
 }
 
-// Real sizes: what placement adds to the bound is at most 2 % of arenas over 1 GiB.
+// At real sizes, placement adds at most 2 % to the bound of an arena over 1 GiB.
 TEST(Lower, PlacesRealModelsTightly) {
   ModelSpec model;  // the shape of Llama 3 8B
   model.name = "8b";
@@ -267,8 +267,8 @@ TEST(Lower, PlacesRealModelsTightly) {
   }
 }
 
-// With the chunk fixed and everything spilled that can be, doubling the sequence leaves the
-// device's activations unchanged, ring for ring; only token ids grow.
+// With a fixed chunk and everything spilled that can be, a sequence twice as long leaves the
+// device's activations unchanged, ring for ring. Only token ids grow.
 TEST(Lower, DeviceActivationsDoNotGrowWithTheSequence) {
   for (const auto order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
     for (const auto recompute :

@@ -13,7 +13,7 @@ Buffer ring(const std::string& name, std::int64_t rows, Role role = Role::tempor
   return {name, MemorySpace::device, role, Category::activations, Dtype::f32, {rows}, 1, kUnplaced};
 }
 
-// a is filled on compute, b is copied from it; then c is filled and copied to d.
+// a is filled on compute and b is copied from it; then c is filled and copied to d.
 struct Chain {
   Builder builder;
   BufferIndex a, b, c, d;

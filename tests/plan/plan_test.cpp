@@ -1,4 +1,4 @@
-// Plans in full: ranges, traces, what binds.
+// Complete plans: their ranges, traces, and the resource that binds.
 #include "fpdt/plan/plan.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The numbers behind the small questions.
+// Builds the small questions.
 #include "problems.h"
 
 #include "../spec/small_models.h"

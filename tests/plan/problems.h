@@ -18,11 +18,11 @@ Problem tiny_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t se
 Problem llama3_8b(std::int64_t seq_len);
 Problem llama3_70b(std::int64_t seq_len);
 
-// With rates: slow copies and collectives beside quick arithmetic, so that where chunks live
-// matters; at most eight chunks.
+// Has rates with slow copies and collectives but quick arithmetic, so that it matters where chunks
+// live. At most eight chunks.
 Problem timed_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len);
 
-// f32, small tiles, everything spilled.
+// f32, small tiles, everything is spilled.
 Strategy tiny_strategy(std::int64_t chunk_tokens);
 
 }  // namespace fpdt::test

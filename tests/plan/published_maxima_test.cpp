@@ -1,5 +1,5 @@
 // The longest sequences of the FPDT paper (Yao et al., arXiv 2408.16978, figure 4) fit on its
-// machines, and what the release promises beyond them, by bytes alone.
+// machines, and so do the lengths that this release promises. Only bytes are checked.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ Problem question(std::string_view model, std::string_view cluster, std::int64_t 
   problem.model = load_model(fmt::format("{}/models/{}.yaml", FPDT_SOURCE_DIR, model));
   problem.cluster =
       load_cluster(fmt::format("{}/configs/clusters/{}.yaml", FPDT_SOURCE_DIR, cluster));
-  problem.documents = problem.cluster.attention == AttentionKernels::own;  // as fpdt-plan asks
+  problem.documents = problem.cluster.attention == AttentionKernels::own;  // as fpdt-plan chooses
   problem.seq_len = tokens;
   problem.device_budget = problem.cluster.device_memory;
   problem.host_budget = problem.cluster.host_memory;
@@ -45,7 +45,7 @@ TEST_P(PublishedMaximum, FitsAndTheHostEndsIt) {
   problem.seq_len = 2 * longest;
   EXPECT_FALSE(any_fit(problem, {}));
   EXPECT_EQ(shortage(problem, {}).binding, Binding::host);
-  // Twice the memory of a node takes it further.
+  // Twice the memory of a node allows longer sequences.
   problem.seq_len = longest + longest / 8;
   problem.host_budget = 2 * problem.host_budget;
   EXPECT_TRUE(any_fit(problem, {}));
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Published{"Llama70bOn32", "llama3-70b", "a100-80g-x32", 4 * kM}),
     [](const auto& which) { return std::string(which.param.name); });
 
-// Without checkpoints of every k-th layer the host holds 2M tokens of the 8B model, not 4M.
+// Unless only every k-th layer is checkpointed, the host holds 2M tokens of the 8B model, not 4M.
 TEST(Promise, CheckpointsTakeLlama8bOnFourTo4M) {
   const Problem problem = question("llama3-8b", "a100-80g-x4", 4 * kM);
   const auto fit = any_fit(problem, {});
@@ -72,7 +72,7 @@ TEST(Promise, CheckpointsTakeLlama8bOnFourTo4M) {
   EXPECT_FALSE(fits(problem, filled(problem, every, false)));
 }
 
-// With chunks of 64K and host memory enough, device memory does not grow with the sequence.
+// With chunks of 64K and enough host memory, device memory does not grow with the sequence.
 TEST(Promise, ChunksOf64KFitIn24GiBAtAnyLength) {
   Pins pins;
   pins.chunk_tokens = 65536;

@@ -1,4 +1,4 @@
-// The published policy: sound for every number of ranks, in its own proportions, and the ladder
+// The published policy is sound for every number of ranks, in its own proportions. The ladder leads
 // from it to an answer.
 #include "fpdt/plan/published.h"
 
@@ -35,7 +35,7 @@ TEST(Published, HasItsProportions) {
   }
 }
 
-// Short sequences, ranks that the heads do not divide, chunks of no whole rows.
+// Short sequences, ranks that do not divide the heads, chunks that are not whole rows.
 TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
   Problem problem = tiny_problem(tiny_llama(), 8, 1000);  // four heads
   problem.cluster.row_multiple = 3;
@@ -46,7 +46,7 @@ TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
   EXPECT_EQ(geometry(problem, strategy).chunks, 1);
 }
 
-// Where two strategies differ, by what a lever may change.
+// Names the parts that differ between two strategies, by what one lever may change.
 TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
   Problem problem = timed_problem(tiny_llama(), 2, 256);
   Strategy from = published_fpdt(problem);
@@ -64,7 +64,7 @@ TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
     EXPECT_EQ(std::count(names.begin(), names.end(), rung.lever), 0) << rung.lever;
     names.push_back(rung.lever);
   }
-  // The first step gains most: any other rung's lever alone, as the second one, gains less.
+  // The first rung gains most: the lever of any other rung, taken first, gains less.
   const auto nanoseconds = [&](const Strategy& strategy) {
     return step_nanoseconds(problem, strategy, machine);
   };
@@ -84,7 +84,7 @@ TEST(Ladder, IsOneRungFromAStrategyToItself) {
   EXPECT_EQ(rungs.front().strategy, strategy);
 }
 
-// What fits goes before what is faster and does not.
+// A strategy that fits comes before one that is faster and does not fit.
 TEST(Ladder, StaysWithinTheBudgetsAsLongAsItCan) {
   Problem problem = timed_problem(tiny_llama(), 1, 256);
   const Strategy from = spilled(problem, 1, 32);
@@ -98,7 +98,7 @@ TEST(Ladder, StaysWithinTheBudgetsAsLongAsItCan) {
   for (const Rung& rung : rungs) EXPECT_TRUE(fits(problem, rung.strategy)) << rung.lever;
 }
 
-// A segment of several layers cannot store everything, however much that would gain.
+// A segment of several layers cannot store everything, however much it would gain.
 TEST(Ladder, FindsASoundOrder) {
   const Problem problem = timed_problem(tiny_llama(), 1, 256);
   Strategy from = spilled(problem, 1, 32);
@@ -112,7 +112,7 @@ TEST(Ladder, FindsASoundOrder) {
   EXPECT_EQ(rungs.back().strategy, to);
 }
 
-// What is sound only with another is changed with it.
+// Settings that are only sound together change together.
 TEST(Ladder, ChangesAtOnceWhatIsSoundOnlyTogether) {
   const Problem problem = timed_problem(tiny_llama(), 1, 256);
   const Strategy to = spilled(problem, 1, 32);

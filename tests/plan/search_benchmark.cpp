@@ -1,4 +1,4 @@
-// How long the search takes: the whole of it, on one core.
+// The time of a whole search on one core.
 #include <benchmark/benchmark.h>
 
 #include "fpdt/plan/plan.h"

@@ -1,4 +1,4 @@
-// The search against enumeration, its own levers, and the budgets.
+// The search against enumeration, against its own levers, and within the budgets.
 #include "fpdt/plan/search.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace fpdt::test {
 namespace {
 
-// The levers that are enumerated; the others stay as the starting points have them.
+// The levers that are enumerated; all others stay as in the starting points.
 std::vector<Lever> few_levers() {
   std::vector<Lever> few;
   for (const Lever& lever : levers()) {
@@ -27,7 +27,7 @@ std::vector<Lever> few_levers() {
   return few;
 }
 
-// Everything that few levers reach, within the budgets: the cheapest.
+// The lowest cost within the budgets that a few levers can reach.
 double enumerated(const Problem& problem, const Strategy& start) {
   const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Strategy> seen{start};
@@ -74,7 +74,7 @@ TEST_P(Small, EqualsEnumeration) {
     EXPECT_EQ(best, std::numeric_limits<double>::infinity());
     return;
   }
-  // Replicas are no lever of the enumeration: with them the search may only be better.
+  // The enumeration has no lever for replicas, so the search may only be better.
   EXPECT_LE(cost(*found.best), best);
   EXPECT_TRUE(found.best->strategy.data_parallel > 1 || cost(*found.best) == best);
 }
@@ -87,8 +87,8 @@ INSTANTIATE_TEST_SUITE_P(Budgets, Small,
                                          SmallCase{"TwoRanks", 2, 96, 2048, 4096}),
                          [](const auto& which) { return std::string(which.param.name); });
 
-// No single lever makes the answer faster within the budgets, to the search's indifference; more
-// replicas may, by less than they must.
+// No single lever makes the answer faster within the budgets, up to the search's tolerance. More
+// replicas may, but by less than the required gain.
 void expect_no_lever_is_faster(const Problem& problem) {
   const SearchResult found = search(problem);
   ASSERT_TRUE(found.best);
@@ -127,8 +127,9 @@ TEST(Search, NoSingleLeverIsFasterForSeventyBillionAtFourMillion) {
   expect_no_lever_is_faster(llama3_70b(std::int64_t{1} << 22));
 }
 
-// Partial results cost bytes that no arithmetic hides: every piece of a library's tile adds to what
-// its queries and keys have so far, every tile of the feed-forward to the gradients of its weights.
+// Partial results cost bytes that no arithmetic hides: every piece of a library's tile adds to the
+// earlier results of its queries and keys, and every tile of the feed-forward adds to the gradients
+// of its weights.
 Problem of_a_library(std::int64_t seq_len) {
   Problem problem = llama3_8b(seq_len);
   problem.cluster.attention = AttentionKernels::cudnn;
@@ -162,8 +163,8 @@ TEST(Search, TheFloorIsBelowEverySimulation) {
   }
 }
 
-// Skipping periods is exact. The sketch that the search times has no edges: those of a block serve
-// all of its calls, so some wait for what they themselves need not, and the whole is never faster.
+// Skipping periods is exact. The search times a sketch without edges. Edges of a block serve all
+// its calls, so some calls wait for more than they need, and the full step is never faster.
 TEST(Search, TheAnswerInFullEqualsItsExtrapolation) {
   const Problem problem = timed_problem(tiny_llama(), 2, 512);
   const SearchResult found = search(problem);

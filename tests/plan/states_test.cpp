@@ -42,7 +42,7 @@ TEST(States, OneRankGathersNothing) {
   EXPECT_TRUE(gradient.accumulate);
 }
 
-// Streamed states are tiles one after the other: every element is updated once, in place.
+// Streamed states are consecutive tiles: every element is updated once, in place.
 TEST(States, StreamInTiles) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 2, 64);
   Strategy strategy = test::tiny_strategy(16);

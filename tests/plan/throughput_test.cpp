@@ -21,7 +21,7 @@ TEST(Throughput, CountsFlopsAsTheFieldDoes) {
   EXPECT_DOUBLE_EQ(flops.full, products + 12 * attention);
 }
 
-// A tied table is used as the head's weight; positions are a lookup.
+// A tied table counts as the head's weight; positions are a look-up.
 TEST(Throughput, CountsATiedHeadAndNoPositions) {
   const Problem problem = tiny_problem(tiny_gpt(), 1, 256);
   const double products =

@@ -6,7 +6,7 @@
 namespace fpdt::reference {
 namespace {
 
-// Values from the definitions, evaluated with 30 digits.
+// From the definitions, evaluated with 30 digits.
 constexpr double kTolerance = 1e-15;
 
 TEST(Activation, GeluErfAtKnownPoints) {

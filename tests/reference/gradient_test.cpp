@@ -10,8 +10,8 @@
 namespace fpdt::reference {
 namespace {
 
-// (f(p+h) - f(p-h)) / 2h misses the slope by h^2/6 f''' + u |f| / h. With h = 1e-5, f about 3 and
-// u = 1e-16 both are about 1e-11 to 1e-10, on gradients of about 1e-2.
+// (f(p+h) - f(p-h)) / 2h misses the slope by h^2/6 f''' + u |f| / h. With h = 1e-5, f about 3 and u
+// = 1e-16, both terms are about 1e-11 to 1e-10. Gradients are about 1e-2.
 constexpr double kStep = 1e-5;
 constexpr double kSlopeTolerance =
     1e-6;  // relative, to the larger of the element and its tensor's rms

@@ -1,4 +1,4 @@
-// Norms of heads against values worked out by hand; gradients are in gradient_test.
+// Norms of heads against values worked out by hand; gradient_test has their gradients.
 #include "fpdt/reference/head_norm.h"
 
 #include <cmath>

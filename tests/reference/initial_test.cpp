@@ -1,4 +1,4 @@
-// Initial values: deterministic, with the deviation that was asked for.
+// Initial values are deterministic and have the requested deviation.
 #include "fpdt/reference/initial.h"
 
 #include <algorithm>
@@ -46,16 +46,16 @@ TEST(Initial, IsNormalWithTheDeviationOfTheTensor) {
     fourth += std::pow(value / 0.02, 4) / 1e5;
     if (std::abs(value) < 0.02) within += 1e-5;
   }
-  // Five standard errors of 1e5 draws: of the mean 1/sqrt(n), of the variance sqrt(2/n), of the
-  // fourth moment sqrt(96/n), of the share within one deviation sqrt(0.683 * 0.317 / n).
+  // Five standard errors of 1e5 draws: 1/sqrt(n) for the mean, sqrt(2/n) for the variance,
+  // sqrt(96/n) for the fourth moment, sqrt(0.683 * 0.317 / n) for the share within one deviation.
   EXPECT_NEAR(mean / 0.02, 0, 5 * 0.00317);
   EXPECT_NEAR(mean_product(values, values) / 4e-4, 1, 5 * 0.00448);
   EXPECT_NEAR(fourth, 3, 5 * 0.031);
   EXPECT_NEAR(within, 0.682689, 5 * 0.00148);
 }
 
-// Kolmogorov and Smirnov: of 10^6 draws the distribution is off by more than 1.95 / 1000 once in a
-// thousand times, and this is one time, frozen.
+// Kolmogorov and Smirnov: the distribution of 10^6 draws is off by more than 1.95 / 1000 once in a
+// thousand times. This test is one such draw, frozen.
 TEST(Initial, FollowsTheNormalDistributionThroughout) {
   constexpr std::int64_t kDraws = 1'000'000;
   std::vector<double> values = draw(3, "w", kDraws);
@@ -67,7 +67,7 @@ TEST(Initial, FollowsTheNormalDistributionThroughout) {
     most = std::max({most, std::abs(below - share), std::abs(below - share - 1.0 / kDraws)});
   }
   EXPECT_LT(most, 1.95e-3);
-  // Beyond four deviations lie 63 of a million, give or take five times sqrt(63).
+  // 63 of a million lie beyond four deviations, within five times sqrt(63).
   const auto far = std::count_if(values.begin(), values.end(),
                                  [](double value) { return std::abs(value) > 4 * 0.02; });
   EXPECT_NEAR(static_cast<double>(far), 63.3, 40);
@@ -82,13 +82,13 @@ TEST(Initial, NeighboursTensorsAndSeedsAreUncorrelated) {
   }
   EXPECT_NEAR(mean_product(values, draw(2, "w", 100000)), 0, five_errors);
   EXPECT_NEAR(mean_product(values, draw(1, "x", 100000)), 0, five_errors);
-  // The two of a pair share their radius: their squares must not know of it.
+  // The two values of a pair share their radius, but their squares must not correlate.
   std::vector<double> squares;
   for (const double value : values) squares.push_back(value * value - 4e-4);
   EXPECT_NEAR(mean_product(squares, squares, 1), 0, 5 * 2 * 1.6e-7 * 0.00317);
 }
 
-// Vector code, its ends, and single elements agree to the bit.
+// The vector code, its ends, and single elements agree to the bit.
 TEST(Initial, EveryRangeHasTheValuesOfItsElements) {
   const std::vector<float> whole = values_of(5, "w", 0, 3000);
   for (const std::int64_t first : {0, 1, 2, 511, 512, 513}) {
@@ -106,12 +106,12 @@ TEST(Initial, EveryRangeHasTheValuesOfItsElements) {
   EXPECT_EQ(values_of(5, "w", kFar + 5, 1)[0], values_of(5, "w", kFar, 6).back());
 }
 
-// Checkpoints and published losses depend on these bits, on every machine: they may never change.
+// Checkpoints and published losses depend on these bits on every machine. They must never change.
 TEST(Initial, ValuesAreFrozen) {
   EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325U);
   EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cU);
   const std::vector<float> first = values_of(42, "layers.3.qkv.weight", 0, 2);
-  // 0.01141660933553772 and 0.01781966259989869, by Box and Muller in double precision.
+  // 0.01141660933553772 and 0.01781966259989869, by the Box-Muller method in double precision.
   EXPECT_EQ(first[0], 0x1.761978p-7F);
   EXPECT_EQ(first[1], 0x1.23f514p-6F);
   std::uint64_t all = 0;

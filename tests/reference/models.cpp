@@ -1,4 +1,4 @@
-// The models behind the tests of the reference.
+// The models for the reference's tests.
 #include "models.h"
 
 #include <array>
@@ -24,7 +24,7 @@ ModelSpec llama_model() { return test::small_llama("llama", 12, 4, 10, 17); }
 
 ModelSpec llama3_model() {
   ModelSpec model = llama_model();
-  model.head_dim = 12;  // 3 pairs rotate: one frequency in each range of the scaling
+  model.head_dim = 12;  // 3 pairs rotate: one in each frequency range of the scaling
   model.rotary.fraction = 0.5;
   model.rotary.theta = 30;
   model.rotary.factor = 8;

@@ -10,15 +10,15 @@ namespace fpdt::reference {
 
 // Llama: RMSNorm, swiglu, 4 query heads on 2 KV heads, all of a head rotates.
 ModelSpec llama_model();
-// The same with half of a head rotating and the llama3 frequencies.
+// The same, but half of a head rotates, with the llama3 frequencies.
 ModelSpec llama3_model();
 // Llama with normalised heads wider than hidden/heads, yarn frequencies and a magnitude.
 ModelSpec qwen3_model();
 // GPT: LayerNorm, gelu, biases, learned positions, tied embeddings.
 ModelSpec gpt_model(ActivationFamily activation);
 
-// Far from the training start on purpose (deviation 0.3, norms about 1, biases about 0), so that no
-// gradient is tiny and no parameter is without effect.
+// Deliberately far from the start of a training (deviation 0.3, norms about 1, biases about 0), so
+// that no gradient is tiny and every parameter has an effect.
 Parameters random_parameters(const ModelSpec& model, std::uint64_t seed);
 
 // One sample of documents of these lengths; every fourth label is masked.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kStepTolerance = 1e-15;
 
-// A model of width 1 in which two elements are followed: embed.weight[0], which decays, and
+// A model of width 1. The tests follow two elements: embed.weight[0], which decays, and
 // final_norm.weight[0], which does not.
 class Optimizer : public ::testing::Test {
  protected:

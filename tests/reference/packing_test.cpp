@@ -1,4 +1,4 @@
-// Documents of one sample do not see each other: packed they are what they are alone.
+// Documents of one sample do not see each other: packed or alone they give the same results.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace fpdt::reference {
 namespace {
 
-// The same operations in another order of addition: a few units of roundoff on sums of about 10.
+// The same operations, added in another order: a few units of roundoff on sums of about 10.
 constexpr double kPackingTolerance = 1e-13;
 
 Sample part(const Sample& packed, std::size_t first, std::size_t last) {

@@ -9,7 +9,7 @@ namespace fpdt::reference {
 namespace {
 
 TEST(Rotary, TurnsPairsHalfARotationApartAndLeavesTheRest) {
-  const HeadLayout layout{1, 1, 5};  // of 5 dimensions 4 rotate, in the pairs (0, 2) and (1, 3)
+  const HeadLayout layout{1, 1, 5};  // 4 of 5 dimensions rotate, in pairs (0, 2) and (1, 3)
   Matrix qkv(2 * layout.width(), 1.0);
   rotate(qkv, {0, 0}, layout, {0.5, 0.25}, Turn::forward);
   for (std::size_t i = 0; i < layout.width(); ++i) EXPECT_EQ(qkv[i], 1.0);  // position 0

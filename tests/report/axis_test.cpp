@@ -43,7 +43,7 @@ TEST(Axis, TimeTicksAreRoundAndCountFromZero) {
       (std::vector<std::string>{"0", "15 min", "30 min", "45 min", "60 min", "75 min", "90 min"}));
   EXPECT_EQ(labels(time_ticks(180 * kSecond, 240 * kSecond, 0, 4)),
             (std::vector<std::string>{"3:00 min", "3:15 min", "3:30 min", "3:45 min", "4:00 min"}));
-  // From another zero.
+  // The axis starts at another zero.
   const std::vector<Tick> ticks = time_ticks(1005, 2005, 1005, 2);
   ASSERT_EQ(ticks.size(), 3U);
   EXPECT_EQ(ticks.front().at, 1005);

@@ -1,5 +1,5 @@
-// Runs in the page of write_page.cpp, after the page's own script: does what a reader does, and
-// writes one line for each check into the document.
+// Runs in the page of write_page.cpp after the page's own script. Acts as a reader would, and
+// writes one line per check into the document.
 'use strict';
 
 // A browser that only dumps the document paints no frames.

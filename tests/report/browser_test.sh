@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Opens the HTML timeline in a real browser and does what a reader does (browser_test.js).
-# usage: browser_test.sh WRITE_PAGE BROWSER_TEST_JS; exit 77: there is no browser.
+# Opens the HTML timeline in a real browser and acts as a reader would (browser_test.js).
+# usage: browser_test.sh WRITE_PAGE BROWSER_TEST_JS; exit code 77: there is no browser.
 set -euo pipefail
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
@@ -13,7 +13,7 @@ trap 'rm -rf "$scratch"' EXIT
 "$1" "$scratch/page.html"
 { echo '<script>'; cat "$2"; echo '</script>'; } >>"$scratch/page.html"
 
-# A page of ours needs no sandbox, and a container often has none to give.
+# Our own page needs no sandbox, and a container often cannot provide one.
 HOME=$scratch timeout 120 "$browser" --headless=new --no-sandbox --disable-gpu \
   --disable-dev-shm-usage --user-data-dir="$scratch/profile" --window-size=1400,1000 \
   --virtual-time-budget=20000 --dump-dom "file://$scratch/page.html" \

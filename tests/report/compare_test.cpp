@@ -7,7 +7,7 @@
 namespace fpdt {
 namespace {
 
-// A product, a fill and a copy each way, in two calls.
+// A product, a fill, and a copy in each direction, in two calls.
 Schedule four_ops() {
   Schedule schedule;
   Block block{"step", {}, {}};
@@ -20,7 +20,7 @@ Schedule four_ops() {
   return schedule;
 }
 
-// Every op takes its time, in milliseconds, in both calls.
+// Every op takes the given milliseconds, in both calls.
 Trace trace_of(std::int64_t multiply, std::int64_t clear, std::int64_t fetch, std::int64_t round) {
   constexpr std::int64_t kMillisecond = 1'000'000;
   Trace trace;
@@ -63,7 +63,7 @@ TEST(Compare, AddsUpKindsAndLanes) {
   expect(found.lanes[1], "h2d.0", 2, 8e-3, 10e-3);
 }
 
-// The step ends with its slowest rank; kinds are the mean.
+// The step ends with its slowest rank; kinds show the mean over ranks.
 TEST(Compare, TakesRanksTogether) {
   const Comparison found =
       compare(four_ops(), trace_of(1, 1, 1, 1), {trace_of(2, 1, 1, 1), trace_of(6, 1, 1, 1)});

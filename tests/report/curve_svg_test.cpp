@@ -1,4 +1,4 @@
-// Curves: what is drawn, where, and what is left out.
+// Curves: what is drawn and where, and what is left out.
 #include "fpdt/report/curve_svg.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 }
 bool has(const std::string& text, const std::string& part) { return count(text, part) > 0; }
 
-// Where the points of a curve stand, in the order drawn.
+// The positions of a curve's points, in drawing order.
 struct Dot {
   double x = 0, y = 0;
 };
@@ -72,7 +72,7 @@ TEST(CurveSvg, IsWellFormedAndSaysWhatItShows) {
 TEST(CurveSvg, MoreIsHigherInProportion) {
   const auto points = dots(curve_svg(picture_of(CurveUnit::plain, {10, 20, 30, 5})), 0);
   ASSERT_EQ(points.size(), 4U);
-  constexpr double kTenth = 0.11;  // coordinates are written to a tenth: two roundings
+  constexpr double kTenth = 0.11;  // coordinates have one decimal: two roundings
   EXPECT_NEAR(points[0].y - points[1].y, points[1].y - points[2].y, kTenth);
   EXPECT_NEAR(points[3].y - points[0].y, (points[0].y - points[1].y) / 2, kTenth);
 }
@@ -86,7 +86,7 @@ TEST(CurveSvg, LogarithmsSpaceByRatios) {
   const auto points = dots(svg, 0);
   ASSERT_EQ(points.size(), 4U);
   ASSERT_EQ(even.size(), 4U);
-  constexpr double kTenth = 0.21;  // four roundings to a tenth, half of it each
+  constexpr double kTenth = 0.21;  // four roundings to one decimal, half a unit each
   EXPECT_NEAR(even[3].x - even[2].x, even[1].x - even[0].x, kTenth);
   EXPECT_NEAR(points[3].x - points[2].x, 2 * (points[1].x - points[0].x), kTenth);
   EXPECT_NEAR(points[0].y - points[1].y, points[2].y - points[3].y, kTenth);
@@ -103,10 +103,10 @@ TEST(CurveSvg, MissingPointsBreakTheCurveAndAreShaded) {
   EXPECT_FALSE(has(curve_svg(picture), "does not fit"));
   picture.places[1].obstacle = "does not fit: device";
   picture.panels.push_back(picture.panels.front());
-  // Named once, shaded in every panel.
+  // Named once, but shaded in every panel.
   EXPECT_EQ(count(curve_svg(picture), ">does not fit: device<"), 1U);
   EXPECT_EQ(count(curve_svg(picture), "fill-opacity=\"0.08\""), 2U);
-  // Neighbours with one obstacle share a shade; another obstacle has its own.
+  // Neighbours with the same obstacle share one shade; a different obstacle has its own.
   picture.places[2].obstacle = picture.places[1].obstacle;
   picture.places[3].obstacle = "does not fit: host";
   EXPECT_EQ(count(curve_svg(picture), "fill-opacity=\"0.08\""), 4U);
@@ -156,7 +156,7 @@ TEST(CurveSvg, LabelsNeverTouch) {
   EXPECT_LT(count(curve_svg(picture), "class=\"value\""), 60U);
 }
 
-// Nothing at all, one place, one value, nothing over zero.
+// Nothing at all, one place, one value, no value above zero.
 TEST(CurveSvg, DrawsWhatLittleThereIs) {
   EXPECT_EQ(test::xml_error(curve_svg({})), "");
   for (const CurveUnit unit :

@@ -1,4 +1,4 @@
-// The dependency graph: every op once, every edge between ops that are there.
+// The dependency graph has every op once, and every edge joins ops of the graph.
 #include "fpdt/report/dot.h"
 
 #include <regex>
@@ -14,7 +14,7 @@
 namespace fpdt {
 namespace {
 
-// All matches of the first group.
+// All matches of the first group of a pattern.
 std::multiset<std::string> matches(const std::string& text, const std::string& pattern) {
   const std::regex expression(pattern);
   std::multiset<std::string> found;
@@ -37,7 +37,7 @@ TEST(Dot, AWholeStepHasEveryOpAndEdge) {
   for (const std::string& end : matches(dot, R"( -> (c\d+_\d+)[; ])")) {
     EXPECT_EQ(nodes.count(end), 1U) << end;
   }
-  // As many solid edges as `after` names calls that have been.
+  // There is one solid edge for each entry of `after` whose call came before.
   Expansion expansion(made.program);
   std::size_t edges = 0;
   for (const Call& call : made.schedule.train) {

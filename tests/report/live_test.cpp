@@ -1,4 +1,5 @@
-// Live bytes: the recorder's totals, steps that lose no peak, and what stands at the peak.
+// Live bytes: the recorder's totals, a thinned curve that loses no peak, and the buffers at the
+// peak.
 #include "fpdt/report/live.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ std::int64_t most(const std::vector<LiveStep>& steps) {
   return value;
 }
 
-// Coarse clocks make ops of no length and many that begin and end together.
+// A coarse clock makes ops without length, and many that begin and end together.
 class LiveClock : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(LiveClock, TotalsAreThoseOfTheRecorder) {
@@ -129,12 +130,12 @@ TEST(Live, ChunkIsTheFirstNumberOfAName) {
   EXPECT_EQ(chunk_of("a.12345678901234567890"), -1);
 }
 
-// What is made before the traced calls and used in or after them is live throughout.
+// A value that is made before the traced calls and used in or after them is live throughout.
 TEST(Live, SomeCallsSeeWhatOthersLeft) {
   const test::MadeUp made(3);
   const Live whole = find_live(made.run());
   const auto calls = static_cast<std::int32_t>(made.schedule.train.size());
-  // The head: all layer inputs wait on the host.
+  // In the head all layer inputs wait on the host.
   std::int32_t head = 0;
   const auto name = [&](std::int32_t call) {
     const auto block = made.schedule.train[static_cast<std::size_t>(call)].block;

@@ -1,4 +1,4 @@
-// A list scheduler in thirty lines, with rates of no machine in particular.
+// A list scheduler in thirty lines, with rates that belong to no machine.
 #include "made_up.h"
 
 #include <algorithm>

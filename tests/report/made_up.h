@@ -1,5 +1,5 @@
-// Traces of times that are made up: each op takes what its work suggests, and starts when its lane
-// is free and what it waits for is complete.
+// Traces with made-up times. Each op takes the time that its work suggests, and starts when its
+// lane is free and the ops that it waits for are complete.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace fpdt::test {
 // schedule differ in more than scale.
 Trace made_up_trace(const Program& program, const std::vector<Call>& calls, double slower = 0);
 
-// The spans of calls [first, last) alone.
+// Only the spans of calls [first, last).
 Trace cut(const Trace& trace, std::int32_t first, std::int32_t last);
 
-// Two layers of a small Llama on two ranks, all spilled; `chunks` chunks.
+// Two layers of a small Llama on two ranks with `chunks` chunks, all of them spilled.
 Schedule small_schedule(std::int64_t chunks);
 
 // A schedule with its program, its calls and a made-up trace.
@@ -25,7 +25,7 @@ struct MadeUp {
   Schedule schedule;
   Program program;
   Trace trace;
-  Trace measured;  // slower
+  Trace measured;  // slower than `trace`
   [[nodiscard]] TracedRun run() const { return {&program, &schedule.train, &trace}; }
   [[nodiscard]] TracedRun second() const { return {&program, &schedule.train, &measured}; }
 };

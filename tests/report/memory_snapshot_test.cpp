@@ -1,4 +1,4 @@
-// Memory snapshots: a pickle that can be read, whose allocations are the lives of values.
+// A memory snapshot is a readable pickle whose allocations are the lives of values.
 #include "fpdt/report/memory_snapshot.h"
 
 #include <map>
@@ -51,7 +51,7 @@ TEST(Pickle, IntegersOfEverySize) {
   EXPECT_THROW(test::unpickle("\x80\x02K"), std::runtime_error);
 }
 
-// What the viewer does: allocations and frees at addresses, from what was there at the end.
+// Replays allocations and frees at addresses, as the viewer does, back from the final state.
 std::int64_t replayed_peak(const Json& snapshot, std::size_t device) {
   std::int64_t live = 0;
   for (const Json& segment : snapshot["segments"]) {
@@ -76,7 +76,7 @@ std::int64_t replayed_peak(const Json& snapshot, std::size_t device) {
     EXPECT_GE(event["time_us"], time);
     time = event["time_us"];
     if (event["action"] == "alloc") {
-      // Nothing is in its place.
+      // The place must be free.
       const auto next = allocated.lower_bound(address);
       EXPECT_TRUE(next == allocated.end() || next->first >= address + size);
       EXPECT_TRUE(next == allocated.begin() ||

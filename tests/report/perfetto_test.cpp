@@ -1,4 +1,4 @@
-// Chrome traces: slices nest, counters are bytes, arrows lead from spill over fetch to use.
+// Chrome traces: slices nest, counters are bytes, arrows lead from a spill over a fetch to a use.
 #include "fpdt/report/perfetto.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Microseconds as the nanoseconds that they were written from.
+// Microseconds, converted back to the nanoseconds that they were written from.
 std::int64_t nanoseconds(const Json& number) { return std::llround(number.get<double>() * 1000); }
 
 std::vector<Json> events(const std::string& text, const std::string& phase) {
@@ -138,7 +138,7 @@ TEST(Perfetto, ArrowsLeadFromSpillOverFetchToUse) {
     EXPECT_NE(arrow["f"].kind, "");
     EXPECT_LE(arrow["s"].end, arrow["t"].begin);
     EXPECT_LE(arrow["t"].end, arrow["f"].begin);
-    // What is fetched is what was spilled: spill_kv_new.0.0 -> fetch_kv.0.1.
+    // A fetch fetches what was spilled: spill_kv_new.0.0 -> fetch_kv.0.1.
     const std::string what = arrow["t"].name.substr(6, arrow["t"].name.find('.') - 6);
     EXPECT_EQ(arrow["s"].name.substr(6, what.size()), what) << arrow["s"].name;
   }
@@ -154,7 +154,7 @@ TEST(Flows, FetchesWithoutTheirSpillHaveNone) {
   const test::MadeUp made(2);
   const std::vector<Flow> all = find_flows(made.run());
   const auto calls = static_cast<std::int32_t>(made.schedule.train.size());
-  // The second half alone: flows whose spill is in the first half are gone.
+  // Only the second half, so flows with a spill in the first half are gone.
   const Trace part = test::cut(made.trace, calls / 2, calls);
   const std::vector<Flow> some = find_flows({&made.program, &made.schedule.train, &part});
   EXPECT_LT(some.size(), all.size());

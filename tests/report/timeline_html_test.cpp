@@ -1,4 +1,4 @@
-// The data of the HTML timeline: one file, JSON that holds every op and every change.
+// The HTML timeline is one file; its JSON holds every op and every change.
 #include "fpdt/report/timeline_html.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What stands between the two, once.
+// The text between the first `begin` and the next `end`.
 std::string between(const std::string& text, const std::string& begin, const std::string& end) {
   const std::size_t at = text.find(begin);
   if (at == std::string::npos) return "";
@@ -45,7 +45,7 @@ TEST(TimelineHtml, HoldsEveryOpAndChange) {
   EXPECT_EQ(data["traces"][1]["source"], "measured");
   const Json& trace = data["traces"][0];
   ASSERT_EQ(trace["times"].size(), 2 * made.trace.spans.size());
-  // Times add up to the spans again.
+  // Adding up the times gives the spans.
   std::vector<std::int64_t> end(made.trace.lanes.size(), 0);
   for (std::size_t i = 0; i < made.trace.spans.size(); ++i) {
     const Span& span = made.trace.spans[i];

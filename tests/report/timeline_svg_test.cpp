@@ -1,4 +1,4 @@
-// The SVG timeline: well-formed, with the numbers of the trace, whatever is asked of it.
+// The SVG timeline is well-formed and has the trace's numbers, whatever the options.
 #include "fpdt/report/timeline_svg.h"
 
 #include <algorithm>
@@ -140,7 +140,7 @@ TEST(Svg, LongTextsAreCutBetweenLetters) {
   const std::string cut = fit_text("µµµµµµµµµµµµµµµµµµµµ", 12, 60);
   EXPECT_LE(text_width(cut, 12), 60);
   EXPECT_TRUE(cut.ends_with("…"));
-  EXPECT_EQ(cut.size() % 2, 1U);  // whole letters of two bytes, and three of the ellipsis
+  EXPECT_EQ(cut.size() % 2, 1U);  // whole letters of two bytes, and the ellipsis of three
 }
 
 }  // namespace

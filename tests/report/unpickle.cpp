@@ -1,4 +1,4 @@
-// A stack machine, by the opcodes' definitions in Python's pickletools.
+// A stack machine with the opcodes that Python's pickletools defines.
 #include "unpickle.h"
 
 #include <stdexcept>
@@ -32,7 +32,7 @@ class Machine {
     bytes_.remove_prefix(count);
     return taken;
   }
-  // Little endian, with the sign of the last byte.
+  // A little-endian number; the last byte has the sign.
   std::int64_t number(std::size_t count, bool is_signed) {
     const std::string_view taken = take(count);
     std::uint64_t value = 0;

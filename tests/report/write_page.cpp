@@ -1,5 +1,5 @@
-// Writes the HTML timeline of a small step, and after it what a browser must find: a script of
-// expectations, computed without the page's own script.
+// Writes the HTML timeline of a small step, followed by a script of expectations for a browser. The
+// expectations are computed without the page's own script.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -23,7 +23,7 @@ std::string categories(const LivePeak& live) {
   return text;
 }
 
-// Op `span` of the trace: when it runs, its names, and its operands with their versions.
+// The expectation for op `span` of the trace: its time, its names, and its operands with versions.
 std::string op_expectation(const test::MadeUp& made, std::size_t span) {
   const Trace& trace = made.trace;
   Expansion expansion(made.program);
@@ -51,7 +51,7 @@ std::string expectations(const test::MadeUp& made) {
   const std::int64_t middle = (live.begin + live.end) / 2;
   const LivePeak device = find_live_at(live, MemorySpace::device, middle);
   const LivePeak host = find_live_at(live, MemorySpace::host_pinned, middle);
-  // The longest op: one that can be pointed at.
+  // The longest op, so that a pointer can hit it.
   const auto longest = std::max_element(
       made.trace.spans.begin(), made.trace.spans.end(),
       [](const Span& a, const Span& b) { return a.end - a.begin < b.end - b.begin; });

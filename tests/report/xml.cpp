@@ -1,4 +1,4 @@
-// Tags on a stack, attributes in quotes, entities that exist.
+// Checks tags with a stack, quoted attributes, and known entities.
 #include "xml.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Whether a text is well-formed XML, as far as the SVG writer's output goes.
+// Whether a text is well-formed XML, for the subset that the SVG writer uses.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace fpdt::test {
 
-// "" when it is; else what is wrong.
+// What is wrong; "" if it is well-formed.
 std::string xml_error(std::string_view text);
 
 }  // namespace fpdt::test

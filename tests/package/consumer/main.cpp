@@ -1,4 +1,4 @@
-// The least program that needs headers and code of an installed library.
+// The smallest program that needs headers and code of an installed library.
 #include <cstdio>
 
 #include <fpdt/schedule/schedule.h>

@@ -98,8 +98,7 @@ TEST(AtomicFile, RemovesWhatAKilledProcessLeft) {
   EXPECT_EQ(read_file(scratch.file("x"), 10), "whole");
 }
 
-// A file-size limit fails a write as a full disk does: the call reports it, and the old file stays.
-// Root could replace a device by a file.
+// Without the check root would replace a device by a file.
 TEST(AtomicFile, ReplacesOnlyRegularFiles) {
   const ScratchDirectory scratch;
   const std::string fifo = scratch.file("fifo");
@@ -110,6 +109,7 @@ TEST(AtomicFile, ReplacesOnlyRegularFiles) {
   EXPECT_FALSE(std::filesystem::is_regular_file(fifo));
 }
 
+// A file-size limit fails a write as a full disk does: the call reports it, and the old file stays.
 TEST(AtomicFile, KeepsTheOldFileWhenTheDiskIsFull) {
   const ScratchDirectory scratch;
   const std::string path = scratch.write("x", "old");

@@ -1,4 +1,4 @@
-// Ranges of bytes. What the accounts find in runs is tested with the executor.
+// Ranges of bytes. executor_test.cpp tests what the accounts find in runs.
 #include "fpdt/runtime/accounts.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(ByteRanges, WidenToPages) {
 }
 
 TEST(ByteRanges, OfAScheduleFollowFromItsOperands) {
-  Pipeline pipeline{.chunks = 3, .rows = 2, .width = 16};  // slots of 128 bytes, 256 apart
+  Pipeline pipeline{.chunks = 3, .rows = 2, .width = 16};  // slots: 128 bytes, 256 apart
   const VerifiedSchedule schedule = pipeline.build();
   const Program program(schedule.schedule());
   EXPECT_EQ(written_bytes(program, schedule.schedule().train, MemorySpace::host_pinned),

@@ -1,4 +1,4 @@
-// A step allocates nothing, on any of its threads. Operator new is counted here.
+// A step allocates nothing on any of its threads. This program counts operator new.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -41,7 +41,7 @@ TEST(ExecutorAllocation, AStepAllocatesNothing) {
     Executor executor(schedule, backend, communicator);
     communicator.barrier();
     const std::int64_t before = allocations;
-    communicator.barrier();  // nobody runs before everybody has counted
+    communicator.barrier();  // no rank runs before all have counted
     for (int step = 0; step < 3; ++step) executor.run(schedule.schedule().train);
     communicator.barrier();
     if (communicator.rank() == 0) during = allocations - before;

@@ -1,4 +1,4 @@
-// Memory from the operating system: what is taken, what is resident, what is refused.
+// Memory from the operating system: what is reserved, what is resident, what is refused.
 #include "fpdt/runtime/arena.h"
 
 #include <cerrno>
@@ -13,7 +13,7 @@
 
 #include "fpdt/base/error.h"
 
-// The next calls that say EAGAIN; then the kernel answers.
+// The number of next calls that return EAGAIN; then the kernel answers.
 static int refusals = 0;
 
 extern "C" int mincore(void* start, std::size_t length, unsigned char* pages) noexcept {
@@ -74,7 +74,7 @@ TEST(Reservation, RefusesWhatTheMachineHasNot) {
   }
 }
 
-// A folder that plays /proc and /sys.
+// A folder that stands for /proc and /sys.
 class Limits : public testing::Test {
  protected:
   void SetUp() override {
@@ -87,7 +87,7 @@ class Limits : public testing::Test {
     std::filesystem::create_directories(std::filesystem::path(root_ + name).parent_path());
     std::ofstream(root_ + name) << text;
   }
-  // A group that may hold `most` and holds 100 bytes, 30 of them page cache.
+  // A control group with a limit of `most` bytes that holds 100 bytes, 30 of them page cache.
   void group(const std::string& folder, std::int64_t most, bool first_version) const {
     const std::string at = (first_version ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup") + folder;
     write(at + (first_version ? "/memory.limit_in_bytes" : "/memory.max"), std::to_string(most));
@@ -107,7 +107,7 @@ TEST_F(Limits, AreOfTheMachineWhereNoGroupHasSome) {
   EXPECT_EQ(memory_limit(root_).source, "MemAvailable");
 }
 
-// Each group in turn is the tightest.
+// Each group in turn has the tightest limit.
 TEST_F(Limits, AreThoseOfEveryGroupAbove) {
   for (const bool first_version : {true, false}) {
     write("/proc/self/cgroup",
@@ -124,14 +124,14 @@ TEST_F(Limits, AreThoseOfEveryGroupAbove) {
   }
 }
 
-// What a container sees: the path is its host's, the numbers are in the folder of the root.
+// Inside a container the path is the host's, and the numbers are in the root folder.
 TEST_F(Limits, AreFoundWhereThePathIsNot) {
   write("/proc/self/cgroup", "4:memory:/docker/0123\n0::/docker/0123\n");
   group("", 2000, true);
   EXPECT_EQ(memory_limit(root_).bytes, Bytes{1930});
 }
 
-// Where a virtual machine grows its memory, a person knows better than MemAvailable.
+// In a virtual machine that grows its memory, a person knows better than MemAvailable.
 TEST_F(Limits, MayBeDeclared) {
   declare_host_memory(Bytes{std::int64_t{1} << 50});
   const MemoryLimit limit = memory_limit(root_);
@@ -157,7 +157,7 @@ TEST(ResidentBytes, AsksAgainWhenTheKernelIsShortOfMemory) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// In a child: the limit stays. (Sanitizers take most of the address space for themselves.)
+// Runs in a child, because the limit stays. (Sanitizers use most of the address space.)
 TEST(ReservationDeathTest, RefusesWhatTheLimitOfTheProcessLeavesNot) {
   const auto refused = [] {
     const rlimit limit{std::size_t{1} << 30, std::size_t{1} << 30};

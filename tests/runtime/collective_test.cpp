@@ -1,4 +1,4 @@
-// The four collectives, on integers whose sums are exact, against their definitions.
+// Compares the four collectives with their definitions, on integers whose sums are exact.
 #include "fpdt/runtime/collective.h"
 
 #include <bit>
@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// One operand of one member.
+// An operand of one member.
 struct Memory {
   Dtype dtype = Dtype::f32;
   std::vector<std::byte> bytes;
@@ -43,7 +43,7 @@ int value(std::int64_t member, std::int64_t i) {
   return static_cast<int>((member * 13 + i * 7) % 17 - 8);
 }
 
-// What a group does: sends and receives of every member.
+// The operation of a group: sends and receives of every member.
 struct Round {
   std::vector<Memory> sends;
   std::vector<Memory> receives;
@@ -137,7 +137,7 @@ TEST_P(CollectiveTest, SumsAreExactAndAccumulate) {
   }
 }
 
-// 1 + 2^-24 - 1 depends on the order of f32 sums: members in order, on every member.
+// 1 + 2^-24 - 1 depends on the order of f32 sums: every member must add in the order of members.
 TEST(Collective, SumsInMemberOrder) {
   std::vector<Memory> sends(3, Memory(Dtype::f32, 1));
   const std::vector<float> terms{1.0F, 0x1p-24F, -1.0F};
@@ -173,7 +173,7 @@ TEST(Collective, SeveralPairsGoAsOne) {
 }
 
 TEST(Membership, FollowsFirstAndStride) {
-  // Eight ranks in two halves of four; and the pairs across the halves.
+  // Eight ranks in two halves of four, and the pairs across the halves.
   const Group half{"half", 4, 1, {0, 4, 0, 4, 2}};
   const Group pair{"pair", 2, 4, {0, 1, 0, 1, 4}};
   EXPECT_EQ(membership(half, 6).first, 4);

@@ -1,4 +1,4 @@
-// Numbers that threads wait for: order around the circle, and no lost wake-up.
+// Counters that threads wait for: numbers wrap around, and no wake-up is lost.
 #include "fpdt/cpu/counter.h"
 
 #include <thread>
@@ -25,7 +25,7 @@ TEST(Counter, WrapsAround) {
   EXPECT_EQ(counter.await(Counter::kMask, 0), 1U);  // 2^31 + 1
 }
 
-// Two sleepers follow a number that goes ahead in small and in large steps; no wake-up may be lost.
+// Two sleepers follow a number that advances in small and in large steps. No wake-up may be lost.
 TEST(Counter, WakesAllThatSleep) {
   Counter there;
   Counter back;

@@ -1,4 +1,4 @@
-// Schedules through the whole stack: executor, CPU backend, threads as ranks.
+// Schedules through the whole stack: executor, CPU backend, and threads as ranks.
 #include "fpdt/runtime/executor.h"
 
 #include <atomic>
@@ -85,7 +85,7 @@ TEST_P(PipelineTest, RecordsEveryOpInItsPlace) {
     EXPECT_LE(first_call.at("step.fetch.2").end, first_call.at("step.multiply.2").begin);
     EXPECT_LE(first_call.at("step.multiply.2").end, first_call.at("step.exchange.2").begin);
     EXPECT_EQ(find_overrun(trace), "");
-    // The input and the result live always; z_host is whole when the last chunk is stashed.
+    // The input and the result are always live; z_host is whole when the last chunk is stashed.
     EXPECT_GE(peak(*find_curve(trace, "host_pinned")).value,
               pipeline.chunks * pipeline.rows * pipeline.width * 4);
   }
@@ -141,7 +141,7 @@ TEST(Executor, AlteredOperandIsFoundByTheTouchedAccount) {
     accounts = account_touched(executor, schedule.schedule().train, [&] {
       pipeline.fill(
           rank, [&](BufferIndex buffer, std::int64_t slot) { return executor.slot(buffer, slot); });
-      // What a kernel does that leaves its operand by one byte.
+      // Acts like a kernel that writes one byte outside its operand.
       if (stray)
         executor.slot(pipeline.z_host, 3).data()[pipeline.rows * pipeline.width * 4] = std::byte{1};
       stray = false;
@@ -160,7 +160,7 @@ TEST(Executor, SoloRankRunsAlone) {
   pipeline.fill(2,
                 [&](BufferIndex buffer, std::int64_t slot) { return executor.slot(buffer, slot); });
   executor.run(schedule.schedule().train);
-  // Every absent peer sends what rank 2 sends: block j of z is block 2 of its own y.
+  // Every absent peer is assumed to send what rank 2 sends: block j of z is block 2 of its own y.
   const std::span<const float> z = floats(executor.slot(pipeline.z_host, 1));
   for (std::int64_t row = 0; row < pipeline.rows; ++row) {
     EXPECT_EQ(z[static_cast<std::size_t>(row * pipeline.width)], pipeline.y(2, 1, 4 + row % 2, 0));

@@ -1,4 +1,4 @@
-// A training step of a real method: executor and interleavings agree to the bit, and the accounts
+// A training step of a real method. Executor and interleavings agree to the bit, and the accounts
 // of its bytes agree with the schedule.
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,7 @@ struct Corner {
   double keep = 0.5;
   bool streamed = false;  // optimizer states, and every second layer's input stored
   bool serpentine = false;
-  bool fused = false;  // attention tiles with a workspace, which the CPU leaves alone
+  bool fused = false;  // attention tiles have a workspace, which the CPU does not use
 };
 
 // Two layers, up to four chunks, two micro-batches.
@@ -90,7 +90,7 @@ void each_slot(const Schedule& schedule, std::initializer_list<Role> roles,
   }
 }
 
-// Words and labels at random, one document, small positive weights and scalars.
+// Random words and labels, one document, small positive weights and scalars.
 void fill(const Schedule& schedule, std::int64_t rank, const Slot& slot) {
   std::mt19937 random(static_cast<std::uint32_t>(rank));
   each_slot(schedule, {Role::state, Role::input}, [&](BufferIndex index, std::int64_t number) {
@@ -103,13 +103,13 @@ void fill(const Schedule& schedule, std::int64_t rank, const Slot& slot) {
       const void* value = &real;
       if (buffer.dtype == Dtype::i32) value = buffer.name == "documents" ? &start : &word;
       std::memcpy(&bytes[at], value, 4);
-      // The upper half of an f32 is a bf16: twice the same.
+      // The upper half of an f32 is a bf16, so both halves get the same bytes.
       if (buffer.dtype == Dtype::bf16) std::memcpy(&bytes[at], &bytes[at + 2], 2);
     }
   });
 }
 
-// States and outputs, one after the other.
+// The bytes of all states and outputs, concatenated.
 std::vector<std::byte> results(const Schedule& schedule, const Slot& slot) {
   std::vector<std::byte> all;
   each_slot(schedule, {Role::state, Role::output}, [&](BufferIndex index, std::int64_t number) {
@@ -150,7 +150,7 @@ TEST(FpdtSchedule, EveryOrderGivesTheBitsOfTheExecutor) {
     executor.run(schedule.train);
     expected[static_cast<std::size_t>(rank)] = results(schedule, slot);
     EXPECT_NE(expected[static_cast<std::size_t>(rank)], before);
-    EXPECT_GT(loss(schedule, slot), 0);  // not NaN
+    EXPECT_GT(loss(schedule, slot), 0);  // also fails for NaN
   });
   Pool pool(1);
   Kernels kernels(pool);
@@ -174,7 +174,7 @@ TEST(FpdtSchedule, EveryOrderGivesTheBitsOfTheExecutor) {
   }
 }
 
-// The gates' strategies: one chunk and many, spilled and kept, every recomputation and loop order.
+// Strategies: one chunk and many, spilled and kept, every recomputation and loop order.
 class FpdtAccounts : public testing::TestWithParam<Corner> {};
 
 INSTANTIATE_TEST_SUITE_P(

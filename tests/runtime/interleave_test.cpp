@@ -1,4 +1,4 @@
-// Edges suffice: any order that they allow gives the same bits.
+// Edges suffice: every order that they allow gives the same bits.
 #include "fpdt/runtime/interleave.h"
 
 #include <cstring>
@@ -45,11 +45,11 @@ TEST(Interleaver, EverySeedGivesTheSameBits) {
   }
 }
 
-// Without this the test above would prove nothing.
+// Shows that the test above can fail.
 TEST(Interleaver, SomeSeedBetraysAMissingEdge) {
   Pipeline pipeline{.ranks = 2};
   VerifiedSchedule schedule = pipeline.build();
-  // The schedule is no longer verified: that is the point. The object itself is not const.
+  // Changes the verified schedule on purpose. The object itself is not const.
   for (Op& op : const_cast<Schedule&>(schedule.schedule()).blocks[0].ops) {
     if (op.name == "multiply.2") op.after.clear();
   }

@@ -1,5 +1,5 @@
-// What a lane costs: ops that do nothing, launched by one thread. Targets: 0.5 us for an op in a
-// lane, 3 us for an edge from lane to lane (there and back is two edges).
+// The cost of a lane: one thread launches ops that do nothing. Targets: 0.5 us for an op in a lane,
+// 3 us for an edge between lanes (there and back is two edges).
 #include <vector>
 
 #include <benchmark/benchmark.h>

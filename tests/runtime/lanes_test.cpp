@@ -1,4 +1,4 @@
-// Lanes run beside each other, in order, and meet only where an edge says so.
+// Lanes run in parallel, each in order, and wait for each other only where an edge says so.
 #include "fpdt/cpu/lanes.h"
 
 #include <atomic>
@@ -47,8 +47,8 @@ TEST_P(LanesTest, KeepTheOrderOfALaneBeyondTheRing) {
 }
 
 TEST_P(LanesTest, WaitForTheEventsTheyName) {
-  // Lane 1 reads what lane 0 has written, back and forth; plain variables, so that a wait too short
-  // is a race.
+  // Lane 1 reads what lane 0 wrote, back and forth. The variables are plain, so a missing wait is a
+  // data race.
   std::int64_t left = 0;
   std::int64_t right = 0;
   std::int64_t mistakes = 0;
@@ -77,7 +77,7 @@ TEST_P(LanesTest, WaitForTheEventsTheyName) {
   EXPECT_EQ(mistakes, 0);
 }
 
-// Each op waits for the other to have begun: only lanes that run beside each other come through.
+// Each op waits until the other has begun, so only lanes that run in parallel get through.
 TEST_P(LanesTest, RunBesideEachOther) {
   std::atomic<int> begun{0};
   Lanes lanes(
@@ -94,7 +94,7 @@ TEST_P(LanesTest, RunBesideEachOther) {
   EXPECT_EQ(begun, 2);
 }
 
-// Launching returns while the op is under way.
+// launch() returns while the op is still running.
 TEST_P(LanesTest, LaunchDoesNotWait) {
   std::atomic<bool> released{false};
   Lanes lanes(
@@ -118,7 +118,7 @@ TEST_P(LanesTest, FirstErrorIsToldAtOnceAndRethrown) {
       [&](std::exception_ptr) { ++told; });
   for (std::int32_t i = 0; i < 10; ++i) {
     launch(lanes, 0, i);
-    launch(lanes, 1, i, {{0, i}});  // nobody waits for ever
+    launch(lanes, 1, i, {{0, i}});  // no op waits for ever
   }
   EXPECT_THROW(
       {
@@ -131,8 +131,8 @@ TEST_P(LanesTest, FirstErrorIsToldAtOnceAndRethrown) {
       },
       std::runtime_error);
   EXPECT_EQ(told, 1);
-  EXPECT_GE(runs, 4);  // those of lane 0
-  EXPECT_LE(runs, 7);  // and the three of lane 1 that came before the error
+  EXPECT_GE(runs, 4);  // the ops of lane 0
+  EXPECT_LE(runs, 7);  // and the three of lane 1 before the error
   launch(lanes, 0, 0);
   EXPECT_THROW(lanes.synchronise(), std::runtime_error);
   EXPECT_LE(runs, 7);

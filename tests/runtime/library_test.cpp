@@ -1,4 +1,4 @@
-// Where libraries are looked for, and what is said when they are not there.
+// Where libraries are searched, and the errors when they are missing.
 #include "fpdt/runtime/library.h"
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 #include "fpdt/base/error.h"
 
-extern "C" int fpdt_answer(int question);  // declared as by a header, and linked nowhere
+extern "C" int fpdt_answer(int question);  // declared as in a header, but linked nowhere
 
 namespace fpdt {
 namespace {
@@ -38,7 +38,7 @@ bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// An empty folder, and LD_LIBRARY_PATH as it was.
+// Provides an empty folder, and restores LD_LIBRARY_PATH.
 class LibraryTest : public testing::Test {
  protected:
   LibraryTest() {
@@ -70,7 +70,7 @@ TEST_F(LibraryTest, TheEnvironmentGoesFirst) {
   EXPECT_EQ(Answers{.library = Library(answers(folder_))}.fpdt_answer(1), 2);
 }
 
-// A file that is none is passed over, and named when there is no other.
+// A file that is not a library is skipped, and named if there is no other.
 TEST_F(LibraryTest, ABrokenFileIsNamed) {
   std::ofstream(folder_ + "/" + kFile) << "no library\n";
   EXPECT_EQ(Answers{.library = Library(answers(folder_ + ":" FPDT_LOADED_FOLDER))}.fpdt_answer(1),

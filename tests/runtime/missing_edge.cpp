@@ -1,5 +1,5 @@
 // Runs the pipeline, with one edge removed when asked to. Built with ThreadSanitizer: a missing
-// edge is a data race between two lanes, and its report is what the test looks for.
+// edge is a data race between two lanes, and the test looks for its report.
 #include <iostream>
 #include <string>
 
@@ -9,13 +9,12 @@
 
 #include "tiny.h"
 
-// missing_edge [op]: the op whose edges are removed.
+// Usage: missing_edge [op]. Removes the edges of that op.
 int main(int count, char** arguments) {
   fpdt::Pipeline pipeline{.ranks = 2, .chunks = 8, .rows = 32, .width = 32};
   fpdt::VerifiedSchedule schedule = pipeline.build();
   const std::string victim = count > 1 ? arguments[1] : "";
-  // What runs is then no longer what was verified: that is the point. The object itself is not
-  // const.
+  // Changes the verified schedule on purpose. The object itself is not const.
   for (fpdt::Op& op : const_cast<fpdt::Schedule&>(schedule.schedule()).blocks[0].ops) {
     if (op.name == victim) op.after.clear();
   }

@@ -1,4 +1,4 @@
-// What the system says of this process, and of a file that looks like it.
+// The system's numbers about this process, and about a file that looks like it.
 #include "fpdt/runtime/process_memory.h"
 
 #include <cstddef>
@@ -27,7 +27,7 @@ TEST(ProcessMemory, IsReadByItsNames) {
   EXPECT_EQ(process_memory(path).resident, Bytes{0});
 }
 
-// Memory that is locked is resident, of the range and of the process.
+// Locked memory is resident, both of the range and of the process.
 TEST(ProcessMemory, GrowsByWhatIsLocked) {
   const Bytes size{64 * page_bytes().value};
   const auto length = static_cast<std::size_t>(size.value);
@@ -38,7 +38,7 @@ TEST(ProcessMemory, GrowsByWhatIsLocked) {
   EXPECT_EQ(resident_bytes(range), Bytes{0});
   const ProcessMemory before = process_memory();
   EXPECT_GT(before.resident, Bytes{0});
-  // By its number: a sanitizer makes mlock do nothing.
+  // A direct system call, because a sanitizer replaces mlock by nothing.
   if (::syscall(SYS_mlock, place, length) != 0) {
     ::munmap(place, length);
     GTEST_SKIP() << "the system locks no memory for this user";

@@ -1,4 +1,4 @@
-// Traces of hand-made times, op by op and byte by byte.
+// Traces with times set by hand, checked op by op and byte by byte.
 #include "fpdt/runtime/recorder.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Recorder, ValuesLiveFromTheirFirstOpToTheirLast) {
   const Program program(example.schedule.schedule());
   const std::vector<Interval> intervals{{0, 10}, {11, 20}, {20, 30}, {30, 50}};
   const Trace trace = make_trace(program, program.schedule->train, intervals, 0);
-  // Of 256 bytes each: x [0, 20) and [20, 50), y.0 [11, 20), y.1 [30, 50).
+  // 256 bytes each: x [0, 20) and [20, 50), y.0 [11, 20), y.1 [30, 50).
   EXPECT_EQ(
       find_curve(trace, "device")->points,
       (std::vector<LivePoint>{

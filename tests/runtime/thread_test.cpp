@@ -1,4 +1,4 @@
-// Ranks as threads, without a machine.
+// Ranks as threads, without a backend.
 #include "fpdt/comm/thread.h"
 
 #include <atomic>
@@ -71,7 +71,7 @@ TEST(RunRanks, DeadlineOfABarrier) {
                PeerError);
 }
 
-// Eight ranks as halves (0-3, 4-7) and as pairs across them, on two lanes at the same time.
+// Eight ranks as halves (0-3, 4-7) and as pairs across them, on two lanes at once.
 TEST(ThreadCommunicator, GroupsAndLanesDoNotMix) {
   Schedule schedule;
   schedule.ranks = 8;
@@ -121,7 +121,7 @@ class FailingMover final : public Mover {
   }
 };
 
-// A peer that fails to take leaves nobody waiting for it.
+// If a peer fails to take its data, nobody waits for it.
 TEST(ThreadCommunicator, WhoFailsInAMeetingEndsItForTheOthers) {
   Schedule schedule;
   schedule.ranks = 3;

@@ -17,7 +17,7 @@ TEST(StartThread, RunsTheWork) {
   EXPECT_EQ(done, 1);
 }
 
-// No machine has the addresses for a stack of 2^60 bytes.
+// No machine has enough addresses for a stack of 2^60 bytes.
 TEST(StartThread, NamesTheRemedyWhenTheMachineRefuses) {
   pthread_attr_t usual;
   ASSERT_EQ(pthread_getattr_default_np(&usual), 0);

@@ -1,4 +1,4 @@
-// The pen, and the pipeline with its expected values.
+// Builds small schedules, and the pipeline with its expected values.
 #include "tiny.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Small schedules, written by hand in C++, on integers whose sums are exact in f32.
+// Small schedules written by hand in C++, on integers whose sums are exact in f32.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,17 @@ class Tiny {
                      const std::vector<std::int64_t>& shape, std::int64_t slots);
   void op(const std::string& name, LaneKind lane, Body body);
   void advance(BufferIndex buffer, std::int64_t versions);
-  // `calls` of the block, edges, offsets with a gap between buffers, and the proof.
+  // Adds `calls` calls of the block, edges, offsets with gaps between buffers, and the proof.
   VerifiedSchedule finish(std::int32_t calls);
 };
 
-// Floats of a slot.
+// The bytes of a slot as floats.
 std::span<float> floats(std::span<std::byte> slot);
 
-// On every rank and chunk: fetch x from the host, multiply by the weight, exchange rows between the
-// ranks, stash on the host. Then, last chunk first: fetch back, sum the columns; at the end
-// all-reduce the sums and store them on the host. Lanes h2d, compute, comm and d2h, rings of two.
+// Every rank does this for each chunk: fetch x from the host, multiply by the weight, exchange rows
+// between the ranks, stash on the host. Then, from the last chunk to the first: fetch back and sum
+// the columns. At the end all-reduce the sums and store them on the host. Uses lanes h2d, compute,
+// comm and d2h, and rings of two.
 struct Pipeline {
   std::int64_t ranks = 1;
   std::int64_t chunks = 4;
@@ -40,7 +41,7 @@ struct Pipeline {
 
   VerifiedSchedule build();
 
-  // What the trainer would write, and what must come out.
+  // The values that the trainer would write, and the expected results.
   [[nodiscard]] float x(std::int64_t rank, std::int64_t chunk, std::int64_t row,
                         std::int64_t column) const;
   [[nodiscard]] float w(std::int64_t row, std::int64_t column) const;
@@ -63,7 +64,7 @@ struct Pipeline {
     }
   }
 
-  // Values of the rank's results that differ from what they must be.
+  // The number of the rank's results that differ from the expected values.
   template <class Slot>
   std::int64_t wrong(std::int64_t rank, Slot&& slot) const {
     std::int64_t count = 0;

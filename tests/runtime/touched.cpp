@@ -1,4 +1,4 @@
-// Two runs over two patterns.
+// Runs a step over each of two patterns and compares.
 #include "touched.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ ByteRanges complement(const ByteRanges& ranges, std::int64_t end) {
   return without({{0, end}}, ranges);
 }
 
-// "byte 17 of kv[1]", or where between the buffers.
+// "byte 17 of kv[1]", or a place between the buffers.
 std::string describe(const Schedule& schedule, MemorySpace space, std::int64_t offset) {
   for (const Buffer& buffer : schedule.buffers) {
     const std::int64_t inside = offset - buffer.offset;
@@ -43,8 +43,8 @@ struct Remains {
   }
 };
 
-// What of an arena is written, is scratch (of which nothing is asked), and is set before the step
-// (states and inputs: their old contents are no pattern).
+// Which bytes of an arena are written, are scratch (whose contents do not matter), and are set
+// before the step (states and inputs, which the pattern does not fill).
 struct Expected {
   ByteRanges written;
   ByteRanges scratch;

@@ -1,4 +1,4 @@
-// Bytes by hand.
+// Bytes of workspaces, worked out by hand.
 #include "fpdt/schedule/attention_workspace.h"
 
 #include <gtest/gtest.h>
@@ -24,14 +24,15 @@ TEST(AttentionWorkspace, IsThatOfTheSlices) {
   EXPECT_EQ(attention_workspace_bytes(backward, rows, rows, 32, 8, 128),
             Bytes{kEngine + 2 * 2 * kMi + 128 * kMi + 2 * 256 * kMi + 512 * kMi})
       << "eight of 32 heads";
-  // The smallest tile: parts begin at multiples of 256.
+  // The smallest tile. Parts begin at multiples of 256.
   EXPECT_EQ(attention_workspace_bytes(forward, 128, 128, 1, 1, 64),
             Bytes{kEngine + 512 + 4 * 128 * 64});
   EXPECT_EQ(attention_workspace_bytes(backward, 32, 32, 1, 1, 2),
             Bytes{kEngine + 256 + 256 + 256 + 2 * 256 + 512});
 }
 
-// Eight heads of 64K rows, or as many rows of longer chunks; members of a launch are a divisor.
+// Eight heads of 64K rows, or as many rows of longer chunks. The number of members in a launch is a
+// divisor.
 TEST(AttentionWorkspace, TakesHeadsThatFillAGpu) {
   const std::int64_t rows = 64 * kKi;
   for (const std::int64_t shorter : {128L, 4 * kKi, rows}) {
@@ -47,7 +48,8 @@ TEST(AttentionWorkspace, TakesHeadsThatFillAGpu) {
   EXPECT_EQ(backward_members(32 * rows, 8, 2), 1);
 }
 
-// Neither is quadratic: forward does not depend on the keys, backward no more beyond a piece.
+// Neither is quadratic: forward does not depend on the keys, and backward stops growing after a
+// piece.
 TEST(AttentionWorkspace, KnowsPiecesOfKeys) {
   const auto bytes = [](AttentionDirection direction, std::int64_t q_rows, std::int64_t k_rows) {
     return attention_workspace_bytes(direction, q_rows, k_rows, 8, 2, 64);
@@ -55,7 +57,7 @@ TEST(AttentionWorkspace, KnowsPiecesOfKeys) {
   EXPECT_EQ(bytes(forward, 4 * kKi, 128), bytes(forward, 4 * kKi, 16 * kMi));
   EXPECT_LT(bytes(backward, 4 * kKi, 32 * kKi), bytes(backward, 4 * kKi, 64 * kKi));
   EXPECT_EQ(bytes(backward, 4 * kKi, kBackwardPieceMost), bytes(backward, 4 * kKi, 16 * kMi));
-  // The square at the diagonal is whole.
+  // The square at the diagonal is not cut.
   const std::int64_t longer = 2 * kBackwardPieceMost;
   EXPECT_EQ(bytes(backward, longer, 16 * kMi) - bytes(backward, longer, kBackwardPieceMost),
             Bytes{8 * 4 * kBackwardPieceMost * 64})

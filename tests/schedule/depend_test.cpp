@@ -1,4 +1,4 @@
-// Derived edges: equal to those written by hand, no more than needed, window or not.
+// Derived edges equal those written by hand, with no edge too many, with or without a window.
 #include "fpdt/schedule/depend.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(Depend, EvaluateAddsItsEdges) {
   EXPECT_EQ(derived(tiny.schedule), "one.w:\ntwo.x: one.w@-1\n");
 }
 
-// Forward over layers with a ring of weights, a stash per layer; backward in the other direction.
+// Forward over layers with a ring of weights and one stash per layer; backward in reverse.
 Schedule layered(std::int32_t layers) {
   Tiny tiny;
   tiny.buffer("w", 2).buffer("x", 2).buffer("stash", layers).buffer("dx", 3).buffer("back", 2);
@@ -111,7 +111,7 @@ TEST(Depend, TheWindowFindsWhatTheWholeFinds) {
   EXPECT_EQ(format_diagnostics(verify(proven)), "");
 }
 
-// Every tenth layer does what no layer of the window does.
+// Every tenth layer does something that no layer in the window does.
 TEST(Depend, TheWholeFindsWhatTheWindowDoesNot) {
   Tiny tiny;
   tiny.buffer("a").buffer("b").block("plain", {{0, 1}}).fill("w", 0, "a[+0]");
@@ -131,7 +131,7 @@ TEST(Window, KeepsTheEndsOfLongRuns) {
   EXPECT_EQ(window(calls).size(), 8u);
 }
 
-// The first layer of a segment overlaps the last of another, so both are looked at.
+// The first layer of a segment overlaps the last layer of another, so both are kept.
 TEST(Window, KeepsBothEndsOfTheSegmentsThatItKeeps) {
   std::vector<Call> calls;
   for (std::int32_t layer = 0; layer < 40; ++layer) calls.push_back({0, layer, 0, 0});
@@ -143,7 +143,7 @@ TEST(Window, KeepsBothEndsOfTheSegmentsThatItKeeps) {
   EXPECT_EQ(window(calls), expected);
 }
 
-// One that a hand has emptied, or a lowering that had nothing to do.
+// Somebody emptied the block, or a lowering had nothing to do there.
 TEST(Depend, TakesBlocksWithoutOps) {
   test::Tiny tiny;
   tiny.buffer("a").block("empty").block("one").fill("w", 0, "a[0]");

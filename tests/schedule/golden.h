@@ -1,4 +1,4 @@
-// The hand-written schedules of tests/golden, and words for damaging them.
+// The hand-written schedules of tests/golden, and functions that damage them.
 #pragma once
 
 #include <set>
@@ -11,7 +11,7 @@ namespace fpdt::test {
 
 std::string golden_text(std::string_view name);
 Schedule golden(std::string_view name);
-// Writes the canonical text of a file over it.
+// Overwrites a file with its canonical text.
 void write_golden(std::string_view name);
 
 Block& block_of(Schedule& schedule, std::string_view block);
@@ -23,10 +23,10 @@ Body& body_of(Schedule& schedule, std::string_view block, std::string_view op) {
   return std::get<Body>(op_of(schedule, block, op).body);
 }
 
-// The codes that the verifier finds.
+// The codes of the verifier's findings.
 std::set<std::string> codes(const Schedule& schedule);
 
-// Every op's edges, as text, to compare.
+// The edges of all ops as text, for comparing.
 std::string edges_text(const Schedule& schedule);
 
 }  // namespace fpdt::test

@@ -1,4 +1,4 @@
-// What each access waits for, by hand.
+// The waits of each access, worked out by hand.
 #include "fpdt/schedule/hazards.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 using test::Tiny;
 using Required = std::vector<std::vector<Hazards::Position>>;
 
-// Of every op, what it waits for: [op][lane]. Calls whose numbers are in [from, to) are left out.
+// The waits of every op: [op][lane]. Leaves out calls whose numbers are in [from, to).
 Required required(const Schedule& schedule, std::size_t from = 0, std::size_t to = 0) {
   const Program program(schedule);
   Expansion expansion(program);
@@ -65,11 +65,11 @@ TEST(Hazards, LaterRowsOfAVersionWaitForTheVersionBefore) {
   tiny.buffer("a").buffer("b").block("one").fill("w", 0, "a[+0]").copy("x", 1, "a[+0]", "b[+0]");
   tiny.fill("v", 2, "a[+1] rows 0:2").copy("y", 3, "a[+1] rows 0:2", "b[+1] rows 0:2");
   tiny.fill("u", 2, "a[+1] rows 2:4").call("one");
-  // Not for y, which reads other rows of the same version.
+  // y needs no wait: it reads other rows of the same version.
   EXPECT_EQ(required(tiny.schedule).back(), (Required::value_type{0, 0, -1, -1}));
 }
 
-// What began in calls that were left out counts as complete; what follows it does not.
+// Accesses that began in left-out calls count as complete; later ones do not.
 TEST(Hazards, VersionsAreTakenUpAfterAGap) {
   Tiny tiny;
   tiny.buffer("a").buffer("b").block("old").fill("o", 0, "a[0]").block("new").fill("w", 0, "a[1]");

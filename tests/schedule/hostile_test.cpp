@@ -1,5 +1,5 @@
-// Every number of a schedule in turn becomes absurd: the verifier answers, and neither overflows,
-// runs away nor reads outside.
+// Sets each number of a schedule in turn to an absurd value. The verifier must answer without
+// overflow, runaway work or reads out of bounds.
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/verify.h"
@@ -115,7 +115,7 @@ TEST(Hostile, NumbersOfBuffersGroupsStatesAndEdges) {
   }
 }
 
-// What a small file unfolds to is bounded before it is unfolded.
+// The unfolded size of a small file is limited before it is unfolded.
 TEST(Hostile, CallsTimesOpsAreBounded) {
   test::Tiny tiny;
   tiny.buffer("a").block("one");
@@ -140,7 +140,7 @@ TEST(Hostile, ManyPiecesOfRowsEndTheWork) {
   EXPECT_EQ(test::codes(tiny.schedule).count("S112"), 1U);
 }
 
-// An op that is wrong fails in each of its calls.
+// A wrong op fails in each of its calls.
 TEST(Hostile, FailuresOfManyCallsEndTheWork) {
   test::Tiny tiny;
   tiny.buffer("a").buffer("b").block("one").copy("x", 0, "a[0]", "b[0]");

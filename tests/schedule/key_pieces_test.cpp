@@ -1,4 +1,4 @@
-// Pieces cover what is seen, in few sizes.
+// Pieces cover the keys that are seen, in few sizes.
 #include "fpdt/schedule/key_pieces.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace fpdt {
 namespace {
 
-// Pieces that follow each other cover what is seen, and no more.
+// Consecutive pieces cover the keys that are seen, and no others.
 TEST(KeyPieces, CoverWhatIsSeen) {
   for (const std::int64_t q_first : {0, 128, 4096, 33024}) {
     for (const std::int64_t q_rows : {128, 512, 1000}) {

@@ -12,7 +12,7 @@ namespace {
 using Codes = std::set<std::string>;
 using test::Tiny;
 
-// a and b share bytes, c stands apart.
+// a and b share bytes; c has its own.
 Tiny overlapping_pen() {
   Tiny tiny;
   tiny.buffer("a").offset(0).buffer("b").offset(0).buffer("c").offset(512).block("one");

@@ -1,4 +1,4 @@
-// The canonical text: byte for byte that of the hand-written files.
+// The canonical text equals the hand-written files byte for byte.
 #include "fpdt/schedule/print.h"
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// FPDT_UPDATE_GOLDEN=1 writes the files anew, after an edit by hand that took their hash away.
+// After a manual edit that removed the hash, FPDT_UPDATE_GOLDEN=1 rewrites the files.
 TEST(Print, GoldenFilesAreCanonical) {
   for (const char* name : {"fpdt_backward.json", "tied_head.json"}) {
     if (std::getenv("FPDT_UPDATE_GOLDEN") != nullptr) test::write_golden(name);
@@ -76,7 +76,7 @@ TEST(Print, TheHashIsOfTheTextBefore) {
   EXPECT_EQ(text.substr(key + 10, 16), content_hash(text.substr(0, key)));
 }
 
-// Test vectors of the authors of FNV-1a.
+// Test vectors by the authors of FNV-1a.
 TEST(Print, HashIsFnv1a) {
   EXPECT_EQ(content_hash(""), "cbf29ce484222325");
   EXPECT_EQ(content_hash("a"), "af63dc4c8601ec8c");

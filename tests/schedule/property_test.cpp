@@ -1,5 +1,5 @@
-// Random small schedules: depend makes them safe, every edge it makes is needed, and the verifier
-// agrees with a brute-force happens-before check on every subset of edges that it is shown.
+// Random small schedules. `depend` makes them safe, every edge that it makes is needed, and the
+// verifier agrees with a brute-force happens-before check on every subset of edges that it gets.
 #include <algorithm>
 #include <random>
 
@@ -17,7 +17,7 @@ namespace {
 
 using test::Tiny;
 
-// One block of fills and copies between rings, called several times; every read finds its version
+// One block of fills and copies between rings is called several times. Every read finds its version
 // in issue order. A second block reads the last versions of the first.
 class Generator {
  public:
@@ -95,8 +95,8 @@ struct Touch {
   bool writes;
 };
 
-// Happens-before by closure over all ops of the step; every two conflicting touches must be
-// ordered.
+// Computes happens-before as a closure over all ops of the step. Every two conflicting accesses
+// must be ordered.
 bool ordered_by_brute_force(const Schedule& schedule) {
   const Program program(schedule);
   Expansion expansion(program);

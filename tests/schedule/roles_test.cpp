@@ -1,4 +1,4 @@
-// S6xx: who fills what, and what may serve as an index.
+// S6xx: which ops may fill a buffer, and which buffers may serve as an index.
 #include "fpdt/schedule/roles.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class Roles : public testing::Test {
   std::string_view purpose(std::string_view name) {
     return purposes_of(head)[static_cast<std::size_t>(named(name))];
   }
-  // As a lowering would, after a change of operands or order.
+  // Derives edges anew, as a lowering does after a change of operands or order.
   Codes codes_with_new_edges() {
     for (Block& block : head.blocks) {
       for (Op& op : block.ops) op.after.clear();
@@ -55,7 +55,7 @@ TEST_F(Roles, GradientsAreFoundBehindCollectives) {
   EXPECT_EQ(purpose("logits"), "");
 }
 
-// An op whose sum over rows is not a gradient by its own account.
+// An op whose sum over rows does not declare itself a gradient.
 TEST_F(Roles, WhatAddsToAGradientSaysForWhichRows) {
   Op& sum = test::op_of(head, "head", "dtable.1.0");
   Permute unknown;
@@ -89,7 +89,7 @@ TEST_F(Roles, NobodyWritesInputs) {
   EXPECT_EQ(test::codes(head).count("S601"), 1U);
 }
 
-// A start is the number of a row, so it must not move to another.
+// A start is the number of a row, so it must not move to another row.
 TEST_F(Roles, DocumentStartsStayInTheirRows) {
   const auto add = [&](const char* name, MemorySpace space, Role role) {
     head.buffers.push_back({name, space, role, Category::tokens, Dtype::i32, {24}, 2, kUnplaced});
@@ -120,7 +120,7 @@ TEST_F(Roles, EvaluationChangesNoState) {
   EXPECT_EQ(test::codes(head), Codes{"S603"});
 }
 
-// Sums that go on from step to step: the zero fill is gone, and the versions say so.
+// Sums continue from step to step: the zero fill is gone, and the versions match that.
 TEST(StepState, OnlyParametersMastersAndMomentsOutliveAStep) {
   const auto sum_from_what_was_there = [](const std::string& kind) {
     test::Tiny tiny;
@@ -141,7 +141,7 @@ TEST(StepState, OnlyParametersMastersAndMomentsOutliveAStep) {
   EXPECT_EQ(sum_from_what_was_there("moment1"), Codes{});
 }
 
-// A piece that is longer than a slot runs on, and ends where its elements do.
+// A piece that is longer than a slot continues in the next, and ends with its elements.
 TEST(StepState, LastsInTheRowsOfItsPieces) {
   test::Tiny tiny;
   tiny.buffer("w", 4, 64, Role::state).buffer("g", 1, 64, Role::state);

@@ -1,4 +1,4 @@
-// Scratch operands: memory without contents before and after. Two attention tiles on two lanes.
+// Scratch operands have no contents before and after an op. Two attention tiles run on two lanes.
 #include <gtest/gtest.h>
 
 #include "fpdt/io/schedule_json.h"
@@ -32,7 +32,7 @@ Op tile(std::string name, std::int32_t lane, Pass pass, std::int64_t workspace) 
   return {std::move(name), {LaneKind::compute, lane}, op, {}};
 }
 
-// Tile `second` takes version `workspace` of a ring of `slots`, tile `first` version 0.
+// Tile `second` uses version `workspace` of a ring of `slots`, tile `first` uses version 0.
 Tiny two_tiles(std::int64_t workspace, std::int64_t slots) {
   Tiny tiny;
   tiny.buffer("q", 1, 4, Role::input).buffer("kv", 1, 8, Role::input);

@@ -1,4 +1,4 @@
-// S2xx: each kind of damage is found with exactly its code.
+// S2xx: each kind of damage gives exactly its code.
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/verify.h"
@@ -72,7 +72,7 @@ TEST_F(Shapes, ConstantsAreInRange) {
   EXPECT_EQ(test::codes(head), Codes{"S205"});
 }
 
-// Kernels look up positions from the first token on: it lies in the sequence on every rank.
+// Kernels look up positions from the first token on, so it must be in the sequence on every rank.
 TEST_F(Shapes, TokensAreOfTheSequenceOnEveryRank) {
   RankExpression& first = test::body_of<Embedding>(head, "head", "embed.0").token_first;
   const RankExpression whole = first;
@@ -97,7 +97,7 @@ TEST_F(Shapes, TablesHoldWhatTokensMaySay) {
   back.vocabulary = 17;
   EXPECT_EQ(test::codes(head), Codes{"S202"});
   back.vocabulary = 16;
-  // 4 tokens from 4*r: positions to 7.
+  // Each rank has 4 tokens from 4*r on, so positions go up to 7.
   embed.positions = embed.table;
   embed.position_count = 7;
   EXPECT_EQ(test::codes(head), Codes{"S205"});

@@ -1,4 +1,4 @@
-// S1xx: each kind of damage is found with exactly its code.
+// S1xx: each kind of damage gives exactly its code.
 #include <cmath>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Every small text of the format, both ways.
+// Every small text of the format, printed and parsed.
 #include "fpdt/schedule/text.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The pen: texts to operands, names to indices.
+// Turns texts into operands, and names into indices.
 #include "tiny.h"
 
 #include <stdexcept>

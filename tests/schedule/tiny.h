@@ -1,4 +1,4 @@
-// A pen for very small schedules: fills and copies between device buffers of one-element rows.
+// Builds very small schedules: fills and copies between device buffers of one-element rows.
 #pragma once
 
 #include <string>
@@ -19,10 +19,11 @@ class Tiny {
   // Places the last buffer.
   Tiny& offset(std::int64_t bytes);
   Tiny& block(std::string name, std::vector<std::pair<BufferIndex, std::int64_t>> advance = {});
-  // Ops of the last block on compute lane `lane`. Operands as in the file: "a[+1] rows 0:2 +=".
+  // Adds an op of the last block on compute lane `lane`. Operands as in the file: "a[+1] rows 0:2
+  // +=".
   Tiny& fill(std::string name, std::int32_t lane, std::string_view target);
   Tiny& copy(std::string name, std::int32_t lane, std::string_view source, std::string_view target);
-  // An edge of the last op, as in the file.
+  // Adds an edge to the last op, as in the file.
   Tiny& after(std::string_view text);
   Tiny& call(std::string_view block, std::int32_t layer = 0);
 

@@ -1,4 +1,4 @@
-// Speed of verification: ops per second over the expansion of an artificial schedule of large
+// Speed of the verifier: ops per second over the expansion of an artificial schedule with large
 // blocks.
 #include <benchmark/benchmark.h>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// A pipeline of four ops a chunk: fetch, compute, accumulate, spill; on four lanes, through rings.
+// A pipeline of four ops per chunk on four lanes, through rings: fetch, compute, accumulate, spill.
 fpdt::Schedule pipeline(std::int64_t ops, std::int32_t calls) {
   fpdt::test::Tiny tiny;
   tiny.buffer("in", 3).buffer("out", 2).buffer("sum", 2).buffer("host", 64);

@@ -1,4 +1,4 @@
-// The verifier as a whole, on the hand-written schedules.
+// The whole verifier on the hand-written schedules.
 #include "fpdt/schedule/verify.h"
 
 #include <gtest/gtest.h>

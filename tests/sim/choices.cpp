@@ -1,4 +1,4 @@
-// Draws until a problem and a strategy fit together.
+// Draws until the problem and the strategy fit together.
 #include "choices.h"
 
 #include <random>
@@ -13,10 +13,10 @@ Rate exactly(double value) { return {value, value, value}; }
 class Draw {
  public:
   explicit Draw(std::uint32_t seed) : random_(seed) {}
-  // 0 to n - 1.
+  // Draws from 0 to n - 1.
   int operator()(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
   bool coin() { return (*this)(2) == 1; }
-  // Within a factor of 30, so that any lane may be the busiest.
+  // At most 30 times `value`, so that any lane may be the busiest.
   Rate around(double value) { return exactly(value * (1 + (*this)(30))); }
 
  private:

@@ -1,5 +1,5 @@
-// Random small questions for the tests of simulation: a problem with rates, and a strategy that
-// works for it.
+// Random small questions for the tests of simulation: a problem with rates, and a strategy that is
+// valid for it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Small programs on the clock, against times worked out by hand.
+// Runs small programs on the clock and compares with times worked out by hand.
 #include "fpdt/sim/clock.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr Lane kCompute{LaneKind::compute, 0};
 constexpr Lane kCopy{LaneKind::h2d, 0};
 constexpr Lane kSpill{LaneKind::d2h, 0};
 
-// A schedule of one block whose ops touch nothing, and their ticks.
+// A schedule of one block whose ops touch nothing, and the ticks of each op.
 struct Score {
   Schedule schedule;
   std::vector<std::vector<std::int64_t>> ticks;
@@ -70,7 +70,7 @@ TEST(Clock, LanesRunInOrderAndWaitForEdges) {
 TEST(Clock, EdgesToEarlierCallsAreVoidInTheFirst) {
   Score score;
   score.block().op(kCopy, 4, {{0, 1, 2}}).op(kCompute, 10, {{0, 0, 0}}).call(0, 3);
-  // Two copies ahead of their use: the third copy waits for the first op that computes.
+  // Two copies run ahead of their use. The third copy waits for the first compute op.
   EXPECT_EQ(score.times(), (Times{{0, 4}, {4, 14}, {4, 8}, {14, 24}, {14, 18}, {24, 34}}));
 }
 
@@ -83,7 +83,7 @@ TEST(Clock, OpsSideBySideSlowEachOther) {
     }
   }
   score.block().op(kCompute, 10).op(kCopy, 6).op(kCompute, 4).call(0);
-  // Six ticks at half the pace leave seven of ten.
+  // Six ticks at half the pace leave seven of ten ticks.
   EXPECT_EQ(score.times(), (Times{{0, 13}, {0, 6}, {13, 17}}));
 }
 
@@ -119,8 +119,8 @@ TEST(Clock, SkipsCallsThatRepeat) {
   EXPECT_LT(some.simulated, 30);
 }
 
-// The spill lane does nothing until the last block, then waits for what was computed before; its
-// first op is free to start at once.
+// The spill lane is idle until the last block, then waits for earlier compute ops. Its first op may
+// start at once.
 TEST(Clock, SkipsWhileALaneIsFarAhead) {
   Score score;
   score.block().op(kCompute, 10).call(0, 1000);
@@ -134,7 +134,7 @@ TEST(Clock, SkipsWhileALaneIsFarAhead) {
   EXPECT_LT(some.simulated, 30);
 }
 
-// A lane that is blocked only until the middle of the run.
+// One lane is blocked only until the middle of the run.
 TEST(Clock, DoesNotSkipPastWhatABlockedLaneWaitsFor) {
   Score score;
   score.block().op(kCompute, 10).call(0, 500);
@@ -143,7 +143,7 @@ TEST(Clock, DoesNotSkipPastWhatABlockedLaneWaitsFor) {
   score.pace[0][1U << static_cast<unsigned>(LaneKind::h2d) | 1U] = kWorkPerTick / 2;
   const ClockAnswer all = score.answer(false);
   const ClockAnswer some = score.answer(true);
-  // The copy runs after call 600, for three ticks at which computing is half as fast.
+  // The copy runs after call 600 and makes computing half as fast for three ticks.
   EXPECT_EQ(all.calls.back().begin, 6010);
   EXPECT_EQ(some.calls.back().begin, 6010);
   EXPECT_EQ(all.end, 10000 + 2 + 1);

@@ -1,4 +1,4 @@
-// Simulating Llama 3 70B at 4M tokens on 32 A100 in 64K chunks: every op, and with periods left
+// Simulates Llama 3 70B at 4M tokens on 32 A100 in 64K chunks: with every op, and with periods left
 // out. Run: build/release/tests/sim/simulate_benchmark
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
-// Real schedules on the clock: skipping changes nothing, versions say what edges say, and the step
-// lies between its bounds.
+// Real schedules on the clock: skipping changes nothing, versions imply the same waits as edges,
+// and the step lies between its bounds.
 #include "fpdt/sim/simulate.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ TEST_P(Random, SkippingChangesNothing) {
   EXPECT_GT(skipped, static_cast<int>(kSeedsOfCase));
 }
 
-// Gathers far ahead, whose calls begin before the periods that are left out and end after them.
+// Gathers run far ahead: their calls begin before the periods that are left out and end after them.
 TEST(Simulate, SkippingLeavesTimesOfCallsInProgress) {
   int skipped = 0;
   for (const std::uint32_t seed : {1881U, 2837U, 3763U, 4979U, 5151U}) {
@@ -75,12 +75,12 @@ TEST(Simulate, SkippingLeavesTimesOfCallsInProgress) {
   EXPECT_EQ(skipped, 10);
 }
 
-// A static edge holds in every call of its block, also where one of them could do without it.
+// A static edge holds in every call of its block, even where one of them could do without it.
 TEST_P(Random, EdgesWaitForAllThatVersionsDemand) {
   for (std::uint32_t i = 0; i < kSeedsOfCase; ++i) {
     const std::uint32_t seed = GetParam() * kSeedsOfCase + i;
     test::Choice choice = test::random_choice(seed);
-    // With interference, waiting longer can end sooner.
+    // Interference would let a step that waits longer end sooner.
     choice.problem.cluster.rates.interference = {};
     const Machine machine(choice.problem.cluster, RateEnd::typical);
     const Schedule schedule = with_edges(choice);
@@ -100,7 +100,7 @@ TEST_P(Random, LiesBetweenItsBounds) {
     const Simulation simulation = run(schedule, machine, Waits::edges, true);
     EXPECT_GE(simulation.nanoseconds, lower_bound(schedule, schedule.train, machine))
         << "seed " << seed;
-    // At every moment some lane runs; sums round once a kind.
+    // Some lane runs at every moment. Sums round once per kind.
     EXPECT_LE(simulation.nanoseconds,
               std::accumulate(simulation.busy.begin(), simulation.busy.end(), std::int64_t{4}))
         << "seed " << seed;
@@ -154,7 +154,7 @@ TEST(Simulate, TracesTheChosenCalls) {
   EXPECT_EQ(all.simulated, all.ops);
   ASSERT_EQ(static_cast<std::int64_t>(all.trace.spans.size()), all.ops);
   EXPECT_EQ(duration(all.trace), all.nanoseconds);
-  // Calls end when their last op does, and spans are in issue order.
+  // Calls end with their last op, and spans are in issue order.
   std::vector<std::int64_t> ends(schedule.train.size(), 0);
   std::vector<std::int64_t> lane_ends(all.trace.lanes.size(), 0);
   std::int32_t call = 0;
@@ -169,7 +169,7 @@ TEST(Simulate, TracesTheChosenCalls) {
   }
   for (std::size_t i = 0; i < ends.size(); ++i) EXPECT_EQ(ends[i], all.calls[i].end);
 
-  // Some calls: their spans are those of the whole trace.
+  // The spans of some calls equal those of the whole trace.
   const auto chosen = [](std::size_t number) { return number % 7 == 3; };
   options.trace_call = chosen;
   const Simulation some = simulate(schedule, schedule.train, machine, options);
@@ -215,7 +215,7 @@ TEST(Simulate, HalfTheRatesTakeTwiceAsLong) {
               1e-3 * 16 * static_cast<double>(fast.ops));
 }
 
-// A step of years is counted in coarser ticks, to the same relative precision.
+// A step that takes years is counted in coarser ticks, with the same relative precision.
 TEST(Simulate, CountsStepsOfYears) {
   test::Choice choice = test::random_choice(5);
   Rates& rates = choice.problem.cluster.rates;
@@ -236,7 +236,7 @@ TEST(Simulate, CountsStepsOfYears) {
       static_cast<double>(slow.nanoseconds) / static_cast<double>(fast.nanoseconds);
   EXPECT_NEAR(ratio / kSlower, 1, 1e-3);  // of the fast step: a picosecond in an op's microsecond
   EXPECT_EQ(slow.ops, fast.ops);
-  // One of centuries is refused, even where no op alone is too long.
+  // A step that takes centuries is refused, even if no single op is too long.
   rates.op_seconds = {8e6, 8e6, 8e6};
   EXPECT_THROW(run(schedule, Machine(choice.problem.cluster, RateEnd::typical), Waits::edges, true),
                InputError);

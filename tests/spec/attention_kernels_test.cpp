@@ -1,4 +1,4 @@
-// Which tiles are cuDNN's.
+// Which tiles cuDNN computes.
 #include "fpdt/spec/attention_kernels.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(AttentionKernels, SaysWhyTilesAreNotCudnns) {
   EXPECT_EQ(why([](Problem&) {}), "cuDNN's take no f32");
 }
 
-// 2^31 elements in an operand are too many: 16 K/V heads of 128 leave 2^20 rows less a unit.
+// An operand of 2^31 elements is too large: 16 K/V heads of 128 allow 2^20 rows less a unit.
 TEST(AttentionKernels, LimitsChunks) {
   Problem problem = question();
   EXPECT_EQ(longest_fused_chunk(problem, 1), kMi - 128);

@@ -1,4 +1,4 @@
-// Clusters that cannot be, and the same machines in another number.
+// Contradictory clusters, and the same machines in another number.
 #include "fpdt/spec/cluster.h"
 
 #include <functional>
@@ -64,7 +64,7 @@ TEST(WithDevices, NamesTheNearestThatCanBe) {
             std::string::npos);
 }
 
-// Seconds over several nodes need the rate between them; bytes do not.
+// Planning seconds over several nodes needs the rate between them; planning bytes does not.
 TEST(WithDevices, NeedsANetworkForMoreNodes) {
   ClusterSpec cluster = four(1);
   cluster.rates.network = {};

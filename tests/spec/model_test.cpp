@@ -20,7 +20,7 @@ ModelSpec llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads, st
   return model;
 }
 
-// The counts that the model cards and checkpoints state.
+// The counts in model cards and checkpoints.
 TEST(Model, CountsParametersExactly) {
   EXPECT_EQ(parameter_count(llama(32, 4096, 32, 14336)), 8030261248);
   EXPECT_EQ(parameter_count(llama(80, 8192, 64, 28672)), 70553706496);
@@ -45,7 +45,7 @@ TEST(Model, CountsGpt2) {
   EXPECT_TRUE(check(model).empty());
 }
 
-// Qwen3: a weight of the head size for queries and one for keys, in every layer.
+// Qwen3 has a weight of the head size for queries and one for keys, in every layer.
 TEST(Model, NormedHeadsHaveTwoWeights) {
   ModelSpec model = llama(2, 256, 8, 512);
   const std::int64_t plain = parameter_count(model);
@@ -63,8 +63,8 @@ TEST(Model, OnlyMatricesDecay) {
   }
 }
 
-// int(head_dim * fraction), as in transformers, whose frequencies of an odd number of dimensions
-// are not those of the next even one.
+// int(head_dim * fraction), as in transformers. Its frequencies for an odd number of dimensions are
+// not those of the next even one.
 TEST(Model, RotatesAnEvenNumberOfDimensions) {
   struct Rotation {
     std::int64_t head_dim;

@@ -1,4 +1,4 @@
-// The two families of models at sizes for tests.
+// The two model families, at sizes for tests.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ inline ModelSpec small_llama(std::string name, std::int64_t hidden, std::int64_t
   return model;
 }
 
-// A GPT of the sizes of a Llama: LayerNorm, gelu, biases, learned positions, tied embeddings.
+// A GPT with the sizes of a Llama: LayerNorm, gelu, biases, learned positions, tied embeddings.
 inline ModelSpec small_gpt(std::string name, ModelSpec model, std::int64_t learned_positions) {
   model.name = std::move(name);
   model.family = Family::gpt;

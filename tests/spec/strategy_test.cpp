@@ -1,4 +1,4 @@
-// Geometry of chunks, and strategies that cannot work.
+// Geometry of chunks, and invalid strategies.
 #include "fpdt/spec/strategy.h"
 
 #include <cmath>
@@ -28,8 +28,8 @@ Problem small(std::int64_t ranks, std::int64_t tokens) {
   return problem;
 }
 
-// S = 16, P = 2, c = 4: rank 0 holds 0 1 4 5 8 9 12 13, so that chunk j after the all-to-all is
-// tokens [4j, 4j + 4) in order (the chunk-interleaved layout of Yao et al.).
+// S = 16, P = 2, c = 4: rank 0 holds 0 1 4 5 8 9 12 13. So chunk j after the all-to-all is tokens
+// [4j, 4j + 4) in order (the chunk-interleaved layout of Yao et al.).
 TEST(Geometry, InterleavesChunks) {
   Strategy strategy;
   strategy.fpdt.chunk_tokens = 4;
@@ -41,7 +41,7 @@ TEST(Geometry, InterleavesChunks) {
   EXPECT_EQ(mine, (std::vector<std::int64_t>{0, 1, 4, 5, 8, 9, 12, 13}));
 }
 
-// Every token of the padded sequence is one row of one rank, also with a ragged end.
+// Every token of the padded sequence is one row of one rank, even with a ragged end.
 TEST(Geometry, CoversEveryTokenOnce) {
   for (const std::int64_t ranks : {1, 2, 4, 8}) {
     for (const std::int64_t tokens : {1, 15, 16, 61, 100, 128}) {
@@ -77,13 +77,13 @@ TEST(Strategy, DefaultsWork) {
   for (const std::int64_t ranks : {1, 2, 4, 8}) {
     for (const std::int64_t tokens : {1, 1000, 1 << 20, 1 << 23}) {
       Problem problem = small(ranks, tokens);
-      problem.model.vocabulary = tokens;  // tiles stay few
+      problem.model.vocabulary = tokens;  // keeps the number of tiles small
       EXPECT_TRUE(check(problem, default_strategy(problem)).empty()) << ranks << " " << tokens;
     }
   }
 }
 
-// What is named as the nearest is accepted.
+// The value that an error suggests is accepted.
 TEST(Strategy, LeastRowsMakeFewEnoughTiles) {
   for (const std::int64_t words : {16, 100, 151936}) {
     Problem problem = small(1, 3 << 20);
@@ -98,8 +98,8 @@ TEST(Strategy, LeastRowsMakeFewEnoughTiles) {
   }
 }
 
-// 100 tokens and 100 positions: the padding to 128 rows has none, unless each token of it is a
-// document.
+// 100 tokens and 100 positions: the rows up to 128 are padding without positions, unless each
+// padding token is its own document.
 TEST(Strategy, PaddingOfOneDocumentNeedsPositions) {
   Problem problem = small(2, 100);
   problem.cluster.row_multiple = 64;

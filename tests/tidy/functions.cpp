@@ -1,5 +1,5 @@
-// A brace opens a namespace, a type, a function or an initialiser; the text before it says which.
-// Inside a function nothing is told apart, so lambdas count with the function that holds them.
+// A brace opens a namespace, a type, a function or an initialiser; the text before it tells which.
+// Nothing inside a function is distinguished, so lambdas count with the function that holds them.
 #include "functions.h"
 
 #include <algorithm>
@@ -47,11 +47,11 @@ Scope scope_of(const std::string& text) {
 struct Open {
   Scope scope;
   int line;
-  std::string head;  // to go on with after an initialiser
+  std::string head;  // continues after an initialiser
 };
 
-// Calls opened(stack) for every brace with the scopes around it, its own last; closed(scope, line)
-// for its end.
+// Calls opened(stack) for every opening brace, with its scope last in the stack, and closed(scope,
+// line) for every closing brace.
 template <class Opened, class Closed>
 void scan(std::string_view code, Opened opened, Closed closed) {
   std::vector<Open> open;
@@ -84,8 +84,8 @@ void scan(std::string_view code, Opened opened, Closed closed) {
   }
 }
 
-// "struct alignas(8) Span" -> "Span", "inline namespace a::b" -> "a::b"; "" where `head` names
-// nothing, or a part or specialisation of something else.
+// "struct alignas(8) Span" -> "Span", "inline namespace a::b" -> "a::b"; "" if `head` has no name,
+// or if it declares a part or specialisation of something else.
 std::string declared(const Open& open) {
   static const std::regex space(R"(^\s*(inline\s+)?namespace\s+([\w:]+)\s*$)");
   static const std::regex type(R"(^\s*(enum\s+class|class|struct|union|enum)\s+)"

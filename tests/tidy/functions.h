@@ -1,4 +1,4 @@
-// Where functions and types begin and end, told from the braces alone.
+// Finds the beginning and end of functions and types from the braces alone.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct Type {
   int line = 0;      // with the opening brace, from 1
 };
 
-// Types that other files can see and name: neither nested in another type or in a function, nor in
-// an anonymous namespace, nor a specialisation of a template.
+// Types that other files can see and name. Excludes types nested in a type or in a function, types
+// in an anonymous namespace, and specialisations of templates.
 std::vector<Type> types(std::string_view code);
 
 }  // namespace fpdt::tidy

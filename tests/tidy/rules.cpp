@@ -1,6 +1,6 @@
 // The tables of the rules, then the rules, in the order of the header.
 //
-// To allow something new, change a table here and say why in the commit.
+// To allow something new, change a table here and give the reason in the commit.
 #include "rules.h"
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace {
 constexpr std::size_t kColumns = 100;
 constexpr int kFunctionLines = 70;
 constexpr std::size_t kFileLines = 500;
-// One table of all ops, in one place on purpose.
+// This file is long on purpose: one table of all ops, in one place.
 const std::set<std::string, std::less<>> kLongFiles{"lib/fpdt/schedule/op.h"};
 
-// Which libraries each may include; itself always.
+// The libraries that each library may include, besides itself.
 const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"base", {}},
     {"spec", {"base"}},
@@ -46,7 +46,7 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
 };
 
 struct ThirdParty {
-  std::string_view header;                // its beginning
+  std::string_view header;                // prefix of its path
   std::vector<std::string_view> folders;  // where it may be included
 };
 const std::vector<ThirdParty> kThirdParties{
@@ -79,7 +79,7 @@ const std::vector<Banned> kBannedCode{
     {"rand(", kProduct, "a seeded generator that is passed in"},
     {"system_clock", {"lib/"}, "nothing in lib/ knows the time"},
 };
-// Wherever they stand; not in this folder, which must name them.
+// Banned in all files except those of this folder, which must name them.
 const std::vector<Banned> kBannedAnywhere{
     {"TODO", kAll, "do it, or write an issue"},
     {"FIXME", kAll, "fix it, or write an issue"},
@@ -118,8 +118,8 @@ std::string_view included(std::string_view line) {
   return line.starts_with(start) ? line.substr(start.size()) : std::string_view();
 }
 
-// The word HEADERS, SOURCES, ... under which a CMakeLists.txt of the file's folder or of one above,
-// or the list of kernels that it includes, lists it; "" when none does.
+// The keyword (HEADERS, SOURCES, ...) that lists the file in a CMakeLists.txt of its folder or of a
+// folder above, or in the list of kernels that such a file includes; "" if none lists it.
 std::string listed_as(const Tree& tree, std::string_view path) {
   for (std::string_view up = folder(path); !up.empty(); up = folder(up)) {
     const auto file = tree.find(std::string(up) + "/CMakeLists.txt");
@@ -216,8 +216,8 @@ Breaches sizes(const Tree& tree) {
   return result;
 }
 
-// Two types of one name are one type to the linker: a program that holds both may run the
-// destructor of one for the other. So the rule asks it of the whole tree.
+// The linker takes two types of one name for one type, so a program that holds both may run the
+// destructor of one for the other. That is why the rule checks the whole tree.
 Breaches repeated_types(const Tree& tree) {
   Breaches result;
   std::map<std::string, std::string> places;
@@ -243,7 +243,7 @@ Breaches banned_text(const Tree& tree) {
       ++number;
       const std::size_t at = line.find(banned.text);
       if (at == std::string_view::npos) continue;
-      // The tail of a longer name is another word.
+      // The end of a longer name is a different word.
       if (at > 0 && std::isalnum(static_cast<unsigned char>(line[at - 1])) != 0) continue;
       result.push_back(fmt::format("{}:{}: {}: {}", path, number, banned.text, banned.advice));
     }
@@ -279,7 +279,7 @@ Breaches unlisted_sources(const Tree& tree) {
 }
 
 Breaches untested_headers(const Tree& tree) {
-  // A test of a header also tests the headers of the same library that it is made of.
+  // A test of a header also tests the headers of the same library that it includes.
   std::set<std::string> tested;
   std::vector<std::string> open;
   const auto include = [&](std::string_view line, const std::string& from) {
@@ -346,7 +346,8 @@ Breaches undocumented_words(const Tree& tree) {
   for (const std::string_view path : {"lib/fpdt/schedule/buffer.h", "lib/fpdt/schedule/op.h"}) {
     const auto file = tree.find(std::string(path));
     if (file == tree.end()) continue;
-    // Comments hold other words; these are literals, which code_only blanks.
+    // Removes comments, which hold other words. The words are literals, which code_only would
+    // blank.
     const std::string code = std::regex_replace(file->second, std::regex("//[^\n]*"), "");
     for (const std::regex& list : {enumeration, names}) {
       for (std::sregex_iterator it(code.begin(), code.end(), list), end; it != end; ++it) {

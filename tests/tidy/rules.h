@@ -1,5 +1,5 @@
-// The rules of CONTRIBUTING.md that a program can check. Each takes the tree and returns one line
-// per breach, "file:line: rule: what to do".
+// The rules of CONTRIBUTING.md that a program can check. Each function takes the tree and returns
+// one line per breach, "file:line: rule: what to do".
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Every rule finds what it forbids, in a tree of a few lines, and lets its neighbour pass.
+// Every rule finds what it forbids in a tree of a few lines, and accepts a similar allowed case.
 #include "rules.h"
 
 #include <gtest/gtest.h>
@@ -141,8 +141,8 @@ TEST(rules, untested_headers) {
   tree["tests/cpu/pool_test.cpp"] = "#include \"fpdt/cpu/pool.h\"\n";
   EXPECT_EQ(untested_headers(tree), Breaches{});
   tree["runtime/fpdt/cpu/CMakeLists.txt"] = "fpdt_library(cpu HEADERS pool.h view.h lanes.h)\n";
-  tree["runtime/fpdt/cpu/view.h"] = "";   // reached through pool.h
-  tree["runtime/fpdt/cpu/lanes.h"] = "";  // not reached
+  tree["runtime/fpdt/cpu/view.h"] = "";   // included by pool.h
+  tree["runtime/fpdt/cpu/lanes.h"] = "";  // not included
   EXPECT_EQ(untested_headers(tree).size(), 1U);
 }
 

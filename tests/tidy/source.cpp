@@ -1,4 +1,4 @@
-// Reading the tree, and a scanner that knows just enough C++ to tell code from the rest.
+// Reads the tree. A scanner knows just enough C++ to separate code from the rest.
 #include "source.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ bool is_text(const std::string& path) {
   return std::find(extensions.begin(), extensions.end(), extension(path)) != extensions.end();
 }
 
-// Scanner of code_only: copies code, blanks the rest, keeps every newline.
+// The scanner of code_only: copies code, blanks the rest, keeps every newline.
 class Blanker {
  public:
   explicit Blanker(std::string_view text) : text_(text) { result_.reserve(text.size()); }
@@ -56,7 +56,7 @@ class Blanker {
   [[nodiscard]] bool starts(std::string_view word) const {
     return text_.substr(at_).starts_with(word);
   }
-  // After a letter or digit: the R of a longer name, or the ' that groups digits.
+  // After a letter or digit, R ends a longer name and ' groups digits.
   [[nodiscard]] bool in_word() const {
     return at_ > 0 && std::isalnum(static_cast<unsigned char>(text_[at_ - 1])) != 0;
   }

@@ -1,4 +1,4 @@
-// The source tree as text: what the rules of tidiness read.
+// The source tree as text, for the rules of tidiness.
 #pragma once
 
 #include <map>
@@ -11,14 +11,14 @@ namespace fpdt::tidy {
 // Contents by path relative to the root, such as "lib/fpdt/base/math.h".
 using Tree = std::map<std::string, std::string>;
 
-// All text files of the project below `root` that the rules speak about.
+// All text files of the project below `root` to which the rules apply.
 Tree read_tree(const std::string& root);
 
 // Lines without their newline.
 std::vector<std::string_view> lines(std::string_view text);
 
-// C++ text of the same shape with comments, the contents of literals and preprocessor lines
-// blanked, so that what remains is code.
+// Blanks comments, the contents of literals and preprocessor lines in C++ text, so that only code
+// remains, at its place.
 std::string code_only(std::string_view text);
 
 // "lib/fpdt/base/math.h" -> "lib/fpdt/base", ".h"; "" where there is none.

@@ -1,4 +1,4 @@
-// The rules, applied to this project. A failure lists every breach and what to do about it.
+// Applies the rules to this project. A failure lists every breach and the remedy.
 #include <gtest/gtest.h>
 
 #include "rules.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/bundle-deps makes a bundle that can travel, replaces it, and refuses what it must.
+# tools/bundle-deps makes a bundle that can be moved, replaces it, and refuses wrong use.
 #   bundle_test.sh BUNDLE_DEPS BUILD DIR; leaves the bundle in DIR
 set -u
 bundle_deps=$1 build=$2 bundle=$3
@@ -10,7 +10,7 @@ rm -rf "$bundle" "$bundle-consumer"
 "$bundle_deps" --no-programs "$bundle" || complain "no bundle was made"
 [ ! -e "$bundle/bin" ] || complain "there are programs"
 
-# With programs: those of this build, where it has them.
+# With the programs of this build, if it has them.
 if [ -x "$build/tests/cuda/cuda_gpu_test" ]; then
   "$bundle_deps" --build "$build" "$bundle" || complain "an earlier bundle was not replaced"
   "$bundle/bin/fpdt-plan" --version >/dev/null || complain "a program does not run"
@@ -30,7 +30,7 @@ grep -q '^  libfmt-dev [0-9]' "$bundle/README" || complain "README lacks the ver
 left=$(find "$(dirname "$bundle")" -maxdepth 1 -name 'bundle.??????')
 [ -z "$left" ] || complain "a temporary folder is left: $left"
 
-# refuses CODE WORD ARGUMENTS...
+# refuses CODE WORD ARGUMENTS...: expects this exit code and this word in the message.
 refuses() {
   local code=$1 word=$2 said
   shift 2
@@ -50,7 +50,7 @@ refuses 2 usage --architecture
 refuses 2 "has no apps/fpdt-plan" --build "$bundle-consumer" "$bundle-again"
 refuses 0 usage --help
 
-# Without a package: a dpkg-query that knows none.
+# A package is missing: this dpkg-query knows none.
 mkdir -p "$bundle-consumer"
 printf '#!/bin/sh\nexit 1\n' >"$bundle-consumer/dpkg-query"
 chmod +x "$bundle-consumer/dpkg-query"

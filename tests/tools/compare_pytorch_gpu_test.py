@@ -40,10 +40,10 @@ class Comparison(unittest.TestCase):
         for one in setups:
             self.assertTrue(one["fits"], one)
             self.assertEqual(one["offloaded_bytes"] > 0, "offload" in one["setup"])
-            # The same sums but for the order within products, whose results bf16 rounds.
+            # The sums are the same except for the order within products, whose results bf16 rounds.
             for mine, other in zip(one["losses"], first["losses"]):
                 self.assertAlmostEqual(mine, other, delta=2 ** -8)
-        # Both begin as one that knows nothing, and learn.
+        # Both start with the loss of random guesses, and learn.
         self.assertAlmostEqual(result["fpdt"]["losses"][0], first["losses"][0], delta=0.2)
         self.assertLess(first["losses"][-1], first["losses"][0])
 
@@ -61,7 +61,7 @@ class Parts(unittest.TestCase):
     SIZES = {"heads": 4, "kv_heads": 2, "head_dim": 8, "hidden": 32, "feed_forward": 64}
 
     def test_groups_of_heads(self):
-        """Queries that are too large for a kernel give the same in two groups of heads."""
+        """Splitting large queries into two groups of heads gives the same results."""
         torch.manual_seed(1)
         q, k, v = (torch.randn(1, heads, 16, 8) for heads in (4, 2, 2))
         whole = llama_torch.attend(q, k, v, "any")

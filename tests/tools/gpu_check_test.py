@@ -1,5 +1,5 @@
-"""The parts of tools/gpu-check: its arithmetic, its harness, and what reads other programs' output,
-with programs that play them. gpu_rehearsal_test.py has the whole script.
+"""The parts of tools/gpu-check: its arithmetic, its harness, and its readers of other programs'
+output, with scripts in place of those programs. gpu_rehearsal_test.py tests the whole script.
 
 gpu_check_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
 """
@@ -37,7 +37,7 @@ def item(function, most=60):
 
 
 class Arithmetic(unittest.TestCase):
-    """Flops and parameters are those of fpdt-plan, and what is linear is scaled exactly."""
+    """Flops and parameters equal fpdt-plan's, and linear quantities are scaled exactly."""
 
     def plan(self, verb, *flags):
         with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ class Arithmetic(unittest.TestCase):
                 file.flush()
                 done = self.plan("lower", "--model", file.name, "--cluster",
                                  SOURCE / "configs/clusters/cpu-local.yaml", "--seq-len", "1K")
-                # It was read, whether it fits or not.
+                # The file was read, whether the model fits or not.
                 self.assertIn(done.returncode, (0, 3), f"{name}: {done.stderr}")
 
     def test_flops(self):
@@ -87,7 +87,8 @@ class Arithmetic(unittest.TestCase):
 
 
 class Clusters(unittest.TestCase):
-    """What follows from a measured cluster is accepted by fpdt-plan, and says what it should."""
+    """fpdt-plan accepts the clusters derived from a measured one, and they have the right
+    values."""
     def test_of_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
             session = session_in(folder, rehearse=False)
@@ -106,7 +107,7 @@ class Clusters(unittest.TestCase):
 
 
 class Harness(unittest.TestCase):
-    """The record is there whatever happens to an item."""
+    """An item always leaves a record, whatever happens to it."""
     def perform(self, function, most=60, **changes):
         with tempfile.TemporaryDirectory() as folder:
             session = session_in(folder, **changes)
@@ -178,11 +179,11 @@ class Harness(unittest.TestCase):
 
 
 class Gpu(unittest.TestCase):
-    """Items that need a GPU, with programs that play theirs: they run in a folder that PATH begins
-    with."""
+    """Items that need a GPU, with scripts in place of its programs. The scripts are in a folder at
+    the beginning of PATH."""
 
     def play(self, function, **scripts):
-        """The record of an item, with shell scripts by the names of programs."""
+        """Runs an item with shell scripts, given by program name, and returns its record."""
         with tempfile.TemporaryDirectory() as folder:
             for name, script in scripts.items():
                 path = pathlib.Path(folder) / name.replace("_", "-")
@@ -256,7 +257,7 @@ class Gpu(unittest.TestCase):
                            compute_sanitizer="echo 'ERROR SUMMARY: 0 errors'")
         self.assertEqual(record["state"], "wrong", "nothing ran")
 
-    # What ncu prints into its log with --page raw --csv: one wide row a launch behind the units.
+    # Output of ncu with --page raw --csv: a header, units, then one wide row per launch.
     NCU = """while [ $# -gt 0 ]; do
   case $1 in --log-file) log=$2;; --metrics) metrics=$2;; esac
   shift
@@ -285,7 +286,7 @@ TEXT
 
 
 class Clocks(unittest.TestCase):
-    """The sampler, with a library that plays the driver's."""
+    """The sampler, with a fake of the driver's library."""
 
     NVML = """typedef struct { unsigned gpu, memory; } Utilization;
 static int device;
@@ -369,7 +370,7 @@ class Archive(unittest.TestCase):
 
 
 class Memory(unittest.TestCase):
-    """What is wrong with the bytes of a run."""
+    """Problems that the memory report of a run shows."""
 
     USE = {"predicted": 12, "arena": 10, "touched": 9, "resident": None, "difference": ""}
 
@@ -383,7 +384,7 @@ class Memory(unittest.TestCase):
         self.assertIn("- **host: 3 bytes**", lines)
 
     def test_deviations(self):
-        """What fpdt-run names itself, of the driver too, and what it counted."""
+        """Deviations that fpdt-run reports, including the driver's, and its own counts."""
         driver = {"predicted": 20, "before": 1, "highest": 30, "taken_after_warm_up": 0,
                   "as_predicted": False}
         lines, wrong = items.memory_lines({

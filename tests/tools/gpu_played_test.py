@@ -1,5 +1,5 @@
-"""tools/gpu-check as it runs on a GPU, where there is none: plans of true size, and programs that
-play nvidia-smi, fpdt-run, the tests, ncu and compute-sanitizer.
+"""tools/gpu-check as on a GPU, but on a machine without one: plans have their true size, and
+scripts replace nvidia-smi, fpdt-run, the tests, ncu and compute-sanitizer.
 
 gpu_played_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
 """
@@ -72,12 +72,14 @@ class Played(unittest.TestCase):
         self.check_headline()
 
     def check_headline(self):
-        """One layer's step of 1M tokens, 5 % slower than simulated, is a whole model 5 % slower."""
+        """If a step of one layer at 1M tokens is 5 % slower than simulated, so is the whole
+        model."""
         whole = self.record("solo-1m")["result"]["whole"]
         self.assertAlmostEqual(whole["seconds"], 1.05 * whole["predicted_seconds"], delta=0.5)
         self.assertAlmostEqual(whole["predicted_seconds"] / whole["seconds"], 1 / 1.05, places=3)
         ratio = whole["share_of_other_libraries"] / whole["share_of_ceiling"]
-        # Matrix products reach 700 of 800 of the other libraries, tiles 650 of 700 and 550 of 600.
+        # The bench reaches 700 of the other libraries' 800 for products, 650 of 700 and 550 of 600
+        # for tiles.
         self.assertGreater(ratio, 700 / 800)
         self.assertLess(ratio, 650 / 700)
         train = self.record("solo-1m")["commands"][-1]["command"]
@@ -90,7 +92,7 @@ class Played(unittest.TestCase):
         self.assertIn("Clocks: unknown.", page)
 
     def test_no_programs(self):
-        """Where prebuilt programs do not run, it builds; where that fails too, it says both."""
+        """If prebuilt programs do not run, it builds them; if that fails too, it reports both."""
         (self.folder / "bin/fpdt-run").write_text("#!/bin/sh\necho no such library >&2; exit 127\n")
         (self.folder / "bin/cmake").write_text("#!/bin/sh\necho cannot build >&2; exit 1\n")
         (self.folder / "bin/cmake").chmod(0o755)

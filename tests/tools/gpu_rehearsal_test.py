@@ -1,5 +1,5 @@
-"""The whole of tools/gpu-check in rehearsal: on a CPU with tiny sizes, and what is left of it when
-something breaks. PyTorch has a test of its own.
+"""The whole of tools/gpu-check in rehearsal: on a CPU with tiny sizes, and what remains of it when
+something breaks. PyTorch has its own test.
 
 gpu_rehearsal_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
 """
@@ -26,7 +26,7 @@ HEADLINE = ("versions", "tests", "bench", "ceiling", "solo-1m", "solo-128k")
 
 
 def the_script():
-    """tools/gpu-check as a module."""
+    """Loads tools/gpu-check as a module."""
     loader = importlib.machinery.SourceFileLoader("the_script", str(SOURCE / "tools/gpu-check"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("the_script", loader))
     loader.exec_module(module)
@@ -34,7 +34,7 @@ def the_script():
 
 
 class Order(unittest.TestCase):
-    """The table of docs/gpu.md is that of the script, and its sums hold."""
+    """The table in docs/gpu.md equals the script's, and its sums are right."""
 
     def test_minutes(self):
         items = the_script().ITEMS
@@ -77,7 +77,7 @@ class Rehearsal(unittest.TestCase):
         return json.loads((self.out / f"{item}.json").read_text())
 
     def from_archive(self):
-        """{name: content} of what leaves; each record in it is whole."""
+        """{name: content} of the archive; each record in it is whole."""
         with tarfile.open(self.out / "results.tar.gz") as archive:
             found = {one.name: archive.extractfile(one).read().decode() for one in archive}
         for name, content in found.items():
@@ -87,7 +87,8 @@ class Rehearsal(unittest.TestCase):
         return found
 
     def programs(self, **scripts):
-        """A folder of programs with shell scripts in place of some; $real is the true one."""
+        """A folder of programs, some replaced by shell scripts, in which $real is the true
+        program."""
         folder = self.folder / f"programs-{len(list(self.folder.iterdir()))}"
         folder.mkdir()
         for name in ("fpdt-plan", "fpdt-run"):
@@ -102,7 +103,7 @@ class Rehearsal(unittest.TestCase):
         first = self.check("--items", "versions,bench", "--archive", copy)
         self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
         bench = (self.out / "bench.json").read_text()
-        # Another machine, with the archive alone.
+        # Continues as on another machine, from the archive alone.
         self.out = self.folder / "elsewhere"
         self.out.mkdir()
         copy.rename(self.out / "results.tar.gz")
@@ -167,7 +168,8 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(self.record("solo-1m-2")["state"], "failed")
 
     def test_bench_that_is_cut_off(self):
-        """It has written a part of machine.yaml, and the next call measures it whole."""
+        """A bench that is cut off leaves a part of machine.yaml; the next call measures it
+        whole."""
         cut = self.programs(fpdt_run='[ "$1" = bench ] && [ "$2" != --help ] && {\n'
                             f'  cp {SOURCE}/configs/clusters/cpu-local.yaml "$5"\n'
                             '  echo "matmul 3 TFLOP/s"; exec sleep 60; }')
@@ -186,8 +188,8 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("measured by fpdt-run bench", self.from_archive()["machine.yaml"])
 
     def test_killed_in_the_middle(self):
-        """SIGKILL of the script leaves no program behind, and an archive and a page of what was
-        done; the next call repeats the item that it was in."""
+        """SIGKILL of the script leaves no program running, and leaves an archive and a page of the
+        items that were done. The next call repeats the interrupted item."""
         pid = self.folder / "pid"
         slow = self.programs(fpdt_run=f'[ "$1" = train ] && {{ echo $$ >{pid}; echo begun\n'
                              '  exec sleep 60; }')
@@ -207,7 +209,7 @@ class Rehearsal(unittest.TestCase):
         self.assertNotIn("memory.stdout.log", self.from_archive())
 
     def test_terminated_in_the_middle(self):
-        """SIGTERM, as a limit from outside sends it: the archive has the item as far as it got."""
+        """SIGTERM from an outside limit: the archive has the item as far as it got."""
         pid = self.folder / "pid"
         slow = self.programs(fpdt_run=f'[ "$1" = train ] && {{ echo $$ >{pid}; exec sleep 60; }}')
         with subprocess.Popen(self.command("--items", "memory", *slow), stdout=subprocess.DEVNULL,
@@ -232,7 +234,7 @@ class Rehearsal(unittest.TestCase):
             time.sleep(0.05)
 
     def test_host_memory(self):
-        """What the user says goes into the budget, and to fpdt-run where it takes it."""
+        """--host-memory goes into the budget, and to fpdt-run if that has the flag."""
         helps = 'for flag; do [ $flag = --help ] && { echo "  --host-memory T"; exit 0; }; done\n'
         taken = self.folder / "taken"
         drop = f'case "$*" in *--host-memory*) echo "$*" >>{taken}; ' \

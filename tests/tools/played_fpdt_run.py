@@ -1,6 +1,6 @@
-"""Plays fpdt-run on an H200 for tests of tools/gpu-check: plans are true, steps are the simulation
-and a twentieth. The environment says where the true fpdt-plan is (FPDT_PLAN) and a cluster file
-with rates (RATES)."""
+"""Stands in for fpdt-run on an H200 in tests of tools/gpu-check: plans are real, and a step takes
+the simulated time plus a twentieth. The environment names the real fpdt-plan (FPDT_PLAN) and a
+cluster file with rates (RATES)."""
 import json
 import os
 import pathlib
@@ -40,7 +40,8 @@ def train():
     steps = int(flag("--steps"))
     time = times(sys.argv[2]) if flag("--machine") else None
     losses = [11.0 - step / 100 for step in range(steps)]
-    # As on a GPU: gaps of the arena are not touched, and the operating system knows nothing of it.
+    # As on a GPU: gaps of the arena are not touched, and the operating system has no numbers for
+    # it.
     device = {"predicted": 1 << 34, "arena": 1 << 33, "live": 1 << 32, "touched": (1 << 33) - 4096,
               "resident": None, "difference": ""}
     driver = {"predicted": 1 << 34, "before": 1 << 29, "highest": 1 << 33, "as_predicted": True,

@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// Of this process alone: tests run beside each other.
+// The path is unique to this process, because tests run in parallel.
 std::string path_of(const std::string& ending) {
   return testing::TempDir() + fmt::format("fpdt_batches_{}.{}", getpid(), ending);
 }
@@ -50,7 +50,7 @@ TEST(Batches, ARestThatIsTooShortIsSkipped) {
   Batches batches(file_of("abcdefghi"), 256, 3);
   batches.next();
   EXPECT_EQ(batches.next().labels, (Row{'e', 'f', 'g'}));
-  EXPECT_EQ(batches.cursor(), 0);  // "ghi" lacks its last label
+  EXPECT_EQ(batches.cursor(), 0);  // "ghi" has no label after its last token
 }
 
 TEST(Batches, TheCursorIsAllTheState) {
@@ -78,7 +78,7 @@ TEST(Batches, TheLossMaskIsOfTheTokenToPredict) {
   EXPECT_THROW(Batches(file_of("abcde"), 256, 4, {-1, mask_of("too long")}), InputError);
 }
 
-// Windows of 2 tokens; the mask says which tokens are labels that count.
+// Windows of 2 tokens; the mask tells which tokens count as labels.
 TEST(Batches, StepsWithoutALabelArePassedOver) {
   const std::string mask = mask_of(std::string("\0\1\1\0\0\0\0\1\0", 9));
   Batches batches(file_of("abcdefghi"), 256, 2, {-1, mask});
@@ -102,7 +102,7 @@ TEST(Batches, AFileWithoutALabelIsRefused) {
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("every label is masked"), std::string::npos);
   }
-  // The label of the first token is no label.
+  // The first token is not a label.
   EXPECT_THROW(Batches(file_of("abcde"), 256, 2, {-1, mask_of(std::string("\1\0\0\0\0", 5))}),
                InputError);
   EXPECT_THROW(Batches(file_of("\n\n\n\n"), 256, 2, {'\n', ""}), InputError);

@@ -1,4 +1,4 @@
-// Tiny models and the defaults of a case.
+// Builds the tiny models, and cases with their defaults.
 #include "cases.h"
 
 #include "fpdt/io/hf_weights.h"

@@ -11,7 +11,7 @@
 
 namespace fpdt {
 
-// Two layers of width 16, four query heads of size 4 where not said otherwise, 19 words.
+// Two layers of width 16, four query heads of size 4 unless stated otherwise, 19 words.
 ModelSpec tiny_llama();  // RMSNorm, swiglu, rotary, 2 KV heads
 ModelSpec tiny_gpt();    // LayerNorm, gelu, biases, learned positions, tied embeddings
 ModelSpec tiny_qwen3();  // as llama, heads of size 6 that are normalised and turned by yarn, tied
@@ -27,7 +27,7 @@ struct Case {
 Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
                std::int64_t chunk_tokens);
 
-// The case's schedule and a trainer of it.
+// A case's schedule with its trainer.
 struct Rig {
   explicit Rig(const Case& one, const RankOptions& options = one_thread());
   static RankOptions one_thread();
@@ -36,7 +36,7 @@ struct Rig {
   Trainer trainer;
 };
 
-// Every state of a kind, tensor after tensor.
+// All states of a kind, concatenated tensor by tensor.
 std::vector<float> all_of(const Trainer& trainer, const std::string& kind);
 
 }  // namespace fpdt

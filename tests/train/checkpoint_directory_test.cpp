@@ -1,4 +1,4 @@
-// What lies in the directory after each step of a save, and what is found there after a kill.
+// The contents of the directory after each step of a save, and what a run finds there after a kill.
 #include "fpdt/train/checkpoint_directory.h"
 
 #include <filesystem>
@@ -35,7 +35,7 @@ class Saves : public testing::Test {
     fill(directory.begin(), text);
     directory.finish();
   }
-  // The text of the checkpoint that a reader finds; "mixed" when its files are of several.
+  // The text of the checkpoint that a reader finds; "mixed" if its files are from several.
   [[nodiscard]] std::string found() const {
     std::string text;
     for (const std::string_view name : kCheckpointFiles) {
@@ -81,13 +81,13 @@ TEST_F(Saves, KeepTheEarlierOneWhenRejected) {
   directory.reject();
   EXPECT_EQ(found(), "1");
   EXPECT_EQ(entries(), kCheckpointFiles.size());
-  directory.reject();  // of nothing
+  directory.reject();  // there is nothing to reject
   directory.confirm();
   EXPECT_EQ(found(), "1");
 }
 
-// A run that was killed left one that no step has proven. A run that does not go on from it can
-// neither judge it nor put it in the place of the one before.
+// A killed run left a checkpoint that no step has proven. A run that does not resume from it can
+// neither judge it nor let it replace the one before.
 TEST_F(Saves, LeaveAPendingOneToARunThatResumes) {
   { const CheckpointDirectory empty(path_); }
   EXPECT_FALSE(fs::exists(path_));  // nothing was saved
@@ -134,7 +134,7 @@ TEST_F(Saves, GoOnWhereAKillCutTheRenames) {
   }
 }
 
-// Whoever looks for the directory to know whether there is something to go on from is right.
+// If the directory exists, there is a checkpoint to resume from.
 TEST_F(Saves, MakeANewDirectoryWhenTheFirstIsWhole) {
   const std::string before = fs::path(path_).parent_path() /
                              fmt::format(".{}.fpdt_new", fs::path(path_).filename().string());
@@ -151,7 +151,7 @@ TEST_F(Saves, MakeANewDirectoryWhenTheFirstIsWhole) {
     directory.reject();
     EXPECT_FALSE(fs::exists(path_));
   }
-  // A kill left one half, or whole before it had its name, and another run begins.
+  // A kill left a half-written directory, or a whole one before its rename, and another run begins.
   fs::create_directories(before + "/fpdt_stage");
   write_file_atomically(before + "/fpdt_stage/config.json", "half");
   fs::create_directories(before + "/fpdt_pending");
@@ -160,7 +160,7 @@ TEST_F(Saves, MakeANewDirectoryWhenTheFirstIsWhole) {
   EXPECT_FALSE(fs::exists(before + "/fpdt_stage"));
   EXPECT_FALSE(fs::exists(before + "/fpdt_pending"));
   fill(directory.begin(), "2");
-  // One with files in it that appears meanwhile keeps them.
+  // A directory that appears meanwhile keeps its files.
   fs::create_directory(path_);
   write_file_atomically(file("notes"), "mine");
   EXPECT_THROW(directory.finish(), IoError);
@@ -191,7 +191,7 @@ TEST_F(Saves, LeaveOtherFilesAlone) {
   write_file_atomically(file("tokenizer.json"), "mine");
   fs::create_symlink("elsewhere", file("link"));
   fill(directory.begin(), "2");
-  // A companion goes along where there is none yet.
+  // A companion is copied if there is none yet.
   write_file_atomically(file("fpdt_stage/tokenizer.json"), "ours");
   write_file_atomically(file("fpdt_stage/merges.txt"), "ours");
   directory.finish();
@@ -234,7 +234,7 @@ TEST_F(Saves, AreOfOneRunAtATime) {
   EXPECT_EQ(found(), "1");
 }
 
-// Somebody keeps the directory under another name while the run goes on.
+// Somebody renames the directory while the run continues.
 TEST_F(Saves, MakeTheDirectoryAnewWhenItWasMovedAway) {
   const std::string kept = path_ + "_kept";
   fs::remove_all(kept);

@@ -1,4 +1,4 @@
-// To disk and back: the same bits, another number of ranks, another model.
+// To disk and back: the same bits, on another number of ranks, with another model.
 #include "fpdt/train/checkpoint.h"
 
 #include <csignal>
@@ -20,7 +20,7 @@
 namespace fpdt {
 namespace {
 
-// Of this process alone: tests run beside each other.
+// The path is unique to this process, because tests run in parallel.
 std::string fresh_path(const std::string& name) {
   const std::string path =
       testing::TempDir() + fmt::format("fpdt_checkpoint_{}_{}", name, getpid());
@@ -35,7 +35,7 @@ std::vector<std::vector<float>> everything(const Trainer& trainer) {
 
 class Resume : public testing::TestWithParam<Storage> {};
 
-// Steps 1 to 4 in one go, and cut after step 2.
+// Runs steps 1 to 4 in one go, and with a cut after step 2.
 TEST_P(Resume, GivesTheSameBits) {
   Case one = make_case(tiny_gpt(), 2, 16, 8);
   one.strategy.storage = GetParam();
@@ -96,7 +96,7 @@ TEST(Checkpoint, WeightsAloneStartATraining) {
   EXPECT_EQ(after.trainer.steps_done(), 0);
 }
 
-// The error of loading it.
+// The error of loading the checkpoint.
 std::string load_error(const std::string& path, Trainer& trainer) {
   try {
     load_checkpoint(path, trainer);
@@ -127,7 +127,7 @@ TEST(Checkpoint, NamesTheTensorOfAFlippedBit) {
       EXPECT_NE(error.find(fmt::format("{}: {}: the bytes", file, entry->name)), std::string::npos)
           << error;
     }
-    // A file of another run is whole, but not the one that trainer.json means.
+    // A file of another run is whole, but trainer.json refers to a different one.
     const std::string other = fresh_path("other_run");
     rig.trainer.set_parameters(initial_parameters(6));
     save_checkpoint(other, rig.trainer, {1, 0, 5, "", 1});
@@ -155,7 +155,7 @@ TEST(Checkpoint, NoticesAChangedDigitOfItsProgress) {
   EXPECT_EQ(load_checkpoint(path, rig.trainer).cursor, 78);
 }
 
-// Copies a file of tensors as it was written before there were checksums.
+// Rewrites a file of tensors as it was before checksums existed.
 void drop_checksums(const std::string& path) {
   std::string file = read_file(path, 1 << 24);
   const std::string key = "\"fpdt_xxh3\":\"";
@@ -206,7 +206,7 @@ TEST(Checkpoint, ValuesThatAreNotFiniteAreNeitherSavedNorLoaded) {
     rig.trainer.set_tensor("layers.1.up.weight", kind, good);
   }
   EXPECT_EQ(load_error(path, rig.trainer), "");
-  // As another program may have written it.
+  // As another program may write it.
   const std::string file = path + "/fpdt_state.safetensors";
   drop_checksums(file);
   std::string bytes = read_file(file, 1 << 24);

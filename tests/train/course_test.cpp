@@ -1,4 +1,4 @@
-// What a checkpoint records of the course, and what counts as a change.
+// The course in a checkpoint, and which differences count as changes.
 #include "fpdt/train/course.h"
 
 #include <gmock/gmock.h>

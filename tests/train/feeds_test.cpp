@@ -1,4 +1,4 @@
-// What the trainer promises the kernels, and what it refuses to promise.
+// What the trainer promises the kernels, and the inputs that it refuses.
 #include "fpdt/train/feeds.h"
 
 #include <gtest/gtest.h>

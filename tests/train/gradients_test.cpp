@@ -1,5 +1,5 @@
-// Loss, gradients of every parameter and the update against the reference, over the decision space:
-// the full cross of family, heads, ranks and chunks, and a seeded draw over everything else.
+// Compares loss, gradients of every parameter and the update with the reference, over the decision
+// space: the full cross of family, heads, ranks and chunks, and a seeded draw of everything else.
 #include <array>
 #include <random>
 
@@ -16,7 +16,8 @@ namespace {
 struct Chunks {
   std::int64_t seq_len, chunk_tokens;
 };
-// One; two; three with a ragged last one; eight; ragged and padded, since no rank count divides 21.
+// One chunk; two; three with a ragged end; eight; ragged and padded, since no rank count divides
+// 21.
 constexpr std::array kChunks{Chunks{24, 24}, Chunks{24, 12}, Chunks{20, 8}, Chunks{32, 4},
                              Chunks{21, 8}};
 
@@ -40,7 +41,7 @@ std::vector<Case> crossed() {
       }
     }
   }
-  // Shards of the embedding end within a row; padding goes on past the last learned position.
+  // Shards of the embedding end within a row; padding goes beyond the last learned position.
   Case uneven = make_case(model_of(false, 4), 4, 21, 8);
   uneven.problem.model.hidden = 6;
   uneven.problem.model.vocabulary = 17;
@@ -53,7 +54,7 @@ std::vector<Case> crossed() {
   return cases;
 }
 
-// Norms of heads and parallel residuals change what is kept and what is repeated.
+// Norms of heads and parallel residuals change which values are kept and which are repeated.
 std::vector<Case> families() {
   std::vector<Case> cases;
   for (const ModelSpec& model : {tiny_qwen3(), tiny_neox()}) {
@@ -87,7 +88,7 @@ std::vector<Case> single_documents() {
   return cases;
 }
 
-// One alternative of every choice, drawn; may contradict itself.
+// Draws one alternative of every choice. The result may contradict itself.
 Case draw(std::mt19937& random) {
   const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
   const auto one_of = [&](std::initializer_list<std::int64_t> list) {
@@ -170,7 +171,7 @@ TEST_P(Gradients, EqualReference) {
   Rig rig(one);
   rig.trainer.set_parameters(random_parameters(2));
   const double tolerance = derived_tolerance(one.problem, one.strategy.storage);
-  // The second step meets moments, versions and gradients that the first left.
+  // The second step starts from moments, versions and gradients that the first one left.
   for (std::uint64_t step = 1; step <= 2; ++step) {
     const std::vector<Sample> samples =
         random_samples(one.problem, rig.trainer.samples_per_step(), step);

@@ -1,4 +1,4 @@
-// Orders drawn by a seed give the bits of the threads: the edges of a lowered schedule suffice.
+// Orders drawn by a seed give the same bits as threads, so the edges of a lowered schedule suffice.
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_P(Interleaving, GivesTheSameBits) {
                       [&](std::int64_t rank, const Op& op, std::span<const View> views) {
                         kernels.run(op.body, views, rank);
                       });
-    // The first step is there to feed the inputs.
+    // The first step only feeds the inputs.
     rig.trainer.set_parameters(random_parameters(7));
     rig.trainer.step(samples, 1e-2);
     rig.trainer.set_parameters(random_parameters(7));

@@ -1,4 +1,4 @@
-// The rate at the corners of its curve.
+// The learning rate at the corners of its curve.
 #include "fpdt/train/learning_rate.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Rank threads that stay, and what happens when one of them fails.
+// Rank threads that persist between steps, and the consequences when one of them fails.
 #include "fpdt/train/ranks.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace fpdt {
 namespace {
 
-// Fails at one op of one step, or when it takes memory.
+// Fails at one op of one step, or when memory is reserved.
 class FailingBackend final : public Backend {
  public:
   FailingBackend(Communicator& communicator, bool in_reserve, std::int64_t at_launch)

@@ -1,4 +1,4 @@
-// Whole tensors through shards, slots and types.
+// Whole tensors are read and written across shards, slots and types.
 #include "fpdt/train/states.h"
 
 #include <cmath>
@@ -26,7 +26,7 @@ std::int64_t elements_of(const State& state) {
   return elements;
 }
 
-// Every byte that a rank holds of a state.
+// All bytes that a rank holds of a state.
 std::vector<std::vector<std::byte>> slots_of(const Ranks& ranks, std::int64_t rank,
                                              const State& state) {
   const Buffer& buffer = ranks.schedule().buffers[static_cast<std::size_t>(state.buffer)];
@@ -38,7 +38,7 @@ std::vector<std::vector<std::byte>> slots_of(const Ranks& ranks, std::int64_t ra
   return slots;
 }
 
-// What is written is read back, every kind, on one rank and on four with pieces that need padding.
+// Every kind reads back as it was written, on one rank and on four, with pieces that need padding.
 TEST(States, ComeBackAsTheyWereSet) {
   for (const std::int64_t ranks : {1, 4}) {
     Rig rig(make_case(tiny_llama(), ranks, 16, 8));
@@ -64,7 +64,7 @@ TEST(States, RunThroughFollowingSlots) {
   EXPECT_EQ(read_state(rig.trainer.ranks(), *state), counting(70 * 16));
 }
 
-// A device that the host cannot address: what is written goes through the backend.
+// A device that the host cannot address, so writes go through the backend.
 class FarBackend final : public Backend {
  public:
   explicit FarBackend(Communicator& communicator) : real_(communicator, {1, Populate::no}) {}
@@ -87,13 +87,13 @@ class FarBackend final : public Backend {
   CpuBackend real_;
 };
 
-// By elements on any number of ranks and threads, in place or not, as by whole tensors; with pieces
-// that need padding, and every byte of every slot.
+// Filling by elements, on any number of ranks and threads, in place or not, gives the bytes of
+// filling by whole tensors. Includes pieces that need padding, and every byte of every slot.
 TEST(States, AreFilledWithTheSameBits) {
   for (const std::int64_t ranks : {1, 2, 4}) {
     Case one = make_case(tiny_llama(), ranks, 16, 8);
     one.strategy.storage = Storage::bf16;
-    one.problem.model.vocabulary = 8191;  // 131,056 elements: more than a task, no whole blocks
+    one.problem.model.vocabulary = 8191;  // 131,056 elements: more than one task, no whole blocks
     Rig whole(one);
     std::vector<State> states = whole.trainer.schedule().states;
     // Gradients of tensors take turns in their slots.

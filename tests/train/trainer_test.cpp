@@ -1,4 +1,4 @@
-// Steps: what changes, what is reported, what fails.
+// Training steps: which values change, which are reported, which errors occur.
 #include "fpdt/train/trainer.h"
 
 #include <cmath>
@@ -19,7 +19,7 @@
 namespace fpdt {
 namespace {
 
-// A case with a bit of everything, on four ranks.
+// A case that uses most features, on four ranks.
 Case rich_case() {
   Case one = make_case(tiny_llama(), 4, 24, 8);
   one.strategy.data_parallel = 2;
@@ -30,8 +30,8 @@ Case rich_case() {
   return one;
 }
 
-// Applies `change` to every body of type T, so that the schedule is as safe as before and computes
-// something else, and returns the check of a step.
+// Applies `change` to every body of type T and returns the check of a step. The schedule stays as
+// safe as before but computes something else.
 template <class T, class Change>
 CheckReport check_changed(Change change) {
   const Case one = make_case(tiny_llama(), 2, 24, 8);
@@ -72,12 +72,12 @@ TEST(Trainer, EvaluationChangesNothing) {
   EXPECT_EQ(rig.trainer.evaluate(samples), loss);
   EXPECT_EQ(all_of(rig.trainer, "weight"), before);
   EXPECT_EQ(rig.trainer.steps_done(), 0);
-  // The same forward pass begins a step.
+  // The step begins with the same forward pass.
   EXPECT_EQ(rig.trainer.step(samples, 1e-3).loss, loss);
   EXPECT_NE(all_of(rig.trainer, "weight"), before);
 }
 
-// What a step takes is the time of its ops: neither inputs nor the trace are in it.
+// The time of a step is that of its ops. It excludes inputs and the trace.
 TEST(Trainer, SecondsAreThoseOfTheOps) {
   const Case one = rich_case();
   Rig rig(one);
@@ -108,7 +108,7 @@ TEST(Trainer, TheSameSeedGivesTheSameBits) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
-// However many ranks and threads, and by the reference: training begins with the same weights.
+// Training begins with the same weights on any number of ranks and threads, and in the reference.
 TEST(Trainer, InitialWeightsDependOnTheSeedAlone) {
   for (const std::int64_t ranks : {1, 2, 4}) {
     for (const std::int32_t threads : {1, 2, 7}) {
@@ -128,7 +128,7 @@ TEST(Trainer, InitialWeightsDependOnTheSeedAlone) {
   }
 }
 
-// A rank alone holds what it would hold among the others.
+// A rank that runs alone holds what it would hold among others.
 TEST(Trainer, ARankAloneBeginsWithItsPart) {
   const Case one = make_case(tiny_llama(), 4, 16, 8);
   RankOptions alone = Rig::one_thread();
@@ -148,7 +148,7 @@ TEST(Trainer, ARankAloneBeginsWithItsPart) {
   }
 }
 
-// Two documents in one sequence give the gradients of the two alone, to f32 rounding.
+// Two documents in one sequence give the gradients of each alone, to f32 rounding.
 TEST(Trainer, PackedDocumentsEqualSeparateSequences) {
   Case packed = make_case(tiny_gpt(), 2, 24, 8);
   Case apart = make_case(tiny_gpt(), 2, 12, 8);
@@ -173,8 +173,8 @@ TEST(Trainer, PackedDocumentsEqualSeparateSequences) {
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
 }
 
-// Without document starts in the schedule: a sequence of one is computed as before, to the bit, and
-// of two it is refused.
+// The schedule has no document starts. A sequence of one document gives the same bits as before,
+// and a sequence of two is refused.
 TEST(Trainer, OneDocumentNeedsNoStarts) {
   const Case several = make_case(tiny_gpt(), 2, 21, 8);
   Case single = several;
@@ -221,7 +221,7 @@ TEST(Trainer, ANonFiniteStepIsAnErrorThatChangesNothing) {
   EXPECT_THROW(rig.trainer.evaluate(random_samples(one.problem, 1, 1)), NumericError);
 }
 
-// Weights would decay and moments fade.
+// Otherwise weights would decay and moments fade.
 TEST(Trainer, AStepWithoutLabelsIsRefusedAndChangesNothing) {
   const Case one = make_case(tiny_llama(), 2, 16, 8);
   Rig rig(one);
@@ -242,7 +242,7 @@ TEST(Trainer, AStepWithoutLabelsIsRefusedAndChangesNothing) {
   EXPECT_EQ(rig.trainer.evaluate(masked), 0);
 }
 
-// Two replicas of two micro-batches take four sequences; fewer count alone.
+// Two replicas of two micro-batches take four sequences. Fewer sequences count alone.
 TEST(Trainer, EvaluationTakesFewerSequencesThanAStep) {
   const Case one = rich_case();
   Rig rig(one);

@@ -1,6 +1,6 @@
-// Loss and gradients of models that the transformers library wrote, trained here: chunked, on
-// several ranks, from the very files (tests/fixtures/hf/generate.py), against what it computed in
-// f32.
+// Loss and gradients of models that the transformers library wrote. They are trained here from the
+// same files (tests/fixtures/hf/generate.py), chunked and on several ranks, and compared with the
+// library's results in f32.
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -29,7 +29,7 @@ class Transformers : public testing::TestWithParam<const char*> {
     sample.tokens = expected["tokens"].get<std::vector<std::int32_t>>();
     sample.documents.assign(sample.tokens.size(), 0);
     sample.labels.assign(sample.tokens.begin() + 1, sample.tokens.end());
-    sample.labels.push_back(-1);  // the library shifts labels and leaves out the last
+    sample.labels.push_back(-1);  // the library shifts labels and skips the last
   }
   [[nodiscard]] std::int64_t tokens() const {
     return static_cast<std::int64_t>(sample.tokens.size());
@@ -53,7 +53,7 @@ TEST_P(Transformers, GiveTheSameLoss) {
   }
 }
 
-// Our gradients, written as a model of theirs: names, shapes and values are theirs.
+// Our gradients, written as a model of the library, have its names, shapes and values.
 TEST_P(Transformers, GiveTheSameGradients) {
   Case one = make_case(model, 2, tokens(), tokens() / 3);
   Rig rig(one);

@@ -1,9 +1,9 @@
-// How fast weights are made, beside plain writes to the same memory by the same threads:
+// Speed of making weights, next to plain writes to the same memory by the same threads:
 //
 //   weights_benchmark --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true
 //
-// `GB/s` counts the bytes that lie in memory at the end; `ns` is the time of an element, with all
-// threads at work. `cached` leaves memory out: 16 Ki elements a thread, again and again.
+// `GB/s` counts the bytes that are in memory at the end. `ns` is the time per element with all
+// threads working. `cached` avoids memory: each thread repeats 16 Ki elements.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -26,7 +26,7 @@ void rates(benchmark::State& state) {
       1e-9 * elements, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
-// Calls write(first element, where) for tasks of kTask elements on all threads.
+// Calls write(first element, target) for tasks of kTask elements on all threads.
 template <class Write>
 void on_threads(benchmark::State& state, bool cached, Write write) {
   Pool pool(static_cast<std::int32_t>(state.range(0)));

@@ -30,7 +30,7 @@ Rotary rotary_of(const HeadShape& s) {
   return rotary;
 }
 
-// As transformers' `_compute_yarn_parameters` has it, without its guard for equal ends.
+// As in transformers' `_compute_yarn_parameters`, without its guard for equal ends.
 long double yarn(const Rotary& r, std::int64_t i, long double plain) {
   const auto dimension = [&](double turns) {
     const double wavelength = static_cast<double>(r.original_positions) / (turns * 2 * M_PI);
@@ -43,7 +43,7 @@ long double yarn(const Rotary& r, std::int64_t i, long double plain) {
   return plain / r.factor * ramp + plain * (1 - ramp);
 }
 
-// As transformers' `_compute_llama3_parameters` has it: three cases by wavelength.
+// As in transformers' `_compute_llama3_parameters`: three cases by wavelength.
 long double frequency(const Rotary& r, std::int64_t i) {
   const long double plain =
       std::pow(static_cast<long double>(r.theta),

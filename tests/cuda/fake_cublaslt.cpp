@@ -118,7 +118,7 @@ bool aligned(const void* place, std::uint32_t by) {
   return by > 0 && reinterpret_cast<std::uintptr_t>(place) % by == 0;
 }
 
-// Column-major d[n,m] = b a: row-major [m,n] = a^T^T..., as the CPU's op has it.
+// Column-major d[n,m] = b a: row-major [m,n] = a^T^T..., as in the CPU's op.
 cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha,
                         const void* first, cublasLtMatrixLayout_t first_layout, const void* second,
                         cublasLtMatrixLayout_t second_layout, const void* beta, const void* c,

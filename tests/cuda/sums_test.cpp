@@ -1,4 +1,4 @@
-// What the GPU's embedding, cross-entropy and sums promise beyond the CPU's tests.
+// Promises of the GPU's embedding, cross-entropy and sums beyond the CPU's tests.
 #include <array>
 #include <limits>
 #include <vector>

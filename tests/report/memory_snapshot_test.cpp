@@ -51,8 +51,8 @@ TEST(Pickle, IntegersOfEverySize) {
   EXPECT_THROW(test::unpickle("\x80\x02K"), std::runtime_error);
 }
 
-// Replays allocations and frees at addresses, as the viewer does. Starts with the bytes that are live
-// at the end.
+// Replays allocations and frees at addresses, as the viewer does. Starts with the bytes that are
+// live at the end.
 std::int64_t replayed_peak(const Json& snapshot, std::size_t device) {
   std::int64_t live = 0;
   for (const Json& segment : snapshot["segments"]) {

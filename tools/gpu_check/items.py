@@ -1,7 +1,7 @@
 """The items that check correctness: versions, loss curves, memory, reproducible bits.
 
 An item fills `result`, which is for programs, and `text`, lines of Markdown for people, as it goes,
-so that a part of it is there when it is cut off. It raises what harness.py has.
+so that an item that is cut off keeps its first part. It raises the exceptions of harness.py.
 """
 import json
 import os

@@ -1,4 +1,4 @@
-// Both sides of the comparison.
+// Runs a training step and the reference on the same data, and compares the two.
 #include "fpdt/check/check.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Parameters read_all(const Trainer& trainer, std::string_view kind) {
   return all;
 }
 
-// Largest difference over `scale`, which is at least tiny; NaN counts as infinite.
+// Largest absolute difference of two elements. NaN counts as infinite.
 double largest_difference(const Matrix& a, const Matrix& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -63,7 +63,7 @@ double scale_of(const std::vector<Sample>& samples) {
   return labels == 0 ? 0 : 1 / static_cast<double>(labels);
 }
 
-// Parameters in storage are their masters, rounded: the reference updates masters only.
+// Whether the stored parameters are their masters, rounded. The reference updates only the masters.
 bool storage_follows(const Trainer& trainer, const std::string& tensor) {
   const State* const state = find_state(trainer.schedule(), tensor, "parameter");
   const Buffer& buffer = trainer.schedule().buffers[static_cast<std::size_t>(state->buffer)];
@@ -84,7 +84,7 @@ std::uint64_t next_random(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-// The larger error of each kind; losses stay those of `report`.
+// Keeps the larger error of each kind. The losses stay those of `report`.
 void add_errors(CheckReport& report, const CheckReport& next) {
   const auto keep = [](double& largest, double error) { largest = std::max(largest, error); };
   keep(report.loss_error, next.loss_error);
@@ -101,11 +101,11 @@ void add_errors(CheckReport& report, const CheckReport& next) {
   }
 }
 
-// InputError when the reference would take minutes.
+// Throws InputError when the reference would take minutes.
 void require_feasible(const Problem& problem, std::int64_t samples) {
   const ModelSpec& model = problem.model;
   const auto tokens = static_cast<double>(problem.seq_len);
-  // Forward and backward of every parameter (6 per token), and of the causal half of attention.
+  // Each parameter costs 6 flops per token, forward and backward. Attention counts its causal half.
   const double flops = static_cast<double>(samples) * tokens *
                        (6 * static_cast<double>(parameter_count(model)) +
                         6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
@@ -160,7 +160,8 @@ CheckReport check_step(Trainer& trainer, const std::vector<Sample>& samples, dou
   trainer.poison();
   report.evaluate_error = relative(std::abs(trainer.evaluate(samples) - after), std::abs(after));
 
-  // A tensor whose gradient vanishes exactly is held to the rounding of the largest gradient.
+  // A gradient that is exactly zero has no scale of its own. Its error is measured against the
+  // rounding of the largest gradient.
   double floor = 0;
   for (const auto& [name, values] : expected.gradients.tensors) {
     floor = std::max(floor, 1e-4 * largest_element(values));
@@ -205,7 +206,7 @@ std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, s
   for (Sample& sample : samples) {
     std::int32_t start = 0;
     for (std::int32_t t = 0; t < problem.seq_len; ++t) {
-      // About three documents a sequence.
+      // About three documents in each sequence.
       const bool begins = next_random(state) % length < 2;
       if (begins && problem.documents) start = t;
       const std::uint64_t token = next_random(state) % vocabulary;
@@ -232,7 +233,7 @@ CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& prob
   const double tolerance =
       options.tolerance > 0 ? options.tolerance : derived_tolerance(problem, strategy.storage);
   CheckReport report = check_step(trainer, samples[0], options.learning_rate, tolerance);
-  // Another learning rate, so that no step equals the one before.
+  // The second step uses another learning rate, so that it differs from the first.
   add_errors(report, check_step(trainer, samples[1], options.learning_rate / 2, tolerance));
   return report;
 }

@@ -1,4 +1,4 @@
-// Collectives of a rank with itself.
+// Fills in the absent members of each group with this rank's own views.
 #include "fpdt/comm/solo.h"
 
 #include <algorithm>

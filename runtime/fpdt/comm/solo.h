@@ -1,9 +1,10 @@
-// One rank of a job of many, alone: to see whether a plan fits one device before renting
+// Runs one rank of a larger job by itself, to see whether a plan fits one device before renting
 // sixty-four.
 //
-// Memory, compute and transfers are real. A collective is a local one in which every absent peer
-// sends what this rank sends: the right amount of finite data of the right size, and not the right
-// data. A run that used this communicator must say so wherever it reports numbers.
+// Memory, compute and transfers are real. A collective runs locally: every absent peer sends what
+// this rank sends. The amount and size of the data are right and its values are finite, but they
+// are not the right values. A run that uses this communicator must say so wherever it reports
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +25,14 @@ class SoloCommunicator final : public Communicator {
   void collective(const Body& body, std::int32_t lane, std::span<const View> views,
                   Mover& mover) override;
   void barrier() override {}
-  // Nobody waits.
+  // No other rank waits.
   void abort(std::exception_ptr) noexcept override {}
 
  private:
   std::int64_t rank_;
   std::int64_t ranks_;
   const Schedule* schedule_ = nullptr;
-  std::vector<std::vector<std::span<const View>>> peers_;  // [lane][member]: every one is this rank
+  std::vector<std::vector<std::span<const View>>> peers_;  // [lane][member]: this rank's views
 };
 
 }  // namespace fpdt

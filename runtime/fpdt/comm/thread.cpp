@@ -1,4 +1,4 @@
-// Meetings, and the threads that hold them.
+// Meetings, and the threads of the ranks that take part in them.
 #include "fpdt/comm/thread.h"
 
 #include <condition_variable>
@@ -24,7 +24,7 @@
 namespace fpdt {
 namespace {
 
-// Where the members of one group meet, on one lane.
+// A place where the members of one group meet on one lane.
 class Meeting {
  public:
   Meeting(Membership members, std::chrono::milliseconds deadline)
@@ -35,8 +35,8 @@ class Meeting {
         done_(static_cast<std::size_t>(members.size)),
         here_(static_cast<std::size_t>(members.size), false) {}
 
-  // Publishes the views of member `mine`, and from when on they are whole, and waits for the
-  // others.
+  // Publishes the views of member `mine`, and the mark behind which they are whole. Then waits for
+  // the other members.
   void gather(std::int64_t mine, std::span<const View> views, Mark ready) {
     std::unique_lock lock(mutex_);
     if (aborted_) throw PeerError(reason_);
@@ -47,7 +47,7 @@ class Meeting {
     if (arrive()) return;
     const bool woken =
         changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
-    // A complete round counts even when something failed since: its members rely on each other's
+    // A complete round counts even if a failure came later: its members rely on each other's
     // memory.
     if (round_ != round) return;
     if (aborted_) throw PeerError(reason_);
@@ -56,9 +56,10 @@ class Meeting {
         fmt::format("rank {} waited {} ms for {}", rank_of(mine), deadline_.count(), absent()));
   }
 
-  // Waits until every member has taken what it needs. All of them arrive: nothing blocks between the
-  // two waits, and a member that fails there arrives too. So there is no deadline. A failure
-  // elsewhere does not end the wait, because others still read this member's memory.
+  // Waits until every member has read what it needs. The wait has no deadline because every member
+  // arrives: nothing blocks between the two waits, and a member that fails between them still
+  // arrives. A failure elsewhere does not end the wait, because other members still read this
+  // member's memory.
   void disperse(std::int64_t mine, Mark done) {
     std::unique_lock lock(mutex_);
     done_[static_cast<std::size_t>(mine)] = done;
@@ -75,10 +76,10 @@ class Meeting {
     changed_.notify_all();
   }
 
-  // Between gather and disperse.
+  // Valid between gather and disperse.
   [[nodiscard]] std::span<const std::span<const View>> views() const { return views_; }
   [[nodiscard]] std::span<const Mark> ready() const { return ready_; }
-  // After disperse: the next one does not begin before all have gathered again.
+  // Valid after disperse, until all members have gathered again.
   [[nodiscard]] std::span<const Mark> done() const { return done_; }
 
  private:
@@ -86,7 +87,7 @@ class Meeting {
     return members_.first + member * members_.stride;
   }
 
-  // Counts one member in; true for the last one.
+  // Counts one member in. Returns true for the last one.
   bool arrive() {
     if (++arrived_ != members_.size) return false;
     arrived_ = 0;
@@ -118,7 +119,7 @@ class Meeting {
   std::string reason_;
 };
 
-// What the ranks share.
+// The state that all ranks share.
 class World {
  public:
   World(std::int64_t ranks, const ThreadOptions& options)
@@ -132,7 +133,7 @@ class World {
     Membership members;
   };
 
-  // The meeting of that place: the same one for all its members.
+  // Returns the meeting at a place. All its members get the same one.
   Meeting& meeting(const Place& place) {
     const std::lock_guard lock(mutex_);
     auto& found = meetings_[std::tuple(place.lane, place.group, place.members.first)];
@@ -165,7 +166,7 @@ class World {
   std::mutex mutex_;  // guards the next three
   std::map<std::tuple<std::int32_t, std::ptrdiff_t, std::int64_t>, std::unique_ptr<Meeting>>
       meetings_;
-  std::exception_ptr cause_;  // the first
+  std::exception_ptr cause_;  // the first failure
   std::string reason_;
   Meeting& everybody_;
 };
@@ -198,7 +199,7 @@ class ThreadCommunicator final : public Communicator {
     const std::ptrdiff_t number = &group_of(*schedule_, body) - schedule_->groups.data();
     const Seat& own = seat(lane, number);
     Meeting& meeting = *own.meeting;
-    // A seat's two marks are free to be taken anew: its meeting has been left by all who waited.
+    // Both marks of this seat may be set again: everybody who waited for them has left the meeting.
     const auto marks = 2 * static_cast<std::size_t>(number);
     meeting.gather(own.mine, views, mover.mark(marks));
     Mark taken = nullptr;
@@ -241,7 +242,8 @@ void run_ranks(std::int64_t ranks, const std::function<void(Communicator&)>& ran
                const ThreadOptions& options) {
   FPDT_ASSERT(ranks >= 1);
   World world(ranks, options);
-  // Nobody begins before everybody is there, or the others would wait for one that cannot be had.
+  // No rank begins before every thread exists. Otherwise ranks could wait for one that failed to
+  // start.
   std::promise<bool> complete;
   const std::shared_future<bool> may_begin(complete.get_future());
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// Ranges of bytes, and what became of them.
+// Sets of byte ranges, and the checks that compare them with the plan.
 #include "fpdt/runtime/accounts.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ ByteRanges complement(const ByteRanges& ranges, std::int64_t end) {
   return without({{0, end}}, ranges);
 }
 
-// The operands that the calls use with one of the accesses.
+// Operands that the calls use with one of these accesses.
 ByteRanges used_bytes(const Program& program, std::span<const Call> calls, MemorySpace space,
                       std::initializer_list<Access> accesses) {
   using Part =
@@ -47,7 +47,7 @@ ByteRanges used_bytes(const Program& program, std::span<const Call> calls, Memor
   return merged(std::move(ranges));
 }
 
-// What a step and the trainer write.
+// Bytes that the step or the trainer writes.
 ByteRanges touched_bytes(const Executor& executor, std::span<const Call> calls, MemorySpace space) {
   std::vector<ByteRange> touched = written_bytes(executor.program(), calls, space);
   const ByteRanges filled = filled_bytes(executor.schedule(), space);

@@ -1,17 +1,17 @@
-// Accounts of bytes that can disagree with the plan: what a step changed, what was live, what is
-// resident.
+// Compares measured memory with the plan: bytes that a step changed, and bytes that are resident.
 //
-// Resident: after a step in an arena that was neither populated nor filled with a pattern, the
-// pages that the operating system holds are those of written operands, states and inputs; pages of
-// scratch operands alone do not count.
+// Resident: take an arena that was neither populated nor filled with a pattern. After a step, the
+// operating system holds exactly the pages of written operands, states and inputs. Pages that hold
+// only scratch operands do not count.
 //
-// Counted: where memory is not paged on demand, the backend counts the words that nobody has
-// written since it was prepared (a GPU poisons its arena and counts by a kernel). Written operands,
-// states and inputs must all have changed, and nothing between operands may have. So of an arena
-// touched + unused scratch + between = all of it, with nothing taken from the schedule's word.
+// Touched: where memory is not paged on demand, the backend counts the words that have not been
+// written since the arena was prepared. (A GPU poisons its arena and counts with a kernel.) Written
+// operands, states and inputs must all have changed, and nothing between operands may have. So
+// touched + unused scratch + between must add up to the whole arena, and this check does not trust
+// the schedule.
 //
-// Live in real time is part of a Trace (runtime/recorder.h); find_overrun compares it with the
-// arena.
+// Live bytes over time are part of a Trace (runtime/recorder.h); find_overrun compares them with
+// the arena.
 #pragma once
 
 #include <cstdint>
@@ -35,21 +35,21 @@ struct ByteRange {
 // Sorted, disjoint, not adjacent.
 using ByteRanges = std::vector<ByteRange>;
 ByteRanges merged(std::vector<ByteRange> ranges);
-// What of `ranges` is not in `removed`.
+// The bytes of `ranges` that are not in `removed`.
 ByteRanges without(const ByteRanges& ranges, const ByteRanges& removed);
 Bytes total(const ByteRanges& ranges);
-// Every range widened to whole pages, or to other units.
+// Widens every range to whole pages.
 ByteRanges whole_pages(const ByteRanges& ranges);
 ByteRanges widened(const ByteRanges& ranges, std::int64_t unit);
 
 // Union of the operands that the calls write or accumulate into.
 ByteRanges written_bytes(const Program& program, std::span<const Call> calls, MemorySpace space);
-// Of those that they use as scratch.
+// Union of the operands that the calls use as scratch.
 ByteRanges scratch_bytes(const Program& program, std::span<const Call> calls, MemorySpace space);
-// All slots of states and inputs, which the trainer fills.
+// All slots of states and inputs. The trainer fills these.
 ByteRanges filled_bytes(const Schedule& schedule, MemorySpace space);
 
-// One space: what the schedule says, what was found, and how they differ ("" when they agree).
+// One memory space: what the schedule expects, what was measured, and the difference ("" if none).
 struct Account {
   MemorySpace space = MemorySpace::device;
   Bytes expected;
@@ -57,22 +57,22 @@ struct Account {
   std::string difference;
 };
 
-// After the first step of a fresh executor whose states and inputs were set. Where memory is not
-// paged on demand, of host memory the whole arena must be resident; of a device nothing follows.
+// Call it after the first step of a fresh executor whose states and inputs were set. Where memory
+// is not paged on demand, the whole host arena must be resident, and device memory is not checked.
 std::vector<Account> account_resident(const Executor& executor, std::span<const Call> calls);
 
 struct TouchedCount {
   Bytes touched;                  // words that changed
-  Bytes unused_scratch, between;  // of operands that are scratch alone, and of none: did not
-  std::string difference;         // from the schedule; "" when there is none
+  Bytes unused_scratch, between;  // only scratch; no operand: both unchanged
+  std::string difference;         // from the schedule; "" if there is none
 };
 
-// After the first step of a fresh executor whose states and inputs were set; nothing where the
-// backend does not count.
+// Call it after the first step of a fresh executor whose states and inputs were set. Returns
+// nothing if the backend does not count.
 std::optional<TouchedCount> count_touched(const Executor& executor, std::span<const Call> calls,
                                           MemorySpace space);
 
-// Where live bytes exceed the arena; "" when nowhere.
+// Where live bytes exceed the arena; "" if nowhere.
 std::string find_overrun(const Trace& trace);
 
 }  // namespace fpdt

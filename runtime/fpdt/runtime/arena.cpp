@@ -1,4 +1,4 @@
-// Reservations, and what the operating system says about memory.
+// Reservations, and the limits and counts of memory that the operating system reports.
 #include "fpdt/runtime/arena.h"
 
 #include <algorithm>
@@ -24,11 +24,11 @@ namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-// Of mincore, when the kernel is short of memory for a moment.
+// Attempts of mincore, which fails while the kernel is briefly short of memory.
 constexpr int kAttempts = 50;
 constexpr std::chrono::milliseconds kBetweenAttempts{10};
 
-// The limit of the command line; 0: none. One for the process, as the memory that it limits is.
+// The limit from the command line; 0: none. It is global because it limits the whole process.
 Bytes declared;
 
 // The number after `key` in a file of "key number" lines.
@@ -52,12 +52,12 @@ std::optional<std::int64_t> read_number(const std::string& path) {
   return std::nullopt;
 }
 
-// Where a version of control groups keeps its numbers.
+// The files in which one version of control groups keeps its numbers.
 struct GroupFiles {
   const char* folder;  // of the root group
   const char* most;
   const char* used;
-  const char* inactive_cache;  // keys of memory.stat; of a group with all below it
+  const char* inactive_cache;  // keys of memory.stat, for a group with all its descendants
   const char* active_cache;
 };
 constexpr GroupFiles kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
@@ -65,8 +65,8 @@ constexpr GroupFiles kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
 constexpr GroupFiles kVersion2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file",
                                "active_file"};
 
-// What the tightest of a group and those above it leaves. Page cache counts as free: the kernel
-// gives it back before it refuses anything.
+// The bytes left by the tightest limit among a group and its ancestors. Page cache counts as free:
+// the kernel reclaims it before it refuses an allocation.
 std::int64_t group_limit(const std::string& root, const GroupFiles& files, std::string path) {
   std::int64_t least = kNoLimit;
   for (;;) {
@@ -84,7 +84,7 @@ std::int64_t group_limit(const std::string& root, const GroupFiles& files, std::
   }
 }
 
-// Lines "number:controllers:path": without controllers the group is of version 2.
+// Reads lines "number:controllers:path". A line without controllers is a group of version 2.
 MemoryLimit control_group_limit(const std::string& root) {
   MemoryLimit limit{Bytes{kNoLimit}, ""};
   std::ifstream file(root + "/proc/self/cgroup");
@@ -102,7 +102,7 @@ MemoryLimit control_group_limit(const std::string& root) {
   return limit;
 }
 
-// What RLIMIT_AS leaves of the address space.
+// The bytes of address space that RLIMIT_AS leaves.
 std::int64_t address_space_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNoLimit;
@@ -112,7 +112,7 @@ std::int64_t address_space_limit() {
   return std::max<std::int64_t>(0, most - pages * page_bytes().value);
 }
 
-// Second number of statm.
+// Reads the second number of statm.
 Bytes resident_now() {
   std::ifstream file("/proc/self/statm");
   std::int64_t all = 0;

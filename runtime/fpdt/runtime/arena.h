@@ -1,9 +1,10 @@
-// Memory of one space of one rank, taken once.
+// The memory of one space of one rank, reserved once.
 //
-// A Reservation is a mapping of its own: whole pages, no huge pages (so that the operating system's
-// count of resident pages can be compared with ours to the page), with an inaccessible page at
-// either end. Pages become resident when they are first touched, unless the reservation is
-// populated at once, which a training run does so that exhaustion shows before the first step.
+// A Reservation is its own mapping of whole pages, with an inaccessible page at either end. It uses
+// no huge pages, so that the operating system's count of resident pages can be compared with the
+// plan to the page. Pages become resident when they are first touched, or at once if the
+// reservation is populated. A training run populates, so that exhaustion shows before the first
+// step.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +18,25 @@ namespace fpdt {
 
 Bytes page_bytes();
 
-// Bytes that the arena of a space needs: the end of its last buffer, in whole pages. Every buffer
-// is placed.
+// Bytes that the arena of a space needs: the end of its last buffer, rounded up to whole pages.
+// Precondition: every buffer is placed.
 Bytes arena_bytes(const Schedule& schedule, MemorySpace space);
 
-// What this process may still take, and what says so ("MemAvailable", "--host-memory", "cgroup
-// memory.max", "cgroup memory.limit_in_bytes", "RLIMIT_AS").
+// How much memory this process may still take, and the source of the limit ("MemAvailable",
+// "--host-memory", "cgroup memory.max", "cgroup memory.limit_in_bytes", "RLIMIT_AS").
 struct MemoryLimit {
   Bytes bytes;
   std::string source;
 };
-// `root`: where /proc and /sys lie; tests have others.
+// `root` is the folder that contains /proc and /sys; tests pass their own.
 MemoryLimit memory_limit(const std::string& root = "");
 
-// Sets what the machine has for this process, in place of MemAvailable: a virtual machine may grow
-// its memory only as it is used. Limits of control group and address space stay. Call it before
-// threads begin.
+// Sets the memory that the machine has for this process, in place of MemAvailable: a virtual
+// machine may grow its memory only as it is used. The limits of control groups and address space
+// still apply. Call it before threads start.
 void declare_host_memory(Bytes bytes);
 
-// MemoryError when `bytes` exceed the limit; `what` is named in the message.
+// Throws MemoryError when `bytes` exceed the limit; the message names `what`.
 void require_memory(Bytes bytes, const std::string& what);
 
 enum class Populate : bool { no, yes };
@@ -43,7 +44,7 @@ enum class Populate : bool { no, yes };
 class Reservation {
  public:
   Reservation() = default;
-  // MemoryError when the machine has less.
+  // Throws MemoryError when the machine has less.
   Reservation(Bytes bytes, Populate populate, const std::string& what);
   ~Reservation();
   Reservation(Reservation&& other) noexcept;
@@ -57,11 +58,11 @@ class Reservation {
   std::span<std::byte> bytes_;  // without the inaccessible pages
 };
 
-// Resident pages of a range that begins at a page, in bytes. MemoryError when the kernel lacks the
-// memory to answer for half a second.
+// Resident bytes of a range that begins at a page boundary. Throws MemoryError when the kernel
+// cannot answer for half a second because it is short of memory.
 Bytes resident_bytes(std::span<const std::byte> range);
 
-// Most resident memory of the process so far.
+// The process's peak of resident memory so far.
 Bytes peak_resident_bytes();
 
 }  // namespace fpdt

@@ -1,11 +1,10 @@
-// The seam to a machine: one device, as one rank sees it.
+// The interface to a machine: one device, as one rank sees it.
 //
 // One thread per rank walks the schedule and launches every op in file order. A launch returns at
-// once. Ops of one lane run in launch order; across lanes an op waits for the events it names and
-// for nothing else. An event is not an object: it is the completion of the op at a position of a
-// lane, counted from the start of the step, so a backend may keep a counter per lane (CPU) or a
-// ring of device events (a GPU, whose streams are the lanes). Nothing waits on the host until
-// `synchronise`.
+// once. Ops of one lane run in launch order. Across lanes an op waits only for the events that it
+// names. An event is not an object: it is the completion of the op at a position of a lane, counted
+// from the start of the step. So a backend may keep a counter per lane (CPU) or a ring of device
+// events (a GPU, whose streams are the lanes). The host waits only in `synchronise`.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +24,7 @@ struct Event {
   std::int32_t position = 0;
 };
 
-// When an op ran: nanoseconds of std::chrono::steady_clock.
+// When an op ran, in nanoseconds of std::chrono::steady_clock.
 struct Interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -35,38 +34,38 @@ struct Launch {
   const Op* op = nullptr;
   std::int32_t lane = 0;
   std::span<const View> views;   // one for each of operands(op->body); copied by launch
-  std::span<const Event> waits;  // of other lanes, launched before; copied by launch
-  Interval* interval = nullptr;  // where to note the time, valid after synchronise; null: nowhere
+  std::span<const Event> waits;  // for ops of other lanes, launched before; copied by launch
+  Interval* interval = nullptr;  // receives the time, valid after synchronise; null: not wanted
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Takes the memory of a space, once, before prepare; it lives as long as the backend. MemoryError
-  // when the machine has less.
+  // Allocates the memory of a space. Call it once, before prepare; the memory lives as long as the
+  // backend. Throws MemoryError when the machine has less.
   virtual std::byte* reserve(MemorySpace space, Bytes bytes) = 0;
 
-  // Lanes, scratch memory, library warm-up: afterwards a step allocates nothing.
+  // Creates lanes and scratch memory and warms libraries up. After it a step allocates nothing.
   virtual void prepare(const Program& program) = 0;
 
   virtual void launch(const Launch& launch) = 0;
 
-  // Waits for everything launched and restarts the count of positions. Rethrows the first
-  // failure of an op; a backend that failed does not run again.
+  // Waits for everything launched, and restarts positions at zero. Rethrows the first failure of an
+  // op; after a failure the backend does not run again.
   virtual void synchronise() = 0;
 
-  // Whether pages of an arena become resident when they are first touched, so that their count says
-  // what was (accounts.h). Otherwise the whole arena is taken at once.
+  // Whether arena pages become resident when they are first touched, so that counting them shows
+  // what was touched (accounts.h). If not, the whole arena is allocated at once.
   [[nodiscard]] virtual bool demand_paged() const = 0;
 
   // How many bytes of a range have not been written since `prepare`, in whole words, counted where
-  // the memory is; nothing where the backend cannot tell.
+  // the memory is. Nothing if the backend cannot tell.
   [[nodiscard]] virtual std::optional<Bytes> untouched(std::span<const std::byte> /*range*/) const {
     return {};
   }
 
-  // Between steps, to and from any space, complete on return.
+  // Copy to or from any space, between steps. Complete on return.
   virtual void write(std::byte* target, std::span<const std::byte> source) = 0;
   virtual void read(std::span<std::byte> target, const std::byte* source) = 0;
 };

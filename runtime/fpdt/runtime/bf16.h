@@ -10,7 +10,7 @@ inline float widen(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-// To nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even. NaN stays NaN.
 inline std::uint16_t narrow(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;

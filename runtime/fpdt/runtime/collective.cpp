@@ -1,4 +1,4 @@
-// Collectives as copies and sums over the members' sends.
+// Collectives as copies and sums over the members' send operands.
 #include "fpdt/runtime/collective.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void store_piece(const Piece& sum, const View& target) {
   }
 }
 
-// target (+)= the sum of the parts `of` gives for each member.
+// target (+)= the sum over all members i of the view of(i).
 template <class Of>
 void sum_into(const View& target, std::int64_t members, Of&& of) {
   Piece sum;
@@ -71,7 +71,7 @@ void copy_into(const View& target, const View& source) {
   }
 }
 
-// One pair of send and receive: what member `mine` gets from send(i) of every member i.
+// One pair of send and receive: gives member `mine` its part of send(i) from every member i.
 template <class Body, class Send>
 void receive_pair(const View& target, std::int64_t mine, std::int64_t members, Send&& send) {
   if constexpr (std::is_same_v<Body, AllToAll> || std::is_same_v<Body, AllGather>) {

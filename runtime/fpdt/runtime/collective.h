@@ -13,21 +13,21 @@ namespace fpdt {
 // The group of a collective. Precondition: is_collective(body), and the group exists.
 const Group& group_of(const Schedule& schedule, const Body& body);
 
-// Who takes part, as one rank sees it: members are first, first + stride, ...
+// The members of a group, as one rank sees it: first, first + stride, ...
 struct Membership {
   std::int64_t first = 0;
   std::int64_t stride = 1;
   std::int64_t size = 1;
-  std::int64_t mine = 0;  // which member this rank is
+  std::int64_t mine = 0;  // this rank's member number
 };
 Membership membership(const Group& group, std::int64_t rank);
 
-// Computes what member `mine` receives. views[i] are the operands of member i (the sends, then the
-// receives); of the others only the sends are read. Sums are taken in member order in f32, block by
-// block, so that they have the same bits everywhere. Allocates nothing.
+// Computes what member `mine` receives. views[i] are the operands of member i (sends, then
+// receives); only the sends of other members are read. Sums run in f32 in member order, block by
+// block, so that every member gets the same bits. Allocates nothing.
 void receive(const Body& body, std::int64_t mine, std::span<const std::span<const View>> views);
 
-// Lanes that are threads of the host: what was called is done.
+// For lanes that are host threads: a call has completed when it returns.
 class HostMover final : public Mover {
  public:
   Mark mark(std::size_t) override { return nullptr; }

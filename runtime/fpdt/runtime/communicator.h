@@ -1,10 +1,10 @@
-// The seam between ranks: one rank's end of it.
+// The interface between ranks: one rank's end of it.
 //
-// A collective is called by every rank of its group with its own views, in the same order on the
-// same lane (the verifier has checked that). When the lane has passed it, the rank's receive
-// operands are whole and its send operands are free: on a CPU, whose lanes are the callers, when
-// the call returns; on a GPU, whose lanes are streams, when the stream gets there. Sums are taken
-// in rank order in f32: the same bits on every run.
+// Every rank of a group calls a collective with its own views, in the same order on the same lane
+// (the verifier has checked that). Once the lane has passed the collective, the rank's receive
+// operands are whole and its send operands are free. On a CPU, whose lanes are the callers, that is
+// when the call returns. On a GPU, whose lanes are streams, it is when the stream gets there. Sums
+// run in rank order in f32: the same bits on every run.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,22 @@
 
 namespace fpdt {
 
-// A point of a lane that other ranks can wait for; null: it is reached already.
+// A point of a lane that other ranks can wait for; null: already reached.
 using Mark = void*;
 
-// What a rank's machine does on a lane for collectives whose members can address each other's
-// memory. The communicator says when.
+// What a rank's machine does on a lane for a collective whose members can address each other's
+// memory. The communicator decides when.
 class Mover {
  public:
   virtual ~Mover() = default;
 
-  // The point behind everything that was launched on the lane so far. Each `number` is one point,
-  // which may be set again when no rank waits for it any more.
+  // Marks the point behind everything launched on the lane so far. Each `number` names one point,
+  // which may be set again once no rank waits for it.
   virtual Mark mark(std::size_t number) = 0;
-  // Everything launched on this lane from now on runs after that point of a peer.
+  // Everything launched on this lane from now on runs after a peer's mark.
   virtual void await(Mark mark) = 0;
-  // Moves and sums what member `mine` receives; views[i] are the operands of member i (the sends,
-  // then the receives), and of the others only the sends are read.
+  // Copies and sums what member `mine` receives. views[i] are the operands of member i (sends, then
+  // receives); only the sends of other members are read.
   virtual void receive(const Body& body, std::int64_t mine,
                        std::span<const std::span<const View>> views) = 0;
 };
@@ -43,21 +43,21 @@ class Communicator {
 
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t ranks() const = 0;
-  // Ranks that share this host's memory.
+  // How many ranks share this host's memory.
   [[nodiscard]] virtual std::int64_t local_ranks() const = 0;
 
-  // Before the first collective of a program; afterwards a collective allocates nothing.
+  // Call it before the first collective of a program. After it a collective allocates nothing.
   virtual void prepare(const Program& program) = 0;
 
-  // `lane` is an index into Program::lanes: collectives of different lanes may run at the same
+  // `lane` is an index into Program::lanes. Collectives of different lanes may run at the same
   // time. Throws PeerError when a peer failed or the deadline passed.
   virtual void collective(const Body& body, std::int32_t lane, std::span<const View> views,
                           Mover& mover) = 0;
 
-  // All ranks, between steps. Throws PeerError as collective does.
+  // Waits for all ranks, between steps. Throws PeerError as `collective` does.
   virtual void barrier() = 0;
 
-  // Wakes every rank that waits, now and later, with PeerError. The first cause counts.
+  // Wakes every rank that waits, now or later, with PeerError. Only the first cause is kept.
   virtual void abort(std::exception_ptr cause) noexcept = 0;
 };
 

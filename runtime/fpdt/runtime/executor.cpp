@@ -1,4 +1,4 @@
-// The executor: expansion, resolution, launch.
+// The executor: expands calls, resolves operands, launches ops.
 #include "fpdt/runtime/executor.h"
 
 #include <algorithm>

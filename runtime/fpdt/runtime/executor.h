@@ -1,7 +1,7 @@
-// Runs one rank's part of a schedule. Decides nothing: it walks the calls and ops in file order,
+// Runs one rank's part of a schedule. It decides nothing: it walks the calls and ops in file order,
 // turns each operand into an address (start of the space + offset of the buffer + slot of the
-// version + first row) and launches. No allocation and no waiting inside a step; no method has a
-// name here.
+// version + first row) and launches. A step allocates nothing and does not wait. The executor knows
+// no method by name.
 //
 //   CpuBackend backend(communicator);
 //   Executor executor(schedule, backend, communicator);
@@ -28,36 +28,36 @@ namespace fpdt {
 
 class Executor {
  public:
-  // Schedule, backend and communicator outlive the executor. InputError when the backend refuses
-  // an op, MemoryError when the machine lacks the memory.
+  // Schedule, backend and communicator must outlive the executor. Throws InputError when the
+  // backend refuses an op, and MemoryError when the machine lacks the memory.
   Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // One step: schedule.train or schedule.evaluate. Blocks until it is complete; throws the rank's
-  // first error.
+  // Runs one step: schedule.train or schedule.evaluate. Blocks until it is complete. Throws the
+  // rank's first error.
   void run(std::span<const Call> calls);
 
-  // The same, and what happened when. Recording costs two clock readings an op.
+  // Runs a step and returns when each op ran. Recording costs two clock readings per op.
   Trace record(std::span<const Call> calls);
 
-  // Contents of one slot, between steps.
+  // Writes the contents of one slot, between steps.
   void write(BufferIndex buffer, std::int64_t slot, std::span<const std::byte> contents);
   void read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> contents) const;
-  // Some of its bytes, from `first` on.
+  // Writes a part of a slot, from byte `first` on.
   void write_part(BufferIndex buffer, std::int64_t slot, std::int64_t first,
                   std::span<const std::byte> contents);
 
-  // The slot itself, where the host can address the space (always on a CPU).
+  // The slot itself, if the host can address the space (always on a CPU).
   [[nodiscard]] std::span<std::byte> slot(BufferIndex buffer, std::int64_t slot) const {
     return addresses_.slot(buffer, slot);
   }
 
-  // A whole arena, between steps: every byte set, and read back.
+  // Sets every byte of an arena, or reads it back, between steps.
   void fill(MemorySpace space, std::byte value);
   [[nodiscard]] std::vector<std::byte> contents(MemorySpace space) const;
 
-  // Where the arena lies; the host may not be able to address it (always on a CPU).
+  // The address of the arena. The host may be unable to access it (on a CPU it always can).
   [[nodiscard]] std::span<std::byte> arena(MemorySpace space) const {
     return arenas_[static_cast<std::size_t>(space)];
   }

@@ -1,4 +1,4 @@
-// The seeded order.
+// Runs a step's ops in an order drawn by a seed.
 #include "fpdt/runtime/interleave.h"
 
 #include <algorithm>
@@ -56,7 +56,8 @@ bool Interleaver::may_run(std::int64_t rank, std::size_t lane) const {
   });
 }
 
-// A collective is counted once, at the first member of its group, when every member has come to it.
+// A collective may run when every member of its group has reached it. Only the first member reports
+// it, so that it is counted once.
 bool Interleaver::may_meet(std::int64_t rank, std::size_t lane) const {
   const std::size_t next = ranks_[static_cast<std::size_t>(rank)].completed[lane];
   const Body& body = lanes_[lane][next].op->op->body;

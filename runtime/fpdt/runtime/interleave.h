@@ -1,8 +1,8 @@
-// All ranks and lanes of a schedule in one thread, in an order drawn by a seed.
+// Runs all ranks and lanes of a schedule in one thread, in an order drawn by a seed.
 //
-// Again and again, one of the ops that may run is picked: its lane has come to it and the ops it
-// names in `after` are complete. A collective runs when it may run on every member of its group. If
-// the edges of a schedule suffice, every seed gives the same bits.
+// Each time it picks one of the ops that may run: the op is next on its lane, and the ops in its
+// `after` are complete. A collective runs when it may run on every member of its group. If the
+// edges of a schedule suffice, every seed gives the same bits.
 #pragma once
 
 #include <array>
@@ -21,10 +21,10 @@ namespace fpdt {
 
 class Interleaver {
  public:
-  // Runs an op that is no collective.
+  // Runs an op that is not a collective.
   using Run = std::function<void(std::int64_t rank, const Op& op, std::span<const View> views)>;
 
-  // The schedule outlives the interleaver.
+  // The schedule must outlive the interleaver.
   Interleaver(const VerifiedSchedule& schedule, Run run);
   Interleaver(const Interleaver&) = delete;
   Interleaver& operator=(const Interleaver&) = delete;
@@ -42,7 +42,7 @@ class Interleaver {
     Addresses addresses;
     std::vector<std::size_t> completed;  // of each lane
   };
-  // One op of the step; the same on every rank but for the addresses.
+  // One op of the step, the same on every rank except for addresses.
   struct Step {
     const PlainOp* op = nullptr;
     std::vector<std::int64_t> versions;  // of each use

@@ -1,4 +1,4 @@
-// Where a library may be, and what to say when it is nowhere.
+// Searches for a shared library, and explains what was tried when none opens.
 #include "fpdt/runtime/library.h"
 
 #include <cstdlib>
@@ -22,7 +22,7 @@ void split(std::string_view path, std::vector<std::string>& folders) {
   }
 }
 
-// Functions are bound when they are first called: some libraries have ten thousand.
+// Binds functions at their first call: some libraries have ten thousand.
 void* open(const std::string& path) { return ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL); }
 
 }  // namespace
@@ -32,7 +32,7 @@ Library::Library(const WantedLibrary& wanted) {
   const char* const environment = std::getenv("LD_LIBRARY_PATH");
   split(environment == nullptr ? "" : environment, folders);
   split(wanted.folders, folders);
-  std::string failures;  // of files that are there
+  std::string failures;  // of files that exist but do not open
   for (const std::string& folder : folders) {
     path_ = fmt::format("{}/{}", folder, wanted.file);
     if (::access(path_.c_str(), F_OK) != 0) continue;

@@ -1,7 +1,7 @@
-// Shared libraries of devices and networks, loaded when they are first needed: a program that does
-// not use them starts without them, in little memory, and on machines that have none.
+// Shared libraries of devices and networks, loaded at first use. A program that does not use them
+// starts without them, takes little memory, and runs on machines that lack them.
 //
-// The functions of a library are a struct with a line for each, typed as its header declares them:
+// The functions of a library form a struct with one line for each, typed as the header declares it:
 //
 //   struct Zlib {
 //     Library library{kZlib};
@@ -16,24 +16,24 @@
 namespace fpdt {
 
 struct WantedLibrary {
-  std::string name;     // as people call it: cuDNN
-  std::string file;     // as the system's loader knows it: libcudnn.so.9
-  std::string version;  // those that will do, in words
-  std::string folders;  // that the build knew, with colons between them
+  std::string name;     // for people: cuDNN
+  std::string file;     // for the loader: libcudnn.so.9
+  std::string version;  // acceptable versions, in words
+  std::string folders;  // known at build time, separated by colons
 };
 
-// An open library. It stays open until the program ends: others may have loaded it too.
+// An open library. It is never closed, because other code may use it too.
 class Library {
  public:
-  // None, with no functions: tests fill in their own.
+  // An empty library without functions. Tests fill in their own.
   Library() = default;
-  // The first that opens: in the folders of LD_LIBRARY_PATH, in those of `wanted`, or where the
-  // system's loader finds it. InputError with the version that is wanted and the places that were
-  // tried when none does.
+  // Opens the first that loads: from the folders of LD_LIBRARY_PATH, then from those of `wanted`,
+  // then where the system's loader finds it. Throws InputError, with the wanted version and the
+  // places tried, when none loads.
   explicit Library(const WantedLibrary& wanted);
 
-  // A function by its name, to be assigned to a pointer of its type. InputError when the library
-  // has no such function.
+  // A function looked up by name, to be assigned to a pointer of its type. Throws InputError when
+  // the library lacks it.
   class Symbol {
    public:
     explicit Symbol(void* address) : address_(address) {}
@@ -49,10 +49,10 @@ class Library {
 
  private:
   void* handle_ = nullptr;
-  std::string path_;  // or only its name, where the system's loader found it
+  std::string path_;  // only the name if the system's loader found it
 };
 
-// A member of a table of functions; `library` is a member before it.
+// Declares one member of a table of functions. `library` must be declared before it.
 #define FPDT_FROM_LIBRARY(name) decltype(&::name) name = library.find(#name)
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Lines such as "VmRSS:	  123 kB".
+// Parses lines such as "VmRSS:      123 kB".
 #include "fpdt/runtime/process_memory.h"
 
 #include <fstream>

@@ -9,11 +9,11 @@ namespace fpdt {
 
 struct ProcessMemory {
   Bytes resident;  // VmRSS
-  Bytes locked;    // VmLck: by mlock
-  Bytes pinned;    // VmPin: by drivers that say so; NVIDIA's need not
+  Bytes locked;    // VmLck: pages locked by mlock
+  Bytes pinned;    // VmPin: pages pinned by drivers that report it; NVIDIA's may not
 };
 
-// Zeros for what the system does not tell.
+// Fields that the system does not report are zero.
 ProcessMemory process_memory(const std::string& status = "/proc/self/status");
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Spans and live bytes of a step.
+// Builds spans and live bytes from the times of a step.
 #include "fpdt/runtime/recorder.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace fpdt {
 namespace {
 
-// Follows which version each slot holds, and collects the changes of the live bytes.
+// Tracks which version each slot holds, and collects the changes of the live bytes.
 class LiveBytes {
  public:
   explicit LiveBytes(const Schedule& schedule) : schedule_(schedule) {
@@ -72,7 +72,7 @@ class LiveBytes {
 
   LiveCurve curve(MemorySpace space) {
     std::vector<Change>& changes = changes_[static_cast<std::size_t>(space)];
-    // What ends at an instant is free for what begins then.
+    // At equal times frees come first: what ends at an instant is free for what begins then.
     std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
       return a.time != b.time ? a.time < b.time : a.bytes < b.bytes;
     });

@@ -10,12 +10,12 @@
 
 namespace fpdt {
 
-// Ops of a call list.
+// The number of ops in a list of calls.
 std::int64_t op_count(const Program& program, std::span<const Call> calls);
 
-// `intervals` are those of the ops in issue order. Spans count from the first begin. A version's
-// slot is live from the begin of the first op that touches it to the end of the last; states,
-// inputs and outputs always.
+// `intervals` are those of the ops, in issue order. Times count from the first begin. The slot of a
+// version is live from the first begin to the last end of the ops that touch it. States, inputs and
+// outputs are always live.
 Trace make_trace(const Program& program, std::span<const Call> calls,
                  std::span<const Interval> intervals, std::int64_t rank);
 

@@ -1,4 +1,4 @@
-// From operands to addresses.
+// Computes the address of an operand from its buffer, version and rows.
 #include "fpdt/runtime/resolve.h"
 
 #include "fpdt/base/assert.h"

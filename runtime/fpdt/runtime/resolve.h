@@ -1,4 +1,4 @@
-// From operands to addresses.
+// Turns operands into addresses.
 #pragma once
 
 #include <array>
@@ -24,11 +24,11 @@ class Addresses {
 
   // The bytes of a slot's contents.
   [[nodiscard]] std::span<std::byte> slot(BufferIndex buffer, std::int64_t slot) const;
-  // What `use` means when its version is `version`.
+  // The view of `use` at version `version`.
   [[nodiscard]] View view(const PlainUse& use, std::int64_t version) const;
 
  private:
-  // A buffer, with its products taken.
+  // A buffer's place in memory, with its strides computed.
   struct Place {
     std::byte* base = nullptr;
     std::int64_t slots = 1;

@@ -1,4 +1,4 @@
-// Frequencies in double precision: positions reach 10^7.
+// Frequencies in double precision, because positions reach 10^7.
 #include "fpdt/runtime/rotary.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kTurn = 6.283185307179586476925;
 
-// The pairs between which yarn's share falls from 1 to 0: those that turn high_factor and
-// low_factor times in the original positions, rounded outwards.
+// The pairs over which yarn's share falls from 1 to 0: from the pair that turns high_factor times
+// in the original positions to the one that turns low_factor times, rounded outwards.
 struct YarnRange {
   double first, last;
 
@@ -26,7 +26,7 @@ struct YarnRange {
   }
 };
 
-// How much of a pair's frequency stays; the rest is divided by the factor.
+// The share of a pair's frequency that is kept. The rest is divided by the factor.
 double kept_share(const Rotary& rotary, std::int64_t pair, double frequency) {
   switch (rotary.scaling) {
     case ScalingKind::llama3: {

@@ -7,8 +7,8 @@
 
 namespace fpdt {
 
-// The radians per position of pair `pair` of [0, rotary.rotary / 2): theta^(-2 pair / rotary),
-// scaled when factor != 1.
+// Radians per position of pair `pair` in [0, rotary.rotary / 2): theta^(-2 pair / rotary), scaled
+// if factor != 1.
 double rotary_frequency(const Rotary& rotary, std::int64_t pair);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// The one place that starts threads.
+// The only place that starts threads.
 #include "fpdt/runtime/threads.h"
 
 #include <pthread.h>
@@ -13,8 +13,8 @@ namespace fpdt {
 
 namespace {
 
-// Threads have the stack that `ulimit -s` says, and kernels keep blocks on it: no less than the C
-// library gives where there is no limit.
+// Kernels keep blocks on the stack, and a thread's stack is as large as `ulimit -s` says. Raises it
+// to at least the size that the C library uses when there is no limit.
 void require_stack() {
   constexpr std::size_t kLeast = 2 << 20;
   pthread_attr_t usual;

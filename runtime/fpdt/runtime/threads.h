@@ -1,4 +1,4 @@
-// Starting a thread where the machine may refuse.
+// Starts a thread, or says that the machine refused it.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace fpdt {
 
-// MemoryError when no more threads can be had. The caller ends those that it has started already.
+// Throws MemoryError when no thread can be started. The caller must end those that it has started.
 std::thread start_thread(std::function<void()> work);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// An operand resolved to memory: what a kernel or a collective sees.
+// An operand resolved to memory, as a kernel or a collective sees it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Which view belongs to a field of an op: views are those of the present operands, in the order of
-// the fields.
+// Finds the view of a field of an op. Views exist only for operands that are present, in the order
+// of the fields.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace fpdt {
 
-// A visitor of fields; `find_view` is what kernels call.
+// A visitor of fields. Kernels call `find_view`.
 struct ViewFinder : FieldVisitor<ViewFinder> {
   explicit ViewFinder(const Operand* field) : wanted(field) {}
   const Operand* wanted;
@@ -27,7 +27,7 @@ struct ViewFinder : FieldVisitor<ViewFinder> {
   void target(std::string_view field, const Target& target) { read(field, target.operand); }
 };
 
-// Which of an op's views is that of `field`, a member of `op`; -1 when the operand is absent.
+// The index of the view of `field`, a member of `op`; -1 if the operand is absent.
 template <class Body>
 [[nodiscard]] std::int64_t view_number(const Body& op, std::span<const View> views,
                                        const Operand& field) {
@@ -37,7 +37,7 @@ template <class Body>
   return finder.found;
 }
 
-// That view; data == nullptr when the operand is absent.
+// The view of `field`; its data is nullptr if the operand is absent.
 template <class Body>
 [[nodiscard]] View find_view(const Body& op, std::span<const View> views, const Operand& field) {
   const std::int64_t number = view_number(op, views, field);

@@ -1,4 +1,4 @@
-// Windows, labels and masks.
+// Cuts a token file into windows, with labels and masks.
 #include "fpdt/train/batches.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ Sample Batches::next() {
   sample.documents.resize(length);
   document_starts(std::span(window).first(length), separator_, sample.documents);
   if (separator_ >= 0) {
-    // What follows a separator belongs to another document.
+    // Tokens after a separator belong to another document.
     for (std::size_t t = 0; t < length; ++t) {
       if (window[t] == separator_) sample.labels[t] = -1;
     }
@@ -88,7 +88,7 @@ std::vector<Sample> Batches::next(std::int64_t count) {
 
 std::vector<Sample> Batches::next_labelled(std::int64_t count) {
   std::vector<Sample> samples = next(count);
-  // It ends: the constructor has seen a label.
+  // Terminates, because the constructor has seen a label that counts.
   for (; unmasked(samples) == 0; samples = next(count)) passed_over_ += count;
   return samples;
 }

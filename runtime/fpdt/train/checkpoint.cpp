@@ -1,4 +1,4 @@
-// Checkpoints in and out.
+// Writes and reads the files of a checkpoint.
 #include "fpdt/train/checkpoint.h"
 
 #include <bit>
@@ -24,11 +24,11 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kFormat = 2;  // 1 had no checksums
+constexpr std::int64_t kFormat = 2;  // format 1 had no checksums
 constexpr std::string_view kBeforeChecksum = ",\"checksum\":\"";
 
-// What trainer.json says; `model` and `states` are the checksums of the headers of the two files
-// beside it, which hold those of their tensors.
+// The contents of trainer.json. `model` and `states` are the checksums of the headers of the two
+// other files; each header holds the checksums of its tensors.
 struct TrainerFile {
   Progress progress;
   std::string model, states;  // "" in format 1
@@ -45,7 +45,8 @@ std::string print_progress(const TrainerFile& file) {
   return fmt::format("{}{}{}\"}}\n", text, kBeforeChecksum, checksum_digits(checksum(text)));
 }
 
-// A changed digit of the cursor would be another run.
+// Compares trainer.json with its own checksum: a changed digit of the cursor would give another
+// run.
 void require_intact(std::string_view text, const std::string& file_name) {
   const std::size_t at = text.rfind(kBeforeChecksum);
   if (at == std::string_view::npos) return;
@@ -91,7 +92,7 @@ TrainerFile parse_progress(const std::string& text, const std::string& file_name
   return file;
 }
 
-// Where the two models disagree on the mathematics, a line for each field.
+// One line for each field of the mathematics in which the two models differ.
 std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   std::string text;
   const auto compare = [&](const char* field, const auto& a, const auto& b) {
@@ -157,7 +158,7 @@ std::string non_finite(std::span<const float> values, std::string_view name) {
   return {};
 }
 
-// The values read from `path`; InputError when one is not finite.
+// Returns the values read from `path`. Throws InputError when one is not finite.
 std::vector<float> finite(std::vector<float> values, std::string_view name,
                           const std::string& path) {
   const std::string found = non_finite(values, name);
@@ -166,7 +167,7 @@ std::vector<float> finite(std::vector<float> values, std::string_view name,
       fmt::format("{}: {}; training cannot go on from it, take an earlier one", path, found));
 }
 
-// A tensor to save; NumericError when a value is not finite.
+// Returns a tensor to save. Throws NumericError when a value is not finite.
 std::vector<float> finite_tensor(const Trainer& trainer, const std::string& name,
                                  std::string_view kind) {
   std::vector<float> values = trainer.tensor(name, kind);
@@ -178,7 +179,7 @@ std::vector<float> finite_tensor(const Trainer& trainer, const std::string& name
                   trainer.steps_done(), found));
 }
 
-// Names of one tensor in the state file.
+// The name of a tensor in the state file.
 std::string stored(std::string_view kind, std::string_view tensor) {
   return fmt::format("{}.{}", kind, tensor);
 }
@@ -201,7 +202,8 @@ std::uint64_t write_states(const std::string& path, const Trainer& trainer) {
   return writer.commit();
 }
 
-// The values of an entry of the state file; InputError when it is missing or mis-shaped.
+// Returns the values of an entry of the state file. Throws InputError when it is missing or has the
+// wrong shape.
 std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kind,
                                const TensorSpec& spec) {
   const std::string name = stored(kind, spec.name);
@@ -216,7 +218,7 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
   return finite(std::move(values), name, file.path());
 }
 
-// While a checkpoint is being replaced, the files that a reader finds may belong to two.
+// While a checkpoint is being replaced, a reader may find files of two different ones.
 void require_checksum(const std::string& found, const std::string& expected,
                       const std::string& path, const std::string& trainer) {
   if (expected.empty() || found == expected) return;
@@ -251,7 +253,7 @@ Progress load_files(const std::string& given, Trainer& trainer) {
   require_checksum(checksum_digits(states.header_checksum()), made.states, states.path(),
                    trainer_file);
   for (const TensorSpec& spec : model_tensors(model)) {
-    // Reading compares the checksum, so the weight is read even where its master is used.
+    // The weight is read even if its master replaces it, because reading compares the checksum.
     std::vector<float> weight = finite(weights.read(spec.name), spec.name, model_file);
     if (states.find(stored("master", spec.name)) != nullptr) {
       weight = read_stored(states, "master", spec);
@@ -265,15 +267,16 @@ Progress load_files(const std::string& given, Trainer& trainer) {
   return made.progress;
 }
 
-// What `load` reads of the newest checkpoint. When that is damaged, the error names the way to the
-// one before.
+// Calls `load`, which reads the newest checkpoint. If that one is damaged, the error says how to go
+// on from the one before it.
 template <class Load>
 Progress of_newest(const std::string& path, Load&& load) {
   try {
     return load();
   } catch (const InputError& error) {
     const std::string pending = CheckpointDirectory::pending(path);
-    // Without some of its files it is what DIR takes over, and needs both.
+    // An incomplete pending directory is being moved into DIR, and both hold parts of one
+    // checkpoint.
     const bool has_one_before = exists(path + "/trainer.json");
     if (!CheckpointDirectory::is_whole(pending) || !has_one_before) throw;
     throw InputError(fmt::format("{}; to go on from the checkpoint before it, remove {}",
@@ -317,7 +320,7 @@ std::optional<std::int64_t> saved_step(const std::string& path) {
     if (!exists(trainer_file)) return {};
     return parse_progress(read_file(trainer_file, kTrainerFileMax), trainer_file).progress.step;
   } catch (const InputError&) {
-    return {};  // damaged
+    return {};  // a damaged file has no step
   }
 }
 
@@ -347,7 +350,7 @@ void load_weights(const std::string& path, Trainer& trainer) {
     throw InputError(fmt::format("{}: expected a Hugging Face directory", path));
   }
   require_same_model(CheckpointDirectory::file(path, "config.json"), model);
-  // A directory may also hold its weights in several files.
+  // The directory may also split its weights over several files.
   const std::string file = CheckpointDirectory::file(path, "model.safetensors");
   const HfWeights weights(exists(file) ? file : path, model);
   trainer.set_parameters([&](const TensorSpec& spec) {

@@ -1,4 +1,4 @@
-// Renames in an order that a kill may cut anywhere.
+// Replaces a checkpoint by renames. A kill between any two of them leaves a whole checkpoint.
 #include "fpdt/train/checkpoint_directory.h"
 
 #include <algorithm>
@@ -61,14 +61,14 @@ void rename_to(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("rename to {}", to), from);
 }
 
-// Moves a file unless there is one, which is then the user's and stays.
+// Moves a file unless the target exists. An existing target is the user's, and stays.
 void move_where_none_is(const std::string& from, const std::string& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
   if (errno == EEXIST || exists(to)) {
     if (::unlink(from.c_str()) != 0) throw_errno("remove", from);
     return;
   }
-  rename_to(from, to);  // a file system that knows no such flag
+  rename_to(from, to);  // the file system does not know the flag
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ CheckpointDirectory::CheckpointDirectory(std::string path, bool resumed) : path_
 CheckpointDirectory::~CheckpointDirectory() {
   std::error_code ignored;
   if (is_still_here()) fs::remove_all(stage_of(home_), ignored);
-  if (home_ != path_) ::rmdir(home_.c_str());  // where it is empty
+  if (home_ != path_) ::rmdir(home_.c_str());  // only removes it if it is empty
 }
 
 void CheckpointDirectory::enter(bool resumed) {
@@ -92,17 +92,17 @@ void CheckpointDirectory::enter(bool resumed) {
   lock_ = FileDescriptor(::open(home_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock_.get() < 0 && (errno == ENOTDIR || errno == ENOENT)) require_ours();
   if (lock_.get() < 0) throw_errno("open", home_);
-  // On a file system without locks the user keeps two runs apart.
+  // If the file system has no locks, keeping two runs apart is up to the user.
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw InputError(fmt::format("{}: another run saves to it; name another directory", path_));
   }
   require_ours();
   if (::access(home_.c_str(), W_OK | X_OK) != 0) throw_errno("write to the directory", home_);
   remove_directory(stage_of(home_));
-  // No reader finds it there: a kill came before the directory got its name.
+  // No reader looks there. A kill came before the directory got its name.
   if (home_ != path_) remove_directory(pending(home_));
   pending_ = exists(pending(home_));
-  // A kill came between its first file and its last: it was proven, so the rest follows.
+  // A kill interrupted the move of these files into DIR. They were proven, so the rest follows.
   if (pending_ && !is_whole(pending(home_))) promote();
   if (!pending_ || resumed) return;
   throw InputError(
@@ -124,7 +124,7 @@ void CheckpointDirectory::require_ours() const {
       fmt::format("{}: exists and is not a checkpoint; name a directory that does not", path_));
 }
 
-// Not so when somebody moved the directory away, to keep what is in it.
+// False if somebody moved the directory away to keep its contents.
 bool CheckpointDirectory::is_still_here() const {
   struct stat locked {};
   struct stat named {};
@@ -146,7 +146,7 @@ void CheckpointDirectory::finish() {
   rename_to(stage_of(home_), pending(home_));
   sync_directory(home_);
   if (home_ != path_) {
-    rename_to(home_, path_);  // which fails, and loses nothing, where one appeared with files in it
+    rename_to(home_, path_);  // fails without loss if a non-empty one has appeared there
     home_ = path_;
     sync_directory(fs::path(path_).has_parent_path() ? fs::path(path_).parent_path() : ".");
   }
@@ -164,7 +164,7 @@ void CheckpointDirectory::reject() {
     rename_to(pending(home_), stage_of(home_));
     sync_directory(home_);
     remove_directory(stage_of(home_));
-    ::rmdir(home_.c_str());  // where it was the first
+    ::rmdir(home_.c_str());  // removes it if this was the first checkpoint
   }
   pending_ = false;
 }

@@ -1,14 +1,14 @@
-// The directory that --save names, and how one checkpoint in it takes the place of another.
+// The directory that --save names, and how one checkpoint in it replaces another.
 //
 //   DIR/*              the checkpoint: files of the names below
-//   DIR/fpdt_pending/  a later one, whole, whose weights no step has proven yet
-//   DIR/fpdt_stage/    one that is being written, or goes
+//   DIR/fpdt_pending/  a later checkpoint, complete, whose weights no step has proven yet
+//   DIR/fpdt_stage/    a checkpoint that is being written or removed
 //
-// What is written goes into fpdt_stage, which is renamed to fpdt_pending when it is whole. Once a
-// step from its weights is found finite, its files are renamed into DIR, one by one; if not, it is
-// removed, and DIR keeps what it has. Readers look for a file in fpdt_pending first, then in DIR:
-// whenever a kill comes, they find the files of one whole checkpoint. Other names in DIR are the
-// user's. A new DIR is called .DIR.fpdt_new until there is a whole checkpoint in it.
+// New files go into fpdt_stage, which is renamed to fpdt_pending when it is complete. If the next
+// step from its weights is finite, its files are renamed into DIR, one by one. If not, they are
+// removed, and DIR keeps its checkpoint. Readers look for a file in fpdt_pending first and then in
+// DIR, so they find the files of one complete checkpoint no matter when a kill comes. Other names
+// in DIR are the user's. A new DIR is called .DIR.fpdt_new until it holds a complete checkpoint.
 #pragma once
 
 #include <array>
@@ -26,31 +26,32 @@ inline constexpr std::int64_t kTrainerFileMax = 1 << 20;  // bytes of trainer.js
 
 class CheckpointDirectory {
  public:
-  // Locked against other runs as long as this lives. `resumed`: the run goes on from the newest
-  // checkpoint in it, so its steps judge a pending one. InputError when it holds anything but a
-  // checkpoint, another run has it, or a pending one would be left without a judge.
+  // Holds a lock against other runs while it lives. `resumed`: the run goes on from the newest
+  // checkpoint in the directory, so its steps prove a pending one. Throws InputError when the
+  // directory holds anything but a checkpoint, when another run has it, or when no step would ever
+  // prove the pending checkpoint in it.
   explicit CheckpointDirectory(std::string path, bool resumed = false);
   CheckpointDirectory(const CheckpointDirectory&) = delete;
   CheckpointDirectory& operator=(const CheckpointDirectory&) = delete;
-  // Removes what was not finished.
+  // Removes unfinished files.
   ~CheckpointDirectory();
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  // An empty directory for the files of a checkpoint, and for others that go with it.
+  // Returns an empty directory for the files of a checkpoint and its companions.
   [[nodiscard]] std::string begin();
-  // The files are written: they are pending from now on, and safe.
+  // Call it when all files are written. Makes the checkpoint pending, and durable.
   void finish();
   // Whether a checkpoint waits for confirm or reject.
   [[nodiscard]] bool is_pending() const { return pending_; }
-  // A step from the pending weights was finite, or not.
+  // Call one of these after a step from the pending weights: confirm if it was finite, else reject.
   void confirm();
   void reject();
 
-  // The path of the newest file of that name, whether or not there is one.
+  // The path of the newest file of that name, whether or not it exists.
   [[nodiscard]] static std::string file(const std::string& directory, std::string_view name);
-  // Where a checkpoint lies that is whole and not proven.
+  // The path of the pending checkpoint: complete, but not proven.
   [[nodiscard]] static std::string pending(const std::string& directory);
-  // Whether all files of a checkpoint are in a directory.
+  // Whether a directory holds all files of a checkpoint.
   [[nodiscard]] static bool is_whole(const std::string& directory);
 
  private:
@@ -60,7 +61,7 @@ class CheckpointDirectory {
   void promote();
 
   std::string path_;
-  std::string home_;  // path_, or its name until there is a checkpoint
+  std::string home_;  // path_, or its temporary name until there is a checkpoint
   FileDescriptor lock_;
   bool pending_ = false;
 };

@@ -1,4 +1,4 @@
-// One list of the entries, to print, to read and to compare.
+// One list of the fields, used to print, read and compare them.
 #include "fpdt/train/course.h"
 
 #include <algorithm>

@@ -1,9 +1,10 @@
-// What decides the course of a training from a step on, besides weights, moments and the step: the
-// data and its reading, the learning rate, the sequences of a step, the optimizer. A checkpoint
-// records it, so that a resumed run continues as before unless its user allows a change.
+// Besides weights, moments and the step, these fix the course of a training run: the data and how
+// it is read, the learning rate, the sequences of a step, and the optimizer. A checkpoint records
+// them, so that a resumed run continues unchanged unless its user allows a difference.
 //
-// The content of files counts, not their names. A rate that depends on the length of the run
-// (decay) is recorded with the length it was resolved for, so that a longer run does not change it.
+// Files are compared by content, not by name. A decaying learning rate depends on the length of the
+// run. It is recorded with the length that it was computed for, so that a longer run does not
+// change it.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +19,26 @@
 namespace fpdt {
 
 struct Course {
-  std::string data;         // identity_of the tokens
-  std::string data_format;  // a TokenFormat
+  std::string data;         // identity_of the token file
+  std::string data_format;  // the word of a TokenFormat
   std::int64_t document_separator = -1;
-  std::string loss_mask;  // its identity_of; "": none
+  std::string loss_mask;  // identity_of the mask file; "": none
   std::int64_t seed = 1;
-  LearningRate rate;           // steps: where the minimum is reached; 0 without one
+  LearningRate rate;           // its `steps`: where the minimum is reached; 0: there is none
   std::int64_t seq_len = 0;    // tokens of a sequence
-  std::int64_t sequences = 0;  // of a step
+  std::int64_t sequences = 0;  // per step
   OptimizerSpec optimizer;
 };
 
-// Bytes and checksum of a file, for comparison and for people.
+// Size and checksum of a file, for comparison and for people.
 std::string identity_of(const std::string& path);
 
-// One JSON object.
+// Prints a course as one JSON object.
 std::string print_course(const Course& course);
-// InputError when the text is no course.
+// Throws InputError when the text is not a course.
 Course parse_course(std::string_view text, std::string_view file_name);
 
-// A line for each difference, with both values; that of the data comes first.
+// One line for each difference, with both values. A difference of the data comes first.
 std::vector<std::string> differences(const Course& saved, const Course& now);
 
 }  // namespace fpdt

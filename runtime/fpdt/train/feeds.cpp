@@ -1,4 +1,4 @@
-// Names, purposes and bounds.
+// Checks the names, purposes and bounds of the inputs.
 #include "fpdt/train/feeds.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// What each input serves as; step_input holds no integers.
+// The purpose of each input. step_input holds no integers, so it has none.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPurposes{
     {{kStepInput, ""},
      {kTokensInput, "tokens"},

@@ -1,8 +1,8 @@
-// What the trainer promises the kernels: that what it feeds is what a schedule takes it for.
+// Checks that the trainer feeds each input what the schedule assumes it holds.
 //
-// The verifier proves that each op reads tokens, labels and document starts from inputs of one
-// purpose, and that tables are as large as the ops say. It knows neither which input the trainer
-// fills with what, nor the model; this knows both.
+// The verifier proves that each op reads tokens, labels and document starts from inputs of the
+// right purpose, and that tables are as large as the ops say. It does not know the model, nor what
+// the trainer puts into each input. This check knows both.
 #pragma once
 
 #include <string_view>
@@ -12,14 +12,14 @@
 
 namespace fpdt {
 
-// The names under which the trainer feeds a step.
+// The names of the inputs that the trainer feeds.
 inline constexpr std::string_view kStepInput = "step_input";
 inline constexpr std::string_view kTokensInput = "tokens_input";
 inline constexpr std::string_view kLabelsInput = "labels_input";
 inline constexpr std::string_view kDocumentsInput = "documents_input";
 
-// InputError (R105) when an input has another name, serves another purpose than its name says, or
-// an embedding promises its kernels other bounds than those of the model.
+// Throws InputError (R105) when an input has another name, serves another purpose than its name
+// says, or an embedding gives its kernels bounds other than the model's.
 void require_feeds(const Schedule& schedule, const ModelSpec& model);
 
 }  // namespace fpdt

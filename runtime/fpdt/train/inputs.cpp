@@ -1,4 +1,4 @@
-// Layout and padding of one sequence.
+// Layout and padding of a sequence.
 #include "fpdt/train/inputs.h"
 
 #include "fpdt/base/assert.h"

@@ -8,11 +8,11 @@ namespace fpdt {
 
 struct LearningRate {
   double peak = 1e-3;
-  std::int64_t warmup = 0;  // steps; the first takes peak / warmup
-  double minimum = -1;      // reached at step `steps`; negative: stay at the peak
-  std::int64_t steps = 0;   // where the decay ends; 0 without one
+  std::int64_t warmup = 0;  // steps; the first one uses peak / warmup
+  double minimum = -1;      // reached at step `steps`; negative: the rate stays at the peak
+  std::int64_t steps = 0;   // where the decay ends; 0: no decay
 
-  // Of step t = 1, 2, ...
+  // The rate of step t = 1, 2, ...
   [[nodiscard]] double at(std::int64_t step) const;
 };
 

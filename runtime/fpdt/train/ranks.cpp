@@ -1,4 +1,4 @@
-// One driver thread runs the ranks' threads; each of them builds its executor and then serves
+// One driver thread runs the threads of the ranks. Each rank builds its executor and then serves
 // tasks.
 #include "fpdt/train/ranks.h"
 
@@ -19,11 +19,11 @@ struct Ranks::Shared {
   std::condition_variable changed;
   std::vector<Executor*> executors;  // by rank; null where absent
   const Task* task = nullptr;
-  std::uint64_t round = 0;   // tasks given so far
-  std::size_t idle = 0;      // ranks that wait for the next task
-  bool stopping = false;     // by the owner, or since a rank failed
-  bool finished = false;     // no rank thread is left
-  std::exception_ptr error;  // the first
+  std::uint64_t round = 0;   // number of tasks given so far
+  std::size_t idle = 0;      // number of ranks that wait for the next task
+  bool stopping = false;     // set by the owner, or when a rank fails
+  bool finished = false;     // all rank threads have ended
+  std::exception_ptr error;  // the first error
 };
 
 Ranks::Ranks(const VerifiedSchedule& schedule, const RankOptions& options)
@@ -71,7 +71,7 @@ Ranks::~Ranks() {
   driver_.join();
 }
 
-// A rank's thread, from its first allocation to its last op.
+// Body of a rank's thread, from its first allocation to its last op.
 void Ranks::serve(Communicator& communicator) {
   try {
     const std::unique_ptr<Backend> backend =
@@ -82,12 +82,12 @@ void Ranks::serve(Communicator& communicator) {
     try {
       serve_tasks(communicator.rank(), executor);
     } catch (...) {
-      // Abort now: the backend's lanes may wait for peers, and its destructor waits for the lanes.
+      // Abort now: the backend's destructor waits for its lanes, and these may wait for peers.
       communicator.abort(std::current_exception());
       throw;
     }
   } catch (...) {
-    // Ranks that wait for a task would never hear of it from their collectives.
+    // Ranks that wait for a task are in no collective, and would not notice the failure.
     const std::lock_guard lock(shared_->mutex);
     shared_->stopping = true;
     shared_->changed.notify_all();
@@ -116,7 +116,7 @@ void Ranks::wait_until_idle() {
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock,
                         [&] { return shared_->finished || shared_->idle == present_.size(); });
-  // One rank that fails ends all ranks; the driver reports when the last has ended.
+  // One failed rank ends all ranks. The driver sets `finished` when the last one has ended.
   if (shared_->stopping) shared_->changed.wait(lock, [&] { return shared_->finished; });
   if (shared_->error) std::rethrow_exception(shared_->error);
 }
@@ -155,7 +155,7 @@ bool Ranks::complete() const {
 
 Executor& Ranks::executor(std::int64_t rank) const {
   const std::lock_guard lock(shared_->mutex);
-  // A rank that ended has destroyed its executor.
+  // The rank has ended and destroyed its executor.
   if (shared_->error) std::rethrow_exception(shared_->error);
   Executor* const executor = shared_->executors.at(static_cast<std::size_t>(rank));
   FPDT_ASSERT(executor != nullptr);

@@ -1,10 +1,10 @@
-// The ranks of a run: an executor each, on threads that stay between steps.
+// The ranks of a run: one executor each, on threads that persist between steps.
 //
 //   Ranks ranks(schedule, {});
 //   ranks.executor(0).write(...);          // between steps, from the owner's thread
 //   ranks.run(schedule.schedule().train);  // one step on every rank
 //
-// The first error of any rank is rethrown by the call that meets it; after that the ranks do not
+// The first error of any rank is rethrown by the call that meets it. After that the ranks do not
 // run again.
 #pragma once
 
@@ -23,29 +23,29 @@
 namespace fpdt {
 
 struct RankOptions {
-  // Alone: only this rank of the schedule exists, and what it computes is not the training
-  // (comm/solo.h).
+  // Run only this rank of the schedule. Its results are not those of the training (comm/solo.h).
   std::optional<std::int64_t> solo_rank;
-  // Of each rank; null: a CpuBackend of `threads` threads (0: the rank's part of the cores).
+  // Makes the backend of each rank; null: a CpuBackend of `threads` threads (0: the rank's share of
+  // the cores).
   std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;
   std::int32_t threads = 0;
-  std::chrono::milliseconds deadline{300'000};  // of every wait for a peer
+  std::chrono::milliseconds deadline{300'000};  // for each wait for a peer
 };
 
 class Ranks {
  public:
-  // The schedule outlives the ranks. MemoryError when the machine lacks memory for them.
+  // The schedule must outlive the ranks. Throws MemoryError when the machine lacks memory for them.
   Ranks(const VerifiedSchedule& schedule, const RankOptions& options);
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  // One step: schedule.train or schedule.evaluate.
+  // Runs one step: schedule.train or schedule.evaluate.
   void run(std::span<const Call> calls);
-  // The same, with a trace of each present rank.
+  // Runs one step, and returns a trace of each present rank.
   std::vector<Trace> record(std::span<const Call> calls);
 
-  // The ranks that exist here: all, or the one that runs alone.
+  // The ranks that exist here: all of them, or the one that runs alone.
   [[nodiscard]] const std::vector<std::int64_t>& present() const { return present_; }
   [[nodiscard]] bool complete() const;
   // Precondition: the rank is present. Rethrows the error that ended the ranks.
@@ -54,7 +54,7 @@ class Ranks {
 
  private:
   using Task = std::function<void(std::int64_t rank, Executor& executor)>;
-  // What rank threads and owner share, under its mutex.
+  // State shared by the rank threads and the owner, guarded by its mutex.
   struct Shared;
 
   void serve(Communicator& communicator);

@@ -1,4 +1,4 @@
-// Pieces, slots and types of the state table.
+// Maps tensors to pieces, slots and types by the state table.
 #include "fpdt/train/states.h"
 
 #include <algorithm>
@@ -28,12 +28,12 @@ std::int64_t elements_of(const State& state) {
   return elements;
 }
 
-// A run of the tensor that lies in one slot of one rank.
+// A contiguous range of the tensor that lies in one slot of one rank.
 struct Run {
   std::int64_t rank = 0;
   std::int64_t slot = 0;
-  std::int64_t first = 0;     // element of the tensor
-  std::int64_t elements = 0;  // 0: the slot holds padding only
+  std::int64_t first = 0;     // first element within the tensor
+  std::int64_t elements = 0;  // 0: the slot holds only padding
 };
 
 std::vector<Run> runs_of(const Ranks& ranks, const State& state) {
@@ -53,11 +53,11 @@ std::vector<Run> runs_of(const Ranks& ranks, const State& state) {
   return runs;
 }
 
-// Zeros follow the last value.
+// Encodes the values and fills the rest with zeros.
 void encode(Dtype dtype, std::span<const float> values, std::span<std::byte> bytes) {
   const std::size_t used = values.size() * size(dtype_bytes(dtype));
   std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(used), bytes.end(), std::byte{0});
-  if (values.empty()) return;  // padding only
+  if (values.empty()) return;  // only padding
   if (dtype == Dtype::f32) {
     std::memcpy(bytes.data(), values.data(), values.size_bytes());
     return;
@@ -82,8 +82,8 @@ void decode(Dtype dtype, std::span<const std::byte> bytes, std::span<float> valu
   }
 }
 
-// Elements of the tensor from `first` on, then zeros, into bytes on all threads: in tasks of 64 Ki
-// elements, and blocks that stay in a core's own cache.
+// Encodes elements of the tensor from `first` on, followed by zeros, on all threads: in tasks of 64
+// Ki elements, and in blocks that fit into a core's own cache.
 void fill_bytes(Dtype dtype, std::int64_t first, std::int64_t count, std::span<std::byte> bytes,
                 Pool& pool, const Elements& elements) {
   constexpr std::int64_t kBlock = 2048;
@@ -169,7 +169,7 @@ void fill_state(const Ranks& ranks, const State& state, Pool& pool, const Elemen
   std::vector<std::byte> staged;
   for (const Run& run : runs_of(ranks, state)) {
     Executor& executor = ranks.executor(run.rank);
-    if (executor.demand_paged()) {  // the host's own memory
+    if (executor.demand_paged()) {  // the slots are host memory
       const std::span<std::byte> slot = executor.slot(state.buffer, run.slot);
       fill_bytes(buffer.dtype, run.first, run.elements, slot, pool, elements);
       continue;

@@ -1,4 +1,4 @@
-// Inputs, outputs and the count of steps.
+// Feeds inputs, reads outputs and counts steps.
 #include "fpdt/train/trainer.h"
 
 #include <algorithm>
@@ -61,7 +61,8 @@ void write(Executor& executor, BufferIndex buffer, std::int64_t slot, const T& v
   executor.write(buffer, slot, std::as_bytes(std::span(values)));
 }
 
-// A schedule without document starts lets every token see all before it.
+// Throws InputError for several documents: a schedule without document starts lets every token see
+// all tokens before it.
 void require_one_document(const std::vector<Sample>& samples) {
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::vector<std::int32_t>& starts = samples[i].documents;
@@ -75,7 +76,7 @@ void require_one_document(const std::vector<Sample>& samples) {
   }
 }
 
-// A NaN has a sign bit, which says nothing and differs between builds.
+// Prints NaN without its sign, which means nothing and differs between builds.
 std::string number_text(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{}", value);
 }
@@ -165,7 +166,7 @@ void Trainer::set_parameters(const ElementSource& source) {
     };
     for (const std::string_view kind : {"parameter", "master", "moment1", "moment2"}) {
       const State* const found = find_state(schedule(), spec.name, kind);
-      if (found == nullptr) continue;  // a master that is the parameter
+      if (found == nullptr) continue;  // the parameter is its own master
       fill_state(ranks_, *found, pool, kind.starts_with("moment") ? zeros : values);
     }
   }
@@ -313,7 +314,7 @@ std::vector<float> Trainer::tensor(std::string_view name, std::string_view kind)
 void Trainer::set_tensor(std::string_view name, std::string_view kind,
                          std::span<const float> values) {
   write_state(ranks_, state(name, kind), values);
-  // The storage copy follows its master.
+  // The parameter in storage follows its master.
   if (kind == "weight" && find_state(schedule(), name, "master") != nullptr) {
     write_state(ranks_, state(name, "parameter"), values);
   }

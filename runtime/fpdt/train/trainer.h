@@ -1,7 +1,7 @@
 // Training steps of any schedule: feeds inputs, runs the ranks, reads outputs.
 //
-// The trainer knows buffers by their names and states by their table, never the method. It computes
-// nothing of the mathematics: loss, gradients, clipping and the update are ops of the schedule.
+// The trainer finds buffers by name and states by their table. It does not know the method. It
+// computes no mathematics: loss, gradients, clipping and the update are ops of the schedule.
 //
 //   Trainer trainer(schedule, problem, strategy, {});
 //   trainer.set_parameters(initial_parameters(seed));
@@ -28,76 +28,78 @@ struct StepResult {
   double grad_norm = 0;   // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;  // of all sequences, without padding
-  double seconds = 0;       // of its ops: on the device, where they were recorded
-  double wall_seconds = 0;  // with inputs, outputs and the trace
+  double seconds = 0;       // of its ops: on the device, if they were recorded
+  double wall_seconds = 0;  // including inputs, outputs and the trace
 };
 
-// Bytes of one space on the rank that has most of them.
+// Memory of one space, on the rank that uses most of it.
 struct MemoryUse {
   MemorySpace space = MemorySpace::device;
   Bytes arena;             // reserved
-  Bytes live;              // most at any moment, by the times at which ops ran
-  Bytes touched;           // pages that the step's operands lie in, or words that were counted
+  Bytes live;              // peak, by the measured times of the ops
+  Bytes touched;           // pages of the step's operands, or words that were counted
   Bytes resident;          // pages that the operating system holds
-  std::string difference;  // from the schedule; "" when they agree
-  // On a device whose words were counted: scratch that no kernel used, and gaps between operands.
-  // Together with `touched` they make up the arena.
+  std::string difference;  // from the schedule; "" if there is none
+  // Only for a device whose words were counted: scratch that no kernel used, and gaps between
+  // operands. With `touched` they add up to the arena.
   struct Untouched {
     Bytes scratch, between;
   };
   std::optional<Untouched> untouched = std::nullopt;
 };
 
-// The whole values of a tensor.
+// Returns all values of a tensor.
 using TensorSource = std::function<std::vector<float>(const TensorSpec&)>;
 
-// Some of its elements, those from `first` on; asked by many threads at once.
+// Writes the elements of a tensor from `first` on. Many threads call it at once, each for its own
+// part.
 using ElementSource = std::function<void(const TensorSpec&, std::int64_t first, std::span<float>)>;
 
-// Values of spec/initial.h.
+// The values of spec/initial.h.
 ElementSource initial_parameters(std::uint64_t seed);
 
 class Trainer {
  public:
-  // InputError when the schedule lacks what a trainer needs, MemoryError when the machine lacks
-  // memory. The schedule outlives the trainer.
+  // Throws InputError when the schedule lacks something that a trainer needs, and MemoryError when
+  // the machine lacks memory. The schedule must outlive the trainer.
   Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
           const RankOptions& options);
 
-  // Parameters and their masters; clears the moments and the count of steps. From elements: only
-  // those that present ranks hold, on all threads.
+  // Sets the parameters and their masters; clears the moments and the count of steps. An
+  // ElementSource is asked, on all threads, only for elements that present ranks hold.
   void set_parameters(const TensorSource& source);
   void set_parameters(const ElementSource& source);
 
-  // Sequences of one step: replicas x micro-batches, those of the first replica first.
+  // Sequences of one step: replicas x micro-batches, first replica first.
   [[nodiscard]] std::int64_t samples_per_step() const;
 
-  // InputError, before anything is done, when no label counts: weights would decay and moments fade
-  // without a gradient. NumericError when loss or norm is not finite; where the norm is not, the
-  // update changed nothing.
+  // Throws InputError, before anything runs, when no label counts: weights would decay and moments
+  // fade without a gradient. Throws NumericError when the loss or the norm is not finite. If the
+  // norm is not finite, the update has changed nothing.
   StepResult step(const std::vector<Sample>& samples, double learning_rate) {
     return step(samples, learning_rate, nullptr);
   }
-  // The same, with a trace of each present rank.
+  // Takes a step, and gives a trace of each present rank.
   StepResult step_recorded(const std::vector<Sample>& samples, double learning_rate,
                            std::vector<Trace>& traces) {
     return step(samples, learning_rate, &traces);
   }
-  // The same, and measures every space; for the first step of a trainer, which touches its arenas
-  // first.
+  // Takes a step and measures every space. It must be the first step of the trainer, which is the
+  // first to touch its arenas.
   StepResult step_measured(const std::vector<Sample>& samples, double learning_rate,
                            std::vector<MemoryUse>& memory);
 
-  // Mean loss over the unmasked labels of at most samples_per_step() sequences, 0 without any;
-  // changes no state.
+  // Mean loss over the unmasked labels of at most samples_per_step() sequences; 0 if there are
+  // none. Changes no state.
   double evaluate(std::vector<Sample> samples);
 
-  // NaN in all memory that no step may inherit: everything but parameters, masters and moments. A
-  // schedule that depends on what an earlier step left there shows at the next.
+  // Fills with NaN all memory that a step must not inherit: everything but parameters, masters and
+  // moments. If a schedule depends on leftovers of an earlier step, the next step shows it.
   void poison();
 
-  // A whole tensor; kind as in the state table, and "weight" for the most exact copy of a
-  // parameter: its master where there is one. Preconditions: it exists, and all ranks are here.
+  // Returns a whole tensor. `kind` is one of the state table, or "weight" for the most exact copy
+  // of a parameter: its master if there is one. Preconditions: the tensor exists, and all ranks are
+  // present.
   [[nodiscard]] std::vector<float> tensor(std::string_view name, std::string_view kind) const;
   void set_tensor(std::string_view name, std::string_view kind, std::span<const float> values);
 
@@ -108,7 +110,7 @@ class Trainer {
   [[nodiscard]] const Ranks& ranks() const { return ranks_; }
 
  private:
-  // The buffers that trainer and schedule agree on.
+  // The buffers that connect trainer and schedule.
   struct Ports {
     BufferIndex step = -1, tokens = -1, labels = -1, documents = -1, loss = -1, norm = -1;
   };
@@ -125,7 +127,7 @@ class Trainer {
   std::int64_t micro_batches_;
   Ports ports_;
   Ranks ranks_;
-  std::int32_t threads_;  // of all present ranks
+  std::int32_t threads_;  // of all present ranks together
   std::int64_t steps_done_ = 0;
 };
 

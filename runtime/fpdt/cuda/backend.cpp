@@ -1,4 +1,4 @@
-// From ops to streams.
+// Launches ops on streams, and cuts attention tiles to fit the workspace.
 #include "fpdt/cuda/backend.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ template <class Body>
 inline constexpr bool kTile =
     std::is_same_v<Body, AttentionForward> || std::is_same_v<Body, AttentionBackward>;
 
-// Whether some query sees the last key. The library's backward would leave out the gradients, zero,
-// of keys that none sees.
+// Whether some query sees the last key. The library's backward leaves out the gradients of keys
+// that no query sees, which must be zero.
 template <class Tile>
 bool sees_all_keys(const Tile& tile) {
   return tile.k_first + tile.k_rows <= tile.q_first + tile.q_rows;
@@ -38,7 +38,8 @@ const Buffer& buffer_of(const Schedule& schedule, const Operand& operand) {
   return schedule.buffers[static_cast<std::size_t>(operand.buffer)];
 }
 
-// Whether the same step gives the same bits on every run: its tiles are all our own.
+// Whether a step gives the same bits on every run: true if our own kernels compute all of its
+// tiles.
 bool promises_bits(const Schedule& schedule) {
   bool tiles = false;
   bool library = false;
@@ -69,8 +70,8 @@ void require_plain_transfer(const Op& op, const Copy& copy, const Schedule& sche
       op.name, word(op.lane.kind), target.name, source.name));
 }
 
-// The views of `whole` for a piece of its keys: kv and, in backward, dkv begin later. Every piece
-// after the first adds to the results that all of them share.
+// The views of `whole` for one piece of its keys: kv and, in backward, dkv begin later. Every piece
+// after the first adds to the results that all pieces share.
 template <class Tile>
 std::vector<View> piece_views(const Tile& whole, const Tile& piece, bool first,
                               std::span<const View> views) {
@@ -99,7 +100,7 @@ std::vector<View> piece_views(const Tile& whole, const Tile& piece, bool first,
 
 }  // namespace
 
-// Marks are events, and waits are the stream's.
+// Marks are events. Streams wait for them.
 class CudaBackend::StreamMover final : public Mover {
  public:
   explicit StreamMover(cudaStream_t stream) : stream_(stream) {}
@@ -194,7 +195,7 @@ void CudaBackend::prepare_op(const Op& op, const Schedule& schedule, const cuda:
       op.body);
 }
 
-// The largest pieces whose needs the workspace holds, and the most members a launch.
+// Finds the largest pieces that the workspace can serve, and the most members per launch.
 template <class Tile>
 void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
                                const Schedule& schedule) {
@@ -286,7 +287,7 @@ void CudaBackend::run(const Launch& launch) {
 template <class Tile>
 void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
   const auto cut = cuts_.find(&tile);
-  // Without pieces no key is seen, which our kernel writes down.
+  // Without pieces no key is seen. Our kernel writes the results for that.
   if (cut == cuts_.end() || cut->second.pieces.empty()) return cuda::execute(tile, frame);
   bool first = true;
   for (const KeyPiece& piece : cut->second.pieces) {
@@ -310,7 +311,8 @@ void CudaBackend::write(std::byte* target, std::span<const std::byte> source) {
   cuda::check(cudaSetDevice(options_.device), "the GPU");
   cuda::check(cudaMemcpy(target, source.data(), source.size(), cudaMemcpyDefault),
               "a write between steps");
-  // From pageable memory it returns when the source has been read, not when the target is written.
+  // A copy from pageable memory returns when the source has been read, before the target is
+  // written.
   cuda::check(cudaStreamSynchronize(nullptr), "a write between steps");
 }
 
@@ -323,7 +325,7 @@ void CudaBackend::read(std::span<std::byte> target, const std::byte* source) {
 std::optional<Bytes> CudaBackend::untouched(std::span<const std::byte> range) const {
   const std::span<const std::byte> arena = device_.bytes();
   const std::int32_t lane = compute_lane();
-  // Between steps the lane's scratch memory is free.
+  // The lane's scratch memory is free between steps.
   if (lane < 0 || range.data() < arena.data() ||
       range.data() + range.size() > arena.data() + arena.size()) {
     return {};

@@ -1,9 +1,10 @@
 // A GPU as one rank sees it: lanes are streams, edges are events, one thread issues.
 //
 // Several ranks of one process may share a GPU; each has arenas, streams and libraries of its own.
-// The file decides who computes attention. cuDNN computes a tile with a workspace; its backward
-// adds in no fixed order. Kernels of this project compute a tile without one, and give the same
-// bits on every run, as all other ops do.
+// Several ranks of one process may share a GPU; each has its own arenas, streams and libraries. The
+// schedule decides which kernels compute attention. cuDNN computes the tiles that have a workspace,
+// and its backward adds in no fixed order. Our own kernels compute the tiles without one, and give
+// the same bits on every run, as all other ops do.
 #pragma once
 
 #include <array>
@@ -29,52 +30,54 @@
 namespace fpdt {
 
 struct CudaOptions {
-  std::int32_t device = 0;  // as CUDA counts them
-  // Own kernels for every tile, also for those with a workspace: the same bits on every run.
+  std::int32_t device = 0;  // CUDA's index
+  // Use our own kernels for every tile, even for those with a workspace: the same bits on every
+  // run.
   bool deterministic = false;
-  // Where to keep which algorithms of products were the fastest; outlives the backend. Null: the
-  // library's first algorithm, which is the same on every run. That one is also taken where the
-  // same bits are promised: with `deterministic`, and when our own kernels compute every tile.
+  // Records which algorithm was the fastest for each product; must outlive the backend. Null: use
+  // the library's first algorithm, which is the same on every run. That algorithm is also used
+  // whenever the same bits are promised: with `deterministic`, and when our own kernels compute
+  // every tile.
   cuda::ProductTimes* times = nullptr;
 };
 
 class CudaBackend final : public Backend {
  public:
-  // Opens the device (cuda/gpu.h says what may be wrong with it). The communicator outlives the
-  // backend.
+  // Opens the device (cuda/gpu.h lists the errors). The communicator must outlive the backend.
   CudaBackend(Communicator& communicator, const CudaOptions& options);
   ~CudaBackend() override;
 
   std::byte* reserve(MemorySpace space, Bytes bytes) override;
-  // Chooses algorithms and has the library compile its kernels: some seconds. InputError when
-  // the backend cannot run an op of the program.
+  // Chooses algorithms and lets the library compile its kernels, which takes some seconds. Throws
+  // InputError when the backend cannot run an op of the program.
   void prepare(const Program& program) override;
   void launch(const Launch& launch) override;
   void synchronise() override;
   void write(std::byte* target, std::span<const std::byte> source) override;
   void read(std::span<std::byte> target, const std::byte* source) override;
   [[nodiscard]] bool demand_paged() const override { return false; }
-  // Of the device: its arena is poisoned in the preparation, and a kernel counts what is left.
+  // Only for device memory: `prepare` poisons its arena, and a kernel counts the poisoned words
+  // that remain.
   [[nodiscard]] std::optional<Bytes> untouched(std::span<const std::byte> range) const override;
 
-  // Device memory that this rank holds beside its arena, for its kernels.
+  // Device memory that this rank holds for its kernels, outside of its arena.
   [[nodiscard]] Bytes workspace_bytes() const;
 
  private:
   class StreamMover;
-  // Of one lane.
+  // The state of one lane.
   struct Worker {
-    cuda::DeviceMemory memory;  // [kScratchBytes + kMatmulWorkspaceBytes], of lanes that compute
+    cuda::DeviceMemory memory;  // [kScratchBytes + kMatmulWorkspaceBytes], if the lane computes
     std::unique_ptr<StreamMover> mover;
   };
 
-  // How a tile of the library is cut: along its keys, and its heads into launches (backward).
+  // How a tile of the library is cut: its keys into pieces, and its heads into launches (backward).
   struct Cut {
     std::vector<KeyPiece> pieces;
     std::int64_t members = 1;
   };
 
-  // The first lane that computes; -1 when none does.
+  // The first lane that computes; -1 if there is none.
   [[nodiscard]] std::int32_t compute_lane() const;
   [[nodiscard]] cuda::Trial trial(const Schedule& schedule) const;
   void prepare_op(const Op& op, const Schedule& schedule, const cuda::Trial& trial);
@@ -91,7 +94,7 @@ class CudaBackend final : public Backend {
   std::array<cuda::PinnedMemory, kMemorySpaces.size()> hosts_;
   std::unique_ptr<cuda::Products> products_;
   std::unique_ptr<cuda::AttentionPlans> tiles_;
-  std::map<const void*, Cut> cuts_;  // of the library's tiles, by body
+  std::map<const void*, Cut> cuts_;  // for the library's tiles, by body
   std::vector<Worker> workers_;
   std::unique_ptr<cuda::Streams> streams_;  // destroyed first: its streams use the rest
 };

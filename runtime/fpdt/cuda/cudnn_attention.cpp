@@ -1,4 +1,4 @@
-// Parts of a workspace, addresses of operands, and what comes before and after cuDNN's kernel.
+// Lays out the workspace, binds the operands, and runs our kernels before and after cuDNN's.
 #include "fpdt/cuda/cudnn_attention.h"
 
 #include <array>
@@ -21,14 +21,14 @@ constexpr std::int64_t kF32Bytes = 4;
 constexpr std::string_view kAdvice =
     "or plan with the backend's own attention kernels (`attention: own` in the cluster file)";
 
-// The tile, if cuDNN may compute it.
+// Returns the tile if cuDNN can compute it. Throws InputError otherwise.
 const AttentionTile& checked(const AttentionTile& tile) {
   const std::string reason = why_not(tile);
   if (reason.empty()) return tile;
   throw InputError(fmt::format("cuDNN cannot compute {}: {}; {}", describe(tile), reason, kAdvice));
 }
 
-// A part behind those that end at `end`; returns where it begins.
+// Appends a part after `end`, which moves to the end of the part. Returns where the part begins.
 std::int64_t part(Bytes& end, std::int64_t bytes) {
   const std::int64_t begin = end.value;
   end.value = add(begin, round_up(bytes, kPartMultiple));
@@ -122,11 +122,12 @@ void BackwardPlan::run_group(std::int64_t first, const AttentionBackward& op, co
   std::byte* const kv = frame.view(op, op.kv).data;
   std::byte* const workspace = frame.view(op, op.workspace).data;
   const HeadGroup group{op.q_rows, op.heads, op.kv_heads, op.head_dim, first, members_};
-  const std::int64_t before = first * op.head_dim * kBf16Bytes;  // of the group's heads
+  const std::int64_t before = first * op.head_dim * kBf16Bytes;  // offset of the group's heads
   const std::int64_t half = op.kv_heads * op.head_dim;           // of a row of kv
 
-  // The zeros: engines add to dq. Since 9.6 they zero it themselves where it goes on to a dq of
-  // another type; of a graph that ends with it nothing is said.
+  // split_gradient also zeros dq, because engines add to it. Since cuDNN 9.6 they zero it
+  // themselves if the graph converts dq to another type afterwards. The documentation does not say
+  // whether they do so in a graph that ends with dq.
   split_gradient(group, dout, frame.view(op, op.lse), frame.view(op, op.delta),
                  floats(workspace + parts_.lse), workspace + parts_.o,
                  floats(workspace + parts_.dq), frame.stream);
@@ -161,7 +162,7 @@ std::int64_t AttentionPlans::members_within(Bytes room, AttentionTile tile) {
   const std::int64_t all = div_exact(tile.heads, tile.kv_heads);
   for (tile.members = all; tile.members > 1; --tile.members) {
     if (all % tile.members != 0) continue;
-    // Making a plan takes its time, so none is made that cannot fit.
+    // Making a plan is slow, so skip plans that cannot fit.
     if (BackwardPlan::least_workspace(tile) <= room && prepare(tile) <= room) break;
   }
   return tile.members;

@@ -1,12 +1,12 @@
 // Attention tiles by cuDNN: the ops AttentionForward and AttentionBackward that have a workspace.
 //
-// cuDNN cannot add to what is there. It writes a tile to the workspace, and our own kernels
-// (kernels_tiles.h) merge or add it. A launch of backward takes m of the h/g query heads of every
-// KV head (cudnn_tile.h). Sums over tiles and heads are in f32, in a fixed order; but within a
-// launch cuDNN adds to dq with atomics, so dq differs in its bits from run to run. A schedule that
-// needs the same bits has no workspace, and the backend's own kernels run it.
+// cuDNN cannot add to existing results. It writes a tile to the workspace, and our own kernels
+// (kernels_tiles.h) merge or add it. A backward launch takes m of the h/g query heads of every KV
+// head (cudnn_tile.h). Sums over tiles and heads run in f32 in a fixed order. But within a launch
+// cuDNN adds to dq with atomics, so the bits of dq differ from run to run. A schedule that needs
+// the same bits has no workspace, and the backend's own kernels run it.
 //
-// cuDNN does not support documents either: ops with documents have no workspace.
+// cuDNN does not support documents: ops with documents have no workspace.
 //
 // Layout of a workspace; each part begins at a multiple of 256 bytes, E bytes are the engine's:
 //   forward   E | lse f32 [h, q_rows] | o f32 [q_rows, h*D]
@@ -28,13 +28,13 @@ namespace fpdt::cuda {
 
 class ForwardPlan {
  public:
-  // InputError, with the nearest remedy, when cuDNN cannot compute the tile on that device.
+  // Throws InputError, with the nearest remedy, when cuDNN cannot compute the tile on that device.
   ForwardPlan(const AttentionTile& tile, const PlanTarget& target)
       : ForwardPlan(tile, target, Graph()) {}
-  // All that the op needs.
+  // The size of the workspace that the op needs, all parts included.
   [[nodiscard]] Bytes workspace() const { return workspace_; }
-  // Puts the op's kernels on the frame's stream. q and kv are bf16, o is f32 or bf16. InputError
-  // when the op's workspace is too small, or q or kv is not bf16.
+  // Launches the op's kernels on the frame's stream. q and kv are bf16, o is f32 or bf16. Throws
+  // InputError when the op's workspace is too small, or q or kv is not bf16.
   void run(const AttentionForward& op, const Frame& frame, cudnnHandle_t handle) const;
 
  private:
@@ -42,7 +42,7 @@ class ForwardPlan {
 
   ForwardTensors tensors_;
   GraphPlan plan_;
-  std::int64_t lse_ = 0, o_ = 0;  // offsets of parts of the workspace
+  std::int64_t lse_ = 0, o_ = 0;  // offsets into the workspace
   Bytes workspace_{};
 };
 
@@ -51,14 +51,14 @@ class BackwardPlan {
   BackwardPlan(const AttentionTile& tile, const PlanTarget& target)
       : BackwardPlan(tile, target, Graph()) {}
   [[nodiscard]] Bytes workspace() const { return parts_.end; }
-  // What is known of it before cuDNN is asked: all but E.
+  // The part of the workspace that is known before cuDNN is asked: all but E.
   static Bytes least_workspace(const AttentionTile& tile) { return Parts(tile, Bytes{}).end; }
   [[nodiscard]] std::int64_t engine() const { return plan_.engine(); }
-  // q, kv and dout are bf16.
+  // Launches the op's kernels on the frame's stream. q, kv and dout are bf16.
   void run(const AttentionBackward& op, const Frame& frame, cudnnHandle_t handle) const;
 
  private:
-  // Where the parts of a workspace begin, and where the last ends.
+  // Offsets of the parts of a workspace, and its end.
   struct Parts {
     Parts(const AttentionTile& tile, Bytes engine);
     Bytes end{};
@@ -66,7 +66,7 @@ class BackwardPlan {
   };
 
   BackwardPlan(const AttentionTile& tile, const PlanTarget& target, Graph&& graph);
-  // Of members [first, first + members_) of every KV head.
+  // Runs members [first, first + members_) of every KV head.
   void run_group(std::int64_t first, const AttentionBackward& op, const Frame& frame,
                  cudnnHandle_t handle) const;
 
@@ -76,21 +76,20 @@ class BackwardPlan {
   Parts parts_;
 };
 
-// The plans of a schedule, made before its first step, for the current device. For one thread at a
-// time.
+// The plans of a schedule, made for the current device before the first step. Not thread-safe.
 class AttentionPlans {
  public:
-  // InputError for a cuDNN that is too old, or without a device.
+  // Throws InputError when cuDNN is too old or there is no device.
   AttentionPlans();
 
-  // The workspace that ops of the tile need; InputError when cuDNN cannot compute it. A new tile
-  // takes about half a second, in which cuDNN compiles a kernel.
+  // Returns the workspace that ops of the tile need. Throws InputError when cuDNN cannot compute
+  // it. A new tile takes about half a second, in which cuDNN compiles a kernel.
   Bytes prepare(const AttentionTile& tile);
 
-  // How many members a backward launch may take, when its workspace is `room`: at least one.
+  // The number of members that a backward launch may take with a workspace of `room`: at least one.
   std::int64_t members_within(Bytes room, AttentionTile tile);
 
-  // An op whose tile was prepared, backward with so many members a launch.
+  // Runs an op whose tile was prepared; a backward tile with the same number of members per launch.
   void execute(const AttentionForward& op, const Frame& frame);
   void execute(const AttentionBackward& op, std::int64_t members, const Frame& frame);
 

@@ -1,9 +1,10 @@
-// A graph of operations on tensors of four dimensions, as cuDNN's engines are asked for: plain data
-// (cudnn_plan.h makes a plan of it). Only what attention needs.
+// A graph of operations on four-dimensional tensors, as cuDNN's engines expect it. It is plain data
+// (cudnn_plan.h makes a plan of it) and has only what attention needs.
 //
-// A tensor is real (its address is given at every run), an intermediate (it never reaches memory),
-// or a scalar (its value belongs to the graph). An operation names its output, since which engine
-// takes a graph depends on every shape, stride and type in it, and on the order of the operations.
+// A tensor is real (every run gives its address), an intermediate (it never reaches memory), or a
+// scalar (the graph holds its value). The caller declares the output of each operation, because the
+// choice of an engine depends on every shape, stride and type in the graph, and on the order of the
+// operations.
 #pragma once
 
 #include <array>
@@ -30,7 +31,7 @@ struct TensorSpec {
   Kind kind = Kind::real;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   Shape shape{}, strides{};
-  std::variant<float, std::int32_t> value;  // of a scalar, f32 or i32
+  std::variant<float, std::int32_t> value;  // for a scalar: f32 or i32
 };
 
 struct Operation {
@@ -41,7 +42,7 @@ struct Operation {
   cudnnPointwiseMode_t pointwise = CUDNN_POINTWISE_IDENTITY;
   cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;
   cudnnDataType_t precision = CUDNN_DATA_FLOAT;  // of the arithmetic
-  std::int64_t axis = -1;                        // of CUDNN_POINTWISE_GEN_INDEX
+  std::int64_t axis = -1;                        // for CUDNN_POINTWISE_GEN_INDEX
 };
 
 class Graph {
@@ -62,12 +63,12 @@ class Graph {
     return add({TensorSpec::Kind::scalar, CUDNN_DATA_INT32, kOne, kOne, value});
   }
 
-  // Each returns `out`. The product of the matrices in the last two dimensions.
+  // All of these return `out`. matmul multiplies the matrices in the last two dimensions.
   Tensor matmul(Tensor a, Tensor b, Tensor out) {
     return add({.kind = Operation::Kind::matmul, .inputs = {a, b}, .out = out});
   }
-  // One to three inputs, of out's shape or with one element in some dimensions. BINARY_SELECT takes
-  // {where true, where false, condition}.
+  // Takes one to three inputs, each of out's shape or with one element in some dimensions.
+  // BINARY_SELECT takes {where true, where false, condition}.
   Tensor pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Tensor> inputs, Tensor out,
                    cudnnDataType_t precision = CUDNN_DATA_FLOAT) {
     return add({.kind = Operation::Kind::pointwise,
@@ -84,11 +85,12 @@ class Graph {
                 .pointwise = CUDNN_POINTWISE_GEN_INDEX,
                 .axis = axis});
   }
-  // Over the dimensions in which `out` has one element.
+  // Reduces over the dimensions in which `out` has one element.
   Tensor reduce(cudnnReduceTensorOp_t op, Tensor in, Tensor out) {
     return add({.kind = Operation::Kind::reduction, .inputs = {in}, .out = out, .reduction = op});
   }
-  // The same element of `in`, transposed where out's last two dimensions are in's exchanged.
+  // Gives `in` another shape. If out's last two dimensions are those of `in` exchanged, it
+  // transposes.
   Tensor reshape(Tensor in, Tensor out) {
     return add({.kind = Operation::Kind::reshape, .inputs = {in}, .out = out});
   }

@@ -1,4 +1,4 @@
-// Descriptors are made in the order in which they refer to each other, and kept.
+// Makes and keeps descriptors. A descriptor is made after those that it refers to.
 #include "fpdt/cuda/cudnn_plan.h"
 
 #include <array>
@@ -14,14 +14,15 @@
 namespace fpdt::cuda {
 namespace {
 
-// What cuDNN noted on this thread since it was last asked.
+// The messages that cuDNN has recorded on this thread since the last call.
 std::string last_words() {
   std::string text(1 << 14, '\0');
   cudnn().cudnnGetLastErrorString(text.data(), text.size());
   return text.c_str();
 }
 
-// The first reason in them: engines report the cause first, and then who passed it on.
+// The first reason in `words`. Engines report the cause first, and then the callers that passed it
+// on.
 std::string reason_in(const std::string& words) {
   constexpr std::string_view kMark = "Reason: ";
   const std::size_t mark = words.find(kMark);
@@ -70,7 +71,7 @@ void Descriptor::set_all(cudnnBackendAttributeName_t name, cudnnBackendAttribute
 
 namespace {
 
-// cuDNN's number of a tensor; it takes 0 for none.
+// cuDNN's number of a tensor. 0 means none.
 std::int64_t id_of(Tensor tensor) { return static_cast<std::int64_t>(tensor) + 1; }
 
 Descriptor describe(const TensorSpec& spec, Tensor tensor) {
@@ -91,7 +92,7 @@ Descriptor describe(const TensorSpec& spec, Tensor tensor) {
   return result;
 }
 
-// The function of an operation; a reshape has none.
+// The function descriptor of an operation. A reshape has none.
 Descriptor describe_function(const Operation& operation) {
   if (operation.kind == Operation::Kind::matmul) {
     Descriptor result(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -115,7 +116,7 @@ Descriptor describe_function(const Operation& operation) {
   return result;
 }
 
-// cuDNN's names for a kind of operation.
+// cuDNN's names of the attributes of a kind of operation.
 struct Names {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t function;
@@ -156,7 +157,7 @@ const Names& names_of(Operation::Kind kind) {
   assertion_failed("a kind of operation", __FILE__, __LINE__);
 }
 
-// Adds the descriptors of a graph, and last that of the graph itself.
+// Appends the descriptors of a graph; the graph's own descriptor comes last.
 void describe(const Graph& graph, const PlanTarget& target, std::vector<Descriptor>& to) {
   const std::size_t tensors = to.size();
   for (std::size_t i = 0; i < graph.tensors().size(); ++i) {
@@ -193,7 +194,7 @@ void describe(const Graph& graph, const PlanTarget& target, std::vector<Descript
   to.push_back(std::move(result));
 }
 
-// The configurations that cuDNN supports on the target, best first.
+// The engine configurations that cuDNN supports on the target, best first.
 std::vector<Descriptor> find_engines(const Descriptor& graph, const PlanTarget& target) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -219,7 +220,7 @@ std::vector<Descriptor> find_engines(const Descriptor& graph, const PlanTarget& 
     engines.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     raw.push_back(engines.back().get());
   }
-  // It counts all that it knows, and returns those that are supported.
+  // cuDNN counts all configurations that it knows, but returns only the supported ones.
   const std::int64_t found =
       raw.empty() ? 0 : ask(static_cast<std::int64_t>(raw.size()), raw.data());
   engines.erase(engines.begin() + found, engines.end());
@@ -251,7 +252,7 @@ GraphPlan::GraphPlan(Graph&& graph, const PlanTarget& target, std::string_view w
                      std::string_view advice)
     : graph_(std::move(graph)) {
   describe(graph_, target, descriptors_);
-  last_words();  // only those about this graph's engines are wanted
+  last_words();  // drop earlier messages, so that only those about this graph remain
   for (Descriptor& engine : find_engines(descriptors_.back(), target)) {
     engine_ = engine_of(engine);
     if (target.handle == nullptr) {

@@ -1,5 +1,5 @@
-// cuDNN's graph API (cudnn_backend.h) in C++: a graph as descriptors, the engine that cuDNN chooses
-// for it, and its runs.
+// cuDNN's graph API (cudnn_backend.h) in C++: turns a graph into descriptors, lets cuDNN choose an
+// engine, and runs it.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,22 @@
 
 namespace fpdt::cuda {
 
-// Nothing on success. MemoryError when memory ran out, else Error with exit code `internal`: `what`
-// and cuDNN's own words.
+// Does nothing on success. Throws MemoryError when memory ran out, else Error with exit code
+// `internal`. The message holds `what` and cuDNN's own words.
 void check(cudnnStatus_t status, std::string_view what);
 
 struct DestroyHandle {
   void operator()(cudnnHandle_t handle) const { cudnn().cudnnDestroy(handle); }
 };
 using CudnnHandle = std::unique_ptr<cudnnContext, DestroyHandle>;
-// For the current device. InputError where there is none, or cuDNN is too old.
+// Makes a handle for the current device. Throws InputError when there is none, or cuDNN is too old.
 CudnnHandle make_cudnn_handle();
 
-// Where a plan is to run: the device of a handle; or, to find out without a GPU what cuDNN would do
-// on one, its properties as cuDNN writes them (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+// The target of a plan: the device of a handle. To find out without a GPU what cuDNN would do on
+// one, it is the GPU's properties as cuDNN writes them (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
-  std::string_view properties;  // JSON; for a null handle, and then the plan cannot run
+  std::string_view properties;  // JSON, only with a null handle; such a plan cannot run
 };
 
 class Descriptor {
@@ -66,33 +66,35 @@ class Descriptor {
   std::unique_ptr<void, Destroy> descriptor_;
 };
 
-// A real tensor's address for one run.
+// The address of a real tensor in one run.
 struct Binding {
   Tensor tensor{};
   const void* address = nullptr;  // a multiple of 16 bytes
 };
 
-// The first engine that cuDNN's heuristics name and that can be built, whether or not it adds in a
-// fixed order.
+// Uses the first engine that cuDNN's heuristics name and that can be built, whether or not it adds
+// in a fixed order.
 class GraphPlan {
  public:
-  // InputError when no engine takes the graph: `what` it is, cuDNN's reason, and `advice`.
+  // Throws InputError when no engine takes the graph. The message holds `what`, cuDNN's reason and
+  // `advice`.
   GraphPlan(Graph&& graph, const PlanTarget& target, std::string_view what,
             std::string_view advice);
 
-  // Memory that a run needs beside the real tensors; it begins at a multiple of 256 bytes.
+  // Memory that a run needs besides the real tensors. It begins at a multiple of 256 bytes.
   [[nodiscard]] Bytes workspace() const { return workspace_; }
-  // cuDNN's number of the engine, which names its kernels.
+  // cuDNN's number of the engine, which appears in the names of its kernels.
   [[nodiscard]] std::int64_t engine() const { return engine_; }
 
-  // Puts the kernels on the stream. `handle` is the one that the plan was made for.
+  // Launches the kernels on the stream. `handle` must be the one that the plan was made for.
   void run(cudnnHandle_t handle, Stream stream, std::span<const Binding> bindings,
            std::byte* workspace) const;
 
  private:
   Graph graph_;
-  // cuDNN is not said to copy what it is given: of tensors, functions, operations, their graph, and
-  // the engine's configuration; and last, when there is a device, the plan.
+  // All descriptors are kept, because cuDNN does not promise to copy what it is given: tensors,
+  // functions, operations, their graph, the engine's configuration and, last, the plan if there is
+  // a device.
   std::vector<Descriptor> descriptors_;
   Bytes workspace_{};
   std::int64_t engine_ = 0;

@@ -1,4 +1,4 @@
-// One descriptor, set and asked.
+// Fills one descriptor from a device or a text, and prints it.
 #include "fpdt/cuda/cudnn_properties.h"
 
 namespace fpdt::cuda {

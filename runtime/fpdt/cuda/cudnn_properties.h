@@ -1,5 +1,5 @@
-// The properties of a device by which cuDNN chooses engines, as cuDNN writes them: kept in a file,
-// they let plans for that device be tested where there is none (PlanTarget::properties).
+// The device properties by which cuDNN chooses engines, as cuDNN writes them. Kept in a file, they
+// allow tests of plans for a device that is not there (PlanTarget::properties).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace fpdt::cuda {
 
-// A device of this machine, as CUDA counts them, or one that such a text describes.
+// The properties of a device of this machine (CUDA's index), or those that a text describes.
 Descriptor device_properties(std::int32_t device);
 Descriptor device_properties(std::string_view json);
 
-// Their text, a JSON object.
+// Prints the properties as a JSON object.
 std::string json(const Descriptor& properties);
 
 }  // namespace fpdt::cuda

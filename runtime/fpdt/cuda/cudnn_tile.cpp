@@ -1,5 +1,5 @@
-// The two graphs follow the order that NVIDIA's cudnn-frontend gives its operations, without what
-// is not needed here: dropout, padding, biases, and a second dq.
+// Both graphs follow the order of operations in NVIDIA's cudnn-frontend. They omit dropout,
+// padding, biases and a second dq, which are not needed here.
 #include "fpdt/cuda/cudnn_tile.h"
 
 #include <algorithm>
@@ -20,11 +20,11 @@ constexpr auto kF32 = CUDNN_DATA_FLOAT;
 constexpr auto kI32 = CUDNN_DATA_INT32;
 constexpr auto kBool = CUDNN_DATA_BOOLEAN;
 
-// With other numbers of rows these kernels are known to give NaN (pytorch/pytorch, issue 196678;
+// With other numbers of rows these kernels can give NaN (pytorch/pytorch, issue 196678;
 // NVIDIA/cudnn-frontend, issues 160 and 1072).
 constexpr std::int64_t kRowMultiple = 128;
 constexpr std::array<std::int64_t, 5> kHeadDims{64, 96, 128, 192, 256};
-// Nobody is known to have run larger tensors.
+// No use with larger tensors is known.
 constexpr std::int64_t kElements = std::int64_t{1} << 31;
 
 template <class Body>
@@ -40,18 +40,19 @@ AttentionTile tile_of(const Body& op, Direction direction) {
           .members = 1};
 }
 
-// Of a tensor [heads, rows, D] within rows of `row_stride` elements, a head each `head_stride`.
+// Strides of a tensor [heads, rows, D] that lies within rows of `row_stride` elements, with heads
+// `head_stride` elements apart.
 Shape strides_in_rows(std::int64_t rows, std::int64_t head_stride, std::int64_t row_stride) {
   return {rows * row_stride, head_stride, row_stride, 1};
 }
 
-// Of matrices and of their strides.
+// Exchanges the last two dimensions of a shape or of its strides.
 Shape transposed(Shape shape) {
   std::swap(shape[2], shape[3]);
   return shape;
 }
 
-// The shapes of a tile of `heads` query heads in each of `batch` batches.
+// The shapes of a tile with `heads` query heads in each of `batch` batches.
 struct Shapes {
   Shapes(const AttentionTile& tile, std::int64_t batch, std::int64_t heads)
       : scores{batch, heads, tile.q_rows, tile.k_rows},
@@ -69,8 +70,8 @@ Tensor scaled(Graph& graph, const AttentionTile& tile, const Shape& shape, Tenso
                          graph.intermediate(kF32, shape));
 }
 
-// Scores of pairs that the mask hides become -infinity: query i sees key j when j <= i, or, from
-// the bottom right, when j <= i + k_rows - q_rows.
+// Sets the scores of masked pairs to -infinity. Query i sees key j when j <= i (top left) or when j
+// <= i + k_rows - q_rows (bottom right).
 Tensor masked(Graph& graph, const AttentionTile& tile, const Shape& shape, Tensor scores) {
   if (tile.mask == MaskShape::everything) return scores;
   Tensor query = graph.index(2, scores, graph.intermediate(kI32, shape));
@@ -90,7 +91,7 @@ Tensor masked(Graph& graph, const AttentionTile& tile, const Shape& shape, Tenso
                          graph.intermediate(kF32, shape));
 }
 
-// The transpose of the scores' matrices, rounded to bf16 for a product.
+// Transposes the matrices of scores and rounds them to bf16 for a product.
 Tensor flipped(Graph& graph, const Shape& scores, Tensor tensor) {
   return graph.reshape(
       tensor, graph.intermediate(kBf16, transposed(scores), transposed(row_major(scores))));
@@ -103,7 +104,7 @@ MaskShape mask_of(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_firs
   if (k_first > q_first + q_rows - 1) return MaskShape::nothing;
   if (k_first + k_rows - 1 <= q_first) return MaskShape::everything;
   if (k_first == q_first) return MaskShape::top_left;
-  // Keys that begin after the first query leave it without any.
+  // If the keys begin after the first query, that query sees none of them.
   if (k_first < q_first && k_first + k_rows == q_first + q_rows) return MaskShape::bottom_right;
   return MaskShape::other;
 }
@@ -175,7 +176,7 @@ ForwardTensors add_forward(Graph& graph, const AttentionTile& tile) {
 BackwardTensors add_backward(Graph& graph, const AttentionTile& tile) {
   const std::int64_t group = div_exact(tile.heads, tile.kv_heads);
   const Shapes shapes(tile, tile.members, tile.kv_heads);
-  // Of rows that hold `apart` members of each KV head side by side.
+  // Strides of rows that hold `apart` members of each KV head side by side.
   const auto of_members = [&](std::int64_t apart) -> Shape {
     const std::int64_t head = apart * tile.head_dim;
     return {tile.head_dim, head, tile.kv_heads * head, 1};

@@ -1,9 +1,9 @@
-// The dialect of the kernels: CUDA C++, and the few things beyond it that they share.
+// The dialect of the kernels: CUDA C++, and the few helpers that they share.
 //
 // A kernel file is compiled twice: by nvcc for the GPU, and by the host's compiler against an
-// emulator of one thread block (tests/cuda/emulator), where tests run it. So launches go through
-// `launch`, shared memory of a size known at run time through `dynamic_shared`, and what needs
-// inline assembly is here. Everything else is spelled as CUDA spells it.
+// emulator of one thread block (tests/cuda/emulator), on which tests run it. So kernels are
+// launched by `launch`, shared memory of a size known at run time comes from `dynamic_shared`, and
+// everything that needs inline assembly is here. The rest is plain CUDA.
 //
 // Values are f32 in registers; bf16 is converted on load and rounded to nearest even on store.
 #pragma once
@@ -53,7 +53,7 @@ template <>
 __device__ __forceinline__ bf16 from_float<bf16>(float value) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
-// {low, high} as two bf16 in one register.
+// Packs {low, high} as two bf16 into one register.
 __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const unsigned*>(&pair);
@@ -66,9 +66,9 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
-// d += a * b on the tensor cores, for a warp: a [16,16] row-major, b [16,8] column-major, bf16; d
-// [16,8] f32. With g = lane / 4 and t = lane % 4, two bf16 a register, the lower index in the lower
-// half: a0 = A[g][2t..], a1 = A[g+8][2t..], a2 = A[g][2t+8..], a3 = A[g+8][2t+8..]; b0 =
+// d += a * b on the tensor cores, for a warp: a bf16 [16,16] row-major, b bf16 [16,8] column-major,
+// d f32 [16,8]. With g = lane / 4 and t = lane % 4, a register holds two bf16, the lower index in
+// the lower half: a0 = A[g][2t..], a1 = A[g+8][2t..], a2 = A[g][2t+8..], a3 = A[g+8][2t+8..]; b0 =
 // B[2t..][g], b1 = B[2t+8..][g]; d0, d1 = D[g][2t..], d2, d3 = D[g+8][2t..] (PTX ISA,
 // mma.m16n8k16).
 __device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0,
@@ -83,8 +83,8 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], 
 __device__ __forceinline__ unsigned shared_address(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
-// Four 8x8 matrices of bf16 from shared memory: lane 8*i + r gives the address (of 16 bytes,
-// aligned) of row r of matrix i; a register i of lane l receives M_i[l/4][2*(l%4)..+1], or, with
+// Loads four 8x8 matrices of bf16 from shared memory. Lane 8*i + r gives the address (of 16 bytes,
+// aligned) of row r of matrix i. Register i of lane l receives M_i[l/4][2*(l%4)..+1] or, if
 // `transposed`, {M_i[2*(l%4)][l/4], M_i[2*(l%4)+1][l/4]}.
 template <bool transposed>
 __device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void* shared) {
@@ -101,8 +101,8 @@ __device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void* shar
   }
 }
 
-// 16 bytes from global to shared memory, both aligned, without waiting; zeros when not `valid`
-// (then `global` is not read).
+// Starts a copy of 16 aligned bytes from global to shared memory, without waiting. Writes zeros if
+// not `valid`, and then does not read `global`.
 __device__ __forceinline__ void copy_async(void* shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -111,7 +111,7 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, boo
                : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::); }
-// Waits until at most `pending` of this thread's groups are not complete.
+// Waits until at most `pending` of this thread's groups of copies are incomplete.
 template <int pending>
 __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
@@ -123,7 +123,7 @@ __device__ __forceinline__ T* dynamic_shared() {
   return reinterpret_cast<T*>(fpdt_dynamic_shared);
 }
 
-// Puts a kernel on the stream; throws what fails at the launch itself (status.h).
+// Launches a kernel on the stream. Throws if the launch itself fails (status.h).
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {
@@ -151,12 +151,12 @@ inline bf16 from_float<bf16>(float value) {
 }
 #endif
 
-// N values that are loaded or stored at once; at most 16 bytes.
+// N values that are loaded or stored in one access of at most 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T values[N];
 };
-// As many as 16 bytes hold.
+// The number of values in 16 bytes.
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
@@ -180,7 +180,7 @@ __device__ __forceinline__ void put(T* target, float value, bool accumulate) {
   *target = from_float<T>(accumulate ? to_float(*target) + value : value);
 }
 
-// The same for values that are stored at once.
+// The same for N values in one access.
 template <int N, class T>
 __device__ __forceinline__ void put_pack(T* target, const float (&values)[N], bool accumulate) {
   if (!accumulate) return store_pack<N>(target, values);
@@ -198,7 +198,7 @@ __device__ __forceinline__ std::int64_t global_threads() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-// Sums and maxima over a warp; every lane gets them, with the same bits on every run.
+// Sums and maxima over a warp. Every lane gets the result, with the same bits on every run.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
@@ -211,8 +211,8 @@ __device__ __forceinline__ float warp_max(float value) {
   }
   return value;
 }
-// Over a block of whole warps, at most 1024 threads; every thread of it calls and gets the sum.
-// `room` is shared memory of 32 floats, which may be used again after the next __syncthreads.
+// Sum over a block of whole warps, at most 1024 threads. Every thread must call it, and gets the
+// sum. `room` is 32 floats of shared memory, which may be reused after the next __syncthreads.
 __device__ __forceinline__ float block_sum(float value, float* room) {
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned warp = threadIdx.x / kWarp;
@@ -222,15 +222,15 @@ __device__ __forceinline__ float block_sum(float value, float* room) {
   return warp_sum(lane < (blockDim.x + kWarp - 1) / kWarp ? room[lane] : 0.0F);
 }
 
-// Blocks of a one-dimensional grid over `items`, `each` of them a block; a kernel that loops with
-// the stride of the grid serves the rest.
+// Blocks of a one-dimensional grid over `items`, with `each` of them per block. If `most` limits
+// the grid, a kernel that loops with the stride of the grid serves the rest.
 inline unsigned grid_of(std::int64_t items, std::int64_t each, std::int64_t most = 1 << 30) {
   FPDT_ASSERT(items > 0 && each > 0);
   const std::int64_t blocks = (items + each - 1) / each;
   return static_cast<unsigned>(blocks < most ? blocks : most);
 }
 
-// Calls f with a value of the element type of a view: float or bf16.
+// Calls f with a value of the view's element type: float or bf16.
 template <class F>
 void with_float_type(Dtype dtype, F&& f) {
   FPDT_ASSERT(dtype != Dtype::i32);

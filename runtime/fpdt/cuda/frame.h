@@ -1,4 +1,4 @@
-// One op under way on a GPU: what its kernels are given. No header of CUDA is needed to read this.
+// One op in execution on a GPU: the arguments of its kernels. Needs no CUDA header.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace fpdt::cuda {
 
 using Stream = CUstream_st*;  // cudaStream_t
 
-// Partial sums of the kernels of one lane, outside of every arena.
+// Size of the scratch memory of one lane, for partial sums. It lies outside of every arena.
 inline constexpr std::int64_t kScratchBytes = 16 << 20;
 
 struct Frame {
   std::span<const View> views;
   std::int64_t rank = 0;
   Stream stream = nullptr;
-  std::byte* scratch = nullptr;  // [kScratchBytes] of the device; ops of a lane follow each other
+  std::byte* scratch = nullptr;  // [kScratchBytes] on the device, reused by each op of the lane
 
-  // The view of a field of `op`; data == nullptr when the operand is absent.
+  // The view of a field of `op`; its data is nullptr if the operand is absent.
   template <class Body>
   [[nodiscard]] View view(const Body& op, const Operand& field) const {
     return find_view(op, views, field);
@@ -32,7 +32,7 @@ struct Frame {
   [[nodiscard]] View view(const Body& op, const Target& field) const {
     return find_view(op, views, field.operand);
   }
-  // `count` elements of the scratch memory, from byte `offset` on.
+  // `count` elements of the scratch memory, starting at byte `offset`.
   template <class T>
   [[nodiscard]] T* partial(std::int64_t count, std::int64_t offset = 0) const {
     FPDT_ASSERT(offset + count * static_cast<std::int64_t>(sizeof(T)) <= kScratchBytes);

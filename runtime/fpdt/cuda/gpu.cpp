@@ -1,4 +1,4 @@
-// Properties of the device and the processes that use it, from the driver.
+// Asks the driver for the device's properties and for the processes that use it.
 #include "fpdt/cuda/gpu.h"
 
 #include <array>
@@ -62,14 +62,14 @@ void require_architecture(const Gpu& gpu) {
   }
 }
 
-// nvmlProcessInfo_t of version 2 of the structure.
+// Version 2 of nvmlProcessInfo_t.
 struct NvmlProcess {
   unsigned process;
   unsigned long long bytes;
   unsigned gpu_instance, compute_instance;
 };
 
-// The part of NVML that tells who holds memory; its header is not in every toolkit.
+// The part of NVML that lists who holds memory. Not every toolkit has its header.
 struct Nvml {
   Library library{{"NVML", "libnvidia-ml.so.1", "of the driver", ""}};
   int (*start)() = library.find("nvmlInit_v2");
@@ -102,8 +102,8 @@ std::vector<Holder> list_holders(const Nvml& nvml, const std::string& bus) {
 }  // namespace
 
 Gpu open_gpu(std::int32_t index) {
-  // Each lane of each rank a queue of its own, as long as CUDA has not been called yet; by default
-  // eight streams share the queues, and wait for each other's heads.
+  // Gives each lane of each rank its own queue; works only before the first call of CUDA. By
+  // default streams share eight queues, and wait behind each other's work.
   static_cast<void>(::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0));
   require_device(index);
   Gpu gpu;
@@ -139,7 +139,7 @@ std::vector<Holder> holders(const Gpu& gpu) {
     nvml.stop();
     return found;
   } catch (const InputError&) {
-    return {};  // no NVML, or one without these functions
+    return {};  // no NVML, or an NVML without these functions
   }
 }
 

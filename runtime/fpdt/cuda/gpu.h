@@ -1,4 +1,4 @@
-// The GPU that this process uses, and the libraries that came with it.
+// The GPU of this process, and the versions of its libraries.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 namespace fpdt::cuda {
 
 struct Gpu {
-  std::int32_t index = 0;  // as CUDA counts them
+  std::int32_t index = 0;  // CUDA's index
   std::string name;
-  std::string bus;                // of PCI, such as 0000:1b:00.0
+  std::string bus;                // PCI address, such as 0000:1b:00.0
   std::int32_t architecture = 0;  // 90: compute capability 9.0
   std::int32_t multiprocessors = 0;
   std::int32_t numa_node = -1;           // -1: unknown
   Bytes memory;                          // as the driver counts it
-  Bytes free;                            // of it, now; with this process's context
+  Bytes free;                            // now, with this process's context in place
   std::int32_t driver = 0, runtime = 0;  // 13000: CUDA 13.0
-  std::int64_t cublas = 0, cudnn = 0;    // as the libraries count: cuDNN 91900 is 9.19.0
+  std::int64_t cublas = 0, cudnn = 0;    // the libraries' own numbers: cuDNN 91900 is 9.19.0
 };
 
-// Takes a device for the calling thread and opens its context. InputError when there is no driver,
-// no such device, or a device older than the kernels are built for (sm_80): what was found, what is
-// needed, and the nearest fix.
+// Selects a device for the calling thread and opens its context. Throws InputError when there is no
+// driver, no such device, or a device older than the kernels are built for (sm_80). The message
+// says what was found, what is needed, and the nearest fix.
 Gpu open_gpu(std::int32_t index);
 
-// Who holds memory of the device: process, name, bytes; empty when the driver does not tell.
+// A process that holds memory of the device.
 struct Holder {
   std::int64_t process = 0;
   std::string name;

@@ -1,11 +1,13 @@
-// What taking heads apart and putting them together share: where heads lie, their pieces, turns.
+// Code shared by the kernels that split and join heads: the layout of heads, their pieces, and
+// turns.
 //
 // A rotated head: pairs (i, i + rotary/2) turn by position * frequency_i. A normalised head x, with
 // r = 1 / sqrt(mean(x^2) + epsilon) and n = x r: y = n w, dx = r (g - n mean(g n)) with g = dy w,
 // dw = sum over tokens and heads of dy n.
 //
-// A block takes a few tokens: first their turns, which all heads share, then the heads. Some lanes
-// of a warp share a head; each has pieces of it, N elements and the N that these turn with.
+// A block takes a few tokens. It first computes their turns, which all heads share, and then walks
+// the heads. Some lanes of a warp share a head. Each lane has pieces of the head: N elements, and
+// the N elements that these turn with.
 #pragma once
 
 #include "fpdt/cuda/rows.h"
@@ -14,37 +16,38 @@
 namespace fpdt::cuda::heads {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kTokens = 4;  // that a block takes at a time
+inline constexpr int kTokens = 4;  // tokens that a block takes at a time
 inline constexpr std::int64_t kSizeMost = 2048;
 
-// Parameters of a kernel may have 32764 bytes since CUDA 12.1.
+// Since CUDA 12.1 the parameters of a kernel may take 32764 bytes.
 struct Frequencies {
   double of_pair[kSizeMost / 2];
 };
 
-// How heads spread over ranks: the words of the ops' comments.
+// How heads spread over ranks, in the words of the ops' comments.
 struct Layout {
   std::int64_t rows;
   int heads, kv_heads, ranks, size, own, own_kv;
   int half;           // pairs that turn
   int pieces, lanes;  // of a head; lanes are a power of two
 
-  // Of row i, the element where a head of the fused [q | k | v] row starts.
+  // The first element of a head in row i of the fused [q | k | v] rows.
   __device__ __forceinline__ std::int64_t fused(std::int64_t row, int head) const {
     return (row * (heads + 2 * kv_heads) + head) * size;
   }
-  // Where query head `head` (of all) lies in the blocks by rank.
+  // The first element of query head `head` (of all heads) in the blocks by rank.
   __device__ __forceinline__ std::int64_t q(std::int64_t row, int head) const {
     return ((head / own * rows + row) * own + head % own) * size;
   }
-  // Where the local key head `head` of rank `rank` lies; value heads come own_kv later.
+  // The first element of local key head `head` of rank `rank`. Its value head comes own_kv heads
+  // later.
   __device__ __forceinline__ std::int64_t kv(std::int64_t row, int rank, int head) const {
     return ((rank * rows + row) * 2 * own_kv + head) * size;
   }
 };
 
-// N elements of a head from `first` on, and N from `second` on, those that turn with them when
-// `turns`. The last element of an odd head has no second.
+// N elements of a head from `first` on and, if `turns`, the N elements from `second` on that turn
+// with them. The last element of an odd head has no second.
 struct Piece {
   int first, second;
   bool turns;
@@ -78,9 +81,9 @@ __device__ __forceinline__ void store(const Sink<T>& sink, std::int64_t head, co
 
 // ---- Turns ----
 
-// To 3e-9: whole quarters of a turn are taken off in double precision, and Taylor's series do the
-// rest. About 18 instructions in double precision, of which an H100 runs 1.4e13 a second: for the
-// 64 pairs of a token 0.1 ns, against 7 ns in which memory moves its 24 KB (32 + 16 heads of 128).
+// Error 3e-9. Removes whole quarters of a turn in double precision, then evaluates Taylor series.
+// About 18 instructions in double precision, of which an H100 runs 1.4e13 per second. The 64 pairs
+// of a token take 0.1 ns, while its 24 KB (32 + 16 heads of 128) take 7 ns of memory time.
 __device__ __forceinline__ void sine_cosine(double angle, double& sine, double& cosine) {
   constexpr double kQuarter = 1.5707963267948966, kQuarterLow = 6.123233995736766e-17;
   const double quarters = rint(angle * 0.6366197723675814);
@@ -98,12 +101,12 @@ __device__ __forceinline__ void sine_cosine(double angle, double& sine, double& 
 }
 
 struct Rotation {
-  const std::int32_t* documents;  // the starts; nullptr: one document
+  const std::int32_t* documents;  // where documents start; nullptr: one document
   std::int64_t token_first;
   double magnitude, direction;
 };
 
-// Of kTokens rows, in shared memory: [kTokens, half] each.
+// The turns of kTokens rows, in shared memory: [kTokens, half] each.
 struct Turns {
   float *cosine, *sine;
 
@@ -120,7 +123,7 @@ struct Turns {
       sine[i] = static_cast<float>(r.magnitude * r.direction * s);
     }
   }
-  // `pair` is the first of N of token `token` of the rows.
+  // `pair` is the first of N pairs of token `token` of the rows.
   template <int N>
   __device__ __forceinline__ void apply(int half, int token, int pair, Values<N>& values) const {
     float c[N], s[N];
@@ -139,14 +142,14 @@ __device__ __forceinline__ Turns turns_in(float* shared, const Layout& l) {
   return {shared, shared + kTokens * l.half};
 }
 
-// Over the lanes that share a head.
+// Sums over the lanes that share a head.
 __device__ __forceinline__ float head_sum(float value, int lanes) {
   for (int step = lanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   return value;
 }
 
 struct HeadNorm {
-  Source<Any> q_weight, k_weight;  // without data: none
+  Source<Any> q_weight, k_weight;  // without data: no norm
   float epsilon;
 };
 
@@ -200,7 +203,7 @@ inline std::size_t turns_bytes(const Layout& l) {
   return static_cast<std::size_t>(2 * kTokens * l.half) * sizeof(float);
 }
 
-// Calls f with the Instances for operands of one type and of another; weights of any type.
+// Calls f with the Instances for one type of each operand. Weights may have any type.
 template <class Op, class F>
 void with_pieces(const Op& op, std::initializer_list<View> some, std::initializer_list<View> others,
                  std::initializer_list<View> weights, F&& f) {

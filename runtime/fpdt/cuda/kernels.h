@@ -1,8 +1,8 @@
-// The arithmetic of every op that is neither a collective nor a matrix product, on a GPU: each
-// launches its kernels on the frame's stream and returns. The meaning of an op is that of
-// lib/fpdt/schedule/op.h, and of the CPU's kernels, to which tests compare these.
+// Kernels of every op that is neither a collective nor a matrix product, on a GPU. Each function
+// launches its kernels on the frame's stream and returns. lib/fpdt/schedule/op.h defines the
+// meaning of an op, and tests compare these kernels with the CPU's.
 //
-// Sums are taken in a fixed order: the same bits on every run. Offsets are 64 bits wide.
+// Sums run in a fixed order: the same bits on every run. Offsets are 64 bits wide.
 #pragma once
 
 #include "fpdt/cuda/frame.h"
@@ -27,7 +27,7 @@ void execute(const LossStatistics& op, const Frame& frame);
 void execute(const LossSum& op, const Frame& frame);
 void execute(const LossGradient& op, const Frame& frame);
 void execute(const Fill& op, const Frame& frame);
-// Within the device; transfers are the backend's.
+// Copies within the device. The backend does the transfers.
 void execute(const Copy& op, const Frame& frame);
 void execute(const SquaredNorm& op, const Frame& frame);
 void execute(const AdamW& op, const Frame& frame);

@@ -1,18 +1,18 @@
 // Exact attention by tiles, forward: FlashAttention-2 (Dao, arXiv 2307.08691) on mma.sync.
 //
-// A block is one head and 128 queries, which stay in shared memory; its warps own 32 queries each
+// A block takes one head and 128 queries, which stay in shared memory. Each warp owns 32 queries
 // (16 when heads are large, so that registers suffice). Blocks of 64 keys pass in ascending order.
-// Per row there are the maximum m of the scores, in units of log 2, the sum l of exp2(score - m)
-// and the sum o of exp2(score - m) v. A tile that accumulates starts from what is stored, as m =
+// Each row keeps the maximum m of the scores, in units of log 2, the sum l of exp2(score - m) and
+// the sum o of exp2(score - m) v. A tile that accumulates starts from the stored results, as m =
 // lse, l = 1, o. A row that has seen no key has m = -infinity, l = 0, o = 0.
 //
-// Keys arrive while values are multiplied, and values while the keys are: one buffer each, so that
-// two blocks fit on a multiprocessor of sm_80 at D = 128.
+// The next keys are loaded while values are multiplied, and the values while keys are multiplied.
+// One buffer each is enough, so two blocks fit on a multiprocessor of sm_80 at D = 128.
 //
-// Napkin: 4 q k D operations a head (half of them on the diagonal) for 2 D q + 4 D k q / 128 bytes,
-// mostly from the second-level cache: 128 operations a byte, bound by the tensor cores. To expect
-// is about 60 % of FlashAttention-2 at first, and as much as it with tuning: 200 TFLOP/s on an
-// A100 and 370 on an H100 at D = 128. Not measured yet.
+// Napkin: per head 4 q k D operations (half of them on the diagonal) for 2 D q + 4 D k q / 128
+// bytes, mostly from the second-level cache. That is 128 operations per byte: bound by the tensor
+// cores. Expected: about 60 % of FlashAttention-2 at first, and all of it with tuning: 200 TFLOP/s
+// on an A100 and 370 on an H100 at D = 128. Not measured yet.
 #include <cmath>
 
 #include "fpdt/cuda/kernels.h"
@@ -24,7 +24,7 @@ namespace {
 template <int kDim_>
 struct Shape {
   static constexpr int kDim = kDim_;
-  static constexpr int kTiles = kDim <= 128 ? 2 : 1;  // of 16 queries, a warp
+  static constexpr int kTiles = kDim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
   static constexpr int kThreads = kDim <= 128 ? 128 : 256;
   static constexpr int kQueries = kThreads / kWarp * kTiles * 16;
   static constexpr int kKeys = 64;
@@ -45,8 +45,8 @@ struct ForwardTile {
   }
 };
 
-// The running softmax of a thread's share of its warp's rows: row 16*i + lane/4 + 8*h is [i][h],
-// and its maximum that of the whole row; the sums are over the thread's own keys.
+// A thread's share of its warp's running softmax. [i][h] is row 16*i + lane/4 + 8*h. Its maximum is
+// that of the whole row; its sums cover only the thread's own keys.
 template <class S>
 struct Running {
   float maximum[S::kTiles][2];
@@ -80,7 +80,7 @@ __device__ __forceinline__ void begin(const ForwardTile<Out>& tile, int head, in
   }
 }
 
-// Turns scores into exp2(score - m) under new maxima m, and scales what was summed before to them.
+// Turns scores into exp2(score - m) with new maxima m, and rescales the earlier sums.
 template <class S>
 __device__ __forceinline__ void absorb(Products<S::kTiles, S::kKeys / 8>& scores, float scale,
                                        Running<S>& own) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void absorb(Products<S::kTiles, S::kKeys / 8>& scores
       for (int j = 0; j < S::kKeys / 8; ++j) {
         largest = fmaxf(largest, fmaxf(scores[i][j][2 * h], scores[i][j][2 * h + 1]));
       }
-      // The four lanes of a row.
+      // Four lanes share a row.
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
       const float maximum = fmaxf(own.maximum[i][h], largest * scale);
@@ -150,7 +150,7 @@ template <class S, class Out>
 __global__ void __launch_bounds__(S::kThreads) attend(const ForwardTile<Out> tile) {
   const TileInputs& in = tile.in;
   const Mask& mask = in.mask;
-  // The blocks that see most keys come first.
+  // Blocks that see the most keys come first.
   const unsigned blocks = (mask.q_rows + S::kQueries - 1) / S::kQueries;
   const int first = static_cast<int>(blocks - 1 - blockIdx.x % blocks) * S::kQueries;
   const int head = static_cast<int>(blockIdx.x / blocks);
@@ -176,13 +176,13 @@ __global__ void __launch_bounds__(S::kThreads) attend(const ForwardTile<Out> til
   Running<S> own;
   begin<S>(tile, head, first + row, own);
   for (int at = keys.first; at < keys.end; at += S::kKeys) {
-    await_copies<0>();  // the keys
+    await_copies<0>();  // wait for the keys
     __syncthreads();
     v.template load<S::kKeys, S::kThreads>(v_rows, at);
     commit_copies();
     Products<S::kTiles, S::kKeys / 8> scores = {};
     multiply_rows(scores, q, row, k);
-    await_copies<0>();  // the values
+    await_copies<0>();  // wait for the values
     __syncthreads();
     if (!common.holds(at, S::kKeys)) {
       hide<false>(scores, [&](int i) { return seen[row + row_first() + i].from(at); });
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(S::kThreads) attend(const ForwardTile<Out> til
   finish<S>(tile, head, first + row, own);
 }
 
-// Eight lanes share a row of a head; each takes kCount elements at a time.
+// Eight lanes share a row of a head. Each takes kCount elements at a time.
 template <int kCount, class O, class G>
 __global__ void delta_of_rows(std::int64_t rows, std::int64_t size, const O* o, const G* dout,
                               float* delta) {
@@ -240,7 +240,7 @@ void execute(const AttentionForward& op, const Frame& frame) {
   });
 }
 
-// Bound by memory: o and dout are read once.
+// Bound by memory: reads o and dout once.
 void execute(const AttentionDelta& op, const Frame& frame) {
   constexpr int kThreads = 256;
   const View o = frame.view(op, op.o);

@@ -1,14 +1,14 @@
-// What the attention kernels share: a tile's mask, tiles of rows in shared memory, and the two
-// products of the tensor cores.
+// Code shared by the attention kernels: a tile's mask, tiles of rows in shared memory, and the two
+// products on the tensor cores.
 //
-// Both passes are the same movement (Dao, arXiv 2307.08691): a warp owns 16 or 32 rows of a factor
-// that stays in shared memory, and blocks of the other factor pass through it. Scores never leave
-// the registers: mma_bf16 gives a product [16,16] where its next call takes a first factor from,
-// once rounded to bf16.
+// Both passes move data in the same way (Dao, arXiv 2307.08691): a warp owns 16 or 32 rows of one
+// factor, which stays in shared memory, and blocks of the other factor pass through it. Scores
+// never leave the registers: mma_bf16 leaves a product [16,16] in the registers from which its next
+// call reads a first factor, once rounded to bf16.
 //
-// In shared memory a row of a head is kDim elements, zeros where the head is smaller and where rows
-// end. Its 16-byte chunks are permuted by an XOR with bits of the row's number, so that the eight
-// rows that load_matrices reads at a time lie in different banks.
+// In shared memory a row of a head has kDim elements, padded with zeros if the head is smaller or
+// the rows end. Its 16-byte chunks are permuted by an XOR with bits of the row's number, so that
+// the eight rows that load_matrices reads at a time lie in different banks.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct alignas(8) Span {
   __device__ __forceinline__ Span from(int origin) const { return {first - origin, end - origin}; }
 };
 
-// Which keys a query sees, both as rows of the tile: query i sees [low(i), high(i)). Neither bound
-// falls from one query to the next, as documents begin in the order of their tokens.
+// Which keys a query sees, as rows of the tile: query i sees [low(i), high(i)). Neither bound
+// decreases from one query to the next, because documents begin in the order of their tokens.
 struct Mask {
-  const std::int32_t* documents;  // of the tile's first query; null: there is one document
+  const std::int32_t* documents;  // from the tile's first query on; null: one document
   std::int64_t k_first;
   std::int64_t shift;  // q_first - k_first
   int q_rows, k_rows;
@@ -51,17 +51,17 @@ struct Mask {
   __device__ __forceinline__ int high(int query) const { return clamp(query + shift + 1); }
 
   __device__ __forceinline__ Span seen(int query) const { return {low(query), high(query)}; }
-  // The keys that some of `count` queries sees. Queries beyond the last do not count here, nor
-  // below.
+  // The keys that at least one of `count` queries sees. Ignores queries past the last row, as the
+  // functions below do.
   __device__ __forceinline__ Span keys_of(int query, int count) const {
     return {low(query), high(min(query + count, q_rows) - 1)};
   }
-  // The queries that see one of `count` keys.
+  // The queries that see at least one of `count` keys.
   __device__ __forceinline__ Span queries_of(int key, int count) const {
     const std::int64_t causal = key - shift;
     Span seen{causal < 0 ? 0 : causal > q_rows ? q_rows : static_cast<int>(causal), q_rows};
     if (documents == nullptr) return seen;
-    // Bisection: where documents begin behind the keys.
+    // Bisection for the first query whose document begins after the keys.
     const int end = min(key + count, k_rows);
     int first = seen.first;
     while (first < seen.end) {
@@ -74,7 +74,7 @@ struct Mask {
     }
     return seen;
   }
-  // The keys that each of `count` queries sees.
+  // The keys that all of `count` queries see.
   __device__ __forceinline__ Span common(int query, int count) const {
     return {low(query + count - 1), high(query)};
   }
@@ -82,13 +82,13 @@ struct Mask {
 
 // Rows of one head in global memory.
 struct HeadRows {
-  const bf16* data;     // of row 0
+  const bf16* data;     // row 0
   std::int64_t stride;  // elements from a row to the next
   int rows;
   int size;  // D
 };
 
-// The operands of a tile that both passes read.
+// The operands that both passes read.
 struct TileInputs {
   const bf16* q;
   const bf16* kv;
@@ -103,7 +103,7 @@ struct TileInputs {
   __device__ __forceinline__ std::int64_t kv_stride() const {
     return static_cast<std::int64_t>(2 * kv_heads) * size;
   }
-  // Of q, or of a matrix of its shape.
+  // The rows of a head of q, or of a matrix of its shape.
   __device__ __forceinline__ HeadRows query_rows(const bf16* from, int head) const {
     return {from + static_cast<std::int64_t>(head) * size, q_stride(), mask.q_rows, size};
   }
@@ -116,30 +116,32 @@ struct TileInputs {
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % kWarp); }
 __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / kWarp); }
 
-// Some rows of a head in shared memory.
+// Rows of a head in shared memory.
 template <int kDim>
 struct SharedTile {
   static constexpr int kChunks = kDim / 8;
   static_assert(kDim % 32 == 0);
   bf16* data;
 
-  // Rows of whole 128 bytes begin in bank 0; others do so by turns, and differ in that already.
+  // If a row is a multiple of 128 bytes, every row begins in bank 0. Otherwise only every other row
+  // does, so half as many permutations suffice.
   static constexpr int kTurns = kDim % 64 == 0 ? 8 : 4;
   __device__ __forceinline__ static int turn(int row) {
     return kTurns == 8 ? row & 7 : row >> 1 & 3;
   }
-  // The [16,16] block at (row, 16*k) by load_matrices: its quarters are upper left, lower left,
-  // upper right, lower right. `row` is a multiple of 16.
+  // Loads the [16,16] block at (row, 16*k) by load_matrices. Its quarters are upper left, lower
+  // left, upper right, lower right. `row` must be a multiple of 16.
   template <bool transposed>
   __device__ __forceinline__ void block(unsigned (&to)[4], int row, int k) const {
-    // Few sums that depend on the lane, and constants: addresses cost registers.
+    // Only a few sums depend on the lane; the rest are constants. Addresses cost registers.
     const int own = lane() % 16;
     const int chunk = 2 * k % kTurns ^ lane() / 16 ^ turn(own);
     load_matrices<transposed>(
         to, data + (own * kDim + 8 * chunk) + (row * kDim + 2 * k / kTurns * kTurns * 8));
   }
-  // Begins to copy rows [first, first + kRows) there, by a block of kThreads. A thread stays in its
-  // column and, where it can, in its place among eight rows: addresses then differ by constants.
+  // Starts to copy rows [first, first + kRows) into the tile, by a block of kThreads. A thread
+  // stays in its column and, if possible, in its place among eight rows, so that addresses differ
+  // by constants.
   template <int kRows, int kThreads>
   __device__ __forceinline__ void load(const HeadRows& from, int first) const {
     constexpr int kFit = kThreads / kChunks;
@@ -159,11 +161,11 @@ struct SharedTile {
   }
 };
 
-// What a thread holds of products [16, 8*kBlocks], kTiles of them, as mma_bf16 lays them out.
+// A thread's elements of kTiles products [16, 8*kBlocks], in the layout of mma_bf16.
 template <int kTiles, int kBlocks>
 using Products = float[kTiles][kBlocks][4];
 
-// c += a b^T over a head: rows [row, +16*kTiles) of a, and the first 8*kBlocks of b.
+// c += a b^T over a head, for rows [row, +16*kTiles) of a and the first 8*kBlocks rows of b.
 template <int kDim, int kTiles, int kBlocks>
 __device__ __forceinline__ void multiply_rows(Products<kTiles, kBlocks>& c, SharedTile<kDim> a,
                                               int row, SharedTile<kDim> b) {
@@ -185,8 +187,8 @@ __device__ __forceinline__ void multiply_rows(Products<kTiles, kBlocks>& c, Shar
   }
 }
 
-// c += p b: p of multiply_rows, rounded to bf16, times rows [0, 8*kInner) of b and its columns from
-// 16*first on.
+// c += p b, with the p of multiply_rows rounded to bf16, rows [0, 8*kInner) of b, and columns of b
+// from 16*first on.
 template <int kDim, int kTiles, int kInner, int kBlocks>
 __device__ __forceinline__ void multiply_add(Products<kTiles, kBlocks>& c,
                                              const Products<kTiles, kInner>& p, SharedTile<kDim> b,
@@ -215,16 +217,16 @@ __device__ __forceinline__ void multiply_add(Products<kTiles, kBlocks>& c,
   }
 }
 
-// Element e of block j is in row row_first() + 8 * (e / 2), column column_first() + 8 * j + e % 2.
+// Element e of block j has row row_first() + 8 * (e / 2) and column column_first() + 8 * j + e % 2.
 __device__ __forceinline__ int row_first() { return lane() / 4; }
 __device__ __forceinline__ int column_first() { return lane() % 4 * 2; }
 
-// Makes the scores -infinity that the mask hides. Queries are the rows, or the columns when
-// `transposed`; seen(i) are the keys that the thread's first query and i sees, counted from the
-// product's first key.
+// Sets the scores that the mask hides to -infinity. Queries are the rows, or the columns if
+// `transposed`. seen(i) returns the keys that query i sees, counting i from the thread's first
+// query and keys from the product's first key.
 template <bool transposed, int kTiles, int kBlocks, class Seen>
 __device__ __forceinline__ void hide(Products<kTiles, kBlocks>& scores, Seen&& seen) {
-  // A query at a time, its bounds compared with constants: registers are scarce here.
+  // One query at a time, comparing its bounds with constants, because registers are scarce here.
   constexpr int kRows = 2 * kTiles;
   constexpr int kColumns = 2 * kBlocks;
   const int key = transposed ? row_first() : column_first();
@@ -242,7 +244,7 @@ __device__ __forceinline__ void hide(Products<kTiles, kBlocks>& scores, Seen&& s
   }
 }
 
-// Calls f with the head's size, as a constant, rounded up to one that kernels exist for.
+// Calls f with the head's size as a constant, rounded up to a size that has kernels.
 template <class F>
 void with_head_size(std::int64_t size, F&& f) {
   if (size <= 64) return f(std::integral_constant<int, 64>{});
@@ -256,7 +258,7 @@ inline bool whole_chunks(const View& view) {
   return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
 }
 
-// The operands q, kv and documents of an op that the kernels serve.
+// The operands q, kv and documents of an op that these kernels can compute.
 template <class Op>
 TileInputs tile_inputs(const Op& op, const Frame& frame) {
   const View q = frame.view(op, op.q);

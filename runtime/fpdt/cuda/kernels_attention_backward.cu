@@ -1,31 +1,32 @@
-// The gradient of an attention tile (Dao et al., arXiv 2205.14135, algorithm 4), with every sum in
-// one order: no atomics.
+// The gradient of an attention tile (Dao et al., arXiv 2205.14135, algorithm 4). Every sum has a
+// fixed order: no atomics.
 //
 //   p = exp(scale q k^T - lse),  dv += p^T do,  ds = p (do v^T - delta),  dq += scale ds k,
 //   dk += scale ds^T q.
 //
-// Two kernels that mirror each other; p and ds are computed in both. One keeps a block of keys and
-// values, and the queries of its whole group of heads pass by in ascending order: it works on p^T,
-// whose rows are keys, so that dk and dv stay in registers. The other keeps a block of queries, and
-// keys pass by. What passes has two buffers: one is filled while the other is worked on.
+// Two kernels mirror each other, and both compute p and ds. One keeps a block of keys and values,
+// while the queries of their whole group of heads pass in ascending order. It works on p^T, whose
+// rows are keys, so that dk and dv stay in registers. The other keeps a block of queries, while
+// keys pass. The passing side has two buffers: one is filled while the other is worked on.
 //
-// Queries that have seen nothing, and rows behind the last query, have lse = infinity here, which
+// Queries that have seen no key, and rows past the last query, have lse = infinity here, which
 // makes their p zero.
 //
-// Napkin: 8 q k D operations a head for dk and dv, and 6 for dq; 10 of these 14 are counted, as for
-// kernels that compute p once. Bound by the tensor cores. To expect is at first about 60 %, with
-// tuning 75 %, of FlashAttention-2 (185 TFLOP/s on an A100, 320 on an H100). Not measured yet.
+// Napkin: per head 8 q k D operations for dk and dv, and 6 for dq. Only 10 of these 14 are counted,
+// as for kernels that compute p once. Bound by the tensor cores. Expected: about 60 % of
+// FlashAttention-2 (185 TFLOP/s on an A100, 320 on an H100) at first, and 75 % with tuning. Not
+// measured yet.
 #include "fpdt/cuda/kernels.h"
 #include "fpdt/cuda/kernels_attention.h"
 
 namespace fpdt::cuda {
 namespace {
 
-// A query as both kernels need it.
+// The data of a query that both kernels need.
 struct alignas(16) Query {
   float lse;  // in units of log 2
   float delta;
-  Span keys;  // that it sees
+  Span keys;  // keys that the query sees
 };
 
 struct GradientTile {
@@ -49,9 +50,9 @@ struct GradientTile {
 template <int kDim_>
 struct Shape {
   static constexpr int kDim = kDim_;
-  static constexpr int kRows = kDim == 128 ? 128 : 64;   // that stay; a warp has 16
-  static constexpr int kStream = kDim <= 192 ? 64 : 32;  // that pass at a time
-  static constexpr int kParts = kDim <= 128 ? 1 : 2;     // warps that share dk and dv of their rows
+  static constexpr int kRows = kDim == 128 ? 128 : 64;  // rows that stay; a warp has 16
+  static constexpr int kStream = kDim <= 192 ? 64 : 32;  // rows that pass at a time
+  static constexpr int kParts = kDim <= 128 ? 1 : 2;  // warps that share dk and dv of their rows
   static constexpr int kPart = kDim / kParts;            // columns of dk and dv of a warp
   static constexpr int kGroups = kRows / 16;
   static constexpr int kQueryThreads = kGroups * kWarp;
@@ -61,7 +62,7 @@ struct Shape {
   static_assert(kKeyBytes <= kAttentionSharedMost);
 };
 
-// The tiles of a block in shared memory: two that stay, and two, twice, that pass.
+// The tiles of a block in shared memory: two that stay, and two pairs that pass.
 template <class S>
 struct Room {
   static constexpr int kKept = S::kRows * S::kDim;
@@ -79,7 +80,8 @@ struct Room {
   }
 };
 
-// Scores to p, and do v^T to ds; of(i) is the thread's first query and i, as for `hide`.
+// Turns scores into p, and do v^T into ds. of(i) is query i, counted from the thread's first as in
+// `hide`.
 template <bool transposed, int kBlocks, class Of>
 __device__ __forceinline__ void differentiate(Products<1, kBlocks>& scores,
                                               Products<1, kBlocks>& ds, float scale, Of&& of) {
@@ -121,7 +123,7 @@ __device__ __forceinline__ void deliver(const Products<1, kBlocks>& c, float fac
 template <class S>
 __global__ void __launch_bounds__(S::kKeyThreads) gradient_of_keys(const GradientTile tile) {
   const TileInputs& in = tile.in;
-  // The blocks that most queries see come first.
+  // Blocks that the most queries see come first.
   const unsigned blocks = (in.mask.k_rows + S::kRows - 1) / S::kRows;
   const int first = static_cast<int>(blockIdx.x % blocks) * S::kRows;
   const int kv_head = static_cast<int>(blockIdx.x / blocks);
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(S::kKeyThreads) gradient_of_keys(const Gradien
 template <class S>
 __global__ void __launch_bounds__(S::kQueryThreads) gradient_of_queries(const GradientTile tile) {
   const TileInputs& in = tile.in;
-  // The blocks that see most keys come first.
+  // Blocks that see the most keys come first.
   const unsigned blocks = (in.mask.q_rows + S::kRows - 1) / S::kRows;
   const int first = static_cast<int>(blocks - 1 - blockIdx.x % blocks) * S::kRows;
   const int head = static_cast<int>(blockIdx.x / blocks);

@@ -1,4 +1,4 @@
-// Which attention tiles our own kernels serve. Others need a library, or cannot run.
+// The attention tiles that our own kernels can compute. Other tiles need a library, or cannot run.
 #pragma once
 
 #include <cmath>
@@ -11,13 +11,14 @@ namespace fpdt::cuda {
 inline constexpr std::int64_t kAttentionSizeMost = 256;      // D
 inline constexpr std::int64_t kAttentionRowsMost = 1 << 26;  // of queries, and of keys
 inline constexpr std::int64_t kAttentionHeadsMost = 1 << 10;
-// Bytes of shared memory that a block may take: what sm_80 has, and sm_90 has more. GPUs with only
-// 99 KiB (sm_86, sm_89) run heads of up to 192 forward and of up to 96 backward; with larger ones a
-// launch throws.
+// Shared memory that a block may take: the limit of sm_80; sm_90 has more. GPUs with only 99 KiB
+// (sm_86, sm_89) run heads of up to 192 forward and up to 96 backward. On larger heads the launch
+// throws.
 inline constexpr std::int64_t kAttentionSharedMost = 163 << 10;
 
-// AttentionForward and AttentionBackward. `q`: the type of q, kv and dout. Whole chunks of 16 bytes
-// are copied, so D is a multiple of 8, and operands begin at multiples of 16 bytes, as in an arena.
+// For AttentionForward and AttentionBackward. `q` is the type of q, kv and dout. The kernels copy
+// whole chunks of 16 bytes, so D must be a multiple of 8, and operands must begin at multiples of
+// 16 bytes, as they do in an arena.
 template <class Op>
 [[nodiscard]] bool serves(const Op& op, Dtype q) {
   return q == Dtype::bf16 && op.head_dim > 0 && op.head_dim <= kAttentionSizeMost &&

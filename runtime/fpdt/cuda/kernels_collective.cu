@@ -1,6 +1,6 @@
-// Collectives of ranks that share a device. What a member receives is `parts` equal parts, each the
-// sum of `terms` members' blocks: of an all-to-all or all-gather as many parts as members, of one
-// term; of a reduction one part, of all.
+// Collectives of ranks that share a device. A member receives `parts` equal parts, each the sum of
+// `terms` members' blocks. An all-to-all or all-gather has one part of one term for each member. A
+// reduction has one part with all members as terms.
 #include <algorithm>
 #include <array>
 #include <variant>
@@ -16,10 +16,10 @@ constexpr int kThreads = 256;
 constexpr int kEach = 4;  // accesses of a thread
 
 struct Sends {
-  const std::byte* data[kMembersMost];  // the first byte that is received of each member
+  const std::byte* data[kMembersMost];  // first byte received from each member
 };
 
-// Napkin: twice the bytes received; bound by memory. `block` units a part.
+// Napkin: moves twice the bytes received; bound by memory. A part has `block` units.
 template <class Unit>
 __global__ void copy_parts(Unit* target, Sends sends, std::int64_t block, unsigned pieces) {
   const std::int64_t part = blockIdx.x / pieces;
@@ -32,8 +32,8 @@ __global__ void copy_parts(Unit* target, Sends sends, std::int64_t block, unsign
   }
 }
 
-// Napkin: sizeof(From) bytes an element and term, sizeof(To) an element; bound by memory. `block`
-// elements a part; sums in member order.
+// Napkin: sizeof(From) bytes per element and term, sizeof(To) per element; bound by memory. A part
+// has `block` elements. Sums run in member order.
 template <class From, class To>
 __global__ void sum_parts(To* target, Sends sends, int terms, std::int64_t block, unsigned pieces,
                           bool packed, bool accumulate) {
@@ -60,7 +60,7 @@ __global__ void sum_parts(To* target, Sends sends, int terms, std::int64_t block
   });
 }
 
-// What one member receives of one pair of operands.
+// What one member receives for one pair of operands.
 struct Pair {
   View target;
   Dtype from = Dtype::f32;
@@ -69,7 +69,7 @@ struct Pair {
   std::int64_t block = 0;  // elements of a part
 };
 
-// Whether all parts, and what they are made of, begin at multiples of 16 bytes.
+// Whether all parts and all their terms begin at multiples of 16 bytes.
 bool packs(const Pair& pair) {
   const auto aligned = [](const std::byte* address) {
     return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;

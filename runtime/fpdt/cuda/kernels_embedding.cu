@@ -1,7 +1,7 @@
-// Rows of the embedding in, and the gradient of its tables.
+// The embedding of tokens, and the gradient of its tables.
 //
-// A word or a position outside of its table cannot be refused here (the trainer checks what it
-// reads): its row of the embedding becomes NaN, and its gradient is dropped.
+// A kernel cannot throw for a word or position outside of its table (the trainer checks its
+// inputs). The row of such a token becomes NaN, and its gradient is dropped.
 #include <limits>
 
 #include "fpdt/base/math.h"
@@ -14,10 +14,10 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// The tokens of a chunk and where they stand in their documents.
+// The tokens of a chunk and their positions in their documents.
 struct Tokens {
   const std::int32_t* ids;        // of the chunk
-  const std::int32_t* documents;  // of the whole sequence; nullptr when it is one document
+  const std::int32_t* documents;  // of the whole sequence; nullptr: one document
   std::int64_t first;
 
   [[nodiscard]] __device__ std::int64_t position(std::int64_t row) const {
@@ -36,7 +36,7 @@ Tokens tokens_of(const Op& op, const Frame& frame) {
   return {elements<const std::int32_t>(ids), elements<const std::int32_t>(documents), first};
 }
 
-// A table of rows of the op's width; no table has no rows.
+// A table of rows of the op's width. An absent table has no rows.
 template <class T>
 struct Table {
   T* values;
@@ -49,8 +49,8 @@ Table<T> table_of(const View& view, std::int64_t width) {
   return {elements<T>(view), view.elements / width};
 }
 
-// Napkin: sizeof(T) + sizeof(X) bytes an element, and sizeof(P) more with positions; bound by
-// memory. Rows of a table are read in pieces of a row: whole sectors.
+// Napkin: sizeof(T) + sizeof(X) bytes per element, and sizeof(P) more with positions; bound by
+// memory. Table rows are read in contiguous pieces: whole sectors.
 template <class T, class P, class X>
 __global__ void look_up(Tokens tokens, Table<const T> words, Table<const P> positions, X* x,
                         std::int64_t width, bool packed, bool accumulate) {
@@ -77,15 +77,15 @@ __global__ void look_up(Tokens tokens, Table<const T> words, Table<const P> posi
   });
 }
 
-// The gradient. Rows of one slab are sorted by the table's row that they add to, and each table row
-// adds its own in ascending order: the sums that a loop over all rows would take, to the bit.
+// The gradient. The rows of a slab are sorted by the table row that they add to, and each table row
+// adds its own in ascending order. The sums have the same bits as those of a loop over all rows.
 
 constexpr std::int64_t kSlabRows = 1 << 13;
 constexpr int kSortThreads = 64;
 constexpr int kAddPack = 4;
-constexpr std::int32_t kAfterAll = std::numeric_limits<std::int32_t>::max();  // no key
+constexpr std::int32_t kAfterAll = std::numeric_limits<std::int32_t>::max();  // sorts last: no key
 
-// Which table row a row of the chunk adds to, -1 when there is none.
+// The table row that a row of the chunk adds to; -1 if there is none.
 struct Keys {
   Tokens tokens;
   std::int64_t table_rows;
@@ -99,15 +99,16 @@ struct Keys {
 
 struct Run {
   std::int32_t row;    // of the slab
-  std::int32_t count;  // at the first row of its key: how many have that key; else 0
+  std::int32_t count;  // at the first row of a key: how many rows have the key; else 0
 };
 
-// runs = the slab's rows, sorted by key and then by row. A row's place is the number of rows before
-// it, counted.
+// runs = the slab's rows, sorted by key and then by row. The place of a row is the number of rows
+// before it, found by counting.
 //
-// Napkin: a thread compares its row with all, six instructions each: 49 thousand of a full slab, 28
-// us at 1.75 GHz, with a warp for each of 256 schedulers. The slab's rows of 4096 columns in bf16
-// are 67 MB, and as much is read and written of the table for 2048 words: 28 us at 4.8 TB/s.
+// Napkin: a thread compares its row with all others, six instructions each: 49 thousand in a full
+// slab, 28 us at 1.75 GHz with a warp on each of 256 schedulers. The slab's rows of 4096 columns in
+// bf16 are 67 MB. Reads and writes of the table for 2048 words are as much again: 28 us at 4.8
+// TB/s.
 __global__ void sort_rows(Keys keys, std::int64_t slab, int rows, Run* runs) {
   __shared__ std::int32_t tile[kSortThreads];
   const int own = static_cast<int>(blockIdx.x * kSortThreads + threadIdx.x);
@@ -129,9 +130,9 @@ __global__ void sort_rows(Keys keys, std::int64_t slab, int rows, Run* runs) {
   if (own < rows) runs[less + before] = {own, before == 0 ? same : 0};
 }
 
-// Napkin: sizeof(T) bytes an element, and 8 for each element of a table row that occurs; bound by
-// memory while words are many. One word in all rows of a slab (padding is) is one block's work for
-// a piece of columns: 8192 rows, eight at a time on their way, about 1 ms.
+// Napkin: sizeof(T) bytes per element, and 8 per element of a table row that occurs; bound by
+// memory while there are many words. If one word fills all rows of a slab (as padding does), one
+// block does the work of a piece of columns: 8192 rows, eight in flight at a time, about 1 ms.
 template <class T>
 __global__ void add_rows(const Run* runs, Keys keys, std::int64_t slab, const T* dx, float* target,
                          std::int64_t width, unsigned pieces, bool packed) {
@@ -158,7 +159,7 @@ __global__ void add_rows(const Run* runs, Keys keys, std::int64_t slab, const T*
   });
 }
 
-// dtable[key of a row] += dx of the row.
+// dtable[key of a row] += that row of dx.
 template <class Op>
 void add_by_key(const Op& op, const Frame& frame, const Target& field, bool by_position) {
   const View target = frame.view(op, field);

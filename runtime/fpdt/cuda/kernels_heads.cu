@@ -1,4 +1,4 @@
-// Heads apart, ready for the all-to-all: heads.h.
+// Splits the fused projection into heads, ready for the all-to-all (heads.h).
 #include "fpdt/cuda/heads.h"
 #include "fpdt/cuda/kernels.h"
 
@@ -6,7 +6,7 @@ namespace fpdt::cuda {
 namespace heads {
 namespace {
 
-// One head on its way.
+// One head's move: where it is read and written.
 template <class T>
 struct Move {
   int head;  // of the fused row
@@ -15,7 +15,7 @@ struct Move {
   bool turns;
 };
 
-// The moves of a row: query heads, key heads with their copies, value heads likewise.
+// The moves of a row: query heads, key heads with their copies, value heads with theirs.
 template <class T>
 __device__ __forceinline__ Move<T> move_of(const Layout& l, const Sink<T>& q, const Sink<T>& kv,
                                            std::int64_t row, int index) {
@@ -29,8 +29,8 @@ __device__ __forceinline__ Move<T> move_of(const Layout& l, const Sink<T>& q, co
   return {l.heads + l.kv_heads + head, kv, l.kv(row, rank, local + l.own_kv), false};
 }
 
-// bf16: reads 2 and writes 2 bytes an element, those of the copies from L1 and 2: bound by memory.
-// A norm reads its heads twice, the second time from the caches.
+// bf16: reads 2 and writes 2 bytes per element; a copy reads from L1 and writes 2. Bound by memory.
+// A norm reads its heads a second time, from the caches.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     split_heads(Source<T> qkv, HeadNorm norm, Sink<T> q, Sink<T> kv, Layout l, Rotation rotation,

@@ -1,4 +1,4 @@
-// Heads together again, the gradient of taking them apart: heads.h.
+// Joins heads again, the gradient of splitting them (heads.h).
 #include "fpdt/cuda/heads.h"
 #include "fpdt/cuda/kernels.h"
 
@@ -12,10 +12,11 @@ struct Join {
   Source<T> qkv;
   HeadNorm norm;
   Sink<T> dqkv;
-  float* partials;  // [blocks, 2, size], gradients of q_weight and k_weight; absent without norm
+  float* partials;  // [blocks, 2, size], gradients of q_weight, k_weight; null: no norm
 };
 
-// dq or dkv of a piece of a head of the fused row, turned back; the sum over ranks that hold it.
+// dq or dkv of a piece of a head of the fused row, turned back and summed over the ranks that hold
+// it.
 template <class D, class T, int N>
 __device__ __forceinline__ void load_gradient(const Join<D, T>& join, const Layout& l,
                                               const Turns& turns, std::int64_t row, int token,
@@ -42,8 +43,8 @@ __device__ __forceinline__ void load_gradient(const Join<D, T>& join, const Layo
   if (piece.turns && head < l.heads + l.kv_heads) turns.apply(l.half, token, piece.first, dy);
 }
 
-// Gradients of weights, summed by each thread over the heads that it sees: in shared memory,
-// [query or key][round of pieces][2 N][thread], so that a thread has its own and no bank conflicts.
+// Gradients of weights. Each thread sums the heads that it sees, in shared memory [query or
+// key][round of pieces][2 N][thread]: its sums are its own, and there are no bank conflicts.
 template <int N>
 struct WeightSums {
   float* sums;
@@ -64,7 +65,7 @@ struct WeightSums {
       to[(N + j) * kThreads] += dy.second[j] * n.second[j];
     }
   }
-  // The sums over the groups of lanes in order, into [2, size].
+  // Adds the sums of the groups of lanes in order, into [2, size].
   __device__ __forceinline__ void write(const Layout& l, float* partials) const {
     for (int i = static_cast<int>(threadIdx.x); i < 2 * rounds * 2 * N * l.lanes; i += kThreads) {
       const int lane = i % l.lanes, slot = i / l.lanes;
@@ -80,8 +81,8 @@ struct WeightSums {
   }
 };
 
-// dy becomes dx in all pieces of a head, by way of its norm. Every lane of the warp comes; those
-// without work have no pieces.
+// Turns dy into dx in all pieces of a head, through its norm. All lanes of the warp must call it;
+// lanes without work have no pieces.
 template <class D, class T, int N>
 __device__ __forceinline__ void store_through_norm(const Join<D, T>& join, const Layout& l,
                                                    const Turns& turns, const WeightSums<N>& sums,
@@ -126,8 +127,8 @@ __device__ __forceinline__ void store_through_norm(const Join<D, T>& join, const
   }
 }
 
-// f32 to bf16: reads 4 and writes 2 bytes an element, with norms 2 more: bound by memory. A norm
-// reads its heads twice, the second time from the caches.
+// f32 to bf16: reads 4 and writes 2 bytes per element, and 2 more with norms: bound by memory. A
+// norm reads its heads a second time, from the caches.
 template <class D, class T, int N>
 __global__ void __launch_bounds__(kThreads)
     join_heads(Join<D, T> join, Layout l, Rotation rotation, Frequencies frequencies) {
@@ -183,8 +184,8 @@ void execute(const JoinHeads& op, const Frame& frame) {
     FPDT_ASSERT(dq.elements >= op.rows * op.heads * op.head_dim);
     FPDT_ASSERT(dkv.elements >= op.ranks * op.rows * 2 * l.own_kv * op.head_dim);
     FPDT_ASSERT(dqkv.elements >= op.rows * (op.heads + 2 * op.kv_heads) * op.head_dim);
-    // 512 blocks with sums: about what an H100 runs at once, each with 34 KiB of shared memory when
-    // heads have 128 dimensions.
+    // With sums, 512 blocks: about as many as an H100 runs at once, with 34 KiB of shared memory
+    // each for heads of 128 dimensions.
     const unsigned blocks = grid_of(op.rows, kTokens, normed ? 512 : 1 << 30);
     std::size_t shared = turns_bytes(l);
     float* partials = nullptr;

@@ -4,8 +4,8 @@
 //   y = n w + b,   dx = r (g - [mean(g)] - n mean(g n)) with g = dy w ([] for layer norm only),
 //   dw = sum over rows of dy n,   db = sum over rows of dy.
 //
-// A block takes a row; its threads hold the row in registers between the passes, so that memory is
-// read once. A thread has the same columns of every row.
+// A block takes a row. Its threads keep the row in registers between the passes, so memory is read
+// once. A thread has the same columns in every row.
 #include <array>
 #include <string>
 
@@ -16,7 +16,7 @@
 namespace fpdt::cuda {
 namespace {
 
-// Elements of a row that a thread holds, and threads of a block at most.
+// Elements of a row that one thread holds, and the most threads of a block.
 constexpr int kHeld = 16;
 constexpr int kThreadsMost = 1024;
 constexpr std::int64_t kWidest = kHeld * kThreadsMost;
@@ -28,7 +28,7 @@ struct Shape {
   float epsilon;
 };
 
-// Calls f(first held element, column) for each load of N that this thread holds of a row.
+// Calls f(first held element, column) for each load of N elements that this thread holds.
 template <int N, class F>
 __device__ __forceinline__ void each_load(int width, F&& f) {
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ void each_load(int width, F&& f) {
   }
 }
 
-// What a thread holds of a row; 0 beyond its end.
+// The elements of a row that this thread holds; 0 past the end of the row.
 template <class T, int N>
 __device__ __forceinline__ void load_row(const Source<T>& source, std::int64_t row, int width,
                                          float (&held)[kHeld]) {
@@ -52,7 +52,7 @@ __device__ __forceinline__ void load_row(const Source<T>& source, std::int64_t r
   });
 }
 
-// The mean that is subtracted: c.
+// The mean c that is subtracted.
 __device__ __forceinline__ float center(const float (&x)[kHeld], const Shape& s, float* room) {
   if (!s.layer) return 0;
   float sum[1] = {};
@@ -62,8 +62,8 @@ __device__ __forceinline__ float center(const float (&x)[kHeld], const Shape& s,
   return sum[0] / static_cast<float>(s.width);
 }
 
-// bf16: reads 2 and writes 2 bytes an element, and about 12 instructions, of which an H100 has 34
-// in the time of 4 bytes: bound by memory. Weights come from the caches.
+// bf16: reads 2 and writes 2 bytes per element. Takes about 12 instructions, while an H100 could
+// run 34 in the time of those 4 bytes: bound by memory. Weights come from the caches.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreadsMost)
     norm(Source<T> x, Source<Any> weight, Source<Any> bias, Sink<T> y, Shape s) {
@@ -99,10 +99,10 @@ __global__ void __launch_bounds__(kThreadsMost)
 
 // ---- Backward ----
 
-// Sums down the rows of a block, of the columns that this thread has: four at a time in shared
-// memory, side by side with those of the other threads, which never look at them.
+// Sums of this thread's columns over the rows of a block: four columns at a time, in shared memory
+// beside those of the other threads, which never read them.
 struct ColumnSums {
-  float* own;  // this thread's first four; absent: nothing is summed
+  float* own;  // this thread's first four; null: no sums
 
   __device__ __forceinline__ float* four(int i) const { return own + i * blockDim.x; }
   __device__ __forceinline__ void clear() const {
@@ -110,7 +110,7 @@ struct ColumnSums {
     const float zeros[4] = {};
     for (int i = 0; i < kHeld; i += 4) store_pack<4>(four(i), zeros);
   }
-  // term(i) is added to the sum of held element i.
+  // Adds term(i) to the sum of held element i.
   template <class Term>
   __device__ __forceinline__ void add(Term&& term) const {
     if (own == nullptr) return;
@@ -123,7 +123,7 @@ struct ColumnSums {
       store_pack<4>(four(i), sums);
     }
   }
-  // Into row blockIdx.x of [blocks, width].
+  // Writes the sums to row blockIdx.x of [blocks, width].
   template <int N>
   __device__ __forceinline__ void write(int width, float* partials) const {
     if (own == nullptr) return;
@@ -140,12 +140,12 @@ struct Backward {
   Source<T> x, dy, addend;
   Source<Any> weight;
   Sink<T> dx;
-  // Of each block, [blocks, width]; absent: not summed.
+  // One row per block, [blocks, width]; null: not summed.
   float *dweight, *dbias;
-  std::int64_t rows_each;  // of a block
+  std::int64_t rows_each;  // rows per block
 };
 
-// Of a row: what dx subtracts, beside its center and scale.
+// Statistics of a row: what dx subtracts, with its center and scale.
 struct Statistics {
   float mean, scale, mean_g, mean_g_n;
 };
@@ -180,9 +180,9 @@ __device__ __forceinline__ Statistics row_statistics(const Backward<T>& b, const
   return result;
 }
 
-// bf16: reads x, dy and addend, writes dx, 8 bytes an element, and about 40 instructions, of which
-// an H100 has 68 in that time: bound by memory. The sums move 16 bytes an element through shared
-// memory, which passes 128 a cycle of a multiprocessor: a third of the time of memory.
+// bf16: reads x, dy and addend and writes dx, 8 bytes per element. Takes about 40 instructions,
+// while an H100 could run 68 in that time: bound by memory. The sums move 16 bytes per element
+// through shared memory, which passes 128 per cycle and multiprocessor: a third of the memory time.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreadsMost) norm_backward(Backward<T> b, Shape s) {
   __shared__ float rooms[2][3 * kWarp];
@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(kThreadsMost) norm_backward(Backward<T> b, Sha
 
 constexpr int kSlices = 16;
 
-// 32 columns a block. Slice i of its threads adds the i-th part of the partials in ascending order;
-// then the slices are added in order. 4 bytes a partial, mostly from L2.
+// 32 columns per block. Slice i of its threads adds the i-th part of the partials in ascending
+// order; then the slices are added in order. Reads 4 bytes per partial, mostly from L2.
 __global__ void add_columns(const float* partials, std::int64_t count, std::int64_t stride,
                             std::int64_t width, float* target, bool accumulate) {
   __shared__ float room[kSlices][kWarp];
@@ -247,9 +247,9 @@ __global__ void add_columns(const float* partials, std::int64_t count, std::int6
   put(target + column, sum, accumulate);
 }
 
-// Blocks of norm_backward when it sums: their partial sums of both gradients fill the scratch
-// memory, 2^21 columns, 2^17 threads of 16 columns each, which is what 128 multiprocessors run at
-// once with 1024 threads each. Not so many that a block has fewer than four rows.
+// The number of norm_backward's blocks when it sums. Their partial sums of both gradients fill the
+// scratch memory: 2^21 columns, or 2^17 threads of 16 columns each, which 128 multiprocessors with
+// 1024 threads each run at once. Fewer blocks if a block would have less than four rows.
 std::int64_t summing_blocks(std::int64_t rows, std::int64_t width) {
   const std::int64_t room = kScratchBytes / (2 * static_cast<std::int64_t>(sizeof(float)) * width);
   return std::min({std::int64_t{1024}, room, div_ceil(rows, 4)});

@@ -1,8 +1,8 @@
-// Ops without neighbours: fills, copies with conversion, permutations, activations.
+// Ops whose elements are independent: fills, copies with conversion, permutations, activations.
 //
-// All are bound by memory: the seconds of an op are its bytes over the bandwidth. A thread moves 16
-// bytes of an operand at a time, and 1280 to 2048 threads of a multiprocessor are resident, so at
-// least 32 KiB are under way there; 1 us of latency at 3.35 TB/s over 132 of them asks for 25 KiB.
+// All are bound by memory: an op takes its bytes over the bandwidth. A thread moves 16 bytes of an
+// operand at a time, and 1280 to 2048 threads are resident per multiprocessor, so at least 32 KiB
+// are in flight there. A latency of 1 us at 3.35 TB/s over 132 multiprocessors needs 25 KiB.
 #include <bit>
 
 #include "fpdt/cuda/kernels.h"
@@ -16,20 +16,20 @@ constexpr int kThreads = 256;
 
 // ---- Fills and copies ----
 
-// Writes 16 bytes a thread, or the 4 or 2 of an element.
+// Each thread writes 16 bytes, or one element of 4 or 2 bytes.
 template <class Word>
 __global__ void fill(Word* target, std::int64_t count, Word value) {
   for (std::int64_t i = global_thread(); i < count; i += global_threads()) target[i] = value;
 }
 
-// Reads as many, and writes them.
+// Each thread reads and writes 16 bytes, or one element of 4 or 2 bytes.
 template <class Word>
 __global__ void copy(const Word* source, Word* target, std::int64_t count) {
   for (std::int64_t i = global_thread(); i < count; i += global_threads()) target[i] = source[i];
 }
 
-// Calls f(Word{}, words) with words of 16 bytes when the views are whole ones, else with those of
-// an element.
+// Calls f(Word{}, words) with words of 16 bytes if the views consist of whole ones, else with words
+// of one element.
 template <class F>
 void in_words(std::initializer_list<View> alike, F&& f) {
   const View& view = *alike.begin();
@@ -38,8 +38,8 @@ void in_words(std::initializer_list<View> alike, F&& f) {
   f(std::uint32_t{}, view.elements);
 }
 
-// In loads of N: reads one type and writes the other, 4 + 2 bytes an element, and reads the target
-// to accumulate.
+// Reads one type and writes the other in accesses of N elements: 4 + 2 bytes per element. Also
+// reads the target if it accumulates.
 template <class S, class T, int N>
 __global__ void convert(Source<S> source, Sink<T> target, std::int64_t loads) {
   for (std::int64_t i = global_thread(); i < loads; i += global_threads()) {
@@ -66,7 +66,7 @@ void with_conversion(const View& source, const View& target, std::int64_t width,
 
 // ---- Rows ----
 
-// Rows go over the y of a block, the loads of a row over its x.
+// Rows lie along y of a block, the loads of a row along x.
 dim3 row_block(std::int64_t loads) {
   unsigned x = 1;
   while (x < kThreads && x < loads) x *= 2;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void each_in_rows(std::int64_t rows, std::int64_t wid
   }
 }
 
-// Reads and writes 2 or 4 bytes an element.
+// Reads and writes 2 or 4 bytes per element.
 template <class S, class T, int N>
 __global__ void permute(Source<S> source, Sink<T> target, std::int64_t outer, std::int64_t inner,
                         std::int64_t width) {
@@ -122,8 +122,8 @@ __device__ __forceinline__ float gelu_slope(float x) {
   return weight + x * weight * (1.0F - weight) * slope;
 }
 
-// bf16: swiglu reads 4 and writes 2 bytes an element of y, gelu 2 and 2. An H100 has 50
-// instructions of a thread for 6 bytes, and swiglu takes about 25.
+// bf16: swiglu reads 4 and writes 2 bytes per element of y, gelu 2 and 2. In the time of 6 bytes an
+// H100 could run 50 instructions of a thread, and swiglu takes about 25.
 template <ActivationKind kind, class T, int N>
 __global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64_t width) {
   each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
@@ -144,7 +144,7 @@ __global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64
   });
 }
 
-// bf16: swiglu reads 6 and writes 4 bytes an element of dy, gelu 4 and 2.
+// bf16: swiglu reads 6 and writes 4 bytes per element of dy, gelu 4 and 2.
 template <ActivationKind kind, class T, int N>
 __global__ void activation_backward(Source<T> x, Source<T> dy, Sink<T> dx, std::int64_t rows,
                                     std::int64_t width) {

@@ -16,11 +16,11 @@ constexpr int kThreads = 256;
 
 constexpr int kDeep = kThreads / kWarp;  // rows that a block reads at a time
 
-// Napkin: sizeof(T) bytes an element, read once; bound by memory. Partial sums are written and read
-// once for every 64 rows or more: at most 1/16 of that.
+// Napkin: reads sizeof(T) bytes per element, once; bound by memory. Partial sums are written and
+// read once for every 64 rows or more: at most 1/16 of that.
 //
 // A block adds `slab` rows of 32 packs of columns. Its warp y takes rows y, y + 8, ... in ascending
-// order; then the warps are added in order.
+// order. Then the warps are added in order.
 template <class T>
 __global__ void column_partials(const T* source, std::int64_t rows, std::int64_t width,
                                 std::int64_t slab, bool packed, float* partials) {
@@ -64,9 +64,9 @@ __global__ void add_slabs(const float* partials, std::int64_t slabs, std::int64_
 
 // ---- Sums over buffers ----
 
-// Napkin: sizeof(T) bytes an element; bound by memory. Double precision costs a conversion and a
-// fused multiply-add an element: where a multiprocessor converts 16 a cycle, as on sm_80, that is
-// 100 us per GiB of bf16 on 132 of them at 1.7 GHz, against 220 us of memory at 4.8 TB/s.
+// Napkin: sizeof(T) bytes per element; bound by memory. Double precision costs a conversion and a
+// fused multiply-add per element. If a multiprocessor converts 16 per cycle, as on sm_80, that is
+// 100 us per GiB of bf16 on 132 of them at 1.7 GHz, against 220 us of memory time at 4.8 TB/s.
 //
 // A block adds elements [each * b, each * (b+1)).
 template <class T>
@@ -109,10 +109,11 @@ struct Constants {
   float beta1, beta2, epsilon, decay, clip;
 };
 
-// Napkin: reads gradient, master, m, v and writes master, m, v in f32 and the parameter in bf16: 30
-// bytes an element, about 60 instructions with the three divisions and the root; bound by memory.
+// Napkin: reads gradient, master, m and v; writes master, m and v in f32 and the parameter in bf16.
+// That is 30 bytes per element and about 60 instructions with the three divisions and the root;
+// bound by memory.
 //
-// Outputs may be the very bytes of inputs: a thread reads its elements of all before it writes.
+// Outputs may alias inputs: a thread reads all its elements before it writes.
 template <class G, class P>
 __global__ void adamw(const G* grad, const float* norm, const float* step, const float* master,
                       const float* m, const float* v, float* master_out, float* m_out, float* v_out,
@@ -158,7 +159,7 @@ void execute(const ColumnSum& op, const Frame& frame) {
   FPDT_ASSERT(source.elements >= op.rows * op.width && out.elements >= op.width);
   with_float_type(source.dtype, [&](auto type) {
     using T = decltype(type);
-    // About a thousand blocks, of 64 rows or more each.
+    // About a thousand blocks with at least 64 rows each.
     const std::int64_t across = div_ceil(op.width, kWarp * kPack<T>);
     const std::int64_t most = std::min(div_ceil(1024, across), div_ceil(op.rows, 64));
     const std::int64_t slab = div_ceil(op.rows, most);
@@ -183,7 +184,7 @@ void execute(const SquaredNorm& op, const Frame& frame) {
   const View source = frame.view(op, op.source);
   with_float_type(source.dtype, [&](auto type) {
     using T = decltype(type);
-    // At most 4096 blocks, four times what a large GPU runs at once.
+    // At most 4096 blocks: four times as many as a large GPU runs at once.
     const std::int64_t each = round_up(div_ceil(source.elements, 4096), kThreads * kPack<T>);
     const std::int64_t blocks = div_ceil(source.elements, each);
     auto* partials = frame.partial<double>(blocks);

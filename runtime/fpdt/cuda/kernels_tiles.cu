@@ -1,8 +1,8 @@
-// Around a library's attention tile: merging, and the change between layouts. All are bound by
-// memory and small beside the tile: a few bytes for each element of its operands, where the tile
-// has thousands of operations.
+// Kernels around a library's attention tile: they merge results and change layouts. All are bound
+// by memory and small beside the tile: a few bytes for each element of its operands, for which the
+// tile has thousands of operations.
 //
-// A warp has one row of one head; its lanes take the elements in packs, so that it reads and writes
+// A warp takes one row of one head. Its lanes take the elements in packs, so it reads and writes
 // whole sectors.
 #include <cmath>
 
@@ -15,9 +15,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kBlocks = 1 << 16;
 constexpr std::int64_t kHeadMost = 256;  // elements of a head
-constexpr float kLeast = 0x1p-126F;  // of the numbers whose reciprocal is finite; less is 0
+constexpr float kLeast = 0x1p-126F;  // least number with a finite reciprocal; less counts as 0
 
-// The rows of heads of a grid of whole warps.
+// The rows of heads that the whole warps of a grid take.
 struct Warps {
   std::int64_t first, step;
 };
@@ -59,8 +59,8 @@ __global__ void merge(std::int64_t rows, std::int64_t heads, std::int64_t head_d
   }
 }
 
-// One row of one head of a group: its number among them (row, KV head, member), in the op's [row,
-// head], and in the library's [member, KV head, row].
+// One row of one head of a group: its number among them (row, KV head, member), its place in the
+// op's [row, head], and its place in the library's [member, KV head, row].
 struct Place {
   __device__ __forceinline__ Place(const HeadGroup& group, std::int64_t at) {
     const std::int64_t row = at / (group.kv_heads * group.members);
@@ -72,7 +72,8 @@ struct Place {
   std::int64_t of_op, of_library;
 };
 
-// Reads dout once, writes o and zeros dq: 8 bytes an element. A lane holds its elements.
+// Reads dout once, writes o and zeros dq: 8 bytes per element. A lane keeps its elements in
+// registers.
 __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const float* delta,
                       float* group_lse, bf16* group_o, float* group_dq) {
   constexpr int kPart = 4;
@@ -94,7 +95,7 @@ __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const
       for (int i = 0; i < kPart; ++i) largest = fmaxf(largest, fabsf(values[part][i]));
     }
     largest = warp_max(largest);
-    // Squares of elements relative to the largest neither overflow nor vanish all.
+    // Scaled by the largest element, squares do not overflow, and at least one does not vanish.
     const bool any = largest >= kLeast;
     const float scale = any ? 1.0F / largest : 0.0F;
     float squares = 0.0F;
@@ -122,7 +123,7 @@ __global__ void split(HeadGroup group, const bf16* dout, const float* lse, const
   }
 }
 
-// 8 bytes an element, 12 where it adds.
+// 8 bytes per element, 12 if it adds.
 __global__ void join(HeadGroup group, const float* group_dq, float* dq, bool accumulate) {
   const Warps warps = warps_of_grid();
   const std::int64_t lane = threadIdx.x % kWarp;
@@ -137,7 +138,7 @@ __global__ void join(HeadGroup group, const float* group_dq, float* dq, bool acc
   }
 }
 
-// 4 bytes an element of each member, and 4 of the target, 8 where it adds.
+// 4 bytes per element of each member. The target takes 4 more, 8 if it adds.
 __global__ void sum_members(std::int64_t count, std::int64_t members, const float* tiles,
                             float* target, bool accumulate) {
   for (std::int64_t i = global_thread() * 4; i < count; i += global_threads() * 4) {

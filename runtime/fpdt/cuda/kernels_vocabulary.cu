@@ -1,6 +1,6 @@
 // Cross-entropy, whole and in vocabulary tiles.
 //
-// A NaN among the logits of a row makes the row's sum a NaN, and so the loss.
+// A NaN among the logits of a row makes the row's sum NaN, and with it the loss.
 #include <cmath>
 #include <limits>
 
@@ -16,25 +16,26 @@ constexpr int kThreads = 256;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kLog2E = 1.44269504F;
 
-// e^x, exactly 1 at 0 and 0 at -infinity. The product errs by |x| units, which e^x makes little of.
+// e^x, exactly 1 at 0 and 0 at -infinity. The product's error of |x| units matters little after
+// e^x.
 __device__ __forceinline__ float exponential(float x) { return fast_exp2(x * kLog2E); }
 
-// Of a row: the maximum, the sum of exponentials relative to it, the target's logit.
+// Per row: the maximum, the sum of exponentials relative to it, the target's logit.
 constexpr std::int64_t kStatistics = 3;
 
-// What sums are relative to: the maximum, but for a row of minus infinities.
+// The number that exponentials are relative to: the maximum, or 0 if all logits are -infinity.
 __device__ __forceinline__ float base_of(float maximum) {
   return maximum == kMinusInfinity ? 0.0F : maximum;
 }
 
-// Brings the threads' maxima and sums together; every lane of the warp has the result.
+// Combines the threads' maxima and sums. Every lane of the warp gets the result.
 __device__ __forceinline__ void join_lanes(float& maximum, float& sum) {
   const float whole = warp_max(maximum);
   sum = warp_sum(sum * exponential(maximum - base_of(whole)));
   maximum = whole;
 }
 
-// (maximum, sum) of what one of a row's kEach threads reads of it, 16 values a round.
+// The (maximum, sum) of the part of a row that one of its kEach threads reads, 16 values per round.
 template <class T, int kEach, class Whole>
 __device__ __forceinline__ void read_row(Whole whole, const T* logits, std::int64_t width,
                                          unsigned lane, float& maximum, float& sum) {
@@ -62,11 +63,11 @@ __device__ __forceinline__ void read_row(Whole whole, const T* logits, std::int6
   }
 }
 
-// Napkin: sizeof(T) bytes a logit, read once; bound by memory. One exponential each: 16 a cycle of
-// a multiprocessor, 3.7e12 a second on 132 of them, against 2.4e12 logits of bf16 that 4.8 TB/s
-// bring.
+// Napkin: reads sizeof(T) bytes per logit, once; bound by memory. One exponential per logit: at 16
+// per cycle and multiprocessor, 132 of them compute 3.7e12 per second, while 4.8 TB/s bring 2.4e12
+// logits of bf16.
 //
-// A row is read by kEach threads: a warp, or the whole block.
+// kEach threads read a row: a warp, or the whole block.
 template <class T, int kEach>
 __global__ void row_statistics(const T* logits, const std::int32_t* labels, float* statistics,
                                std::int64_t rows, std::int64_t vocab_first, std::int64_t width,
@@ -74,7 +75,7 @@ __global__ void row_statistics(const T* logits, const std::int32_t* labels, floa
   const std::int64_t row =
       static_cast<std::int64_t>(blockIdx.x) * (kThreads / kEach) + threadIdx.x / kEach;
   const unsigned lane = threadIdx.x % kEach;
-  if (row >= rows) return;  // whole warps, and no block that has barriers
+  if (row >= rows) return;  // only whole warps leave, and only from blocks without barriers
   const bool counts = labels[row] >= 0;
   float maximum = kMinusInfinity, sum = 0;
   if (counts) {
@@ -109,7 +110,7 @@ __global__ void row_statistics(const T* logits, const std::int32_t* labels, floa
   out[2] = target;
 }
 
-// Napkin: 16 bytes and a logarithm in double precision a row; nothing beside its logits.
+// Napkin: 16 bytes and a logarithm in double precision per row: negligible beside its logits.
 __global__ void loss_partials(const float* statistics, const std::int32_t* labels,
                               std::int64_t rows, double* partials) {
   __shared__ double room[kWarp];
@@ -123,9 +124,9 @@ __global__ void loss_partials(const float* statistics, const std::int32_t* label
   if (threadIdx.x == 0) partials[blockIdx.x] = loss;
 }
 
-constexpr int kPacksEach = 4;  // of a thread of the gradient
+constexpr int kPacksEach = 4;  // packs per thread of the gradient
 
-// Napkin: sizeof(L) + sizeof(D) bytes a logit and one exponential; bound by memory.
+// Napkin: sizeof(L) + sizeof(D) bytes and one exponential per logit; bound by memory.
 template <class L, class D>
 __global__ void loss_gradient(const L* logits, const std::int32_t* labels, const float* statistics,
                               const float* scale, D* dlogits, std::int64_t vocab_first,

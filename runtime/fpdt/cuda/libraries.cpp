@@ -1,4 +1,4 @@
-// Names, versions and folders.
+// Names, versions and folders of NVIDIA's libraries.
 #include "fpdt/cuda/libraries.h"
 
 #include <fmt/format.h>
@@ -8,14 +8,15 @@
 namespace fpdt::cuda {
 namespace {
 
-// 9.10.0 and 9.10.1 have a broken backward pass; before 9.10 masks were others, and before 9.8
-// there was no plan without a handle.
+// 9.10.0 and 9.10.1 have a broken backward pass. Versions before 9.10 have other masks, and
+// versions before 9.8 cannot make a plan without a handle.
 constexpr std::size_t kOldestCudnn = 91002;
 constexpr std::size_t kNextCudnn = 100000;
 
 }  // namespace
 
-// Neither is unloaded: at the end of the program the libraries that they load themselves go first.
+// Neither library is unloaded: at program exit, the libraries that they load themselves are
+// unloaded first.
 const CublasLt& cublaslt() {
   static const CublasLt& loaded = []() -> const CublasLt& {
     const WantedLibrary wanted{"cuBLASLt", fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR),
@@ -56,7 +57,7 @@ void require_cudnn(std::size_t version) {
 }
 
 std::string cudnn_version_text(std::size_t version) {
-  // Up to cuDNN 8 a thousand, from 9 on ten thousand, is one major version.
+  // One major version is a thousand up to cuDNN 8, and ten thousand from cuDNN 9 on.
   if (version < 10000) {
     return fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100);
   }

@@ -1,5 +1,5 @@
-// NVIDIA's libraries as this backend calls them. They are loaded at the first call of the function
-// that gives their table; a build needs their headers alone.
+// NVIDIA's libraries, as this backend calls them. The first call of the function that returns a
+// table loads its library. A build needs only the headers.
 #pragma once
 
 #include <cstddef>
@@ -46,16 +46,16 @@ struct Cudnn {
   FPDT_FROM_LIBRARY(cudnnBackendExecute);
 };
 
-// InputError when the library is not there, or not of a version that will do.
+// Throws InputError when the library is missing or has an unsuitable version.
 const CublasLt& cublaslt();
 const Cudnn& cudnn();
 
-// InputError unless `version`, as cublasLtGetVersion gives it, is of the major version that this
-// program is built for.
+// Throws InputError unless `version`, as cublasLtGetVersion gives it, has the major version that
+// this program is built for.
 void require_cublaslt(std::size_t version);
-// InputError unless `version`, as cudnnGetVersion gives it, is 9.10.2 or a later one of cuDNN 9.
+// Throws InputError unless `version`, as cudnnGetVersion gives it, is 9.10.2 or a later cuDNN 9.
 void require_cudnn(std::size_t version);
-// 91900 is 9.19.0.
+// For example 9.19.0 for 91900.
 std::string cudnn_version_text(std::size_t version);
 
 }  // namespace fpdt::cuda

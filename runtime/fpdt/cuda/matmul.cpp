@@ -1,5 +1,5 @@
-// cuBLASLt speaks columns first, and so do we to it: row-major out[m,n] = a b is column-major
-// out^T[n,m] = b^T a^T, whose operands lie in memory as ours do.
+// cuBLASLt takes column-major matrices. Our row-major out[m,n] = a b is the column-major out^T[n,m]
+// = b^T a^T, with every matrix in the same memory.
 #include "fpdt/cuda/matmul.h"
 
 #include <algorithm>
@@ -34,10 +34,10 @@ cudaDataType_t type_of(Dtype dtype) {
   return dtype == Dtype::f32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-// Algorithms that are timed: the fastest is rarely farther down cuBLASLt's list.
+// How many algorithms are timed. The fastest is rarely farther down cuBLASLt's list.
 constexpr std::size_t kTried = 6;
 
-// What an algorithm depends on.
+// Everything that the choice of an algorithm depends on.
 struct Shape {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, bias = false, adds = false;
@@ -68,7 +68,7 @@ using Description = Owned<cublasLtMatmulDesc_t, &CublasLt::cublasLtMatmulDescDes
 using Layout = Owned<cublasLtMatrixLayout_t, &CublasLt::cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, &CublasLt::cublasLtMatmulPreferenceDestroy>;
 
-// Column-major, without gaps.
+// A column-major layout without gaps.
 Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns) {
   Layout made;
   check(cublaslt().cublasLtMatrixLayoutCreate(&made.value, type_of(dtype),
@@ -91,7 +91,7 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t whic
         "a preference of a product");
 }
 
-// The largest power of two, at most 256, that divides where an operand begins.
+// The alignment of an operand: the largest power of two, at most 256, that divides its offset.
 std::uint32_t alignment(const Schedule& schedule, const Operand& operand) {
   if (!operand.present()) return 256;
   const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(operand.buffer)];
@@ -137,13 +137,13 @@ Shape shape_of(const Matmul& op, const Schedule& schedule) {
   return shape;
 }
 
-// Where operands lie; c is what is added.
+// The addresses of the operands; c is the addend.
 struct Places {
   const std::byte *a = nullptr, *b = nullptr, *c = nullptr, *bias = nullptr;
   std::byte* out = nullptr;
 };
 
-// A product as cuBLASLt wants it described: its first matrix is our b.
+// A product in cuBLASLt's terms: its first matrix is our b.
 struct Product {
   Description description;
   Layout first, second, out;
@@ -160,7 +160,7 @@ Product product_of(const Shape& s) {
   if (s.bias) {
     set(made.description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(made.description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.out));
-    // No address, which every run sets: algorithms are chosen by its alignment.
+    // Not an address, which every run sets: the alignment decides the choice of algorithms.
     set(made.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, std::uint64_t{s.align_bias});
   }
   made.first = s.transpose_b ? layout(s.in, s.k, s.n) : layout(s.in, s.n, s.k);
@@ -170,7 +170,7 @@ Product product_of(const Shape& s) {
   return made;
 }
 
-// All that an algorithm depends on.
+// A name for a shape, with everything that the choice of an algorithm depends on.
 std::string name_of(const Shape& s) {
   return fmt::format("[{},{}]{} [{},{}]{} {} to {}{}{}, aligned to {} {} {} {} {}", s.m, s.k,
                      s.transpose_a ? "^T" : "", s.k, s.n, s.transpose_b ? "^T" : "", word(s.in),
@@ -178,7 +178,7 @@ std::string name_of(const Shape& s) {
                      s.align_b, s.align_c, s.align_out, s.align_bias);
 }
 
-// Operands in their first slots; empty when one lies elsewhere or has not all its elements there.
+// The operands in their first slots. Empty if one lies outside of the arena or is incomplete there.
 std::vector<View> views_of(const Matmul& op, const Schedule& schedule, std::span<std::byte> arena) {
   std::vector<View> views;
   const auto add = [&](const Operand& operand, std::int64_t elements) {
@@ -217,7 +217,7 @@ struct Products::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Its best algorithms as cuBLASLt sees them, at most so many and at least one.
+  // cuBLASLt's best algorithms by its own ranking: at least one, at most `most`.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> algorithms(const Shape& shape,
                                                              const Product& product,
                                                              std::size_t most) const;
@@ -235,7 +235,8 @@ std::vector<cublasLtMatmulAlgo_t> Products::State::algorithms(const Shape& s, co
   check(cublaslt().cublasLtMatmulPreferenceCreate(&preference.value), "a preference");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
       static_cast<std::uint64_t>(kMatmulWorkspaceBytes));
-  // Partial sums may meet in the workspace, in order; not in the result, as they come.
+  // Partial sums may be added in the workspace, in order, but not in the result, in order of
+  // arrival.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.align_b);
@@ -264,7 +265,7 @@ cublasStatus_t Products::State::multiply(const Product& product,
                                          const Places& places, std::byte* workspace,
                                          Stream stream) const {
   if (places.bias != nullptr) {
-    // Each launch copies the description's attributes.
+    // May change while launches are pending: each one copies the attributes of the description.
     set(product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
         static_cast<const void*>(places.bias));
   }

@@ -1,8 +1,8 @@
-// Matrix products by cuBLASLt, in the workspace that they are given.
+// Matrix products by cuBLASLt, in a given workspace.
 //
-// An algorithm is chosen once for each shape, before the first step: the first that cuBLASLt names,
-// or the fastest of its first few. Only reductions of a fixed order are allowed, so that the same
-// algorithm gives the same bits on every run on the same kind of GPU.
+// Each shape gets its algorithm before the first step: the first that cuBLASLt names, or the
+// fastest of its first few. Only reductions with a fixed order are allowed, so the same algorithm
+// gives the same bits on every run on the same kind of GPU.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@
 
 namespace fpdt::cuda {
 
-// Of each lane that computes; what NVIDIA recommends on Hopper.
+// Per lane that computes. NVIDIA recommends this size on Hopper.
 inline constexpr std::int64_t kMatmulWorkspaceBytes = 32 << 20;
 
-// Where products are timed: in the operands' own places, whose contents are not needed yet.
+// How products are timed: in the operands' own memory, whose contents are not needed yet.
 struct Trial {
-  ProductTimes* times = nullptr;   // null: none are timed
+  ProductTimes* times = nullptr;   // null: do not time
   std::span<std::byte> arena;      // of the device
   std::byte* workspace = nullptr;  // [kMatmulWorkspaceBytes]
   Stream stream = nullptr;
@@ -35,11 +35,11 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Chooses an algorithm for the op. InputError when the types of its operands do not fit:
-  // a and b have one type, f32 or bf16; addend, bias and out have one type.
+  // Chooses an algorithm for the op. Throws InputError when the types of its operands do not fit: a
+  // and b must have one type, f32 or bf16; addend, bias and out must have one type.
   void prepare(const Matmul& op, const Schedule& schedule, const Trial& trial);
 
-  // `workspace`: [kMatmulWorkspaceBytes] of the device. Precondition: the op was prepared.
+  // `workspace`: [kMatmulWorkspaceBytes] on the device. Precondition: the op was prepared.
   void run(const Matmul& op, const Frame& frame, std::byte* workspace);
 
  private:

@@ -1,4 +1,4 @@
-// Reservations on both sides of the bus.
+// Reserves device memory and pinned host memory.
 #include "fpdt/cuda/memory.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ constexpr std::int64_t kHugePage = 2 << 20;
 constexpr Bytes kWorthAWord{std::int64_t{8} << 30};
 constexpr int kPreferred = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
 
-// Who holds device memory, for a message; empty when unknown.
+// A message that lists who holds device memory; empty if unknown.
 std::string holder_text() {
   int index = 0;
   if (cudaGetDevice(&index) != cudaSuccess) return "";
@@ -47,12 +47,12 @@ std::string holder_text() {
   return text;
 }
 
-// Pages come from the node of the device while it has any.
+// Prefers pages from the device's NUMA node while it has any.
 void prefer_node(std::span<std::byte> bytes, int node) {
   constexpr int kBits = std::numeric_limits<unsigned long>::digits;
   if (node < 0 || node >= kBits) return;
   const unsigned long mask = 1UL << node;
-  // A system that refuses gives pages from wherever it likes, which is slower and still right.
+  // If the system refuses, pages come from any node, which is slower but correct.
   static_cast<void>(
       ::syscall(SYS_mbind, bytes.data(), bytes.size(), kPreferred, &mask, kBits + 1, 0));
 }
@@ -65,7 +65,7 @@ int node_of_current_device() {
   return node;
 }
 
-// How far pages have become resident, told to a person who waits.
+// Shows how many pages have become resident, for a person who waits.
 class Progress {
  public:
   Progress(const std::string& what, std::size_t size) : what_(what), size_(size) {
@@ -76,7 +76,7 @@ class Progress {
                0.1 * static_cast<double>(size) / static_cast<double>(1 << 30));
   }
   void add(std::size_t bytes) { done_ += bytes; }
-  // Until all is done; a line that rewrites itself, on a terminal.
+  // Runs until all pages are resident; on a terminal it rewrites one line.
   void follow() const {
     if (!shown_ || ::isatty(STDERR_FILENO) == 0) return;
     for (std::size_t done = done_; done < size_; done = done_) {
@@ -94,7 +94,7 @@ class Progress {
   bool shown_ = false;
 };
 
-// Every page becomes resident, several threads at a time, each a piece of its own.
+// Makes every page resident. Several threads each touch their own part.
 void touch(std::span<std::byte> bytes, const std::string& what) {
   Progress progress(what, bytes.size());
   const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
@@ -114,7 +114,7 @@ void touch(std::span<std::byte> bytes, const std::string& what) {
     try {
       threads.push_back(start_thread([walk, first] { walk(first); }));
     } catch (const MemoryError&) {
-      walk(first);  // no more threads: this one does it
+      walk(first);  // no more threads available: this one does it
     }
   }
   progress.follow();
@@ -168,7 +168,7 @@ PinnedMemory::PinnedMemory(Bytes bytes, const std::string& what) {
         fmt::format("{} needs {} of memory: {}", what, format_bytes(bytes), std::strerror(errno)));
   }
   const std::span<std::byte> mapped{static_cast<std::byte*>(memory), size};
-  static_cast<void>(::madvise(memory, size, MADV_HUGEPAGE));  // advice
+  static_cast<void>(::madvise(memory, size, MADV_HUGEPAGE));  // only a hint
   prefer_node(mapped, node_of_current_device());
   touch(mapped, what);
   const cudaError_t status = cudaHostRegister(memory, size, cudaHostRegisterPortable);

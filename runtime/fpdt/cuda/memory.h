@@ -1,4 +1,4 @@
-// Memory of a GPU and pinned memory of its host, taken once each.
+// Memory of a GPU and pinned memory of its host, each allocated once.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace fpdt::cuda {
 
-// One allocation on the current device. MemoryError when too little is free; the message
-// names who holds the rest, if the driver tells.
+// One allocation on the current device. Throws MemoryError when too little is free. The message
+// lists who holds the rest, if the driver tells.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -28,14 +28,15 @@ class DeviceMemory {
   std::span<std::byte> bytes_;
 };
 
-// Host memory that the device's copy engines reach: mapped, near the device's NUMA node, in huge
-// pages where the system gives them, touched by many threads, and registered in one piece. All
-// three cost time (about 0.1 s a GiB together, cudf issue 23457); over 8 GiB it says so on standard
+// Host memory that the device's copy engines can reach: mapped near the device's NUMA node, in huge
+// pages if the system gives them, touched by many threads, and registered in one piece. Together
+// these take about 0.1 s per GiB (cudf issue 23457). Above 8 GiB it shows progress on standard
 // error.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  // MemoryError when the machine has less, or a limit forbids to pin it; the message names it.
+  // Throws MemoryError when the machine has less, or when a limit forbids pinning; the message
+  // names the limit.
   PinnedMemory(Bytes bytes, const std::string& what);
   ~PinnedMemory();
   PinnedMemory(PinnedMemory&& other) noexcept;

@@ -1,4 +1,4 @@
-// Each way runs once to be loaded, then for about a millisecond, twice.
+// Runs each way once to load it, then twice for about a millisecond.
 #include "fpdt/cuda/product_times.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace fpdt::cuda {
 namespace {
 
-// A way is preferred to one that cuBLASLt ranks higher when it takes less than this part of its
-// time: closer ones change places from run to run.
+// A way replaces one that cuBLASLt ranks higher only if it takes less than this share of its time.
+// Closer ones change places from run to run.
 constexpr double kBetter = 0.98;
 constexpr double kEnough = 1e-3;  // seconds
 constexpr int kMost = 16;         // runs in a round
@@ -23,7 +23,7 @@ constexpr int kRounds = 2;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Seconds of a run, in a round of `runs` of them.
+// Seconds per run, measured over `runs` runs.
 double seconds_of(const std::function<bool()>& run, int runs, Stream stream) {
   const DeviceEvent begin(DeviceEvent::Times::yes);
   const DeviceEvent end(DeviceEvent::Times::yes);

@@ -1,8 +1,8 @@
-// Which of several ways to compute a product is the fastest on this GPU, measured once before the
-// first step.
+// Measures, once before the first step, which of several ways to compute a product is the fastest
+// on this GPU.
 //
-// One table serves all ranks and backends of a process that use one device: they choose alike, and
-// measure a product once. Two processes may choose differently.
+// One table serves all ranks and backends of a process on one device. So they choose alike, and
+// each product is measured once. Two processes may choose differently.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,18 @@
 
 namespace fpdt::cuda {
 
-// The ways to compute a product, as cuBLASLt ranks them.
+// The ways to compute a product, in cuBLASLt's order.
 struct Ways {
   std::size_t count = 0;
-  std::function<void()> fill;            // its operands, before the first is run
-  std::function<bool(std::size_t)> run;  // puts one on the stream; false: it cannot run
+  std::function<void()> fill;            // fills the operands before the first run
+  std::function<bool(std::size_t)> run;  // launches one on the stream; false: it cannot run
 };
 
 class ProductTimes {
  public:
-  // The fastest way; of those that are within 2 % of each other the first. Waits for the stream
-  // and for other measurements. `product` names it, with all that an algorithm depends on.
+  // Returns the fastest way; among ways within 2 % of each other, the first. Waits for the stream
+  // and for other measurements. `product` names the product with everything that the choice depends
+  // on.
   std::size_t fastest(const std::string& product, const Ways& ways, Stream stream);
 
   // [{"product":...,"chosen":i,"of":n,"seconds":...,"first_seconds":...},...]

@@ -1,11 +1,11 @@
-// What the kernels that go row by row share: operands, sums over a block, sums over blocks.
+// Code shared by kernels that go row by row: operands, sums over a block, sums over blocks.
 //
 // Such a kernel is a template over the types of its large operands and over N, the elements of one
-// load or store. Its fast instances take operands whose rows begin at multiples of 16 bytes, all
-// f32 (N = 4) or all bf16 (N = 8), and the mixtures that every step has. The instance for `Any` and
-// N = 1 takes the rest: other mixtures, odd rows, odd widths. Offsets count elements. Operands may
-// be the same memory, element by element: a thread reads what it overwrites before it writes, and
-// nobody else reads that.
+// load or store. Its fast instances need rows that begin at multiples of 16 bytes. They take
+// operands that are all f32 (N = 4) or all bf16 (N = 8), and the mixtures that every step has. The
+// instance for `Any` and N = 1 takes the rest: other mixtures, odd offsets, odd widths. Offsets
+// count elements. Operands may alias element by element: a thread reads an element before it
+// overwrites it, and no other thread reads it.
 #pragma once
 
 #include <algorithm>
@@ -69,7 +69,7 @@ struct Sink<Any> {
   }
 };
 
-// Of a view, which may be absent.
+// Made from a view, which may be absent.
 template <class T>
 Source<T> source(const View& view) {
   if constexpr (std::is_same_v<T, Any>) {
@@ -87,14 +87,14 @@ Sink<T> sink(const View& view) {
   }
 }
 
-// The type of large operands and the elements of a load.
+// The types of the large operands, and the elements of a load.
 template <class T, int N>
 struct Instance {
   using Type = T;
   static constexpr int kElements = N;
 };
 
-// Whether the views begin at multiples of 16 bytes; absent ones do.
+// Whether the views begin at multiples of 16 bytes. Absent views do.
 inline bool aligned(std::initializer_list<View> views) {
   return std::all_of(views.begin(), views.end(), [](const View& view) {
     return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
@@ -105,8 +105,8 @@ inline bool all_are(Dtype dtype, std::initializer_list<View> views) {
                      [dtype](const View& view) { return !present(view) || view.dtype == dtype; });
 }
 
-// Calls f with the Instance for these large operands with rows of `width` elements; the general one
-// unless `fast`.
+// Calls f with the Instance for these large operands, whose rows have `width` elements. Uses the
+// general instance unless `fast`.
 template <class F>
 void with_instance(bool fast, std::initializer_list<View> large, std::int64_t width, F&& f) {
   fast = fast && aligned(large);
@@ -119,8 +119,9 @@ void with_instance(bool fast, std::initializer_list<View> large, std::int64_t wi
   }
 }
 
-// K sums over a block of whole warps; every thread calls and gets them, with the same bits on every
-// run. There is one barrier, so two rooms of shared memory, [K][32] each, must take turns.
+// K sums over a block of whole warps. Every thread must call it, and gets the sums, with the same
+// bits on every run. It has one barrier, so calls must alternate between two rooms of shared
+// memory, [K][32] each.
 template <int K>
 __device__ __forceinline__ void block_sums(float (&values)[K], float* room) {
 #pragma unroll
@@ -138,8 +139,8 @@ __device__ __forceinline__ void block_sums(float (&values)[K], float* room) {
   }
 }
 
-// target[width] (+)= the sum over i of partials[i * stride ...], i in [0, count): f32, in an order
-// that follows from count. kernels_norm.cu has it.
+// target[width] (+)= the sum over i in [0, count) of partials[i * stride ...], in f32. Only `count`
+// decides the order. Defined in kernels_norm.cu.
 void add_column_partials(const float* partials, std::int64_t count, std::int64_t stride,
                          std::int64_t width, const View& target, Stream stream);
 

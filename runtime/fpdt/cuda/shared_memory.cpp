@@ -1,4 +1,4 @@
-// A thread of a rank has one device and a few dozen kernels.
+// Remembers per thread what was allowed: a rank's thread has one device and a few dozen kernels.
 #include "fpdt/cuda/shared_memory.h"
 
 #include <cuda_runtime_api.h>

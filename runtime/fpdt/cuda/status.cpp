@@ -1,4 +1,4 @@
-// Which of CUDA's failures are whose.
+// Maps CUDA's error codes to the exceptions of this project.
 #include "fpdt/cuda/status.h"
 
 #include <fmt/format.h>

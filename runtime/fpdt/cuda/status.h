@@ -1,4 +1,4 @@
-// Error codes of CUDA's runtime, as exceptions of this project.
+// CUDA runtime error codes as exceptions of this project.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,9 +6,9 @@
 
 namespace fpdt::cuda {
 
-// Nothing on success. MemoryError when memory ran out, InputError for what a user can mend (no
-// driver, no device, a driver that is too old), else Error with exit code `internal`. The message
-// holds `what` and CUDA's own words.
+// Does nothing on success. Throws MemoryError when memory ran out, InputError for what a user can
+// fix (no driver, no device, a driver that is too old), else Error with exit code `internal`. The
+// message holds `what` and CUDA's own words.
 void check(cudaError_t status, std::string_view what);
 
 }  // namespace fpdt::cuda

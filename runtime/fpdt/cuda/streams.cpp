@@ -26,7 +26,7 @@ std::vector<const Op*> awaited_ops(const Program& program) {
   return awaited;
 }
 
-// Events that a lane needs: one for each of its ops of a step, as long as they are few.
+// The number of events in a lane's ring: one per op of a step, up to a limit.
 std::int64_t ring_of(const Program& program, std::size_t lane) {
   constexpr std::int64_t kMost = 4096;
   std::int64_t most = 1;
@@ -44,7 +44,7 @@ std::int64_t now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-// Nanoseconds from one event to another; negative when the second came first.
+// Nanoseconds from one event to another; negative if `to` came first.
 std::int64_t between(cudaEvent_t from, cudaEvent_t to) {
   float milliseconds = 0;
   check(cudaEventElapsedTime(&milliseconds, from, to), "the time between two events");
@@ -78,7 +78,7 @@ Streams::Streams(const Program& program)
   int highest = 0;
   check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities of streams");
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    // What others wait for is small and goes first.
+    // Collectives are small, and others wait for them, so they go first.
     const bool urgent = program.lanes[i].kind == LaneKind::comm;
     check(cudaStreamCreateWithPriority(&lanes_[i].stream, cudaStreamNonBlocking,
                                        urgent ? highest : lowest),
@@ -137,8 +137,8 @@ void Streams::synchronise() {
   if (!timed_.empty()) note_times();
 }
 
-// Times between events are floats, exact enough over a short while: from time to time they are
-// counted from another event.
+// Times between events are floats, which are exact enough only over a short while. So the origin
+// moves to a later event from time to time.
 void Streams::note_times() {
   constexpr std::size_t kCounted = 256;
   cudaEvent_t from = origin_.get();

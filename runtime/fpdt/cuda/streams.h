@@ -1,9 +1,9 @@
 // The lanes of a rank as streams of a GPU, and the edges between them as events.
 //
-// An op's completion is an event in the ring of its lane, recorded only when some op of the program
-// waits for it. If the ring has dropped that event, the wait is for a later op of the same lane,
-// which has been launched as well: longer than needed, but never for ever. The host waits for
-// nothing before `synchronise`.
+// The completion of an op is an event in the ring of its lane, recorded only if some op of the
+// program waits for it. If the ring has dropped the event, the wait is for a later op of the same
+// lane, which has been launched as well. This waits longer than needed, but never for ever. The
+// host waits only in `synchronise`.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace fpdt::cuda {
 
-// One event; without times it costs less.
+// One event. An event without times costs less.
 class DeviceEvent {
  public:
   enum class Times : bool { no, yes };
@@ -33,7 +33,7 @@ class DeviceEvent {
 
 class Streams {
  public:
-  explicit Streams(const Program& program);  // which outlives them
+  explicit Streams(const Program& program);  // must outlive this
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
@@ -42,12 +42,13 @@ class Streams {
     return lanes_[static_cast<std::size_t>(lane)].stream;
   }
 
-  // Around the launch of an op: its waits before, its completion behind.
+  // Call these around the launch of an op: `before` inserts its waits, `after` records its
+  // completion.
   void before(const Launch& launch);
   void after(const Launch& launch);
 
-  // Waits for all lanes, notes the times of the ops that asked for them, and begins anew. Throws
-  // what failed.
+  // Waits for all lanes, records the times of the ops that asked for them, and starts again at
+  // position 0. Throws what failed.
   void synchronise();
 
  private:
@@ -56,10 +57,10 @@ class Streams {
       return ring[static_cast<std::size_t>(at) % ring.size()];
     }
     cudaStream_t stream = nullptr;
-    std::vector<DeviceEvent> ring;  // by position
+    std::vector<DeviceEvent> ring;  // indexed by position
     std::int64_t position = 0;      // ops launched in this step
   };
-  // An op whose time is asked for: events 2*i and 2*i + 1 of timers_.
+  // An op that asked for its time: events 2*i and 2*i + 1 of timers_.
   struct Timed {
     Interval* interval = nullptr;
     std::int32_t lane = 0;
@@ -70,8 +71,8 @@ class Streams {
 
   std::vector<Lane> lanes_;
   std::vector<const Op*> awaited_;  // sorted
-  DeviceEvent origin_;              // of the step's times
-  std::int64_t origin_time_ = 0;    // what the host's clock said then
+  DeviceEvent origin_;              // the step's times count from it
+  std::int64_t origin_time_ = 0;    // host clock at origin_
   std::vector<DeviceEvent> timers_;
   std::vector<Timed> timed_;
 };

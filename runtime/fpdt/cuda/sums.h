@@ -1,5 +1,5 @@
-// Sums of more numbers than a block adds: each block leaves a partial sum in double precision, and
-// one more kernel adds them. Which block adds what follows from sizes alone.
+// Sums over more numbers than one block adds. Each block writes a partial sum in double precision,
+// and another kernel adds these. Sizes alone decide which block adds what.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace fpdt::cuda {
 
-// The sum over a block of whole warps; thread 0 gets it. `room` is shared memory of 32 doubles.
+// The sum over a block of whole warps; only thread 0 gets it. `room` is 32 doubles of shared
+// memory.
 __device__ __forceinline__ double block_sum(double value, double* room) {
   const unsigned lane = threadIdx.x % kWarp;
 #pragma unroll
@@ -20,8 +21,8 @@ __device__ __forceinline__ double block_sum(double value, double* room) {
   return sum;
 }
 
-// out[0] (+)= scale[0] * (partials[0] + ... + partials[count - 1]), rounded to f32 once. No scale
-// (nullptr) is 1.
+// out[0] (+)= scale[0] * (partials[0] + ... + partials[count - 1]), rounded to f32 once. `scale`
+// may be nullptr: 1.
 void add_partials(const double* partials, std::int64_t count, const float* scale, const View& out,
                   Stream stream);
 

@@ -1,4 +1,4 @@
-// What is measured with what, and which rate it becomes.
+// The groups of measurements, and the rate that each one gives.
 #include "fpdt/bench/bench.h"
 
 #include <algorithm>
@@ -17,19 +17,19 @@
 namespace fpdt {
 namespace {
 
-constexpr double kTimesMost = 16;  // of an op in a block
+constexpr double kTimesMost = 16;  // repetitions of an op in a block
 
 std::string_view word_of(AttentionDirection direction) {
   return direction == AttentionDirection::backward ? "attention_backward" : "attention_forward";
 }
 
-// What one schedule of the bench gave.
+// The result of one schedule of the bench.
 struct Run {
-  std::vector<Demand> asked;               // of each op of the block that is called
-  std::vector<std::vector<double>> spans;  // [op]: mean seconds, of each round and rank
+  std::vector<Demand> asked;               // demand of each op of the called block
+  std::vector<std::vector<double>> spans;  // [op]: mean seconds, per round and rank
   std::vector<Trace> traces;
-  std::int32_t first_op = 0;  // index into Trace::ops of the block's first op
-  Bytes outside;              // what the device holds beside the arenas, where that is known
+  std::int32_t first_op = 0;  // of the block, as an index into Trace::ops
+  Bytes outside;              // device memory in use outside of the arenas; 0: unknown
 };
 
 class Bench {
@@ -42,10 +42,11 @@ class Bench {
   BenchResult measure_all() {
     result_.rates = options_.declared;
     result_.outside = options_.declared_outside;
-    // First, when nothing is loaded that training does not load.
+    // Measured first, before anything is loaded that training does not load.
     if (options_.machine.used_memory) group("memory outside the arenas", &Bench::measure_outside);
     group("op_seconds", &Bench::measure_least);
-    // Before what adds partial results to sums in memory: their seconds are taken off.
+    // Measured before the groups that add partial results to sums in memory, because their `net`
+    // subtracts the seconds of those at this bandwidth.
     group("kinds", &Bench::measure_memory);
     group("products", &Bench::measure_products);
     group("attention", &Bench::measure_tiles);
@@ -61,13 +62,13 @@ class Bench {
   void group(const std::string& name, void (Bench::*measure_group)());
   Run run(const Write& write) { return run(write, extent_.working_set, extent_.pace); }
   Run run(const Write& write, Bytes working_set, const Extent::Pace& pace);
-  // Of a size of `sizes`: the largest of them takes long.
+  // The pace for one of `sizes`. The largest takes long.
   [[nodiscard]] const Extent::Pace& pace_of(std::int64_t size,
                                             const std::vector<std::int64_t>& sizes) const {
     return size == sizes.back() ? extent_.long_pace : extent_.pace;
   }
-  // Seconds of an op without those that every op takes, and those of its partial results at the
-  // bandwidth that was measured: a Machine adds both again.
+  // Seconds of an op minus those that every op takes, and minus those of its partial results at the
+  // measured bandwidth. A Machine adds both again.
   [[nodiscard]] std::vector<double> net(const Demand& asked, std::vector<double> seconds) const;
   void note(std::string_view kind, const std::string& what, const Demand& asked,
             const std::vector<double>& seconds);
@@ -94,10 +95,10 @@ class Bench {
 
   const BenchOptions& options_;
   const Extent& extent_;
-  const std::int64_t collective_bytes_;  // floats of equal blocks
+  const std::int64_t collective_bytes_;  // a number of floats that gives equal blocks
   double least_span_ = 0;
   BenchResult result_;
-  std::vector<std::string> measured_;  // groups, in words
+  std::vector<std::string> measured_;  // names of the groups measured so far
 };
 
 void Bench::group(const std::string& name, void (Bench::*measure_group)()) {
@@ -128,7 +129,7 @@ Run Bench::run(const Write& write, Bytes working_set, const Extent::Pace& pace) 
 }
 
 std::vector<double> Bench::net(const Demand& asked, std::vector<double> seconds) const {
-  // What caches hold moves faster than that bandwidth says.
+  // Caches move partial results faster than the bandwidth of memory says, so limit the share.
   constexpr double kPartialMost = 0.5;
   const double bandwidth = result_.rates.device_bandwidth.typical;
   const double partial = asked.partial > 0 ? static_cast<double>(asked.partial) / bandwidth : 0;
@@ -145,7 +146,7 @@ void Bench::note(std::string_view kind, const std::string& what, const Demand& a
       {std::string(kind), what, spread(seconds), asked.work, asked.flops, asked.bytes});
 }
 
-// An op that does nothing: its lane is ready for the next one after so long.
+// Ops that do nothing: measures the interval after which a lane is ready for the next op.
 void Bench::measure_least() {
   options_.progress("ops that do nothing");
   const Run least = run([&](Sheet& sheet) {
@@ -164,7 +165,7 @@ void Bench::measure_least() {
 
 void Bench::measure_products() {
   std::vector<std::vector<Timing>> sizes;
-  double fastest = 0;  // with all that it takes
+  double fastest = 0;  // including all fixed costs
   for (const std::int64_t size : extent_.product_sizes) {
     options_.progress(fmt::format("matrix products of {}", size));
     std::vector<Timing>& samples = sizes.emplace_back();
@@ -182,7 +183,7 @@ void Bench::measure_products() {
   result_.rates.peak_flops = options_.peak_flops > 0 ? options_.peak_flops : fastest;
 }
 
-// The tile (1,0) of a triangle: no key of it is masked.
+// Tile (1,0) of a triangle, in which no key is masked.
 Timing Bench::dense_tile(const BenchCase& one, std::string_view kind) {
   const Run triangle = run(one.write);
   note(kind, one.what, triangle.asked[1], triangle.spans[1]);
@@ -202,7 +203,7 @@ BenchCase Bench::tile_case(AttentionDirection direction, AttentionKernels kernel
                                                    : attention_forward_case(shape);
 }
 
-// All six tiles together.
+// All six tiles of a triangle together.
 Timing Bench::triangle(const BenchCase& one, std::string_view kind, std::int64_t rows) {
   options_.progress(fmt::format("{}, {}", kind, one.what));
   const Run triangle = run(one.write, extent_.working_set, pace_of(rows, extent_.tile_rows));
@@ -236,7 +237,7 @@ Tiles Bench::tiles(AttentionDirection direction) {
 }
 
 void Bench::note_others(AttentionDirection direction) {
-  if (options_.attention == AttentionKernels::own) return;  // the backend's are always there
+  if (options_.attention == AttentionKernels::own) return;  // our own kernels are always available
   for (const std::int64_t rows : extent_.others_rows) {
     triangle(tile_case(direction, AttentionKernels::own, rows, extent_.head_dim),
              word_of(direction), rows);
@@ -251,7 +252,7 @@ void Bench::measure_tiles() {
   rates.softmax_forward = forward.softmax;
   rates.attention_backward = backward.rate;
   rates.softmax_backward = backward.softmax;
-  // One curve serves both passes; backward weighs 10 parts of 14.
+  // Both passes share one curve, weighted by their operations: forward 4 of 14, backward 10.
   rates.attention_shares.clear();
   for (std::size_t i = 0; i < forward.shares.size(); ++i) {
     rates.attention_shares.push_back(
@@ -314,11 +315,13 @@ void Bench::measure_collectives() {
   result_.rates.link = spread(speeds);
 }
 
-// Both lanes busy for about the same time, and the seconds of either while the other is at work.
+// Keeps both lanes busy for about the same time, and measures the seconds of each while the other
+// works.
 void Bench::company(std::string_view kind, const std::pair<Write, Write>& lanes, Rate& first,
                     Rate& second) {
   options_.progress(fmt::format("{}", kind));
-  // One slot each, or the operands of both would share what those of one had.
+  // One slot each. Otherwise the operands of both would share the slots that those of one had
+  // alone.
   constexpr Bytes kOneSlot{1};
   const std::vector<double> first_alone = run(lanes.first, kOneSlot, extent_.pace).spans.front();
   const std::vector<double> second_alone = run(lanes.second, kOneSlot, extent_.pace).spans.front();
@@ -361,9 +364,9 @@ void Bench::measure_company() {
           factors.collective_beside_copy);
 }
 
-// All kinds of kernels in one schedule, in a process that has run nothing else, as in training.
-// Their code takes memory when they are first used: it is rounded up, since a schedule may use a
-// few more.
+// Runs all kinds of kernels in one schedule, in a process that has run nothing else, as in
+// training. Kernel code takes memory at its first use. The result is rounded up, because a schedule
+// may use a few more kernels.
 void Bench::measure_outside() {
   constexpr std::int64_t kPiece = 64 << 20;
   options_.progress("memory outside the arenas");

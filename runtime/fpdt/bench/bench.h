@@ -1,5 +1,5 @@
-// Measures the rates of a machine with the executor, backend and communicator of training: it runs
-// schedules of one or two ops on as many ranks at once as a training step has.
+// Measures the rates of a machine with the executor, backend and communicator of training. It runs
+// schedules of one or two ops, on as many ranks at once as a training step has.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace fpdt {
 
-// One op, as it was measured.
+// The measurement of one op.
 struct Measurement {
   std::string kind;  // word of the op, or of two lanes
   std::string what;  // sizes
@@ -28,7 +28,7 @@ struct Measurement {
 
 struct BenchResult {
   Rates rates;
-  OutsideArena outside;  // what could be measured of it
+  OutsideArena outside;  // the parts that could be measured
   std::vector<Measurement> measurements;
 };
 
@@ -37,20 +37,21 @@ struct BenchOptions {
   BenchMachine machine;
   Extent extent;
   Dtype storage = Dtype::bf16;
-  // Whose attention tiles give the rates; the extent says whether the others are measured too.
+  // The kernels whose attention tiles give the rates. The extent decides whether the others are
+  // measured too.
   AttentionKernels attention = AttentionKernels::own;
-  double peak_flops = 0;  // of the datasheet; 0: the fastest product
-  Rates declared;         // used until they are measured
+  double peak_flops = 0;  // of the datasheet; 0: that of the fastest product
+  Rates declared;         // used until measured
   OutsideArena declared_outside;
   std::function<void(std::string_view what)> progress;  // called before each measurement
-  // Called after each group of measurements with the result so far and the names of the groups.
+  // Called after each group of measurements, with the result and the names of the groups so far.
   std::function<void(const BenchResult& result, const std::vector<std::string>& measured)> keep;
 };
 
 BenchResult bench(const BenchOptions& options);
 
-// What share of its ceiling an op reaches: of the peak's flops, or of the bytes that the device
-// moves when it copies within itself. 0 for ops that have neither.
+// The share of its ceiling that an op reaches: of the peak flops, or of the bandwidth at which the
+// device copies within itself. 0 for ops that have neither ceiling.
 double share_of_ceiling(const BenchResult& result, const Measurement& one);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Sizes of operands as the shape rules ask for them (schedule/shapes.cpp).
+// Builds ops whose operands have the sizes that the shape rules require (schedule/shapes.cpp).
 #include "fpdt/bench/cases.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void write_product(Sheet& sheet, const Product& product, Dtype storage) {
   sheet.op(LaneKind::compute, op);
 }
 
-// What the rows of a triangle of tiles read.
+// The operands that one row of a triangle of tiles reads.
 struct Chunk {
   Operand q, kv, dout, lse, delta;
 };
@@ -46,7 +46,7 @@ Chunk given_chunk(Sheet& sheet, const TileShape& shape) {
   return chunk;
 }
 
-// A tile of either pass at a place of the triangle; its operands are the caller's.
+// A tile of either pass, at a place of the triangle. The caller sets its operands.
 template <class Tile>
 Tile tile_at(const TileShape& shape, std::int64_t row, std::int64_t column) {
   Tile tile;
@@ -72,7 +72,7 @@ std::string words(const TileShape& shape) {
                      shape.workspace ? ", library" : "");
 }
 
-// Memory-bound ops of one shape; each member writes one op.
+// Writers of memory-bound ops of one shape, one op per member.
 struct Rows {
   Sheet& sheet;
   std::int64_t rows, width;
@@ -87,7 +87,7 @@ struct Rows {
   [[nodiscard]] Operand vector(std::int64_t elements) const {
     return sheet.given(Dtype::f32, 1, elements);
   }
-  // As many heads of 64 as the width holds, at least one.
+  // Heads have 64 elements, or the whole width if that is less.
   [[nodiscard]] std::int64_t head_dim() const { return width < 64 ? width : 64; }
   [[nodiscard]] std::int64_t heads() const { return width / head_dim(); }
   void op(Body body) const { sheet.op(LaneKind::compute, std::move(body)); }
@@ -299,7 +299,7 @@ void write_copy(Sheet& sheet, LaneKind lane, std::int64_t bytes) {
 }
 
 std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks) {
-  const std::int64_t floats = div_exact(bytes, 4 * ranks);  // of a rank's block
+  const std::int64_t floats = div_exact(bytes, 4 * ranks);  // in a rank's block
   const auto whole = [=](Sheet& sheet) { return sheet.given(Dtype::f32, ranks, floats); };
   const auto all = [=](Sheet& sheet) { return sheet.result(Dtype::f32, ranks, floats); };
   const auto block = [=](Sheet& sheet) { return sheet.given(Dtype::f32, 1, floats); };

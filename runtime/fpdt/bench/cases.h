@@ -1,4 +1,4 @@
-// What is measured: ops with their operands, in the shapes in which the lowering writes them.
+// The measured ops with their operands, in the shapes that the lowering writes.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,33 @@ struct BenchCase {
 };
 
 // The three products of a linear layer: y = x W^T, dx = dy W and dW += dy^T x, each with few rows
-// and with many. `size` is their smallest size; the others are those of a model, 512 and 1024, or
-// twice and four times `size` where that is more, and none is over `most` (at least `size`).
+// and with many. `size` is their smallest size. The others are those of a model, 512 and 1024, or
+// twice and four times `size` if that is more. No size exceeds `most` (at least `size`).
 std::vector<BenchCase> matmul_cases(std::int64_t size, std::int64_t most, Dtype storage);
 
-// Tiles of so many queries and as many keys, on each of `ranks` ranks.
+// Tiles of `rows` queries and as many keys, on each of `ranks` ranks.
 struct TileShape {
   std::int64_t rows = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t ranks = 1;
   Dtype storage = Dtype::bf16;
-  bool workspace = false;  // with memory for a library's kernels (schedule/attention_workspace.h)
+  bool workspace = false;  // as a library's kernels need (schedule/attention_workspace.h)
 };
-// Chunks of a triangle: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2), in this order.
+// A triangle has this many chunks: tiles (0,0), (1,0), (1,1), (2,0), (2,1), (2,2), in this order.
 inline constexpr int kTriangle = 3;
 BenchCase attention_forward_case(const TileShape& shape);
 BenchCase attention_backward_case(const TileShape& shape);
 
-// An op of every kind that is bound by memory, named by its kind, over `rows` rows of `width`.
+// One op of every memory-bound kind, named by its kind, over `rows` rows of `width`.
 std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype storage);
 
-// The least op there is.
+// The smallest possible op.
 BenchCase least_case();
 
-// Bytes from the pinned host to the device, or back.
+// Copies bytes from the pinned host to the device, or back.
 void write_copy(Sheet& sheet, LaneKind lane, std::int64_t bytes);
-// Bytes that each rank holds before an all-to-all, an all-reduce or a reduce-scatter, and after an
-// all-gather. Precondition: ranks divide them by 4.
+// `bytes` are those that each rank holds before an all-to-all, an all-reduce or a reduce-scatter,
+// and after an all-gather. Precondition: 4 * ranks divides them.
 std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Six tables.
+// The sizes of each bench length, for CPUs and for GPUs.
 #include "fpdt/bench/extent.h"
 
 namespace fpdt {
@@ -41,8 +41,8 @@ Extent cpu_extent(BenchLength length) {
   return all;
 }
 
-// A plan of cuDNN takes half a second for each size of a tile, so these are few. The caches of an
-// H200 hold 60 MiB.
+// Few tile sizes, because a cuDNN plan takes half a second for each. The caches of an H200 hold 60
+// MiB.
 Extent gpu_extent(BenchLength length) {
   Extent all;
   all.working_set = Bytes{512 * kMebi};

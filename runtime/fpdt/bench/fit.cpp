@@ -1,4 +1,4 @@
-// Quartiles, and two equations with two unknowns.
+// Computes quartiles, and solves two equations with two unknowns.
 #include "fpdt/bench/fit.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ double typical(const std::vector<double>& seconds) { return spread(seconds).typi
 double rounded(double value) {
   if (value == 0) return 0;
   const double unit = std::pow(10.0, std::floor(std::log10(value)) - 3);
-  // Dividing by whole powers of ten keeps the decimal short.
+  // Division by whole powers of ten keeps the decimal short.
   return unit >= 1 ? std::round(value / unit) * unit
                    : std::round(value / unit) / std::round(1 / unit);
 }
@@ -23,7 +23,7 @@ Rate scaled(const Rate& rate, double factor) {
   return {rate.typical * factor, rate.low * factor, rate.high * factor};
 }
 
-// `value` with the relative range of what it was found from.
+// `value` with the relative range of `amount` over the seconds.
 Rate ranged(double value, double amount, const std::vector<double>& seconds) {
   const Rate found = speed(amount, seconds);
   return scaled(found, value / found.typical);

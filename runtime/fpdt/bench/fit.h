@@ -1,4 +1,4 @@
-// From measured seconds to the rates that give them back.
+// Turns measured seconds into the rates that reproduce them.
 #pragma once
 
 #include <cstdint>
@@ -9,42 +9,43 @@
 
 namespace fpdt {
 
-// One op, or several taken together: the sum of their demands, and of their seconds in each
+// One op, or several together: the sum of their demands, and the sum of their seconds in each
 // measurement.
 struct Timing {
   Demand asked;
-  std::vector<double> seconds;  // not empty, each over 0
+  std::vector<double> seconds;  // not empty; each is over 0
 };
 
-// The lower quartile of repeated times, since disturbances only add time, with the least and the
-// most as its range.
+// The lower quartile of repeated times, because disturbances only add time. The least and the most
+// give its range.
 Rate spread(std::vector<double> seconds);
-// `amount` over them.
+// `amount` divided by the seconds.
 Rate speed(double amount, const std::vector<double>& seconds);
 
-// A rate and what share of it ops of each size reach.
+// A rate, and the share of it that ops of each size reach.
 struct Shared {
   Rate rate;
   std::vector<SizeShare> shares;
 };
 
-// Products of one size after the other, sizes ascending: flops over seconds in sum, of which the
-// largest is the rate. Its range is that of all products of that size.
+// `sizes` holds products, one entry per size, ascending. The speed of a size is its total flops
+// over its total seconds. The fastest is the rate; its range is that of all products of that size.
 Shared fit_products(const std::vector<std::vector<Timing>>& sizes);
 
-// Tiles: seconds = (flops / rate + pairs / softmax) / share. `narrow` and `wide` are full tiles of
-// the same pairs with few and many flops; `sizes` ascend. Rates are those of the fastest size.
+// Tiles obey seconds = (flops / rate + pairs / softmax) / share. `narrow` and `wide` are full tiles
+// with the same pairs, and few or many flops. `sizes` ascend. The rates are those of the fastest
+// size.
 struct Tiles {
   Rate rate;
-  Rate softmax;  // 0 where the flops explain everything
+  Rate softmax;  // 0 if the flops explain all seconds
   std::vector<SizeShare> shares;
 };
 Tiles fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timing>& sizes);
 
-// The pace of an op that takes `alone` by itself and `beside` with company: at most 1.
+// The pace of an op that takes `alone` by itself and `beside` with company; at most 1.
 Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& beside);
 
-// Every rate to four digits, more than their ranges justify.
+// Rounds every rate to four digits, more than its range justifies.
 Rates rounded(Rates rates);
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Ranks as threads, executor, backend: nothing here that training does not use.
+// Runs ranks as threads, with the executor and backend of training and nothing else.
 #include "fpdt/bench/measure.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace fpdt {
 namespace {
 
-// Numbers without a pattern that a cache or a branch could learn.
+// Numbers without a pattern that a cache or a branch predictor could learn.
 std::uint32_t scatter(std::uint32_t i) {
   i = (i ^ 61U ^ (i >> 16U)) * 9U;
   i = (i ^ (i >> 4U)) * 0x27D4EB2DU;
@@ -34,7 +34,7 @@ float number(std::uint32_t random, bool noise) {
                : static_cast<float>(random % 1000U + 1U) / 1000.0F;
 }
 
-// From kPeriod elements on it repeats, which costs less time than to make up more.
+// Repeats the values after kPeriod elements, which is faster than making more.
 void fill(std::span<std::byte> slot, Dtype dtype, const Filling& filling) {
   constexpr std::size_t kPeriod = 1 << 20;
   const auto size = static_cast<std::size_t>(dtype_bytes(dtype));
@@ -57,7 +57,7 @@ void fill(std::span<std::byte> slot, Dtype dtype, const Filling& filling) {
 
 void fill_states(Executor& executor, const Contents& contents) {
   const std::vector<Buffer>& buffers = executor.schedule().buffers;
-  std::vector<std::byte> room;  // of the largest so far
+  std::vector<std::byte> room;  // grows to the largest slot so far
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].role != Role::state && buffers[i].role != Role::input) continue;
     const auto size = static_cast<std::size_t>(buffers[i].slot_bytes().value);
@@ -70,8 +70,8 @@ void fill_states(Executor& executor, const Contents& contents) {
   }
 }
 
-// The calls of a step of about `seconds`, the first of all and those of the ops, by the time that
-// the least step takes.
+// The number of calls that make a step of about `seconds`: the first call and those of the ops.
+// Times the smallest step to find out.
 std::size_t calls_for(double seconds, const std::function<void(std::size_t calls)>& run) {
   constexpr std::size_t kLeast = 2;
   run(kLeast);
@@ -89,7 +89,7 @@ Measured measure(const VerifiedSchedule& schedule, const Contents& contents,
   const std::span<const Call> train = schedule.schedule().train;
   std::mutex mutex;
   Measured found;
-  std::atomic<std::size_t> calls{0};  // what rank 0 finds right
+  std::atomic<std::size_t> calls{0};  // chosen by rank 0
   const auto rank_main = [&](Communicator& communicator) {
     const std::unique_ptr<Backend> backend =
         machine.make_backend

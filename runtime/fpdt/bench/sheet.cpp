@@ -1,4 +1,4 @@
-// Buffers in the order in which they are asked for, one after the other in their spaces.
+// Allocates buffers in the order of requests, one after the other in their spaces.
 #include "fpdt/bench/sheet.h"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ void Sheet::op(LaneKind lane, Body body) {
   block.ops.push_back({fmt::format("op{}", block.ops.size()), {lane, 0}, std::move(body), {}});
 }
 
-// One float through every lane.
+// Sends one float through every lane.
 void Sheet::touch_lanes() {
   const auto one = [&](MemorySpace space, Role role) {
     return Operand{buffer(space, role, Dtype::f32, {1}), Version::at(0)};
@@ -134,7 +134,7 @@ VerifiedSchedule Sheet::finish() {
       state.replicas = schedule_.ranks;
     }
   }
-  // The next value of a state that is replaced lies in the same slot.
+  // The next version of a replaced state lies in the same slot.
   for (Op& op : schedule_.blocks[kMany].ops) {
     if (auto* step = std::get_if<AdamW>(&op.body)) {
       for (Target* target : {&step->master_out, &step->m_out, &step->v_out}) {

@@ -5,8 +5,8 @@
 //   sheet.op(LaneKind::compute, norm);
 //   const VerifiedSchedule schedule = sheet.finish();
 //
-// An op reads states, which are filled before the first step, and begins a new version of what it
-// writes at each call. Both cycle through the slots of a working set as large as that of a training
+// An op reads states, which are filled before the first step, and each call begins a new version of
+// what the op writes. Both cycle through the slots of a working set as large as that of a training
 // step, so that caches hold no more of an op's operands than in training. All lanes of a training
 // step exist, so that threads wait as they do there.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace fpdt {
 
-// What a state is filled with before the first step.
+// The values that a state gets before the first step.
 struct Filling {
   std::int64_t limit = 0;  // integers in [0, limit)
   bool noise = false;      // floats in [-1, 1], else in (0, 1]
@@ -28,29 +28,30 @@ using Contents = std::vector<Filling>;  // by buffer
 
 class Sheet {
  public:
-  // Operands go round as many slots as fit into `working_set` together, at least one.
+  // Operands cycle through as many slots as fit into `working_set` together, at least one.
   Sheet(std::int64_t ranks, Bytes working_set);
 
-  // Read.
+  // An operand that the op reads.
   Operand given(Dtype dtype, std::int64_t rows, std::int64_t width,
                 MemorySpace space = MemorySpace::device);
-  // The same of either sign, as activations are: a GPU draws more power for it, and slows down.
+  // An operand with values of either sign, as activations have. They make a GPU draw more power and
+  // slow down.
   Operand noise(Dtype dtype, std::int64_t rows, std::int64_t width);
   Operand integers(std::int64_t rows, std::int64_t limit);
-  // For one op; all share one buffer, as large as the largest that is asked for.
+  // Scratch for one op. All scratch shares one buffer, as large as the largest request.
   Operand scratch(Bytes bytes);
-  // Written, a new value at each call.
+  // A target that gets a new version at each call.
   Target result(Dtype dtype, std::int64_t rows, std::int64_t width,
                 MemorySpace space = MemorySpace::device);
-  // Accumulated into at each call, after a fill before the first.
+  // A target that each call adds to. It is filled before the first call.
   Target sum(std::int64_t rows, std::int64_t width);
-  // A state that each call replaces in its place: its value before, and after.
+  // A state that each call replaces in place: the operand with its old version, and the target.
   std::pair<Operand, Target> replaced(std::int64_t elements);
 
   void op(LaneKind lane, Body body);
 
-  // Edges, offsets, and the proof: a call of a block that begins the sums and touches every lane,
-  // then kCalls calls of the block of ops. A step may end earlier.
+  // Sets edges and offsets, and verifies the schedule. It calls a block that begins the sums and
+  // touches every lane, then kCalls times the block of ops. A step may end earlier.
   VerifiedSchedule finish();
   static constexpr std::int32_t kCalls = 400;
 
@@ -66,10 +67,10 @@ class Sheet {
   Contents contents_;
   std::vector<BufferIndex> sums_, turning_;
   BufferIndex scratch_ = -1;
-  std::size_t scratch_advance_ = 0;  // its place among those of the block
+  std::size_t scratch_advance_ = 0;  // its index among those of the block
 };
 
-// The group of all ranks, which every sheet has.
+// The group of all ranks. Every sheet has it.
 inline constexpr const char* kEverybody = "all";
 
 }  // namespace fpdt

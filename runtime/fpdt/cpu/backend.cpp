@@ -1,4 +1,4 @@
-// Memory, kernels and lanes of a rank on a CPU.
+// The memory, kernels and lanes of one rank on a CPU.
 #include "fpdt/cpu/backend.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ Lanes::Shape shape_of(const Program& program, std::int64_t local_ranks) {
       shape.waits = std::max(shape.waits, op.after.size());
     }
   }
-  // Issuers sleep while their lanes work.
+  // An issuer sleeps while its lanes work, so it needs no core of its own.
   shape.spin = local_ranks * shape.lanes <= cores();
   return shape;
 }

@@ -1,4 +1,4 @@
-// The machine that is always there: lanes are threads, every memory space is host memory.
+// A backend for every machine: lanes are threads, and every memory space is host memory.
 #pragma once
 
 #include <array>
@@ -19,14 +19,13 @@
 namespace fpdt {
 
 struct CpuOptions {
-  std::int32_t threads =
-      0;  // that share the ops of a compute lane; 0: the rank's part of the cores
+  std::int32_t threads = 0;  // per compute lane; 0: the rank's share of the cores
   Populate populate = Populate::no;
 };
 
 class CpuBackend final : public Backend {
  public:
-  // The communicator outlives the backend.
+  // The communicator must outlive the backend.
   explicit CpuBackend(Communicator& communicator, const CpuOptions& options = {});
   ~CpuBackend() override;
 
@@ -38,11 +37,11 @@ class CpuBackend final : public Backend {
   void read(std::span<std::byte> target, const std::byte* source) override;
   [[nodiscard]] bool demand_paged() const override { return options_.populate == Populate::no; }
 
-  // Scratch memory of the kernels, outside of every arena.
+  // Size of the kernels' scratch memory, which lies outside of every arena.
   [[nodiscard]] Bytes workspace_bytes() const;
 
  private:
-  // Of one lane. A lane of collectives only has none.
+  // The state of one lane. A lane that runs only collectives has none.
   struct Worker {
     std::unique_ptr<Pool> pool;
     std::unique_ptr<Kernels> kernels;
@@ -55,7 +54,7 @@ class CpuBackend final : public Backend {
   std::array<Reservation, kMemorySpaces.size()> reservations_;
   Bytes reserved_;
   std::vector<Worker> workers_;
-  std::unique_ptr<Lanes> lanes_;  // destroyed first: its threads use the rest
+  std::unique_ptr<Lanes> lanes_;  // destroyed first: its threads use the other members
 };
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Sleeping and waking, by the futex of Linux (futex(2)).
+// Sleeps and wakes by Linux's futex (futex(2)).
 #include "fpdt/cpu/counter.h"
 
 #include <limits>
@@ -37,7 +37,7 @@ std::uint32_t Counter::await_longer(std::uint32_t number, int spins) {
         !word_.compare_exchange_strong(word, sleeping, std::memory_order_relaxed)) {
       continue;
     }
-    // Returns at once when the word has changed; for whatever reason it returns, the loop looks
+    // Returns at once if the word has changed. Whatever the reason for a return, the loop checks
     // again.
     syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, sleeping, nullptr, nullptr, 0);
   }

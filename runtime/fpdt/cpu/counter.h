@@ -1,11 +1,11 @@
 // A number that one thread advances and others wait for.
 //
-// The lowest bit of the word says that somebody sleeps. A waiter sets it and sleeps while the word
-// stays as it is; the thread that advances takes the old word in exchange for the new one and wakes
-// whom it finds there. All of it happens on one atomic, and only `advance` releases and only
-// `await` acquires: a waiter learns of what came before the number, and nobody learns anything of a
-// waiter. (std::atomic::wait counts its waiters in shared counters, through which ThreadSanitizer
-// would see order between threads where there is none.)
+// The lowest bit of the word says that a thread sleeps. A waiter sets it and sleeps while the word
+// stays unchanged. The advancing thread exchanges the word and, if the old one had the bit, wakes
+// the sleepers. Everything happens on one atomic: only `advance` releases and only `await`
+// acquires. So a waiter sees everything before the number, and nobody synchronises with a waiter.
+// (std::atomic::wait counts its waiters in shared counters, through which ThreadSanitizer would see
+// order between threads that have none.)
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@ class Counter {
   // Numbers count up from 0 and wrap around at 2^31; only those less than 2^30 apart are compared.
   static constexpr std::uint32_t kMask = 0x7FFFFFFFU;
 
-  // Called by one thread, with ascending numbers.
+  // Must be called by one thread, with ascending numbers.
   void advance(std::uint32_t number) {
     const std::uint32_t before = word_.exchange(number << 1, std::memory_order_release);
     if ((before & kSleeping) != 0) wake();
   }
 
-  // Waits until the number is at least `number`, and returns what it then is. Looks `spins` times
+  // Waits until the number is at least `number`, and returns the current one. Checks `spins` times
   // before it sleeps.
   std::uint32_t await(std::uint32_t number, int spins) {
     const std::uint32_t word = word_.load(std::memory_order_acquire);
@@ -34,7 +34,7 @@ class Counter {
  private:
   static constexpr std::uint32_t kSleeping = 1;
 
-  // The distance from `number` up to the word's is less than half the circle.
+  // Whether the distance from `number` up to the word's number is less than half the circle.
   static bool reached(std::uint32_t word, std::uint32_t number) {
     return (((word >> 1) - number) & kMask) < (kMask >> 1);
   }

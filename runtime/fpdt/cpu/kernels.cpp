@@ -1,4 +1,4 @@
-// Scratch memory, and the dispatch from an op's body to its kernel.
+// Reserves scratch memory, and calls the kernel of an op's body.
 #include "fpdt/cpu/kernels.h"
 
 #include <new>
@@ -13,7 +13,7 @@ constexpr std::int64_t kThreadBytes = cpu::kThreadFloats * static_cast<std::int6
 
 }  // namespace
 
-// [shared | thread 0 | thread 1 | ...]
+// Layout: [shared | thread 0 | thread 1 | ...]
 struct Kernels::Scratch {
   explicit Scratch(std::int64_t size)
       : bytes(size),
@@ -41,7 +41,7 @@ void Kernels::run(const Body& body, std::span<const View> views, std::int64_t ra
   std::visit(
       [&frame](const auto& op) {
         constexpr bool moves = IsCollective<std::decay_t<decltype(op)>>;
-        FPDT_ASSERT(!moves);  // the communicator's
+        FPDT_ASSERT(!moves);  // the communicator does it
         if constexpr (!moves) cpu::execute(op, frame);
       },
       body);

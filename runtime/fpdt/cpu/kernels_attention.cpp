@@ -1,10 +1,10 @@
 // Exact attention by tiles (Dao et al., arXiv 2205.14135; Milakov and Gimelshein, arXiv
 // 1805.02867).
 //
-// A task is one head and kQueryRows query rows. It keeps, per row, the maximum m of the scores seen
+// A task is one head and kQueryRows query rows. For each row it keeps the maximum m of the scores
 // so far, the sum l of exp(score - m), and the sum o of exp(score - m) v. A tile that accumulates
-// starts from the stored pair as m = lse, l = 1, o; so merging is nothing but going on. A row that
-// has seen no key has lse = -infinity and o = 0, that is m = -infinity and l = 0.
+// starts from the stored pair, as m = lse, l = 1, o, so merging needs no code of its own. A row
+// that has seen no key has lse = -infinity and o = 0, which is m = -infinity and l = 0.
 #include "fpdt/cpu/kernels_attention.h"
 
 #include <cmath>
@@ -56,8 +56,7 @@ void begin(const Tile& tile, std::int64_t head, Range queries, const Running& ru
   }
 }
 
-// Turns a row's scores into exp(score - m) under a new maximum m, and scales what was summed before
-// to it.
+// Turns a row's scores into exp(score - m) with a new maximum m, and rescales the earlier sums.
 void absorb_row(float* scores, std::int64_t columns, Range visible, float scale, std::int64_t size,
                 float& maximum, float& sum, float* o) {
   const std::int64_t first = std::min(visible.first, columns);

@@ -1,5 +1,4 @@
-// What the two attention kernels share: the shape of a tile, one head's blocks of rows, and what
-// the mask leaves of them.
+// Code shared by the two attention kernels: blocks of rows of one head, and the mask.
 #pragma once
 
 #include "fpdt/cpu/kernels_common.h"
@@ -7,7 +6,7 @@
 
 namespace fpdt::cpu {
 
-inline constexpr std::int64_t kHeadMax = 512;  // D that the scratch memory suffices for
+inline constexpr std::int64_t kHeadMax = 512;  // largest D for which the scratch memory suffices
 
 struct Range {
   std::int64_t first = 0;
@@ -16,12 +15,13 @@ struct Range {
   [[nodiscard]] bool empty() const { return first >= end; }
 };
 
-// Block `index` of [0, rows) cut into blocks of `size`.
+// Block `index` of [0, rows), cut into blocks of `size`.
 inline Range block_range(std::int64_t index, std::int64_t size, std::int64_t rows) {
   return {std::min(rows, index * size), std::min(rows, (index + 1) * size)};
 }
 
-// The mask of a tile, in its own rows: query row i sees the key rows visible(i) of a block of keys.
+// The mask of a tile, in the tile's rows. Query row i sees the key rows visible(i, keys) of a block
+// of keys.
 class Mask {
  public:
   template <class Op>
@@ -30,13 +30,13 @@ class Mask {
         q_first_(op.q_first),
         k_first_(op.k_first) {}
 
-  // The key rows within `keys` that query row i attends to.
+  // The rows of `keys` that query row i sees.
   [[nodiscard]] Range visible(std::int64_t i, Range keys) const {
     const std::int64_t token = q_first_ + i;
     return {std::max(keys.first, documents_.start(token) - k_first_),
             std::min(keys.end, token + 1 - k_first_)};
   }
-  // The key rows within `keys` that some query row attends to, as one range.
+  // The rows of `keys` that at least one query row sees, as one range.
   [[nodiscard]] Range visible(Range queries, Range keys) const {
     Range all{keys.end, keys.first};
     for (std::int64_t i = queries.first; i < queries.end; ++i) {
@@ -52,8 +52,8 @@ class Mask {
   std::int64_t q_first_, k_first_;
 };
 
-// Rows `rows` of the head at element `column` of a [*, width] view, as f32: in place, or in
-// `buffer`.
+// Rows `rows` of the head that starts at element `column` of a [*, width] view, as f32: in place,
+// or converted into `buffer`.
 inline Block head_block(const View& view, std::int64_t width, std::int64_t column,
                         std::int64_t size, Range rows, float* buffer) {
   return block_of(view, width, rows.first, rows.count(), column, size, buffer);

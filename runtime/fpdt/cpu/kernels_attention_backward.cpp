@@ -3,10 +3,10 @@
 //   p = exp(scale q k^T - lse),  dv += p^T do,  ds = scale p (do v^T - delta),  dq += ds k,  dk +=
 //   ds^T q.
 //
-// dq and dkv are summed where they lie. Blocks of queries and keys meet as in a Latin square: in
-// round r, the keys of block j meet the queries of block (j + r) mod n. Within a round no two tasks
-// touch the same rows of the same KV head's group, and rounds follow each other, so every sum has
-// one order for any number of threads and nothing is computed twice.
+// dq and dkv are summed in place. Blocks of queries and keys meet as in a Latin square: in round r,
+// the keys of block j meet the queries of block (j + r) mod n. Within a round, no two tasks touch
+// the same rows of the same KV head's group, and rounds follow each other. So every sum has one
+// order for any number of threads, and nothing is computed twice.
 #include <limits>
 
 #include "fpdt/cpu/kernels_attention.h"
@@ -14,7 +14,7 @@
 namespace fpdt::cpu {
 namespace {
 
-constexpr std::int64_t kRows = 128;  // of a block of queries, and of keys
+constexpr std::int64_t kRows = 128;  // rows of a block of queries or keys
 static_assert(4 * kRows * kHeadMax + 2 * kRows * kRows + kPiece <= kThreadFloats);
 
 struct BackwardTile {
@@ -38,7 +38,7 @@ struct Buffers {
   float *p, *ds, *q, *dout, *k, *v;
 };
 
-// One row: scores to p, and do v^T to ds.
+// Turns one row of scores into p, and do v^T into ds.
 void differentiate_row(float* p, float* ds, std::int64_t columns, Range visible, float scale,
                        float lse, float delta) {
   const std::int64_t first = std::min(visible.first, columns);
@@ -53,7 +53,7 @@ void differentiate_row(float* p, float* ds, std::int64_t columns, Range visible,
   }
 }
 
-// The first of `count` rows of an f32 target, checked.
+// The address of the first row of `rows` in an f32 target, checked against the view.
 float* rows_of(const View& view, std::int64_t width, Range rows, std::int64_t column) {
   FPDT_ASSERT(view.dtype == Dtype::f32 && rows.end * width <= view.elements);
   return reinterpret_cast<float*>(view.data) + rows.first * width + column;
@@ -91,7 +91,8 @@ void differentiate(const BackwardTile& tile, std::int64_t head, Range queries, R
   multiply_add(Layout::plain, ds, Layout::plain, k, rows, size, columns, dq, tile.q_width());
 }
 
-// One block of queries meets one block of keys, in all query heads of a KV head's group.
+// Adds the gradients of one block of queries and one of keys, for all query heads of a KV head's
+// group.
 void meet(const BackwardTile& tile, std::int64_t kv_head, Range queries, Range keys,
           const Buffers& b) {
   if (tile.mask.visible(queries, keys).empty()) return;

@@ -1,4 +1,5 @@
-// Elements as f32. Every piece is checked against its view, so that no kernel leaves its operands.
+// Loads and stores elements as f32. Checks every piece against its view, so that no kernel leaves
+// its operands.
 #include "fpdt/cpu/kernels_common.h"
 
 #include <cstring>

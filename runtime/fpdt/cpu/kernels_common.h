@@ -1,5 +1,5 @@
-// What the kernels share: an op under way, loading and storing elements as f32, sums in a
-// fixed order, scratch memory. Included by the kernels_*.cpp files only.
+// Code shared by the kernels: the op in execution, loads and stores of elements as f32, sums in a
+// fixed order, scratch memory. Only the kernels_*.cpp files include it.
 //
 // A kernel walks its rows in pieces of at most kPiece elements: `load` gives a piece as f32 (in
 // place, or converted into a buffer), `store` writes or adds it, as the view's access says. Sums
@@ -19,13 +19,13 @@
 
 namespace fpdt::cpu {
 
-inline constexpr std::int64_t kPiece = 1024;          // elements of one load or store
-inline constexpr std::int64_t kTaskElements = 32768;  // of a task of an op that is bound by memory
+inline constexpr std::int64_t kPiece = 1024;            // elements of one load or store
+inline constexpr std::int64_t kTaskElements = 32768;    // per task of a memory-bound op
 inline constexpr std::int64_t kThreadFloats = 1 << 19;  // scratch of one thread: 2 MiB
-inline constexpr std::int64_t kSharedBytes = 1 << 16;   // scratch that the tasks of an op share
+inline constexpr std::int64_t kSharedBytes = 1 << 16;   // scratch shared by the tasks of an op
 inline constexpr std::int64_t kLanes = 16;
 
-// One op under way.
+// One op in execution.
 struct Frame {
   Pool& pool;
   std::span<const View> views;
@@ -33,7 +33,7 @@ struct Frame {
   float* thread_scratch;      // [pool.size()][kThreadFloats]
   std::byte* shared_scratch;  // [kSharedBytes]
 
-  // The view of a field of `op`; data == nullptr when the operand is absent.
+  // The view of a field of `op`; its data is nullptr if the operand is absent.
   template <class Body>
   [[nodiscard]] View view(const Body& op, const Operand& field) const {
     return find_view(op, views, field);
@@ -54,7 +54,7 @@ struct Frame {
 
 inline bool present(const View& view) { return view.data != nullptr; }
 
-// The same view, adding from now on: for kernels that visit a target several times.
+// The same view, but adding: for kernels that visit a target several times.
 inline View accumulating(View view) {
   view.access = Access::accumulate;
   return view;
@@ -66,7 +66,7 @@ const float* load(const View& view, std::int64_t offset, std::int64_t count, flo
 // Writes or adds [count] values at `offset`, as view.access says.
 void store(const View& view, std::int64_t offset, std::int64_t count, const float* values);
 
-// Zeroes what accumulating stores will add to, when the view is to be written.
+// Zeroes a view that is to be written, before accumulating stores add to it.
 void clear_written(const Frame& frame, const View& view, std::int64_t count);
 
 inline float load_scalar(const View& view, std::int64_t offset) {
@@ -77,7 +77,7 @@ inline float load_scalar(const View& view, std::int64_t offset) {
 // Integers: tokens, labels, document starts.
 const std::int32_t* integers(const View& view, std::int64_t first, std::int64_t count);
 
-// Where each token's document starts; 0 for every token when the view is absent.
+// The start of each token's document; always 0 if the view is absent.
 class Documents {
  public:
   Documents(const View& view, std::int64_t first, std::int64_t count)
@@ -90,7 +90,7 @@ class Documents {
   const std::int32_t* starts_;
 };
 
-// Calls piece(offset, count, worker) over [0, elements) in pieces, shared out in tasks.
+// Calls piece(offset, count, worker) for the pieces of [0, elements), distributed over tasks.
 template <class Piece>
 void for_each_piece(const Frame& frame, std::int64_t elements, Piece&& piece) {
   frame.pool.for_each(div_ceil(elements, kTaskElements),
@@ -113,8 +113,8 @@ void for_each_row(const Frame& frame, std::int64_t rows, std::int64_t width, Row
   });
 }
 
-// Calls columns(first, count, worker) over [0, width) in blocks of kColumns, for sums down the
-// rows.
+// Calls columns(first, count, worker) for blocks of kColumns columns of [0, width), for sums down
+// the rows.
 inline constexpr std::int64_t kColumns = 128;
 template <class Columns>
 void for_each_column_block(const Frame& frame, std::int64_t width, Columns&& columns) {
@@ -124,13 +124,13 @@ void for_each_column_block(const Frame& frame, std::int64_t width, Columns&& col
   });
 }
 
-// Calls piece(offset in the row, count) over a row.
+// Calls piece(offset in the row, count) for the pieces of a row.
 template <class Piece>
 void for_each_in_row(std::int64_t width, Piece&& piece) {
   for (std::int64_t at = 0; at < width; at += kPiece) piece(at, std::min(kPiece, width - at));
 }
 
-// term(0) + ... + term(n-1), in lanes.
+// term(0) + ... + term(n-1), summed in parallel lanes.
 template <class Term>
 float lane_sum(std::int64_t n, Term&& term) {
   std::array<float, kLanes> lanes{};

@@ -1,9 +1,9 @@
-// Heads apart and together again, with the norm of query and key heads and the rotary embedding.
+// Splits and joins heads, with the norm of query and key heads and the rotary embedding.
 //
 // A rotated head: pairs (i, i + rotary/2) turn by position * frequency_i. Positions reach 10^7 and
-// the turns are many, so angles are formed and reduced in double precision; once per token, for all
-// of its heads. A normalised head x, with r = 1 / sqrt(mean(x^2) + epsilon) and n = x r: y = n w,
-// dx = r (g - n mean(g n)) with g = dy w, dw = sum over tokens and heads of dy n.
+// heads turn many times, so angles are computed and reduced in double precision, once per token for
+// all of its heads. A normalised head x, with r = 1 / sqrt(mean(x^2) + epsilon) and n = x r: y = n
+// w, dx = r (g - n mean(g n)) with g = dy w, dw = sum over tokens and heads of dy n.
 #include <cmath>
 
 #include "fpdt/cpu/kernels_common.h"
@@ -21,7 +21,7 @@ double* frequencies(const Rotary& rotary, const Frame& frame) {
   return result;
 }
 
-// One token's turn. direction -1 turns back.
+// The turn of one token. direction -1 turns back.
 struct Turn {
   float* cosine;
   float* sine;
@@ -46,7 +46,7 @@ struct Turn {
   }
 };
 
-// How heads spread over ranks: the words of the ops' comments.
+// How heads spread over ranks, in the words of the ops' comments.
 struct HeadLayout {
   std::int64_t rows, heads, kv_heads, size, ranks, own, own_kv;
 
@@ -62,25 +62,26 @@ struct HeadLayout {
     FPDT_ASSERT(std::max(kv_heads, ranks) % std::min(kv_heads, ranks) == 0);
     FPDT_ASSERT(size <= 2 * kPiece && op.rotary.rotary <= size);
   }
-  // Of row i, the element where a head of the fused [q | k | v] row starts.
+  // The first element of a head in row i of the fused [q | k | v] rows.
   [[nodiscard]] std::int64_t fused(std::int64_t row, std::int64_t head) const {
     return (row * (heads + 2 * kv_heads) + head) * size;
   }
-  // Where query head `head` (of all) lies in the blocks by rank.
+  // The first element of query head `head` (of all heads) in the blocks by rank.
   [[nodiscard]] std::int64_t q(std::int64_t row, std::int64_t head) const {
     return ((head / own * rows + row) * own + head % own) * size;
   }
-  // Where the local key head `head` of rank `rank` lies; value heads come own_kv later.
+  // The first element of local key head `head` of rank `rank`. Its value head comes own_kv heads
+  // later.
   [[nodiscard]] std::int64_t kv(std::int64_t row, std::int64_t rank, std::int64_t head) const {
     return ((rank * rows + row) * 2 * own_kv + head) * size;
   }
-  // Which KV head that is.
+  // The KV head that local head `head` of rank `rank` holds.
   [[nodiscard]] std::int64_t kv_head(std::int64_t rank, std::int64_t head) const {
     return kv_heads >= ranks ? rank * own_kv + head : rank * kv_heads / ranks;
   }
 };
 
-// The norm of query and key heads; absent weights: none.
+// The norm of query and key heads. Without weights there is none.
 struct HeadNorm {
   View q_weight, k_weight;
   std::int64_t size;
@@ -93,12 +94,12 @@ struct HeadNorm {
     const double mean = static_cast<double>(squares) / static_cast<double>(size);
     return static_cast<float>(1.0 / std::sqrt(mean + epsilon));
   }
-  // x becomes y.
+  // Turns x into y.
   void forward(float* x, const float* weight) const {
     const float r = rate(x);
     for (std::int64_t i = 0; i < size; ++i) x[i] = x[i] * r * weight[i];
   }
-  // dy becomes dx; dweight += dy n.
+  // Turns dy into dx, and adds dy n to dweight.
   void backward(const float* x, const float* weight, float* dy, float* dweight) const {
     const float r = rate(x);
     const float sum = lane_sum(size, [=](std::int64_t i) { return dy[i] * weight[i] * x[i]; });
@@ -111,7 +112,7 @@ struct HeadNorm {
   }
 };
 
-// Scratch of one thread: a head, another, the weights of the norm, the turn.
+// Scratch of one thread: two heads, the weights of the norm, the turn.
 struct HeadPieces {
   HeadPieces(float* scratch, const Rotary& rotary)
       : head(scratch),
@@ -129,11 +130,11 @@ float* take_head(const View& view, std::int64_t offset, std::int64_t size, float
   return buffer;
 }
 
-// Rows whose weight gradients are summed together; the sums are then added in order, so that the
-// result does not depend on the number of threads.
+// The most parts into which rows are cut for weight gradients. The sums of the parts are added in
+// order, so the result does not depend on the number of threads.
 constexpr std::int64_t kPartsMost = 32;
 
-// dq_weight and dk_weight of each part, after the frequencies in the memory that tasks share.
+// dq_weight and dk_weight of each part, in the scratch that tasks share, after the frequencies.
 struct WeightSums {
   WeightSums(double* frequency, std::int64_t head_size)
       : size(head_size),
@@ -156,7 +157,7 @@ struct WeightSums {
   float* sums;
 };
 
-// What rows of JoinHeads have in common.
+// The state that all rows of JoinHeads share.
 struct Join {
   const JoinHeads& op;
   HeadLayout layout;
@@ -169,7 +170,7 @@ struct Join {
   void row(std::int64_t i, const HeadPieces& pieces, float* dq_weight, float* dk_weight) const;
 
  private:
-  // dkv of one key or value head, the sum over the ranks that hold it.
+  // dkv of one key or value head, summed over the ranks that hold it.
   [[nodiscard]] float* kv_head(std::int64_t i, std::int64_t head, const HeadPieces& pieces) const;
 };
 
@@ -177,7 +178,7 @@ float* Join::kv_head(std::int64_t i, std::int64_t head, const HeadPieces& pieces
   const std::int64_t copies = std::max<std::int64_t>(1, op.ranks / op.kv_heads);
   const bool is_key = head < op.kv_heads;
   const std::int64_t own = is_key ? head : head - op.kv_heads;
-  const std::int64_t rank = own * copies / layout.own_kv;  // the first that holds it
+  const std::int64_t rank = own * copies / layout.own_kv;  // the first rank that holds it
   const std::int64_t local = own % layout.own_kv + (is_key ? 0 : layout.own_kv);
   float* sum = take_head(dkv, layout.kv(i, rank, local), layout.size, pieces.head);
   for (std::int64_t copy = 1; copy < copies; ++copy) {

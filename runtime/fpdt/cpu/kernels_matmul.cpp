@@ -1,7 +1,7 @@
 // out = a * b + bias + addend, in tiles.
 //
-// A task is one tile of the output; it walks the whole of k in order, so the sum of an element
-// never depends on the threads. f32 operands are read where they lie; bf16 ones are widened block
+// A task is one tile of the output. It walks the whole of k in order, so the sum of an element does
+// not depend on the number of threads. f32 operands are read in place; bf16 ones are widened block
 // by block.
 #include "fpdt/cpu/kernels_matmul.h"
 

@@ -1,7 +1,7 @@
-// Products of small f32 blocks, by Eigen: what the matrix product and attention are made of.
+// Products of small f32 blocks by Eigen, used by the matrix product and attention.
 //
-// Blocks are so small that Eigen packs them on the stack (its limit is set in CMakeLists.txt), less
-// than 1 MiB, and never allocates.
+// Blocks are so small that Eigen packs them on the stack, in less than 1 MiB, and never allocates.
+// CMakeLists.txt sets its limit.
 #pragma once
 
 #include "fpdt/cpu/kernels_common.h"

@@ -10,8 +10,8 @@
 namespace fpdt::cpu {
 namespace {
 
-// Rows whose statistics are kept between the passes of the backward kernel, and whose weight
-// gradients are summed before they are added to the target.
+// Rows in a slab. The backward kernel keeps their statistics between its passes, and sums their
+// weight gradients before it adds them to the target.
 constexpr std::int64_t kSlabRows = 512;
 
 struct Statistics {
@@ -21,7 +21,7 @@ struct Statistics {
   float mean_g_n = 0;
 };
 
-// Buffers of one thread: five pieces.
+// Scratch of one thread: five pieces.
 struct Pieces {
   explicit Pieces(float* scratch)
       : x(scratch),
@@ -143,8 +143,8 @@ void execute(const Norm& op, const Frame& frame) {
   });
 }
 
-// Slab by slab: statistics by rows, weight gradients by columns, dx by rows. dx comes last, so that
-// it may take the place of dy.
+// Handles slab by slab: statistics by rows, weight gradients by columns, dx by rows. dx comes last,
+// because it may overwrite dy.
 void execute(const NormBackward& op, const Frame& frame) {
   Backward b{op,
              frame.view(op, op.x),

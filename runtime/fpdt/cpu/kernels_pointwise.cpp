@@ -9,9 +9,8 @@ namespace {
 
 float sigmoid(float x) { return 1.0F / (1.0F + exponential(-x)); }
 
-// gelu(x) = x c(x), c the normal distribution function or its approximation
-// (1 + tanh(u)) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, arXiv
-// 1606.08415).
+// gelu(x) = x c(x), where c is the normal distribution function or its approximation (1 + tanh(u))
+// / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, arXiv 1606.08415).
 constexpr float kTwiceRootTwoOverPi = 1.5957691216F;
 constexpr float kCubic = 0.044715F;
 
@@ -66,7 +65,7 @@ void swiglu_backward(const float* gate, const float* up, const float* dy, std::i
   }
 }
 
-// One element of the optimizer's state.
+// Updates one element of the optimizer's state.
 struct AdamWStep {
   float clip, rate, correction1, correction2, beta1, beta2, epsilon, decay;
 };
@@ -82,7 +81,7 @@ void adamw(const AdamWStep& s, const float* grad, std::int64_t n, float* master,
   }
 }
 
-// A copy of [count] elements into `buffer`, to be changed there.
+// Copies [count] elements into `buffer`, so that they can be changed.
 float* take(const View& view, std::int64_t offset, std::int64_t count, float* buffer) {
   const float* values = load(view, offset, count, buffer);
   if (values != buffer)

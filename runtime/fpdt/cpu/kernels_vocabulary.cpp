@@ -1,4 +1,4 @@
-// The two ends of the model: embedding rows in, cross-entropy over vocabulary tiles out.
+// The embedding of tokens, and cross-entropy over vocabulary tiles.
 #include <cmath>
 #include <limits>
 
@@ -9,11 +9,11 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Of one row: the maximum, the sum of exponentials relative to it, the target's logit.
+// Per row: the maximum, the sum of exponentials relative to it, the target's logit.
 constexpr std::int64_t kStatistics = 3;
 using RowStatistics = std::array<float, kStatistics>;
 
-// The tokens of a chunk and where they stand in their documents.
+// The tokens of a chunk and their positions in their documents.
 struct Tokens {
   const std::int32_t* ids;
   Documents documents;
@@ -30,7 +30,7 @@ Tokens tokens_of(const Op& op, const Frame& frame) {
           Documents(frame.view(op, op.documents), first, op.rows), first};
 }
 
-// Maximum and sum of one row's tile; the logit of the label, when the tile has it.
+// Maximum and sum of one row's tile, and the logit of the label if the tile has it.
 RowStatistics tile_statistics(const View& logits, std::int64_t offset, std::int64_t width,
                               std::int64_t label, float* buffer) {
   RowStatistics result{kMinusInfinity, 0.0F, 0.0F};
@@ -123,7 +123,7 @@ void execute(const LossStatistics& op, const Frame& frame) {
   });
 }
 
-// A logarithm a row: little enough to add up in row order.
+// One logarithm per row: cheap enough to add in row order on one thread.
 void execute(const LossSum& op, const Frame& frame) {
   const View statistics = frame.view(op, op.statistics);
   const std::int32_t* labels = integers(frame.view(op, op.labels), 0, op.rows);

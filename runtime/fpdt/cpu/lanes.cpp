@@ -1,4 +1,4 @@
-// Rings, marks and the threads between them.
+// Launches ops into rings, and runs the threads that execute them.
 #include "fpdt/cpu/lanes.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace fpdt {
 namespace {
 
-constexpr int kSpins = 400;  // some 5 to 20 microseconds: what a sleep and its wake-up cost
+constexpr int kSpins = 400;  // some 5 to 20 us, as long as a sleep and its wake-up
 
 std::int64_t now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
@@ -41,7 +41,7 @@ Lanes::Lanes(const Shape& shape, Run run, Fail fail)
 
 Lanes::~Lanes() { stop(); }
 
-// Ends the lanes that run: not all of them when one could not be started.
+// Ends the lanes that run. Some may be missing if one could not be started.
 void Lanes::stop() {
   for (const auto& lane : lanes_) {
     next_entry(*lane).kind = Kind::stop;
@@ -52,7 +52,7 @@ void Lanes::stop() {
   }
 }
 
-// Waits when the ring is full.
+// Returns the next free entry. Waits if the ring is full.
 Lanes::Entry& Lanes::next_entry(Lane& lane) {
   if (lane.next - lane.freed == kRing) {
     const std::uint32_t released = lane.released.await(lane.freed + 1, spins_);

@@ -1,4 +1,4 @@
-// Lanes of one rank: a thread each, fed by one issuing thread.
+// The lanes of one rank: one thread each, fed by one issuing thread.
 //
 // clang-format off
 //   issuer --ring--> compute.0   done: 0 1 2 3 4 5 6
@@ -8,11 +8,11 @@
 //          --ring--> h2d.0       done: 0 1 2 3
 // clang-format on
 //
-// Nothing else joins two lanes. Each op has a mark of its own (as many as the ring is long), so
-// that an edge orders what it says and no more: a missing edge of a schedule is a data race that
-// ThreadSanitizer can see. The issuer hears of a lane's progress only when a quarter of a full ring
-// is free again, and at the end. A wait spins for a while when every thread can have a core, and
-// then sleeps.
+// Nothing else orders two lanes. Each op has its own mark (as many as the ring is long), so an edge
+// orders exactly the ops that it names: a missing edge of a schedule is a data race that
+// ThreadSanitizer can see. The issuer learns of a lane's progress only when a quarter of a full
+// ring is free again, and at the end. If every thread can have a core, a wait spins for a while
+// before it sleeps.
 #pragma once
 
 #include <array>
@@ -35,13 +35,13 @@ class Lanes {
  public:
   struct Shape {
     std::int32_t lanes = 1;
-    std::size_t views = 1;  // most operands of an op
-    std::size_t waits = 0;  // most edges of an op
-    bool spin = false;      // threads of all ranks together have a core each
+    std::size_t views = 1;  // of an op, at most
+    std::size_t waits = 0;  // edges of an op, at most
+    bool spin = false;      // whether all threads of all ranks have a core each
   };
   // Runs one op on its lane; called from the lane's thread.
   using Run = std::function<void(std::int32_t lane, const Op& op, std::span<const View> views)>;
-  // Told of the first op that throws, from its lane's thread, at once.
+  // Called at once for the first op that throws, from its lane's thread.
   using Fail = std::function<void(std::exception_ptr cause)>;
 
   Lanes(const Shape& shape, Run run, Fail fail);
@@ -49,7 +49,7 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  // As in Backend. After a failure ops are marked and not run, so that nobody waits for ever.
+  // As in Backend. After a failure, ops are marked but not run, so that nobody waits for ever.
   void launch(const Launch& launch);
   void synchronise();
 
@@ -64,7 +64,7 @@ class Lanes {
   };
   static constexpr std::uint32_t kRing = 1024;
 
-  // An op, by the count of ops before it on its lane since the beginning.
+  // Identifies an op by the number of ops before it on its lane since the start.
   struct Mark {
     std::uint32_t lane = 0;
     std::uint32_t op = 0;
@@ -72,17 +72,17 @@ class Lanes {
 
   // All counts wrap around.
   struct Lane {
-    alignas(64) Counter issued;                   // entries, by the issuer
-    alignas(64) Counter released;                 // entries that the issuer may reuse, by the lane
+    alignas(64) Counter issued;    // entries, set by the issuer
+    alignas(64) Counter released;  // entries that the issuer may reuse, set by the lane
     alignas(64) std::array<Counter, kRing> done;  // [op mod kRing]: op + 1
     std::vector<Entry> entries;
     std::vector<View> views;
     std::vector<Mark> waits;
-    // The issuer's own counts.
+    // Counts that only the issuer uses.
     std::uint32_t next = 0;   // entries issued
     std::uint32_t freed = 0;  // entries known to be released
     std::uint32_t ops = 0;    // ops issued
-    std::uint32_t start = 0;  // of them before this step
+    std::uint32_t start = 0;  // ops issued before this step
     std::thread thread;
   };
 
@@ -100,7 +100,7 @@ class Lanes {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<bool> failed_{false};
   std::mutex mutex_;          // guards error_
-  std::exception_ptr error_;  // the first
+  std::exception_ptr error_;  // the first error
 };
 
 }  // namespace fpdt

@@ -1,5 +1,5 @@
-// Rounds: the caller publishes a task under the mutex, every thread takes numbers from one counter
-// until they run out, and the last to leave wakes the caller.
+// In a round, the caller publishes a task under the mutex, every thread takes numbers from one
+// counter until they run out, and the last to leave wakes the caller.
 #include "fpdt/cpu/pool.h"
 
 #include "fpdt/base/assert.h"
@@ -65,7 +65,7 @@ void Pool::work(std::int32_t worker) {
   }
 }
 
-// task_ and count_ do not change before every thread has left the round.
+// task_ and count_ do not change until every thread has left the round.
 void Pool::take_tasks(std::int32_t worker) {
   while (true) {
     const std::int64_t i = next_.fetch_add(1, std::memory_order_relaxed);

@@ -1,9 +1,9 @@
 // A small pool of threads that share the tasks of one op.
 //
-// Tasks are numbered; which thread runs which is a matter of chance, so a kernel cuts its work into
-// tasks whose size does not depend on the number of threads and lets no two tasks write the same
-// element. Then the result has the same bits for every pool size. The calling thread works too: a
-// pool of size 1 has no thread of its own. Mutex, condition variable and atomics only, so that
+// Tasks are numbered, and any thread may run any of them. So a kernel must cut its work into tasks
+// whose size does not depend on the number of threads, and no two tasks may write the same element.
+// Then the result has the same bits for every pool size. The calling thread works too: a pool of
+// size 1 has no other thread. The pool uses only mutex, condition variable and atomics, so that
 // ThreadSanitizer sees everything.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace fpdt {
 
-// What for_each calls: a borrowed callable, two words, no allocation. `worker` < size() names the
-// thread, for its scratch memory.
+// The argument of for_each: a borrowed callable in two words, without allocation. `worker` < size()
+// names the thread, for its scratch memory.
 class TaskRef {
  public:
   template <class F, class = std::enable_if_t<!std::is_same_v<std::remove_cvref_t<F>, TaskRef>>>

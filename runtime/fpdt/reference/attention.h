@@ -21,10 +21,10 @@ struct HeadLayout {
   [[nodiscard]] std::size_t value(std::size_t j) const { return key(j) + kv_heads * head_dim; }
 };
 
-// The output of every head, side by side, [S, H*D].
+// Returns the output of all heads side by side, [S, H*D].
 Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout);
 
-// dqkv, from the gradient of that output.
+// Returns dqkv, given the gradient of that output.
 Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
                           HeadLayout layout, const Matrix& dout);
 

@@ -1,4 +1,4 @@
-// Heads are rows of a norm of their size: cut out, normalised, put back.
+// Cuts heads out as rows, normalises them, and puts them back.
 #include "fpdt/reference/head_norm.h"
 
 #include "fpdt/base/assert.h"
@@ -7,7 +7,7 @@
 namespace fpdt::reference {
 namespace {
 
-// Some heads of every token.
+// A range of heads of every token.
 struct Heads {
   std::size_t first, count;
 };

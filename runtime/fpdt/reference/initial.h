@@ -1,4 +1,4 @@
-// The parameters that training starts from; the numbers are those of spec/initial.h.
+// The parameters that training starts from, with the values of spec/initial.h.
 #pragma once
 
 #include <cstdint>

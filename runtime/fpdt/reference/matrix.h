@@ -1,6 +1,6 @@
-// The reference: one training step in plain loops over double, whole sequence, one rank. It is the
-// only oracle of the project, so it is written to be checked by eye against the papers, not to be
-// quick. Read model.cpp first; every other file is one idea of it, forward and backward.
+// The reference: one training step in plain loops over double, with the whole sequence on one rank.
+// It is the only oracle of the project, so it is written to be checked by eye against the papers,
+// not for speed. Read model.cpp first. Every other file is one part of it, forward and backward.
 //
 // Letters as in schedule/op.h: S tokens, E hidden, H query heads, G KV heads, D head size, F
 // feed-forward, V vocabulary.
@@ -12,12 +12,11 @@
 
 namespace fpdt::reference {
 
-// Elements row by row; its width is known from where it is used. A tensor that a model lacks (a
+// Elements in row-major order; the user of a matrix knows its width. A tensor that a model lacks (a
 // bias) is an empty matrix.
 using Matrix = std::vector<double>;
 
-// Sizes and token indices arrive signed from the spec and the data; both are checked to be >= 0
-// there.
+// Sizes and token indices are signed in the spec and the data, which check that they are >= 0.
 inline std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 // target += source, element by element.

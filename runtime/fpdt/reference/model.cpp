@@ -23,7 +23,7 @@
 namespace fpdt::reference {
 namespace {
 
-// What backward reads of one layer.
+// The values of one layer that backward reads.
 struct LayerRecord {
   Matrix x;    // [S, E] input
   Matrix n1;   // [S, E]
@@ -62,7 +62,8 @@ Matrix projected(const Parameters& parameters, const std::string& name, const Ma
   return linear(x, find(parameters, name + ".weight"), find(parameters, name + ".bias"), size(in));
 }
 
-// The two steps back: add the parameters' gradients, return that of the input.
+// Backward of the norm and of the linear layer: adds the parameters' gradients, and returns that of
+// the input.
 Matrix normed_backward(const ModelSpec& model, const Parameters& parameters,
                        const std::string& name, const Matrix& x, const Matrix& dy,
                        Parameters& gradients) {
@@ -87,7 +88,7 @@ HeadNormWeights head_norm_weights(const ModelSpec& model, const Parameters& para
           find(parameters, layer_tensor_name(layer, "k_norm.weight")), model.norm_epsilon};
 }
 
-// What the second norm reads.
+// The input of the second norm.
 const Matrix& feed_forward_input(const ModelSpec& model, const LayerRecord& r) {
   return model.parallel_residual ? r.x : r.h;
 }
@@ -145,7 +146,7 @@ void embed_backward(const ModelSpec& model, const Sample& sample, const Matrix& 
   }
 }
 
-// Records the layer and turns x into x'.
+// Records the layer, and turns x into x'.
 LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
                           const Sample& sample, Matrix& x) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
@@ -179,8 +180,8 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
       projected_backward(parameters, name("down"), r.a, dx, model.feed_forward, gradients);
   const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
   const Matrix dn2 = projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
-  // Of the residual stream where the second norm reads it. Attention's output enters before that,
-  // or, when residuals are parallel, only at the layer's end.
+  // The gradient of the residual stream at the point where the second norm reads it. Attention's
+  // output enters before that point or, if residuals are parallel, only at the end of the layer.
   Matrix dh = normed_backward(model, parameters, name("norm2"), feed_forward_input(model, r), dn2,
                               gradients);
   add_to(dh, dx);

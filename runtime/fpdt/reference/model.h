@@ -10,11 +10,11 @@
 
 namespace fpdt::reference {
 
-// One sequence; the three rows are equally long.
+// One sequence. The three rows have the same length.
 struct Sample {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> labels;     // negative: masked
-  std::vector<std::int32_t> documents;  // of t: the first token of t's document, <= t
+  std::vector<std::int32_t> documents;  // [t]: the first token of t's document, <= t
 };
 
 struct Step {
@@ -22,13 +22,13 @@ struct Step {
   Parameters gradients;
 };
 
-// Sums over the samples. Samples and parameters must fit the model (asserted).
+// Returns sums over the samples. Samples and parameters must fit the model (asserted).
 Step loss_and_gradients(const ModelSpec& model, const Parameters& parameters,
                         const std::vector<Sample>& samples, double scale);
 double loss(const ModelSpec& model, const Parameters& parameters,
             const std::vector<Sample>& samples, double scale);
 
-// [S, V]
+// Returns the logits, [S, V].
 Matrix logits(const ModelSpec& model, const Parameters& parameters, const Sample& sample);
 
 }  // namespace fpdt::reference

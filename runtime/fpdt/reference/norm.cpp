@@ -42,8 +42,8 @@ Matrix norm(NormFamily family, double epsilon, const Matrix& x, const Matrix& we
   return y;
 }
 
-// With z = (x - mean) * rate and dz = dy * w:
-//   dx = rate * (dz - mean(dz) - z * mean(dz * z)), where RMSNorm lacks the term mean(dz).
+// With z = (x - mean) * rate and dz = dy * w, dx = rate * (dz - mean(dz) - z * mean(dz * z)).
+// RMSNorm lacks the term mean(dz).
 NormGradients norm_backward(NormFamily family, double epsilon, const Matrix& x,
                             const Matrix& weight, const Matrix& dy) {
   const std::size_t width = weight.size();

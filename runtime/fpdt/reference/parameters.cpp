@@ -1,4 +1,4 @@
-// The list of a model's tensors as parameters.
+// Parameters for the list of a model's tensors.
 #include "fpdt/reference/parameters.h"
 
 #include "fpdt/base/assert.h"

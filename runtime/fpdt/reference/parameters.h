@@ -15,15 +15,15 @@ struct Parameters {
   std::map<std::string, Matrix> tensors;
 };
 
-// Every tensor of the model under its full name: the global ones, then layer by layer.
+// Lists every tensor of the model under its full name: the global ones, then layer by layer.
 std::vector<TensorSpec> model_tensors(const ModelSpec& model);
 
 Parameters zeros(const ModelSpec& model);
 
-// The tensor, or an empty matrix when the model has none of that name.
+// Returns the tensor, or an empty matrix if there is none of that name.
 const Matrix& find(const Parameters& parameters, const std::string& name);
 
-// The tensor += values; nothing when the model has none of that name.
+// Adds values to the tensor. Does nothing if there is none of that name.
 void add_to(Parameters& parameters, const std::string& name, const Matrix& values);
 
 }  // namespace fpdt::reference

@@ -19,8 +19,8 @@ std::vector<double> rotary_frequencies(const RotarySpec& rotary, std::int64_t ro
 
 enum class Turn : std::uint8_t { forward, backward };
 
-// Turns the query and key heads of qkv [S, (H+2G)*D] in place and multiplies what turned by
-// `magnitude`. The backward turn is the adjoint.
+// Turns the query and key heads of qkv [S, (H+2G)*D] in place, and multiplies the turned dimensions
+// by `magnitude`. The backward turn is the adjoint.
 void rotate(Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout,
             const std::vector<double>& frequencies, Turn turn, double magnitude = 1);
 

@@ -1,6 +1,5 @@
 // A GPU as one rank sees it: lanes are streams, edges are events, one thread issues.
 //
-// Several ranks of one process may share a GPU; each has arenas, streams and libraries of its own.
 // Several ranks of one process may share a GPU; each has its own arenas, streams and libraries. The
 // schedule decides which kernels compute attention. cuDNN computes the tiles that have a workspace,
 // and its backward adds in no fixed order. Our own kernels compute the tiles without one, and give

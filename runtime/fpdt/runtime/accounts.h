@@ -38,7 +38,7 @@ ByteRanges merged(std::vector<ByteRange> ranges);
 // The bytes of `ranges` that are not in `removed`.
 ByteRanges without(const ByteRanges& ranges, const ByteRanges& removed);
 Bytes total(const ByteRanges& ranges);
-// Widens every range to whole pages.
+// Widens every range to whole pages, or to multiples of `unit` bytes.
 ByteRanges whole_pages(const ByteRanges& ranges);
 ByteRanges widened(const ByteRanges& ranges, std::int64_t unit);
 

@@ -4,8 +4,8 @@ option(FPDT_WERROR "Warnings are errors" OFF)
 set(FPDT_SANITIZE "" CACHE STRING "Sanitizers of the build, such as address,undefined or thread")
 option(FPDT_NATIVE "Compile the CPU kernels for the build machine's instruction set" ON)
 option(FPDT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(FPDT_UNITY_TESTS "Compile the sources of a test program together: quicker from scratch" OFF)
-option(FPDT_WHOLE_PROGRAMS "One CTest for a program of unit tests instead of one for each case" OFF)
+option(FPDT_QUICK_TESTS "Tests for a whole run: their sources are compiled together and hardly \
+optimised, and a program of unit tests is one CTest" OFF)
 option(FPDT_CHECK_FORMAT "Test that the sources are formatted (needs clang-format 14)" OFF)
 
 add_library(fpdt_options INTERFACE)
@@ -42,11 +42,12 @@ add_custom_target(threads_tests)
 # Builds those labelled `gpu`.
 add_custom_target(gpu_tests)
 
-# fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir]): a Google Test program.
-# Every case is a CTest, or all cases of a unit test are one (FPDT_WHOLE_PROGRAMS). LIBRARY_PATH:
-# where it also finds libraries that it loads by name.
+# fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir] [NOT_SANITIZED cases]): a Google
+# Test program. Each case is a CTest; with FPDT_QUICK_TESTS, the cases of a unit test are one CTest.
+# LIBRARY_PATH is where the program also finds libraries that it loads by name. NOT_SANITIZED, a
+# filter of Google Test, names cases that do not run under a sanitizer.
 function(fpdt_test name)
-  cmake_parse_arguments(arg "" "LIBRARY_PATH" "SOURCES;USES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "LIBRARY_PATH;NOT_SANITIZED" "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   fpdt_test_options(${name})
   target_link_libraries(${name} PRIVATE ${arg_USES} GTest::gtest_main)
@@ -60,13 +61,17 @@ function(fpdt_test name)
   if(arg_LIBRARY_PATH)
     set(path ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_append:${arg_LIBRARY_PATH})
   endif()
-  if(FPDT_WHOLE_PROGRAMS AND "unit" IN_LIST arg_LABELS)
+  if(FPDT_QUICK_TESTS AND "unit" IN_LIST arg_LABELS)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600 ${path})
   else()
     # The separators of the list must survive the three scripts that it is written through.
     string(REPLACE ";" [[\\\\\\\;]] labels "${arg_LABELS}")
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    set(filter)
+    if(FPDT_SANITIZE AND arg_NOT_SANITIZED)
+      set(filter TEST_FILTER "-${arg_NOT_SANITIZED}")
+    endif()
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST ${filter}
       PROPERTIES LABELS "${labels}" TIMEOUT 300 ${path})
   endif()
   if("unit" IN_LIST arg_LABELS OR "apps" IN_LIST arg_LABELS)
@@ -90,5 +95,6 @@ function(fpdt_test_options name)
   target_link_libraries(${name} PRIVATE fpdt_options)
   target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF
-    UNITY_BUILD ${FPDT_UNITY_TESTS} UNITY_BUILD_BATCH_SIZE 8)
+    UNITY_BUILD ${FPDT_QUICK_TESTS} UNITY_BUILD_BATCH_SIZE 8)
+  target_compile_options(${name} PRIVATE $<$<BOOL:${FPDT_QUICK_TESTS}>:-Og>)
 endfunction()

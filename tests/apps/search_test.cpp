@@ -123,7 +123,8 @@ TEST_F(Search, OffersOnlyMachinesThatThereAre) {
   const std::string tight = "search --model model.yaml --cluster alone.yaml --seq-len 1K --json";
   const Outcome one = plan(fmt::format("{} --gpus 1 --device-budget 160KiB", tight));
   ASSERT_EQ(one.code, 3) << one.err;
-  for (const json& near : json::parse(one.out).at("nearest")) {
+  const json answer = json::parse(one.out);
+  for (const json& near : answer.at("nearest")) {
     const std::string flag = near.at("flag");
     if (!flag.starts_with("--gpus")) continue;
     EXPECT_EQ(plan(fmt::format("{} {} --device-budget 160KiB", tight, flag)).code, 0) << flag;

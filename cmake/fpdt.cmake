@@ -25,14 +25,23 @@ function(fpdt_library name)
   cmake_parse_arguments(arg "NOT_INSTALLED" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
   add_library(fpdt_${name} STATIC ${arg_SOURCES})
   add_library(fpdt::${name} ALIAS fpdt_${name})
-  target_sources(fpdt_${name} PUBLIC FILE_SET HEADERS
-    BASE_DIRS ${PROJECT_SOURCE_DIR}/${arg_ROOT} FILES ${arg_HEADERS})
+  # A source includes its own header first, which shows that the header is complete by itself. The
+  # target all_verify_interface_header_sets compiles only the headers that have no such source.
+  set(alone ${arg_HEADERS})
+  string(REPLACE ".cpp" ".h" with_source "${arg_SOURCES}")
+  list(REMOVE_ITEM alone ${with_source})
+  list(REMOVE_ITEM arg_HEADERS ${alone})
+  target_sources(fpdt_${name}
+    PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/${arg_ROOT} FILES ${arg_HEADERS}
+    PUBLIC FILE_SET alone TYPE HEADERS
+      BASE_DIRS ${PROJECT_SOURCE_DIR}/${arg_ROOT} FILES ${alone})
+  set_target_properties(fpdt_${name} PROPERTIES INTERFACE_HEADER_SETS_TO_VERIFY alone)
   target_compile_features(fpdt_${name} PUBLIC cxx_std_20)
   target_link_libraries(fpdt_${name} PUBLIC ${arg_USES}
     PRIVATE $<BUILD_INTERFACE:fpdt_options> ${arg_PRIVATE_USES})
   set_target_properties(fpdt_${name} PROPERTIES EXPORT_NAME ${name} CXX_EXTENSIONS OFF)
   if(NOT arg_NOT_INSTALLED)
-    install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS)
+    install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS FILE_SET alone)
   endif()
 endfunction()
 

@@ -15,7 +15,9 @@ target_compile_options(fpdt_options INTERFACE
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wduplicated-cond;-Wlogical-op>"
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${FPDT_WERROR}>>:-Werror>")
 if(FPDT_SANITIZE)
-  add_compile_options(-fsanitize=${FPDT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # GCC warns of optionals that are set when it instruments them.
+  add_compile_options(-fsanitize=${FPDT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${FPDT_SANITIZE})
 endif()
 

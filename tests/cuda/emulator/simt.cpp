@@ -2,7 +2,6 @@
 #include "simt.h"
 
 #include <atomic>
-#include <csetjmp>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -31,10 +30,26 @@ struct Copy {
   bool valid;
 };
 
+// A stack to come back to. Unlike swapcontext, a jump needs no system call. The functions that jump
+// are not instrumented, because the address sanitizer would forget what it knows of the stack that
+// they leave. Their callers must not guess which registers survive (noipa).
+using Jump = void* [5];
+#define FPDT_JUMPS __attribute__((noipa, no_sanitize_address))
+
+FPDT_JUMPS void jump_to(Jump& stack) { __builtin_longjmp(stack, 1); }
+
+// Both return when something jumps to `here`.
+FPDT_JUMPS void switch_to(Jump& stack, Jump& here) {
+  if (__builtin_setjmp(here) == 0) jump_to(stack);
+}
+FPDT_JUMPS void begin(const ucontext_t& stack, Jump& here) {
+  if (__builtin_setjmp(here) == 0) ::setcontext(&stack);
+}
+
 // A fiber stays when its thread has returned, and runs a thread of the next block.
 struct Fiber {
   ucontext_t context{};
-  std::jmp_buf jump{};
+  Jump jump{};
   bool begun = false;
   std::unique_ptr<std::byte[]> stack;
   State state = State::returned;
@@ -66,7 +81,6 @@ class Machine {
   void play();
   void run_block();
   void resume(std::size_t index);
-  [[maybe_unused]] static void go_on(Fiber& fiber);  // unused with the address sanitizer
   bool open_warp(std::size_t first);
   bool release();
   void run_warps();
@@ -77,8 +91,7 @@ class Machine {
   std::size_t current_ = 0;
   std::size_t shared_bytes_ = 0;
   std::size_t shared_room_ = 0;
-  ucontext_t scheduler_{};
-  std::jmp_buf scheduler_jump_{};
+  Jump scheduler_{};
   const std::function<void()>* thread_ = nullptr;
   std::vector<std::byte> boxes_;    // [warp][2 turns][lane][kExchangeBytes]
   std::vector<unsigned> turns_;     // of each fiber: exchanges so far
@@ -114,16 +127,15 @@ void Machine::play() {
   leave();
 }
 
-// A jump needs no system call. The address sanitizer must be told about each stack.
 void Machine::leave() {
   Fiber& own = fibers[current_];
 #if defined(__SANITIZE_ADDRESS__)
   void* fake_stack = nullptr;
   __sanitizer_start_switch_fiber(&fake_stack, host_stack_, host_stack_bytes_);
-  ::swapcontext(&own.context, &scheduler_);
+#endif
+  switch_to(scheduler_, own.jump);
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake_stack, &host_stack_, &host_stack_bytes_);
-#else
-  if (_setjmp(own.jump) == 0) std::longjmp(scheduler_jump_, 1);
 #endif
 }
 
@@ -132,22 +144,21 @@ void Machine::wait(State state) {
   leave();
 }
 
-void Machine::go_on(Fiber& fiber) {
-  if (fiber.begun) std::longjmp(fiber.jump, 1);
-  fiber.begun = true;
-  ::setcontext(&fiber.context);
-}
-
 void Machine::resume(std::size_t index) {
+  Fiber& fiber = fibers[index];
   current_ = index;
-  place.thread_index = fibers[index].index;
+  place.thread_index = fiber.index;
 #if defined(__SANITIZE_ADDRESS__)
   void* fake_stack = nullptr;
-  __sanitizer_start_switch_fiber(&fake_stack, fibers[index].stack.get(), kStackBytes);
-  ::swapcontext(&scheduler_, &fibers[index].context);
+  __sanitizer_start_switch_fiber(&fake_stack, fiber.stack.get(), kStackBytes);
+#endif
+  if (std::exchange(fiber.begun, true)) {
+    switch_to(fiber.jump, scheduler_);
+  } else {
+    begin(fiber.context, scheduler_);
+  }
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-#else
-  if (_setjmp(scheduler_jump_) == 0) go_on(fibers[index]);
 #endif
 }
 
@@ -229,9 +240,9 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
     throw std::logic_error("more shared memory than a block may have");
   if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("more than 65535 blocks in y or z");
   while (fibers.size() < threads_) {
-    Fiber& fiber = fibers.emplace_back();
+    ::getcontext(&fibers.emplace_back().context);
+    Fiber& fiber = fibers.back();
     fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-    ::getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.get();
     fiber.context.uc_stack.ss_size = kStackBytes;
     fiber.context.uc_link = nullptr;

@@ -4,8 +4,9 @@ option(FPDT_WERROR "Warnings are errors" OFF)
 set(FPDT_SANITIZE "" CACHE STRING "Sanitizers of the build, such as address,undefined or thread")
 option(FPDT_NATIVE "Compile the CPU kernels for the build machine's instruction set" ON)
 option(FPDT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(FPDT_QUICK_TESTS "Tests for a whole run: their sources are compiled together and hardly \
-optimised, and a program of unit tests is one CTest" OFF)
+option(FPDT_QUICK "For a whole run of the tests, which is mostly compilation: what reads and prints is \
+hardly optimised, nor are the tests; their sources are compiled together; a program of unit tests is \
+one CTest" OFF)
 option(FPDT_CHECK_FORMAT "Test that the sources are formatted (needs clang-format 14)" OFF)
 
 add_library(fpdt_options INTERFACE)
@@ -21,10 +22,19 @@ if(FPDT_SANITIZE)
   add_link_options(-fsanitize=${FPDT_SANITIZE})
 endif()
 
-# fpdt_library(name [NOT_INSTALLED] ROOT lib|runtime HEADERS ... SOURCES ... USES ... PRIVATE_USES ...)
+# Compiling for speed takes gcc twice as long.
+if(FPDT_QUICK)
+  set(FPDT_UNHURRIED -Og)  # what reads and prints, and tests
+endif()
+if(FPDT_SANITIZE)
+  set(FPDT_HURRIED -O2)  # kernels, which sanitizers slow the most
+endif()
+
+# fpdt_library(name [NOT_INSTALLED] [UNHURRIED] ROOT lib|runtime HEADERS ... SOURCES ... USES ...
+#   PRIVATE_USES ...)
 # A static library fpdt::name whose CMakeLists.txt reads as its row in the layer table.
 function(fpdt_library name)
-  cmake_parse_arguments(arg "NOT_INSTALLED" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
+  cmake_parse_arguments(arg "NOT_INSTALLED;UNHURRIED" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
   add_library(fpdt_${name} STATIC ${arg_SOURCES})
   add_library(fpdt::${name} ALIAS fpdt_${name})
   # A source includes its own header first, which shows that the header is complete by itself. The
@@ -42,6 +52,9 @@ function(fpdt_library name)
   target_link_libraries(fpdt_${name} PUBLIC ${arg_USES}
     PRIVATE $<BUILD_INTERFACE:fpdt_options> ${arg_PRIVATE_USES})
   set_target_properties(fpdt_${name} PROPERTIES EXPORT_NAME ${name} CXX_EXTENSIONS OFF)
+  if(arg_UNHURRIED)
+    target_compile_options(fpdt_${name} PRIVATE ${FPDT_UNHURRIED})
+  endif()
   if(NOT arg_NOT_INSTALLED)
     install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS FILE_SET alone)
   endif()
@@ -54,7 +67,7 @@ add_custom_target(threads_tests)
 add_custom_target(gpu_tests)
 
 # fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir] [NOT_SANITIZED cases]): a Google
-# Test program. Each case is a CTest; with FPDT_QUICK_TESTS, the cases of a unit test are one CTest.
+# Test program. Each case is a CTest; with FPDT_QUICK, the cases of a unit test are one CTest.
 # LIBRARY_PATH is where the program also finds libraries that it loads by name. NOT_SANITIZED, a
 # filter of Google Test, names cases that do not run under a sanitizer.
 function(fpdt_test name)
@@ -72,7 +85,7 @@ function(fpdt_test name)
   if(arg_LIBRARY_PATH)
     set(path ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_append:${arg_LIBRARY_PATH})
   endif()
-  if(FPDT_QUICK_TESTS AND "unit" IN_LIST arg_LABELS)
+  if(FPDT_QUICK AND "unit" IN_LIST arg_LABELS)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600 ${path})
   else()
@@ -106,6 +119,6 @@ function(fpdt_test_options name)
   target_link_libraries(${name} PRIVATE fpdt_options)
   target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF
-    UNITY_BUILD ${FPDT_QUICK_TESTS} UNITY_BUILD_BATCH_SIZE 8)
-  target_compile_options(${name} PRIVATE $<$<BOOL:${FPDT_QUICK_TESTS}>:-Og>)
+    UNITY_BUILD ${FPDT_QUICK} UNITY_BUILD_BATCH_SIZE 8)
+  target_compile_options(${name} PRIVATE ${FPDT_UNHURRIED})
 endfunction()

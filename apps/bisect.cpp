@@ -166,7 +166,7 @@ std::string Bisection::conclusion() const {
       changes_of(variants, [](const Trial& trial) { return trial.agrees(); });
   if (!without.empty()) return fmt::format("The error goes away with: {}.", without);
   if (!variants.empty() && variants.back().agrees()) {
-    return "No single change makes the error go away; all of them together do.";
+    return "No single change makes the error go away, but all of them together do.";
   }
   return "No change makes the error go away: look at the kernels rather than at the strategy.";
 }

@@ -35,7 +35,7 @@ int guarded(std::string_view program, const Command& command) {
   } catch (const Error& error) {
     return failed(program, error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return failed(program, ExitCode::out_of_memory, "the machine has not the memory for this");
+    return failed(program, ExitCode::out_of_memory, "this machine does not have enough memory");
   } catch (const std::exception& error) {
     return failed(program, ExitCode::internal, fmt::format("internal error: {}", error.what()));
   }

@@ -54,7 +54,7 @@ std::vector<std::string> deviations(const DriverMemory& memory) {
   if (!wrong.empty()) found.push_back(fmt::format("the driver's total is {}", wrong));
   if (growth(memory).value > 0) {
     found.push_back(
-        fmt::format("{} of device memory were taken after warm-up", format_bytes(growth(memory))));
+        fmt::format("{} of device memory was taken after warm-up", format_bytes(growth(memory))));
   }
   return found;
 }
@@ -63,7 +63,8 @@ bool agrees(const DriverMemory& memory) { return deviations(memory).empty(); }
 
 std::string table(const DriverMemory& memory) {
   std::string text = fmt::format(
-      "device memory by the driver: {} before the ranks, {} after the first step, {} at most\n",
+      "device memory in use, by the driver: {} before the ranks, {} after the first step, {} at "
+      "most\n",
       format_bytes(memory.before), format_bytes(memory.warm), format_bytes(memory.highest));
   if (memory.outside.value == 0) {
     text += fmt::format(

@@ -37,8 +37,10 @@ CLI::Validator number(double least, bool least_too, const std::string& expected)
       "");
 }
 
-// CLI11 names a missing command or flag before an unknown one, which is often its misspelling.
-void report_unknown(const CLI::App& app) {
+// Names unknown words; false if there are none. CLI11 would name a missing command or flag first,
+// of which an unknown one is often the misspelling.
+bool report_unknown(const CLI::App& app) {
+  bool found = false;
   const std::vector<std::string> first = app.remaining();
   if (app.get_subcommands().empty() && !first.empty() && !first.front().starts_with("-")) {
     std::vector<std::string_view> known;
@@ -48,6 +50,7 @@ void report_unknown(const CLI::App& app) {
     const std::string nearest = nearest_word(first.front(), known);
     say(fmt::format("{}: no such command{}\n", first.front(),
                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+    found = true;
   }
   for (const CLI::App* command : app.get_subcommands()) {
     std::vector<std::string> names;
@@ -60,8 +63,10 @@ void report_unknown(const CLI::App& app) {
       const std::string nearest = nearest_word(word, known);
       say(fmt::format("{}: no such flag{}\n", word,
                       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+      found = true;
     }
   }
+  return found;
 }
 
 // Adds to every option that takes a value that it must have one.
@@ -80,7 +85,10 @@ void require_values(CLI::App& command) {
 
 // Prints what the parser has to say, help or an error, and returns the exit code.
 int answer(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() != 0) report_unknown(app);
+  if (error.get_exit_code() != 0 && report_unknown(app)) {
+    say("Run with --help for more information.\n");
+    return static_cast<int>(ExitCode::bad_input);
+  }
   if (app.exit(error) != 0) return static_cast<int>(ExitCode::bad_input);
   if (!std::cout.flush()) throw IoError("standard output: the help could not be written");
   return static_cast<int>(ExitCode::done);
@@ -148,14 +156,14 @@ Option& Option::integer(std::int64_t least, std::int64_t most) {
       [=](std::string& text) {
         std::int64_t value = 0;
         if (converts(text, value) && value >= least && value <= most) return std::string();
-        return fmt::format("expected an integer of {}, found \"{}\"", range, text);
+        return fmt::format("expected an integer, {}, found \"{}\"", range, text);
       },
       ""));
   return *this;
 }
 
 Option& Option::positive() {
-  option_->check(number(0, false, "a finite number over 0"));
+  option_->check(number(0, false, "a finite number greater than 0"));
   return *this;
 }
 

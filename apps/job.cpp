@@ -18,7 +18,7 @@ Job load_job(const std::string& path) {
 void add_data_format(Options& options, std::string& format) {
   options
       .value("--data-format", format,
-             "bytes, u16 or u32: the tokens of a file whose name does not tell")
+             "bytes, u16 or u32: format of a token file whose name does not say it")
       .one_of({"bytes", "u16", "u32"});
 }
 

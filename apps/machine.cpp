@@ -29,7 +29,7 @@ void require_sensible(const MachineFlags& flags) {
 }  // namespace
 
 void add_machine_flags(Options& options, MachineFlags& flags, const std::string& host_memory) {
-  options.value("--backend", flags.backend, "cpu, or cuda: one GPU, which all ranks share")
+  options.value("--backend", flags.backend, "cpu, or cuda: one GPU, shared by all ranks")
       .shows_default()
       .one_of({"cpu", "cuda"});
   options.value("--device", flags.device, "cuda only: number of the GPU; default: 0")

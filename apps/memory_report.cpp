@@ -46,7 +46,7 @@ std::string table(const MemoryReport& report) {
   }
   for (const MemoryUse& use : report.spaces) {
     if (!use.untouched) continue;
-    text += fmt::format("{}: counted on the device; {} of scratch were not used, {} lie between\n",
+    text += fmt::format("{}: counted on the device; {} of scratch was not used, {} is padding\n",
                         word(use.space), format_bytes(use.untouched->scratch),
                         format_bytes(use.untouched->between));
   }
@@ -55,7 +55,7 @@ std::string table(const MemoryReport& report) {
                       here == 1 ? "rank" : "ranks", format_bytes(report.peak_resident));
   if (report.driver) {
     text += fmt::format(
-        "host memory by the system: {} resident, {} locked, {} pinned by drivers that tell it\n",
+        "host memory, by the system: {} resident, {} locked, {} pinned by drivers that report it\n",
         format_bytes(report.process.resident), format_bytes(report.process.locked),
         format_bytes(report.process.pinned));
     text += table(*report.driver);

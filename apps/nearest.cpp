@@ -99,7 +99,7 @@ std::optional<Nearest> more_host(const Problem& problem, const Pins& pins) {
   if (!fits(kHostMost)) return std::nullopt;
   const auto need = least_size(problem.host_budget, kHostMost, fits);
   if (!need) return std::nullopt;
-  return Nearest{fmt::format("{} of host memory a node", format_bytes(need->bytes)),
+  return Nearest{fmt::format("{} of host memory per node", format_bytes(need->bytes)),
                  fmt::format("--host-budget {}", need->text)};
 }
 
@@ -111,7 +111,7 @@ std::optional<Nearest> larger_device(const Problem& problem, const Pins& pins) {
   });
   if (!need) return std::nullopt;
   const bool there = need->bytes <= problem.cluster.device_memory;
-  return Nearest{fmt::format("{} of memory a device", format_bytes(need->bytes)),
+  return Nearest{fmt::format("{} of memory per device", format_bytes(need->bytes)),
                  there ? fmt::format("--device-budget {}", need->text) : ""};
 }
 
@@ -121,7 +121,7 @@ std::vector<Change> smaller(const Problem& problem, const Strategy& strategy) {
   Strategy spilled = strategy;
   for (LayerClass& one : spilled.fpdt.layer_classes) one.keep.fill(0);
   if (!(spilled == strategy)) {
-    changes.push_back({"spilling every tensor class (keep: {})", spilled});
+    changes.push_back({"every tensor class spilled (keep: {})", spilled});
   }
   const std::int64_t ranks = problem.ranks() / strategy.data_parallel;
   const std::int64_t unit = ranks * problem.cluster.row_multiple;
@@ -132,14 +132,14 @@ std::vector<Change> smaller(const Problem& problem, const Strategy& strategy) {
     for (std::int64_t* tile : {&halved.fpdt.ffn_tile_rows, &halved.fpdt.loss_tile_rows}) {
       *tile = std::min(*tile, c / ranks);
     }
-    changes.push_back({fmt::format("chunk_tokens: {}, everything spilled", c), halved});
+    changes.push_back({fmt::format("chunk_tokens: {} and everything spilled", c), halved});
   }
   if (strategy.optimizer_offload) return changes;
   std::vector<Change> offloaded = changes;
-  offloaded.insert(offloaded.begin(), {"the same strategy", strategy});
+  offloaded.insert(offloaded.begin(), {"", strategy});
   for (auto& [words, change] : offloaded) {
     change.optimizer_offload = true;
-    changes.push_back({words + ", with optimizer_offload: true", change});
+    changes.push_back({words + (words.empty() ? "" : " and ") + "optimizer_offload: true", change});
   }
   return changes;
 }
@@ -166,7 +166,7 @@ std::string nearest_strategy(const Problem& problem, const Strategy& strategy) {
     if (!check(problem, change).empty()) continue;
     const Usage need = usage(problem, lower(problem, change).placement);
     if (within(problem, need)) {
-      return fmt::format("{}, would need {}", words, format_bytes(need.device));
+      return fmt::format("with {}, it would need {}", words, format_bytes(need.device));
     }
   }
   return "no smaller chunk of this strategy fits: use more devices or a larger budget";

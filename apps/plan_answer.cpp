@@ -70,7 +70,7 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
   const PeakBytes peak = device_peak(plan);
   std::string text =
       line("device",
-           fmt::format("{} {} of {} a GPU", bar(share(plan.usage.device, problem.device_budget)),
+           fmt::format("{} {} of {} per GPU", bar(share(plan.usage.device, problem.device_budget)),
                        format_bytes(plan.usage.device), format_bytes(problem.device_budget)));
   std::string parts;
   const auto part = [&](std::string_view name, Bytes bytes) {
@@ -91,14 +91,14 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
     text += wrapped("", "outside the arena: " + outside);
   }
   text += line("host",
-               fmt::format("{} {} of {} a node, {} a rank",
+               fmt::format("{} {} of {} per node, {} per rank",
                            bar(share(plan.usage.host_node, problem.host_budget)),
                            format_bytes(plan.usage.host_node), format_bytes(problem.host_budget),
                            format_bytes(plan.usage.host_rank)));
   const Bytes near{problem.host_budget.value / problem.cluster.numa_nodes};
   if (plan.usage.host_numa > near) {
-    text += line("", fmt::format("ranks of one NUMA node hold {} and it has {}: some copies cross "
-                                 "sockets, which these times leave out",
+    text += line("", fmt::format("ranks of one NUMA node hold {}, but it has {}: some copies cross "
+                                 "sockets, which these times do not include",
                                  format_bytes(plan.usage.host_numa), format_bytes(near)));
   }
   return text;
@@ -107,7 +107,7 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
 std::string time_lines(const Problem& problem, const Plan& plan) {
   const auto& [slow, typical, fast] = plan.throughput;
   std::string text = line(
-      "step", fmt::format("{} ({} to {}), {:.4g} tokens/s a GPU ({:.4g} to {:.4g})",
+      "step", fmt::format("{} ({} to {}), {:.4g} tokens/s per GPU ({:.4g} to {:.4g})",
                           format_seconds(typical.step_seconds), format_seconds(fast.step_seconds),
                           format_seconds(slow.step_seconds), typical.tokens_per_second_per_gpu,
                           slow.tokens_per_second_per_gpu, fast.tokens_per_second_per_gpu));
@@ -119,8 +119,8 @@ std::string time_lines(const Problem& problem, const Plan& plan) {
                                   percent(slow.mfu_full, typical.mfu_full, fast.mfu_full),
                                   percent(slow.hfu, typical.hfu, fast.hfu)));
   text +=
-      line("", fmt::format("of {:.4g} TFLOP/s a GPU; attention counted over the causal half, or "
-                           "the square",
+      line("", fmt::format("of {:.4g} TFLOP/s per GPU; attention counted over the causal half or "
+                           "the full square",
                            problem.cluster.rates.peak_flops * 1e-12));
   return text;
 }
@@ -178,7 +178,7 @@ std::string alternative_lines(const Answer& answer) {
     text +=
         line(text.empty() ? "or" : "",
              fmt::format(
-                 "{:>10} a step, device {:>8}, host {:>8} a node: {} x {}{}, {} of {} layers "
+                 "{:>10} per step, device {:>8}, host {:>8} per node: {} x {}{}, {} of {} layers "
                  "store attention",
                  format_seconds(static_cast<double>(one->nanoseconds) * 1e-9),
                  format_bytes(one->usage.device), format_bytes(one->usage.host_node), shape.chunks,
@@ -192,7 +192,7 @@ std::string alternative_lines(const Answer& answer) {
 std::string shortage_lines(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
   std::string text =
-      line("binds", fmt::format("{} memory: the least that any strategy takes is {}, there is {}",
+      line("binds", fmt::format("{} memory: every strategy needs at least {}, and there is {}",
                                 word(shortage.binding), format_bytes(shortage.need),
                                 format_bytes(shortage.have)));
   for (const Nearest& nearest : answer.nearest) {
@@ -376,9 +376,9 @@ std::string plan_yaml(const Answer& answer) {
   const Plan& plan = *answer.plan;
   const Throughput& now = plan.throughput[kTypicalCase];
   std::string text = fmt::format(
-      "# {} at {} tokens{} on {}.\n# {}.\n# Device {} (arena {}), host {} a node; step {}, MFU "
+      "# {} at {} tokens{} on {}.\n# {}.\n# Device {} (arena {}), host {} per node; step {}, MFU "
       "{:.1f} "
-      "% causal, {:.1f} % full square.\n# Give it back with --strategy; any line may be changed.\n",
+      "% causal, {:.1f} % full square.\n# Use it with --strategy; any line may be changed.\n",
       answer.problem.model.name, format_tokens(answer.problem.seq_len),
       answer.problem.documents ? "" : " of one document", machine_of(answer.problem),
       in_words(answer.problem, plan.strategy), format_bytes(plan.usage.device),

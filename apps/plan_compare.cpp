@@ -88,7 +88,7 @@ std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows,
 
 std::string head(const Question& question) {
   const Problem& problem = question.problem;
-  return fmt::format("{}, {} tokens on {}, within {} a GPU and {} of host memory a node\n\n",
+  return fmt::format("{}, {} tokens on {}, within {} per GPU and {} of host memory per node\n\n",
                      problem.model.name, format_tokens(problem.seq_len), problem.cluster.name,
                      format_bytes(problem.device_budget), format_bytes(problem.host_budget));
 }
@@ -99,8 +99,8 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
   std::string text = fmt::format(
       "{0:<{1}}{2:<11}{3:>13}{4:>8}{5:>16}{6:>11}{7:>11}\n"
       "{8:<{1}}{8:<11}{9:>13}{8:>8}{10:>16}{11:>11}{12:>11}\n",
-      "strategy", width, "", "time", "speed", "MFU", "device", "host", "", "a sequence",
-      "causal / full", "a GPU", "a node");
+      "strategy", width, "", "time", "speed", "MFU", "device", "host", "", "per sequence",
+      "causal / full", "per GPU", "per node");
   const double first = seconds_of(rows.front().outcome);
   for (const Row& row : rows) {
     const Outcome& one = row.outcome;
@@ -122,11 +122,10 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
 std::string rungs_text(const std::vector<Row>& rungs) {
   constexpr const char* kColumns = "{:>13}{:>13}{:>8}{:>11}{:>11}{:>11}{:>11}{}\n";
   std::string text =
-      "\nfrom the published policy to the answer: of the levers that are left, always the one that "
-      "gains most\n";
+      "\nfrom the published policy to the answer: at each rung, the lever that gains most\n";
   text +=
       fmt::format(kColumns, "time", "gained", "speed", "device", "change", "host", "change", "");
-  text += fmt::format(kColumns, "a sequence", "", "", "a GPU", "", "a node", "", "  lever");
+  text += fmt::format(kColumns, "per sequence", "", "", "per GPU", "", "per node", "", "  lever");
   const Outcome& first = rungs.front().outcome;
   for (std::size_t i = 0; i < rungs.size(); ++i) {
     const Outcome& now = rungs[i].outcome;
@@ -171,7 +170,7 @@ Json rungs_json(const Problem& problem, const std::vector<Row>& rungs) {
 
 int compare(const CompareFlags& flags) {
   if (!flags.question.strategy.empty()) {
-    throw InputError(fmt::format("--strategy {0}: strategies to compare are named by --with {0}",
+    throw InputError(fmt::format("--strategy {0}: to compare a strategy file, use --with {0}",
                                  flags.question.strategy));
   }
   const Question question = load_question(flags.question);

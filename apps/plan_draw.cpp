@@ -43,7 +43,7 @@ auto add_schedule(Options& options) {
   auto flags = std::make_shared<DrawFlags>();
   options.value("SCHEDULE", flags->schedule, "Schedule file").required();
   options.value("--cluster", flags->cluster,
-                "Machine whose rates to use; default: the one that it was planned for");
+                "Machine whose rates to use; default: the one it was planned for");
   return flags;
 }
 
@@ -71,7 +71,7 @@ std::string simulation_text(const Simulated& one) {
   const Simulation& simulation = one.simulation();
   const Throughput now = throughput(one.problem(), one.strategy(), simulation);
   std::string text = fmt::format(
-      "step        {}, {} ops\nthroughput  {:.4g} tokens/s a GPU, MFU {:.1f} % causal, {:.1f} % "
+      "step        {}, {} ops\nthroughput  {:.4g} tokens/s per GPU, MFU {:.1f} % causal, {:.1f} % "
       "full square, {:.1f} % executed\n\n{:<22}{:>8}{:>16}\n",
       format_nanoseconds(simulation.nanoseconds), simulation.ops, now.tokens_per_second_per_gpu,
       100 * now.mfu_causal, 100 * now.mfu_full, 100 * now.hfu, "lane", "busy", "");
@@ -133,7 +133,7 @@ std::string graph(const Simulated& one, const std::string& path) {
   const Block& block = one.schedule().blocks[static_cast<std::size_t>(first.block)];
   if (one.simulation().ops > kWhole && block.ops.size() > kNodes) {
     throw InputError(fmt::format(
-        "{}: block {} has {} ops, too many for a graph that one can read (at most {}); take longer "
+        "{}: block {} has {} ops, too many for a readable graph (at most {}); use longer "
         "chunks or fewer tokens",
         path, block.name, block.ops.size(), kNodes));
   }
@@ -206,7 +206,7 @@ Command declare_draw(Options& options) {
       .value("--out", flags->out,
              "File to write: .html (hover and zoom) or .svg; with --graph, .dot or .svg")
       .required();
-  options.flag("--graph", flags->graph, "Draw which op waits for which, by Graphviz");
+  options.flag("--graph", flags->graph, "Draw which op waits for which, with Graphviz");
   return [flags] { return draw(*flags); };
 }
 

@@ -88,7 +88,7 @@ std::string lever_text(const Problem& problem, const Plan& plan, const std::vect
   const Usage now = usage(problem, plan.strategy);
   const double base = cost({plan.strategy, now, plan.simulation.nanoseconds});
   std::string text = fmt::format(
-      "\nlevers: each at its best other value (time of a sequence, closed-form bytes)\n"
+      "\nlevers: each at its next best value (time per sequence, closed-form bytes)\n"
       "{:>9} {:>12} {:>12}  {:<18}{}\n",
       "time", "device", "host a node", "device peak", "change");
   for (const Worth& one : levers) {
@@ -125,8 +125,8 @@ int explain(const ExplainFlags& flags) {
   const SearchResult found = search(problem, question.pins);
   if (!found.best) {
     throw InfeasibleError(fmt::format(
-        "{} memory: the least that any strategy takes is {}, there is {}; `fpdt-plan search` names "
-        "what is near and fits",
+        "{} memory: every strategy needs at least {}, and there is {}; `fpdt-plan search` names "
+        "the nearest that fits",
         word(found.shortage->binding), format_bytes(found.shortage->need),
         format_bytes(found.shortage->have)));
   }

@@ -83,7 +83,7 @@ void require_fit(const Problem& problem, const Strategy& strategy, const Lowered
   }
   if (need.host_node > problem.host_budget) {
     throw InfeasibleError(fmt::format(
-        "host memory: the {} ranks of a node need {}, the budget is {} ({} short). Most of it a "
+        "host memory: the {} ranks of a node need {}, the budget is {} ({} short). Most of it, per "
         "rank: {}; keep more on the device, set checkpoint_every, or use more nodes",
         problem.cluster.devices_per_node, format_bytes(need.host_node),
         format_bytes(problem.host_budget), format_bytes(need.host_node - problem.host_budget),
@@ -121,7 +121,7 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
                       shape.chunks == 1 ? "1 chunk" : fmt::format("{} chunks", shape.chunks),
                       shape.chunk_rows);
   text += fmt::format(
-      "schedule    {} ops in {} blocks, {} a step; verified\n",
+      "schedule    {} ops in {} blocks, {} per step; verified\n",
       [&] {
         std::size_t ops = 0;
         for (const Block& block : schedule.blocks) ops += block.ops.size();
@@ -139,7 +139,7 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   const Bytes outside = problem.cluster.outside_bytes();
   const Usage need = usage(problem, lowered.placement);
   text += fmt::format(
-      "\nbudget      device {} of {}{}, host {} of {} a node\n", format_bytes(need.device),
+      "\nbudget      device {} of {}{}, host {} of {} per node\n", format_bytes(need.device),
       format_bytes(problem.device_budget),
       outside.value > 0 ? fmt::format(" ({} outside the arena)", format_bytes(outside)) : "",
       format_bytes(need.host_node), format_bytes(problem.host_budget));

@@ -27,7 +27,7 @@ void require_free(const QuestionFlags& question, Over over) {
   const auto refuse = [&](bool given, std::string_view flag) {
     if (!given) return;
     throw InputError(
-        fmt::format("--over {}: the values stand for {}; leave it out", word(over), flag));
+        fmt::format("--over {}: its values replace {}; leave that out", word(over), flag));
   };
   refuse(over == Over::chunk && !question.chunk.empty(), "--chunk");
   refuse(over == Over::chunk && !question.method.empty(), "--method");
@@ -42,7 +42,7 @@ void require_free(const QuestionFlags& question, Over over) {
 std::string row(const SweepPoint& point) {
   if (!point.outcome) {
     const Shortage& shortage = point.shortage;
-    return fmt::format("{:>11}  no: {:<8} the least that any strategy takes is {}, there is {}\n",
+    return fmt::format("{:>11}  no: {:<8} every strategy needs at least {}, and there is {}\n",
                        point.label, word(shortage.binding), format_bytes(shortage.need),
                        format_bytes(shortage.have));
   }
@@ -61,7 +61,7 @@ std::string table(const Question& question, Over over, const std::vector<SweepPo
   text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}  {}\n", word(over), "",
                       "chunk", "step", "tokens/s", "MFU", "device", "host", "binds");
   text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}\n", "", "", "tokens", "",
-                      "a GPU", "causal / full", "a GPU", "a node");
+                      "per GPU", "causal / full", "per GPU", "per node");
   for (const SweepPoint& point : points) text += row(point);
   return text;
 }

@@ -36,7 +36,7 @@ Bytes device_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
   if (flags.device_budget.empty()) return cluster.device_memory;
   const Bytes budget = parse_budget("--device-budget", flags.device_budget);
   if (budget > cluster.device_memory) {
-    throw InputError(fmt::format("--device-budget: {} is more than the {} that a device has",
+    throw InputError(fmt::format("--device-budget: {} is more than the {} of a device",
                                  format_bytes(budget), format_bytes(cluster.device_memory)));
   }
   return budget;
@@ -47,7 +47,7 @@ Bytes host_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
   if (flags.host_budget.empty()) return cluster.host_memory;
   const Bytes budget = parse_budget("--host-budget", flags.host_budget);
   if (budget > cluster.host_memory) {
-    say(fmt::format("note: --host-budget: {} is more than the {} that a node of {} has\n",
+    say(fmt::format("note: --host-budget: {} is more than the {} of a node of {}\n",
                     format_bytes(budget), format_bytes(cluster.host_memory), cluster.name));
   }
   return budget;
@@ -114,7 +114,8 @@ void add_question(Options& options, QuestionFlags& flags, Length length) {
   number("--beta2", optimizer.beta2, "Beta 2 of AdamW").from_zero();
   number("--epsilon", optimizer.epsilon, "Epsilon of AdamW").positive();
   number("--weight-decay", optimizer.weight_decay, "Weight decay of matrices").from_zero();
-  number("--clip", optimizer.clip, "Largest global gradient norm; 0: no limit").from_zero();
+  number("--clip", optimizer.clip, "Clip the global gradient norm to this; 0: no clipping")
+      .from_zero();
   options.flag("--json", flags.json, "Print one JSON object");
 }
 
@@ -169,7 +170,7 @@ void note_own_attention(const Problem& problem, const Strategy& strategy, std::s
   const std::string why = why_own_attention(problem, strategy);
   if (why.empty()) return;
   say(fmt::format(
-      "note: {}attention tiles run on the backend's own kernels, since {}; the rates of {} are "
+      "note: {}attention tiles run on the backend's own kernels, because {}; the rates of {} are "
       "cuDNN's, so these times are too short\n",
       name.empty() ? "" : fmt::format("{}: ", name), why, problem.cluster.name));
 }

@@ -153,7 +153,7 @@ std::string table(const BenchResult& result) {
                         share > 0 ? fmt::format("{:.0f} %", 100 * share) : "-");
   }
   const Interference& pace = result.rates.interference;
-  text += "\npace beside others, 1 = as alone\n";
+  text += "\npace beside other work, 1 = as fast as alone\n";
   for (const auto& [what, rate] :
        {std::pair("compute beside copies", pace.compute_beside_copy),
         std::pair("copies beside compute", pace.copy_beside_compute),
@@ -208,10 +208,9 @@ ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const Bench
                           const std::string& unfinished) {
   bare.rates = result.rates;
   bare.outside = result.outside;
-  if (!unfinished.empty()) bare.source += "; unfinished, measured are only " + unfinished;
+  if (!unfinished.empty()) bare.source += "; unfinished: it measured only " + unfinished;
   if (declared) {
-    bare.source +=
-        fmt::format("; what is not measured is that of {} ({})", declared->name, declared->source);
+    bare.source += fmt::format("; the rest is from {} ({})", declared->name, declared->source);
   }
   const std::vector<Diagnostic> findings = check(bare);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));

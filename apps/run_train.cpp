@@ -339,7 +339,7 @@ int Run::take_steps() {
   const double work = 6.0 * static_cast<double>(parameter_count(job_.problem.model)) *
                       static_cast<double>(mul(trainer_.samples_per_step(), job_.problem.seq_len));
   if (work > kLongStep && trainer_.steps_done() < flags_.steps) {
-    status_.keep(fmt::format("step {} is running, about {:.1f} TFLOP without attention",
+    status_.keep(fmt::format("step {} is running: about {:.1f} TFLOP without attention",
                              trainer_.steps_done() + 1, work / 1e12));
   }
   const auto due = [&](std::int64_t every) { return every > 0 && last_.step % every == 0; };

@@ -26,7 +26,7 @@ ScheduleFile load_schedule_file(const std::string& path) {
     throw InputError(fmt::format("{}: {}", path, format_diagnostics(findings)));
   }
   if (problem.ranks() != schedule.ranks) {
-    throw InputError(fmt::format("{}: the schedule is of {} ranks, its problem of {}", path,
+    throw InputError(fmt::format("{}: the schedule has {} ranks, its problem {}", path,
                                  schedule.ranks, problem.ranks()));
   }
   return {verified(std::move(schedule)), std::move(problem), std::move(strategy), has_hash};

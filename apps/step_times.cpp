@@ -30,7 +30,7 @@ Trace predict_step(const Schedule& schedule, const std::string& cluster_path) {
   const ClusterSpec cluster = load_cluster(cluster_path);
   if (cluster.devices() != schedule.ranks) {
     throw InputError(fmt::format(
-        "{}: its rates are of {} ranks and the schedule has {}; measure with fpdt-run bench "
+        "{}: its rates are for {} ranks, but the schedule has {}; measure with fpdt-run bench "
         "--ranks {}",
         cluster_path, cluster.devices(), schedule.ranks, schedule.ranks));
   }

@@ -34,8 +34,7 @@ std::int64_t parse_devices(const std::string& where, const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, devices);
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   if (error == std::errc{} && stop == end && devices >= 1 && devices <= kMost) return devices;
-  throw InputError(
-      fmt::format("{}: expected a number of GPUs of 1 to {}, found \"{}\"", where, kMost, text));
+  throw InputError(fmt::format("{}: expected 1 to {} GPUs, found \"{}\"", where, kMost, text));
 }
 
 std::int64_t parse_value(Over over, const std::string& where, const std::string& text) {

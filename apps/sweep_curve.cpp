@@ -17,13 +17,13 @@ struct Words {
 Words words_of(Over over) {
   switch (over) {
     case Over::chunk:
-      return {"chunk lengths", "tokens of a chunk, all ranks together"};
+      return {"chunk lengths", "tokens per chunk, over all ranks"};
     case Over::seq_len:
-      return {"sequence lengths", "tokens of a sequence"};
+      return {"sequence lengths", "tokens per sequence"};
     case Over::gpus:
       return {"machine sizes", "GPUs"};
     case Over::host_budget:
-      return {"host memory", "host memory of a node"};
+      return {"host memory", "host memory per node"};
   }
   return {};
 }
@@ -64,16 +64,16 @@ CurvePanel memory(const std::vector<SweepPoint>& points, Over over) {
                       0, 0, format_bytes(bytes)};
   };
   const Problem& problem = points.front().problem;
-  CurvePanel panel{"Memory, share of its budget", CurveUnit::percent, false, {}, {}};
+  CurvePanel panel{"Memory, as a share of its budget", CurveUnit::percent, false, {}, {}};
   panel.series.push_back(series(
       points, "host",
-      over == Over::host_budget ? "a node, of what it is given"
-                                : fmt::format("a node, of {}", format_bytes(problem.host_budget)),
+      over == Over::host_budget ? "per node, of its budget"
+                                : fmt::format("per node, of {}", format_bytes(problem.host_budget)),
       [&](const SweepPoint& point, const Outcome& one) {
         return share(one.usage.host_node, point.problem.host_budget);
       }));
   panel.series.push_back(series(points, "device",
-                                fmt::format("a GPU, of {}", format_bytes(problem.device_budget)),
+                                fmt::format("per GPU, of {}", format_bytes(problem.device_budget)),
                                 [&](const SweepPoint& point, const Outcome& one) {
                                   return share(one.usage.device, point.problem.device_budget);
                                 }));
@@ -82,7 +82,7 @@ CurvePanel memory(const std::vector<SweepPoint>& points, Over over) {
 }
 
 CurvePanel times(const std::vector<SweepPoint>& points) {
-  CurvePanel panel{"Time of a sequence", CurveUnit::seconds, false, {}, {}};
+  CurvePanel panel{"Time per sequence", CurveUnit::seconds, false, {}, {}};
   double least = 0;
   double most = 0;
   panel.series.push_back(series(points, "", "", [&](const SweepPoint&, const Outcome& one) {
@@ -109,13 +109,13 @@ std::string sweep_title(const Question& question, Over over) {
 std::string sweep_subtitle(const std::vector<SweepPoint>& points) {
   const SweepPoint& first = points.front();
   const bool host_differs = first.problem.host_budget != points.back().problem.host_budget;
-  return fmt::format("each point {} within {} a GPU{}",
-                     first.pins.strategy ? "the strategy that was given,"
-                                         : "a search of its own for the fastest strategy",
-                     format_bytes(first.problem.device_budget),
-                     host_differs ? ""
-                                  : fmt::format(" and {} of host memory a node",
-                                                format_bytes(first.problem.host_budget)));
+  return fmt::format(
+      "each point is {} within {} per GPU{}",
+      first.pins.strategy ? "the given strategy," : "the fastest strategy of its own search",
+      format_bytes(first.problem.device_budget),
+      host_differs ? ""
+                   : fmt::format(" and {} of host memory per node",
+                                 format_bytes(first.problem.host_budget)));
 }
 
 std::string sweep_curve(const Question& question, Over over,

@@ -44,7 +44,7 @@ void add_train_flags(Options& options, TrainFlags& flags) {
   options.value("--evaluate-every", flags.evaluate_every, "steps between evaluations").integer(1);
   options
       .value("--evaluate-batches", flags.evaluate_batches,
-             "tokens of an evaluation, in multiples of those of a step")
+             "tokens per evaluation, a multiple of those per step")
       .shows_default()
       .integer(1);
   options.value("--document-separator", flags.separator, "token that ends a document")
@@ -80,7 +80,7 @@ void require_sensible(const TrainFlags& flags) {
   }
   if (flags.save.empty() && flags.save_every > 0) throw InputError("--save-every needs --save DIR");
   if (flags.evaluate_data.empty() != (flags.evaluate_every == 0)) {
-    throw InputError("--evaluate-every N and --evaluate-data FILE need each other");
+    throw InputError("--evaluate-every N and --evaluate-data FILE go together");
   }
   if (flags.ranks.communicator == "solo" && !(flags.save.empty() && flags.resume.empty())) {
     throw InputError(

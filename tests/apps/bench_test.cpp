@@ -114,8 +114,9 @@ TEST_F(Bench, IsOfUseWhenItIsKilled) {
   EXPECT_EQ(killed.code, 137);
   const ClusterSpec cluster = load_cluster(path("here.yaml"));
   EXPECT_NO_THROW(Machine(cluster, {}));
-  EXPECT_TRUE(says(cluster.source, "unfinished, measured are only op_seconds")) << cluster.source;
-  EXPECT_TRUE(says(cluster.source, "that of timed (made for this test)")) << cluster.source;
+  EXPECT_TRUE(says(cluster.source, "unfinished: it measured only op_seconds")) << cluster.source;
+  EXPECT_TRUE(says(cluster.source, "the rest is from timed (made for this test)"))
+      << cluster.source;
 
   const Outcome whole = run("bench --quick --ranks 2 --declared timed.yaml --out here.yaml");
   EXPECT_EQ(whole.code, 0) << whole.err;

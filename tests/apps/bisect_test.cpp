@@ -125,7 +125,7 @@ TEST(Bisect, TwoFaultsTakeTwoChanges) {
     if (tile->heads < 4) tile->scale *= 1.5;  // a tile of one of several ranks
   });
   EXPECT_EQ(found.conclusion(),
-            "No single change makes the error go away; all of them together do.");
+            "No single change makes the error go away, but all of them together do.");
 }
 
 // Without documents the padding would go beyond the last learned position.

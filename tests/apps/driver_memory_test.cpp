@@ -86,7 +86,8 @@ TEST(DriverMemory, StandsInTheReportInPlaceOfResidentPages) {
   EXPECT_TRUE(found.at("as_predicted"));
   EXPECT_TRUE(peaks_json(report).at("measured").at("os_device_bytes").is_null());
   EXPECT_TRUE(says(table(report), " -\n")) << table(report);
-  EXPECT_TRUE(says(table(report), "device memory by the driver: 500 MiB before")) << table(report);
+  EXPECT_TRUE(says(table(report), "device memory in use, by the driver: 500 MiB before"))
+      << table(report);
 
   report.driver->note_step(Bytes{3 * kGibi});
   EXPECT_FALSE(agrees(report));
@@ -108,17 +109,17 @@ TEST(MemoryReport, NamesEveryDeviation) {
   EXPECT_EQ(found.at("process").at("locked"), 2 * kMebi);
   EXPECT_TRUE(says(table(report), "3.00 MiB resident, 2.00 MiB locked, 1.00 MiB pinned"));
 
-  report.spaces[0].difference = "rank 0: 8 B that the schedule writes were not written";
+  report.spaces[0].difference = "rank 0: 8 B that the schedule writes was not written";
   report.spaces[1].resident = Bytes{kGibi + kMebi};
   report.driver->note_step(Bytes{2 * kGibi + kMebi});
   found = json(report);
   EXPECT_FALSE(found.at("as_predicted"));
   const auto wrong = found.at("deviations").get<std::vector<std::string>>();
   ASSERT_EQ(wrong.size(), 4U) << found;
-  EXPECT_EQ(wrong[0], "device: rank 0: 8 B that the schedule writes were not written");
+  EXPECT_EQ(wrong[0], "device: rank 0: 8 B that the schedule writes was not written");
   EXPECT_TRUE(says(wrong[1], "host_pinned: 1.00 GiB over the prediction")) << wrong[1];
   EXPECT_EQ(wrong[2], "the driver's total is 1.00 MiB over the prediction");
-  EXPECT_EQ(wrong[3], "1.00 MiB of device memory were taken after warm-up");
+  EXPECT_EQ(wrong[3], "1.00 MiB of device memory was taken after warm-up");
 }
 
 }  // namespace

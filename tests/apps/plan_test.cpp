@@ -67,12 +67,14 @@ TEST_F(Plan, DocumentsOfASequenceAreAsked) {
   EXPECT_FALSE(documents(cudnn, ""));
   EXPECT_TRUE(documents(cudnn, "--documents"));
   const std::string fused = "lower --model model.yaml --cluster c.yaml --seq-len 64 --out-dir out ";
-  EXPECT_TRUE(says(plan(fused + "--documents").err, "since cuDNN's know no documents; the rates"));
-  EXPECT_TRUE(says(plan(fused).err, "since cuDNN's take heads of 64, 96 or 128, not of 4; "));
+  EXPECT_TRUE(says(plan(fused + "--documents").err,
+                   "because those of cuDNN do not support documents; the rates"));
+  EXPECT_TRUE(
+      says(plan(fused).err, "because those of cuDNN support heads of 64, 96 or 128, not 4; "));
   EXPECT_TRUE(says(plan(fused + "--strategy strategy.yaml").err, "chunk_tokens: 32 must be"));
   write("f32.yaml", "storage: f32\nfpdt: {chunk_tokens: 256}\n");
-  EXPECT_TRUE(
-      says(plan(fused + "--strategy f32.yaml").err, "since cuDNN's take no f32; the rates"));
+  EXPECT_TRUE(says(plan(fused + "--strategy f32.yaml").err,
+                   "because those of cuDNN do not support f32; the rates"));
   EXPECT_EQ(plan(fmt::format("{} --documents --one-document", kLowerTiny)).code, 2);
   EXPECT_EQ(plan(fmt::format("{} --one-document", kLowerTiny)).code, 0);
   const std::string train = "train out/schedule.json --data text.txt --steps 1";

@@ -67,7 +67,7 @@ TEST_F(Save, ASignalLeavesTheCheckpointForTheNextRunToJudge) {
   const auto step = nlohmann::json::parse(contents("ck/fpdt_pending/trainer.json")).at("step");
   const Outcome fresh = train("--steps 1 --save ck");
   EXPECT_EQ(fresh.code, 2);
-  EXPECT_TRUE(says(fresh, "go on from it with --resume ck, or remove ck/fpdt_pending"))
+  EXPECT_TRUE(says(fresh, "continue from it with --resume ck, or remove ck/fpdt_pending"))
       << fresh.err;
   const Outcome on = train(fmt::format("--resume ck --save ck --steps {}", step.get<int>() + 1));
   EXPECT_EQ(on.code, 0) << on.err;

@@ -203,7 +203,7 @@ TEST_F(Search, SimulatesNoImpossibleProblem) {
   };
   for (const Damage& damage :
        {Damage{"\"nodes\":1", "\"nodes\":0", "expected 1 to 65536 nodes"},
-        {"\"devices_per_node\":2", "\"devices_per_node\":4", "is of 2 ranks, its problem of 4"},
+        {"\"devices_per_node\":2", "\"devices_per_node\":4", "has 2 ranks, its problem 4"},
         {"\"seq_len\":256", "\"seq_len\":0", "seq-len: expected 1 to"},
         {"\"problem\":\\{", "\"problem\":{\"none\":0,", "unknown key"},
         {"\"op_seconds\":", "\"op_seconds\":-", "op_seconds: expected"}}) {
@@ -252,7 +252,7 @@ TEST_F(Search, RefusesWhatContradicts) {
         {"--chunk ''", "--chunk: expected a value"},
         {"--seq-len ''", "--seq-len: expected a value"},
         {"--clip ''", "--clip: expected a finite number"},
-        {"--device-budget 2GiB", "more than the 1.00 GiB that a device has"},
+        {"--device-budget 2GiB", "more than the 1.00 GiB of a device"},
         {"--device-budget 0", "--device-budget: expected a size"},
         {"--gpus 3", "nearest are 2 and 4"},
         {"--method megatron", "--method"}}) {

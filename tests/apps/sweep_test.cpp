@@ -95,8 +95,8 @@ TEST_F(Sweep, DrawsCurvesAndTables) {
   EXPECT_TRUE(says(result.out, "over host memory"));
   EXPECT_TRUE(says(result.out, "no: host"));
   const std::string svg = contents("c.svg");
-  for (const char* part : {"Model flops utilisation", "Memory, share of its budget",
-                           "Time of a sequence", "does not fit: host", "slow to fast"}) {
+  for (const char* part : {"Model flops utilisation", "Memory, as a share of its budget",
+                           "Time per sequence", "does not fit: host", "slow to fast"}) {
     EXPECT_TRUE(says(svg, part));
   }
 }
@@ -120,13 +120,13 @@ TEST_F(Sweep, NamesTheEntryThatIsWrong) {
         Case{"--over chunk --seq-len 256 --values 32,33", "--values, entry 2 (33): "},
         Case{"--over chunk --seq-len 256 --values 32,33", "nearest is 48"},
         Case{"--over gpus --seq-len 256 --values 2,3", "--values, entry 2 (3): "},
-        Case{"--over gpus --seq-len 256 --values 2,-1", "entry 2: expected a number of GPUs"},
+        Case{"--over gpus --seq-len 256 --values 2,-1", "entry 2: expected 1 to 1048576 GPUs"},
         Case{"--over host-budget --seq-len 256 --values 12", "entry 1: expected a size such as"},
         Case{"--over chunk", "--seq-len is missing"},
-        Case{"--over chunk --seq-len 256 --chunk 32", "leave it out"},
-        Case{"--over seq-len --seq-len 256", "leave it out"},
-        Case{"--over gpus --seq-len 256 --gpus 2", "leave it out"},
-        Case{"--over host-budget --seq-len 64 --host-budget 1GiB", "leave it out"},
+        Case{"--over chunk --seq-len 256 --chunk 32", "leave that out"},
+        Case{"--over seq-len --seq-len 256", "leave that out"},
+        Case{"--over gpus --seq-len 256 --gpus 2", "leave that out"},
+        Case{"--over host-budget --seq-len 64 --host-budget 1GiB", "leave that out"},
         Case{"--over chunk --seq-len 256 --values ''", "expected a value"},
         Case{"--over chunks --seq-len 256", "chunk"}}) {
     const Outcome result = sweep(one.arguments);

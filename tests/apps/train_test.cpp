@@ -216,7 +216,7 @@ TEST_F(Train, NamesTheFormatOfData) {
                               "check plan/schedule.json --data tokens"}) {
     const Outcome refused = run(command);
     EXPECT_EQ(refused.code, 2);
-    EXPECT_TRUE(says(refused.err, "neither text nor a token file"));
+    EXPECT_TRUE(says(refused.err, "neither text nor a known kind of token file"));
     EXPECT_EQ(run(fmt::format("{} --data-format bytes", command)).code, 0);
   }
   ASSERT_EQ(run(train + " --data-format bytes --steps 1 --save model").code, 0);
@@ -345,7 +345,7 @@ TEST_F(Train, RefusesBadFiles) {
            {"train plan/schedule.json --data text.txt --steps 1 --loss-mask short.txt", 2,
             "loss mask"},
            {"train plan/schedule.json --data text.txt --steps 1 --resume folder", 2,
-            "no checkpoint"},
+            "not a checkpoint"},
            {"train plan/schedule.json --data text.txt --steps 1 --log folder", 7, "folder"},
        }) {
     const Outcome result = run(bad.arguments);

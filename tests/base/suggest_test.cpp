@@ -15,6 +15,7 @@ constexpr std::array<std::string_view, 4> kWords{"device", "host_pinned", "host"
 TEST(nearest_word, finds_a_slip) {
   EXPECT_EQ(nearest_word("devcie", kWords), "device");
   EXPECT_EQ(nearest_word("host-pinned", kWords), "host_pinned");
+  EXPECT_EQ(nearest_word("dexize", kWords), "device");
   EXPECT_EQ(nearest_word("alltoall", kWords), "all_to_all");
   EXPECT_EQ(nearest_word("hots", kWords), "host");
 }

@@ -70,7 +70,7 @@ TEST(Conditions, NoDriver) {
 TEST(Conditions, DriverOlderThanTheProgram) {
   const std::string text =
       refusal<InputError>({.count_status = cudaErrorInsufficientDriver, .driver = 11040});
-  EXPECT_TRUE(says(text, "serves CUDA 11.4")) << text;
+  EXPECT_TRUE(says(text, "supports CUDA 11.4")) << text;
 }
 
 TEST(Conditions, NoDevice) {
@@ -86,7 +86,7 @@ TEST(Conditions, DeviceThatTheKernelsAreNotBuiltFor) {
 TEST(Conditions, TooLittleDeviceMemory) {
   const std::string text = refusal<MemoryError>({.memory = 1 << 16});
   EXPECT_TRUE(says(text, "rank 0: the arena of device needs")) << text;
-  EXPECT_TRUE(says(text, "64.0 KiB are free")) << text;
+  EXPECT_TRUE(says(text, "64.0 KiB is free")) << text;
 }
 
 TEST(Conditions, PinningRefused) {
@@ -180,14 +180,14 @@ TEST(Conditions, CountsWhatAStepTouched) {
   const std::vector<std::byte> before(hole.begin(), hole.end());
   const std::array<std::uint32_t, 2> poison{cuda::kPoison, cuda::kPoison};
   std::memcpy(hole.data(), poison.data(), hole.size());
-  EXPECT_EQ(difference(), "8 B that the schedule writes were not written");
+  EXPECT_EQ(difference(), "8 B that the schedule writes was not written");
   std::copy(before.begin(), before.end(), hole.begin());
   // An op that wrote outside its operands.
   ASSERT_GE(device.untouched->between, Bytes{4});
   std::size_t between = 0;
   while (executor.untouched(arena.subspan(between, 4)) != Bytes{4}) between += 4;
   arena[between] ^= std::byte{1};
-  EXPECT_EQ(difference(), "4 B outside of every operand were written");
+  EXPECT_EQ(difference(), "4 B outside every operand was written");
 }
 
 // A library's tile whose last keys no query sees.

@@ -135,7 +135,7 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
       {R"("final_logit_softcapping": 30.0)", "soft capping of logits"},
       {R"("use_alibi": true)", "ALiBi"},
       {R"("logits_scaling": 8)", "scaled logits"},
-      {R"("auto_map": {"AutoModelForCausalLM": "modeling.Model"})", "code of its own"},
+      {R"("auto_map": {"AutoModelForCausalLM": "modeling.Model"})", "brings its own code"},
       {R"("num_local_experts": 8)", "num_local_experts"},
       {R"("attention_dropout": 0.1)", "dropout 0.1 is not supported"},
       {R"("attention_bias": true)", "attention_bias"},

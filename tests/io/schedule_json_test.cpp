@@ -92,7 +92,7 @@ TEST(ScheduleJson, NamesBlockOpAndField) {
   EXPECT_THAT(schedule_error(std::string(kSmall)),
               HasSubstr("s.json: one.zero.after: expected \"op\" or"));
   const std::vector<std::vector<std::string>> cases{
-      {"\"fpdt_schedule\":2", "\"fpdt_schedule\":3", "reads format 2, the file is of 3"},
+      {"\"fpdt_schedule\":2", "\"fpdt_schedule\":3", "reads format 2, but the file has 3"},
       {"\"fpdt_schedule\":2", "\"fpdt_schedule\":1", "rename `token_first` of matmul,"},
       {"\"fpdt_schedule\":2", "\"fpdt_shedule\":2", "did you mean \"fpdt_schedule\"?"},
       {"\"ranks\":2", "\"ranks\":2.0", "ranks: expected an integer"},
@@ -108,7 +108,7 @@ TEST(ScheduleJson, NamesBlockOpAndField) {
       {"\"value\"", "\"valu\"", "one.zero.valu: unknown key; did you mean \"value\"?"},
       {"\"x[+1]\",\"value", "\"x[+1\",\"value", "one.zero.target: expected an operand"},
       {"\"x[+1]\",\"value", "\"xx[+1]\",\"value", "one.zero.target: there is no buffer \"xx\""},
-      {"[\"x[+1]\"]", "[\"x[+1] +=\"]", "one.add.send: is no target"},
+      {"[\"x[+1]\"]", "[\"x[+1] +=\"]", "one.add.send: is not a target"},
       {"[\"x[+1]\"]", "\"x[+1]\"", "one.add.send: expected a list of operands"},
       {"\"op\":\"add\"", "\"op\":\"zero\"", "one.zero: the name \"zero\" is taken"},
       {"[\"zero\"", "[\"zer\"", "one.add.after: there is no op \"zer\"; did you mean \"zero\"?"},

@@ -79,16 +79,17 @@ TEST(TokenFile, TakesTextForBytesOnlyWhereBytesAreTokens) {
   const std::string text = "{\"text\": \"once\"}\n";
   for (const char* name : {"a.txt", "a", "a.md", "a.csv"}) {
     EXPECT_EQ(error(name, text, 256), "") << name;
-    EXPECT_THAT(error(name, text, 50257), HasSubstr("a vocabulary of 50257")) << name;
+    EXPECT_THAT(error(name, text, 50257), HasSubstr("the vocabulary has 50257 tokens")) << name;
     EXPECT_THAT(error(name, text, 128), HasSubstr("--data-format u16, u32 or bytes")) << name;
   }
   for (const char* name : {"a.jsonl", "a.json", "a.ndjson"}) {
-    EXPECT_THAT(error(name, text, 256), HasSubstr("the text inside JSON is not taken out")) << name;
+    EXPECT_THAT(error(name, text, 256), HasSubstr("does not extract text from JSON")) << name;
   }
   const std::string npy("\x93NUMPY\x01\x00v\x00{'descr': '<u2'}", 26);
   const std::string parquet("PAR1\x15\x04\x15\x00\x15", 9);
   for (const std::int64_t vocabulary : {256, 50257}) {
-    EXPECT_THAT(error("a.npy", npy, vocabulary), HasSubstr("neither text nor a token file"));
+    EXPECT_THAT(error("a.npy", npy, vocabulary),
+                HasSubstr("neither text nor a known kind of token file"));
     EXPECT_THAT(error("a.parquet", parquet, vocabulary), HasSubstr("neither text nor"));
   }
   // With the format named bytes, any data is accepted.
@@ -102,10 +103,10 @@ TEST(TokenFile, AFormatThatIsNotTheFilesIsRefused) {
     return input_error([&] { const TokenFile file(scratch.write(name, bytes), 100, format); });
   };
   EXPECT_THAT(error("a.u16", "abcd", TokenFormat::u32),
-              HasSubstr("a.u16: is a file of u16 by its name, and u32 was asked for"));
+              HasSubstr("a.u16: its name says u16, but --data-format says u32"));
   EXPECT_EQ(error("a.u16", "abcd", TokenFormat::u16), "");
   const std::string whole = llmc<std::uint16_t>(20240520, 1, 2, {7, 8});
-  EXPECT_THAT(error("a.bin", whole, TokenFormat::u16), HasSubstr("llmc by its magic"));
+  EXPECT_THAT(error("a.bin", whole, TokenFormat::u16), HasSubstr("its magic says llmc"));
 }
 
 TEST(TokenFile, ReadsAnywhere) {
@@ -139,7 +140,7 @@ TEST(TokenFile, RefusesDamagedFiles) {
   EXPECT_THAT(error("a.bin", "abcd"), HasSubstr("expected a token file of llm.c"));
   const std::string whole = llmc<std::uint16_t>(20240520, 1, 2, {7, 8});
   EXPECT_THAT(error("a.bin", whole + "x"),
-              HasSubstr("2 tokens make 1028 bytes, the file has 1029"));
+              HasSubstr("2 tokens take 1028 bytes, but the file has 1029"));
   EXPECT_THAT(error("a.bin", whole.substr(0, 1027)), HasSubstr("the file has 1027"));
   EXPECT_THAT(error("a.bin", llmc<std::uint16_t>(20240520, 2, 2, {7, 8})),
               HasSubstr("expected version 1"));

@@ -64,7 +64,7 @@ TEST(Recorder, ValuesLiveFromTheirFirstOpToTheirLast) {
 TEST(Recorder, OverrunIsNamed) {
   Trace trace;
   trace.memory = {{"device", Bytes{1024}, {{0, Bytes{1025}}}}};
-  EXPECT_EQ(find_overrun(trace), "1.00 KiB live in device, whose arena has 1.00 KiB");
+  EXPECT_EQ(find_overrun(trace), "1.00 KiB is live in device, but its arena has 1.00 KiB");
 }
 
 }  // namespace

@@ -38,11 +38,11 @@ TEST(AttentionKernels, SaysWhyTilesAreNotCudnns) {
     return why_own_attention(problem, strategy);
   };
   EXPECT_EQ(why([](Problem& p) { p.cluster.attention = AttentionKernels::own; }), "");
-  EXPECT_EQ(why([](Problem& p) { p.documents = true; }), "cuDNN's know no documents");
+  EXPECT_EQ(why([](Problem& p) { p.documents = true; }), "those of cuDNN do not support documents");
   EXPECT_EQ(why([](Problem& p) { p.model.head_dim = 80; }),
-            "cuDNN's take heads of 64, 96 or 128, not of 80");
+            "those of cuDNN support heads of 64, 96 or 128, not 80");
   strategy.storage = Storage::f32;
-  EXPECT_EQ(why([](Problem&) {}), "cuDNN's take no f32");
+  EXPECT_EQ(why([](Problem&) {}), "those of cuDNN do not support f32");
 }
 
 // An operand of 2^31 elements is too large: 16 K/V heads of 128 allow 2^20 rows less a unit.
@@ -58,7 +58,7 @@ TEST(AttentionKernels, LimitsChunks) {
   EXPECT_TRUE(fused_attention(problem, strategy));
   strategy.fpdt.chunk_tokens = 2 * kMi;
   EXPECT_EQ(why_own_attention(problem, strategy),
-            "cuDNN's take chunks of at most 2097024 tokens here, not of 2097152");
+            "those of cuDNN support at most 2097024 tokens per chunk here, not 2097152");
 }
 
 }  // namespace

@@ -195,8 +195,8 @@ TEST(Trainer, OneDocumentNeedsNoStarts) {
     FAIL() << "a second document went unnoticed";
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(),
-                 "sequence 1 of 1: another document begins at its token 13, and the schedule was "
-                 "lowered for sequences of one; lower it with --documents, or leave "
+                 "sequence 1 of 1: another document begins at its token 13, but the schedule was "
+                 "lowered for sequences of one document; lower it with --documents, or leave "
                  "--document-separator out");
   }
 }

@@ -235,7 +235,7 @@ def _whole_lines(whole):
              f"{whole['predicted_seconds']:.4g} | {100 * error:+.1f} % | | |", "",
              f"The whole model of {whole['layers']} layers is scaled {whole['how']}.", "",
              f"- a layer: {whole['layer_seconds']:.4g} s; {whole['tokens_per_second_per_gpu']:.4g} "
-             f"tokens/s a GPU; sequences a step: {whole['sequences']}",
+             f"tokens/s per GPU; sequences per step: {whole['sequences']}",
              f"- **{', '.join(shares)}** of {whole['peak_flops'] / 1e12:.4g} TFLOP/s",
              f"- {100 * whole['share_of_ceiling']:.1f} % of the ceiling: what products and "
              "attention tiles alone take at the bench's rates, over the step"]

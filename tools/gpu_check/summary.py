@@ -12,7 +12,7 @@ def _headlines(records):
         if found:
             whole = found[-1]
             yield (f"- **{items[0][5:].upper()} tokens: mfu_causal {100 * whole['mfu_causal']:.1f} "
-                   f"%**, {whole['tokens_per_second_per_gpu']:.4g} tokens/s a GPU, "
+                   f"%**, {whole['tokens_per_second_per_gpu']:.4g} tokens/s per GPU, "
                    f"{whole['layer_seconds']:.4g} s a layer, predicted "
                    f"{100 * (whole['predicted_seconds'] / whole['seconds'] - 1):+.1f} %; scaled "
                    f"{whole['how']}")

@@ -144,7 +144,7 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
 std::int64_t Machine::picoseconds(const Demand& demand) const {
   const double picoseconds = std::ceil(seconds(demand) * 1e12);
   if (!(picoseconds < 9e18)) {
-    throw InputError("an op of the step takes over 100 days at the rates of the cluster");
+    throw InputError("an op of the step takes more than 100 days at the rates of the cluster");
   }
   return std::max<std::int64_t>(static_cast<std::int64_t>(picoseconds), 1);
 }

@@ -115,7 +115,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.qkv_bias = type == "qwen2";
   if (config.value("attention_bias", model.qkv_bias) != model.qkv_bias) {
     config.refuse("attention_bias",
-                  fmt::format("only {} is supported: a bias of the output projection comes with "
+                  fmt::format("only {} is supported: a bias of the output projection requires "
                               "one of the feed-forward",
                               model.qkv_bias));
   }
@@ -212,7 +212,7 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
   findings.raise();
   findings.append(check(model));
   if (findings.empty() && type.starts_with("gpt") && model.hidden % model.heads != 0) {
-    findings.add("Y106", root, "the hidden size is no multiple of the number of heads");
+    findings.add("Y106", root, "the hidden size is not a multiple of the number of heads");
   }
   findings.raise();
   return model;

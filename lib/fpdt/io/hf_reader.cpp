@@ -117,7 +117,7 @@ void ConfigReader::done() {
   }
   const Node* code = find("auto_map");
   if (code != nullptr && code->find("AutoModelForCausalLM") != nullptr) {
-    refuse("auto_map", "the model is code of its own, which may compute something else");
+    refuse("auto_map", "the model brings its own code, which may compute something else");
   }
   const double deviation = value("initializer_range", 0.02);
   if (deviation != 0.02) {

@@ -63,7 +63,7 @@ ModelSpec parse_model(std::string_view text, std::string_view file_name) {
     model.head_dim = model.heads > 0 ? model.hidden / model.heads : 0;
     if (model.heads > 0 && model.hidden % model.heads != 0) {
       findings.add("Y106", *root.find("hidden"),
-                   fmt::format("hidden: {} is no multiple of heads ({}); give head_dim",
+                   fmt::format("hidden: {} is not a multiple of heads ({}); give head_dim",
                                model.hidden, model.heads));
     }
   }

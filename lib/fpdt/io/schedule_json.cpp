@@ -85,7 +85,7 @@ class Loader {
     fields.required("fpdt_schedule", format);
     if (format == kScheduleFormat) return;
     findings_.add("J101", root_,
-                  fmt::format("fpdt_schedule: this program reads format {}, the file is of {}{}",
+                  fmt::format("fpdt_schedule: this program reads format {}, but the file has {}{}",
                               kScheduleFormat, format, format == 1 ? kFromFormat1 : ""));
     findings_.raise();
   }
@@ -225,7 +225,7 @@ class Loader {
    private:
     Operand not_added_to(const Target& target, std::string_view key) {
       if (target.accumulate)
-        loader.wrong(fields.path_of(key), "is no target, so \"+=\" has no meaning");
+        loader.wrong(fields.path_of(key), "is not a target, so \"+=\" has no meaning");
       return target.operand;
     }
     template <class Take>
@@ -408,9 +408,10 @@ bool check_hash(std::string_view text, const Node& root, FileFindings& findings)
   if (hash->text == actual) return true;
   findings.add(
       "J103", *hash,
-      fmt::format("hash: the file says {}, its contents make {}: it is damaged, or changed by hand "
-                  "(then remove the key)",
-                  describe_found(*hash), actual.empty() ? "none" : actual));
+      fmt::format(
+          "hash: the file says {}, its contents make {}: it is damaged, or was changed by hand "
+          "(then remove the key)",
+          describe_found(*hash), actual.empty() ? "none" : actual));
   findings.raise();
   return false;
 }

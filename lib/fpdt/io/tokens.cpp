@@ -60,12 +60,13 @@ std::string why_not_text(const RandomAccessFile& file, const std::string& extens
   constexpr std::array<std::string_view, 3> kRecords{".json", ".jsonl", ".ndjson"};
   if (extension == ".bin") return "expected a token file of llm.c";
   if (std::find(kRecords.begin(), kRecords.end(), extension) != kRecords.end()) {
-    return "the text inside JSON is not taken out: write it to a file of its own";
+    return "fpdt-run does not extract text from JSON: write the text to a file of its own";
   }
-  if (is_binary(file)) return "neither text nor a token file that we know";
+  if (is_binary(file)) return "neither text nor a known kind of token file";
   if (vocabulary == 256) return "";
-  return fmt::format("text has no tokens of a vocabulary of {}: write those of its tokenizer",
-                     vocabulary);
+  return fmt::format(
+      "text is one token per byte, but the vocabulary has {} tokens: tokenize the text first",
+      vocabulary);
 }
 
 TokenFormat settle(TokenFormat asked, TokenFormat usual, const RandomAccessFile& file,
@@ -74,8 +75,8 @@ TokenFormat settle(TokenFormat asked, TokenFormat usual, const RandomAccessFile&
   const TokenFormat found = declared(file, extension);
   if (asked == TokenFormat::sniff && found != TokenFormat::sniff) return found;
   if (asked != TokenFormat::sniff && found != TokenFormat::sniff && asked != found) {
-    throw InputError(fmt::format("{}: is a file of {} by its {}, and {} was asked for", file.path(),
-                                 word(found), found == TokenFormat::llmc ? "magic" : "name",
+    throw InputError(fmt::format("{}: its {} says {}, but --data-format says {}", file.path(),
+                                 found == TokenFormat::llmc ? "magic" : "name", word(found),
                                  word(asked)));
   }
   if (asked != TokenFormat::sniff) return asked;
@@ -83,9 +84,9 @@ TokenFormat settle(TokenFormat asked, TokenFormat usual, const RandomAccessFile&
   if (usual != TokenFormat::sniff && !needs_magic) return usual;
   const std::string why = why_not_text(file, extension, vocabulary);
   if (why.empty()) return TokenFormat::bytes;
-  throw InputError(fmt::format(
-      "{}: {}; raw tokens are named .u16 or .u32, or by --data-format u16, u32 or bytes",
-      file.path(), why));
+  throw InputError(
+      fmt::format("{}: {}; name raw tokens .u16 or .u32, or give --data-format u16, u32 or bytes",
+                  file.path(), why));
 }
 
 // The count of tokens in an llm.c file, which must agree with the size of the file.
@@ -104,7 +105,7 @@ std::int64_t llmc_count(const RandomAccessFile& file, std::int64_t& token_bytes)
   token_bytes = variant->token_bytes;
   const std::int64_t expected = kLlmcHeaderBytes + token_bytes * header[2];
   if (header[2] < 0 || file.size() != expected) {
-    throw InputError(fmt::format("{}: {} tokens make {} bytes, the file has {}", file.path(),
+    throw InputError(fmt::format("{}: {} tokens take {} bytes, but the file has {}", file.path(),
                                  header[2], expected, file.size()));
   }
   return header[2];

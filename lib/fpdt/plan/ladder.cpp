@@ -99,12 +99,13 @@ std::vector<Pull> differences(const Problem& problem, const Strategy& from, cons
                      }});
   }
   if (from.data_parallel != to.data_parallel || from.micro_batches != to.micro_batches) {
-    pulls.push_back({fmt::format("{} replicas of {} sequences, was {} of {}", to.data_parallel,
-                                 to.micro_batches, from.data_parallel, from.micro_batches),
-                     [](Strategy& strategy, const Strategy& target) {
-                       strategy.data_parallel = target.data_parallel;
-                       strategy.micro_batches = target.micro_batches;
-                     }});
+    pulls.push_back(
+        {fmt::format("{} replicas of {} sequences instead of {} of {}", to.data_parallel,
+                     to.micro_batches, from.data_parallel, from.micro_batches),
+         [](Strategy& strategy, const Strategy& target) {
+           strategy.data_parallel = target.data_parallel;
+           strategy.micro_batches = target.micro_batches;
+         }});
   }
   if (from.storage != to.storage) {
     pulls.push_back(

@@ -190,7 +190,7 @@ Changes kept_changes(const Problem& problem, const Strategy& strategy, TensorCla
   }
   for (const std::int64_t n : {std::int64_t{0}, now - 1, now + 1, fit, chunks}) {
     if (n < 0 || n > chunks) continue;
-    changes.add(fmt::format("keep {} of {} chunks of {} on the device, was {}", n, chunks,
+    changes.add(fmt::format("keep {} of {} chunks of {} on the device instead of {}", n, chunks,
                             word(tensor), now),
                 with(n));
   }

@@ -119,7 +119,7 @@ std::string table(const Comparison& comparison) {
   for (const ComparedTime& one : comparison.kinds) text += row(one);
   for (const ComparedTime& one : comparison.lanes) text += row(one);
   if (has_collectives(comparison)) {
-    text += "Measured collectives include waiting for the other ranks.\n";
+    text += "Measured collectives include the wait for other ranks.\n";
   }
   return text;
 }

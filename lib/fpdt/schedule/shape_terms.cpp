@@ -117,8 +117,8 @@ void ShapeTerms::documents(const Operand& operand, const RankExpression& token_f
                            std::int64_t tokens) {
   const RankBounds first = bounds_over(token_first, schedule_.ranks);
   if (first.least < 0 || first.greatest > INT32_MAX - tokens) {
-    finding("S205", fmt::format("tokens {} to {} are not of a sequence on every rank", first.least,
-                                first.greatest + tokens - 1));
+    finding("S205", fmt::format("tokens {} to {} are outside the sequence on some rank",
+                                first.least, first.greatest + tokens - 1));
   }
   may_read("documents", operand, first.greatest + tokens, Types::i32);
   constant(!operand.present() || operand.row_first == 0,
@@ -145,8 +145,9 @@ void ShapeTerms::in_place(std::string_view field, const Target& target, const Op
   if (!target.present() || !source.present()) return;
   Operand expected = source;
   expected.version.offset += buffer(source).slots;
-  constant(target.operand == expected && !target.accumulate,
-           fmt::format("{} must be the next version of what it replaces, in the same rows", field));
+  constant(
+      target.operand == expected && !target.accumulate,
+      fmt::format("{} must be the next version of the value it replaces, in the same rows", field));
 }
 
 bool ShapeTerms::heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads,

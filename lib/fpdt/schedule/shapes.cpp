@@ -74,7 +74,7 @@ void rule(ShapeTerms& t, const JoinHeads& op) {
   const bool normed = op.q_weight.present();
   for (const bool given : {op.qkv.present(), op.dq_weight.present(), op.dk_weight.present()}) {
     t.constant(given == normed,
-               "qkv, dq_weight and dk_weight belong to heads that are normalised, all of them");
+               "qkv, dq_weight and dk_weight come together, when heads are normalised");
   }
 }
 

@@ -132,7 +132,7 @@ class OrderCheck {
         if (failures_ > kMostFailures) return false;
         if (pieces_ <= kMostPieces) continue;
         findings_.add("S112", place_of(schedule_.blocks[index(call.block)], *op_->op),
-                      "rows are cut into more pieces than can be followed");
+                      "rows are cut into more pieces than the verifier follows");
         return false;
       }
     }
@@ -291,14 +291,14 @@ class OrderCheck {
       const bool destroyed = version_ >= 0 && version_ == slot.newest;
       fail(destroyed ? "S405" : "S310",
            destroyed
-               ? std::string("continues a version that was destroyed by what shares its bytes")
-               : fmt::format("comes after version {} of its slot", slot.newest));
+               ? std::string("continues a version that was overwritten by what shares its bytes")
+               : fmt::format("follows version {} in its slot", slot.newest));
       return false;
     }
     Position* const last = &last_[slot_ * lanes_];
     Position* const before = &before_[slot_ * lanes_];
     if (last[op_->lane] == position_ && traits(op_->op->body).in_place == InPlace::no) {
-      fail("S311", "replaces what the same op uses");
+      fail("S311", "replaces a version that the same op uses");
     }
     if (const auto lane = unordered(last)) {
       fail("S309", "is not ordered after the version before, used by", name(*lane, last[*lane]));
@@ -339,11 +339,11 @@ class OrderCheck {
   // held one, or was destroyed.
   void absent(const Slot& slot, std::string_view never) {
     if (version_ > slot.newest || version_ < 0) {
-      fail(never, "finds nothing: the version was never written");
+      fail(never, "reads a version that was never written");
     } else if (version_ == slot.newest) {
-      fail("S405", "finds its version destroyed by what shares its bytes");
+      fail("S405", "reads a version that was overwritten by what shares its bytes");
     } else {
-      fail("S302", fmt::format("finds the newer version {} in its slot", slot.newest));
+      fail("S302", fmt::format("finds newer version {} in its slot", slot.newest));
     }
   }
 

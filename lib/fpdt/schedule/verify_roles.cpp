@@ -108,7 +108,7 @@ class Roles {
                                   written.name));
       } else if (written.dtype == Dtype::i32 && !moves(op)) {
         findings_.add("S602", place_of(block, op),
-                      fmt::format("{} makes up the integers of {}, which must come from an input",
+                      fmt::format("{} produces the integers of {}, which must come from an input",
                                   body_name(op.body), written.name));
       }
     }
@@ -159,7 +159,7 @@ class Roles {
         const Flow& one = *at;
         if (purpose.field == "documents" && !one.in_place) {
           findings_.add("S602", place_of(*one.block, *one.op),
-                        "moves document starts to other rows, and a start is a row's number");
+                        "moves document starts to other rows, but a start is the number of a row");
         }
         serve({purpose.field, one.source, one.block, one.op});
       }
@@ -191,7 +191,7 @@ class Roles {
     void target(std::string_view field, const Target& target) {
       if (!target.present() || roles.served_[index(target.operand.buffer)] != kGradient) return;
       roles.findings_.add("S605", place_of(block, op),
-                          fmt::format("{} is {}, which makes a gradient, and the op does not say "
+                          fmt::format("{} is {}, which makes a gradient, but the op does not say "
                                       "which local rows it sums over",
                                       field, roles.buffer(target.operand).name));
     }

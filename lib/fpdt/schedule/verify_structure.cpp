@@ -316,7 +316,7 @@ class Structure {
     if (buffer.role != Role::state || !exists || state.shards < 1 || elements >= kMostBytes ||
         div_ceil(elements, state.shards) > room) {
       findings_.add("S110", where,
-                    fmt::format("{}[{}] does not hold 1 of {} pieces of {} elements", buffer.name,
+                    fmt::format("{}[{}] is not one of {} pieces of {} elements", buffer.name,
                                 state.version, state.shards, elements));
       return;
     }

@@ -53,7 +53,7 @@ Ticks ticks_of(const Machine& machine, const Demands& demands,
     sum += block * static_cast<double>(calls[b]);
   }
   if (sum > kMostPicoseconds) {
-    throw InputError("the step takes over 16 years at the rates of the cluster");
+    throw InputError("the step takes more than 16 years at the rates of the cluster");
   }
   while (longest > static_cast<double>(kMostTicks) || sum > kMostOfStep) {
     ++ticks.shift;

@@ -19,16 +19,16 @@ constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one o
 
 std::string why_own_attention(const Problem& problem, const Strategy& strategy) {
   if (problem.cluster.attention != AttentionKernels::cudnn) return "";
-  if (problem.documents) return "cuDNN's know no documents";
-  if (strategy.storage != Storage::bf16) return "cuDNN's take no f32";
+  if (problem.documents) return "those of cuDNN do not support documents";
+  if (strategy.storage != Storage::bf16) return "those of cuDNN do not support f32";
   const std::int64_t size = problem.model.head_dim;
   if (std::find(kHeadSizes.begin(), kHeadSizes.end(), size) == kHeadSizes.end()) {
-    return fmt::format("cuDNN's take heads of 64, 96 or 128, not of {}", size);
+    return fmt::format("those of cuDNN support heads of 64, 96 or 128, not {}", size);
   }
   const Geometry shape = geometry(problem, strategy);
   const std::int64_t longest = longest_fused_chunk(problem, shape.sequence_parallel);
   if (shape.chunk_rows > longest) {
-    return fmt::format("cuDNN's take chunks of at most {} tokens here, not of {}", longest,
+    return fmt::format("those of cuDNN support at most {} tokens per chunk here, not {}", longest,
                        shape.chunk_rows);
   }
   return "";

@@ -34,25 +34,25 @@ class Checker {
   void speed(std::string_view name, const Rate& speed) {
     rate(name, speed);
     if (speed.typical > 0 && !(speed.low > 0)) {
-      wrong("C102", "{}: expected a low end over 0, found {}", name, speed.low);
+      wrong("C102", "{}: expected a low end greater than 0, found {}", name, speed.low);
     }
   }
   void factor(std::string_view name, const Rate& factor) {
     rate(name, factor);
     if (!(factor.low > 0 && factor.high <= 1)) {
-      wrong("C102", "{}: expected a factor over 0 and at most 1, found {} to {}", name, factor.low,
-            factor.high);
+      wrong("C102", "{}: expected a factor greater than 0 and at most 1, found {} to {}", name,
+            factor.low, factor.high);
     }
   }
   void shares(std::string_view name, const std::vector<SizeShare>& points) {
     std::int64_t last = 0;
     for (const auto& [size, share] : points) {
       if (size <= last) {
-        wrong("C102", "{}: expected sizes from 1 that ascend, found {} after {}", name, size, last);
+        wrong("C102", "{}: expected ascending sizes from 1, found {} after {}", name, size, last);
       }
       if (!(share > 0 && share <= 1)) {
-        wrong("C102", "{}: expected a share over 0 and at most 1, found {} at size {}", name, share,
-              size);
+        wrong("C102", "{}: expected a share greater than 0 and at most 1, found {} at size {}",
+              name, share, size);
       }
       last = size;
     }
@@ -74,13 +74,13 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
     check.wrong("C101", "numa_nodes: expected 1 to 64, found {}", cluster.numa_nodes);
   }
   if (cluster.device_memory.value <= 0 || cluster.host_memory.value <= 0) {
-    check.wrong("C101", "device_memory and host_memory must be over 0");
+    check.wrong("C101", "device_memory and host_memory must be greater than 0");
   }
   if (cluster.row_multiple < 1 || cluster.row_multiple > 4096) {
     check.wrong("C101", "row_multiple: expected 1 to 4096, found {}", cluster.row_multiple);
   }
   if (cluster.attention == AttentionKernels::cudnn && cluster.row_multiple % kRowsOfCudnn != 0) {
-    check.wrong("C101", "row_multiple: attention: cudnn wants a multiple of {}, found {}",
+    check.wrong("C101", "row_multiple: attention: cudnn needs a multiple of {}, found {}",
                 kRowsOfCudnn, cluster.row_multiple);
   }
   constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers: 63 bits
@@ -117,7 +117,7 @@ void check_rates(Checker& check, const Rates& rates) {
   for (const KindRate& one : rates.kinds) {
     check.speed(fmt::format("kinds.{}", one.kind), one.bytes_per_second);
     if (!(one.bytes_per_second.typical > 0)) {
-      check.wrong("C102", "kinds.{}: expected a rate over 0", one.kind);
+      check.wrong("C102", "kinds.{}: expected a rate greater than 0", one.kind);
     }
   }
   const Interference& beside = rates.interference;
@@ -158,7 +158,7 @@ ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices) {
   if (devices % node != 0) {
     const std::int64_t below = devices / node * node;
     throw InputError(fmt::format(
-        "{} devices of {}: over one node ({} devices) only whole nodes can be had; nearest are {} "
+        "{} devices of {}: beyond one node ({} devices), use whole nodes; the nearest are {} "
         "and {}",
         devices, cluster.name, node, below, below + node));
   }
@@ -166,7 +166,7 @@ ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices) {
       cluster.rates.matmul.typical > 0) {
     throw InputError(
         fmt::format("{} devices of {}: that is {} nodes, and the cluster file has no network rate; "
-                    "at most {} are known",
+                    "at most {} can be used",
                     devices, cluster.name, devices / node, node));
   }
   other.nodes = devices / node;

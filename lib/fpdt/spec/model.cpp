@@ -115,8 +115,8 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
            width(model.qkv_width() + model.q_width() + model.up_width() + model.feed_forward) +
        width(2 * model.vocabulary + std::max<std::int64_t>(0, model.learned_positions)));
   if (estimate > kParametersMost) {
-    wrong(fmt::format("about {:.2g} parameters are more than the {:.2g} that can be counted",
-                      estimate, kParametersMost));
+    wrong(fmt::format("about {:.2g} parameters exceed the limit of {:.2g}", estimate,
+                      kParametersMost));
   }
   if (model.heads % model.kv_heads != 0) {
     wrong(
@@ -143,7 +143,7 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   }
   const bool has_range = rotary.factor != 1 && rotary.scaling != RotaryScaling::linear;
   if (has_range && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
-    wrong("rotary: high_frequency_factor must be over low_frequency_factor");
+    wrong("rotary: high_frequency_factor must exceed low_frequency_factor");
   }
   if (model.learned_positions < 0 || model.learned_positions > (std::int64_t{1} << 31)) {
     wrong(fmt::format("learned_positions: expected 0 to 2^31, found {}", model.learned_positions));

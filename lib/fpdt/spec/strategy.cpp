@@ -88,14 +88,14 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
     for (const TensorClass tensor : {TensorClass::layer_input, TensorClass::layer_gradient}) {
       if (fpdt.layer_classes[i].kept(tensor) == first.kept(tensor)) continue;
       wrong("P106", "layer_classes",
-            "layer_classes[{}].keep.{}: must be that of the first class, {}", i, word(tensor),
+            "layer_classes[{}].keep.{}: must equal that of the first class, {}", i, word(tensor),
             first.kept(tensor));
     }
   }
   const bool rest = fpdt.layer_classes.back().layers == 0;
   if (layers > problem.model.layers || (!rest && layers != problem.model.layers) ||
       (rest && layers >= problem.model.layers)) {
-    wrong("P105", "layer_classes", "layer_classes name {} layers, {} has {}", layers,
+    wrong("P105", "layer_classes", "layer_classes have {} layers, but {} has {}", layers,
           problem.model.name, problem.model.layers);
   }
   if (fpdt.checkpoint_every < 1 || fpdt.checkpoint_every > problem.model.layers) {
@@ -103,11 +103,11 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
           problem.model.layers, fpdt.checkpoint_every);
   } else if (fpdt.checkpoint_every > 1) {
     if (fpdt.layer_classes.size() > 1) {
-      wrong("P107", "checkpoint_every", "checkpoint_every over 1 takes a single layer class");
+      wrong("P107", "checkpoint_every", "checkpoint_every above 1 needs a single layer class");
     }
     if (fpdt.layer_classes.front().recompute == Recompute::keep_all) {
       wrong("P107", "checkpoint_every",
-            "checkpoint_every over 1 repeats forward inside a segment: set recompute: from_input "
+            "checkpoint_every above 1 repeats forward inside a segment: set recompute: from_input "
             "or keep_attention");
     }
     if (problem.model.layers % fpdt.checkpoint_every != 0) {
@@ -134,7 +134,7 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
   }
   if (div_ceil(problem.seq_len, fpdt.chunk_tokens) > kChunksMost) {
     wrong("P104", "chunk_tokens",
-          "chunk_tokens: {} makes {} chunks of {} tokens, over the limit of {}; use {}",
+          "chunk_tokens: {} makes {} chunks of {} tokens, above the limit of {}; use {}",
           fpdt.chunk_tokens, div_ceil(problem.seq_len, fpdt.chunk_tokens), problem.seq_len,
           kChunksMost, round_up(div_ceil(problem.seq_len, kChunksMost), unit));
   }
@@ -180,7 +180,7 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
   const auto many = [&](std::string_view name, std::int64_t value, std::int64_t count,
                         std::int64_t least) {
     if (count <= kTileLimit) return;
-    wrong("P104", name, "{}: {} makes {} tiles, over the limit of {}; use {}", name, value, count,
+    wrong("P104", name, "{}: {} makes {} tiles, above the limit of {}; use {}", name, value, count,
           kTileLimit, least);
   };
   many("ffn_tile_rows", fpdt.ffn_tile_rows, tiles(fpdt.ffn_tile_rows),
@@ -217,12 +217,12 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   const double kept = static_cast<double>(problem.seq_len) * static_cast<double>(model.layers) *
                       static_cast<double>(std::max(model.up_width(), model.qkv_width()));
   if (kept > kElementsMost) {
-    wrong("P100", "", "seq-len: {} tokens through {} layers of width {} are too much to count",
+    wrong("P100", "", "seq-len: {} tokens through {} layers of width {} exceed what can be counted",
           problem.seq_len, model.layers, std::max(model.up_width(), model.qkv_width()));
   }
   if (problem.model.learned_positions > 0 && problem.seq_len > problem.model.learned_positions) {
-    wrong("P100", "", "seq-len: {} has {} learned positions, {} tokens asked", problem.model.name,
-          problem.model.learned_positions, problem.seq_len);
+    wrong("P100", "", "seq-len: {} tokens exceed the {} learned positions of {}", problem.seq_len,
+          problem.model.learned_positions, problem.model.name);
   }
   check_parallelism(wrong, problem, strategy);
   if (!wrong.list.empty()) return wrong.list;

@@ -111,11 +111,11 @@ void require_feasible(const Problem& problem, std::int64_t samples) {
                         6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
   constexpr double kMost = 1e11;
   if (flops <= kMost) return;
-  throw InputError(
-      fmt::format("the reference computes in plain double loops and would need {:.0f} Gflop for "
-                  "this schedule (at most "
-                  "{:.0f}); check one with fewer tokens, layers or micro-batches",
-                  flops / 1e9, kMost / 1e9));
+  throw InputError(fmt::format(
+      "the reference is slow (plain loops in double precision), and would need {:.0f} Gflop for "
+      "this schedule (at most "
+      "{:.0f}); check one with fewer tokens, layers or micro-batches",
+      flops / 1e9, kMost / 1e9));
 }
 
 }  // namespace

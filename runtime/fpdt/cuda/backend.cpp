@@ -206,7 +206,7 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
     throw InputError(fmt::format(
         "{}: no kernel for attention of {} and {} heads of {} in {}: heads of 8 to {} in steps of "
         "8 "
-        "and bf16 are served; {}",
+        "and bf16 are supported; {}",
         name, tile.heads, tile.kv_heads, tile.head_dim, word(q), cuda::kAttentionSizeMost,
         q == Dtype::bf16 ? "--backend cpu runs others" : "plan with `storage: bf16`"));
   }
@@ -242,7 +242,7 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
   while (need > room && most > 128) need = needs(most /= 2);
   if (need > room) {
     throw InputError(fmt::format(
-        "{}: an attention tile of {} queries has a workspace of {}, and cuDNN needs {}: lower the "
+        "{}: an attention tile of {} queries has a workspace of {}, but cuDNN needs {}: lower the "
         "schedule again for this GPU, or run it with --deterministic",
         name, tile.q_rows, format_bytes(room), format_bytes(need)));
   }

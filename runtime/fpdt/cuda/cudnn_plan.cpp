@@ -28,7 +28,7 @@ std::string reason_in(const std::string& words) {
   const std::size_t mark = words.find(kMark);
   const std::size_t begin = mark == std::string::npos ? 0 : mark + kMark.size();
   const std::string reason = words.substr(begin, words.find('\n', begin) - begin);
-  return reason.empty() ? "it gives no reason" : reason;
+  return reason.empty() ? "no reason given" : reason;
 }
 
 }  // namespace

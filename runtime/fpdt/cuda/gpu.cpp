@@ -34,15 +34,15 @@ void require_device(std::int32_t index) {
             ? "no NVIDIA driver: --backend cuda needs a GPU and its driver (nvidia-smi lists "
               "them); "
               "--backend cpu runs anywhere"
-            : fmt::format(
-                  "the NVIDIA driver serves CUDA {}.{}, and this program is built with {}.{}: "
-                  "a newer driver, or a build with an older toolkit",
-                  driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                  CUDART_VERSION % 1000 / 10));
+            : fmt::format("the NVIDIA driver supports CUDA {}.{}, but this program was built with "
+                          "{}.{}: install "
+                          "a newer driver, or build with an older toolkit",
+                          driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                          CUDART_VERSION % 1000 / 10));
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
     throw InputError(
-        "no GPU: the driver is there and lists none (CUDA_VISIBLE_DEVICES hides those it does not "
+        "no GPU: the driver lists none (CUDA_VISIBLE_DEVICES hides those it does not "
         "name); --backend cpu runs anywhere");
   }
   check(status, "the list of GPUs");

@@ -80,11 +80,11 @@ class Progress {
   void follow() const {
     if (!shown_ || ::isatty(STDERR_FILENO) == 0) return;
     for (std::size_t done = done_; done < size_; done = done_) {
-      fmt::print(stderr, "\r{}: {} % of its pages are there", what_, 100 * done / size_);
+      fmt::print(stderr, "\r{}: {} % of its pages are resident", what_, 100 * done / size_);
       std::fflush(stderr);
       std::this_thread::sleep_for(std::chrono::milliseconds(250));
     }
-    fmt::print(stderr, "\r{}: its pages are there; registering them\n", what_);
+    fmt::print(stderr, "\r{}: its pages are resident; registering them\n", what_);
   }
 
  private:
@@ -126,7 +126,7 @@ std::string pinning_limits() {
   const bool bounded = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   const MemoryLimit memory = memory_limit();
   return fmt::format(
-      "the limit of locked memory (ulimit -l) is {}, and {} leaves {}",
+      "the limit of locked memory (ulimit -l) is {}; {} leaves {}",
       bounded ? format_bytes(Bytes{static_cast<std::int64_t>(limit.rlim_cur)}) : "none",
       memory.source, format_bytes(memory.bytes));
 }
@@ -139,7 +139,7 @@ DeviceMemory::DeviceMemory(Bytes bytes, const std::string& what) {
   const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes.value));
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    throw MemoryError(fmt::format("{} needs {} of device memory, and {} are free{}", what,
+    throw MemoryError(fmt::format("{} needs {} of device memory, but {} is free{}", what,
                                   format_bytes(bytes), format_bytes(free), holder_text()));
   }
   check(status, what);

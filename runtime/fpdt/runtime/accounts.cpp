@@ -134,7 +134,7 @@ std::vector<Account> account_resident(const Executor& executor, std::span<const 
       if (space != MemorySpace::device) account.found = resident_bytes(arena);
       if (account.found != Bytes{std::ssize(arena)}) {
         account.difference =
-            fmt::format("{} of {} are resident, and all should be pinned",
+            fmt::format("{} of {} is resident, but all of it should be pinned",
                         format_bytes(account.found), format_bytes(Bytes{std::ssize(arena)}));
       }
       accounts.push_back(std::move(account));
@@ -148,7 +148,7 @@ std::vector<Account> account_resident(const Executor& executor, std::span<const 
       account.found = account.found - resident_bytes(arena.subspan(first, size));
     }
     if (account.found != account.expected) {
-      account.difference = fmt::format("{} are resident, {} were touched",
+      account.difference = fmt::format("{} is resident, {} was touched",
                                        format_bytes(account.found), format_bytes(account.expected));
     }
     accounts.push_back(std::move(account));
@@ -181,10 +181,9 @@ std::optional<TouchedCount> count_touched(const Executor& executor, std::span<co
   count.touched = Bytes{std::ssize(arena)} - missed - count.unused_scratch - count.between;
   if (missed.value > 0) {
     count.difference =
-        fmt::format("{} that the schedule writes were not written", format_bytes(missed));
+        fmt::format("{} that the schedule writes was not written", format_bytes(missed));
   } else if (const Bytes strayed = total(others) - count.between; strayed.value > 0) {
-    count.difference =
-        fmt::format("{} outside of every operand were written", format_bytes(strayed));
+    count.difference = fmt::format("{} outside every operand was written", format_bytes(strayed));
   }
   return count;
 }
@@ -192,7 +191,7 @@ std::optional<TouchedCount> count_touched(const Executor& executor, std::span<co
 std::string find_overrun(const Trace& trace) {
   for (const LiveCurve& curve : trace.memory) {
     if (const Bytes most = peak(curve); most > curve.arena) {
-      return fmt::format("{} live in {}, whose arena has {}", format_bytes(most), curve.space,
+      return fmt::format("{} is live in {}, but its arena has {}", format_bytes(most), curve.space,
                          format_bytes(curve.arena));
     }
   }

@@ -28,7 +28,7 @@ Batches::Batches(const std::string& path, std::int64_t vocabulary, std::int64_t 
       separator_(options.document_separator) {
   if (!fits(0)) {
     throw InputError(
-        fmt::format("{}: holds {} tokens, and a sequence of {} needs {} (one more, the last "
+        fmt::format("{}: holds {} tokens, but a sequence of {} needs {} (one more for the last "
                     "label); use more text or a "
                     "schedule for shorter sequences",
                     path, tokens_.count(), seq_len, seq_len + 1));
@@ -41,7 +41,7 @@ Batches::Batches(const std::string& path, std::int64_t vocabulary, std::int64_t 
   if (!options.loss_mask.empty()) {
     mask_.emplace(options.loss_mask);
     if (mask_->size() != tokens_.count()) {
-      throw InputError(fmt::format("{}: a loss mask has one byte a token: expected {}, found {}",
+      throw InputError(fmt::format("{}: a loss mask has one byte per token: expected {}, found {}",
                                    options.loss_mask, tokens_.count(), mask_->size()));
     }
   }

@@ -52,10 +52,10 @@ void require_intact(std::string_view text, const std::string& file_name) {
   if (at == std::string_view::npos) return;
   const std::string expected = checksum_digits(checksum(text.substr(0, at)));
   if (text.substr(at + kBeforeChecksum.size()).starts_with(expected)) return;
-  throw InputError(
-      fmt::format("{}: does not match its checksum: it was damaged, or edited, and then the "
-                  "checksum must go from it [T104]",
-                  file_name));
+  throw InputError(fmt::format(
+      "{}: does not match its checksum: it was damaged, or edited (if edited, remove the "
+      "checksum from it) [T104]",
+      file_name));
 }
 
 TrainerFile parse_progress(const std::string& text, const std::string& file_name) {
@@ -164,7 +164,7 @@ std::vector<float> finite(std::vector<float> values, std::string_view name,
   const std::string found = non_finite(values, name);
   if (found.empty()) return values;
   throw InputError(
-      fmt::format("{}: {}; training cannot go on from it, take an earlier one", path, found));
+      fmt::format("{}: {}; training cannot continue from it; use an earlier one", path, found));
 }
 
 // Returns a tensor to save. Throws NumericError when a value is not finite.
@@ -209,9 +209,9 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
   const std::string name = stored(kind, spec.name);
   const SafetensorsEntry* const entry = file.find(name);
   if (entry == nullptr || entry->shape != spec.shape) {
-    throw InputError(fmt::format("{}: {} is {}; the checkpoint is of another model or incomplete",
-                                 file.path(), name,
-                                 entry == nullptr ? "missing" : "of another shape"));
+    throw InputError(
+        fmt::format("{}: {} is {}; the checkpoint is of another model, or is incomplete",
+                    file.path(), name, entry == nullptr ? "missing" : "of another shape"));
   }
   std::vector<float> values(static_cast<std::size_t>(spec.elements()));
   file.read_f32(name, 0, values);
@@ -222,18 +222,18 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
 void require_checksum(const std::string& found, const std::string& expected,
                       const std::string& path, const std::string& trainer) {
   if (expected.empty() || found == expected) return;
-  throw InputError(
-      fmt::format("{}: its header has the checksum {}, {} names {}: it was damaged, is of another "
-                  "checkpoint, or a run saves to it right now [T104]",
-                  path, found, trainer, expected));
+  throw InputError(fmt::format(
+      "{}: its header has the checksum {}, but {} says {}: it was damaged, belongs to another "
+      "checkpoint, or is being saved right now [T104]",
+      path, found, trainer, expected));
 }
 
 TrainerFile read_trainer_file(const std::string& given) {
   const std::string file = CheckpointDirectory::file(given, "trainer.json");
   if (!exists(file)) {
     throw InputError(
-        fmt::format("{}: no trainer.json, so this is no checkpoint of fpdt-run; to start from "
-                    "a model's weights use --init",
+        fmt::format("{}: no trainer.json, so this is not a checkpoint of fpdt-run; to start from "
+                    "a model's weights, use --init",
                     given));
   }
   return parse_progress(read_file(file, kTrainerFileMax), file);
@@ -279,7 +279,7 @@ Progress of_newest(const std::string& path, Load&& load) {
     // checkpoint.
     const bool has_one_before = exists(path + "/trainer.json");
     if (!CheckpointDirectory::is_whole(pending) || !has_one_before) throw;
-    throw InputError(fmt::format("{}; to go on from the checkpoint before it, remove {}",
+    throw InputError(fmt::format("{}; to continue from the checkpoint before it, remove {}",
                                  error.what(), pending));
   }
 }

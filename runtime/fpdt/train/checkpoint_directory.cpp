@@ -94,7 +94,7 @@ void CheckpointDirectory::enter(bool resumed) {
   if (lock_.get() < 0) throw_errno("open", home_);
   // If the file system has no locks, keeping two runs apart is up to the user.
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw InputError(fmt::format("{}: another run saves to it; name another directory", path_));
+    throw InputError(fmt::format("{}: another run is saving to it; name another directory", path_));
   }
   require_ours();
   if (::access(home_.c_str(), W_OK | X_OK) != 0) throw_errno("write to the directory", home_);
@@ -107,7 +107,7 @@ void CheckpointDirectory::enter(bool resumed) {
   if (!pending_ || resumed) return;
   throw InputError(
       fmt::format("{0}: holds a checkpoint that no step has proven, from a run that "
-                  "was stopped; go on from it with --resume {0}, or remove {1}",
+                  "was stopped; continue from it with --resume {0}, or remove {1}",
                   path_, pending(path_)));
 }
 

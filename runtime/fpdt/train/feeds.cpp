@@ -44,7 +44,7 @@ void check_bounds(const Block& block, const std::string& name, const Embed& op, 
     if (promised == actual) return;
     findings.push_back(
         {"R105", where,
-         fmt::format("{} is {}, and model {} has {}", what, promised, model.name, actual)});
+         fmt::format("{} is {}, but model {} has {}", what, promised, model.name, actual)});
   };
   compare("vocabulary", op.vocabulary, model.vocabulary);
   if (positions) compare("position_count", op.position_count, model.learned_positions);

@@ -70,8 +70,9 @@ void require_one_document(const std::vector<Sample>& samples) {
         std::find_if(starts.begin(), starts.end(), [](std::int32_t start) { return start > 0; });
     if (second == starts.end()) continue;
     throw InputError(fmt::format(
-        "sequence {} of {}: another document begins at its token {}, and the schedule was lowered "
-        "for sequences of one; lower it with --documents, or leave --document-separator out",
+        "sequence {} of {}: another document begins at its token {}, but the schedule was lowered "
+        "for sequences of one document; lower it with --documents, or leave --document-separator "
+        "out",
         i + 1, samples.size(), *second));
   }
 }

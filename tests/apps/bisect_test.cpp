@@ -19,36 +19,24 @@ namespace fpdt {
 namespace {
 
 // A CPU backend that changes ops before they run.
-class FaultyBackend final : public Backend {
+class FaultyBackend final : public CpuBackend {
  public:
   using Fault = std::function<void(Op&)>;
   FaultyBackend(Communicator& communicator, Fault fault)
-      : real_(communicator, {1, Populate::no}), fault_(std::move(fault)) {}
+      : CpuBackend(communicator, {1, Populate::no}), fault_(std::move(fault)) {}
 
-  std::byte* reserve(MemorySpace space, Bytes bytes) override {
-    return real_.reserve(space, bytes);
-  }
-  void prepare(const Program& program) override { real_.prepare(program); }
   void launch(const Launch& launch) override {
     Launch changed = launch;
     changed.op = &ops_.emplace_back(*launch.op);
     fault_(ops_.back());
-    real_.launch(changed);
+    CpuBackend::launch(changed);
   }
   void synchronise() override {
-    real_.synchronise();
+    CpuBackend::synchronise();
     ops_.clear();
-  }
-  [[nodiscard]] bool demand_paged() const override { return real_.demand_paged(); }
-  void write(std::byte* target, std::span<const std::byte> source) override {
-    real_.write(target, source);
-  }
-  void read(std::span<std::byte> target, const std::byte* source) override {
-    real_.read(target, source);
   }
 
  private:
-  CpuBackend real_;
   Fault fault_;
   std::deque<Op> ops_;  // ops of this step
 };

@@ -42,29 +42,18 @@ TEST(Measure, IntervalsLieBetweenNeighbours) {
 }
 
 // A CPU backend that records the floats written to it.
-class Observer final : public Backend {
+class Observer final : public CpuBackend {
  public:
   Observer(Communicator& communicator, std::vector<float>& written)
-      : backend_(communicator, {1, Populate::no}), written_(written) {}
-  std::byte* reserve(MemorySpace space, Bytes bytes) override {
-    return backend_.reserve(space, bytes);
-  }
-  void prepare(const Program& program) override { backend_.prepare(program); }
-  void launch(const Launch& launch) override { backend_.launch(launch); }
-  void synchronise() override { backend_.synchronise(); }
-  [[nodiscard]] bool demand_paged() const override { return backend_.demand_paged(); }
+      : CpuBackend(communicator, {1, Populate::no}), written_(written) {}
   void write(std::byte* target, std::span<const std::byte> source) override {
     const std::size_t before = written_.size();
     written_.resize(before + source.size() / sizeof(float));
     std::memcpy(&written_[before], source.data(), source.size());
-    backend_.write(target, source);
-  }
-  void read(std::span<std::byte> target, const std::byte* source) override {
-    backend_.read(target, source);
+    CpuBackend::write(target, source);
   }
 
  private:
-  CpuBackend backend_;
   std::vector<float>& written_;
 };
 

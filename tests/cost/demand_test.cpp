@@ -9,6 +9,8 @@
 
 #include "fpdt/plan/lower.h"
 
+#include "problems.h"
+
 namespace fpdt {
 namespace {
 
@@ -351,24 +353,8 @@ TEST_F(DemandOf, AGroupOfOneSendsNothing) {
   EXPECT_EQ(asked.bytes, 2 * 1024);
 }
 
-// Two layers of width 32, 4 heads of 8, 2 KV heads; 61 tokens in chunks of 16 on 2 ranks.
-Problem small_problem() {
-  Problem problem;
-  ModelSpec& model = problem.model;
-  model.name = "small";
-  model.layers = 2;
-  model.hidden = 32;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 8;
-  model.feed_forward = 64;
-  model.vocabulary = 50;
-  problem.cluster.name = "test";
-  problem.cluster.devices_per_node = 2;
-  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{1 << 30};
-  problem.seq_len = 61;
-  return problem;
-}
+// 61 tokens in chunks of 16 on 2 ranks.
+Problem small_problem() { return test::tiny_problem(test::tiny_llama(), 2, 61); }
 
 // Executed flops of a step, by kind of work.
 std::array<double, kWorks> step_flops(const Schedule& schedule) {

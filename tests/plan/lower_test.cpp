@@ -237,16 +237,7 @@ TEST(Lower, RefusesWhatCannotWork) {
 
 // At real sizes, placement adds at most 2 % to the bound of an arena over 1 GiB.
 TEST(Lower, PlacesRealModelsTightly) {
-  ModelSpec model;  // the shape of Llama 3 8B
-  model.name = "8b";
-  model.layers = 32;
-  model.hidden = 4096;
-  model.heads = 32;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  model.feed_forward = 14336;
-  model.vocabulary = 128256;
-  model.rotary.fraction = 1;
+  const ModelSpec model = test::llama3_8b(1).model;
   for (const auto order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
     for (const auto recompute : {Recompute::from_input, Recompute::keep_attention}) {
       for (const double keep : {0.0, 0.5}) {

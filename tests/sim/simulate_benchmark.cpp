@@ -7,28 +7,14 @@
 #include "fpdt/sim/simulate.h"
 
 #include "choices.h"
+#include "problems.h"
 
 namespace fpdt {
 namespace {
 
 Problem llama_70b() {
-  Problem problem;
-  ModelSpec& model = problem.model;
-  model.name = "llama3-70b";
-  model.layers = 80;
-  model.hidden = 8192;
-  model.heads = 64;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  model.feed_forward = 28672;
-  model.vocabulary = 128256;
-  model.rotary.fraction = 1;
-  problem.cluster.nodes = 8;
-  problem.cluster.devices_per_node = 4;
-  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{std::int64_t{1} << 42};
-  problem.cluster.row_multiple = 128;
+  Problem problem = test::llama3_70b(std::int64_t{1} << 22);
   problem.cluster.rates = test::a100_rates();
-  problem.seq_len = std::int64_t{1} << 22;
   return problem;
 }
 

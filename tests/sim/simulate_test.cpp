@@ -113,22 +113,8 @@ TEST_P(Random, LiesBetweenItsBounds) {
 INSTANTIATE_TEST_SUITE_P(Clock, Random, testing::Range(0U, 8U));
 
 Problem llama_8b(std::int64_t seq_len) {
-  Problem problem;
-  ModelSpec& model = problem.model;
-  model.name = "llama3-8b";
-  model.layers = 32;
-  model.hidden = 4096;
-  model.heads = 32;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  model.feed_forward = 14336;
-  model.vocabulary = 128256;
-  model.rotary.fraction = 1;
-  problem.cluster.devices_per_node = 4;
-  problem.cluster.row_multiple = 128;
-  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{std::int64_t{1} << 42};
+  Problem problem = test::llama3_8b(seq_len);
   problem.cluster.rates = test::a100_rates();
-  problem.seq_len = seq_len;
   return problem;
 }
 

@@ -7,24 +7,16 @@
 
 #include <gtest/gtest.h>
 
+#include "problems.h"
+#include "small_models.h"
+
 namespace fpdt {
 namespace {
 
 Problem small(std::int64_t ranks, std::int64_t tokens) {
-  Problem problem;
-  ModelSpec& model = problem.model;
-  model.name = "small";
-  model.layers = 4;
-  model.hidden = 64;
-  model.heads = 8;
-  model.kv_heads = 2;
-  model.head_dim = 8;
-  model.feed_forward = 128;
-  model.vocabulary = 256;
-  problem.cluster.name = "test";
-  problem.cluster.devices_per_node = ranks;
-  problem.cluster.device_memory = problem.cluster.host_memory = Bytes{1 << 30};
-  problem.seq_len = tokens;
+  Problem problem = test::tiny_problem(test::small_llama("small", 64, 8, 128, 256), ranks, tokens);
+  problem.model.layers = 4;
+  problem.model.heads = 8;
   return problem;
 }
 

@@ -151,11 +151,16 @@ std::string describe(const Case& one) {
       word(strategy.storage));
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kDrawn = 30;  // up to ten times slower each
+#else
+constexpr std::size_t kDrawn = 120;
+#endif
+
 std::vector<Case> drawn() {
-  constexpr std::size_t kCases = 120;
   std::mt19937 random(20240816);
   std::vector<Case> cases;
-  while (cases.size() < kCases) {
+  while (cases.size() < kDrawn) {
     Case one = draw(random);
     if (!check(one.problem, one.strategy).empty()) continue;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));

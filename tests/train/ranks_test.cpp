@@ -13,31 +13,21 @@ namespace fpdt {
 namespace {
 
 // Fails at one op of one step, or when memory is reserved.
-class FailingBackend final : public Backend {
+class FailingBackend final : public CpuBackend {
  public:
   FailingBackend(Communicator& communicator, bool in_reserve, std::int64_t at_launch)
-      : real_(communicator, {1, Populate::no}), in_reserve_(in_reserve), left_(at_launch) {}
+      : CpuBackend(communicator, {1, Populate::no}), in_reserve_(in_reserve), left_(at_launch) {}
 
   std::byte* reserve(MemorySpace space, Bytes bytes) override {
     if (in_reserve_) throw MemoryError("no memory on this rank");
-    return real_.reserve(space, bytes);
+    return CpuBackend::reserve(space, bytes);
   }
-  void prepare(const Program& program) override { real_.prepare(program); }
   void launch(const Launch& launch) override {
     if (left_-- == 0) throw NumericError("this op fails");
-    real_.launch(launch);
-  }
-  void synchronise() override { real_.synchronise(); }
-  [[nodiscard]] bool demand_paged() const override { return real_.demand_paged(); }
-  void write(std::byte* target, std::span<const std::byte> source) override {
-    real_.write(target, source);
-  }
-  void read(std::span<std::byte> target, const std::byte* source) override {
-    real_.read(target, source);
+    CpuBackend::launch(launch);
   }
 
  private:
-  CpuBackend real_;
   bool in_reserve_;
   std::int64_t left_;
 };

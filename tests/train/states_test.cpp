@@ -65,26 +65,10 @@ TEST(States, RunThroughFollowingSlots) {
 }
 
 // A device that the host cannot address, so writes go through the backend.
-class FarBackend final : public Backend {
+class FarBackend final : public CpuBackend {
  public:
-  explicit FarBackend(Communicator& communicator) : real_(communicator, {1, Populate::no}) {}
-
-  std::byte* reserve(MemorySpace space, Bytes bytes) override {
-    return real_.reserve(space, bytes);
-  }
-  void prepare(const Program& program) override { real_.prepare(program); }
-  void launch(const Launch& launch) override { real_.launch(launch); }
-  void synchronise() override { real_.synchronise(); }
+  explicit FarBackend(Communicator& communicator) : CpuBackend(communicator, {1, Populate::no}) {}
   [[nodiscard]] bool demand_paged() const override { return false; }
-  void write(std::byte* target, std::span<const std::byte> source) override {
-    real_.write(target, source);
-  }
-  void read(std::span<std::byte> target, const std::byte* source) override {
-    real_.read(target, source);
-  }
-
- private:
-  CpuBackend real_;
 };
 
 // Filling by elements, on any number of ranks and threads, in place or not, gives the bytes of

@@ -23,7 +23,7 @@ struct CpuOptions {
   Populate populate = Populate::no;
 };
 
-class CpuBackend final : public Backend {
+class CpuBackend : public Backend {
  public:
   // The communicator must outlive the backend.
   explicit CpuBackend(Communicator& communicator, const CpuOptions& options = {});

@@ -1,7 +1,7 @@
 // Builds the small questions.
 #include "problems.h"
 
-#include "../spec/small_models.h"
+#include "small_models.h"
 
 namespace fpdt::test {
 namespace {

@@ -1,4 +1,4 @@
-// Small questions for the tests of lowering.
+// Small questions, and those of real models.
 #pragma once
 
 #include "fpdt/spec/strategy.h"

@@ -113,6 +113,8 @@ TEST(rules, banned_text) {
   EXPECT_EQ(check("lib/fpdt/base/a.cpp", "std::cout << 1;\n"), 1U);
   EXPECT_EQ(check("lib/fpdt/base/a.cpp", "// std::cout\n"), 0U);
   EXPECT_EQ(check("lib/fpdt/base/a.cpp", "// TODO\n"), 1U);
+  EXPECT_EQ(check("lib/fpdt/base/a.h", "#include <atomic>\n"), 1U);
+  EXPECT_EQ(check("runtime/fpdt/cpu/a.h", "#include <atomic>\n"), 0U);
   EXPECT_EQ(check("runtime/fpdt/cpu/a.cpp", "return rand();\n"), 1U);
   EXPECT_EQ(check("runtime/fpdt/cpu/a.cpp", "operand(1);\n"), 0U);
 }

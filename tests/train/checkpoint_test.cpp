@@ -66,7 +66,15 @@ TEST_P(Resume, GivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Storages, Resume, testing::Values(Storage::f32, Storage::bf16),
                          [](const auto& one) { return std::string(word(one.param)); });
 
-TEST(Checkpoint, AnotherNumberOfRanksAndStrategyMayGoOn) {
+class Checkpoint : public testing::Test {
+ protected:
+  Checkpoint() { rig_.trainer.set_parameters(initial_parameters(5)); }
+
+  Case one_ = make_case(tiny_llama(), 1, 16, 8);
+  Rig rig_{one_};
+};
+
+TEST_F(Checkpoint, AnotherNumberOfRanksAndStrategyMayGoOn) {
   Case one = make_case(tiny_llama(), 4, 16, 8);
   Rig before(one);
   before.trainer.set_parameters(initial_parameters(5));
@@ -80,7 +88,7 @@ TEST(Checkpoint, AnotherNumberOfRanksAndStrategyMayGoOn) {
   EXPECT_EQ(everything(after.trainer), everything(before.trainer));
 }
 
-TEST(Checkpoint, WeightsAloneStartATraining) {
+TEST_F(Checkpoint, WeightsAloneStartATraining) {
   const Case one = make_case(tiny_llama(), 2, 16, 8);
   Rig before(one);
   before.trainer.set_parameters(initial_parameters(5));
@@ -106,7 +114,7 @@ std::string load_error(const std::string& path, Trainer& trainer) {
   return {};
 }
 
-TEST(Checkpoint, NamesTheTensorOfAFlippedBit) {
+TEST_F(Checkpoint, NamesTheTensorOfAFlippedBit) {
   Case one = make_case(tiny_llama(), 1, 16, 8);
   one.strategy.storage = Storage::bf16;  // masters beside the parameters
   Rig rig(one);
@@ -139,20 +147,17 @@ TEST(Checkpoint, NamesTheTensorOfAFlippedBit) {
   EXPECT_EQ(load_error(path, rig.trainer), "");
 }
 
-TEST(Checkpoint, NoticesAChangedDigitOfItsProgress) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, NoticesAChangedDigitOfItsProgress) {
   const std::string path = fresh_path("digit");
-  save_checkpoint(path, rig.trainer, {1, 77, 5, "", 1});
+  save_checkpoint(path, rig_.trainer, {1, 77, 5, "", 1});
   const std::string file = path + "/trainer.json";
   std::string text = read_file(file, 1000);
   text.replace(text.find("77"), 2, "78");
   write_file_atomically(file, text);
-  EXPECT_NE(load_error(path, rig.trainer).find("does not match its checksum"), std::string::npos);
+  EXPECT_NE(load_error(path, rig_.trainer).find("does not match its checksum"), std::string::npos);
   text.erase(text.rfind(",\"checksum\""));
   write_file_atomically(file, text + "}");
-  EXPECT_EQ(load_checkpoint(path, rig.trainer).cursor, 78);
+  EXPECT_EQ(load_checkpoint(path, rig_.trainer).cursor, 78);
 }
 
 // Rewrites a file of tensors as it was before checksums existed.
@@ -166,36 +171,30 @@ void drop_checksums(const std::string& path) {
   write_file_atomically(path, file);
 }
 
-TEST(Checkpoint, OneFromBeforeChecksumsIsRead) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, OneFromBeforeChecksumsIsRead) {
   const std::string path = fresh_path("old");
-  save_checkpoint(path, rig.trainer, {});
+  save_checkpoint(path, rig_.trainer, {});
   drop_checksums(path + "/model.safetensors");
   drop_checksums(path + "/fpdt_state.safetensors");
   write_file_atomically(path + "/trainer.json",
                         R"({"fpdt_checkpoint":1,"step":3,"cursor":77,"seed":"5",)"
                         R"("schedule":"0123","ranks":2})");
-  Rig resumed(one);
+  Rig resumed(one_);
   EXPECT_EQ(load_checkpoint(path, resumed.trainer), (Progress{3, 77, 5, "0123", 2}));
-  EXPECT_EQ(everything(resumed.trainer), everything(rig.trainer));
+  EXPECT_EQ(everything(resumed.trainer), everything(rig_.trainer));
 }
 
-TEST(Checkpoint, ValuesThatAreNotFiniteAreNeitherSavedNorLoaded) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, ValuesThatAreNotFiniteAreNeitherSavedNorLoaded) {
   const std::string path = fresh_path("finite");
-  save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
+  save_checkpoint(path, rig_.trainer, {1, 0, 0, "", 1});
   for (const char* kind : {"weight", "moment1", "moment2"}) {
-    const std::vector<float> good = rig.trainer.tensor("layers.1.up.weight", kind);
+    const std::vector<float> good = rig_.trainer.tensor("layers.1.up.weight", kind);
     std::vector<float> bad = good;
     bad[3] = std::numeric_limits<float>::quiet_NaN();
     bad[4] = std::numeric_limits<float>::infinity();
-    rig.trainer.set_tensor("layers.1.up.weight", kind, bad);
+    rig_.trainer.set_tensor("layers.1.up.weight", kind, bad);
     try {
-      save_checkpoint(path, rig.trainer, {2, 0, 0, "", 1});
+      save_checkpoint(path, rig_.trainer, {2, 0, 0, "", 1});
       FAIL() << "NaN was saved";
     } catch (const NumericError& error) {
       EXPECT_NE(std::string(error.what()).find("of layers.1.up.weight: element 3 is nan"),
@@ -203,9 +202,9 @@ TEST(Checkpoint, ValuesThatAreNotFiniteAreNeitherSavedNorLoaded) {
           << error.what();
     }
     EXPECT_EQ(saved_step(path), 1);
-    rig.trainer.set_tensor("layers.1.up.weight", kind, good);
+    rig_.trainer.set_tensor("layers.1.up.weight", kind, good);
   }
-  EXPECT_EQ(load_error(path, rig.trainer), "");
+  EXPECT_EQ(load_error(path, rig_.trainer), "");
   // As another program may write it.
   const std::string file = path + "/fpdt_state.safetensors";
   drop_checksums(file);
@@ -215,80 +214,65 @@ TEST(Checkpoint, ValuesThatAreNotFiniteAreNeitherSavedNorLoaded) {
   std::string trainer = read_file(path + "/trainer.json", 1000);
   trainer.erase(trainer.find(",\"model\""));
   write_file_atomically(path + "/trainer.json", trainer + "}");
-  const std::string error = load_error(path, rig.trainer);
+  const std::string error = load_error(path, rig_.trainer);
   EXPECT_NE(error.find("fpdt_state.safetensors: moment2."), std::string::npos) << error;
   EXPECT_NE(error.find("is inf"), std::string::npos) << error;
 }
 
-TEST(Checkpoint, AFullDiskLeavesTheEarlierOne) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, AFullDiskLeavesTheEarlierOne) {
   const std::string path = fresh_path("full");
-  save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
+  save_checkpoint(path, rig_.trainer, {1, 0, 0, "", 1});
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   for (const rlim_t bytes : {100U, 1000U, 10000U}) {
     const rlimit small{bytes, before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-    EXPECT_THROW(save_checkpoint(path, rig.trainer, {2, 0, 0, "", 1}), IoError) << bytes;
+    EXPECT_THROW(save_checkpoint(path, rig_.trainer, {2, 0, 0, "", 1}), IoError) << bytes;
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-    EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 1) << bytes;
+    EXPECT_EQ(load_checkpoint(path, rig_.trainer).step, 1) << bytes;
     EXPECT_FALSE(std::filesystem::exists(path + "/fpdt_stage"));
   }
   static_cast<void>(std::signal(SIGXFSZ, handler));
 }
 
-TEST(Checkpoint, ADamagedPendingOneNamesTheWayBack) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, ADamagedPendingOneNamesTheWayBack) {
   const std::string path = fresh_path("way_back");
-  save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
+  save_checkpoint(path, rig_.trainer, {1, 0, 0, "", 1});
   {
     CheckpointDirectory directory(path);
-    save_checkpoint(directory, rig.trainer, {2, 0, 0, "", 1}, {});
+    save_checkpoint(directory, rig_.trainer, {2, 0, 0, "", 1}, {});
   }
-  EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 2);
+  EXPECT_EQ(load_checkpoint(path, rig_.trainer).step, 2);
   const std::string pending = CheckpointDirectory::pending(path);
   write_file_atomically(pending + "/model.safetensors", "damaged");
-  EXPECT_NE(load_error(path, rig.trainer).find("remove " + pending), std::string::npos);
+  EXPECT_NE(load_error(path, rig_.trainer).find("remove " + pending), std::string::npos);
   std::filesystem::remove_all(pending);
-  EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 1);
+  EXPECT_EQ(load_checkpoint(path, rig_.trainer).step, 1);
 }
 
-TEST(Checkpoint, ALaterOneReplacesIt) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, ALaterOneReplacesIt) {
   const std::string path = fresh_path("replace");
-  save_checkpoint(path, rig.trainer, {1, 0, 0, "", 1});
-  save_checkpoint(path, rig.trainer, {2, 0, 0, "", 1});
-  EXPECT_EQ(load_checkpoint(path, rig.trainer).step, 2);
+  save_checkpoint(path, rig_.trainer, {1, 0, 0, "", 1});
+  save_checkpoint(path, rig_.trainer, {2, 0, 0, "", 1});
+  EXPECT_EQ(load_checkpoint(path, rig_.trainer).step, 2);
   const std::filesystem::directory_iterator entries(path);
   EXPECT_EQ(std::distance(begin(entries), end(entries)), std::ssize(kCheckpointFiles));
 }
 
-TEST(Checkpoint, WhatIsNoCheckpointIsNeitherReplacedNorRead) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, WhatIsNoCheckpointIsNeitherReplacedNorRead) {
   const std::string path = fresh_path("precious");
   std::filesystem::create_directory(path);
   write_file_atomically(path + "/thesis.txt", "years of work");
-  EXPECT_THROW(save_checkpoint(path, rig.trainer, {}), InputError);
+  EXPECT_THROW(save_checkpoint(path, rig_.trainer, {}), InputError);
   EXPECT_TRUE(std::filesystem::exists(path + "/thesis.txt"));
-  EXPECT_THROW(load_checkpoint(path, rig.trainer), InputError);
+  EXPECT_THROW(load_checkpoint(path, rig_.trainer), InputError);
 }
 
-TEST(Checkpoint, AnotherModelIsRefusedByName) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, AnotherModelIsRefusedByName) {
   const std::string path = fresh_path("other");
-  save_checkpoint(path, rig.trainer, {});
-  Case other = one;
+  save_checkpoint(path, rig_.trainer, {});
+  Case other = one_;
   other.problem.model.rotary.theta = 5000;
   other.problem.model.feed_forward = 24;
   Rig wrong(other);
@@ -302,15 +286,12 @@ TEST(Checkpoint, AnotherModelIsRefusedByName) {
   }
 }
 
-TEST(Checkpoint, ADamagedOneIsRefused) {
-  const Case one = make_case(tiny_llama(), 1, 16, 8);
-  Rig rig(one);
-  rig.trainer.set_parameters(initial_parameters(5));
+TEST_F(Checkpoint, ADamagedOneIsRefused) {
   const std::string path = fresh_path("damaged");
-  save_checkpoint(path, rig.trainer, {});
+  save_checkpoint(path, rig_.trainer, {});
   for (const char* text : {"", "{", "{\"fpdt_checkpoint\":2}", "[]"}) {
     write_file_atomically(path + "/trainer.json", text);
-    EXPECT_THROW(load_checkpoint(path, rig.trainer), InputError) << text;
+    EXPECT_THROW(load_checkpoint(path, rig_.trainer), InputError) << text;
   }
 }
 

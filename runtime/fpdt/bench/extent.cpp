@@ -33,7 +33,9 @@ Extent cpu_extent(BenchLength length) {
     all.tile_rows = {512, 1024, 2048};
   }
   if (length != BenchLength::quick) return all;
+  all.working_set = Bytes{kMebi};
   all.product_sizes = all.tile_rows = {32, 64};
+  all.product_most = 256;
   all.fit_rows = all.rows = all.width = all.company = 64;
   all.copy_sizes = {kMebi / 4};
   all.copy_bytes = all.collective_bytes = kMebi / 4;

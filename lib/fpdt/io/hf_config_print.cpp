@@ -1,8 +1,8 @@
 // Finds the Hugging Face family of a model, and prints its config.json.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "fpdt/io/hf_config.h"
-#include "fpdt/io/json.h"
 
 namespace fpdt {
 namespace {
@@ -20,107 +20,96 @@ bool is_gpt(const ModelSpec& model) {
          model.q_width() == model.hidden;
 }
 
-// Prints keys as transformers does: one a line, or all on one line for a nested map.
-class ConfigPrinter {
- public:
-  enum class Form { lines, line };
-  explicit ConfigPrinter(Form form = Form::lines) : form_(form) {}
-
-  void raw(std::string_view key, std::string_view value) {
-    const std::string_view between = form_ == Form::lines ? "\n  " : text_.empty() ? "" : " ";
-    text_ += fmt::format("{}{}\"{}\": {}", text_.empty() ? "" : ",", between, key, value);
-  }
-  void text(std::string_view key, std::string_view value) { raw(key, json_string(value)); }
-  void number(std::string_view key, std::int64_t value) { raw(key, fmt::format("{}", value)); }
-  void number(std::string_view key, double value) { raw(key, fmt::format("{}", value)); }
-  // Prints a decimal point, which transformers requires.
-  void real(std::string_view key, double value) { raw(key, fmt::format("{:#}", value)); }
-  void flag(std::string_view key, bool value) { raw(key, value ? "true" : "false"); }
-  [[nodiscard]] std::string object() const {
-    return "{" + text_ + (form_ == Form::lines ? "\n}\n" : "}");
-  }
-
- private:
-  Form form_;
-  std::string text_;
-};
+// Its keys keep the order in which they are added.
+using Config = nlohmann::ordered_json;
 
 // transformers does not enforce this key; the schedule sets the length of sequences.
 constexpr std::int64_t kPositions = 1 << 20;
 
-void print_scaling(ConfigPrinter& config, const RotarySpec& rotary) {
+void add_scaling(Config& config, const RotarySpec& rotary) {
   if (rotary.factor == 1 && rotary.magnitude == 1) return;
-  ConfigPrinter scaling(ConfigPrinter::Form::line);
-  scaling.text("rope_type", word(rotary.scaling));
-  scaling.real("factor", rotary.factor);
+  Config& scaling = config["rope_scaling"];
+  scaling["rope_type"] = word(rotary.scaling);
+  scaling["factor"] = rotary.factor;
   if (rotary.scaling == RotaryScaling::yarn) {
-    scaling.real("beta_slow", rotary.low_frequency_factor);
-    scaling.real("beta_fast", rotary.high_frequency_factor);
-    scaling.real("attention_factor", rotary.magnitude);
+    scaling["beta_slow"] = rotary.low_frequency_factor;
+    scaling["beta_fast"] = rotary.high_frequency_factor;
+    scaling["attention_factor"] = rotary.magnitude;
   } else if (rotary.scaling == RotaryScaling::llama3) {
-    scaling.real("low_freq_factor", rotary.low_frequency_factor);
-    scaling.real("high_freq_factor", rotary.high_frequency_factor);
+    scaling["low_freq_factor"] = rotary.low_frequency_factor;
+    scaling["high_freq_factor"] = rotary.high_frequency_factor;
   }
   if (rotary.scaling != RotaryScaling::linear) {
-    scaling.number("original_max_position_embeddings", rotary.original_positions);
+    scaling["original_max_position_embeddings"] = rotary.original_positions;
   }
-  config.raw("rope_scaling", scaling.object());
 }
 
-void print_llama(ConfigPrinter& config, const ModelSpec& model) {
+Config llama_config(const ModelSpec& model) {
   const std::string_view type = model.qk_norm ? "qwen3" : model.qkv_bias ? "qwen2" : "llama";
   const std::string_view name = model.qk_norm ? "Qwen3" : model.qkv_bias ? "Qwen2" : "Llama";
-  config.raw("architectures", fmt::format("[\"{}ForCausalLM\"]", name));
-  config.text("model_type", type);
-  config.number("hidden_size", model.hidden);
-  config.number("num_hidden_layers", model.layers);
-  config.number("num_attention_heads", model.heads);
-  config.number("num_key_value_heads", model.kv_heads);
-  config.number("head_dim", model.head_dim);
-  config.number("intermediate_size", model.feed_forward);
-  config.text("hidden_act", "silu");
-  config.number("rms_norm_eps", model.norm_epsilon);
-  config.number("max_position_embeddings", kPositions);
-  config.number("rope_theta", model.rotary.theta);
-  print_scaling(config, model.rotary);
-  if (type != "qwen2") config.flag("attention_bias", false);
-  if (type == "llama") {
-    config.flag("mlp_bias", false);
-  } else {
-    config.flag("use_sliding_window", false);
+  Config config{{"architectures", Config::array({fmt::format("{}ForCausalLM", name)})},
+                {"model_type", type},
+                {"hidden_size", model.hidden},
+                {"num_hidden_layers", model.layers},
+                {"num_attention_heads", model.heads},
+                {"num_key_value_heads", model.kv_heads},
+                {"head_dim", model.head_dim},
+                {"intermediate_size", model.feed_forward},
+                {"hidden_act", "silu"},
+                {"rms_norm_eps", model.norm_epsilon},
+                {"max_position_embeddings", kPositions},
+                {"rope_theta", model.rotary.theta}};
+  add_scaling(config, model.rotary);
+  if (type != "qwen2") config["attention_bias"] = false;
+  config[type == "llama" ? "mlp_bias" : "use_sliding_window"] = false;
+  return config;
+}
+
+Config gpt2_config(const ModelSpec& model) {
+  return {{"architectures", Config::array({"GPT2LMHeadModel"})},
+          {"model_type", "gpt2"},
+          {"n_embd", model.hidden},
+          {"n_layer", model.layers},
+          {"n_head", model.heads},
+          {"n_inner", model.feed_forward},
+          {"n_positions", model.learned_positions},
+          {"activation_function",
+           model.activation == ActivationFamily::gelu_tanh ? "gelu_new" : "gelu"},
+          {"layer_norm_epsilon", model.norm_epsilon},
+          {"attn_pdrop", 0.0},
+          {"embd_pdrop", 0.0},
+          {"resid_pdrop", 0.0}};
+}
+
+Config gpt_neox_config(const ModelSpec& model) {
+  Config config{
+      {"architectures", Config::array({"GPTNeoXForCausalLM"})},
+      {"model_type", "gpt_neox"},
+      {"hidden_size", model.hidden},
+      {"num_hidden_layers", model.layers},
+      {"num_attention_heads", model.heads},
+      {"intermediate_size", model.feed_forward},
+      {"hidden_act", model.activation == ActivationFamily::gelu_tanh ? "gelu_new" : "gelu"},
+      {"layer_norm_eps", model.norm_epsilon},
+      {"max_position_embeddings", kPositions},
+      {"rotary_pct", model.rotary.fraction},
+      {"rotary_emb_base", model.rotary.theta}};
+  add_scaling(config, model.rotary);
+  config["use_parallel_residual"] = model.parallel_residual;
+  config["attention_bias"] = true;
+  return config;
+}
+
+Config family_config(const ModelSpec& model) {
+  switch (hf_family(model)) {
+    case HfFamily::llama:
+      return llama_config(model);
+    case HfFamily::gpt2:
+      return gpt2_config(model);
+    case HfFamily::gpt_neox:
+      return gpt_neox_config(model);
   }
-}
-
-void print_gpt2(ConfigPrinter& config, const ModelSpec& model) {
-  config.raw("architectures", "[\"GPT2LMHeadModel\"]");
-  config.text("model_type", "gpt2");
-  config.number("n_embd", model.hidden);
-  config.number("n_layer", model.layers);
-  config.number("n_head", model.heads);
-  config.number("n_inner", model.feed_forward);
-  config.number("n_positions", model.learned_positions);
-  config.text("activation_function",
-              model.activation == ActivationFamily::gelu_tanh ? "gelu_new" : "gelu");
-  config.number("layer_norm_epsilon", model.norm_epsilon);
-  for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
-    config.number(key, 0.0);
-}
-
-void print_gpt_neox(ConfigPrinter& config, const ModelSpec& model) {
-  config.raw("architectures", "[\"GPTNeoXForCausalLM\"]");
-  config.text("model_type", "gpt_neox");
-  config.number("hidden_size", model.hidden);
-  config.number("num_hidden_layers", model.layers);
-  config.number("num_attention_heads", model.heads);
-  config.number("intermediate_size", model.feed_forward);
-  config.text("hidden_act", model.activation == ActivationFamily::gelu_tanh ? "gelu_new" : "gelu");
-  config.number("layer_norm_eps", model.norm_epsilon);
-  config.number("max_position_embeddings", kPositions);
-  config.number("rotary_pct", model.rotary.fraction);
-  config.number("rotary_emb_base", model.rotary.theta);
-  print_scaling(config, model.rotary);
-  config.flag("use_parallel_residual", model.parallel_residual);
-  config.flag("attention_bias", true);
+  return {};
 }
 
 }  // namespace
@@ -143,21 +132,10 @@ HfFamily hf_family(const ModelSpec& model) {
 }
 
 std::string hf_config_json(const ModelSpec& model) {
-  ConfigPrinter config;
-  switch (hf_family(model)) {
-    case HfFamily::llama:
-      print_llama(config, model);
-      break;
-    case HfFamily::gpt2:
-      print_gpt2(config, model);
-      break;
-    case HfFamily::gpt_neox:
-      print_gpt_neox(config, model);
-      break;
-  }
-  config.number("vocab_size", model.vocabulary);
-  config.flag("tie_word_embeddings", model.tied_embeddings);
-  return config.object();
+  Config config = family_config(model);
+  config["vocab_size"] = model.vocabulary;
+  config["tie_word_embeddings"] = model.tied_embeddings;
+  return config.dump(2) + "\n";
 }
 
 }  // namespace fpdt

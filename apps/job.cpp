@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/comm/local.h"
 
 namespace fpdt {
 
@@ -22,15 +23,13 @@ void add_data_format(Options& options, std::string& format) {
       .one_of({"bytes", "u16", "u32"});
 }
 
-RankOptions rank_options(const RankFlags& flags, const Schedule& schedule, RankOptions options) {
-  if (flags.communicator == "solo") {
-    const std::int64_t rank = flags.rank.value_or(0);
-    if (rank < 0 || rank >= schedule.ranks) {
-      throw InputError(fmt::format("--rank: expected 0 to {}, found {}", schedule.ranks - 1, rank));
-    }
-    options.solo_rank = rank;
+std::unique_ptr<World> open_world(const RankFlags& flags, const Schedule& schedule) {
+  if (flags.communicator == "thread") return std::make_unique<LocalWorld>(schedule.ranks);
+  const std::int64_t rank = flags.rank.value_or(0);
+  if (rank < 0 || rank >= schedule.ranks) {
+    throw InputError(fmt::format("--rank: expected 0 to {}, found {}", schedule.ranks - 1, rank));
   }
-  return options;
+  return std::make_unique<LocalWorld>(rank, schedule.ranks);
 }
 
 }  // namespace fpdt

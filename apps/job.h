@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -29,8 +30,7 @@ struct RankFlags {
   std::optional<std::int64_t> rank;  // that runs alone with "solo"; default: 0
 };
 
-// `options` with the rank that runs alone, if one does. InputError when the flags do not fit the
-// schedule.
-RankOptions rank_options(const RankFlags& flags, const Schedule& schedule, RankOptions options);
+// The world of a run. InputError when the flags do not fit the schedule.
+std::unique_ptr<World> open_world(const RankFlags& flags, const Schedule& schedule);
 
 }  // namespace fpdt

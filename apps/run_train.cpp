@@ -95,9 +95,15 @@ std::optional<Course> saved_course(const TrainFlags& flags) {
   return parse_course(text, CheckpointDirectory::file(flags.resume, "trainer.json"));
 }
 
+RankOptions ranks_in(World& world, const RankMachine& machine) {
+  RankOptions options = machine.ranks;
+  options.world = &world;
+  return options;
+}
+
 class Run {
  public:
-  Run(const TrainFlags& flags, const Job& job, const RankMachine& machine)
+  Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, World& world)
       : flags_(flags),
         job_(job),
         machine_(machine),
@@ -107,8 +113,7 @@ class Run {
         saves_(open_saves(flags, job)),
         log_(flags.log),
         driver_(driver_memory(flags, job, machine)),
-        trainer_(job.schedule, job.problem, job.strategy,
-                 rank_options(flags.ranks, job.schedule.schedule(), machine.ranks)) {
+        trainer_(job.schedule, job.problem, job.strategy, ranks_in(world, machine)) {
     if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
     if (!flags.machine.empty()) times_.emplace(job, flags.machine);
     progress_.schedule = content_hash(print(job.schedule.schedule()));
@@ -417,7 +422,8 @@ int run_train(const TrainFlags& flags) {
   if (!job.has_hash) say(unhashed_note(flags.schedule));
   require_sensible(flags);
   const RankMachine machine = open_machine(flags.backend);
-  Run run(flags, job, machine);
+  const std::unique_ptr<World> world = open_world(flags.ranks, job.schedule.schedule());
+  Run run(flags, job, machine, *world);
   catch_stop_signals();
   const int signal = run.train();
   // All results are printed before the verdict.

@@ -5,6 +5,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/check/check.h"
+#include "fpdt/comm/local.h"
 #include "fpdt/cpu/backend.h"
 
 #include "cases.h"
@@ -44,7 +45,7 @@ RankOptions failing(std::int64_t rank, bool in_reserve, std::int64_t at_launch) 
 
 TEST(Ranks, RunSteps) {
   Rig rig(make_case(tiny_llama(), 4, 16, 8));
-  EXPECT_TRUE(rig.trainer.ranks().complete());
+  EXPECT_TRUE(rig.trainer.ranks().world().complete());
   EXPECT_EQ(rig.trainer.ranks().present().size(), 4U);
   rig.trainer.set_parameters(initial_parameters(1));
   const std::vector<Sample> samples = random_samples(rig.trainer.problem(), 1, 3);
@@ -67,9 +68,10 @@ TEST(Ranks, AFailureInAStepIsThrownByRunAndEndsAllRanks) {
 
 TEST(Ranks, OneMayRunAlone) {
   RankOptions options = Rig::one_thread();
-  options.solo_rank = 2;
+  LocalWorld alone(2, 4);
+  options.world = &alone;
   Rig rig(make_case(tiny_llama(), 4, 16, 8), options);
-  EXPECT_FALSE(rig.trainer.ranks().complete());
+  EXPECT_FALSE(rig.trainer.ranks().world().complete());
   EXPECT_EQ(rig.trainer.ranks().present(), std::vector<std::int64_t>{2});
   rig.trainer.set_parameters(initial_parameters(1));
   EXPECT_GT(rig.trainer.step(random_samples(rig.trainer.problem(), 1, 3), 1e-3).loss, 0);

@@ -10,6 +10,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/base/math.h"
 #include "fpdt/check/check.h"
+#include "fpdt/comm/local.h"
 #include "fpdt/plan/bytes.h"
 #include "fpdt/reference/initial.h"
 #include "fpdt/runtime/arena.h"
@@ -131,8 +132,9 @@ TEST(Trainer, InitialWeightsDependOnTheSeedAlone) {
 // A rank that runs alone holds what it would hold among others.
 TEST(Trainer, ARankAloneBeginsWithItsPart) {
   const Case one = make_case(tiny_llama(), 4, 16, 8);
+  LocalWorld world(2, 4);
   RankOptions alone = Rig::one_thread();
-  alone.solo_rank = 2;
+  alone.world = &world;
   Rig all(one);
   Rig solo(one, alone);
   all.trainer.set_parameters(initial_parameters(9));

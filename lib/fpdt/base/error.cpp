@@ -1,9 +1,31 @@
-// Prints diagnostics.
+// Prints diagnostics, and gives errors their types back.
 #include "fpdt/base/error.h"
 
 #include <fmt/format.h>
 
 namespace fpdt {
+
+void throw_error(const Error& error) {
+  switch (error.code()) {
+    case ExitCode::bad_input:
+      throw InputError(error.what());
+    case ExitCode::infeasible:
+      throw InfeasibleError(error.what());
+    case ExitCode::out_of_memory:
+      throw MemoryError(error.what());
+    case ExitCode::peer_lost:
+      throw PeerError(error.what());
+    case ExitCode::file_system:
+      throw IoError(error.what());
+    case ExitCode::numeric:
+      throw NumericError(error.what());
+    case ExitCode::done:
+    case ExitCode::internal:
+    case ExitCode::disagree:
+      break;
+  }
+  throw Error(error.code(), error.what());
+}
 
 std::string format_diagnostics(const std::vector<Diagnostic>& findings, std::size_t limit) {
   std::string text;

@@ -68,6 +68,9 @@ class NumericError : public Error {
   explicit NumericError(const std::string& message) : Error(ExitCode::numeric, message) {}
 };
 
+// Throws an error again as the type of its code. Codes without a type are thrown as Error.
+[[noreturn]] void throw_error(const Error& error);
+
 // One finding about a file or a schedule. `code` is stable (docs/schedule-format.md lists them).
 struct Diagnostic {
   std::string code;     // such as "S203"

@@ -120,9 +120,9 @@ class Meeting {
 };
 
 // The state that all ranks share.
-class World {
+class Meetings {
  public:
-  World(std::int64_t ranks, const ThreadOptions& options)
+  Meetings(std::int64_t ranks, const ThreadOptions& options)
       : ranks_(ranks),
         options_(options),
         everybody_(meeting({-1, -1, Membership{0, 1, ranks, 0}})) {}
@@ -173,11 +173,11 @@ class World {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(World& world, std::int64_t rank) : world_(world), rank_(rank) {}
+  ThreadCommunicator(Meetings& meetings, std::int64_t rank) : meetings_(meetings), rank_(rank) {}
 
   [[nodiscard]] std::int64_t rank() const override { return rank_; }
-  [[nodiscard]] std::int64_t ranks() const override { return world_.ranks(); }
-  [[nodiscard]] std::int64_t local_ranks() const override { return world_.ranks(); }
+  [[nodiscard]] std::int64_t ranks() const override { return meetings_.ranks(); }
+  [[nodiscard]] std::int64_t local_ranks() const override { return meetings_.ranks(); }
 
   void prepare(const Program& program) override {
     schedule_ = program.schedule;
@@ -189,7 +189,7 @@ class ThreadCommunicator final : public Communicator {
         const Group& group = group_of(*schedule_, op.op->body);
         const std::ptrdiff_t number = &group - schedule_->groups.data();
         const Membership members = membership(group, rank_);
-        seat(op.lane, number) = {&world_.meeting({op.lane, number, members}), members.mine};
+        seat(op.lane, number) = {&meetings_.meeting({op.lane, number, members}), members.mine};
       }
     }
   }
@@ -216,9 +216,11 @@ class ThreadCommunicator final : public Communicator {
     for (const Mark done : meeting.done()) mover.await(done);
   }
 
-  void barrier() override { world_.everybody().gather(rank_, {}, nullptr); }
+  void barrier() override { meetings_.everybody().gather(rank_, {}, nullptr); }
 
-  void abort(std::exception_ptr cause) noexcept override { world_.abort(rank_, std::move(cause)); }
+  void abort(std::exception_ptr cause) noexcept override {
+    meetings_.abort(rank_, std::move(cause));
+  }
 
  private:
   struct Seat {
@@ -230,7 +232,7 @@ class ThreadCommunicator final : public Communicator {
                   static_cast<std::size_t>(group)];
   }
 
-  World& world_;
+  Meetings& meetings_;
   const std::int64_t rank_;
   const Schedule* schedule_ = nullptr;
   std::vector<Seat> seats_;  // [lane][group]
@@ -241,7 +243,7 @@ class ThreadCommunicator final : public Communicator {
 void run_ranks(std::int64_t ranks, const std::function<void(Communicator&)>& rank_main,
                const ThreadOptions& options) {
   FPDT_ASSERT(ranks >= 1);
-  World world(ranks, options);
+  Meetings meetings(ranks, options);
   // No rank begins before every thread exists. Otherwise ranks could wait for one that failed to
   // start.
   std::promise<bool> complete;
@@ -250,9 +252,9 @@ void run_ranks(std::int64_t ranks, const std::function<void(Communicator&)>& ran
   threads.reserve(static_cast<std::size_t>(ranks));
   try {
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      threads.push_back(start_thread([&world, &rank_main, may_begin, rank] {
+      threads.push_back(start_thread([&meetings, &rank_main, may_begin, rank] {
         if (!may_begin.get()) return;
-        ThreadCommunicator communicator(world, rank);
+        ThreadCommunicator communicator(meetings, rank);
         try {
           rank_main(communicator);
         } catch (...) {
@@ -261,11 +263,11 @@ void run_ranks(std::int64_t ranks, const std::function<void(Communicator&)>& ran
       }));
     }
   } catch (...) {
-    world.abort(std::ssize(threads), std::current_exception());
+    meetings.abort(std::ssize(threads), std::current_exception());
   }
   complete.set_value(std::ssize(threads) == ranks);
   for (std::thread& thread : threads) thread.join();
-  world.rethrow();
+  meetings.rethrow();
 }
 
 }  // namespace fpdt

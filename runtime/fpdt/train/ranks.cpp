@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "fpdt/base/assert.h"
-#include "fpdt/comm/solo.h"
-#include "fpdt/comm/thread.h"
+#include "fpdt/comm/local.h"
 #include "fpdt/cpu/backend.h"
 #include "fpdt/runtime/threads.h"
 
@@ -27,25 +26,20 @@ struct Ranks::Shared {
 };
 
 Ranks::Ranks(const VerifiedSchedule& schedule, const RankOptions& options)
-    : schedule_(schedule), options_(options), shared_(std::make_unique<Shared>()) {
+    : schedule_(schedule),
+      options_(options),
+      own_world_(options.world == nullptr ? std::make_unique<LocalWorld>(schedule.schedule().ranks)
+                                          : nullptr),
+      world_(options.world == nullptr ? *own_world_ : *options.world),
+      shared_(std::make_unique<Shared>()) {
   const std::int64_t ranks = schedule.schedule().ranks;
-  if (options.solo_rank) {
-    FPDT_ASSERT(*options.solo_rank >= 0 && *options.solo_rank < ranks);
-    present_.push_back(*options.solo_rank);
-  } else {
-    for (std::int64_t rank = 0; rank < ranks; ++rank) present_.push_back(rank);
-  }
+  FPDT_ASSERT(world_.place().ranks == ranks);
+  if (!options_.connect) options_.connect = connect_local(world_, options.deadline);
   shared_->executors.resize(static_cast<std::size_t>(ranks));
-  driver_ = start_thread([this, ranks] {
+  driver_ = start_thread([this] {
     std::exception_ptr error;
     try {
-      if (options_.solo_rank) {
-        SoloCommunicator alone(*options_.solo_rank, ranks);
-        serve(alone);
-      } else {
-        run_ranks(ranks, [this](Communicator& communicator) { serve(communicator); },
-                  {options_.deadline});
-      }
+      options_.connect([this](Communicator& communicator) { serve(communicator); });
     } catch (...) {
       error = std::current_exception();
     }
@@ -115,7 +109,7 @@ void Ranks::serve_tasks(std::int64_t rank, Executor& executor) {
 void Ranks::wait_until_idle() {
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock,
-                        [&] { return shared_->finished || shared_->idle == present_.size(); });
+                        [&] { return shared_->finished || shared_->idle == present().size(); });
   // One failed rank ends all ranks. The driver sets `finished` when the last one has ended.
   if (shared_->stopping) shared_->changed.wait(lock, [&] { return shared_->finished; });
   if (shared_->error) std::rethrow_exception(shared_->error);
@@ -143,14 +137,10 @@ std::vector<Trace> Ranks::record(std::span<const Call> calls) {
     traces[static_cast<std::size_t>(rank)] = executor.record(calls);
   });
   std::vector<Trace> present;
-  for (const std::int64_t rank : present_) {
+  for (const std::int64_t rank : world_.place().present) {
     present.push_back(std::move(traces[static_cast<std::size_t>(rank)]));
   }
   return present;
-}
-
-bool Ranks::complete() const {
-  return present_.size() == static_cast<std::size_t>(schedule_.schedule().ranks);
 }
 
 Executor& Ranks::executor(std::int64_t rank) const {

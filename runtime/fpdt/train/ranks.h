@@ -1,4 +1,4 @@
-// The ranks of a run: one executor each, on threads that persist between steps.
+// The ranks of this process: one executor each, on threads that persist between steps.
 //
 //   Ranks ranks(schedule, {});
 //   ranks.executor(0).write(...);          // between steps, from the owner's thread
@@ -13,23 +13,26 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "fpdt/runtime/executor.h"
+#include "fpdt/runtime/world.h"
 
 namespace fpdt {
 
 struct RankOptions {
-  // Run only this rank of the schedule. Its results are not those of the training (comm/solo.h).
-  std::optional<std::int64_t> solo_rank;
+  // The processes of the job; must outlive the ranks. Null: this process holds all ranks.
+  World* world = nullptr;
+  // Connects the ranks of this process. Null: as threads of this process, which is the only one.
+  Connect connect;
   // Makes the backend of each rank; null: a CpuBackend of `threads` threads (0: the rank's share of
   // the cores).
   std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;
   std::int32_t threads = 0;
-  std::chrono::milliseconds deadline{300'000};  // for each wait for a peer
+  // For each wait for a peer, where `connect` is null.
+  std::chrono::milliseconds deadline{300'000};
 };
 
 class Ranks {
@@ -45,9 +48,9 @@ class Ranks {
   // Runs one step, and returns a trace of each present rank.
   std::vector<Trace> record(std::span<const Call> calls);
 
-  // The ranks that exist here: all of them, or the one that runs alone.
-  [[nodiscard]] const std::vector<std::int64_t>& present() const { return present_; }
-  [[nodiscard]] bool complete() const;
+  // The ranks of this process.
+  [[nodiscard]] const std::vector<std::int64_t>& present() const { return world_.place().present; }
+  [[nodiscard]] World& world() const { return world_; }
   // Precondition: the rank is present. Rethrows the error that ended the ranks.
   [[nodiscard]] Executor& executor(std::int64_t rank) const;
   [[nodiscard]] const Schedule& schedule() const { return schedule_.schedule(); }
@@ -64,7 +67,8 @@ class Ranks {
 
   const VerifiedSchedule& schedule_;
   RankOptions options_;
-  std::vector<std::int64_t> present_;
+  std::unique_ptr<World> own_world_;  // where the caller gave none
+  World& world_;
   std::unique_ptr<Shared> shared_;
   std::thread driver_;
 };

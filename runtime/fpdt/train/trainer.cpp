@@ -308,7 +308,7 @@ const State& Trainer::state(std::string_view name, std::string_view kind) const 
 }
 
 std::vector<float> Trainer::tensor(std::string_view name, std::string_view kind) const {
-  FPDT_ASSERT(ranks_.complete());
+  FPDT_ASSERT(ranks_.world().complete());
   return read_state(ranks_, state(name, kind));
 }
 

@@ -113,7 +113,7 @@ class Run {
         saves_(open_saves(flags, job)),
         log_(flags.log),
         driver_(driver_memory(flags, job, machine)),
-        trainer_(job.schedule, job.problem, job.strategy, ranks_in(world, machine)) {
+        trainer_(job.schedule, job.problem, ranks_in(world, machine)) {
     if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
     if (!flags.machine.empty()) times_.emplace(job, flags.machine);
     progress_.schedule = content_hash(print(job.schedule.schedule()));

@@ -103,7 +103,7 @@ bool close(const std::vector<double>& a, const std::vector<double>& b) {
 Fate fate_of(const Schedule& mutant, const Original& original) {
   try {
     const VerifiedSchedule schedule = verified(mutant);
-    Trainer trainer(schedule, original.one.problem, original.one.strategy, Rig::one_thread());
+    Trainer trainer(schedule, original.one.problem, Rig::one_thread());
     trainer.set_parameters(random_parameters(7));
     const double tolerance = derived_tolerance(original.one.problem, Storage::f32);
     for (const std::size_t step : {0U, 1U}) {

@@ -60,7 +60,7 @@ Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
 
 Rig::Rig(const Case& one, const RankOptions& options)
     : lowered(lower(one.problem, one.strategy, print_problem(one.problem, one.strategy))),
-      trainer(lowered.schedule, one.problem, one.strategy, options) {}
+      trainer(lowered.schedule, one.problem, options) {}
 
 RankOptions Rig::one_thread() {
   RankOptions options;

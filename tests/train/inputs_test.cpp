@@ -1,7 +1,12 @@
 // The chunk-interleaved layout and its padding.
 #include "fpdt/train/inputs.h"
 
+#include <gmock/gmock.h>
+#include <variant>
+
 #include <gtest/gtest.h>
+
+#include "fpdt/base/error.h"
 
 #include "cases.h"
 
@@ -20,9 +25,13 @@ Sample counting(std::int32_t length) {
   return sample;
 }
 
+TokenLayout layout_of(const Case& one) {
+  return TokenLayout(lower(one.problem, one.strategy).schedule.schedule());
+}
+
 TEST(Inputs, EachRankHoldsItsPartOfEachChunk) {
   const Case one = make_case(tiny_llama(), 2, 12, 8);
-  const Geometry shape = geometry(one.problem, one.strategy);
+  const TokenLayout shape = layout_of(one);
   EXPECT_EQ(rank_inputs(shape, 0, counting(12)).tokens, (Row{0, 1, 2, 3, 8, 9}));
   EXPECT_EQ(rank_inputs(shape, 1, counting(12)).labels, (Row{104, 105, 106, 107, 110, 111}));
   EXPECT_EQ(rank_inputs(shape, 1, counting(12)).documents, counting(12).documents);
@@ -30,12 +39,59 @@ TEST(Inputs, EachRankHoldsItsPartOfEachChunk) {
 
 TEST(Inputs, PaddingIsMaskedAndEachADocumentOfItsOwn) {
   const Case one = make_case(tiny_llama(), 4, 10, 8);
-  const Geometry shape = geometry(one.problem, one.strategy);
-  ASSERT_EQ(shape.padded_tokens, 12);
+  const TokenLayout shape = layout_of(one);
+  ASSERT_EQ(shape.sequence_tokens(), 12);
   const RankInputs last = rank_inputs(shape, 3, counting(10));
   EXPECT_EQ(last.tokens, (Row{6, 7, 0}));
   EXPECT_EQ(last.labels, (Row{106, 107, -1}));
   EXPECT_EQ(last.documents, (Row{0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 11}));
+}
+
+// The chunk-interleaved layout of Yao et al.: after the all-to-all, chunk j is tokens [4j, 4j + 4)
+// in order.
+TEST(TokenLayout, InterleavesChunks) {
+  const TokenLayout layout = layout_of(make_case(tiny_llama(), 2, 16, 4));
+  std::vector<std::int64_t> firsts;
+  for (const TokenRun& run : layout.of(1)) {
+    EXPECT_EQ(run.count, 2);
+    firsts.push_back(run.token);
+  }
+  EXPECT_EQ(firsts, (std::vector<std::int64_t>{2, 6, 10, 14}));
+}
+
+TEST(TokenLayout, EachReplicaHoldsASequence) {
+  Case one = make_case(tiny_llama(), 4, 12, 8);
+  one.strategy.data_parallel = 2;
+  one.strategy.micro_batches = 3;
+  const TokenLayout layout = layout_of(one);
+  EXPECT_EQ(layout.sequences(), 6);
+  EXPECT_EQ(layout.sequence_tokens(), 12);
+  for (const std::int64_t rank : {0, 1, 2, 3}) EXPECT_EQ(layout.replica_of(rank), rank / 2);
+  EXPECT_EQ(layout.first_rank(1), 2);
+}
+
+// Lowers a case, applies a change to each embedding, and expects R106.
+template <class Change>
+void expect_refused(Change&& change) {
+  const Case one = make_case(tiny_llama(), 2, 16, 4);
+  Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();
+  for (Block& block : schedule.blocks) {
+    for (Op& op : block.ops) {
+      if (auto* const embed = std::get_if<Embedding>(&op.body)) change(*embed);
+    }
+  }
+  try {
+    static_cast<void>(TokenLayout(schedule));
+    FAIL() << "not refused";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("R106"));
+  }
+}
+
+TEST(TokenLayout, RefusesTokensThatAreNotHeldOnce) {
+  expect_refused([](Embedding& embed) { embed.tokens.row_first = 0; });
+  expect_refused([](Embedding& embed) { embed.token_first = {}; });
+  expect_refused([](Embedding& embed) { embed.token_first.a += 1; });
 }
 
 }  // namespace

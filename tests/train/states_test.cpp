@@ -133,7 +133,7 @@ TEST(States, AnotherModelIsRefused) {
   EXPECT_THROW(require_states(lowered.schedule.schedule(), other), InputError);
   Problem problem = one.problem;
   problem.model.vocabulary = 20;
-  EXPECT_THROW(Trainer(lowered.schedule, problem, one.strategy, {}), InputError);
+  EXPECT_THROW(Trainer(lowered.schedule, problem, {}), InputError);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ CheckReport check_changed(Change change) {
     }
   }
   const VerifiedSchedule changed = verified(std::move(schedule));
-  Trainer trainer(changed, one.problem, one.strategy, Rig::one_thread());
+  Trainer trainer(changed, one.problem, Rig::one_thread());
   trainer.set_parameters(random_parameters(2));
   return check_step(trainer, random_samples(one.problem, 1, 1), 1e-2,
                     derived_tolerance(one.problem, Storage::f32));

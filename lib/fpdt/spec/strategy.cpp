@@ -328,12 +328,4 @@ Geometry geometry(const Problem& problem, const Strategy& strategy) {
   return shape;
 }
 
-std::int64_t global_token(const Geometry& geometry, std::int64_t sequence_rank,
-                          std::int64_t local_row) {
-  const std::int64_t local_chunk = geometry.chunk_rows / geometry.sequence_parallel;
-  const std::int64_t chunk = std::min(local_row / local_chunk, geometry.chunks - 1);
-  const std::int64_t row = local_row - chunk * local_chunk;
-  return chunk * geometry.chunk_rows + sequence_rank * geometry.local_rows(chunk) + row;
-}
-
 }  // namespace fpdt

@@ -149,9 +149,4 @@ struct Geometry {
 };
 Geometry geometry(const Problem& problem, const Strategy& strategy);
 
-// The rank's tokens: chunk i of rank p holds global tokens [i*chunk_rows + p*local_rows(i),
-// +local_rows(i)).
-std::int64_t global_token(const Geometry& geometry, std::int64_t sequence_rank,
-                          std::int64_t local_row);
-
 }  // namespace fpdt

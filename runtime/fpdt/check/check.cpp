@@ -228,7 +228,7 @@ CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& prob
                                    ? options.samples(problem, count)
                                    : CheckSamples{random_samples(problem, count, options.seed),
                                                   random_samples(problem, count, options.seed + 1)};
-  Trainer trainer(schedule, problem, strategy, options.ranks);
+  Trainer trainer(schedule, problem, options.ranks);
   trainer.set_parameters(random_parameters(options.seed));
   const double tolerance =
       options.tolerance > 0 ? options.tolerance : derived_tolerance(problem, strategy.storage);

@@ -75,21 +75,34 @@ Sample Batches::next() {
   }
   window.pop_back();
   sample.tokens = std::move(window);
-  cursor_ += seq_len_;
-  if (!fits(cursor_)) cursor_ = 0;
+  advance();
   return sample;
 }
 
-std::vector<Sample> Batches::next(std::int64_t count) {
-  std::vector<Sample> samples;
-  for (std::int64_t i = 0; i < count; ++i) samples.push_back(next());
+void Batches::advance() {
+  cursor_ += seq_len_;
+  if (!fits(cursor_)) cursor_ = 0;
+}
+
+std::vector<Sample> Batches::next(std::int64_t count, const BatchNeeds& needs) {
+  std::vector<Sample> samples(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!needs.reads || needs.reads(i)) {
+      samples[static_cast<std::size_t>(i)] = next();
+    } else {
+      advance();
+    }
+  }
   return samples;
 }
 
-std::vector<Sample> Batches::next_labelled(std::int64_t count) {
-  std::vector<Sample> samples = next(count);
+std::vector<Sample> Batches::next_labelled(std::int64_t count, const BatchNeeds& needs) {
+  const auto labels = [&](const std::vector<Sample>& samples) {
+    return needs.labels ? needs.labels(samples) : unmasked(samples);
+  };
+  std::vector<Sample> samples = next(count, needs);
   // Terminates, because the constructor has seen a label that counts.
-  for (; unmasked(samples) == 0; samples = next(count)) passed_over_ += count;
+  for (; labels(samples) == 0; samples = next(count, needs)) passed_over_ += count;
   return samples;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,14 @@ struct Sample {
 // The number of labels that count, over all samples.
 std::int64_t unmasked(const std::vector<Sample>& samples);
 
+// What a process needs of the sequences of a step.
+struct BatchNeeds {
+  // Whether sequence i is read here. Others stay empty. Null: all are read.
+  std::function<bool(std::int64_t)> reads;
+  // The number of labels that count, of all processes together. Null: those of the samples.
+  std::function<std::int64_t(const std::vector<Sample>&)> labels;
+};
+
 struct BatchOptions {
   std::int32_t document_separator = -1;     // token that ends a document; negative: one document
   std::string loss_mask;                    // a file of one byte per token, 0: masked; "": none
@@ -43,10 +52,10 @@ class Batches {
           const BatchOptions& options = {});
 
   Sample next();
-  std::vector<Sample> next(std::int64_t count);
+  std::vector<Sample> next(std::int64_t count, const BatchNeeds& needs = {});
   // Returns the next `count` windows that include a label that counts. Passes over `count` windows
   // at a time.
-  std::vector<Sample> next_labelled(std::int64_t count);
+  std::vector<Sample> next_labelled(std::int64_t count, const BatchNeeds& needs = {});
 
   // The number of windows in one pass through the file.
   [[nodiscard]] std::int64_t windows() const { return (tokens_.count() - 1) / seq_len_; }
@@ -63,6 +72,8 @@ class Batches {
   }
 
  private:
+  void advance();
+
   TokenFile tokens_;
   std::optional<RandomAccessFile> mask_;
   std::int64_t seq_len_;

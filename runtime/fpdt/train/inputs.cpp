@@ -1,25 +1,98 @@
 // Layout and padding of a sequence.
 #include "fpdt/train/inputs.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
 #include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
 
 namespace fpdt {
+namespace {
 
-RankInputs rank_inputs(const Geometry& geometry, std::int64_t sequence_rank, const Sample& sample) {
+[[noreturn]] void refuse(const std::string& message) {
+  throw InputError(format_diagnostics({{"R106", "embedding", message}}));
+}
+
+}  // namespace
+
+TokenLayout::TokenLayout(const Schedule& schedule) : ranks_(schedule.ranks) {
+  std::set<std::int32_t> blocks;
+  for (const Call& call : schedule.train) {
+    blocks.insert(call.block);
+    micro_batches_ = std::max<std::int64_t>(micro_batches_, call.micro_batch + 1);
+  }
+  for (const std::int32_t block : blocks) {
+    for (const Op& op : schedule.blocks[static_cast<std::size_t>(block)].ops) {
+      const auto* const embed = std::get_if<Embedding>(&op.body);
+      if (embed == nullptr) continue;
+      parts_.push_back({embed->tokens.row_first, embed->rows, embed->token_first});
+    }
+  }
+  std::sort(parts_.begin(), parts_.end(),
+            [](const Part& a, const Part& b) { return a.row < b.row; });
+  for (const Part& part : parts_) {
+    if (part.row != rows_) refuse(fmt::format("row {} of the tokens is not read once", rows_));
+    rows_ += part.count;
+  }
+  if (parts_.empty()) refuse("the schedule has none");
+
+  // Ranks with the same first token hold the same tokens. The others share out a sequence.
+  std::map<std::int64_t, std::int64_t> holders;
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    replica_of_.push_back(holders[parts_[0].token.at(rank)]++);
+  }
+  replicas_ = holders.begin()->second;
+  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> runs(
+      static_cast<std::size_t>(replicas_));
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    const auto replica = static_cast<std::size_t>(replica_of(rank));
+    if (replica >= runs.size()) refuse("some tokens have more replicas than others");
+    for (const TokenRun& run : of(rank)) runs[replica].emplace_back(run.token, run.count);
+  }
+  for (auto& replica : runs) {
+    std::sort(replica.begin(), replica.end());
+    std::int64_t next = 0;
+    for (const auto& [token, count] : replica) {
+      if (token != next) refuse(fmt::format("token {} is not held once in each replica", next));
+      next += count;
+    }
+    if (next != sequence_tokens()) refuse("some tokens have more replicas than others");
+  }
+}
+
+std::int64_t TokenLayout::first_rank(std::int64_t replica) const {
+  return std::find(replica_of_.begin(), replica_of_.end(), replica) - replica_of_.begin();
+}
+
+std::vector<TokenRun> TokenLayout::of(std::int64_t rank) const {
+  std::vector<TokenRun> runs;
+  for (const Part& part : parts_) runs.push_back({part.row, part.token.at(rank), part.count});
+  return runs;
+}
+
+RankInputs rank_inputs(const TokenLayout& layout, std::int64_t rank, const Sample& sample) {
   const auto length = static_cast<std::int64_t>(sample.tokens.size());
   FPDT_ASSERT(sample.labels.size() == sample.tokens.size());
   FPDT_ASSERT(sample.documents.size() == sample.tokens.size());
-  FPDT_ASSERT(length <= geometry.padded_tokens);
+  FPDT_ASSERT(length <= layout.sequence_tokens());
   RankInputs inputs;
   inputs.documents = sample.documents;
-  for (std::int64_t t = length; t < geometry.padded_tokens; ++t) {
+  for (std::int64_t t = length; t < layout.sequence_tokens(); ++t) {
     inputs.documents.push_back(static_cast<std::int32_t>(t));
   }
-  for (std::int64_t row = 0; row < geometry.local_tokens(); ++row) {
-    const std::int64_t token = global_token(geometry, sequence_rank, row);
-    const auto t = static_cast<std::size_t>(token);
-    inputs.tokens.push_back(token < length ? sample.tokens[t] : 0);
-    inputs.labels.push_back(token < length ? sample.labels[t] : -1);
+  for (const TokenRun& run : layout.of(rank)) {
+    for (std::int64_t token = run.token; token < run.token + run.count; ++token) {
+      const auto t = static_cast<std::size_t>(token);
+      inputs.tokens.push_back(token < length ? sample.tokens[t] : 0);
+      inputs.labels.push_back(token < length ? sample.labels[t] : -1);
+    }
   }
   return inputs;
 }

@@ -1,27 +1,70 @@
-// Cuts sequences into the inputs of each rank.
+// Which tokens of a step each rank holds, and its inputs cut from the sequences.
 //
-// Rank r holds its part of the sequences of replica r div P, one slot per micro-batch: its own
-// tokens and labels in the chunk-interleaved order of spec/strategy.h, and the document starts of
-// the whole sequence. Tokens after the end are padding: token 0, masked, each a document of its
-// own, so that no position exceeds those of the sequence.
+// The schedule's embedding says it: it reads rows of the rank's tokens and knows the position of
+// each in the sequence. Ranks that hold the same positions belong to different replicas, which
+// train on different sequences. Sequence i of a step belongs to replica i div B, micro-batch i mod
+// B, for B micro-batches. Tokens after the end of a sequence are padding: token 0, masked, each a
+// document of its own, so that no position exceeds those of the sequence.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "fpdt/spec/strategy.h"
+#include "fpdt/schedule/schedule.h"
 #include "fpdt/train/batches.h"
 
 namespace fpdt {
 
-// The inputs of one micro-batch on one rank.
-struct RankInputs {
-  std::vector<std::int32_t> tokens;     // [S_pad / P]
-  std::vector<std::int32_t> labels;     // [S_pad / P]
-  std::vector<std::int32_t> documents;  // [S_pad]
+// Rows [row, row + count) hold the tokens of a sequence from `token` on.
+struct TokenRun {
+  std::int64_t row = 0;
+  std::int64_t token = 0;
+  std::int64_t count = 0;
 };
 
-// Precondition: `sample` is as long as a sequence of the problem.
-RankInputs rank_inputs(const Geometry& geometry, std::int64_t sequence_rank, const Sample& sample);
+class TokenLayout {
+ public:
+  // Throws InputError (R106) unless every row is embedded once and the ranks of a replica share out
+  // a sequence.
+  explicit TokenLayout(const Schedule& schedule);
+
+  [[nodiscard]] std::int64_t micro_batches() const { return micro_batches_; }
+  [[nodiscard]] std::int64_t replicas() const { return replicas_; }
+  // Sequences of a step, of all replicas.
+  [[nodiscard]] std::int64_t sequences() const { return replicas_ * micro_batches_; }
+  // Tokens of a sequence, with padding.
+  [[nodiscard]] std::int64_t sequence_tokens() const { return rows_ * (ranks_ / replicas_); }
+  // Of them, those of one rank.
+  [[nodiscard]] std::int64_t rows() const { return rows_; }
+  [[nodiscard]] std::int64_t replica_of(std::int64_t rank) const {
+    return replica_of_[static_cast<std::size_t>(rank)];
+  }
+  // The lowest rank of a replica.
+  [[nodiscard]] std::int64_t first_rank(std::int64_t replica) const;
+  // The tokens of a rank, by ascending row.
+  [[nodiscard]] std::vector<TokenRun> of(std::int64_t rank) const;
+
+ private:
+  struct Part {
+    std::int64_t row = 0, count = 0;
+    RankExpression token;
+  };
+  std::int64_t ranks_ = 1;
+  std::int64_t micro_batches_ = 1;
+  std::int64_t replicas_ = 1;
+  std::int64_t rows_ = 0;
+  std::vector<Part> parts_;
+  std::vector<std::int64_t> replica_of_;  // by rank
+};
+
+// The inputs of one micro-batch on one rank.
+struct RankInputs {
+  std::vector<std::int32_t> tokens;     // [rows]
+  std::vector<std::int32_t> labels;     // [rows]
+  std::vector<std::int32_t> documents;  // [sequence_tokens]
+};
+
+// Precondition: `sample` is at most as long as a sequence of the layout.
+RankInputs rank_inputs(const TokenLayout& layout, std::int64_t rank, const Sample& sample);
 
 }  // namespace fpdt

@@ -90,14 +90,13 @@ ElementSource initial_parameters(std::uint64_t seed) {
   };
 }
 
-Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
-                 const RankOptions& options)
+Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const RankOptions& options)
     : problem_(std::move(problem)),
-      geometry_(geometry(problem_, strategy)),
-      micro_batches_(strategy.micro_batches),
+      layout_(schedule.schedule()),
       ports_([&] {
         const Schedule& file = schedule.schedule();
-        const std::int64_t local = geometry_.local_tokens();
+        const std::int64_t local = layout_.rows();
+        const std::int64_t micro_batches = layout_.micro_batches();
         std::vector<Diagnostic> findings;
         const auto port = [&](std::string_view name, Role role, Dtype dtype, std::int64_t elements,
                               std::int64_t slots) {
@@ -105,14 +104,19 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const Strate
         };
         Ports ports;
         ports.step = port(kStepInput, Role::input, Dtype::f32, 4, 1);
-        ports.tokens = port(kTokensInput, Role::input, Dtype::i32, local, micro_batches_);
-        ports.labels = port(kLabelsInput, Role::input, Dtype::i32, local, micro_batches_);
+        ports.tokens = port(kTokensInput, Role::input, Dtype::i32, local, micro_batches);
+        ports.labels = port(kLabelsInput, Role::input, Dtype::i32, local, micro_batches);
         if (problem_.documents) {
-          ports.documents = port(kDocumentsInput, Role::input, Dtype::i32, geometry_.padded_tokens,
-                                 micro_batches_);
+          ports.documents = port(kDocumentsInput, Role::input, Dtype::i32,
+                                 layout_.sequence_tokens(), micro_batches);
         }
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);
         ports.norm = port("grad_norm_output", Role::output, Dtype::f32, 1, 1);
+        if (layout_.sequence_tokens() < problem_.seq_len) {
+          findings.push_back({"R104", "tokens",
+                              fmt::format("the problem has sequences of {}, the schedule of {}",
+                                          problem_.seq_len, layout_.sequence_tokens())});
+        }
         if (file.ranks != problem_.ranks()) {
           findings.push_back(
               {"R104", "ranks",
@@ -174,13 +178,32 @@ void Trainer::set_parameters(const ElementSource& source) {
   steps_done_ = 0;
 }
 
-std::int64_t Trainer::samples_per_step() const {
-  return mul(geometry_.data_parallel, micro_batches_);
+bool Trainer::trains_on(std::int64_t sequence) const {
+  const std::vector<std::int64_t>& present = ranks_.present();
+  return std::any_of(present.begin(), present.end(), [&](std::int64_t rank) {
+    return layout_.replica_of(rank) == sequence / layout_.micro_batches();
+  });
 }
 
-void Trainer::feed(const std::vector<Sample>& samples, double learning_rate, std::int64_t step) {
+BatchNeeds Trainer::needs() const {
+  return {[this](std::int64_t sequence) { return trains_on(sequence); },
+          [this](const std::vector<Sample>& samples) { return labels(samples); }};
+}
+
+std::int64_t Trainer::labels(const std::vector<Sample>& samples) const {
+  World& world = ranks_.world();
+  std::int64_t here = 0;
+  for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
+    const std::int64_t first = layout_.first_rank(i / layout_.micro_batches());
+    if (world.process_of(first) != world.place().process) continue;
+    here += samples[static_cast<std::size_t>(i)].unmasked();
+  }
+  return sum(world, here);
+}
+
+void Trainer::feed(const std::vector<Sample>& samples, std::int64_t labels, double learning_rate,
+                   std::int64_t step) {
   FPDT_ASSERT(static_cast<std::int64_t>(samples.size()) == samples_per_step());
-  const std::int64_t labels = unmasked(samples);
   if (!problem_.documents) require_one_document(samples);
   const OptimizerSpec& optimizer = problem_.optimizer;
   const auto t = static_cast<double>(step);
@@ -191,10 +214,10 @@ void Trainer::feed(const std::vector<Sample>& samples, double learning_rate, std
   for (const std::int64_t rank : ranks_.present()) {
     Executor& executor = ranks_.executor(rank);
     write(executor, ports_.step, 0, scalars);
-    const std::int64_t replica = rank / geometry_.sequence_parallel;
-    for (std::int64_t slot = 0; slot < micro_batches_; ++slot) {
-      const Sample& sample = samples[static_cast<std::size_t>(replica * micro_batches_ + slot)];
-      const RankInputs inputs = rank_inputs(geometry_, rank % geometry_.sequence_parallel, sample);
+    const std::int64_t first = layout_.replica_of(rank) * layout_.micro_batches();
+    for (std::int64_t slot = 0; slot < layout_.micro_batches(); ++slot) {
+      const Sample& sample = samples[static_cast<std::size_t>(first + slot)];
+      const RankInputs inputs = rank_inputs(layout_, rank, sample);
       write(executor, ports_.tokens, slot, inputs.tokens);
       write(executor, ports_.labels, slot, inputs.labels);
       if (problem_.documents) write(executor, ports_.documents, slot, inputs.documents);
@@ -255,11 +278,12 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   StepResult result;
   result.step = steps_done_ + 1;
   result.learning_rate = learning_rate;
-  if (unmasked(samples) == 0) {
+  const std::int64_t counted = labels(samples);
+  if (counted == 0) {
     throw InputError(
         fmt::format("step {}: every label is masked, so there is nothing to learn", result.step));
   }
-  feed(samples, learning_rate, result.step);
+  agree(ranks_.world(), [&] { feed(samples, counted, learning_rate, result.step); });
   if (traces == nullptr) {
     const auto launched = std::chrono::steady_clock::now();
     ranks_.run(schedule().train);
@@ -285,13 +309,14 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
 }
 
 double Trainer::evaluate(std::vector<Sample> samples) {
-  FPDT_ASSERT(!samples.empty());
-  Sample nothing = samples.front();
-  std::fill(nothing.labels.begin(), nothing.labels.end(), -1);
-  samples.resize(static_cast<std::size_t>(
-                     std::max(samples_per_step(), static_cast<std::int64_t>(samples.size()))),
-                 nothing);
-  feed(samples, 0, 1);
+  FPDT_ASSERT(!samples.empty() && std::ssize(samples) <= samples_per_step());
+  // A replica without a sequence gets one that counts nothing.
+  const auto length = static_cast<std::size_t>(problem_.seq_len);
+  const std::vector<std::int32_t> zeros(length);
+  samples.resize(static_cast<std::size_t>(samples_per_step()),
+                 {zeros, std::vector<std::int32_t>(length, -1), zeros});
+  const std::int64_t counted = labels(samples);
+  agree(ranks_.world(), [&] { feed(samples, counted, 0, 1); });
   ranks_.run(schedule().evaluate);
   const double loss = output(ports_.loss);
   if (!std::isfinite(loss)) {

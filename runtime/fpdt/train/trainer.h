@@ -1,11 +1,15 @@
 // Training steps of any schedule: feeds inputs, runs the ranks, reads outputs.
 //
-// The trainer finds buffers by name and states by their table. It does not know the method. It
-// computes no mathematics: loss, gradients, clipping and the update are ops of the schedule.
+// The trainer finds buffers by name, states by their table, and the tokens of a rank by the
+// embedding. It does not know the method. It computes no mathematics: loss, gradients, clipping and
+// the update are ops of the schedule.
 //
-//   Trainer trainer(schedule, problem, strategy, {});
+//   Trainer trainer(schedule, problem, {});
 //   trainer.set_parameters(initial_parameters(seed));
 //   const StepResult result = trainer.step(batches.next(trainer.samples_per_step()), 1e-3);
+//
+// A process that holds some of the ranks (runtime/world.h) has a trainer for these. Steps,
+// evaluations and tensors are then functions that all processes call together.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +22,7 @@
 
 #include "fpdt/spec/strategy.h"
 #include "fpdt/train/batches.h"
+#include "fpdt/train/inputs.h"
 #include "fpdt/train/ranks.h"
 
 namespace fpdt {
@@ -62,8 +67,7 @@ class Trainer {
  public:
   // Throws InputError when the schedule lacks something that a trainer needs, and MemoryError when
   // the machine lacks memory. The schedule must outlive the trainer.
-  Trainer(const VerifiedSchedule& schedule, Problem problem, const Strategy& strategy,
-          const RankOptions& options);
+  Trainer(const VerifiedSchedule& schedule, Problem problem, const RankOptions& options);
 
   // Sets the parameters and their masters; clears the moments and the count of steps. An
   // ElementSource is asked, on all threads, only for elements that present ranks hold.
@@ -71,7 +75,12 @@ class Trainer {
   void set_parameters(const ElementSource& source);
 
   // Sequences of one step: replicas x micro-batches, first replica first.
-  [[nodiscard]] std::int64_t samples_per_step() const;
+  [[nodiscard]] std::int64_t samples_per_step() const { return layout_.sequences(); }
+  // Which of them this process reads: those on which one of its ranks trains. The trainer must
+  // outlive the result.
+  [[nodiscard]] BatchNeeds needs() const;
+  // Together: the number of labels that count, each sequence counted by one process.
+  [[nodiscard]] std::int64_t labels(const std::vector<Sample>& samples) const;
 
   // Throws InputError, before anything runs, when no label counts: weights would decay and moments
   // fade without a gradient. Throws NumericError when the loss or the norm is not finite. If the
@@ -84,8 +93,8 @@ class Trainer {
                            std::vector<Trace>& traces) {
     return step(samples, learning_rate, &traces);
   }
-  // Takes a step and measures every space. It must be the first step of the trainer, which is the
-  // first to touch its arenas.
+  // Takes a step and measures every space, over the ranks of all processes. It must be the first
+  // step of the trainer, which is the first to touch its arenas.
   StepResult step_measured(const std::vector<Sample>& samples, double learning_rate,
                            std::vector<MemoryUse>& memory);
 
@@ -118,13 +127,14 @@ class Trainer {
   StepResult step(const std::vector<Sample>& samples, double learning_rate,
                   std::vector<Trace>* traces);
   [[nodiscard]] std::vector<MemoryUse> measure(const std::vector<Trace>& traces) const;
-  void feed(const std::vector<Sample>& samples, double learning_rate, std::int64_t step);
+  [[nodiscard]] bool trains_on(std::int64_t sequence) const;
+  void feed(const std::vector<Sample>& samples, std::int64_t labels, double learning_rate,
+            std::int64_t step);
   [[nodiscard]] double output(BufferIndex buffer) const;
   [[nodiscard]] const State& state(std::string_view name, std::string_view kind) const;
 
   Problem problem_;
-  Geometry geometry_;
-  std::int64_t micro_batches_;
+  TokenLayout layout_;
   Ports ports_;
   Ranks ranks_;
   std::int32_t threads_;  // of all present ranks together

@@ -76,6 +76,9 @@ void catch_stop_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  static_assert(kFinishSignal == SIGUSR2);
+  action.sa_flags = 0;
+  sigaction(SIGUSR2, &action, nullptr);
 }
 
 int stop_signal() { return asked_by; }

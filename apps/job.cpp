@@ -23,13 +23,20 @@ void add_data_format(Options& options, std::string& format) {
       .one_of({"bytes", "u16", "u32"});
 }
 
-std::unique_ptr<World> open_world(const RankFlags& flags, const Schedule& schedule) {
-  if (flags.communicator == "thread") return std::make_unique<LocalWorld>(schedule.ranks);
-  const std::int64_t rank = flags.rank.value_or(0);
-  if (rank < 0 || rank >= schedule.ranks) {
-    throw InputError(fmt::format("--rank: expected 0 to {}, found {}", schedule.ranks - 1, rank));
+int run_together(const RankFlags& flags, const std::string& schedule,
+                 const std::function<int(World& world, const Job& job)>& body) {
+  const Job job = load_job(schedule);
+  const std::int64_t ranks = job.schedule.schedule().ranks;
+  if (flags.communicator == "thread") {
+    LocalWorld world(ranks);
+    return body(world, job);
   }
-  return std::make_unique<LocalWorld>(rank, schedule.ranks);
+  const std::int64_t rank = flags.rank.value_or(0);
+  if (rank < 0 || rank >= ranks) {
+    throw InputError(fmt::format("--rank: expected 0 to {}, found {}", ranks - 1, rank));
+  }
+  LocalWorld world(rank, ranks);
+  return body(world, job);
 }
 
 }  // namespace fpdt

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -30,7 +30,10 @@ struct RankFlags {
   std::optional<std::int64_t> rank;  // that runs alone with "solo"; default: 0
 };
 
-// The world of a run. InputError when the flags do not fit the schedule.
-std::unique_ptr<World> open_world(const RankFlags& flags, const Schedule& schedule);
+// Loads the schedule, and runs `body` in every process of the job that the flags describe. Returns
+// the code to exit with. With several processes, an error of one of them ends all, and one of them
+// says it.
+int run_together(const RankFlags& flags, const std::string& schedule,
+                 const std::function<int(World& world, const Job& job)>& body);
 
 }  // namespace fpdt

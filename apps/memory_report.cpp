@@ -50,9 +50,8 @@ std::string table(const MemoryReport& report) {
                         word(use.space), format_bytes(use.untouched->scratch),
                         format_bytes(use.untouched->between));
   }
-  const std::int64_t here = report.solo ? 1 : report.ranks;
-  text += fmt::format("peak resident memory of the process, with {} {}: {}\n", here,
-                      here == 1 ? "rank" : "ranks", format_bytes(report.peak_resident));
+  text += fmt::format("peak resident memory of the process, with {} {}: {}\n", report.ranks,
+                      report.ranks == 1 ? "rank" : "ranks", format_bytes(report.peak_resident));
   if (report.driver) {
     text += fmt::format(
         "host memory, by the system: {} resident, {} locked, {} pinned by drivers that report it\n",

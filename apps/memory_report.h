@@ -18,9 +18,9 @@ namespace fpdt {
 struct MemoryReport {
   std::vector<MemoryUse> spaces;  // empty when no step was taken
   Prediction predicted;           // of one rank
-  std::int64_t ranks = 1;
+  std::int64_t ranks = 1;         // of this process
   bool solo = false;
-  Bytes peak_resident;                 // of the process
+  Bytes peak_resident;                 // of the process that takes most
   std::optional<DriverMemory> driver;  // of a GPU, whose arenas are resident at once
   ProcessMemory process;               // while the arenas are there
 };

@@ -24,12 +24,11 @@ std::string format_clock(double seconds) {
 }
 
 StatusLine::StatusLine(Shown shown)
-    : terminal_(isatty(STDERR_FILENO) == 1),
-      shown_(terminal_ || shown == Shown::everywhere),
-      next_(Clock::now()) {}
+    : terminal_(isatty(STDERR_FILENO) == 1), shown_(shown), next_(Clock::now()) {}
 
 void StatusLine::show(std::string_view text) {
-  if (!shown_ || Clock::now() < next_) return;
+  if (shown_ == Shown::nowhere || Clock::now() < next_) return;
+  if (!terminal_ && shown_ == Shown::on_terminals) return;
   next_ = Clock::now() + (terminal_ ? kOnTerminal : kElsewhere);
   if (!terminal_) return keep(text);
   say(fmt::format("\r{}\x1b[K", text));
@@ -38,6 +37,7 @@ void StatusLine::show(std::string_view text) {
 
 void StatusLine::keep(std::string_view text) {
   open_ = false;
+  if (shown_ == Shown::nowhere) return;
   say(fmt::format("{}{}\n", terminal_ ? "\r\x1b[K" : "", text));
 }
 

@@ -13,7 +13,7 @@ std::string format_clock(double seconds);
 
 class StatusLine {
  public:
-  enum class Shown : std::uint8_t { everywhere, on_terminals };
+  enum class Shown : std::uint8_t { everywhere, on_terminals, nowhere };
   explicit StatusLine(Shown shown = Shown::everywhere);
   ~StatusLine() { end(); }
   StatusLine(const StatusLine&) = delete;
@@ -29,7 +29,7 @@ class StatusLine {
  private:
   using Clock = std::chrono::steady_clock;
   bool terminal_;
-  bool shown_;
+  Shown shown_;
   bool open_ = false;  // the cursor stands on the status line
   Clock::time_point next_;
 };

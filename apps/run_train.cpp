@@ -23,6 +23,7 @@
 #include "fpdt/runtime/arena.h"
 #include "fpdt/schedule/print.h"
 #include "fpdt/train/checkpoint.h"
+#include "fpdt/train/traces.h"
 
 #include "command.h"
 #include "memory_report.h"
@@ -107,23 +108,29 @@ class Run {
       : flags_(flags),
         job_(job),
         machine_(machine),
-        saved_(saved_course(flags)),
-        course_(settle_course(flags, job, saved_)),
-        data_(batches(flags.data, flags.loss_mask)),
-        saves_(open_saves(flags, job)),
-        log_(flags.log),
-        driver_(driver_memory(flags, job, machine)),
-        trainer_(job.schedule, job.problem, ranks_in(world, machine)) {
-    if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
-    if (!flags.machine.empty()) times_.emplace(job, flags.machine);
+        world_(world),
+        saved_(agreed(world, [&] { return saved_course(flags); })),
+        course_(agreed(world, [&] { return settle_course(flags, job, saved_); })),
+        data_(agreed(world, [&] { return batches(flags.data, flags.loss_mask); })),
+        saves_(agreed(world, [&] { return world.speaks() ? open_saves(flags, job) : nullptr; })),
+        log_(agreed(world, [&] { return Log(world.speaks() ? flags.log : ""); })),
+        driver_(agreed(world, [&] { return driver_memory(flags, job, machine); })),
+        trainer_(job.schedule, job.problem, ranks_in(world, machine)),
+        status_(world.speaks() ? StatusLine::Shown::everywhere : StatusLine::Shown::nowhere) {
+    agree(world, [&] {
+      if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
+      if (!flags.machine.empty() && world.speaks()) times_.emplace(job, flags.machine);
+    });
     progress_.schedule = content_hash(print(job.schedule.schedule()));
     progress_.ranks = job.problem.ranks();
+    if (!flags.machine.empty()) clock_lead_ = clock_lead(world);
     start();
   }
 
   // Until the last step or a signal; returns the signal.
   int train();
-  // Results to standard output; returns how memory deviates from the prediction.
+  // Together: prints results to standard output, and returns how memory deviates from the
+  // prediction.
   std::vector<std::string> report(int signal) const;
   // Writes the picture that --draw asks for, when there is a step to draw.
   void draw() const;
@@ -136,6 +143,8 @@ class Run {
             {static_cast<std::int32_t>(course_.document_separator), mask,
              token_format(flags_.data_format), token_format(saved_ ? saved_->data_format : "")}};
   }
+  // What the processes of one run have in common.
+  [[nodiscard]] Facts facts() const;
   void start();
   void resume();
   void step();
@@ -143,11 +152,14 @@ class Run {
   void save();
   void judge_last_save();
   int take_steps();
+  [[nodiscard]] std::vector<std::string> all_deviations(const MemoryReport& memory) const;
+  void print_report(const MemoryReport& memory, int signal) const;
   void say_step(const StepResult& result);
 
   const TrainFlags& flags_;
   const Job& job_;
   const RankMachine& machine_;
+  World& world_;
   std::optional<Course> saved_;  // of the checkpoint
   Course course_;
   Batches data_;
@@ -159,18 +171,21 @@ class Run {
   Trainer trainer_;
   Progress progress_;
   StatusLine status_;
+  std::int64_t clock_lead_ = 0;  // over process 0
   std::optional<StepTimes> times_;
   std::vector<MemoryUse> memory_;
   std::optional<double> evaluation_loss_;
   std::vector<double> losses_;  // of the steps of this run
   StepResult last_;
   std::int64_t tokens_ = 0, saved_at_ = -1;
+  int signal_ = 0;  // that stopped the run
   double seconds_ = 0, wall_seconds_ = 0;
 };
 
 void Run::resume() {
-  const std::vector<std::string> changes =
-      saved_ ? allowed_changes(flags_, *saved_, course_) : std::vector<std::string>();
+  const auto changes = agreed(world_, [&] {
+    return saved_ ? allowed_changes(flags_, *saved_, course_) : std::vector<std::string>();
+  });
   const Progress found = load_checkpoint(flags_.resume, trainer_);
   if (saves_) companions_ = companions_of(flags_.resume);
   status_.keep(fmt::format("resuming {} after step {}", flags_.resume, found.step));
@@ -184,7 +199,7 @@ void Run::resume() {
   } else if (saved_ && saved_->seq_len != course_.seq_len && !data_.fits(found.cursor)) {
     status_.keep("the rest of the data is shorter than a sequence: starting over");
   } else {
-    data_.seek(found.cursor);
+    agree(world_, [&] { data_.seek(found.cursor); });
   }
   if (found.schedule != progress_.schedule) {
     status_.keep("another schedule wrote the checkpoint: training continues, but not bit for bit");
@@ -195,8 +210,32 @@ void Run::resume() {
   }
 }
 
+Facts Run::facts() const {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  Facts facts{{"version", FPDT_VERSION},
+              {"schedule", progress_.schedule},
+              {"--data", sample_of(flags_.data)},
+              {"--steps", text(flags_.steps)},
+              {"--init", flags_.init},
+              {"--resume", flags_.resume},
+              {"--save", flags_.save},
+              {"--save-every", text(flags_.save_every)},
+              {"--evaluate-every", text(flags_.evaluate_every)},
+              {"--evaluate-batches", text(flags_.evaluate_batches)},
+              {"--machine", flags_.machine}};
+  for (const auto& [name, path] : {std::pair("--loss-mask", flags_.loss_mask),
+                                   std::pair("--evaluate-data", flags_.evaluate_data)}) {
+    if (!path.empty()) facts.emplace_back(name, sample_of(path));
+  }
+  for (auto& fact : facts_of(course_)) facts.push_back(std::move(fact));
+  return facts;
+}
+
 void Run::start() {
-  add_data(course_, flags_, data_);
+  add_data(world_, course_, flags_, data_);
+  if (world_.place().processes > 1) {
+    require_same(world_, agreed(world_, [&] { return facts(); }));
+  }
   progress_.seed = static_cast<std::uint64_t>(course_.seed);
   progress_.course = print_course(course_);
   if (!flags_.resume.empty()) {
@@ -245,7 +284,8 @@ void Run::say_step(const StepResult& result) {
 
 void Run::step() {
   const std::int64_t passed_over = data_.passed_over();
-  const std::vector<Sample> samples = data_.next_labelled(trainer_.samples_per_step());
+  const std::vector<Sample> samples =
+      data_.next_labelled(trainer_.samples_per_step(), trainer_.needs());
   if (data_.passed_over() > passed_over) {
     status_.keep(fmt::format("before step {}: skipped {} sequences without a label",
                              trainer_.steps_done() + 1, data_.passed_over() - passed_over));
@@ -253,10 +293,11 @@ void Run::step() {
   const double now = course_.rate.at(trainer_.steps_done() + 1);
   if (losses_.empty()) {
     last_ = trainer_.step_measured(samples, now, memory_);
-  } else if (times_) {
+  } else if (!flags_.machine.empty()) {
     std::vector<Trace> traces;
     last_ = trainer_.step_recorded(samples, now, traces);
-    times_->keep(std::move(traces));
+    traces = gathered(world_, std::move(traces), clock_lead_);
+    if (times_) times_->keep(std::move(traces));
   } else {
     last_ = trainer_.step(samples, now);
   }
@@ -286,9 +327,9 @@ void Run::evaluate() {
   const std::int64_t taken =
       std::min(mul(std::min(flags_.evaluate_batches, windows), batch), windows);
   for (std::int64_t left = taken; left > 0;) {
-    const std::vector<Sample> samples = evaluation_->next(std::min(batch, left));
+    const std::vector<Sample> samples = evaluation_->next(std::min(batch, left), trainer_.needs());
     left -= std::ssize(samples);
-    const std::int64_t counted = unmasked(samples);
+    const std::int64_t counted = trainer_.labels(samples);
     sum += trainer_.evaluate(samples) * static_cast<double>(counted);
     labels += counted;
   }
@@ -315,14 +356,15 @@ void Run::save() {
 // replace an earlier checkpoint, one more step is taken and thrown away. A run that was told to
 // stop leaves the verdict to the first step after --resume.
 void Run::judge_last_save() {
-  if (!saves_ || !saves_->is_pending()) return;
-  if (saved_step(flags_.save)) {
-    if (stop_signal() != 0) return;
-    trainer_.step(data_.next_labelled(trainer_.samples_per_step()),
+  const bool replaces = saves_ && saves_->is_pending() && saved_step(flags_.save);
+  signal_ = static_cast<int>(largest(world_, stop_signal()));
+  if (largest(world_, replaces ? 1 : 0) != 0) {
+    if (signal_ != 0) return;
+    trainer_.step(data_.next_labelled(trainer_.samples_per_step(), trainer_.needs()),
                   course_.rate.at(last_.step + 1));
     trainer_.set_steps_done(last_.step);
   }
-  saves_->confirm();
+  if (saves_) saves_->confirm();
 }
 
 int Run::train() {
@@ -348,15 +390,17 @@ int Run::take_steps() {
                              trainer_.steps_done() + 1, work / 1e12));
   }
   const auto due = [&](std::int64_t every) { return every > 0 && last_.step % every == 0; };
-  while (trainer_.steps_done() < flags_.steps && stop_signal() == 0) {
+  // A signal to any process stops all of them after the same step.
+  const auto stopped = [&] { return signal_ = static_cast<int>(largest(world_, stop_signal())); };
+  while (trainer_.steps_done() < flags_.steps && stopped() == 0) {
     step();
     if (due(flags_.evaluate_every)) evaluate();
     if (due(flags_.save_every)) save();
   }
-  if (saves_ && !losses_.empty()) save();
+  if (!flags_.save.empty() && !losses_.empty()) save();
   judge_last_save();
   status_.end();
-  return stop_signal();
+  return signal_;
 }
 
 void Run::draw() const {
@@ -369,11 +413,33 @@ void Run::draw() const {
 std::vector<std::string> Run::report(int signal) const {
   const MemoryReport memory{memory_,
                             job_.predicted,
-                            job_.problem.ranks(),
-                            flags_.ranks.communicator == "solo",
-                            peak_resident_bytes(),
+                            std::ssize(world_.place().present),
+                            !world_.complete(),
+                            Bytes{largest(world_, peak_resident_bytes().value)},
                             driver_,
                             process_memory()};
+  if (world_.speaks()) print_report(memory, signal);
+  return all_deviations(memory);
+}
+
+std::vector<std::string> Run::all_deviations(const MemoryReport& memory) const {
+  if (world_.place().processes == 1) return deviations(memory);
+  // All report the same spaces, and each the driver of its own GPU.
+  std::vector<std::string> mine;
+  if (world_.speaks()) {
+    mine = deviations(memory);
+  } else if (driver_) {
+    mine = deviations(*driver_);
+  }
+  std::vector<std::string> all;
+  const std::vector<std::string> found = world_.gather(fmt::format("{}", fmt::join(mine, "; ")));
+  for (std::size_t process = 0; process < found.size(); ++process) {
+    if (!found[process].empty()) all.push_back(fmt::format("rank {}: {}", process, found[process]));
+  }
+  return all;
+}
+
+void Run::print_report(const MemoryReport& memory, int signal) const {
   const double rate = wall_seconds_ > 0 ? static_cast<double>(tokens_) / wall_seconds_ : 0;
   const bool timed = times_ && times_->measured();
   if (flags_.json) {
@@ -387,6 +453,7 @@ std::vector<std::string> Run::report(int signal) const {
                 {"wall_seconds", wall_seconds_},
                 {"tokens_per_second", rate},
                 {"solo", memory.solo},
+                {"processes", world_.place().processes},
                 {"schedule", progress_.schedule},
                 {"saved", saved_at_ < 0 ? Json() : Json(flags_.save)},
                 {"losses", losses_}};
@@ -404,7 +471,6 @@ std::vector<std::string> Run::report(int signal) const {
                              table(memory)));
     if (timed) print_result(fmt::format("\n{}", table(times_->comparison())));
   }
-  return deviations(memory);
 }
 
 // Any schedule that runs is proven safe. That it computes the model is tested for what the planner
@@ -416,24 +482,23 @@ std::string unhashed_note(const std::string& path) {
       path);
 }
 
-// Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal.
-int run_train(const TrainFlags& flags) {
-  const Job job = load_job(flags.schedule);
-  if (!job.has_hash) say(unhashed_note(flags.schedule));
-  require_sensible(flags);
-  const RankMachine machine = open_machine(flags.backend);
-  const std::unique_ptr<World> world = open_world(flags.ranks, job.schedule.schedule());
-  Run run(flags, job, machine, *world);
+// Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal that
+// interrupts.
+int train_in(World& world, const Job& job, const TrainFlags& flags) {
+  if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
+  agree(world, [&] { require_sensible(flags); });
+  const RankMachine machine = agreed(world, [&] { return open_machine(flags.backend); });
+  Run run(flags, job, machine, world);
   catch_stop_signals();
   const int signal = run.train();
   // All results are printed before the verdict.
   const std::vector<std::string> deviations = run.report(signal);
-  run.draw();
-  if (!deviations.empty()) {
+  agree(world, [&] { run.draw(); });
+  if (!deviations.empty() && world.speaks()) {
     fmt::print(stderr, "fpdt-run: measured and predicted memory disagree: {}\n",
                fmt::join(deviations, "; "));
   }
-  if (signal != 0) return 128 + signal;
+  if (signal != 0 && signal != kFinishSignal) return 128 + signal;
   return static_cast<int>(deviations.empty() ? ExitCode::done : ExitCode::disagree);
 }
 
@@ -442,7 +507,10 @@ int run_train(const TrainFlags& flags) {
 Command declare_train(Options& options) {
   auto flags = std::make_shared<TrainFlags>();
   add_train_flags(options, *flags);
-  return [flags] { return run_train(*flags); };
+  return [flags] {
+    return run_together(flags->ranks, flags->schedule,
+                        [&](World& world, const Job& job) { return train_in(world, job, *flags); });
+  };
 }
 
 }  // namespace fpdt

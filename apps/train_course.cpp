@@ -43,11 +43,16 @@ Course settle_course(const TrainFlags& flags, const Job& job, const std::optiona
   return course;
 }
 
-void add_data(Course& course, const TrainFlags& flags, const Batches& data) {
+void add_data(World& world, Course& course, const TrainFlags& flags, const Batches& data) {
   course.data_format = word(data.format());
   if (flags.save.empty() && flags.resume.empty()) return;
-  course.data = identity_of(flags.data);
-  course.loss_mask = flags.loss_mask.empty() ? "" : identity_of(flags.loss_mask);
+  const auto identity = [&](const std::string& path) {
+    const std::string mine = agreed(
+        world, [&] { return world.speaks() && !path.empty() ? identity_of(path) : std::string(); });
+    return broadcast(world, mine, 0);
+  };
+  course.data = identity(flags.data);
+  course.loss_mask = identity(flags.loss_mask);
 }
 
 std::vector<std::string> allowed_changes(const TrainFlags& flags, const Course& saved,

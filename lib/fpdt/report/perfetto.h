@@ -4,7 +4,7 @@
 // lane. A thread has a slice for each call and within it a slice for each op. Counters show the
 // live bytes of each space by category. Arrows lead from the op that spills a value over each of
 // its fetches to the first use of the fetched copy. Times are microseconds with nanosecond
-// precision.
+// precision. Ranks stand on one clock (Trace::start).
 #pragma once
 
 #include <string>

@@ -40,6 +40,7 @@ struct LiveCurve {
 struct Trace {
   std::string source;  // "simulated" or "measured", with the machine's name
   std::int64_t rank = 0;
+  std::int64_t start = 0;          // of the step by a clock that the ranks share; simulated: 0
   std::vector<std::string> lanes;  // "compute.0"
   std::vector<std::string> ops;    // "forward.attn.1.0"
   std::vector<Span> spans;

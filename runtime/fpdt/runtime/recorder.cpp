@@ -118,6 +118,7 @@ Trace make_trace(const Program& program, std::span<const Call> calls,
   }
   std::int64_t start = intervals.empty() ? 0 : intervals.front().begin;
   for (const Interval& interval : intervals) start = std::min(start, interval.begin);
+  trace.start = start;
 
   LiveBytes live(*program.schedule);
   Expansion expansion(program);

@@ -29,6 +29,14 @@ std::vector<std::int64_t> numbers(World& world, std::int64_t mine) {
   return all;
 }
 
+// Takes the text before the next zero byte.
+std::string_view take(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\0'), text.size());
+  const std::string_view first = text.substr(0, end);
+  text.remove_prefix(std::min(text.size(), end + 1));
+  return first;
+}
+
 // "" for success, else "2 what happened", with the exit code first.
 std::string print_outcome(const std::optional<Error>& error) {
   return error ? fmt::format("{} {}", static_cast<int>(error->code()), error->what()) : "";
@@ -74,6 +82,24 @@ std::int64_t sum(World& world, std::int64_t mine) {
 std::int64_t largest(World& world, std::int64_t mine) {
   const std::vector<std::int64_t> all = numbers(world, mine);
   return *std::max_element(all.begin(), all.end());
+}
+
+void require_same(World& world, const Facts& mine) {
+  // A value has no zero byte: it comes from flags and from files of text.
+  std::string text;
+  for (const auto& [name, value] : mine) text += fmt::format("{}{}", value, '\0');
+  const std::vector<std::string> all = world.gather(text);
+  std::string differences;
+  for (std::size_t process = 1; process < all.size(); ++process) {
+    std::string_view first = all[0], other = all[process];
+    for (const auto& [name, value] : mine) {
+      const std::string_view a = take(first), b = take(other);
+      if (a == b) continue;
+      differences += fmt::format("\n  {}: {} on rank {}, {} on rank 0", name, b, process, a);
+    }
+  }
+  if (differences.empty()) return;
+  throw InputError(fmt::format("the processes of this job differ:{}", differences));
 }
 
 std::string broadcast(World& world, std::string_view text, std::int64_t process) {

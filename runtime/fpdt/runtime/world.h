@@ -11,9 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fpdt/base/error.h"
@@ -85,6 +87,14 @@ using Connect = std::function<void(const RankMain&)>;
 // among those. With several processes its text begins with "rank 3: ".
 void agree(World& world, const std::function<void()>& work);
 
+// The same for work that returns something.
+template <class Work>
+auto agreed(World& world, Work&& work) {
+  std::optional<decltype(work())> result;
+  agree(world, [&] { result.emplace(work()); });
+  return std::move(*result);
+}
+
 // Together: the sum over all processes.
 std::int64_t sum(World& world, std::int64_t mine);
 
@@ -93,5 +103,11 @@ std::int64_t largest(World& world, std::int64_t mine);
 
 // Together: the text of one process.
 std::string broadcast(World& world, std::string_view text, std::int64_t process);
+
+// What must be the same on every process, by name.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+// Together: throws InputError, which names who differs in what, unless all give the same facts. The
+// names are the same everywhere.
+void require_same(World& world, const Facts& mine);
 
 }  // namespace fpdt

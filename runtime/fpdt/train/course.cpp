@@ -35,24 +35,19 @@ void visit_entries(Self& course, Visit&& visit) {
   visit("clip", course.optimizer.clip);
 }
 
-struct Entry {
-  std::string_view name;
-  std::string value;  // as JSON
-};
+}  // namespace
 
-std::vector<Entry> entries(const Course& course) {
-  std::vector<Entry> all;
+Facts facts_of(const Course& course) {
+  Facts all;
   visit_entries(course, [&all](std::string_view name, const auto& value) {
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
-      all.push_back({name, json_string(value)});
+      all.emplace_back(name, json_string(value));
     } else {
-      all.push_back({name, fmt::format("{}", value)});
+      all.emplace_back(name, fmt::format("{}", value));
     }
   });
   return all;
 }
-
-}  // namespace
 
 std::string identity_of(const std::string& path) {
   constexpr std::int64_t kPiece = 1 << 20;
@@ -67,9 +62,23 @@ std::string identity_of(const std::string& path) {
   return fmt::format("{} bytes, checksum {}", file.size(), checksum_digits(sum.value()));
 }
 
+std::string sample_of(const std::string& path) {
+  constexpr std::int64_t kPiece = 64 << 10;
+  constexpr std::int64_t kPieces = 16;
+  const RandomAccessFile file(path);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, file.size())));
+  Checksum sum;
+  for (std::int64_t i = 0; i < kPieces; ++i) {
+    file.read((file.size() - std::ssize(piece)) / (kPieces - 1) * i, piece);
+    sum.add(piece);
+  }
+  return fmt::format("{} bytes, checksum {} of {} parts", file.size(), checksum_digits(sum.value()),
+                     kPieces);
+}
+
 std::string print_course(const Course& course) {
   std::string text;
-  for (const auto& [name, value] : entries(course)) {
+  for (const auto& [name, value] : facts_of(course)) {
     text += fmt::format("{}\"{}\":{}", text.empty() ? "" : ",", name, value);
   }
   return fmt::format("{{{}}}", text);
@@ -88,13 +97,13 @@ Course parse_course(std::string_view text, std::string_view file_name) {
 }
 
 std::vector<std::string> differences(const Course& saved, const Course& now) {
-  const std::vector<Entry> before = entries(saved);
-  const std::vector<Entry> after = entries(now);
+  const Facts before = facts_of(saved);
+  const Facts after = facts_of(now);
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < before.size(); ++i) {
-    if (before[i].value == after[i].value) continue;
-    lines.push_back(fmt::format("{}: {} in the checkpoint, {} now", before[i].name, before[i].value,
-                                after[i].value));
+    const auto& [name, value] = before[i];
+    if (value == after[i].second) continue;
+    lines.push_back(fmt::format("{}: {} in the checkpoint, {} now", name, value, after[i].second));
   }
   return lines;
 }

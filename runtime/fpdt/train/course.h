@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fpdt/runtime/world.h"
 #include "fpdt/spec/strategy.h"
 #include "fpdt/train/learning_rate.h"
 
@@ -32,6 +33,13 @@ struct Course {
 
 // Size and checksum of a file, for comparison and for people.
 std::string identity_of(const std::string& path);
+
+// Size and checksum of parts that are spread over a file: cheap, where a copy that is cut off or
+// another file is what to look for.
+std::string sample_of(const std::string& path);
+
+// The entries of a course, each by its name and as JSON.
+Facts facts_of(const Course& course);
 
 // Prints a course as one JSON object.
 std::string print_course(const Course& course);

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <span>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -75,6 +77,45 @@ void require_one_document(const std::vector<Sample>& samples) {
         "out",
         i + 1, samples.size(), *second));
   }
+}
+
+std::string print_use(const MemoryUse& use) {
+  const MemoryUse::Untouched untouched = use.untouched.value_or(MemoryUse::Untouched{});
+  return fmt::format("{} {} {} {} {} {} {} {}\n", use.arena.value, use.live.value,
+                     use.touched.value, use.resident.value, use.untouched ? 1 : 0,
+                     untouched.scratch.value, untouched.between.value, use.difference);
+}
+
+MemoryUse parse_use(MemorySpace space, std::istream& text) {
+  MemoryUse use;
+  use.space = space;
+  MemoryUse::Untouched untouched;
+  bool counted = false;
+  text >> use.arena.value >> use.live.value >> use.touched.value >> use.resident.value >> counted >>
+      untouched.scratch.value >> untouched.between.value;
+  text.get();
+  std::getline(text, use.difference);
+  if (counted) use.untouched = untouched;
+  return use;
+}
+
+// Together: for each space the most that the ranks of any process use.
+std::vector<MemoryUse> merged(World& world, std::vector<MemoryUse> memory) {
+  std::string mine;
+  for (const MemoryUse& use : memory) mine += print_use(use);
+  const std::vector<std::string> all = world.gather(mine);
+  for (std::size_t process = 0; process < all.size(); ++process) {
+    std::istringstream text(all[process]);
+    for (MemoryUse& most : memory) {
+      const MemoryUse use = parse_use(most.space, text);
+      most.live = std::max(most.live, use.live);
+      most.resident = std::max(most.resident, use.resident);
+      if (use.touched > most.touched) most.untouched = use.untouched;
+      most.touched = std::max(most.touched, use.touched);
+      if (most.difference.empty()) most.difference = use.difference;
+    }
+  }
+  return memory;
 }
 
 // Prints NaN without its sign, which means nothing and differs between builds.
@@ -258,7 +299,7 @@ std::vector<MemoryUse> Trainer::measure(const std::vector<Trace>& traces) const 
       }
     }
   }
-  return memory;
+  return merged(ranks_.world(), std::move(memory));
 }
 
 StepResult Trainer::step_measured(const std::vector<Sample>& samples, double learning_rate,

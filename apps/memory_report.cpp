@@ -46,9 +46,10 @@ std::string table(const MemoryReport& report) {
   }
   for (const MemoryUse& use : report.spaces) {
     if (!use.untouched) continue;
-    text += fmt::format("{}: counted on the device; {} of scratch was not used, {} is padding\n",
-                        word(use.space), format_bytes(use.untouched->scratch),
-                        format_bytes(use.untouched->between));
+    text += fmt::format(
+        "{}: counted on the device; {} of scratch was not used, {} lies between operands\n",
+        word(use.space), format_bytes(use.untouched->scratch),
+        format_bytes(use.untouched->between));
   }
   text += fmt::format("peak resident memory of the process, with {} {}: {}\n", report.ranks,
                       report.ranks == 1 ? "rank" : "ranks", format_bytes(report.peak_resident));

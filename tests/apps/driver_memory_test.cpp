@@ -108,6 +108,8 @@ TEST(MemoryReport, NamesEveryDeviation) {
   EXPECT_EQ(found.at("host_pinned").at("resident"), kGibi);
   EXPECT_EQ(found.at("process").at("locked"), 2 * kMebi);
   EXPECT_TRUE(says(table(report), "3.00 MiB resident, 2.00 MiB locked, 1.00 MiB pinned"));
+  report.spaces[0].untouched = {Bytes{2 * kMebi}, Bytes{512}};
+  EXPECT_TRUE(says(table(report), "2.00 MiB of scratch was not used, 512 B lies between operands"));
 
   report.spaces[0].difference = "rank 0: 8 B that the schedule writes was not written";
   report.spaces[1].resident = Bytes{kGibi + kMebi};

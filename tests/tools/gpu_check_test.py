@@ -393,7 +393,7 @@ class Memory(unittest.TestCase):
             "deviations": ["the driver's total is 10 B over the prediction"]})
         self.assertEqual(wrong, ["the driver's total is 10 B over the prediction"])
         text = "\n".join(lines)
-        self.assertIn("untouched are 1.0 MiB of scratch and 0.0 MiB between buffers", text)
+        self.assertIn("untouched are 1.0 MiB of scratch and 0.0 MiB between operands", text)
         self.assertIn("3.0 MiB pinned by drivers", text)
 
 

@@ -131,7 +131,7 @@ def tokens_file(session, vocabulary):
 def memory_lines(memory):
     """A Markdown table of train --json's memory, and what is wrong with it. fpdt-run says how
     memory deviates from the prediction, since it knows which bytes of an arena the schedule writes.
-    On a GPU, gaps between buffers and scratch that no op of the step asked for stay untouched."""
+    On a GPU, bytes between operands stay untouched, and so may scratch."""
     def size(count):
         return "" if count is None else f"{count / 2**20:.1f} MiB"
 
@@ -152,7 +152,7 @@ def memory_lines(memory):
         if untouched:
             lines.append(f"- {space}: counted on the device; untouched are "
                          f"{size(untouched['scratch'])} of scratch and "
-                         f"{size(untouched['between'])} between buffers")
+                         f"{size(untouched['between'])} between operands")
     process, driver = memory.get("process"), memory.get("driver")
     if driver and process:
         lines.append(f"- the system: {size(process['resident'])} resident, "

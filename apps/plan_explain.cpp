@@ -88,12 +88,12 @@ std::string lever_text(const Problem& problem, const Plan& plan, const std::vect
   const Usage now = usage(problem, plan.strategy);
   const double base = cost({plan.strategy, now, plan.simulation.nanoseconds});
   std::string text = fmt::format(
-      "\nlevers: each at its next best value (time per sequence, closed-form bytes)\n"
-      "{:>9} {:>12} {:>12}  {:<18}{}\n",
-      "time", "device", "host a node", "device peak", "change");
+      "\nlevers: each at its best other value (time per sequence, closed-form bytes)\n"
+      "{:>9} {:>12} {:>13}  {:<18}{}\n",
+      "time", "device", "host per node", "device peak", "change");
   for (const Worth& one : levers) {
     const double changed = cost({one.change.strategy, one.usage, one.nanoseconds});
-    text += fmt::format("{:>+8.2f}% {:>12} {:>12}  {:<18}{}{}\n", 100 * (changed / base - 1),
+    text += fmt::format("{:>+8.2f}% {:>12} {:>13}  {:<18}{}{}\n", 100 * (changed / base - 1),
                         format_change(one.usage.device, now.device),
                         format_change(one.usage.host_node, now.host_node),
                         predict(problem, one.change.strategy).device_peak, one.change.words,

@@ -358,7 +358,8 @@ TEST_F(Explain, NamesThePeakAndEveryLever) {
   }
   const Outcome text = plan(fmt::format("explain {} --seq-len 512 --buffers 3", kQuestion));
   EXPECT_EQ(text.code, 0);
-  for (const char* part : {"device at its peak", "host_pinned at its peak", "levers:"}) {
+  for (const char* part :
+       {"device at its peak", "host_pinned at its peak", "levers: each at its best other value"}) {
     EXPECT_TRUE(says(text.out, part));
   }
   const Outcome none =

@@ -122,7 +122,8 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
 std::string rungs_text(const std::vector<Row>& rungs) {
   constexpr const char* kColumns = "{:>13}{:>13}{:>8}{:>11}{:>11}{:>11}{:>11}{}\n";
   std::string text =
-      "\nfrom the published policy to the answer: at each rung, the lever that gains most\n";
+      "\nfrom the published policy to the answer: at each rung, the remaining lever that gains "
+      "most\n";
   text +=
       fmt::format(kColumns, "time", "gained", "speed", "device", "change", "host", "change", "");
   text += fmt::format(kColumns, "per sequence", "", "", "per GPU", "", "per node", "", "  lever");

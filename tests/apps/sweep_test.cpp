@@ -174,7 +174,7 @@ TEST_F(Compare, SetsStrategiesBesideEachOther) {
   EXPECT_NEAR(gained, published - answer, 1e-12 * published);
   const Outcome text = plan(compare + " --ladder");
   EXPECT_TRUE(says(text.out, "fpdt searched"));
-  EXPECT_TRUE(says(text.out, "gains most"));
+  EXPECT_TRUE(says(text.out, "at each rung, the remaining lever that gains most"));
   EXPECT_EQ(text.out, plan(compare + " --ladder").out);
 }
 

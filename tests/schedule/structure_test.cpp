@@ -132,6 +132,8 @@ TEST_F(Structure, StatesFitTheirBuffers) {
   const Schedule whole = schedule;
   schedule.states[0].shape = {25, 8};
   EXPECT_EQ(codes(), Codes{"S110"});
+  EXPECT_EQ(verify(schedule).front().message,
+            "w_shard[0] does not hold one of 2 pieces of the tensor's 200 elements");
   schedule = whole;
   schedule.states[0].version = 3;
   EXPECT_EQ(codes(), Codes{"S110"});

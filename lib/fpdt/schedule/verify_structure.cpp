@@ -316,8 +316,8 @@ class Structure {
     if (buffer.role != Role::state || !exists || state.shards < 1 || elements >= kMostBytes ||
         div_ceil(elements, state.shards) > room) {
       findings_.add("S110", where,
-                    fmt::format("{}[{}] is not one of {} pieces of {} elements", buffer.name,
-                                state.version, state.shards, elements));
+                    fmt::format("{}[{}] does not hold one of {} pieces of the tensor's {} elements",
+                                buffer.name, state.version, state.shards, elements));
       return;
     }
     const StateSlots held = slots_of(schedule_, state);

@@ -24,17 +24,18 @@ endif()
 
 # Compiling for speed takes gcc twice as long.
 if(FPDT_QUICK)
-  set(FPDT_UNHURRIED -Og)  # what reads and prints, and tests
+  set(FPDT_COLD_FLAGS -Og)  # cold code: what reads and prints, and tests
 endif()
 if(FPDT_SANITIZE)
-  set(FPDT_HURRIED -O1)  # kernels, which sanitizers slow the most
+  set(FPDT_HOT_FLAGS -O1)  # hot code: kernels, which sanitizers slow the most
 endif()
 
-# fpdt_library(name [NOT_INSTALLED] [UNHURRIED] ROOT lib|runtime HEADERS ... SOURCES ... USES ...
+# fpdt_library(name [NOT_INSTALLED] [COLD] ROOT lib|runtime HEADERS ... SOURCES ... USES ...
 #   PRIVATE_USES ...)
-# A static library fpdt::name whose CMakeLists.txt reads as its row in the layer table.
+# A static library fpdt::name whose CMakeLists.txt reads as its row in the layer table. COLD: it is
+# compiled with FPDT_COLD_FLAGS.
 function(fpdt_library name)
-  cmake_parse_arguments(arg "NOT_INSTALLED;UNHURRIED" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
+  cmake_parse_arguments(arg "NOT_INSTALLED;COLD" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
   add_library(fpdt_${name} STATIC ${arg_SOURCES})
   add_library(fpdt::${name} ALIAS fpdt_${name})
   # A source includes its own header first, which shows that the header is complete by itself. The
@@ -57,8 +58,8 @@ function(fpdt_library name)
   if(FPDT_SANITIZE MATCHES thread AND arg_ROOT STREQUAL lib)
     target_compile_options(fpdt_${name} PRIVATE -fno-sanitize=thread)
   endif()
-  if(arg_UNHURRIED)
-    target_compile_options(fpdt_${name} PRIVATE ${FPDT_UNHURRIED})
+  if(arg_COLD)
+    target_compile_options(fpdt_${name} PRIVATE ${FPDT_COLD_FLAGS})
   endif()
   if(NOT arg_NOT_INSTALLED)
     install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS FILE_SET alone)
@@ -129,9 +130,10 @@ function(fpdt_test_options name)
   target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF
     UNITY_BUILD ${FPDT_QUICK} UNITY_BUILD_BATCH_SIZE 8)
-  target_compile_options(${name} PRIVATE ${FPDT_UNHURRIED})
+  target_compile_options(${name} PRIVATE ${FPDT_COLD_FLAGS})
   if(FPDT_SANITIZE)
-    # Half of a compilation is what the sanitizers add to the expectations, where ASan suffices.
+    # These checks, of references and locals, would double the time that tests take to compile: most
+    # of their code is expectations. ASan still checks every access to memory.
     target_compile_options(${name} PRIVATE -fno-sanitize=alignment,null,object-size,vptr
       -fno-sanitize-address-use-after-scope)
   endif()

@@ -3,28 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include "problems.h"
+
 namespace fpdt {
 namespace {
 
-ModelSpec llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
-  ModelSpec model;
-  model.name = "llama";
-  model.layers = layers;
-  model.hidden = hidden;
-  model.heads = heads;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  model.feed_forward = ffn;
-  model.vocabulary = 128256;
-  model.rotary.fraction = 1;
-  return model;
-}
+using test::llama3;
 
 // The counts in model cards and checkpoints.
 TEST(Model, CountsParametersExactly) {
-  EXPECT_EQ(parameter_count(llama(32, 4096, 32, 14336)), 8030261248);
-  EXPECT_EQ(parameter_count(llama(80, 8192, 64, 28672)), 70553706496);
-  EXPECT_EQ(parameter_count(llama(126, 16384, 128, 53248)), 405853388800);
+  EXPECT_EQ(parameter_count(llama3(32, 4096, 32, 14336)), 8030261248);
+  EXPECT_EQ(parameter_count(llama3(80, 8192, 64, 28672)), 70553706496);
+  EXPECT_EQ(parameter_count(llama3(126, 16384, 128, 53248)), 405853388800);
 }
 
 // GPT-2 small: tied embeddings, learned positions, biases everywhere: 124,439,808.
@@ -47,7 +37,7 @@ TEST(Model, CountsGpt2) {
 
 // Qwen3 has a weight of the head size for queries and one for keys, in every layer.
 TEST(Model, NormedHeadsHaveTwoWeights) {
-  ModelSpec model = llama(2, 256, 8, 512);
+  ModelSpec model = llama3(2, 256, 8, 512);
   const std::int64_t plain = parameter_count(model);
   model.qk_norm = true;
   EXPECT_EQ(parameter_count(model), plain + 2 * 2 * 128);
@@ -56,7 +46,7 @@ TEST(Model, NormedHeadsHaveTwoWeights) {
 }
 
 TEST(Model, OnlyMatricesDecay) {
-  ModelSpec model = llama(2, 256, 8, 512);
+  ModelSpec model = llama3(2, 256, 8, 512);
   model.qk_norm = true;
   for (const TensorSpec& tensor : layer_tensors(model)) {
     EXPECT_EQ(tensor.decay, tensor.shape.size() == 2) << tensor.name;
@@ -80,7 +70,7 @@ TEST(Model, RotatesAnEvenNumberOfDimensions) {
                               {7, 1, 7},
                               {6, 0.25, 1},
                               {6, 0.15, 0}}) {
-    ModelSpec model = llama(1, 256, 8, 512);
+    ModelSpec model = llama3(1, 256, 8, 512);
     model.head_dim = one.head_dim;
     model.rotary.fraction = one.fraction;
     EXPECT_EQ(model.rotary_dim(), one.dimensions) << one.head_dim << " x " << one.fraction;
@@ -89,7 +79,7 @@ TEST(Model, RotatesAnEvenNumberOfDimensions) {
 }
 
 TEST(Model, FindsWhatCannotBe) {
-  ModelSpec model = llama(2, 256, 8, 512);
+  ModelSpec model = llama3(2, 256, 8, 512);
   EXPECT_TRUE(check(model).empty());
   model.kv_heads = 3;
   EXPECT_EQ(check(model).front().code, "M102");
@@ -110,11 +100,11 @@ TEST(Model, FindsWhatCannotBe) {
   EXPECT_EQ(check(model).front().code, "M102") << "there is no range between 1 and 1";
   model.rotary.scaling = RotaryScaling::linear;
   EXPECT_TRUE(check(model).empty()) << "linear scaling has none";
-  model = llama(2, 256, 8, 512);
+  model = llama3(2, 256, 8, 512);
   model.heads = 65536;
   model.head_dim = 512;
   EXPECT_EQ(check(model).front().code, "M102") << "wider than any";
-  model = llama(2, 256, 8, 512);
+  model = llama3(2, 256, 8, 512);
   model.layers = 10000;
   model.hidden = model.feed_forward = 1 << 20;
   EXPECT_EQ(check(model).front().code, "M102") << "more parameters than can be counted";

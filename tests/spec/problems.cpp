@@ -6,19 +6,9 @@
 namespace fpdt::test {
 namespace {
 
-Problem llama3(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
-               std::int64_t feed_forward, std::int64_t nodes, std::int64_t seq_len) {
+Problem on_a100(const ModelSpec& model, std::int64_t nodes, std::int64_t seq_len) {
   Problem problem;
-  ModelSpec& model = problem.model;
-  model.name = "llama3";
-  model.layers = layers;
-  model.hidden = hidden;
-  model.heads = heads;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  model.feed_forward = feed_forward;
-  model.vocabulary = 128256;
-  model.rotary.fraction = 1;
+  problem.model = model;
   ClusterSpec& cluster = problem.cluster;
   cluster.name = "a100";
   cluster.nodes = nodes;
@@ -57,9 +47,26 @@ Problem tiny_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t se
   return problem;
 }
 
-Problem llama3_8b(std::int64_t seq_len) { return llama3(32, 4096, 32, 14336, 1, seq_len); }
+ModelSpec llama3(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
+                 std::int64_t feed_forward) {
+  ModelSpec model;
+  model.name = "llama3";
+  model.layers = layers;
+  model.hidden = hidden;
+  model.heads = heads;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.feed_forward = feed_forward;
+  model.vocabulary = 128256;
+  model.rotary.fraction = 1;
+  return model;
+}
 
-Problem llama3_70b(std::int64_t seq_len) { return llama3(80, 8192, 64, 28672, 8, seq_len); }
+Problem llama3_8b(std::int64_t seq_len) { return on_a100(llama3(32, 4096, 32, 14336), 1, seq_len); }
+
+Problem llama3_70b(std::int64_t seq_len) {
+  return on_a100(llama3(80, 8192, 64, 28672), 8, seq_len);
+}
 
 Problem timed_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len) {
   Problem problem = tiny_problem(model, ranks, seq_len);

@@ -13,6 +13,9 @@ ModelSpec tiny_gpt();
 // `ranks` devices, ample memory.
 Problem tiny_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len);
 
+// What all sizes of Llama 3 share, 8 KV heads of 128 and 128256 words, with the sizes that differ.
+ModelSpec llama3(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
+                 std::int64_t feed_forward);
 // Shapes of Llama 3 8B on four and 70B on 32 A100 80 GB, in nodes of four with 1 TiB of host
 // memory.
 Problem llama3_8b(std::int64_t seq_len);

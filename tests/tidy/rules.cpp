@@ -84,6 +84,8 @@ const std::vector<Banned> kBannedAnywhere{
     {"TODO", kAll, "do it, or write an issue"},
     {"FIXME", kAll, "fix it, or write an issue"},
     {"NOLINT", kAll, "change the code"},
+    // Also the start of its relatives, such as __CUDA_ARCH_LIST__.
+    {"__CUDA_ARCH", kAll, "no kernel asks for its architecture: ci compiles for one"},
     {"<thread>", {"lib/"}, "the thread sanitizer does not see lib/"},
     {"<mutex>", {"lib/"}, "the thread sanitizer does not see lib/"},
     {"<atomic>", {"lib/"}, "the thread sanitizer does not see lib/"},

@@ -117,6 +117,10 @@ TEST(rules, banned_text) {
   EXPECT_EQ(check("runtime/fpdt/cpu/a.h", "#include <atomic>\n"), 0U);
   EXPECT_EQ(check("runtime/fpdt/cpu/a.cpp", "return rand();\n"), 1U);
   EXPECT_EQ(check("runtime/fpdt/cpu/a.cpp", "operand(1);\n"), 0U);
+  for (const char* file : {"a.cu", "a.cuh", "a.h", "a.cpp"}) {
+    const std::string path = std::string("runtime/fpdt/cuda/") + file;
+    EXPECT_EQ(check(path, "#if __CUDA_ARCH__ >= 900\n"), 1U) << file;
+  }
 }
 
 TEST(rules, opening_comments) {

@@ -15,9 +15,9 @@ constexpr std::array<std::string_view, 9> kFolders{"apps",   "cmake",   "configs
                                                    "models", "runtime", "tests",   "tools"};
 
 bool is_text(const std::string& path) {
-  constexpr std::array<std::string_view, 6> extensions{".cpp", ".h",   ".cu",
-                                                       ".md",  ".txt", ".cmake"};
-  return std::find(extensions.begin(), extensions.end(), extension(path)) != extensions.end();
+  constexpr std::array<std::string_view, 3> extensions{".md", ".txt", ".cmake"};
+  return is_cpp(path) ||
+         std::find(extensions.begin(), extensions.end(), extension(path)) != extensions.end();
 }
 
 // The scanner of code_only: copies code, blanks the rest, keeps every newline.
@@ -110,7 +110,8 @@ std::string_view extension(std::string_view path) {
 }
 
 bool is_cpp(std::string_view path) {
-  return extension(path) == ".cpp" || extension(path) == ".h" || extension(path) == ".cu";
+  constexpr std::array<std::string_view, 4> extensions{".cpp", ".h", ".cu", ".cuh"};
+  return std::find(extensions.begin(), extensions.end(), extension(path)) != extensions.end();
 }
 
 Tree read_tree(const std::string& root) {

@@ -16,8 +16,8 @@ namespace fpdt {
 // Without the data, which `add_data` adds. InputError when flags contradict each other.
 Course settle_course(const TrainFlags& flags, const Job& job, const std::optional<Course>& saved);
 
-// Together: records the format of the data and, where a checkpoint is read or written, the checksums
-// of its files, which one process reads to the end.
+// Together: records the format of the data and, where a checkpoint is read or written, the
+// checksums of its files, which one process reads to the end.
 void add_data(World& world, Course& course, const TrainFlags& flags, const Batches& data);
 
 // What differs from the checkpoint, one line each. InputError when something does and the flags do

@@ -196,7 +196,8 @@ class Events {
 std::string perfetto_json(const std::vector<TracedRun>& runs) {
   std::string json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   const std::string empty = json;
-  // Measured steps stand on one clock that begins with the first rank. A simulated step begins there.
+  // Measured steps stand on one clock that begins with the first rank; a simulated step begins
+  // there.
   std::int64_t first = 0;
   for (const TracedRun& run : runs) {
     const std::int64_t start = run.trace->start;

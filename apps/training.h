@@ -1,7 +1,7 @@
 // A run of fpdt-run train, from reading its data to its last save.
 //
-// Every process of the job has one, and all call its functions together. Process 0 speaks: it prints,
-// logs, draws and writes checkpoints.
+// Every process of the job has one, and all call its functions together. Process 0 speaks: it
+// prints, logs, draws and commits checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ class Log {
 
 class Run {
  public:
-  // Together: reads data and checkpoint, and prepares the ranks. All arguments must outlive the run.
-  // InputError when flags, data or checkpoint do not fit.
+  // Together: reads data and checkpoint, and prepares the ranks. All arguments must outlive the
+  // run. Throws InputError when flags, data or checkpoint do not fit.
   Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, World& world);
 
   // Until the last step or a signal; returns the signal.

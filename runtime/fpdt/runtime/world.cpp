@@ -70,7 +70,9 @@ void agree(World& world, const std::function<void()>& work) {
     if (worst && worst->code() >= code) continue;
     worst.emplace(code, fmt::format("rank {}: {}", process, outcome.substr(space + 1)));
   }
-  if (worst) throw_error(*worst);
+  if (!worst) return;
+  world.has_agreed_to_fail_ = true;
+  throw_error(*worst);
 }
 
 std::int64_t sum(World& world, std::int64_t mine) {

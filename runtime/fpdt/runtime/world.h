@@ -68,13 +68,22 @@ class World {
   // later, as a PeerError. Only the first failure counts.
   virtual void fail(const Failure& failure) noexcept = 0;
 
+  // The first failure that this process knows of, its own or another's.
+  [[nodiscard]] virtual std::optional<Failure> failure() const { return {}; }
+
   // Ends the job for this process: the last call. `code` is what it would exit with. Returns the
   // code to exit with: that of the first failure of any process. When all processes arrive with
   // success, they have left together. After a failure, waits only briefly for the others.
   virtual int leave(int code) noexcept = 0;
 
+  // Whether `agree` has thrown the same error in every process, so that nobody need be told.
+  [[nodiscard]] bool has_agreed_to_fail() const { return has_agreed_to_fail_; }
+
  private:
+  friend void agree(World& world, const std::function<void()>& work);
+
   Place place_;
+  bool has_agreed_to_fail_ = false;
 };
 
 // Calls rank_main for every present rank, each on its own thread with its own end of the

@@ -339,12 +339,13 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
   result.grad_norm = std::sqrt(output(ports_.norm));
   result.tokens = mul(problem_.seq_len, samples_per_step());
   result.wall_seconds = since(begin);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+  agree(ranks_.world(), [&] {
+    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
     throw NumericError(fmt::format(
         "step {}: the loss is {} and the gradient norm {}. Lower the learning rate (it "
         "was {}) or lengthen the warm-up",
         result.step, number_text(result.loss), number_text(result.grad_norm), learning_rate));
-  }
+  });
   steps_done_ = result.step;
   return result;
 }
@@ -360,9 +361,10 @@ double Trainer::evaluate(std::vector<Sample> samples) {
   agree(ranks_.world(), [&] { feed(samples, counted, 0, 1); });
   ranks_.run(schedule().evaluate);
   const double loss = output(ports_.loss);
-  if (!std::isfinite(loss)) {
+  agree(ranks_.world(), [&] {
+    if (std::isfinite(loss)) return;
     throw NumericError(fmt::format("after step {}: the evaluation loss is {}", steps_done_, loss));
-  }
+  });
   return loss;
 }
 

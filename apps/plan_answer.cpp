@@ -26,7 +26,7 @@ double share(Bytes used, Bytes budget) {
 }
 
 std::string bar(double part) {
-  constexpr int kWidth = 40;
+  constexpr int kWidth = 32;
   const int filled = std::clamp(static_cast<int>(std::lround(part * kWidth)), 0, kWidth);
   return fmt::format("[{}{}]", std::string(static_cast<std::size_t>(filled), '#'),
                      std::string(static_cast<std::size_t>(kWidth - filled), '.'));
@@ -97,9 +97,9 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
                            format_bytes(plan.usage.host_rank)));
   const Bytes near{problem.host_budget.value / problem.cluster.numa_nodes};
   if (plan.usage.host_numa > near) {
-    text += line("", fmt::format("ranks of one NUMA node hold {}, but it has {}: some copies cross "
-                                 "sockets, which these times do not include",
-                                 format_bytes(plan.usage.host_numa), format_bytes(near)));
+    text += wrapped("", fmt::format("ranks of one NUMA node hold {}, but it has {}: some copies "
+                                    "cross sockets, which these times do not include",
+                                    format_bytes(plan.usage.host_numa), format_bytes(near)));
   }
   return text;
 }
@@ -114,14 +114,15 @@ std::string time_lines(const Problem& problem, const Plan& plan) {
   const auto percent = [](double low, double middle, double high) {
     return fmt::format("{:.1f} % ({:.1f} to {:.1f})", 100 * middle, 100 * low, 100 * high);
   };
-  text += line("MFU", fmt::format("{} causal, {} full square, {} executed (HFU)",
+  text += line("MFU", fmt::format("{} causal, {} full square",
                                   percent(slow.mfu_causal, typical.mfu_causal, fast.mfu_causal),
-                                  percent(slow.mfu_full, typical.mfu_full, fast.mfu_full),
-                                  percent(slow.hfu, typical.hfu, fast.hfu)));
+                                  percent(slow.mfu_full, typical.mfu_full, fast.mfu_full)));
   text +=
       line("", fmt::format("of {:.4g} TFLOP/s per GPU; attention counted over the causal half or "
                            "the full square",
                            problem.cluster.rates.peak_flops * 1e-12));
+  text += line("HFU", fmt::format("{}: all executed flops, with recomputation",
+                                  percent(slow.hfu, typical.hfu, fast.hfu)));
   return text;
 }
 
@@ -173,18 +174,19 @@ std::vector<const Candidate*> alternatives(const Answer& answer) {
 std::string alternative_lines(const Answer& answer) {
   std::string text;
   for (const Candidate* one : alternatives(answer)) {
+    if (text.empty()) {
+      text = line("or", fmt::format("{:>11} {:>9} {:>9}  chunks", "step", "device", "host"));
+    }
     const Geometry shape = geometry(answer.problem, one->strategy);
     const StoredLayers stored = stored_layers(answer.problem, one->strategy);
-    text +=
-        line(text.empty() ? "or" : "",
-             fmt::format(
-                 "{:>10} per step, device {:>8}, host {:>8} per node: {} x {}{}, {} of {} layers "
-                 "store attention",
-                 format_seconds(static_cast<double>(one->nanoseconds) * 1e-9),
-                 format_bytes(one->usage.device), format_bytes(one->usage.host_node), shape.chunks,
-                 format_tokens(shape.chunk_rows),
-                 shape.data_parallel > 1 ? fmt::format(" in {} replicas", shape.data_parallel) : "",
-                 stored.attention + stored.everything, answer.problem.model.layers));
+    text += wrapped(
+        "", fmt::format(
+                "{:>11} {:>9} {:>9}  {} x {}{}, {} of {} layers store attention",
+                format_seconds(static_cast<double>(one->nanoseconds) * 1e-9),
+                format_bytes(one->usage.device), format_bytes(one->usage.host_node), shape.chunks,
+                format_tokens(shape.chunk_rows),
+                shape.data_parallel > 1 ? fmt::format(" in {} replicas", shape.data_parallel) : "",
+                stored.attention + stored.everything, answer.problem.model.layers));
   }
   return text;
 }

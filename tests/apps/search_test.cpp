@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -81,6 +82,18 @@ TEST_F(Search, PromisesToPrograms) {
   // Both ranks are on the one node.
   EXPECT_EQ(prediction.at("host_peak_bytes_per_node"),
             2 * prediction.at("host_peak_bytes_per_rank").get<std::int64_t>());
+}
+
+TEST_F(Search, PrintsLinesThatFitAScreen) {
+  ASSERT_EQ(shell("sed 's/^nodes: 1/&\\nnuma_nodes: 2/' timed.yaml >numa.yaml").code, 0);
+  const Outcome note = plan(
+      "search --model model.yaml --cluster numa.yaml --gpus 1 --seq-len 512 --host-budget 80KiB "
+      "--device-budget 400KiB");
+  EXPECT_TRUE(says(note.out, "ranks of one NUMA node hold"));
+  const Outcome replicas = search("--seq-len 512");
+  EXPECT_TRUE(says(replicas.out, "in 2 replicas"));
+  std::istringstream lines(note.out + replicas.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 
 // If nothing fits, the object is the same and also lists similar questions that fit.

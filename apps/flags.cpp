@@ -83,9 +83,19 @@ void require_values(CLI::App& command) {
   }
 }
 
+// Says that a flag has no value, or several; false if the error is another. CLI11 would count
+// values and name their types: "--data: 1 required TEXT missing".
+bool report_count(const CLI::ParseError& error) {
+  if (error.get_name() != "ArgumentMismatch") return false;
+  const std::string_view text = error.what();
+  say(fmt::format("{} {}\n", text.substr(0, text.find(':')),
+                  text.ends_with(" missing") ? "needs a value" : "may be given only once"));
+  return true;
+}
+
 // Prints what the parser has to say, help or an error, and returns the exit code.
 int answer(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() != 0 && report_unknown(app)) {
+  if (error.get_exit_code() != 0 && (report_unknown(app) || report_count(error))) {
     say("Run with --help for more information.\n");
     return static_cast<int>(ExitCode::bad_input);
   }

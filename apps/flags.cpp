@@ -130,7 +130,8 @@ std::optional<int> parse(CLI::App& app, std::span<char* const> words) {
 }
 
 int run(CLI::App& app, std::span<const Verb> verbs, std::span<char* const> words) {
-  app.set_version_flag("--version", FPDT_VERSION);
+  app.set_version_flag("--version",
+                       fmt::format("{} {}, {}", app.get_name(), FPDT_VERSION, FPDT_BUILT));
   app.require_subcommand(1);
   std::vector<std::pair<const CLI::App*, Command>> commands;
   for (const Verb& verb : verbs) {

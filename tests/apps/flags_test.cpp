@@ -1,4 +1,6 @@
-// What the programs say to flags that lack their value or stand twice.
+// What the programs say to flags that lack their value or stand twice, and of themselves.
+#include <regex>
+
 #include "command_line.h"
 
 namespace fpdt::test {
@@ -20,6 +22,22 @@ TEST_F(Flags, TakeOneValue) {
     const Outcome result = shell(wrong.command);
     EXPECT_EQ(result.code, 2) << wrong.command;
     EXPECT_TRUE(result.err.starts_with(wrong.message)) << result.err;
+  }
+}
+
+TEST_F(Flags, VersionNamesTheProgramAndItsBuild) {
+#ifdef FPDT_WITH_CUDA
+  const std::string built = "built with CUDA [0-9.]+";
+#else
+  const std::string built = "built without CUDA";
+#endif
+  for (const std::string name : {"fpdt-run", "fpdt-plan"}) {
+    const Outcome result = shell(name == "fpdt-run" ? "$RUN --version" : "$PLAN --version");
+    EXPECT_EQ(result.code, 0);
+    EXPECT_TRUE(std::regex_match(result.out,
+                                 std::regex(name + " [0-9]+[.][0-9]+[.][0-9]+, " + built + "\n")))
+        << result.out;
+    EXPECT_EQ(result.err, "");
   }
 }
 

@@ -105,6 +105,16 @@ class Clusters(unittest.TestCase):
                                        "--seq-len", "64K"], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_source(self):
+        """As fpdt-run bench writes it when it was cut off, and as people write it."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "machine.yaml"
+            self.assertEqual(cluster.source(path), "nothing")
+            path.write_text('name: a\nsource: "b \\"c\\"; unfinished: it measured only d"\n')
+            self.assertEqual(cluster.source(path), 'b "c"; unfinished: it measured only d')
+            path.write_text("source: b\n")
+            self.assertEqual(cluster.source(path), "b")
+
 
 class Harness(unittest.TestCase):
     """An item always leaves a record, whatever happens to it."""

@@ -1,4 +1,5 @@
 """Cluster files: the one that `fpdt-run bench` measured, and those derived from it."""
+import json
 import re
 
 # One GPU cannot measure the links and the host memory of a node of such GPUs, which a whole model
@@ -49,9 +50,11 @@ def _bytes(text, key):
 
 
 def source(path):
-    """The `source` of a file, or "nothing"."""
+    """The `source` of a file, without the quotes that YAML needs around a colon, or "nothing"."""
     found = re.search(r"^source: (.*)$", path.read_text(), re.M) if path.exists() else None
-    return found[1] if found else "nothing"
+    if not found:
+        return "nothing"
+    return json.loads(found[1]) if found[1].startswith('"') else found[1]
 
 
 def peak_flops(path):

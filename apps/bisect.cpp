@@ -37,7 +37,7 @@ constexpr Rule kRules[] = {
        strategy.data_parallel = 1;
      }},
     {"one micro-batch", [](Problem&, Strategy& strategy) { strategy.micro_batches = 1; }},
-    {"one document a sequence", [](Problem& problem, Strategy&) { problem.documents = false; }},
+    {"one document per sequence", [](Problem& problem, Strategy&) { problem.documents = false; }},
     {"one layer",
      [](Problem& problem, Strategy& strategy) {
        if (problem.model.layers == 1) return;

@@ -129,7 +129,7 @@ CheckOptions options_of(const CheckFlags& flags, const Job& job) {
   if (flags.data.empty()) return options;
   options.samples = [&flags, documents = job.problem.documents](const Problem& problem,
                                                                 std::int64_t count) {
-    // A variant with one document a sequence takes the separator for any other token.
+    // A variant with one document per sequence takes the separator for any other token.
     const bool joined = documents && !problem.documents;
     Batches batches(flags.data, problem.model.vocabulary, problem.seq_len,
                     {joined ? -1 : flags.separator, "", token_format(flags.data_format)});

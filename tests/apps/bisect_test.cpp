@@ -124,7 +124,7 @@ TEST(Bisect, WhatCannotBeLoweredSaysNothing) {
   EXPECT_TRUE(found.agrees());
   const auto joined =
       std::find_if(found.variants.begin(), found.variants.end(),
-                   [](const Trial& trial) { return trial.change == "one document a sequence"; });
+                   [](const Trial& trial) { return trial.change == "one document per sequence"; });
   ASSERT_NE(joined, found.variants.end());
   EXPECT_FALSE(joined->ran);
   EXPECT_NE(joined->failure.find("learned positions"), std::string::npos) << joined->failure;

@@ -226,8 +226,8 @@ def deterministic(session, result, text):
     for kind in result["second"]["kinds"]:
         if kind["what"] in flops and kind["measured"] > 0:
             rate = flops[kind["what"]] / kind["measured"]
-            text.append(f"- {kind['what']}, {length} rows: {1000 * kind['measured']:.3g} ms a step,"
-                        f" {rate / 1e12:.4g} TFLOP/s if no tile is repeated "
+            text.append(f"- {kind['what']}, {length} rows: {1000 * kind['measured']:.3g} ms per "
+                        f"step, {rate / 1e12:.4g} TFLOP/s if no tile is repeated "
                         f"({words(result['second']['clocks'])})")
     if not same:
         raise Wrong("two runs with --deterministic differ")

@@ -13,7 +13,7 @@ def _headlines(records):
             whole = found[-1]
             yield (f"- **{items[0][5:].upper()} tokens: mfu_causal {100 * whole['mfu_causal']:.1f} "
                    f"%**, {whole['tokens_per_second_per_gpu']:.4g} tokens/s per GPU, "
-                   f"{whole['layer_seconds']:.4g} s a layer, predicted "
+                   f"{whole['layer_seconds']:.4g} s per layer, predicted "
                    f"{100 * (whole['predicted_seconds'] / whole['seconds'] - 1):+.1f} %; scaled "
                    f"{whole['how']}")
 

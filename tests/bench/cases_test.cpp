@@ -10,6 +10,7 @@
 
 #include "fpdt/cost/demand.h"
 #include "fpdt/schedule/attention_workspace.h"
+#include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
 namespace {
@@ -117,6 +118,25 @@ TEST_P(Cases, CopiesAndCollectivesMoveTheirBytes) {
     kinds.insert(one.what);
   }
   EXPECT_EQ(kinds.size(), 4U);
+}
+
+// Ranks that cannot read each other's memory need the workspace.
+TEST(CaseShapes, SumsHaveAWorkspace) {
+  for (const BenchCase& one : collective_cases(4096 * 3, 3)) {
+    const Schedule schedule = schedule_of(one, 3);
+    for (const Block& block : schedule.blocks) {
+      for (const Op& op : block.ops) {
+        const auto expect = [&](const auto& sum) {
+          ASSERT_TRUE(sum.workspace.present()) << op.name;
+          const Buffer& received = schedule.buffers[index(sum.receive[0].operand.buffer)];
+          EXPECT_EQ(schedule.buffers[index(sum.workspace.buffer)].slot_bytes(),
+                    sum_workspace_bytes(3, received.slot_bytes()));
+        };
+        if (const auto* scatter = std::get_if<ReduceScatter>(&op.body)) expect(*scatter);
+        if (const auto* reduce = std::get_if<AllReduce>(&op.body)) expect(*reduce);
+      }
+    }
+  }
 }
 
 // Operands cycle through the working set, with no more slots than needed.

@@ -25,6 +25,7 @@ struct Case {
   std::int64_t send = 1, receive = 1;  // elements
   Dtype from = Dtype::f32, to = Dtype::f32;
   Access access = Access::write;
+  bool workspace = false;  // of two f32, on every member
 };
 
 template <class Collective>
@@ -65,6 +66,7 @@ class Round {
         own.push_back(add(c.to, c.receive, random));
         own.back().view.access = c.access;
       }
+      if (c.workspace) own.push_back(add(Dtype::f32, 2, random));
     }
   }
   // The views into memory that begins at `memory`.
@@ -171,6 +173,12 @@ TEST(DeviceCollective, AddsInMemberOrder) {
       }
     }
   }
+}
+
+TEST(DeviceCollective, DoesNotTouchTheWorkspace) {
+  const auto [f32, write] = std::pair(Dtype::f32, Access::write);
+  check({body_of<ReduceScatter>(1), 2, 96, 48, f32, f32, write, true});
+  check({body_of<AllReduce>(2), 2, 96, 96, f32, f32, write, true}, 2);
 }
 
 TEST(DeviceCollective, TakesTheLargestGroup) {

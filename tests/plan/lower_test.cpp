@@ -12,6 +12,8 @@
 
 #include "fpdt/plan/bytes.h"
 #include "fpdt/schedule/attention_workspace.h"
+#include "fpdt/schedule/depend.h"
+#include "fpdt/schedule/sum_workspace.h"
 
 #include "problems.h"
 
@@ -138,6 +140,56 @@ TEST(Lower, FusedTilesShareAWorkspace) {
       EXPECT_NE(buffer.name, "workspace");
     }
   }
+}
+
+// The workspaces of the sums of a schedule.
+std::vector<Operand*> sum_workspaces(Schedule& schedule) {
+  std::vector<Operand*> all;
+  for (Block& block : schedule.blocks) {
+    for (Op& op : block.ops) {
+      if (auto* scatter = std::get_if<ReduceScatter>(&op.body)) all.push_back(&scatter->workspace);
+      if (auto* reduce = std::get_if<AllReduce>(&op.body)) all.push_back(&reduce->workspace);
+    }
+  }
+  return all;
+}
+
+// All sums share one workspace, which holds the longest block of every rank and costs no edge.
+TEST(Lower, SumsShareAWorkspace) {
+  for (const std::int64_t ranks : {2, 4}) {
+    Strategy strategy = test::tiny_strategy(16);
+    strategy.micro_batches = 2;
+    const ModelSpec model = test::tiny_gpt();
+    Schedule schedule = lower(test::tiny_problem(model, ranks, 60), strategy).schedule.schedule();
+    std::int64_t longest = 0;
+    for (const auto& list : {layer_tensors(model), global_tensors(model)}) {
+      for (const TensorSpec& tensor : list) longest = std::max(longest, tensor.elements());
+    }
+    const Bytes expected = sum_workspace_bytes(ranks, Bytes{4 * div_ceil(longest, ranks)});
+    const std::vector<Operand*> workspaces = sum_workspaces(schedule);
+    ASSERT_GE(workspaces.size(), 5U);
+    const BufferIndex shared = workspaces.front()->buffer;
+    ASSERT_GE(shared, 0);
+    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(shared)];
+    EXPECT_EQ(buffer.slot_bytes(), expected);
+    EXPECT_EQ(buffer.slots, 1);
+    for (Operand* workspace : workspaces) {
+      EXPECT_EQ(workspace->buffer, shared);
+      *workspace = {};
+    }
+    std::vector<std::vector<After>> edges;
+    for (const Block& block : schedule.blocks) {
+      for (const Op& op : block.ops) edges.push_back(op.after);
+    }
+    depend(schedule);
+    std::size_t at = 0;
+    for (const Block& block : schedule.blocks) {
+      for (const Op& op : block.ops) EXPECT_EQ(op.after, edges[at++]) << block.name << op.name;
+    }
+  }
+  Schedule alone = lower(test::tiny_problem(test::tiny_gpt(), 1, 60), test::tiny_strategy(16))
+                       .schedule.schedule();
+  EXPECT_TRUE(sum_workspaces(alone).empty());
 }
 
 // These models keep, repeat and read other values in backward than the plain families.

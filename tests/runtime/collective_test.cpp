@@ -172,6 +172,28 @@ TEST(Collective, SeveralPairsGoAsOne) {
   EXPECT_EQ(memory[6].get(0), 0);  // the other member has not received yet
 }
 
+// Ranks that read each other's memory need no workspace, and a sum that has one ignores it.
+TEST(Collective, SumsDoNotTouchTheWorkspace) {
+  std::vector<Memory> memory(6, Memory(Dtype::f32, 2));
+  std::vector<std::vector<View>> views;
+  for (std::size_t member = 0; member < 2; ++member) {
+    Memory* own = &memory[3 * member];
+    for (const std::int64_t i : {0, 1}) {
+      own[0].set(i, 1);
+      own[2].set(i, 7);
+    }
+    views.push_back(
+        {own[0].view(Access::read), own[1].view(Access::write), own[2].view(Access::scratch)});
+  }
+  const std::vector<std::span<const View>> all(views.begin(), views.end());
+  for (std::int64_t i = 0; i < 2; ++i) receive(body_of<AllReduce>(), i, all);
+  for (std::size_t member = 0; member < 2; ++member) {
+    EXPECT_EQ(memory[3 * member + 1].get(1), 2);
+    EXPECT_EQ(memory[3 * member + 2].get(0), 7);
+    EXPECT_EQ(memory[3 * member + 2].get(1), 7);
+  }
+}
+
 TEST(Membership, FollowsFirstAndStride) {
   // Eight ranks in two halves of four, and the pairs across the halves.
   const Group half{"half", 4, 1, {0, 4, 0, 4, 2}};

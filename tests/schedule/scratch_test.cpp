@@ -1,4 +1,5 @@
-// Scratch operands have no contents before and after an op. Two attention tiles run on two lanes.
+// Scratch operands have no contents before and after an op. Two attention tiles run on two lanes,
+// and so do two sums.
 #include <gtest/gtest.h>
 
 #include "fpdt/io/schedule_json.h"
@@ -85,6 +86,42 @@ TEST(Scratch, DestroysWhatSharesItsBytes) {
   tiny.schedule.blocks[0].ops.push_back(tile("first", 0, Pass::forward, 0));
   tiny.copy("read", 0, "kept[+0]", "copy[+0]").call("one");
   EXPECT_EQ(test::codes(tiny.schedule), Codes{"S405"});
+}
+
+// Sums of two ranks, with workspaces in a ring of `slots`.
+Tiny two_sums(std::int64_t slots, std::int32_t second_lane, Dtype dtype = Dtype::f32) {
+  Tiny tiny;
+  tiny.schedule.ranks = 2;
+  tiny.schedule.groups.push_back({"world", 2, 1, {}});
+  tiny.buffer("part", 1, 4, Role::input).buffer("total", 2).buffer("workspace", slots, 1);
+  for (const char* values : {"part", "total"}) test::buffer_of(tiny.schedule, values).dtype = dtype;
+  tiny.block("one", {{2, 2}});
+  for (const std::int32_t i : {0, 1}) {
+    const AllReduce sum{"world", {plus(0, 0)}, {{plus(1, i), false}}, plus(2, i)};
+    tiny.schedule.blocks[0].ops.push_back(
+        {i == 0 ? "first" : "second", {LaneKind::comm, i * second_lane}, sum, {}});
+  }
+  tiny.call("one");
+  return tiny;
+}
+
+TEST(Scratch, SumsOfOneLaneShareItWithoutWaiting) {
+  Schedule schedule = two_sums(1, 0, Dtype::bf16).schedule;
+  EXPECT_EQ(test::codes(schedule), Codes{}) << "one f32 holds two bf16";
+  depend(schedule);
+  EXPECT_EQ(test::edges_text(schedule), "one.first:\none.second:\n");
+}
+
+TEST(Scratch, SumsOfTwoLanesHaveTheirOwn) {
+  const auto wide = [](std::int64_t slots) {
+    Tiny tiny = two_sums(slots, 1);
+    test::buffer_of(tiny.schedule, "workspace").shape = {2};
+    return tiny;
+  };
+  EXPECT_EQ(test::codes(wide(1).schedule), Codes{"S309"});
+  EXPECT_EQ(test::codes(wide(1).after("first").schedule), Codes{});
+  EXPECT_EQ(test::codes(wide(2).schedule), Codes{});
+  EXPECT_EQ(test::codes(two_sums(2, 1).schedule), Codes{"S206"}) << "one f32 for two ranks";
 }
 
 TEST(Scratch, IsDeviceMemoryOfFloats) {

@@ -142,6 +142,21 @@ TEST_F(Shapes, CollectivesFitTheirGroup) {
   EXPECT_EQ(test::codes(head), Codes{"S206"});
 }
 
+TEST_F(Shapes, WorkspacesHoldAnElementOfEachMember) {
+  Operand& workspace = test::body_of<AllReduce>(head, "end", "sum_norm").workspace;
+  workspace.rows = 2;
+  EXPECT_EQ(test::codes(head), Codes{});
+  workspace.rows = 1;
+  EXPECT_EQ(test::codes(head), Codes{"S206"});
+  workspace = {};
+  EXPECT_EQ(test::codes(head), Codes{}) << "optional";
+  test::body_of<ReduceScatter>(head, "end", "reduce").workspace.rows = 1;
+  EXPECT_EQ(test::codes(head), Codes{"S206"});
+  test::body_of<ReduceScatter>(head, "end", "reduce").workspace.rows = -1;
+  test::buffer_of(head, "sum_workspace").dtype = Dtype::bf16;
+  EXPECT_EQ(test::codes(head), Codes{"S203"});
+}
+
 TEST_F(Shapes, OperandsArePresent) {
   test::body_of<Matmul>(head, "head", "logits.0.0").b = {};
   EXPECT_EQ(test::codes(head), Codes{"S207"});

@@ -8,6 +8,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
+#include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
 namespace {
@@ -48,6 +49,19 @@ States::States(Builder& builder, const Problem& problem, const Strategy& strateg
   if (sharded()) {
     loss_total_ = scalar("loss_total", MemorySpace::device, Role::temporary, 1);
     norm_total_ = scalar("grad_norm_total", MemorySpace::device, Role::temporary, 1);
+    std::int64_t longest = 0;
+    for (const auto* list : {&layer_, &global_}) {
+      for (const Tensor& tensor : *list) longest = std::max(longest, tensor.piece);
+    }
+    const Bytes workspace = sum_workspace_bytes(ranks_, Bytes{mul(4, longest)});
+    sum_workspace_ = builder.buffer({"sum_workspace",
+                                     MemorySpace::device,
+                                     Role::temporary,
+                                     Category::activations,
+                                     Dtype::f32,
+                                     {div_exact(workspace.value, 4)},
+                                     1,
+                                     kUnplaced});
   }
 }
 
@@ -199,8 +213,11 @@ void States::emit_reduce(Builder& builder, const std::vector<std::string>& names
     reduce.send.push_back({tensor.gradient_sum, sum, 0, -1});
     reduce.receive.push_back({{tensor.grad, grad_version(tensor), 0, -1}, true});
   }
+  reduce.workspace = next_workspace(builder);
   builder.emit(std::string(op), LaneKind::comm, std::move(reduce));
 }
+
+Operand States::next_workspace(Builder& builder) const { return builder.next(sum_workspace_); }
 
 void States::emit_blocks(Builder& builder) const {
   emit_begin(builder);
@@ -253,7 +270,8 @@ void States::emit_norm(Builder& builder) const {
     builder.emit("reduce_norm", LaneKind::comm,
                  AllReduce{"world",
                            {{norm_, Version::at(0), 0, -1}},
-                           {{{norm_total_, Version::at(0), 0, -1}, false}}});
+                           {{{norm_total_, Version::at(0), 0, -1}, false}},
+                           next_workspace(builder)});
   }
   builder.end_block();
 }
@@ -354,9 +372,11 @@ void States::emit_finish(Builder& builder) const {
   const Version zero = Version::at(0);
   const auto give_loss = [&] {
     if (sharded()) {
-      builder.emit(
-          "reduce_loss", LaneKind::comm,
-          AllReduce{"world", {{loss_, zero, 0, -1}}, {{{loss_total_, zero, 0, -1}, false}}});
+      builder.emit("reduce_loss", LaneKind::comm,
+                   AllReduce{"world",
+                             {{loss_, zero, 0, -1}},
+                             {{{loss_total_, zero, 0, -1}, false}},
+                             next_workspace(builder)});
     }
     builder.emit(
         "spill_loss", out,

@@ -70,6 +70,8 @@ class States {
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
   [[nodiscard]] std::int64_t stage_rows() const;
+  // The workspace of the next sum over ranks in the open block.
+  [[nodiscard]] Operand next_workspace(Builder& builder) const;
   void emit_begin(Builder& builder) const;
   void emit_norm(Builder& builder) const;
   void emit_finish(Builder& builder) const;
@@ -81,6 +83,8 @@ class States {
   std::vector<std::string> layer_names_;
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;
+  BufferIndex sum_workspace_ =
+      -1;  // only with several ranks; all sums run on one lane and share it
 };
 
 }  // namespace fpdt

@@ -645,33 +645,39 @@ struct AllGather {
   }
 };
 
-// receive (+)= block `me` of the sum of all sends, added in rank order.
+// receive (+)= block `me` of the sum of all sends, added in rank order. workspace: scratch memory
+// of at least one element for each member, into which ranks that cannot read each other's memory
+// move the blocks, piece by piece (sum_workspace.h); other ranks ignore it.
 struct ReduceScatter {
   static constexpr OpTraits kTraits{"reduce_scatter", Covers::nothing};
   std::string group;
   std::vector<Operand> send;
   std::vector<Target> receive;
+  Operand workspace{};
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.constant("group", self.group);
     f.reads("send", self.send);
     f.targets("receive", self.receive);
+    f.scratch("workspace", self.workspace);
   }
 };
 
-// receive (+)= the sum of all sends, added in rank order.
+// receive (+)= the sum of all sends, added in rank order. workspace: as in ReduceScatter.
 struct AllReduce {
   static constexpr OpTraits kTraits{"all_reduce", Covers::nothing};
   std::string group;
   std::vector<Operand> send;
   std::vector<Target> receive;
+  Operand workspace{};
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.constant("group", self.group);
     f.reads("send", self.send);
     f.targets("receive", self.receive);
+    f.scratch("workspace", self.workspace);
   }
 };
 

@@ -207,6 +207,19 @@ std::int64_t ShapeTerms::pairs(const std::string& group, const std::vector<Opera
       ->size;
 }
 
+void ShapeTerms::sum_workspace(const Operand& workspace, const std::vector<Operand>& send,
+                               std::int64_t members) {
+  if (!workspace.present()) return;
+  types("workspace", workspace, Types::f32);
+  std::int64_t widest = 0;
+  for (const Operand& one : send) widest = std::max(widest, dtype_bytes(buffer(one).dtype));
+  const std::int64_t held = elements(workspace) * dtype_bytes(buffer(workspace).dtype);
+  if (held >= members * widest) return;
+  finding("S206", fmt::format("workspace holds {} bytes, expected at least {}: one element of each "
+                              "of {} members",
+                              held, members * widest, members));
+}
+
 void ShapeTerms::wrong_place(const std::string& message) {
   finding("S204", fmt::format("{} cannot run: {}", body_name(op_.body), message));
 }

@@ -81,6 +81,10 @@ class ShapeTerms {
   // An operand of a collective has exactly `count` elements.
   void size_of(std::string_view field, const Operand& operand, std::int64_t count);
 
+  // The workspace of a sum, when present, holds at least one element of each of `members`.
+  void sum_workspace(const Operand& workspace, const std::vector<Operand>& send,
+                     std::int64_t members);
+
   // Only copies touch host memory, and a copy between spaces needs a copy lane. Either direction's
   // lane will do: a machine without full duplex uses one for both.
   void spaces();

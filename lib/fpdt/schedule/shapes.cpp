@@ -243,6 +243,7 @@ void rule(ShapeTerms& t, const ReduceScatter& op) {
   for (std::size_t i = 0; i < op.receive.size() && ranks > 0; ++i) {
     t.size_of("send", op.send[i], elements_of({ranks, t.elements(op.receive[i].operand)}));
   }
+  if (ranks > 0) t.sum_workspace(op.workspace, op.send, ranks);
 }
 
 void rule(ShapeTerms& t, const AllReduce& op) {
@@ -250,6 +251,7 @@ void rule(ShapeTerms& t, const AllReduce& op) {
   for (std::size_t i = 0; i < op.receive.size() && ranks > 0; ++i) {
     t.size_of("receive", op.receive[i].operand, t.elements(op.send[i]));
   }
+  if (ranks > 0) t.sum_workspace(op.workspace, op.send, ranks);
 }
 
 // S201: the rows of every operand lie inside the slot, and there is at least one.

@@ -23,7 +23,7 @@
 //               S203  a dtype that is not allowed
 //               S204  space or lane does not fit the op
 //               S205  a constant is out of range
-//               S206  sizes of a collective do not fit the group
+//               S206  sizes of a collective or its workspace do not fit the group
 //               S207  an operand is missing
 //
 //   Order       S301  read of a version that was never written

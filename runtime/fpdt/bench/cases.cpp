@@ -9,6 +9,7 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/schedule/attention_workspace.h"
+#include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
 namespace {
@@ -303,6 +304,9 @@ std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks) 
   const auto whole = [=](Sheet& sheet) { return sheet.given(Dtype::f32, ranks, floats); };
   const auto all = [=](Sheet& sheet) { return sheet.result(Dtype::f32, ranks, floats); };
   const auto block = [=](Sheet& sheet) { return sheet.given(Dtype::f32, 1, floats); };
+  const auto workspace = [=](Sheet& sheet, std::int64_t blocks) {
+    return sheet.scratch(sum_workspace_bytes(ranks, Bytes{4 * floats * blocks}));
+  };
   return {
       {"all_to_all",
        [=](Sheet& s) {
@@ -315,11 +319,12 @@ std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks) 
       {"reduce_scatter",
        [=](Sheet& s) {
          s.op(LaneKind::comm,
-              ReduceScatter{kEverybody, {whole(s)}, {s.result(Dtype::f32, 1, floats)}});
+              ReduceScatter{
+                  kEverybody, {whole(s)}, {s.result(Dtype::f32, 1, floats)}, workspace(s, 1)});
        }},
       {"all_reduce",
        [=](Sheet& s) {
-         s.op(LaneKind::comm, AllReduce{kEverybody, {whole(s)}, {all(s)}});
+         s.op(LaneKind::comm, AllReduce{kEverybody, {whole(s)}, {all(s)}, workspace(s, ranks)});
        }},
   };
 }

@@ -96,21 +96,22 @@ void Sheet::op(LaneKind lane, Body body) {
 
 // Sends one float through every lane.
 void Sheet::touch_lanes() {
-  const auto one = [&](MemorySpace space, Role role) {
-    return Operand{buffer(space, role, Dtype::f32, {1}), Version::at(0)};
+  const auto floats = [&](MemorySpace space, Role role, std::int64_t count) {
+    return Operand{buffer(space, role, Dtype::f32, {count}), Version::at(0)};
   };
   std::vector<Op>& ops = schedule_.blocks[kFirst].ops;
-  const Operand here = one(MemorySpace::device, Role::temporary);
-  const Operand back = one(MemorySpace::host_pinned, Role::temporary);
+  const Operand here = floats(MemorySpace::device, Role::temporary, 1);
+  const Operand back = floats(MemorySpace::host_pinned, Role::temporary, 1);
   ops.push_back({"fetch",
                  {LaneKind::h2d, 0},
-                 Copy{one(MemorySpace::host_pinned, Role::input), {here, false}},
+                 Copy{floats(MemorySpace::host_pinned, Role::input, 1), {here, false}},
                  {}});
   Operand sent = here;
   if (schedule_.ranks > 1) {
-    sent = one(MemorySpace::device, Role::temporary);
+    sent = floats(MemorySpace::device, Role::temporary, schedule_.ranks);
     ops.push_back(
-        {"meet", {LaneKind::comm, 0}, AllReduce{kEverybody, {here}, {{sent, false}}}, {}});
+        {"meet", {LaneKind::comm, 0}, AllGather{kEverybody, {here}, {{sent, false}}}, {}});
+    sent.rows = 1;
   }
   ops.push_back({"spill", {LaneKind::d2h, 0}, Copy{sent, {back, false}}, {}});
 }

@@ -22,9 +22,10 @@ struct Membership {
 };
 Membership membership(const Group& group, std::int64_t rank);
 
-// Computes what member `mine` receives. views[i] are the operands of member i (sends, then
-// receives); only the sends of other members are read. Sums run in f32 in member order, block by
-// block, so that every member gets the same bits. Allocates nothing.
+// Computes what member `mine` receives. views[i] are the operands of member i (sends, receives, and
+// the workspace of a sum that has one, which is not used); only the sends of other members are
+// read. Sums run in f32 in member order, block by block, so that every member gets the same bits.
+// Allocates nothing.
 void receive(const Body& body, std::int64_t mine, std::span<const std::span<const View>> views);
 
 // For lanes that are host threads: a call has completed when it returns.

@@ -31,8 +31,8 @@ class Mover {
   virtual Mark mark(std::size_t number) = 0;
   // Everything launched on this lane from now on runs after a peer's mark.
   virtual void await(Mark mark) = 0;
-  // Copies and sums what member `mine` receives. views[i] are the operands of member i (sends, then
-  // receives); only the sends of other members are read.
+  // Copies and sums what member `mine` receives. views[i] are the operands of member i, as in
+  // Communicator::collective; only the sends of other members are read.
   virtual void receive(const Body& body, std::int64_t mine,
                        std::span<const std::span<const View>> views) = 0;
 };
@@ -50,7 +50,7 @@ class Communicator {
   virtual void prepare(const Program& program) = 0;
 
   // `lane` is an index into Program::lanes. Collectives of different lanes may run at the same
-  // time. Throws PeerError when a peer failed or the deadline passed.
+  // time. `views` are the sends, the receives, and the workspace of a sum that has one. Throws PeerError when a peer failed or the deadline passed.
   virtual void collective(const Body& body, std::int32_t lane, std::span<const View> views,
                           Mover& mover) = 0;
 

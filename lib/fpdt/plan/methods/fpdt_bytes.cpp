@@ -127,12 +127,18 @@ void FpdtFormula::states() {
   scalar("grad_norm_layer", "grad_norm", 1);
   shard_gradient("grad_norm", global);
   scalar("grad_norm", "grad_norm", 1);
-  if (several) scalar("grad_norm", "grad_norm_total", 1);
+  if (several) {
+    scalar("grad_norm", "grad_norm_total", 1);
+    sum_workspace("grad_norm");
+  }
   optimizer("optimizer_layer", layers);
   optimizer("optimizer", global);
   for (const char* block : {"finish", "finish_evaluate"}) {
     scalar(block, "loss", 1);
-    if (several) scalar(block, "loss_total", 1);
+    if (several) {
+      scalar(block, "loss_total", 1);
+      sum_workspace(block);
+    }
     host_scalar(block, "loss_output", 1);
   }
   scalar("finish", several ? "grad_norm_total" : "grad_norm", 1);
@@ -168,14 +174,10 @@ void FpdtFormula::optimizer(const std::string& block, const std::vector<Tensor>&
     }
   }
   if (!offload) return;
-  std::int64_t longest = 0;
-  for (const auto& all : {layer_list(), globals({})}) {
-    for (const Tensor& tensor : all) longest = std::max(longest, piece(tensor));
-  }
   for (const char* kind : {"stage_master", "stage_moment1", "stage_moment2"}) {
     // Only the copy lane limits the first fetches: they may run ahead of the whole step.
     add(block, kind, MemorySpace::device, Category::optimizer, 2,
-        4 * round_up(std::min(strategy_.optimizer_tile, longest), kTile), true);
+        4 * round_up(std::min(strategy_.optimizer_tile, longest_piece_), kTile), true);
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/plan/bytes.h"
+#include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
 
@@ -33,6 +34,9 @@ class FpdtFormula {
         overlap_(fpdt_.overlap_all_to_all ? 1 : 0) {}
 
   void evaluate() {
+    for (const auto& list : {layer_list(), globals({})}) {
+      for (const Tensor& tensor : list) longest_piece_ = std::max(longest_piece_, piece(tensor));
+    }
     for (const LayerClass& choice : fpdt_.layer_classes) {
       workspace_ = std::max(workspace_, workspace_bytes(choice));
     }
@@ -174,7 +178,9 @@ class FpdtFormula {
   void gradient_sums(const std::string& block, const std::vector<Tensor>& list,
                      std::int64_t slots) {
     shard_gradient(block, list);
-    if (world_ > 1) whole_sums(block, list, slots);
+    if (world_ == 1) return;
+    whole_sums(block, list, slots);
+    sum_workspace(block);
   }
 
   // The workspace of the library's attention kernels: as large as the most demanding tile.
@@ -182,6 +188,11 @@ class FpdtFormula {
     if (workspace_ > 0) activation(block, "workspace", 1, workspace_);
   }
   [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
+  // The workspace of sums over ranks: as large as the longest tensor needs.
+  void sum_workspace(const std::string& block) {
+    const Bytes bytes = sum_workspace_bytes(world_, Bytes{4 * longest_piece_});
+    activation(block, "sum_workspace", 1, bytes.value);
+  }
 
   // Document starts of the whole sequence.
   void documents(const std::string& block) {
@@ -245,7 +256,8 @@ class FpdtFormula {
   std::string suffix_;      // of the current layer class
   std::int64_t count_ = 0;  // its layers
   std::int64_t workspace_ = 0;
-  bool in_segment_ = false;  // blocks whose attention outputs live within a segment
+  std::int64_t longest_piece_ = 0;  // of any tensor
+  bool in_segment_ = false;         // blocks whose attention outputs live within a segment
   std::vector<Line> lines_;
   std::unordered_map<std::string, std::size_t> line_of_;                  // by name
   std::vector<std::pair<std::string, std::vector<std::size_t>>> blocks_;  // and their lines

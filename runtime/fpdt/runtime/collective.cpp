@@ -111,6 +111,11 @@ Membership membership(const Group& group, std::int64_t rank) {
   return {first, group.stride, group.size, mine};
 }
 
+void add_in_order(const View& target, std::span<const View> sources) {
+  sum_into(target, std::ssize(sources),
+           [sources](std::int64_t i) { return sources[static_cast<std::size_t>(i)]; });
+}
+
 void receive(const Body& body, std::int64_t mine, std::span<const std::span<const View>> views) {
   std::visit(
       [mine, views](const auto& op) {

@@ -1,4 +1,4 @@
-// The arithmetic of collectives, for communicators whose ranks can read each other's memory.
+// The arithmetic of collectives, on blocks that this process can read.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,9 @@ Membership membership(const Group& group, std::int64_t rank);
 // read. Sums run in f32 in member order, block by block, so that every member gets the same bits.
 // Allocates nothing.
 void receive(const Body& body, std::int64_t mine, std::span<const std::span<const View>> views);
+
+// target (+)= the sum of the sources, each of as many elements. Adds in f32, in their order.
+void add_in_order(const View& target, std::span<const View> sources);
 
 // For lanes that are host threads: a call has completed when it returns.
 class HostMover final : public Mover {

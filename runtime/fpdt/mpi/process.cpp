@@ -1,0 +1,338 @@
+// Waits, messages and notices.
+#include "fpdt/mpi/process.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/error.h"
+#include "fpdt/base/math.h"
+#include "fpdt/mpi/watchdog.h"
+
+namespace fpdt {
+namespace {
+
+// Stands between two tests: yields while an answer may be near, then sleeps, because the cores may
+// be needed by those for whom it waits.
+class Pause {
+ public:
+  void operator()() {
+    if (++tests_ < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  void reset() { tests_ = 0; }
+
+ private:
+  static constexpr int kYields = 1000;
+  int tests_ = 0;
+};
+
+}  // namespace
+
+MpiProcess::Channel::Channel(std::int32_t number, std::size_t transfers) : number_(number) {
+  reserve(transfers);
+}
+
+void MpiProcess::Channel::reserve(std::size_t transfers) {
+  requests_.reserve(2 * transfers);
+  if (finished_.size() < 2 * transfers) finished_.resize(2 * transfers);
+  if (statuses_.size() < 2 * transfers) statuses_.resize(2 * transfers);
+}
+
+MpiProcess::Channel& MpiProcess::channel(std::int32_t number, std::size_t transfers) {
+  const std::lock_guard lock(mutex_);
+  for (Channel& found : channels_) {
+    if (found.number_ != number) continue;
+    found.reserve(transfers);
+    return found;
+  }
+  return channels_.emplace_back(number, transfers);
+}
+
+MpiProcess::Meeting::Meeting(MpiProcess& process, Channel& channel, std::string_view where)
+    : process_(process), channel_(channel) {
+  const std::lock_guard lock(process_.mutex_);
+  FPDT_ASSERT(channel_.where_.empty() && !where.empty());
+  channel_.where_ = where;
+  channel_.meeting_ = ++process_.meetings_;
+}
+
+MpiProcess::Meeting::~Meeting() {
+  const std::lock_guard lock(process_.mutex_);
+  channel_.where_ = {};
+}
+
+void MpiProcess::require(int code) const {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  mpi_.MPI_Error_string(code, text.data(), &length);
+  throw PeerError(fmt::format("MPI: {}", text.data()));
+}
+
+void MpiProcess::exchange(Channel& channel, std::span<const Transfer> transfers) {
+  std::size_t longest = 0;
+  for (const Transfer& transfer : transfers) {
+    longest = std::max({longest, transfer.send.size(), transfer.receive.size()});
+  }
+  for (std::int64_t first = 0; first < static_cast<std::int64_t>(longest);
+       first += options_.piece.value) {
+    try {
+      post(channel, transfers, first);
+      wait(channel);
+    } catch (...) {
+      abandon(channel);
+      throw;
+    }
+  }
+}
+
+// Each process hears from the one 1, 2, 4, ... before it, and thus from all.
+void MpiProcess::barrier(Channel& channel) {
+  const std::int64_t processes = place_.processes;
+  std::byte sent{};
+  std::byte received{};
+  for (std::int64_t step = 1; step < processes; step *= 2) {
+    const std::int64_t next = (place_.process + step) % processes;
+    const std::int64_t previous = (place_.process + processes - step) % processes;
+    exchange(channel, std::array{Transfer{next, std::span(&sent, 1), {}},
+                                 Transfer{previous, {}, std::span(&received, 1)}});
+  }
+}
+
+// Starts the pieces of all transfers that begin at byte `first`. Receives come first, so that
+// messages find their place.
+void MpiProcess::post(Channel& channel, std::span<const Transfer> transfers, std::int64_t first) {
+  const auto piece = [&](auto bytes) {
+    const auto at = std::min(static_cast<std::size_t>(first), bytes.size());
+    return bytes.subspan(at, std::min(index(options_.piece.value), bytes.size() - at));
+  };
+  const std::lock_guard lock(mutex_);
+  listen();
+  throw_if_failed();
+  channel.requests_.clear();
+  channel.open_ = 0;
+  for (const Transfer& transfer : transfers) {
+    const std::span<std::byte> bytes = piece(transfer.receive);
+    if (bytes.empty()) continue;
+    require(mpi_.MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), mpi_.byte,
+                           static_cast<int>(transfer.peer), channel.number_, messages_,
+                           &channel.requests_.emplace_back(mpi_.no_request)));
+    ++channel.open_;
+  }
+  for (const Transfer& transfer : transfers) {
+    const std::span<const std::byte> bytes = piece(transfer.send);
+    if (bytes.empty()) continue;
+    require(mpi_.MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), mpi_.byte,
+                           static_cast<int>(transfer.peer), channel.number_, messages_,
+                           &channel.requests_.emplace_back(mpi_.no_request)));
+    ++channel.open_;
+  }
+}
+
+// With the lock held.
+MpiProcess::Progress MpiProcess::test(Channel& channel) {
+  if (channel.open_ == 0) return Progress::done;
+  int count = 0;
+  const int code =
+      mpi_.MPI_Testsome(static_cast<int>(channel.requests_.size()), channel.requests_.data(),
+                        &count, channel.finished_.data(), channel.statuses_.data());
+  if (code == MPI_ERR_IN_STATUS) {
+    for (const MPI_Status& status : std::span(channel.statuses_).first(index(count))) {
+      require(status.MPI_ERROR);
+    }
+  }
+  require(code);
+  channel.open_ -= count;
+  if (channel.open_ == 0) return Progress::done;
+  return count == 0 ? Progress::none : Progress::some;
+}
+
+void MpiProcess::wait(Channel& channel) {
+  Clock::time_point moved = Clock::now();
+  for (Pause pause;; pause()) {
+    Progress progress = Progress::none;
+    {
+      const std::lock_guard lock(mutex_);
+      progress = test(channel);
+      if (progress == Progress::done) return;
+      listen();
+      throw_if_failed();
+    }
+    if (progress == Progress::some) {
+      moved = Clock::now();
+      pause.reset();
+    } else if (Clock::now() - moved > options_.deadline) {
+      give_up(channel.where_);
+    }
+  }
+}
+
+// Takes back what has not begun, and gives what has begun some time to end: the memory may be freed
+// afterwards.
+void MpiProcess::abandon(Channel& channel) noexcept {
+  constexpr std::chrono::milliseconds kEnough{200};
+  const Clock::time_point until = Clock::now() + kEnough;
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      for (MPI_Request& request : channel.requests_) {
+        if (request != mpi_.no_request) mpi_.MPI_Cancel(&request);
+      }
+    }
+    for (Pause pause; Clock::now() < until; pause()) {
+      const std::lock_guard lock(mutex_);
+      if (test(channel) == Progress::done) return;
+    }
+  } catch (const std::exception&) {  // the failure that led here is the one to report
+  }
+}
+
+// Each with the lock held, from here to throw_if_failed.
+
+void MpiProcess::expect_notice() {
+  require(mpi_.MPI_Irecv(&incoming_, sizeof(incoming_), mpi_.byte, MPI_ANY_SOURCE, 0, notices_,
+                         &listening_));
+}
+
+void MpiProcess::listen() {
+  while (true) {
+    int arrived = 0;
+    require(mpi_.MPI_Test(&listening_, &arrived, MPI_STATUS_IGNORE));
+    if (arrived == 0) break;
+    const Notice notice = incoming_;
+    expect_notice();
+    hear(notice);
+  }
+  outgoing_.remove_if([this](Outgoing& one) {
+    int sent = 0;
+    require(mpi_.MPI_Test(&one.request, &sent, MPI_STATUS_IGNORE));
+    return sent != 0;
+  });
+}
+
+void MpiProcess::hear(const Notice& notice) {
+  const std::int64_t from = notice.process;
+  switch (notice.kind) {
+    case Notice::Kind::failure:
+      causes_.emplace(from, static_cast<int>(notice.number));
+      if (!failed_) {
+        failed_ = {static_cast<ExitCode>(notice.number), from, notice.text.data()};
+      }
+      break;
+    case Notice::Kind::question: {
+      const Channel* oldest = nullptr;
+      for (const Channel& channel : channels_) {
+        if (channel.where_.empty()) continue;
+        if (oldest == nullptr || channel.meeting_ < oldest->meeting_) oldest = &channel;
+      }
+      tell(from, {Notice::Kind::answer, place_.process, meetings_,
+                  oldest == nullptr ? "" : oldest->where_});
+      break;
+    }
+    case Notice::Kind::answer:
+      answers_[from] = {notice.number, notice.text.data()};
+      break;
+    case Notice::Kind::arrival:
+      arrived_[index(from)] = true;
+      break;
+  }
+}
+
+void MpiProcess::tell(std::int64_t process, const Notice& notice) {
+  Outgoing& one = outgoing_.emplace_back(Outgoing{notice, mpi_.no_request});
+  require(mpi_.MPI_Isend(&one.notice, sizeof(one.notice), mpi_.byte, static_cast<int>(process), 0,
+                         notices_, &one.request));
+}
+
+void MpiProcess::tell_others(const Notice& notice) {
+  for (std::int64_t process = 0; process < place_.processes; ++process) {
+    if (process != place_.process) tell(process, notice);
+  }
+}
+
+std::string MpiProcess::reason() const {
+  if (failed_->process == place_.process) return failed_->what;
+  return fmt::format("rank {}: {}", failed_->process, failed_->what);
+}
+
+void MpiProcess::throw_if_failed() const {
+  if (failed_) throw PeerError(reason());
+}
+
+void MpiProcess::fail(const Failure& failure) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    listen();
+    if (failed_) return;
+    failed_ = failure;
+    causes_.emplace(failure.process, static_cast<int>(failure.code));
+    tell_others(
+        {Notice::Kind::failure, failure.process, static_cast<int>(failure.code), failure.what});
+  } catch (const std::exception&) {  // the others learn it at their deadline
+  }
+}
+
+// The deadline has passed: finds out who is late, tells everybody, and throws it.
+void MpiProcess::give_up(std::string_view where) {
+  ask_everybody();
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_failed();
+    text = blame(where);
+  }
+  fail({ExitCode::peer_lost, place_.process, text});
+  const std::lock_guard lock(mutex_);
+  throw PeerError(reason());
+}
+
+void MpiProcess::ask_everybody() {
+  const Clock::time_point until = Clock::now() + options_.grace;
+  for (Pause pause; Clock::now() < until; pause()) {
+    const std::lock_guard lock(mutex_);
+    if (!asked_) tell_others({Notice::Kind::question, place_.process, 0, ""});
+    asked_ = true;
+    listen();
+    if (failed_ || std::ssize(answers_) == place_.processes - 1) return;
+  }
+}
+
+// With the lock held. Who does not respond; or else, who is behind; or else, where everybody waits.
+std::string MpiProcess::blame(std::string_view where) const {
+  std::map<std::int64_t, Answer> all = answers_;
+  all[place_.process] = {meetings_, std::string(where)};
+  std::vector<std::int64_t> silent;
+  for (std::int64_t process = 0; process < place_.processes; ++process) {
+    if (all.count(process) == 0) silent.push_back(process);
+  }
+  const std::string waited =
+      fmt::format("rank {} waited {} s in {}", place_.process,
+                  static_cast<double>(options_.deadline.count()) / 1000, where);
+  if (!silent.empty()) {
+    return fmt::format("rank {} {} not respond: {}", fmt::join(silent, ", "),
+                       silent.size() == 1 ? "does" : "do", waited);
+  }
+  const auto fewer = [](const auto& a, const auto& b) {
+    return a.second.meetings < b.second.meetings;
+  };
+  const auto [least, most] = std::minmax_element(all.begin(), all.end(), fewer);
+  std::string text;
+  for (const auto& [process, answer] : all) {
+    if (answer.meetings != least->second.meetings) continue;
+    text += fmt::format("{}rank {} waits in {}", text.empty() ? "" : ", ", process, answer.where);
+  }
+  if (least->second.meetings == most->second.meetings) return fmt::format("{}: {}", waited, text);
+  return fmt::format("{} and has begun {} meetings, others {}: {}", text, least->second.meetings,
+                     most->second.meetings, waited);
+}
+
+}  // namespace fpdt

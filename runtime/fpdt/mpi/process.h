@@ -1,0 +1,153 @@
+// This process in MPI: all calls of the library, behind one lock, and none that waits.
+//
+// Every thread waits in the same way. It starts sends and receives, tests them under the lock, and
+// yields or sleeps outside of it. The group of sends and receives is the primitive (`exchange`);
+// collectives and small messages are built on it. Each test also takes the notices of other
+// processes: whoever fails tells all others, so every wait anywhere ends with PeerError.
+//
+// A wait without progress ends at the deadline. Then the process asks all others how far they are,
+// and names those who do not respond, or who have begun the fewest meetings. Who waits for whom
+// would name the wrong one.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/mpi/libmpi.h"
+#include "fpdt/mpi/notice.h"
+#include "fpdt/mpi/open.h"
+#include "fpdt/runtime/world.h"
+
+namespace fpdt {
+
+// One message each way between this process and another. Both may be empty.
+struct Transfer {
+  std::int64_t peer = 0;
+  std::span<const std::byte> send;
+  std::span<std::byte> receive;
+};
+
+class MpiProcess {
+ public:
+  // Initialises MPI. Errors as for open_mpi.
+  explicit MpiProcess(const MpiOptions& options);
+  MpiProcess(const MpiProcess&) = delete;
+  MpiProcess& operator=(const MpiProcess&) = delete;
+
+  [[nodiscard]] const Place& place() const { return place_; }
+
+  // What one thread at a time uses to meet other processes. Messages of different channels do not
+  // mix, and messages of one channel between two processes arrive in order.
+  class Channel;
+  // The channel of a number, in which one exchange has at most so many transfers. The channel of
+  // number 0 belongs to the World.
+  Channel& channel(std::int32_t number, std::size_t transfers);
+
+  // Counts one meeting of this process, of which the others hear when they ask.
+  class Meeting {
+   public:
+    // `where` must outlive the meeting.
+    Meeting(MpiProcess& process, Channel& channel, std::string_view where);
+    ~Meeting();
+    Meeting(const Meeting&) = delete;
+    Meeting& operator=(const Meeting&) = delete;
+
+   private:
+    MpiProcess& process_;
+    Channel& channel_;
+  };
+
+  // Within a meeting. Sends and receives all of it, in pieces. Peers must do the same. Allocates
+  // nothing. Throws PeerError.
+  void exchange(Channel& channel, std::span<const Transfer> transfers);
+  // Within a meeting. Waits until all processes have called it. Throws PeerError.
+  void barrier(Channel& channel);
+
+  // Of World.
+  std::vector<std::string> gather(std::string_view mine);
+  void fail(const Failure& failure) noexcept;
+  int leave(int code) noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Progress : std::uint8_t { none, some, done };
+  struct Answer {
+    std::int64_t meetings = 0;
+    std::string where;
+  };
+  struct Outgoing {
+    Notice notice;
+    MPI_Request request;
+  };
+
+  void initialise();
+  void find_place();
+  MPI_Comm duplicate();
+  void require(int code) const;
+
+  void post(Channel& channel, std::span<const Transfer> transfers, std::int64_t first);
+  Progress test(Channel& channel);
+  void wait(Channel& channel);
+  void abandon(Channel& channel) noexcept;
+
+  void expect_notice();
+  void listen();
+  void hear(const Notice& notice);
+  void tell(std::int64_t process, const Notice& notice);
+  void tell_others(const Notice& notice);
+  void throw_if_failed() const;
+  [[nodiscard]] std::string reason() const;
+  [[noreturn]] void give_up(std::string_view where);
+  void ask_everybody();
+  [[nodiscard]] std::string blame(std::string_view where) const;
+
+  bool await_arrivals();
+  [[nodiscard]] int agreed_code() const;
+  void finalise();
+
+  const MpiOptions options_;
+  const LibMpi& mpi_;
+  Place place_;
+  MPI_Comm messages_ = nullptr, notices_ = nullptr;
+
+  std::mutex mutex_;  // held in every call of the library; guards the rest
+  std::deque<Channel> channels_;
+  std::int64_t meetings_ = 0;  // begun so far
+  Notice incoming_;
+  MPI_Request listening_ = nullptr;
+  std::list<Outgoing> outgoing_;
+  std::optional<Failure> failed_;       // the first that this process knows
+  std::map<std::int64_t, int> causes_;  // exit codes of processes that failed by themselves
+  std::vector<bool> arrived_;           // by process: at the end of the job
+  bool asked_ = false;                  // whether this process has asked how far the others are
+  std::map<std::int64_t, Answer> answers_;
+};
+
+class MpiProcess::Channel {
+ public:
+  Channel(std::int32_t number, std::size_t transfers);
+
+ private:
+  friend class MpiProcess;
+  void reserve(std::size_t transfers);
+
+  std::int32_t number_;
+  std::string_view where_;  // of the running meeting; empty when there is none
+  std::int64_t meeting_ = 0;
+  std::vector<MPI_Request> requests_;
+  std::vector<int> finished_;
+  std::vector<MPI_Status> statuses_;
+  std::ptrdiff_t open_ = 0;  // requests that are not complete
+};
+
+}  // namespace fpdt

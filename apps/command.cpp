@@ -13,8 +13,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "fpdt/base/error.h"
-
 namespace fpdt {
 namespace {
 
@@ -22,22 +20,27 @@ volatile std::sig_atomic_t asked_by = 0;
 
 void note_signal(int signal) { asked_by = signal; }
 
-int failed(std::string_view program, ExitCode code, std::string_view message) {
-  say(fmt::format("{}: {}\n", program, message));
-  return static_cast<int>(code);
-}
-
 }  // namespace
 
 int guarded(std::string_view program, const Command& command) {
   try {
     return command();
+  } catch (...) {
+    const Error error = current_error();
+    say(fmt::format("{}: {}\n", program, error.what()));
+    return static_cast<int>(error.code());
+  }
+}
+
+Error current_error() {
+  try {
+    throw;
   } catch (const Error& error) {
-    return failed(program, error.code(), error.what());
+    return error;
   } catch (const std::bad_alloc&) {
-    return failed(program, ExitCode::out_of_memory, "this machine does not have enough memory");
+    return MemoryError("this machine does not have enough memory");
   } catch (const std::exception& error) {
-    return failed(program, ExitCode::internal, fmt::format("internal error: {}", error.what()));
+    return {ExitCode::internal, fmt::format("internal error: {}", error.what())};
   }
 }
 

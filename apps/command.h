@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "fpdt/base/error.h"
+
 namespace fpdt {
 
 // Does its work and returns the exit code of the program.
@@ -15,6 +17,9 @@ using Command = std::function<int()>;
 // Runs a command and returns the exit code of the program: what `command` returns, or the code of
 // what it throws, whose message goes to standard error. The one place that maps errors to codes.
 int guarded(std::string_view program, const Command& command);
+
+// The exception that is being handled, as an Error.
+Error current_error();
 
 // Results go to standard output and are complete, or it is an IoError.
 void print_result(std::string_view text);

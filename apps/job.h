@@ -28,12 +28,16 @@ void add_data_format(Options& options, std::string& format);
 struct RankFlags {
   std::string communicator = "thread";
   std::optional<std::int64_t> rank;  // that runs alone with "solo"; default: 0
+  // Seconds that a process waits for others; default: by the predicted step.
+  std::optional<std::int64_t> deadline;
 };
+
+// What a process of the job does. `connect` is null where the ranks are in one process.
+using RankBody = std::function<int(World& world, const Connect& connect, const Job& job)>;
 
 // Loads the schedule, and runs `body` in every process of the job that the flags describe. Returns
 // the code to exit with. With several processes, an error of one of them ends all, and one of them
 // says it.
-int run_together(const RankFlags& flags, const std::string& schedule,
-                 const std::function<int(World& world, const Job& job)>& body);
+int run_together(const RankFlags& flags, const std::string& schedule, const RankBody& body);
 
 }  // namespace fpdt

@@ -18,10 +18,12 @@ std::string unhashed_note(const std::string& path) {
 
 // Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal that
 // interrupts.
-int train_in(World& world, const Job& job, const TrainFlags& flags) {
+int train_in(World& world, const Connect& connect, const Job& job, const TrainFlags& flags) {
   if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
   agree(world, [&] { require_sensible(flags); });
-  const RankMachine machine = agreed(world, [&] { return open_machine(flags.backend); });
+  RankMachine machine = agreed(world, [&] { return open_machine(flags.backend); });
+  machine.ranks.world = &world;
+  machine.ranks.connect = connect;
   Run run(flags, job, machine, world);
   catch_stop_signals();
   const int signal = run.train();
@@ -43,7 +45,9 @@ Command declare_train(Options& options) {
   add_train_flags(options, *flags);
   return [flags] {
     return run_together(flags->ranks, flags->schedule,
-                        [&](World& world, const Job& job) { return train_in(world, job, *flags); });
+                        [&](World& world, const Connect& connect, const Job& job) {
+                          return train_in(world, connect, job, *flags);
+                        });
   };
 }
 

@@ -8,6 +8,11 @@
 #include "fpdt/base/error.h"
 
 namespace fpdt {
+namespace {
+
+constexpr std::int64_t kDeadlineMax = 30 * 24 * 3600;
+
+}  // namespace
 
 void add_train_flags(Options& options, TrainFlags& flags) {
   options.value("schedule", flags.schedule, "schedule file").required();
@@ -60,13 +65,19 @@ void add_train_flags(Options& options, TrainFlags& flags) {
   add_machine_flags(options, flags.backend);
   options
       .value("--communicator", flags.ranks.communicator,
-             "thread: all ranks in this process; solo: one rank alone, to see what it needs")
+             "thread: all ranks in this process; mpi: a process for each rank, started by mpirun; "
+             "solo: one rank alone, to see what it needs")
       .shows_default()
-      .one_of({"thread", "solo"});
+      .one_of({"thread", "mpi", "solo"});
   options
       .value("--rank", flags.ranks.rank,
              "with --communicator solo: the rank that runs alone; default: 0")
       .integer(0);
+  options
+      .value("--deadline", flags.ranks.deadline,
+             "with processes: seconds to wait for others without progress; default: 5 minutes and "
+             "two predicted steps")
+      .integer(1, kDeadlineMax);
   options.flag("--json", flags.json, "print one JSON object");
 }
 

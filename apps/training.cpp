@@ -54,12 +54,6 @@ std::optional<Course> saved_course(const TrainFlags& flags) {
   return parse_course(text, CheckpointDirectory::file(flags.resume, "trainer.json"));
 }
 
-RankOptions ranks_in(World& world, const RankMachine& machine) {
-  RankOptions options = machine.ranks;
-  options.world = &world;
-  return options;
-}
-
 }  // namespace
 
 Log::Log(const std::string& path) : path_(path) {
@@ -94,7 +88,7 @@ Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, Wo
       saves_(agreed(world, [&] { return world.speaks() ? open_saves(flags, job) : nullptr; })),
       log_(agreed(world, [&] { return Log(world.speaks() ? flags.log : ""); })),
       driver_(agreed(world, [&] { return driver_memory(flags, job, machine); })),
-      trainer_(job.schedule, job.problem, ranks_in(world, machine)),
+      trainer_(job.schedule, job.problem, machine.ranks),
       status_(world.speaks() ? StatusLine::Shown::everywhere : StatusLine::Shown::nowhere) {
   agree(world, [&] {
     if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));

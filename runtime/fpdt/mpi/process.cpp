@@ -170,7 +170,7 @@ void MpiProcess::wait(Channel& channel) {
     if (progress == Progress::some) {
       moved = Clock::now();
       pause.reset();
-    } else if (Clock::now() - moved > options_.deadline) {
+    } else if (Clock::now() - moved > deadline()) {
       give_up(channel.where_);
     }
   }
@@ -281,6 +281,11 @@ void MpiProcess::fail(const Failure& failure) noexcept {
   }
 }
 
+std::optional<Failure> MpiProcess::failure() {
+  const std::lock_guard lock(mutex_);
+  return failed_;
+}
+
 // The deadline has passed: finds out who is late, tells everybody, and throws it.
 void MpiProcess::give_up(std::string_view where) {
   ask_everybody();
@@ -314,9 +319,8 @@ std::string MpiProcess::blame(std::string_view where) const {
   for (std::int64_t process = 0; process < place_.processes; ++process) {
     if (all.count(process) == 0) silent.push_back(process);
   }
-  const std::string waited =
-      fmt::format("rank {} waited {} s in {}", place_.process,
-                  static_cast<double>(options_.deadline.count()) / 1000, where);
+  const std::string waited = fmt::format("rank {} waited {} s in {}", place_.process,
+                                         static_cast<double>(deadline().count()) / 1000, where);
   if (!silent.empty()) {
     return fmt::format("rank {} {} not respond: {}", fmt::join(silent, ", "),
                        silent.size() == 1 ? "does" : "do", waited);

@@ -10,6 +10,7 @@
 // would name the wrong one.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +76,9 @@ class MpiProcess {
 
   // Of World.
   std::vector<std::string> gather(std::string_view mine);
+  void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
   void fail(const Failure& failure) noexcept;
+  [[nodiscard]] std::optional<Failure> failure();
   int leave(int code) noexcept;
 
  private:
@@ -115,7 +118,10 @@ class MpiProcess {
   [[nodiscard]] int agreed_code() const;
   void finalise();
 
+  [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
+
   const MpiOptions options_;
+  std::atomic<std::chrono::milliseconds> deadline_;
   const LibMpi& mpi_;
   Place place_;
   MPI_Comm messages_ = nullptr, notices_ = nullptr;

@@ -31,7 +31,7 @@ void require_launcher() {
 }  // namespace
 
 MpiProcess::MpiProcess(const MpiOptions& options)
-    : options_(options), mpi_((require_launcher(), libmpi())) {
+    : options_(options), deadline_(options.deadline), mpi_((require_launcher(), libmpi())) {
   FPDT_ASSERT(options_.piece.value > 0 && options_.piece.value < (std::int64_t{2} << 30));
   initialise();
   find_place();
@@ -39,10 +39,10 @@ MpiProcess::MpiProcess(const MpiOptions& options)
 
 void MpiProcess::initialise() {
   const Watchdog started(
-      options_.deadline,
+      deadline(),
       fmt::format("MPI: not all processes of the job started within {} s; one of them may not have "
                   "called --communicator mpi",
-                  options_.deadline.count() / 1000),
+                  deadline().count() / 1000),
       kLost);
   int provided = MPI_THREAD_SINGLE;
   require(mpi_.MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
@@ -161,7 +161,7 @@ bool MpiProcess::await_arrivals() {
       if (failed_ && !failed) failed = Clock::now();
     }
     if (failed && Clock::now() - *failed > options_.grace) return false;
-    if (failed || Clock::now() - begin < options_.deadline) continue;
+    if (failed || Clock::now() - begin < deadline()) continue;
     try {
       give_up("the end of the job");
     } catch (const PeerError& error) {
@@ -181,7 +181,7 @@ int MpiProcess::agreed_code() const {
 
 // With the lock held, when all processes have arrived.
 void MpiProcess::finalise() {
-  const Watchdog ended(options_.deadline, "MPI_Finalize did not return", kLost);
+  const Watchdog ended(deadline(), "MPI_Finalize did not return", kLost);
   require(mpi_.MPI_Cancel(&listening_));
   int cancelled = 0;
   while (cancelled == 0) require(mpi_.MPI_Test(&listening_, &cancelled, MPI_STATUS_IGNORE));

@@ -24,6 +24,10 @@ void MpiWorld::receive(std::int64_t process, std::span<std::byte> bytes) {
   process_->exchange(channel, std::array{Transfer{process, {}, bytes}});
 }
 
+void MpiWorld::set_deadline(std::chrono::milliseconds deadline) {
+  process_->set_deadline(deadline);
+}
+
 void MpiWorld::fail(const Failure& failure) noexcept { process_->fail(failure); }
 
 int MpiWorld::leave(int code) noexcept { return process_->leave(code); }

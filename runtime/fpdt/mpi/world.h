@@ -16,7 +16,9 @@ class MpiWorld final : public World {
   std::vector<std::string> gather(std::string_view mine) override;
   void send(std::int64_t process, std::span<const std::byte> bytes) override;
   void receive(std::int64_t process, std::span<std::byte> bytes) override;
+  void set_deadline(std::chrono::milliseconds deadline) override;
   void fail(const Failure& failure) noexcept override;
+  [[nodiscard]] std::optional<Failure> failure() const override { return process_->failure(); }
   // When not all processes arrive, ends this one by MPI_Abort, and the launcher ends the others.
   // The launcher's exit code is the returned one, except that it is 137 when a signal killed a
   // process.

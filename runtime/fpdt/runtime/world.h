@@ -8,6 +8,7 @@
 // owns the run. They throw PeerError when a process has failed, or when the deadline passed.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -67,6 +68,9 @@ class World {
   // Tells every process that this one cannot go on. They learn it wherever they wait, now or
   // later, as a PeerError. Only the first failure counts.
   virtual void fail(const Failure& failure) noexcept = 0;
+
+  // How long a later wait for other processes may last without progress.
+  virtual void set_deadline(std::chrono::milliseconds) {}
 
   // The first failure that this process knows of, its own or another's.
   [[nodiscard]] virtual std::optional<Failure> failure() const { return {}; }

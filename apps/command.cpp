@@ -79,9 +79,15 @@ void catch_stop_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+}
+
+void catch_finish_signal() {
   static_assert(kFinishSignal == SIGUSR2);
-  action.sa_flags = 0;
-  sigaction(SIGUSR2, &action, nullptr);
+  struct sigaction action = {};
+  action.sa_handler = note_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(kFinishSignal, &action, nullptr);
 }
 
 int stop_signal() { return asked_by; }

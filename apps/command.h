@@ -39,11 +39,12 @@ void say(std::string_view text);
 // ours gets their numbers and what was meant for a person.
 void prepare_process();
 
-// From now on SIGINT, SIGTERM and kFinishSignal ask to stop; a second one of the first two ends the
-// program at once.
+// From now on SIGINT and SIGTERM ask to stop; a second one ends the program at once.
 void catch_stop_signals();
 // Asks a run to save and to end with success. Launchers pass it on, or leave it to ranks.
 inline constexpr int kFinishSignal = 12;  // SIGUSR2
+// From now on it does. Call it early: a process that does not catch the signal ends.
+void catch_finish_signal();
 // The signal that asked, or 0.
 int stop_signal();
 

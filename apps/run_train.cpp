@@ -44,6 +44,7 @@ Command declare_train(Options& options) {
   auto flags = std::make_shared<TrainFlags>();
   add_train_flags(options, *flags);
   return [flags] {
+    catch_finish_signal();
     return run_together(flags->ranks, flags->schedule,
                         [&](World& world, const Connect& connect, const Job& job) {
                           return train_in(world, connect, job, *flags);

@@ -37,7 +37,7 @@ std::string in_words(const cuda::Gpu& gpu) {
   text += versions_of(gpu) + "\n";
   text += fmt::format("memory: {}, {} free beside the context of this program\n",
                       format_bytes(gpu.memory), format_bytes(gpu.free));
-  for (const cuda::Holder& one : cuda::holders(gpu)) {
+  for (const cuda::Holder& one : cuda::holders(gpu.index)) {
     text += fmt::format("held by {} (process {}): {}\n", one.name, one.process,
                         format_bytes(one.bytes));
   }
@@ -46,7 +46,7 @@ std::string in_words(const cuda::Gpu& gpu) {
 
 Json as_json(const cuda::Gpu& gpu) {
   Json holders = Json::array();
-  for (const cuda::Holder& one : cuda::holders(gpu)) {
+  for (const cuda::Holder& one : cuda::holders(gpu.index)) {
     holders.push_back({{"process", one.process}, {"name", one.name}, {"bytes", one.bytes.value}});
   }
   const Json properties{

@@ -23,6 +23,13 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
+// PCI address.
+std::string bus_of(std::int32_t index) {
+  std::array<char, 32> bus{};
+  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index), "the GPU's bus");
+  return bus.data();
+}
+
 void require_device(std::int32_t index) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -113,9 +120,7 @@ Gpu open_gpu(std::int32_t index) {
   gpu.name = properties.name;
   gpu.architecture = properties.major * 10 + properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
-  std::array<char, 32> bus{};
-  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index), "the GPU's bus");
-  gpu.bus = bus.data();
+  gpu.bus = bus_of(index);
   gpu.numa_node = attribute(cudaDevAttrHostNumaId, index);
   check(cudaDriverGetVersion(&gpu.driver), "the driver's version");
   check(cudaRuntimeGetVersion(&gpu.runtime), "the runtime's version");
@@ -131,11 +136,11 @@ Gpu open_gpu(std::int32_t index) {
   return gpu;
 }
 
-std::vector<Holder> holders(const Gpu& gpu) {
+std::vector<Holder> holders(std::int32_t index) {
   try {
     const Nvml nvml;
     if (nvml.start() != 0) return {};
-    std::vector<Holder> found = list_holders(nvml, gpu.bus);
+    std::vector<Holder> found = list_holders(nvml, bus_of(index));
     nvml.stop();
     return found;
   } catch (const InputError&) {

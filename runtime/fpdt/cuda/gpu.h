@@ -33,7 +33,8 @@ struct Holder {
   std::string name;
   Bytes bytes;
 };
-std::vector<Holder> holders(const Gpu& gpu);
+// Empty if the driver does not tell.
+std::vector<Holder> holders(std::int32_t index);
 
 // Free memory of the current device, as the driver counts it.
 Bytes free_device_memory();

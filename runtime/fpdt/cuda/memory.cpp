@@ -36,10 +36,8 @@ constexpr int kPreferred = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
 std::string holder_text() {
   int index = 0;
   if (cudaGetDevice(&index) != cudaSuccess) return "";
-  Gpu gpu;
-  gpu.index = index;
   std::string text;
-  for (const Holder& holder : holders(gpu)) {
+  for (const Holder& holder : holders(index)) {
     const bool own = holder.process == static_cast<std::int64_t>(::getpid());
     text += fmt::format("{}process {} ({}){} holds {}", text.empty() ? "; " : ", ", holder.process,
                         holder.name, own ? ", this one," : "", format_bytes(holder.bytes));

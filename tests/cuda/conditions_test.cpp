@@ -253,6 +253,8 @@ TEST(Conditions, ALaneHasNoMoreEventsThanOps) {
 }
 
 TEST(Conditions, SharedMemoryIsAskedForOnce) {
+  fake::set({});
+  cuda::use_gpu(0);
   const char kernels[2]{};
   const std::int64_t before = fake::attribute_calls();
   for (int i = 0; i < 3; ++i) {

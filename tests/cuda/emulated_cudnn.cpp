@@ -230,17 +230,25 @@ class Run {
 
 constexpr Bytes kEngineBytes{256};
 
+// A handle belongs to a GPU: it is that GPU's number, counted from 1.
+cudnnHandle_t handle_of_current_gpu() {
+  return reinterpret_cast<cudnnHandle_t>(static_cast<std::uintptr_t>(emulator::current_gpu()) + 1);
+}
+
 }  // namespace
 
-CudnnHandle make_cudnn_handle() { return nullptr; }
+CudnnHandle make_cudnn_handle() { return CudnnHandle(handle_of_current_gpu()); }
 
 GraphPlan::GraphPlan(Graph&& graph, const PlanTarget&, std::string_view, std::string_view)
     : graph_(std::move(graph)), workspace_(kEngineBytes) {}
 
-void GraphPlan::run(cudnnHandle_t, Stream stream, std::span<const Binding> bindings,
+void GraphPlan::run(cudnnHandle_t handle, Stream stream, std::span<const Binding> bindings,
                     std::byte* workspace) const {
+  FPDT_ASSERT(handle == handle_of_current_gpu());
   const std::vector<Binding> kept(bindings.begin(), bindings.end());
-  emulator::submit(stream, [this, kept, workspace] {
+  emulator::Given given{workspace};
+  for (const Binding& binding : kept) given.push_back(binding.address);
+  emulator::submit(stream, given, [this, kept, workspace] {
     std::memset(workspace, 0xFF, static_cast<std::size_t>(kEngineBytes.value));
     const Run run(graph_, kept);
   });

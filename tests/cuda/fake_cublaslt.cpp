@@ -15,6 +15,7 @@
 
 #include "backend_under_test.h"
 #include "fake_runtime.h"
+#include "queue.h"
 
 namespace fpdt {
 namespace fake {
@@ -87,10 +88,18 @@ struct Contents {
   std::uint32_t align_a, align_b, align_c, align_d;
 };
 
-cublasStatus_t name_algorithms(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+// A handle belongs to a GPU: it is that GPU's number, counted from 1.
+cublasLtHandle_t handle_of_current_gpu() {
+  return reinterpret_cast<cublasLtHandle_t>(static_cast<std::uintptr_t>(emulator::current_gpu()) +
+                                            1);
+}
+
+cublasStatus_t name_algorithms(cublasLtHandle_t handle, cublasLtMatmulDesc_t,
                                cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                               cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
-                               int most, cublasLtMatmulHeuristicResult_t* results, int* found) {
+                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                               cublasLtMatmulPreference_t preference, int most,
+                               cublasLtMatmulHeuristicResult_t* results, int* found) {
+  FPDT_ASSERT(handle == handle_of_current_gpu());
   const std::lock_guard lock(world().mutex);
   const auto& wishes = *reinterpret_cast<const Attributes*>(preference);
   FPDT_ASSERT(wishes.get<std::uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, ~0U) ==
@@ -119,12 +128,13 @@ bool aligned(const void* place, std::uint32_t by) {
 }
 
 // Column-major d[n,m] = b a: row-major [m,n] = a^T^T..., as in the CPU's op.
-cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha,
-                        const void* first, cublasLtMatrixLayout_t first_layout, const void* second,
-                        cublasLtMatrixLayout_t second_layout, const void* beta, const void* c,
-                        cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                        const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t bytes,
-                        cudaStream_t stream) {
+cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                        const void* alpha, const void* first, cublasLtMatrixLayout_t first_layout,
+                        const void* second, cublasLtMatrixLayout_t second_layout, const void* beta,
+                        const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm,
+                        void* workspace, std::size_t bytes, cudaStream_t stream) {
+  FPDT_ASSERT(handle == handle_of_current_gpu());
   const auto& what = *reinterpret_cast<const Attributes*>(description);
   const auto& b = *reinterpret_cast<const Matrix*>(first_layout);
   const auto& a = *reinterpret_cast<const Matrix*>(second_layout);
@@ -146,11 +156,13 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
   FPDT_ASSERT((op.transpose_a ? a.columns : a.rows) == op.k);
   FPDT_ASSERT((op.transpose_a ? a.rows : a.columns) == op.m);
   std::vector<View> views;
+  emulator::Given given{workspace};
   const auto add = [&](Operand& operand, const void* data, std::int64_t elements, Dtype dtype,
                        Access access) {
     operand.buffer = static_cast<BufferIndex>(views.size());
     auto* const place = static_cast<std::byte*>(const_cast<void*>(data));
     views.push_back({place, elements, dtype, access});
+    given.push_back(data);
   };
   add(op.a, second, op.m * op.k, dtype_of(a), Access::read);
   add(op.b, first, op.k * op.n, dtype_of(b), Access::read);
@@ -169,7 +181,7 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
   const Algorithm way = world().algorithms.at(static_cast<std::size_t>(contents.number));
   if (!way.runs) return CUBLAS_STATUS_EXECUTION_FAILED;
   world().runs.push_back(contents.number);
-  enqueue(stream, [op, views, way] {
+  enqueue(stream, given, [op, views, way] {
     world().kernels.run(op, views, 0);
     pass(way.seconds);
   });
@@ -201,10 +213,14 @@ const CublasLt& cublaslt() {
       .cublasLtGetStatusString = [](cublasStatus_t) { return "a status of the tests"; },
       .cublasLtCreate =
           [](cublasLtHandle_t* handle) {
-            *handle = nullptr;
+            *handle = fake::handle_of_current_gpu();
             return CUBLAS_STATUS_SUCCESS;
           },
-      .cublasLtDestroy = [](cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; },
+      .cublasLtDestroy =
+          [](cublasLtHandle_t handle) {
+            FPDT_ASSERT(handle == fake::handle_of_current_gpu());
+            return CUBLAS_STATUS_SUCCESS;
+          },
       .cublasLtMatmulDescCreate = [](cublasLtMatmulDesc_t* name, cublasComputeType_t,
                                      cudaDataType) { return fake::create(name); },
       .cublasLtMatmulDescDestroy = fake::destroy<cublasLtMatmulDesc_t>,
@@ -222,7 +238,9 @@ const CublasLt& cublaslt() {
 }
 
 const Cudnn& cudnn() {
-  static const Cudnn table{.library = {}, .cudnnGetVersion = [] { return std::size_t{91002}; }};
+  static const Cudnn table{.library = {},
+                           .cudnnGetVersion = [] { return std::size_t{91002}; },
+                           .cudnnDestroy = [](cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }};
   return table;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -15,13 +16,17 @@
 #include <utility>
 #include <vector>
 
-#include "queue.h"
+#include <fmt/format.h>
 
 namespace fpdt::fake {
 namespace {
 
+// The GPU that this thread has chosen; -1: none, where CUDA would take GPU 0 and open its context.
+thread_local int chosen = -1;
+
 // A recorded point of a stream, reused many times.
 struct Point {
+  int gpu = 0;
   std::uint64_t taken = 0;
   std::uint64_t reached = 0;
   std::int64_t time = 0;
@@ -32,14 +37,26 @@ struct Task {
   std::function<void()> run;
 };
 
+struct Lane {
+  int gpu = 0;
+  std::deque<Task> tasks;
+};
+
+struct Allocation {
+  int gpu = 0;
+  std::int64_t bytes = 0;
+};
+
 // All state, under one lock: only one task runs at a time.
 struct World {
   std::recursive_mutex mutex;
   Machine machine;
-  std::map<cudaStream_t, std::deque<Task>> streams;
+  std::map<cudaStream_t, Lane> streams;
   std::map<cudaEvent_t, std::unique_ptr<Point>> events;
-  std::map<void*, std::int64_t> device;
+  std::map<const void*, Allocation> device;
   std::set<void*> pinned;
+  std::set<int> contexts;
+  std::set<std::pair<int, int>> peers;  // {reader, owner}
   std::int64_t allocations = 0;
   std::int64_t attribute_calls = 0;
   std::uintptr_t next_name = 0;
@@ -50,23 +67,32 @@ struct World {
     if (machine.own_clock) return passed;
     return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
-  [[nodiscard]] std::int64_t allocated() const {
+  [[nodiscard]] std::int64_t allocated(int gpu) const {
     std::int64_t sum = 0;
-    for (const auto& [place, bytes] : device) sum += bytes;
+    for (const auto& [place, one] : device) sum += one.gpu == gpu ? one.bytes : 0;
     return sum;
+  }
+  // The GPU whose memory holds the address; -1: none.
+  [[nodiscard]] int owner(const void* address) const {
+    auto place = device.upper_bound(address);
+    if (place == device.begin()) return -1;
+    const auto& [begin, one] = *--place;
+    const auto* const end = static_cast<const std::byte*>(begin) + one.bytes;
+    return static_cast<const std::byte*>(address) < end ? one.gpu : -1;
   }
   // Runs one task of some stream; false if none may run.
   bool run_one() {
     std::vector<std::deque<Task>*> ready;
-    for (auto& [name, tasks] : streams) {
-      if (tasks.empty()) continue;
-      if (tasks.front().ready == nullptr || tasks.front().ready()) ready.push_back(&tasks);
+    for (auto& [name, lane] : streams) {
+      if (lane.tasks.empty()) continue;
+      const Task& first = lane.tasks.front();
+      if (first.ready == nullptr || first.ready()) ready.push_back(&lane.tasks);
     }
     if (ready.empty()) return false;
     random = random * 6364136223846793005ULL + 1442695040888963407ULL;
-    std::deque<Task>& chosen = *ready[(random >> 33) % ready.size()];
-    const Task task = std::move(chosen.front());
-    chosen.pop_front();
+    std::deque<Task>& next = *ready[(random >> 33) % ready.size()];
+    const Task task = std::move(next.front());
+    next.pop_front();
     task.run();
     return true;
   }
@@ -96,13 +122,50 @@ Name new_name() {
   return reinterpret_cast<Name>(++world().next_name);
 }
 
+// Prints a line and aborts.
+[[noreturn]] void refuse(const char* call, const std::string& why) {
+  fmt::print(stderr, "wrong use of CUDA: {}: {}\n", call, why);
+  std::abort();
+}
+
+// The GPU for which the thread calls; it must have chosen one.
+int here(const char* call) {
+  if (chosen < 0) refuse(call, "this thread has chosen no GPU");
+  return chosen;
+}
+
+// Something that belongs to `gpu` is used.
+void require_here(const char* call, int gpu) {
+  if (here(call) == gpu) return;
+  refuse(call, fmt::format("GPU {} is chosen for what belongs to GPU {}", chosen, gpu));
+}
+
+// A host's copy uses memory at the address.
+void require_own(const char* call, const void* address) {
+  const int owner = world().owner(address);
+  if (owner >= 0) require_here(call, owner);
+}
+
+// A task of `reader` is given the address.
+void require_access(int reader, const void* address) {
+  const int owner = world().owner(address);
+  if (owner < 0 || owner == reader || world().peers.contains({reader, owner})) return;
+  refuse("a launch", fmt::format("GPU {} has no access to the memory of GPU {}", reader, owner));
+}
+
+bool is_gpu(int index) { return index >= 0 && index < world().machine.devices; }
+
+constexpr emulator::Host kHost{enqueue, [] { return std::max(chosen, 0); }};
+
 }  // namespace
 
 void set(const Machine& machine) {
   const std::lock_guard lock(world().mutex);
   world().machine = machine;
   world().random = machine.seed;
-  emulator::set(enqueue);
+  world().contexts.clear();
+  world().peers.clear();
+  emulator::use(kHost);
 }
 
 void pass(double seconds) {
@@ -112,7 +175,13 @@ void pass(double seconds) {
 
 std::int64_t allocated() {
   const std::lock_guard lock(world().mutex);
-  return world().allocated();
+  std::int64_t sum = 0;
+  for (const auto& [place, one] : world().device) sum += one.bytes;
+  return sum;
+}
+std::int64_t allocated(int gpu) {
+  const std::lock_guard lock(world().mutex);
+  return world().allocated(gpu);
 }
 std::int64_t allocations() {
   const std::lock_guard lock(world().mutex);
@@ -132,23 +201,32 @@ std::int64_t attribute_calls() {
   return world().attribute_calls;
 }
 
-void enqueue(cudaStream_t stream, std::function<void()> task) {
+std::set<int> touched() {
   const std::lock_guard lock(world().mutex);
-  world().streams.at(stream).push_back({nullptr, std::move(task)});
+  return world().contexts;
+}
+
+void enqueue(cudaStream_t stream, const emulator::Given& given, std::function<void()> task) {
+  const std::lock_guard lock(world().mutex);
+  Lane& lane = world().streams.at(stream);
+  require_here("a launch", lane.gpu);
+  for (const void* const word : given) require_access(lane.gpu, word);
+  lane.tasks.push_back({nullptr, std::move(task)});
 }
 
 }  // namespace fpdt::fake
 
-using fpdt::fake::Point;
-using fpdt::fake::world;
+using namespace fpdt::fake;
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  const std::lock_guard lock(world().mutex);
   *count = world().machine.devices;
   return world().machine.count_status;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
+  const std::lock_guard lock(world().mutex);
   *version = world().machine.driver;
   return cudaSuccess;
 }
@@ -156,16 +234,22 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
+  const std::lock_guard lock(world().mutex);
+  if (!is_gpu(index)) return cudaErrorInvalidDevice;
   *properties = {};
-  std::strcpy(properties->name, "a GPU of the tests");
+  const std::vector<std::string>& models = world().machine.models;
+  const auto number = static_cast<std::size_t>(index);
+  const std::string name = number < models.size() ? models[number] : "a GPU of the tests";
+  name.copy(properties->name, sizeof properties->name - 1);
   properties->major = world().machine.major;
   properties->minor = world().machine.minor;
   properties->multiProcessorCount = 132;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* text, int, int) {
-  std::strcpy(text, "0000:00:00.0");
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int index) {
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0",
+                static_cast<unsigned>(index));
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -174,13 +258,35 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
   const std::lock_guard lock(world().mutex);
+  here("cudaFuncSetAttribute");
   ++world().attribute_calls;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaGetDevice(int* index) {
-  *index = 0;
+cudaError_t cudaSetDevice(int index) {
+  const std::lock_guard lock(world().mutex);
+  if (!is_gpu(index)) return cudaErrorInvalidDevice;
+  chosen = index;
+  world().contexts.insert(index);
   return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* index) {
+  *index = std::max(chosen, 0);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int reader, int owner) {
+  const std::lock_guard lock(world().mutex);
+  if (!is_gpu(reader) || !is_gpu(owner)) return cudaErrorInvalidDevice;
+  *can = reader != owner && !world().machine.no_peers.contains({reader, owner}) ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int owner, unsigned) {
+  const std::lock_guard lock(world().mutex);
+  const int reader = here("cudaDeviceEnablePeerAccess");
+  if (!is_gpu(owner) || owner == reader) return cudaErrorInvalidDevice;
+  if (world().machine.no_peers.contains({reader, owner})) return cudaErrorPeerAccessUnsupported;
+  world().contexts.insert(owner);
+  const bool added = world().peers.emplace(reader, owner).second;
+  return added ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t) { return "an error of the tests"; }
@@ -189,102 +295,134 @@ const char* cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheTests"; }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(world().mutex);
   *total = static_cast<std::size_t>(world().machine.memory);
-  *free = *total - static_cast<std::size_t>(world().allocated());
+  *free = *total - static_cast<std::size_t>(world().allocated(here("cudaMemGetInfo")));
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** place, std::size_t bytes) {
   const std::lock_guard lock(world().mutex);
+  const int gpu = here("cudaMalloc");
   const auto size = static_cast<std::int64_t>(bytes);
-  if (world().allocated() + size > world().machine.memory) return cudaErrorMemoryAllocation;
+  if (world().allocated(gpu) + size > world().machine.memory) return cudaErrorMemoryAllocation;
   *place = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   std::memset(*place, 0xFF, bytes);
-  world().device[*place] = size;
+  world().device[*place] = {gpu, size};
   ++world().allocations;
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* place) {
   const std::lock_guard lock(world().mutex);
+  require_own("cudaFree", place);
   if (world().device.erase(place) == 0) return cudaErrorInvalidValue;
   std::free(place);
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* place, std::size_t, unsigned) {
   const std::lock_guard lock(world().mutex);
+  here("cudaHostRegister");
   if (world().machine.pin_status == cudaSuccess) world().pinned.insert(place);
   return world().machine.pin_status;
 }
 cudaError_t cudaHostUnregister(void* place) {
   const std::lock_guard lock(world().mutex);
+  here("cudaHostUnregister");
   return world().pinned.erase(place) == 1 ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  here("cudaDeviceGetStreamPriorityRange");
   *lowest = 0;
   *highest = -5;
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   const std::lock_guard lock(world().mutex);
-  *stream = fpdt::fake::new_name<cudaStream_t>();
-  world().streams[*stream];
+  *stream = new_name<cudaStream_t>();
+  world().streams[*stream].gpu = here("cudaStreamCreateWithPriority");
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard lock(world().mutex);
-  return world().streams.erase(stream) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  require_here("cudaStreamDestroy", world().streams.at(stream).gpu);
+  world().streams.erase(stream);
+  return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream == nullptr) return cudaSuccess;
-  return fpdt::fake::run_until([stream] { return world().streams.at(stream).empty(); });
+  if (stream == nullptr) {
+    here("cudaStreamSynchronize");
+    return cudaSuccess;
+  }
+  return run_until([stream] {
+    const Lane& lane = world().streams.at(stream);
+    require_here("cudaStreamSynchronize", lane.gpu);
+    return lane.tasks.empty();
+  });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(world().mutex);
+  Lane& lane = world().streams.at(stream);
+  require_here("cudaStreamWaitEvent", lane.gpu);  // the event may be another GPU's
   const Point& point = *world().events.at(event);
   const std::uint64_t turn = point.taken;
-  world().streams.at(stream).push_back({[&point, turn] { return point.reached >= turn; }, [] {}});
+  lane.tasks.push_back({[&point, turn] { return point.reached >= turn; }, [] {}});
   return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const std::lock_guard lock(world().mutex);
-  *event = fpdt::fake::new_name<cudaEvent_t>();
-  world().events[*event] = std::make_unique<Point>();
+  *event = new_name<cudaEvent_t>();
+  world().events[*event] = std::make_unique<Point>(Point{.gpu = here("cudaEventCreateWithFlags")});
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const std::lock_guard lock(world().mutex);
-  return world().events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  require_here("cudaEventDestroy", world().events.at(event)->gpu);
+  world().events.erase(event);
+  return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(world().mutex);
+  Lane& lane = world().streams.at(stream);
+  require_here("cudaEventRecord", lane.gpu);
   Point& point = *world().events.at(event);
+  if (point.gpu != lane.gpu) {
+    refuse("cudaEventRecord",
+           fmt::format("a stream of GPU {} records an event of GPU {}", lane.gpu, point.gpu));
+  }
   const std::uint64_t turn = ++point.taken;
-  world().streams.at(stream).push_back({nullptr, [&point, turn] {
-                                          point.reached = turn;
-                                          point.time = world().now();
-                                        }});
+  lane.tasks.push_back({nullptr, [&point, turn] {
+                          point.reached = turn;
+                          point.time = world().now();
+                        }});
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const Point& point = *world().events.at(event);
-  return fpdt::fake::run_until([&point] { return point.reached == point.taken; });
+  return run_until([event] {
+    const Point& point = *world().events.at(event);
+    require_here("cudaEventSynchronize", point.gpu);
+    return point.reached == point.taken;
+  });
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const std::lock_guard lock(world().mutex);
   const Point& a = *world().events.at(from);
   const Point& b = *world().events.at(to);
+  for (const Point* const point : {&a, &b}) require_here("cudaEventElapsedTime", point->gpu);
   if (a.reached != a.taken || b.reached != b.taken) return cudaErrorNotReady;
   *milliseconds = static_cast<float>(static_cast<double>(b.time - a.time) * 1e-6);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy(void* target, const void* source, std::size_t bytes, cudaMemcpyKind) {
+  const std::lock_guard lock(world().mutex);
+  here("cudaMemcpy");
+  require_own("cudaMemcpy", target);
+  require_own("cudaMemcpy", source);
   std::memcpy(target, source, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  fpdt::fake::enqueue(stream, [=] { std::memcpy(target, source, bytes); });
+  enqueue(stream, {target, source}, [=] { std::memcpy(target, source, bytes); });
   return cudaSuccess;
 }
 

@@ -1,10 +1,11 @@
-// An empty table of libraries, for programs that replace cuDNN.
+// A table of libraries without functions, for programs that replace cuDNN.
 #include "fpdt/cuda/libraries.h"
 
 namespace fpdt::cuda {
 
 const Cudnn& cudnn() {
-  static const Cudnn none{};
+  static const Cudnn none{.library = {},
+                          .cudnnDestroy = [](cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }};
   return none;
 }
 

@@ -3,7 +3,7 @@
 // A collective is a meeting of its group. Every rank publishes its views, waits for the others,
 // copies what it receives out of their memory, and waits until all have done so. Each lane has its
 // own meetings, so collectives of two lanes may overlap. A rank that fails wakes all others, and no
-// rank waits longer than the deadline. On a CPU the lanes' threads meet. On a shared GPU the
+// rank waits longer than the deadline. On a CPU the lanes' threads meet. On GPUs the
 // issuing threads meet and exchange marks, and their streams wait for these.
 #pragma once
 

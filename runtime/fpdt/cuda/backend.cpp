@@ -126,11 +126,16 @@ class CudaBackend::StreamMover final : public Mover {
 };
 
 CudaBackend::CudaBackend(Communicator& communicator, const CudaOptions& options)
-    : communicator_(communicator), options_(options), gpu_(cuda::open_gpu(options.device)) {}
+    : communicator_(communicator), options_(options) {
+  static_cast<void>(cuda::open_gpu(options.device));
+  cuda::enable_peers(options.device, options.peers);
+}
 
-CudaBackend::~CudaBackend() = default;
+// The members are destroyed afterwards, on their device.
+CudaBackend::~CudaBackend() { static_cast<void>(cudaSetDevice(options_.device)); }
 
 std::byte* CudaBackend::reserve(MemorySpace space, Bytes bytes) {
+  use();
   const std::string what =
       fmt::format("rank {}: the arena of {}", communicator_.rank(), word(space));
   if (space == MemorySpace::device) {
@@ -146,6 +151,7 @@ std::byte* CudaBackend::reserve(MemorySpace space, Bytes bytes) {
 
 void CudaBackend::prepare(const Program& program) {
   FPDT_ASSERT(streams_ == nullptr);
+  use();
   streams_ = std::make_unique<cuda::Streams>(program);
   for (std::size_t i = 0; i < program.lanes.size(); ++i) {
     Worker& worker = workers_.emplace_back();
@@ -249,6 +255,7 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
 }
 
 void CudaBackend::launch(const Launch& launch) {
+  use();  // costs little beside a launch when it is the current one already
   nvtxRangePushA(launch.op->name.c_str());
   streams_->before(launch);
   run(launch);
@@ -305,10 +312,13 @@ void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
   }
 }
 
-void CudaBackend::synchronise() { streams_->synchronise(); }
+void CudaBackend::synchronise() {
+  use();
+  streams_->synchronise();
+}
 
 void CudaBackend::write(std::byte* target, std::span<const std::byte> source) {
-  cuda::check(cudaSetDevice(options_.device), "the GPU");
+  use();
   cuda::check(cudaMemcpy(target, source.data(), source.size(), cudaMemcpyDefault),
               "a write between steps");
   // A copy from pageable memory returns when the source has been read, before the target is
@@ -317,7 +327,7 @@ void CudaBackend::write(std::byte* target, std::span<const std::byte> source) {
 }
 
 void CudaBackend::read(std::span<std::byte> target, const std::byte* source) {
-  cuda::check(cudaSetDevice(options_.device), "the GPU");
+  use();
   cuda::check(cudaMemcpy(target.data(), source, target.size(), cudaMemcpyDefault),
               "a read between steps");
 }
@@ -330,7 +340,7 @@ std::optional<Bytes> CudaBackend::untouched(std::span<const std::byte> range) co
       range.data() + range.size() > arena.data() + arena.size()) {
     return {};
   }
-  cuda::check(cudaSetDevice(options_.device), "the GPU");
+  use();
   auto* const place = reinterpret_cast<std::int64_t*>(
       workers_[static_cast<std::size_t>(lane)].memory.bytes().data());
   const std::int64_t used = cuda::count_poisoned(range, place, streams_->of(lane));

@@ -1,9 +1,13 @@
 // A GPU as one rank sees it: lanes are streams, edges are events, one thread issues.
 //
-// Several ranks of one process may share a GPU; each has its own arenas, streams and libraries. The
-// schedule decides which kernels compute attention. cuDNN computes the tiles that have a workspace,
-// and its backward adds in no fixed order. Our own kernels compute the tiles without one, and give
-// the same bits on every run, as all other ops do.
+// The ranks of one process may share a GPU or have one each, whose kernels then read the memory of
+// the others'. Each rank has its own arenas, streams and libraries. CUDA keeps a current device for
+// each thread, so every function here first selects the rank's: between steps the owner of the
+// ranks reads and writes them all from its own thread.
+//
+// The schedule decides which kernels compute attention. cuDNN computes the tiles that have a
+// workspace, and its backward adds in no fixed order. Our own kernels compute the tiles without
+// one, and give the same bits on every run, as all other ops do.
 #pragma once
 
 #include <array>
@@ -33,16 +37,18 @@ struct CudaOptions {
   // Use our own kernels for every tile, even for those with a workspace: the same bits on every
   // run.
   bool deterministic = false;
-  // Records which algorithm was the fastest for each product; must outlive the backend. Null: use
-  // the library's first algorithm, which is the same on every run. That algorithm is also used
+  // Records which algorithm was the fastest for each product on GPUs of one model; must outlive the
+  // backend. Null: use the library's first algorithm, which is the same on every run. That algorithm is also used
   // whenever the same bits are promised: with `deterministic`, and when our own kernels compute
   // every tile.
   cuda::ProductTimes* times = nullptr;
+  std::vector<std::int32_t> peers = {};  // devices of the other ranks; `device` may be among them
 };
 
 class CudaBackend final : public Backend {
  public:
-  // Opens the device (cuda/gpu.h lists the errors). The communicator must outlive the backend.
+  // Opens the device and the access to its peers (cuda/gpu.h lists the errors). The communicator
+  // must outlive the backend.
   CudaBackend(Communicator& communicator, const CudaOptions& options);
   ~CudaBackend() override;
 
@@ -76,6 +82,7 @@ class CudaBackend final : public Backend {
     std::int64_t members = 1;
   };
 
+  void use() const { cuda::use_gpu(options_.device); }
   // The first lane that computes; -1 if there is none.
   [[nodiscard]] std::int32_t compute_lane() const;
   [[nodiscard]] cuda::Trial trial(const Schedule& schedule) const;
@@ -88,7 +95,6 @@ class CudaBackend final : public Backend {
 
   Communicator& communicator_;
   CudaOptions options_;
-  cuda::Gpu gpu_;
   cuda::DeviceMemory device_;
   std::array<cuda::PinnedMemory, kMemorySpaces.size()> hosts_;
   std::unique_ptr<cuda::Products> products_;

@@ -1,4 +1,4 @@
-// Asks the driver for the device's properties and for the processes that use it.
+// Asks the driver for the devices' properties and for the processes that use them.
 #include "fpdt/cuda/gpu.h"
 
 #include <array>
@@ -23,6 +23,12 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
+cudaDeviceProp properties_of(std::int32_t index) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "properties of the GPU");
+  return properties;
+}
+
 // PCI address.
 std::string bus_of(std::int32_t index) {
   std::array<char, 32> bus{};
@@ -31,32 +37,40 @@ std::string bus_of(std::int32_t index) {
 }
 
 void require_device(std::int32_t index) {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorInsufficientDriver) {
-    int driver = 0;
-    static_cast<void>(cudaDriverGetVersion(&driver));
-    throw InputError(
-        driver == 0
-            ? "no NVIDIA driver: --backend cuda needs a GPU and its driver (nvidia-smi lists "
-              "them); "
-              "--backend cpu runs anywhere"
-            : fmt::format("the NVIDIA driver supports CUDA {}.{}, but this program was built with "
-                          "{}.{}: install "
-                          "a newer driver, or build with an older toolkit",
-                          driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                          CUDART_VERSION % 1000 / 10));
+  const std::int32_t count = count_gpus();
+  if (index >= 0 && index < count) return;
+  throw InputError(fmt::format("GPU {}: {}, counted from 0", index,
+                               count == 1 ? "there is one" : fmt::format("there are {}", count)));
+}
+
+void require_one_model(std::span<const std::int32_t> devices) {
+  const std::string model = properties_of(devices.front()).name;
+  std::string equal;  // as in --device
+  std::string other;
+  for (const std::int32_t device : devices) {
+    const std::string name = properties_of(device).name;
+    if (name == model) {
+      equal += fmt::format("{}{}", equal.empty() ? "" : ",", device);
+    } else if (other.empty()) {
+      other = fmt::format("GPU {} is a {}", device, name);
+    }
   }
-  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
-    throw InputError(
-        "no GPU: the driver lists none (CUDA_VISIBLE_DEVICES hides those it does not "
-        "name); --backend cpu runs anywhere");
-  }
-  check(status, "the list of GPUs");
-  if (index < 0 || index >= count) {
-    throw InputError(fmt::format("GPU {}: there {}, counted from 0", index,
-                                 count == 1 ? "is one" : fmt::format("are {}", count)));
-  }
+  if (other.empty()) return;
+  throw InputError(
+      fmt::format("{}, but GPU {} is a {}: the ranks of a schedule need GPUs of one model; give "
+                  "--device {}",
+                  other, devices.front(), model, equal));
+}
+
+void require_access(std::int32_t reader, std::int32_t owner) {
+  int can = 0;
+  check(cudaDeviceCanAccessPeer(&can, reader, owner), "the access of a GPU to another");
+  if (can != 0) return;
+  throw InputError(fmt::format(
+      "GPU {} cannot read the memory of GPU {} (nvidia-smi topo -p2p r lists which can), but the "
+      "ranks of one process read each other's: run one process for each GPU, with torchrun or "
+      "mpirun and --communicator nccl, or let all ranks share one with --device {}",
+      reader, owner, reader));
 }
 
 void require_architecture(const Gpu& gpu) {
@@ -108,15 +122,40 @@ std::vector<Holder> list_holders(const Nvml& nvml, const std::string& bus) {
 
 }  // namespace
 
-Gpu open_gpu(std::int32_t index) {
+std::int32_t count_gpus() {
   // Gives each lane of each rank its own queue; works only before the first call of CUDA. By
   // default streams share eight queues, and wait behind each other's work.
   static_cast<void>(::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0));
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    static_cast<void>(cudaDriverGetVersion(&driver));
+    throw InputError(
+        driver == 0
+            ? "no NVIDIA driver: --backend cuda needs a GPU and its driver (nvidia-smi lists "
+              "them); "
+              "--backend cpu runs anywhere"
+            : fmt::format("the NVIDIA driver supports CUDA {}.{}, but this program was built with "
+                          "{}.{}: install "
+                          "a newer driver, or build with an older toolkit",
+                          driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                          CUDART_VERSION % 1000 / 10));
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    throw InputError(
+        "no GPU: the driver lists none (CUDA_VISIBLE_DEVICES hides those it does not "
+        "name); --backend cpu runs anywhere");
+  }
+  check(status, "the list of GPUs");
+  return count;
+}
+
+Gpu open_gpu(std::int32_t index) {
   require_device(index);
   Gpu gpu;
   gpu.index = index;
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, index), "properties of the GPU");
+  const cudaDeviceProp properties = properties_of(index);
   gpu.name = properties.name;
   gpu.architecture = properties.major * 10 + properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
@@ -134,6 +173,30 @@ Gpu open_gpu(std::int32_t index) {
   gpu.memory = Bytes{static_cast<std::int64_t>(total)};
   gpu.free = Bytes{static_cast<std::int64_t>(free)};
   return gpu;
+}
+
+void use_gpu(std::int32_t index) { check(cudaSetDevice(index), "the choice of a GPU"); }
+
+void require_team(std::span<const std::int32_t> devices) {
+  require_one_model(devices);
+  for (const std::int32_t reader : devices) {
+    for (const std::int32_t owner : devices) {
+      if (reader != owner) require_access(reader, owner);
+    }
+  }
+}
+
+void enable_peers(std::int32_t index, std::span<const std::int32_t> peers) {
+  use_gpu(index);
+  for (const std::int32_t peer : peers) {
+    if (peer == index) continue;
+    const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+    if (status == cudaErrorPeerAccessAlreadyEnabled) {
+      static_cast<void>(cudaGetLastError());  // by another rank on this device
+      continue;
+    }
+    check(status, fmt::format("access of GPU {} to the memory of GPU {}", index, peer));
+  }
 }
 
 std::vector<Holder> holders(std::int32_t index) {

@@ -1,7 +1,8 @@
-// The GPU of this process, and the versions of its libraries.
+// The GPUs of this machine, and the versions of their libraries.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,25 @@ struct Gpu {
   std::int64_t cublas = 0, cudnn = 0;    // the libraries' own numbers: cuDNN 91900 is 9.19.0
 };
 
-// Selects a device for the calling thread and opens its context. Throws InputError when there is no
-// driver, no such device, or a device older than the kernels are built for (sm_80). The message
-// says what was found, what is needed, and the nearest fix.
+// How many GPUs the driver lists, at least one. Throws InputError when there is no driver or no GPU.
+std::int32_t count_gpus();
+
+// Selects a device for the calling thread and opens its context, which takes some hundred MiB of
+// its memory. Throws InputError as count_gpus does, and when there is no such device, or when it is
+// older than the kernels are built for (sm_80). The message says what was found, what is needed,
+// and the nearest fix.
 Gpu open_gpu(std::int32_t index);
+
+// Selects a device for the calling thread.
+void use_gpu(std::int32_t index);
+
+// Throws InputError unless the ranks of one process can run on these devices: they must be of one
+// model, and each must be able to read the memory of every other. Opens no context.
+void require_team(std::span<const std::int32_t> devices);
+
+// Lets kernels of device `index` read the memory of `peers`, which may include `index`. Selects
+// `index`, and opens the contexts of all. Throws InputError when the machine cannot do it.
+void enable_peers(std::int32_t index, std::span<const std::int32_t> peers);
 
 // A process that holds memory of the device.
 struct Holder {

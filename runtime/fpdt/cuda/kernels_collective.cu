@@ -1,4 +1,4 @@
-// Collectives of ranks that share a device. A member receives `parts` equal parts, each the sum of
+// Collectives of ranks that share memory. A member receives `parts` equal parts, each the sum of
 // `terms` members' blocks. An all-to-all or all-gather has one part of one term for each member. A
 // reduction has one part with all members as terms.
 #include <algorithm>

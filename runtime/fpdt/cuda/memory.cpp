@@ -32,10 +32,14 @@ constexpr std::int64_t kHugePage = 2 << 20;
 constexpr Bytes kWorthAWord{std::int64_t{8} << 30};
 constexpr int kPreferred = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
 
-// A message that lists who holds device memory; empty if unknown.
-std::string holder_text() {
+int current_device() {
   int index = 0;
-  if (cudaGetDevice(&index) != cudaSuccess) return "";
+  check(cudaGetDevice(&index), "the current GPU");
+  return index;
+}
+
+// A message that lists who holds memory of a device; empty if unknown.
+std::string holder_text(int index) {
   std::string text;
   for (const Holder& holder : holders(index)) {
     const bool own = holder.process == static_cast<std::int64_t>(::getpid());
@@ -56,11 +60,9 @@ void prefer_node(std::span<std::byte> bytes, int node) {
 }
 
 int node_of_current_device() {
-  int index = 0;
   int node = -1;
-  if (cudaGetDevice(&index) != cudaSuccess) return -1;
-  if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, index) != cudaSuccess) return -1;
-  return node;
+  const cudaError_t status = cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, current_device());
+  return status == cudaSuccess ? node : -1;
 }
 
 // Shows how many pages have become resident, for a person who waits.
@@ -137,8 +139,10 @@ DeviceMemory::DeviceMemory(Bytes bytes, const std::string& what) {
   const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes.value));
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    throw MemoryError(fmt::format("{} needs {} of device memory, but {} is free{}", what,
-                                  format_bytes(bytes), format_bytes(free), holder_text()));
+    const int device = current_device();
+    throw MemoryError(fmt::format("{} needs {} of device memory, but {} is free on GPU {}{}", what,
+                                  format_bytes(bytes), format_bytes(free), device,
+                                  holder_text(device)));
   }
   check(status, what);
   bytes_ = {static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes.value)};

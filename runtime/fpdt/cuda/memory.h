@@ -1,4 +1,4 @@
-// Memory of a GPU and pinned memory of its host, each allocated once.
+// Memory of GPUs and pinned memory of their host, each allocated once.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace fpdt::cuda {
 
-// One allocation on the current device. Throws MemoryError when too little is free. The message
-// lists who holds the rest, if the driver tells.
+// One allocation on the device that is current then. Throws MemoryError when too little is free. The
+// message lists who holds the rest, if the driver tells.
 class DeviceMemory {
  public:
   DeviceMemory() = default;

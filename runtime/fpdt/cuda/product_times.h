@@ -1,8 +1,8 @@
 // Measures, once before the first step, which of several ways to compute a product is the fastest
-// on this GPU.
+// on a GPU.
 //
-// One table serves all ranks and backends of a process on one device. So they choose alike, and
-// each product is measured once. Two processes may choose differently.
+// One table serves all ranks and backends of a process, whose GPUs must be of one model. So they
+// choose alike, and each product is measured once. Two processes may choose differently.
 #pragma once
 
 #include <cstddef>

@@ -5,8 +5,8 @@
 
 namespace fpdt::cuda {
 
-// Allows blocks of the kernel `bytes` of shared memory on this thread's device. Asks the runtime
-// once: later calls of the thread with as many bytes or fewer only look into a table.
+// Allows blocks of the kernel `bytes` of shared memory on the current device. Asks the runtime once:
+// later calls of the thread for that device, with as many bytes or fewer, only look into a table.
 void allow_shared_memory(const void* kernel, std::size_t bytes);
 
 }  // namespace fpdt::cuda

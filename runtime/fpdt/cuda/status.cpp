@@ -21,6 +21,8 @@ ExitCode code_of(cudaError_t status) {
     case cudaErrorDevicesUnavailable:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorPeerAccessUnsupported:
+    case cudaErrorTooManyPeers:
       return ExitCode::bad_input;
     default:
       return ExitCode::internal;

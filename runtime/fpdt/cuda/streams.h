@@ -1,4 +1,5 @@
-// The lanes of a rank as streams of a GPU, and the edges between them as events.
+// The lanes of a rank as streams of a GPU, and the edges between them as events. Both belong to the
+// device that is current when they are created; call all functions with that device current.
 //
 // The completion of an op is an event in the ring of its lane, recorded only if some op of the
 // program waits for it. If the ring has dropped the event, the wait is for a later op of the same
@@ -14,7 +15,8 @@
 
 namespace fpdt::cuda {
 
-// One event. An event without times costs less.
+// One event of the current device. Only streams of that device can record it; streams of any device
+// can wait for it. An event without times costs less.
 class DeviceEvent {
  public:
   enum class Times : bool { no, yes };

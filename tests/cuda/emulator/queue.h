@@ -2,15 +2,23 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 struct CUstream_st;
 
 namespace fpdt::emulator {
 
-// Queues launches of a stream for later. Without a queue they run at once. Applies to all host
-// threads.
-using Queue = void (*)(CUstream_st* stream, std::function<void()> task);
-void set(Queue queue);
-void submit(CUstream_st* stream, std::function<void()> task);
+// What a launch was given, word by word. Some are addresses that its kernel reads or writes.
+using Given = std::vector<const void*>;
+
+// A machine that queues launches of a stream for later, and may have several GPUs. Without one they
+// run at once. Applies to all host threads.
+struct Host {
+  void (*enqueue)(CUstream_st* stream, const Given& given, std::function<void()> task) = nullptr;
+  int (*current_gpu)() = nullptr;  // of this thread
+};
+void use(const Host& host);  // must outlive all launches
+void submit(CUstream_st* stream, const Given& given, std::function<void()> task);
+int current_gpu();
 
 }  // namespace fpdt::emulator

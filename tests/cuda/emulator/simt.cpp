@@ -102,7 +102,8 @@ class Machine {
   std::size_t host_stack_bytes_ = 0;
 };
 
-std::atomic<Queue> queue_in_use{nullptr};
+constexpr Host kAlone;  // one GPU, and no queue
+std::atomic<const Host*> host_in_use{&kAlone};
 
 Machine& machine() {
   static thread_local Machine one;
@@ -330,12 +331,17 @@ void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<vo
   machine().run(grid, block, shared_bytes, thread);
 }
 
-void set(Queue queue) { queue_in_use = queue; }
+void use(const Host& host) { host_in_use = &host; }
 
-void submit(CUstream_st* stream, std::function<void()> task) {
-  const Queue queue = queue_in_use;
-  if (queue == nullptr || stream == nullptr) return task();
-  queue(stream, std::move(task));
+void submit(CUstream_st* stream, const Given& given, std::function<void()> task) {
+  const Host& host = *host_in_use;
+  if (host.enqueue == nullptr || stream == nullptr) return task();
+  host.enqueue(stream, given, std::move(task));
+}
+
+int current_gpu() {
+  const Host& host = *host_in_use;
+  return host.current_gpu == nullptr ? 0 : host.current_gpu();
 }
 
 }  // namespace fpdt::emulator

@@ -19,6 +19,7 @@
 #include <functional>
 #include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "fpdt/base/assert.h"
@@ -186,11 +187,23 @@ T* dynamic_shared() {
   return reinterpret_cast<T*>(emulator::dynamic_shared());
 }
 
+// Adds the words of a kernel's argument.
+template <class T>
+void add_words(const T& argument, emulator::Given& words) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  for (std::size_t at = 0; at + sizeof(void*) <= sizeof(T); at += sizeof(void*)) {
+    std::memcpy(&words.emplace_back(), reinterpret_cast<const std::byte*>(&argument) + at,
+                sizeof(void*));
+  }
+}
+
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {
   const std::tuple<Parameters...> copies(static_cast<Parameters>(arguments)...);
-  emulator::submit(stream, [=] {
+  emulator::Given given;
+  std::apply([&](const auto&... argument) { (add_words(argument, given), ...); }, copies);
+  emulator::submit(stream, given, [=] {
     emulator::run(grid, block, shared_bytes, [&] { std::apply(kernel, copies); });
   });
 }

@@ -1,10 +1,12 @@
-// A sum, four numbers and a verdict.
+// A sum, four numbers and a verdict for each GPU.
 #include "driver_memory.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "fpdt/base/assert.h"
 
 namespace fpdt {
 namespace {
@@ -40,6 +42,11 @@ std::string verdict(const DriverMemory& memory) {
 void DriverMemory::note_step(Bytes used) {
   if (warm.value == 0) warm = used;
   highest = std::max(highest, used);
+}
+
+void note_step(std::span<DriverMemory> gpus, std::span<const Bytes> used) {
+  FPDT_ASSERT(gpus.size() == used.size());
+  for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i].note_step(used[i]);
 }
 
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks) {
@@ -84,7 +91,8 @@ std::string table(const DriverMemory& memory) {
 
 Json json(const DriverMemory& memory) {
   const bool known = memory.outside.value > 0;
-  return {{"predicted", known ? Json(predicted(memory).value) : Json()},
+  return {{"gpu", memory.gpu},
+          {"predicted", known ? Json(predicted(memory).value) : Json()},
           {"arenas", memory.arenas.value},
           {"outside", known ? Json(memory.outside.value) : Json()},
           {"before", memory.before.value},
@@ -92,6 +100,34 @@ Json json(const DriverMemory& memory) {
           {"highest", memory.highest.value},
           {"taken_after_warm_up", growth(memory).value},
           {"as_predicted", agrees(memory)}};
+}
+
+std::vector<std::string> deviations(std::span<const DriverMemory> gpus) {
+  if (gpus.size() == 1) return deviations(gpus.front());
+  std::vector<std::string> found;
+  for (const DriverMemory& memory : gpus) {
+    for (const std::string& one : deviations(memory)) {
+      found.push_back(fmt::format("GPU {}: {}", memory.gpu, one));
+    }
+  }
+  return found;
+}
+
+std::string table(std::span<const DriverMemory> gpus) {
+  if (gpus.size() == 1) return table(gpus.front());
+  std::string text;
+  for (const DriverMemory& memory : gpus) {
+    text += fmt::format("GPU {}: {}", memory.gpu, table(memory));
+  }
+  return text;
+}
+
+Json json(std::span<const DriverMemory> gpus) {
+  if (gpus.empty()) return {};
+  if (gpus.size() == 1) return json(gpus.front());
+  Json list = Json::array();
+  for (const DriverMemory& memory : gpus) list.push_back(json(memory));
+  return {{"gpus", list}, {"as_predicted", deviations(gpus).empty()}};
 }
 
 }  // namespace fpdt

@@ -1,9 +1,10 @@
-// Device memory of a run as the driver of its GPU counts it, beside what was predicted.
+// Device memory of a run as the driver of its GPUs counts it, beside what was predicted.
 //
-// The driver counts for the whole GPU, so what other programs take shows here too.
+// The driver counts for each whole GPU, so what other programs take shows here too.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,14 +16,16 @@
 namespace fpdt {
 
 struct DriverMemory {
-  Bytes arenas;         // of the ranks that are here
-  Bytes outside;        // predicted beside them; 0: the cluster file says nothing
-  Bytes before;         // in use before the ranks began: the context
-  Bytes warm, highest;  // after the first step, and after any
+  std::int32_t gpu = 0;  // as CUDA counts them
+  Bytes arenas;          // of the ranks on this GPU
+  Bytes outside;         // predicted beside them; 0: the cluster file says nothing
+  Bytes before;          // in use before the ranks began: the context
+  Bytes warm, highest;   // after the first step, and after any
 
   // After a step; `used` by the driver.
   void note_step(Bytes used);
 };
+void note_step(std::span<DriverMemory> gpus, std::span<const Bytes> used);
 
 // What `ranks` ranks that share one GPU take outside of their arenas: one context, and libraries
 // and workspace for each. Ranks of one process have no channels. 0 where the cluster file says
@@ -38,5 +41,11 @@ bool agrees(const DriverMemory& memory);
 
 std::string table(const DriverMemory& memory);
 Json json(const DriverMemory& memory);
+
+// The same of the GPUs of a process. Of one GPU they are its own; of several, texts say which GPU
+// they mean, and the JSON is {"gpus":[...],"as_predicted":...}. Of none: no text, and null.
+std::vector<std::string> deviations(std::span<const DriverMemory> gpus);
+std::string table(std::span<const DriverMemory> gpus);
+Json json(std::span<const DriverMemory> gpus);
 
 }  // namespace fpdt

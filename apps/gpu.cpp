@@ -1,7 +1,10 @@
-// A device of CUDA as an OpenGpu.
+// Devices of CUDA as OpenGpus.
 #include "gpu.h"
 
+#include <utility>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "fpdt/cuda/backend.h"
@@ -67,37 +70,73 @@ Json as_json(const cuda::Gpu& gpu) {
           {"cudnn_device_properties", Json::parse(cuda::json(cuda::device_properties(gpu.index)))}};
 }
 
-class CudaGpu final : public OpenGpu {
+class CudaGpus final : public OpenGpus {
  public:
-  CudaGpu(const cuda::Gpu& gpu, bool deterministic)
-      : device_(gpu.index), deterministic_(deterministic) {
-    name = gpu.name;
-    versions = versions_of(gpu);
-    memory = gpu.memory;
+  CudaGpus(std::vector<std::int32_t> gpus, bool deterministic)
+      : gpus_(std::move(gpus)), deterministic_(deterministic) {
+    for (const std::int32_t gpu : gpus_) {
+      if (shares.empty() || shares.back().gpu != gpu) shares.push_back({gpu, 0});
+      ++shares.back().ranks;
+    }
+    std::vector<std::int32_t> team;
+    for (const GpuShare& share : shares) team.push_back(share.gpu);
+    cuda::require_team(team);
+    for (const GpuShare& share : shares) {
+      const cuda::Gpu gpu = cuda::open_gpu(share.gpu);
+      name = gpu.name;
+      versions = versions_of(gpu);
+      memory = gpu.memory;
+    }
     workspace = Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes};
   }
-  [[nodiscard]] Bytes used_memory() const override { return memory - cuda::free_device_memory(); }
+  [[nodiscard]] std::vector<Bytes> used_memory() const override {
+    std::vector<Bytes> used;
+    for (const GpuShare& share : shares) {
+      cuda::use_gpu(share.gpu);
+      used.push_back(memory - cuda::free_device_memory());
+    }
+    return used;
+  }
   [[nodiscard]] std::string products() const override { return product_times_.json(); }
   std::unique_ptr<Backend> make_backend(Communicator& communicator) override {
-    return std::make_unique<CudaBackend>(communicator,
-                                         CudaOptions{device_, deterministic_, &product_times_});
+    // A rank whose peers are elsewhere is the only one here.
+    const bool alone = communicator.local_ranks() == 1;
+    CudaOptions options;
+    options.device = gpus_.at(alone ? 0 : static_cast<std::size_t>(communicator.rank()));
+    options.deterministic = deterministic_;
+    options.times = &product_times_;
+    if (!alone) options.peers = gpus_;
+    return std::make_unique<CudaBackend>(communicator, options);
   }
 
  private:
-  std::int32_t device_;
+  std::vector<std::int32_t> gpus_;  // by rank
   bool deterministic_;
   cuda::ProductTimes product_times_;  // of all ranks
 };
 
 }  // namespace
 
-std::unique_ptr<OpenGpu> open_gpu(std::int32_t device, bool deterministic) {
-  return std::make_unique<CudaGpu>(cuda::open_gpu(device), deterministic);
+std::int32_t count_gpus() { return cuda::count_gpus(); }
+
+std::unique_ptr<OpenGpus> open_gpus(const std::vector<std::int32_t>& gpus, bool deterministic) {
+  return std::make_unique<CudaGpus>(gpus, deterministic);
 }
 
-std::string describe_gpu(std::int32_t device, bool json) {
-  const cuda::Gpu gpu = cuda::open_gpu(device);
-  return json ? json_line(as_json(gpu)) : in_words(gpu);
+std::string describe_gpus(std::optional<std::int32_t> gpu, bool json) {
+  const std::int32_t count = gpu ? 1 : count_gpus();
+  std::vector<std::string> texts;
+  Json list = Json::array();
+  for (std::int32_t i = 0; i < count; ++i) {
+    const cuda::Gpu one = cuda::open_gpu(gpu.value_or(i));
+    if (json) {
+      list.push_back(as_json(one));
+    } else {
+      texts.push_back(in_words(one));
+    }
+  }
+  if (!json) return fmt::format("{}", fmt::join(texts, "\n"));
+  return json_line(count == 1 ? list.front() : Json{{"gpus", list}});
 }
 
 }  // namespace fpdt

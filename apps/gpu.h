@@ -1,10 +1,12 @@
-// A GPU as the programs see it. gpu.cpp knows CUDA; gpu_absent.cpp takes its place in a build
-// without it, and says why there is none.
+// GPUs as the programs see them. gpu.cpp knows CUDA; gpu_absent.cpp takes its place in a build
+// without it, and says why there are none.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "fpdt/base/units.h"
 #include "fpdt/runtime/backend.h"
@@ -12,29 +14,42 @@
 
 namespace fpdt {
 
-// A GPU that this program uses, opened for the calling thread.
-class OpenGpu {
+// A GPU, and how many ranks run on it.
+struct GpuShare {
+  std::int32_t gpu = 0;  // as CUDA counts them
+  std::int64_t ranks = 0;
+};
+
+// The GPUs that this program uses, all of one model.
+class OpenGpus {
  public:
-  virtual ~OpenGpu() = default;
+  virtual ~OpenGpus() = default;
 
-  std::string name;      // as the driver calls it
+  std::string name;      // as the driver calls them
   std::string versions;  // of driver and libraries, in words
-  Bytes memory;          // as the driver counts it
+  Bytes memory;          // of each, as the driver counts it
   Bytes workspace;       // of it, what the backend of each rank keeps for its kernels
+  std::vector<GpuShare> shares;
 
-  // What is in use now, by this program and by others.
-  [[nodiscard]] virtual Bytes used_memory() const = 0;
+  // What is in use now of each of `shares`, by this program and by others. Changes which GPU is
+  // current for the calling thread.
+  [[nodiscard]] virtual std::vector<Bytes> used_memory() const = 0;
   // The algorithms that were the fastest for the products of its backends so far: a JSON array.
   [[nodiscard]] virtual std::string products() const = 0;
-  // Called by each rank on its own thread. The GPU outlives the backend.
+  // Called by each rank on its own thread. The GPUs outlive the backend.
   virtual std::unique_ptr<Backend> make_backend(Communicator& communicator) = 0;
 };
 
-// InputError when there is no driver, no such GPU, one that is too old, or no CUDA in this build.
-std::unique_ptr<OpenGpu> open_gpu(std::int32_t device, bool deterministic);
+// At least 1. InputError when there is no driver, no GPU, or no CUDA in this build.
+std::int32_t count_gpus();
 
-// What fpdt-run device prints: the GPU, its versions and memory, and who holds memory; as JSON also
-// the properties by which cuDNN chooses its engines. InputError as open_gpu.
-std::string describe_gpu(std::int32_t device, bool json);
+// `gpus[i]`: where the i-th rank of this process runs; ranks on one GPU follow each other. Touches no
+// other GPU. InputError as count_gpus, and when there is no such GPU, when one is too old, and when
+// they are of different models or cannot read each other's memory.
+std::unique_ptr<OpenGpus> open_gpus(const std::vector<std::int32_t>& gpus, bool deterministic);
+
+// What fpdt-run device prints of one GPU, or of all: properties, versions and memory, and who holds
+// memory; as JSON also the properties by which cuDNN chooses its engines. InputError as open_gpus.
+std::string describe_gpus(std::optional<std::int32_t> gpu, bool json);
 
 }  // namespace fpdt

@@ -15,7 +15,8 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<OpenGpu> open_gpu(std::int32_t, bool) { refuse(); }
-std::string describe_gpu(std::int32_t, bool) { refuse(); }
+std::int32_t count_gpus() { refuse(); }
+std::unique_ptr<OpenGpus> open_gpus(const std::vector<std::int32_t>&, bool) { refuse(); }
+std::string describe_gpus(std::optional<std::int32_t>, bool) { refuse(); }
 
 }  // namespace fpdt

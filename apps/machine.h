@@ -1,10 +1,9 @@
-// The machine that runs the ranks: the CPU, or a GPU that they share. Its flags become what makes
+// The machine that runs the ranks of this process: the CPU, or GPUs. Its flags become what makes
 // the backend of each rank.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,27 +15,26 @@
 namespace fpdt {
 
 struct MachineFlags {
-  std::string backend = "cpu";         // or "cuda"
-  std::optional<std::int32_t> device;  // cuda: as it counts them; absent: 0
-  bool deterministic = false;          // cuda: own kernels only
-  std::int32_t threads = 0;            // cpu: of each rank; 0: its share of the cores
-  std::string host_memory;             // that the machine can provide; "": what it reports as free
+  std::string backend = "cpu";  // or "cuda"
+  std::string devices;          // cuda: numbers of GPUs, such as 0,1; "": all that CUDA lists
+  bool deterministic = false;   // cuda: own kernels only
+  std::int32_t threads = 0;     // cpu: of each rank; 0: its share of the cores
+  std::string host_memory;      // that the machine can provide; "": what it reports as free
 };
 
 // `host_memory`: the help of that flag; "": that of a verb which runs a schedule.
 void add_machine_flags(Options& options, MachineFlags& flags, const std::string& host_memory = "");
-// Of the flag --device.
-inline constexpr std::int64_t kDevicesMax = 1024;  // more than any machine has
 
 struct RankMachine {
-  RankOptions ranks;             // all of them, here
-  std::unique_ptr<OpenGpu> gpu;  // with --backend cuda; outlives what `ranks` makes
+  RankOptions ranks;               // all of them, here
+  std::unique_ptr<OpenGpus> gpus;  // with --backend cuda; outlives what `ranks` makes
 };
 
 // The value of a flag, a size over 0. InputError when it is not one.
 Bytes size_of(std::string_view flag, const std::string& text);
 
-// InputError when a flag belongs to the other backend, or the GPU cannot be used.
-RankMachine open_machine(const MachineFlags& flags);
+// For `ranks` ranks in this process. Says so when ranks share GPUs. InputError when a flag belongs
+// to the other backend, or the GPUs cannot be used.
+RankMachine open_machine(const MachineFlags& flags, std::int64_t ranks);
 
 }  // namespace fpdt

@@ -24,7 +24,7 @@ bool within(const MemoryReport& report, const MemoryUse& use) {
 
 // Of memory that the operating system does not count.
 bool off_the_host(const MemoryReport& report, const MemoryUse& use) {
-  return report.driver && use.space == MemorySpace::device;
+  return !report.drivers.empty() && use.space == MemorySpace::device;
 }
 
 }  // namespace
@@ -53,12 +53,12 @@ std::string table(const MemoryReport& report) {
   }
   text += fmt::format("peak resident memory of the process, with {} {}: {}\n", report.ranks,
                       report.ranks == 1 ? "rank" : "ranks", format_bytes(report.peak_resident));
-  if (report.driver) {
+  if (!report.drivers.empty()) {
     text += fmt::format(
         "host memory, by the system: {} resident, {} locked, {} pinned by drivers that report it\n",
         format_bytes(report.process.resident), format_bytes(report.process.locked),
         format_bytes(report.process.pinned));
-    text += table(*report.driver);
+    text += table(report.drivers);
   }
   return text;
 }
@@ -83,7 +83,7 @@ Json json(const MemoryReport& report) {
   result["process"] = {{"resident", report.process.resident.value},
                        {"locked", report.process.locked.value},
                        {"pinned", report.process.pinned.value}};
-  result["driver"] = report.driver ? json(*report.driver) : Json();
+  result["driver"] = json(report.drivers);
   result["as_predicted"] = agrees(report);
   result["deviations"] = deviations(report);
   return result;
@@ -105,7 +105,7 @@ Json peaks_json(const MemoryReport& report) {
                          {"host_bound_bytes", (most.host_pinned + most.host).value}};
   result["measured"] = {{"device_peak_bytes", touched.value},
                         {"host_peak_bytes", host_touched.value},
-                        {"os_device_bytes", report.driver ? Json() : Json(resident.value)},
+                        {"os_device_bytes", report.drivers.empty() ? Json(resident.value) : Json()},
                         {"os_host_bytes", host_resident.value},
                         {"os_process_bytes", report.peak_resident.value}};
   return result;
@@ -123,9 +123,7 @@ std::vector<std::string> deviations(const MemoryReport& report) {
       found.push_back(fmt::format("{}: {}", word(use.space), use.difference));
     }
   }
-  if (report.driver) {
-    for (const std::string& one : deviations(*report.driver)) found.push_back(one);
-  }
+  for (const std::string& one : deviations(report.drivers)) found.push_back(one);
   return found;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +19,9 @@ struct MemoryReport {
   Prediction predicted;           // of one rank
   std::int64_t ranks = 1;         // of this process
   bool solo = false;
-  Bytes peak_resident;                 // of the process that takes most
-  std::optional<DriverMemory> driver;  // of a GPU, whose arenas are resident at once
-  ProcessMemory process;               // while the arenas are there
+  Bytes peak_resident;                // of the process that takes most
+  std::vector<DriverMemory> drivers;  // of GPUs, whose arenas are resident at once
+  ProcessMemory process;              // while the arenas are there
 };
 
 std::string table(const MemoryReport& report);

@@ -79,27 +79,38 @@ std::string processor() {
   return "unknown processor";
 }
 
+std::int64_t most_ranks(const OpenGpus& gpus) {
+  std::int64_t most = 1;
+  for (const GpuShare& share : gpus.shares) most = std::max(most, share.ranks);
+  return most;
+}
+
 // Everything but its rates.
-ClusterSpec cluster_of(const BenchFlags& flags, const OpenGpu* gpu) {
+ClusterSpec cluster_of(const BenchFlags& flags, const OpenGpus* gpus) {
   ClusterSpec cluster;
-  cluster.name = flags.name.empty() ? (gpu != nullptr ? "gpu-local" : "cpu-local") : flags.name;
+  cluster.name = flags.name.empty() ? (gpus != nullptr ? "gpu-local" : "cpu-local") : flags.name;
   cluster.devices_per_node = flags.ranks;
   // On a CPU half of the memory plays the devices, half the host.
   cluster.device_memory = memory_of(flags.device_memory, "--device-memory", [&] {
-    return Bytes{(gpu != nullptr ? gpu->memory.value : machine_memory().value / 2) / flags.ranks};
+    return gpus != nullptr ? Bytes{gpus->memory.value / most_ranks(*gpus)}
+                           : Bytes{machine_memory().value / 2 / flags.ranks};
   });
   cluster.host_memory = memory_of(flags.backend.host_memory, "--host-memory", [&] {
-    return Bytes{gpu != nullptr ? memory_limit().bytes.value / 10 * 9 : machine_memory().value / 2};
+    return Bytes{gpus != nullptr ? memory_limit().bytes.value / 10 * 9
+                                 : machine_memory().value / 2};
   });
   const std::string quick = flags.quick ? " --quick" : flags.brief ? " --short" : "";
   const char* const ranks = flags.ranks == 1 ? "rank" : "ranks";
-  if (gpu != nullptr) {
+  if (gpus != nullptr) {
     constexpr std::int64_t kRowsOfTiles = 128;  // of a tile, on GPUs
     cluster.row_multiple = kRowsOfTiles;
     if (!flags.backend.deterministic) cluster.attention = AttentionKernels::cudnn;
-    cluster.source = fmt::format("measured by fpdt-run bench --backend cuda{}{}: {}, {}, {} {}, {}",
-                                 flags.backend.deterministic ? " --deterministic" : "", quick,
-                                 gpu->name, gpu->versions, flags.ranks, ranks, flags.storage);
+    const std::size_t count = gpus->shares.size();
+    cluster.source =
+        fmt::format("measured by fpdt-run bench --backend cuda{}{}: {}{}, {}, {} {}, {}",
+                    flags.backend.deterministic ? " --deterministic" : "", quick,
+                    count == 1 ? "" : fmt::format("{} x ", count), gpus->name, gpus->versions,
+                    flags.ranks, ranks, flags.storage);
     return cluster;
   }
   const auto cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
@@ -119,14 +130,19 @@ BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
   options.machine.make_backend = machine.ranks.make_backend;
   options.machine.threads = machine.ranks.threads;
   options.machine.deadline = machine.ranks.deadline;
-  if (machine.gpu) {
-    options.machine.used_memory = [gpu = machine.gpu.get()] { return gpu->used_memory(); };
-    options.machine.workspace = machine.gpu->workspace;
+  if (machine.gpus) {
+    options.machine.used_memory = [gpus = machine.gpus.get()] {
+      Bytes sum;
+      for (const Bytes used : gpus->used_memory()) sum += used;
+      return sum;
+    };
+    options.machine.devices = std::ssize(machine.gpus->shares);
+    options.machine.workspace = machine.gpus->workspace;
   }
   const BenchLength length = flags.quick   ? BenchLength::quick
                              : flags.brief ? BenchLength::brief
                                            : BenchLength::full;
-  options.extent = machine.gpu ? gpu_extent(length) : cpu_extent(length);
+  options.extent = machine.gpus ? gpu_extent(length) : cpu_extent(length);
   options.storage = flags.storage == "f32" ? Dtype::f32 : Dtype::bf16;
   options.attention = attention;
   options.peak_flops = flags.peak_flops;
@@ -176,7 +192,7 @@ std::string table(const BenchResult& result) {
 }
 
 Json json(const BenchResult& result, const ClusterSpec& cluster, const std::string& out,
-          const OpenGpu* gpu) {
+          const OpenGpus* gpus) {
   Json measurements = Json::array();
   for (const Measurement& one : result.measurements) {
     const double share = share_of_ceiling(result, one);
@@ -197,7 +213,7 @@ Json json(const BenchResult& result, const ClusterSpec& cluster, const std::stri
           {"peak_flops", result.rates.peak_flops},
           {"device_bandwidth", result.rates.device_bandwidth.typical},
           {"outside", outside},
-          {"products", gpu != nullptr ? Json::parse(gpu->products()) : Json()},
+          {"products", gpus != nullptr ? Json::parse(gpus->products()) : Json()},
           {"measurements", measurements}};
 }
 
@@ -222,11 +238,11 @@ int run_bench(const BenchFlags& flags) {
   if (flags.quick && flags.brief) throw InputError("--quick and --short exclude each other");
   std::optional<ClusterSpec> declared;
   if (!flags.declared.empty()) declared = load_cluster(flags.declared);
-  const RankMachine machine = open_machine(flags.backend);
-  if (machine.gpu && flags.storage == "f32") {
+  const RankMachine machine = open_machine(flags.backend, flags.ranks);
+  if (machine.gpus && flags.storage == "f32") {
     throw InputError("--storage f32: attention tiles of a GPU are bf16; leave it out");
   }
-  const ClusterSpec cluster = cluster_of(flags, machine.gpu.get());
+  const ClusterSpec cluster = cluster_of(flags, machine.gpus.get());
   static_cast<void>(AtomicFile(flags.out));  // fails now if it cannot be written
   BenchOptions options = options_of(flags, machine, cluster.attention);
   if (declared) {
@@ -242,7 +258,7 @@ int run_bench(const BenchFlags& flags) {
   const BenchResult result = bench(options);
   status.end();
   const ClusterSpec wrote = write_cluster(flags.out, cluster, result, declared, "");
-  print_result(flags.json ? json_line(json(result, wrote, flags.out, machine.gpu.get()))
+  print_result(flags.json ? json_line(json(result, wrote, flags.out, machine.gpus.get()))
                           : fmt::format("{}\nwrote {}\n", table(result), flags.out));
   return static_cast<int>(ExitCode::done);
 }

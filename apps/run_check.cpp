@@ -143,7 +143,7 @@ CheckOptions options_of(const CheckFlags& flags, const Job& job) {
 // Returns the exit code: 4 when something disagrees.
 int run_check(const CheckFlags& flags) {
   const Job job = load_job(flags.schedule);
-  const RankMachine machine = open_machine(flags.backend);
+  const RankMachine machine = open_machine(flags.backend, job.problem.ranks());
   CheckOptions options = options_of(flags, job);
   options.ranks = machine.ranks;
   const std::int64_t tokens =

@@ -21,7 +21,8 @@ std::string unhashed_note(const std::string& path) {
 int train_in(World& world, const Connect& connect, const Job& job, const TrainFlags& flags) {
   if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
   agree(world, [&] { require_sensible(flags); });
-  RankMachine machine = agreed(world, [&] { return open_machine(flags.backend); });
+  RankMachine machine =
+      agreed(world, [&] { return open_machine(flags.backend, std::ssize(world.place().present)); });
   machine.ranks.world = &world;
   machine.ranks.connect = connect;
   Run run(flags, job, machine, world);

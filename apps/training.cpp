@@ -33,17 +33,21 @@ std::unique_ptr<CheckpointDirectory> open_saves(const TrainFlags& flags, const J
   return std::make_unique<CheckpointDirectory>(flags.save, resumed);
 }
 
-// What the driver of a GPU reports before the ranks begin; empty on a CPU.
-std::optional<DriverMemory> driver_memory(const TrainFlags& flags, const Job& job,
-                                          const RankMachine& machine) {
-  if (!machine.gpu) return {};
-  const Schedule& schedule = job.schedule.schedule();
-  const std::int64_t here = flags.ranks.communicator == "solo" ? 1 : schedule.ranks;
-  DriverMemory memory;
-  memory.arenas = here * arena_bytes(schedule, MemorySpace::device);
-  memory.outside = outside_on_one_gpu(job.problem.cluster.outside, here);
-  memory.before = machine.gpu->used_memory();
-  return memory;
+// What the drivers of GPUs report before the ranks begin; empty on a CPU.
+std::vector<DriverMemory> driver_memory(const Job& job, const RankMachine& machine) {
+  if (!machine.gpus) return {};
+  const Bytes arena = arena_bytes(job.schedule.schedule(), MemorySpace::device);
+  const std::vector<Bytes> used = machine.gpus->used_memory();
+  std::vector<DriverMemory> all;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    const GpuShare& share = machine.gpus->shares[i];
+    DriverMemory& memory = all.emplace_back();
+    memory.gpu = share.gpu;
+    memory.arenas = share.ranks * arena;
+    memory.outside = outside_on_one_gpu(job.problem.cluster.outside, share.ranks);
+    memory.before = used[i];
+  }
+  return all;
 }
 
 // The course that the checkpoint of --resume records, if it does.
@@ -87,7 +91,7 @@ Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, Wo
       data_(agreed(world, [&] { return batches(flags.data, flags.loss_mask); })),
       saves_(agreed(world, [&] { return world.speaks() ? open_saves(flags, job) : nullptr; })),
       log_(agreed(world, [&] { return Log(world.speaks() ? flags.log : ""); })),
-      driver_(agreed(world, [&] { return driver_memory(flags, job, machine); })),
+      drivers_(agreed(world, [&] { return driver_memory(job, machine); })),
       trainer_(job.schedule, job.problem, machine.ranks),
       status_(world.speaks() ? StatusLine::Shown::everywhere : StatusLine::Shown::nowhere) {
   agree(world, [&] {
@@ -228,7 +232,7 @@ void Run::step() {
     last_ = trainer_.step(samples, now);
   }
   if (saves_) saves_->confirm();  // loss and norm were finite
-  if (driver_) driver_->note_step(machine_.gpu->used_memory());
+  if (machine_.gpus) note_step(drivers_, machine_.gpus->used_memory());
   tokens_ += last_.tokens;
   seconds_ += last_.seconds;
   wall_seconds_ += last_.wall_seconds;

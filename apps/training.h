@@ -78,7 +78,7 @@ class Run {
   HfCompanions companions_;
   std::optional<Batches> evaluation_;
   Log log_;
-  std::optional<DriverMemory> driver_;
+  std::vector<DriverMemory> drivers_;  // of the GPUs of this process
   Trainer trainer_;
   Progress progress_;
   StatusLine status_;

@@ -22,7 +22,7 @@ std::vector<std::string> Run::report(int signal) const {
                             std::ssize(world_.place().present),
                             !world_.complete(),
                             Bytes{largest(world_, peak_resident_bytes().value)},
-                            driver_,
+                            drivers_,
                             process_memory()};
   if (world_.speaks()) print_report(memory, signal);
   return all_deviations(memory);
@@ -30,12 +30,12 @@ std::vector<std::string> Run::report(int signal) const {
 
 std::vector<std::string> Run::all_deviations(const MemoryReport& memory) const {
   if (world_.place().processes == 1) return deviations(memory);
-  // All report the same spaces, and each the driver of its own GPU.
+  // All report the same spaces, and each the drivers of its own GPUs.
   std::vector<std::string> mine;
   if (world_.speaks()) {
     mine = deviations(memory);
-  } else if (driver_) {
-    mine = deviations(*driver_);
+  } else {
+    mine = deviations(drivers_);
   }
   std::vector<std::string> all;
   const std::vector<std::string> found = world_.gather(fmt::format("{}", fmt::join(mine, "; ")));
@@ -65,7 +65,7 @@ void Run::print_report(const MemoryReport& memory, int signal) const {
                 {"losses", losses_}};
     result.update(peaks_json(memory));
     result["time"] = timed ? Json::parse(json(times_->comparison())) : Json();
-    result["products"] = machine_.gpu ? Json::parse(machine_.gpu->products()) : Json();
+    result["products"] = machine_.gpus ? Json::parse(machine_.gpus->products()) : Json();
     result["memory"] = json(memory);
     print_result(json_line(result));
   } else if (!losses_.empty()) {

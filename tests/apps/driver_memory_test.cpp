@@ -78,7 +78,7 @@ TEST(DriverMemory, StandsInTheReportInPlaceOfResidentPages) {
   EXPECT_EQ(json(report).at("device").at("resident"), kGibi);
   EXPECT_TRUE(agrees(report));
 
-  report.driver = used(kGibi, kGibi, 2 * kGibi, 2 * kGibi);
+  report.drivers = {used(kGibi, kGibi, 2 * kGibi, 2 * kGibi)};
   const auto found = json(report);
   EXPECT_TRUE(found.at("device").at("resident").is_null());
   EXPECT_EQ(found.at("driver").at("highest"), 2 * kGibi);
@@ -89,16 +89,33 @@ TEST(DriverMemory, StandsInTheReportInPlaceOfResidentPages) {
   EXPECT_TRUE(says(table(report), "device memory in use, by the driver: 500 MiB before"))
       << table(report);
 
-  report.driver->note_step(Bytes{3 * kGibi});
+  report.drivers.front().note_step(Bytes{3 * kGibi});
   EXPECT_FALSE(agrees(report));
   EXPECT_FALSE(json(report).at("as_predicted"));
+}
+
+TEST(DriverMemory, OfSeveralGpusSaysWhichOne) {
+  std::vector<DriverMemory> gpus(2, used(kGibi, kGibi, 2 * kGibi, 2 * kGibi));
+  gpus[1].gpu = 3;
+  EXPECT_TRUE(deviations(gpus).empty());
+  EXPECT_TRUE(json(gpus).at("as_predicted"));
+  note_step(gpus, std::vector{Bytes{2 * kGibi}, Bytes{2 * kGibi + kMebi}});
+  EXPECT_EQ(deviations(gpus),
+            (std::vector<std::string>{"GPU 3: the driver's total is 1.00 MiB over the prediction",
+                                      "GPU 3: 1.00 MiB of device memory was taken after warm-up"}));
+  const auto found = json(gpus);
+  EXPECT_FALSE(found.at("as_predicted"));
+  EXPECT_TRUE(found.at("gpus")[0].at("as_predicted"));
+  EXPECT_EQ(found.at("gpus")[1].at("gpu"), 3);
+  EXPECT_TRUE(says(table(gpus), "GPU 3: device memory in use, by the driver: 500 MiB before"));
+  EXPECT_TRUE(json(std::vector<DriverMemory>()).is_null());
 }
 
 // The result names every deviation in words.
 TEST(MemoryReport, NamesEveryDeviation) {
   MemoryReport report;
   report.predicted.device = report.predicted.host_pinned = Bytes{kGibi};
-  report.driver = used(kGibi, kGibi, 2 * kGibi, 2 * kGibi);
+  report.drivers = {used(kGibi, kGibi, 2 * kGibi, 2 * kGibi)};
   const Bytes all{kGibi};
   report.spaces = {{MemorySpace::device, all, all, all, all, ""},
                    {MemorySpace::host_pinned, all, all, all, all, ""}};
@@ -113,7 +130,7 @@ TEST(MemoryReport, NamesEveryDeviation) {
 
   report.spaces[0].difference = "rank 0: 8 B that the schedule writes was not written";
   report.spaces[1].resident = Bytes{kGibi + kMebi};
-  report.driver->note_step(Bytes{2 * kGibi + kMebi});
+  report.drivers.front().note_step(Bytes{2 * kGibi + kMebi});
   found = json(report);
   EXPECT_FALSE(found.at("as_predicted"));
   const auto wrong = found.at("deviations").get<std::vector<std::string>>();

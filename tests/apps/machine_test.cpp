@@ -13,11 +13,13 @@ TEST_F(Machine, FlagsOfTheOtherBackendAreRefused) {
                                           "check plan/schedule.json", "bench --quick --out c.yaml"};
   for (const std::string& command : commands) {
     for (const auto& [flags, answer] :
-         {std::pair("--device 0", "--device N needs --backend cuda"),
+         {std::pair("--device 0", "--device needs --backend cuda"),
           std::pair("--deterministic", "--deterministic needs --backend cuda"),
           std::pair("--backend cuda --threads 2", "--threads is for --backend cpu"),
           std::pair("--backend abacus", "abacus"),
-          std::pair("--backend cuda --device -1", "0 to 1024")}) {
+          std::pair("--backend cuda --device -1", "such as 0 or 0,1, found \"-1\""),
+          std::pair("--backend cuda --device 0,1,0", "expected different numbers of GPUs"),
+          std::pair("--backend cuda --device 1,", "found \"1,\"")}) {
       const Outcome result = run(fmt::format("{} {}", command, flags));
       EXPECT_EQ(result.code, 2) << command << flags;
       EXPECT_TRUE(says(result.err, answer)) << command << flags << ": " << result.err;

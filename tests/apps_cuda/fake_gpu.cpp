@@ -1,4 +1,10 @@
-// Provides the tests' GPU before main begins. It has no properties that cuDNN would know.
+// Provides the tests' GPUs before main begins. They have no properties that cuDNN would know.
+//
+// GPUS in the environment says how many there are and what is wrong with the last one: "2",
+// "3 apart" (no GPU reads its memory) or "3 unlike" (it is of another model). By default there is
+// one.
+#include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include "fpdt/cuda/cudnn_properties.h"
@@ -9,7 +15,19 @@ namespace fpdt {
 namespace {
 
 struct Begin {
-  Begin() { fake::set({.memory = std::int64_t{4} << 30}); }
+  Begin() {
+    fake::Machine machine{.memory = std::int64_t{4} << 30};
+    const char* const text = std::getenv("GPUS");
+    std::istringstream words(text != nullptr ? text : "1");
+    std::string wrong;
+    words >> machine.devices >> wrong;
+    const int last = machine.devices - 1;
+    for (int gpu = 0; gpu < last; ++gpu) {
+      if (wrong == "apart") machine.no_peers.insert({gpu, last});
+      if (wrong == "unlike") machine.models.emplace_back("another GPU of the tests");
+    }
+    fake::set(machine);
+  }
 };
 const Begin kBegin;
 

@@ -1,5 +1,7 @@
 // fpdt-run on a GPU, from flags to exit code, on a machine without one. The host provides the
 // runtime (tests/cuda/fake_runtime.h), and kernels are emulated. Times mean nothing.
+#include <tuple>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +15,7 @@ namespace {
 class OnFakeGpu : public CommandLine {
  protected:
   // Lowers what the GPU's kernels support, heads of 8 stored as bf16, into folder `plan`.
-  void lower(std::string_view outside) const {
+  void lower(std::string_view outside, std::int64_t ranks = 2) const {
     write("model.yaml", R"(name: tiny
 family: llama
 layers: 2
@@ -31,14 +33,14 @@ source: made for this test
 )");
     write("two.yaml", fmt::format(R"(name: two
 nodes: 1
-devices_per_node: 2
+devices_per_node: {}
 device_memory: 8GiB
 host_memory: 1GiB
 row_multiple: 8
 outside: {{{}}}
 source: made for this test
 )",
-                                  outside));
+                                  ranks, outside));
     write("bf16.yaml", "storage: bf16\nfpdt: {chunk_tokens: 32}\n");
     const Outcome planned = plan(
         "lower --model model.yaml --cluster two.yaml --strategy bf16.yaml --seq-len 64 "
@@ -136,6 +138,73 @@ TEST_F(OnFakeGpu, ACutRunThatIsResumedEndsInTheSameBits) {
     EXPECT_EQ(contents(fmt::format("whole/{}", file)), contents(fmt::format("part/{}", file)))
         << file;
   }
+}
+
+TEST_F(OnFakeGpu, ListsAllGpus) {
+  const Outcome words = shell("GPUS=2 $RUN device");
+  EXPECT_EQ(words.code, 0) << words.err;
+  EXPECT_TRUE(says(words.out, "GPU 0: a GPU of the tests")) << words.out;
+  EXPECT_TRUE(says(words.out, "\n\nGPU 1: a GPU of the tests")) << words.out;
+  const auto all = nlohmann::json::parse(shell("GPUS=2 $RUN device --json").out).at("gpus");
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1].at("gpu").at("index"), 1);
+  const auto one = nlohmann::json::parse(shell("GPUS=2 $RUN device --device 1 --json").out);
+  EXPECT_EQ(one.at("gpu").at("index"), 1);
+}
+
+// Without a launcher: each rank takes a GPU, and the bits are those of ranks that share one.
+TEST_F(OnFakeGpu, RanksHaveAGpuEach) {
+  lower("context: 1KiB, workspace: 48MiB");
+  const std::string train = fmt::format("$RUN {} --deterministic --steps 2", kTrain);
+  const Outcome apart = shell(fmt::format("GPUS=3 {} --save apart --json", train));
+  ASSERT_EQ(apart.code, 0) << apart.out << apart.err;
+  EXPECT_FALSE(says(apart.err, "ranks on")) << apart.err;
+  const auto memory = nlohmann::json::parse(apart.out).at("memory");
+  const auto& gpus = memory.at("driver").at("gpus");
+  ASSERT_EQ(gpus.size(), 2U);
+  for (std::size_t gpu = 0; gpu < 2; ++gpu) {
+    EXPECT_EQ(gpus[gpu].at("gpu"), gpu);
+    EXPECT_EQ(gpus[gpu].at("arenas"), memory.at("device").at("arena"));
+    EXPECT_EQ(gpus[gpu].at("predicted").get<std::int64_t>() - 1024, gpus[gpu].at("highest"));
+  }
+  const Outcome shared = shell(fmt::format("GPUS=3 {} --save shared --device 1", train));
+  ASSERT_EQ(shared.code, 0) << shared.out << shared.err;
+  EXPECT_TRUE(says(shared.err, "2 ranks on 1 GPU: 2 on GPU 1\n")) << shared.err;
+  for (const char* file : {"model.safetensors", "fpdt_state.safetensors"}) {
+    EXPECT_EQ(contents(fmt::format("apart/{}", file)), contents(fmt::format("shared/{}", file)))
+        << file;
+  }
+}
+
+TEST_F(OnFakeGpu, RanksAreDealtOutInOrder) {
+  lower("", 4);
+  for (const auto& [flags, answer] :
+       {std::pair("", "4 ranks on 3 GPUs: 2 on GPU 0, 1 on GPU 1, 1 on GPU 2\n"),
+        std::pair(" --device 2,0", "4 ranks on 2 GPUs: 2 on GPU 2, 2 on GPU 0\n")}) {
+    const Outcome result = shell(fmt::format("GPUS=3 $RUN {} --steps 1{}", kTrain, flags));
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(says(result.err, answer)) << result.err;
+    EXPECT_TRUE(says(result.out, "GPU 2: device memory in use, by the driver")) << result.out;
+  }
+}
+
+TEST_F(OnFakeGpu, RefusesGpusThatDoNotFitTogether) {
+  lower("");
+  for (const auto& [gpus, flags, answer] :
+       {std::tuple("2", "--device 0,2",
+                   "there is no GPU 2; 2 were found, counted from 0: give --device 0,1, or"),
+        std::tuple("1", "--device 1", "there is no GPU 1; one was found"),
+        std::tuple("2 apart", "", "GPU 0 cannot read the memory of GPU 1"),
+        std::tuple("2 unlike", "", "GPUs of one model; give --device 0\n")}) {
+    const Outcome result =
+        shell(fmt::format("GPUS='{}' $RUN {} --steps 1 --log log {}", gpus, kTrain, flags));
+    EXPECT_EQ(result.code, 2) << gpus;
+    EXPECT_TRUE(says(result.err, answer)) << result.err;
+    EXPECT_FALSE(exists("log")) << gpus;
+  }
+  // The GPU that does not fit is not used.
+  const Outcome others = shell(fmt::format("GPUS='3 apart' $RUN {} --steps 1", kTrain));
+  EXPECT_EQ(others.code, 0) << others.err;
 }
 
 // The file of a bench plans a step and times it.

@@ -75,6 +75,7 @@ TEST(GpuBench, MeasuresTheSameWay) {
   options.attention = AttentionKernels::cudnn;
   options.peak_flops = 1e15;
   options.machine.workspace = Bytes{48 * kMebi};
+  options.machine.devices = 2;
   bool first = true;
   options.machine.used_memory = [&first] {
     return std::exchange(first, false) ? Bytes{500 * kMebi} : Bytes{1000 * kMebi};
@@ -100,8 +101,9 @@ TEST(GpuBench, MeasuresTheSameWay) {
   }
   EXPECT_EQ(count(result, "h2d", ""), 2);
   EXPECT_EQ(count(result, "d2h", "1.00 MiB"), 1);
-  // The context, plus a share of the rest less the arenas, which are small here.
-  EXPECT_EQ(result.outside.context, Bytes{500 * kMebi});
+  // The context of one device, and a rank's share of the rest less the arenas, which are small
+  // here.
+  EXPECT_EQ(result.outside.context, Bytes{250 * kMebi});
   EXPECT_EQ(result.outside.workspace, Bytes{48 * kMebi});
   const Bytes rest = kRanks * (result.outside.libraries + result.outside.workspace);
   EXPECT_GE(rest, Bytes{450 * kMebi});

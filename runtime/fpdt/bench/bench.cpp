@@ -370,7 +370,7 @@ void Bench::measure_company() {
 void Bench::measure_outside() {
   constexpr std::int64_t kPiece = 64 << 20;
   options_.progress("memory outside the arenas");
-  const Bytes context = options_.machine.used_memory();
+  const Bytes contexts = options_.machine.used_memory();
   const Run all = run([&](Sheet& sheet) {
     for (const BenchCase& one :
          matmul_cases(extent_.company, extent_.product_most, options_.storage)) {
@@ -387,8 +387,8 @@ void Bench::measure_outside() {
     write_copy(sheet, LaneKind::d2h, extent_.copy_bytes);
   });
   const Bytes workspace = options_.machine.workspace;
-  const Bytes rest = std::max(all.outside - context - options_.ranks * workspace, Bytes{0});
-  result_.outside.context = context;
+  const Bytes rest = std::max(all.outside - contexts - options_.ranks * workspace, Bytes{0});
+  result_.outside.context = Bytes{div_ceil(contexts.value, options_.machine.devices)};
   result_.outside.workspace = workspace;
   result_.outside.libraries = Bytes{round_up(div_ceil(rest.value, options_.ranks), kPiece)};
 }

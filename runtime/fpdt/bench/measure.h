@@ -14,16 +14,18 @@
 
 namespace fpdt {
 
-// The machine that computes: a CPU, or a GPU that all ranks share.
+// The machine that computes: a CPU, or GPUs.
 struct BenchMachine {
   // Makes the backend of each rank; null: a CpuBackend of `threads` threads (0: the rank's share of
   // the cores).
   std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;
   std::int32_t threads = 0;
   std::chrono::milliseconds deadline{300'000};  // for each wait for a peer
-  // Device memory in use by any program, as the driver reports it; null: no device.
+  // Device memory in use by any program, on all devices of the ranks, as the driver reports it;
+  // null: no device.
   std::function<Bytes()> used_memory;
-  Bytes workspace;  // part of it that each rank's backend keeps for its kernels
+  std::int64_t devices = 1;  // which are counted there
+  Bytes workspace;           // part of it that each rank's backend keeps for its kernels
 };
 
 struct MeasureOptions {

@@ -45,8 +45,8 @@ class Played(unittest.TestCase):
             path.chmod(0o755)
         (self.folder / "torch.py").write_text("raise ImportError('left out')\n")
 
-    def check(self, *flags):
-        environment = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+    def check(self, *flags, **played):
+        environment = {**os.environ, **played, "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
                        "PYTHONPATH": str(self.folder), "FPDT_PLAN": f"{BUILD}/apps/fpdt-plan",
                        "RATES": f"{SOURCE}/configs/clusters/h200-141g-x1.yaml"}
         return subprocess.run([SOURCE / "tools/gpu-check", "--out", self.out, "--programs",
@@ -90,6 +90,31 @@ class Played(unittest.TestCase):
         self.assertIn(f"**1M tokens: mfu_causal {100 * whole['mfu_causal']:.1f} %**", page)
         self.assertIn("goal mfu_causal 50 %", page)
         self.assertIn("Clocks: unknown.", page)
+
+    def test_two_gpus(self):
+        def two_gpus(**played):
+            done = self.check("--items", "two-gpus", **played)
+            record = self.record("two-gpus")
+            self.assertEqual(done.returncode, record["state"] == "wrong", done.stdout + done.stderr)
+            return record
+
+        one = two_gpus()
+        self.assertEqual((one["state"], one["reason"]),
+                         ("skipped", "it needs two GPUs, and fpdt-run device lists one"))
+        two = two_gpus(GPUS="2")
+        self.assertEqual(two["state"], "done", two["reason"])
+        ends = [one["command"].partition("--backend ")[2] for one in two["commands"]
+                if " train " in one["command"]]
+        self.assertEqual(ends, ["cuda --device 0 --deterministic",
+                                "cuda --device 0,1 --deterministic", "cpu", "cuda --device 0,1"])
+        self.assertIn("the same bits", two["text"][0])
+        self.assertEqual(two["result"]["largest_relative_difference"], 0)
+        apart = two_gpus(GPUS="2", APART="0.001")
+        self.assertEqual(apart["reason"], "two ranks give other bits on two GPUs than on one")
+        self.assertEqual((apart["state"], len(apart["text"])), ("wrong", 3))
+        refused = two_gpus(GPUS="2", REFUSED="1")
+        self.assertEqual((refused["state"], refused["reason"]),
+                         ("skipped", "fpdt-run: GPU 0 cannot read the memory of GPU 1"))
 
     def test_no_programs(self):
         """If prebuilt programs do not run, it builds them; if that fails too, it reports both."""

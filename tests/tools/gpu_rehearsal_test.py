@@ -128,6 +128,9 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(list(self.record("solo-1m-2")["result"]["measured"]), ["1", "2"])
         curves = self.record("curves")["result"]
         self.assertEqual({one["largest_relative_difference"] for one in curves.values()}, {0.0})
+        two = self.record("two-gpus")["result"]
+        self.assertEqual(two["one"]["bits"], two["two"]["bits"])
+        self.assertEqual(two["largest_relative_difference"], 0.0)
         states = {name: self.record(name)["state"] for name in names}
         self.assertEqual({name for name, state in states.items() if state != "done"},
                          {"tests", "ceiling", "kernels", "pytorch-128k", "pytorch-512k",

@@ -1,6 +1,7 @@
 """Stands in for fpdt-run on an H200 in tests of tools/gpu-check: plans are real, and a step takes
 the simulated time plus a twentieth. The environment names the real fpdt-plan (FPDT_PLAN) and a
-cluster file with rates (RATES)."""
+cluster file with rates (RATES). It may also tell how many GPUs there are (GPUS), how far two of them
+are apart in their losses (APART), and that these two are refused (REFUSED)."""
 import json
 import os
 import pathlib
@@ -36,10 +37,19 @@ def times(schedule):
             "lanes": [{"what": "compute.0", "predicted": seconds, "measured": SLOWER * seconds}]}
 
 
+def device():
+    gpus = [{"gpu": {"name": "H200"}}] * int(os.environ.get("GPUS", 1))
+    return gpus[0] if len(gpus) == 1 else {"gpus": gpus}
+
+
 def train():
+    two = flag("--device") == "0,1"
+    if two and "REFUSED" in os.environ:
+        print("fpdt-run: GPU 0 cannot read the memory of GPU 1", file=sys.stderr)
+        sys.exit(2)
     steps = int(flag("--steps"))
     time = times(sys.argv[2]) if flag("--machine") else None
-    losses = [11.0 - step / 100 for step in range(steps)]
+    losses = [11.0 - step / 100 + two * float(os.environ.get("APART", 0)) for step in range(steps)]
     # As on a GPU: gaps of the arena are not touched, and the operating system has no numbers for
     # it.
     device = {"predicted": 1 << 34, "arena": 1 << 33, "live": 1 << 32, "touched": (1 << 33) - 4096,
@@ -49,7 +59,7 @@ def train():
     if flag("--log"):
         with pathlib.Path(flag("--log")).open("a") as log:
             for loss in losses:
-                seconds = SLOWER * time["predicted_seconds"] + 0.1
+                seconds = SLOWER * (time["predicted_seconds"] if time else 1) + 0.1
                 log.write(json.dumps({"loss": loss, "grad_norm": 1.0, "seconds": seconds}) + "\n")
     return {"losses": losses, "time": time,
             "memory": {"device": device, "driver": driver, "as_predicted": True}}
@@ -60,7 +70,7 @@ def main():
     if "--help" in sys.argv:
         print("  --short\n  --declared TEXT\n  --host-memory TEXT")
         return
-    answers = {"device": lambda: {"gpu": {"name": "H200"}}, "bench": bench, "train": train}
+    answers = {"device": device, "bench": bench, "train": train}
     print(json.dumps(answers[verb]()))
 
 

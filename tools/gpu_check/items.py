@@ -1,4 +1,4 @@
-"""The items that check correctness: versions, loss curves, memory, reproducible bits.
+"""The items that check correctness: versions, loss curves, memory, reproducible bits, two GPUs.
 
 An item fills `result`, which is for programs, and `text`, lines of Markdown for people, as it goes,
 so that an item that is cut off keeps its first part. It raises the exceptions of harness.py.
@@ -11,7 +11,7 @@ import statistics
 import subprocess
 
 from gpu_check import cluster
-from gpu_check.harness import Wrong
+from gpu_check.harness import Failed, Skipped, Wrong
 from gpu_check.model import Model
 from gpu_check.sampler import words
 
@@ -81,37 +81,53 @@ def text_file(session):
     return path
 
 
+def on_gpus(session, numbers):
+    """The end of a command: the value of --backend, and the GPUs with these numbers, of which a
+    rehearsal has none."""
+    return ["cpu"] if session.rehearse else [session.backend, "--device", numbers]
+
+
+def lowered(session, name, model, ranks, attention, tokens, chunk):
+    """A schedule of `ranks` ranks with the strategy of the curves."""
+    strategy = session.path(f"{name}-strategy.yaml")
+    strategy.write_text(CURVE_STRATEGY.format(chunk))
+    machine = cluster.bare(session, name, devices_per_node=ranks, device_memory="8GiB",
+                           host_memory="16GiB", row_multiple=128, attention=attention)
+    session.run(session.program("fpdt-plan"), "lower", "--model",
+                session.root / f"models/{model}.yaml", "--cluster", machine, "--seq-len", tokens,
+                "--strategy", strategy, "--out-dir", session.path(name))
+    return session.path(name) / "schedule.json"
+
+
+def largest_distance(reference, other):
+    """The largest difference of two loss curves, as a share of the loss."""
+    return max(abs(a - b) / a for a, b in zip(reference, other))
+
+
 def curves(session, result, text):
     """Trains the same schedules, data and seed on the CPU and on the GPU: one rank, and two that
     share the GPU, with attention by our kernels and by cuDNN. A rehearsal runs the CPU twice, and
     both runs must agree exactly."""
     tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 20, 1024)
     larger = "llama-tiny" if session.rehearse else "llama-30m"
-    strategy = session.path("curves-strategy.yaml")
-    strategy.write_text(CURVE_STRATEGY.format(chunk))
     for name, ranks, attention in (("gpt-tiny", 1, "own"), (larger, 2, "cudnn")):
-        machine = cluster.bare(session, f"curves-{name}", devices_per_node=ranks,
-                               device_memory="8GiB", host_memory="16GiB", row_multiple=128,
-                               attention=attention)
-        folder = session.path(f"curves-{name}")
-        session.run(session.program("fpdt-plan"), "lower", "--model",
-                    session.root / f"models/{name}.yaml", "--cluster", machine, "--seq-len", tokens,
-                    "--strategy", strategy, "--out-dir", folder)
-        train = [session.program("fpdt-run"), "train", folder / "schedule.json", "--data",
+        schedule = lowered(session, f"curves-{name}", name, ranks, attention, tokens, chunk)
+        train = [session.program("fpdt-run"), "train", schedule, "--data",
                  text_file(session), "--data-format", "bytes", "--steps", steps, "--learning-rate",
                  "3e-4", "--warmup", 5, "--json", "--backend"]
         # Another item checks whether memory is as predicted (exit code 4).
-        reference, other = (session.run(*train, backend, codes=(0, 4)).json()["losses"]
-                            for backend in ("cpu", session.backend))
-        apart = [abs(a - b) / a for a, b in zip(reference, other)]
+        reference, other = (session.run(*train, *backend, codes=(0, 4)).json()["losses"]
+                            for backend in (["cpu"], on_gpus(session, "0")))
+        first = largest_distance(reference[:1], other[:1])
+        largest = largest_distance(reference, other)
         result[name] = {"ranks": ranks, "attention": attention, "reference": reference,
-                        "other": other, "first_relative_difference": apart[0],
-                        "largest_relative_difference": max(apart), "tolerance": CURVE_TOLERANCE}
+                        "other": other, "first_relative_difference": first,
+                        "largest_relative_difference": largest, "tolerance": CURVE_TOLERANCE}
         text.append(f"- {name}, {ranks} on one device, attention {attention}: loss "
                     f"{reference[0]:.4f} -> {reference[-1]:.4f} (cpu), {other[-1]:.4f} "
                     f"({session.backend}). Apart after the first step, from the same weights: "
-                    f"{100 * apart[0]:.4f} % of the loss; at most in {steps} steps: "
-                    f"{100 * max(apart):.4f} %, tolerance {100 * CURVE_TOLERANCE:.2f} %")
+                    f"{100 * first:.4f} % of the loss; at most in {steps} steps: "
+                    f"{100 * largest:.4f} %, tolerance {100 * CURVE_TOLERANCE:.2f} %")
     far = [name for name, one in result.items()
            if not one["largest_relative_difference"] <= CURVE_TOLERANCE]
     if far:
@@ -231,3 +247,48 @@ def deterministic(session, result, text):
                         f"({words(result['second']['clocks'])})")
     if not same:
         raise Wrong("two runs with --deterministic differ")
+
+
+def two_gpus(session, result, text):
+    """Trains two ranks on one GPU and on two, which read each other's memory: with built-in kernels
+    both runs must give the same bits, and with cuDNN the losses must be those of a CPU. A rehearsal
+    runs the CPU four times."""
+    if not session.rehearse:
+        found = session.run(session.program("fpdt-run"), "device", "--json").json()
+        if len(found.get("gpus", [found])) < 2:
+            raise Skipped("it needs two GPUs, and fpdt-run device lists one")
+    tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 5, 1024)
+    model = "llama-tiny" if session.rehearse else "llama-30m"
+    schedule = lowered(session, "two-gpus", model, 2, "cudnn", tokens, chunk)
+    same = [] if session.rehearse else ["--deterministic"]
+
+    def train(name, *backend):
+        log = session.path(f"two-gpus-{name}-steps.log")
+        log.unlink(missing_ok=True)
+        done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
+                           text_file(session), "--data-format", "bytes", "--steps", steps,
+                           "--learning-rate", "3e-4", "--warmup", 5, "--log", log, "--json",
+                           "--backend", *backend, codes=(0, 2, 4))
+        if done.code == 2:
+            # One GPU ran the same before, so these two do not fit together. The message says why.
+            raise Skipped(done.tail()) if "0,1" in backend else Failed(done.tail())
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        result[name] = {"bits": [(one["loss"], one["grad_norm"]) for one in entries],
+                        "seconds": step_seconds(log), "driver": done.json()["memory"]["driver"]}
+        return [one["loss"] for one in entries]
+
+    train("one", *on_gpus(session, "0"), *same)
+    train("two", *on_gpus(session, "0,1"), *same)
+    largest = largest_distance(train("cpu", "cpu"), train("library", *on_gpus(session, "0,1")))
+    result.update(largest_relative_difference=largest, tolerance=CURVE_TOLERANCE)
+    equal = result["one"]["bits"] == result["two"]["bits"]
+    text += [f"- losses and gradient norms of {steps} steps, two ranks on one GPU and on two: "
+             f"{'the same bits' if equal else '**not the same bits**'}",
+             f"- with cuDNN on two GPUs, at most {100 * largest:.4f} % of the loss from a CPU, "
+             f"tolerance {100 * CURVE_TOLERANCE:.2f} %",
+             f"- seconds of a step: {result['one']['seconds']:.3g} on one GPU, "
+             f"{result['two']['seconds']:.3g} on two, with built-in kernels"]
+    if not equal:
+        raise Wrong("two ranks give other bits on two GPUs than on one")
+    if not largest <= CURVE_TOLERANCE:
+        raise Wrong("losses on two GPUs are farther from a CPU's than bf16 explains")

@@ -50,7 +50,8 @@ class Communicator {
   virtual void prepare(const Program& program) = 0;
 
   // `lane` is an index into Program::lanes. Collectives of different lanes may run at the same
-  // time. `views` are the sends, the receives, and the workspace of a sum that has one. Throws PeerError when a peer failed or the deadline passed.
+  // time. `views` are the sends, the receives, and the workspace of a sum that has one. Throws
+  // PeerError when a peer failed or the deadline passed.
   virtual void collective(const Body& body, std::int32_t lane, std::span<const View> views,
                           Mover& mover) = 0;
 

@@ -44,7 +44,7 @@ Cases::Cases(std::int64_t ranks, std::int64_t block) : block_(block) {
   }
   Buffer buffer;
   buffer.shape = {1};
-  schedule_.buffers = {buffer, buffer};
+  schedule_.buffers = {buffer, buffer, buffer};
   schedule_.blocks.push_back({"step", {}, {}});
   for (const Group& group : schedule_.groups) add_all(group);
   program_ = std::make_unique<Program>(schedule_);
@@ -68,6 +68,7 @@ void Cases::add(const Group& group, const One& one) {
   body.group = group.name;
   body.send.assign(kPairs, {0, {}});
   body.receive.assign(kPairs, {{1, {}}, one.access == Access::accumulate});
+  if constexpr (requires { body.workspace; }) body.workspace = {2, {}};
   const auto number = static_cast<std::int32_t>(cases_.size());
   schedule_.blocks[0].ops.push_back(
       {fmt::format("case{}", number), {LaneKind::comm, number % 2}, std::move(body), {}});
@@ -114,6 +115,12 @@ std::vector<std::byte> Cases::run_lane(Communicator& communicator, std::int32_t 
       memory[i] = draw(elements, one.dtype, seed);
       views.push_back(
           {memory[i].data(), elements, one.dtype, i < kPairs ? Access::read : one.access});
+    }
+    // Too small for whole blocks if they are long.
+    std::vector<float> workspace(index(4 * schedule_.ranks + block_ / 2));
+    if (op.uses.size() > 2 * kPairs) {
+      views.push_back({reinterpret_cast<std::byte*>(workspace.data()), std::ssize(workspace),
+                       Dtype::f32, Access::scratch});
     }
     HostMover mover;
     communicator.collective(op.op->body, lane, views, mover);

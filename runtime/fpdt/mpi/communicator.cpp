@@ -28,6 +28,21 @@ std::int64_t rank_of(const Membership& members, std::int64_t member) {
   return members.first + member * members.stride;
 }
 
+// Throws InputError when a sum over several ranks has no memory to move their blocks into.
+void require_workspace(const Body& body, const std::string& name) {
+  std::visit(
+      [&name](const auto& op) {
+        if constexpr (requires { op.workspace, op.group; }) {
+          if (op.workspace.present()) return;
+          throw InputError(fmt::format(
+              "{}: this {} has no workspace, which ranks in processes need; write the schedule "
+              "again with fpdt-plan lower",
+              name, std::decay_t<decltype(op)>::kTraits.name));
+        }
+      },
+      body);
+}
+
 // Calls see(member) for all other members, from the next one on: no member is everybody's first.
 template <class See>
 void each_other(const Membership& members, See see) {
@@ -50,6 +65,7 @@ void MpiCommunicator::prepare(const Program& program) {
       if (!is_collective(body)) continue;
       Place place{fmt::format("{}.{}", schedule.blocks[b].name, op.op->name),
                   membership(group_of(schedule, body), rank())};
+      if (place.members.size > 1) require_workspace(body, place.name);
       const auto lane = static_cast<std::size_t>(op.lane);
       const std::size_t others = index(place.members.size - 1);
       transfers[lane] = std::max(transfers[lane], others * op.uses.size());
@@ -63,7 +79,6 @@ void MpiCommunicator::prepare(const Program& program) {
     tools.channel = &process_.channel(2 + static_cast<std::int32_t>(lane), transfers[lane]);
     tools.transfers.reserve(transfers[lane]);
     tools.blocks.resize(members[lane]);
-    tools.workspace.resize(1 << 20);
   }
 }
 
@@ -87,7 +102,7 @@ void MpiCommunicator::collective(const Body& body, std::int32_t lane, std::span<
           } else {
             for (std::size_t i = 0; i < pairs; ++i) {
               sum(members, std::is_same_v<Collective, ReduceScatter>, sends[i], receives[i],
-                  tools.workspace, tools);
+                  views.back(), tools);
             }
           }
         }
@@ -117,12 +132,13 @@ void MpiCommunicator::move(const Membership& members, bool scatters, std::span<c
 
 // target (+)= the sum of a block of every member, in member order.
 void MpiCommunicator::sum(const Membership& members, bool scatters, const View& send,
-                          const View& target, std::span<std::byte> workspace, Tools& tools) {
+                          const View& target, const View& workspace, Tools& tools) {
   const std::int64_t bytes = dtype_bytes(send.dtype);
   const std::span<View> blocks = std::span(tools.blocks).first(index(members.size));
   // The workspace holds a piece of every other member.
   const std::int64_t others = std::max<std::int64_t>(1, members.size - 1);
-  const std::int64_t most = std::ssize(workspace) / bytes / others;
+  const std::span<std::byte> room = part(workspace, 0, workspace.elements);
+  const std::int64_t most = std::ssize(room) / bytes / others;
   FPDT_ASSERT(most > 0);
   for (std::int64_t at = 0; at < target.elements; at += most) {
     const std::int64_t count = std::min(most, target.elements - at);
@@ -133,7 +149,7 @@ void MpiCommunicator::sum(const Membership& members, bool scatters, const View& 
     tools.transfers.clear();
     each_other(members, [&](std::int64_t peer) {
       const auto place =
-          workspace.subspan(tools.transfers.size() * index(most * bytes), index(count * bytes));
+          room.subspan(tools.transfers.size() * index(most * bytes), index(count * bytes));
       tools.transfers.push_back({rank_of(members, peer), sent(peer), place});
       blocks[index(peer)] = view_of(place, send);
     });

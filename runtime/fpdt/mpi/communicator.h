@@ -40,13 +40,12 @@ class MpiCommunicator final : public Communicator {
     MpiProcess::Channel* channel = nullptr;
     std::vector<Transfer> transfers;
     std::vector<View> blocks;  // by member
-    std::vector<std::byte> workspace;
   };
 
   void move(const Membership& members, bool scatters, std::span<const View> sends,
             std::span<const View> receives, Tools& tools);
   void sum(const Membership& members, bool scatters, const View& send, const View& target,
-           std::span<std::byte> workspace, Tools& tools);
+           const View& workspace, Tools& tools);
 
   MpiProcess& process_;
   MpiProcess::Channel& everybody_;

@@ -67,11 +67,11 @@ void talk(MpiJob& job) {
 
 // Steps that all ranks take, until rank 2 does what the scenario says.
 void meet_until(MpiJob& job, const std::function<void()>& last) {
-  const Cases steps(job.world->place().ranks, 20'000);
+  const Cases steps(job.world->place().ranks, 5000);
   job.connect([&](Communicator& communicator) {
     communicator.prepare(steps.program());
-    for (int step = 0; step < 20; ++step) {
-      if (step == 10 && communicator.rank() == 2) last();
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2 && communicator.rank() == 2) last();
       static_cast<void>(steps.run(communicator));
     }
   });
@@ -82,16 +82,14 @@ const std::map<std::string_view, Scenario> kScenarios{
     {"talk", talk},
     {"collectives",
      [](MpiJob& job) {
-       for (const std::int64_t block : {1, 7, 1000, 5000, 100'003}) {
+       for (const std::int64_t block : {1, 7, 5000, 40'003}) {
          const Cases cases(job.world->place().ranks, block);
          job.connect([&](Communicator& communicator) {
            require(communicator.local_ranks() == communicator.ranks(), "local ranks");
            communicator.prepare(cases.program());
            communicator.barrier();
-           for (int round = 0; round < 3; ++round) {
-             require(cases.run(communicator) == cases.expected(communicator.rank()),
-                     fmt::format("blocks of {}", block));
-           }
+           require(cases.run(communicator) == cases.expected(communicator.rank()),
+                   fmt::format("blocks of {}", block));
          });
        }
      }},
@@ -115,7 +113,8 @@ const std::map<std::string_view, Scenario> kScenarios{
 
 int run(const std::string& scenario) {
   MpiOptions options;
-  options.deadline = 2s;
+  // Processes that compete for a core may wait for long. Who fails lets the others wait in vain.
+  options.deadline = scenario == "talk" || scenario == "collectives" ? 60s : 2s;
   options.grace = 500ms;
   options.piece = Bytes{64 << 10};
   MpiJob job = open_mpi(options);

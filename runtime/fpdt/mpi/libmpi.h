@@ -12,6 +12,7 @@ namespace fpdt {
 struct LibMpi {
   Library library;
   FPDT_FROM_LIBRARY(MPI_Abort);
+  FPDT_FROM_LIBRARY(MPI_Allgather);
   FPDT_FROM_LIBRARY(MPI_Bcast);
   FPDT_FROM_LIBRARY(MPI_Cancel);
   FPDT_FROM_LIBRARY(MPI_Comm_dup);

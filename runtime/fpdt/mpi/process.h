@@ -94,7 +94,7 @@ class MpiProcess {
   };
 
   void initialise();
-  void find_place();
+  void find_host();
   MPI_Comm duplicate();
   void require(int code) const;
 

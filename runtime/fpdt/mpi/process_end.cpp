@@ -34,7 +34,6 @@ MpiProcess::MpiProcess(const MpiOptions& options)
     : options_(options), deadline_(options.deadline), mpi_((require_launcher(), libmpi())) {
   FPDT_ASSERT(options_.piece.value > 0 && options_.piece.value < (std::int64_t{2} << 30));
   initialise();
-  find_place();
 }
 
 void MpiProcess::initialise() {
@@ -59,17 +58,7 @@ void MpiProcess::initialise() {
   place_.present = {rank};
   messages_ = duplicate();
   notices_ = duplicate();
-  MPI_Comm host = mpi_.no_communicator;
-  require(mpi_.MPI_Comm_split_type(mpi_.world, MPI_COMM_TYPE_SHARED, 0, mpi_.no_info, &host));
-  int local = 0;
-  int locals = 1;
-  require(mpi_.MPI_Comm_rank(host, &local));
-  require(mpi_.MPI_Comm_size(host, &locals));
-  place_.local = local;
-  place_.locals = locals;
-  int first = rank;
-  require(mpi_.MPI_Bcast(&first, sizeof(first), mpi_.byte, 0, host));
-  place_.node = first;  // until find_place counts
+  find_host();
   arrived_.resize(index(size));
   arrived_[index(rank)] = true;
   const std::lock_guard lock(mutex_);
@@ -84,13 +73,23 @@ MPI_Comm MpiProcess::duplicate() {
 }
 
 // Counts hosts in the order of their first processes.
-void MpiProcess::find_place() {
-  std::vector<std::int64_t> firsts;
-  for (const std::string& text : gather(std::to_string(place_.node))) {
-    const std::int64_t first = std::strtoll(text.c_str(), nullptr, 10);
-    if (std::find(firsts.begin(), firsts.end(), first) == firsts.end()) firsts.push_back(first);
-  }
-  place_.node = std::find(firsts.begin(), firsts.end(), place_.node) - firsts.begin();
+void MpiProcess::find_host() {
+  MPI_Comm host = mpi_.no_communicator;
+  require(mpi_.MPI_Comm_split_type(mpi_.world, MPI_COMM_TYPE_SHARED, 0, mpi_.no_info, &host));
+  int local = 0;
+  int locals = 1;
+  require(mpi_.MPI_Comm_rank(host, &local));
+  require(mpi_.MPI_Comm_size(host, &locals));
+  place_.local = local;
+  place_.locals = locals;
+  std::int64_t first = place_.process;  // of this host
+  require(mpi_.MPI_Bcast(&first, sizeof(first), mpi_.byte, 0, host));
+  std::vector<std::int64_t> firsts(index(place_.processes));
+  require(mpi_.MPI_Allgather(&first, sizeof(first), mpi_.byte, firsts.data(), sizeof(first),
+                             mpi_.byte, mpi_.world));
+  std::sort(firsts.begin(), firsts.end());
+  firsts.erase(std::unique(firsts.begin(), firsts.end()), firsts.end());
+  place_.node = std::find(firsts.begin(), firsts.end(), first) - firsts.begin();
   place_.nodes = std::ssize(firsts);
 }
 

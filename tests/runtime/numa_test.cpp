@@ -151,14 +151,21 @@ TEST_F(NumaMachine, IsUnknownWhereTheFilesAreMissingOrNonsense) {
   EXPECT_EQ(nodes()[0].cache, Bytes{0});
 }
 
-// A container may have the memory of some nodes only.
-TEST_F(NumaMachine, MayForbidTheMemoryOfNodes) {
+// A container may have the memory of some nodes only. More than that cannot be had.
+TEST_F(NumaMachine, LimitsMemoryToTheNodesOfItsCpuset) {
   online("0-2");
   for (const std::int32_t number : {0, 1, 2}) node(number, std::to_string(number));
+  write("/proc/meminfo", "MemAvailable: 8192 kB\n");
   write("/proc/self/status", "Name:\ttest\nMems_allowed_list:\t0-2\n");
+  EXPECT_EQ(memory_limit(root_).source, "MemAvailable");
   write("/proc/self/status", "Name:\ttest\nMems_allowed_list:\t0,2\n");
   EXPECT_TRUE(nodes()[1].forbidden);
   EXPECT_EQ(nodes()[1].memory, Bytes{0});
+  EXPECT_EQ(memory_limit(root_).source, "cpuset.mems");
+  EXPECT_EQ(memory_limit(root_).bytes, 6 * kMebi);
+  // Another limit may be tighter.
+  write("/proc/meminfo", "MemAvailable: 16 kB\n");
+  EXPECT_EQ(memory_limit(root_).source, "MemAvailable");
   // A system that does not tell forbids nothing.
   write("/proc/self/status", "Name:\ttest\n");
   EXPECT_FALSE(nodes()[1].forbidden);

@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/runtime/numa.h"
 
 namespace fpdt {
 namespace {
@@ -102,6 +103,17 @@ MemoryLimit control_group_limit(const std::string& root) {
   return limit;
 }
 
+// What is left on the NUMA nodes that this process may take memory from, where others exist.
+MemoryLimit node_limit(const std::string& root) {
+  Bytes left;
+  bool all = true;
+  for (const NumaNode& node : numa_nodes(root)) {
+    left += node.free + node.cache;
+    all = all && !node.forbidden;
+  }
+  return {all ? Bytes{kNoLimit} : left, "cpuset.mems"};
+}
+
 // The bytes of address space that RLIMIT_AS leaves.
 std::int64_t address_space_limit() {
   rlimit limit{};
@@ -164,6 +176,7 @@ MemoryLimit memory_limit(const std::string& root) {
     limit = {Bytes{mul(kibi, 1024)}, "MemAvailable"};
   }
   if (const MemoryLimit group = control_group_limit(root); group.bytes < limit.bytes) limit = group;
+  if (const MemoryLimit nodes = node_limit(root); nodes.bytes < limit.bytes) limit = nodes;
   if (const Bytes space{address_space_limit()}; space < limit.bytes) limit = {space, "RLIMIT_AS"};
   return limit;
 }

@@ -23,7 +23,8 @@ Bytes page_bytes();
 Bytes arena_bytes(const Schedule& schedule, MemorySpace space);
 
 // How much memory this process may still take, and the source of the limit ("MemAvailable",
-// "--host-memory", "cgroup memory.max", "cgroup memory.limit_in_bytes", "RLIMIT_AS").
+// "--host-memory", "cgroup memory.max", "cgroup memory.limit_in_bytes", "cpuset.mems",
+// "RLIMIT_AS").
 struct MemoryLimit {
   Bytes bytes;
   std::string source;

@@ -95,12 +95,7 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
                            bar(share(plan.usage.host_node, problem.host_budget)),
                            format_bytes(plan.usage.host_node), format_bytes(problem.host_budget),
                            format_bytes(plan.usage.host_rank)));
-  const Bytes near{problem.host_budget.value / problem.cluster.numa_nodes};
-  if (plan.usage.host_numa > near) {
-    text += wrapped("", fmt::format("ranks of one NUMA node hold {}, but it has {}: some copies "
-                                    "cross sockets, which these times do not include",
-                                    format_bytes(plan.usage.host_numa), format_bytes(near)));
-  }
+  if (!fits_numa_nodes(problem, plan.usage)) text += wrapped("", numa_text(problem, plan.usage));
   return text;
 }
 
@@ -214,6 +209,7 @@ Json prediction_json(const Problem& problem, const Usage& usage,
               {"host_peak_bytes_per_rank", usage.host_rank.value},
               {"host_peak_bytes_per_node", usage.host_node.value},
               {"host_peak_bytes_per_numa_node", usage.host_numa.value},
+              {"host_fits_numa_nodes", fits_numa_nodes(problem, usage)},
               {"outside_arena_bytes", problem.cluster.outside_bytes().value},
               {"outside_workspace_bytes", problem.cluster.outside.workspace.value}};
   object.update(speed_json(throughput));
@@ -282,6 +278,13 @@ Json infeasible_json(const Answer& answer) {
 }
 
 }  // namespace
+
+std::string numa_text(const Problem& problem, const Usage& usage) {
+  return fmt::format(
+      "ranks of one NUMA node hold {}, but it has {}: some copies cross sockets, which predicted "
+      "times do not include",
+      format_bytes(usage.host_numa), format_bytes(numa_budget(problem)));
+}
 
 std::string outside_text(const ClusterSpec& cluster) {
   std::string text;

@@ -33,6 +33,9 @@ PeakBytes device_peak(const Plan& plan);
 // What lies outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for nothing.
 std::string outside_text(const ClusterSpec& cluster);
 
+// That the ranks of a NUMA node need more than it has, in bytes, and what follows.
+std::string numa_text(const Problem& problem, const Usage& usage);
+
 // `out_dir`: where plan and schedule were written; empty: nowhere.
 std::string answer_text(const Answer& answer, const std::string& out_dir);
 std::string answer_json(const Answer& answer);

@@ -146,6 +146,9 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   if (outside.value > 0) {
     text += fmt::format("outside     {}\n", outside_text(problem.cluster));
   }
+  if (!fits_numa_nodes(problem, need)) {
+    text += fmt::format("NUMA        {}\n", numa_text(problem, need));
+  }
   text += fmt::format("wrote       {}\n", path);
   return text;
 }

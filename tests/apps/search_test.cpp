@@ -84,6 +84,24 @@ TEST_F(Search, PromisesToPrograms) {
             2 * prediction.at("host_peak_bytes_per_rank").get<std::int64_t>());
 }
 
+// One rank may have the memory of the whole node, half of it on the other NUMA node.
+TEST_F(Search, SaysWhatANumaNodeCannotHold) {
+  ASSERT_EQ(shell("sed 's/^nodes: 1/&\\nnuma_nodes: 2/' timed.yaml >numa.yaml").code, 0);
+  const std::string question =
+      "search --model model.yaml --cluster numa.yaml --seq-len 512 --device-budget 400KiB --json";
+  for (const auto& [flags, fits] : {std::pair("--gpus 1 --host-budget 80KiB", false),
+                                    std::pair("--gpus 1 --host-budget 1GiB", true)}) {
+    const Outcome found = plan(fmt::format("{} {}", question, flags));
+    ASSERT_EQ(found.code, 0) << found.err;
+    EXPECT_EQ(json::parse(found.out).at("prediction").at("host_fits_numa_nodes"), fits) << flags;
+  }
+  const std::string lowered =
+      "lower --model model.yaml --cluster numa.yaml --gpus 1 --strategy strategy.yaml --seq-len "
+      "512 --out-dir numa --host-budget ";
+  EXPECT_TRUE(says(plan(lowered + "200KiB").out, "NUMA        ranks of one NUMA node hold"));
+  EXPECT_FALSE(says(plan(lowered + "1GiB").out, "NUMA"));
+}
+
 TEST_F(Search, PrintsLinesThatFitAScreen) {
   ASSERT_EQ(shell("sed 's/^nodes: 1/&\\nnuma_nodes: 2/' timed.yaml >numa.yaml").code, 0);
   const Outcome note = plan(

@@ -2,6 +2,7 @@
 #include "fpdt/plan/fit.h"
 
 #include <algorithm>
+#include <array>
 
 #include <gtest/gtest.h>
 
@@ -40,6 +41,27 @@ TEST(Fit, WhatLiesOutsideCountsForTheDevice) {
   problem.device_budget = need.device;
   problem.host_budget = need.host_node - Bytes{1};
   EXPECT_FALSE(within(problem, need));
+}
+
+// Ranks are spread evenly; where they cannot be, the fullest node counts.
+TEST(Fit, EachNumaNodeHoldsItsRanks) {
+  for (const auto& [ranks, nodes, fullest] :
+       {std::array{4, 1, 4}, {4, 2, 2}, {3, 2, 2}, {1, 2, 1}, {2, 8, 1}, {8, 4, 2}}) {
+    Problem problem = ample(ranks, 64 * ranks);
+    problem.cluster.numa_nodes = nodes;
+    Prediction prediction;
+    prediction.host_pinned = Bytes{1000};
+    prediction.host = Bytes{24};
+    const Usage need = usage(problem, prediction);
+    EXPECT_EQ(need.host_numa, Bytes{1024 * fullest}) << ranks << nodes;
+    problem.host_budget = Bytes{1024 * fullest * nodes};
+    EXPECT_EQ(numa_budget(problem), Bytes{1024 * fullest});
+    EXPECT_TRUE(fits_numa_nodes(problem, need)) << ranks << nodes;
+    problem.host_budget = Bytes{1024 * fullest * nodes - 1};
+    EXPECT_FALSE(fits_numa_nodes(problem, need)) << ranks << nodes;
+    // Other nodes have memory: the plan runs. Where ranks divide, both budgets end together.
+    EXPECT_EQ(within(problem, need), ranks < fullest * nodes) << ranks << nodes;
+  }
 }
 
 TEST(Fit, StoredLayersAreReadAsTheyWereWritten) {

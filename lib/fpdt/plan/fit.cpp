@@ -53,6 +53,14 @@ bool within(const Problem& problem, const Usage& need) {
   return device_fits(problem, need) && host_fits(problem, need);
 }
 
+Bytes numa_budget(const Problem& problem) {
+  return Bytes{problem.host_budget.value / problem.cluster.numa_nodes};
+}
+
+bool fits_numa_nodes(const Problem& problem, const Usage& need) {
+  return need.host_numa <= numa_budget(problem);
+}
+
 bool fits(const Problem& problem, const Strategy& strategy) {
   return check(problem, strategy).empty() && within(problem, usage(problem, strategy));
 }

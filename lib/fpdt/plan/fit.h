@@ -22,6 +22,12 @@ Usage usage(const Problem& problem, const Prediction& prediction);
 Usage usage(const Problem& problem, const Strategy& strategy);
 
 bool within(const Problem& problem, const Usage& usage);
+// The share of the host budget that lies on one NUMA node.
+Bytes numa_budget(const Problem& problem);
+// Whether the ranks of the fullest NUMA node find all their host memory there. A plan that fits the
+// host but not this runs all the same: Linux takes the rest from other nodes, and copies of it
+// cross sockets.
+bool fits_numa_nodes(const Problem& problem, const Usage& usage);
 // Whether check finds nothing and both budgets hold.
 bool fits(const Problem& problem, const Strategy& strategy);
 

@@ -86,6 +86,7 @@ class CudaGpus final : public OpenGpus {
       name = gpu.name;
       versions = versions_of(gpu);
       memory = gpu.memory;
+      numa_nodes.insert(numa_nodes.end(), static_cast<std::size_t>(share.ranks), gpu.numa_node);
     }
     workspace = Bytes{cuda::kScratchBytes + cuda::kMatmulWorkspaceBytes};
   }
@@ -99,13 +100,11 @@ class CudaGpus final : public OpenGpus {
   }
   [[nodiscard]] std::string products() const override { return product_times_.json(); }
   std::unique_ptr<Backend> make_backend(Communicator& communicator) override {
-    // A rank whose peers are elsewhere is the only one here.
-    const bool alone = communicator.local_ranks() == 1;
     CudaOptions options;
-    options.device = gpus_.at(alone ? 0 : static_cast<std::size_t>(communicator.rank()));
+    options.device = gpus_.at(index_of(communicator));
     options.deterministic = deterministic_;
     options.times = &product_times_;
-    if (!alone) options.peers = gpus_;
+    if (communicator.local_ranks() > 1) options.peers = gpus_;
     return std::make_unique<CudaBackend>(communicator, options);
   }
 

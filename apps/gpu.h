@@ -2,6 +2,7 @@
 // without it, and says why there are none.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +31,12 @@ class OpenGpus {
   Bytes memory;          // of each, as the driver counts it
   Bytes workspace;       // of it, what the backend of each rank keeps for its kernels
   std::vector<GpuShare> shares;
+  std::vector<std::int32_t> numa_nodes;  // the nearest to the GPU of each rank; -1: unknown
+
+  // Which of the ranks here: a rank whose peers are elsewhere is the only one.
+  static std::size_t index_of(const Communicator& communicator) {
+    return communicator.local_ranks() == 1 ? 0 : static_cast<std::size_t>(communicator.rank());
+  }
 
   // What is in use now of each of `shares`, by this program and by others. Changes which GPU is
   // current for the calling thread.

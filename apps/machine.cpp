@@ -13,6 +13,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/base/units.h"
 #include "fpdt/runtime/arena.h"
+#include "fpdt/runtime/numa.h"
 
 #include "command.h"
 
@@ -92,6 +93,12 @@ std::string shares_text(const OpenGpus& gpus, std::int64_t ranks) {
                      gpus.shares.size() == 1 ? "GPU" : "GPUs", text);
 }
 
+// Pins the calling thread to a NUMA node, if the machine has it.
+void pin_near(std::int32_t number) {
+  const std::vector<NumaNode> nodes = numa_nodes();
+  if (const NumaNode* node = find_node(nodes, number)) pin_to(*node);
+}
+
 }  // namespace
 
 void add_machine_flags(Options& options, MachineFlags& flags, const std::string& host_memory) {
@@ -107,6 +114,12 @@ void add_machine_flags(Options& options, MachineFlags& flags, const std::string&
       .value("--threads", flags.threads,
              "cpu only: threads of each rank; default: its share of the cores")
       .integer(1, kThreadsMax);
+  options
+      .value("--numa", flags.numa,
+             "auto: each rank on the NUMA node of its GPU, and processes on CPUs spread over all "
+             "nodes; off: wherever the system puts them")
+      .shows_default()
+      .one_of({"auto", "off"});
   options.value("--host-memory", flags.host_memory,
                 !host_memory.empty()
                     ? host_memory
@@ -127,13 +140,16 @@ RankMachine open_machine(const MachineFlags& flags, std::int64_t ranks) {
   require_sensible(flags);
   if (!flags.host_memory.empty()) declare_host_memory(size_of("--host-memory", flags.host_memory));
   RankMachine machine;
+  machine.near = flags.numa == "auto";
   if (flags.backend == "cpu") {
     machine.ranks.threads = flags.threads;
     return machine;
   }
   machine.gpus = open_gpus(deal(chosen_gpus(flags.devices), ranks), flags.deterministic);
   if (std::ssize(machine.gpus->shares) < ranks) say(shares_text(*machine.gpus, ranks));
-  machine.ranks.make_backend = [gpus = machine.gpus.get()](Communicator& communicator) {
+  machine.ranks.make_backend = [gpus = machine.gpus.get(),
+                                near = machine.near](Communicator& communicator) {
+    if (near) pin_near(gpus->numa_nodes.at(OpenGpus::index_of(communicator)));
     return gpus->make_backend(communicator);
   };
   machine.ranks.deadline = kDeadlineOnGpu;

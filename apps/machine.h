@@ -6,11 +6,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fpdt/train/ranks.h"
 
 #include "flags.h"
 #include "gpu.h"
+#include "numa.h"
 
 namespace fpdt {
 
@@ -19,6 +21,7 @@ struct MachineFlags {
   std::string devices;          // cuda: numbers of GPUs, such as 0,1; "": all that CUDA lists
   bool deterministic = false;   // cuda: own kernels only
   std::int32_t threads = 0;     // cpu: of each rank; 0: its share of the cores
+  std::string numa = "auto";    // or "off"
   std::string host_memory;      // that the machine can provide; "": what it reports as free
 };
 
@@ -27,6 +30,8 @@ void add_machine_flags(Options& options, MachineFlags& flags, const std::string&
 
 struct RankMachine {
   RankOptions ranks;               // all of them, here
+  bool near = true;                // ranks are pinned to NUMA nodes
+  std::vector<RankHome> homes;     // of the ranks of the job, where a verb asked (numa.h)
   std::unique_ptr<OpenGpus> gpus;  // with --backend cuda; outlives what `ranks` makes
 };
 

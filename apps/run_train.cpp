@@ -1,5 +1,11 @@
 // fpdt-run train: steps on real text, with everything around them that a long run needs.
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
+
+#include "fpdt/runtime/arena.h"
 
 #include "run_verbs.h"
 #include "training.h"
@@ -16,6 +22,20 @@ std::string unhashed_note(const std::string& path) {
       path);
 }
 
+// Says on which NUMA nodes ranks run, and what will be slow there.
+void say_homes(const RankMachine& machine, const Job& job) {
+  Bytes host_memory;
+  for (const MemorySpace space : kMemorySpaces) {
+    if (space == MemorySpace::device && machine.gpus) continue;
+    host_memory += arena_bytes(job.schedule.schedule(), space);
+  }
+  const std::string homes = homes_text(machine.homes);
+  if (!homes.empty()) say(homes + "\n");
+  for (const std::string& warning : warnings(machine.homes, host_memory)) {
+    say(fmt::format("note: {}\n", warning));
+  }
+}
+
 // Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal that
 // interrupts.
 int train_in(World& world, const Connect& connect, const Job& job, const TrainFlags& flags) {
@@ -25,6 +45,11 @@ int train_in(World& world, const Connect& connect, const Job& job, const TrainFl
       agreed(world, [&] { return open_machine(flags.backend, std::ssize(world.place().present)); });
   machine.ranks.world = &world;
   machine.ranks.connect = connect;
+  if (machine.near) {
+    machine.homes =
+        settle(world, machine.gpus ? machine.gpus->numa_nodes : std::vector<std::int32_t>());
+  }
+  if (world.speaks()) say_homes(machine, job);
   Run run(flags, job, machine, world);
   catch_stop_signals();
   const int signal = run.train();

@@ -66,6 +66,7 @@ void Run::print_report(const MemoryReport& memory, int signal) const {
     result.update(peaks_json(memory));
     result["time"] = timed ? Json::parse(json(times_->comparison())) : Json();
     result["products"] = machine_.gpus ? Json::parse(machine_.gpus->products()) : Json();
+    result["numa"] = json(machine_.homes);
     result["memory"] = json(memory);
     print_result(json_line(result));
   } else if (!losses_.empty()) {

@@ -49,6 +49,21 @@ TEST_F(Machine, HostMemoryIsWhatTheFlagSays) {
   }
 }
 
+TEST_F(Machine, NumaIsAutomaticOrOff) {
+  const std::string train = "train plan/schedule.json --data text.txt --steps 1 --json";
+  for (const std::string& command : {train, std::string("check plan/schedule.json"),
+                                     std::string("bench --quick --out c.yaml")}) {
+    for (const char* choice : {"auto", "off"}) {
+      EXPECT_EQ(run(fmt::format("{} --numa {}", command, choice)).code, 0) << command << choice;
+    }
+    const Outcome wrong = run(command + " --numa 1");
+    EXPECT_EQ(wrong.code, 2) << command;
+    EXPECT_TRUE(says(wrong.err, "--numa")) << wrong.err;
+  }
+  // Threads of one process on a CPU have no node of their own.
+  EXPECT_TRUE(says(run(train).out, "\"numa\":[]"));
+}
+
 // A failed start leaves no new file.
 TEST_F(Machine, WithoutAGpuNothingBegins) {
   const Outcome device = run("device");

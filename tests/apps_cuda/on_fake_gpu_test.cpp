@@ -176,6 +176,21 @@ TEST_F(OnFakeGpu, RanksHaveAGpuEach) {
   }
 }
 
+// GPU 0 is near NUMA node 0, which every machine has that tells of nodes.
+TEST_F(OnFakeGpu, RanksStayNearTheirGpus) {
+  const std::string train = fmt::format("GPUS=2 $RUN {} --steps 1 --json", kTrain);
+  const auto numa = [](const Outcome& outcome) {
+    return nlohmann::json::parse(outcome.out).at("numa");
+  };
+  const auto homes = numa(shell(train));
+  EXPECT_NE(homes.empty(), exists("/sys/devices/system/node/online"));
+  for (const auto& home : homes) {
+    EXPECT_EQ(home.at("node"), home.at("rank"));
+    EXPECT_EQ(home.at("threads_pinned"), true);
+  }
+  EXPECT_TRUE(numa(shell(train + " --numa off")).empty());
+}
+
 TEST_F(OnFakeGpu, RanksAreDealtOutInOrder) {
   lower("", 4);
   for (const auto& [flags, answer] :

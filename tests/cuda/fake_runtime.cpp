@@ -252,8 +252,9 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int index) {
                 static_cast<unsigned>(index));
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = -1;
+// Each GPU is near the NUMA node of its number.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {
+  *value = attribute == cudaDevAttrHostNumaId ? index : -1;
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {

@@ -8,10 +8,8 @@
 #include <cstdio>
 #include <cstring>
 #include <cuda_runtime_api.h>
-#include <limits>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -30,7 +28,6 @@ namespace {
 
 constexpr std::int64_t kHugePage = 2 << 20;
 constexpr Bytes kWorthAWord{std::int64_t{8} << 30};
-constexpr int kPreferred = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
 
 int current_device() {
   int index = 0;
@@ -47,22 +44,6 @@ std::string holder_text(int index) {
                         holder.name, own ? ", this one," : "", format_bytes(holder.bytes));
   }
   return text;
-}
-
-// Prefers pages from the device's NUMA node while it has any.
-void prefer_node(std::span<std::byte> bytes, int node) {
-  constexpr int kBits = std::numeric_limits<unsigned long>::digits;
-  if (node < 0 || node >= kBits) return;
-  const unsigned long mask = 1UL << node;
-  // If the system refuses, pages come from any node, which is slower but correct.
-  static_cast<void>(
-      ::syscall(SYS_mbind, bytes.data(), bytes.size(), kPreferred, &mask, kBits + 1, 0));
-}
-
-int node_of_current_device() {
-  int node = -1;
-  const cudaError_t status = cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, current_device());
-  return status == cudaSuccess ? node : -1;
 }
 
 // Shows how many pages have become resident, for a person who waits.
@@ -94,7 +75,8 @@ class Progress {
   bool shown_ = false;
 };
 
-// Makes every page resident. Several threads each touch their own part.
+// Makes every page resident. Several threads each touch their own part. They are pinned as the
+// caller is, and a page that is registered never moves again.
 void touch(std::span<std::byte> bytes, const std::string& what) {
   Progress progress(what, bytes.size());
   const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
@@ -171,7 +153,6 @@ PinnedMemory::PinnedMemory(Bytes bytes, const std::string& what) {
   }
   const std::span<std::byte> mapped{static_cast<std::byte*>(memory), size};
   static_cast<void>(::madvise(memory, size, MADV_HUGEPAGE));  // only a hint
-  prefer_node(mapped, node_of_current_device());
   touch(mapped, what);
   const cudaError_t status = cudaHostRegister(memory, size, cudaHostRegisterPortable);
   if (status != cudaSuccess) {

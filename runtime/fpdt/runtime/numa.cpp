@@ -159,6 +159,12 @@ std::vector<NumaNode> numa_nodes(const std::string& root) {
   return nodes;
 }
 
+const NumaNode* find_node(std::span<const NumaNode> nodes, std::int32_t number) {
+  const auto found = std::find_if(nodes.begin(), nodes.end(),
+                                  [number](const NumaNode& node) { return node.number == number; });
+  return found == nodes.end() ? nullptr : &*found;
+}
+
 Numbers allowed_cpus() {
   std::vector<std::uint64_t> words(kCpusEnd / kBits);
   const long bytes =

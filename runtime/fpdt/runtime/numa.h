@@ -29,6 +29,9 @@ struct NumaNode {
 // `root` is the folder that contains /proc and /sys; tests pass their own.
 std::vector<NumaNode> numa_nodes(const std::string& root = "");
 
+// Null if there is no node of that number.
+const NumaNode* find_node(std::span<const NumaNode> nodes, std::int32_t number);
+
 // The numbers in a list of the kernel, such as "0-3,8": ascending, each below `end`. Nothing for any
 // other text.
 std::optional<std::vector<std::int32_t>> parse_numbers(std::string_view list, std::int32_t end);
@@ -50,6 +53,7 @@ const NumaNode* home_node(std::span<const NumaNode> nodes, std::span<const std::
 struct Pinned {
   bool threads = false;  // the thread stays on the node's CPUs
   bool memory = false;   // the pages that it touches first come from the node while it has any
+  bool operator==(const Pinned&) const = default;
 };
 
 // Pins the calling thread, and with it all threads that it starts from now on. It never gains a CPU

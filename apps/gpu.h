@@ -50,9 +50,9 @@ class OpenGpus {
 // At least 1. InputError when there is no driver, no GPU, or no CUDA in this build.
 std::int32_t count_gpus();
 
-// `gpus[i]`: where the i-th rank of this process runs; ranks on one GPU follow each other. Touches no
-// other GPU. InputError as count_gpus, and when there is no such GPU, when one is too old, and when
-// they are of different models or cannot read each other's memory.
+// `gpus[i]`: where the i-th rank of this process runs; ranks on one GPU follow each other. Touches
+// no other GPU. InputError as count_gpus, and when there is no such GPU, when one is too old, and
+// when they are of different models or cannot read each other's memory.
 std::unique_ptr<OpenGpus> open_gpus(const std::vector<std::int32_t>& gpus, bool deterministic);
 
 // What fpdt-run device prints of one GPU, or of all: properties, versions and memory, and who holds

@@ -3,13 +3,13 @@
 //
 // Streams only queue. A call that waits for one runs the tasks queued on all streams, of all ranks:
 // again and again the head of a stream whose wait is over, drawn by a seed. So orders occur that a
-// GPU might choose and no test expects. Kernels are the emulator's. Memory of the GPUs is the host's,
-// begins as NaN, and is limited.
+// GPU might choose and no test expects. Kernels are the emulator's. Memory of the GPUs is the
+// host's, begins as NaN, and is limited.
 //
 // There may be several GPUs. Everything that is created belongs to the GPU that the thread has
 // chosen, and must be used with that one chosen; a kernel may only be given memory of its own GPU,
-// and of those to which that has access. Whoever breaks these rules ends the program, with a message
-// that begins with "wrong use of CUDA". CUDA itself lets some of it pass.
+// and of those to which that has access. Whoever breaks these rules ends the program, with a
+// message that begins with "wrong use of CUDA". CUDA itself lets some of it pass.
 #pragma once
 
 #include <cstdint>

@@ -37,10 +37,10 @@ struct CudaOptions {
   // Use our own kernels for every tile, even for those with a workspace: the same bits on every
   // run.
   bool deterministic = false;
-  // Records which algorithm was the fastest for each product on GPUs of one model; must outlive the
-  // backend. Null: use the library's first algorithm, which is the same on every run. That algorithm is also used
-  // whenever the same bits are promised: with `deterministic`, and when our own kernels compute
-  // every tile.
+  // Records which algorithm was the fastest for each product on GPUs of one model; must outlive
+  // the backend. Null: use the library's first algorithm, which is the same on every run. That
+  // algorithm is also used whenever the same bits are promised: with `deterministic`, and when our
+  // own kernels compute every tile.
   cuda::ProductTimes* times = nullptr;
   std::vector<std::int32_t> peers = {};  // devices of the other ranks; `device` may be among them
 };

@@ -23,7 +23,8 @@ struct Gpu {
   std::int64_t cublas = 0, cudnn = 0;    // the libraries' own numbers: cuDNN 91900 is 9.19.0
 };
 
-// How many GPUs the driver lists, at least one. Throws InputError when there is no driver or no GPU.
+// How many GPUs the driver lists, at least one. Throws InputError when there is no driver or no
+// GPU.
 std::int32_t count_gpus();
 
 // Selects a device for the calling thread and opens its context, which takes some hundred MiB of

@@ -10,8 +10,8 @@
 
 namespace fpdt::cuda {
 
-// One allocation on the device that is current then. Throws MemoryError when too little is free. The
-// message lists who holds the rest, if the driver tells.
+// One allocation on the device that is current then. Throws MemoryError when too little is free.
+// The message lists who holds the rest, if the driver tells.
 class DeviceMemory {
  public:
   DeviceMemory() = default;

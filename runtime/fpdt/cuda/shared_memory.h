@@ -5,8 +5,9 @@
 
 namespace fpdt::cuda {
 
-// Allows blocks of the kernel `bytes` of shared memory on the current device. Asks the runtime once:
-// later calls of the thread for that device, with as many bytes or fewer, only look into a table.
+// Allows blocks of the kernel `bytes` of shared memory on the current device. Asks the runtime
+// once: later calls of the thread for that device, with as many bytes or fewer, only look into a
+// table.
 void allow_shared_memory(const void* kernel, std::size_t bytes);
 
 }  // namespace fpdt::cuda

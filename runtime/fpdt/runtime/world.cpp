@@ -101,6 +101,7 @@ void require_same(World& world, const Facts& mine) {
     }
   }
   if (differences.empty()) return;
+  world.has_agreed_to_fail_ = true;
   throw InputError(fmt::format("the processes of this job differ:{}", differences));
 }
 

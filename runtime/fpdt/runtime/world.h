@@ -40,6 +40,9 @@ struct Failure {
   std::string what;
 };
 
+// What must be the same on every process, by name.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
 class World {
  public:
   explicit World(Place place) : place_(std::move(place)) {}
@@ -80,11 +83,12 @@ class World {
   // success, they have left together. After a failure, waits only briefly for the others.
   virtual int leave(int code) noexcept = 0;
 
-  // Whether `agree` has thrown the same error in every process, so that nobody need be told.
+  // Whether the same error was thrown in every process, so that nobody need be told.
   [[nodiscard]] bool has_agreed_to_fail() const { return has_agreed_to_fail_; }
 
  private:
   friend void agree(World& world, const std::function<void()>& work);
+  friend void require_same(World& world, const Facts& mine);
 
   Place place_;
   bool has_agreed_to_fail_ = false;
@@ -117,8 +121,6 @@ std::int64_t largest(World& world, std::int64_t mine);
 // Together: the text of one process.
 std::string broadcast(World& world, std::string_view text, std::int64_t process);
 
-// What must be the same on every process, by name.
-using Facts = std::vector<std::pair<std::string, std::string>>;
 // Together: throws InputError, which names who differs in what, unless all give the same facts. The
 // names are the same everywhere.
 void require_same(World& world, const Facts& mine);

@@ -16,6 +16,7 @@ namespace fpdt {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{1};
+constexpr std::chrono::milliseconds kUntilRead{300};
 constexpr int kLost = static_cast<int>(ExitCode::peer_lost);
 
 // A process without a launcher would be a job of its own, and could meet nobody.
@@ -131,6 +132,8 @@ int MpiProcess::leave(int code) noexcept {
       return 0;
     }
     const int agreed = agreed_code();
+    // When a process ends with an error, mpirun drops what others have printed and it has not read.
+    std::this_thread::sleep_for(kUntilRead);
     if (together) return agreed;
     // The launcher ends whoever has not arrived.
     const Watchdog ended(options_.grace, "MPI_Abort did not return", agreed);

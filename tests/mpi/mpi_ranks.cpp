@@ -93,6 +93,12 @@ const std::map<std::string_view, Scenario> kScenarios{
          });
        }
      }},
+    {"agree",
+     [](MpiJob& job) {
+       agree(*job.world, [&] {
+         if (job.world->place().process == 1) throw IoError("a file is missing");
+       });
+     }},
     {"throw", [](MpiJob& job) { meet_until(job, [] { throw InputError("a bad schedule"); }); }},
     {"kill", [](MpiJob& job) { meet_until(job, [] { ::raise(SIGKILL); }); }},
     {"stop", [](MpiJob& job) { meet_until(job, [] { ::raise(SIGSTOP); }); }},

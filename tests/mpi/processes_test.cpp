@@ -63,6 +63,17 @@ TEST_P(Processes, CollectivesEqualThoseOfThreads) {
   EXPECT_EQ(ended.out, "");
 }
 
+// Nobody who leaves early cuts the others off from the agreement.
+TEST(ProcessFailure, AnAgreedErrorReachesEverybody) {
+  for (int i = 0; i < 3; ++i) {
+    const Ended ended = job(4, "agree");
+    EXPECT_EQ(ended.code, 7) << ended.out;
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_TRUE(says(ended, fmt::format("[{}] rank 1: a file is missing (7)", rank)));
+    }
+  }
+}
+
 TEST(ProcessFailure, EverybodyLearnsWhoThrewAndWhat) {
   const Ended ended = job(4, "throw");
   EXPECT_EQ(ended.code, 2) << ended.out;

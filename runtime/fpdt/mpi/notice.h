@@ -14,11 +14,11 @@ struct Notice {
     failure,   // of `process`, with its exit code and its cause
     question,  // how far are you?
     answer,    // so many meetings, and waiting there
-    arrival,   // at the end of the job
+    arrival,   // at the end of the job, with an exit code
   };
   Kind kind = Kind::failure;
   std::int32_t process = 0;
-  std::int64_t number = 0;  // a failure's exit code, an answer's count of meetings
+  std::int64_t number = 0;  // an exit code, or an answer's count of meetings
   std::array<char, 496> text{};
 
   Notice() = default;

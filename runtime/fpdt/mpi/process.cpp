@@ -243,6 +243,7 @@ void MpiProcess::hear(const Notice& notice) {
       break;
     case Notice::Kind::arrival:
       arrived_[index(from)] = true;
+      if (notice.number != 0) causes_.emplace(from, static_cast<int>(notice.number));
       break;
   }
 }

@@ -114,7 +114,7 @@ class MpiProcess {
   void ask_everybody();
   [[nodiscard]] std::string blame(std::string_view where) const;
 
-  bool await_arrivals();
+  bool await_arrivals(int code);
   [[nodiscard]] int agreed_code() const;
   void finalise();
 

@@ -121,19 +121,13 @@ std::vector<std::string> MpiProcess::gather(std::string_view mine) {
 
 int MpiProcess::leave(int code) noexcept {
   try {
-    if (code != 0) {
-      fail({static_cast<ExitCode>(code), place_.process,
-            fmt::format("left with exit code {}", code)});
-    }
-    const bool together = await_arrivals();
+    const bool together = await_arrivals(code);
     const std::unique_lock lock(mutex_);
-    if (!failed_) {
-      finalise();
-      return 0;
-    }
     const int agreed = agreed_code();
     // When a process ends with an error, mpirun drops what others have printed and it has not read.
-    std::this_thread::sleep_for(kUntilRead);
+    if (agreed != 0) std::this_thread::sleep_for(kUntilRead);
+    // After a failure, messages may be on their way for which nobody waits any more.
+    if (together && !failed_) finalise();
     if (together) return agreed;
     // The launcher ends whoever has not arrived.
     const Watchdog ended(options_.grace, "MPI_Abort did not return", agreed);
@@ -146,12 +140,15 @@ int MpiProcess::leave(int code) noexcept {
 }
 
 // Returns whether all processes have arrived. After a failure, does not wait for long.
-bool MpiProcess::await_arrivals() {
+bool MpiProcess::await_arrivals(int code) {
   Channel& all = channel(0, 1);
   const Meeting meeting(*this, all, "the end of the job");
   {
     const std::lock_guard lock(mutex_);
-    tell_others({Notice::Kind::arrival, place_.process, 0, ""});
+    listen();
+    if (failed_) code = 0;  // a consequence
+    if (code != 0) causes_.emplace(place_.process, code);
+    tell_others({Notice::Kind::arrival, place_.process, code, ""});
   }
   std::optional<Clock::time_point> failed;
   for (Clock::time_point begin = Clock::now();; std::this_thread::sleep_for(kPoll)) {
@@ -160,7 +157,7 @@ bool MpiProcess::await_arrivals() {
       listen();
       if (outgoing_.empty() && std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end())
         return true;
-      if (failed_ && !failed) failed = Clock::now();
+      if (!causes_.empty() && !failed) failed = Clock::now();
     }
     if (failed && Clock::now() - *failed > options_.grace) return false;
     if (failed || Clock::now() - begin < deadline()) continue;
@@ -178,7 +175,7 @@ int MpiProcess::agreed_code() const {
   for (const auto& [process, code] : causes_) {
     if (code != kLost) return code;
   }
-  return kLost;
+  return causes_.empty() ? 0 : kLost;
 }
 
 // With the lock held, when all processes have arrived.

@@ -6,11 +6,14 @@
 #include <cmath>
 #include <filesystem>
 #include <gmock/gmock.h>
+#include <map>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/io/checksum.h"
 #include "fpdt/io/file.h"
+#include "fpdt/io/hf_model_writer.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/reference/model.h"
 
@@ -32,14 +35,43 @@ class HfFixture : public testing::TestWithParam<const char*> {
   }
 };
 
+HfWeights open_weights(const std::string& path, const ModelSpec& model) {
+  return {SafetensorsSet(path), model};
+}
+
+std::vector<float> whole(const HfWeights& weights, const std::string& tensor) {
+  std::vector<float> values;
+  weights.stream(tensor, [&](std::int64_t first, std::span<const float> piece) {
+    EXPECT_EQ(first, std::ssize(values));
+    values.insert(values.end(), piece.begin(), piece.end());
+  });
+  return values;
+}
+
 reference::Parameters parameters_of(const HfWeights& weights, const ModelSpec& model) {
   reference::Parameters parameters;
   for (const TensorSpec& tensor : model_tensors(model)) {
-    const std::vector<float> values = weights.read(tensor.name);
+    const std::vector<float> values = whole(weights, tensor.name);
     EXPECT_EQ(std::ssize(values), tensor.elements()) << tensor.name;
     parameters.tensors[tensor.name].assign(values.begin(), values.end());
   }
   return parameters;
+}
+
+// Writes a model in pieces of `piece` elements, which begin and end anywhere.
+void write_model(const std::string& directory, const HfWeights& weights, const ModelSpec& model,
+                 std::string_view dtype, std::size_t piece, std::int64_t shard_bytes) {
+  std::vector<float> all;
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    const std::vector<float> values = whole(weights, tensor.name);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  HfModelWriter writer(directory, model, dtype, "", shard_bytes);
+  for (std::span<const float> rest(all); !rest.empty();) {
+    writer.write(rest.first(std::min(piece, rest.size())));
+    rest = rest.subspan(std::min(piece, rest.size()));
+  }
+  writer.commit();
 }
 
 TEST_P(HfFixture, ComputesWhatTransformersComputes) {
@@ -50,7 +82,7 @@ TEST_P(HfFixture, ComputesWhatTransformersComputes) {
   sample.labels.assign(sample.tokens.begin() + 1, sample.tokens.end());
   sample.labels.push_back(-1);
   sample.documents.assign(sample.tokens.size(), 0);
-  const reference::Parameters parameters = parameters_of(HfWeights(directory(), model), model);
+  const reference::Parameters parameters = parameters_of(open_weights(directory(), model), model);
   const double scale = 1.0 / static_cast<double>(sample.tokens.size() - 1);
   EXPECT_NEAR(reference::loss(model, parameters, {sample}, scale), expected["loss"].get<double>(),
               kFloatTolerance);
@@ -64,11 +96,10 @@ TEST_P(HfFixture, ComputesWhatTransformersComputes) {
 TEST_P(HfFixture, WritesTheTensorsThatItRead) {
   const ScratchDirectory scratch;
   const ModelSpec model = load_model(directory());
-  const HfWeights weights(directory(), model);
-  write_hf_model(scratch.path(), model, "F32",
-                 [&](const std::string& name) { return weights.read(name); });
+  const HfWeights weights = open_weights(directory(), model);
+  write_model(scratch.path(), weights, model, "F32", 1000, kShardBytes);
   EXPECT_EQ(parameter_count(load_model(scratch.path())), parameter_count(model));
-  EXPECT_EQ(parameters_of(HfWeights(scratch.path(), model), model).tensors,
+  EXPECT_EQ(parameters_of(open_weights(scratch.path(), model), model).tensors,
             parameters_of(weights, model).tensors);
   const SafetensorsFile theirs(directory() + "/model.safetensors");
   const SafetensorsFile ours(scratch.file("model.safetensors"));
@@ -84,13 +115,66 @@ TEST_P(HfFixture, WritesTheTensorsThatItRead) {
   }
 }
 
+// The files do not depend on how their values arrive, and are those that earlier versions wrote.
+TEST_P(HfFixture, WritesTheSameBytesAsEver) {
+  const std::map<std::string, std::array<const char*, 2>> expected{
+      {"llama", {"0c2e116a8504dadc", "9bc74f64ab7f6d1a"}},
+      {"llama_linear", {"de6e41985bff365f", "787e2422c22121f2"}},
+      {"mistral", {"d753b6debb6ca8f7", "8cfc5d56c0058f0a"}},
+      {"qwen2", {"6d23950d9b874c68", "745e9224126a92a1"}},
+      {"qwen3", {"9e24dffc73ba0f15", "16ca42c3fa02bb56"}},
+      {"gpt2", {"3e50b1539cd5b320", "5b5767b4624189c0"}},
+      {"gpt_neox", {"8985886eeaca7cc5", "43366d295ceac9ce"}},
+      {"gpt_neox_parallel", {"0b651d605bee447a", "3d58c0c0f09957fe"}}};
+  const ModelSpec model = load_model(directory());
+  const HfWeights weights = open_weights(directory(), model);
+  for (const std::size_t dtype : {0U, 1U}) {
+    for (const std::size_t piece : {7U, 1U << 20U}) {
+      const ScratchDirectory scratch;
+      write_model(scratch.path(), weights, model, dtype == 0 ? "F32" : "BF16", piece, kShardBytes);
+      const std::string bytes = read_file(scratch.file("config.json"), 1 << 20) +
+                                read_file(scratch.file("model.safetensors"), 1 << 24);
+      EXPECT_EQ(checksum_digits(checksum(bytes)), expected.at(GetParam())[dtype]);
+      EXPECT_EQ(scratch.entries(), 2U);
+    }
+  }
+}
+
+TEST_P(HfFixture, WritesTheSameTensorsInShards) {
+  const ScratchDirectory scratch;
+  const ModelSpec model = load_model(directory());
+  const HfWeights weights = open_weights(directory(), model);
+  write_model(scratch.path(), weights, model, "F32", 1000, 5000);
+  EXPECT_FALSE(std::filesystem::exists(scratch.file("model.safetensors")));
+  const HfWeights shards = open_weights(scratch.path(), model);
+  EXPECT_GE(shards.stored().files().size(), 3U);
+  EXPECT_EQ(scratch.entries(), shards.stored().files().size() + 2);
+  EXPECT_EQ(parameters_of(shards, model).tensors, parameters_of(weights, model).tensors);
+}
+
+TEST_P(HfFixture, ReadsAnyRange) {
+  const ModelSpec model = load_model(directory());
+  const HfWeights weights = open_weights(directory(), model);
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    const std::vector<float> all = whole(weights, tensor.name);
+    const std::int64_t elements = tensor.elements();
+    for (const std::int64_t length : {std::int64_t{1}, std::int64_t{37}, elements / 3, elements}) {
+      for (std::int64_t first = 0; first + length <= elements; first += 1 + elements / 5) {
+        std::vector<float> part(static_cast<std::size_t>(length), -1);
+        weights.read(tensor.name, first, part);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + first))
+            << tensor.name << " " << first << " " << length;
+      }
+    }
+  }
+}
+
 // Every tensor that we wrote is checked against its checksum, in whatever layout it is read.
 TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
   const ScratchDirectory scratch;
   const ModelSpec model = load_model(directory());
-  const HfWeights weights(directory(), model);
-  write_hf_model(scratch.path(), model, "F32",
-                 [&](const std::string& name) { return weights.read(name); });
+  const HfWeights weights = open_weights(directory(), model);
+  write_model(scratch.path(), weights, model, "F32", 1000, kShardBytes);
   const std::string whole = read_file(scratch.file("model.safetensors"), 1 << 24);
   std::size_t end = whole.size();
   const std::vector<SafetensorsEntry> entries =
@@ -100,9 +184,14 @@ TEST_P(HfFixture, NoticesAFlippedBitOfAnyTensor) {
     std::string flipped = whole;
     flipped[end] = static_cast<char>(flipped[end] ^ 0x10);
     static_cast<void>(scratch.write("model.safetensors", flipped));
-    const HfWeights damaged(scratch.path(), model);
+    const HfWeights damaged = open_weights(scratch.path(), model);
     EXPECT_THAT(input_error([&] { parameters_of(damaged, model); }),
                 HasSubstr("model.safetensors: " + entry->name + ": the bytes"));
+    int found = 0;
+    for (const TensorSpec& tensor : model_tensors(model)) {
+      found += input_error([&] { damaged.verify(tensor.name); }).empty() ? 0 : 1;
+    }
+    EXPECT_EQ(found, 1) << entry->name;
   }
 }
 
@@ -116,14 +205,14 @@ TEST(HfWeights, ListsMissingUnexpectedAndMisshapen) {
   const std::string directory = source_path("tests/fixtures/hf/llama");
   ModelSpec model = load_model(directory);
   model.layers = 3;
-  EXPECT_THAT(input_error([&] { const HfWeights weights(directory, model); }),
+  EXPECT_THAT(input_error([&] { const HfWeights weights = open_weights(directory, model); }),
               HasSubstr("model.layers.2.self_attn.q_proj.weight: missing [T103]"));
   model.layers = 1;
-  EXPECT_THAT(input_error([&] { const HfWeights weights(directory, model); }),
+  EXPECT_THAT(input_error([&] { const HfWeights weights = open_weights(directory, model); }),
               HasSubstr("model.layers.1.mlp.up_proj.weight: unexpected [T103]"));
   model.layers = 2;
   model.kv_heads = 4;
-  EXPECT_THAT(input_error([&] { const HfWeights weights(directory, model); }),
+  EXPECT_THAT(input_error([&] { const HfWeights weights = open_weights(directory, model); }),
               HasSubstr("k_proj.weight: expected shape [32, 32], found [16, 32]"));
 }
 
@@ -131,7 +220,7 @@ TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
   const ScratchDirectory scratch;
   const std::string directory = source_path("tests/fixtures/hf/gpt2");
   const ModelSpec model = load_model(directory);
-  const HfWeights weights(directory, model);
+  const HfWeights weights = open_weights(directory, model);
   const SafetensorsFile file(directory + "/model.safetensors");
   std::vector<SafetensorsEntry> entries = file.entries();
   for (SafetensorsEntry& entry : entries) entry.name.erase(0, std::string("transformer.").size());
@@ -144,9 +233,9 @@ TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
   }
   writer.write_f32(std::vector<float>(4));
   writer.commit();
-  const HfWeights bare(scratch.path(), model);
+  const HfWeights bare = open_weights(scratch.path(), model);
   for (const TensorSpec& tensor : model_tensors(model)) {
-    EXPECT_EQ(bare.read(tensor.name), weights.read(tensor.name)) << tensor.name;
+    EXPECT_EQ(whole(bare, tensor.name), whole(weights, tensor.name)) << tensor.name;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/io/file.h"
+#include "fpdt/io/safetensors_writer.h"
 
 #include "scratch.h"
 
@@ -181,8 +182,9 @@ TEST(Safetensors, NamesTheTensorOfAFlippedBit) {
     std::string flipped = whole;
     flipped[data + byte] = static_cast<char>(flipped[data + byte] ^ 1);
     const SafetensorsFile file(scratch.write("flipped", flipped));
-    std::vector<float> values(static_cast<std::size_t>(file.find(name)->elements()));
-    return input_error([&] { file.read_f32(name, 0, values); });
+    const std::string error = input_error([&] { file.verify(name); });
+    EXPECT_EQ(input_error([&] { file.stream_f32(name, [](auto, auto) {}); }), error);
+    return error;
   };
   for (const std::size_t byte : {0U, 270000U, 399999U}) {
     EXPECT_THAT(damage(byte, "a"), HasSubstr("flipped: a: the bytes have the checksum")) << byte;
@@ -226,10 +228,24 @@ TEST_F(SafetensorsIndex, FindsTensorsInTheirFiles) {
   const SafetensorsSet set(scratch_.path());
   EXPECT_THAT(set.names(), ElementsAre("one", "two"));
   std::vector<float> value(1);
-  set.read_f32("two", 0, value);
+  set.file_of("two").read_f32("two", 0, value);
   EXPECT_EQ(value[0], 2);
-  EXPECT_THAT(input_error([&] { set.read_f32("three", 0, value); }),
+  EXPECT_THAT(input_error([&] { static_cast<void>(set.file_of("three")); }),
               HasSubstr("no tensor \"three\""));
+}
+
+// The files of a set may lie in several directories.
+TEST_F(SafetensorsIndex, FindsFilesWhereTheyAre) {
+  std::filesystem::create_directory(scratch_.file("later"));
+  std::filesystem::rename(scratch_.file("one.safetensors"), scratch_.file("later/one.safetensors"));
+  const std::string index = scratch_.write(
+      "later/any.json", R"({"weight_map":{"one":"one.safetensors","two":"two.safetensors"}})");
+  const SafetensorsSet set(index, [&](const std::string& name) {
+    return scratch_.file(name == "one.safetensors" ? "later/" + name : name);
+  });
+  EXPECT_THAT(set.names(), ElementsAre("one", "two"));
+  EXPECT_THAT(input_error([&] { static_cast<void>(set.file_of("three")); }),
+              HasSubstr("later/any.json: no tensor"));
 }
 
 TEST_F(SafetensorsIndex, RefusesPathsAndLinksThatLeave) {
@@ -258,6 +274,73 @@ TEST(SafetensorsSet, SaysWhatIsNeededAndHowToGetIt) {
     EXPECT_THAT(input_error(open), HasSubstr(std::string("has ") + name));
     EXPECT_THAT(input_error(open), HasSubstr("save_pretrained"));
   }
+}
+
+std::vector<SafetensorsEntry> entries_of_sizes(const std::vector<std::int64_t>& elements) {
+  std::vector<SafetensorsEntry> entries;
+  for (const std::int64_t count : elements) {
+    entries.push_back({"t" + std::to_string(entries.size()), "F32", {count}});
+  }
+  return entries;
+}
+
+// How many tensors each file holds, when a file takes ten elements.
+std::vector<std::size_t> cut(const std::vector<std::int64_t>& elements) {
+  const ScratchDirectory scratch;
+  ShardedWriter writer(scratch.path(), "model", entries_of_sizes(elements), {}, 40);
+  std::vector<float> values;
+  for (const std::int64_t count : elements)
+    values.resize(values.size() + static_cast<std::size_t>(count));
+  writer.write_f32(values);
+  const std::size_t files = writer.commit().size();
+  EXPECT_EQ(scratch.entries(), files == 1 ? 1 : files + 1);
+  std::vector<std::size_t> tensors;
+  const SafetensorsSet set(scratch.path());
+  for (const SafetensorsFile& file : set.files()) {
+    tensors.push_back(file.entries().size());
+  }
+  return tensors;
+}
+
+TEST(ShardedWriter, CutsByOrderAndSize) {
+  EXPECT_THAT(cut({}), ElementsAre(0));
+  EXPECT_THAT(cut({3, 3, 4}), ElementsAre(3));
+  EXPECT_THAT(cut({3, 3, 5}), ElementsAre(2, 1));
+  EXPECT_THAT(cut({11}), ElementsAre(1));  // too large for any file
+  EXPECT_THAT(cut({1, 25, 1, 9, 1}), ElementsAre(1, 1, 2, 1));
+  EXPECT_THAT(cut({11, 0, 0}), ElementsAre(1, 2));
+}
+
+TEST(ShardedWriter, WritesWhatTransformersReads) {
+  const ScratchDirectory scratch;
+  ShardedWriter writer(scratch.path(), "model", entries_of_sizes({10, 2, 3, 9}), {{"format", "pt"}},
+                       40);
+  for (int i = 0; i < 24; i += 3) writer.write_f32(std::vector<float>(3, static_cast<float>(i)));
+  const std::vector<std::uint64_t> headers = writer.commit();
+  const std::vector<std::string> names = shard_names("model", 3);
+  EXPECT_THAT(names,
+              ElementsAre("model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                          "model-00003-of-00003.safetensors"));
+  EXPECT_EQ(read_file(scratch.file("model.safetensors.index.json"), 1000), R"({
+  "metadata": {
+    "total_size": 96
+  },
+  "weight_map": {
+    "t0": "model-00001-of-00003.safetensors",
+    "t1": "model-00002-of-00003.safetensors",
+    "t2": "model-00002-of-00003.safetensors",
+    "t3": "model-00003-of-00003.safetensors"
+  }
+}
+)");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const SafetensorsFile file(scratch.file(names[i]));
+    EXPECT_EQ(file.header_checksum(), headers[i]);
+    EXPECT_EQ(file.metadata().at("format"), "pt");
+  }
+  std::vector<float> last(9);
+  SafetensorsSet(scratch.path()).file_of("t3").read_f32("t3", 0, last);
+  EXPECT_THAT(last, ElementsAre(15, 15, 15, 18, 18, 18, 21, 21, 21));
 }
 
 // The cache keeps snapshots/<revision>/<name> as links into blobs/.

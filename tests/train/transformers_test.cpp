@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
+#include "fpdt/io/hf_model_writer.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/train/checkpoint.h"
@@ -62,8 +63,11 @@ TEST_P(Transformers, GiveTheSameGradients) {
   const std::filesystem::path home =
       testing::TempDir() + fmt::format("fpdt_gradients_{}_{}", GetParam(), getpid());
   std::filesystem::create_directories(home);
-  write_hf_model(home.string(), model, "F32",
-                 [&](const std::string& name) { return rig.trainer.tensor(name, "gradient"); });
+  HfModelWriter writer(home.string(), model, "F32");
+  for (const TensorSpec& tensor : model_tensors(model)) {
+    writer.write(rig.trainer.tensor(tensor.name, "gradient"));
+  }
+  writer.commit();
   const SafetensorsFile ours((home / "model.safetensors").string());
   ASSERT_EQ(ours.entries().size(), expected["gradients"].size());
   for (const SafetensorsEntry& entry : ours.entries()) {

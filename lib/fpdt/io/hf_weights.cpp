@@ -3,14 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
-#include "fpdt/io/hf_companions.h"
+#include "fpdt/base/math.h"
 #include "fpdt/io/hf_config.h"
 
 namespace fpdt {
@@ -137,32 +137,6 @@ bool is_constant_buffer(std::string_view name) {
          name.ends_with("rotary_emb.inv_freq");
 }
 
-// Transposes rows x columns to columns x rows.
-std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows,
-                              std::int64_t columns) {
-  std::vector<float> result(values.size());
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) {
-      result[static_cast<std::size_t>(j * rows + i)] =
-          values[static_cast<std::size_t>(i * columns + j)];
-    }
-  }
-  return result;
-}
-
-std::size_t element(std::int64_t row, std::int64_t width) {
-  return static_cast<std::size_t>(row * width);
-}
-
-// The distinct Hugging Face tensors of a list of pieces, in order of first use.
-std::vector<const HfPiece*> distinct(const std::vector<HfPiece>& pieces) {
-  std::vector<const HfPiece*> first;
-  for (const HfPiece& piece : pieces) {
-    if (first.empty() || first.back()->name != piece.name) first.push_back(&piece);
-  }
-  return first;
-}
-
 }  // namespace
 
 std::vector<TensorSpec> model_tensors(const ModelSpec& model) {
@@ -199,8 +173,22 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
   return {{whole, shape, 0, 0, shape[0], false}};
 }
 
-HfWeights::HfWeights(const std::string& path, const ModelSpec& model)
-    : model_(model), tensors_(path) {
+bool in_order(const std::vector<HfPiece>& pieces) {
+  return std::all_of(pieces.begin(), pieces.end(), [](const HfPiece& piece) {
+    return !piece.transposed && piece.rows == piece.hf_shape[0];
+  });
+}
+
+std::vector<const HfPiece*> distinct(const std::vector<HfPiece>& pieces) {
+  std::vector<const HfPiece*> first;
+  for (const HfPiece& piece : pieces) {
+    if (first.empty() || first.back()->name != piece.name) first.push_back(&piece);
+  }
+  return first;
+}
+
+HfWeights::HfWeights(SafetensorsSet tensors, const ModelSpec& model)
+    : model_(model), tensors_(std::move(tensors)) {
   const std::vector<std::string> names = tensors_.names();
   const bool has_prefix = std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.starts_with(kGpt2Prefix);
@@ -208,7 +196,7 @@ HfWeights::HfWeights(const std::string& path, const ModelSpec& model)
   if (hf_family(model) == HfFamily::gpt2 && !has_prefix) dropped_prefix_ = kGpt2Prefix;
   std::vector<Diagnostic> findings;
   const auto wrong = [&](const std::string& name, std::string what) {
-    findings.push_back({"T103", fmt::format("{}: {}", path, name), std::move(what)});
+    findings.push_back({"T103", fmt::format("{}: {}", tensors_.path(), name), std::move(what)});
   };
   std::set<std::string> known;
   for (const TensorSpec& tensor : model_tensors(model)) {
@@ -238,72 +226,73 @@ std::string HfWeights::stored_name(const std::string& name) const {
   return drop ? name.substr(dropped_prefix_.size()) : name;
 }
 
-std::vector<float> HfWeights::read(std::string_view tensor) const {
-  const std::vector<HfPiece> pieces = hf_pieces(model_, tensor);
-  const HfPiece& last =
-      *std::max_element(pieces.begin(), pieces.end(),
-                        [](const HfPiece& a, const HfPiece& b) { return a.row < b.row; });
-  if (last.transposed) {
-    std::vector<float> values(element(last.hf_shape[0], last.hf_shape[1]));
-    tensors_.read_f32(stored_name(last.name), 0, values);
-    return transposed(values, last.hf_shape[0], last.hf_shape[1]);
-  }
-  const std::int64_t width = row_width(last.hf_shape);
-  std::vector<float> values(element(last.row + last.rows, width));
-  // Hugging Face tensors are read whole, because only whole reads verify their checksums.
-  std::vector<float> theirs;  // one tensor, when it holds several pieces
-  for (const HfPiece& piece : pieces) {
-    const std::span<float> rows =
-        std::span(values).subspan(element(piece.row, width), element(piece.rows, width));
-    if (piece.rows == piece.hf_shape[0]) {
-      tensors_.read_f32(stored_name(piece.name), 0, rows);
+void HfWeights::read(std::string_view tensor, std::int64_t first, std::span<float> values) const {
+  for (const HfPiece& piece : hf_pieces(model_, tensor)) {
+    if (piece.transposed) {
+      read_columns(piece, first, values);
       continue;
     }
-    if (theirs.empty()) {
-      theirs.resize(element(piece.hf_shape[0], width));
-      tensors_.read_f32(stored_name(piece.name), 0, theirs);
-    }
-    std::copy_n(theirs.begin() + piece.hf_row * width, rows.size(), rows.begin());
+    const std::int64_t width = row_width(piece.hf_shape);
+    const std::int64_t begin = std::max(first, piece.row * width);
+    const std::int64_t end = std::min(first + std::ssize(values), (piece.row + piece.rows) * width);
+    if (begin >= end) continue;
+    const std::string name = stored_name(piece.name);
+    tensors_.file_of(name).read_f32(name, begin + (piece.hf_row - piece.row) * width,
+                                    values.subspan(index(begin - first), index(end - begin)));
   }
-  return values;
 }
 
-std::uint64_t write_hf_model(
-    const std::string& directory, const ModelSpec& model, std::string_view dtype,
-    const std::function<std::vector<float>(const std::string& tensor)>& values,
-    std::string_view config) {
-  const std::filesystem::path home(directory);
-  write_file_atomically(
-      (home / "config.json").string(),
-      config_with_dtype(config.empty() ? hf_config_json(model) : std::string(config), dtype));
-  const std::vector<TensorSpec> tensors = model_tensors(model);
-  std::vector<SafetensorsEntry> entries;
-  for (const TensorSpec& tensor : tensors) {
-    const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
-    for (const HfPiece* piece : distinct(pieces)) {
-      entries.push_back({piece->name, std::string(dtype), piece->hf_shape});
+// Our element (i, j) is element (j, i) of a tensor that is stored transposed. Reads the run of each
+// of its rows that lies in the range.
+void HfWeights::read_columns(const HfPiece& piece, std::int64_t first,
+                             std::span<float> values) const {
+  const std::string name = stored_name(piece.name);
+  const SafetensorsFile& file = tensors_.file_of(name);
+  const std::int64_t width = piece.hf_shape[0];  // of our rows
+  const std::int64_t end = first + std::ssize(values);
+  std::vector<float> run;
+  for (std::int64_t j = 0; j < width; ++j) {
+    // The rows i for which first <= i * width + j < end.
+    const std::int64_t i_first = div_ceil(std::max<std::int64_t>(first - j, 0), width);
+    const std::int64_t i_end = div_ceil(std::max<std::int64_t>(end - j, 0), width);
+    if (i_first >= i_end) continue;
+    run.resize(index(i_end - i_first));
+    file.read_f32(name, j * piece.hf_shape[1] + i_first, run);
+    for (std::int64_t i = i_first; i < i_end; ++i) {
+      values[index(i * width + j - first)] = run[index(i - i_first)];
     }
   }
-  SafetensorsWriter writer((home / "model.safetensors").string(), entries, {{"format", "pt"}});
-  for (const TensorSpec& tensor : tensors) {
-    const std::vector<HfPiece> pieces = hf_pieces(model, tensor.name);
-    const std::vector<float> ours = values(tensor.name);
-    FPDT_ASSERT(std::ssize(ours) == tensor.elements());
-    if (pieces.front().transposed) {
-      writer.write_f32(transposed(ours, tensor.shape[0], tensor.shape[1]));
-      continue;
+}
+
+void HfWeights::stream(std::string_view tensor, const TensorSink& sink) const {
+  const std::vector<HfPiece> pieces = hf_pieces(model_, tensor);
+  if (in_order(pieces)) {
+    for (const HfPiece& piece : pieces) {
+      const std::string name = stored_name(piece.name);
+      const std::int64_t begin = piece.row * row_width(piece.hf_shape);
+      tensors_.file_of(name).stream_f32(
+          name,
+          [&](std::int64_t first, std::span<const float> values) { sink(begin + first, values); });
     }
-    // The pieces are whole tensors, already in order, or all of one tensor: sort them by its rows.
-    std::vector<HfPiece> by_their_row = pieces;
-    std::stable_sort(by_their_row.begin(), by_their_row.end(),
-                     [](const HfPiece& a, const HfPiece& b) { return a.hf_row < b.hf_row; });
-    const std::int64_t width = row_width(tensor.shape);
-    for (const HfPiece& piece : by_their_row) {
-      writer.write_f32(
-          std::span(ours).subspan(element(piece.row, width), element(piece.rows, width)));
-    }
+    return;
   }
-  return writer.commit();
+  const std::int64_t elements =
+      tensors_.find(stored_name(pieces.front().name))->elements();  // all are pieces of this one
+  std::vector<float> values(index(std::min(elements, kStreamElements)));
+  for (std::int64_t first = 0; first < elements; first += kStreamElements) {
+    const auto piece = std::span(values).first(index(std::min(elements - first, kStreamElements)));
+    read(tensor, first, piece);
+    sink(first, piece);
+  }
+  verify(tensor);
+}
+
+void HfWeights::verify(std::string_view tensor) const {
+  const std::vector<HfPiece> pieces = hf_pieces(model_, tensor);
+  for (const HfPiece* const piece : distinct(pieces)) {
+    const std::string name = stored_name(piece->name);
+    tensors_.file_of(name).verify(name);
+  }
 }
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Converts weights of Hugging Face models to our tensors, and back.
+// Reads our tensors from the weights of Hugging Face models.
 //
 // Our tensors are fused and stored [out, in] (spec/model.h); the three Hugging Face families store
 // them differently. Here a tensor is a list of pieces; each piece is a run of its rows, taken from
@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,32 +31,37 @@ struct HfPiece {
 // The pieces of one of our tensors ("embed.weight", "layers.3.qkv.weight"), by ascending row.
 std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor);
 
+// Whether the pieces are whole Hugging Face tensors that hold our elements in our order.
+bool in_order(const std::vector<HfPiece>& pieces);
+
+// One piece of each Hugging Face tensor, in order of first use.
+std::vector<const HfPiece*> distinct(const std::vector<HfPiece>& pieces);
+
 // Every tensor of the model with its full name, globals first, then layer by layer.
 std::vector<TensorSpec> model_tensors(const ModelSpec& model);
 
 class HfWeights {
  public:
-  // Opens a safetensors file, or a directory of them. InputError lists missing, unexpected and
-  // mis-shaped tensors.
-  HfWeights(const std::string& path, const ModelSpec& model);
+  // InputError lists missing, unexpected and mis-shaped tensors.
+  HfWeights(SafetensorsSet tensors, const ModelSpec& model);
 
-  // Reads one of our tensors, row-major.
-  [[nodiscard]] std::vector<float> read(std::string_view tensor) const;
+  [[nodiscard]] const SafetensorsSet& stored() const { return tensors_; }
+  // Reads elements [first, first + values.size()) of one of our tensors, row-major. Reads only
+  // their bytes, and compares no checksum.
+  void read(std::string_view tensor, std::int64_t first, std::span<float> values) const;
+  // Hands one of our tensors to `sink`, in order, and compares the checksums of what it is stored
+  // as. Throws InputError when bytes have changed.
+  void stream(std::string_view tensor, const TensorSink& sink) const;
+  // Only compares the checksums.
+  void verify(std::string_view tensor) const;
 
  private:
   [[nodiscard]] std::string stored_name(const std::string& name) const;
+  void read_columns(const HfPiece& piece, std::int64_t first, std::span<float> values) const;
 
   ModelSpec model_;
   SafetensorsSet tensors_;
   std::string dropped_prefix_;  // "transformer.", when a GPT-2 file leaves it out
 };
-
-// Writes config.json and model.safetensors into an existing directory. `values` returns one of our
-// tensors. dtype is "F32" or "BF16". `config` is the text of the model's original config.json,
-// whose keys are kept; "" if it had none. Returns the header checksum of model.safetensors.
-std::uint64_t write_hf_model(
-    const std::string& directory, const ModelSpec& model, std::string_view dtype,
-    const std::function<std::vector<float>(const std::string& tensor)>& values,
-    std::string_view config = "");
 
 }  // namespace fpdt

@@ -23,9 +23,6 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 constexpr std::int64_t kHeaderBytesMax = 8 << 20;
 constexpr std::size_t kNameBytesMax = 512;
 constexpr std::size_t kPieceElements = 1 << 16;
-constexpr std::string_view kChecksumsKey = "fpdt_xxh3";
-// The beginning of a header that we write; the digits follow.
-constexpr std::string_view kBeforeChecksums = R"({"__metadata__":{"fpdt_xxh3":")";
 
 struct DtypeSize {
   std::string_view name;
@@ -201,22 +198,15 @@ float bfloat_to_float(std::uint16_t value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16U);
 }
 
-// Rounds to nearest even; a NaN stays a NaN.
-std::uint16_t float_to_bfloat(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (value != value) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
-  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
-}
-
 float double_to_float(double value) { return static_cast<float>(value); }
 
-// Both readers go piece by piece and add each piece to the checksum.
+// Both readers go piece by piece and add each piece to the checksum, if there is one.
 void read_as_stored(const RandomAccessFile& file, std::int64_t offset, std::span<std::byte> bytes,
-                    Checksum& sum) {
+                    Checksum* sum) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), kPieceElements * sizeof(float)));
     file.read(offset, piece);
-    sum.add(piece);
+    if (sum != nullptr) sum->add(piece);
     offset += static_cast<std::int64_t>(piece.size());
     bytes = bytes.subspan(piece.size());
   }
@@ -225,37 +215,16 @@ void read_as_stored(const RandomAccessFile& file, std::int64_t offset, std::span
 // values = convert(stored elements from `offset`).
 template <class Stored, class Convert>
 void read_converted(const RandomAccessFile& file, std::int64_t offset, std::span<float> values,
-                    Checksum& sum, Convert convert_one) {
+                    Checksum* sum, Convert convert_one) {
   std::vector<Stored> piece(std::min(values.size(), kPieceElements));
   while (!values.empty()) {
     const std::span<Stored> now(piece.data(), std::min(values.size(), piece.size()));
     file.read(offset, std::as_writable_bytes(now));
-    sum.add(std::as_bytes(now));
+    if (sum != nullptr) sum->add(std::as_bytes(now));
     std::transform(now.begin(), now.end(), values.begin(), convert_one);
     offset += static_cast<std::int64_t>(now.size_bytes());
     values = values.subspan(now.size());
   }
-}
-
-std::string print_header(const std::vector<SafetensorsEntry>& entries,
-                         const std::map<std::string, std::string>& metadata) {
-  std::string header(kBeforeChecksums);
-  header += std::string(entries.size() * kChecksumDigits, '0') + '"';
-  for (const auto& [key, value] : metadata) {
-    header += fmt::format(",{}:{}", json_string(key), json_string(value));
-  }
-  header += "}";
-  std::int64_t begin = 0;
-  for (const SafetensorsEntry& entry : entries) {
-    header += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                          json_string(entry.name), entry.dtype, fmt::join(entry.shape, ","), begin,
-                          add(begin, entry.bytes()));
-    begin += entry.bytes();
-  }
-  header += "}";
-  header.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(header.size()), 8)),
-                ' ');
-  return header;
 }
 
 }  // namespace
@@ -303,25 +272,20 @@ std::size_t SafetensorsFile::index_of(std::string_view name) const {
   return found->second;
 }
 
-void SafetensorsFile::require_intact(std::size_t index, std::int64_t elements,
-                                     const Checksum& sum) const {
-  const SafetensorsEntry& entry = entries_[index];
-  if (checksums_.empty() || elements != entry.elements() || sum.value() == checksums_[index]) {
-    return;
-  }
-  throw InputError(fmt::format(
-      "{}: {}: the bytes have the checksum {}, expected {}: the file was damaged or "
-      "changed after it was written [T104]",
-      path(), entry.name, checksum_digits(sum.value()), checksum_digits(checksums_[index])));
+void SafetensorsFile::require_intact(std::size_t index, const Checksum& sum) const {
+  if (checksums_.empty() || sum.value() == checksums_[index]) return;
+  throw InputError(
+      fmt::format("{}: {}: the bytes have the checksum {}, expected {}: the file was damaged or "
+                  "changed after it was written [T104]",
+                  path(), entries_[index].name, checksum_digits(sum.value()),
+                  checksum_digits(checksums_[index])));
 }
 
-void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
-                               std::span<float> values) const {
-  const std::size_t index = index_of(name);
+void SafetensorsFile::read(std::size_t index, std::int64_t first, std::span<float> values,
+                           Checksum* sum) const {
   const SafetensorsEntry& entry = entries_[index];
-  FPDT_ASSERT(first >= 0 && first + static_cast<std::int64_t>(values.size()) <= entry.elements());
+  FPDT_ASSERT(first >= 0 && first + std::ssize(values) <= entry.elements());
   const std::int64_t offset = offsets_[index] + first * dtype_size(entry.dtype);
-  Checksum sum;
   if (entry.dtype == "F32") {
     read_as_stored(file_, offset, std::as_writable_bytes(values), sum);
   } else if (entry.dtype == "BF16") {
@@ -331,64 +295,42 @@ void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
   } else if (entry.dtype == "F64") {
     read_converted<double>(file_, offset, values, sum, double_to_float);
   } else {
-    throw InputError(
-        fmt::format("{}: {}: expected F32, BF16, F16 or F64, found {}", path(), name, entry.dtype));
-  }
-  require_intact(index, std::ssize(values), sum);
-}
-
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
-                                     const std::map<std::string, std::string>& metadata)
-    : file_(path), entries_(std::move(entries)), header_(print_header(entries_, metadata)) {
-  const std::uint64_t length = header_.size();
-  file_.write(std::as_bytes(std::span(&length, 1)));
-  file_.write(header_);
-  advance(0);
-}
-
-// Counts the elements as written and moves to the next tensor that is not empty.
-void SafetensorsWriter::advance(std::int64_t elements) {
-  written_ += elements;
-  while (current_ < entries_.size() && written_ == entries_[current_].elements()) {
-    const std::string digits = checksum_digits(sum_.value());
-    header_.replace(kBeforeChecksums.size() + current_ * kChecksumDigits, kChecksumDigits, digits);
-    sum_.reset();
-    ++current_;
-    written_ = 0;
+    throw InputError(fmt::format("{}: {}: expected F32, BF16, F16 or F64, found {}", path(),
+                                 entry.name, entry.dtype));
   }
 }
 
-void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  file_.write(bytes);
-  sum_.add(bytes);
+void SafetensorsFile::read_f32(std::string_view name, std::int64_t first,
+                               std::span<float> values) const {
+  read(index_of(name), first, values, nullptr);
 }
 
-void SafetensorsWriter::write_f32(std::span<const float> values) {
-  std::vector<std::uint16_t> rounded;
-  while (!values.empty()) {
-    FPDT_ASSERT(current_ < entries_.size());
-    const SafetensorsEntry& entry = entries_[current_];
-    const auto left = static_cast<std::size_t>(entry.elements() - written_);
-    const std::span<const float> piece =
-        values.first(std::min({values.size(), left, kPieceElements}));
-    if (entry.dtype == "F32") {
-      write(std::as_bytes(piece));
-    } else {
-      FPDT_ASSERT(entry.dtype == "BF16");
-      rounded.resize(piece.size());
-      std::transform(piece.begin(), piece.end(), rounded.begin(), float_to_bfloat);
-      write(std::as_bytes(std::span(rounded)));
-    }
-    advance(static_cast<std::int64_t>(piece.size()));
-    values = values.subspan(piece.size());
+void SafetensorsFile::stream_f32(std::string_view name, const TensorSink& sink) const {
+  const std::size_t index = index_of(name);
+  const std::int64_t elements = entries_[index].elements();
+  std::vector<float> values(static_cast<std::size_t>(std::min(elements, kStreamElements)));
+  Checksum sum;
+  for (std::int64_t first = 0; first < elements; first += kStreamElements) {
+    const auto piece = std::span(values).first(
+        static_cast<std::size_t>(std::min(elements - first, kStreamElements)));
+    read(index, first, piece, &sum);
+    sink(first, piece);
   }
+  require_intact(index, sum);
 }
 
-std::uint64_t SafetensorsWriter::commit() {
-  FPDT_ASSERT(current_ == entries_.size());
-  file_.overwrite(sizeof(std::uint64_t), std::as_bytes(std::span(header_)));
-  file_.commit();
-  return checksum(header_);
+void SafetensorsFile::verify(std::string_view name) const {
+  const std::size_t index = index_of(name);
+  if (checksums_.empty()) return;
+  std::vector<std::byte> bytes(kPieceElements * sizeof(float));
+  Checksum sum;
+  const std::int64_t end = offsets_[index] + entries_[index].bytes();
+  for (std::int64_t at = offsets_[index]; at < end; at += std::ssize(bytes)) {
+    read_as_stored(
+        file_, at,
+        std::span(bytes).first(std::min(bytes.size(), static_cast<std::size_t>(end - at))), &sum);
+  }
+  require_intact(index, sum);
 }
 
 }  // namespace fpdt

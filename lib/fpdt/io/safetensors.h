@@ -3,13 +3,14 @@
 // The format: u64 length, JSON header {name: {dtype, shape, data_offsets}}, then the bytes of the
 // tensors, which tile the rest of the file exactly. The reader trusts nothing: it checks each rule
 // of the format before any allocation whose size comes from the file. It reads with pread, in
-// pieces of any size.
+// pieces of bounded size.
 //
-// Files that we write hold a checksum of every tensor: "fpdt_xxh3" in the header's metadata has 16
-// digits a tensor, in order of their bytes. Reading a whole tensor verifies its checksum.
+// Files that we write (safetensors_writer.h) hold a checksum of every tensor: "fpdt_xxh3" in the
+// header's metadata has 16 digits a tensor, in order of their bytes.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -20,6 +21,14 @@
 #include "fpdt/io/file.h"
 
 namespace fpdt {
+
+inline constexpr std::string_view kChecksumsKey = "fpdt_xxh3";
+
+// Tensors pass through memory in pieces of at most this many elements, 16 MiB of f32.
+inline constexpr std::int64_t kStreamElements = 4 << 20;
+
+// Takes the pieces of a tensor in order; `first` is the first element of the piece.
+using TensorSink = std::function<void(std::int64_t first, std::span<const float> values)>;
 
 struct SafetensorsEntry {
   std::string name;
@@ -46,14 +55,20 @@ class SafetensorsFile {
   [[nodiscard]] std::uint64_t header_checksum() const { return header_checksum_; }
 
   // Reads elements [first, first + values.size()) of the flat tensor; F32, BF16, F16 and F64
-  // convert to f32. Reading a whole tensor verifies it: InputError when its bytes differ from those
-  // written.
+  // convert to f32. Compares no checksum.
   void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
+  // Hands the whole tensor to `sink` and then compares its checksum. Throws InputError when its
+  // bytes differ from those written.
+  void stream_f32(std::string_view name, const TensorSink& sink) const;
+  // Compares the checksum of a tensor: reads all of its bytes. InputError as above.
+  void verify(std::string_view name) const;
 
  private:
   [[nodiscard]] std::size_t index_of(std::string_view name) const;
-  // Throws when `sum` covers the whole tensor and differs from the stored checksum.
-  void require_intact(std::size_t index, std::int64_t elements, const Checksum& sum) const;
+  // Reads elements, and adds their bytes to `sum` if it is not null.
+  void read(std::size_t index, std::int64_t first, std::span<float> values, Checksum* sum) const;
+  // Throws when the sum of a whole tensor differs from the stored one.
+  void require_intact(std::size_t index, const Checksum& sum) const;
 
   RandomAccessFile file_;
   std::vector<SafetensorsEntry> entries_;
@@ -64,45 +79,29 @@ class SafetensorsFile {
   std::uint64_t header_checksum_ = 0;
 };
 
-// The tensors of a file, or of a directory with model.safetensors or model.safetensors.index.json.
+// The tensors of a file, or of the files that an index names.
 class SafetensorsSet {
  public:
+  // A file, or a directory with model.safetensors or model.safetensors.index.json.
   explicit SafetensorsSet(const std::string& path);
+  // `locate` returns the path of a file that the index names.
+  using Locate = std::function<std::string(const std::string& name)>;
+  SafetensorsSet(const std::string& index, const Locate& locate);
 
+  // The file, directory or index that was opened.
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return files_; }
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
-  void read_f32(std::string_view name, std::int64_t first, std::span<float> values) const;
+  // The file that holds the tensor. Throws InputError when there is none.
+  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
 
  private:
-  void read_index(const std::string& path);
+  void read_index(const std::string& path, const Locate& locate);
 
+  std::string path_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> file_of_;
-};
-
-// Writes a file from a list known in advance and the tensors' values in that order, in pieces of
-// any size. The file appears whole at `commit`. Entries are stored in the given order.
-class SafetensorsWriter {
- public:
-  SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries,
-                    const std::map<std::string, std::string>& metadata = {});
-
-  // Writes the next elements of the current tensor (F32, or rounded to BF16). A piece may span
-  // tensors of one dtype.
-  void write_f32(std::span<const float> values);
-  // All tensors must be complete. Returns the checksum of the header.
-  std::uint64_t commit();
-
- private:
-  void write(std::span<const std::byte> bytes);
-  void advance(std::int64_t elements);
-
-  AtomicFile file_;
-  std::vector<SafetensorsEntry> entries_;
-  std::string header_;  // written with zeros for checksums, and again at the end
-  Checksum sum_;        // of the current tensor
-  std::size_t current_ = 0;
-  std::int64_t written_ = 0;  // elements of the current tensor
 };
 
 }  // namespace fpdt

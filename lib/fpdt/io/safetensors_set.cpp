@@ -1,4 +1,4 @@
-// Sharded weights: the index names the file of each tensor. Those files must lie beside the index.
+// Sharded weights: the index names the file of each tensor.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -14,24 +14,25 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kIndexBytesMax = 16 << 20;
 
-// The file must lie beside the index. A link may leave the directory only as in the Hugging Face
-// cache, where snapshots/<revision>/<name> are links into blobs/.
-void check_file_name(const fs::path& directory, const std::string& name) {
+// Throws when a name of the index is more than the name of a file.
+void require_plain(const std::string& index, const std::string& name) {
   const bool plain = !name.empty() && name != "." && name != ".." &&
                      name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-  if (!plain) {
-    throw InputError(fmt::format("{}: weight_map: expected plain file names, found {}",
-                                 (directory / "model.safetensors.index.json").string(),
-                                 json_string(name.substr(0, 200))));
-  }
+  if (plain) return;
+  throw InputError(fmt::format("{}: weight_map: expected plain file names, found {}", index,
+                               json_string(name.substr(0, 200))));
+}
+
+// A link may leave the directory only as in the Hugging Face cache, where
+// snapshots/<revision>/<name> are links into blobs/.
+void require_within(const fs::path& file) {
   std::error_code error;
-  const fs::path home = fs::canonical(directory, error);
-  const fs::path target = error ? fs::path() : fs::canonical(directory / name, error);
-  if (error) throw IoError(fmt::format("{}: {}", (directory / name).string(), error.message()));
+  const fs::path home = fs::canonical(file.parent_path().empty() ? "." : file.parent_path(), error);
+  const fs::path target = error ? fs::path() : fs::canonical(file, error);
+  if (error) throw IoError(fmt::format("{}: {}", file.string(), error.message()));
   const fs::path blobs = home.parent_path().parent_path() / "blobs";
   if (target.parent_path() != home && target.parent_path() != blobs) {
-    throw InputError(
-        fmt::format("{}: is a link that leaves its directory", (directory / name).string()));
+    throw InputError(fmt::format("{}: is a link that leaves its directory", file.string()));
   }
 }
 
@@ -56,15 +57,17 @@ void check_file_name(const fs::path& directory, const std::string& name) {
 
 }  // namespace
 
-SafetensorsSet::SafetensorsSet(const std::string& path) {
+SafetensorsSet::SafetensorsSet(const std::string& path) : path_(path) {
   const fs::path directory(path);
+  const fs::path index = directory / "model.safetensors.index.json";
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
     files_.emplace_back(path);
   } else if (fs::exists(directory / "model.safetensors", error)) {
     files_.emplace_back((directory / "model.safetensors").string());
-  } else if (fs::exists(directory / "model.safetensors.index.json", error)) {
-    read_index((directory / "model.safetensors.index.json").string());
+  } else if (fs::exists(index, error)) {
+    read_index(index.string(),
+               [&](const std::string& name) { return (directory / name).string(); });
     return;
   } else {
     refuse_without_safetensors(directory);
@@ -72,8 +75,11 @@ SafetensorsSet::SafetensorsSet(const std::string& path) {
   for (const SafetensorsEntry& entry : files_.front().entries()) file_of_[entry.name] = 0;
 }
 
-void SafetensorsSet::read_index(const std::string& path) {
-  const fs::path directory = fs::path(path).parent_path();
+SafetensorsSet::SafetensorsSet(const std::string& index, const Locate& locate) : path_(index) {
+  read_index(index, locate);
+}
+
+void SafetensorsSet::read_index(const std::string& path, const Locate& locate) {
   FileFindings findings(path);
   const Node root = parse_json(read_file(path, kIndexBytesMax), findings);
   Fields fields(root, "", findings);
@@ -88,9 +94,11 @@ void SafetensorsSet::read_index(const std::string& path) {
     if (!convert(item, name)) fields.wrong(item, item.key, "a file name");
     findings.raise();
     if (!opened.contains(name)) {
-      check_file_name(directory, name);
+      require_plain(path, name);
+      const std::string located = locate(name);
+      require_within(located);
       opened[name] = files_.size();
-      files_.emplace_back((directory / name).string());
+      files_.emplace_back(located);
     }
     const std::size_t file = opened[name];
     if (files_[file].find(item.key) == nullptr) {
@@ -112,11 +120,12 @@ const SafetensorsEntry* SafetensorsSet::find(std::string_view name) const {
   return found == file_of_.end() ? nullptr : files_[found->second].find(name);
 }
 
-void SafetensorsSet::read_f32(std::string_view name, std::int64_t first,
-                              std::span<float> values) const {
+const SafetensorsFile& SafetensorsSet::file_of(std::string_view name) const {
   const auto found = file_of_.find(name);
-  if (found == file_of_.end()) throw InputError(fmt::format("no tensor \"{}\"", name));
-  files_[found->second].read_f32(name, first, values);
+  if (found == file_of_.end()) {
+    throw InputError(fmt::format("{}: no tensor \"{}\"", path_, name));
+  }
+  return files_[found->second];
 }
 
 }  // namespace fpdt

@@ -14,10 +14,11 @@
 #include "fpdt/base/error.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/hf_config.h"
+#include "fpdt/io/hf_model_writer.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/io/json.h"
 #include "fpdt/io/model_file.h"
-#include "fpdt/io/safetensors.h"
+#include "fpdt/io/safetensors_writer.h"
 #include "fpdt/train/checkpoint_directory.h"
 #include "fpdt/train/states.h"
 
@@ -202,6 +203,14 @@ std::uint64_t write_states(const std::string& path, const Trainer& trainer) {
   return writer.commit();
 }
 
+std::vector<float> read_weight(const HfWeights& weights, const TensorSpec& spec) {
+  std::vector<float> values;
+  weights.stream(spec.name, [&](std::int64_t, std::span<const float> piece) {
+    values.insert(values.end(), piece.begin(), piece.end());
+  });
+  return values;
+}
+
 // Returns the values of an entry of the state file. Throws InputError when it is missing or has the
 // wrong shape.
 std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kind,
@@ -213,8 +222,10 @@ std::vector<float> read_stored(const SafetensorsFile& file, std::string_view kin
         fmt::format("{}: {} is {}; the checkpoint is of another model, or is incomplete",
                     file.path(), name, entry == nullptr ? "missing" : "of another shape"));
   }
-  std::vector<float> values(static_cast<std::size_t>(spec.elements()));
-  file.read_f32(name, 0, values);
+  std::vector<float> values;
+  file.stream_f32(name, [&](std::int64_t, std::span<const float> piece) {
+    values.insert(values.end(), piece.begin(), piece.end());
+  });
   return finite(std::move(values), name, file.path());
 }
 
@@ -246,7 +257,7 @@ Progress load_files(const std::string& given, Trainer& trainer) {
   const TrainerFile made = read_trainer_file(given);
   require_same_model(file("config.json"), model);
   const std::string model_file = file("model.safetensors");
-  const HfWeights weights(model_file, model);
+  const HfWeights weights(SafetensorsSet(model_file), model);
   require_checksum(checksum_digits(SafetensorsFile(model_file).header_checksum()), made.model,
                    model_file, trainer_file);
   const SafetensorsFile states(file("fpdt_state.safetensors"));
@@ -254,7 +265,7 @@ Progress load_files(const std::string& given, Trainer& trainer) {
                    trainer_file);
   for (const TensorSpec& spec : model_tensors(model)) {
     // The weight is read even if its master replaces it, because reading compares the checksum.
-    std::vector<float> weight = finite(weights.read(spec.name), spec.name, model_file);
+    std::vector<float> weight = finite(read_weight(weights, spec), spec.name, model_file);
     if (states.find(stored("master", spec.name)) != nullptr) {
       weight = read_stored(states, "master", spec);
     }
@@ -294,10 +305,12 @@ void save_checkpoint(CheckpointDirectory& directory, const Trainer& trainer,
     if (state.kind != "parameter") continue;
     bf16 = trainer.schedule().buffers[static_cast<std::size_t>(state.buffer)].dtype == Dtype::bf16;
   }
-  const std::uint64_t model = write_hf_model(
-      stage, trainer.problem().model, bf16 ? "BF16" : "F32",
-      [&](const std::string& name) { return finite_tensor(trainer, name, "parameter"); },
-      companions.config);
+  const ModelSpec& spec = trainer.problem().model;
+  HfModelWriter writer(stage, spec, bf16 ? "BF16" : "F32", companions.config);
+  for (const TensorSpec& tensor : model_tensors(spec)) {
+    writer.write(finite_tensor(trainer, tensor.name, "parameter"));
+  }
+  const std::uint64_t model = writer.commit().front();
   const std::uint64_t states = write_states(stage + "/fpdt_state.safetensors", trainer);
   write_file_atomically(stage + "/trainer.json", print_progress({progress, checksum_digits(model),
                                                                  checksum_digits(states)}));
@@ -352,9 +365,9 @@ void load_weights(const std::string& path, Trainer& trainer) {
   require_same_model(CheckpointDirectory::file(path, "config.json"), model);
   // The directory may also split its weights over several files.
   const std::string file = CheckpointDirectory::file(path, "model.safetensors");
-  const HfWeights weights(exists(file) ? file : path, model);
+  const HfWeights weights(SafetensorsSet(exists(file) ? file : path), model);
   trainer.set_parameters([&](const TensorSpec& spec) {
-    return finite(weights.read(spec.name), spec.name, exists(file) ? file : path);
+    return finite(read_weight(weights, spec), spec.name, exists(file) ? file : path);
   });
 }
 

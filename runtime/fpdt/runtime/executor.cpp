@@ -100,6 +100,13 @@ void Executor::read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> 
   backend_.read(contents, source.data());
 }
 
+void Executor::read_part(BufferIndex buffer, std::int64_t slot, std::int64_t first,
+                         std::span<std::byte> contents) const {
+  const std::span<std::byte> source = addresses_.slot(buffer, slot);
+  FPDT_ASSERT(first >= 0 && first + std::ssize(contents) <= std::ssize(source));
+  backend_.read(contents, source.data() + first);
+}
+
 void Executor::fill(MemorySpace space, std::byte value) {
   constexpr std::size_t kPiece = 16 << 20;
   const std::span<std::byte> all = arena(space);

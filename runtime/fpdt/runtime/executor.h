@@ -44,9 +44,11 @@ class Executor {
   // Writes the contents of one slot, between steps.
   void write(BufferIndex buffer, std::int64_t slot, std::span<const std::byte> contents);
   void read(BufferIndex buffer, std::int64_t slot, std::span<std::byte> contents) const;
-  // Writes a part of a slot, from byte `first` on.
+  // The same for a part of a slot, from byte `first` on.
   void write_part(BufferIndex buffer, std::int64_t slot, std::int64_t first,
                   std::span<const std::byte> contents);
+  void read_part(BufferIndex buffer, std::int64_t slot, std::int64_t first,
+                 std::span<std::byte> contents) const;
 
   // The slot itself, if the host can address the space (always on a CPU).
   [[nodiscard]] std::span<std::byte> slot(BufferIndex buffer, std::int64_t slot) const {

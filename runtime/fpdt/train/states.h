@@ -1,8 +1,9 @@
-// Reads and writes whole tensors of a schedule's state table on the ranks.
+// Reads and writes tensors of a schedule's state table on the ranks.
 //
 // The table cuts a tensor into pieces of ceil(elements / shards) elements. Piece shard.at(r) lies
 // on rank r. It begins in the slot of the state's version and takes as many slots as it needs.
-// schedule/lasting.h has the verifier's view of this.
+// schedule/lasting.h has the verifier's view of this. Tensors pass through host memory in parts of
+// at most kStreamElements.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "fpdt/cpu/pool.h"
+#include "fpdt/io/safetensors.h"
 #include "fpdt/spec/model.h"
 #include "fpdt/train/ranks.h"
 
@@ -24,11 +26,28 @@ const State* find_state(const Schedule& schedule, std::string_view tensor, std::
 // Throws InputError when the table and the model name different tensors, or their shapes differ.
 void require_states(const Schedule& schedule, const ModelSpec& model);
 
-// Returns the whole tensor, row-major. Precondition: the ranks that hold its shards are present.
+// Together: hands the tensor, row-major, to `sink` on one process. The lowest rank that holds an
+// element sends it. A sink that throws ends nothing early: the error is thrown when the tensor has
+// passed, and only there. Precondition: the world is complete.
+void stream_state(const Ranks& ranks, const State& state, std::int64_t process,
+                  const TensorSink& sink);
+
+// Together: the whole tensor, on every process.
 std::vector<float> read_state(const Ranks& ranks, const State& state);
 
-// Sets the tensor on every present rank, rounded to the buffer's type.
-void write_state(const Ranks& ranks, const State& state, std::span<const float> values);
+// Elements [first, end) of a tensor.
+struct ElementRange {
+  std::int64_t first = 0, end = 0;
+  bool operator==(const ElementRange&) const = default;
+};
+
+// What the present ranks hold of several states of one tensor: ascending, apart from each other.
+std::vector<ElementRange> held_ranges(const Ranks& ranks, const std::vector<const State*>& states);
+
+// Sets the elements from `first` on, on every present rank that holds them, rounded to the buffer's
+// type. Zeros follow the last element that a rank holds.
+void write_range(const Ranks& ranks, const State& state, std::int64_t first,
+                 std::span<const float> values);
 
 // Writes the elements of a tensor from `first` on into `values`. Many threads call it at once, each
 // for its own part.

@@ -176,11 +176,18 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const RankOp
 
 void Trainer::set_parameters(const TensorSource& source) {
   for (const TensorSpec& spec : model_tensors(problem_.model)) {
-    const std::vector<float> values = source(spec);
-    const std::vector<float> zeros(values.size());
-    set_tensor(spec.name, "weight", values);
-    set_tensor(spec.name, "moment1", zeros);
-    set_tensor(spec.name, "moment2", zeros);
+    set_tensor(spec.name, "weight", source(spec));
+  }
+  reset_optimizer();
+}
+
+void Trainer::reset_optimizer() {
+  Pool pool(threads_);
+  for (const State& state : schedule().states) {
+    if (!state.kind.starts_with("moment")) continue;
+    fill_state(ranks_, state, pool, [](std::int64_t, std::span<float> values) {
+      std::fill(values.begin(), values.end(), 0.0F);
+    });
   }
   steps_done_ = 0;
 }
@@ -203,20 +210,16 @@ void Trainer::poison() {
 
 void Trainer::set_parameters(const ElementSource& source) {
   Pool pool(threads_);
-  const Elements zeros = [](std::int64_t, std::span<float> values) {
-    std::fill(values.begin(), values.end(), 0.0F);
-  };
   for (const TensorSpec& spec : model_tensors(problem_.model)) {
     const Elements values = [&](std::int64_t first, std::span<float> part) {
       source(spec, first, part);
     };
-    for (const std::string_view kind : {"parameter", "master", "moment1", "moment2"}) {
+    for (const char* kind : {"parameter", "master"}) {
       const State* const found = find_state(schedule(), spec.name, kind);
-      if (found == nullptr) continue;  // the parameter is its own master
-      fill_state(ranks_, *found, pool, kind.starts_with("moment") ? zeros : values);
+      if (found != nullptr) fill_state(ranks_, *found, pool, values);
     }
   }
-  steps_done_ = 0;
+  reset_optimizer();
 }
 
 bool Trainer::trains_on(std::int64_t sequence) const {
@@ -376,16 +379,15 @@ const State& Trainer::state(std::string_view name, std::string_view kind) const 
 }
 
 std::vector<float> Trainer::tensor(std::string_view name, std::string_view kind) const {
-  FPDT_ASSERT(ranks_.world().complete());
   return read_state(ranks_, state(name, kind));
 }
 
 void Trainer::set_tensor(std::string_view name, std::string_view kind,
                          std::span<const float> values) {
-  write_state(ranks_, state(name, kind), values);
+  write_range(ranks_, state(name, kind), 0, values);
   // The parameter in storage follows its master.
   if (kind == "weight" && find_state(schedule(), name, "master") != nullptr) {
-    write_state(ranks_, state(name, "parameter"), values);
+    write_range(ranks_, state(name, "parameter"), 0, values);
   }
 }
 

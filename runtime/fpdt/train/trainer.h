@@ -73,6 +73,8 @@ class Trainer {
   // ElementSource is asked, on all threads, only for elements that present ranks hold.
   void set_parameters(const TensorSource& source);
   void set_parameters(const ElementSource& source);
+  // Clears the moments and the count of steps.
+  void reset_optimizer();
 
   // Sequences of one step: replicas x micro-batches, first replica first.
   [[nodiscard]] std::int64_t samples_per_step() const { return layout_.sequences(); }
@@ -106,9 +108,9 @@ class Trainer {
   // moments. If a schedule depends on leftovers of an earlier step, the next step shows it.
   void poison();
 
-  // Returns a whole tensor. `kind` is one of the state table, or "weight" for the most exact copy
-  // of a parameter: its master if there is one. Preconditions: the tensor exists, and all ranks are
-  // present.
+  // Together: a whole tensor. `kind` is one of the state table, or "weight" for the most exact copy
+  // of a parameter: its master if there is one. Preconditions: the tensor exists, and the world is
+  // complete.
   [[nodiscard]] std::vector<float> tensor(std::string_view name, std::string_view kind) const;
   void set_tensor(std::string_view name, std::string_view kind, std::span<const float> values);
 

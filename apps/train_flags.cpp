@@ -29,6 +29,10 @@ void add_train_flags(Options& options, TrainFlags& flags) {
       "--save", flags.save,
       "directory of the checkpoint, written at the end; other files in it are left alone");
   options.value("--save-every", flags.save_every, "also save after every so many steps").integer(1);
+  options
+      .value("--shard-size", flags.shard_size,
+             "tensor bytes of a file of the checkpoint; more are cut into several files")
+      .shows_default();
   options.value("--resume", flags.resume,
                 "checkpoint to continue from; omitted flags keep the values of its run");
   options.flag("--allow-changes", flags.allow_changes,

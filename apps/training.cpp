@@ -89,6 +89,7 @@ Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, Wo
       saved_(agreed(world, [&] { return saved_course(flags); })),
       course_(agreed(world, [&] { return settle_course(flags, job, saved_); })),
       data_(agreed(world, [&] { return batches(flags.data, flags.loss_mask); })),
+      shard_bytes_(agreed(world, [&] { return size_of("--shard-size", flags.shard_size).value; })),
       saves_(agreed(world, [&] { return world.speaks() ? open_saves(flags, job) : nullptr; })),
       log_(agreed(world, [&] { return Log(world.speaks() ? flags.log : ""); })),
       drivers_(agreed(world, [&] { return driver_memory(job, machine); })),
@@ -277,7 +278,7 @@ void Run::save() {
   if (saved_at_ == trainer_.steps_done()) return;
   progress_.step = trainer_.steps_done();
   progress_.cursor = data_.cursor();
-  save_checkpoint(*saves_, trainer_, progress_, companions_);
+  save_checkpoint(saves_.get(), trainer_, progress_, companions_, shard_bytes_);
   saved_at_ = progress_.step;
   status_.keep(fmt::format("step {}  saved to {}", progress_.step, flags_.save));
 }

@@ -74,6 +74,7 @@ class Run {
   std::optional<Course> saved_;  // of the checkpoint
   Course course_;
   Batches data_;
+  std::int64_t shard_bytes_;
   std::unique_ptr<CheckpointDirectory> saves_;
   HfCompanions companions_;
   std::optional<Batches> evaluation_;

@@ -2,17 +2,24 @@
 #include "fpdt/train/checkpoint_directory.h"
 
 #include <filesystem>
+#include <set>
+#include <string>
 #include <unistd.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "fpdt/base/error.h"
+#include "fpdt/train/trainer_file.h"
 
 namespace fpdt {
 namespace {
 
 namespace fs = std::filesystem;
+
+// In the order in which they move.
+const std::vector<std::string> kFourFiles{"trainer.json", "config.json", "fpdt_state.safetensors",
+                                          "model.safetensors"};
 
 class Saves : public testing::Test {
  protected:
@@ -24,7 +31,7 @@ class Saves : public testing::Test {
 
   // Writes the four files, each with `text`.
   static void fill(const std::string& directory, const std::string& text) {
-    for (const std::string_view name : kCheckpointFiles) {
+    for (const std::string& name : kFourFiles) {
       write_file_atomically(fmt::format("{}/{}", directory, name), contents(name, text));
     }
   }
@@ -37,11 +44,12 @@ class Saves : public testing::Test {
   }
   // The text of the checkpoint that a reader finds; "mixed" if its files are from several.
   [[nodiscard]] std::string found() const {
-    std::string text;
-    for (const std::string_view name : kCheckpointFiles) {
-      const std::string file = read_file(CheckpointDirectory::file(path_, name), 100);
-      if (text.empty()) text = file;
-      if (file != contents(name, text)) return "mixed";
+    const auto newest = [&](const std::string& name) {
+      return read_file(CheckpointDirectory::file(path_, name), 100);
+    };
+    const std::string text = newest("config.json");
+    for (const std::string& name : kFourFiles) {
+      if (newest(name) != contents(name, text)) return "mixed";
     }
     return text;
   }
@@ -64,13 +72,13 @@ TEST_F(Saves, AreInPlaceOnceConfirmed) {
   EXPECT_EQ(found(), "1");
   directory.confirm();
   EXPECT_EQ(found(), "1");
-  EXPECT_EQ(entries(), kCheckpointFiles.size());
+  EXPECT_EQ(entries(), kFourFiles.size());
   save(directory, "2");
   EXPECT_EQ(read_file(file("config.json"), 10), "1");
   EXPECT_EQ(found(), "2");
   directory.confirm();
   EXPECT_EQ(read_file(file("config.json"), 10), "2");
-  EXPECT_EQ(entries(), kCheckpointFiles.size());
+  EXPECT_EQ(entries(), kFourFiles.size());
 }
 
 TEST_F(Saves, KeepTheEarlierOneWhenRejected) {
@@ -80,7 +88,7 @@ TEST_F(Saves, KeepTheEarlierOneWhenRejected) {
   save(directory, "2");
   directory.reject();
   EXPECT_EQ(found(), "1");
-  EXPECT_EQ(entries(), kCheckpointFiles.size());
+  EXPECT_EQ(entries(), kFourFiles.size());
   directory.reject();  // there is nothing to reject
   directory.confirm();
   EXPECT_EQ(found(), "1");
@@ -115,7 +123,7 @@ TEST_F(Saves, LeaveAPendingOneToARunThatResumes) {
 }
 
 TEST_F(Saves, GoOnWhereAKillCutTheRenames) {
-  for (std::size_t moved = 0; moved <= kCheckpointFiles.size(); ++moved) {
+  for (std::size_t moved = 0; moved <= kFourFiles.size(); ++moved) {
     {
       CheckpointDirectory directory(path_);
       save(directory, "1");
@@ -123,8 +131,8 @@ TEST_F(Saves, GoOnWhereAKillCutTheRenames) {
       save(directory, "2");
     }
     for (std::size_t i = 0; i < moved; ++i) {
-      fs::rename(fmt::format("{}/{}", CheckpointDirectory::pending(path_), kCheckpointFiles[i]),
-                 file(kCheckpointFiles[i]));
+      fs::rename(fmt::format("{}/{}", CheckpointDirectory::pending(path_), kFourFiles[i]),
+                 file(kFourFiles[i]));
     }
     EXPECT_EQ(found(), "2") << moved;
     CheckpointDirectory again(path_, true);
@@ -201,7 +209,7 @@ TEST_F(Saves, LeaveOtherFilesAlone) {
   EXPECT_EQ(read_file(file("tokenizer.json"), 10), "mine");
   EXPECT_EQ(read_file(file("merges.txt"), 10), "ours");
   EXPECT_TRUE(fs::is_symlink(file("link")));
-  EXPECT_EQ(entries(), kCheckpointFiles.size() + 4);
+  EXPECT_EQ(entries(), kFourFiles.size() + 4);
 }
 
 TEST_F(Saves, GoOnlyWhereNothingElseIs) {
@@ -248,6 +256,133 @@ TEST_F(Saves, MakeTheDirectoryAnewWhenItWasMovedAway) {
   EXPECT_EQ(found(), "2");
   EXPECT_EQ(read_file(CheckpointDirectory::file(kept, "config.json"), 10), "1");
   fs::remove_all(kept);
+}
+
+// Checkpoints of any number of files follow each other. Each file holds the number of its
+// checkpoint.
+class SavesInShards : public Saves {
+ protected:
+  static TrainerFile trainer_file(std::int64_t step, std::size_t model, std::size_t states) {
+    TrainerFile file;
+    file.progress.step = step;
+    file.model.assign(model, "");
+    file.states.assign(states, "");
+    return file;
+  }
+  static void save_files(CheckpointDirectory& directory, const TrainerFile& made) {
+    const std::string stage = directory.begin();
+    for (const std::string& name : files_of(made)) {
+      write_file_atomically(
+          fmt::format("{}/{}", stage, name),
+          name == "trainer.json" ? print_trainer_file(made) : std::to_string(made.progress.step));
+    }
+    directory.finish();
+  }
+  // Whether a reader finds all files of `made`, and only of that.
+  [[nodiscard]] bool finds(const TrainerFile& made) const {
+    const auto found = find_trainer_file(CheckpointDirectory::file(path_, "trainer.json"));
+    if (!found || found->progress.step != made.progress.step) return false;
+    for (const std::string& name : files_of(*found)) {
+      if (name == "trainer.json") continue;
+      const std::string text = read_file(CheckpointDirectory::file(path_, name), 10);
+      if (text != std::to_string(made.progress.step)) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const auto& entry : fs::directory_iterator(path_)) {
+      all.insert(entry.path().filename().string());
+    }
+    return all;
+  }
+  [[nodiscard]] static std::set<std::string> names_of(const TrainerFile& made) {
+    const std::vector<std::string> files = files_of(made);
+    return {files.begin(), files.end()};
+  }
+};
+
+TEST_F(SavesInShards, NameTheirFiles) {
+  EXPECT_EQ(names_of(trainer_file(1, 1, 2)),
+            (std::set<std::string>{"trainer.json", "config.json", "model.safetensors",
+                                   "fpdt_state-00001-of-00002.safetensors",
+                                   "fpdt_state-00002-of-00002.safetensors",
+                                   "fpdt_state.safetensors.index.json"}));
+  for (const std::size_t files : {1U, 2U, 99U}) {
+    for (const std::string& name : files_of(trainer_file(1, files, files))) {
+      EXPECT_TRUE(is_checkpoint_file(name)) << name;
+    }
+  }
+  for (const char* name : {"model-1-of-2.safetensors", "model-00001-of-00002.bin", "notes", "",
+                           "my-00001-of-00002.safetensors", "model-0000a-of-00002.safetensors",
+                           "tokenizer.json", "model-00001-of-00002.safetensors.bak"}) {
+    EXPECT_FALSE(is_checkpoint_file(name)) << name;
+  }
+}
+
+TEST_F(SavesInShards, LeaveNothingOfTheOneBefore) {
+  CheckpointDirectory directory(path_);
+  std::int64_t step = 0;
+  for (const auto& [model, states] :
+       {std::pair(1, 1), std::pair(2, 3), std::pair(3, 3), std::pair(1, 2), std::pair(1, 1)}) {
+    const TrainerFile made =
+        trainer_file(++step, static_cast<std::size_t>(model), static_cast<std::size_t>(states));
+    save_files(directory, made);
+    EXPECT_TRUE(finds(made));
+    directory.confirm();
+    EXPECT_TRUE(finds(made));
+    if (step == 1) write_file_atomically(file("model-1-of-2.safetensors"), "mine");
+    std::set<std::string> expected = names_of(made);
+    expected.insert("model-1-of-2.safetensors");
+    EXPECT_EQ(names(), expected);
+  }
+}
+
+// Stops after each of the renames and removals by which one checkpoint replaces another.
+TEST_F(SavesInShards, GoOnWhereAKillCutThem) {
+  for (const auto& [before, after] : {std::pair(trainer_file(1, 1, 1), trainer_file(2, 2, 2)),
+                                      std::pair(trainer_file(1, 3, 2), trainer_file(2, 1, 1)),
+                                      std::pair(trainer_file(1, 2, 3), trainer_file(2, 3, 2))}) {
+    const std::vector<std::string> moves = files_of(after);
+    std::vector<std::string> removals;
+    for (const std::string& name : files_of(before)) {
+      if (!names_of(after).contains(name)) removals.push_back(name);
+    }
+    for (std::size_t done = 0; done <= moves.size() + removals.size(); ++done) {
+      fs::remove_all(path_);
+      {
+        CheckpointDirectory directory(path_);
+        save_files(directory, before);
+        directory.confirm();
+        save_files(directory, after);
+      }
+      for (std::size_t i = 0; i < done; ++i) {
+        if (i < moves.size()) {
+          fs::rename(fmt::format("{}/{}", CheckpointDirectory::pending(path_), moves[i]),
+                     file(moves[i]));
+        } else {
+          fs::remove(file(removals[i - moves.size()]));
+        }
+      }
+      EXPECT_TRUE(finds(after)) << done;
+      CheckpointDirectory again(path_, true);
+      EXPECT_TRUE(finds(after)) << done;
+      EXPECT_EQ(again.is_pending(), done == 0) << done;
+      again.confirm();
+      EXPECT_EQ(names(), names_of(after)) << done;
+    }
+  }
+}
+
+TEST_F(SavesInShards, KeepTheEarlierOneWhenRejected) {
+  const TrainerFile before = trainer_file(1, 2, 3);
+  CheckpointDirectory directory(path_);
+  save_files(directory, before);
+  directory.confirm();
+  save_files(directory, trainer_file(2, 3, 1));
+  directory.reject();
+  EXPECT_TRUE(finds(before));
+  EXPECT_EQ(names(), names_of(before));
 }
 
 }  // namespace

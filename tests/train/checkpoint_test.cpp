@@ -241,7 +241,7 @@ TEST_F(Checkpoint, ADamagedPendingOneNamesTheWayBack) {
   save_checkpoint(path, rig_.trainer, {1, 0, 0, "", 1});
   {
     CheckpointDirectory directory(path);
-    save_checkpoint(directory, rig_.trainer, {2, 0, 0, "", 1}, {});
+    save_checkpoint(&directory, rig_.trainer, {2, 0, 0, "", 1}, {});
   }
   EXPECT_EQ(load_checkpoint(path, rig_.trainer).step, 2);
   const std::string pending = CheckpointDirectory::pending(path);
@@ -257,7 +257,7 @@ TEST_F(Checkpoint, ALaterOneReplacesIt) {
   save_checkpoint(path, rig_.trainer, {2, 0, 0, "", 1});
   EXPECT_EQ(load_checkpoint(path, rig_.trainer).step, 2);
   const std::filesystem::directory_iterator entries(path);
-  EXPECT_EQ(std::distance(begin(entries), end(entries)), std::ssize(kCheckpointFiles));
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 4);
 }
 
 TEST_F(Checkpoint, WhatIsNoCheckpointIsNeitherReplacedNorRead) {

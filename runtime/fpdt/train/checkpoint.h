@@ -4,10 +4,14 @@
 //   fpdt_state.safetensors           masters where they differ from the parameters, moments; f32
 //   trainer.json                     step, cursor in the tokens, seed, what made it, its course
 //
+// More than 5 GB of weights, or of states, are cut into several files (io/safetensors_writer.h).
 // Tensors are stored whole, so a run may resume with another number of ranks or another strategy.
 // With the same schedule it gives the same bits. Every tensor has a checksum. trainer.json holds
-// the checksums of the two headers and its own. Values that are not finite are neither written nor
+// the checksums of all headers and its own. Values that are not finite are neither written nor
 // read. checkpoint_directory.h describes how one checkpoint replaces another.
+//
+// All processes of a job see the same directory. Tensors pass through host memory in pieces; a
+// tensor is held whole only to be saved in an order of rows that is not ours.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +19,24 @@
 #include <string>
 
 #include "fpdt/io/hf_companions.h"
+#include "fpdt/io/safetensors_writer.h"
 #include "fpdt/train/checkpoint_directory.h"
 #include "fpdt/train/trainer.h"
+#include "fpdt/train/trainer_file.h"
 
 namespace fpdt {
 
-// The contents of trainer.json that describe the run.
-struct Progress {
-  std::int64_t step = 0;    // completed steps
-  std::int64_t cursor = 0;  // of the next window of the training data
-  std::uint64_t seed = 0;
-  std::string schedule;  // content hash of the schedule that ran
-  std::int64_t ranks = 1;
-  std::string course = {};  // as print_course writes it; "": unknown
-  bool operator==(const Progress&) const = default;
-};
+// Together: writes a pending checkpoint; the directory keeps its previous contents until confirm.
+// `directory`: of the process that speaks; null elsewhere. `companions` come from the directory
+// that the run started from, and never replace existing files; only that process needs them. Files
+// of tensors have at most `shard_bytes`. Throws NumericError when a value is not finite.
+void save_checkpoint(CheckpointDirectory* directory, const Trainer& trainer,
+                     const Progress& progress, const HfCompanions& companions,
+                     std::int64_t shard_bytes = kShardBytes);
 
-// Writes a pending checkpoint; the directory keeps its previous contents until confirm.
-// `companions` come from the directory that the run started from, and never replace existing files.
-// Throws NumericError when a value is not finite.
-void save_checkpoint(CheckpointDirectory& directory, const Trainer& trainer,
-                     const Progress& progress, const HfCompanions& companions);
-
-// Saves without waiting for a proof, for callers that take no further step.
-void save_checkpoint(const std::string& path, const Trainer& trainer, const Progress& progress);
+// Together: saves without waiting for a proof, for callers that take no further step.
+void save_checkpoint(const std::string& path, const Trainer& trainer, const Progress& progress,
+                     std::int64_t shard_bytes = kShardBytes);
 
 // The step of the proven checkpoint in a directory; nothing if there is none.
 std::optional<std::int64_t> saved_step(const std::string& path);
@@ -49,12 +47,12 @@ Progress load_progress(const std::string& path);
 // The files that every checkpoint of a run copies from the directory that the run started from.
 HfCompanions companions_of(const std::string& path);
 
-// Loads the newest checkpoint, pending or not. Throws InputError when it is damaged or belongs to
-// another model.
+// Together: loads the newest checkpoint, pending or not. Throws InputError when it is damaged or
+// belongs to another model.
 Progress load_checkpoint(const std::string& path, Trainer& trainer);
 
-// Loads the weights of a Hugging Face directory, which has no history. Throws InputError when it
-// holds another model.
+// Together: loads the weights of a Hugging Face directory, which has no history. Throws InputError
+// when it holds another model.
 void load_weights(const std::string& path, Trainer& trainer);
 
 }  // namespace fpdt

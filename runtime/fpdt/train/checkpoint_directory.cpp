@@ -16,11 +16,14 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
 #include "fpdt/io/json.h"
+#include "fpdt/train/trainer_file.h"
 
 namespace fpdt {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kTrainerName = "trainer.json";
 
 std::string stage_of(const std::string& directory) { return directory + "/fpdt_stage"; }
 
@@ -71,6 +74,20 @@ void move_where_none_is(const std::string& from, const std::string& to) {
   rename_to(from, to);  // the file system does not know the flag
 }
 
+// Removes files of earlier checkpoints that the one in the directory does not have.
+void remove_superseded(const std::string& directory) {
+  const auto current = find_trainer_file(fmt::format("{}/{}", directory, kTrainerName));
+  if (!current) return;
+  const std::vector<std::string> keep = files_of(*current);
+  for (const std::string& name : names_in(directory)) {
+    if (!is_checkpoint_file(name) || std::find(keep.begin(), keep.end(), name) != keep.end()) {
+      continue;
+    }
+    const std::string path = fmt::format("{}/{}", directory, name);
+    if (::unlink(path.c_str()) != 0) throw_errno("remove", path);
+  }
+}
+
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(std::string path, bool resumed) : path_(std::move(path)) {
@@ -114,7 +131,7 @@ void CheckpointDirectory::enter(bool resumed) {
 void CheckpointDirectory::require_ours() const {
   std::error_code ignored;
   bool is_ours = fs::is_directory(home_, ignored);
-  if (is_ours && !is_trainer_file(file(home_, "trainer.json"))) {
+  if (is_ours && !is_trainer_file(file(home_, kTrainerName))) {
     const std::vector<std::string> names = names_in(home_);
     is_ours = std::all_of(names.begin(), names.end(),
                           [](const std::string& name) { return name == "fpdt_stage"; });
@@ -171,13 +188,14 @@ void CheckpointDirectory::reject() {
 
 void CheckpointDirectory::promote() {
   const std::string from = pending(home_);
-  for (const std::string& name : names_in(from)) {
-    const bool is_ours =
-        std::find(kCheckpointFiles.begin(), kCheckpointFiles.end(), name) != kCheckpointFiles.end();
-    const auto move = is_ours ? rename_to : move_where_none_is;
+  std::vector<std::string> names = names_in(from);
+  std::partition(names.begin(), names.end(), [](const auto& name) { return name == kTrainerName; });
+  for (const std::string& name : names) {
+    const auto move = is_checkpoint_file(name) ? rename_to : move_where_none_is;
     move(fmt::format("{}/{}", from, name), fmt::format("{}/{}", home_, name));
   }
   sync_directory(home_);
+  remove_superseded(home_);
   if (::rmdir(from.c_str()) != 0) throw_errno("remove", from);
   sync_directory(home_);
   pending_ = false;
@@ -188,10 +206,9 @@ std::string CheckpointDirectory::file(const std::string& directory, std::string_
   return exists(newest) ? newest : fmt::format("{}/{}", directory, name);
 }
 
-bool CheckpointDirectory::is_whole(const std::string& directory) {
-  return std::all_of(kCheckpointFiles.begin(), kCheckpointFiles.end(), [&](std::string_view name) {
-    return exists(fmt::format("{}/{}", directory, name));
-  });
+// All files come in one rename, and trainer.json is the first to leave.
+bool CheckpointDirectory::is_whole(const std::string& pending) {
+  return exists(fmt::format("{}/{}", pending, kTrainerName));
 }
 
 std::string CheckpointDirectory::pending(const std::string& directory) {

@@ -1,28 +1,26 @@
 // The directory that --save names, and how one checkpoint in it replaces another.
 //
-//   DIR/*              the checkpoint: files of the names below
+//   DIR/*              the checkpoint: the files that trainer.json counts (trainer_file.h)
 //   DIR/fpdt_pending/  a later checkpoint, complete, whose weights no step has proven yet
 //   DIR/fpdt_stage/    a checkpoint that is being written or removed
 //
 // New files go into fpdt_stage, which is renamed to fpdt_pending when it is complete. If the next
-// step from its weights is finite, its files are renamed into DIR, one by one. If not, they are
-// removed, and DIR keeps its checkpoint. Readers look for a file in fpdt_pending first and then in
-// DIR, so they find the files of one complete checkpoint no matter when a kill comes. Other names
-// in DIR are the user's. A new DIR is called .DIR.fpdt_new until it holds a complete checkpoint.
+// step from its weights is finite, its files are renamed into DIR, one by one, trainer.json first.
+// Then files of the earlier checkpoint that the new one does not have are removed. If the step is
+// not finite, the pending files are removed, and DIR keeps its checkpoint.
+//
+// Readers look for a file in fpdt_pending first and then in DIR: trainer.json, and then the files
+// that it counts. So they find the files of one complete checkpoint no matter when a kill comes.
+// Names that no checkpoint has are the user's. A new DIR is called .DIR.fpdt_new until it holds a
+// complete checkpoint.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "fpdt/io/file.h"
 
 namespace fpdt {
-
-inline constexpr std::array<std::string_view, 4> kCheckpointFiles{
-    "config.json", "model.safetensors", "fpdt_state.safetensors", "trainer.json"};
-inline constexpr std::int64_t kTrainerFileMax = 1 << 20;  // bytes of trainer.json
 
 class CheckpointDirectory {
  public:
@@ -51,8 +49,8 @@ class CheckpointDirectory {
   [[nodiscard]] static std::string file(const std::string& directory, std::string_view name);
   // The path of the pending checkpoint: complete, but not proven.
   [[nodiscard]] static std::string pending(const std::string& directory);
-  // Whether a directory holds all files of a checkpoint.
-  [[nodiscard]] static bool is_whole(const std::string& directory);
+  // Whether such a path holds a complete checkpoint. If not, its files are being moved into DIR.
+  [[nodiscard]] static bool is_whole(const std::string& pending);
 
  private:
   void enter(bool resumed);

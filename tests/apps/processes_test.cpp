@@ -165,9 +165,8 @@ TEST_F(ProcessRun, AWriterThatFailsEndsAllAndLeavesTheCheckpoint) {
   const std::string before = contents("ck/model.safetensors");
   write("limited.sh", "ulimit -f 8\nexec \"$@\"\n");
   const Outcome full =
-      shell(fmt::format("export OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=lo; {0} -mca btl "
-                        "tcp,self -n 1 sh limited.sh "
-                        "{1} : -n 1 {1}",
+      shell(fmt::format("{0} --mca btl tcp,self --mca btl_tcp_if_include lo -n 1 sh limited.sh {1} "
+                        ": -n 1 {1}",
                         kMpirun, more));
   EXPECT_EQ(full.code, 7) << full.err;
   EXPECT_TRUE(says(own_lines(full), "fpdt-run: rank 0: ck/fpdt_stage/"));

@@ -28,9 +28,9 @@ class DeviceMemory {
   std::span<std::byte> bytes_;
 };
 
-// Host memory that the device's copy engines can reach: on the NUMA node to which the calling thread
-// is pinned (numa.h), in huge pages if the system gives them, touched by many threads, and
-// registered in one piece. Together these take about 0.1 s per GiB (cudf issue 23457). Above 8 GiB
+// Host memory that the device's copy engines can reach: on the NUMA node of the calling thread
+// (numa.h), in huge pages if the system gives them, touched by many threads, and registered in one
+// piece. Together these take about 0.1 s per GiB (cudf issue 23457). Above 8 GiB
 // it shows progress on standard error.
 class PinnedMemory {
  public:

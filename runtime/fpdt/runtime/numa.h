@@ -32,8 +32,8 @@ std::vector<NumaNode> numa_nodes(const std::string& root = "");
 // Null if there is no node of that number.
 const NumaNode* find_node(std::span<const NumaNode> nodes, std::int32_t number);
 
-// The numbers in a list of the kernel, such as "0-3,8": ascending, each below `end`. Nothing for any
-// other text.
+// The numbers in a list of the kernel, such as "0-3,8": ascending, each below `end`. Nothing for
+// any other text.
 std::optional<std::vector<std::int32_t>> parse_numbers(std::string_view list, std::int32_t end);
 
 // CPUs on which the calling thread may run, ascending; empty where the system does not tell.

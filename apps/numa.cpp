@@ -71,6 +71,11 @@ std::map<Node, std::vector<const RankHome*>> by_node(std::span<const RankHome> h
   return nodes;
 }
 
+bool on_several_hosts(std::span<const RankHome> homes) {
+  return std::any_of(homes.begin(), homes.end(),
+                     [](const RankHome& home) { return home.host > 0; });
+}
+
 // "rank 3", or "ranks 0-3,8-11".
 std::string ranks_text(const std::vector<const RankHome*>& homes) {
   std::string text = homes.size() == 1 ? "rank " : "ranks ";
@@ -101,7 +106,7 @@ std::string homes_text(std::span<const RankHome> homes) {
   bool memory = true;
   for (const auto& [node, ranks] : by_node(homes)) {
     const RankHome& first = *ranks.front();
-    if (first.host != homes.front().host || first.nodes < 2) continue;
+    if (first.host > 0 || first.nodes < 2) continue;
     text +=
         fmt::format("{}{} on node {}", text.empty() ? "" : ", ", ranks_text(ranks), node.second);
     for (const RankHome* home : ranks) {
@@ -114,13 +119,13 @@ std::string homes_text(std::span<const RankHome> homes) {
   const char* const refused = threads  ? ""
                               : memory ? "; threads stay where the system puts them"
                                        : "; the system pins neither all threads nor all memory";
-  return fmt::format("NUMA{}: {}{}", homes.back().host > 0 ? " nodes of the first host" : "", text,
-                     refused);
+  return fmt::format("NUMA{}: {}{}", on_several_hosts(homes) ? " nodes of the first host" : "",
+                     text, refused);
 }
 
 std::vector<std::string> warnings(std::span<const RankHome> homes, Bytes host_memory) {
   std::vector<std::string> found;
-  const bool hosts = !homes.empty() && homes.back().host > 0;
+  const bool hosts = on_several_hosts(homes);
   for (const auto& [node, ranks] : by_node(homes)) {
     const RankHome& first = *ranks.front();
     const Bytes need = std::ssize(ranks) * host_memory;

@@ -40,6 +40,9 @@ TEST(RankHomes, AreSaidInALine) {
 TEST(RankHomes, OfSeveralHostsAreThoseOfTheFirst) {
   EXPECT_EQ(homes_text(std::vector{home(0, 0), home(1, 1), home(2, 0, 1), home(3, 1, 1)}),
             "NUMA nodes of the first host: rank 0 on node 0, rank 1 on node 1");
+  // Launchers may deal ranks out to the hosts in turn.
+  EXPECT_EQ(homes_text(std::vector{home(0, 0), home(1, 0, 1), home(2, 1)}),
+            "NUMA nodes of the first host: rank 0 on node 0, rank 2 on node 1");
 }
 
 TEST(RankHomes, AreNotWorthALineOnOneNode) {

@@ -98,7 +98,7 @@ TEST_F(Search, SaysWhatANumaNodeCannotHold) {
   const std::string lowered =
       "lower --model model.yaml --cluster numa.yaml --gpus 1 --strategy strategy.yaml --seq-len "
       "512 --out-dir numa --host-budget ";
-  EXPECT_TRUE(says(plan(lowered + "200KiB").out, "NUMA        ranks of one NUMA node hold"));
+  EXPECT_TRUE(says(plan(lowered + "400KiB").out, "NUMA        ranks of one NUMA node hold"));
   EXPECT_FALSE(says(plan(lowered + "1GiB").out, "NUMA"));
 }
 

@@ -179,6 +179,7 @@ TEST_F(OnFakeGpu, RanksHaveAGpuEach) {
 
 // GPU 0 is near NUMA node 0, which every machine has that tells of nodes.
 TEST_F(OnFakeGpu, RanksStayNearTheirGpus) {
+  lower("");
   const std::string train = fmt::format("GPUS=2 $RUN {} --steps 1 --json", kTrain);
   const auto numa = [](const Outcome& outcome) {
     return nlohmann::json::parse(outcome.out).at("numa");

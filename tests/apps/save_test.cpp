@@ -145,8 +145,8 @@ TEST_F(Save, SaysWhatToDoWithWeightsInTheOldFormat) {
 // One call in this many is cut; FPDT_EVERY_CALL=1 in the environment cuts each of them.
 int stride(int usual) { return std::getenv("FPDT_EVERY_CALL") != nullptr ? 1 : usual; }
 
-// Wherever a run is killed, its checkpoint is whole, and the resumed run ends in the same bits. This
-// holds also when a checkpoint of one file replaces one of several, or the other way round.
+// Wherever a run is killed, its checkpoint is whole, and the resumed run ends in the same bits.
+// This holds also when a checkpoint of one file replaces one of several, or the other way round.
 TEST_F(Save, SurvivesAKillAtAnyCall) {
   const std::string shards = " --shard-size 30KB";
   int all_kills = 0;

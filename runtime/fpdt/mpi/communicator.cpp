@@ -2,7 +2,6 @@
 #include "fpdt/mpi/communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <variant>
 
 #include <fmt/format.h>
@@ -67,9 +66,9 @@ void MpiCommunicator::prepare(const Program& program) {
                   membership(group_of(schedule, body), rank())};
       if (place.members.size > 1) require_workspace(body, place.name);
       const auto lane = static_cast<std::size_t>(op.lane);
-      const std::size_t others = index(place.members.size - 1);
-      transfers[lane] = std::max(transfers[lane], others * op.uses.size());
-      members[lane] = std::max(members[lane], others + 1);
+      const std::size_t size = index(place.members.size);
+      transfers[lane] = std::max(transfers[lane], size * op.uses.size());
+      members[lane] = std::max(members[lane], size);
       places_.insert_or_assign(&body, std::move(place));
     }
   }
@@ -122,10 +121,11 @@ void MpiCommunicator::move(const Membership& members, bool scatters, std::span<c
       return part(sends[i], scatters ? to * block : 0, block);
     };
     const auto place = [&](std::int64_t from) { return part(target, from * block, block); };
-    std::memcpy(place(members.mine).data(), sent(members.mine).data(), sent(members.mine).size());
-    each_other(members, [&](std::int64_t peer) {
-      tools.transfers.push_back({rank_of(members, peer), sent(peer), place(peer)});
-    });
+    const auto transfer = [&](std::int64_t member) {
+      tools.transfers.push_back({rank_of(members, member), sent(member), place(member)});
+    };
+    transfer(members.mine);
+    each_other(members, transfer);
   }
   process_.exchange(*tools.channel, tools.transfers);
 }

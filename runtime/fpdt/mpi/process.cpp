@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <thread>
 
@@ -78,6 +78,13 @@ void MpiProcess::require(int code) const {
   throw PeerError(fmt::format("MPI: {}", text.data()));
 }
 
+// The part of the bytes that begins at `first` and goes as one message.
+template <class Byte>
+std::span<Byte> MpiProcess::piece(std::span<Byte> bytes, std::int64_t first) const {
+  const std::size_t at = std::min(index(first), bytes.size());
+  return bytes.subspan(at, std::min(index(options_.piece.value), bytes.size() - at));
+}
+
 void MpiProcess::exchange(Channel& channel, std::span<const Transfer> transfers) {
   std::size_t longest = 0;
   for (const Transfer& transfer : transfers) {
@@ -87,6 +94,12 @@ void MpiProcess::exchange(Channel& channel, std::span<const Transfer> transfers)
        first += options_.piece.value) {
     try {
       post(channel, transfers, first);
+      for (const Transfer& transfer : transfers) {
+        if (transfer.peer != place_.process) continue;
+        const std::span<const std::byte> bytes = piece(transfer.send, first);
+        if (!bytes.empty())
+          std::memcpy(piece(transfer.receive, first).data(), bytes.data(), bytes.size());
+      }
       wait(channel);
     } catch (...) {
       abandon(channel);
@@ -111,26 +124,22 @@ void MpiProcess::barrier(Channel& channel) {
 // Starts the pieces of all transfers that begin at byte `first`. Receives come first, so that
 // messages find their place.
 void MpiProcess::post(Channel& channel, std::span<const Transfer> transfers, std::int64_t first) {
-  const auto piece = [&](auto bytes) {
-    const auto at = std::min(static_cast<std::size_t>(first), bytes.size());
-    return bytes.subspan(at, std::min(index(options_.piece.value), bytes.size() - at));
-  };
   const std::lock_guard lock(mutex_);
   listen();
   throw_if_failed();
   channel.requests_.clear();
   channel.open_ = 0;
   for (const Transfer& transfer : transfers) {
-    const std::span<std::byte> bytes = piece(transfer.receive);
-    if (bytes.empty()) continue;
+    const std::span<std::byte> bytes = piece(transfer.receive, first);
+    if (bytes.empty() || transfer.peer == place_.process) continue;
     require(mpi_.MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), mpi_.byte,
                            static_cast<int>(transfer.peer), channel.number_, messages_,
                            &channel.requests_.emplace_back(mpi_.no_request)));
     ++channel.open_;
   }
   for (const Transfer& transfer : transfers) {
-    const std::span<const std::byte> bytes = piece(transfer.send);
-    if (bytes.empty()) continue;
+    const std::span<const std::byte> bytes = piece(transfer.send, first);
+    if (bytes.empty() || transfer.peer == place_.process) continue;
     require(mpi_.MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), mpi_.byte,
                            static_cast<int>(transfer.peer), channel.number_, messages_,
                            &channel.requests_.emplace_back(mpi_.no_request)));
@@ -162,9 +171,9 @@ void MpiProcess::wait(Channel& channel) {
     Progress progress = Progress::none;
     {
       const std::lock_guard lock(mutex_);
+      listen();  // first, because this also completes messages that `test` would find only later
       progress = test(channel);
       if (progress == Progress::done) return;
-      listen();
       throw_if_failed();
     }
     if (progress == Progress::some) {

@@ -31,7 +31,7 @@
 
 namespace fpdt {
 
-// One message each way between this process and another. Both may be empty.
+// One message each way between this process and another, or itself. Both may be empty.
 struct Transfer {
   std::int64_t peer = 0;
   std::span<const std::byte> send;
@@ -98,6 +98,8 @@ class MpiProcess {
   MPI_Comm duplicate();
   void require(int code) const;
 
+  template <class Byte>
+  [[nodiscard]] std::span<Byte> piece(std::span<Byte> bytes, std::int64_t first) const;
   void post(Channel& channel, std::span<const Transfer> transfers, std::int64_t first);
   Progress test(Channel& channel);
   void wait(Channel& channel);

@@ -35,6 +35,7 @@ Ended shell(const std::string& command) {
   }
   const int status = ::pclose(pipe);
   ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  EXPECT_EQ(ended.out.find("Sanitizer"), std::string::npos) << ended.out;
   return ended;
 }
 

@@ -21,7 +21,7 @@ on_every_host() { mpirun --host "$hosts" --map-by ppr:1:node "$@"; }
 on_every_host mkdir "$private" || exit
 trap 'on_every_host rm -r "$private"' EXIT
 
-# --bind-to none: mpirun would bind each rank to one core. --tag-output: says which rank speaks.
+# --bind-to none: mpirun binds the ranks of a small job to one core each.
 # For hosts with several networks, add the one that connects them:
 #   --mca btl_tcp_if_include 10.0.0.0/8 --mca oob_tcp_if_include 10.0.0.0/8
 mpirun --host "$hosts" --bind-to none \

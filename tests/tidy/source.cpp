@@ -11,8 +11,8 @@
 namespace fpdt::tidy {
 namespace {
 
-constexpr std::array<std::string_view, 9> kFolders{"apps",   "cmake",   "configs", "docs", "lib",
-                                                   "models", "runtime", "tests",   "tools"};
+constexpr std::array<std::string_view, 10> kFolders{
+    "apps", "cmake", "configs", "docs", "examples", "lib", "models", "runtime", "tests", "tools"};
 
 bool is_text(const std::string& path) {
   constexpr std::array<std::string_view, 3> extensions{".md", ".txt", ".cmake"};

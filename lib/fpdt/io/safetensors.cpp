@@ -22,7 +22,6 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 // Python's safetensors stops at 100 MB; a header of our families has a few hundred KiB.
 constexpr std::int64_t kHeaderBytesMax = 8 << 20;
 constexpr std::size_t kNameBytesMax = 512;
-constexpr std::size_t kPieceElements = 1 << 16;
 
 struct DtypeSize {
   std::string_view name;

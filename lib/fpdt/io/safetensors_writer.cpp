@@ -14,7 +14,6 @@
 namespace fpdt {
 namespace {
 
-constexpr std::size_t kPieceElements = 1 << 16;
 // The beginning of a header; the digits follow.
 constexpr std::string_view kBeforeChecksums = R"({"__metadata__":{"fpdt_xxh3":")";
 static_assert(kBeforeChecksums.find(kChecksumsKey) != std::string_view::npos);

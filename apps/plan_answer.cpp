@@ -11,6 +11,7 @@
 
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/strategy_file.h"
+#include "fpdt/plan/traffic.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/report/live.h"
 
@@ -134,6 +135,18 @@ std::string binds_line(const Problem& problem, const Plan& plan) {
                           percent(LaneKind::h2d), percent(LaneKind::d2h), percent(LaneKind::comm)));
 }
 
+// Empty for one rank.
+std::string sent_line(const Problem& problem, const Strategy& strategy) {
+  if (problem.ranks() == 1) return "";
+  const Traffic sent = closed_form_traffic(problem, strategy);
+  std::string text =
+      fmt::format("by each rank in a step: {} to its node", format_bytes(Bytes{sent.node}));
+  if (problem.cluster.nodes > 1) {
+    text += fmt::format(", {} to other nodes", format_bytes(Bytes{sent.network}));
+  }
+  return line("sent", text);
+}
+
 // Of the front: the next best that is built otherwise, and at most a tenth slower the ones with the
 // least device and the least host memory.
 std::vector<const Candidate*> alternatives(const Answer& answer) {
@@ -202,7 +215,7 @@ std::string shortage_lines(const Answer& answer) {
 }
 
 // Numbers that are not known, which are those of what is not lowered, are null.
-Json prediction_json(const Problem& problem, const Usage& usage,
+Json prediction_json(const Problem& problem, const Strategy& strategy, const Usage& usage,
                      const std::array<Throughput, 3>& throughput,
                      const std::optional<PeakBytes>& peak) {
   Json object{{"device_peak_bytes", usage.arena.value},
@@ -213,6 +226,8 @@ Json prediction_json(const Problem& problem, const Usage& usage,
               {"outside_arena_bytes", problem.cluster.outside_bytes().value},
               {"outside_workspace_bytes", problem.cluster.outside.workspace.value}};
   object.update(speed_json(throughput));
+  const Traffic sent = closed_form_traffic(problem, strategy);
+  object["sent_bytes_per_rank"] = {{"node", sent.node}, {"network", sent.network}};
   const auto part = [&](Bytes PeakBytes::*field) {
     return peak ? Json(((*peak).*field).value) : Json();
   };
@@ -254,8 +269,8 @@ Json feasible_json(const Answer& answer) {
   return {{"verdict", "fits"},
           {"binding", word(binding(answer.problem, plan))},
           {"strategy", strategy_object(answer.problem, plan.strategy)},
-          {"prediction",
-           prediction_json(answer.problem, plan.usage, plan.throughput, device_peak(plan))}};
+          {"prediction", prediction_json(answer.problem, plan.strategy, plan.usage, plan.throughput,
+                                         device_peak(plan))}};
 }
 
 Json infeasible_json(const Answer& answer) {
@@ -273,8 +288,8 @@ Json infeasible_json(const Answer& answer) {
           {"have_bytes", shortage.have.value},
           {"nearest", nearest},
           {"strategy", strategy_object(answer.problem, shortage.closest)},
-          {"prediction",
-           prediction_json(answer.problem, usage(answer.problem, shortage.closest), unknown, {})}};
+          {"prediction", prediction_json(answer.problem, shortage.closest,
+                                         usage(answer.problem, shortage.closest), unknown, {})}};
 }
 
 }  // namespace
@@ -349,6 +364,7 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   text += memory_lines(problem, plan);
   text += time_lines(problem, plan);
   text += binds_line(problem, plan);
+  text += sent_line(problem, plan.strategy);
   text += alternative_lines(answer);
   text += line("search", fmt::format("{} candidates, {} simulated, {}", answer.search.candidates,
                                      answer.search.simulated, format_seconds(answer.seconds)));

@@ -64,7 +64,7 @@ class Run {
   void judge_last_save();
   int take_steps();
   [[nodiscard]] std::vector<std::string> all_deviations(const MemoryReport& memory) const;
-  void print_report(const MemoryReport& memory, int signal) const;
+  void print_report(const MemoryReport& memory, const Traffic& sent, int signal) const;
   void say_step(const StepResult& result);
 
   const TrainFlags& flags_;

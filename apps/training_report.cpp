@@ -8,6 +8,21 @@
 #include "training.h"
 
 namespace fpdt {
+namespace {
+
+// What all ranks send in a step, by the schedule.
+Traffic predicted_traffic(const Job& job) {
+  const Schedule& schedule = job.schedule.schedule();
+  Traffic total;
+  for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+    total += traffic(schedule, schedule.train, rank, job.problem.cluster.devices_per_node);
+  }
+  return total;
+}
+
+Json json(const Traffic& sent) { return {{"node", sent.node}, {"network", sent.network}}; }
+
+}  // namespace
 
 void Run::draw() const {
   if (flags_.draw.empty() || !times_ || !times_->measured()) return;
@@ -24,7 +39,8 @@ std::vector<std::string> Run::report(int signal) const {
                             Bytes{largest(world_, peak_resident_bytes().value)},
                             drivers_,
                             process_memory()};
-  if (world_.speaks()) print_report(memory, signal);
+  const Traffic sent{sum(world_, last_.sent.node), sum(world_, last_.sent.network)};
+  if (world_.speaks()) print_report(memory, sent, signal);
   return all_deviations(memory);
 }
 
@@ -45,7 +61,7 @@ std::vector<std::string> Run::all_deviations(const MemoryReport& memory) const {
   return all;
 }
 
-void Run::print_report(const MemoryReport& memory, int signal) const {
+void Run::print_report(const MemoryReport& memory, const Traffic& sent, int signal) const {
   const double rate = wall_seconds_ > 0 ? static_cast<double>(tokens_) / wall_seconds_ : 0;
   const bool timed = times_ && times_->measured();
   if (flags_.json) {
@@ -66,6 +82,7 @@ void Run::print_report(const MemoryReport& memory, int signal) const {
     result.update(peaks_json(memory));
     result["time"] = timed ? Json::parse(json(times_->comparison())) : Json();
     result["products"] = machine_.gpus ? Json::parse(machine_.gpus->products()) : Json();
+    result["sent_bytes"] = {{"predicted", json(predicted_traffic(job_))}, {"measured", json(sent)}};
     result["numa"] = json(machine_.homes);
     result["memory"] = json(memory);
     print_result(json_line(result));

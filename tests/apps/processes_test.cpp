@@ -75,6 +75,10 @@ TEST_P(ProcessCounts, TrainAsThreadsDo) {
   EXPECT_EQ(found.at("measured").at("device_peak_bytes"),
             expected.at("measured").at("device_peak_bytes"));
   EXPECT_TRUE(found.at("memory").at("as_predicted"));
+  EXPECT_GT(found.at("sent_bytes").at("measured").at("node"), 0);
+  for (const auto& result : {found, expected}) {
+    EXPECT_EQ(result.at("sent_bytes").at("measured"), result.at("sent_bytes").at("predicted"));
+  }
   // The first moment holds every gradient.
   expect_same_checkpoint("threads", "processes");
   EXPECT_EQ(contents("threads/trainer.json"), contents("processes/trainer.json"));

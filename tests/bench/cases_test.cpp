@@ -113,8 +113,8 @@ TEST_P(Cases, CopiesAndCollectivesMoveTheirBytes) {
     const Schedule schedule = schedule_of(one, GetParam());
     const Op& op = schedule.blocks.back().ops.front();
     EXPECT_EQ(one.what, body_name(op.body));
-    const std::int64_t rounds = one.what == "all_reduce" ? 2 : 1;
-    EXPECT_EQ(demand(schedule, op).sent, rounds * 4096 * (GetParam() - 1)) << one.what;
+    const std::int64_t blocks = one.what == "all_reduce" ? GetParam() : 1;
+    EXPECT_EQ(demand(schedule, op).sent, blocks * 4096 * (GetParam() - 1)) << one.what;
     kinds.insert(one.what);
   }
   EXPECT_EQ(kinds.size(), 4U);

@@ -338,9 +338,9 @@ TEST_F(DemandOf, CollectivesSendToTheOthersOnly) {
   EXPECT_TRUE(gather.ring);
   const Demand scatter = of(ReduceScatter{"sp", {whole}, {{piece, true}}});
   EXPECT_EQ(scatter.sent, 2 * e * 3 / 4);
-  EXPECT_TRUE(scatter.ring);
+  EXPECT_FALSE(scatter.ring);
   const Demand sum = of(AllReduce{"dp", {whole}, {{whole, true}}});
-  EXPECT_EQ(sum.sent, 2 * (2 * e / 2));
+  EXPECT_EQ(sum.sent, 2 * e);
   EXPECT_EQ(sum.group, 2);
   EXPECT_EQ(sum.stride, 4);
 }

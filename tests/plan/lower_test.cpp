@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/bytes.h"
+#include "fpdt/plan/traffic.h"
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/schedule/depend.h"
 #include "fpdt/schedule/sum_workspace.h"
@@ -44,6 +45,11 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
   if (exact) {
     EXPECT_EQ(formula.size(), sums.size()) << what;
   }
+  const std::int64_t near = problem.cluster.devices_per_node;
+  const Traffic formula_sent = closed_form_traffic(problem, strategy);
+  const Traffic sent = traffic(schedule, schedule.train, 0, near);
+  EXPECT_EQ(formula_sent.node, sent.node) << what;
+  EXPECT_EQ(formula_sent.network, sent.network) << what;
   const Prediction prediction = predict(problem, strategy);
   const std::array<Bytes, 3> predicted{prediction.device, prediction.host_pinned, prediction.host};
   for (std::size_t space = 0; space < predicted.size(); ++space) {
@@ -346,6 +352,29 @@ TEST(Lower, NamesItsPasses) {
   lower(test::tiny_problem(test::tiny_llama(), 1, 16), test::tiny_strategy(16), "",
         [&](std::string_view pass) { passes.emplace_back(pass); });
   EXPECT_EQ(passes, (std::vector<std::string>{"lower", "depend", "place", "verify", ""}));
+}
+
+// Two nodes of two devices. Replicas of two ranks lie in a node, one of four ranks does not.
+TEST(Lower, EveryRankSendsTheSame) {
+  for (const std::int64_t replicas : {1, 2}) {
+    Problem problem = test::tiny_problem(test::tiny_llama(), 4, 64);
+    problem.cluster.nodes = 2;
+    problem.cluster.devices_per_node = 2;
+    Strategy strategy = test::tiny_strategy(16);
+    strategy.data_parallel = replicas;
+    const Traffic formula = closed_form_traffic(problem, strategy);
+    EXPECT_GT(formula.network, 0);
+    const Lowered lowered = lower(problem, strategy);
+    const Schedule& schedule = lowered.schedule.schedule();
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+      const Traffic sent = traffic(schedule, schedule.train, rank, 2);
+      EXPECT_EQ(sent.node, formula.node) << rank;
+      EXPECT_EQ(sent.network, formula.network) << rank;
+      const Traffic alone = traffic(schedule, schedule.train, rank, 4);
+      EXPECT_EQ(alone.node, formula.node + formula.network);
+      EXPECT_EQ(alone.network, 0);
+    }
+  }
 }
 
 }  // namespace

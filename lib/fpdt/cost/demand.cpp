@@ -10,6 +10,7 @@
 #include "fpdt/base/math.h"
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/schedule/key_pieces.h"
+#include "fpdt/schedule/traffic.h"
 
 namespace fpdt {
 namespace {
@@ -178,31 +179,21 @@ class Rules {
     asked.bytes = bytes(op.source);
   }
 
-  // Each rank sends its share, or a K-th of it (a block), K-1 times. An all-reduce is a
-  // reduce-scatter and an all-gather of blocks.
+  // Sums are no rings: members receive the blocks of all others and add them in member order.
   template <class T>
-  void collective(Demand& asked, const T& op, std::int64_t rounds, bool blocks) const {
+  requires IsCollective<T>
+  void fill(Demand& asked, const T& op) const {
     asked.bytes = all_bytes(op);
-    const auto group = std::find_if(schedule_.groups.begin(), schedule_.groups.end(),
-                                    [&](const Group& one) { return one.name == op.group; });
-    FPDT_ASSERT(group != schedule_.groups.end());
-    if (group->size == 1) return;
+    const Group& group = group_named(schedule_, op.group);
+    if (group.size == 1) return;
     std::int64_t whole = 0;
     for (const Operand& operand : op.send) whole = add(whole, bytes(operand));
     asked.work = Work::collective;
-    asked.group = group->size;
-    asked.stride = group->stride;
-    const std::int64_t piece = blocks ? div_ceil(whole, group->size) : whole;
-    asked.sent = mul(rounds * (group->size - 1), piece);
-    asked.ring = true;
+    asked.group = group.size;
+    asked.stride = group.stride;
+    asked.sent = mul(group.size - 1, bytes_to_each<T>(group.size, whole));
+    asked.ring = std::is_same_v<T, AllGather>;
   }
-  void fill(Demand& asked, const AllToAll& op) const {
-    collective(asked, op, 1, true);
-    asked.ring = false;
-  }
-  void fill(Demand& asked, const AllGather& op) const { collective(asked, op, 1, false); }
-  void fill(Demand& asked, const ReduceScatter& op) const { collective(asked, op, 1, true); }
-  void fill(Demand& asked, const AllReduce& op) const { collective(asked, op, 2, true); }
 
   const Schedule& schedule_;
 };

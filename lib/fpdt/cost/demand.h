@@ -45,7 +45,7 @@ struct Demand {
   std::int64_t size = 0;     // see SizeShare; 0 where it does not apply
   std::int64_t group = 1;    // ranks of the collective
   std::int64_t stride = 1;   // distance between them
-  std::int64_t sent = 0;     // bytes that one rank sends: 2 (K-1)/K of an all-reduce's, for example
+  std::int64_t sent = 0;     // bytes that one rank sends: (K-1)/K of an all-to-all's, for example
   bool ring = false;         // sends to the next rank only; else to all others equally (all-to-all)
 };
 

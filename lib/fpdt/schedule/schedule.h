@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,5 +67,10 @@ struct Schedule {
 };
 
 inline constexpr int kScheduleFormat = 2;
+
+// Precondition of both: the group exists.
+const Group& group_named(const Schedule& schedule, std::string_view name);
+// The group of a collective. Precondition: is_collective(body).
+const Group& group_of(const Schedule& schedule, const Body& body);
 
 }  // namespace fpdt

@@ -189,7 +189,8 @@ class ThreadCommunicator final : public Communicator {
         const Group& group = group_of(*schedule_, op.op->body);
         const std::ptrdiff_t number = &group - schedule_->groups.data();
         const Membership members = membership(group, rank_);
-        seat(op.lane, number) = {&meetings_.meeting({op.lane, number, members}), members.mine};
+        seat(op.lane, number) = {&meetings_.meeting({op.lane, number, members}), members.mine,
+                                 members.size};
       }
     }
   }
@@ -214,6 +215,7 @@ class ThreadCommunicator final : public Communicator {
     meeting.disperse(own.mine, taken);
     if (failure != nullptr) std::rethrow_exception(failure);
     for (const Mark done : meeting.done()) mover.await(done);
+    count(true, (own.members - 1) * bytes_to_each(body, own.members, views));
   }
 
   void barrier() override { meetings_.everybody().gather(rank_, {}, nullptr); }
@@ -225,7 +227,7 @@ class ThreadCommunicator final : public Communicator {
  private:
   struct Seat {
     Meeting* meeting = nullptr;
-    std::int64_t mine = 0;
+    std::int64_t mine = 0, members = 1;
   };
   Seat& seat(std::int32_t lane, std::ptrdiff_t group) {
     return seats_[static_cast<std::size_t>(lane) * schedule_->groups.size() +

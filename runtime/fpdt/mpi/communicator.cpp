@@ -127,7 +127,7 @@ void MpiCommunicator::move(const Membership& members, bool scatters, std::span<c
     transfer(members.mine);
     each_other(members, transfer);
   }
-  process_.exchange(*tools.channel, tools.transfers);
+  exchange(tools);
 }
 
 // target (+)= the sum of a block of every member, in member order.
@@ -153,8 +153,16 @@ void MpiCommunicator::sum(const Membership& members, bool scatters, const View& 
       tools.transfers.push_back({rank_of(members, peer), sent(peer), place});
       blocks[index(peer)] = view_of(place, send);
     });
-    process_.exchange(*tools.channel, tools.transfers);
+    exchange(tools);
     add_in_order(view_of(part(target, at, count), target), blocks);
+  }
+}
+
+void MpiCommunicator::exchange(Tools& tools) {
+  process_.exchange(*tools.channel, tools.transfers);
+  for (const Transfer& transfer : tools.transfers) {
+    if (transfer.peer == rank()) continue;
+    count(process_.is_near(transfer.peer), std::ssize(transfer.send));
   }
 }
 

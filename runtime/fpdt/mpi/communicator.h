@@ -47,6 +47,9 @@ class MpiCommunicator final : public Communicator {
   void sum(const Membership& members, bool scatters, const View& send, const View& target,
            const View& workspace, Tools& tools);
 
+  // Exchanges the transfers of the tools.
+  void exchange(Tools& tools);
+
   MpiProcess& process_;
   MpiProcess::Channel& everybody_;
   std::unordered_map<const Body*, Place> places_;

@@ -46,6 +46,11 @@ class MpiProcess {
   MpiProcess& operator=(const MpiProcess&) = delete;
 
   [[nodiscard]] const Place& place() const { return place_; }
+  // Whether another process is on this host.
+  [[nodiscard]] bool is_near(std::int64_t process) const {
+    return hosts_[static_cast<std::size_t>(process)] ==
+           hosts_[static_cast<std::size_t>(place_.process)];
+  }
 
   // What one thread at a time uses to meet other processes. Messages of different channels do not
   // mix, and messages of one channel between two processes arrive in order.
@@ -126,6 +131,7 @@ class MpiProcess {
   std::atomic<std::chrono::milliseconds> deadline_;
   const LibMpi& mpi_;
   Place place_;
+  std::vector<std::int64_t> hosts_;  // by process: the first process of its host
   MPI_Comm messages_ = nullptr, notices_ = nullptr;
 
   std::mutex mutex_;  // held in every call of the library; guards the rest

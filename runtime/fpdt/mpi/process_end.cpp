@@ -85,9 +85,10 @@ void MpiProcess::find_host() {
   place_.locals = locals;
   std::int64_t first = place_.process;  // of this host
   require(mpi_.MPI_Bcast(&first, sizeof(first), mpi_.byte, 0, host));
-  std::vector<std::int64_t> firsts(index(place_.processes));
-  require(mpi_.MPI_Allgather(&first, sizeof(first), mpi_.byte, firsts.data(), sizeof(first),
+  hosts_.resize(index(place_.processes));
+  require(mpi_.MPI_Allgather(&first, sizeof(first), mpi_.byte, hosts_.data(), sizeof(first),
                              mpi_.byte, mpi_.world));
+  std::vector<std::int64_t> firsts = hosts_;
   std::sort(firsts.begin(), firsts.end());
   firsts.erase(std::unique(firsts.begin(), firsts.end()), firsts.end());
   place_.node = std::find(firsts.begin(), firsts.end(), first) - firsts.begin();

@@ -90,20 +90,6 @@ void receive_pair(const View& target, std::int64_t mine, std::int64_t members, S
 
 }  // namespace
 
-const Group& group_of(const Schedule& schedule, const Body& body) {
-  const std::string* name = nullptr;
-  std::visit(
-      [&name](const auto& op) {
-        if constexpr (IsCollective<std::decay_t<decltype(op)>>) name = &op.group;
-      },
-      body);
-  FPDT_ASSERT(name != nullptr);
-  const auto found = std::find_if(schedule.groups.begin(), schedule.groups.end(),
-                                  [name](const Group& group) { return group.name == *name; });
-  FPDT_ASSERT(found != schedule.groups.end());
-  return *found;
-}
-
 Membership membership(const Group& group, std::int64_t rank) {
   const std::int64_t first = group.first.at(rank);
   const std::int64_t mine = group.size == 1 ? 0 : div_exact(rank - first, group.stride);
@@ -131,6 +117,22 @@ void receive(const Body& body, std::int64_t mine, std::span<const std::span<cons
           }
         } else {
           FPDT_ASSERT(IsCollective<Collective>);
+        }
+      },
+      body);
+}
+
+std::int64_t bytes_to_each(const Body& body, std::int64_t members, std::span<const View> views) {
+  return std::visit(
+      [&](const auto& op) -> std::int64_t {
+        using Collective = std::decay_t<decltype(op)>;
+        FPDT_ASSERT(IsCollective<Collective>);
+        if constexpr (IsCollective<Collective>) {
+          std::int64_t bytes = 0;
+          for (const View& view : views.first(op.send.size())) bytes += view.bytes();
+          return bytes_to_each<Collective>(members, bytes);
+        } else {
+          return 0;
         }
       },
       body);

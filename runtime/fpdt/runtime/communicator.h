@@ -7,6 +7,7 @@
 // run in rank order in f32: the same bits on every run.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -14,6 +15,7 @@
 
 #include "fpdt/runtime/view.h"
 #include "fpdt/schedule/expand.h"
+#include "fpdt/schedule/traffic.h"
 
 namespace fpdt {
 
@@ -60,6 +62,16 @@ class Communicator {
 
   // Wakes every rank that waits, now or later, with PeerError. Only the first cause is kept.
   virtual void abort(std::exception_ptr cause) noexcept = 0;
+
+  // What this rank has sent in collectives so far. Call it between steps.
+  [[nodiscard]] Traffic sent() const { return {node_.load(), network_.load()}; }
+
+ protected:
+  // Counts bytes sent to another rank, of this node or not. Any thread may call it.
+  void count(bool near, std::int64_t bytes) { (near ? node_ : network_) += bytes; }
+
+ private:
+  std::atomic<std::int64_t> node_{0}, network_{0};
 };
 
 }  // namespace fpdt

@@ -28,7 +28,7 @@ Arenas reserve_arenas(const Schedule& schedule, Backend& backend) {
 Executor::Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator)
     : program_(schedule.schedule()),
       backend_(backend),
-      rank_(communicator.rank()),
+      communicator_(communicator),
       arenas_(reserve_arenas(schedule.schedule(), backend)),
       addresses_(schedule.schedule(), arenas_),
       start_(program_),
@@ -53,7 +53,7 @@ void Executor::run(std::span<const Call> calls) { step(calls, nullptr); }
 Trace Executor::record(std::span<const Call> calls) {
   std::vector<Interval> intervals(static_cast<std::size_t>(op_count(program_, calls)));
   step(calls, intervals.data());
-  return make_trace(program_, calls, intervals, rank_);
+  return make_trace(program_, calls, intervals, communicator_.rank());
 }
 
 void Executor::step(std::span<const Call> calls, Interval* intervals) {

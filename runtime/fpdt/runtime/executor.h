@@ -67,6 +67,8 @@ class Executor {
   [[nodiscard]] std::optional<Bytes> untouched(std::span<const std::byte> range) const {
     return backend_.untouched(range);
   }
+  // What the rank has sent to others so far. Call it between steps.
+  [[nodiscard]] Traffic sent() const { return communicator_.sent(); }
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] const Schedule& schedule() const { return *program_.schedule; }
 
@@ -75,7 +77,7 @@ class Executor {
 
   Program program_;
   Backend& backend_;
-  std::int64_t rank_;
+  const Communicator& communicator_;
   Arenas arenas_;
   Addresses addresses_;
   Expansion start_;  // before the first call

@@ -152,4 +152,10 @@ Executor& Ranks::executor(std::int64_t rank) const {
   return *executor;
 }
 
+Traffic Ranks::sent() const {
+  Traffic total;
+  for (const std::int64_t rank : present()) total += executor(rank).sent();
+  return total;
+}
+
 }  // namespace fpdt

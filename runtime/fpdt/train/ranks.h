@@ -54,6 +54,8 @@ class Ranks {
   // Precondition: the rank is present. Rethrows the error that ended the ranks.
   [[nodiscard]] Executor& executor(std::int64_t rank) const;
   [[nodiscard]] const Schedule& schedule() const { return schedule_.schedule(); }
+  // What the present ranks have sent to others so far, of all steps.
+  [[nodiscard]] Traffic sent() const;
 
  private:
   using Task = std::function<void(std::int64_t rank, Executor& executor)>;

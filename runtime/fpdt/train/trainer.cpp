@@ -328,6 +328,7 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
         fmt::format("step {}: every label is masked, so there is nothing to learn", result.step));
   }
   agree(ranks_.world(), [&] { feed(samples, counted, learning_rate, result.step); });
+  const Traffic before = ranks_.sent();
   if (traces == nullptr) {
     const auto launched = std::chrono::steady_clock::now();
     ranks_.run(schedule().train);
@@ -338,6 +339,8 @@ StepResult Trainer::step(const std::vector<Sample>& samples, double learning_rat
       result.seconds = std::max(result.seconds, static_cast<double>(duration(trace)) * 1e-9);
     }
   }
+  const Traffic after = ranks_.sent();
+  result.sent = {after.node - before.node, after.network - before.network};
   result.loss = output(ports_.loss);
   result.grad_norm = std::sqrt(output(ports_.norm));
   result.tokens = mul(problem_.seq_len, samples_per_step());

@@ -35,6 +35,7 @@ struct StepResult {
   std::int64_t tokens = 0;  // of all sequences, without padding
   double seconds = 0;       // of its ops: on the device, if they were recorded
   double wall_seconds = 0;  // including inputs, outputs and the trace
+  Traffic sent;             // by the present ranks
 };
 
 // Memory of one space, on the rank that uses most of it.

@@ -1,0 +1,90 @@
+// FPDT's messages in closed form: all-to-alls of Ulysses (Jacobs et al., arXiv 2309.14509) in every
+// layer, gathers and sums of ZeRO-3 (Rajbhandari et al., arXiv 1910.02054).
+//
+// Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
+// their width. A rank sends 1/P of an all-to-all's bytes to each of P ranks, and its piece of a
+// tensor to each of W.
+#include "fpdt/base/math.h"
+#include "fpdt/plan/traffic.h"
+
+namespace fpdt {
+namespace {
+
+// Bytes of one rank in all-to-alls of one layer and micro-batch, its own block included.
+struct Exchanges {
+  std::int64_t qkv, output;  // forward, and again where backward repeats it
+  std::int64_t gradients;    // dout, delta, dq, dk and dv
+
+  Exchanges(const Problem& problem, const Geometry& shape, std::int64_t element) {
+    const std::int64_t q = mul(shape.padded_tokens, shape.heads * problem.model.head_dim) * element;
+    const std::int64_t kv =
+        mul(shape.padded_tokens, 2 * shape.kv_heads * problem.model.head_dim) * element;
+    const std::int64_t delta = mul(shape.padded_tokens, shape.heads) * 4;
+    qkv = q + kv;
+    output = q;
+    gradients = q + delta + q + kv;
+  }
+};
+
+// All-to-alls of a micro-batch. With checkpoint_every = k, k-1 of k layers run forward twice.
+std::int64_t exchanged(const Problem& problem, const FpdtStrategy& fpdt, const Exchanges& of) {
+  const std::int64_t layers = problem.model.layers;
+  const std::int64_t every = fpdt.checkpoint_every;
+  const std::int64_t forwards = layers + layers / every * (every - 1);
+  std::int64_t bytes = forwards * (of.qkv + of.output) + layers * of.gradients;
+  std::int64_t first = 0;
+  for (const LayerClass& choice : fpdt.layer_classes) {
+    const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
+    first += count;
+    if (choice.recompute != Recompute::keep_all) bytes += count * of.qkv;
+    // Repeats keep the output of all layers of a segment but the last, which has no repeat.
+    if (choice.recompute == Recompute::from_input) bytes += count * of.output;
+    if (choice.recompute == Recompute::keep_attention && every > 1) {
+      bytes += layers / every * of.output;
+    }
+  }
+  return bytes;
+}
+
+// One rank's piece of the tensors, `element` bytes each.
+std::int64_t pieces(const std::vector<TensorSpec>& tensors, std::int64_t ranks,
+                    std::int64_t element) {
+  std::int64_t bytes = 0;
+  for (const TensorSpec& tensor : tensors) {
+    bytes = add(bytes, mul(div_ceil(tensor.elements(), ranks), element));
+  }
+  return bytes;
+}
+
+// Backward finds the last layer still gathered, unless it repeats layers first.
+std::int64_t gathers_of_layers(std::int64_t layers, std::int64_t every) {
+  return every == 1 ? 2 * layers - 1 : layers + layers / every * (2 * every - 1);
+}
+
+}  // namespace
+
+Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
+  const Geometry shape = geometry(problem, strategy);
+  const std::int64_t world = problem.ranks();
+  const std::int64_t element = strategy.storage == Storage::f32 ? 4 : 2;
+  const std::int64_t layers = problem.model.layers;
+  const auto to_group = [&](std::int64_t size, std::int64_t bytes) {
+    return to_others({"", size, 1, {}}, 0, bytes, problem.cluster.devices_per_node);
+  };
+  Traffic sent =
+      to_group(shape.sequence_parallel,
+               strategy.micro_batches *
+                   exchanged(problem, strategy.fpdt, Exchanges(problem, shape, element)) /
+                   shape.sequence_parallel);
+  const std::vector<TensorSpec> layer = layer_tensors(problem.model);
+  const std::vector<TensorSpec> global = global_tensors(problem.model);
+  const std::int64_t gathered =
+      pieces(global, world, element) +
+      gathers_of_layers(layers, strategy.fpdt.checkpoint_every) * pieces(layer, world, element);
+  const std::int64_t reduced = pieces(global, world, 4) + layers * pieces(layer, world, 4);
+  constexpr std::int64_t kScalars = 2 * 4;  // the loss, and the norm of the gradient
+  sent += to_group(world, strategy.micro_batches * (gathered + reduced) + kScalars);
+  return sent;
+}
+
+}  // namespace fpdt

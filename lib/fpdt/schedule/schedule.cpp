@@ -1,0 +1,29 @@
+// Lookups in a schedule.
+#include "fpdt/schedule/schedule.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <variant>
+
+#include "fpdt/base/assert.h"
+
+namespace fpdt {
+
+const Group& group_named(const Schedule& schedule, std::string_view name) {
+  const auto found = std::find_if(schedule.groups.begin(), schedule.groups.end(),
+                                  [name](const Group& group) { return group.name == name; });
+  FPDT_ASSERT(found != schedule.groups.end());
+  return *found;
+}
+
+const Group& group_of(const Schedule& schedule, const Body& body) {
+  std::string_view name;
+  std::visit(
+      [&name](const auto& op) {
+        if constexpr (IsCollective<std::decay_t<decltype(op)>>) name = op.group;
+      },
+      body);
+  return group_named(schedule, name);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,41 @@
+// Bytes that a rank sends to other ranks, by the kind of link.
+//
+// What counts is who sends to whom, not the route: a library's ring passes on what others sent, and
+// that is not counted again. Ranks are numbered node by node. Three accounts must agree: a formula
+// (plan/traffic.h), the sum over a schedule's ops, and what communicators count as they send.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "fpdt/base/math.h"
+#include "fpdt/schedule/schedule.h"
+
+namespace fpdt {
+
+struct Traffic {
+  std::int64_t node = 0;     // to other ranks of the node
+  std::int64_t network = 0;  // to ranks of other nodes
+  Traffic& operator+=(const Traffic& other);
+};
+
+// What a rank sends to each other member of a group in a collective: a block of what it sends in
+// all, or all of it.
+template <class Collective>
+std::int64_t bytes_to_each(std::int64_t members, std::int64_t send_bytes) {
+  static_assert(IsCollective<Collective>);
+  constexpr bool kScatters =
+      std::is_same_v<Collective, AllToAll> || std::is_same_v<Collective, ReduceScatter>;
+  return kScatters ? div_exact(send_bytes, members) : send_bytes;
+}
+
+// What a rank sends to the others of its group, `bytes` to each.
+Traffic to_others(const Group& group, std::int64_t rank, std::int64_t bytes,
+                  std::int64_t devices_per_node);
+
+// What a rank sends in the calls of a program.
+Traffic traffic(const Schedule& schedule, const std::vector<Call>& calls, std::int64_t rank,
+                std::int64_t devices_per_node);
+
+}  // namespace fpdt

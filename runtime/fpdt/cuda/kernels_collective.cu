@@ -16,7 +16,7 @@ constexpr int kThreads = 256;
 constexpr int kEach = 4;  // accesses of a thread
 
 struct Sends {
-  const std::byte* data[kMembersMost];  // first byte received from each member
+  const std::byte* data[kMembersMost] = {};  // first byte received from each member
 };
 
 // Napkin: moves twice the bytes received; bound by memory. A part has `block` units.

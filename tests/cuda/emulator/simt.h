@@ -187,10 +187,13 @@ T* dynamic_shared() {
   return reinterpret_cast<T*>(emulator::dynamic_shared());
 }
 
-// Adds the words of a kernel's argument.
+// Adds the words of a kernel's argument. Padding may hold parts of old addresses.
 template <class T>
-void add_words(const T& argument, emulator::Given& words) {
+void add_words(T argument, emulator::Given& words) {
   static_assert(std::is_trivially_copyable_v<T>);
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&argument);
+#endif
   for (std::size_t at = 0; at + sizeof(void*) <= sizeof(T); at += sizeof(void*)) {
     std::memcpy(&words.emplace_back(), reinterpret_cast<const std::byte*>(&argument) + at,
                 sizeof(void*));

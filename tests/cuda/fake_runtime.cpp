@@ -103,20 +103,6 @@ World& world() {
   return one;
 }
 
-// Runs tasks until `done`. Other ranks may still have to queue some of them.
-cudaError_t run_until(const std::function<bool()>& done) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  for (;;) {
-    {
-      const std::lock_guard lock(world().mutex);
-      if (done()) return cudaSuccess;
-      if (world().run_one()) continue;
-    }
-    if (std::chrono::steady_clock::now() > deadline) return cudaErrorLaunchTimeout;
-    std::this_thread::yield();
-  }
-}
-
 template <class Name>
 Name new_name() {
   return reinterpret_cast<Name>(++world().next_name);
@@ -206,12 +192,33 @@ std::set<int> touched() {
   return world().contexts;
 }
 
+std::unique_lock<std::recursive_mutex> hold() { return std::unique_lock(world().mutex); }
+
 void enqueue(cudaStream_t stream, const emulator::Given& given, std::function<void()> task) {
+  enqueue_when(stream, given, nullptr, std::move(task));
+}
+
+void enqueue_when(cudaStream_t stream, const emulator::Given& given, std::function<bool()> ready,
+                  std::function<void()> task) {
   const std::lock_guard lock(world().mutex);
   Lane& lane = world().streams.at(stream);
   require_here("a launch", lane.gpu);
   for (const void* const word : given) require_access(lane.gpu, word);
-  lane.tasks.push_back({nullptr, std::move(task)});
+  lane.tasks.push_back({std::move(ready), std::move(task)});
+}
+
+// Other ranks may still have to queue some of the tasks.
+cudaError_t run_until(const std::function<bool()>& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  for (;;) {
+    {
+      const std::lock_guard lock(world().mutex);
+      if (done()) return cudaSuccess;
+      if (world().run_one()) continue;
+    }
+    if (std::chrono::steady_clock::now() > deadline) return cudaErrorLaunchTimeout;
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace fpdt::fake
@@ -395,6 +402,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
                           point.time = world().now();
                         }});
   return cudaSuccess;
+}
+// Asking lets the GPU run on.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(world().mutex);
+  const Point& point = *world().events.at(event);
+  require_here("cudaEventQuery", point.gpu);
+  world().run_one();
+  return point.reached == point.taken ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return run_until([event] {

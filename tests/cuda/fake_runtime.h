@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <driver_types.h>
 #include <functional>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,5 +58,12 @@ std::set<int> touched();
 
 // Runs a task on the stream, in its turn. `given`: what the task reads and writes is among it.
 void enqueue(cudaStream_t stream, const emulator::Given& given, std::function<void()> task);
+// The same, when it is the task's turn and it is ready. No two tasks and no `ready` run at a time.
+void enqueue_when(cudaStream_t stream, const emulator::Given& given, std::function<bool()> ready,
+                  std::function<void()> task);
+// Nothing else happens on the machine while it is held.
+[[nodiscard]] std::unique_lock<std::recursive_mutex> hold();
+// Runs tasks until `done`; an error after two minutes.
+cudaError_t run_until(const std::function<bool()>& done);
 
 }  // namespace fpdt::fake

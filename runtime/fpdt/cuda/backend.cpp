@@ -119,6 +119,7 @@ class CudaBackend::StreamMover final : public Mover {
                std::span<const std::span<const View>> views) override {
     cuda::receive(body, mine, views, stream_);
   }
+  [[nodiscard]] void* stream() const override { return stream_; }
 
  private:
   cudaStream_t stream_;
@@ -315,6 +316,7 @@ void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
 void CudaBackend::synchronise() {
   use();
   streams_->synchronise();
+  communicator_.settle();
 }
 
 void CudaBackend::write(std::byte* target, std::span<const std::byte> source) {

@@ -23,10 +23,6 @@ View view_of(std::span<std::byte> bytes, const View& like) {
           like.access};
 }
 
-std::int64_t rank_of(const Membership& members, std::int64_t member) {
-  return members.first + member * members.stride;
-}
-
 // Throws InputError when a sum over several ranks has no memory to move their blocks into.
 void require_workspace(const Body& body, const std::string& name) {
   std::visit(
@@ -122,7 +118,7 @@ void MpiCommunicator::move(const Membership& members, bool scatters, std::span<c
     };
     const auto place = [&](std::int64_t from) { return part(target, from * block, block); };
     const auto transfer = [&](std::int64_t member) {
-      tools.transfers.push_back({rank_of(members, member), sent(member), place(member)});
+      tools.transfers.push_back({members.rank_of(member), sent(member), place(member)});
     };
     transfer(members.mine);
     each_other(members, transfer);
@@ -150,7 +146,7 @@ void MpiCommunicator::sum(const Membership& members, bool scatters, const View& 
     each_other(members, [&](std::int64_t peer) {
       const auto place =
           room.subspan(tools.transfers.size() * index(most * bytes), index(count * bytes));
-      tools.transfers.push_back({rank_of(members, peer), sent(peer), place});
+      tools.transfers.push_back({members.rank_of(peer), sent(peer), place});
       blocks[index(peer)] = view_of(place, send);
     });
     exchange(tools);

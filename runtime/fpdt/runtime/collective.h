@@ -16,6 +16,8 @@ struct Membership {
   std::int64_t stride = 1;
   std::int64_t size = 1;
   std::int64_t mine = 0;  // this rank's member number
+
+  [[nodiscard]] std::int64_t rank_of(std::int64_t member) const { return first + member * stride; }
 };
 Membership membership(const Group& group, std::int64_t rank);
 

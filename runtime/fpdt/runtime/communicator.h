@@ -37,6 +37,8 @@ class Mover {
   // Communicator::collective; only the sends of other members are read.
   virtual void receive(const Body& body, std::int64_t mine,
                        std::span<const std::span<const View>> views) = 0;
+  // The lane as the machine's own libraries know it, such as a cudaStream_t; null on a CPU.
+  [[nodiscard]] virtual void* stream() const { return nullptr; }
 };
 
 class Communicator {
@@ -51,11 +53,19 @@ class Communicator {
   // Call it before the first collective of a program. After it a collective allocates nothing.
   virtual void prepare(const Program& program) = 0;
 
+  // Call it after prepare, with the device's arena, whose contents do not matter yet. A library
+  // opens here what it would otherwise open, and allocate, in its first collectives.
+  virtual void warm_up(std::span<std::byte> /*arena*/) {}
+
   // `lane` is an index into Program::lanes. Collectives of different lanes may run at the same
   // time. `views` are the sends, the receives, and the workspace of a sum that has one. Throws
   // PeerError when a peer failed or the deadline passed.
   virtual void collective(const Body& body, std::int32_t lane, std::span<const View> views,
                           Mover& mover) = 0;
+
+  // Call it when all lanes are drained. Throws PeerError if the result of a collective is not
+  // whole: on a GPU a collective that fails ends after it was launched.
+  virtual void settle() {}
 
   // Waits for all ranks, between steps. Throws PeerError as `collective` does.
   virtual void barrier() = 0;

@@ -45,6 +45,7 @@ Executor::Executor(const VerifiedSchedule& schedule, Backend& backend, Communica
   views_.reserve(views);
   waits_.reserve(waits);
   communicator.prepare(program_);
+  communicator.warm_up(arena(MemorySpace::device));
   backend_.prepare(program_);
 }
 

@@ -293,6 +293,7 @@ void MpiProcess::fail(const Failure& failure) noexcept {
 
 std::optional<Failure> MpiProcess::failure() {
   const std::lock_guard lock(mutex_);
+  listen();
   return failed_;
 }
 

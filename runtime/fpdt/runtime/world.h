@@ -75,7 +75,7 @@ class World {
   // How long a later wait for other processes may last without progress.
   virtual void set_deadline(std::chrono::milliseconds) {}
 
-  // The first failure that this process knows of, its own or another's.
+  // The first failure that this process knows of, its own or another's. Any thread may ask.
   [[nodiscard]] virtual std::optional<Failure> failure() const { return {}; }
 
   // Ends the job for this process: the last call. `code` is what it would exit with. Returns the

@@ -2,11 +2,16 @@
 #include "driver_memory.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
+#include "fpdt/nccl/options.h"
+#include "fpdt/runtime/collective.h"
 
 namespace fpdt {
 namespace {
@@ -52,6 +57,30 @@ void note_step(std::span<DriverMemory> gpus, std::span<const Bytes> used) {
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks) {
   if (outside.context.value == 0) return {};
   return outside.context + ranks * (outside.libraries + outside.workspace);
+}
+
+Bytes outside_of_process(const OutsideArena& outside, const Schedule& schedule, std::int64_t rank,
+                         std::span<const std::int64_t> nodes) {
+  if (outside.context.value == 0) return {};
+  std::set<std::tuple<LaneKind, std::int32_t, std::int64_t>> met;
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      if (!is_collective(op.body)) continue;
+      const Membership members = membership(group_of(schedule, op.body), rank);
+      for (std::int64_t i = 0; i < members.size; ++i) {
+        met.emplace(op.lane.kind, op.lane.index, members.rank_of(i));
+      }
+    }
+  }
+  const auto bytes_of = [&](std::int64_t peer) {
+    const auto node = [&](std::int64_t of) { return nodes[static_cast<std::size_t>(of)]; };
+    if (peer == rank) return Bytes{};
+    return node(peer) == node(rank) ? outside.per_peer : outside.per_remote_peer;
+  };
+  Bytes messages, all = outside_on_one_gpu(outside, 1);
+  for (const auto& [kind, index, peer] : met) all += bytes_of(peer);
+  for (std::int64_t peer = 0; peer < std::ssize(nodes); ++peer) messages += bytes_of(peer);
+  return all + Bytes{div_ceil(2 * messages.value, NcclOptions{}.channels)};
 }
 
 std::vector<std::string> deviations(const DriverMemory& memory) {

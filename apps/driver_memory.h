@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fpdt/base/units.h"
+#include "fpdt/schedule/schedule.h"
 #include "fpdt/spec/cluster.h"
 
 #include "command.h"
@@ -31,6 +32,11 @@ void note_step(std::span<DriverMemory> gpus, std::span<const Bytes> used);
 // and workspace for each. Ranks of one process have no channels. 0 where the cluster file says
 // nothing.
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
+// The same for a rank that is a process, with the channels that NCCL opens: on each lane to the
+// ranks that it meets there, and for messages between steps one of 32 to and from all others.
+// nodes[r]: the host of rank r. All-gathers across nodes take more, which is not predicted.
+Bytes outside_of_process(const OutsideArena& outside, const Schedule& schedule, std::int64_t rank,
+                         std::span<const std::int64_t> nodes);
 
 // What is not as it should be, in words; empty when `agrees`.
 std::vector<std::string> deviations(const DriverMemory& memory);

@@ -104,7 +104,7 @@ class CudaGpus final : public OpenGpus {
     options.device = gpus_.at(index_of(communicator));
     options.deterministic = deterministic_;
     options.times = &product_times_;
-    if (communicator.local_ranks() > 1) options.peers = gpus_;
+    if (gpus_.size() > 1) options.peers = gpus_;
     return std::make_unique<CudaBackend>(communicator, options);
   }
 

@@ -34,8 +34,8 @@ class OpenGpus {
   std::vector<std::int32_t> numa_nodes;  // the nearest to the GPU of each rank; -1: unknown
 
   // Which of the ranks here: a rank whose peers are elsewhere is the only one.
-  static std::size_t index_of(const Communicator& communicator) {
-    return communicator.local_ranks() == 1 ? 0 : static_cast<std::size_t>(communicator.rank());
+  [[nodiscard]] std::size_t index_of(const Communicator& communicator) const {
+    return numa_nodes.size() == 1 ? 0 : static_cast<std::size_t>(communicator.rank());
   }
 
   // What is in use now of each of `shares`, by this program and by others. Changes which GPU is

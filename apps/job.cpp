@@ -2,6 +2,8 @@
 #include "job.h"
 
 #include <chrono>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "fpdt/comm/local.h"
 #include "fpdt/cost/machine.h"
 #include "fpdt/mpi/open.h"
+#include "fpdt/nccl/open.h"
 #include "fpdt/sim/simulate.h"
 
 #include "command.h"
@@ -46,6 +49,61 @@ std::chrono::milliseconds default_deadline(const Job& job) {
   }
 }
 
+// The processes of a job, as this one sees them.
+struct Processes {
+  std::unique_ptr<World> world;
+  // Once the schedule is known, and with it how long others may take.
+  std::function<Connect(World& world, std::chrono::milliseconds deadline)> connect;
+};
+
+// A rank with a GPU of its own. Small messages go where the launcher offers it: through MPI, whose
+// failures reach everybody, or through NCCL.
+Processes open_nccl_processes(const RankFlags& flags, const MachineFlags& machine,
+                              std::chrono::milliseconds deadline) {
+  if (machine.backend != "cuda") {
+    throw InputError("--communicator nccl connects GPUs: it needs --backend cuda");
+  }
+  // Before the first call of CUDA. A kernel that is loaded at its first launch waits for what runs,
+  // and a collective that runs waits for other ranks.
+  static_cast<void>(::setenv("CUDA_MODULE_LOADING", "EAGER", 0));
+  NcclOptions options;
+  options.native_sums = flags.native_sums;
+  options.deadline = deadline;
+  const auto say_bytes = [](Bytes bytes) {
+    say(fmt::format("NCCL took {} of device memory\n", format_bytes(bytes)));
+  };
+  // torchrun itself may run under mpirun or srun.
+  if (is_launched_by_torchrun() || !is_launched_by_mpi()) {
+    const Torchrun place = torchrun();
+    options.device = own_gpu(machine, place_of(place));
+    if (place.rank == 0) options.warmed_up = say_bytes;
+    NcclJob job = open_nccl(place, options);
+    return {std::move(job.world),
+            [connect = std::move(job.connect)](World&, auto) { return connect; }};
+  }
+  return {open_mpi({.deadline = deadline}).world,
+          [=](World& world, std::chrono::milliseconds limit) {
+            NcclOptions known = options;
+            known.device = agreed(world, [&] { return own_gpu(machine, world.place()); });
+            known.deadline = limit;
+            if (world.speaks()) known.warmed_up = say_bytes;
+            return connect_nccl(world, known);
+          }};
+}
+
+Processes open_processes(const RankFlags& flags, const MachineFlags& machine) {
+  const std::chrono::seconds deadline(flags.deadline.value_or(300));
+  if (flags.communicator == "nccl") return open_nccl_processes(flags, machine, deadline);
+  if (machine.backend != "cpu") {
+    throw InputError(
+        "--communicator mpi moves host memory: it needs --backend cpu; GPUs are connected by "
+        "--communicator nccl");
+  }
+  MpiJob job = open_mpi({.deadline = deadline});
+  return {std::move(job.world),
+          [connect = std::move(job.connect)](World&, auto) { return connect; }};
+}
+
 Job load_for(const World& world, const std::string& schedule) {
   Job job = load_job(schedule);
   const std::int64_t ranks = job.schedule.schedule().ranks;
@@ -74,8 +132,9 @@ int stop(World& world, const Error& error) {
 
 }  // namespace
 
-int run_together(const RankFlags& flags, const std::string& schedule, const RankBody& body) {
-  if (flags.communicator != "mpi") {
+int run_together(const RankFlags& flags, const MachineFlags& machine, const std::string& schedule,
+                 const RankBody& body) {
+  if (flags.communicator == "thread" || flags.communicator == "solo") {
     const Job job = load_job(schedule);
     const std::int64_t ranks = job.schedule.schedule().ranks;
     if (flags.communicator == "thread") {
@@ -89,13 +148,15 @@ int run_together(const RankFlags& flags, const std::string& schedule, const Rank
     LocalWorld world(rank, ranks);
     return body(world, nullptr, job);
   }
-  MpiJob processes = open_mpi({.deadline = std::chrono::seconds(flags.deadline.value_or(300))});
+  const Processes processes = open_processes(flags, machine);
   World& world = *processes.world;
   int code = 0;
   try {
     const Job job = agreed(world, [&] { return load_for(world, schedule); });
-    if (!flags.deadline) world.set_deadline(default_deadline(job));
-    code = body(world, processes.connect, job);
+    const std::chrono::milliseconds deadline =
+        flags.deadline ? std::chrono::seconds(*flags.deadline) : default_deadline(job);
+    world.set_deadline(deadline);
+    code = body(world, processes.connect(world, deadline), job);
   } catch (...) {
     code = stop(world, current_error());
   }

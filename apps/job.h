@@ -10,6 +10,7 @@
 #include "fpdt/train/ranks.h"
 
 #include "flags.h"
+#include "machine.h"
 #include "schedule_file.h"
 
 namespace fpdt {
@@ -30,14 +31,16 @@ struct RankFlags {
   std::optional<std::int64_t> rank;  // that runs alone with "solo"; default: 0
   // Seconds that a process waits for others; default: by the predicted step.
   std::optional<std::int64_t> deadline;
+  bool native_sums = false;  // with "nccl": it adds, in an order of its own
 };
 
 // What a process of the job does. `connect` is null where the ranks are in one process.
 using RankBody = std::function<int(World& world, const Connect& connect, const Job& job)>;
 
-// Loads the schedule, and runs `body` in every process of the job that the flags describe. Returns
-// the code to exit with. With several processes, an error of one of them ends all, and one of them
-// says it.
-int run_together(const RankFlags& flags, const std::string& schedule, const RankBody& body);
+// Loads the schedule, and runs `body` in every process of the job that the flags describe, on
+// machines that `machine` describes. Returns the code to exit with. With several processes, an
+// error of one of them ends all, and one of them says it.
+int run_together(const RankFlags& flags, const MachineFlags& machine, const std::string& schedule,
+                 const RankBody& body);
 
 }  // namespace fpdt

@@ -99,6 +99,30 @@ void pin_near(std::int32_t number) {
   if (const NumaNode* node = find_node(nodes, number)) pin_to(*node);
 }
 
+// `gpus_of_ranks` gives the GPUs of the ranks of this process.
+template <class GpusOfRanks>
+RankMachine open(const MachineFlags& flags, GpusOfRanks&& gpus_of_ranks) {
+  require_sensible(flags);
+  if (!flags.host_memory.empty()) declare_host_memory(size_of("--host-memory", flags.host_memory));
+  RankMachine machine;
+  machine.near = flags.numa == "auto";
+  if (flags.backend == "cpu") {
+    machine.ranks.threads = flags.threads;
+    return machine;
+  }
+  const std::vector<std::int32_t> dealt = gpus_of_ranks();
+  machine.gpus = open_gpus(dealt, flags.deterministic);
+  const std::int64_t ranks = std::ssize(dealt);
+  if (std::ssize(machine.gpus->shares) < ranks) say(shares_text(*machine.gpus, ranks));
+  machine.ranks.make_backend = [gpus = machine.gpus.get(),
+                                near = machine.near](Communicator& communicator) {
+    if (near) pin_near(gpus->numa_nodes.at(gpus->index_of(communicator)));
+    return gpus->make_backend(communicator);
+  };
+  machine.ranks.deadline = kDeadlineOnGpu;
+  return machine;
+}
+
 }  // namespace
 
 void add_machine_flags(Options& options, MachineFlags& flags, const std::string& host_memory) {
@@ -137,23 +161,24 @@ Bytes size_of(std::string_view flag, const std::string& text) {
 }
 
 RankMachine open_machine(const MachineFlags& flags, std::int64_t ranks) {
-  require_sensible(flags);
-  if (!flags.host_memory.empty()) declare_host_memory(size_of("--host-memory", flags.host_memory));
-  RankMachine machine;
-  machine.near = flags.numa == "auto";
-  if (flags.backend == "cpu") {
-    machine.ranks.threads = flags.threads;
-    return machine;
+  return open(flags, [&] { return deal(chosen_gpus(flags.devices), ranks); });
+}
+
+RankMachine open_machine(const MachineFlags& flags, const Place& place) {
+  if (place.processes == 1) return open_machine(flags, std::ssize(place.present));
+  return open(flags, [&] { return std::vector{own_gpu(flags, place)}; });
+}
+
+std::int32_t own_gpu(const MachineFlags& flags, const Place& place) {
+  const std::vector<std::int32_t> gpus = chosen_gpus(flags.devices);
+  if (gpus.size() == 1) return gpus.front();
+  if (std::ssize(gpus) < place.locals) {
+    throw InputError(fmt::format(
+        "{} processes on this host, but {} GPUs: each needs its own; start as many as there are "
+        "GPUs",
+        place.locals, gpus.size()));
   }
-  machine.gpus = open_gpus(deal(chosen_gpus(flags.devices), ranks), flags.deterministic);
-  if (std::ssize(machine.gpus->shares) < ranks) say(shares_text(*machine.gpus, ranks));
-  machine.ranks.make_backend = [gpus = machine.gpus.get(),
-                                near = machine.near](Communicator& communicator) {
-    if (near) pin_near(gpus->numa_nodes.at(OpenGpus::index_of(communicator)));
-    return gpus->make_backend(communicator);
-  };
-  machine.ranks.deadline = kDeadlineOnGpu;
-  return machine;
+  return gpus[static_cast<std::size_t>(place.local)];
 }
 
 }  // namespace fpdt

@@ -41,5 +41,11 @@ Bytes size_of(std::string_view flag, const std::string& text);
 // For `ranks` ranks in this process. Says so when ranks share GPUs. InputError when a flag belongs
 // to the other backend, or the GPUs cannot be used.
 RankMachine open_machine(const MachineFlags& flags, std::int64_t ranks);
+// For the ranks of a process that stands at `place`: with several processes, one rank on own_gpu.
+RankMachine open_machine(const MachineFlags& flags, const Place& place);
+
+// With --backend cuda and several processes: the GPU of the one at `place`. Each of a host has its
+// own, in order, unless it sees a single one. InputError when there are too few.
+std::int32_t own_gpu(const MachineFlags& flags, const Place& place);
 
 }  // namespace fpdt

@@ -41,8 +41,7 @@ void say_homes(const RankMachine& machine, const Job& job) {
 int train_in(World& world, const Connect& connect, const Job& job, const TrainFlags& flags) {
   if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
   agree(world, [&] { require_sensible(flags); });
-  RankMachine machine =
-      agreed(world, [&] { return open_machine(flags.backend, std::ssize(world.place().present)); });
+  RankMachine machine = agreed(world, [&] { return open_machine(flags.backend, world.place()); });
   machine.ranks.world = &world;
   machine.ranks.connect = connect;
   if (machine.near) {
@@ -71,7 +70,7 @@ Command declare_train(Options& options) {
   add_train_flags(options, *flags);
   return [flags] {
     catch_finish_signal();
-    return run_together(flags->ranks, flags->schedule,
+    return run_together(flags->ranks, flags->backend, flags->schedule,
                         [&](World& world, const Connect& connect, const Job& job) {
                           return train_in(world, connect, job, *flags);
                         });

@@ -12,6 +12,26 @@ namespace {
 
 constexpr std::int64_t kDeadlineMax = 30 * 24 * 3600;
 
+void add_rank_flags(Options& options, RankFlags& flags) {
+  options
+      .value("--communicator", flags.communicator,
+             "thread: all ranks in this process; mpi: a process for each rank, started by mpirun; "
+             "nccl: a process for each rank and GPU, started by torchrun or mpirun; solo: one rank "
+             "alone, to see what it needs")
+      .shows_default()
+      .one_of({"thread", "mpi", "nccl", "solo"});
+  options
+      .value("--rank", flags.rank, "with --communicator solo: the rank that runs alone; default: 0")
+      .integer(0);
+  options
+      .value("--deadline", flags.deadline,
+             "with processes: seconds to wait for others without progress; default: 5 minutes and "
+             "two predicted steps")
+      .integer(1, kDeadlineMax);
+  options.flag("--native-sums", flags.native_sums,
+               "with --communicator nccl: let NCCL add, in an order that depends on the machines");
+}
+
 }  // namespace
 
 void add_train_flags(Options& options, TrainFlags& flags) {
@@ -67,21 +87,7 @@ void add_train_flags(Options& options, TrainFlags& flags) {
                 "with --machine: draw the measured step over the predicted one, as .html, .svg or "
                 ".json (Perfetto)");
   add_machine_flags(options, flags.backend);
-  options
-      .value("--communicator", flags.ranks.communicator,
-             "thread: all ranks in this process; mpi: a process for each rank, started by mpirun; "
-             "solo: one rank alone, to see what it needs")
-      .shows_default()
-      .one_of({"thread", "mpi", "solo"});
-  options
-      .value("--rank", flags.ranks.rank,
-             "with --communicator solo: the rank that runs alone; default: 0")
-      .integer(0);
-  options
-      .value("--deadline", flags.ranks.deadline,
-             "with processes: seconds to wait for others without progress; default: 5 minutes and "
-             "two predicted steps")
-      .integer(1, kDeadlineMax);
+  add_rank_flags(options, flags.ranks);
   options.flag("--json", flags.json, "print one JSON object");
 }
 
@@ -100,6 +106,9 @@ void require_sensible(const TrainFlags& flags) {
   if (flags.ranks.communicator == "solo" && !(flags.save.empty() && flags.resume.empty())) {
     throw InputError(
         "--communicator solo: one rank alone does not hold a whole model to save or resume");
+  }
+  if (flags.ranks.native_sums && flags.ranks.communicator != "nccl") {
+    throw InputError("--native-sums needs --communicator nccl");
   }
   if (flags.ranks.rank && flags.ranks.communicator != "solo") {
     throw InputError("--rank N needs --communicator solo");

@@ -34,7 +34,9 @@ std::unique_ptr<CheckpointDirectory> open_saves(const TrainFlags& flags, const J
 }
 
 // What the drivers of GPUs report before the ranks begin; empty on a CPU.
-std::vector<DriverMemory> driver_memory(const Job& job, const RankMachine& machine) {
+// `nodes` are those of all processes.
+std::vector<DriverMemory> driver_memory(const Job& job, const RankMachine& machine,
+                                        const Place& place, std::span<const std::int64_t> nodes) {
   if (!machine.gpus) return {};
   const Bytes arena = arena_bytes(job.schedule.schedule(), MemorySpace::device);
   const std::vector<Bytes> used = machine.gpus->used_memory();
@@ -44,10 +46,22 @@ std::vector<DriverMemory> driver_memory(const Job& job, const RankMachine& machi
     DriverMemory& memory = all.emplace_back();
     memory.gpu = share.gpu;
     memory.arenas = share.ranks * arena;
-    memory.outside = outside_on_one_gpu(job.problem.cluster.outside, share.ranks);
+    const OutsideArena& outside = job.problem.cluster.outside;
+    memory.outside = place.processes == 1 ? outside_on_one_gpu(outside, share.ranks)
+                                          : outside_of_process(outside, job.schedule.schedule(),
+                                                               place.process, nodes);
     memory.before = used[i];
   }
   return all;
+}
+
+// Together: the node of each process.
+std::vector<std::int64_t> nodes_of(World& world) {
+  std::vector<std::int64_t> nodes;
+  for (const std::string& node : world.gather(std::to_string(world.place().node))) {
+    nodes.push_back(std::stoll(node));
+  }
+  return nodes;
 }
 
 // The course that the checkpoint of --resume records, if it does.
@@ -92,7 +106,10 @@ Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, Wo
       shard_bytes_(agreed(world, [&] { return size_of("--shard-size", flags.shard_size).value; })),
       saves_(agreed(world, [&] { return world.speaks() ? open_saves(flags, job) : nullptr; })),
       log_(agreed(world, [&] { return Log(world.speaks() ? flags.log : ""); })),
-      drivers_(agreed(world, [&] { return driver_memory(job, machine); })),
+      drivers_(agreed(world,
+                      [&, nodes = nodes_of(world)] {
+                        return driver_memory(job, machine, world.place(), nodes);
+                      })),
       trainer_(job.schedule, job.problem, machine.ranks),
       status_(world.speaks() ? StatusLine::Shown::everywhere : StatusLine::Shown::nowhere) {
   agree(world, [&] {

@@ -34,6 +34,26 @@ TEST(DriverMemory, RanksOnOneGpuShareItsContextAndHaveNoChannels) {
   EXPECT_EQ(outside_on_one_gpu({{}, Bytes{100}, Bytes{10}, {}, {}}, 4), Bytes{0});
 }
 
+// Two nodes of two ranks. On one lane everybody meets, on another the ranks of a node.
+TEST(DriverMemory, RanksInProcessesHaveChannelsToThoseTheyMeet) {
+  Schedule schedule;
+  schedule.ranks = 4;
+  schedule.groups = {{"world", 4, 1, {}}, {"node", 2, 1, {0, 2, 0, 2, 2}}};
+  schedule.blocks.push_back({"step", {}, {}});
+  const auto exchange = [&](const char* group, std::int32_t lane) {
+    schedule.blocks[0].ops.push_back({"op", {LaneKind::comm, lane}, AllToAll{group, {}, {}}, {}});
+  };
+  exchange("world", 0);
+  exchange("node", 0);
+  exchange("node", 1);
+  const std::vector<std::int64_t> nodes{0, 0, 1, 1};
+  const OutsideArena outside{Bytes{500}, Bytes{90}, Bytes{10}, Bytes{3200}, Bytes{320}};
+  // Also one channel of 32 in and one out, of the messages between steps, to each other rank.
+  EXPECT_EQ(outside_of_process(outside, schedule, 2, nodes),
+            Bytes{600 + 2 * 3200 + 2 * 320 + 2 * (100 + 2 * 10)});
+  EXPECT_EQ(outside_of_process({}, schedule, 2, nodes), Bytes{0});
+}
+
 TEST(DriverMemory, IsAtMostThePredictionAndNear) {
   // 256 MiB for small arenas, 1 % for large ones.
   for (const auto& [arenas, tolerance] :

@@ -315,6 +315,8 @@ TEST_F(Train, RefusesBadFlags) {
            {train + " --steps 1 --init a --resume b", 2, "not both"},
            {train + " --steps 1 --communicator pigeon", 2, "pigeon"},
            {train + " --steps 1 --rank 1", 2, "--rank N needs --communicator solo"},
+           {train + " --steps 1 --communicator nccl", 2, "it needs --backend cuda"},
+           {train + " --steps 1 --native-sums", 2, "--native-sums needs --communicator nccl"},
            {train + " --steps 1 --save .", 2, "is not a checkpoint"},
            {train + " --steps 1 --document-separator 256", 2, "vocabulary of 256"},
        }) {

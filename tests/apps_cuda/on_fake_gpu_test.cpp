@@ -82,6 +82,23 @@ TEST_F(OnFakeGpu, RefusesWhatItsKernelsDoNotServe) {
 }
 
 // Both ranks share one context; each has its own workspace.
+TEST_F(OnFakeGpu, ProcessesNeedALauncher) {
+  lower("context: 1KiB, workspace: 48MiB");
+  const std::string train = fmt::format("$RUN {} --steps 1 --communicator nccl", kTrain);
+  const std::string torchrun = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=localhost";
+  for (const auto& [variables, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "RANK is not set: --communicator nccl needs a launcher"},
+           {"RANK=2 WORLD_SIZE=2", "RANK: expected a number from 0 to 1, found \"2\""},
+           {"RANK=1", "WORLD_SIZE is not set"},
+           {torchrun, "LOCAL_WORLD_SIZE is not set"},
+           {torchrun + " LOCAL_WORLD_SIZE=2", "MASTER_PORT is not set"},
+           {torchrun + " LOCAL_WORLD_SIZE=2 MASTER_PORT=x", "1 to 65534, found \"x\""}}) {
+    const Outcome refused = shell(fmt::format("{} {}", variables, train));
+    EXPECT_EQ(refused.code, 2) << variables << refused.err;
+    EXPECT_TRUE(says(refused.err, message)) << variables << refused.err;
+  }
+}
+
 TEST_F(OnFakeGpu, HoldsTheDriversCountAgainstThePrediction) {
   lower("context: 1KiB, workspace: 48MiB");
   const Outcome table = run(fmt::format("{} --steps 2", kTrain));

@@ -27,6 +27,9 @@ struct MpiJob {
   Connect connect;
 };
 
+// Whether a launcher of Open MPI started this process.
+bool is_launched_by_mpi();
+
 // At most once in a process. Throws InputError when this build has no MPI, when Open MPI is missing
 // or too old, and when no launcher started this process. Ends the process with exit code 6 when
 // not all processes start before the deadline.

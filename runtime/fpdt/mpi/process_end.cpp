@@ -21,9 +21,7 @@ constexpr int kLost = static_cast<int>(ExitCode::peer_lost);
 
 // A process without a launcher would be a job of its own, and could meet nobody.
 void require_launcher() {
-  for (const char* name : {"PMIX_RANK", "OMPI_COMM_WORLD_RANK"}) {
-    if (std::getenv(name) != nullptr) return;
-  }
+  if (is_launched_by_mpi()) return;
   throw InputError(
       "MPI: no launcher started this process; start one process for each rank, as with "
       "\"mpirun --bind-to none -n RANKS fpdt-run ...\"");

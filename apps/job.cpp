@@ -52,8 +52,7 @@ std::chrono::milliseconds default_deadline(const Job& job) {
 // The processes of a job, as this one sees them.
 struct Processes {
   std::unique_ptr<World> world;
-  // Once the schedule is known, and with it how long others may take.
-  std::function<Connect(World& world, std::chrono::milliseconds deadline)> connect;
+  LateConnect connect;
 };
 
 // A rank with a GPU of its own. Small messages go where the launcher offers it: through MPI, whose
@@ -132,6 +131,19 @@ int stop(World& world, const Error& error) {
 
 }  // namespace
 
+int run_process(const RankFlags& flags, const MachineFlags& machine,
+                const std::function<int(World& world, const LateConnect& connect)>& body) {
+  const Processes processes = open_processes(flags, machine);
+  World& world = *processes.world;
+  int code = 0;
+  try {
+    code = body(world, processes.connect);
+  } catch (...) {
+    code = stop(world, current_error());
+  }
+  return world.leave(code);
+}
+
 int run_together(const RankFlags& flags, const MachineFlags& machine, const std::string& schedule,
                  const RankBody& body) {
   if (flags.communicator == "thread" || flags.communicator == "solo") {
@@ -148,19 +160,13 @@ int run_together(const RankFlags& flags, const MachineFlags& machine, const std:
     LocalWorld world(rank, ranks);
     return body(world, nullptr, job);
   }
-  const Processes processes = open_processes(flags, machine);
-  World& world = *processes.world;
-  int code = 0;
-  try {
+  return run_process(flags, machine, [&](World& world, const LateConnect& connect) {
     const Job job = agreed(world, [&] { return load_for(world, schedule); });
     const std::chrono::milliseconds deadline =
         flags.deadline ? std::chrono::seconds(*flags.deadline) : default_deadline(job);
     world.set_deadline(deadline);
-    code = body(world, processes.connect(world, deadline), job);
-  } catch (...) {
-    code = stop(world, current_error());
-  }
-  return world.leave(code);
+    return body(world, connect(world, deadline), job);
+  });
 }
 
 }  // namespace fpdt

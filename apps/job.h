@@ -1,6 +1,7 @@
 // A schedule file, loaded and proven, with the question it answers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -34,12 +35,19 @@ struct RankFlags {
   bool native_sums = false;  // with "nccl": it adds, in an order of its own
 };
 
+// Connects the ranks once the process knows how long others may take.
+using LateConnect = std::function<Connect(World& world, std::chrono::milliseconds deadline)>;
+
+// Runs `body` in a process that a launcher started, with "mpi" or "nccl". Returns the code to exit
+// with. An error of one process ends all, and one of them says it.
+int run_process(const RankFlags& flags, const MachineFlags& machine,
+                const std::function<int(World& world, const LateConnect& connect)>& body);
+
 // What a process of the job does. `connect` is null where the ranks are in one process.
 using RankBody = std::function<int(World& world, const Connect& connect, const Job& job)>;
 
 // Loads the schedule, and runs `body` in every process of the job that the flags describe, on
-// machines that `machine` describes. Returns the code to exit with. With several processes, an
-// error of one of them ends all, and one of them says it.
+// machines that `machine` describes. Returns as run_process does.
 int run_together(const RankFlags& flags, const MachineFlags& machine, const std::string& schedule,
                  const RankBody& body);
 

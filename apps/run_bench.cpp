@@ -24,6 +24,7 @@
 #include "fpdt/runtime/arena.h"
 
 #include "command.h"
+#include "job.h"
 #include "machine.h"
 #include "progress.h"
 #include "run_verbs.h"
@@ -31,12 +32,15 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kRanksMax = 64;  // which a bench runs all on this machine
+constexpr std::int64_t kRanksMax = 64;          // which a bench runs all on this machine
+constexpr std::int64_t kDeadlineSeconds = 300;  // for each wait for another process
 
 struct BenchFlags {
   std::string out;  // the cluster file
   std::string name;
   std::int64_t ranks = 1;
+  std::int64_t nodes = 1;  // over which a launcher has spread them
+  RankFlags processes;
   MachineFlags backend;
   std::string storage = "bf16";
   // Of one rank; "": its share of half of the machine's, or of the GPU's. The file's host memory is
@@ -89,37 +93,41 @@ std::int64_t most_ranks(const OpenGpus& gpus) {
 ClusterSpec cluster_of(const BenchFlags& flags, const OpenGpus* gpus) {
   ClusterSpec cluster;
   cluster.name = flags.name.empty() ? (gpus != nullptr ? "gpu-local" : "cpu-local") : flags.name;
-  cluster.devices_per_node = flags.ranks;
+  cluster.nodes = flags.nodes;
+  cluster.devices_per_node = flags.ranks / flags.nodes;
   // On a CPU half of the memory plays the devices, half the host.
   cluster.device_memory = memory_of(flags.device_memory, "--device-memory", [&] {
     return gpus != nullptr ? Bytes{gpus->memory.value / most_ranks(*gpus)}
-                           : Bytes{machine_memory().value / 2 / flags.ranks};
+                           : Bytes{machine_memory().value / 2 / cluster.devices_per_node};
   });
   cluster.host_memory = memory_of(flags.backend.host_memory, "--host-memory", [&] {
     return Bytes{gpus != nullptr ? memory_limit().bytes.value / 10 * 9
                                  : machine_memory().value / 2};
   });
   const std::string quick = flags.quick ? " --quick" : flags.brief ? " --short" : "";
-  const char* const ranks = flags.ranks == 1 ? "rank" : "ranks";
+  const std::string ranks =
+      fmt::format("{} {}{}{}", flags.ranks, flags.ranks == 1 ? "rank" : "ranks",
+                  flags.processes.communicator == "thread"
+                      ? ""
+                      : fmt::format(" in processes over {}", flags.processes.communicator),
+                  flags.nodes == 1 ? "" : fmt::format(" on {} hosts", flags.nodes));
   if (gpus != nullptr) {
     constexpr std::int64_t kRowsOfTiles = 128;  // of a tile, on GPUs
     cluster.row_multiple = kRowsOfTiles;
     if (!flags.backend.deterministic) cluster.attention = AttentionKernels::cudnn;
     const std::size_t count = gpus->shares.size();
-    cluster.source =
-        fmt::format("measured by fpdt-run bench --backend cuda{}{}: {}{}, {}, {} {}, {}",
-                    flags.backend.deterministic ? " --deterministic" : "", quick,
-                    count == 1 ? "" : fmt::format("{} x ", count), gpus->name, gpus->versions,
-                    flags.ranks, ranks, flags.storage);
+    cluster.source = fmt::format("measured by fpdt-run bench --backend cuda{}{}: {}{}, {}, {}, {}",
+                                 flags.backend.deterministic ? " --deterministic" : "", quick,
+                                 count == 1 ? "" : fmt::format("{} x ", count), gpus->name,
+                                 gpus->versions, ranks, flags.storage);
     return cluster;
   }
   const auto cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   const std::int64_t threads = flags.backend.threads > 0
                                    ? flags.backend.threads
-                                   : std::max<std::int64_t>(1, cores / flags.ranks);
-  cluster.source =
-      fmt::format("measured by fpdt-run bench{}: {}, {} cores, {} {} of {} threads, {}", quick,
-                  processor(), cores, flags.ranks, ranks, threads, flags.storage);
+                                   : std::max<std::int64_t>(1, cores / cluster.devices_per_node);
+  cluster.source = fmt::format("measured by fpdt-run bench{}: {}, {} cores, {} of {} threads, {}",
+                               quick, processor(), cores, ranks, threads, flags.storage);
   return cluster;
 }
 
@@ -127,6 +135,7 @@ BenchOptions options_of(const BenchFlags& flags, const RankMachine& machine,
                         AttentionKernels attention) {
   BenchOptions options;
   options.ranks = flags.ranks;
+  options.nodes = flags.nodes;
   options.machine.make_backend = machine.ranks.make_backend;
   options.machine.threads = machine.ranks.threads;
   options.machine.deadline = machine.ranks.deadline;
@@ -234,33 +243,72 @@ ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const Bench
   return bare;
 }
 
-int run_bench(const BenchFlags& flags) {
-  if (flags.quick && flags.brief) throw InputError("--quick and --short exclude each other");
+// Measures the ranks of `world`, or with none all of them here. Process 0 writes and prints.
+int bench_in(const BenchFlags& flags, World* world, const RankMachine& machine) {
   std::optional<ClusterSpec> declared;
   if (!flags.declared.empty()) declared = load_cluster(flags.declared);
-  const RankMachine machine = open_machine(flags.backend, flags.ranks);
   if (machine.gpus && flags.storage == "f32") {
     throw InputError("--storage f32: attention tiles of a GPU are bf16; leave it out");
   }
+  const bool speaks = world == nullptr || world->speaks();
   const ClusterSpec cluster = cluster_of(flags, machine.gpus.get());
-  static_cast<void>(AtomicFile(flags.out));  // fails now if it cannot be written
+  if (speaks) static_cast<void>(AtomicFile(flags.out));  // fails now if it cannot be written
   BenchOptions options = options_of(flags, machine, cluster.attention);
+  options.machine.world = world;
+  options.machine.connect = machine.ranks.connect;
+  if (world != nullptr) options.machine.devices = sum(*world, options.machine.devices);
   if (declared) {
     options.declared = declared->rates;
     options.declared_outside = declared->outside;
   }
   StatusLine status;
-  options.progress = [&status](std::string_view what) { status.show(what); };
+  options.progress = [&](std::string_view what) {
+    if (speaks) status.show(what);
+  };
   options.keep = [&](const BenchResult& result, const std::vector<std::string>& measured) {
+    if (!speaks) return;
     write_cluster(flags.out, cluster, result, declared,
                   fmt::format("{}", fmt::join(measured, ", ")));
   };
   const BenchResult result = bench(options);
+  if (!speaks) return static_cast<int>(ExitCode::done);
   status.end();
   const ClusterSpec wrote = write_cluster(flags.out, cluster, result, declared, "");
   print_result(flags.json ? json_line(json(result, wrote, flags.out, machine.gpus.get()))
                           : fmt::format("{}\nwrote {}\n", table(result), flags.out));
   return static_cast<int>(ExitCode::done);
+}
+
+// Groups of a node and between nodes need as many ranks on each, numbered node by node.
+void require_blocks(World& world) {
+  const Place& place = world.place();
+  agree(world, [&] {
+    if (place.process == place.node * place.locals + place.local &&
+        place.processes == place.nodes * place.locals) {
+      return;
+    }
+    throw InputError(
+        "a bench needs as many processes on each host, numbered host by host, such as mpirun "
+        "--map-by slot gives");
+  });
+}
+
+int run_bench(BenchFlags flags) {
+  if (flags.quick && flags.brief) throw InputError("--quick and --short exclude each other");
+  if (flags.processes.communicator == "thread") {
+    return bench_in(flags, nullptr, open_machine(flags.backend, flags.ranks));
+  }
+  return run_process(flags.processes, flags.backend, [&](World& world, const LateConnect& connect) {
+    require_blocks(world);
+    flags.ranks = world.place().ranks;
+    flags.nodes = world.place().nodes;
+    RankMachine machine = agreed(world, [&] { return open_machine(flags.backend, world.place()); });
+    if (machine.near) {
+      settle(world, machine.gpus ? machine.gpus->numa_nodes : std::vector<std::int32_t>());
+    }
+    machine.ranks.connect = connect(world, std::chrono::seconds(kDeadlineSeconds));
+    return bench_in(flags, &world, machine);
+  });
 }
 
 }  // namespace
@@ -269,9 +317,10 @@ Command declare_bench(Options& options) {
   auto flags = std::make_shared<BenchFlags>();
   options.value("--out", flags->out, "cluster file to write").required();
   options.value("--name", flags->name, "name of the cluster; default: cpu-local or gpu-local");
-  options.value("--ranks", flags->ranks, "ranks to run at once, each a device of the cluster")
-      .shows_default()
-      .integer(1, kRanksMax);
+  const Option ranks =
+      options.value("--ranks", flags->ranks, "ranks to run at once, each a device of the cluster")
+          .shows_default()
+          .integer(1, kRanksMax);
   add_machine_flags(options, flags->backend,
                     "host memory of the cluster; default: half of the machine's, or with a GPU "
                     "nine tenths of what is free");
@@ -291,6 +340,13 @@ Command declare_bench(Options& options) {
   options.flag("--short", flags->brief, "only the few sizes that make up most of a step");
   options.flag("--quick", flags->quick, "small and short: tests that it works, not how fast");
   options.flag("--json", flags->json, "print one JSON object");
+  options
+      .value("--communicator", flags->processes.communicator,
+             "thread: all ranks in this process; mpi or nccl: a process for each rank, as for "
+             "train; the launcher says how many")
+      .shows_default()
+      .one_of({"thread", "mpi", "nccl"})
+      .excludes(ranks);
   return [flags] { return run_bench(*flags); };
 }
 

@@ -18,8 +18,8 @@
 #include "fpdt/io/hf_config.h"
 #include "fpdt/io/model_file.h"
 #include "fpdt/runtime/arena.h"
+#include "fpdt/runtime/traces.h"
 #include "fpdt/schedule/print.h"
-#include "fpdt/train/traces.h"
 
 namespace fpdt {
 namespace {

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/io/cluster_file.h"
+
 #include "command_line.h"
 
 namespace fpdt::test {
@@ -207,6 +209,23 @@ TEST_F(ProcessSignal, StopOfOneEndsTheOthersAtTheDeadline) {
 }
 
 TEST_F(ProcessSignal, AKilledRankEndsTheJob) { EXPECT_EQ(after("KILL", "").code, 137); }
+
+// All ranks work at once, and one of the processes writes.
+TEST_F(ProcessRun, ABenchMeasuresTheRanksOfAllProcesses) {
+  const std::string bench =
+      "$RUN bench --quick --storage f32 --threads 1 --communicator mpi --json";
+  const Outcome result = shell(fmt::format("{} -n 2 {} --out here.yaml", kMpirun, bench));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_GT(nlohmann::json::parse(result.out).at("measurements").size(), 40U);
+  const ClusterSpec cluster = load_cluster(path("here.yaml"));
+  EXPECT_EQ(cluster.nodes, 1);
+  EXPECT_EQ(cluster.devices_per_node, 2);
+  EXPECT_GT(cluster.rates.link.typical, 0);
+  EXPECT_TRUE(says(cluster.source, "2 ranks in processes over mpi")) << cluster.source;
+  const Outcome nowhere = shell(fmt::format("{} -n 2 {} --out none/here.yaml", kMpirun, bench));
+  EXPECT_EQ(nowhere.code, 7);
+  EXPECT_TRUE(says(own_lines(nowhere), "fpdt-run: rank 0: none/here.yaml")) << nowhere.err;
+}
 
 }  // namespace
 }  // namespace fpdt::test

@@ -120,6 +120,25 @@ TEST_P(Cases, CopiesAndCollectivesMoveTheirBytes) {
   EXPECT_EQ(kinds.size(), 4U);
 }
 
+// Two nodes of three ranks.
+TEST(CaseShapes, CollectivesOfANodeAndBetweenNodes) {
+  struct Expected {
+    const char* group;
+    std::int64_t members, stride;
+  };
+  for (const auto& [group, members, stride] :
+       {Expected{kEverybody, 6, 1}, Expected{kNode, 3, 1}, Expected{kAcross, 2, 3}}) {
+    for (const BenchCase& one : collective_cases(48, members, group)) {
+      Sheet sheet(6, Bytes{1 << 20}, 2);
+      one.write(sheet);
+      const Schedule schedule = sheet.finish().schedule();
+      const Demand asked = demand(schedule, schedule.blocks.back().ops.front());
+      EXPECT_EQ(asked.group, members) << group;
+      EXPECT_EQ(asked.stride, stride) << group;
+    }
+  }
+}
+
 // Ranks that cannot read each other's memory need the workspace.
 TEST(CaseShapes, SumsHaveAWorkspace) {
   for (const BenchCase& one : collective_cases(4096 * 3, 3)) {

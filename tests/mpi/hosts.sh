@@ -100,6 +100,14 @@ echo "cable: $sent bytes in 2 steps, of which $network are the collectives'"
 { [ "$sent" -ge "$network" ] && [ "$sent" -le $((network * 5 / 4)) ]; } ||
   complain "the cable carried $sent bytes, not about $network"
 
+# A bench knows its hosts, and measures what is between them.
+timeout -s KILL 200 mpirun --host a:2,b:2 --bind-to none "$FPDT_RUN" bench --quick --storage f32 \
+  --threads 1 --communicator mpi --out both.yaml >both.said 2>&1 || complain "$(cat both.said)"
+for text in 'nodes: 2' 'devices_per_node: 2' '  link: ' '  network: '; do
+  grep -q "^$text" both.yaml || complain "no \"$text\" in the cluster file: $(cat both.yaml)"
+done
+grep -qE 'all_to_all +256 KiB between nodes' both.said || complain "not measured: $(cat both.said)"
+
 signal_b USR2 finished &
 expect 0 finished --steps 1000 --save checkpoint
 steps=$(wc -l <finished)

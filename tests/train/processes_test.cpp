@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/check/check.h"
+#include "fpdt/runtime/traces.h"
 #include "fpdt/runtime/world.h"
-#include "fpdt/train/traces.h"
 
 #include "cases.h"
 #include "process_worlds.h"

@@ -35,9 +35,7 @@ struct Run {
 class Bench {
  public:
   explicit Bench(const BenchOptions& options)
-      : options_(options),
-        extent_(options.extent),
-        collective_bytes_(round_up(extent_.collective_bytes, 4 * options.ranks)) {}
+      : options_(options), extent_(options.extent), whole_{kEverybody, "", options.ranks, 1} {}
 
   BenchResult measure_all() {
     result_.rates = options_.declared;
@@ -81,7 +79,19 @@ class Bench {
   void measure_tiles();
   void measure_memory();
   void measure_copies();
+  // A group that takes part in a collective.
+  struct Circle {
+    const char* group;
+    std::string words;     // behind the sizes of its measurements
+    std::int64_t members;  // over one
+    std::int64_t beside;   // such groups on a node, which share its network
+  };
+  // As near to `bytes` as gives members equal blocks of floats.
+  [[nodiscard]] std::vector<BenchCase> collectives(const Circle& circle, std::int64_t bytes) const {
+    return collective_cases(round_up(bytes, 4 * circle.members), circle.members, circle.group);
+  }
   void measure_collectives();
+  Rate measure_circle(const Circle& circle);
   void measure_company();
   void measure_outside();
   [[nodiscard]] BenchCase tile_case(AttentionDirection direction, AttentionKernels kernels,
@@ -95,7 +105,7 @@ class Bench {
 
   const BenchOptions& options_;
   const Extent& extent_;
-  const std::int64_t collective_bytes_;  // a number of floats that gives equal blocks
+  const Circle whole_;
   double least_span_ = 0;
   BenchResult result_;
   std::vector<std::string> measured_;  // names of the groups measured so far
@@ -109,7 +119,7 @@ void Bench::group(const std::string& name, void (Bench::*measure_group)()) {
 }
 
 Run Bench::run(const Write& write, Bytes working_set, const Extent::Pace& pace) {
-  Sheet sheet(options_.ranks, working_set);
+  Sheet sheet(options_.ranks, working_set, options_.nodes);
   write(sheet);
   const VerifiedSchedule schedule = sheet.finish();
   Run run;
@@ -294,25 +304,43 @@ void Bench::measure_collectives() {
   const auto peers = static_cast<double>(options_.ranks - 1);
   options_.progress("collectives of almost nothing");
   std::vector<double> fixed;
-  for (const BenchCase& one : collective_cases(4 * options_.ranks, options_.ranks)) {
+  for (const BenchCase& one : collectives(whole_, 1)) {
     const Run op = run(one.write);
     note(one.what, format_bytes(Bytes{4 * options_.ranks}), op.asked.front(), op.spans.front());
     for (const double seconds : net(op.asked.front(), op.spans.front()))
       fixed.push_back(seconds / peers);
   }
   result_.rates.collective_seconds = spread(fixed);
-  const double fixed_seconds = result_.rates.collective_seconds.typical * peers;
+  if (options_.nodes == 1) {
+    result_.rates.link = measure_circle(whole_);
+    return;
+  }
+  const std::int64_t here = options_.ranks / options_.nodes;
+  measure_circle(whole_);
+  if (here > 1) result_.rates.link = measure_circle({kNode, " in a node", here, 1});
+  result_.rates.network = measure_circle({kAcross, " between nodes", options_.nodes, here});
+}
+
+// Every size and kind. Returns the rate at which the groups of a node send together, from the size
+// that gives it.
+Rate Bench::measure_circle(const Circle& circle) {
+  const double fixed_seconds =
+      result_.rates.collective_seconds.typical * static_cast<double>(circle.members - 1);
   std::vector<double> speeds;
-  for (const BenchCase& one : collective_cases(collective_bytes_, options_.ranks)) {
-    options_.progress(fmt::format("{}", one.what));
-    const Run op = run(one.write);
-    note(one.what, format_bytes(Bytes{collective_bytes_}), op.asked.front(), op.spans.front());
-    const auto sent = static_cast<double>(op.asked.front().sent);
-    for (const double seconds : net(op.asked.front(), op.spans.front())) {
-      speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));
+  for (const std::int64_t bytes : extent_.collective_sizes) {
+    for (const BenchCase& one : collectives(circle, bytes)) {
+      options_.progress(
+          fmt::format("{}{} of {}", one.what, circle.words, format_bytes(Bytes{bytes})));
+      const Run op = run(one.write);
+      note(one.what, format_bytes(Bytes{bytes}) + circle.words, op.asked.front(), op.spans.front());
+      if (bytes != extent_.collective_bytes) continue;
+      const auto sent = static_cast<double>(op.asked.front().sent * circle.beside);
+      for (const double seconds : net(op.asked.front(), op.spans.front())) {
+        speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));
+      }
     }
   }
-  result_.rates.link = spread(speeds);
+  return spread(speeds);
 }
 
 // Keeps both lanes busy for about the same time, and measures the seconds of each while the other
@@ -325,7 +353,8 @@ void Bench::company(std::string_view kind, const std::pair<Write, Write>& lanes,
   constexpr Bytes kOneSlot{1};
   const std::vector<double> first_alone = run(lanes.first, kOneSlot, extent_.pace).spans.front();
   const std::vector<double> second_alone = run(lanes.second, kOneSlot, extent_.pace).spans.front();
-  const double ratio = spread(first_alone).typical / spread(second_alone).typical;
+  const double ratio =
+      common(options_.machine, spread(first_alone).typical / spread(second_alone).typical);
   const auto times = [](double wanted) {
     return static_cast<int>(std::lround(std::clamp(wanted, 1.0, kTimesMost)));
   };
@@ -357,7 +386,7 @@ void Bench::measure_company() {
           factors.copy_beside_compute);
   company("copies both ways", {h2d, d2h}, factors.h2d_beside_d2h, factors.d2h_beside_h2d);
   if (options_.ranks == 1) return;
-  const Write collective = collective_cases(collective_bytes_, options_.ranks).front().write;
+  const Write collective = collectives(whole_, extent_.collective_bytes).front().write;
   company("products beside collectives", {compute, collective}, factors.compute_beside_collective,
           factors.collective_beside_compute);
   company("copies beside collectives", {h2d, collective}, factors.copy_beside_collective,
@@ -370,7 +399,7 @@ void Bench::measure_company() {
 void Bench::measure_outside() {
   constexpr std::int64_t kPiece = 64 << 20;
   options_.progress("memory outside the arenas");
-  const Bytes contexts = options_.machine.used_memory();
+  const Bytes contexts = used_memory(options_.machine);
   const Run all = run([&](Sheet& sheet) {
     for (const BenchCase& one :
          matmul_cases(extent_.company, extent_.product_most, options_.storage)) {

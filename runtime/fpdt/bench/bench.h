@@ -33,7 +33,8 @@ struct BenchResult {
 };
 
 struct BenchOptions {
-  std::int64_t ranks = 1;
+  std::int64_t ranks = 1;  // of all processes
+  std::int64_t nodes = 1;  // with as many ranks on each, numbered node by node
   BenchMachine machine;
   Extent extent;
   Dtype storage = Dtype::bf16;
@@ -48,6 +49,7 @@ struct BenchOptions {
   std::function<void(const BenchResult& result, const std::vector<std::string>& measured)> keep;
 };
 
+// Together, where there are several processes. Process 0 has measured all ranks, others their own.
 BenchResult bench(const BenchOptions& options);
 
 // The share of its ceiling that an op reaches: of the peak flops, or of the bandwidth at which the

@@ -299,32 +299,32 @@ void write_copy(Sheet& sheet, LaneKind lane, std::int64_t bytes) {
   sheet.op(lane, Copy{source, sheet.result(Dtype::f32, 1, floats, to)});
 }
 
-std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks) {
-  const std::int64_t floats = div_exact(bytes, 4 * ranks);  // in a rank's block
-  const auto whole = [=](Sheet& sheet) { return sheet.given(Dtype::f32, ranks, floats); };
-  const auto all = [=](Sheet& sheet) { return sheet.result(Dtype::f32, ranks, floats); };
+std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t members,
+                                        const std::string& group) {
+  const std::int64_t floats = div_exact(bytes, 4 * members);  // in a rank's block
+  const auto whole = [=](Sheet& sheet) { return sheet.given(Dtype::f32, members, floats); };
+  const auto all = [=](Sheet& sheet) { return sheet.result(Dtype::f32, members, floats); };
   const auto block = [=](Sheet& sheet) { return sheet.given(Dtype::f32, 1, floats); };
   const auto workspace = [=](Sheet& sheet, std::int64_t blocks) {
-    return sheet.scratch(sum_workspace_bytes(ranks, Bytes{4 * floats * blocks}));
+    return sheet.scratch(sum_workspace_bytes(members, Bytes{4 * floats * blocks}));
   };
   return {
       {"all_to_all",
        [=](Sheet& s) {
-         s.op(LaneKind::comm, AllToAll{kEverybody, {whole(s)}, {all(s)}});
+         s.op(LaneKind::comm, AllToAll{group, {whole(s)}, {all(s)}});
        }},
       {"all_gather",
        [=](Sheet& s) {
-         s.op(LaneKind::comm, AllGather{kEverybody, {block(s)}, {all(s)}});
+         s.op(LaneKind::comm, AllGather{group, {block(s)}, {all(s)}});
        }},
       {"reduce_scatter",
        [=](Sheet& s) {
          s.op(LaneKind::comm,
-              ReduceScatter{
-                  kEverybody, {whole(s)}, {s.result(Dtype::f32, 1, floats)}, workspace(s, 1)});
+              ReduceScatter{group, {whole(s)}, {s.result(Dtype::f32, 1, floats)}, workspace(s, 1)});
        }},
       {"all_reduce",
        [=](Sheet& s) {
-         s.op(LaneKind::comm, AllReduce{kEverybody, {whole(s)}, {all(s)}, workspace(s, ranks)});
+         s.op(LaneKind::comm, AllReduce{group, {whole(s)}, {all(s)}, workspace(s, members)});
        }},
   };
 }

@@ -41,8 +41,9 @@ BenchCase least_case();
 
 // Copies bytes from the pinned host to the device, or back.
 void write_copy(Sheet& sheet, LaneKind lane, std::int64_t bytes);
-// `bytes` are those that each rank holds before an all-to-all, an all-reduce or a reduce-scatter,
-// and after an all-gather. Precondition: 4 * ranks divides them.
-std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t ranks);
+// In a group of `members`. `bytes` are those that each rank holds before an all-to-all, an
+// all-reduce or a reduce-scatter, and after an all-gather. Precondition: 4 * members divides them.
+std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t members,
+                                        const std::string& group = kEverybody);
 
 }  // namespace fpdt

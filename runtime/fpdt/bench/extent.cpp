@@ -23,6 +23,7 @@ Extent cpu_extent(BenchLength length) {
   all.wide_head = 128;
   all.rows = all.width = 512;
   all.copy_sizes = {2 * kMebi};
+  all.collective_sizes = {64 * kKibi, 2 * kMebi};
   all.copy_bytes = all.collective_bytes = 2 * kMebi;
   all.company = 256;
   all.least_ops = 1;
@@ -31,13 +32,14 @@ Extent cpu_extent(BenchLength length) {
   if (length == BenchLength::brief) {
     all.product_sizes = {256, 512, 1024};
     all.tile_rows = {512, 1024, 2048};
+    all.collective_sizes = {all.collective_bytes};
   }
   if (length != BenchLength::quick) return all;
   all.working_set = Bytes{kMebi};
   all.product_sizes = all.tile_rows = {32, 64};
   all.product_most = 256;
   all.fit_rows = all.rows = all.width = all.company = 64;
-  all.copy_sizes = {kMebi / 4};
+  all.copy_sizes = all.collective_sizes = {kMebi / 4};
   all.copy_bytes = all.collective_bytes = kMebi / 4;
   all.pace = all.long_pace = {1e-3, 2};
   return all;
@@ -61,6 +63,7 @@ Extent gpu_extent(BenchLength length) {
   all.rows = 16 * kKibi;
   all.width = 4 * kKibi;
   all.copy_sizes = {4 * kMebi, 64 * kMebi, 256 * kMebi, 1024 * kMebi};
+  all.collective_sizes = {kMebi, 8 * kMebi, 64 * kMebi, 256 * kMebi};
   all.copy_bytes = all.collective_bytes = 64 * kMebi;
   all.company = 4 * kKibi;
   all.least_ops = 32;
@@ -73,6 +76,7 @@ Extent gpu_extent(BenchLength length) {
     all.fit_rows = 8 * kKibi;
     all.others_rows = {};
     all.copy_sizes = {64 * kMebi, 1024 * kMebi};
+    all.collective_sizes = {kMebi, 64 * kMebi};
   }
   if (length != BenchLength::quick) return all;
   all.working_set = Bytes{kMebi};
@@ -85,6 +89,7 @@ Extent gpu_extent(BenchLength length) {
   all.others_rows = {128};
   all.rows = all.width = 128;
   all.copy_sizes = {kMebi / 4, kMebi};
+  all.collective_sizes = {kMebi / 4};
   all.copy_bytes = all.collective_bytes = kMebi / 4;
   all.company = all.least_behind = 128;
   all.pace = all.long_pace = {1e-3, 2};

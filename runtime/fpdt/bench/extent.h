@@ -23,9 +23,10 @@ struct Extent {
 
   std::int64_t rows, width;  // of memory-bound ops
 
-  std::vector<std::int64_t> copy_sizes;  // bytes
-  std::int64_t copy_bytes;               // the one that gives the rate
-  std::int64_t collective_bytes;
+  std::vector<std::int64_t> copy_sizes;        // bytes
+  std::int64_t copy_bytes;                     // the one that gives the rate
+  std::vector<std::int64_t> collective_sizes;  // bytes of each rank
+  std::int64_t collective_bytes;               // the one that gives the rate
   std::int64_t company;  // size of the product that copies and collectives run beside
 
   // How many empty ops follow each other, and the size of the product before them. While the

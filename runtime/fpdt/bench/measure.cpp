@@ -9,10 +9,14 @@
 #include <functional>
 #include <mutex>
 #include <span>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "fpdt/comm/thread.h"
 #include "fpdt/cpu/backend.h"
 #include "fpdt/runtime/executor.h"
+#include "fpdt/runtime/traces.h"
 
 namespace fpdt {
 namespace {
@@ -100,7 +104,8 @@ Measured measure(const VerifiedSchedule& schedule, const Contents& contents,
     communicator.barrier();
     const std::size_t own = calls_for(options.step_seconds,
                                       [&](std::size_t count) { executor.run(train.first(count)); });
-    if (communicator.rank() == 0) calls = own;
+    const bool leads = machine.world != nullptr || communicator.rank() == 0;
+    if (leads) calls = static_cast<std::size_t>(common(machine, static_cast<double>(own)));
     communicator.barrier();
     const std::span<const Call> step = train.first(calls);
     executor.run(step);
@@ -111,11 +116,30 @@ Measured measure(const VerifiedSchedule& schedule, const Contents& contents,
       found.traces.push_back(std::move(trace));
     }
     communicator.barrier();
-    if (communicator.rank() == 0 && machine.used_memory) found.used = machine.used_memory();
+    if (leads) found.used = used_memory(machine);
     communicator.barrier();
   };
-  run_ranks(schedule.schedule().ranks, rank_main, {machine.deadline});
+  if (machine.world == nullptr) {
+    run_ranks(schedule.schedule().ranks, rank_main, {machine.deadline});
+    return found;
+  }
+  machine.connect(rank_main);
+  std::vector<Trace> all;
+  for (const Trace& trace : found.traces) {
+    for (Trace& one : gathered(*machine.world, {trace}, 0)) all.push_back(std::move(one));
+  }
+  if (machine.world->speaks()) found.traces = std::move(all);
   return found;
+}
+
+double common(const BenchMachine& machine, double mine) {
+  if (machine.world == nullptr) return mine;
+  return std::stod(broadcast(*machine.world, fmt::format("{}", mine), 0));
+}
+
+Bytes used_memory(const BenchMachine& machine) {
+  const Bytes mine = machine.used_memory ? machine.used_memory() : Bytes{};
+  return machine.world == nullptr ? mine : Bytes{sum(*machine.world, mine.value)};
 }
 
 double mean_seconds(const Trace& trace, std::int32_t op) {

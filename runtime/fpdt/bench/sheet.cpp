@@ -19,10 +19,15 @@ constexpr std::int32_t kMany = 1;
 
 }  // namespace
 
-Sheet::Sheet(std::int64_t ranks, Bytes working_set) : working_set_(working_set) {
+Sheet::Sheet(std::int64_t ranks, Bytes working_set, std::int64_t nodes)
+    : working_set_(working_set) {
+  const std::int64_t here = div_exact(ranks, nodes);
   schedule_.ranks = ranks;
   schedule_.problem = "{}";
-  schedule_.groups.push_back({kEverybody, ranks, 1, {}});
+  // Rank r of a node: r - r % here, and the members of its kind on all nodes: r % here.
+  schedule_.groups = {{kEverybody, ranks, 1, {}},
+                      {kNode, here, 1, {.a = 0, .b = here, .s = 0, .m = here, .n = nodes}},
+                      {kAcross, nodes, here, {.a = 0, .b = 1, .s = 0, .m = 1, .n = here}}};
   schedule_.blocks = {{"first", {}, {}}, {"many", {}, {}}};
 }
 

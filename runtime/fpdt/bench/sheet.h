@@ -29,7 +29,8 @@ using Contents = std::vector<Filling>;  // by buffer
 class Sheet {
  public:
   // Operands cycle through as many slots as fit into `working_set` together, at least one.
-  Sheet(std::int64_t ranks, Bytes working_set);
+  // Ranks are numbered node by node, with as many on each.
+  Sheet(std::int64_t ranks, Bytes working_set, std::int64_t nodes = 1);
 
   // An operand that the op reads.
   Operand given(Dtype dtype, std::int64_t rows, std::int64_t width,
@@ -70,7 +71,9 @@ class Sheet {
   std::size_t scratch_advance_ = 0;  // its index among those of the block
 };
 
-// The group of all ranks. Every sheet has it.
+// The groups of a sheet: all ranks, those of a node, and one of each node.
 inline constexpr const char* kEverybody = "all";
+inline constexpr const char* kNode = "node";
+inline constexpr const char* kAcross = "across";
 
 }  // namespace fpdt

@@ -95,7 +95,8 @@ class World {
 };
 
 // Calls rank_main for every present rank, each on its own thread with its own end of the
-// collectives. Returns when all calls have returned.
+// collectives; one of several processes calls it on the calling thread. Returns when all calls have
+// returned.
 using RankMain = std::function<void(Communicator&)>;
 using Connect = std::function<void(const RankMain&)>;
 

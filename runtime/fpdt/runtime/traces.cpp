@@ -1,5 +1,5 @@
 // Spans and curves as bytes. Names are the same on every rank, since all run one program.
-#include "fpdt/train/traces.h"
+#include "fpdt/runtime/traces.h"
 
 #include <array>
 #include <chrono>

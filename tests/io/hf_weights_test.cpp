@@ -239,6 +239,20 @@ TEST(HfWeights, ReadsGpt2WithoutItsPrefixAndIgnoresMaskBuffers) {
   }
 }
 
+// What a writer must hold whole is what the planner counts for it.
+TEST(HfPieces, AreInOrderUnlessMemoryIsCounted) {
+  for (const char* name : kFamilies) {
+    const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
+    bool all_in_order = true;
+    for (const TensorSpec& tensor : model_tensors(model)) {
+      if (in_order(hf_pieces(model, tensor.name))) continue;
+      all_in_order = false;
+      EXPECT_LE(Bytes{4 * tensor.elements()}, reordering_bytes(model)) << tensor.name;
+    }
+    EXPECT_EQ(all_in_order, reordering_bytes(model) == Bytes{}) << name;
+  }
+}
+
 TEST(HfPieces, CoverEveryRowOnce) {
   for (const char* name : kFamilies) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));

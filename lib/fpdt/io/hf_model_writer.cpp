@@ -67,12 +67,15 @@ void HfModelWriter::write_permuted() {
   std::vector<HfPiece> pieces = hf_pieces(model_, tensor.name);
   const std::int64_t width = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
   if (pieces.front().transposed) {
-    std::vector<float> row(index(tensor.shape[0]));
+    std::vector<float> run;
     for (std::int64_t i = 0; i < width; ++i) {
-      for (std::int64_t j = 0; j < tensor.shape[0]; ++j) {
-        row[index(j)] = ours[index(j * width + i)];
+      for (std::int64_t first = 0; first < tensor.shape[0]; first += kRunElements) {
+        run.resize(index(std::min(tensor.shape[0] - first, kRunElements)));
+        for (std::int64_t j = 0; j < std::ssize(run); ++j) {
+          run[index(j)] = ours[index((first + j) * width + i)];
+        }
+        writer_.write_f32(run);
       }
-      writer_.write_f32(row);
     }
     return;
   }

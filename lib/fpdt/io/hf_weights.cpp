@@ -255,11 +255,12 @@ void HfWeights::read_columns(const HfPiece& piece, std::int64_t first,
     // The rows i for which first <= i * width + j < end.
     const std::int64_t i_first = div_ceil(std::max<std::int64_t>(first - j, 0), width);
     const std::int64_t i_end = div_ceil(std::max<std::int64_t>(end - j, 0), width);
-    if (i_first >= i_end) continue;
-    run.resize(index(i_end - i_first));
-    file.read_f32(name, j * piece.hf_shape[1] + i_first, run);
-    for (std::int64_t i = i_first; i < i_end; ++i) {
-      values[index(i * width + j - first)] = run[index(i - i_first)];
+    for (std::int64_t begin = i_first; begin < i_end; begin += kRunElements) {
+      run.resize(index(std::min(i_end - begin, kRunElements)));
+      file.read_f32(name, j * piece.hf_shape[1] + begin, run);
+      for (std::int64_t i = 0; i < std::ssize(run); ++i) {
+        values[index((begin + i) * width + j - first)] = run[index(i)];
+      }
     }
   }
 }

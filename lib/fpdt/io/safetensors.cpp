@@ -22,6 +22,7 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 // Python's safetensors stops at 100 MB; a header of our families has a few hundred KiB.
 constexpr std::int64_t kHeaderBytesMax = 8 << 20;
 constexpr std::size_t kNameBytesMax = 512;
+constexpr std::size_t kRunBytes = kRunElements * sizeof(float);
 
 struct DtypeSize {
   std::string_view name;
@@ -199,15 +200,15 @@ float bfloat_to_float(std::uint16_t value) {
 
 float double_to_float(double value) { return static_cast<float>(value); }
 
-// Both readers go piece by piece and add each piece to the checksum, if there is one.
+// Both readers go run by run and add each run to the checksum, if there is one.
 void read_as_stored(const RandomAccessFile& file, std::int64_t offset, std::span<std::byte> bytes,
                     Checksum* sum) {
   while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(bytes.size(), kPieceElements * sizeof(float)));
-    file.read(offset, piece);
-    if (sum != nullptr) sum->add(piece);
-    offset += static_cast<std::int64_t>(piece.size());
-    bytes = bytes.subspan(piece.size());
+    const auto run = bytes.first(std::min(bytes.size(), kRunBytes));
+    file.read(offset, run);
+    if (sum != nullptr) sum->add(run);
+    offset += static_cast<std::int64_t>(run.size());
+    bytes = bytes.subspan(run.size());
   }
 }
 
@@ -215,9 +216,9 @@ void read_as_stored(const RandomAccessFile& file, std::int64_t offset, std::span
 template <class Stored, class Convert>
 void read_converted(const RandomAccessFile& file, std::int64_t offset, std::span<float> values,
                     Checksum* sum, Convert convert_one) {
-  std::vector<Stored> piece(std::min(values.size(), kPieceElements));
+  std::vector<Stored> run(std::min(values.size(), index(kRunElements)));
   while (!values.empty()) {
-    const std::span<Stored> now(piece.data(), std::min(values.size(), piece.size()));
+    const std::span<Stored> now(run.data(), std::min(values.size(), run.size()));
     file.read(offset, std::as_writable_bytes(now));
     if (sum != nullptr) sum->add(std::as_bytes(now));
     std::transform(now.begin(), now.end(), values.begin(), convert_one);
@@ -321,7 +322,7 @@ void SafetensorsFile::stream_f32(std::string_view name, const TensorSink& sink) 
 void SafetensorsFile::verify(std::string_view name) const {
   const std::size_t index = index_of(name);
   if (checksums_.empty()) return;
-  std::vector<std::byte> bytes(kPieceElements * sizeof(float));
+  std::vector<std::byte> bytes(kRunBytes);
   Checksum sum;
   const std::int64_t end = offsets_[index] + entries_[index].bytes();
   for (std::int64_t at = offsets_[index]; at < end; at += std::ssize(bytes)) {

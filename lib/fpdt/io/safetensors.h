@@ -9,7 +9,6 @@
 // header's metadata has 16 digits a tensor, in order of their bytes.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,18 +19,14 @@
 
 #include "fpdt/io/checksum.h"
 #include "fpdt/io/file.h"
+#include "fpdt/spec/checkpoint_bytes.h"
 
 namespace fpdt {
 
 inline constexpr std::string_view kChecksumsKey = "fpdt_xxh3";
 
-// Tensors pass through memory in pieces of at most this many elements, 16 MiB of f32.
-inline constexpr std::int64_t kStreamElements = 4 << 20;
-
-// A file is read, converted and written this many elements at a time.
-inline constexpr std::size_t kPieceElements = 1 << 16;
-
-// Takes the pieces of a tensor in order; `first` is the first element of the piece.
+// Takes the pieces of a tensor in order, each of at most kStreamElements; `first` is the first
+// element of the piece.
 using TensorSink = std::function<void(std::int64_t first, std::span<const float> values)>;
 
 struct SafetensorsEntry {

@@ -90,7 +90,7 @@ void SafetensorsWriter::write_f32(std::span<const float> values) {
     const SafetensorsEntry& entry = entries_[current_];
     const auto left = index(entry.elements() - written_);
     const std::span<const float> piece =
-        values.first(std::min({values.size(), left, kPieceElements}));
+        values.first(std::min({values.size(), left, index(kRunElements)}));
     if (entry.dtype == "F32") {
       write(std::as_bytes(piece));
     } else {

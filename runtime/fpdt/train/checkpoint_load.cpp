@@ -44,12 +44,13 @@ void set(const Ranks& ranks, const StoredTensor& tensor, std::int64_t first,
 }
 
 void read_held(const Ranks& ranks, const StoredTensor& tensor) {
-  std::vector<float> values;
+  std::vector<float> values(index(std::min(tensor.elements, kStreamElements)));
   for (const ElementRange& range : held_ranges(ranks, tensor.states)) {
     for (std::int64_t first = range.first; first < range.end; first += kStreamElements) {
-      values.resize(index(std::min(range.end - first, kStreamElements)));
-      tensor.read(first, values);
-      set(ranks, tensor, first, values);
+      const auto piece =
+          std::span(values).first(index(std::min(range.end - first, kStreamElements)));
+      tensor.read(first, piece);
+      set(ranks, tensor, first, piece);
     }
   }
 }

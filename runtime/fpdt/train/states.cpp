@@ -282,7 +282,7 @@ void write_range(const Ranks& ranks, const State& state, std::int64_t first,
 }
 
 void fill_state(const Ranks& ranks, const State& state, Pool& pool, const Elements& elements) {
-  constexpr std::int64_t kStaged = 16 << 20;
+  constexpr std::int64_t kStaged = sizeof(float) * kStreamElements;
   const Buffer& buffer = ranks.schedule().buffers[size(state.buffer)];
   std::vector<std::byte> staged;
   for (const Run& run : runs_here(ranks, state)) {

@@ -37,20 +37,6 @@ std::string line(std::string_view key, const std::string& text) {
   return fmt::format("{:<10} {}\n", key, text);
 }
 
-// Words of a long text on lines of at most 100 columns, aligned with the first.
-std::string wrapped(std::string_view key, const std::string& text) {
-  constexpr std::size_t kColumns = 88;
-  std::string result;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    std::size_t end = rest.size() <= kColumns ? rest.size() : rest.rfind(' ', kColumns);
-    if (end == std::string_view::npos || end == 0) end = rest.size();
-    result += line(result.empty() ? key : "", std::string(rest.substr(0, end)));
-    rest = rest.substr(std::min(end + 1, rest.size()));
-  }
-  return result;
-}
-
 std::string machine_of(const Problem& problem) {
   const ClusterSpec& cluster = problem.cluster;
   return fmt::format("{} ({} {}{})", cluster.name, cluster.devices(),
@@ -96,6 +82,7 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
                            bar(share(plan.usage.host_node, problem.host_budget)),
                            format_bytes(plan.usage.host_node), format_bytes(problem.host_budget),
                            format_bytes(plan.usage.host_rank)));
+  text += wrapped("", checkpoint_text(plan.usage));
   if (!fits_numa_nodes(problem, plan.usage)) text += wrapped("", numa_text(problem, plan.usage));
   return text;
 }
@@ -218,13 +205,10 @@ std::string shortage_lines(const Answer& answer) {
 Json prediction_json(const Problem& problem, const Strategy& strategy, const Usage& usage,
                      const std::array<Throughput, 3>& throughput,
                      const std::optional<PeakBytes>& peak) {
-  Json object{{"device_peak_bytes", usage.arena.value},
-              {"host_peak_bytes_per_rank", usage.host_rank.value},
-              {"host_peak_bytes_per_node", usage.host_node.value},
-              {"host_peak_bytes_per_numa_node", usage.host_numa.value},
-              {"host_fits_numa_nodes", fits_numa_nodes(problem, usage)},
-              {"outside_arena_bytes", problem.cluster.outside_bytes().value},
-              {"outside_workspace_bytes", problem.cluster.outside.workspace.value}};
+  Json object{{"device_peak_bytes", usage.arena.value}};
+  object.update(host_json(problem, usage));
+  object["outside_arena_bytes"] = problem.cluster.outside_bytes().value;
+  object["outside_workspace_bytes"] = problem.cluster.outside.workspace.value;
   object.update(speed_json(throughput));
   const Traffic sent = closed_form_traffic(problem, strategy);
   object["sent_bytes_per_rank"] = {{"node", sent.node}, {"network", sent.network}};
@@ -294,11 +278,41 @@ Json infeasible_json(const Answer& answer) {
 
 }  // namespace
 
+std::string wrapped(std::string_view key, const std::string& text, std::size_t width) {
+  const std::size_t columns = 98 - width;
+  std::string result;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    std::size_t end = rest.size() <= columns ? rest.size() : rest.rfind(' ', columns);
+    if (end == std::string_view::npos || end == 0) end = rest.size();
+    result += fmt::format("{:<{}} {}\n", result.empty() ? key : "", width, rest.substr(0, end));
+    rest = rest.substr(std::min(end + 1, rest.size()));
+  }
+  return result;
+}
+
 std::string numa_text(const Problem& problem, const Usage& usage) {
   return fmt::format(
       "ranks of one NUMA node hold {}, but it has {}: some copies cross sockets, which predicted "
       "times do not include",
       format_bytes(usage.host_numa), format_bytes(numa_budget(problem)));
+}
+
+std::string checkpoint_text(const Usage& usage) {
+  return fmt::format("to load {} of it, {} per rank; to save {}, {} in the writer",
+                     format_bytes(usage.loading.node), format_bytes(usage.loading.rank),
+                     format_bytes(usage.saving.node), format_bytes(usage.saving.rank));
+}
+
+Json host_json(const Problem& problem, const Usage& usage) {
+  return {{"host_peak_bytes_per_rank", usage.host_rank.value},
+          {"host_peak_bytes_per_node", usage.host_node.value},
+          {"host_peak_bytes_per_numa_node", usage.host_numa.value},
+          {"host_fits_numa_nodes", fits_numa_nodes(problem, usage)},
+          {"host_loading_bytes_per_rank", usage.loading.rank.value},
+          {"host_loading_bytes_per_node", usage.loading.node.value},
+          {"host_saving_bytes_per_rank", usage.saving.rank.value},
+          {"host_saving_bytes_per_node", usage.saving.node.value}};
 }
 
 std::string outside_text(const ClusterSpec& cluster) {

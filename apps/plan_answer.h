@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fpdt/plan/plan.h"
 
+#include "command.h"
 #include "nearest.h"
 
 namespace fpdt {
@@ -30,8 +32,17 @@ struct PeakBytes {
 };
 PeakBytes device_peak(const Plan& plan);
 
+// A text after its key, which has `width` columns, on aligned lines of at most 100 columns.
+std::string wrapped(std::string_view key, const std::string& text, std::size_t width = 10);
+
 // What lies outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for nothing.
 std::string outside_text(const ClusterSpec& cluster);
+
+// What of the host's memory is for loading and saving: "to load 292 MiB of it, 36.5 MiB per ...".
+std::string checkpoint_text(const Usage& usage);
+
+// Host memory in bytes: peaks, and what of them is for loading and saving.
+Json host_json(const Problem& problem, const Usage& usage);
 
 // That the ranks of a NUMA node need more than it has, in bytes, and what follows.
 std::string numa_text(const Problem& problem, const Usage& usage);

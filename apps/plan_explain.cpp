@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "outcome.h"
+#include "plan_answer.h"
 #include "plan_verbs.h"
 #include "question.h"
 
@@ -136,20 +137,23 @@ int explain(const ExplainFlags& flags) {
   const Peak host = peak_of(plan, MemorySpace::host_pinned);
   if (flags.question.json) {
     const std::int64_t nanoseconds = plan.simulation.nanoseconds;
-    print_result(
-        json_line({{"schema", "fpdt.explain/1"},
-                   {"strategy", in_words(problem, plan.strategy)},
-                   {"step_seconds", static_cast<double>(nanoseconds) * 1e-9},
-                   {"sequence_seconds", cost({plan.strategy, plan.usage, nanoseconds}) * 1e-9},
-                   {"device_phase", predict(problem, plan.strategy).device_peak},
-                   {"peaks", {peak_json(device), peak_json(host)}},
-                   {"levers", lever_json(problem, plan, levers)}}));
+    Json object{{"schema", "fpdt.explain/1"},
+                {"strategy", in_words(problem, plan.strategy)},
+                {"step_seconds", static_cast<double>(nanoseconds) * 1e-9},
+                {"sequence_seconds", cost({plan.strategy, plan.usage, nanoseconds}) * 1e-9},
+                {"device_phase", predict(problem, plan.strategy).device_peak},
+                {"peaks", {peak_json(device), peak_json(host)}}};
+    object.update(host_json(problem, plan.usage));
+    object["levers"] = lever_json(problem, plan, levers);
+    print_result(json_line(object));
     return 0;
   }
   std::string text = fmt::format(
       "{}, {} tokens on {}\n{}\nstep {}, device peak in {}\n", problem.model.name,
       format_tokens(problem.seq_len), problem.cluster.name, in_words(problem, plan.strategy),
       format_nanoseconds(plan.simulation.nanoseconds), predict(problem, plan.strategy).device_peak);
+  text += fmt::format("host {} per node\n     {}\n", format_bytes(plan.usage.host_node),
+                      checkpoint_text(plan.usage));
   text += peak_text(device, flags.buffers) + peak_text(host, flags.buffers);
   print_result(text + lever_text(problem, plan, levers));
   return 0;

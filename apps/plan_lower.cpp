@@ -138,17 +138,18 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
   }
   const Bytes outside = problem.cluster.outside_bytes();
   const Usage need = usage(problem, lowered.placement);
-  text += fmt::format(
-      "\nbudget      device {} of {}{}, host {} of {} per node\n", format_bytes(need.device),
-      format_bytes(problem.device_budget),
-      outside.value > 0 ? fmt::format(" ({} outside the arena)", format_bytes(outside)) : "",
-      format_bytes(need.host_node), format_bytes(problem.host_budget));
-  if (outside.value > 0) {
-    text += fmt::format("outside     {}\n", outside_text(problem.cluster));
-  }
-  if (!fits_numa_nodes(problem, need)) {
-    text += fmt::format("NUMA        {}\n", numa_text(problem, need));
-  }
+  const auto line = [](std::string_view key, const std::string& content) {
+    return wrapped(key, content, 11);
+  };
+  const std::string beside =
+      outside.value > 0 ? fmt::format(", {} of it outside the arena", format_bytes(outside)) : "";
+  text += "\n" + line("budget", fmt::format("device {} of {}{}", format_bytes(need.device),
+                                            format_bytes(problem.device_budget), beside));
+  text += line("", fmt::format("host {} of {} per node", format_bytes(need.host_node),
+                               format_bytes(problem.host_budget)));
+  text += line("", checkpoint_text(need));
+  text += line("outside", outside_text(problem.cluster));
+  if (!fits_numa_nodes(problem, need)) text += line("NUMA", numa_text(problem, need));
   text += fmt::format("wrote       {}\n", path);
   return text;
 }
@@ -165,12 +166,14 @@ Json summary_json(const Problem& problem, const Strategy& strategy, const Lowere
                                         {"arena", use.arena.value},
                                         {"predicted", predicted(prediction, space).value}};
   }
-  return {{"schema", "fpdt.lower/1"},
-          {"schedule", path},
-          {"ranks", problem.ranks()},
-          {"ops_per_step", executed(schedule, schedule.train)},
-          {"parameters", parameter_count(problem.model)},
-          {"bytes", spaces}};
+  Json object{{"schema", "fpdt.lower/1"},
+              {"schedule", path},
+              {"ranks", problem.ranks()},
+              {"ops_per_step", executed(schedule, schedule.train)},
+              {"parameters", parameter_count(problem.model)},
+              {"bytes", spaces}};
+  object.update(host_json(problem, usage(problem, lowered.placement)));
+  return object;
 }
 
 // With FPDT_PASSES=time in the environment: the seconds of each pass, on standard error.

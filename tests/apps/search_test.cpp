@@ -79,17 +79,23 @@ TEST_F(Search, PromisesToPrograms) {
   for (const char* key : {"parameters", "gradients", "optimizer", "activations", "staging"}) {
     EXPECT_TRUE(parts.contains(key)) << key;
   }
-  // Both ranks are on the one node.
+  // Both ranks are on the one node, and loading takes more than saving.
+  const std::int64_t load = prediction.at("host_loading_bytes_per_rank");
+  EXPECT_EQ(prediction.at("host_loading_bytes_per_node"), 2 * load);
   EXPECT_EQ(prediction.at("host_peak_bytes_per_node"),
-            2 * prediction.at("host_peak_bytes_per_rank").get<std::int64_t>());
+            2 * (prediction.at("host_peak_bytes_per_rank").get<std::int64_t>() + load));
+  const std::int64_t save = prediction.at("host_saving_bytes_per_rank");
+  EXPECT_GT(save, 0);
+  EXPECT_LT(save, load);
+  EXPECT_EQ(prediction.at("host_saving_bytes_per_node"), 2 * save);
 }
 
 // One rank may have the memory of the whole node, half of it on the other NUMA node.
 TEST_F(Search, SaysWhatANumaNodeCannotHold) {
   ASSERT_EQ(shell("sed 's/^nodes: 1/&\\nnuma_nodes: 2/' timed.yaml >numa.yaml").code, 0);
   const std::string question =
-      "search --model model.yaml --cluster numa.yaml --seq-len 512 --device-budget 400KiB --json";
-  for (const auto& [flags, fits] : {std::pair("--gpus 1 --host-budget 80KiB", false),
+      "search --model model.yaml --cluster numa.yaml --seq-len 4K --device-budget 1MiB --json";
+  for (const auto& [flags, fits] : {std::pair("--gpus 1 --host-budget 900KiB", false),
                                     std::pair("--gpus 1 --host-budget 1GiB", true)}) {
     const Outcome found = plan(fmt::format("{} {}", question, flags));
     ASSERT_EQ(found.code, 0) << found.err;
@@ -98,19 +104,23 @@ TEST_F(Search, SaysWhatANumaNodeCannotHold) {
   const std::string lowered =
       "lower --model model.yaml --cluster numa.yaml --gpus 1 --strategy strategy.yaml --seq-len "
       "512 --out-dir numa --host-budget ";
-  EXPECT_TRUE(says(plan(lowered + "400KiB").out, "NUMA        ranks of one NUMA node hold"));
+  EXPECT_TRUE(says(plan(lowered + "512KiB").out, "NUMA        ranks of one NUMA node hold"));
   EXPECT_FALSE(says(plan(lowered + "1GiB").out, "NUMA"));
 }
 
 TEST_F(Search, PrintsLinesThatFitAScreen) {
   ASSERT_EQ(shell("sed 's/^nodes: 1/&\\nnuma_nodes: 2/' timed.yaml >numa.yaml").code, 0);
   const Outcome note = plan(
-      "search --model model.yaml --cluster numa.yaml --gpus 1 --seq-len 512 --host-budget 80KiB "
-      "--device-budget 400KiB");
+      "search --model model.yaml --cluster numa.yaml --gpus 1 --seq-len 4K --host-budget 900KiB "
+      "--device-budget 1MiB");
   EXPECT_TRUE(says(note.out, "ranks of one NUMA node hold"));
   const Outcome replicas = search("--seq-len 512");
   EXPECT_TRUE(says(replicas.out, "in 2 replicas"));
-  std::istringstream lines(note.out + replicas.out);
+  const Outcome lowered = plan(
+      "lower --model model.yaml --cluster numa.yaml --gpus 1 --strategy strategy.yaml --seq-len "
+      "512 --out-dir numa --host-budget 512KiB");
+  EXPECT_TRUE(says(lowered.out, "NUMA        ranks of one NUMA node hold"));
+  std::istringstream lines(note.out + replicas.out + lowered.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 
@@ -166,7 +176,7 @@ TEST_F(Search, OffersOnlyMachinesThatThereAre) {
 }
 
 TEST_F(Search, PlanFedBackIsTheSameSchedule) {
-  for (const std::string_view how : {"--device-budget 400KiB", "--host-budget 300KiB", ""}) {
+  for (const std::string_view how : {"--device-budget 400KiB", "--host-budget 700KiB", ""}) {
     const Outcome first = search(fmt::format("--seq-len 512 {} --out-dir first", how));
     ASSERT_EQ(first.code, 0) << first.out << first.err;
     const Outcome second =
@@ -267,8 +277,8 @@ TEST_F(Search, HoldsItsPins) {
         answer(fmt::format("--seq-len 512 --device-budget {}KiB", kib)).at("prediction");
     EXPECT_LE(device.at("device_peak_bytes"), kib << 10);
     const json host =
-        answer(fmt::format("--seq-len 512 --host-budget {}KiB", kib)).at("prediction");
-    EXPECT_LE(host.at("host_peak_bytes_per_node"), kib << 10);
+        answer(fmt::format("--seq-len 512 --host-budget {}KiB", kib + 400)).at("prediction");
+    EXPECT_LE(host.at("host_peak_bytes_per_node"), (kib + 400) << 10);
   }
 }
 
@@ -368,6 +378,9 @@ TEST_F(Explain, NamesThePeakAndEveryLever) {
       plan(fmt::format("explain {} --seq-len 512 --device-budget 400KiB --json", kQuestion));
   ASSERT_EQ(result.code, 0) << result.err;
   const json object = json::parse(result.out);
+  EXPECT_EQ(object.at("host_peak_bytes_per_node"),
+            2 * object.at("host_peak_bytes_per_rank").get<std::int64_t>() +
+                object.at("host_loading_bytes_per_node").get<std::int64_t>());
   ASSERT_EQ(object.at("peaks").size(), 2U);
   for (const json& peak : object.at("peaks")) {
     std::int64_t sum = 0;

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/spec/checkpoint_bytes.h"
+
 #include "problems.h"
 
 namespace fpdt::test {
@@ -32,7 +34,7 @@ TEST(Fit, WhatLiesOutsideCountsForTheDevice) {
   problem.cluster.outside.per_peer = Bytes{10};
   const Usage need = usage(problem, tiny_strategy(16));
   EXPECT_EQ(need.device, need.arena + Bytes{1030});
-  EXPECT_EQ(need.host_node, 4 * need.host_rank);
+  EXPECT_EQ(need.host_node, 4 * need.host_rank + need.loading.node);
   problem.device_budget = need.device;
   problem.host_budget = need.host_node;
   EXPECT_TRUE(within(problem, need));
@@ -41,6 +43,26 @@ TEST(Fit, WhatLiesOutsideCountsForTheDevice) {
   problem.device_budget = need.device;
   problem.host_budget = need.host_node - Bytes{1};
   EXPECT_FALSE(within(problem, need));
+}
+
+// One process of the job writes. It loads before it saves, so only the larger counts.
+TEST(Fit, TheHostHoldsWhatLoadingAndSavingTake) {
+  Problem problem = ample(4, 64);
+  const Bytes load = loading_bytes(problem.model), save = saving_bytes(problem.model);
+  Usage need = usage(problem, tiny_strategy(16));
+  EXPECT_EQ(need.loading, (HostBytes{load, 4 * load}));
+  EXPECT_EQ(need.saving, (HostBytes{save, 4 * save}));
+  EXPECT_GT(need.loading.node, need.saving.node);
+  EXPECT_EQ(need.host_node, 4 * need.host_rank + need.loading.node);
+
+  problem.model = tiny_gpt();
+  problem.model.feed_forward = 1'000'000;
+  const Bytes more = reordering_bytes(problem.model);
+  need = usage(problem, tiny_strategy(16));
+  EXPECT_EQ(need.saving.rank, saving_bytes(problem.model) + more);
+  EXPECT_EQ(need.saving.node, 4 * saving_bytes(problem.model) + more);
+  EXPECT_GT(need.saving.node, need.loading.node);
+  EXPECT_EQ(need.host_node, 4 * need.host_rank + need.saving.node);
 }
 
 // Ranks are spread evenly; where they cannot be, the fullest node counts.
@@ -59,7 +81,9 @@ TEST(Fit, EachNumaNodeHoldsItsRanks) {
     EXPECT_TRUE(fits_numa_nodes(problem, need)) << ranks << nodes;
     problem.host_budget = Bytes{1024 * fullest * nodes - 1};
     EXPECT_FALSE(fits_numa_nodes(problem, need)) << ranks << nodes;
-    // Other nodes have memory: the plan runs. Where ranks divide, both budgets end together.
+    // Other nodes have memory: the plan runs. Where ranks divide, both budgets end together. To
+    // load and save, memory may be anywhere.
+    problem.host_budget += need.loading.node;
     EXPECT_EQ(within(problem, need), ranks < fullest * nodes) << ranks << nodes;
   }
 }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/plan.h"
+#include "fpdt/spec/checkpoint_bytes.h"
 
 #include "problems.h"
 
@@ -209,7 +210,7 @@ TEST(Search, HoldsItsPins) {
 TEST(Search, SaysWhatBindsAndHowFarItGoes) {
   Problem problem = timed_problem(tiny_llama(), 2, 4096);
   problem.device_budget = Bytes{std::int64_t{8} << 20};
-  problem.host_budget = Bytes{std::int64_t{400} << 10};
+  problem.host_budget = 2 * loading_bytes(problem.model) + Bytes{std::int64_t{400} << 10};
   const SearchResult found = search(problem);
   ASSERT_FALSE(found.best);
   EXPECT_EQ(found.shortage->binding, Binding::host);

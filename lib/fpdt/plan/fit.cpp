@@ -6,6 +6,7 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/spec/attention_kernels.h"
+#include "fpdt/spec/checkpoint_bytes.h"
 
 namespace fpdt {
 namespace {
@@ -40,7 +41,12 @@ Usage usage(const Problem& problem, const Prediction& prediction) {
   need.device = prediction.device + problem.cluster.outside_bytes();
   need.host_rank = prediction.host_pinned + prediction.host;
   const ClusterSpec& cluster = problem.cluster;
-  need.host_node = cluster.devices_per_node * need.host_rank;
+  const Bytes load = loading_bytes(problem.model), save = saving_bytes(problem.model);
+  const Bytes reordering = reordering_bytes(problem.model);
+  need.loading = {load, cluster.devices_per_node * load};
+  need.saving = {save + reordering, cluster.devices_per_node * save + reordering};
+  need.host_node =
+      cluster.devices_per_node * need.host_rank + std::max(need.loading.node, need.saving.node);
   need.host_numa = div_ceil(cluster.devices_per_node, cluster.numa_nodes) * need.host_rank;
   return need;
 }

@@ -9,13 +9,22 @@
 
 namespace fpdt {
 
+// Host memory of one rank, and of all ranks of a node.
+struct HostBytes {
+  Bytes rank, node;
+  bool operator==(const HostBytes&) const = default;
+};
+
 // The memory that a strategy needs.
 struct Usage {
   Bytes arena;      // on one device
   Bytes device;     // the arena and the memory outside it
   Bytes host_rank;  // pinned and pageable memory of one rank
-  Bytes host_node;  // all ranks of a node together
-  Bytes host_numa;  // the fullest NUMA node, with ranks spread evenly
+  // More while a run loads and saves (spec/checkpoint_bytes.h), if each rank is a process. The rank
+  // is the one that writes the files, which is on this node.
+  HostBytes loading, saving;
+  Bytes host_node;  // host_rank of all ranks of a node, and the larger of loading and saving
+  Bytes host_numa;  // host_rank of the ranks of the fullest NUMA node; ranks are spread evenly
   bool operator==(const Usage&) const = default;
 };
 Usage usage(const Problem& problem, const Prediction& prediction);

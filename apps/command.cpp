@@ -5,9 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <fcntl.h>
-#include <new>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -29,18 +27,6 @@ int guarded(std::string_view program, const Command& command) {
     const Error error = current_error();
     say(fmt::format("{}: {}\n", program, error.what()));
     return static_cast<int>(error.code());
-  }
-}
-
-Error current_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return MemoryError("this machine does not have enough memory");
-  } catch (const std::exception& error) {
-    return {ExitCode::internal, fmt::format("internal error: {}", error.what())};
   }
 }
 

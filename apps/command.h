@@ -15,11 +15,8 @@ namespace fpdt {
 using Command = std::function<int()>;
 
 // Runs a command and returns the exit code of the program: what `command` returns, or the code of
-// what it throws, whose message goes to standard error. The one place that maps errors to codes.
+// what it throws, whose message goes to standard error.
 int guarded(std::string_view program, const Command& command);
-
-// The exception that is being handled, as an Error.
-Error current_error();
 
 // Results go to standard output and are complete, or it is an IoError.
 void print_result(std::string_view text);

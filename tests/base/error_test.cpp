@@ -1,6 +1,8 @@
 // Diagnostics as text, and the exit code that each kind of error carries.
 #include "fpdt/base/error.h"
 
+#include <new>
+
 #include <gtest/gtest.h>
 
 namespace fpdt {
@@ -14,6 +16,25 @@ TEST(error, carries_the_exit_code_of_its_kind) {
   EXPECT_EQ(static_cast<int>(IoError("").code()), 7);
   EXPECT_EQ(static_cast<int>(NumericError("").code()), 8);
   EXPECT_STREQ(IoError("model.yaml: no such file").what(), "model.yaml: no such file");
+}
+
+template <class Exception>
+Error caught(const Exception& exception) {
+  try {
+    throw exception;
+  } catch (...) {
+    return current_error();
+  }
+}
+
+TEST(current_error, gives_every_exception_a_code) {
+  const Error numeric = caught(NumericError("the loss is nan"));
+  EXPECT_EQ(numeric.code(), ExitCode::numeric);
+  EXPECT_STREQ(numeric.what(), "the loss is nan");
+  EXPECT_EQ(caught(std::bad_alloc()).code(), ExitCode::out_of_memory);
+  const Error other = caught(std::logic_error("an assertion"));
+  EXPECT_EQ(other.code(), ExitCode::internal);
+  EXPECT_STREQ(other.what(), "internal error: an assertion");
 }
 
 TEST(format_diagnostics, writes_one_line_each) {

@@ -1,5 +1,6 @@
 // A step allocates nothing on any of its threads. This program counts operator new.
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -36,9 +37,12 @@ TEST(ExecutorAllocation, AStepAllocatesNothing) {
   Pipeline pipeline{.ranks = 2};
   const VerifiedSchedule schedule = pipeline.build();
   std::atomic<std::int64_t> during{-1};
+  FlightRecorder flight(testing::TempDir() + "allocation_test.flight",
+                        {.lanes = std::ssize(Program(schedule.schedule()).lanes)});
   run_ranks(2, [&](Communicator& communicator) {
     CpuBackend backend(communicator, {.threads = 2});
-    Executor executor(schedule, backend, communicator);
+    Executor executor(schedule, backend, communicator,
+                      communicator.rank() == 0 ? &flight : nullptr);
     communicator.barrier();
     const std::int64_t before = allocations;
     communicator.barrier();  // no rank runs before all have counted
@@ -48,6 +52,7 @@ TEST(ExecutorAllocation, AStepAllocatesNothing) {
     communicator.barrier();
   });
   EXPECT_EQ(during, 0);
+  std::remove((testing::TempDir() + "allocation_test.flight").c_str());
 }
 
 }  // namespace

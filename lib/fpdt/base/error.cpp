@@ -1,6 +1,9 @@
 // Prints diagnostics, and gives errors their types back.
 #include "fpdt/base/error.h"
 
+#include <exception>
+#include <new>
+
 #include <fmt/format.h>
 
 namespace fpdt {
@@ -25,6 +28,18 @@ void throw_error(const Error& error) {
       break;
   }
   throw Error(error.code(), error.what());
+}
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return MemoryError("this machine does not have enough memory");
+  } catch (const std::exception& error) {
+    return {ExitCode::internal, fmt::format("internal error: {}", error.what())};
+  }
 }
 
 std::string format_diagnostics(const std::vector<Diagnostic>& findings, std::size_t limit) {

@@ -71,6 +71,10 @@ class NumericError : public Error {
 // Throws an error again as the type of its code. Codes without a type are thrown as Error.
 [[noreturn]] void throw_error(const Error& error);
 
+// The exception that is being handled, as an Error: a MemoryError for std::bad_alloc, an internal
+// error for what is no Error. Precondition: one is being handled.
+Error current_error();
+
 // One finding about a file or a schedule. `code` is stable (docs/schedule-format.md lists them).
 struct Diagnostic {
   std::string code;     // such as "S203"

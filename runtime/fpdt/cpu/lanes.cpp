@@ -68,7 +68,11 @@ void Lanes::launch(const Launch& launch) {
   Lane& lane = *lanes_[static_cast<std::size_t>(launch.lane)];
   Entry& entry = next_entry(lane);
   const std::size_t slot = lane.next % kRing;
-  entry = {Kind::op, launch.op, launch.interval, static_cast<std::uint32_t>(launch.views.size()),
+  entry = {Kind::op,
+           launch.op,
+           launch.interval,
+           launch.flight,
+           static_cast<std::uint32_t>(launch.views.size()),
            static_cast<std::uint32_t>(launch.waits.size())};
   std::copy(launch.views.begin(), launch.views.end(), lane.views.data() + slot * shape_.views);
   Mark* mark = lane.waits.data() + slot * shape_.waits;
@@ -122,22 +126,26 @@ void Lanes::execute(std::int32_t index, const Entry& entry, std::size_t slot) {
   }
   if (failed_.load(std::memory_order_relaxed)) return;
   if (entry.interval != nullptr) entry.interval->begin = now();
+  entry.flight.begin(index, *entry.op);
   try {
     run_(index, *entry.op, {lane.views.data() + slot * shape_.views, entry.views});
+    entry.flight.end(index, FlightState::done);
   } catch (...) {
-    note_failure(std::current_exception());
+    // The ops of other lanes fail as a consequence, and stay marked as running.
+    if (note_failure(std::current_exception())) entry.flight.end(index, FlightState::failed);
   }
   if (entry.interval != nullptr) entry.interval->end = now();
 }
 
-void Lanes::note_failure(std::exception_ptr cause) {
+bool Lanes::note_failure(std::exception_ptr cause) {
   {
     const std::lock_guard lock(mutex_);
-    if (error_ != nullptr) return;
+    if (error_ != nullptr) return false;
     error_ = cause;
   }
   failed_.store(true, std::memory_order_relaxed);
   fail_(std::move(cause));
+  return true;
 }
 
 }  // namespace fpdt

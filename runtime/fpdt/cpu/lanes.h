@@ -59,6 +59,7 @@ class Lanes {
     Kind kind = Kind::op;
     const Op* op = nullptr;
     Interval* interval = nullptr;
+    FlightMark flight;
     std::uint32_t views = 0;
     std::uint32_t waits = 0;
   };
@@ -91,7 +92,8 @@ class Lanes {
   void issue(Lane& lane);
   void work(std::int32_t index);
   void execute(std::int32_t index, const Entry& entry, std::size_t slot);
-  void note_failure(std::exception_ptr cause);
+  // Returns whether it is the first failure.
+  bool note_failure(std::exception_ptr cause);
 
   Shape shape_;
   int spins_;

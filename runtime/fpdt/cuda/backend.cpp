@@ -258,9 +258,11 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
 void CudaBackend::launch(const Launch& launch) {
   use();  // costs little beside a launch when it is the current one already
   nvtxRangePushA(launch.op->name.c_str());
+  launch.flight.begin(launch.lane, *launch.op);
   streams_->before(launch);
   run(launch);
   streams_->after(launch);
+  launch.flight.end(launch.lane, FlightState::launched);
   nvtxRangePop();
 }
 

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "fpdt/base/units.h"
+#include "fpdt/runtime/flight.h"
 #include "fpdt/runtime/view.h"
 #include "fpdt/schedule/expand.h"
 
@@ -36,6 +37,7 @@ struct Launch {
   std::span<const View> views;   // one for each of operands(op->body); copied by launch
   std::span<const Event> waits;  // for ops of other lanes, launched before; copied by launch
   Interval* interval = nullptr;  // receives the time, valid after synchronise; null: not wanted
+  FlightMark flight{};           // notes when the op begins and ends
 };
 
 class Backend {

@@ -25,15 +25,21 @@ Arenas reserve_arenas(const Schedule& schedule, Backend& backend) {
 
 }  // namespace
 
-Executor::Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator)
+Executor::Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator,
+                   FlightRecorder* flight)
     : program_(schedule.schedule()),
       backend_(backend),
       communicator_(communicator),
+      flight_(flight),
       arenas_(reserve_arenas(schedule.schedule(), backend)),
       addresses_(schedule.schedule(), arenas_),
       start_(program_),
       expansion_(program_) {
   FPDT_ASSERT(communicator.ranks() == schedule.schedule().ranks);
+  const std::int64_t train_ops = op_count(program_, schedule.schedule().train);
+  FPDT_ASSERT(train_ops + op_count(program_, schedule.schedule().evaluate) <=
+              FlightPosition::kOpsMax);
+  train_ops_ = static_cast<std::uint32_t>(train_ops);
   std::size_t views = 0;
   std::size_t waits = 0;
   for (const PlainBlock& block : program_.blocks) {
@@ -59,6 +65,8 @@ Trace Executor::record(std::span<const Call> calls) {
 
 void Executor::step(std::span<const Call> calls, Interval* intervals) {
   expansion_ = start_;
+  const bool evaluates = calls.data() == schedule().evaluate.data();
+  FlightMark mark{flight_, {++runs_, evaluates ? train_ops_ : 0}};
   for (const Call& call : calls) {
     expansion_.begin(call);
     for (const PlainOp& op : program_.blocks[static_cast<std::size_t>(call.block)].ops) {
@@ -75,11 +83,13 @@ void Executor::step(std::span<const Call> calls, Interval* intervals) {
         waits_.push_back({block.ops[static_cast<std::size_t>(after.op)].lane,
                           static_cast<std::int32_t>(position)});
       }
-      backend_.launch({op.op, op.lane, views_, waits_, intervals});
+      backend_.launch({op.op, op.lane, views_, waits_, intervals, mark});
       if (intervals != nullptr) ++intervals;
+      ++mark.position.number;
     }
   }
   backend_.synchronise();
+  if (flight_ != nullptr) flight_->all_done();
 }
 
 void Executor::write(BufferIndex buffer, std::int64_t slot, std::span<const std::byte> contents) {

@@ -28,9 +28,11 @@ namespace fpdt {
 
 class Executor {
  public:
-  // Schedule, backend and communicator must outlive the executor. Throws InputError when the
-  // backend refuses an op, and MemoryError when the machine lacks the memory.
-  Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator);
+  // Schedule, backend, communicator and the record of the rank (null: none is kept) must outlive
+  // the executor. Throws InputError when the backend refuses an op, and MemoryError when the
+  // machine lacks the memory.
+  Executor(const VerifiedSchedule& schedule, Backend& backend, Communicator& communicator,
+           FlightRecorder* flight = nullptr);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -78,6 +80,9 @@ class Executor {
   Program program_;
   Backend& backend_;
   const Communicator& communicator_;
+  FlightRecorder* flight_;
+  std::uint32_t runs_ = 0;  // begun so far
+  std::uint32_t train_ops_ = 0;
   Arenas arenas_;
   Addresses addresses_;
   Expansion start_;  // before the first call

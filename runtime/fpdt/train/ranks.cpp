@@ -67,12 +67,13 @@ Ranks::~Ranks() {
 
 // Body of a rank's thread, from its first allocation to its last op.
 void Ranks::serve(Communicator& communicator) {
+  FlightRecorder* const flight = options_.flight ? options_.flight(communicator.rank()) : nullptr;
   try {
     const std::unique_ptr<Backend> backend =
         options_.make_backend ? options_.make_backend(communicator)
                               : std::make_unique<CpuBackend>(
                                     communicator, CpuOptions{options_.threads, Populate::no});
-    Executor executor(schedule_, *backend, communicator);
+    Executor executor(schedule_, *backend, communicator, flight);
     try {
       serve_tasks(communicator.rank(), executor);
     } catch (...) {
@@ -81,6 +82,10 @@ void Ranks::serve(Communicator& communicator) {
       throw;
     }
   } catch (...) {
+    if (flight != nullptr) {
+      const Error error = current_error();
+      flight->fail(error, error.code() != ExitCode::peer_lost, flight_clock());
+    }
     // Ranks that wait for a task are in no collective, and would not notice the failure.
     const std::lock_guard lock(shared_->mutex);
     shared_->stopping = true;

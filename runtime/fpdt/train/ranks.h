@@ -31,6 +31,8 @@ struct RankOptions {
   // the cores).
   std::function<std::unique_ptr<Backend>(Communicator&)> make_backend;
   std::int32_t threads = 0;
+  // The record of each present rank; null: none is kept.
+  std::function<FlightRecorder*(std::int64_t rank)> flight;
   // For each wait for a peer, where `connect` is null.
   std::chrono::milliseconds deadline{300'000};
 };

@@ -7,6 +7,8 @@ int main(int count, char** words) {
       {"check", "Compare two steps with the reference in double precision", fpdt::declare_check},
       {"bench", "Measure this machine and write its cluster file", fpdt::declare_bench},
       {"device", "Open a GPU and describe it", fpdt::declare_device},
+      {"explain-failure", "Say which rank was the first to fail, from the records of a run",
+       fpdt::declare_explain_failure},
   };
   return fpdt::run_program(
       "fpdt-run", "Executes schedules: real training steps, chunk by chunk.",

@@ -38,7 +38,8 @@ void say_homes(const RankMachine& machine, const Job& job) {
 
 // Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal that
 // interrupts.
-int train_in(World& world, const Connect& connect, const Job& job, const TrainFlags& flags) {
+int train_in(World& world, const Connect& connect, const Job& job, const TrainFlags& flags,
+             FlightDirectory& flight) {
   if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
   agree(world, [&] { require_sensible(flags); });
   RankMachine machine = agreed(world, [&] { return open_machine(flags.backend, world.place()); });
@@ -49,7 +50,8 @@ int train_in(World& world, const Connect& connect, const Job& job, const TrainFl
         settle(world, machine.gpus ? machine.gpus->numa_nodes : std::vector<std::int32_t>());
   }
   if (world.speaks()) say_homes(machine, job);
-  Run run(flags, job, machine, world);
+  machine.ranks.flight = [&](std::int64_t rank) { return flight.of(rank); };
+  Run run(flags, job, machine, world, flight);
   catch_stop_signals();
   const int signal = run.train();
   // All results are printed before the verdict.
@@ -70,10 +72,12 @@ Command declare_train(Options& options) {
   add_train_flags(options, *flags);
   return [flags] {
     catch_finish_signal();
-    return run_together(flags->ranks, flags->backend, flags->schedule,
-                        [&](World& world, const Connect& connect, const Job& job) {
-                          return train_in(world, connect, job, *flags);
-                        });
+    return run_together(
+        flags->ranks, flags->backend, flags->schedule,
+        [&](World& world, const Connect& connect, const Job& job) {
+          FlightDirectory flight(flags->flight, world, job.schedule.schedule());
+          return flight.watch([&] { return train_in(world, connect, job, *flags, flight); });
+        });
   };
 }
 

@@ -9,5 +9,6 @@ Command declare_train(Options& options);
 Command declare_check(Options& options);
 Command declare_bench(Options& options);
 Command declare_device(Options& options);
+Command declare_explain_failure(Options& options);
 
 }  // namespace fpdt

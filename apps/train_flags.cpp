@@ -12,6 +12,21 @@ namespace {
 
 constexpr std::int64_t kDeadlineMax = 30 * 24 * 3600;
 
+// What a run leaves for people and programs to read.
+void add_record_flags(Options& options, TrainFlags& flags) {
+  options.value("--log", flags.log, "append one JSON object per step to this file");
+  options.value("--flight-dir", flags.flight,
+                "directory in which every rank records how far it got, for fpdt-run "
+                "explain-failure, and in which all processes but the first log what they say; the "
+                "records are removed when the run ends well");
+  options.value("--machine", flags.machine,
+                "cluster file from fpdt-run bench: compare the measured step with its prediction");
+  options.value("--draw", flags.draw,
+                "with --machine: draw the measured step over the predicted one, as .html, .svg or "
+                ".json (Perfetto)");
+}
+
+// How ranks meet.
 void add_rank_flags(Options& options, RankFlags& flags) {
   options
       .value("--communicator", flags.communicator,
@@ -80,12 +95,7 @@ void add_train_flags(Options& options, TrainFlags& flags) {
       .integer(0, INT32_MAX);
   options.value("--loss-mask", flags.loss_mask,
                 "file with one byte per token; tokens whose byte is 0 are not learnt");
-  options.value("--log", flags.log, "append one JSON object per step to this file");
-  options.value("--machine", flags.machine,
-                "cluster file from fpdt-run bench: compare the measured step with its prediction");
-  options.value("--draw", flags.draw,
-                "with --machine: draw the measured step over the predicted one, as .html, .svg or "
-                ".json (Perfetto)");
+  add_record_flags(options, flags);
   add_machine_flags(options, flags.backend);
   add_rank_flags(options, flags.ranks);
   options.flag("--json", flags.json, "print one JSON object");

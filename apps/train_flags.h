@@ -34,6 +34,7 @@ struct TrainFlags {
   std::int64_t evaluate_every = 0;
   std::int64_t evaluate_batches = 4;
   std::string log;      // one JSON object per line
+  std::string flight;   // directory of flight records and logs
   std::string machine;  // cluster file whose rates predict the step
   std::string draw;     // picture of the last steps, measured over predicted
   bool json = false;

@@ -95,11 +95,13 @@ void Log::require(bool good) const {
   if (!good) throw IoError(fmt::format("{}: {}", path_, std::strerror(errno)));
 }
 
-Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, World& world)
+Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, World& world,
+         FlightDirectory& flight)
     : flags_(flags),
       job_(job),
       machine_(machine),
       world_(world),
+      flight_(flight),
       saved_(agreed(world, [&] { return saved_course(flags); })),
       course_(agreed(world, [&] { return settle_course(flags, job, saved_); })),
       data_(agreed(world, [&] { return batches(flags.data, flags.loss_mask); })),
@@ -111,7 +113,8 @@ Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, Wo
                         return driver_memory(job, machine, world.place(), nodes);
                       })),
       trainer_(job.schedule, job.problem, machine.ranks),
-      status_(world.speaks() ? StatusLine::Shown::everywhere : StatusLine::Shown::nowhere) {
+      status_(world.speaks() || flight.logs() ? StatusLine::Shown::everywhere
+                                              : StatusLine::Shown::nowhere) {
   agree(world, [&] {
     if (!flags.evaluate_data.empty()) evaluation_.emplace(batches(flags.evaluate_data, ""));
     if (!flags.machine.empty() && world.speaks()) times_.emplace(job, flags.machine);
@@ -180,6 +183,7 @@ void Run::resume() {
 }
 
 void Run::start() {
+  flight_.enter(FlightPhase::loading, 0);
   add_data(world_, course_, flags_, data_);
   if (world_.place().processes > 1) {
     require_same(world_, agreed(world_, [&] { return facts(); }));
@@ -231,6 +235,7 @@ void Run::say_step(const StepResult& result) {
 }
 
 void Run::step() {
+  flight_.enter(FlightPhase::training, trainer_.steps_done() + 1);
   const std::int64_t passed_over = data_.passed_over();
   const std::vector<Sample> samples =
       data_.next_labelled(trainer_.samples_per_step(), trainer_.needs());
@@ -267,6 +272,7 @@ void Run::step() {
 
 // The mean over the labels of the first windows. Each counts once: a short file is not repeated.
 void Run::evaluate() {
+  flight_.enter(FlightPhase::evaluating, last_.step);
   evaluation_->seek(0);
   double sum = 0;
   std::int64_t labels = 0;
@@ -293,6 +299,7 @@ void Run::evaluate() {
 
 void Run::save() {
   if (saved_at_ == trainer_.steps_done()) return;
+  flight_.enter(FlightPhase::saving, trainer_.steps_done());
   progress_.step = trainer_.steps_done();
   progress_.cursor = data_.cursor();
   save_checkpoint(saves_.get(), trainer_, progress_, companions_, shard_bytes_);

@@ -14,6 +14,7 @@
 #include "fpdt/train/checkpoint.h"
 
 #include "command.h"
+#include "flight_directory.h"
 #include "memory_report.h"
 #include "progress.h"
 #include "step_times.h"
@@ -42,7 +43,8 @@ class Run {
  public:
   // Together: reads data and checkpoint, and prepares the ranks. All arguments must outlive the
   // run. Throws InputError when flags, data or checkpoint do not fit.
-  Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, World& world);
+  Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, World& world,
+      FlightDirectory& flight);
 
   // Until the last step or a signal; returns the signal.
   int train();
@@ -71,6 +73,7 @@ class Run {
   const Job& job_;
   const RankMachine& machine_;
   World& world_;
+  FlightDirectory& flight_;
   std::optional<Course> saved_;  // of the checkpoint
   Course course_;
   Batches data_;

@@ -1,6 +1,7 @@
 // fpdt-run train under mpirun: the results of threads, one voice, and one error for all.
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,15 @@ class ProcessRun : public CommandLine {
   // Two processes with flags of their own.
   [[nodiscard]] Outcome pair(std::string_view first, std::string_view second) const {
     return shell(fmt::format("{0} -n 1 {1} {2} : -n 1 {1} {3}", kMpirun, kProcess, first, second));
+  }
+  // The kind of the first cause of a job with `--flight-dir flights`, which must be rank 1.
+  [[nodiscard]] std::string first_cause() const {
+    const Outcome told = run("explain-failure flights --json");
+    EXPECT_EQ(told.code, 0) << told.err;
+    if (told.code != 0) return "";
+    const auto cause = nlohmann::json::parse(told.out).at("cause");
+    EXPECT_EQ(cause.at("ranks"), std::vector<int>{1}) << told.out;
+    return cause.at("kind");
   }
   void expect_same_checkpoint(std::string_view a, std::string_view b) const {
     for (const char* file : {"config.json", "model.safetensors", "fpdt_state.safetensors"}) {
@@ -103,9 +113,18 @@ TEST_F(ProcessRun, ResumeWhatThreadsSavedAndTheOtherWayRound) {
   expect_same_checkpoint("c", "d");
 }
 
-TEST_F(ProcessRun, OneSpeaks) {
-  const Outcome result = job(2, "plan/schedule.json --steps 2");
+TEST_F(ProcessRun, OneSpeaksAndTheOthersLog) {
+  std::filesystem::create_directory(path("flights"));
+  write("flights/rank-00000.log", "of an earlier run");
+  write("flights/rank-00007.log", "of an earlier run");
+  const Outcome result = job(2, "plan/schedule.json --steps 2 --flight-dir flights");
   EXPECT_EQ(result.code, 0);
+  const std::string log = contents("flights/rank-00001.log");
+  EXPECT_TRUE(says(log, "step 1/2  loss "));
+  EXPECT_EQ(log.find("step 2/2"), log.rfind("step 2/2"));
+  EXPECT_FALSE(exists("flights/rank-00000.log"));
+  EXPECT_FALSE(exists("flights/rank-00007.log"));
+  EXPECT_FALSE(exists("flights/rank-00001.flight"));
   EXPECT_TRUE(says(result.out, "peak resident memory of the process, with 1 rank"));
   EXPECT_EQ(result.out.find("2 steps,"), result.out.rfind("2 steps,"));
   EXPECT_EQ(result.err.find("step 2/2"), result.err.rfind("step 2/2"));
@@ -155,10 +174,12 @@ TEST_F(ProcessRun, WhoDiffersIsNamedWithWhat) {
 }
 
 TEST_F(ProcessRun, MemoryRefusedOnOneEndsAll) {
-  const std::string_view same = "plan/schedule.json --steps 2";
+  const std::string_view same = "plan/schedule.json --steps 2 --flight-dir flights";
   const Outcome result = pair(same, fmt::format("{} --host-memory 4KiB", same));
   EXPECT_EQ(result.code, 5);
   EXPECT_TRUE(says(own_lines(result), "fpdt-run: rank 1: "));
+  EXPECT_TRUE(says(contents("flights/rank-00001.log"), "memory: --host-memory leaves"));
+  EXPECT_EQ(first_cause(), "failed");
 }
 
 // A limit of the size of files fails as a full disk does. Messages through shared memory would need
@@ -203,12 +224,18 @@ TEST_F(ProcessSignal, ToOneStopsAllAfterTheSameStep) {
 }
 
 TEST_F(ProcessSignal, StopOfOneEndsTheOthersAtTheDeadline) {
-  const Outcome stopped = after("STOP", "--deadline 2");
+  const Outcome stopped = after("STOP", "--deadline 2 --flight-dir flights");
   EXPECT_EQ(stopped.code, 6) << stopped.err;
   EXPECT_TRUE(says(own_lines(stopped), "rank 1 does not respond: rank 0 waited 2 s in "));
+  // mpirun lets it run again to end it, and it may hear of the failure before it ends.
+  const std::string kind = first_cause();
+  EXPECT_TRUE(kind == "gone" || kind == "silent") << kind;
 }
 
-TEST_F(ProcessSignal, AKilledRankEndsTheJob) { EXPECT_EQ(after("KILL", "").code, 137); }
+TEST_F(ProcessSignal, AKilledRankEndsTheJob) {
+  EXPECT_EQ(after("KILL", "--flight-dir flights").code, 137);
+  EXPECT_EQ(first_cause(), "gone");
+}
 
 // All ranks work at once, and one of the processes writes.
 TEST_F(ProcessRun, ABenchMeasuresTheRanksOfAllProcesses) {

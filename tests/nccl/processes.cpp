@@ -67,10 +67,11 @@ Outcomes run_processes(int ranks, const std::function<NcclOptions(std::int64_t)>
   });
 }
 
-Connect connect_threads(int ranks) {
-  return [ranks](const RankMain& rank_main) {
+Connect connect_threads(int ranks, const std::function<NcclOptions(std::int64_t)>& options,
+                        int node) {
+  return [ranks, options, node](const RankMain& rank_main) {
     const Outcomes outcomes = run_processes(
-        ranks, on_fake, [&](NcclCommunicator& communicator) { rank_main(communicator); });
+        ranks, options, [&](NcclCommunicator& communicator) { rank_main(communicator); }, node);
     for (const std::optional<Error>& outcome : outcomes) {
       if (outcome) throw_error(*outcome);
     }

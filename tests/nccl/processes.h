@@ -35,7 +35,9 @@ Outcomes run_processes(int ranks, const std::function<NcclOptions(std::int64_t)>
                        const OnRank& rank_main, int node = 64);
 
 // All ranks as one process, connected by the fake: for trainers that want them all.
-Connect connect_threads(int ranks);
+Connect connect_threads(int ranks,
+                        const std::function<NcclOptions(std::int64_t)>& options = on_fake,
+                        int node = 64);
 
 // A lane of a rank: a stream of the fake runtime, with sums on the host.
 class TestLane final : public Mover {

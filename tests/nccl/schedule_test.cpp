@@ -1,4 +1,5 @@
-// Whole steps of ranks with a GPU each, connected by NCCL: the bits of ranks that share one.
+// Whole steps of ranks with a GPU each, connected by NCCL: the bits of ranks that share one, and the
+// bytes that the schedule sends.
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 
 #include "fpdt/check/check.h"
 #include "fpdt/cuda/backend.h"
+#include "fpdt/schedule/traffic.h"
 
 #include "../train/cases.h"
 #include "fake_runtime.h"
@@ -88,6 +90,34 @@ TEST_P(NcclSchedule, GivesTheBitsOfThreads) {
   EXPECT_EQ(fmt::format("{}", fmt::join(fake::broken_rules(), "; ")), "");
   EXPECT_EQ(fake::open_communicators(), 0);
   EXPECT_EQ(fake::allocated(), 0);
+}
+
+// What each rank sends in a step on two hosts, as it counts and by the schedule. NCCL gathers, and
+// adds for the replicas.
+TEST_P(NcclSchedule, CountsWhatTheScheduleSends) {
+  const Case& one = GetParam();
+  const auto ranks = static_cast<int>(one.problem.ranks());
+  const int node = ranks / 2;
+  const auto on_rank = [&](std::int64_t rank) {
+    NcclOptions options = on_fake(rank);
+    options.native_sums = one.strategy.data_parallel > 1;
+    return options;
+  };
+  set_machine(ranks);
+  RankOptions options = on_gpus(true);
+  options.connect = connect_threads(ranks, on_rank, node);
+  Rig rig(one, options);
+  rig.trainer.set_parameters(random_parameters(7));
+  rig.trainer.step(random_samples(one.problem, rig.trainer.samples_per_step(), 1), 1e-2);
+  const Schedule& schedule = rig.trainer.schedule();
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const Traffic counted = rig.trainer.ranks().executor(rank).sent();
+    const Traffic expected = traffic(schedule, schedule.train, rank, node);
+    EXPECT_EQ(counted.node, expected.node) << "rank " << rank;
+    EXPECT_EQ(counted.network, expected.network) << "rank " << rank;
+    EXPECT_GT(counted.network, 0);
+    EXPECT_EQ(counted.node > 0, node > 1);
+  }
 }
 
 std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }

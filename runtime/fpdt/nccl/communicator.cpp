@@ -72,7 +72,11 @@ NcclCommunicator::NcclCommunicator(nccl::Comms& comms, nccl::Comm& everybody,
 NcclCommunicator::~NcclCommunicator() { close(); }
 
 std::int64_t NcclCommunicator::local_ranks() const {
-  return std::count(nodes_.begin(), nodes_.end(), nodes_[static_cast<std::size_t>(rank())]);
+  return std::count(nodes_.begin(), nodes_.end(), node_of(rank()));
+}
+
+std::int64_t NcclCommunicator::node_of(std::int64_t rank) const {
+  return nodes_[static_cast<std::size_t>(rank)];
 }
 
 void NcclCommunicator::close() {
@@ -106,6 +110,10 @@ void NcclCommunicator::seat(const Program& program, const PlainOp& op) {
   seat.what = fmt::format("{} ({}) of ranks {} on lane {}", op.op->name, body_name(body),
                           ranks_text(members), lane);
   if (members.size == 1) return;
+  for (std::int64_t member = 0; member < members.size; ++member) {
+    const std::int64_t other = members.rank_of(member);
+    if (other != rank() && node_of(other) == node_of(rank())) ++seat.near;
+  }
   Lane& messages = lane_of(op.lane, lane);
   seat.lane = messages.comm;
   const bool scatters = std::holds_alternative<ReduceScatter>(body);
@@ -162,9 +170,8 @@ NcclCommunicator::Own& NcclCommunicator::own_of(std::int32_t lane, const Group& 
 
 // Whether every group of this kind lies within a node: for all ranks the same answer.
 bool NcclCommunicator::is_near(const Group& group) const {
-  const auto node = [&](std::int64_t of) { return nodes_[static_cast<std::size_t>(of)]; };
   for (std::int64_t of = 0; of < ranks(); ++of) {
-    if (node(of) != node(group.first.at(of))) return false;
+    if (node_of(of) != node_of(group.first.at(of))) return false;
   }
   return true;
 }
@@ -241,6 +248,9 @@ void NcclCommunicator::collective(const Body& body, std::int32_t lane, std::span
     move(body, seat, views, stream);
   }
   watch_->end(static_cast<std::size_t>(lane), stream);
+  const std::int64_t bytes = bytes_to_each(body, seat.members.size, views);
+  count(true, seat.near * bytes);
+  count(false, (seat.members.size - 1 - seat.near) * bytes);
 }
 
 void NcclCommunicator::move(const Body& body, const Seat& seat, std::span<const View> views,

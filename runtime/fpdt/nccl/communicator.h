@@ -72,6 +72,7 @@ class NcclCommunicator final : public Communicator {
   struct Seat {
     std::string what;  // for people
     Membership members;
+    std::int64_t near = 0;       // other members on this rank's host
     nccl::Comm* lane = nullptr;  // for messages; null: a group of one
     nccl::Comm* own = nullptr;   // for NCCL's own collective; null: messages
   };
@@ -93,6 +94,7 @@ class NcclCommunicator final : public Communicator {
   Lane& lane_of(std::int32_t lane, const std::string& name);
   Own& own_of(std::int32_t lane, const Group& group, const Membership& members,
               const std::string& name);
+  [[nodiscard]] std::int64_t node_of(std::int64_t rank) const;
   [[nodiscard]] bool is_near(const Group& group) const;
   void open(const Lane& lane, std::span<std::byte> arena);
   void open(const Own& own, std::span<std::byte> arena);

@@ -433,7 +433,7 @@ cudaError_t cudaMemcpy(void* target, const void* source, std::size_t bytes, cuda
   here("cudaMemcpy");
   require_own("cudaMemcpy", target);
   require_own("cudaMemcpy", source);
-  std::memcpy(target, source, bytes);
+  if (bytes > 0) std::memcpy(target, source, bytes);  // null is no mistake when there is nothing
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes, cudaMemcpyKind,

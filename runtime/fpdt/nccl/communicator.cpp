@@ -147,12 +147,11 @@ void NcclCommunicator::seat(const Program& program, const PlainOp& op) {
 }
 
 NcclCommunicator::Lane& NcclCommunicator::lane_of(std::int32_t number, const std::string& name) {
-  Lane& lane = lanes_[number];
-  if (lane.comm == nullptr) {
-    lane.comm = &comms_.split(everybody_, 0, rank(), fmt::format("lane {}", name));
-    watch_->prepare(static_cast<std::size_t>(number));
-  }
-  return lane;
+  const auto found = lanes_.find(number);
+  if (found != lanes_.end()) return found->second;
+  nccl::Comm& comm = comms_.split(everybody_, 0, rank(), fmt::format("lane {}", name));
+  watch_->prepare(static_cast<std::size_t>(number));
+  return lanes_.emplace(number, Lane{&comm}).first->second;
 }
 
 NcclCommunicator::Own& NcclCommunicator::own_of(std::int32_t lane, const Group& group,
@@ -160,12 +159,12 @@ NcclCommunicator::Own& NcclCommunicator::own_of(std::int32_t lane, const Group& 
                                                 const std::string& name) {
   std::vector<std::int64_t> ranks_of_groups{group.size, group.stride};
   for (std::int64_t of = 0; of < ranks(); ++of) ranks_of_groups.push_back(group.first.at(of));
-  Own& own = owns_[{lane, std::move(ranks_of_groups)}];
-  if (own.comm == nullptr) {
-    own.comm = &comms_.split(everybody_, members.first, members.mine,
-                             fmt::format("group {} of lane {}", group.name, name));
-  }
-  return own;
+  std::pair place(lane, std::move(ranks_of_groups));
+  const auto found = owns_.find(place);
+  if (found != owns_.end()) return found->second;
+  nccl::Comm& comm = comms_.split(everybody_, members.first, members.mine,
+                                  fmt::format("group {} of lane {}", group.name, name));
+  return owns_.emplace(std::move(place), Own{&comm}).first->second;
 }
 
 // Whether every group of this kind lies within a node: for all ranks the same answer.

@@ -18,7 +18,7 @@ namespace {
 // Closer ones change places from run to run.
 constexpr double kBetter = 0.98;
 constexpr double kEnough = 1e-3;  // seconds
-constexpr int kMost = 16;         // runs in a round
+constexpr int kRunsMost = 16;     // runs in a round
 constexpr int kRounds = 2;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -39,7 +39,7 @@ double seconds_of(const std::function<bool()>& run, int runs, Stream stream) {
 double measure(const std::function<bool()>& run, Stream stream) {
   if (!run()) return kNever;
   double least = seconds_of(run, 1, stream);
-  const int runs = std::clamp(static_cast<int>(kEnough / std::max(least, 1e-9)), 1, kMost);
+  const int runs = std::clamp(static_cast<int>(kEnough / std::max(least, 1e-9)), 1, kRunsMost);
   for (int round = 0; round < kRounds; ++round) {
     least = std::min(least, seconds_of(run, runs, stream));
   }

@@ -21,7 +21,7 @@ SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 sys.path.insert(0, str(SOURCE / "tools"))
 
 from gpu_check import (archive, cluster, gtests, harness, items, model, ncu,  # noqa: E402
-                       sampler)
+                       processes, sampler)
 
 
 def session_in(folder, **changes):
@@ -405,6 +405,62 @@ class Memory(unittest.TestCase):
         text = "\n".join(lines)
         self.assertIn("untouched are 1.0 MiB of scratch and 0.0 MiB between operands", text)
         self.assertIn("3.0 MiB pinned by drivers", text)
+
+
+class Launch(unittest.TestCase):
+    """gpu_check/launch.py starts ranks, kills one, and does not wait for ever."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.log = self.folder / "steps.log"
+
+    def launch(self, script, *flags):
+        done = subprocess.run([sys.executable, SOURCE / "tools/gpu_check/launch.py", "--ranks", "4",
+                               "--logs", self.folder / "rank", *flags, "--", "sh", "-c", script],
+                              capture_output=True, text=True, check=True,
+                              env={**os.environ, "NCCL_COMM_ID": "elsewhere:1"})
+        return json.loads(done.stdout)
+
+    def kill(self, script, *flags):
+        return self.launch(f"[ $RANK = 0 ] && printf '1\\n2\\n' >{self.log}; {script}", "--kill", "3",
+                           "--steps-log", self.log, *flags)
+
+    def test_variables(self):
+        answer = self.launch('echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR '
+                             '$NCCL_HOSTID ${NCCL_COMM_ID-unset}; echo lost >&2; exit $RANK',
+                             "--hosts", "2")
+        self.assertEqual([one["out"] for one in answer["ranks"]],
+                         [f"{rank}/4 {rank % 2}/2 127.0.0.1 gpu-check-{rank} unset"
+                          for rank in range(4)])
+        self.assertEqual([one["code"] for one in answer["ranks"]], [0, 1, 2, 3])
+        self.assertEqual({one["err"] for one in answer["ranks"]}, {"lost"})
+        self.assertIsNone(answer["killed"])
+
+    def test_kill(self):
+        pids = "echo $$ >$RANK.pid; while [ ! -s 3.pid ]; do sleep 0.01; done"
+        answer = self.kill(f"cd {self.folder}; {pids}; while kill -0 $(cat 3.pid); do sleep 0.01; "
+                           "done; exit 6")
+        self.assertEqual(answer["killed"], 3)
+        self.assertEqual([one["code"] for one in answer["ranks"]], [6, 6, 6, -9])
+
+    def test_ranks_that_hang(self):
+        answer = self.kill("[ $RANK = 2 ] && exit 6; exec sleep 60", "--within", "0.2")
+        self.assertEqual([one["code"] for one in answer["ranks"]], [None, None, 6, -9])
+        self.assertEqual(answer["ranks"][0]["seconds"], None)
+
+    def test_verdict(self):
+        lost = {"code": 6, "seconds": 1.0, "out": "", "err": "warning\nfpdt-run: rank 1: lost"}
+        killed = {"code": -9, "seconds": 0.0, "out": "", "err": ""}
+
+        def wrong(**changes):
+            return processes.wrong_ends({"killed": 1, "ranks": [{**lost, **changes}, killed, lost]})
+
+        self.assertEqual(wrong(), [])
+        self.assertEqual(wrong(code=None), ["rank 0 still ran 15 s after the first had ended"])
+        self.assertIn("rank 0 ended with 1:", wrong(code=1)[0])
+        self.assertIn("without a message of fpdt-run", wrong(err="")[0])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ gpu_played_test.py SOURCE_DIR BUILD_DIR [unittest's arguments]
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -115,6 +116,34 @@ class Played(unittest.TestCase):
         refused = two_gpus(GPUS="2", REFUSED="1")
         self.assertEqual((refused["state"], refused["reason"]),
                          ("skipped", "fpdt-run: GPU 0 cannot read the memory of GPU 1"))
+
+    def test_processes(self):
+        def processes(**played):
+            self.check("--items", "processes", **played)
+            return self.record("processes")
+
+        good = processes()
+        self.assertEqual(good["state"], "done", good["reason"])
+        jobs = [one["command"] for one in good["commands"] if "launch.py" in one["command"]]
+        self.assertEqual([re.findall(r"--(?:ranks|hosts|kill|communicator) (\w+)", job)
+                          for job in jobs],
+                         [["2", "1", "nccl"], ["4", "2", "nccl"], ["4", "2", "3", "nccl"]])
+        for job in jobs:
+            self.assertIn("--backend cuda --device 0 --deterministic", job)
+        ends = good["result"]["kill"]["ranks"]
+        self.assertEqual([one["code"] for one in ends], [6, 6, 6, -9])
+        self.assertEqual(len(good["text"]), 2 + 3)
+        self.assertIn("the same losses and checkpoint", good["text"][1])
+        apart = processes(PROCESSES="apart")
+        self.assertEqual(apart["state"], "wrong")
+        for what in ("4 processes give other losses", "save another checkpoint",
+                     "took 1 bytes of device memory after the first step",
+                     "count other bytes than the schedule sends",
+                     "after a kill rank 2 ended with 1"):
+            self.assertIn(what, apart["reason"])
+        refused = processes(PROCESSES="refused")
+        self.assertEqual(refused["state"], "skipped")
+        self.assertIn("this build has no NCCL", refused["reason"])
 
     def test_no_programs(self):
         """If prebuilt programs do not run, it builds them; if that fails too, it reports both."""

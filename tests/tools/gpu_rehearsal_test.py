@@ -133,8 +133,8 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(two["largest_relative_difference"], 0.0)
         states = {name: self.record(name)["state"] for name in names}
         self.assertEqual({name for name, state in states.items() if state != "done"},
-                         {"tests", "ceiling", "kernels", "pytorch-128k", "pytorch-512k",
-                          "sanitizer"})
+                         {"tests", "ceiling", "kernels", "processes", "pytorch-128k",
+                          "pytorch-512k", "sanitizer"})
         clocks = self.record("solo-1m")["commands"][-1]["clocks"]
         self.assertEqual(clocks["sm_mhz"], [1000, 1000, 1000])
         found = self.from_archive()

@@ -1,13 +1,15 @@
 """Stands in for fpdt-run on an H200 in tests of tools/gpu-check: plans are real, and a step takes
 the simulated time plus a twentieth. The environment names the real fpdt-plan (FPDT_PLAN) and a
 cluster file with rates (RATES). It may also tell how many GPUs there are (GPUS), how far two of them
-are apart in their losses (APART), and that these two are refused (REFUSED)."""
+are apart in their losses (APART), that these two are refused (REFUSED), and what processes do worse
+than threads (PROCESSES): "refused", or "apart" for everything at once."""
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import time as clock
 
 SLOWER = 1.05
 MEASUREMENTS = {"matmul": 700e12, "attention_forward": 650e12, "attention_backward": 550e12}
@@ -42,7 +44,58 @@ def device():
     return gpus[0] if len(gpus) == 1 else {"gpus": gpus}
 
 
+def meet(folder):
+    """Waits for the other processes of the job, and returns the files with their numbers."""
+    port, own, ranks = (os.environ[name] for name in ("MASTER_PORT", "RANK", "WORLD_SIZE"))
+    (folder / f"{port}-{own}.pid").write_text(str(os.getpid()))
+    pids = [folder / f"{port}-{rank}.pid" for rank in range(int(ranks))]
+    while not all(pid.exists() and pid.read_text() for pid in pids):
+        clock.sleep(0.01)
+    return pids
+
+
+def end_with_a_peer(pids):
+    """Waits until another process is gone, and ends as ranks do that NCCL connects."""
+    while all(pathlib.Path("/proc", pid.read_text()).exists() for pid in pids):
+        clock.sleep(0.01)
+    print(f"fpdt-run: rank {os.environ['RANK']}: NCCL says: remote process exited", file=sys.stderr)
+    sys.exit(1 if os.environ.get("PROCESSES") == "apart" else 6)
+
+
+def train_in_process():
+    """One of several processes."""
+    how, rank = os.environ.get("PROCESSES"), int(os.environ["RANK"])
+    steps, save, log = int(flag("--steps")), pathlib.Path(flag("--save")), flag("--log")
+    if how == "refused":
+        print("fpdt-run: rank 0: this build has no NCCL", file=sys.stderr)
+        sys.exit(2)
+    pids = meet(save.parent)
+    goes_on = steps >= 100
+    answer = one_of_ranks(2 if goes_on else steps, save, rank == 0 and log, how == "apart")
+    if goes_on:
+        end_with_a_peer(pids)
+    return answer if rank == 0 else None
+
+
+def one_of_ranks(steps, save, log, apart=False):
+    losses = [11.0 - step / 100 + apart for step in range(steps)]
+    if log:
+        pathlib.Path(log).write_text("".join(
+            json.dumps({"loss": loss, "grad_norm": 1.0, "seconds": 0.5}) + "\n"
+            for loss in losses))
+        save.mkdir()
+        (save / "trainer.json").write_text("apart" if apart else "same")
+    sent = {"node": 4, "network": 0}
+    return {"losses": losses,
+            "sent_bytes": {"predicted": sent, "measured": {**sent, "node": 4 + apart}},
+            "memory": {"driver": {"taken_after_warm_up": int(apart)}}}
+
+
 def train():
+    if flag("--communicator") == "nccl":
+        return train_in_process()
+    if flag("--communicator") == "thread":
+        return one_of_ranks(int(flag("--steps")), pathlib.Path(flag("--save")), flag("--log"))
     two = flag("--device") == "0,1"
     if two and "REFUSED" in os.environ:
         print("fpdt-run: GPU 0 cannot read the memory of GPU 1", file=sys.stderr)
@@ -71,7 +124,9 @@ def main():
         print("  --short\n  --declared TEXT\n  --host-memory TEXT")
         return
     answers = {"device": device, "bench": bench, "train": train}
-    print(json.dumps(answers[verb]()))
+    answer = answers[verb]()
+    if answer is not None:
+        print(json.dumps(answer))
 
 
 if __name__ == "__main__":

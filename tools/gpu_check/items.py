@@ -87,12 +87,13 @@ def on_gpus(session, numbers):
     return ["cpu"] if session.rehearse else [session.backend, "--device", numbers]
 
 
-def lowered(session, name, model, ranks, attention, tokens, chunk):
+def lowered(session, name, model, ranks, attention, tokens, chunk, hosts=1):
     """A schedule of `ranks` ranks with the strategy of the curves."""
     strategy = session.path(f"{name}-strategy.yaml")
     strategy.write_text(CURVE_STRATEGY.format(chunk))
-    machine = cluster.bare(session, name, devices_per_node=ranks, device_memory="8GiB",
-                           host_memory="16GiB", row_multiple=128, attention=attention)
+    machine = cluster.bare(session, name, nodes=hosts, devices_per_node=ranks // hosts,
+                           device_memory="8GiB", host_memory="16GiB", row_multiple=128,
+                           attention=attention)
     session.run(session.program("fpdt-plan"), "lower", "--model",
                 session.root / f"models/{model}.yaml", "--cluster", machine, "--seq-len", tokens,
                 "--strategy", strategy, "--out-dir", session.path(name))

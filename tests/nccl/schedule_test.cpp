@@ -1,5 +1,5 @@
-// Whole steps of ranks with a GPU each, connected by NCCL: the bits of ranks that share one, and the
-// bytes that the schedule sends.
+// Whole steps of ranks with a GPU each, connected by NCCL: the bits of ranks that share one, and
+// the bytes that the schedule sends.
 #include <memory>
 #include <string>
 #include <vector>

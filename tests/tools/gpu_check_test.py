@@ -409,6 +409,7 @@ class Memory(unittest.TestCase):
 
 class Launch(unittest.TestCase):
     """gpu_check/launch.py starts ranks, kills one, and does not wait for ever."""
+    LOSE_3 = "while kill -0 $(cat 3.pid); do sleep 0.01; done"
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -424,8 +425,11 @@ class Launch(unittest.TestCase):
         return json.loads(done.stdout)
 
     def kill(self, script, *flags):
-        return self.launch(f"[ $RANK = 0 ] && printf '1\\n2\\n' >{self.log}; {script}", "--kill", "3",
-                           "--steps-log", self.log, *flags)
+        """Kills rank 3 when all ranks have written their numbers."""
+        begin = (f"cd {self.folder}; echo $$ >$RANK.pid; "
+                 "for rank in 0 1 2 3; do while [ ! -s $rank.pid ]; do sleep 0.01; done; done; "
+                 f"[ $RANK = 0 ] && printf '1\\n2\\n' >{self.log}; ")
+        return self.launch(begin + script, "--kill", "3", "--steps-log", self.log, *flags)
 
     def test_variables(self):
         answer = self.launch('echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR '
@@ -439,14 +443,13 @@ class Launch(unittest.TestCase):
         self.assertIsNone(answer["killed"])
 
     def test_kill(self):
-        pids = "echo $$ >$RANK.pid; while [ ! -s 3.pid ]; do sleep 0.01; done"
-        answer = self.kill(f"cd {self.folder}; {pids}; while kill -0 $(cat 3.pid); do sleep 0.01; "
-                           "done; exit 6")
+        answer = self.kill(f"{self.LOSE_3}; exit 6")
         self.assertEqual(answer["killed"], 3)
         self.assertEqual([one["code"] for one in answer["ranks"]], [6, 6, 6, -9])
 
     def test_ranks_that_hang(self):
-        answer = self.kill("[ $RANK = 2 ] && exit 6; exec sleep 60", "--within", "0.2")
+        answer = self.kill(f"[ $RANK = 2 ] && {{ {self.LOSE_3}; exit 6; }}; exec sleep 60",
+                           "--within", "2")
         self.assertEqual([one["code"] for one in answer["ranks"]], [None, None, 6, -9])
         self.assertEqual(answer["ranks"][0]["seconds"], None)
 

@@ -1,8 +1,8 @@
 """Stands in for fpdt-run on an H200 in tests of tools/gpu-check: plans are real, and a step takes
 the simulated time plus a twentieth. The environment names the real fpdt-plan (FPDT_PLAN) and a
-cluster file with rates (RATES). It may also tell how many GPUs there are (GPUS), how far two of them
-are apart in their losses (APART), that these two are refused (REFUSED), and what processes do worse
-than threads (PROCESSES): "refused", or "apart" for everything at once."""
+cluster file with rates (RATES). It may also tell how many GPUs there are (GPUS), how far two of
+them are apart in their losses (APART), that these two are refused (REFUSED), and what processes do
+worse than threads (PROCESSES): "refused", or "apart" for everything at once."""
 import json
 import os
 import pathlib

@@ -90,7 +90,7 @@ sent=$(($(bytes_sent) - sent))
 [ "$(results threads)" = "$(results processes)" ] ||
   complain "other results than threads: $(cat threads processes)"
 # Formula, schedule and communicator agree on the bytes of a step. Half of those between hosts leave
-# this one, in frames of at most 1500 bytes and with a few small messages beside them.
+# this one, beside headers and a few small messages.
 bytes='":\{"node":[0-9]+,"network":[0-9]+\}'
 formula=$(grep -oE "predicted$bytes" processes.said)
 counted=$(grep -oE "measured$bytes" processes.said)

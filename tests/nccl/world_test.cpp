@@ -14,6 +14,9 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/bench/cases.h"
+#include "fpdt/bench/measure.h"
+#include "fpdt/cuda/backend.h"
 #include "fpdt/nccl/open.h"
 
 #include "fake_runtime.h"
@@ -311,6 +314,34 @@ TEST_F(ConnectNccl, EverybodyLearnsThatProcess0CannotListen) {
     EXPECT_EQ(outcome->code(), ExitCode::bad_input);
     EXPECT_NE(std::string(outcome->what()).find("rank 0: NCCL cannot listen"), std::string::npos);
   }
+}
+
+// A bench connects the ranks anew for each of its schedules, and process 0 has the traces of all.
+TEST(NcclWorldTest, ABenchMeasuresAllProcesses) {
+  std::vector<std::size_t> traces(kRanks);
+  const Outcomes outcomes = run_worlds({}, [&](NcclWorld& world) {
+    const std::int64_t rank = world.place().process;
+    BenchMachine machine;
+    machine.world = &world;
+    machine.connect = world.connect();
+    machine.make_backend = [rank](Communicator& communicator) {
+      CudaOptions options;
+      options.device = static_cast<std::int32_t>(rank);
+      return std::make_unique<CudaBackend>(communicator, options);
+    };
+    for (const BenchCase& one : collective_cases(96, kRanks)) {
+      Sheet sheet(kRanks, Bytes{1});
+      one.write(sheet);
+      const VerifiedSchedule schedule = sheet.finish();
+      traces[static_cast<std::size_t>(rank)] +=
+          measure(schedule, sheet.contents(), machine, {2, 1e-6}).traces.size();
+    }
+  });
+  for (const std::optional<Error>& outcome : outcomes) {
+    EXPECT_FALSE(outcome.has_value()) << outcome->what();
+  }
+  constexpr std::size_t kTraces = 4 * 2;  // kinds of collective, and recorded steps
+  EXPECT_EQ(traces, (std::vector<std::size_t>{kTraces * kRanks, kTraces, kTraces}));
 }
 
 }  // namespace

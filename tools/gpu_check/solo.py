@@ -3,19 +3,15 @@ model that follows from it."""
 import math
 import re
 
-from gpu_check import cluster, items
-from gpu_check.harness import Failed, Wrong, size_bytes
+from gpu_check import cluster, items, steps
+from gpu_check.harness import Failed, Wrong
 from gpu_check.measure import ARITHMETIC
 from gpu_check.model import Model, line, utilisation, whole_seconds
-from gpu_check.sampler import words
 
 RANKS = 4
 PLANNED = (1, 2)  # numbers of layers; one or both are measured
-HOST_RESERVE = 8 << 30  # bytes of host memory for everything but arenas
 # Goals of a step with at least this many tokens.
 GOALS = {"mfu_causal": {0: 0.45, 1 << 20: 0.50}, "compute_busy": {0: None, 1 << 19: 0.97}}
-TIME_TOLERANCE = 0.05
-STOPPED = 143  # the exit code of fpdt-run when it was told to end; its report is complete
 
 
 def _simulate(session, schedule, machine):
@@ -73,19 +69,13 @@ def _sequences(schedule):
     return math.prod(int(found[1]) for found in keys if found)
 
 
-def _host_budget(session):
-    """The host budget for RANKS ranks if each has this machine's memory less a reserve."""
-    free = size_bytes(session.host_memory) if session.host_memory else items.meminfo("MemAvailable")
-    return f"{int(max(free - HOST_RESERVE, free / 2) * RANKS) >> 20}MiB"
-
-
 def _plans(session, name, model, length, strategy, result, text):
     """Schedules of few layers, each with its prediction for a rank alone, and the machine of these
     predictions. If only one can be planned, the line that scales ends at the whole model's
     prediction."""
     node = cluster.of_ranks(session, RANKS, solo=False)
     alone = cluster.of_ranks(session, RANKS, solo=True)
-    folder, host = session.path(session.item), _host_budget(session)
+    folder, host = session.path(session.item), steps.host_budget(session, RANKS)
     predicted = result["predicted"] = {}
     for layers in PLANNED:
         few = folder / f"{name}-{layers}.yaml"
@@ -101,45 +91,21 @@ def _plans(session, name, model, length, strategy, result, text):
     return alone
 
 
-def _measure(session, schedule, machine, vocabulary, steps, name):
-    """Runs one rank of RANKS alone and compares it with its prediction. Seconds are the median
-    step's by the GPU's events; the host's clock would include reading the events."""
-    log = session.path(f"{name}-steps.log")
-    log.unlink(missing_ok=True)
-    done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
-                       items.tokens_file(session, vocabulary), "--steps", steps, "--communicator",
-                       "solo", "--rank", 0, "--backend", session.backend, "--machine", machine,
-                       *session.memory_flags("train"), "--draw", session.path(f"{name}.html"),
-                       "--log", log, "--json", codes=(0, 4, STOPPED))
-    answer = done.json()
-    time = answer["time"]
-    if time is None:
-        raise Failed(f"{done.how()}: no step after the first was measured")
-    busy = {lane["what"]: lane["measured"] / time["measured_seconds"] for lane in time["lanes"]}
-    return {"seconds": time["measured_seconds"], "host_seconds": items.step_seconds(log),
-            "predicted": time["predicted_seconds"], "error": time["error"],
-            "exit_code": done.code, "memory": answer["memory"], "kinds": time["kinds"],
-            "busy": busy, "clocks": done.clocks, "products": answer.get("products")}
-
-
 def _measured_before(session, base):
     """The steps that another item measured, by their number of layers."""
     found = session.result(base).get("measured", {}) if base else {}
     return {int(layers): one for layers, one in found.items()}
 
 
-def solo(tokens, layers, steps, base=None):
-    """An item: runs layers of the model at true width as rank 0 of four alone, and derives the
-    whole model's step. With `base` it also uses that item's measurements. A rehearsal uses a tiny
-    model and 512 tokens."""
+def solo(tokens, layers, count, base=None):
+    """An item: runs `count` steps of layers of the model at true width as rank 0 of four alone, and
+    derives the whole model's step. With `base` it also uses that item's measurements. A rehearsal
+    uses a tiny model and 512 tokens."""
     def item(session, result, text):
         name = "llama-tiny" if session.rehearse else "llama3-8b"
         path = session.root / f"models/{name}.yaml"
         model, length = Model.load(path), 512 if session.rehearse else tokens
-        machine, measured = cluster.machine(session)
-        if not measured or "unfinished" in cluster.source(machine):
-            text += [f"**The bench has not ended; rates are those of: {cluster.source(machine)}.**",
-                     ""]
+        steps.machine(session, text)
         session.path(session.item).mkdir(parents=True, exist_ok=True)
         strategy, whole = _plan_whole(session, path, length,
                                       cluster.of_ranks(session, RANKS, solo=False),
@@ -150,14 +116,15 @@ def solo(tokens, layers, steps, base=None):
         alone = _plans(session, name, model, length, strategy, result, text)
         if layers not in result["predicted"]:
             raise Failed(f"{layers} layers do not fit this machine")
-        result["measured"][layers] = _measure(session, result["predicted"][layers]["schedule"],
-                                              alone, model.sizes["vocabulary"],
-                                              2 if session.rehearse else steps, session.item)
+        result["measured"][layers] = steps.measure(
+            session, session.run, result["predicted"][layers]["schedule"], alone,
+            model.sizes["vocabulary"], 2 if session.rehearse else count, "--communicator", "solo",
+            "--rank", 0)
         session.save()
         _scale(session, result, model)
         _report(session, result, layers, text)
         wrong = items.memory_lines(result["measured"][layers]["memory"])[1]
-        if result["measured"][layers]["exit_code"] == 4 or wrong:
+        if result["measured"][layers]["exit_code"] == steps.DISAGREE or wrong:
             raise Wrong("measured and predicted bytes disagree; the times stand")
 
     return item
@@ -210,13 +177,7 @@ def _report(session, result, layers, text):
     text += [f"Rank 0 of {RANKS} alone at its true size: its collectives copy on the device, so "
              "communication between GPUs is not in these numbers. Seconds are the GPU's, by its "
              "events.", "",
-             "| layers | measured s | host's clock s | predicted s | error | busy | clocks |",
-             "|---|---|---|---|---|---|---|"]
-    for count, one in measured.items():
-        busy = ", ".join(f"{lane} {100 * share:.1f} %" for lane, share in one["busy"].items())
-        host = "" if one["host_seconds"] is None else f"{one['host_seconds']:.4g}"
-        text.append(f"| {count} | {one['seconds']:.4g} | {host} | {one['predicted']:.4g} | "
-                    f"{100 * one['error']:+.1f} % | {busy} | {words(one['clocks'])} |")
+             *steps.HEADER, *(steps.row(count, one) for count, one in measured.items())]
     if whole is None:
         text += ["", "Nothing to scale from: one number of layers was planned, and not the whole "
                      "model."]
@@ -255,7 +216,4 @@ def _goals(tokens, whole, one):
         if goal is not None:
             lines.append(f"- goal {what} {100 * goal:.0f} %: "
                          f"{'met' if value >= goal else '**not met**'}, {100 * value:.1f} %")
-    if abs(one["error"]) > TIME_TOLERANCE:
-        lines.append(f"- **predicted and measured seconds are {100 * abs(one['error']):.1f} % "
-                     f"apart**, tolerance {100 * TIME_TOLERANCE:.0f} %")
-    return lines
+    return lines + steps.apart(one)

@@ -20,14 +20,14 @@ sys.dont_write_bytecode = True
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 sys.path.insert(0, str(SOURCE / "tools"))
 
-from gpu_check import (archive, cluster, gtests, harness, items, model, ncu,  # noqa: E402
-                       processes, sampler)
+from gpu_check import (archive, cluster, gtests, harness, items, jobs, model, ncu,  # noqa: E402
+                       node, processes, sampler)
 
 
 def session_in(folder, **changes):
     arguments = {
         "out": folder, "build": BUILD, "rehearse": True, "peak_flops": 1e12, "time_limit": 100,
-        "host_memory": None, **changes
+        "host_memory": None, "gpus": 1, **changes
     }
     return harness.Session(types.SimpleNamespace(**arguments), SOURCE)
 
@@ -434,13 +434,32 @@ class Launch(unittest.TestCase):
     def test_variables(self):
         answer = self.launch('echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR '
                              '$NCCL_HOSTID ${NCCL_COMM_ID-unset}; echo lost >&2; exit $RANK',
-                             "--hosts", "2")
+                             "--hosts", "2", "--share-gpu")
         self.assertEqual([one["out"] for one in answer["ranks"]],
                          [f"{rank}/4 {rank % 2}/2 127.0.0.1 gpu-check-{rank} unset"
                           for rank in range(4)])
         self.assertEqual([one["code"] for one in answer["ranks"]], [0, 1, 2, 3])
         self.assertEqual({one["err"] for one in answer["ranks"]}, {"lost"})
         self.assertIsNone(answer["killed"])
+
+    def test_a_gpu_each(self):
+        answer = self.launch('echo $LOCAL_RANK/$LOCAL_WORLD_SIZE ${NCCL_HOSTID-real}')
+        self.assertEqual([one["out"] for one in answer["ranks"]],
+                         [f"{rank}/4 real" for rank in range(4)])
+
+    def test_terminated(self):
+        """Ranks get the signal too, and what they report then is not lost."""
+        script = (f"trap 'echo report; exit 143' TERM; echo >>{self.log}; "
+                  "while :; do sleep 0.01; done")
+        command = [sys.executable, SOURCE / "tools/gpu_check/launch.py", "--ranks", "2", "--logs",
+                   self.folder / "rank", "--", "sh", "-c", script]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launched:
+            while not self.log.exists() or self.log.read_text() != "\n\n":
+                time.sleep(0.01)
+            launched.terminate()
+            answer = json.loads(launched.communicate()[0])
+        self.assertEqual([(one["code"], one["out"]) for one in answer["ranks"]],
+                         2 * [(143, "report")])
 
     def test_kill(self):
         answer = self.kill(f"{self.LOSE_3}; exit 6")
@@ -464,6 +483,44 @@ class Launch(unittest.TestCase):
         self.assertEqual(wrong(code=None), ["rank 0 still ran 15 s after the first had ended"])
         self.assertIn("rank 0 ended with 1:", wrong(code=1)[0])
         self.assertIn("without a message of fpdt-run", wrong(err="")[0])
+
+    def test_verdict_under_mpirun(self):
+        """mpirun ends the others, which cannot say anything then."""
+        ended = {"code": 137, "seconds": 2.0, "out": "", "err": ""}
+
+        def wrong(**changes):
+            return processes.wrong_ends({"killed": 1, "ranks": [{**ended, **changes}, ended]},
+                                        jobs.LOST_UNDER_MPIRUN)
+
+        self.assertEqual(wrong(), [])
+        self.assertIn("rank 0 ended with 0:", wrong(code=0)[0])
+        self.assertIn("rank 0 still ran", wrong(code=None)[0])
+
+    def test_no_mpirun(self):
+        with mock.patch.object(shutil, "which", lambda name: None), \
+                self.assertRaisesRegex(harness.Skipped, "mpirun, which was not found"):
+            jobs.launch(session_in(self.folder, gpus=2), 2, ["true"])
+
+
+class Node(unittest.TestCase):
+    """What items of a node make of strategies and of fpdt-run's words."""
+
+    def test_together(self):
+        before = ("data_parallel: 4\nfpdt:\n  chunk_tokens: 64K\n  ffn_tile_rows: 0\n"
+                  "  loss_tile_rows: 32K\n  loss_tile_vocab: 32K\n  overlap_all_to_all: false\n")
+        after = ("data_parallel: 1\nfpdt:\n  chunk_tokens: 64K\n  ffn_tile_rows: 0\n"
+                 "  loss_tile_rows: 8192\n  loss_tile_vocab: 32K\n  overlap_all_to_all: true\n")
+        self.assertEqual(node.together(before, 8), after)
+        self.assertEqual(node.together(after, 8), after)
+
+    def test_nccl_bytes(self):
+        machine = SOURCE / "configs/clusters/h200-141g-x8.yaml"
+        outside = (540 + 128 + 48 + 7 * 384) << 20
+        memory = {"driver": {"outside": outside}}
+        said = "step 1\nNCCL took 2.50 GiB of device memory\nstep 2\n"
+        self.assertEqual(node.nccl_bytes(memory, machine, said), (7 * 384 << 20, 5 << 29))
+        self.assertEqual(node.nccl_bytes({"driver": None}, machine, said), (None, None))
+        self.assertEqual(node.nccl_bytes(memory, machine, "step 1\n"), (None, None))
 
 
 if __name__ == "__main__":

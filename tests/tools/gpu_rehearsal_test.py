@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,18 +38,23 @@ class Order(unittest.TestCase):
     """The table in docs/gpu.md equals the script's, and its sums are right."""
 
     def test_minutes(self):
-        items = the_script().ITEMS
+        items, node = the_script().ITEMS, the_script().of_node(8)
         page = (SOURCE / "docs/gpu.md").read_text()
         rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\d+) \|", page, re.M)
-        self.assertEqual(rows, [(item.name, str(item.napkin)) for item in items])
+        self.assertEqual(rows, [(item.name, str(item.napkin)) for item in items + node])
         headline = [item for item in items if item.name in HEADLINE]
         self.assertEqual(tuple(item.name for item in items[:len(headline)]), HEADLINE)
-        for asked, sum_of in (("the headline is there after", headline), ("All items take", items)):
+        for asked, sum_of in (("the headline is there after", headline), ("All items take", items),
+                              ("the items of a node take", node)):
             seconds = sum(item.napkin for item in sum_of)
             self.assertRegex(page, rf"{asked} {seconds} s")
         self.assertLess(sum(item.napkin for item in headline), 540)
         self.assertLess(sum(item.napkin for item in items), 3 * 540)
-        for item in items:
+        slowest = the_script().of_node(2)
+        self.assertIn(f"Two GPUs take {sum(item.napkin for item in slowest)} s", page)
+        self.assertLess(sum(item.napkin for item in node), 540)
+        self.assertLess(sum(item.napkin for item in slowest), 2 * 540)
+        for item in items + node + slowest:
             self.assertLess(item.napkin, item.most)
             self.assertLess(item.most, 540)
 
@@ -235,6 +241,49 @@ class Rehearsal(unittest.TestCase):
         while not condition():
             self.assertLess(time.monotonic(), deadline, "nothing happened")
             time.sleep(0.05)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
+    def test_node(self):
+        """All items of a node, with two processes over MPI. Processes that send more than the
+        schedule says, and a run that says that memory is not as predicted, are reported as
+        wrong."""
+        lie = ('[ $1 = train ] && case "$*" in *node-128k*) $real "$@"; '
+               'echo "fpdt-run: memory disagrees: rank 1: 1 B" >&2; exit 4;; '
+               '*node-2m*) $real "$@" >out.$$ || exit; '
+               'sed \'s/"measured":{"network":0,"node":/&1/;'
+               's/"measured":{"node":/&1/\' out.$$; rm out.$$; exit;; esac')
+        done = self.check("--gpus", "2", *self.programs(fpdt_run=lie))
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        names = [item.name for item in the_script().of_node(2)]
+        records = {name: self.record(name) for name in names}
+        self.assertEqual({name: one["state"] for name, one in records.items()
+                          if one["state"] != "done"}, {"node-128k": "wrong", "node-2m": "wrong"})
+        self.assertIn("rank 1: 1 B", records["node-128k"]["reason"])
+        self.assertIn("count other bytes", records["node-2m"]["reason"])
+        self.check_node({name: one["result"] for name, one in records.items()})
+        page = self.from_archive()["summary.md"]
+        for words in ("512 tokens, 2 ranks", "as predicted", "**not as predicted**",
+                      "the same losses and checkpoint", "| all_to_all | 256 KiB |",
+                      "processes connected by MPI", "| comm.0 |"):
+            self.assertIn(words, page)
+        again = self.check("--gpus", "2", "--items", "node-2m")
+        self.assertEqual(self.record("node-2m")["state"], "done", again.stdout)
+
+    def check_node(self, found):
+        machine = (self.out / "machine.yaml").read_text()
+        self.assertIn("devices_per_node: 2", machine)
+        self.assertIn("2 ranks in processes over mpi", machine)
+        self.assertGreater(found["node-bench"]["rates"]["link"], 0)
+        kill = found["processes"]["kill"]
+        self.assertEqual((kill["killed"], [one["code"] for one in kill["ranks"]]), (1, [137, 137]))
+        for name, layers in (("node-1m", 2), ("node-128k", 2), ("node-2m", 1)):
+            one = found[name]
+            self.assertEqual((one["ranks"], one["layers"]), (2, layers))
+            self.assertGreater(one["mfu_causal"], 0)
+            self.assertGreater(one["measured"]["sent_bytes"]["measured"]["node"], 0)
+            plan = (self.out / f"{name}-strategy.yaml").read_text()
+            self.assertIn("data_parallel: 1\n", plan)
+            self.assertIn("overlap_all_to_all: true", plan)
 
     def test_host_memory(self):
         """--host-memory goes into the budget, and to fpdt-run if that has the flag."""

@@ -18,13 +18,17 @@ def bare(session, name, **keys):
 
 
 def machine(session):
-    """The cluster of this GPU alone, and whether its rates were measured here. Until then it has
-    published rates."""
+    """The cluster of this GPU alone, or of all in the session, and whether its rates were measured
+    here. Until then it has published rates."""
     path = session.path("machine.yaml")
     if path.exists():
         return path, True
-    name = "cpu-local" if session.rehearse else "h200-141g-x1"
-    return session.root / f"configs/clusters/{name}.yaml", False
+    several = session.gpus > 1
+    name = "cpu-local" if session.rehearse else f"h200-141g-x{8 if several else 1}"
+    published = session.root / f"configs/clusters/{name}.yaml"
+    if several:
+        return changed(session, published, "published", devices_per_node=session.gpus), False
+    return published, False
 
 
 def changed(session, source, name, **keys):
@@ -45,8 +49,8 @@ def _typical(text, key):
 
 
 def _bytes(text, key):
-    number, unit = re.search(rf"^{key}: ([0-9.]+)([KMGT]iB)", text, re.M).groups()
-    return float(number) * 1024 ** ("KMGT".index(unit[0]) + 1)
+    number, unit = re.search(rf"^ *{key}: ([0-9.]+)([KMGT]?)", text, re.M).groups()
+    return float(number) * 1024 ** " KMGT".index(unit or " ")
 
 
 def source(path):
@@ -59,6 +63,18 @@ def source(path):
 
 def peak_flops(path):
     return _typical(path.read_text(), "peak_flops")
+
+
+def rates(path, keys):
+    """Typical rates, by key, of those that the file has."""
+    found = {key: _typical(path.read_text(), key) for key in keys}
+    return {key: rate for key, rate in found.items() if rate is not None}
+
+
+def outside_bytes(path):
+    """Bytes outside of the arena of a rank that has a GPU, but for those of NCCL."""
+    text = path.read_text()
+    return sum(_bytes(text, key) for key in ("context", "libraries", "workspace"))
 
 
 def of_ranks(session, ranks, solo):

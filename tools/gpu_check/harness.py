@@ -106,11 +106,11 @@ class Session:
         self.root = root
         self.out = pathlib.Path(arguments.out).resolve()
         self.build = pathlib.Path(arguments.build).resolve()
-        self.rehearse = arguments.rehearse
+        self.rehearse, self.gpus = arguments.rehearse, arguments.gpus
         self.backend = "cpu" if arguments.rehearse else "cuda"
         self.peak_flops, self.host_memory = arguments.peak_flops, arguments.host_memory
         self.deadline = time.monotonic() + arguments.time_limit
-        self.gpu = "no GPU (rehearsal)" if arguments.rehearse else None
+        self.gpu = None  # its name, of several also their number
         # programs.find sets these.
         self.programs, self.test_program, self.library_path = self.build / "apps", None, []
         self.item, self.record, self.limit = None, {}, None

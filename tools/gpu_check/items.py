@@ -29,17 +29,17 @@ fpdt:
 """
 
 
-def query_gpu(fields):
-    """What nvidia-smi reports about the first GPU, as a dict; {} without a GPU."""
+def query_gpus(fields):
+    """What nvidia-smi reports about each GPU, as dicts; [] without a GPU."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
-        return {}
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        return {}
-    return dict(zip(fields, (value.strip() for value in lines[0].split(","))))
+        return []
+    if done.returncode != 0:
+        return []
+    return [dict(zip(fields, (value.strip() for value in line.split(","))))
+            for line in done.stdout.strip().splitlines()]
 
 
 def meminfo(key):
@@ -50,9 +50,12 @@ def meminfo(key):
 
 def versions(session, result, text):
     """What produced all other numbers: GPU, driver, libraries, compilers, source."""
-    result["gpu"] = query_gpu(["name", "driver_version", "memory.total", "memory.used",
-                               "compute_cap", "pci.bus_id", "power.limit", "clocks.max.sm",
-                               "clocks.max.mem", "pcie.link.gen.max", "pcie.link.width.max"])
+    found = query_gpus(["name", "driver_version", "memory.total", "memory.used", "compute_cap",
+                        "pci.bus_id", "power.limit", "clocks.max.sm", "clocks.max.mem",
+                        "pcie.link.gen.max", "pcie.link.width.max"])
+    result["gpu"] = found[0] if found else {}
+    if session.gpus > 1:
+        result["gpus"] = session.gpus
     torch = ("import torch; print(torch.__version__, 'CUDA', torch.version.cuda, 'cuDNN', "
              "torch.backends.cudnn.version())")
     for name, command in {"nvcc": ["nvcc", "--version"], "kernel": ["uname", "-sr"],
@@ -70,6 +73,10 @@ def versions(session, result, text):
         result["device"] = session.run(session.program("fpdt-run"), "device", "--json").json()
     text += [f"- {name}: {json.dumps(value) if isinstance(value, dict) else value}"
              for name, value in result.items()]
+    if session.gpus > 1 and not session.rehearse:
+        links = session.run("nvidia-smi", "topo", "-m", codes=None, limit=60)
+        result["links"] = links.out
+        text += ["", "```", links.out.rstrip() or links.tail(), "```"]
 
 
 def text_file(session):

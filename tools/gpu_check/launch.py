@@ -1,11 +1,14 @@
-"""Starts the ranks of a job as processes that share a GPU, as torchrun would, and tells how each
-ended. NCCL refuses two ranks of a host on one GPU, so each rank has a host of its own in its eyes.
+"""Starts the ranks of a job as processes and tells how each ended. It starts them as torchrun
+would, a GPU for each. With --share-gpu they share one: NCCL refuses two ranks of a host on one GPU,
+so each rank has a host of its own in its eyes. With --mpirun they are started by mpirun.
 
-launch.py --ranks N [--hosts N] --logs PREFIX [--kill RANK --steps-log FILE] [--within S] -- COMMAND
+launch.py --ranks N [--hosts N] [--share-gpu | --mpirun] --logs PREFIX
+          [--kill RANK --steps-log FILE] [--within S] -- COMMAND
 
 Prints one JSON object: `killed`, the rank or null, and for each rank its exit `code` (null: it had
-to be killed), its `seconds` (since the kill, if there was one), the last line of its standard
-output, and the end of its standard error. Output goes to PREFIX-RANK.out.log and .err.log.
+to be killed; with --mpirun it is mpirun's), its `seconds` (since the kill, if there was one), the
+last line of its standard output, and the end of its standard error. Output goes to
+PREFIX-RANK.out.log and .err.log. SIGTERM goes on to the ranks, which report what they have done.
 """
 import argparse
 import ctypes
@@ -22,6 +25,9 @@ LIBC = ctypes.CDLL(None)
 PERIOD = 0.02
 STEPS = 2  # in the log before a rank is killed
 SHOWN_LINES = 12
+# Each rank tells its process id. Otherwise mpirun is the only one who knows it.
+BEGIN = ('log="$0-$OMPI_COMM_WORLD_RANK"; echo $$ >"$log.pid"; '
+         'exec "$@" >"$log.out.log" 2>"$log.err.log"')
 
 
 def parse():
@@ -29,6 +35,9 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--hosts", type=int, default=1, help="that the ranks believe to be on")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--share-gpu", action="store_true", help="all ranks use the same GPU")
+    place.add_argument("--mpirun", action="store_true", help="let mpirun start them")
     parser.add_argument("--logs", required=True, metavar="PREFIX")
     parser.add_argument("--kill", type=int, metavar="RANK", help="kill it when FILE has two steps")
     parser.add_argument("--steps-log", type=pathlib.Path, metavar="FILE")
@@ -54,24 +63,89 @@ def free_port():
 def environment(arguments, rank, port):
     locals_ = arguments.ranks // arguments.hosts
     known = {name: value for name, value in os.environ.items() if name != "NCCL_COMM_ID"}
+    shared = {"NCCL_HOSTID": f"gpu-check-{rank}", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
     return {**known, "RANK": str(rank), "WORLD_SIZE": str(arguments.ranks),
             "LOCAL_RANK": str(rank % locals_), "LOCAL_WORLD_SIZE": str(locals_),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "NCCL_HOSTID": f"gpu-check-{rank}", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+            **(shared if arguments.share_gpu else {})}
 
 
-def start(arguments):
+def begin(command, log, variables):
+    """A child that ends with this process."""
     def die_with_parent():
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
-    port, children = free_port(), []
-    for rank in range(arguments.ranks):
-        with open(f"{arguments.logs}-{rank}.out.log", "wb") as out, \
-                open(f"{arguments.logs}-{rank}.err.log", "wb") as err:
-            children.append(subprocess.Popen(
-                arguments.command, env=environment(arguments, rank, port), stdout=out, stderr=err,
-                stdin=subprocess.DEVNULL, preexec_fn=die_with_parent))
-    return children
+    with open(f"{log}.out.log", "wb") as out, open(f"{log}.err.log", "wb") as err:
+        return subprocess.Popen(command, env=variables, stdout=out, stderr=err,
+                                stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+
+
+class Children:
+    """Ranks that this process starts, with the variables of torchrun."""
+    def __init__(self, arguments):
+        port = free_port()
+        self.ranks = [begin(arguments.command, f"{arguments.logs}-{rank}",
+                            environment(arguments, rank, port))
+                      for rank in range(arguments.ranks)]
+
+    def codes(self):
+        """The exit codes of the ranks that have ended, by rank."""
+        return {rank: child.returncode for rank, child in enumerate(self.ranks)
+                if child.poll() is not None}
+
+    def kill(self, rank):
+        self.ranks[rank].kill()
+
+    def terminate(self):
+        for child in self.ranks:
+            child.terminate()
+
+    def end(self):
+        for child in self.ranks:
+            child.kill()
+            child.wait()
+
+
+class Mpirun:
+    """Ranks that mpirun starts. Its exit code is theirs."""
+    def __init__(self, arguments):
+        self.files = [pathlib.Path(f"{arguments.logs}-{rank}.pid")
+                      for rank in range(arguments.ranks)]
+        for file in self.files:
+            file.unlink(missing_ok=True)
+        command = ["mpirun", "-n", str(arguments.ranks), "--oversubscribe", "--bind-to", "none",
+                   "sh", "-c", BEGIN, arguments.logs, *arguments.command]
+        self.mpirun = begin(command, f"{arguments.logs}-mpirun",
+                            {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+
+    def signal(self, rank, number):
+        """Returns whether the rank has begun and not ended."""
+        try:
+            pid = int(self.files[rank].read_text())
+            os.kill(pid, number)
+            return ") Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text()
+        except (OSError, ValueError):
+            return False
+
+    def codes(self):
+        if self.mpirun.poll() is None:
+            return {}
+        return {rank: self.mpirun.returncode for rank in range(len(self.files))
+                if not self.signal(rank, 0)}
+
+    def kill(self, rank):
+        self.signal(rank, signal.SIGKILL)
+
+    def terminate(self):
+        if not self.signal(0, signal.SIGTERM):
+            self.mpirun.terminate()
+
+    def end(self):
+        for rank in range(len(self.files)):
+            self.kill(rank)
+        self.mpirun.kill()
+        self.mpirun.wait()
 
 
 def has_begun(arguments):
@@ -79,41 +153,45 @@ def has_begun(arguments):
     return path.exists() and path.read_bytes().count(b"\n") >= STEPS
 
 
-def watch(arguments, children):
-    """Waits for all. Returns the rank that was killed, and the seconds of each."""
-    begin, killed, seconds, limit = time.monotonic(), None, {}, None
-    while len(seconds) < len(children) and (limit is None or time.monotonic() < limit):
-        if arguments.kill is not None and killed is None and not seconds and has_begun(arguments):
+def watch(arguments, job):
+    """Waits for all. Returns the rank that was killed, and the code and the seconds of each rank
+    that ended by itself."""
+    begun, killed, ended, limit = time.monotonic(), None, {}, None
+    while len(ended) < arguments.ranks and (limit is None or time.monotonic() < limit):
+        if arguments.kill is not None and killed is None and not ended and has_begun(arguments):
             killed = arguments.kill
-            children[killed].kill()
-            begin = time.monotonic()
-        for rank, child in enumerate(children):
-            if rank not in seconds and child.poll() is not None:
-                seconds[rank] = time.monotonic() - begin
-                if child.returncode != 0 and limit is None:
+            job.kill(killed)
+            begun = time.monotonic()
+            limit = begun + arguments.within
+        for rank, code in job.codes().items():
+            if rank not in ended:
+                ended[rank] = code, time.monotonic() - begun
+                if code != 0 and limit is None:
                     limit = time.monotonic() + arguments.within
         time.sleep(PERIOD)
-    return killed, seconds
+    return killed, ended
 
 
 def end_of(path, lines):
-    return "\n".join(path.read_text(errors="replace").strip().splitlines()[-lines:])
+    text = path.read_text(errors="replace") if path.exists() else ""
+    return "\n".join(text.strip().splitlines()[-lines:])
 
 
 def main():
     arguments = parse()
-    children = start(arguments)
-    killed, seconds = watch(arguments, children)
-    for child in children:
-        child.kill()
-        child.wait()
+    job = (Mpirun if arguments.mpirun else Children)(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: job.terminate())
+    killed, ended = watch(arguments, job)
+    job.end()
     ranks = []
-    for rank, child in enumerate(children):
+    for rank in range(arguments.ranks):
         log = f"{arguments.logs}-{rank}"
-        ranks.append({"code": child.returncode if rank in seconds else None,
-                      "seconds": seconds.get(rank),
-                      "out": end_of(pathlib.Path(f"{log}.out.log"), 1),
-                      "err": end_of(pathlib.Path(f"{log}.err.log"), SHOWN_LINES)})
+        code, seconds = ended.get(rank, (None, None))
+        err = end_of(pathlib.Path(f"{log}.err.log"), SHOWN_LINES)
+        if arguments.mpirun and code and not err:  # it never began
+            err = end_of(pathlib.Path(f"{arguments.logs}-mpirun.err.log"), SHOWN_LINES)
+        ranks.append({"code": code, "seconds": seconds,
+                      "out": end_of(pathlib.Path(f"{log}.out.log"), 1), "err": err})
     print(json.dumps({"killed": killed, "ranks": ranks}))
 
 

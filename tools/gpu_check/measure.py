@@ -1,10 +1,15 @@
 """The items that measure parts: the bench, the same ops in other libraries, PyTorch."""
-from gpu_check import cluster
+from gpu_check import cluster, jobs
 from gpu_check.harness import Skipped
 from gpu_check.sampler import words
 
 # A step takes at least the time of these ops.
 ARITHMETIC = ("matmul", "attention_forward", "attention_backward")
+COLLECTIVES = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce")
+# What the GPUs of a node share: rates of each while all do the same, and paces beside other work.
+RATES = ("link", "h2d", "d2h")
+PACES = ("h2d_beside_d2h", "d2h_beside_h2d", "compute_beside_collective",
+         "collective_beside_compute", "copy_beside_collective", "collective_beside_copy")
 
 
 def _best(measurements):
@@ -20,18 +25,21 @@ def _best(measurements):
 
 
 def bench(session, result, text):
-    """Measures rates of this GPU into DIR/machine.yaml, with which later items plan. The file has
-    published rates where nothing is measured yet, and grows during the bench, so a bench that was
-    cut off keeps what it found."""
+    """Measures rates into DIR/machine.yaml, with which later items plan: of this GPU, or of several
+    that work at the same time, and of the links between them. The file has published rates where
+    nothing is measured yet, and grows during the bench, so a bench that was cut off keeps what it
+    found."""
     path = session.path("machine.yaml")
     path.unlink(missing_ok=True)
+    several = session.gpus > 1
     flags = ["--quick"] if session.rehearse else ["--peak-flops", session.peak_flops]
     if not session.rehearse and session.takes("fpdt-run", "bench", "--short"):
         flags.append("--short")
     if session.takes("fpdt-run", "bench", "--declared"):
         flags += ["--declared", cluster.machine(session)[0]]
-    done = session.run(session.program("fpdt-run"), "bench", "--backend", session.backend, "--out",
-                       path, "--json", *flags, *session.memory_flags("bench"), codes=None)
+    command = [session.program("fpdt-run"), "bench", "--backend", session.backend, "--out", path,
+               "--json", *flags, *session.memory_flags("bench")]
+    done = jobs.run(session, *command, codes=None) if several else session.run(*command, codes=None)
     if done.code != 0:
         text += [f"**The bench did not end ({done.how()})**. What it left in machine.yaml: "
                  f"{cluster.source(path)}", "", "```", done.tail(), "```"]
@@ -41,6 +49,21 @@ def bench(session, result, text):
     text += [f"Clocks: {words(done.clocks)}.", "", "| op | best | at |", "|---|---|---|"]
     text += [f"| {op} | {one['per_second'] / 1e12:.4g} {one['unit']} | {one['sizes']} |"
              for op, one in result["best"].items()]
+    if several:
+        result["rates"] = cluster.rates(path, RATES + PACES)
+        text += _of_node(session, result)
+
+
+def _of_node(session, result):
+    """Lines about what only several GPUs have: collectives by size, and rates that they share."""
+    rates = result["rates"]
+    lines = ["", f"Collectives of {session.gpus} ranks, by the bytes of each:", "",
+             "| op | size | microseconds |", "|---|---|---|"]
+    lines += [f"| {one['op']} | {one['sizes']} | {1e6 * one['seconds']:.4g} |"
+              for one in result["measurements"] if one["op"] in COLLECTIVES]
+    lines += ["", f"Of each rank while all {session.gpus} do the same:", ""]
+    lines += [f"- {key}: {rates[key] / 1e9:.4g} GB/s" for key in RATES]
+    return lines + [f"- {key}: {rates[key]:.2f} of its pace alone" for key in PACES if key in rates]
 
 
 def _compare(session, *flags):

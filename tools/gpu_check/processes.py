@@ -1,4 +1,4 @@
-"""The item `processes`: ranks in processes of their own that share a GPU, connected by NCCL. They
+"""The item `processes`: ranks in processes of their own, which share a GPU or have one each. They
 must compute what threads compute, and end when one of them is killed."""
 import hashlib
 import json
@@ -6,26 +6,26 @@ import shutil
 
 from gpu_check import items
 from gpu_check.harness import Failed, Skipped, Wrong
+from gpu_check.jobs import PEER_LOST, WITHIN, launch, lost_code, said
 
-JOBS = ((2, 1), (4, 2))  # ranks, and the hosts that they believe to be on
+SHARED = ((2, 1), (4, 2))  # ranks on one GPU, and the hosts that they believe to be on
 STEPS = 3
 MANY_STEPS = 100000
 DEADLINE = 10  # seconds that a rank waits for others, if it does not see that one is gone
-WITHIN = 15    # seconds in which all ranks end after one was killed
-DISAGREE, PEER_LOST = 4, 6  # exit codes (docs/diagnostics.md)
-USAGE = 2
+USAGE, DISAGREE = 2, 4  # exit codes (docs/diagnostics.md)
 
 
 def _command(session, schedule, steps, *flags):
     """A run of a schedule. It goes on from nothing that another one left."""
     log = session.path(f"{schedule.parent.name}-steps.log")
     log.unlink(missing_ok=True)
+    device = ["--device", "0"] if session.gpus == 1 else []
+    bits = [] if session.rehearse else ["--deterministic"]
     save = schedule.parent / "checkpoint"
     shutil.rmtree(save, ignore_errors=True)
     command = [session.program("fpdt-run"), "train", schedule, "--data", items.text_file(session),
                "--data-format", "bytes", "--steps", steps, "--learning-rate", "3e-4", "--log", log,
-               "--save", save, "--json", "--backend", session.backend, "--device", "0",
-               "--deterministic", *flags]
+               "--save", save, "--json", "--backend", session.backend, *device, *bits, *flags]
     return command, log, save
 
 
@@ -37,41 +37,28 @@ def _left(log, save):
                            for path in sorted(save.iterdir())}}
 
 
-def _launch(session, ranks, hosts, command, *flags):
-    """The answer of launch.py."""
-    done = session.run("python3", session.root / "tools/gpu_check/launch.py", "--ranks", ranks,
-                       "--hosts", hosts, "--logs", session.path(f"processes-{ranks}"), "--within",
-                       WITHIN, *flags, "--", *command)
-    return done.json()
-
-
-def _said(answer, rank):
-    one = answer["ranks"][rank]
-    return f"rank {rank} ended with {one['code']}:\n{one['err'] or one['out']}"
-
-
 def _compare(session, ranks, hosts, schedule, text):
     """Runs the schedule as threads and as processes. Returns their results, and what is wrong."""
     command, log, save = _command(session, schedule, STEPS, "--communicator", "thread")
     session.run(*command)
     threads = _left(log, save)
-    command, log, save = _command(session, schedule, STEPS, "--communicator", "nccl")
-    answer = _launch(session, ranks, hosts, command)
+    command, log, save = _command(session, schedule, STEPS)
+    answer, _ = launch(session, ranks, command, "--hosts", hosts)
     codes = [one["code"] for one in answer["ranks"]]
-    if USAGE in codes and "NCCL" in _said(answer, codes.index(USAGE)):
-        raise Skipped(_said(answer, codes.index(USAGE)))
+    if USAGE in codes and "NCCL" in said(answer, codes.index(USAGE)):
+        raise Skipped(said(answer, codes.index(USAGE)))
     if not set(codes) <= {0, DISAGREE}:
-        raise Failed("\n".join(_said(answer, rank) for rank in range(ranks)))
+        raise Failed("\n".join(said(answer, rank) for rank in range(ranks)))
     told = json.loads(answer["ranks"][0]["out"])
     processes = {**_left(log, save), "driver": told["memory"]["driver"],
                  "sent_bytes": told["sent_bytes"], "seconds": items.step_seconds(log)}
-    grown = processes["driver"]["taken_after_warm_up"]
+    grown = processes["driver"]["taken_after_warm_up"] if processes["driver"] else 0
     where = f"{ranks} processes"
     wrong = [f"{where} {what}" for what, found in (
         ("give other losses than threads", processes["bits"] != threads["bits"]),
         ("save another checkpoint than threads", processes["checkpoint"] != threads["checkpoint"]),
         (f"took {grown} bytes of device memory after the first step", grown != 0),
-        (f"do not use memory as planned: {_said(answer, codes.index(max(codes)))}",
+        (f"do not use memory as planned: {said(answer, codes.index(max(codes)))}",
          DISAGREE in codes and grown == 0),
         ("count other bytes than the schedule sends",
          told["sent_bytes"]["measured"] != told["sent_bytes"]["predicted"])) if found]
@@ -81,46 +68,51 @@ def _compare(session, ranks, hosts, schedule, text):
     return {"threads": threads, "processes": processes}, wrong
 
 
-def wrong_ends(answer):
-    """What is wrong with how the ranks ended of which one was killed, by launch.py's answer."""
+def wrong_ends(answer, expected=PEER_LOST):
+    """What is wrong with how the ranks ended of which one was killed, by launch.py's answer. The
+    others must end with the code `expected`, and say why unless their launcher ended them."""
     wrong = []
     for rank, one in enumerate(answer["ranks"]):
         if rank == answer["killed"]:
             continue
         if one["code"] is None:
             wrong.append(f"rank {rank} still ran {WITHIN} s after the first had ended")
-        elif one["code"] != PEER_LOST:
-            wrong.append(f"after a kill {_said(answer, rank)}, not {PEER_LOST}")
-        elif not one["err"].rpartition("\n")[2].startswith("fpdt"):
-            wrong.append(f"after a kill {_said(answer, rank)}, without a message of fpdt-run")
+        elif one["code"] != expected:
+            wrong.append(f"after a kill {said(answer, rank)}, not {expected}")
+        elif expected == PEER_LOST and not one["err"].rpartition("\n")[2].startswith("fpdt"):
+            wrong.append(f"after a kill {said(answer, rank)}, without a message of fpdt-run")
     return wrong
 
 
 def _kill(session, ranks, hosts, schedule, result, text):
     """Kills the last rank in the middle of a run. Returns what is wrong with the end of the
     others."""
-    command, log, _ = _command(session, schedule, MANY_STEPS, "--communicator", "nccl",
-                               "--deadline", DEADLINE)
-    answer = _launch(session, ranks, hosts, command, "--kill", ranks - 1, "--steps-log", log)
+    command, log, _ = _command(session, schedule, MANY_STEPS, "--deadline", DEADLINE)
+    answer, _ = launch(session, ranks, command, "--hosts", hosts, "--kill", ranks - 1,
+                       "--steps-log", log)
     result.update(answer)
     if answer["killed"] is None:
-        raise Failed(f"no rank was killed: {_said(answer, 0)}")
-    wrong = wrong_ends(answer)
+        raise Failed(f"no rank was killed: {said(answer, 0)}")
+
+    def why(one):
+        return "by mpirun" if session.rehearse else one["err"].rpartition("\n")[2]
+
     text += [f"- rank {rank} of {ranks} ended {one['seconds']:.1f} s after rank "
-             f"{answer['killed']} was killed: {one['err'].rpartition(chr(10))[2]}"
+             f"{answer['killed']} was killed: {why(one)}"
              for rank, one in enumerate(answer["ranks"]) if one["seconds"] and rank < ranks - 1]
-    return wrong
+    return wrong_ends(answer, lost_code(session))
 
 
 def processes(session, result, text):
-    """Trains with threads and with processes on one GPU, which must give the same bits, and kills
-    one of the processes."""
-    if session.rehearse:
+    """Trains with threads and with processes on the same GPUs, which must give the same bits, and
+    kills one of the processes."""
+    if session.rehearse and session.gpus == 1:
         raise Skipped("NCCL connects GPUs, and a rehearsal has none")
     wrong = []
-    for ranks, hosts in JOBS:
-        schedule = items.lowered(session, f"processes-{ranks}", "llama-tiny", ranks, "own", 2048,
-                                 1024, hosts)
+    for ranks, hosts in SHARED if session.gpus == 1 else ((session.gpus, 1), ):
+        tokens = 256 * ranks if session.rehearse else 2048
+        schedule = items.lowered(session, f"processes-{ranks}", "llama-tiny", ranks, "own", tokens,
+                                 tokens // 2, hosts)
         result[str(ranks)], found = _compare(session, ranks, hosts, schedule, text)
         wrong += found
     result["kill"] = {}

@@ -3,6 +3,7 @@ import os
 
 # Subjects of the first lines. The second item replaces the first once it has run.
 HEADLINES = (("solo-1m", "solo-1m-2"), ("solo-128k", "solo-128k-2"), ("solo-512k",), ("solo-2m",))
+NODE_HEADLINES = ("node-1m", "node-128k", "node-2m")
 
 
 def _headlines(records):
@@ -16,6 +17,14 @@ def _headlines(records):
                    f"{whole['layer_seconds']:.4g} s per layer, predicted "
                    f"{100 * (whole['predicted_seconds'] / whole['seconds'] - 1):+.1f} %; scaled "
                    f"{whole['how']}")
+    for item in NODE_HEADLINES:
+        one = records.get(item, {}).get("result", {})
+        if one.get("measured"):
+            yield (f"- **{one['tokens']} tokens, {one['ranks']} ranks, layers: {one['layers']}: "
+                   f"{one['measured']['seconds']:.4g} s per step, mfu_causal "
+                   f"{100 * one['mfu_causal']:.1f} %**, {one['tokens_per_second_per_gpu']:.4g} "
+                   f"tokens/s per GPU, predicted {100 * one['measured']['error']:+.1f} %; bytes "
+                   f"{'**not as predicted**' if one['wrong'] else 'as predicted'}")
 
 
 def page(session, items):

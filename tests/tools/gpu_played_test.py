@@ -16,8 +16,8 @@ import unittest
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPTS = {
-    "nvidia-smi": """case "$1" in *name,compute_cap*) echo "NVIDIA H200, 9.0";;
-*) echo NVIDIA H200;; esac""",
+    "nvidia-smi": """for gpu in $(seq ${GPUS-1}); do case "$1" in
+*name,compute_cap*) echo "NVIDIA H200, 9.0";; *) echo NVIDIA H200;; esac; done""",
     "ncu": """while [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done
 { echo '"ID","Kernel Name","gpu__time_duration.sum"'; echo '"","","nsecond"'
   echo '"0","norm","1000"'; } >"$log" """,
@@ -36,6 +36,8 @@ class Played(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.out = self.folder / "out"
         self.out.mkdir()
+        self.host_memory = "115GiB"
+        self.rates = SOURCE / "configs/clusters/h200-141g-x1.yaml"
         (self.folder / "bin").mkdir()
         self.scripts = {**SCRIPTS, "cuda_gpu_test": TESTS,
                         "fpdt-plan": f'exec {BUILD}/apps/fpdt-plan "$@"',
@@ -49,9 +51,9 @@ class Played(unittest.TestCase):
     def check(self, *flags, **played):
         environment = {**os.environ, **played, "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
                        "PYTHONPATH": str(self.folder), "FPDT_PLAN": f"{BUILD}/apps/fpdt-plan",
-                       "RATES": f"{SOURCE}/configs/clusters/h200-141g-x1.yaml"}
+                       "RATES": str(self.rates)}
         return subprocess.run([SOURCE / "tools/gpu-check", "--out", self.out, "--programs",
-                               self.folder / "bin", "--host-memory", "115GiB", *flags],
+                               self.folder / "bin", "--host-memory", self.host_memory, *flags],
                               capture_output=True, text=True, env=environment)
 
     def record(self, item):
@@ -144,6 +146,47 @@ class Played(unittest.TestCase):
         refused = processes(PROCESSES="refused")
         self.assertEqual(refused["state"], "skipped")
         self.assertIn("this build has no NCCL", refused["reason"])
+
+    def test_node(self):
+        """Processes with a GPU each: what they are started with, and what is wrong with them."""
+        rates = self.folder / "rates.yaml"
+        rates.write_text(re.sub("devices_per_node: 8", "devices_per_node: 2", (
+            SOURCE / "configs/clusters/h200-141g-x8.yaml").read_text()))
+        self.rates = rates
+
+        def node(items, **played):
+            self.check("--gpus", "2", "--items", items, GPUS="2", **played)
+            return self.record(items.rpartition(",")[2])
+
+        good = node("processes,node-bench,node-128k")
+        self.assertEqual(good["state"], "done", good["reason"])
+        self.assertEqual(good["gpu"], "2 x NVIDIA H200")
+        for name, verb in (("processes", "train"), ("node-bench", "bench"), ("node-128k", "train")):
+            record = self.record(name)
+            self.assertEqual(record["state"], "done", record["reason"])
+            job = [one["command"] for one in record["commands"] if "launch.py" in one["command"]][0]
+            self.assertRegex(job, f"--ranks 2 .* {verb} .*--communicator nccl$")
+            self.assertNotIn("--share-gpu", job)
+        self.assertEqual(good["result"]["measured"]["nccl"],
+                         {"predicted": 400 << 20, "measured": 384 << 20})
+        plan = (self.out / "node-128k-strategy.yaml").read_text()
+        self.assertIn("overlap_all_to_all: true", plan)
+        page = (self.out / "summary.md").read_text()
+        for words in ("- link: 360 GB/s", "131072 tokens, 2 ranks", "connected by NCCL",
+                      "NCCL: predicted 400.0 MiB, took 384.0 MiB"):
+            self.assertIn(words, page)
+        apart = node("node-128k", PROCESSES="apart")
+        self.assertEqual((apart["state"], apart["reason"]), (
+            "wrong", "fpdt-run: measured and predicted memory disagree: rank 1: 1 B over; NCCL "
+            "took more device memory than predicted; ranks count other bytes than the schedule "
+            "sends"))
+        self.host_memory = "12GiB"  # too little for a layer at 2M
+        none = node("node-2m")
+        self.assertEqual(none["state"], "skipped", none["reason"])
+        self.assertRegex(none["reason"], "^2097152 tokens do not fit: host, needs [0-9.]+ GiB$")
+        few = self.check("--gpus", "4", GPUS="2")
+        self.assertEqual(few.returncode, 2)
+        self.assertIn("--gpus 4: nvidia-smi lists 2", few.stderr)
 
     def test_no_programs(self):
         """If prebuilt programs do not run, it builds them; if that fails too, it reports both."""

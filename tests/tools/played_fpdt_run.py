@@ -20,6 +20,8 @@ def flag(name, otherwise=None):
 
 
 def bench():
+    if os.environ.get("RANK", "0") != "0":
+        return None
     shutil.copy(os.environ["RATES"], flag("--out"))
     return {"peak_flops": float(flag("--peak-flops")), "measurements": [
         {"op": op, "sizes": "large", "seconds": 1.0, "flops": rate, "bytes": 0}
@@ -77,6 +79,24 @@ def train_in_process():
     return answer if rank == 0 else None
 
 
+def wide_in_process():
+    """One of several processes that train layers of true width. NCCL takes 384 MiB for each GPU."""
+    if os.environ["RANK"] != "0":
+        return None
+    apart = os.environ.get("PROCESSES") == "apart"
+    print(f"NCCL took {384 + 100 * apart}.00 MiB of device memory", file=sys.stderr)
+    answer = alone()
+    # What the cluster file says but for NCCL, and 400 MiB.
+    answer["memory"]["driver"]["outside"] = (540 + 128 + 48 + 400) << 20
+    sent = {"node": 4, "network": 0}
+    answer["sent_bytes"] = {"predicted": sent, "measured": {**sent, "node": 4 + apart}}
+    if apart:
+        print("fpdt-run: measured and predicted memory disagree: rank 1: 1 B over", file=sys.stderr)
+        print(json.dumps(answer))
+        sys.exit(4)
+    return answer
+
+
 def one_of_ranks(steps, save, log, apart=False):
     losses = [11.0 - step / 100 + apart for step in range(steps)]
     if log:
@@ -93,9 +113,16 @@ def one_of_ranks(steps, save, log, apart=False):
 
 def train():
     if flag("--communicator") == "nccl":
-        return train_in_process()
+        if ("NCCL_HOSTID" in os.environ) != (flag("--device") == "0"):
+            sys.exit("ranks are on one host of NCCL's where each has a GPU, and nowhere else")
+        return wide_in_process() if flag("--machine") else train_in_process()
     if flag("--communicator") == "thread":
         return one_of_ranks(int(flag("--steps")), pathlib.Path(flag("--save")), flag("--log"))
+    return alone()
+
+
+def alone():
+    """All ranks in this process."""
     two = flag("--device") == "0,1"
     if two and "REFUSED" in os.environ:
         print("fpdt-run: GPU 0 cannot read the memory of GPU 1", file=sys.stderr)

@@ -32,7 +32,8 @@ def together(strategy, gpus):
 
 
 def _plan(session, model, tokens, machine, text):
-    """A schedule with the strategy that is the fastest, but for what `together` changes."""
+    """A schedule with the strategy that is the fastest, but for what `together` changes. Skips the
+    item if it does not fit."""
     folder = session.path(session.item)
     asked = ["--model", model, "--cluster", machine, "--seq-len", tokens, "--host-budget",
              steps.host_budget(session), "--out-dir", folder, "--json"]
@@ -44,13 +45,17 @@ def _plan(session, model, tokens, machine, text):
                       f"{answer['need_bytes'] / 2**30:.1f} GiB")
     searched = (folder / "plan.yaml").read_text()
     changed = together(searched, session.gpus)
+    path = session.path(f"{session.item}-strategy.yaml")
+    path.write_text(changed)
     words = answer["strategy"]["words"]
     if changed == searched:
         text += [f"Strategy: {words}; all-to-alls run beside attention.", ""]
         return folder / "schedule.json"
-    path = session.path(f"{session.item}-strategy.yaml")
-    path.write_text(changed)
-    session.run(session.program("fpdt-plan"), "lower", *asked, "--strategy", path)
+    done = session.run(session.program("fpdt-plan"), "lower", *asked, "--strategy", path,
+                       codes=(0, NOTHING_FITS))
+    if done.code == NOTHING_FITS:
+        raise Skipped(f"with all-to-alls beside attention, {tokens} tokens do not fit: "
+                      f"{done.err.strip().rpartition(chr(10))[2]}")
     text += [f"The fastest strategy: {words}. It runs with one sequence over all GPUs and with "
              f"all-to-alls beside attention ({path.name}).", ""]
     return folder / "schedule.json"

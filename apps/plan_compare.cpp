@@ -19,6 +19,7 @@
 #include "plan_verbs.h"
 #include "progress.h"
 #include "question.h"
+#include "share.h"
 
 namespace fpdt {
 namespace {
@@ -50,8 +51,9 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
   require_sound(problem, published, "");
   std::vector<Strategy> given;
   for (const std::string& file : files) {
-    given.push_back(load_strategy(file));
-    require_sound(problem, given.back(), file);
+    const std::string found = find_shared(Shelf::strategies, "--with", file);
+    given.push_back(load_strategy(found));
+    require_sound(problem, given.back(), found);
   }
   std::vector<Row> rows;
   status.show("published FPDT policy");
@@ -208,7 +210,8 @@ Command declare_compare(Options& options) {
   auto flags = std::make_shared<CompareFlags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
-  options.value("--with", flags->with, "Compare this strategy file as well; may be repeated");
+  options.value("--with", flags->with,
+                "Compare this strategy, a name or a file, as well; may be repeated");
   options.flag("--ladder", flags->ladder,
                "Show what each lever gains from the published policy to the answer");
   return [flags] { return compare(*flags); };

@@ -13,6 +13,7 @@
 #include "fpdt/spec/attention_kernels.h"
 
 #include "command.h"
+#include "share.h"
 
 namespace fpdt {
 namespace {
@@ -72,8 +73,9 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   }
   if (!flags.chunk.empty()) pins.chunk_tokens = parse_length("--chunk", flags.chunk);
   if (flags.strategy.empty()) return pins;
-  pins.strategy = load_strategy(flags.strategy);
-  require_sound(problem, *pins.strategy, flags.strategy);
+  const std::string file = find_shared(Shelf::strategies, "--strategy", flags.strategy);
+  pins.strategy = load_strategy(file);
+  require_sound(problem, *pins.strategy, file);
   if (flags.seq_len.empty()) return pins;  // what has an effect depends on the length
   for (const std::string& note : without_effect(problem, *pins.strategy)) {
     say(fmt::format("note: {}: {}\n", flags.strategy, note));
@@ -86,16 +88,20 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
 void add_question(Options& options, QuestionFlags& flags, Length length) {
   options
       .value("--model", flags.model,
-             "Model: models/*.yaml, or a Hugging Face directory or its config.json")
+             "Model: a name that `fpdt-plan list` shows, a .yaml file, or a Hugging Face "
+             "directory or its config.json")
       .required();
-  options.value("--cluster", flags.cluster, "Machine: configs/clusters/*.yaml").required();
+  options
+      .value("--cluster", flags.cluster, "Machine: a name that `fpdt-plan list` shows, or a file")
+      .required();
   options.value("--gpus", flags.gpus, "Number of GPUs; default: those of the cluster file")
       .integer(1, 1 << 20);
   if (length != Length::found) {
     options.value("--seq-len", flags.seq_len, "Tokens in a sequence: 64K, 2M (2^21), 100000")
         .required(length == Length::required);
   }
-  options.value("--strategy", flags.strategy, "Strategy file, which decides everything");
+  options.value("--strategy", flags.strategy,
+                "Strategy, a name or a file, which decides everything");
   options.value("--device-budget", flags.device_budget,
                 "Memory to use on each device, such as 60GiB; default: all");
   options.value("--host-budget", flags.host_budget, "Memory to use on each node; default: all");
@@ -130,13 +136,15 @@ Question load_question(const QuestionFlags& flags) {
   Question question;
   Problem& problem = question.problem;
   std::vector<std::string> notes;
-  problem.model = load_model(flags.model, &notes);
+  const std::string model = find_shared(Shelf::models, "--model", flags.model);
+  problem.model = load_model(model, &notes);
   for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
-  problem.cluster = question.machine = load_cluster(flags.cluster);
+  problem.cluster = question.machine =
+      load_cluster(find_shared(Shelf::clusters, "--cluster", flags.cluster));
   if (flags.gpus > 0) problem.cluster = with_devices(problem.cluster, flags.gpus);
   problem.seq_len =
       flags.seq_len.empty() ? shortest(problem) : parse_length("--seq-len", flags.seq_len);
-  const std::string positions = note_positions(flags.model, problem.seq_len);
+  const std::string positions = note_positions(model, problem.seq_len);
   if (!positions.empty() && !flags.seq_len.empty()) say(fmt::format("note: {}\n", positions));
   const bool fused = problem.cluster.attention == AttentionKernels::cudnn;
   problem.documents = flags.documents || (!flags.one_document && !fused);

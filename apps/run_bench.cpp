@@ -28,6 +28,7 @@
 #include "machine.h"
 #include "progress.h"
 #include "run_verbs.h"
+#include "share.h"
 
 namespace fpdt {
 namespace {
@@ -246,7 +247,8 @@ ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const Bench
 // Measures the ranks of `world`, or with none all of them here. Process 0 writes and prints.
 int bench_in(const BenchFlags& flags, World* world, const RankMachine& machine) {
   std::optional<ClusterSpec> declared;
-  if (!flags.declared.empty()) declared = load_cluster(flags.declared);
+  if (!flags.declared.empty())
+    declared = load_cluster(find_shared(Shelf::clusters, "--declared", flags.declared));
   if (machine.gpus && flags.storage == "f32") {
     throw InputError("--storage f32: attention tiles of a GPU are bf16; leave it out");
   }
@@ -335,7 +337,8 @@ Command declare_bench(Options& options) {
              "peak of the data sheet, 100 % of MFU; default: the rate of the fastest product")
       .positive();
   options.value("--declared", flags->declared,
-                "cluster file whose rates are used until they are measured, and where they cannot "
+                "cluster, a name or a file, whose rates are used until they are measured, and "
+                "where they cannot "
                 "be measured");
   options.flag("--short", flags->brief, "only the few sizes that make up most of a step");
   options.flag("--quick", flags->quick, "small and short: tests that it works, not how fast");

@@ -5,11 +5,13 @@
 
 #include "fpdt/io/cluster_file.h"
 
+#include "share.h"
+
 namespace fpdt {
 
 Simulated::Simulated(const std::string& path, const std::string& cluster, std::int64_t traced_ops)
     : file_(load_schedule_file(path)), program_(schedule()) {
-  if (!cluster.empty()) move_to(load_cluster(cluster));
+  if (!cluster.empty()) move_to(load_cluster(find_shared(Shelf::clusters, "--cluster", cluster)));
   SimulationOptions options;
   options.trace_call = telling_calls(schedule(), traced_ops);
   simulation_ =

@@ -15,6 +15,8 @@
 #include "fpdt/report/timeline_svg.h"
 #include "fpdt/sim/simulate.h"
 
+#include "share.h"
+
 namespace fpdt {
 namespace {
 
@@ -27,7 +29,7 @@ std::int64_t slowest(const std::vector<Trace>& traces) {
 }
 
 Trace predict_step(const Schedule& schedule, const std::string& cluster_path) {
-  const ClusterSpec cluster = load_cluster(cluster_path);
+  const ClusterSpec cluster = load_cluster(find_shared(Shelf::clusters, "--machine", cluster_path));
   if (cluster.devices() != schedule.ranks) {
     throw InputError(fmt::format(
         "{}: its rates are for {} ranks, but the schedule has {}; measure with fpdt-run bench "

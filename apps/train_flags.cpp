@@ -20,7 +20,8 @@ void add_record_flags(Options& options, TrainFlags& flags) {
                 "explain-failure, and in which all processes but the first log what they say; the "
                 "records are removed when the run ends well");
   options.value("--machine", flags.machine,
-                "cluster file from fpdt-run bench: compare the measured step with its prediction");
+                "cluster, a name or a file from fpdt-run bench: compare the measured step with its "
+                "prediction");
   options.value("--draw", flags.draw,
                 "with --machine: draw the measured step over the predicted one, as .html, .svg or "
                 ".json (Perfetto)");

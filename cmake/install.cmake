@@ -1,5 +1,4 @@
 # What an installation holds: libraries and headers with their export, and the data of models and clusters.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fpdt)

@@ -1,0 +1,61 @@
+// Models, clusters and strategies by name, in every verb that takes them.
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+using Share = CommandLine;
+
+TEST_F(Share, EveryVerbKnowsNames) {
+  const std::string tiny = "--model llama-tiny --cluster cpu-local --seq-len 512 ";
+  for (const std::string& command :
+       {"lower --out-dir out --strategy quickstart " + tiny, "compare --with quickstart " + tiny,
+        std::string("simulate plan/schedule.json --cluster cpu-local")}) {
+    const Outcome result = plan(command);
+    EXPECT_EQ(result.code, 0) << command << "\n" << result.err;
+  }
+  const Outcome compared = plan("compare --with quickstart " + tiny);
+  EXPECT_TRUE(says(compared.out, "\nquickstart ")) << "a row has the name that was given";
+  // This machine of the schedule has other ranks, which is said of the file that was found.
+  const Outcome trained =
+      run("train plan/schedule.json --data text.txt --steps 1 --machine a100-80g-x4");
+  EXPECT_TRUE(says(trained.err, "a100-80g-x4: its rates are for 4 ranks"));
+}
+
+TEST_F(Share, FilesComeFirst) {
+  write("llama-tiny", "name: broken");
+  EXPECT_TRUE(says(plan("search --model llama-tiny --cluster timed.yaml --seq-len 64").err,
+                   "llama-tiny:1"));
+  EXPECT_EQ(plan("search --model ./llama3-8b --cluster timed.yaml --seq-len 64").code, 7);
+}
+
+TEST_F(Share, WrongNamesAreToldTheNearest) {
+  const auto error = [&](std::string_view flags) {
+    const Outcome result = plan(std::string("search --seq-len 1M ") + std::string(flags));
+    EXPECT_EQ(result.code, 2);
+    return result.err;
+  };
+  EXPECT_EQ(
+      error("--model llama3-8 --cluster a100-80g-x4"),
+      "fpdt-plan: --model llama3-8: no such file, and no model of fpdt has this name; did you "
+      "mean llama3-8b?\n");
+  EXPECT_TRUE(says(error("--model lama3-8b --cluster a100-80g-x4"), "did you mean llama3-8b?"));
+  EXPECT_TRUE(says(error("--model llama3-8b --cluster h200"),
+                   "no cluster of fpdt has this name; did you mean h200-141g-x1, h200-141g-x8?"));
+  EXPECT_TRUE(says(error("--model llama3-8b --cluster a100-80g-x4 --strategy published"),
+                   "did you mean fpdt-published?"));
+  EXPECT_TRUE(says(error("--model entirely-different --cluster a100-80g-x4"),
+                   "fpdt-plan list shows the names"));
+}
+
+TEST_F(Share, TheEnvironmentNamesAnotherFolder) {
+  EXPECT_EQ(shell("mkdir -p mine/models && cp model.yaml mine/models/two-layers.yaml").code, 0);
+  const std::string search = " FPDT_SHARE=mine $PLAN search --model two-layers --seq-len 64 ";
+  const Outcome found = shell(search + "--cluster timed.yaml");
+  EXPECT_EQ(found.code, 0) << found.err;
+  EXPECT_TRUE(says(shell(search + "--cluster h200-141g-x1").err,
+                   "no such file, and mine has no configs/clusters"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -1,11 +1,13 @@
 // Errors to codes, text to descriptors, signals to a flag.
 #include "command.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -35,6 +37,14 @@ void print_result(std::string_view text) {
   if (written != text.size() || std::fflush(stdout) != 0) {
     throw IoError(fmt::format("standard output: {}", std::strerror(errno)));
   }
+}
+
+std::size_t output_columns() {
+  constexpr std::size_t kUsual = 100, kLeast = 60, kMost = 160;
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return kUsual;
+  if (size.ws_col == 0) return kUsual;
+  return std::clamp<std::size_t>(size.ws_col, kLeast, kMost);
 }
 
 std::string json_line(const Json& value) {

@@ -21,6 +21,10 @@ int guarded(std::string_view program, const Command& command);
 // Results go to standard output and are complete, or it is an IoError.
 void print_result(std::string_view text);
 
+// The columns that lines of results may have: those of the terminal, at least 60 and at most 160;
+// 100 where standard output is none.
+std::size_t output_columns();
+
 // JSON of which the keys keep their order.
 using Json = nlohmann::ordered_json;
 

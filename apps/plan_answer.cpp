@@ -279,7 +279,8 @@ Json infeasible_json(const Answer& answer) {
 }  // namespace
 
 std::string wrapped(std::string_view key, const std::string& text, std::size_t width) {
-  const std::size_t columns = 98 - width;
+  const std::size_t room = output_columns() - 2;
+  const std::size_t columns = room - std::min(width, room / 2);
   std::string result;
   std::string_view rest = text;
   while (!rest.empty()) {

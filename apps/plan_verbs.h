@@ -15,5 +15,6 @@ Command declare_draw(Options& options);
 Command declare_export(Options& options);
 Command declare_lower(Options& options);
 Command declare_verify(Options& options);
+Command declare_list(Options& options);
 
 }  // namespace fpdt

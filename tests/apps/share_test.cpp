@@ -1,4 +1,9 @@
 // Models, clusters and strategies by name, in every verb that takes them.
+#include <filesystem>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
 #include "command_line.h"
 
 namespace fpdt::test {
@@ -55,6 +60,27 @@ TEST_F(Share, TheEnvironmentNamesAnotherFolder) {
   EXPECT_EQ(found.code, 0) << found.err;
   EXPECT_TRUE(says(shell(search + "--cluster h200-141g-x1").err,
                    "no such file, and mine has no configs/clusters"));
+}
+
+TEST_F(Share, ListsEveryFile) {
+  const Outcome printed = plan("list");
+  const auto object = nlohmann::json::parse(plan("list --json").out);
+  for (const auto& [key, folder] : {std::pair{"models", "models"},
+                                    {"clusters", "configs/clusters"},
+                                    {"strategies", "configs/strategies"}}) {
+    std::size_t files = 0;
+    for (const auto& file :
+         std::filesystem::directory_iterator(std::string(FPDT_SOURCE_DIR) + "/" + folder)) {
+      EXPECT_TRUE(says(printed.out, "\n" + file.path().stem().string() + " "));
+      ++files;
+    }
+    EXPECT_EQ(object[key].size(), files) << key;
+  }
+  EXPECT_TRUE(
+      says(printed.out, "\nllama3-8b          8.03 B      32   32 / 8   llama  Hugging Face"));
+  const auto only = nlohmann::json::parse(plan("list clusters --json").out);
+  EXPECT_FALSE(only.contains("models"));
+  EXPECT_EQ(only["clusters"], object["clusters"]);
 }
 
 }  // namespace

@@ -186,12 +186,52 @@ std::string alternative_lines(const Answer& answer) {
   return text;
 }
 
+// What the closest strategy keeps on a device at any length: the rank's shards.
+PeakBytes device_states(const Answer& answer) {
+  PeakBytes states{};
+  const Lowered lowered = lower(answer.problem, answer.search.shortage->closest);
+  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+    if (buffer.role != Role::state || buffer.space != MemorySpace::device) continue;
+    if (buffer.category == Category::weights) states.parameters += buffer.bytes();
+    if (buffer.category == Category::gradients) states.gradients += buffer.bytes();
+    if (buffer.category == Category::optimizer) states.optimizer += buffer.bytes();
+  }
+  return states;
+}
+
+// Empty unless states are at least half of what a device lacks room for: then shorter sequences and
+// smaller chunks do not help.
+std::string states_line(const Answer& answer) {
+  const Shortage& shortage = *answer.search.shortage;
+  if (shortage.binding != Binding::device) return "";
+  const PeakBytes states = device_states(answer);
+  const Bytes sum = states.parameters + states.gradients + states.optimizer;
+  if (2 * sum < shortage.need) return "";
+  std::string parts = fmt::format("parameters {}, gradients {}", format_bytes(states.parameters),
+                                  format_bytes(states.gradients));
+  if (states.optimizer.value > 0) {
+    parts += fmt::format(", optimizer states {}", format_bytes(states.optimizer));
+  }
+  return wrapped("", fmt::format("{} of it are states of the model at any sequence length: {}",
+                                 format_bytes(sum), parts));
+}
+
+// null where the host is short.
+Json states_json(const Answer& answer) {
+  if (answer.search.shortage->binding != Binding::device) return {};
+  const PeakBytes states = device_states(answer);
+  return {{"parameters", states.parameters.value},
+          {"gradients", states.gradients.value},
+          {"optimizer", states.optimizer.value}};
+}
+
 std::string shortage_lines(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
   std::string text =
       line("binds", fmt::format("{} memory: every strategy needs at least {}, and there is {}",
                                 word(shortage.binding), format_bytes(shortage.need),
                                 format_bytes(shortage.have)));
+  text += states_line(answer);
   for (const Nearest& nearest : answer.nearest) {
     text += line(
         &nearest == &answer.nearest.front() ? "fits" : "",
@@ -270,6 +310,7 @@ Json infeasible_json(const Answer& answer) {
           {"binding", word(shortage.binding)},
           {"need_bytes", shortage.need.value},
           {"have_bytes", shortage.have.value},
+          {"state_bytes", states_json(answer)},
           {"nearest", nearest},
           {"strategy", strategy_object(answer.problem, shortage.closest)},
           {"prediction", prediction_json(answer.problem, shortage.closest,

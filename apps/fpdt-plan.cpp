@@ -18,6 +18,7 @@ int main(int count, char** words) {
       {"lower", "Write the verified schedule of a strategy", fpdt::declare_lower},
       {"verify", "Prove that a schedule file is safe to run", fpdt::declare_verify},
       {"list", "List the models, clusters and strategies that flags may name", fpdt::declare_list},
+      {"cluster", "Write a cluster file that starts from another", fpdt::declare_cluster},
   };
   return fpdt::run_program(
       "fpdt-plan", "Plans the training of transformers on very long sequences.",

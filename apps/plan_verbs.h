@@ -16,5 +16,6 @@ Command declare_export(Options& options);
 Command declare_lower(Options& options);
 Command declare_verify(Options& options);
 Command declare_list(Options& options);
+Command declare_cluster(Options& options);
 
 }  // namespace fpdt

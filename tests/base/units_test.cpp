@@ -43,11 +43,16 @@ TEST(units, parses_tokens) {
   EXPECT_EQ(parse_tokens("2Mi"), std::int64_t{1} << 21);
   EXPECT_EQ(parse_tokens("2000000"), 2000000);
   EXPECT_EQ(parse_tokens("0.5M"), std::int64_t{1} << 19);
+  EXPECT_EQ(parse_tokens("2m"), std::int64_t{1} << 21);
+  EXPECT_EQ(parse_tokens("64k"), 65536);
+  EXPECT_EQ(parse_tokens("1g"), kGibi);
+  EXPECT_EQ(parse_tokens("1e6"), 1000000);
+  EXPECT_EQ(parse_tokens("1.5e3"), 1500);
 }
 
 TEST(units, refuses_what_is_no_token_count) {
-  for (const char* text :
-       {"", "-1", "0.5", "2T", "2MB", "2MiB", "K", "1 000", "9007199254740993G"}) {
+  for (const char* text : {"", "-1", "0.5", "2T", "2MB", "2MiB", "K", "1 000", "9007199254740993G",
+                           "1e-1", "1e", "e6", "1e6M", "1e+6", "1.5e0", "1e30", "1e999", "mM"}) {
     EXPECT_EQ(parse_tokens(text), std::nullopt) << '"' << text << '"';
   }
 }

@@ -25,13 +25,16 @@ constexpr std::array<Unit, 9> kByteUnits{{{"B", 1},
                                           {"MB", 1000000},
                                           {"GB", 1000000000},
                                           {"TB", 1000000000000}}};
-constexpr std::array<Unit, 7> kTokenUnits{{{"", 1},
-                                           {"K", kKibi},
-                                           {"Ki", kKibi},
-                                           {"M", kKibi* kKibi},
-                                           {"Mi", kKibi* kKibi},
-                                           {"G", kKibi* kKibi* kKibi},
-                                           {"Gi", kKibi* kKibi* kKibi}}};
+constexpr std::array<Unit, 10> kTokenUnits{{{"", 1},
+                                            {"K", kKibi},
+                                            {"k", kKibi},
+                                            {"Ki", kKibi},
+                                            {"M", kKibi* kKibi},
+                                            {"m", kKibi* kKibi},
+                                            {"Mi", kKibi* kKibi},
+                                            {"G", kKibi* kKibi* kKibi},
+                                            {"g", kKibi* kKibi* kKibi},
+                                            {"Gi", kKibi* kKibi* kKibi}}};
 constexpr double kLimit = 4611686018427387904.0;  // 2^62
 
 // Parses "12.5 GiB" as 12.5 * factor; empty when the result is not exact.
@@ -62,6 +65,17 @@ std::optional<std::int64_t> parse(std::string_view text, const std::array<Unit, 
   return std::nullopt;
 }
 
+// "1e6" and "1.5e6"; empty when it is no whole number.
+std::optional<std::int64_t> parse_power_of_ten(std::string_view text) {
+  if (text.find_first_not_of("0123456789.e") != std::string_view::npos) return std::nullopt;
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto real = std::from_chars(text.data(), end, value);
+  if (real.ec != std::errc{} || real.ptr != end) return std::nullopt;
+  if (value > kLimit || value != std::floor(value)) return std::nullopt;
+  return static_cast<std::int64_t>(value);
+}
+
 }  // namespace
 
 std::optional<Bytes> parse_bytes(std::string_view text) {
@@ -70,7 +84,10 @@ std::optional<Bytes> parse_bytes(std::string_view text) {
   return Bytes{*value};
 }
 
-std::optional<std::int64_t> parse_tokens(std::string_view text) { return parse(text, kTokenUnits); }
+std::optional<std::int64_t> parse_tokens(std::string_view text) {
+  if (text.find('e') != std::string_view::npos) return parse_power_of_ten(text);
+  return parse(text, kTokenUnits);
+}
 
 std::string format_bytes(Bytes bytes) {
   constexpr std::array<std::string_view, 5> names{"B", "KiB", "MiB", "GiB", "TiB"};

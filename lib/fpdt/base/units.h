@@ -30,7 +30,7 @@ struct Bytes {
 std::optional<Bytes> parse_bytes(std::string_view text);
 
 // "2M" = 2^21, "64K" = 2^16, "1G" = 2^30 (binary, as the field writes token counts), "2000000",
-// "2Mi".
+// "2Mi", "1e6". Small letters mean the same: "2m".
 std::optional<std::int64_t> parse_tokens(std::string_view text);
 
 // "1.50 GiB", three significant digits; exact below 1 KiB.

@@ -71,6 +71,15 @@ TEST(Compare, TakesRanksTogether) {
   EXPECT_DOUBLE_EQ(found.kinds[0].measured, 8e-3);
 }
 
+// Ranks that start apart take the time from the first start to the last end.
+TEST(Compare, StepsOfRanksAreTimedByOneClock) {
+  std::vector<Trace> ranks{trace_of(2, 1, 1, 1), trace_of(2, 1, 1, 1)};
+  ranks[0].start = 500'000'000;
+  ranks[1].start = 503'000'000;
+  const Comparison found = compare(four_ops(), trace_of(1, 1, 1, 1), ranks);
+  EXPECT_DOUBLE_EQ(found.measured_seconds, 8e-3 + 3e-3);
+}
+
 TEST(Compare, ErrorsAreOfWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(relative_error(3, 2), 0.5);
   EXPECT_DOUBLE_EQ(relative_error(1, 2), -0.5);

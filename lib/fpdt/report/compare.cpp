@@ -51,7 +51,7 @@ void add_up(const Trace& trace, const std::vector<std::size_t>& kinds, double we
   }
 }
 
-double seconds_of(const Trace& trace) { return static_cast<double>(duration(trace)) * 1e-9; }
+double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
 std::string row(const ComparedTime& one) {
   // Parts of a millisecond are noise, whatever their ratio.
@@ -95,10 +95,10 @@ Comparison compare(const Schedule& schedule, const Trace& predicted,
   }
   add_up(predicted, kinds, 1, &ComparedTime::predicted, sums);
   Comparison comparison;
-  comparison.predicted_seconds = seconds_of(predicted);
+  comparison.predicted_seconds = seconds(duration(predicted));
+  comparison.measured_seconds = seconds(duration(measured));
   for (const Trace& trace : measured) {
     FPDT_ASSERT(trace.spans.size() == predicted.spans.size());
-    comparison.measured_seconds = std::max(comparison.measured_seconds, seconds_of(trace));
     add_up(trace, kinds, 1 / static_cast<double>(measured.size()), &ComparedTime::measured, sums);
   }
   for (std::size_t kind = 0; kind < sums.kinds.size(); ++kind) {

@@ -21,7 +21,7 @@ struct ComparedTime {
 
 struct Comparison {
   double predicted_seconds = 0;     // of the step
-  double measured_seconds = 0;      // of the slowest rank
+  double measured_seconds = 0;      // from the first start of a rank to the last end
   std::vector<ComparedTime> kinds;  // in the order of kBodyNames
   std::vector<ComparedTime> lanes;  // in the order of the trace
 };

@@ -11,6 +11,17 @@ std::int64_t duration(const Trace& trace) {
   return last;
 }
 
+std::int64_t duration(const std::vector<Trace>& ranks) {
+  if (ranks.empty()) return 0;
+  std::int64_t first = ranks.front().start;
+  std::int64_t last = first;
+  for (const Trace& rank : ranks) {
+    first = std::min(first, rank.start);
+    last = std::max(last, rank.start + duration(rank));
+  }
+  return last - first;
+}
+
 std::int64_t busy(const Trace& trace, std::int32_t lane) {
   std::int64_t sum = 0;
   for (const Span& span : trace.spans) {

@@ -51,6 +51,9 @@ struct Trace {
 // The end of the last span.
 std::int64_t duration(const Trace& trace);
 
+// From the first start of a rank to the last end of one, by the clock that the ranks share.
+std::int64_t duration(const std::vector<Trace>& ranks);
+
 // The sum of the spans of one lane.
 std::int64_t busy(const Trace& trace, std::int32_t lane);
 

@@ -22,12 +22,6 @@ namespace {
 
 constexpr std::size_t kStepsKept = 5;
 
-std::int64_t slowest(const std::vector<Trace>& traces) {
-  std::int64_t most = 0;
-  for (const Trace& trace : traces) most = std::max(most, duration(trace));
-  return most;
-}
-
 Trace predict_step(const Schedule& schedule, const std::string& cluster_path) {
   const ClusterSpec cluster = load_cluster(find_shared(Shelf::clusters, "--machine", cluster_path));
   if (cluster.devices() != schedule.ranks) {
@@ -58,7 +52,7 @@ const std::vector<Trace>& StepTimes::middle() const {
   for (const std::vector<Trace>& step : steps_) order.push_back(&step);
   const auto at = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
   std::nth_element(order.begin(), at, order.end(),
-                   [](const auto* a, const auto* b) { return slowest(*a) < slowest(*b); });
+                   [](const auto* a, const auto* b) { return duration(*a) < duration(*b); });
   return **at;
 }
 
@@ -66,15 +60,13 @@ Comparison StepTimes::comparison() const { return compare(schedule_, predicted_,
 
 std::string StepTimes::picture(const std::string& path) const {
   const Program program(schedule_);
-  if (path.ends_with(".json")) {
-    std::vector<TracedRun> runs{{&program, &schedule_.train, &predicted_}};
-    for (const Trace& rank : middle()) runs.push_back({&program, &schedule_.train, &rank});
-    return perfetto_json(runs);
-  }
-  const Trace& measured = middle().front();
+  std::vector<TracedRun> runs{{&program, &schedule_.train, &predicted_}};
+  for (const Trace& rank : middle()) runs.push_back({&program, &schedule_.train, &rank});
+  if (path.ends_with(".json")) return perfetto_json(std::move(runs));
+  put_on_one_clock(runs);
   TimelinePicture picture;
-  picture.run = {&program, &schedule_.train, &predicted_};
-  picture.second = &measured;
+  picture.run = runs.front();
+  picture.measured.assign(runs.begin() + 1, runs.end());
   picture.title =
       fmt::format("{}, {} tokens on {}: measured over predicted", job_.problem.model.name,
                   format_tokens(job_.problem.seq_len), job_.problem.cluster.name);

@@ -23,7 +23,7 @@ class StepTimes {
   [[nodiscard]] bool measured() const { return !steps_.empty(); }
   // With the step in the middle, by its time, of those kept. Precondition: measured().
   [[nodiscard]] Comparison comparison() const;
-  // The same step, measured over predicted: rank 0 as SVG or HTML, or all ranks as a Chrome trace
+  // The same step, all ranks on one clock below what was predicted: SVG, HTML or a Chrome trace
   // (.json), by the end of `path`.
   // Precondition: measured().
   [[nodiscard]] std::string picture(const std::string& path) const;

@@ -64,6 +64,10 @@ TEST_F(Bench, StepsAreDrawn) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_TRUE(exists(picture));
   }
+  for (const char* rank : {"rank 0", "rank 1"}) {
+    EXPECT_TRUE(says(contents("step.svg"), fmt::format(">{}<", rank)));
+    EXPECT_TRUE(says(contents("step.html"), fmt::format("\"label\":\"{}\"", rank)));
+  }
   const auto events = nlohmann::json::parse(contents("step.json")).at("traceEvents");
   std::vector<std::string> processes;
   for (const auto& event : events) {

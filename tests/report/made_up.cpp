@@ -87,6 +87,16 @@ Trace cut(const Trace& trace, std::int32_t first, std::int32_t last) {
   return part;
 }
 
+std::vector<Trace> ranks_of(const Trace& trace, std::int64_t count, std::int64_t apart) {
+  constexpr std::int64_t kStart = 1'000'000'000;
+  std::vector<Trace> ranks(index(count), trace);
+  for (std::int64_t rank = 0; rank < count; ++rank) {
+    ranks[index(rank)].rank = rank;
+    ranks[index(rank)].start = kStart + rank * apart;
+  }
+  return ranks;
+}
+
 Schedule small_schedule(std::int64_t chunks) {
   Problem problem;
   problem.model.name = "tiny";
@@ -116,5 +126,12 @@ MadeUp::MadeUp(std::int64_t chunks)
       program(schedule),
       trace(made_up_trace(program, schedule.train)),
       measured(made_up_trace(program, schedule.train, 0.2)) {}
+
+std::vector<TracedRun> runs_of(const MadeUp& made, const std::vector<Trace>& ranks) {
+  std::vector<TracedRun> runs;
+  for (const Trace& rank : ranks) runs.push_back({&made.program, &made.schedule.train, &rank});
+  put_on_one_clock(runs);
+  return runs;
+}
 
 }  // namespace fpdt::test

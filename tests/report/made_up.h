@@ -16,6 +16,9 @@ Trace made_up_trace(const Program& program, const std::vector<Call>& calls, doub
 // Only the spans of calls [first, last).
 Trace cut(const Trace& trace, std::int32_t first, std::int32_t last);
 
+// `count` ranks that do as `trace` says, each starting `apart` nanoseconds after the one before.
+std::vector<Trace> ranks_of(const Trace& trace, std::int64_t count, std::int64_t apart);
+
 // Two layers of a small Llama on two ranks with `chunks` chunks, all of them spilled.
 Schedule small_schedule(std::int64_t chunks);
 
@@ -29,5 +32,8 @@ struct MadeUp {
   [[nodiscard]] TracedRun run() const { return {&program, &schedule.train, &trace}; }
   [[nodiscard]] TracedRun second() const { return {&program, &schedule.train, &measured}; }
 };
+
+// Runs of the ranks on one clock.
+std::vector<TracedRun> runs_of(const MadeUp& made, const std::vector<Trace>& ranks);
 
 }  // namespace fpdt::test

@@ -25,8 +25,7 @@ Json data_of(const std::string& html) {
 
 TEST(TimelineHtml, NeedsNothingElse) {
   const test::MadeUp made(2);
-  const std::string html =
-      timeline_html({made.run(), nullptr, "</script><b>", "a & b", {}, {}, {}});
+  const std::string html = timeline_html({made.run(), "</script><b>", "a & b", {}, {}, {}, {}});
   for (const char* outside : {"http://", "https://", "src=", "@import", "url("}) {
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
   }
@@ -36,13 +35,13 @@ TEST(TimelineHtml, NeedsNothingElse) {
 TEST(TimelineHtml, HoldsEveryOpAndChange) {
   const test::MadeUp made(3);
   const std::string html =
-      timeline_html({made.run(), &made.measured, "t", "", Bytes{5}, Bytes{7}, {}});
+      timeline_html({made.run(), "t", "", Bytes{5}, Bytes{7}, {}, {made.second()}});
   const Json data = data_of(html);
   EXPECT_EQ(data["capacity"], (Json{5, 7}));
   EXPECT_EQ(data["buffers"].size(), made.schedule.buffers.size());
   EXPECT_EQ(data["calls"].size(), made.schedule.train.size());
   ASSERT_EQ(data["traces"].size(), 2U);
-  EXPECT_EQ(data["traces"][1]["source"], "measured");
+  EXPECT_EQ(data["traces"][1]["label"], "measured");
   const Json& trace = data["traces"][0];
   ASSERT_EQ(trace["times"].size(), 2 * made.trace.spans.size());
   // Adding up the times gives the spans.
@@ -60,7 +59,28 @@ TEST(TimelineHtml, HoldsEveryOpAndChange) {
     for (std::size_t i = 1; i < changes.size(); i += 2) sum += changes[i].get<std::int64_t>();
     EXPECT_EQ(sum, 0);
   }
-  EXPECT_EQ(html, timeline_html({made.run(), &made.measured, "t", "", Bytes{5}, Bytes{7}, {}}));
+  EXPECT_EQ(html, timeline_html({made.run(), "t", "", Bytes{5}, Bytes{7}, {}, {made.second()}}));
+}
+
+TEST(TimelineHtml, HoldsAllRanksOnOneClock) {
+  const test::MadeUp made(2);
+  constexpr std::int64_t kApart = 1'000'000;
+  const std::vector<Trace> ranks = test::ranks_of(made.measured, 3, kApart);
+  const Json data =
+      data_of(timeline_html({made.run(), "t", "", {}, {}, {}, test::runs_of(made, ranks)}));
+  ASSERT_EQ(data["traces"].size(), 4U);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    const Json& trace = data["traces"][rank + 1];
+    const auto shift = static_cast<std::int64_t>(rank) * kApart;
+    EXPECT_EQ(trace["label"], "rank " + std::to_string(rank));
+    EXPECT_EQ(trace["begin"], shift);
+    EXPECT_EQ(trace["end"], duration(made.measured) + shift);
+    EXPECT_EQ(trace["times"][0], made.measured.spans.front().begin + shift);
+  }
+  // All are equally full, so the first has the line, with its changes.
+  EXPECT_EQ(data["lines"], (Json{1, 1}));
+  EXPECT_FALSE(data["traces"][1]["changes"][0].empty());
+  EXPECT_TRUE(data["traces"][2]["changes"][0].empty());
 }
 
 TEST(TimelineHtml, SomeCallsAreRanges) {
@@ -70,7 +90,7 @@ TEST(TimelineHtml, SomeCallsAreRanges) {
   part.spans.insert(part.spans.end(), later.spans.begin(), later.spans.end());
   TracedRun run = made.run();
   run.trace = &part;
-  const Json data = data_of(timeline_html({run, nullptr, "t", "", {}, {}, {}}));
+  const Json data = data_of(timeline_html({run, "t", "", {}, {}, {}, {}}));
   EXPECT_EQ(data["traces"][0]["calls"], Json::parse("[[3,6],[8,9]]"));
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/report/axis.h"
 #include "fpdt/report/svg.h"
 
 #include "made_up.h"
@@ -48,13 +49,48 @@ TEST(TimelineSvg, IsWellFormedAndSaysThePeaks) {
 TEST(TimelineSvg, DrawsTwoTraces) {
   const test::MadeUp made(2);
   TimelinePicture picture = picture_of(made);
-  picture.second = &made.measured;
+  picture.measured = {made.second()};
   picture.zoom = middle_call(picture.run);
   const std::string svg = timeline_svg(picture);
   EXPECT_EQ(test::xml_error(svg), "");
   EXPECT_TRUE(has(svg, "step, simulated"));
   EXPECT_TRUE(has(svg, "step, measured"));
   EXPECT_TRUE(has(svg, "lower rows: measured"));
+}
+
+// Ranks start a millisecond apart; each stands where it ran on their common clock.
+TEST(TimelineSvg, DrawsAllRanksOnOneClock) {
+  const test::MadeUp made(2);
+  constexpr std::int64_t kApart = 1'000'000;
+  const std::vector<Trace> ranks = test::ranks_of(made.measured, 3, kApart);
+  TimelinePicture picture = picture_of(made);
+  picture.measured = test::runs_of(made, ranks);
+  const std::string svg = timeline_svg(picture);
+  EXPECT_EQ(test::xml_error(svg), "");
+  for (const char* label : {">rank 0<", ">rank 1<", ">rank 2<"}) EXPECT_TRUE(has(svg, label));
+  EXPECT_TRUE(has(svg, "lines and lower rows: measured on one clock")) << svg;
+  const TimelineData data = timeline_data(picture);
+  ASSERT_EQ(data.ranks.size(), 3U);
+  const std::int64_t first = data.ranks[0].lanes[0].front().begin;
+  EXPECT_EQ(data.ranks[2].lanes[0].front().begin, first + 2 * kApart);
+  EXPECT_EQ(data.end, duration(made.measured) + 2 * kApart);
+  EXPECT_EQ(data.end, duration(ranks));
+  EXPECT_TRUE(has(svg, "step of 3 ranks, measured"));
+  EXPECT_TRUE(has(svg, ">" + format_nanoseconds(data.end) + " ("));
+}
+
+// The last and the fullest rank are drawn, whatever their number.
+TEST(TimelineSvg, SaysWhichRanksAreLeftOut) {
+  const test::MadeUp made(1);
+  std::vector<Trace> ranks = test::ranks_of(made.measured, 12, 10);
+  ranks[10].memory = {{"device", Bytes{5}, {{0, Bytes{3}}}}};
+  TimelinePicture picture = picture_of(made);
+  picture.measured = test::runs_of(made, ranks);
+  const std::string svg = timeline_svg(picture);
+  EXPECT_TRUE(has(svg, "lines: rank 10, the fullest on the device")) << svg;
+  EXPECT_TRUE(has(svg, "rows of ranks 6-9 are left out")) << svg;
+  EXPECT_TRUE(has(svg, ">rank 11<"));
+  EXPECT_FALSE(has(svg, ">rank 7<"));
 }
 
 TEST(TimelineSvg, CapacityFarAboveStandsBesideThePlot) {

@@ -66,7 +66,7 @@ std::string expectations(const test::MadeUp& made) {
 
 void write(const std::string& path) {
   const test::MadeUp made(3);
-  TimelinePicture picture{made.run(), &made.measured, "A <small> step", "two & three", {}, {}, {}};
+  TimelinePicture picture{made.run(), "A <small> step", "two & three", {}, {}, {}, {made.second()}};
   picture.device_capacity = Bytes{400 << 10};
   std::ofstream file(path, std::ios::binary);
   file << timeline_html(picture) << expectations(made);

@@ -80,20 +80,6 @@ void replay(const Live& live, MemorySpace space, See&& see) {
   see(since, std::numeric_limits<std::int64_t>::max(), bytes);
 }
 
-// "layers 0-31", "layer 3", "layers 0, 2, 4-7"; "" for none.
-std::string ranges(const char* word, const std::set<std::int64_t>& numbers) {
-  if (numbers.empty()) return "";
-  std::string text;
-  for (auto it = numbers.begin(); it != numbers.end();) {
-    const std::int64_t first = *it;
-    std::int64_t last = first;
-    while (++it != numbers.end() && *it == last + 1) last = *it;
-    if (!text.empty()) text += ", ";
-    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
-  }
-  return fmt::format(", {}{} {}", word, numbers.size() == 1 ? "" : "s", text);
-}
-
 }  // namespace
 
 std::vector<std::int32_t> first_ops(const Schedule& schedule) {
@@ -110,6 +96,15 @@ std::int64_t total(const CategoryBytes& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
+void put_on_one_clock(std::vector<TracedRun>& runs) {
+  std::int64_t first = 0;
+  for (const TracedRun& run : runs) {
+    const std::int64_t start = run.trace->start;
+    if (start != 0 && (first == 0 || start < first)) first = start;
+  }
+  for (TracedRun& run : runs) run.shift = run.trace->start == 0 ? 0 : run.trace->start - first;
+}
+
 Live find_live(const TracedRun& run) {
   Live live;
   live.schedule = run.program->schedule;
@@ -119,10 +114,11 @@ Live find_live(const TracedRun& run) {
         buffer.slots * buffer.slot_bytes().value;
   }
   const std::vector<Span>& spans = run.trace->spans;
-  if (!spans.empty()) live.begin = spans.front().begin;
+  live.begin = live.end = run.shift;
+  if (!spans.empty()) live.begin = spans.front().begin + run.shift;
   for (const Span& span : spans) {
-    live.begin = std::min(live.begin, span.begin);
-    live.end = std::max(live.end, span.end);
+    live.begin = std::min(live.begin, span.begin + run.shift);
+    live.end = std::max(live.end, span.end + run.shift);
   }
   std::int64_t now = live.begin;  // the end of the traced ops so far
   LiveSlots slots(live);
@@ -130,9 +126,8 @@ Live find_live(const TracedRun& run) {
     std::int64_t begin = now;
     std::int64_t end = now;
     if (one.span >= 0) {
-      const Span& span = spans[index(one.span)];
-      begin = span.begin;
-      end = span.end;
+      begin = one.begin;
+      end = one.end;
       now = std::max(now, end);
     }
     for (const PlainUse& use : one.plain->uses) {
@@ -234,6 +229,18 @@ std::int64_t chunk_of(const std::string& op) {
   return -1;
 }
 
+std::string ranges(std::string_view word, const std::set<std::int64_t>& numbers) {
+  std::string text;
+  for (auto it = numbers.begin(); it != numbers.end();) {
+    const std::int64_t first = *it;
+    std::int64_t last = first;
+    while (++it != numbers.end() && *it == last + 1) last = *it;
+    if (!text.empty()) text += ", ";
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+  }
+  return fmt::format("{}{} {}", word, numbers.size() == 1 ? "" : "s", text);
+}
+
 std::string origin(const Live& live, const std::vector<Call>& calls, const LiveBuffer& buffer) {
   if (buffer.lives.empty()) return std::string(word(buffer_of(live, buffer.buffer).role));
   std::set<std::string> blocks;
@@ -250,7 +257,8 @@ std::string origin(const Live& live, const std::vector<Call>& calls, const LiveB
   }
   std::string text;
   for (const std::string& block : blocks) text += (text.empty() ? "" : ", ") + block;
-  return text + ranges("layer", layers) + ranges("chunk", chunks);
+  text += ", " + ranges("layer", layers);
+  return chunks.empty() ? text : text + ", " + ranges("chunk", chunks);
 }
 
 std::string op_text(const Schedule& schedule, const std::vector<Call>& calls,

@@ -9,7 +9,9 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fpdt/base/units.h"
@@ -28,7 +30,12 @@ struct TracedRun {
   const Program* program = nullptr;
   const std::vector<Call>* calls = nullptr;
   const Trace* trace = nullptr;
+  std::int64_t shift = 0;  // nanoseconds added to all times of the trace
 };
+
+// Shifts measured runs onto one clock, which begins with the first of them. A simulated run begins
+// there.
+void put_on_one_clock(std::vector<TracedRun>& runs);
 
 // An op of a run: the number of the call, and of the op within its block.
 struct OpPlace {
@@ -97,6 +104,9 @@ LivePeak find_live_at(const Live& live, MemorySpace space, std::int64_t time);
 // are labels for people, so use the result only in labels: no op or buffer stores the number of a
 // chunk.
 std::int64_t chunk_of(const std::string& op);
+
+// "layers 0-31", "layer 3", "layers 0, 2, 4-7". Precondition: some numbers.
+std::string ranges(std::string_view word, const std::set<std::int64_t>& numbers);
 
 // The calls and chunks that the live slots of a buffer come from, such as "forward, layers 0-31,
 // chunks 0-3".

@@ -7,7 +7,7 @@ namespace fpdt {
 
 inline constexpr double kPictureWidth = 1400;
 inline constexpr double kPictureMargin = 28;
-inline constexpr double kPlotLeft = 128;
+inline constexpr double kPlotLeft = 144;
 inline constexpr double kPlotRight = 1056;
 inline constexpr double kColumnLeft = 1088;
 inline constexpr double kColumnRight = 1372;

@@ -27,9 +27,8 @@ std::string microseconds(std::int64_t nanoseconds) {
 class Events {
  public:
   // `number` keeps processes and arrows of several runs apart.
-  // `shift` is added to all times.
-  Events(std::string& json, const TracedRun& run, std::size_t number, std::int64_t shift)
-      : json_(json), run_(run), schedule_(*run.program->schedule), shift_(shift) {
+  Events(std::string& json, const TracedRun& run, std::size_t number)
+      : json_(json), run_(run), schedule_(*run.program->schedule) {
     pid_ = static_cast<std::int64_t>(number) * 10000 + run.trace->rank;
     first_tid_ = pid_ * 100 + 1;
   }
@@ -99,7 +98,7 @@ class Events {
       for (const LiveStep& step : steps) {
         for (std::size_t i = 0; i < kCategories; ++i) used[i] = used[i] || step.bytes[i] != 0;
       }
-      for (const LiveStep& step : steps) counter(space, step.begin + shift_, step.bytes, used);
+      for (const LiveStep& step : steps) counter(space, step.begin, step.bytes, used);
     }
   }
 
@@ -136,7 +135,7 @@ class Events {
     event(
         "{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},"
         "\"args\":{{{}}}}}",
-        name, kind, pid_, tid(index(span.lane)), microseconds(span.begin + shift_),
+        name, kind, pid_, tid(index(span.lane)), microseconds(span.begin + run_.shift),
         microseconds(span.end - span.begin), arguments);
   }
 
@@ -179,13 +178,12 @@ class Events {
         "{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"spill\",\"cat\":\"spill\",\"id\":{},\"pid\":{},"
         "\"tid\":{},\"ts\":{}}}",
         phase, id, pid_, tid(index(span.lane)),
-        microseconds(span.begin + (span.end - span.begin) / 2 + shift_));
+        microseconds(span.begin + (span.end - span.begin) / 2 + run_.shift));
   }
 
   std::string& json_;
   const TracedRun& run_;
   const Schedule& schedule_;
-  std::int64_t shift_;
   std::int64_t pid_ = 0;
   // Thread ids are unique over all processes and never 0, which viewers take for the idle thread.
   std::int64_t first_tid_ = 1;
@@ -193,19 +191,12 @@ class Events {
 
 }  // namespace
 
-std::string perfetto_json(const std::vector<TracedRun>& runs) {
+std::string perfetto_json(std::vector<TracedRun> runs) {
   std::string json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   const std::string empty = json;
-  // Measured steps stand on one clock that begins with the first rank; a simulated step begins
-  // there.
-  std::int64_t first = 0;
-  for (const TracedRun& run : runs) {
-    const std::int64_t start = run.trace->start;
-    if (start != 0 && (first == 0 || start < first)) first = start;
-  }
+  put_on_one_clock(runs);
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::int64_t start = runs[i].trace->start;
-    Events events(json, runs[i], i, start == 0 ? 0 : start - first);
+    Events events(json, runs[i], i);
     events.names();
     events.slices();
     events.counters();

@@ -15,6 +15,6 @@
 namespace fpdt {
 
 // The runs, of any ranks and sources, stand side by side.
-std::string perfetto_json(const std::vector<TracedRun>& runs);
+std::string perfetto_json(std::vector<TracedRun> runs);
 
 }  // namespace fpdt

@@ -2,6 +2,9 @@
 #include "fpdt/report/timeline.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -32,14 +35,13 @@ LaneTimes lane_times(const TracedRun& run) {
   }
   walk(run, [&](const OpSpan& one, const Expansion& expansion) {
     if (one.span < 0) return;
-    const Span& span = run.trace->spans[index(one.span)];
     const OpKind kind = kinds[index(expansion.call().block)][index(one.op)];
-    times.lanes[index(one.plain->lane)].push_back({span.begin, span.end, kind, {one.call, one.op}});
+    times.lanes[index(one.plain->lane)].push_back({one.begin, one.end, kind, {one.call, one.op}});
     if (one.plain->op->lane.kind != LaneKind::compute) return;
     if (times.calls.empty() || times.calls.back().call != one.call) {
-      times.calls.push_back({span.begin, span.end, one.call});
+      times.calls.push_back({one.begin, one.end, one.call});
     }
-    times.calls.back().end = std::max(times.calls.back().end, span.end);
+    times.calls.back().end = std::max(times.calls.back().end, one.end);
   });
   return times;
 }
@@ -67,28 +69,125 @@ CallRange middle_call(const TracedRun& run) {
   return {middle, middle + 1};
 }
 
-std::vector<Fact> facts(const TimelinePicture& picture, const Live& live, const Live* second) {
-  const std::string& source = picture.run.trace->source;
+const Live* TimelineData::measured(MemorySpace space) const {
+  const auto found = lives.find(fullest[index(static_cast<int>(space))]);
+  return found == lives.end() ? nullptr : &found->second;
+}
+
+TimelineData timeline_data(const TimelinePicture& picture) {
+  TimelineData data{&picture, find_live(picture.run), lane_times(picture.run), 0, {}, {}, {}, {}};
+  data.end = data.live.end;
+  const std::vector<TracedRun>& runs = picture.measured;
+  if (runs.empty()) return data;
+  const auto end = [&](std::size_t rank) { return duration(*runs[rank].trace) + runs[rank].shift; };
+  std::vector<std::size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), 0);
+  // The last and the fullest ranks tell most; the others follow by number.
+  const std::size_t last = *std::max_element(
+      order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return end(a) < end(b); });
+  data.end = std::max(data.end, end(last));
+  for (std::size_t space = 0; space < data.fullest.size(); ++space) {
+    std::int64_t most = -1;
+    for (const std::size_t rank : order) {
+      const LiveCurve* curve = find_curve(*runs[rank].trace, word(static_cast<MemorySpace>(space)));
+      const std::int64_t bytes = curve == nullptr ? 0 : peak(*curve).value;
+      if (bytes <= most) continue;
+      most = bytes;
+      data.fullest[space] = rank;
+    }
+    const std::size_t rank = data.fullest[space];
+    if (!data.lives.contains(rank)) data.lives.emplace(rank, find_live(runs[rank]));
+  }
+  const auto tells = [&](std::size_t rank) {
+    return rank == last || rank == data.fullest[0] || rank == data.fullest[1];
+  };
+  std::stable_partition(order.begin(), order.end(), tells);
+  order.resize(std::min(order.size(), kMostRanks));
+  std::sort(order.begin(), order.end());
+  data.drawn = std::move(order);
+  for (const TracedRun& run : runs) data.ranks.push_back(lane_times(run));
+  return data;
+}
+
+std::string label_of(const TimelineData& data, std::size_t rank) {
+  const Trace& trace = *data.picture->measured[rank].trace;
+  return data.ranks.size() == 1 ? trace.source : fmt::format("rank {}", trace.rank);
+}
+
+std::string key_to_ranks(const TimelineData& data) {
+  if (data.ranks.empty()) return "";
+  const std::vector<TracedRun>& runs = data.picture->measured;
+  std::string text = fmt::format("areas and upper rows: {}; lines and lower rows: {}",
+                                 data.picture->run.trace->source, runs.front().trace->source);
+  if (runs.size() == 1) return text;
+  const auto [device, host] = data.fullest;
+  text += fmt::format(" on one clock; lines: {}, the fullest", label_of(data, device));
+  if (host != device) text += fmt::format(" on the device, {} on the host", label_of(data, host));
+  std::set<std::int64_t> left_out;
+  for (std::size_t rank = 0; rank < runs.size(); ++rank) {
+    const bool drawn = std::binary_search(data.drawn.begin(), data.drawn.end(), rank);
+    if (!drawn) left_out.insert(runs[rank].trace->rank);
+  }
+  return left_out.empty()
+             ? text
+             : fmt::format("{}; rows of {} are left out", text, ranges("rank", left_out));
+}
+
+KindTimes kind_times(const LaneTimes& times, std::int64_t from, std::int64_t to) {
+  KindTimes sums{};
+  for (const std::vector<LaneOp>& lane : times.lanes) {
+    for (const LaneOp& op : lane) {
+      const std::int64_t taken = std::min(op.end, to) - std::max(op.begin, from);
+      sums[static_cast<std::size_t>(op.kind)] += std::max<std::int64_t>(taken, 0);
+    }
+  }
+  return sums;
+}
+
+KindTimes mean_kind_times(const std::vector<LaneTimes>& ranks, std::int64_t from, std::int64_t to) {
+  KindTimes sums{};
+  for (const LaneTimes& rank : ranks) {
+    const KindTimes one = kind_times(rank, from, to);
+    for (std::size_t kind = 0; kind < sums.size(); ++kind) sums[kind] += one[kind];
+  }
+  for (std::int64_t& sum : sums) sum /= std::max<std::int64_t>(std::ssize(ranks), 1);
+  return sums;
+}
+
+std::vector<Fact> facts(const TimelineData& data) {
+  const TimelinePicture& picture = *data.picture;
+  const bool measured = !data.ranks.empty();
   std::vector<Fact> all;
-  const std::int64_t taken = live.end - live.begin;
+  const std::int64_t taken = data.live.end - data.live.begin;
   const std::string_view what = extent(picture.run);
-  all.push_back({fmt::format("{}, {}", what, source), format_nanoseconds(taken)});
-  if (second != nullptr) {
-    const std::int64_t other = second->end - second->begin;
+  all.push_back(
+      {fmt::format("{}, {}", what, picture.run.trace->source), format_nanoseconds(taken)});
+  if (measured) {
+    std::int64_t begin = data.end;
+    std::int64_t end = 0;
+    for (const TracedRun& run : picture.measured) {
+      begin = std::min(begin, run.shift);
+      end = std::max(end, run.shift + duration(*run.trace));
+    }
     const double more =
-        taken > 0 ? 100.0 * static_cast<double>(other - taken) / static_cast<double>(taken) : 0;
-    all.push_back({fmt::format("{}, {}", what, picture.second->source),
-                   fmt::format("{} ({:+.1f} %)", format_nanoseconds(other), more)});
+        taken > 0 ? 100.0 * static_cast<double>(end - begin - taken) / static_cast<double>(taken)
+                  : 0;
+    const std::string& source = picture.measured.front().trace->source;
+    all.push_back({data.ranks.size() == 1
+                       ? fmt::format("{}, {}", what, source)
+                       : fmt::format("{} of {} ranks, {}", what, data.ranks.size(), source),
+                   fmt::format("{} ({:+.1f} %)", format_nanoseconds(end - begin), more)});
   }
   for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
     const bool device = space == MemorySpace::device;
     const Bytes capacity = device ? picture.device_capacity : picture.host_capacity;
-    std::string text = format_bytes(find_peak(live, space).bytes);
+    std::string text = format_bytes(find_peak(data.live, space).bytes);
     if (capacity.value > 0) text += fmt::format(" of {}", format_bytes(capacity));
     all.push_back({device ? "device peak" : "pinned host peak, each rank", text});
-    if (second == nullptr) continue;
-    all.push_back({fmt::format("{}, {}", device ? "device" : "host", picture.second->source),
-                   format_bytes(find_peak(*second, space).bytes)});
+    if (!measured) continue;
+    all.push_back(
+        {fmt::format("{}, {}", device ? "device" : "host", picture.measured.front().trace->source),
+         format_bytes(find_peak(*data.measured(space), space).bytes)});
   }
   return all;
 }

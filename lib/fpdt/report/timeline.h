@@ -1,7 +1,9 @@
 // The contents of a picture of a step over time, shared by the SVG and HTML versions.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,12 +22,12 @@ struct CallRange {
 
 struct TimelinePicture {
   TracedRun run;
-  const Trace* second = nullptr;  // the measured trace of the same calls, drawn over the first
-  std::string title;              // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
-  std::string subtitle;           // such as the strategy in words
-  Bytes device_capacity;          // the budget of one device; 0: no line
-  Bytes host_capacity;            // pinned memory of one rank; 0: no line
-  CallRange zoom;                 // drawn once more, op by op
+  std::string title;                // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
+  std::string subtitle;             // such as the strategy in words
+  Bytes device_capacity;            // the budget of one device; 0: no line
+  Bytes host_capacity;              // pinned memory of one rank; 0: no line
+  CallRange zoom;                   // drawn once more, op by op
+  std::vector<TracedRun> measured;  // the same calls on each rank, on one clock with `run`
 };
 
 // The call to zoom in on: the middle call of the block with the longest total time. Empty when the
@@ -56,13 +58,42 @@ LaneTimes lane_times(const TracedRun& run);
 // Nanoseconds within [from, to) in which the lane runs.
 std::int64_t busy(const std::vector<LaneOp>& lane, std::int64_t from, std::int64_t to);
 
+// What both versions draw.
+struct TimelineData {
+  const TimelinePicture* picture = nullptr;
+  Live live;
+  LaneTimes times;
+  std::int64_t end = 0;                  // of the run and of all ranks
+  std::vector<LaneTimes> ranks;          // of all measured runs
+  std::vector<std::size_t> drawn;        // measured runs whose lanes are drawn, ascending
+  std::array<std::size_t, 2> fullest{};  // measured run with the highest peak, by space
+  std::map<std::size_t, Live> lives;     // of the fullest
+  // Of the fullest rank; null when nothing is measured.
+  [[nodiscard]] const Live* measured(MemorySpace space) const;
+};
+// The picture must outlive it.
+TimelineData timeline_data(const TimelinePicture& picture);
+
+// Lanes of more ranks are too many to read.
+inline constexpr std::size_t kMostRanks = 8;
+
 // A number in the head of a picture, and its name.
 struct Fact {
   std::string name;
   std::string text;
 };
-// Step time and peaks of the run and of the second trace.
-std::vector<Fact> facts(const TimelinePicture& picture, const Live& live, const Live* second);
+// Step time and peaks of the run and of the measured ranks.
+std::vector<Fact> facts(const TimelineData& data);
+// How to read the rows and lines of a picture of measured ranks; "" for one without.
+std::string key_to_ranks(const TimelineData& data);
+// "measured", or "rank 3" of several.
+std::string label_of(const TimelineData& data, std::size_t rank);
+
+// The nanoseconds of each kind on all lanes within [from, to).
+using KindTimes = std::array<std::int64_t, kOpKinds>;
+KindTimes kind_times(const LaneTimes& times, std::int64_t from, std::int64_t to);
+// The mean over all ranks.
+KindTimes mean_kind_times(const std::vector<LaneTimes>& ranks, std::int64_t from, std::int64_t to);
 
 // The end of the last buffer of a space, in bytes; 0 when buffers are not placed.
 Bytes arena_end(const Schedule& schedule, MemorySpace space);

@@ -48,7 +48,7 @@ function opHtml(hit) {
       `</i>${o.access} ${escapeText(o.name)}[${o.version}]</td>` +
       `<td class="soft">${o.slots > 1 ? `slot ${o.slot}` : ''}</td><td>${bytesText(o.bytes)}</td></tr>`);
   const step = Math.min((view.to - view.from) / 1000, (ops.end[k] - ops.begin[k]) / 100);
-  const which = traces.length > 1 ? `${escapeText(traces[hit.trace].source)}: ` : '';
+  const which = traces.length > 1 ? `${escapeText(traces[hit.trace].label)}: ` : '';
   return `<b>${escapeText(block.name)}.${escapeText(block.ops[ops.op[k]][0])}</b>, layer ${call[1]}<br>` +
       `${which}${timeText(ops.end[k] - ops.begin[k])}, from ${momentText(ops.begin[k], step)} to ` +
       `${momentText(ops.end[k], step)}<table>${rows.join('')}</table>`;
@@ -109,18 +109,11 @@ function buildLegend() {
         `background:${data.categories[c][1]}"></i>${data.categories[c][0]}</td>` +
         SPACES.map((_, s) => `<td id="bytes-${c}-${s}"></td>`).join('') + '</tr>').join('') +
       `<tr><td><b>all</b></td>${SPACES.map((_, s) => `<td><b id="bytes-all-${s}"></b></td>`).join('')}</tr>`;
-  const sums = traces.map(trace => {
-    const times = new Array(data.kinds.length).fill(0);
-    for (let k = 0; k < trace.ops.begin.length; ++k) {
-      times[trace.ops.kind[k]] += trace.ops.end[k] - trace.ops.begin[k];
-    }
-    return times;
-  });
   byId('kinds').innerHTML =
-      (traces.length > 1 ? `<tr><th></th>${traces.map(t => `<th>${escapeText(t.source)}</th>`).join('')}</tr>` : '') +
-      data.kinds.map((kind, k) => sums.every(s => s[k] === 0) ? '' :
+      (data.sums.length > 1 ? `<tr><th></th>${data.sums.map(s => `<th>${escapeText(s[0])}</th>`).join('')}</tr>` : '') +
+      data.kinds.map((kind, k) => data.sums.every(s => s[1][k] === 0) ? '' :
         `<tr class="pick" tabindex="0" data-kind="${k}"><td><i style="background:${kind[1]}"></i>` +
-        `${kind[0]}</td>${sums.map(s => `<td>${timeText(s[k])}</td>`).join('')}</tr>`).join('');
+        `${kind[0]}</td>${data.sums.map(s => `<td>${timeText(s[1][k])}</td>`).join('')}</tr>`).join('');
   for (const row of document.querySelectorAll('tr.pick')) {
     const toggle = () => {
       const which = 'category' in row.dataset ? 'category' : 'kind';

@@ -57,7 +57,7 @@ function decodeMemory(trace, space) {
 }
 
 const traces = data.traces.map(trace => ({
-  source: trace.source,
+  label: trace.label,
   ops: decodeOps(trace),
   memory: SPACES.map(space => decodeMemory(trace, space)),
   end: trace.end,

@@ -1,7 +1,7 @@
 // The interactive timeline, second part: what is visible, aggregated per pixel, on two canvases; the
 // back one holds the plot, the front one the crosshair.
 
-const LEFT = 118, RIGHT = 10, TOP = 12;
+const LEFT = 130, RIGHT = 10, TOP = 12;
 
 // ---- state
 
@@ -65,8 +65,10 @@ function measure() {
   });
   layout.calls = y - 10;
   y += 20;
-  const row = traces.length > 1 ? 18 : 28;
+  // Several rows stand below the name of their lane.
+  const row = traces.length > 5 ? 14 : traces.length > 1 ? 18 : 28;
   layout.lanes = data.lanes.map(() => {
+    if (traces.length > 1) y += 18;
     const rows = traces.map((_, t) => ({top: y + t * (row + 1), height: row}));
     y += traces.length * (row + 1) + 8;
     return rows;
@@ -155,8 +157,8 @@ function drawMemory(panel, s) {
     }
     c = end;
   }
-  if (traces.length > 1) {
-    const line = traces[1].memory[s], found = columns(line, count);
+  if (data.lines[panel.space] > 0) {
+    const line = traces[data.lines[panel.space]].memory[s], found = columns(line, count);
     ctx.beginPath();
     for (let c = 0; c < count; ++c) {
       const at = y(line.total[found[c]]);
@@ -290,13 +292,17 @@ function draw() {
   data.lanes.forEach((name, lane) => {
     const single = data.lanes.filter(n => n.split('.')[0] === name.split('.')[0]).length === 1;
     const rows = layout.lanes[lane];
-    text(single ? name.split('.')[0] : name, 0, rows[0].top + 13, 13, '#1f2933', 'left', 600);
+    const several = traces.length > 1;
+    text(single ? name.split('.')[0] : name, 0, rows[0].top + (several ? -5 : 13), 13, '#1f2933',
+         'left', 600);
     rows.forEach((row, t) => {
       drawLane(traces[t].ops, lane, row.top, row.height);
       const to = Math.min(view.to, traces[t].end);
       const share = 100 * busyIn(traces[t].ops, lane, view.from, to) / Math.max(to - view.from, 1);
-      text(`${share.toFixed(share > 0 && share < 9.95 ? 1 : 0)} %`, LEFT - 8, row.top + 13, 11.5,
+      const baseline = row.top + row.height / 2 + 4;
+      text(`${share.toFixed(share > 0 && share < 9.95 ? 1 : 0)} %`, LEFT - 8, baseline, 11.5,
            '#616e7c', 'right');
+      if (several) text(traces[t].label, 0, baseline, 11.5, '#616e7c');
     });
   });
   const step = timeStep((view.to - view.from) / Math.max(2, (width - LEFT) / 105));

@@ -5,13 +5,17 @@
 //   blocks {name, advance [[buffer, n]], ops [[name, lane, kind, uses]]}; a use is [buffer, access,
 //   relative, offset, layer, micro_batch, segment] without the zeros at its end,
 //   calls [block, layer, micro_batch, segment], capacity and arena by space,
-//   traces {source, begin, end, calls [[first, last]], times, changes}.
+//   sums [label, [nanoseconds by kind]] of the whole step,
+//   lines [the trace whose bytes are a line] by space; 0: none,
+//   traces {label, begin, end, calls [[first, last]], times, changes}: the run and the drawn ranks.
 //
 // For every op in issue order, `times` holds how long its lane was idle before it (from 0) and how
 // long it ran. For each space, `changes` holds when the live bytes change (since the last change)
-// and the buffer of which a slot becomes live (number + 1) or free (the same, negative).
+// and the buffer of which a slot becomes live (number + 1) or free (the same, negative); only the run
+// and the ranks of lines have them.
 #include "fpdt/report/timeline_html.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -115,9 +119,23 @@ std::vector<CallRange> traced_calls(const Trace& trace) {
   return ranges;
 }
 
-void append_trace(std::string& json, const Trace& trace, const Live& live) {
-  append(json, "\n{{\"source\":{},\"begin\":{},\"end\":{},\"calls\":", quote_json(trace.source),
-         live.begin, live.end);
+void append_changes(std::string& json, const Live& live, std::size_t space) {
+  std::int64_t last = 0;
+  const std::vector<LiveChange>& changes = live.changes[space];
+  list(json, changes.size(), [&](std::size_t i) {
+    const LiveChange& change = changes[i];
+    const std::int64_t number = live.lives[index(change.life)].buffer + 1;
+    append(json, "{},{}", change.time - last, change.begins ? number : -number);
+    last = change.time;
+  });
+}
+
+// `live`: null for a rank whose bytes are not drawn.
+void append_trace(std::string& json, const TracedRun& run, std::string_view label,
+                  const Live* live) {
+  const Trace& trace = *run.trace;
+  append(json, "\n{{\"label\":{},\"begin\":{},\"end\":{},\"calls\":", quote_json(label), run.shift,
+         run.shift + duration(trace));
   const std::vector<CallRange> ranges = traced_calls(trace);
   list(json, ranges.size(),
        [&](std::size_t i) { append(json, "[{},{}]", ranges[i].first, ranges[i].last); });
@@ -126,24 +144,47 @@ void append_trace(std::string& json, const Trace& trace, const Live& live) {
   list(json, trace.spans.size(), [&](std::size_t i) {
     const Span& span = trace.spans[i];
     std::int64_t& end = lane_end[index(span.lane)];
-    append(json, "{},{}", span.begin - end, span.end - span.begin);
-    end = span.end;
+    append(json, "{},{}", span.begin + run.shift - end, span.end - span.begin);
+    end = span.end + run.shift;
   });
   json += ",\"changes\":";
   list(json, 2, [&](std::size_t space) {
-    std::int64_t last = 0;
-    const std::vector<LiveChange>& changes = live.changes[space];
-    list(json, changes.size(), [&](std::size_t i) {
-      const LiveChange& change = changes[i];
-      const std::int64_t number = live.lives[index(change.life)].buffer + 1;
-      append(json, "{},{}", change.time - last, change.begins ? number : -number);
-      last = change.time;
-    });
+    if (live == nullptr) {
+      json += "[]";
+    } else {
+      append_changes(json, *live, space);
+    }
   });
   json += '}';
 }
 
-std::string data_json(const TimelinePicture& picture, const Live& live, const Live& second) {
+void append_sums(std::string& json, const TimelineData& data) {
+  const auto column = [&](std::string_view label, const KindTimes& times) {
+    append(json, "[{},", quote_json(label));
+    list(json, times.size(), [&](std::size_t kind) { append(json, "{}", times[kind]); });
+    json += ']';
+  };
+  json += ",\n\"sums\":[";
+  column(data.picture->run.trace->source, kind_times(data.times, data.live.begin, data.end));
+  if (!data.ranks.empty()) {
+    json += ',';
+    column(data.ranks.size() == 1 ? label_of(data, 0)
+                                  : fmt::format("mean of {} ranks", data.ranks.size()),
+           mean_kind_times(data.ranks, data.live.begin, data.end));
+  }
+  json += ']';
+}
+
+void append_lines(std::string& json, const TimelineData& data) {
+  json += ",\"lines\":";
+  list(json, 2, [&](std::size_t space) {
+    const auto drawn = std::find(data.drawn.begin(), data.drawn.end(), data.fullest[space]);
+    append(json, "{}", drawn == data.drawn.end() ? 0 : drawn - data.drawn.begin() + 1);
+  });
+}
+
+std::string data_json(const TimelineData& data) {
+  const TimelinePicture& picture = *data.picture;
   const Schedule& schedule = *picture.run.program->schedule;
   std::string json = "{";
   append_words(json);
@@ -151,27 +192,30 @@ std::string data_json(const TimelinePicture& picture, const Live& live, const Li
          picture.host_capacity.value, arena_end(schedule, MemorySpace::device).value,
          arena_end(schedule, MemorySpace::host_pinned).value);
   append_program(json, *picture.run.program, *picture.run.calls);
+  append_sums(json, data);
+  append_lines(json, data);
   json += ",\n\"traces\":[";
-  append_trace(json, *picture.run.trace, live);
-  if (picture.second != nullptr) {
+  append_trace(json, picture.run, picture.run.trace->source, &data.live);
+  for (const std::size_t rank : data.drawn) {
     json += ',';
-    append_trace(json, *picture.second, second);
+    const auto live = data.lives.find(rank);
+    append_trace(json, picture.measured[rank], label_of(data, rank),
+                 live == data.lives.end() ? nullptr : &live->second);
   }
   return json + "]}";
 }
 
-std::string head(const TimelinePicture& picture, const Live& live, const Live* second) {
+std::string head(const TimelineData& data) {
+  const TimelinePicture& picture = *data.picture;
   std::string html = fmt::format("<header><h1>{}</h1><p>{}</p><div id=\"facts\">",
                                  escape_xml(picture.title), escape_xml(picture.subtitle));
-  const auto add = [&](const Fact& fact) {
+  for (const Fact& fact : facts(data)) {
     append(html, "<div><span>{}</span>{}</div>", escape_xml(fact.name), escape_xml(fact.text));
-  };
-  for (const Fact& fact : facts(picture, live, second)) add(fact);
-  if (second != nullptr) {
-    add({"areas, upper rows", picture.run.trace->source});
-    add({"lines, lower rows", picture.second->source});
   }
-  return html + "</div></header>\n";
+  html += "</div>";
+  const std::string key = key_to_ranks(data);
+  if (!key.empty()) append(html, "<p id=\"key\">{}</p>", escape_xml(key));
+  return html + "</header>\n";
 }
 
 constexpr std::string_view kBody = R"(<main>
@@ -191,18 +235,14 @@ constexpr std::string_view kBody = R"(<main>
 }  // namespace
 
 std::string timeline_html(const TimelinePicture& picture) {
-  const Live live = find_live(picture.run);
-  Live second_live;
-  if (picture.second != nullptr) {
-    second_live = find_live({picture.run.program, picture.run.calls, picture.second});
-  }
+  const TimelineData data = timeline_data(picture);
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   append(html, "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", escape_xml(picture.title),
          kTimelineStyle);
-  html += head(picture, live, picture.second == nullptr ? nullptr : &second_live);
+  html += head(data);
   html += kBody;
   html += "<script id=\"data\" type=\"application/json\">";
-  html += data_json(picture, live, second_live);
+  html += data_json(data);
   append(html, "</script>\n<script>{}</script>\n</body>\n</html>\n", kTimelineScript);
   return html;
 }

@@ -13,10 +13,8 @@ namespace {
 
 constexpr double kRowHeight = 30;
 constexpr double kRowGap = 8;
-constexpr double kPairHeight = 20;  // of each of two rows
+constexpr double kNameHeight = 17;  // above the rows of several runs
 constexpr double kCallHeight = 22;
-
-using KindTimes = std::array<std::int64_t, kOpKinds>;
 
 // The ops of a lane that touch the window.
 std::pair<std::size_t, std::size_t> seen(const std::vector<LaneOp>& lane, const Window& window) {
@@ -96,34 +94,32 @@ std::string lane_name(const Program& program, std::size_t lane) {
 }
 
 // The busy share of a lane in the part of the window in which the step runs.
-std::string busy_text(const std::vector<LaneOp>& lane, const Window& window, const Live& live) {
-  const std::int64_t to = std::min(window.to, live.end);
+std::string busy_text(const std::vector<LaneOp>& lane, const Window& window, std::int64_t end) {
+  const std::int64_t to = std::min(window.to, end);
   return format_percent(static_cast<double>(busy(lane, window.from, to)),
                         static_cast<double>(std::max(to - window.from, std::int64_t{1})));
 }
 
-KindTimes kind_times(const LaneTimes& times, const Window& window) {
-  KindTimes sums{};
-  for (const std::vector<LaneOp>& lane : times.lanes) {
-    for (const LaneOp& op : lane) {
-      const std::int64_t taken = std::min(op.end, window.to) - std::max(op.begin, window.from);
-      sums[static_cast<std::size_t>(op.kind)] += std::max<std::int64_t>(taken, 0);
-    }
-  }
-  return sums;
+// Of each run, where there are several.
+double row_height(const TimelineData& data) {
+  return data.drawn.size() > 4 ? 14 : (data.drawn.size() > 1 ? 17 : 20);
 }
 
-// Kinds and their times, in one column for each trace.
+// Kinds and their times, in a column for the run and one for the mean of the ranks.
 void draw_legend(Svg& svg, const TimelineData& data, const Window& window, double top) {
-  const KindTimes sums = kind_times(data.times, window);
-  KindTimes others{};
-  if (data.second_times) others = kind_times(*data.second_times, window.second());
+  const bool measured = !data.ranks.empty();
+  const Window its = window.measured();
+  const KindTimes sums = kind_times(data.times, window.from, window.to);
+  const KindTimes others = mean_kind_times(data.ranks, its.from, its.to);
   double y = top;
   svg.text(kColumnLeft, y, "time on the lanes", "heading2");
-  const double second = kColumnRight - (data.second_times ? 76 : 0);
-  if (data.second_times) {
+  const double second = kColumnRight - (measured ? 84 : 0);
+  if (measured) {
     svg.text(second, y, data.picture->run.trace->source, "soft", Anchor::end);
-    svg.text(kColumnRight, y, data.picture->second->source, "soft", Anchor::end);
+    svg.text(kColumnRight, y,
+             data.ranks.size() == 1 ? data.picture->measured.front().trace->source
+                                    : fmt::format("mean of {}", data.ranks.size()),
+             "soft", Anchor::end);
   }
   y += 19;
   for (std::size_t kind = 0; kind < kOpKinds; ++kind) {
@@ -131,7 +127,7 @@ void draw_legend(Svg& svg, const TimelineData& data, const Window& window, doubl
     svg.rectangle(kColumnLeft, y - 9, 11, 11, color(static_cast<OpKind>(kind)), "rx=\"2\"");
     svg.text(kColumnLeft + 18, y, word(static_cast<OpKind>(kind)), "row");
     svg.text(second, y, format_nanoseconds(sums[kind]), "row", Anchor::end);
-    if (data.second_times) {
+    if (measured) {
       svg.text(kColumnRight, y, format_nanoseconds(others[kind]), "row", Anchor::end);
     }
     y += 17;
@@ -181,32 +177,45 @@ void draw_calls(Svg& svg, const TimelineData& data, const Window& window, double
 }
 
 double lanes_height(const TimelineData& data) {
-  const double row = data.second_times ? 2 * kPairHeight + 1 : kRowHeight;
-  return static_cast<double>(data.times.lanes.size()) * (row + kRowGap);
+  const auto runs = static_cast<double>(1 + data.drawn.size());
+  const double lane =
+      data.drawn.empty() ? kRowHeight : kNameHeight + runs * (row_height(data) + 1) - 1;
+  return static_cast<double>(data.times.lanes.size()) * (lane + kRowGap);
 }
 
 void draw_lanes(Svg& svg, const TimelineData& data, const Window& window, double top, bool legend) {
   const Program& program = *data.picture->run.program;
   if (legend) draw_legend(svg, data, window, top - calls_height() + 8);
+  const double height = row_height(data);
+  // One of several rows of a lane, with its name and its share.
+  const auto row = [&](const std::vector<LaneOp>& ops, const std::string& name, const Window& its,
+                       std::int64_t end) {
+    draw_row(svg, data, ops, its, top, height);
+    const double baseline = top + height / 2 + 4;
+    svg.text(kPictureMargin, baseline, name, "soft");
+    svg.text(kPlotLeft - 10, baseline, busy_text(ops, its, end), "soft", Anchor::end);
+    top += height + 1;
+  };
   for (std::size_t lane = 0; lane < data.times.lanes.size(); ++lane) {
     const std::vector<LaneOp>& ops = data.times.lanes[lane];
     const std::string name = lane_name(program, lane);
-    if (data.second_times) {
-      const std::vector<LaneOp>& others = data.second_times->lanes[lane];
-      draw_row(svg, data, ops, window, top, kPairHeight);
-      draw_row(svg, data, others, window.second(), top + kPairHeight + 1, kPairHeight);
-      svg.text(28, top + 25, name, "lane");
-      svg.text(kPlotLeft - 10, top + 14, busy_text(ops, window, data.live), "soft", Anchor::end);
-      svg.text(kPlotLeft - 10, top + 35, busy_text(others, window.second(), *data.second_live),
-               "soft", Anchor::end);
-      top += 2 * kPairHeight + 1 + kRowGap;
-    } else {
+    if (data.drawn.empty()) {
       draw_row(svg, data, ops, window, top, kRowHeight);
       svg.text(kPlotLeft - 10, top + 13, name, "lane", Anchor::end);
-      svg.text(kPlotLeft - 10, top + 26, busy_text(ops, window, data.live) + " busy", "soft",
+      svg.text(kPlotLeft - 10, top + 26, busy_text(ops, window, data.live.end) + " busy", "soft",
                Anchor::end);
       top += kRowHeight + kRowGap;
+      continue;
     }
+    svg.text(kPictureMargin, top + kNameHeight - 5, name, "lane");
+    top += kNameHeight;
+    row(ops, data.picture->run.trace->source, window, data.live.end);
+    for (const std::size_t rank : data.drawn) {
+      const TracedRun& run = data.picture->measured[rank];
+      row(data.ranks[rank].lanes[lane], label_of(data, rank), window.measured(),
+          run.shift + duration(*run.trace));
+    }
+    top += kRowGap - 1;
   }
 }
 

@@ -207,9 +207,10 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
 
   std::int64_t most = peak.bytes.value - stays;
   std::vector<LiveStep> line;
-  if (data.second_live) {
-    const Window second = window.second();
-    line = live_steps(*data.second_live, space, second.from, second.to, columns);
+  const Live* measured = data.measured(space);
+  if (measured != nullptr) {
+    const Window its = window.measured();
+    line = live_steps(*measured, space, its.from, its.to, columns);
     for (const LiveStep& step : line) most = std::max(most, total(step.bytes) - stays);
   }
   if (!panel.detail) {
@@ -226,7 +227,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   svg.text(kPlotLeft, panel.top - 8, heading, "heading");
   draw_grid(svg, scale);
   draw_stack(svg, steps, without, window, scale);
-  if (data.second_live) draw_line(svg, line, stays, window.second(), scale);
+  if (measured != nullptr) draw_line(svg, line, stays, window.measured(), scale);
   if (!panel.detail) {
     draw_level(svg, scale, arena, "arena", false);
     draw_level(svg, scale, capacity, "capacity", true);

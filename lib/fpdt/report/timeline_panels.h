@@ -1,7 +1,6 @@
 // The panels of the SVG timeline: memory over time, calls, lanes, time axis. Internal to report.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,25 +10,16 @@
 
 namespace fpdt {
 
-// Times [from, to) across the plot; the second trace is drawn `shift` earlier.
+// Times [from, to) across the plot; measured runs are drawn `shift` earlier.
 struct Window {
   std::int64_t from = 0;
   std::int64_t to = 1;
   std::int64_t shift = 0;
-  [[nodiscard]] Window second() const { return {from + shift, to + shift, 0}; }
+  [[nodiscard]] Window measured() const { return {from + shift, to + shift, 0}; }
   [[nodiscard]] double x(std::int64_t time) const {
     return kPlotLeft + (kPlotRight - kPlotLeft) * static_cast<double>(time - from) /
                            static_cast<double>(to - from);
   }
-};
-
-// A picture under construction, with values that are computed once.
-struct TimelineData {
-  const TimelinePicture* picture = nullptr;
-  Live live;
-  LaneTimes times;
-  std::optional<Live> second_live;
-  std::optional<LaneTimes> second_times;
 };
 
 // Panels draw from `top` down; heights are those of the plot without its heading.
@@ -46,6 +36,7 @@ double calls_height();
 void draw_calls(Svg& svg, const TimelineData& data, const Window& window, double top);
 
 double lanes_height(const TimelineData& data);
+// With measured ranks, a row for the run and one for each drawn rank below the name of the lane.
 // `legend`: the kinds and their times in the column beside the lanes.
 void draw_lanes(Svg& svg, const TimelineData& data, const Window& window, double top, bool legend);
 

@@ -38,17 +38,12 @@ double draw_head(Svg& svg, const TimelineData& data, double y) {
   }
   y += 18;
   double x = 28;
-  for (const Fact& fact :
-       facts(picture, data.live, data.second_live ? &*data.second_live : nullptr)) {
-    x = draw_fact(svg, x, y, fact.name, fact.text);
-  }
-  if (data.second_live) {
-    svg.text(kColumnRight, y + 19,
-             fmt::format("areas and upper rows: {}; lines and lower rows: {}",
-                         picture.run.trace->source, picture.second->source),
-             "soft", Anchor::end);
-  }
-  return y + 30;
+  for (const Fact& fact : facts(data)) x = draw_fact(svg, x, y, fact.name, fact.text);
+  const std::string key = key_to_ranks(data);
+  if (key.empty()) return y + 30;
+  y += 42;
+  svg.text(28, y, key, "soft");
+  return y + 16;
 }
 
 bool has_pinned(const Schedule& schedule) {
@@ -103,8 +98,8 @@ double draw_detail(Svg& svg, const TimelineData& data, const Window& overview, c
                        call.layer),
            "row");
   svg.text(kColumnLeft, y + 39, format_nanoseconds(window.to - window.from), "row");
-  if (data.second_live) {
-    svg.text(kColumnLeft, y + 56, "both from the first op of the block", "soft");
+  if (!data.drawn.empty()) {
+    svg.text(kColumnLeft, y + 56, "all from the first op of the block", "soft");
   }
   const double top = y;
   draw_memory(svg, data, window, {MemorySpace::device, y, 120, true});
@@ -118,8 +113,9 @@ double draw_detail(Svg& svg, const TimelineData& data, const Window& overview, c
 }
 
 // When the calls run on the compute lane.
-Window window_of(const LaneTimes& times, const CallRange& calls, const Live& live) {
-  Window window{live.end, live.begin, 0};
+Window window_of(const LaneTimes& times, const CallRange& calls, std::int64_t begin,
+                 std::int64_t end) {
+  Window window{end, begin, 0};
   for (const CallBar& bar : times.calls) {
     if (bar.call < calls.first || bar.call >= calls.last) continue;
     window.from = std::min(window.from, bar.begin);
@@ -128,29 +124,26 @@ Window window_of(const LaneTimes& times, const CallRange& calls, const Live& liv
   return window;
 }
 
-// The window of the zoomed calls, both traces aligned at their first op.
+// The window of the zoomed calls; measured runs are aligned at the first op of any rank.
 Window detail_window(const TimelineData& data) {
-  Window window = window_of(data.times, data.picture->zoom, data.live);
-  if (data.second_times) {
-    const Window second = window_of(*data.second_times, data.picture->zoom, *data.second_live);
-    window.shift = second.from - window.from;
-    window.to = std::max(window.to, window.from + second.to - second.from);
+  Window window = window_of(data.times, data.picture->zoom, data.live.begin, data.live.end);
+  if (data.drawn.empty()) return window;
+  Window all{data.end, 0, 0};
+  for (const std::size_t rank : data.drawn) {
+    const Window one = window_of(data.ranks[rank], data.picture->zoom, 0, data.end);
+    all.from = std::min(all.from, one.from);
+    all.to = std::max(all.to, one.to);
   }
+  window.shift = all.from - window.from;
+  window.to = std::max(window.to, window.from + all.to - all.from);
   return window;
 }
 
 }  // namespace
 
 std::string timeline_svg(const TimelinePicture& picture) {
-  TimelineData data{&picture, find_live(picture.run), lane_times(picture.run), {}, {}};
-  if (picture.second != nullptr) {
-    TracedRun second = picture.run;
-    second.trace = picture.second;
-    data.second_live = find_live(second);
-    data.second_times = lane_times(second);
-  }
-  Window overview{data.live.begin, std::max(data.live.end, data.live.begin + 1), 0};
-  if (data.second_live) overview.to = std::max(overview.to, data.second_live->end);
+  const TimelineData data = timeline_data(picture);
+  const Window overview{data.live.begin, std::max(data.end, data.live.begin + 1), 0};
   Svg svg;
   double y = draw_head(svg, data, 46);
   y = draw_overview(svg, data, overview, y);

@@ -23,6 +23,8 @@ struct OpSpan {
   std::int32_t op = 0;    // within its block
   const PlainOp* plain = nullptr;
   std::int64_t span = -1;  // index into Trace::spans; -1: not in the trace
+  std::int64_t begin = 0;  // of the span, shifted as the run is
+  std::int64_t end = 0;
 };
 
 // Calls see(one, expansion) for every op of every call.
@@ -39,10 +41,12 @@ void walk(const TracedRun& run, See&& see) {
     const std::vector<PlainOp>& ops = program.blocks[static_cast<std::size_t>(call.block)].ops;
     const bool traced =
         next < spans.size() && spans[next].call == static_cast<std::int32_t>(number);
-    OpSpan one{static_cast<std::int32_t>(number), 0, nullptr, -1};
+    OpSpan one{static_cast<std::int32_t>(number)};
     for (const PlainOp& op : ops) {
       if (traced) {
         one.span = static_cast<std::int64_t>(next);
+        one.begin = spans[next].begin + run.shift;
+        one.end = spans[next].end + run.shift;
         FPDT_ASSERT(next < spans.size() && spans[next].call == one.call &&
                     spans[next].op == first[static_cast<std::size_t>(call.block)] + one.op);
         ++next;

@@ -28,8 +28,10 @@ struct DrawFlags {
   bool json = false, graph = false;
 };
 
-// Ops of a step that is drawn whole.
-constexpr std::int64_t kDrawn = 1000000;
+// Ops that files for viewers hold one by one. Pictures have their sums from all ops of a step.
+constexpr std::int64_t kHeld = 1000000;
+// A picture takes about 300 bytes for each op.
+constexpr std::int64_t kDrawn = 50000000;
 
 void write(const std::string& path, const std::string& text) {
   AtomicFile file(path);
@@ -167,6 +169,10 @@ int draw(const DrawFlags& flags) {
                                  flags.graph ? ".dot" : ".html"));
   }
   const Simulated one(flags.schedule, flags.cluster, kDrawn);
+  if (one.simulation().ops > kDrawn) {
+    throw InputError(fmt::format("{}: {} ops are too many to draw, at most {}; use longer chunks",
+                                 flags.schedule, one.simulation().ops, kDrawn));
+  }
   if (flags.graph) {
     const std::string dot = graph(one, flags.schedule);
     if (kind == ".dot") {
@@ -177,12 +183,14 @@ int draw(const DrawFlags& flags) {
     }
     return 0;
   }
-  write(flags.out, kind == ".svg" ? timeline_svg(one.picture()) : timeline_html(one.picture()));
+  TimelinePicture picture = one.picture();
+  picture.holds = telling_calls(one.schedule(), kHeld);
+  write(flags.out, kind == ".svg" ? timeline_svg(picture) : timeline_html(picture));
   return 0;
 }
 
 int export_run(const DrawFlags& flags) {
-  const Simulated one(flags.schedule, flags.cluster, kDrawn);
+  const Simulated one(flags.schedule, flags.cluster, kHeld);
   write(flags.out,
         flags.what == "perfetto" ? perfetto_json({one.run()}) : memory_snapshot(one.run()));
   return 0;

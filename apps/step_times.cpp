@@ -10,6 +10,7 @@
 #include "fpdt/base/error.h"
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/plan/levers.h"
+#include "fpdt/plan/plan.h"
 #include "fpdt/report/perfetto.h"
 #include "fpdt/report/timeline_html.h"
 #include "fpdt/report/timeline_svg.h"
@@ -21,6 +22,7 @@ namespace fpdt {
 namespace {
 
 constexpr std::size_t kStepsKept = 5;
+constexpr std::int64_t kHeld = 1000000;  // ops that an HTML file holds one by one
 
 Trace predict_step(const Schedule& schedule, const std::string& cluster_path) {
   const ClusterSpec cluster = load_cluster(find_shared(Shelf::clusters, "--machine", cluster_path));
@@ -75,6 +77,8 @@ std::string StepTimes::picture(const std::string& path) const {
   picture.host_capacity =
       Bytes{job_.problem.host_budget.value / job_.problem.cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);
+  const auto rows = std::ssize(picture.measured) + 1;
+  picture.holds = telling_calls(schedule_, kHeld / rows);
   return path.ends_with(".svg") ? timeline_svg(picture) : timeline_html(picture);
 }
 

@@ -241,6 +241,18 @@ TEST_F(Search, FileTakesThePromisedTime) {
   const Outcome simulated = plan("simulate out/schedule.json --json");
   ASSERT_EQ(simulated.code, 0) << simulated.err;
   const double nanoseconds = json::parse(simulated.out).at("nanoseconds");
+  // The page adds up to the same times.
+  ASSERT_EQ(plan("draw out/schedule.json --out step.html").code, 0);
+  const std::string page = contents("step.html");
+  const std::size_t data = page.find("type=\"application/json\">") + 24;
+  const json drawn = json::parse(page.substr(data, page.find("</script>", data) - data));
+  EXPECT_EQ(drawn.at("traces")[0].at("end"), nanoseconds);
+  double busy = 0, sums = 0;
+  for (const auto& [lane, time] : json::parse(simulated.out).at("busy_nanoseconds").items()) {
+    busy += time.get<double>();
+  }
+  for (const json& time : drawn.at("sums")[0][1]) sums += time.get<double>();
+  EXPECT_NEAR(sums, busy, 1e-3 * busy);
   EXPECT_DOUBLE_EQ(1e-9 * nanoseconds, promised.at("prediction").at("step_seconds").get<double>());
   std::string quick = contents("timed.yaml");
   quick = std::regex_replace(quick, std::regex("matmul: 5e9"), "matmul: 5e11");

@@ -83,6 +83,49 @@ TEST(TimelineHtml, HoldsAllRanksOnOneClock) {
   EXPECT_TRUE(data["traces"][2]["changes"][0].empty());
 }
 
+// A page that holds a part of the ops has the sums, shares and peaks of all.
+TEST(TimelineHtml, OpsThatAreLeftOutStillCount) {
+  const test::MadeUp made(3);
+  TimelinePicture picture{made.run(), "t", "", {}, {}, {}, {made.second()}};
+  const std::string all = timeline_html(picture);
+  picture.holds = [](std::size_t call) { return call % 5 == 1; };
+  const std::string some = timeline_html(picture);
+  const Json data = data_of(some);
+  EXPECT_LT(data["traces"][0]["times"].size(), made.trace.spans.size());
+  EXPECT_EQ(data["traces"][0]["calls"][0], (Json{1, 2}));
+  for (const char* same : {"sums", "bars", "peaks", "lines"}) {
+    EXPECT_EQ(data[same], data_of(all)[same]) << same;
+  }
+  std::size_t run = 0;
+  for (const Trace* trace : {&made.trace, &made.measured}) {
+    const Json& held = data["traces"][run++];
+    EXPECT_FALSE(held.contains("changes"));
+    EXPECT_EQ(held["end"], duration(*trace));
+    for (std::size_t lane = 0; lane < trace->lanes.size(); ++lane) {
+      std::int64_t sum = 0;
+      const Json& shares = held["shares"][lane];
+      for (std::size_t i = 2; i < shares.size(); i += 3) sum += shares[i].get<std::int64_t>();
+      EXPECT_EQ(sum, busy(*trace, static_cast<std::int32_t>(lane)));
+    }
+    const Live live = find_live({&made.program, &made.schedule.train, trace});
+    for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
+      const Json& levels = held["levels"][static_cast<std::size_t>(space)];
+      std::int64_t most = 0;
+      std::int64_t last = -1;
+      for (std::size_t i = 0; i < levels.size(); i += 1 + kCategories) {
+        std::int64_t sum = 0;
+        for (std::size_t k = 1; k <= kCategories; ++k) sum += levels[i + k].get<std::int64_t>();
+        most = std::max(most, sum);
+        EXPECT_GT(levels[i], last);
+        last = levels[i];
+      }
+      EXPECT_EQ(most, find_peak(live, space).bytes.value);
+    }
+  }
+  EXPECT_NE(some.find("Hatched: only averages are held"), std::string::npos);
+  EXPECT_EQ(all.find("Hatched: only averages are held"), std::string::npos);
+}
+
 TEST(TimelineHtml, SomeCallsAreRanges) {
   const test::MadeUp made(2);
   Trace part = test::cut(made.trace, 3, 6);

@@ -132,6 +132,12 @@ TEST(Timeline, MiddleCallIsOfTheLongestBlock) {
   EXPECT_EQ(made.schedule.blocks[static_cast<std::size_t>(call.block)].name, "backward");
 }
 
+TEST(Timeline, PhasesLeaveOutVariants) {
+  EXPECT_EQ(phase_of("backward_last"), "backward");
+  EXPECT_EQ(phase_of("forward_inside"), "forward");
+  EXPECT_EQ(phase_of("begin_layer"), "begin_layer");
+}
+
 TEST(Timeline, LanesHoldEveryOpInOrder) {
   const test::MadeUp made(3);
   const LaneTimes times = lane_times(made.run());

@@ -46,6 +46,13 @@ LaneTimes lane_times(const TracedRun& run) {
   return times;
 }
 
+std::string phase_of(const std::string& block) {
+  for (const std::string_view variant : {"_first", "_inside", "_middle", "_last"}) {
+    if (block.ends_with(variant)) return block.substr(0, block.size() - variant.size());
+  }
+  return block;
+}
+
 std::int64_t busy(const std::vector<LaneOp>& lane, std::int64_t from, std::int64_t to) {
   std::int64_t sum = 0;
   for (const LaneOp& op : lane) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,12 +23,15 @@ struct CallRange {
 
 struct TimelinePicture {
   TracedRun run;
-  std::string title;                // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
-  std::string subtitle;             // such as the strategy in words
-  Bytes device_capacity;            // the budget of one device; 0: no line
-  Bytes host_capacity;              // pinned memory of one rank; 0: no line
-  CallRange zoom;                   // drawn once more, op by op
-  std::vector<TracedRun> measured;  // the same calls on each rank, on one clock with `run`
+  std::string title;                  // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
+  std::string subtitle;               // such as the strategy in words
+  Bytes device_capacity;              // the budget of one device; 0: no line
+  Bytes host_capacity;                // pinned memory of one rank; 0: no line
+  CallRange zoom;                     // drawn once more, op by op
+  std::vector<TracedRun> measured{};  // the same calls on each rank, on one clock with `run`
+  // The calls whose ops the HTML version holds one by one; of the others it holds averages. Empty:
+  // all. Traces hold every call either way, and so do all sums, shares and peaks.
+  std::function<bool(std::size_t call)> holds{};
 };
 
 // The call to zoom in on: the middle call of the block with the longest total time. Empty when the
@@ -54,6 +58,9 @@ struct LaneTimes {
   std::vector<CallBar> calls;              // those with ops on a compute lane
 };
 LaneTimes lane_times(const TracedRun& run);
+
+// The name of a block without its variant: "backward" for "backward_last".
+std::string phase_of(const std::string& block);
 
 // Nanoseconds within [from, to) in which the lane runs.
 std::int64_t busy(const std::vector<LaneOp>& lane, std::int64_t from, std::int64_t to);

@@ -41,7 +41,10 @@ function operands(ops, k) {
 }
 
 function opHtml(hit) {
-  if (!hit) return '<span class="soft">point at a block of a lane for its op</span>';
+  if (!hit) {
+    const where = first.shares ? ', where the lane is not hatched' : '';
+    return `<span class="soft">point at a block of a lane for its op${where}</span>`;
+  }
   const {ops, k} = hit, call = data.calls[ops.call[k]], block = data.blocks[call[0]];
   const rows = operands(ops, k).map(o =>
       `<tr><td title="${escapeText(o.name)}"><i style="background:${data.categories[o.category][1]}">` +
@@ -54,14 +57,19 @@ function opHtml(hit) {
       `${momentText(ops.end[k], step)}<table>${rows.join('')}</table>`;
 }
 
-// The heaviest buffers of a space that are live at t.
+// The heaviest buffers of a space that are live at t; of a step that is held in part, at the peak.
 function heaviest(trace, s, t, most) {
   const memory = trace.memory[s], counts = new Map();
+  const shown = b => !hidden.category.has(data.buffers[b][2]);
+  if (!memory.buffer) {
+    return data.peaks[SPACES[s]].filter(([b]) => shown(b))
+        .map(([buffer, count, bytes]) => ({buffer, count, bytes}));
+  }
   for (let i = 1, end = rowAt(memory, t); i <= end; ++i) {
     const buffer = Math.abs(memory.buffer[i]) - 1;
     counts.set(buffer, (counts.get(buffer) || 0) + Math.sign(memory.buffer[i]));
   }
-  return [...counts].filter(([b, n]) => n > 0 && !hidden.category.has(data.buffers[b][2]))
+  return [...counts].filter(([b, n]) => n > 0 && shown(b))
       .map(([b, n]) => ({buffer: b, count: n, bytes: n * data.buffers[b][3]}))
       .sort((a, b) => b.bytes - a.bytes || a.buffer - b.buffer).slice(0, most);
 }
@@ -89,7 +97,7 @@ function tell() {
   const panel = inside ? layout.panels.findIndex(p => cursor.y < p.top + p.height + 30) : 0;
   const s = panel < 0 ? 0 : panel;
   byId('heavy-title').textContent =
-      `heaviest values, ${s === 0 ? 'device' : 'pinned host'}`;
+      `heaviest values, ${s === 0 ? 'device' : 'pinned host'}${first.memory[s].buffer ? '' : ', at the peak'}`;
   byId('heavy').innerHTML = heaviest(first, s, t, 10).map(one => {
     const buffer = data.buffers[one.buffer];
     return `<tr><td title="${escapeText(buffer[0])}"><i style="background:` +

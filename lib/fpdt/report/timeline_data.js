@@ -14,10 +14,11 @@ function decodeOps(trace) {
   const count = trace.times.length / 2;
   const ops = {begin: new Float64Array(count), end: new Float64Array(count),
                call: new Int32Array(count), op: new Int32Array(count), kind: new Uint8Array(count),
-               lanes: data.lanes.map(() => [])};
+               lanes: data.lanes.map(() => []), held: data.lanes.map(() => [])};
   const last = data.lanes.map(() => 0);
   let k = 0;
   for (const [first, end] of trace.calls) {
+    const before = ops.lanes.map(list => list.length);
     for (let call = first; call < end; ++call) {
       const block = data.blocks[data.calls[call][0]];
       block.ops.forEach((op, number) => {
@@ -29,6 +30,11 @@ function decodeOps(trace) {
         ops.lanes[op[1]].push(k++);
       });
     }
+    // Between two ops of such a range, a lane runs no op that is not held.
+    ops.lanes.forEach((list, lane) => {
+      if (list.length === before[lane]) return;
+      ops.held[lane].push([ops.begin[list[before[lane]]], ops.end[list[list.length - 1]]]);
+    });
   }
   return ops;
 }
@@ -56,37 +62,60 @@ function decodeMemory(trace, space) {
   return memory;
 }
 
+// The same for a step that is held in part.
+function decodeLevels(trace, space) {
+  const levels = trace.levels[space], rows = levels.length / 8 + 1;
+  const memory = {time: new Float64Array(rows), buffer: null, bytes: new Float64Array(7 * rows),
+                  total: new Float64Array(rows)};
+  memory.time[0] = -Infinity;
+  for (let i = 1; i < rows; ++i) {
+    memory.time[i] = levels[8 * i - 8];
+    for (let c = 0; c < 7; ++c) memory.bytes[7 * i + c] = levels[8 * i - 7 + c];
+  }
+  return memory;
+}
+// Nanoseconds of each kind in each column of a lane.
+function decodeShares(numbers) {
+  const sums = new Float64Array(data.columns * data.kinds.length);
+  for (let i = 0; i < numbers.length; i += 3) {
+    sums[numbers[i] * data.kinds.length + numbers[i + 1]] = numbers[i + 2];
+  }
+  return sums;
+}
+
 const traces = data.traces.map(trace => ({
   label: trace.label,
   ops: decodeOps(trace),
-  memory: SPACES.map(space => decodeMemory(trace, space)),
+  memory: SPACES.map(space => trace.shares ? decodeLevels(trace, space) : decodeMemory(trace, space)),
+  shares: trace.shares && trace.shares.map(decodeShares),
+  begin: trace.begin,
   end: trace.end,
 }));
 const first = traces[0];
 const whole = {from: data.traces[0].begin, to: Math.max(...traces.map(t => t.end))};
 if (whole.to <= whole.from) whole.to = whole.from + 1;
+const columnTime = (whole.to - whole.from) / data.columns;
 
 // Intervals of calls on the compute lanes.
-const bars = [];
-data.lanes.forEach((lane, number) => {
-  if (!lane.startsWith('compute')) return;
-  for (const k of first.ops.lanes[number]) {
-    const bar = bars[bars.length - 1];
-    if (bar && bar.call === first.ops.call[k]) bar.end = first.ops.end[k];
-    else bars.push({call: first.ops.call[k], begin: first.ops.begin[k], end: first.ops.end[k]});
-  }
-});
+const bars = data.bars.map(([call, begin, end]) => ({call, begin, end}));
 
 // ---- text
 
 function significant(value) {
   return value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
 }
+// Three digits; halves become even, as in the text that the program prints.
+function roundEven(value) {
+  const size = Math.abs(value), decimals = size >= 100 ? 0 : size >= 10 ? 1 : 2;
+  const scaled = value * 10 ** decimals, low = Math.floor(scaled);
+  const even = scaled - low === 0.5 ? low + (low % 2) : Math.round(scaled);
+  return (even / 10 ** decimals).toFixed(decimals);
+}
 function bytesText(bytes) {
   const names = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;
   while (Math.abs(bytes) >= 1024 && unit + 1 < names.length) { bytes /= 1024; ++unit; }
-  return (unit === 0 ? String(bytes) : significant(bytes)) + ' ' + names[unit];
+  return (unit === 0 ? String(bytes) : roundEven(bytes)) + ' ' + names[unit];
 }
 function timeText(ns) {
   if (ns < 0) return '-' + timeText(-ns);

@@ -192,9 +192,9 @@ function drawCalls() {
   text('blocks', 0, top + 15, 13, '#1f2933', 'left', 600);
   let shade = false;
   for (let i = 0; i < bars.length;) {
-    const block = data.calls[bars[i].call][0];
+    const phase = k => data.blocks[data.calls[bars[k].call][0]].phase;
     let end = i + 1;
-    while (end < bars.length && data.calls[bars[end].call][0] === block) ++end;
+    while (end < bars.length && phase(end) === phase(i)) ++end;
     shade = !shade;
     const left = Math.max(xOf(bars[i].begin), LEFT);
     const right = Math.min(xOf(bars[end - 1].end), width - RIGHT);
@@ -202,7 +202,7 @@ function drawCalls() {
       ctx.fillStyle = shade ? '#dce3ea' : '#c9d3dd';
       ctx.fillRect(left, top, Math.max(right - left, 0.6), 22);
       const each = (xOf(bars[end - 1].end) - xOf(bars[i].begin)) / (end - i);
-      const name = data.blocks[block].name;
+      const name = phase(i);
       for (let k = i; k < end && each > 4; ++k) {
         const a = Math.max(xOf(bars[k].begin), LEFT);
         const b = Math.min(xOf(bars[k].end), width - RIGHT);
@@ -226,15 +226,47 @@ function label(string, room, a, b, y) {
   text(string, (a + b) / 2, y, 11.5, '#1f2933', 'center');
 }
 
-function drawLane(ops, lane, top, height) {
+function drawLane(trace, lane, top, height) {
   ctx.fillStyle = '#f0f3f6';
   ctx.fillRect(LEFT, top, width - LEFT - RIGHT, height);
+  if (!trace.shares) {
+    drawOps(trace.ops, lane, view, top, height);
+    return;
+  }
+  drawColumns(trace.shares[lane], top, height);
+  if (columnTime < 1.5 * (view.to - view.from) / (width - LEFT - RIGHT)) return;
+  // Columns are wider than pixels: hatch them, and show ops where there are any.
+  hatch(LEFT, top, width - LEFT - RIGHT, height);
+  for (const [from, to] of trace.ops.held[lane]) {
+    if (to <= view.from || from >= view.to) continue;
+    const left = Math.max(xOf(from), LEFT), right = Math.min(xOf(to), width - RIGHT);
+    ctx.save();
+    ctx.beginPath(); ctx.rect(left, top, right - left, height); ctx.clip();
+    ctx.fillStyle = '#f0f3f6';
+    ctx.fillRect(left, top, right - left, height);
+    drawOps(trace.ops, lane, {from: Math.max(from, view.from), to: Math.min(to, view.to)}, top, height);
+    ctx.restore();
+  }
+}
+function drawOps(ops, lane, part, top, height) {
   const list = ops.lanes[lane];
-  const begin = opAfter(ops, lane, view.from);
-  let end = opAfter(ops, lane, view.to);
-  if (end < list.length && ops.begin[list[end]] < view.to) ++end;
-  if (end - begin > (width - LEFT - RIGHT) / 2) drawShares(ops, list, begin, end, top, height);
+  const begin = opAfter(ops, lane, part.from);
+  let end = opAfter(ops, lane, part.to);
+  if (end < list.length && ops.begin[list[end]] < part.to) ++end;
+  if (end - begin > (xOf(part.to) - xOf(part.from)) / 2) drawShares(ops, list, begin, end, top, height);
   else drawEach(ops, list, begin, end, top, height);
+}
+// Marks what is held as averages only.
+function hatch(left, top, wide, height) {
+  ctx.save();
+  ctx.beginPath(); ctx.rect(left, top, wide, height); ctx.clip();
+  ctx.strokeStyle = 'rgba(255,255,255,0.75)'; ctx.lineWidth = 2;
+  ctx.beginPath();
+  for (let x = left - height; x < left + wide; x += 8) {
+    ctx.moveTo(x, top + height); ctx.lineTo(x + height, top);
+  }
+  ctx.stroke();
+  ctx.restore();
 }
 function drawEach(ops, list, begin, end, top, height) {
   for (let i = begin; i < end; ++i) {
@@ -253,18 +285,39 @@ function drawEach(ops, list, begin, end, top, height) {
   }
 }
 function drawShares(ops, list, begin, end, top, height) {
-  const count = Math.floor(width - LEFT - RIGHT), kinds = data.kinds.length;
-  const shares = new Float32Array((count + 1) * kinds);
-  const perPixel = (view.to - view.from) / (width - LEFT - RIGHT);
+  const shares = pixelShares();
   for (let i = begin; i < end; ++i) {
-    const k = list[i], kind = ops.kind[k];
-    if (hidden.kind.has(kind)) continue;
-    const from = Math.max(0, (ops.begin[k] - view.from) / perPixel);
-    const to = Math.min(count, (ops.end[k] - view.from) / perPixel);
-    for (let c = Math.floor(from); c < to; ++c) {
-      shares[c * kinds + kind] += Math.min(c + 1, to) - Math.max(c, from);
+    const k = list[i];
+    addShare(shares, ops.kind[k], ops.begin[k], ops.end[k], 1);
+  }
+  drawPixels(shares, top, height);
+}
+function drawColumns(sums, top, height) {
+  const shares = pixelShares(), kinds = data.kinds.length;
+  const last = Math.min(data.columns - 1, Math.floor((view.to - whole.from) / columnTime));
+  for (let c = Math.floor((view.from - whole.from) / columnTime); c <= last; ++c) {
+    const begin = whole.from + c * columnTime;
+    for (let kind = 0; kind < kinds; ++kind) {
+      const sum = sums[c * kinds + kind];
+      if (sum > 0) addShare(shares, kind, begin, begin + columnTime, sum / columnTime);
     }
   }
+  drawPixels(shares, top, height);
+}
+const pixelShares = () =>
+    new Float32Array((Math.floor(width - LEFT - RIGHT) + 1) * data.kinds.length);
+// Adds an interval of which `part` is busy to the shares of the pixels that it touches.
+function addShare(shares, kind, begin, end, part) {
+  if (hidden.kind.has(kind)) return;
+  const perPixel = (view.to - view.from) / (width - LEFT - RIGHT);
+  const from = Math.max(0, (begin - view.from) / perPixel);
+  const to = Math.min(Math.floor(width - LEFT - RIGHT), (end - view.from) / perPixel);
+  for (let c = Math.floor(from); c < to; ++c) {
+    shares[c * data.kinds.length + kind] += part * (Math.min(c + 1, to) - Math.max(c, from));
+  }
+}
+function drawPixels(shares, top, height) {
+  const count = Math.floor(width - LEFT - RIGHT), kinds = data.kinds.length;
   for (let kind = 0; kind < kinds; ++kind) {
     ctx.fillStyle = data.kinds[kind][1];
     for (let c = 0; c < count; ++c) {
@@ -276,9 +329,19 @@ function drawShares(ops, list, begin, end, top, height) {
     }
   }
 }
-function busyIn(ops, lane, from, to) {
-  const list = ops.lanes[lane];
+// Nanoseconds of [from, to) in which a lane of a trace runs.
+function busyIn(trace, lane, from, to) {
   let sum = 0;
+  if (trace.shares) {
+    const kinds = data.kinds.length, end = Math.min(data.columns, (to - whole.from) / columnTime);
+    const begin = (from - whole.from) / columnTime;
+    for (let c = Math.floor(begin); c < end; ++c) {
+      const part = Math.min(c + 1, end) - Math.max(c, begin);
+      for (let kind = 0; kind < kinds; ++kind) sum += part * trace.shares[lane][c * kinds + kind];
+    }
+    return sum;
+  }
+  const ops = trace.ops, list = ops.lanes[lane];
   for (let i = opAfter(ops, lane, from); i < list.length && ops.begin[list[i]] < to; ++i) {
     sum += Math.min(ops.end[list[i]], to) - Math.max(ops.begin[list[i]], from);
   }
@@ -296,10 +359,10 @@ function draw() {
     text(single ? name.split('.')[0] : name, 0, rows[0].top + (several ? -5 : 13), 13, '#1f2933',
          'left', 600);
     rows.forEach((row, t) => {
-      drawLane(traces[t].ops, lane, row.top, row.height);
+      drawLane(traces[t], lane, row.top, row.height);
       const to = Math.min(view.to, traces[t].end);
-      const share = 100 * busyIn(traces[t].ops, lane, view.from, to) / Math.max(to - view.from, 1);
-      const baseline = row.top + row.height / 2 + 4;
+      const share = 100 * busyIn(traces[t], lane, view.from, to) / Math.max(to - view.from, 1);
+      const baseline = row.top + (several ? row.height / 2 + 4 : 26);
       text(`${share.toFixed(share > 0 && share < 9.95 ? 1 : 0)} %`, LEFT - 8, baseline, 11.5,
            '#616e7c', 'right');
       if (several) text(traces[t].label, 0, baseline, 11.5, '#616e7c');

@@ -2,12 +2,19 @@
 //
 //   categories [word, colour], stack [category], kinds [words, colour, dark], lanes [name],
 //   buffers [name, space, category, bytes of a slot, slots, always live],
-//   blocks {name, advance [[buffer, n]], ops [[name, lane, kind, uses]]}; a use is [buffer, access,
+//   blocks {name, phase, advance [[buffer, n]], ops [[name, lane, kind, uses]]}; a use is [buffer, access,
 //   relative, offset, layer, micro_batch, segment] without the zeros at its end,
 //   calls [block, layer, micro_batch, segment], capacity and arena by space,
+//   bars [call, begin, end] of calls on the compute lanes,
 //   sums [label, [nanoseconds by kind]] of the whole step,
+//   peaks [[buffer, slots, bytes]] by space: the heaviest values at the peak of the run,
 //   lines [the trace whose bytes are a line] by space; 0: none,
 //   traces {label, begin, end, calls [[first, last]], times, changes}: the run and the drawn ranks.
+//
+// A step of very many ops is held in part: `calls` are then some ranges, and each trace has `shares`
+// and `levels` for the whole step instead of `changes`. `shares` divide the step into `columns`
+// equal ones: for each lane [column, kind, nanoseconds, ...]. `levels` are by space
+// [begin, bytes by part, ...], finer where ops are held.
 //
 // For every op in issue order, `times` holds how long its lane was idle before it (from 0) and how
 // long it ran. For each space, `changes` holds when the live bytes change (since the last change)
@@ -16,7 +23,9 @@
 #include "fpdt/report/timeline_html.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -85,7 +94,8 @@ void append_program(std::string& json, const Program& program, const std::vector
   json += ",\n\"blocks\":";
   list(json, schedule.blocks.size(), [&](std::size_t i) {
     const Block& block = schedule.blocks[i];
-    append(json, "\n{{\"name\":{},\"advance\":", quote_json(block.name));
+    append(json, "\n{{\"name\":{},\"phase\":{},\"advance\":", quote_json(block.name),
+           quote_json(phase_of(block.name)));
     list(json, block.advance.size(), [&](std::size_t k) {
       append(json, "[{},{}]", block.advance[k].first, block.advance[k].second);
     });
@@ -107,13 +117,26 @@ void append_program(std::string& json, const Program& program, const std::vector
   });
 }
 
-// Runs of traced calls.
-std::vector<CallRange> traced_calls(const Trace& trace) {
+// Whether the page holds the ops of a call.
+bool holds(const TimelinePicture& picture, std::int32_t call) {
+  return !picture.holds || picture.holds(index(call));
+}
+
+bool holds_all(const TimelineData& data) {
+  const auto& calls = *data.picture->run.calls;
+  for (std::size_t call = 0; call < calls.size(); ++call) {
+    if (!holds(*data.picture, static_cast<std::int32_t>(call))) return false;
+  }
+  return true;
+}
+
+// Runs of calls that are traced and held.
+std::vector<CallRange> held_calls(const TimelinePicture& picture, const Trace& trace) {
   std::vector<CallRange> ranges;
   for (const Span& span : trace.spans) {
-    if (ranges.empty() || span.call > ranges.back().last) {
-      ranges.push_back({span.call, span.call});
-    }
+    if (!ranges.empty() && span.call < ranges.back().last) continue;
+    if (!holds(picture, span.call)) continue;
+    if (ranges.empty() || span.call > ranges.back().last) ranges.push_back({span.call, span.call});
     ranges.back().last = span.call + 1;
   }
   return ranges;
@@ -130,32 +153,140 @@ void append_changes(std::string& json, const Live& live, std::size_t space) {
   });
 }
 
-// `live`: null for a rank whose bytes are not drawn.
-void append_trace(std::string& json, const TracedRun& run, std::string_view label,
-                  const Live* live) {
+// Disjoint stretches in which held calls run, ascending.
+std::vector<std::pair<std::int64_t, std::int64_t>> held_times(const TimelineData& data) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> stretches;
+  for (const CallBar& bar : data.times.calls) {
+    if (!holds(*data.picture, bar.call)) continue;
+    if (!stretches.empty() && bar.begin <= stretches.back().second) {
+      stretches.back().second = std::max(stretches.back().second, bar.end);
+    } else {
+      stretches.emplace_back(bar.begin, bar.end);
+    }
+  }
+  return stretches;
+}
+
+constexpr std::size_t kColumns = 2000;
+
+// The live bytes of a space in columns of the step, finer where ops are held. No peak is lost.
+void append_levels(std::string& json, const TimelineData& data, const Live& live,
+                   MemorySpace space) {
+  const double column = static_cast<double>(data.end) / static_cast<double>(kColumns);
+  std::vector<LiveStep> all;
+  const auto add = [&](std::int64_t from, std::int64_t to, std::size_t most) {
+    if (from >= to) return;
+    const auto steps = live_steps(live, space, from, to, std::max<std::size_t>(most, 1));
+    all.insert(all.end(), steps.begin(), steps.end());
+  };
+  const auto columns = [&](std::int64_t from, std::int64_t to) {
+    return static_cast<std::size_t>(static_cast<double>(to - from) / column);
+  };
+  std::int64_t at = live.begin;
+  for (const auto& [from, to] : held_times(data)) {
+    add(at, from, columns(at, from));
+    add(std::max(at, from), to, kColumns);
+    at = std::max(at, to);
+  }
+  add(at, live.end, columns(at, live.end));
+  list(json, all.size(), [&](std::size_t i) {
+    append(json, "{}", all[i].begin);
+    for (const std::int64_t bytes : all[i].bytes) append(json, ",{}", bytes);
+  });
+}
+
+// The nanoseconds of each kind in each column, where there are any.
+void append_shares(std::string& json, const TimelineData& data, const LaneTimes& times) {
+  list(json, times.lanes.size(), [&](std::size_t lane) {
+    std::vector<std::array<std::int64_t, kOpKinds>> columns(kColumns);
+    const auto edge = [&](std::size_t column) {
+      return static_cast<std::int64_t>(static_cast<double>(data.end) /
+                                       static_cast<double>(kColumns) * static_cast<double>(column));
+    };
+    std::size_t first = 0;
+    for (const LaneOp& op : times.lanes[lane]) {
+      while (first + 1 < kColumns && edge(first + 1) <= op.begin) ++first;
+      for (std::size_t i = first; i < kColumns; ++i) {
+        const std::int64_t right = i + 1 < kColumns ? edge(i + 1) : data.end;
+        const std::int64_t taken = std::min(op.end, right) - std::max(op.begin, edge(i));
+        columns[i][static_cast<std::size_t>(op.kind)] += std::max<std::int64_t>(taken, 0);
+        if (right >= op.end) break;
+      }
+    }
+    std::string numbers;
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      for (std::size_t kind = 0; kind < kOpKinds; ++kind) {
+        if (columns[i][kind] != 0) append(numbers, ",{},{},{}", i, kind, columns[i][kind]);
+      }
+    }
+    append(json, "[{}]", numbers.empty() ? numbers : numbers.substr(1));
+  });
+}
+
+// One run of the picture.
+struct PageRow {
+  const TracedRun& run;
+  std::string label;
+  const LaneTimes& times;
+  const Live* live = nullptr;  // null when its bytes are not drawn
+};
+
+void append_trace(std::string& json, const TimelineData& data, const PageRow& row) {
+  const TracedRun& run = row.run;
   const Trace& trace = *run.trace;
-  append(json, "\n{{\"label\":{},\"begin\":{},\"end\":{},\"calls\":", quote_json(label), run.shift,
-         run.shift + duration(trace));
-  const std::vector<CallRange> ranges = traced_calls(trace);
+  append(json, "\n{{\"label\":{},\"begin\":{},\"end\":{},\"calls\":", quote_json(row.label),
+         run.shift, run.shift + duration(trace));
+  const std::vector<CallRange> ranges = held_calls(*data.picture, trace);
   list(json, ranges.size(),
        [&](std::size_t i) { append(json, "[{},{}]", ranges[i].first, ranges[i].last); });
-  json += ",\"times\":";
+  json += ",\"times\":[";
   std::vector<std::int64_t> lane_end(trace.lanes.size(), 0);
-  list(json, trace.spans.size(), [&](std::size_t i) {
-    const Span& span = trace.spans[i];
+  bool first = true;
+  for (const Span& span : trace.spans) {
+    if (!holds(*data.picture, span.call)) continue;
     std::int64_t& end = lane_end[index(span.lane)];
-    append(json, "{},{}", span.begin + run.shift - end, span.end - span.begin);
+    append(json, "{}{},{}", first ? "" : ",", span.begin + run.shift - end, span.end - span.begin);
     end = span.end + run.shift;
-  });
-  json += ",\"changes\":";
+    first = false;
+  }
+  json += ']';
+  const bool whole = holds_all(data);
+  if (!whole) {
+    json += ",\"shares\":";
+    append_shares(json, data, row.times);
+  }
+  append(json, ",\"{}\":", whole ? "changes" : "levels");
   list(json, 2, [&](std::size_t space) {
-    if (live == nullptr) {
+    if (row.live == nullptr) {
       json += "[]";
+    } else if (whole) {
+      append_changes(json, *row.live, space);
     } else {
-      append_changes(json, *live, space);
+      append_levels(json, data, *row.live, static_cast<MemorySpace>(space));
     }
   });
   json += '}';
+}
+
+void append_peaks(std::string& json, const Live& live) {
+  constexpr std::size_t kHeaviest = 10;
+  json += ",\"peaks\":";
+  list(json, 2, [&](std::size_t space) {
+    std::vector<LiveBuffer> heaviest = find_peak(live, static_cast<MemorySpace>(space)).buffers;
+    std::erase_if(heaviest, [](const LiveBuffer& one) { return one.lives.empty(); });
+    list(json, std::min(heaviest.size(), kHeaviest), [&](std::size_t i) {
+      append(json, "[{},{},{}]", heaviest[i].buffer, heaviest[i].lives.size(),
+             heaviest[i].bytes.value);
+    });
+  });
+}
+
+void append_bars(std::string& json, const LaneTimes& times) {
+  json += ",\n\"bars\":";
+  list(json, times.calls.size(), [&](std::size_t i) {
+    const CallBar& bar = times.calls[i];
+    append(json, "[{},{},{}]", bar.call, bar.begin, bar.end);
+  });
 }
 
 void append_sums(std::string& json, const TimelineData& data) {
@@ -192,15 +323,19 @@ std::string data_json(const TimelineData& data) {
          picture.host_capacity.value, arena_end(schedule, MemorySpace::device).value,
          arena_end(schedule, MemorySpace::host_pinned).value);
   append_program(json, *picture.run.program, *picture.run.calls);
+  append_bars(json, data.times);
   append_sums(json, data);
+  append_peaks(json, data.live);
   append_lines(json, data);
+  append(json, ",\"columns\":{}", kColumns);
   json += ",\n\"traces\":[";
-  append_trace(json, picture.run, picture.run.trace->source, &data.live);
+  append_trace(json, data, {picture.run, picture.run.trace->source, data.times, &data.live});
   for (const std::size_t rank : data.drawn) {
     json += ',';
     const auto live = data.lives.find(rank);
-    append_trace(json, picture.measured[rank], label_of(data, rank),
-                 live == data.lives.end() ? nullptr : &live->second);
+    append_trace(json, data,
+                 {picture.measured[rank], label_of(data, rank), data.ranks[rank],
+                  live == data.lives.end() ? nullptr : &live->second});
   }
   return json + "]}";
 }
@@ -214,7 +349,14 @@ std::string head(const TimelineData& data) {
   }
   html += "</div>";
   const std::string key = key_to_ranks(data);
-  if (!key.empty()) append(html, "<p id=\"key\">{}</p>", escape_xml(key));
+  if (!key.empty()) append(html, "<p class=\"key\">{}</p>", escape_xml(key));
+  if (!holds_all(data)) {
+    append(html,
+           "<p class=\"key\">Sums, shares and peaks are of all {} ops; this page holds one by one "
+           "those of the first, the middle and the last call of each block. Hatched: only averages "
+           "are held.</p>",
+           picture.run.trace->spans.size());
+  }
   return html + "</header>\n";
 }
 

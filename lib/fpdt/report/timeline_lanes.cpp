@@ -141,15 +141,19 @@ double calls_height() { return kCallHeight + 6; }
 void draw_calls(Svg& svg, const TimelineData& data, const Window& window, double top) {
   const std::vector<Call>& calls = *data.picture->run.calls;
   const std::vector<CallBar>& bars = data.times.calls;
-  const auto block = [&](std::size_t i) { return calls[index(bars[i].call)].block; };
+  std::vector<std::string> phases;
+  for (const Block& block : data.live.schedule->blocks) phases.push_back(phase_of(block.name));
+  const auto phase = [&](std::size_t i) -> const std::string& {
+    return phases[index(calls[index(bars[i].call)].block)];
+  };
   svg.text(kPlotLeft - 10, top + 15, "blocks", "lane", Anchor::end);
   bool shade = false;
   std::size_t i = 0;
   while (i < bars.size() && bars[i].end <= window.from) ++i;
   while (i < bars.size() && bars[i].begin < window.to) {
     std::size_t end = i + 1;
-    while (end < bars.size() && block(end) == block(i) && bars[end].begin < window.to) ++end;
-    const std::string& name = data.live.schedule->blocks[index(block(i))].name;
+    while (end < bars.size() && phase(end) == phase(i) && bars[end].begin < window.to) ++end;
+    const std::string& name = phase(i);
     const double left = std::max(window.x(bars[i].begin), kPlotLeft);
     const double right = std::min(window.x(bars[end - 1].end), kPlotRight);
     shade = !shade;

@@ -93,10 +93,11 @@ double draw_detail(Svg& svg, const TimelineData& data, const Window& overview, c
   y += 60;
   const Call& call = (*picture.run.calls)[static_cast<std::size_t>(picture.zoom.first)];
   svg.text(kColumnLeft, y + 4, "in detail", "heading2");
-  svg.text(kColumnLeft, y + 22,
-           fmt::format("{}, layer {}", schedule.blocks[static_cast<std::size_t>(call.block)].name,
-                       call.layer),
-           "row");
+  svg.text(
+      kColumnLeft, y + 22,
+      fmt::format("{}, layer {}",
+                  phase_of(schedule.blocks[static_cast<std::size_t>(call.block)].name), call.layer),
+      "row");
   svg.text(kColumnLeft, y + 39, format_nanoseconds(window.to - window.from), "row");
   if (!data.drawn.empty()) {
     svg.text(kColumnLeft, y + 56, "all from the first op of the block", "soft");

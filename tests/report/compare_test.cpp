@@ -10,11 +10,18 @@ namespace {
 // A product, a fill, and a copy in each direction, in two calls.
 Schedule four_ops() {
   Schedule schedule;
+  schedule.buffers.resize(2);
+  schedule.buffers[1].space = MemorySpace::host_pinned;
+  Copy fetch;
+  fetch.source.buffer = 1;
+  fetch.target.operand.buffer = 0;
+  Copy round = fetch;
+  round.source.buffer = 0;
   Block block{"step", {}, {}};
   block.ops.push_back({"multiply", {LaneKind::compute, 0}, Matmul{}, {}});
   block.ops.push_back({"clear", {LaneKind::compute, 0}, Fill{}, {}});
-  block.ops.push_back({"fetch", {LaneKind::h2d, 0}, Copy{}, {}});
-  block.ops.push_back({"round", {LaneKind::compute, 0}, Copy{}, {}});
+  block.ops.push_back({"fetch", {LaneKind::h2d, 0}, fetch, {}});
+  block.ops.push_back({"round", {LaneKind::compute, 0}, round, {}});
   schedule.blocks.push_back(block);
   schedule.train = {{0, 0, 0, 0}, {0, 1, 0, 0}};
   return schedule;

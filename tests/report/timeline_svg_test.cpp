@@ -152,22 +152,38 @@ TEST(Timeline, LanesHoldEveryOpInOrder) {
   EXPECT_EQ(ops, made.trace.spans.size());
 }
 
-TEST(Palette, KindsFollowLaneAndBody) {
+TEST(Palette, KindsFollowDirectionAndBody) {
+  constexpr BufferIndex kDevice = 0, kHost = 1;
+  Schedule schedule;
+  schedule.buffers.resize(2);
+  schedule.buffers[kHost].space = MemorySpace::host_pinned;
   Op op;
+  const auto kind = [&] { return kind_of(schedule, op); };
+  const auto copy = [](BufferIndex from, BufferIndex to) {
+    Copy body;
+    body.source.buffer = from;
+    body.target.operand.buffer = to;
+    return body;
+  };
   op.body = AttentionForward{};
-  EXPECT_EQ(kind_of(op), OpKind::attention_forward);
+  EXPECT_EQ(kind(), OpKind::attention_forward);
   std::get<AttentionForward>(op.body).pass = Pass::recompute;
-  EXPECT_EQ(kind_of(op), OpKind::attention_recompute);
+  EXPECT_EQ(kind(), OpKind::attention_recompute);
   op.body = AdamW{};
-  EXPECT_EQ(kind_of(op), OpKind::optimizer);
-  op.body = Copy{};
-  EXPECT_EQ(kind_of(op), OpKind::other);
-  op.lane.kind = LaneKind::d2h;
-  EXPECT_EQ(kind_of(op), OpKind::spill);
+  EXPECT_EQ(kind(), OpKind::optimizer);
+  op.body = copy(kDevice, kDevice);
+  EXPECT_EQ(kind(), OpKind::other);
+  // One lane of copies has both directions.
+  op.lane.kind = LaneKind::h2d;
+  op.body = copy(kDevice, kHost);
+  EXPECT_EQ(kind(), OpKind::spill);
+  op.body = copy(kHost, kDevice);
+  EXPECT_EQ(kind(), OpKind::fetch);
   op.lane.kind = LaneKind::comm;
-  EXPECT_EQ(kind_of(op), OpKind::gather);
+  op.body = AllGather{};
+  EXPECT_EQ(kind(), OpKind::gather);
   op.body = AllToAll{};
-  EXPECT_EQ(kind_of(op), OpKind::all_to_all);
+  EXPECT_EQ(kind(), OpKind::all_to_all);
 }
 
 TEST(Svg, CoordinatesAreShort) {

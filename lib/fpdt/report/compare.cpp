@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/report/palette.h"
 
 namespace fpdt {
 namespace {
@@ -14,11 +15,10 @@ namespace {
 constexpr std::size_t kCopies = kBodyNames.size();  // two more kinds: copies in, copies out
 
 // The kind that an op counts as.
-std::size_t number_of_kind(const Op& op) {
-  if (std::holds_alternative<Copy>(op.body)) {
-    if (op.lane.kind == LaneKind::h2d) return kCopies;
-    if (op.lane.kind == LaneKind::d2h) return kCopies + 1;
-  }
+std::size_t number_of_kind(const Schedule& schedule, const Op& op) {
+  const OpKind kind = kind_of(schedule, op);
+  if (kind == OpKind::fetch) return kCopies;
+  if (kind == OpKind::spill) return kCopies + 1;
   return op.body.index();
 }
 
@@ -30,7 +30,7 @@ std::string_view name_of(std::size_t kind) {
 std::vector<std::size_t> kinds_of(const Schedule& schedule) {
   std::vector<std::size_t> kinds;
   for (const Block& block : schedule.blocks) {
-    for (const Op& op : block.ops) kinds.push_back(number_of_kind(op));
+    for (const Op& op : block.ops) kinds.push_back(number_of_kind(schedule, op));
   }
   return kinds;
 }

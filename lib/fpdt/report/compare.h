@@ -13,7 +13,7 @@ namespace fpdt {
 
 // Times of one rank; measured times are the mean over the ranks.
 struct ComparedTime {
-  std::string what;      // a word of kBodyNames, `h2d` or `d2h` for copies, or a lane
+  std::string what;      // a word of kBodyNames, `h2d` or `d2h` for copies by direction, or a lane
   std::int64_t ops = 0;  // in a step
   double predicted = 0;  // seconds of running, slowed by others
   double measured = 0;

@@ -65,7 +65,7 @@ class Graph {
       for (std::int32_t i = 0; i < static_cast<std::int32_t>(ops.ops.size()); ++i) {
         if (plain(call).ops[index(i)].lane != static_cast<std::int32_t>(lane)) continue;
         const Op& op = ops.ops[index(i)];
-        const OpKind kind = kind_of(op);
+        const OpKind kind = kind_of(*program_.schedule, op);
         const std::string where = fmt::format("{}, layer {}", ops.name, calls_[index(call)].layer);
         std::string name = quote_json(op.name);
         // Ops of several calls get a second label line, the call.

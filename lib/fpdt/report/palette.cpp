@@ -4,8 +4,6 @@
 #include <array>
 #include <variant>
 
-#include "fpdt/base/assert.h"
-
 namespace fpdt {
 namespace {
 
@@ -55,19 +53,18 @@ std::string_view color(Category category) {
   return kCategoryColors[static_cast<std::size_t>(category)];
 }
 
-OpKind kind_of(const Op& op) {
-  switch (op.lane.kind) {
-    case LaneKind::compute:
-      return kind_on_compute(op.body);
-    case LaneKind::h2d:
-      return OpKind::fetch;
-    case LaneKind::d2h:
-      return OpKind::spill;
-    case LaneKind::comm:
-      return std::holds_alternative<AllToAll>(op.body) ? OpKind::all_to_all : OpKind::gather;
+OpKind kind_of(const Schedule& schedule, const Op& op) {
+  if (const auto* copy = std::get_if<Copy>(&op.body)) {
+    const auto on_device = [&](const Operand& operand) {
+      return schedule.buffers[index(operand.buffer)].space == MemorySpace::device;
+    };
+    const bool from = on_device(copy->source);
+    if (from != on_device(copy->target.operand)) return from ? OpKind::spill : OpKind::fetch;
   }
-  FPDT_ASSERT(false);
-  return OpKind::other;
+  if (op.lane.kind == LaneKind::comm) {
+    return std::holds_alternative<AllToAll>(op.body) ? OpKind::all_to_all : OpKind::gather;
+  }
+  return kind_on_compute(op.body);
 }
 
 std::string_view word(OpKind kind) { return paint(kind).word; }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "fpdt/schedule/op.h"
+#include "fpdt/schedule/schedule.h"
 
 namespace fpdt {
 
@@ -35,7 +35,9 @@ enum class OpKind : std::uint8_t {
 };
 inline constexpr std::size_t kOpKinds = 10;
 
-OpKind kind_of(const Op& op);
+// A copy between the device and the host is a fetch or a spill by its direction, whatever its lane:
+// with `duplex: false` one lane has both.
+OpKind kind_of(const Schedule& schedule, const Op& op);
 std::string_view word(OpKind kind);
 std::string_view color(OpKind kind);
 // Whether text on the colour should be white.

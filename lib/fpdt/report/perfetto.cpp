@@ -82,7 +82,8 @@ class Events {
       const Op& op = block.ops[index(one.op)];
       std::string line;
       line.swap(json_);
-      slice(span, quote_json(op.name), word(kind_of(op)), operands_text(*one.plain, expansion));
+      slice(span, quote_json(op.name), word(kind_of(schedule_, op)),
+            operands_text(*one.plain, expansion));
       line.swap(json_);
       pending[lane].push_back(std::move(line));
     });

@@ -31,7 +31,7 @@ LaneTimes lane_times(const TracedRun& run) {
   std::vector<std::vector<OpKind>> kinds;
   for (const Block& block : program.schedule->blocks) {
     kinds.emplace_back();
-    for (const Op& op : block.ops) kinds.back().push_back(kind_of(op));
+    for (const Op& op : block.ops) kinds.back().push_back(kind_of(*program.schedule, op));
   }
   walk(run, [&](const OpSpan& one, const Expansion& expansion) {
     if (one.span < 0) return;

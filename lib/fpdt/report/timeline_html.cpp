@@ -103,7 +103,7 @@ void append_program(std::string& json, const Program& program, const std::vector
     list(json, block.ops.size(), [&](std::size_t k) {
       const PlainOp& op = program.blocks[i].ops[k];
       append(json, "[{},{},{},", quote_json(block.ops[k].name), op.lane,
-             static_cast<int>(kind_of(block.ops[k])));
+             static_cast<int>(kind_of(schedule, block.ops[k])));
       list(json, op.uses.size(),
            [&](std::size_t u) { append_use(json, op.uses[u], program.version(op.uses[u])); });
       json += ']';

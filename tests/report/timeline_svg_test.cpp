@@ -2,6 +2,9 @@
 #include "fpdt/report/timeline_svg.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
 
 #include <gtest/gtest.h>
 
@@ -122,6 +125,93 @@ TEST(TimelineSvg, NoSpansAreNoError) {
   picture.run.trace = &empty;
   EXPECT_TRUE(middle_call(picture.run).empty());
   EXPECT_EQ(test::xml_error(timeline_svg(picture)), "");
+}
+
+// A text of a picture as drawn in the widest font.
+struct Drawn {
+  std::string text, style;
+  double left = 0, right = 0, y = 0;
+};
+
+std::vector<Drawn> texts(const std::string& svg) {
+  std::map<std::string, std::pair<double, Weight>> styles;
+  const std::regex rule(R"(\.(\w+)\{([^}]*)\})");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), rule); it != std::sregex_iterator(); ++it) {
+    const std::string text = (*it)[2];
+    const std::size_t size = text.find("font-size:") + 10;
+    styles[(*it)[1]] = {std::stod(text.substr(size)),
+                        has(text, "font-weight") ? Weight::bold : Weight::regular};
+  }
+  std::vector<Drawn> found;
+  const std::regex element(
+      "<text x=\"([-.0-9]+)\" y=\"([-.0-9]+)\" class=\"(\\w+)\"( text-anchor=\"(\\w+)\")?[^>]*>"
+      "([^<]*)</text>");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), element); it != std::sregex_iterator();
+       ++it) {
+    std::string text = std::regex_replace((*it)[6].str(), std::regex("&(amp|lt|gt|quot);"), "&");
+    const auto [size, weight] = styles.at((*it)[3]);
+    const double width = text_width(text, size, weight);
+    const double x = std::stod((*it)[1]);
+    const std::string anchor = (*it)[5];
+    const double left = anchor == "end" ? x - width : (anchor == "middle" ? x - width / 2 : x);
+    found.push_back({std::move(text), (*it)[3], left, left + width, std::stod((*it)[2])});
+  }
+  return found;
+}
+
+// No text leaves the picture or touches another one, and each flag holds its text.
+void expect_readable(const std::string& svg) {
+  const std::vector<Drawn> all = texts(svg);
+  ASSERT_GT(all.size(), 20U);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Drawn& one = all[i];
+    EXPECT_GE(one.left, 0) << one.text;
+    EXPECT_LE(one.right, 1400) << one.text;
+    for (std::size_t k = 0; k < i; ++k) {
+      const bool beside = std::abs(all[k].y - one.y) < 9;
+      EXPECT_FALSE(beside && all[k].left < one.right && one.left < all[k].right)
+          << all[k].text << " meets " << one.text;
+    }
+  }
+  std::size_t flags = 0;
+  const std::regex flag(
+      "<rect x=\"([-.0-9]+)\" y=\"([-.0-9]+)\" width=\"([-.0-9]+)\" height=\"20\" "
+      "fill=\"#1F2933\"/>");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), flag); it != std::sregex_iterator(); ++it) {
+    const double left = std::stod((*it)[1]), width = std::stod((*it)[3]);
+    for (const Drawn& one : all) {
+      if (one.style != "flag" || std::abs(one.y - std::stod((*it)[2]) - 14) > 0.2) continue;
+      ++flags;
+      EXPECT_GE(one.left, left + 4) << one.text;
+      EXPECT_LE(one.right, left + width - 4) << one.text;
+    }
+  }
+  EXPECT_GE(flags, 2U);
+}
+
+TEST(TimelineSvg, TextsAreReadable) {
+  for (const std::int64_t chunks : {1, 3, 8}) {
+    const test::MadeUp made(chunks);
+    TimelinePicture picture = picture_of(made);
+    picture.zoom = middle_call(picture.run);
+    picture.title =
+        "llama3-70b, 524288 tokens on eight-machines-of-a-cluster: measured over predicted";
+    picture.subtitle =
+        "FPDT over 64 ranks: 128 chunks of 64K tokens; 80 layers repeat forward from their input; "
+        "all chunks spilled to the host; one attention tile over all keys there; backward "
+        "KV-outer; "
+        "the optimizer on the host";
+    // Capacities next to the arena and the peak, which are the hardest to label.
+    for (const std::int64_t above : {0, 2000, 400000}) {
+      picture.device_capacity = arena_end(made.schedule, MemorySpace::device) + Bytes{above};
+      picture.host_capacity = arena_end(made.schedule, MemorySpace::host_pinned) + Bytes{above};
+      picture.measured.clear();
+      expect_readable(timeline_svg(picture));
+      const std::vector<Trace> ranks = test::ranks_of(made.measured, 8, 5000);
+      picture.measured = test::runs_of(made, ranks);
+      expect_readable(timeline_svg(picture));
+    }
+  }
 }
 
 TEST(Timeline, MiddleCallIsOfTheLongestBlock) {

@@ -344,7 +344,7 @@ void draw_axis(Svg& svg, const CurvePicture& picture, const std::vector<double>&
 std::string curve_svg(const CurvePicture& picture) {
   Svg svg;
   const double width = kColumnRight - kPictureMargin;
-  svg.text(kPictureMargin, 46, fit_text(picture.title, 25, width), "title");
+  svg.text(kPictureMargin, 46, fit_text(picture.title, 25, width, Weight::bold), "title");
   svg.text(kPictureMargin, 71, fit_text(picture.subtitle, 15, width), "subtitle");
   const std::vector<double> xs = places_x(picture);
   const double height = panel_height(picture.panels.size());

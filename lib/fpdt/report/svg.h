@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fpdt {
 
@@ -39,10 +40,16 @@ class Svg {
 // A coordinate to a tenth, without trailing zeros.
 std::string coordinate(double value);
 
-// The approximate width of a text in the fonts of the pictures.
-double text_width(std::string_view text, double size);
+enum class Weight { regular, bold };
 
-// Cuts the text to about `width` at most and marks the cut with an ellipsis.
-std::string fit_text(std::string_view text, double size, double width);
+// The width of a text in the widest font of the pictures; in others it is narrower.
+double text_width(std::string_view text, double size, Weight weight = Weight::regular);
+
+// Cuts the text to `width` at most and marks the cut with an ellipsis.
+std::string fit_text(std::string_view text, double size, double width,
+                     Weight weight = Weight::regular);
+
+// Breaks the text at spaces into lines of at most `width`.
+std::vector<std::string> wrap_text(std::string_view text, double size, double width);
 
 }  // namespace fpdt

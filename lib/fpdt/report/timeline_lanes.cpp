@@ -113,7 +113,7 @@ void draw_legend(Svg& svg, const TimelineData& data, const Window& window, doubl
   const KindTimes others = mean_kind_times(data.ranks, its.from, its.to);
   double y = top;
   svg.text(kColumnLeft, y, "time on the lanes", "heading2");
-  const double second = kColumnRight - (measured ? 84 : 0);
+  const double second = kColumnRight - (measured ? 74 : 0);
   if (measured) {
     svg.text(second, y, data.picture->run.trace->source, "soft", Anchor::end);
     svg.text(kColumnRight, y,
@@ -125,8 +125,10 @@ void draw_legend(Svg& svg, const TimelineData& data, const Window& window, doubl
   for (std::size_t kind = 0; kind < kOpKinds; ++kind) {
     if (sums[kind] == 0 && others[kind] == 0) continue;
     svg.rectangle(kColumnLeft, y - 9, 11, 11, color(static_cast<OpKind>(kind)), "rx=\"2\"");
-    svg.text(kColumnLeft + 18, y, word(static_cast<OpKind>(kind)), "row");
-    svg.text(second, y, format_nanoseconds(sums[kind]), "row", Anchor::end);
+    const std::string taken = format_nanoseconds(sums[kind]);
+    const double room = second - text_width(taken, 12) - 6 - kColumnLeft - 18;
+    svg.text(kColumnLeft + 18, y, fit_text(word(static_cast<OpKind>(kind)), 12, room), "row");
+    svg.text(second, y, taken, "row", Anchor::end);
     if (measured) {
       svg.text(kColumnRight, y, format_nanoseconds(others[kind]), "row", Anchor::end);
     }

@@ -65,36 +65,70 @@ void draw_line(Svg& svg, const std::vector<LiveStep>& steps, std::int64_t withou
   svg.path(points, "none", "stroke=\"#111111\" stroke-width=\"1.4\"");
 }
 
-// Draws a level across the plot with its name at the right end, or an arrow when it is above the
-// plot.
-void draw_level(Svg& svg, const Scale& scale, Bytes level, std::string_view name, bool alarm) {
-  if (level.value <= 0) return;
-  const std::string text = fmt::format("{} {}", name, format_bytes(level));
-  const std::string_view ink = alarm ? kAlarm : kSoftInk;
-  const std::string fill = fmt::format("style=\"fill:{}\"", ink);
-  if (level.value > scale.most) {
-    svg.text(kPlotRight - 6, scale.top - 8, "▲ " + text, "level", Anchor::end, fill);
-    return;
+// A box of text on the plot.
+struct Label {
+  double left = 0;
+  double top = 0;
+  double width = 0;
+  double height = 0;
+  [[nodiscard]] bool meets(const Label& other) const {
+    return left < other.left + other.width && other.left < left + width &&
+           top < other.top + other.height && other.top < top + height;
   }
-  const double y = scale.y(level.value);
-  svg.line(kPlotLeft, y, kPlotRight, y, ink,
-           alarm ? "stroke-width=\"1.6\" stroke-dasharray=\"7 4\""
-                 : "stroke-width=\"1\" stroke-dasharray=\"2 3\"");
-  const double width = text_width(text, 11.5) + 10;
-  svg.rectangle(kPlotRight - 4 - width, y - 16, width, 14, kPaper, "fill-opacity=\"0.85\"");
-  svg.text(kPlotRight - 8, y - 5, text, "level", Anchor::end, fill);
+};
+
+// A level across the plot, such as the capacity.
+struct Level {
+  std::string_view name;
+  Bytes bytes;
+  bool alarm = false;
+};
+
+// Draws levels with their names at the right end, or at the left where labels are in the way, or as
+// an arrow when they are above the plot.
+void draw_levels(Svg& svg, const Scale& scale, const std::vector<Level>& levels,
+                 const Label& flag) {
+  std::vector<Label> taken{flag};
+  for (const Level& level : levels) {
+    if (level.bytes.value <= 0) continue;
+    const std::string text = fmt::format("{} {}", level.name, format_bytes(level.bytes));
+    const std::string_view ink = level.alarm ? kAlarm : kSoftInk;
+    const std::string fill = fmt::format("style=\"fill:{}\"", ink);
+    if (level.bytes.value > scale.most) {
+      svg.text(kPlotRight - 6, scale.top - 8, "▲ " + text, "level", Anchor::end, fill);
+      continue;
+    }
+    const double y = scale.y(level.bytes.value);
+    svg.line(kPlotLeft, y, kPlotRight, y, ink,
+             level.alarm ? "stroke-width=\"1.6\" stroke-dasharray=\"7 4\""
+                         : "stroke-width=\"1\" stroke-dasharray=\"2 3\"");
+    const double width = text_width(text, 11.5, Weight::bold) + 10;
+    Label label{kPlotRight - 4 - width, y - 16, width, 14};
+    const auto free = [&] {
+      return std::none_of(taken.begin(), taken.end(),
+                          [&](const Label& other) { return label.meets(other); });
+    };
+    if (!free()) label.top = y + 2;
+    if (!free()) label = {kPlotLeft + 4, y - 16, width, 14};
+    if (!free()) label.top = y + 2;
+    taken.push_back(label);
+    svg.rectangle(label.left, label.top, label.width, label.height, kPaper,
+                  "fill-opacity=\"0.85\"");
+    svg.text(label.left + 5, label.top + 11, text, "level", Anchor::start, fill);
+  }
 }
 
-void draw_flag(Svg& svg, const Window& window, const Scale& scale, std::int64_t time,
-               std::int64_t height, const std::string& text) {
-  const double x = window.x(time);
-  const double y = scale.y(height);
-  const double width = text_width(text, 12) + 18;
-  const bool left = x + width > kPlotRight;
-  const double flag = y - kFlagRoom + 6;
-  svg.line(x, scale.base, x, flag, kInk, "stroke-width=\"1\"");
-  svg.rectangle(left ? x - width : x, flag, width, 20, kInk);
-  svg.text(left ? x - 9 : x + 9, flag + 14, text, "flag", left ? Anchor::end : Anchor::start);
+// Where the flag of a peak stands, above the mark at `x` and `y`.
+Label flag_at(double x, double y, const std::string& text) {
+  const double width = text_width(text, 12, Weight::bold) + 18;
+  return {x + width > kPlotRight ? x - width : x, y - kFlagRoom + 6, width, 20};
+}
+
+void draw_flag(Svg& svg, const Scale& scale, const Label& flag, double x, double y,
+               const std::string& text) {
+  svg.line(x, scale.base, x, flag.top, kInk, "stroke-width=\"1\"");
+  svg.rectangle(flag.left, flag.top, flag.width, flag.height, kInk);
+  svg.text(flag.left + 9, flag.top + 14, text, "flag");
   svg.path(fmt::format("M{} {}m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0", coordinate(x),
                        coordinate(y)),
            kInk, "stroke=\"#FFFFFF\" stroke-width=\"1.2\"");
@@ -103,7 +137,8 @@ void draw_flag(Svg& svg, const Window& window, const Scale& scale, std::int64_t 
 void draw_row(Svg& svg, double y, std::string_view fill, const std::string& name, Bytes bytes,
               std::string_view style) {
   if (!fill.empty()) svg.rectangle(kColumnLeft, y - 9, 11, 11, fill, "rx=\"2\"");
-  svg.text(kColumnLeft + 18, y, fit_text(name, 12, kColumnRight - kColumnLeft - 92), style);
+  const double width = kColumnRight - kColumnLeft - 18 - 8 - text_width(format_bytes(bytes), 12);
+  svg.text(kColumnLeft + 18, y, fit_text(name, 12, width), style);
   svg.text(kColumnRight, y, format_bytes(bytes), style, Anchor::end);
 }
 
@@ -228,14 +263,17 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   draw_grid(svg, scale);
   draw_stack(svg, steps, without, window, scale);
   if (measured != nullptr) draw_line(svg, line, stays, window.measured(), scale);
+  const std::string text =
+      fmt::format("peak {} at {}", format_bytes(Bytes{peak.bytes.value - stays}),
+                  format_nanoseconds(peak.time));
+  const double x = window.x(peak.time);
+  const double y = scale.y(peak.bytes.value - stays);
+  const Label flag = flag_at(x, y, text);
   if (!panel.detail) {
-    draw_level(svg, scale, arena, "arena", false);
-    draw_level(svg, scale, capacity, "capacity", true);
+    draw_levels(svg, scale, {{"capacity", capacity, true}, {"arena", arena, false}}, flag);
     draw_table(svg, data, peak, seen(steps, peak), panel.top + 4, scale.base + 4);
   }
-  draw_flag(svg, window, scale, peak.time, peak.bytes.value - stays,
-            fmt::format("peak {} at {}", format_bytes(Bytes{peak.bytes.value - stays}),
-                        format_nanoseconds(peak.time)));
+  draw_flag(svg, scale, flag, x, y, text);
 }
 
 }  // namespace fpdt

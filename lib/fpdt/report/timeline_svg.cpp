@@ -20,30 +20,37 @@ constexpr std::string_view kTimelineStyle =
     ".flag{font-size:12px;font-weight:600;fill:#FFFFFF}.call{font-size:11.5px}"
     ".on{font-size:10.5px;fill:#FFFFFF}.over{font-size:10.5px}";
 
-// Draws a number with its name above it; returns the x of the next fact.
-double draw_fact(Svg& svg, double x, double y, const std::string& name, const std::string& fact) {
-  svg.text(x, y, name, "factname");
-  svg.text(x, y + 19, fact, "fact");
-  return x + std::max(text_width(name, 12), text_width(fact, 15)) * 1.05 + 36;
+double fact_width(const Fact& fact) {
+  return std::max(text_width(fact.name, 12), text_width(fact.text, 15, Weight::bold));
 }
 
 double draw_head(Svg& svg, const TimelineData& data, double y) {
+  constexpr double kGap = 32;  // between facts
   const TimelinePicture& picture = *data.picture;
-  const double width = kColumnRight - 28;
-  svg.text(28, y, fit_text(picture.title, 25, width), "title");
+  const double width = kColumnRight - kPictureMargin;
+  svg.text(kPictureMargin, y, fit_text(picture.title, 25, width, Weight::bold), "title");
   y += 25;
-  if (!picture.subtitle.empty()) {
-    svg.text(28, y, fit_text(picture.subtitle, 15, width), "subtitle");
-    y += 14;
+  for (const std::string& line : wrap_text(picture.subtitle, 15, width)) {
+    svg.text(kPictureMargin, y, line, "subtitle");
+    y += 19;
   }
-  y += 18;
-  double x = 28;
-  for (const Fact& fact : facts(data)) x = draw_fact(svg, x, y, fact.name, fact.text);
-  const std::string key = key_to_ranks(data);
-  if (key.empty()) return y + 30;
-  y += 42;
-  svg.text(28, y, key, "soft");
-  return y + 16;
+  y += 14;
+  double x = kPictureMargin;
+  for (const Fact& fact : facts(data)) {
+    if (x > kPictureMargin && x + fact_width(fact) > kColumnRight) {
+      x = kPictureMargin;
+      y += 44;
+    }
+    svg.text(x, y, fact.name, "factname");
+    svg.text(x, y + 19, fact.text, "fact");
+    x += fact_width(fact) + kGap;
+  }
+  y += 30;
+  for (const std::string& line : wrap_text(key_to_ranks(data), 11, width)) {
+    svg.text(kPictureMargin, y + 12, line, "soft");
+    y += 16;
+  }
+  return y;
 }
 
 bool has_pinned(const Schedule& schedule) {

@@ -30,6 +30,13 @@ async function run() {
   equal('device peak', Math.max(...first.memory[0].total), expected.devicePeak);
   equal('host peak', Math.max(...first.memory[1].total), expected.hostPeak);
 
+  // Names of levels at nearly the same height stand apart.
+  equal('levels are named', layout.labels.map(l => l.label.split(' ')[0]),
+        ['capacity', 'arena', 'capacity', 'arena']);
+  check('names of levels stand apart',
+        layout.labels.every((a, i) => layout.labels.every((b, k) => i === k || !meet(a, b))),
+        JSON.stringify(layout.labels));
+
   // Live bytes under the cursor.
   const x = xOf(expected.middle) + 1e-9;
   [['device', 0, expected.deviceThen], ['host', 1, expected.hostThen]].forEach(([name, s, then]) => {

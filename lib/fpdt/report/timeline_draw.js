@@ -55,7 +55,7 @@ function opAfter(ops, lane, t) {
 
 // ---- layout
 
-const layout = {panels: [], calls: 0, lanes: [], bottom: 0};
+const layout = {panels: [], calls: 0, lanes: [], bottom: 0, labels: []};
 function measure() {
   let y = TOP + 18;
   layout.panels = SPACES.map((space, s) => {
@@ -170,11 +170,13 @@ function drawMemory(panel, s) {
     ctx.strokeStyle = 'rgba(255,255,255,0.8)'; ctx.lineWidth = 3.2; ctx.stroke();
     ctx.strokeStyle = '#111'; ctx.lineWidth = 1.4; ctx.stroke();
   }
-  drawLevel(panel, y, most, data.arena[panel.space], 'arena', '#616e7c', [2, 3]);
-  drawLevel(panel, y, most, data.capacity[panel.space], 'capacity', '#c4320a', [7, 4]);
+  const taken = [peakFlag(panel, s)];
+  drawLevel(panel, y, most, data.capacity[panel.space], 'capacity', '#c4320a', [7, 4], taken);
+  drawLevel(panel, y, most, data.arena[panel.space], 'arena', '#616e7c', [2, 3], taken);
 }
 
-function drawLevel(panel, y, most, bytes, name, color, dash) {
+// `taken`: boxes on the plot, for which the name of the level makes way.
+function drawLevel(panel, y, most, bytes, name, color, dash, taken) {
   if (bytes <= 0 || hidden.category.size > 0) return;
   const label = `${name} ${bytesText(bytes)}`;
   if (bytes > most) {
@@ -184,8 +186,18 @@ function drawLevel(panel, y, most, bytes, name, color, dash) {
   ctx.strokeStyle = color; ctx.lineWidth = 1.3; ctx.setLineDash(dash);
   ctx.beginPath(); ctx.moveTo(LEFT, y(bytes)); ctx.lineTo(width - RIGHT, y(bytes)); ctx.stroke();
   ctx.setLineDash([]);
-  text(label, width - RIGHT - 8, y(bytes) - 5, 11.5, color, 'right', 600);
+  ctx.font = `600 11.5px ${FONT}`;
+  const wide = ctx.measureText(label).width + 8;
+  const above = y(bytes) - 17, below = y(bytes) + 2, right = width - RIGHT - 4 - wide;
+  const places = [[right, above], [right, below], [LEFT + 4, above], [LEFT + 4, below]]
+      .map(([left, top]) => ({left, top, width: wide, height: 15}));
+  const box = places.find(place => !taken.some(other => meet(place, other))) || places[0];
+  taken.push(box);
+  layout.labels.push({label, ...box});
+  text(label, box.left + 4, box.top + 12, 11.5, color, 'left', 600);
 }
+const meet = (a, b) => a.left < b.left + b.width && b.left < a.left + a.width &&
+    a.top < b.top + b.height && b.top < a.top + a.height;
 
 function drawCalls() {
   const top = layout.calls;
@@ -350,6 +362,7 @@ function busyIn(trace, lane, from, to) {
 
 function draw() {
   ctx.clearRect(0, 0, width, layout.bottom + 60);
+  layout.labels = [];
   layout.panels.forEach(drawMemory);
   drawCalls();
   data.lanes.forEach((name, lane) => {
@@ -379,26 +392,29 @@ function draw() {
   tell();
 }
 
-// The largest total of each space in the view, with a flag.
+// The largest total of a space in the view: its mark at (x, y), and the box of its flag.
+function peakFlag(panel, s) {
+  const memory = first.memory[s];
+  let best = rowAt(memory, view.from);
+  for (let i = best + 1; i < memory.time.length && memory.time[i] < view.to; ++i) {
+    if (memory.total[i] > memory.total[best]) best = i;
+  }
+  const x = Math.max(LEFT, xOf(memory.time[best]));
+  const y = panel.top + panel.height * (1 - memory.total[best] / scales[s]);
+  const string = `peak ${bytesText(memory.total[best])}`;
+  ctx.font = `600 12px ${FONT}`;
+  const wide = ctx.measureText(string).width + 16;
+  return {x, y, string, left: x + wide > width - RIGHT ? x - wide : x,
+          top: Math.max(panel.top, y - 32), width: wide, height: 19};
+}
 function drawPeaks() {
   layout.panels.forEach((panel, s) => {
-    const memory = first.memory[s];
-    let best = rowAt(memory, view.from);
-    for (let i = best + 1; i < memory.time.length && memory.time[i] < view.to; ++i) {
-      if (memory.total[i] > memory.total[best]) best = i;
-    }
-    const x = Math.max(LEFT, xOf(memory.time[best]));
-    const y = panel.top + panel.height * (1 - memory.total[best] / scales[s]);
-    const string = `peak ${bytesText(memory.total[best])}`;
-    ctx.font = `600 12px ${FONT}`;
-    const wide = ctx.measureText(string).width + 16;
-    const left = x + wide > width - RIGHT ? x - wide : x;
-    const flag = Math.max(panel.top, y - 32);
+    const flag = peakFlag(panel, s);
     ctx.fillStyle = '#1f2933';
-    ctx.fillRect(x - 0.5, flag, 1, y - flag);
-    ctx.fillRect(left, flag, wide, 19);
-    ctx.beginPath(); ctx.arc(x, y, 3.5, 0, 7); ctx.fill();
-    text(string, left + 8, flag + 14, 12, '#fff', 'left', 600);
+    ctx.fillRect(flag.x - 0.5, flag.top, 1, flag.y - flag.top);
+    ctx.fillRect(flag.left, flag.top, flag.width, flag.height);
+    ctx.beginPath(); ctx.arc(flag.x, flag.y, 3.5, 0, 7); ctx.fill();
+    text(flag.string, flag.left + 8, flag.top + 14, 12, '#fff', 'left', 600);
   });
 }
 

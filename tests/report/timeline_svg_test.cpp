@@ -6,9 +6,11 @@
 #include <map>
 #include <regex>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "fpdt/report/axis.h"
+#include "fpdt/report/compare.h"
 #include "fpdt/report/svg.h"
 
 #include "made_up.h"
@@ -79,7 +81,20 @@ TEST(TimelineSvg, DrawsAllRanksOnOneClock) {
   EXPECT_EQ(data.end, duration(made.measured) + 2 * kApart);
   EXPECT_EQ(data.end, duration(ranks));
   EXPECT_TRUE(has(svg, "step of 3 ranks, measured"));
-  EXPECT_TRUE(has(svg, ">" + format_nanoseconds(data.end) + " ("));
+  EXPECT_TRUE(has(svg, ">" + format_nanoseconds(data.end) + "<"));
+}
+
+// The picture has the error of the table.
+TEST(TimelineSvg, ErrorsAreThoseOfTheTable) {
+  const test::MadeUp made(2);
+  const std::vector<Trace> ranks = test::ranks_of(made.measured, 2, 500'000);
+  TimelinePicture picture = picture_of(made);
+  picture.measured = test::runs_of(made, ranks);
+  const Comparison found = compare(made.schedule, made.trace, ranks);
+  const std::string error = format_error(found.predicted_seconds, found.measured_seconds);
+  EXPECT_EQ(error.front(), '-');
+  EXPECT_TRUE(has(timeline_svg(picture), fmt::format("({})", error))) << error;
+  EXPECT_TRUE(has(table(found), error)) << table(found);
 }
 
 // The last and the fullest rank are drawn, whatever their number.

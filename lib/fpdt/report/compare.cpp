@@ -57,10 +57,9 @@ std::string row(const ComparedTime& one) {
   // Parts of a millisecond are noise, whatever their ratio.
   constexpr double kWorthComparing = 1e-3;
   const bool compares = std::max(one.predicted, one.measured) >= kWorthComparing;
-  return fmt::format(
-      "{:<20} {:>8} {:>11.1f} {:>11.1f} {:>8}\n", one.what, one.ops, one.predicted * 1e3,
-      one.measured * 1e3,
-      compares ? fmt::format("{:+.0f} %", 100 * relative_error(one.predicted, one.measured)) : "");
+  return fmt::format("{:<20} {:>8} {:>11.1f} {:>11.1f} {:>8}\n", one.what, one.ops,
+                     one.predicted * 1e3, one.measured * 1e3,
+                     compares ? format_error(one.predicted, one.measured) : "");
 }
 
 std::string json_list(const std::vector<ComparedTime>& list) {
@@ -81,6 +80,10 @@ bool has_collectives(const Comparison& comparison) {
 
 double relative_error(double predicted, double measured) {
   return measured > 0 ? (predicted - measured) / measured : 0;
+}
+
+std::string format_error(double predicted, double measured) {
+  return fmt::format("{:+.0f} %", 100 * relative_error(predicted, measured));
 }
 
 Comparison compare(const Schedule& schedule, const Trace& predicted,

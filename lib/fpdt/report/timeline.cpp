@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/report/axis.h"
+#include "fpdt/report/compare.h"
 #include "fpdt/report/walk.h"
 
 namespace fpdt {
@@ -176,14 +177,13 @@ std::vector<Fact> facts(const TimelineData& data) {
       begin = std::min(begin, run.shift);
       end = std::max(end, run.shift + duration(*run.trace));
     }
-    const double more =
-        taken > 0 ? 100.0 * static_cast<double>(end - begin - taken) / static_cast<double>(taken)
-                  : 0;
+    all.back().text += fmt::format(
+        " ({})", format_error(static_cast<double>(taken), static_cast<double>(end - begin)));
     const std::string& source = picture.measured.front().trace->source;
     all.push_back({data.ranks.size() == 1
                        ? fmt::format("{}, {}", what, source)
                        : fmt::format("{} of {} ranks, {}", what, data.ranks.size(), source),
-                   fmt::format("{} ({:+.1f} %)", format_nanoseconds(end - begin), more)});
+                   format_nanoseconds(end - begin)});
   }
   for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
     const bool device = space == MemorySpace::device;

@@ -234,6 +234,8 @@ ClusterSpec write_cluster(const std::string& path, ClusterSpec bare, const Bench
                           const std::string& unfinished) {
   bare.rates = result.rates;
   bare.outside = result.outside;
+  bare.host_outside = declared ? declared->host_outside : estimated_host_outside(bare);
+  bare.host_outside.system = Bytes{0};  // the host memory is what the system leaves
   if (!unfinished.empty()) bare.source += "; unfinished: it measured only " + unfinished;
   if (declared) {
     bare.source += fmt::format("; the rest is from {} ({})", declared->name, declared->source);
@@ -334,7 +336,7 @@ Command declare_bench(Options& options) {
                 "machine's, or of the GPU's");
   options
       .value("--peak-flops", flags->peak_flops,
-             "peak of the data sheet, 100 % of MFU; default: the rate of the fastest product")
+             "peak of the data sheet, 100 % of MFU; default: the fastest rate")
       .positive();
   options.value("--declared", flags->declared,
                 "cluster, a name or a file, whose rates are used until they are measured, and "

@@ -33,6 +33,8 @@ nodes: 1
 devices_per_node: 2
 device_memory: 1GiB
 host_memory: 1GiB
+outside: {}
+host_outside: {}
 source: made for this test
 )";
 constexpr std::string_view kTimed = R"(name: timed
@@ -41,16 +43,18 @@ devices_per_node: 2
 device_memory: 1GiB
 host_memory: 1GiB
 row_multiple: 8
+outside: {}
+host_outside: {}
 rates:
   peak_flops: 1e10
-  matmul: 5e9
+  matmul: {typical: 5e9, low: 4.5e+09, high: 5.25e+09}
   attention_forward: {typical: 4e9, low: 3e9, high: 5e9}
-  attention_backward: 4e9
-  device_bandwidth: 1e10
-  h2d: 2e8
-  d2h: 2e8
-  link: 5e8
-  network: 1e8
+  attention_backward: {typical: 4e9, low: 3.6e+09, high: 4.2e+09}
+  device_bandwidth: {typical: 1e10, low: 9e+09, high: 1.05e+10}
+  h2d: {typical: 2e8, low: 1.8e+08, high: 2.1e+08}
+  d2h: {typical: 2e8, low: 1.8e+08, high: 2.1e+08}
+  link: {typical: 5e8, low: 4.5e+08, high: 5.25e+08}
+  network: {typical: 1e8, low: 9e+07, high: 1.05e+08}
   op_seconds: 2e-7
 source: made for this test
 )";

@@ -39,6 +39,7 @@ device_memory: 8GiB
 host_memory: 1GiB
 row_multiple: 8
 outside: {{{}}}
+host_outside: {{}}
 source: made for this test
 )",
                                   ranks, outside));

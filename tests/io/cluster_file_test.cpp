@@ -60,6 +60,7 @@ TEST(ClusterFile, ReadsEveryField) {
   expected.device_memory = Bytes{3 << 29};
   expected.host_memory = Bytes{7 << 20};
   expected.row_multiple = 128;
+  expected.host_outside = estimated_host_outside(expected);
   expected.source = std::string("s");
   EXPECT_EQ(cluster, expected);
 }
@@ -75,10 +76,11 @@ ClusterSpec unusual() {
     next += 1;
     return Rate{1 / next, 0.5 / next, 1 / next};
   };
-  ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, {}, {}};
+  ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, {}, {}, {}};
   cluster.attention = AttentionKernels::cudnn;
   cluster.source = "a: \"b\" \\ # c";
   cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{70}, Bytes{384 << 20}, Bytes{24 << 20}};
+  cluster.host_outside = {Bytes{900}, Bytes{100}, Bytes{50}, Bytes{10}};
   Rates& rates = cluster.rates;
   rates.peak_flops = 312e12;
   rates.matmul = rate();
@@ -109,6 +111,31 @@ TEST(ClusterFile, RoundTrips) {
   EXPECT_EQ(parse_cluster(print_cluster(bare), "c.yaml"), bare);
 }
 
+std::vector<std::string> notes_on(const std::string& more) {
+  std::vector<std::string> notes;
+  static_cast<void>(parse_cluster(std::string(kBare) + more, "c.yaml", &notes));
+  return notes;
+}
+
+// What a person forgot is never counted as nothing in silence.
+TEST(ClusterFile, NotesWhatIsLeftOut) {
+  EXPECT_THAT(notes_on(""), testing::ElementsAre(HasSubstr("c.yaml: no `outside`"),
+                                                 HasSubstr("c.yaml: no `host_outside`")));
+  EXPECT_THAT(notes_on("outside: {}\nhost_outside: {}\n"), testing::IsEmpty());
+  EXPECT_THAT(
+      notes_on("outside: {}\nhost_outside: {system: 1MiB}\nrates: {peak_flops: 9, matmul: 8, "
+               "h2d: 3, d2h: {typical: 3, high: 4}}\n"),
+      testing::ElementsAre(HasSubstr("no range for matmul, h2d: ")));
+}
+
+TEST(ClusterFile, ConfigsLeaveNothingOut) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("configs/clusters"))) {
+    std::vector<std::string> notes;
+    static_cast<void>(load_cluster(entry.path().string(), &notes));
+    EXPECT_THAT(notes, testing::IsEmpty());
+  }
+}
+
 // Schedules contain clusters. One without rates is written as before rates existed.
 TEST(ClusterFile, TravelsInProblems) {
   Problem problem;
@@ -137,7 +164,10 @@ TEST(ClusterFile, RefusesRatesThatCannotBe) {
   const auto error = [](std::string_view rates) {
     return cluster_error(std::string(kBare) + "rates: {" + std::string(rates) + "}");
   };
-  EXPECT_EQ(error("matmul: 1e12, link: {typical: 3, low: 2}"), "");
+  EXPECT_EQ(error("peak_flops: 1e12, matmul: 1e12, link: {typical: 3, low: 2}"), "");
+  EXPECT_THAT(error("matmul: 1e12"), HasSubstr("peak_flops: expected the peak"));
+  EXPECT_THAT(error("peak_flops: 1e12, attention_forward: 2e12"),
+              HasSubstr("attention_forward: expected at most the peak_flops of 1e+12"));
   EXPECT_THAT(error("matmul: fast"),
               HasSubstr("c.yaml:7:17: rates.matmul: expected a number or a map"));
   EXPECT_THAT(error("matmul: {low: 1}"), HasSubstr("rates.matmul.typical: this key is required"));

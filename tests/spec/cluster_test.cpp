@@ -17,6 +17,8 @@ ClusterSpec four(std::int64_t nodes) {
   cluster.device_memory = (1 << 30) * Bytes{80};
   cluster.host_memory = (1 << 30) * Bytes{1024};
   cluster.outside = {Bytes{500}, Bytes{60}, Bytes{10}, Bytes{30}, Bytes{2}};
+  cluster.host_outside = {Bytes{700}, Bytes{50}, Bytes{20}, Bytes{4}};
+  cluster.rates.peak_flops = 300;
   cluster.rates.matmul = {200, 150, 250};
   cluster.rates.network = {20, 10, 25};
   cluster.rates.matmul_shares = {{128, 0.5}, {1024, 1}};
@@ -79,6 +81,29 @@ TEST(Cluster, CountsWhatLiesOutsideTheArena) {
   EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 60 + 10 + 3 * 30 + 4 * 2});
 }
 
+TEST(Cluster, CountsWhatLiesOutsideOnAHost) {
+  const ClusterSpec cluster = four(2);
+  EXPECT_EQ(cluster.host_outside_bytes(), Bytes{700 + 50 + 4 * (20 + 4)});
+  EXPECT_EQ(cluster.host_available() + cluster.host_outside_bytes(), cluster.host_memory);
+}
+
+// For each page of 4 KiB: 64 bytes to describe it, as much for the rest of the system, 56 to map it.
+TEST(Cluster, EstimatesWhatLiesOutside) {
+  ClusterSpec cluster = four(1);
+  cluster.attention = AttentionKernels::cudnn;
+  const OutsideHost host = estimated_host_outside(cluster);
+  constexpr std::int64_t kGibi = 1 << 30;
+  EXPECT_EQ(host.system, Bytes{32 * kGibi});
+  EXPECT_EQ(host.page_tables, Bytes{14 * kGibi});
+  EXPECT_EQ(host.process, Bytes{2 * kGibi});
+  EXPECT_GT(estimated_outside(cluster).context, Bytes{kGibi});
+  cluster.attention = AttentionKernels::own;
+  EXPECT_EQ(estimated_outside(cluster), OutsideArena{});
+  cluster.host_memory = Bytes{7001};  // the smallest host has some left
+  cluster.host_outside = estimated_host_outside(cluster);
+  EXPECT_GT(cluster.host_available(), Bytes{0});
+}
+
 TEST(Cluster, RatesMayBeAbsent) {
   ClusterSpec cluster = four(2);
   EXPECT_TRUE(check(cluster).empty());
@@ -122,7 +147,11 @@ INSTANTIATE_TEST_SUITE_P(
         WrongValue{"peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
         WrongValue{"remote_peer", "C101",
                    [](ClusterSpec& c) { c.outside.per_remote_peer = Bytes{1LL << 33}; }},
+        WrongValue{"host_outside", "C101",
+                   [](ClusterSpec& c) { c.host_outside.system = c.host_memory; }},
         WrongValue{"peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = kNan; }},
+        WrongValue{"no_peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = 0; }},
+        WrongValue{"over_peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = 199; }},
         WrongValue{"low_over_typical", "C102",
                    [](ClusterSpec& c) {
                      c.rates.link = {1, 2, 3};

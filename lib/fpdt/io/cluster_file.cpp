@@ -26,13 +26,52 @@ void check_kinds(const Node& root, const ClusterSpec& cluster, FileFindings& fin
   }
 }
 
-}  // namespace
-
-ClusterSpec load_cluster(const std::string& path) {
-  return parse_cluster(read_file(path, kYamlBytesMax), path);
+// The rates that are one number, though machines vary.
+std::vector<std::string_view> without_range(const Rates& rates) {
+  std::vector<std::string_view> names;
+  const auto look = [&names](std::string_view name, const Rate& rate) {
+    if (rate.typical > 0 && rate.low == rate.high) names.push_back(name);
+  };
+  look("matmul", rates.matmul);
+  look("attention_forward", rates.attention_forward);
+  look("attention_backward", rates.attention_backward);
+  look("device_bandwidth", rates.device_bandwidth);
+  look("h2d", rates.h2d);
+  look("d2h", rates.d2h);
+  look("link", rates.link);
+  look("network", rates.network);
+  return names;
 }
 
-ClusterSpec parse_cluster(std::string_view text, std::string_view file_name) {
+// Fills in what the file leaves out, and says so.
+void complete(const Node& root, ClusterSpec& cluster, std::vector<std::string>& notes) {
+  if (root.find("outside") == nullptr) {
+    cluster.outside = estimated_outside(cluster);
+    notes.push_back(fmt::format(
+        "no `outside`, the memory of driver and libraries on a device: {} is an estimate",
+        format_bytes(cluster.outside_bytes())));
+  }
+  if (root.find("host_outside") == nullptr) {
+    cluster.host_outside = estimated_host_outside(cluster);
+    notes.push_back(fmt::format(
+        "no `host_outside`, the memory of system and processes on a node: {} is an estimate",
+        format_bytes(cluster.host_outside_bytes())));
+  }
+  const std::vector<std::string_view> exact = without_range(cluster.rates);
+  if (exact.empty()) return;
+  notes.push_back(
+      fmt::format("no range for {}: the range of predicted times leaves their uncertainty out",
+                  fmt::join(exact, ", ")));
+}
+
+}  // namespace
+
+ClusterSpec load_cluster(const std::string& path, std::vector<std::string>* notes) {
+  return parse_cluster(read_file(path, kYamlBytesMax), path, notes);
+}
+
+ClusterSpec parse_cluster(std::string_view text, std::string_view file_name,
+                          std::vector<std::string>* notes) {
   FileFindings findings(file_name);
   const Node root = parse_yaml(text, findings);
   ClusterSpec cluster;
@@ -41,8 +80,13 @@ ClusterSpec parse_cluster(std::string_view text, std::string_view file_name) {
   fields.done();
   check_kinds(root, cluster, findings);
   findings.raise();
+  std::vector<std::string> found;
+  complete(root, cluster, found);
   findings.append(check(cluster));
   findings.raise();
+  if (notes != nullptr) {
+    for (const std::string& note : found) notes->push_back(fmt::format("{}: {}", file_name, note));
+  }
   return cluster;
 }
 

@@ -3,7 +3,8 @@
 // everywhere.
 //
 // A visitor offers required, optional, sparse, tokens, count_or_word, fractions, group,
-// sparse_group and list (see Fields). Sparse entries are left out where they equal their default.
+// sparse_group and list (see Fields). Sparse entries are left out where they equal their default;
+// YAML shows a sparse group as `{}` then.
 #pragma once
 
 #include <type_traits>
@@ -63,6 +64,14 @@ void describe(Self& outside, Visitor& f) {
   f.sparse("per_remote_peer", outside.per_remote_peer);
 }
 
+template <Describes<OutsideHost> Self, class Visitor>
+void describe(Self& outside, Visitor& f) {
+  f.sparse("system", outside.system);
+  f.sparse("page_tables", outside.page_tables);
+  f.sparse("process", outside.process);
+  f.sparse("loader", outside.loader);
+}
+
 template <Describes<Interference> Self, class Visitor>
 void describe(Self& beside, Visitor& f) {
   constexpr Rate kNone{1, 1, 1};
@@ -110,6 +119,7 @@ void describe(Self& cluster, Visitor& f) {
   f.optional("row_multiple", cluster.row_multiple);
   f.sparse("attention", cluster.attention);
   f.sparse_group("outside", cluster.outside);
+  f.sparse_group("host_outside", cluster.host_outside);
   f.sparse_group("rates", cluster.rates);
   f.required("source", cluster.source);
 }

@@ -46,7 +46,11 @@ class YamlPrinter {
   void sparse(std::string_view key, const std::vector<KindRate>& kinds);
   template <class T>
   void sparse_group(std::string_view key, const T& value) {
-    if (value != T{}) group(key, value);
+    if (value == T{}) {
+      line(key, "{}");  // a person sees that nothing was forgotten
+    } else {
+      group(key, value);
+    }
   }
   void tokens(std::string_view key, std::int64_t value) { line(key, format_tokens(value)); }
   void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {

@@ -1,6 +1,7 @@
 // Checks of a cluster, and the same machines in another number.
 #include "fpdt/spec/cluster.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -83,6 +84,10 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
     check.wrong("C101", "row_multiple: attention: cudnn needs a multiple of {}, found {}",
                 kRowsOfCudnn, cluster.row_multiple);
   }
+  if (cluster.host_memory.value > 0 && cluster.host_available().value <= 0) {
+    check.wrong("C101", "host_outside: expected less than the host_memory of {}, found {}",
+                format_bytes(cluster.host_memory), format_bytes(cluster.host_outside_bytes()));
+  }
   constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers: 63 bits
   for (const Bytes peer : {cluster.outside.per_peer, cluster.outside.per_remote_peer}) {
     if (peer.value <= kPerPeerMax) continue;
@@ -94,7 +99,17 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
 void check_rates(Checker& check, const Rates& rates) {
   if (!(rates.peak_flops >= 0 && std::isfinite(rates.peak_flops))) {
     check.wrong("C102", "peak_flops: expected 0 or more, found {}", rates.peak_flops);
+  } else if (rates.matmul.typical > 0 && rates.peak_flops == 0) {
+    check.wrong("C102", "peak_flops: expected the peak of the data sheet, of which MFU is a share");
   }
+  const auto below_peak = [&](std::string_view name, const Rate& rate) {
+    if (!(rates.peak_flops > 0) || !(rate.typical > rates.peak_flops)) return;
+    check.wrong("C102", "{}: expected at most the peak_flops of {:.4g}, found {:.4g}", name,
+                rates.peak_flops, rate.typical);
+  };
+  below_peak("matmul", rates.matmul);
+  below_peak("attention_forward", rates.attention_forward);
+  below_peak("attention_backward", rates.attention_backward);
   check.speed("matmul", rates.matmul);
   check.speed("attention_forward", rates.attention_forward);
   check.speed("attention_backward", rates.attention_backward);
@@ -171,6 +186,24 @@ ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices) {
   }
   other.nodes = devices / node;
   return other;
+}
+
+OutsideArena estimated_outside(const ClusterSpec& cluster) {
+  if (cluster.attention == AttentionKernels::own) return {};
+  constexpr std::int64_t kMebi = 1 << 20;
+  return {Bytes{1400 * kMebi}, Bytes{128 * kMebi}, Bytes{48 * kMebi}, Bytes{384 * kMebi},
+          Bytes{24 * kMebi}};
+}
+
+OutsideHost estimated_host_outside(const ClusterSpec& cluster) {
+  constexpr std::int64_t kMebi = 1 << 20;
+  constexpr std::int64_t kPage = 4096, kDescriptor = 64, kEntry = 8, kOfDriver = 48;
+  const bool own = cluster.attention == AttentionKernels::own;
+  const std::int64_t pages = cluster.host_memory.value / kPage;
+  const std::int64_t descriptors = pages * kDescriptor;
+  const std::int64_t most = descriptors / std::max<std::int64_t>(cluster.devices_per_node, 1);
+  return {Bytes{2 * descriptors}, Bytes{pages * (kEntry + (own ? 0 : kOfDriver))},
+          Bytes{std::min((own ? 64 : 2048) * kMebi, most)}, Bytes{std::min(16 * kMebi, most)}};
 }
 
 std::vector<Diagnostic> check(const ClusterSpec& cluster) {

@@ -91,6 +91,16 @@ struct OutsideArena {
   bool operator==(const OutsideArena&) const = default;
 };
 
+// Memory of a node that no plan may use. The memory that loading and saving take is part of a plan
+// (checkpoint_bytes.h).
+struct OutsideHost {
+  Bytes system;       // kernel with its page descriptors, services, files in use
+  Bytes page_tables;  // of pinned memory, in kernel and driver
+  Bytes process;      // of each rank: code, libraries, the driver's side on the host
+  Bytes loader;       // of each rank: tokens of the steps to come
+  bool operator==(const OutsideHost&) const = default;
+};
+
 struct ClusterSpec {
   std::string name;
   std::int64_t nodes = 1;
@@ -101,6 +111,7 @@ struct ClusterSpec {
   std::int64_t row_multiple = 1;  // of a chunk after the all-to-all; cuDNN: 128, CPU: 1
   AttentionKernels attention = AttentionKernels::own;
   OutsideArena outside;
+  OutsideHost host_outside;
   Rates rates;
   std::string source;
   bool operator==(const ClusterSpec&) const = default;
@@ -112,7 +123,20 @@ struct ClusterSpec {
            (devices_per_node - 1) * outside.per_peer +
            (devices() - devices_per_node) * outside.per_remote_peer;
   }
+  // The same of the host memory of one node, and what it leaves.
+  [[nodiscard]] Bytes host_outside_bytes() const {
+    return host_outside.system + host_outside.page_tables +
+           devices_per_node * (host_outside.process + host_outside.loader);
+  }
+  [[nodiscard]] Bytes host_available() const { return host_memory - host_outside_bytes(); }
 };
+
+// Estimates for a cluster whose file does not say what lies outside its arenas. Linux describes
+// each page of 4 KiB in 64 bytes, and maps it with 8; the driver of a GPU keeps 48 for each pinned
+// one. A cluster whose attention is the backend's own may be a CPU: no memory of a device lies
+// outside there.
+OutsideArena estimated_outside(const ClusterSpec& cluster);
+OutsideHost estimated_host_outside(const ClusterSpec& cluster);
 
 // A cluster of `devices` of these devices: whole nodes, or a part of one node, which keeps all the
 // node's host memory. InputError where there is no such cluster, such as one and a half nodes.

@@ -41,8 +41,9 @@ struct BenchOptions {
   // The kernels whose attention tiles give the rates. The extent decides whether the others are
   // measured too.
   AttentionKernels attention = AttentionKernels::own;
-  double peak_flops = 0;  // of the datasheet; 0: that of the fastest product
-  Rates declared;         // used until measured
+  // Of the datasheet; 0: of the fastest product. Measured rates above it replace it.
+  double peak_flops = 0;
+  Rates declared;  // used until measured
   OutsideArena declared_outside;
   std::function<void(std::string_view what)> progress;  // called before each measurement
   // Called after each group of measurements, with the result and the names of the groups so far.

@@ -124,6 +124,9 @@ Rates rounded(Rates rates) {
     for (SizeShare& one : *shares) one.share = rounded(one.share);
   }
   rates.peak_flops = rounded(rates.peak_flops);
+  for (const Rate& rate : {rates.matmul, rates.attention_forward, rates.attention_backward}) {
+    rates.peak_flops = std::max(rates.peak_flops, rate.typical);
+  }
   return rates;
 }
 

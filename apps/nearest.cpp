@@ -78,7 +78,7 @@ std::optional<Nearest> more_devices(const Problem& problem, const Pins& pins,
   for (const std::int64_t devices : larger_counts(machine, problem.ranks())) {
     Problem larger = problem;
     larger.cluster = with_devices(machine, devices);
-    if (data_parallel_degrees(larger).empty() || !any(larger, pins)) continue;
+    if (splits(larger, pins).empty() || !any(larger, pins)) continue;
     const std::int64_t nodes = larger.cluster.nodes;
     return Nearest{fmt::format("{} GPUs ({} {})", devices, nodes, nodes == 1 ? "node" : "nodes"),
                    fmt::format("--gpus {}", devices)};

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -83,6 +82,7 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
                            format_bytes(plan.usage.host_node), format_bytes(problem.host_budget),
                            format_bytes(plan.usage.host_rank)));
   text += wrapped("", checkpoint_text(plan.usage));
+  text += wrapped("", host_outside_text(problem.cluster));
   if (!fits_numa_nodes(problem, plan.usage)) text += wrapped("", numa_text(problem, plan.usage));
   return text;
 }
@@ -226,12 +226,17 @@ Json states_json(const Answer& answer) {
 }
 
 std::string shortage_lines(const Answer& answer) {
-  const Shortage& shortage = *answer.search.shortage;
+  const std::vector<Need> all = needs(answer.problem, *answer.search.shortage);
   std::string text =
       line("binds", fmt::format("{} memory: every strategy needs at least {}, and there is {}",
-                                word(shortage.binding), format_bytes(shortage.need),
-                                format_bytes(shortage.have)));
+                                word(all.front().memory), format_bytes(all.front().need),
+                                format_bytes(all.front().have)));
   text += states_line(answer);
+  for (auto other = all.begin() + 1; other != all.end(); ++other) {
+    text += line(
+        "", fmt::format("{} memory: that strategy needs {}, and there is {}", word(other->memory),
+                        format_bytes(other->need), format_bytes(other->have)));
+  }
   for (const Nearest& nearest : answer.nearest) {
     text += line(
         &nearest == &answer.nearest.front() ? "fits" : "",
@@ -241,28 +246,25 @@ std::string shortage_lines(const Answer& answer) {
   return text;
 }
 
-// Numbers that are not known, which are those of what is not lowered, are null.
-Json prediction_json(const Problem& problem, const Strategy& strategy, const Usage& usage,
-                     const std::array<Throughput, 3>& throughput,
-                     const std::optional<PeakBytes>& peak) {
+Json prediction_json(const Problem& problem, const Plan& plan) {
+  const Usage& usage = plan.usage;
+  const PeakBytes peak = device_peak(plan);
   Json object{{"device_peak_bytes", usage.arena.value}};
   object.update(host_json(problem, usage));
   object["outside_arena_bytes"] = problem.cluster.outside_bytes().value;
   object["outside_workspace_bytes"] = problem.cluster.outside.workspace.value;
-  object.update(speed_json(throughput));
-  const Traffic sent = closed_form_traffic(problem, strategy);
+  object["host_outside_bytes"] = problem.cluster.host_outside_bytes().value;
+  object.update(speed_json(plan.throughput));
+  const Traffic sent = closed_form_traffic(problem, plan.strategy);
   object["sent_bytes_per_rank"] = {{"node", sent.node}, {"network", sent.network}};
-  const auto part = [&](Bytes PeakBytes::*field) {
-    return peak ? Json(((*peak).*field).value) : Json();
-  };
-  object["device_bytes"] = {{"parameters", part(&PeakBytes::parameters)},
-                            {"gathered", part(&PeakBytes::gathered)},
-                            {"gradients", part(&PeakBytes::gradients)},
-                            {"optimizer", part(&PeakBytes::optimizer)},
-                            {"activations", part(&PeakBytes::activations)},
-                            {"staging", part(&PeakBytes::staging)},
-                            {"other", part(&PeakBytes::other)},
-                            {"free", part(&PeakBytes::free)}};
+  object["device_bytes"] = {{"parameters", peak.parameters.value},
+                            {"gathered", peak.gathered.value},
+                            {"gradients", peak.gradients.value},
+                            {"optimizer", peak.optimizer.value},
+                            {"activations", peak.activations.value},
+                            {"staging", peak.staging.value},
+                            {"other", peak.other.value},
+                            {"free", peak.free.value}};
   return object;
 }
 
@@ -293,28 +295,28 @@ Json feasible_json(const Answer& answer) {
   return {{"verdict", "fits"},
           {"binding", word(binding(answer.problem, plan))},
           {"strategy", strategy_object(answer.problem, plan.strategy)},
-          {"prediction", prediction_json(answer.problem, plan.strategy, plan.usage, plan.throughput,
-                                         device_peak(plan))}};
+          {"prediction", prediction_json(answer.problem, plan)}};
 }
 
 Json infeasible_json(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  std::array<Throughput, 3> unknown;
-  unknown.fill({kNone, kNone, kNone, kNone, kNone});
+  Json needed = Json::array();
+  for (const Need& one : needs(answer.problem, shortage)) {
+    needed.push_back({{"memory", word(one.memory)},
+                      {"need_bytes", one.need.value},
+                      {"have_bytes", one.have.value}});
+  }
   Json nearest = Json::array();
   for (const Nearest& one : answer.nearest) {
     nearest.push_back({{"what", one.what}, {"flag", one.flag}});
   }
   return {{"verdict", "infeasible"},
           {"binding", word(shortage.binding)},
-          {"need_bytes", shortage.need.value},
-          {"have_bytes", shortage.have.value},
+          {"needs", needed},
           {"state_bytes", states_json(answer)},
           {"nearest", nearest},
           {"strategy", strategy_object(answer.problem, shortage.closest)},
-          {"prediction", prediction_json(answer.problem, shortage.closest,
-                                         usage(answer.problem, shortage.closest), unknown, {})}};
+          {"prediction", nullptr}};
 }
 
 }  // namespace
@@ -369,6 +371,20 @@ std::string outside_text(const ClusterSpec& cluster) {
   part("communicator", cluster.outside_bytes() - cluster.outside.context -
                            cluster.outside.libraries - cluster.outside.workspace);
   return text;
+}
+
+std::string host_outside_text(const ClusterSpec& cluster) {
+  std::string text;
+  const auto part = [&](std::string_view name, Bytes bytes) {
+    if (bytes.value == 0) return;
+    text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", name, format_bytes(bytes));
+  };
+  part("system", cluster.host_outside.system);
+  part("page tables", cluster.host_outside.page_tables);
+  part("processes", cluster.devices_per_node * cluster.host_outside.process);
+  part("loaders", cluster.devices_per_node * cluster.host_outside.loader);
+  return fmt::format("of the {} of a node, {} lie outside{}", format_bytes(cluster.host_memory),
+                     format_bytes(cluster.host_outside_bytes()), text);
 }
 
 PeakBytes device_peak(const Plan& plan) {

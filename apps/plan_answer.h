@@ -38,6 +38,8 @@ std::string wrapped(std::string_view key, const std::string& text, std::size_t w
 
 // What lies outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for nothing.
 std::string outside_text(const ClusterSpec& cluster);
+// The same of a node's host memory, with the memory that there is.
+std::string host_outside_text(const ClusterSpec& cluster);
 
 // What of the host's memory is for loading and saving: "to load 292 MiB of it, 36.5 MiB per ...".
 std::string checkpoint_text(const Usage& usage);

@@ -47,7 +47,7 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
                          StatusLine& status) {
   const Problem& problem = question.problem;
   require_possible(problem, question.pins);
-  const Strategy published = published_fpdt(problem);
+  const Strategy published = published_fpdt(problem, question.pins.batch);
   require_sound(problem, published, "");
   std::vector<Strategy> given;
   for (const std::string& file : files) {
@@ -59,7 +59,10 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
   status.show("published FPDT policy");
   rows.push_back({"published FPDT policy", outcome(problem, published)});
   status.show("Ulysses");
-  rows.push_back(searched(problem, {Method::ulysses, {}, {}}, "Ulysses (one chunk)"));
+  Pins one_chunk;
+  one_chunk.method = Method::ulysses;
+  one_chunk.batch = question.pins.batch;
+  rows.push_back(searched(problem, one_chunk, "Ulysses (one chunk)"));
   for (std::size_t i = 0; i < files.size(); ++i) {
     status.show(files[i]);
     rows.push_back({files[i], outcome(problem, given[i])});

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/math.h"
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/model_file.h"
@@ -45,11 +46,14 @@ Bytes device_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
 
 // Memory of a host can be bought, so that more than there is may be asked.
 Bytes host_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
-  if (flags.host_budget.empty()) return cluster.host_memory;
+  if (flags.host_budget.empty()) return cluster.host_available();
   const Bytes budget = parse_budget("--host-budget", flags.host_budget);
-  if (budget > cluster.host_memory) {
-    say(fmt::format("note: --host-budget: {} is more than the {} of a node of {}\n",
-                    format_bytes(budget), format_bytes(cluster.host_memory), cluster.name));
+  if (budget > cluster.host_available()) {
+    say(
+        fmt::format("note: --host-budget: {} is more than a node of {} has to spare: {} less {} "
+                    "outside\n",
+                    format_bytes(budget), cluster.name, format_bytes(cluster.host_memory),
+                    format_bytes(cluster.host_outside_bytes())));
   }
   return budget;
 }
@@ -61,12 +65,58 @@ std::int64_t shortest(const Problem& problem) {
   return positions > 0 ? std::min(rows, positions) : rows;
 }
 
+// The sequences of a step, and how they are divided where that is asked.
+void set_batch(Pins& pins, const QuestionFlags& flags) {
+  const std::int64_t replicas = std::max<std::int64_t>(flags.data_parallel, 1);
+  const std::int64_t each = std::max<std::int64_t>(flags.micro_batches, 1);
+  const std::int64_t asked = replicas * each;
+  pins.batch = flags.batch > 0 ? flags.batch : asked;
+  const bool exact = flags.data_parallel > 0 && flags.micro_batches > 0;
+  if (pins.batch % asked != 0 || (exact && pins.batch != asked)) {
+    throw InputError(fmt::format(
+        "--batch {}: --data-parallel {} with --micro-batches {} makes {} sequences; leave one of "
+        "the three out",
+        pins.batch, replicas, each, asked));
+  }
+  if (flags.data_parallel > 0) pins.data_parallel = flags.data_parallel;
+  if (flags.micro_batches > 0) pins.data_parallel = pins.batch / flags.micro_batches;
+}
+
+// Takes the largest part of the machine whose ranks can share the batch, and names what is left.
+void leave_out_devices(Problem& problem, const Pins& pins) {
+  if (!splits(problem, pins).empty()) return;
+  const ClusterSpec whole = problem.cluster;
+  const std::int64_t node = whole.devices_per_node;
+  for (std::int64_t devices = whole.devices() - 1; devices > 0; --devices) {
+    if (devices > node && devices % node != 0) continue;
+    Problem smaller = problem;
+    smaller.cluster = with_devices(whole, devices);
+    if (splits(smaller, pins).empty()) continue;
+    const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+    const std::string nearest =
+        degrees.empty() || pins.data_parallel
+            ? ""
+            : fmt::format("; --batch {} uses all", round_up(pins.batch, degrees.front()));
+    say(fmt::format(
+        "note: {} of {} GPUs stay unused: {} sequence{} and {} heads do not divide by more{}\n",
+        whole.devices() - devices, whole.devices(), pins.batch, pins.batch == 1 ? "" : "s",
+        problem.model.heads, nearest));
+    problem.cluster = smaller.cluster;
+    return;
+  }
+}
+
 Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   Pins pins;
+  set_batch(pins, flags);
   if (flags.method == "ulysses") pins.method = Method::ulysses;
   if (flags.method == "fpdt") pins.method = Method::fpdt;
   if (!flags.strategy.empty() && (!flags.chunk.empty() || !flags.method.empty())) {
     throw InputError("--strategy decides everything: leave --chunk and --method out");
+  }
+  if (!flags.strategy.empty() && flags.batch + flags.data_parallel + flags.micro_batches > 0) {
+    throw InputError(
+        "--strategy decides everything: leave --batch, --data-parallel and --micro-batches out");
   }
   if (!flags.chunk.empty() && pins.method == Method::ulysses) {
     throw InputError("--method ulysses is one chunk: leave --chunk out");
@@ -76,6 +126,7 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   const std::string file = find_shared(Shelf::strategies, "--strategy", flags.strategy);
   pins.strategy = load_strategy(file);
   require_sound(problem, *pins.strategy, file);
+  pins.batch = pins.strategy->data_parallel * pins.strategy->micro_batches;
   if (flags.seq_len.empty()) return pins;  // what has an effect depends on the length
   for (const std::string& note : without_effect(problem, *pins.strategy)) {
     say(fmt::format("note: {}: {}\n", flags.strategy, note));
@@ -104,7 +155,8 @@ void add_question(Options& options, QuestionFlags& flags, Length length) {
                 "Strategy, a name or a file, which decides everything");
   options.value("--device-budget", flags.device_budget,
                 "Memory to use on each device, such as 60GiB; default: all");
-  options.value("--host-budget", flags.host_budget, "Memory to use on each node; default: all");
+  options.value("--host-budget", flags.host_budget,
+                "Memory to use on each node; default: all but host_outside of the cluster");
   const Option several =
       options.flag("--documents", flags.documents,
                    "Sequences may hold several documents; default unless attention is cuDNN's");
@@ -130,6 +182,16 @@ void add_pins(Options& options, QuestionFlags& flags) {
       .one_of({"fpdt", "ulysses"});
   options.value("--chunk", flags.chunk,
                 "Tokens in a chunk over all ranks, such as 64K; default: the fastest");
+  constexpr std::int64_t kMost = 1 << 20;
+  options.value("--batch", flags.batch, "Sequences in a step; default: one").integer(1, kMost);
+  options
+      .value("--data-parallel", flags.data_parallel,
+             "Replicas that train at the same time; default: the fastest number")
+      .integer(1, kMost);
+  options
+      .value("--micro-batches", flags.micro_batches,
+             "Sequences that each replica trains in turn; default: the fastest number")
+      .integer(1, kMost);
 }
 
 Question load_question(const QuestionFlags& flags) {
@@ -139,8 +201,10 @@ Question load_question(const QuestionFlags& flags) {
   const std::string model = find_shared(Shelf::models, "--model", flags.model);
   problem.model = load_model(model, &notes);
   for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
+  notes.clear();
   problem.cluster = question.machine =
-      load_cluster(find_shared(Shelf::clusters, "--cluster", flags.cluster));
+      load_cluster(find_shared(Shelf::clusters, "--cluster", flags.cluster), &notes);
+  for (const std::string& note : notes) say(fmt::format("note: {}\n", note));
   if (flags.gpus > 0) problem.cluster = with_devices(problem.cluster, flags.gpus);
   problem.seq_len =
       flags.seq_len.empty() ? shortest(problem) : parse_length("--seq-len", flags.seq_len);
@@ -152,6 +216,7 @@ Question load_question(const QuestionFlags& flags) {
   problem.device_budget = device_budget(flags, problem.cluster);
   problem.host_budget = host_budget(flags, problem.cluster);
   question.pins = load_pins(flags, problem);
+  if (!question.pins.strategy) leave_out_devices(problem, question.pins);
   note_own_attention(problem, question.pins.strategy.value_or(default_strategy(problem)));
   return question;
 }

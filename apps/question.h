@@ -19,10 +19,13 @@ struct QuestionFlags {
   std::string model, cluster, seq_len;
   std::int64_t gpus = 0;                         // 0: those of the cluster file
   std::string device_budget;                     // empty: the device's memory
-  std::string host_budget;                       // empty: the node's memory
+  std::string host_budget;                       // empty: what a node has to spare
   std::string method;                            // empty: the fastest
   std::string strategy;                          // a file; empty: searched
   std::string chunk;                             // empty: searched
+  std::int64_t batch = 0;                        // 0: data_parallel * micro_batches
+  std::int64_t data_parallel = 0;                // 0: searched
+  std::int64_t micro_batches = 0;                // 0: searched
   bool documents = false, one_document = false;  // neither: as the kernels of the cluster like it
   OptimizerSpec optimizer;
   bool json = false;
@@ -32,7 +35,7 @@ enum class Length : std::uint8_t { required, optional, found };  // found: there
 
 // Declares the flags.
 void add_question(Options& options, QuestionFlags& flags, Length length = Length::required);
-// --method and --chunk, for verbs that search.
+// --method, --chunk and the batch, for verbs that search.
 void add_pins(Options& options, QuestionFlags& flags);
 
 struct Question {

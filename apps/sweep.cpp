@@ -85,7 +85,7 @@ std::vector<std::int64_t> usual_devices(const Question& question) {
     Problem problem = question.problem;
     problem.cluster.nodes = nodes;
     if (nodes > 1 && problem.cluster.rates.network.typical <= 0) break;
-    if (!data_parallel_degrees(problem).empty()) all.push_back(problem.cluster.devices());
+    if (!splits(problem, question.pins).empty()) all.push_back(problem.cluster.devices());
   }
   return all;
 }
@@ -93,7 +93,7 @@ std::vector<std::int64_t> usual_devices(const Question& question) {
 std::vector<std::int64_t> usual_budgets(const Question& question) {
   std::vector<std::int64_t> all;
   for (const std::int64_t quarters : {1, 2, 3, 4, 6, 8, 16}) {
-    all.push_back(quarters * (question.problem.cluster.host_memory.value / 4));
+    all.push_back(quarters * (question.problem.cluster.host_available().value / 4));
   }
   return all;
 }
@@ -101,10 +101,10 @@ std::vector<std::int64_t> usual_budgets(const Question& question) {
 std::vector<std::int64_t> usual_values(const Question& question, Over over) {
   switch (over) {
     case Over::chunk: {
-      const std::vector<std::int64_t> degrees = data_parallel_degrees(question.problem);
+      const std::vector<Split> all = splits(question.problem, question.pins);
       const std::int64_t replicas = question.pins.strategy ? question.pins.strategy->data_parallel
-                                    : degrees.empty()      ? 1
-                                                           : degrees.front();
+                                    : all.empty()          ? 1
+                                                           : all.front().data_parallel;
       return chunk_lengths(question.problem, question.problem.ranks() / replicas);
     }
     case Over::seq_len:

@@ -55,6 +55,13 @@ Usage usage(const Problem& problem, const Strategy& strategy) {
   return usage(problem, predict(problem, strategy));
 }
 
+Usage usage(const Problem& problem, const Placement& placement) {
+  const auto arena = [&](MemorySpace space) { return placement.of(space).arena; };
+  const Prediction placed{
+      arena(MemorySpace::device), arena(MemorySpace::host_pinned), arena(MemorySpace::host), {}};
+  return usage(problem, placed);
+}
+
 bool within(const Problem& problem, const Usage& need) {
   return device_fits(problem, need) && host_fits(problem, need);
 }
@@ -149,9 +156,10 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
   return strategy;
 }
 
-Strategy unburdened(const Problem& problem, Strategy strategy) {
+Strategy unburdened(const Problem& problem, Strategy strategy,
+                    std::initializer_list<TensorClass> tensors) {
   const std::int64_t chunks = geometry(problem, strategy).chunks;
-  for (const TensorClass tensor : {TensorClass::attention_output, TensorClass::layer_input}) {
+  for (const TensorClass tensor : tensors) {
     const Usage before = usage(problem, strategy);
     if (host_fits(problem, before)) return strategy;
     const std::int64_t room = largest(chunks, [&](std::int64_t kept) {

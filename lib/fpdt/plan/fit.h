@@ -1,10 +1,12 @@
 // Bytes against budgets, in closed form: tens of microseconds a strategy.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "fpdt/plan/bytes.h"
+#include "fpdt/plan/place.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -29,6 +31,8 @@ struct Usage {
 };
 Usage usage(const Problem& problem, const Prediction& prediction);
 Usage usage(const Problem& problem, const Strategy& strategy);
+// That of a placed schedule, at most the closed form's.
+Usage usage(const Problem& problem, const Placement& placement);
 
 bool within(const Problem& problem, const Usage& usage);
 // The share of the host budget that lies on one NUMA node.
@@ -59,9 +63,11 @@ Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction);
 // chunk.
 Strategy tidied(const Problem& problem, Strategy strategy);
 
-// Moves tensor classes that live through the step from the host to the device, with the fewest
-// chunks that make the host fit.
-Strategy unburdened(const Problem& problem, Strategy strategy);
+// Moves tensor classes that live through the step from the host to the device, one class after the
+// other, with the fewest chunks that make the host fit.
+Strategy unburdened(const Problem& problem, Strategy strategy,
+                    std::initializer_list<TensorClass> tensors = {TensorClass::attention_output,
+                                                                  TensorClass::layer_input});
 
 // Stores as many layers as fit, attention outputs first, and moves to the device what the host
 // cannot hold. Fractions are solved for, not searched. For a strategy that cannot fit, returns the

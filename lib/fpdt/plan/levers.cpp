@@ -135,9 +135,12 @@ Changes offload_changes(const Problem& problem, const Strategy& strategy) {
 Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;
+  const std::int64_t batch = strategy.data_parallel * strategy.micro_batches;
   for (const std::int64_t degree : data_parallel_degrees(problem)) {
+    if (batch % degree != 0) continue;
     Strategy changed = strategy;
     changed.data_parallel = degree;
+    changed.micro_batches = batch / degree;
     const std::int64_t unit = problem.ranks() / degree * problem.cluster.row_multiple;
     changed.fpdt.chunk_tokens = round_up(strategy.fpdt.chunk_tokens, unit);
     changes.add(fmt::format("sequence-parallel {} x data-parallel {} -> {} x {}", now,

@@ -41,13 +41,6 @@ std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::in
   return [chosen](std::size_t call) { return chosen[call]; };
 }
 
-Usage usage(const Problem& problem, const Placement& placement) {
-  const auto arena = [&](MemorySpace space) { return placement.of(space).arena; };
-  const Prediction placed{
-      arena(MemorySpace::device), arena(MemorySpace::host_pinned), arena(MemorySpace::host), {}};
-  return usage(problem, placed);
-}
-
 Binding binding(const Problem& problem, const Plan& plan) {
   const auto share = [](Bytes used, Bytes budget) {
     return static_cast<double>(used.value) /

@@ -27,9 +27,6 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
 // The calls that such a trace holds.
 std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t traced_ops);
 
-// The memory that a placed schedule needs.
-Usage usage(const Problem& problem, const Placement& placement);
-
 // The limit of a plan: a budget that is used by over nine tenths, else the busiest lane.
 Binding binding(const Problem& problem, const Plan& plan);
 

@@ -8,13 +8,14 @@
 
 namespace fpdt {
 
-Strategy published_fpdt(const Problem& problem) {
+Strategy published_fpdt(const Problem& problem, std::int64_t batch) {
   constexpr std::int64_t kChunk = 65536;
   constexpr std::int64_t kFeedForwardTiles = 2;
   constexpr std::int64_t kLossTiles = 32;
   Strategy strategy;
   const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
   if (!degrees.empty()) strategy.data_parallel = degrees.front();
+  strategy.micro_batches = std::max<std::int64_t>(1, batch / strategy.data_parallel);
   const std::int64_t unit = problem.ranks() / strategy.data_parallel * problem.cluster.row_multiple;
   FpdtStrategy& fpdt = strategy.fpdt;
   fpdt.chunk_tokens = round_up(std::min(kChunk, problem.seq_len), unit);

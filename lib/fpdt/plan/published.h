@@ -12,11 +12,14 @@
 // rows (norms, projections, the residual stream) stay whole on the device.
 #pragma once
 
+#include <cstdint>
+
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
 
-// The strategy, over as many ranks as the heads allow. A sequence shorter than 64K is one chunk.
-Strategy published_fpdt(const Problem& problem);
+// The strategy, over as many ranks as the heads and the sequences of a step allow. A sequence
+// shorter than 64K is one chunk.
+Strategy published_fpdt(const Problem& problem, std::int64_t batch = 1);
 
 }  // namespace fpdt

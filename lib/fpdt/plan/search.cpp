@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
@@ -35,8 +37,16 @@ std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
 // Whether a change respects the pins.
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
   if (pins.chunk_tokens && strategy.fpdt.chunk_tokens != *pins.chunk_tokens) return false;
+  if (pins.data_parallel && strategy.data_parallel != *pins.data_parallel) return false;
   if (pins.method == Method::any) return true;
   return (geometry(problem, strategy).chunks == 1) == (pins.method == Method::ulysses);
+}
+
+// `spilled`, for a batch that is divided like this.
+Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens) {
+  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens);
+  strategy.micro_batches = split.micro_batches;
+  return strategy;
 }
 
 // The strategy with keys, values and their gradients on the device, in one tile over all keys.
@@ -45,6 +55,61 @@ Strategy resident_keys(const Problem& problem, Strategy strategy) {
   strategy = with_kept(strategy, TensorClass::dkv, 1);
   strategy.fpdt.long_tiles = true;
   return tidied(problem, strategy);
+}
+
+// The share of a budget that is not used.
+double left(Bytes used, Bytes budget) {
+  return 1 - static_cast<double>(used.value) /
+                 static_cast<double>(std::max<std::int64_t>(budget.value, 1));
+}
+
+// The strategy with as much on the host as its budget allows, and the rest on the device. A chunk of
+// attention output or layer input of all layers is large; chunks of lse, and of the gradient of one
+// layer, fill what they leave.
+Strategy divided(const Problem& problem, Strategy strategy) {
+  static constexpr std::initializer_list<TensorClass> kFine = {TensorClass::layer_gradient,
+                                                               TensorClass::lse};
+  const auto with = [&](std::initializer_list<TensorClass> tensors, double fraction) {
+    for (const TensorClass tensor : tensors) strategy = with_kept(strategy, tensor, fraction);
+    return usage(problem, strategy).host_node;
+  };
+  with({TensorClass::attention_output, TensorClass::layer_input}, 0);
+  const Bytes without = with(kFine, 1);
+  Problem roomier = problem;
+  roomier.host_budget += with(kFine, 0) - without;
+  return unburdened(problem, unburdened(roomier, strategy), kFine);
+}
+
+Bytes part(Bytes whole, double share) {
+  return Bytes{static_cast<std::int64_t>(share * static_cast<double>(whole.value))};
+}
+
+// Those that no other beats in cost, device and host memory at once; ascending by cost. Memory that
+// is less by under `equal` of its budget counts as equal.
+std::vector<Candidate> pareto(const Problem& problem, std::vector<Candidate> candidates,
+                              double equal = 0) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return cost(a) < cost(b); });
+  const auto about = [equal](Bytes used, Bytes budget) { return used + part(budget, equal); };
+  std::vector<Candidate> kept;
+  for (Candidate& candidate : candidates) {
+    const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const Candidate& other) {
+      return other.usage.device <= about(candidate.usage.device, problem.device_budget) &&
+             other.usage.host_node <= about(candidate.usage.host_node, problem.host_budget);
+    });
+    if (!beaten) kept.push_back(std::move(candidate));
+  }
+  return kept;
+}
+
+// The time of a step by what versions demand, without edges: a third of the work. Edges are static,
+// so now and then they make a step slower than this.
+std::int64_t estimated_nanoseconds(const Problem& problem, const Strategy& strategy,
+                                   const Machine& machine) {
+  const Schedule schedule = lower_fpdt(problem, strategy);
+  SimulationOptions options;
+  options.waits = SimulationOptions::Waits::hazards;
+  return simulate(schedule, schedule.train, machine, options).nanoseconds;
 }
 
 class Search {
@@ -57,11 +122,12 @@ class Search {
 
   SearchResult run() {
     for (const Start& start : starts()) {
-      if (result_.best && start.floor >= value(*result_.best)) break;
+      if (result_.best && start.floor >= result_.best->nanoseconds) break;
       consider(start.strategy, start.usage);
+      if (effort_.any) break;
     }
-    if (result_.best) improve();
-    result_.front = front();
+    if (result_.best && !effort_.any) improve();
+    result_.front = pareto(problem_, std::move(seen_));
     return std::move(result_);
   }
 
@@ -69,23 +135,17 @@ class Search {
   struct Start {
     Strategy strategy;
     Usage usage;
-    double floor = 0;
+    std::int64_t floor = 0;
   };
 
-  double per_sequence(std::int64_t nanoseconds, const Strategy& strategy) const {
-    return static_cast<double>(nanoseconds) /
-           static_cast<double>(strategy.data_parallel * strategy.micro_batches);
+  std::int64_t floor_of(const Strategy& strategy) const {
+    return compute_floor(problem_, strategy, machine_);
   }
-  // What the search minimises: nanoseconds a sequence, with a charge for replicas.
-  double value(std::int64_t nanoseconds, const Strategy& strategy) const {
-    const double doublings = std::log2(static_cast<double>(strategy.data_parallel));
-    return per_sequence(nanoseconds, strategy) * (1 + effort_.replica_gain * doublings);
-  }
-  double value(const Candidate& candidate) const {
-    return value(candidate.nanoseconds, candidate.strategy);
-  }
-  double floor_of(const Strategy& strategy) const {
-    return value(compute_floor(problem_, strategy, machine_), strategy);
+  // The longest step that is about as fast as the fastest so far.
+  double equal() const { return static_cast<double>(fastest_) * (1 + effort_.indifference); }
+  // The longest step that is faster than the best by more than noise.
+  double better() const {
+    return static_cast<double>(result_.best->nanoseconds) * (1 - effort_.indifference);
   }
 
   void add_start(std::vector<Start>& starts, const Strategy& raw) {
@@ -122,11 +182,12 @@ class Search {
 
   std::vector<Start> starts() {
     std::vector<Start> starts;
-    for (const std::int64_t degree : data_parallel_degrees(problem_)) {
-      for (const std::int64_t tokens : lengths_of(problem_, pins_, problem_.ranks() / degree)) {
+    for (const Split& split : splits(problem_, pins_)) {
+      const std::int64_t ranks = problem_.ranks() / split.data_parallel;
+      for (const std::int64_t tokens : lengths_of(problem_, pins_, ranks)) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           for (const bool offload : {false, true}) {
-            Strategy skeleton = spilled(problem_, degree, tokens);
+            Strategy skeleton = skeleton_of(problem_, split, tokens);
             skeleton.fpdt.backward_order = order;
             skeleton.optimizer_offload = offload;
             if (check(problem_, skeleton).empty()) add_skeleton(starts, skeleton);
@@ -147,14 +208,13 @@ class Search {
     for (const Candidate& seen : seen_) {
       if (seen.strategy == strategy) return false;
     }
-    seen_.push_back({strategy, need, step_nanoseconds(problem_, strategy, machine_)});
+    seen_.push_back({strategy, need, estimated_nanoseconds(problem_, strategy, machine_)});
     ++result_.simulated;
     const Candidate& now = seen_.back();
-    fastest_ = std::min(fastest_, value(now));
-    const bool gains =
-        !result_.best || value(now) < value(*result_.best) * (1 - effort_.indifference);
+    fastest_ = std::min(fastest_, now.nanoseconds);
+    const bool gains = !result_.best || static_cast<double>(now.nanoseconds) < better();
     // About as fast in less memory is better, but not a reason to keep searching.
-    if (gains || (value(now) <= fastest_ * (1 + effort_.indifference) &&
+    if (gains || (static_cast<double>(now.nanoseconds) <= equal() &&
                   no_heavier(need, result_.best->usage) && need != result_.best->usage)) {
       result_.best = now;
     }
@@ -172,27 +232,11 @@ class Search {
         ++result_.candidates;
         const Usage need = usage(problem_, change.strategy);
         if (!within(problem_, need)) continue;
-        if (floor_of(change.strategy) >= value(*result_.best) * (1 - effort_.indifference)) {
-          continue;
-        }
+        if (static_cast<double>(floor_of(change.strategy)) >= better()) continue;
         if (consider(change.strategy, need)) gained = true;
       }
       unchanged = gained ? 0 : unchanged + 1;
     }
-  }
-
-  std::vector<Candidate> front() const {
-    std::vector<Candidate> front = seen_;
-    std::stable_sort(front.begin(), front.end(),
-                     [](const Candidate& a, const Candidate& b) { return cost(a) < cost(b); });
-    std::vector<Candidate> kept;
-    for (const Candidate& candidate : front) {
-      const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const Candidate& other) {
-        return no_heavier(other.usage, candidate.usage);
-      });
-      if (!beaten) kept.push_back(candidate);
-    }
-    return kept;
   }
 
   const Problem& problem_;
@@ -200,16 +244,32 @@ class Search {
   const SearchEffort& effort_;
   Machine machine_;
   std::vector<Candidate> seen_;
-  double fastest_ = std::numeric_limits<double>::infinity();
+  std::int64_t fastest_ = std::numeric_limits<std::int64_t>::max();
   SearchResult result_;
 };
+
+// Why the ranks cannot share the batch, and the nearest batch that they can.
+std::string why_no_split(const Problem& problem, const Pins& pins) {
+  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+  if (degrees.empty()) return fmt::format("{} ranks cannot divide the heads", problem.ranks());
+  if (pins.data_parallel &&
+      std::find(degrees.begin(), degrees.end(), *pins.data_parallel) == degrees.end()) {
+    return fmt::format("data-parallel {}: {} ranks and {} heads allow {}", *pins.data_parallel,
+                       problem.ranks(), problem.model.heads, fmt::join(degrees, ", "));
+  }
+  const std::int64_t degree = pins.data_parallel.value_or(degrees.front());
+  return fmt::format("a batch of {}: {} ranks train {} sequences or a multiple; the nearest is {}",
+                     pins.batch, problem.ranks(), degree, round_up(pins.batch, degree));
+}
 
 // Strategies by ascending need of memory, for feasibility tests.
 std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
   if (pins.strategy) return {*pins.strategy};
-  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
-  if (degrees.empty()) return {};
-  std::vector<std::int64_t> lengths = lengths_of(problem, pins, problem.ranks() / degrees.front());
+  const std::vector<Split> all_splits = splits(problem, pins);
+  if (all_splits.empty()) return {};
+  const Split& split = all_splits.front();
+  std::vector<std::int64_t> lengths =
+      lengths_of(problem, pins, problem.ranks() / split.data_parallel);
   constexpr std::size_t kShortest = 3;
   if (lengths.size() > kShortest) lengths.resize(kShortest);
   std::vector<Strategy> all;
@@ -217,7 +277,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
     for (const bool offload : {false, true}) {
       for (const std::int64_t tokens : lengths) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
-          Strategy strategy = spilled(problem, degrees.front(), tokens);
+          Strategy strategy = skeleton_of(problem, split, tokens);
           strategy.fpdt.checkpoint_every = every;
           strategy.fpdt.backward_order = order;
           strategy.fpdt.overlap_all_to_all = false;
@@ -250,26 +310,146 @@ SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const Sear
   return result;
 }
 
-// How many bytes smaller the placed arena is than the closed form.
-Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
+// The bytes of a strategy after placement, which are at most those of the closed form.
+Usage placed_usage(const Problem& problem, const Strategy& strategy) {
   Schedule schedule = lower_fpdt(problem, strategy);
   depend(schedule);
-  const Bytes arena = place(schedule).of(MemorySpace::device).arena;
-  return std::max(predict(problem, strategy).device - arena, Bytes{});
+  return usage(problem, place(schedule));
 }
 
-void take_off(Usage& usage, Bytes gain) {
-  usage.arena = usage.arena - gain;
-  usage.device = usage.device - gain;
+// How many bytes smaller the placed arena is than the closed form.
+Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
+  return usage(problem, strategy).arena - placed_usage(problem, strategy).arena;
 }
 
-// Whether more device memory could speed up the best strategy: some layers still repeat work.
-bool starved(const Problem& problem, const SearchResult& result) {
-  const StoredLayers stored = stored_layers(problem, result.best->strategy);
-  return stored.everything + stored.attention < problem.model.layers;
+// The strategy as a plan would have it: bytes after placement, and the time of its edges.
+Candidate settled(const Problem& problem, const Strategy& strategy, const Machine& machine) {
+  Schedule schedule = lower_fpdt(problem, strategy);
+  depend(schedule);
+  const Usage need = usage(problem, place(schedule));
+  return {strategy, need, simulate(schedule, schedule.train, machine).nanoseconds};
+}
+
+// Divides what the best stores between host and device so that both have as much headroom as a step
+// of at most `longest` nanoseconds allows.
+void relax(const Problem& problem, double longest, const Machine& machine, SearchResult& result) {
+  Candidate& best = *result.best;
+  const Bytes gain = usage(problem, best.strategy).arena - best.usage.arena;
+  const double low = headroom(problem, best.usage);
+  const double high = std::max(left(best.usage.device, problem.device_budget),
+                               left(best.usage.host_node, problem.host_budget));
+  constexpr int kSteps = 32;
+  for (int i = kSteps; i > 0; --i) {
+    const double wanted = low + (high - low) * i / kSteps;
+    Problem tight = problem;
+    tight.host_budget = part(problem.host_budget, 1 - wanted);
+    tight.device_budget = part(problem.device_budget, 1 - wanted) + gain;
+    const Strategy strategy = divided(tight, best.strategy);
+    if (!within(tight, usage(problem, strategy))) continue;
+    const Candidate now = settled(problem, strategy, machine);
+    ++result.simulated;
+    if (static_cast<double>(now.nanoseconds) > longest || headroom(problem, now.usage) <= low) {
+      continue;
+    }
+    best = now;
+    return;
+  }
+}
+
+// What is shown side by side has the bytes and times of plans. By them, the best is the one with the
+// most headroom among the fastest.
+void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort,
+            SearchResult& result) {
+  const Machine machine(problem.cluster, RateEnd::typical);
+  constexpr double kEqualMemory = 1.0 / 64;
+  result.front = pareto(problem, std::move(result.front), kEqualMemory);
+  for (Candidate& one : result.front) one = settled(problem, one.strategy, machine);
+  result.best = settled(problem, result.best->strategy, machine);
+  double longest = static_cast<double>(result.best->nanoseconds);
+  for (const Candidate& one : result.front) {
+    if (!within(problem, one.usage)) continue;
+    longest = std::min(longest, static_cast<double>(one.nanoseconds));
+  }
+  longest *= 1 + effort.indifference;
+  for (const Candidate& one : result.front) {
+    if (static_cast<double>(one.nanoseconds) > longest || !within(problem, one.usage)) continue;
+    if (static_cast<double>(result.best->nanoseconds) > longest ||
+        headroom(problem, one.usage) > headroom(problem, result.best->usage)) {
+      result.best = one;
+    }
+  }
+  if (!pins.strategy) relax(problem, longest, machine, result);
+  result.front.push_back(*result.best);
+  result.front = pareto(problem, std::move(result.front), kEqualMemory);
+}
+
+// The closed form never underestimates. Another strategy may use the bytes that placement saves on
+// the current answer, if placement saves about as much there.
+void use_placement(const Problem& problem, const Pins& pins, const SearchEffort& effort,
+                   SearchResult& result) {
+  if (!result.best) {
+    result.shortage = shortage(problem, pins);
+    if (result.shortage->binding != Binding::device) return;
+  }
+  const Strategy& reference = result.best ? result.best->strategy : result.shortage->closest;
+  const Bytes room = placement_gain(problem, reference);
+  for (const std::int64_t eighths : {8, 6, 4, 2}) {
+    Problem roomier = problem;
+    roomier.device_budget += Bytes{room.value / 8 * eighths};
+    SearchResult second = pinned_or_free(roomier, pins, effort);
+    result.candidates += second.candidates;
+    result.simulated += second.simulated;
+    for (const Candidate& one : second.front) {
+      if (result.best && cost(one) >= cost(*result.best)) break;
+      const Usage placed = placed_usage(problem, one.strategy);
+      if (placed.device > problem.device_budget) continue;
+      result.best = {one.strategy, placed, one.nanoseconds};
+      result.front = std::move(second.front);
+      result.shortage.reset();
+      break;
+    }
+    if (result.best && effort.any) return;
+  }
+}
+
+// The longest length from `low` on that `fit` accepts, to 1/64 of itself or better; `low` is known
+// to fit.
+template <class Fit>
+std::int64_t longest_from(std::int64_t low, std::int64_t most, std::int64_t unit, Fit fit) {
+  const auto step_of = [unit](std::int64_t tokens) {
+    return std::max(unit, tokens / 64 / unit * unit);
+  };
+  std::int64_t step = step_of(low);
+  std::int64_t high = low;
+  while (low < most) {
+    high = std::min(low + step, most);
+    if (!fit(high)) break;
+    low = high;
+    step *= 2;
+  }
+  while (high - low > step_of(low)) {
+    const std::int64_t middle = low + (high - low) / 2 / unit * unit;
+    if (middle == low) break;
+    (fit(middle) ? low : high) = middle;
+  }
+  return low;
 }
 
 }  // namespace
+
+std::vector<Split> splits(const Problem& problem, const Pins& pins) {
+  std::vector<Split> all;
+  for (const std::int64_t degree : data_parallel_degrees(problem)) {
+    if (pins.batch % degree != 0 || pins.data_parallel.value_or(degree) != degree) continue;
+    all.push_back({degree, pins.batch / degree});
+  }
+  return all;
+}
+
+double headroom(const Problem& problem, const Usage& usage) {
+  return std::min(left(usage.device, problem.device_budget),
+                  left(usage.host_node, problem.host_budget));
+}
 
 double cost(const Candidate& candidate) {
   return static_cast<double>(candidate.nanoseconds) /
@@ -284,42 +464,24 @@ std::string_view word(Binding binding) {
 
 void require_possible(const Problem& problem, const Pins& pins) {
   Strategy strategy = pins.strategy.value_or(default_strategy(problem));
-  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
-  if (!pins.strategy && !degrees.empty()) {
-    strategy = spilled(problem, degrees.front(),
-                       lengths_of(problem, pins, problem.ranks() / degrees.front()).front());
+  const std::vector<Split> all = splits(problem, pins);
+  if (!pins.strategy && !all.empty()) {
+    const std::int64_t ranks = problem.ranks() / all.front().data_parallel;
+    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, ranks).front());
   }
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
+  if (!pins.strategy && all.empty()) throw InputError(why_no_split(problem, pins));
 }
 
 SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
   require_possible(problem, pins);
   SearchResult result = pinned_or_free(problem, pins, effort);
-  if (result.best && !starved(problem, result)) return result;
-  const Shortage least = result.best ? Shortage{} : shortage(problem, pins);
-  if (!result.best) result.shortage = least;
-  if (!result.best && least.binding != Binding::device) return result;
-  // The closed form never underestimates. Another strategy may use the bytes that placement saves
-  // on the current answer, if placement saves about as much there.
-  const Strategy& reference = result.best ? result.best->strategy : least.closest;
-  const Bytes room = placement_gain(problem, reference);
-  for (const std::int64_t part : {8, 6, 4, 2}) {
-    Problem roomier = problem;
-    roomier.device_budget += Bytes{room.value / 8 * part};
-    SearchResult second = pinned_or_free(roomier, pins, effort);
-    result.candidates += second.candidates;
-    result.simulated += second.simulated;
-    if (!second.best || (result.best && cost(*second.best) >= cost(*result.best))) return result;
-    const Bytes gain = placement_gain(problem, second.best->strategy);
-    if (second.best->usage.device - gain > problem.device_budget) continue;
-    for (Candidate& candidate : second.front) take_off(candidate.usage, gain);
-    take_off(second.best->usage, gain);
-    result.best = std::move(second.best);
-    result.front = std::move(second.front);
-    result.shortage.reset();
-    return result;
-  }
+  if (!result.best || !effort.any) use_placement(problem, pins, effort, result);
+  if (effort.any) return result;
+  // A fast strategy may need more than placement saves where a frugal one does not.
+  if (!result.best) use_placement(problem, pins, {.levers = {}, .any = true}, result);
+  if (result.best) finish(problem, pins, effort, result);
   return result;
 }
 
@@ -356,31 +518,38 @@ Shortage shortage(const Problem& problem, const Pins& pins) {
   return least;
 }
 
+std::vector<Need> needs(const Problem& problem, const Shortage& shortage) {
+  std::vector<Need> all{{shortage.binding, shortage.need, shortage.have}};
+  const Usage need = usage(problem, shortage.closest);
+  if (shortage.binding != Binding::device && need.device > problem.device_budget) {
+    all.push_back({Binding::device, need.device, problem.device_budget});
+  }
+  if (shortage.binding != Binding::host && need.host_node > problem.host_budget) {
+    all.push_back({Binding::host, need.host_node, problem.host_budget});
+  }
+  return all;
+}
+
 std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {
-  const auto fit = [&](std::int64_t tokens) {
-    Problem other = problem;
-    other.seq_len = tokens;
-    return any_fit(other, pins).has_value();
-  };
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::int64_t positions = problem.model.learned_positions;
   const std::int64_t most = positions > 0 ? std::min(positions, kMost) : kMost;
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
+  const auto with = [&](std::int64_t tokens) {
+    Problem other = problem;
+    other.seq_len = tokens;
+    return other;
+  };
+  const auto by_bytes = [&](std::int64_t tokens) {
+    return any_fit(with(tokens), pins).has_value();
+  };
+  const auto by_search = [&](std::int64_t tokens) {
+    return search(with(tokens), pins, {.levers = {}, .any = true}).best.has_value();
+  };
   std::int64_t low = std::min(unit, most);
-  if (!fit(low)) return 0;
-  std::int64_t high = low;
-  while (high < most && fit(high)) {
-    low = high;
-    high = std::min(2 * high, most);
-  }
-  if (fit(high)) return high;
-  const std::int64_t step = std::max(unit, low / 64 / unit * unit);
-  while (high - low > step) {
-    const std::int64_t middle = low + (high - low) / 2 / step * step;
-    if (middle == low) break;
-    (fit(middle) ? low : high) = middle;
-  }
-  return low;
+  if (!by_search(low)) return 0;
+  low = longest_from(low, most, unit, by_bytes);
+  return longest_from(low, most, unit, by_search);
 }
 
 std::vector<Worth> worth(const Problem& question, const Strategy& strategy) {
@@ -408,10 +577,9 @@ std::vector<Worth> worth(const Problem& question, const Strategy& strategy) {
 
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine) {
-  const Schedule schedule = lower_fpdt(problem, strategy);
-  SimulationOptions options;
-  options.waits = SimulationOptions::Waits::hazards;
-  return simulate(schedule, schedule.train, machine, options).nanoseconds;
+  Schedule schedule = lower_fpdt(problem, strategy);
+  depend(schedule);
+  return simulate(schedule, schedule.train, machine).nanoseconds;
 }
 
 std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,

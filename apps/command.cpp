@@ -2,9 +2,11 @@
 #include "command.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -27,7 +29,8 @@ int guarded(std::string_view program, const Command& command) {
     return command();
   } catch (...) {
     const Error error = current_error();
-    say(fmt::format("{}: {}\n", program, error.what()));
+    const std::string name = fmt::format("{}:", program);
+    say(fmt::format("{} {}\n", toned(Tone::bad, name, STDERR_FILENO), error.what()));
     return static_cast<int>(error.code());
   }
 }
@@ -37,6 +40,18 @@ void print_result(std::string_view text) {
   if (written != text.size() || std::fflush(stdout) != 0) {
     throw IoError(fmt::format("standard output: {}", std::strerror(errno)));
   }
+}
+
+std::string toned(Tone tone, std::string_view text, int descriptor) {
+  const auto is_set = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  const char* const terminal = std::getenv("TERM");
+  const bool dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+  if (isatty(descriptor) != 1 || dumb || is_set("NO_COLOR")) return std::string(text);
+  constexpr std::array<std::string_view, 3> kCodes{"1", "1;32", "1;31"};
+  return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(tone)], text);
 }
 
 std::size_t output_columns() {

@@ -1,6 +1,7 @@
 // What the programs have in common at their edges: exit codes, output that is checked, signals.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,11 @@ void print_result(std::string_view text);
 // The columns that lines of results may have: those of the terminal, at least 60 and at most 160;
 // 100 where standard output is none.
 std::size_t output_columns();
+
+enum class Tone : std::uint8_t { strong, good, bad };
+// The text in bold, green or red where the descriptor is a terminal, TERM is not "dumb" and
+// NO_COLOR is not set (no-color.org).
+std::string toned(Tone tone, std::string_view text, int descriptor);
 
 // JSON of which the keys keep their order.
 using Json = nlohmann::ordered_json;

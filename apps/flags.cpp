@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -15,6 +16,8 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/base/error.h"
 #include "fpdt/base/suggest.h"
+
+#include "manual.h"
 
 namespace fpdt {
 namespace {
@@ -116,6 +119,22 @@ std::vector<std::string> split_empty_values(std::span<char* const> words) {
   return given;
 }
 
+// Descriptions of flags on lines that end with the terminal's.
+class WrappedHelp : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::size_t columns = output_columns() - get_column_width();
+    std::string rest = CLI::Formatter::make_option_desc(option), text;
+    while (rest.size() > columns) {
+      const std::size_t space = rest.rfind(' ', columns);
+      if (space == std::string::npos || space == 0) break;
+      text += rest.substr(0, space) + '\n';
+      rest.erase(0, space + 1);
+    }
+    return text + rest;
+  }
+};
+
 // The exit code when help or an error has been printed and there is nothing to run.
 std::optional<int> parse(CLI::App& app, std::span<char* const> words) {
   const std::vector<std::string> given = split_empty_values(words);
@@ -132,6 +151,13 @@ std::optional<int> parse(CLI::App& app, std::span<char* const> words) {
 int run(CLI::App& app, std::span<const Verb> verbs, std::span<char* const> words) {
   app.set_version_flag("--version",
                        fmt::format("{} {}, {}", app.get_name(), FPDT_VERSION, FPDT_BUILT));
+  const auto add_text = [&app](const std::string& flag, std::string (*text)(const CLI::App&),
+                               const std::string& help) {
+    app.add_flag_callback(
+        flag, [&app, text] { throw CLI::CallForVersion(text(app), 0); }, help);
+  };
+  add_text("--man", manual_page, "Print the manual page, for man -l -");
+  add_text("--completion", bash_completion, "Print what bash completes, for source <(...)");
   app.require_subcommand(1);
   std::vector<std::pair<const CLI::App*, Command>> commands;
   for (const Verb& verb : verbs) {
@@ -193,6 +219,11 @@ Option& Option::excludes(const Option& other) {
   return *this;
 }
 
+Option& Option::under(const std::string& heading) {
+  option_->group(heading);
+  return *this;
+}
+
 Option Options::flag(const std::string& name, bool& value, const std::string& help) {
   return Option(verb_->add_flag(name, value, help));
 }
@@ -219,6 +250,7 @@ int run_program(const std::string& name, const std::string& help, const std::str
   return guarded(name, [&] {
     CLI::App app(help, name);
     app.footer(footer);
+    app.formatter(std::make_shared<WrappedHelp>());
     return run(app, verbs, words);
   });
 }

@@ -37,6 +37,8 @@ class Option {
   Option& from_zero();
   Option& one_of(const std::vector<std::string>& words);
   Option& excludes(const Option& other);
+  // Its help stands under this heading, after that of other flags.
+  Option& under(const std::string& heading);
 
  private:
   CLI::Option* option_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -322,8 +323,9 @@ Json infeasible_json(const Answer& answer) {
 }  // namespace
 
 std::string wrapped(std::string_view key, const std::string& text, std::size_t width) {
+  constexpr std::size_t kLeast = 20;
   const std::size_t room = output_columns() - 2;
-  const std::size_t columns = room - std::min(width, room / 2);
+  const std::size_t columns = std::max(room, width + kLeast) - width;
   std::string result;
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -424,7 +426,9 @@ PeakBytes device_peak(const Plan& plan) {
 
 std::string answer_text(const Answer& answer, const std::string& out_dir) {
   const Problem& problem = answer.problem;
-  std::string text = fmt::format("{}: {}, {} tokens on {}\n\n", verdict(answer), problem.model.name,
+  const std::string head =
+      toned(answer.plan ? Tone::good : Tone::bad, verdict(answer) + ":", STDOUT_FILENO);
+  std::string text = fmt::format("{} {}, {} tokens on {}\n\n", head, problem.model.name,
                                  format_tokens(problem.seq_len), machine_of(problem));
   if (answer.longest && answer.plan) {
     text += line("longest",

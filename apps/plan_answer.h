@@ -32,8 +32,8 @@ struct PeakBytes {
 };
 PeakBytes device_peak(const Plan& plan);
 
-// A text after its key, which has `width` columns, on aligned lines that are no longer than
-// output_columns().
+// A text after its key, which has `width` columns, on aligned lines. They end within
+// output_columns(), or have 20 for the text where that leaves fewer.
 std::string wrapped(std::string_view key, const std::string& text, std::size_t width = 10);
 
 // What lies outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for nothing.

@@ -166,7 +166,7 @@ void add_question(Options& options, QuestionFlags& flags, Length length) {
       .excludes(several);
   OptimizerSpec& optimizer = flags.optimizer;
   const auto number = [&options](const char* name, double& value, const char* help) {
-    return options.value(name, value, help).shows_default();
+    return options.value(name, value, help).shows_default().under("Optimizer");
   };
   number("--beta1", optimizer.beta1, "Beta 1 of AdamW").from_zero();
   number("--beta2", optimizer.beta2, "Beta 2 of AdamW").from_zero();

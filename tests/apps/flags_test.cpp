@@ -1,5 +1,7 @@
 // What the programs say to flags that lack their value or stand twice, and of themselves.
 #include <regex>
+#include <sstream>
+#include <string>
 
 #include "command_line.h"
 
@@ -38,6 +40,48 @@ TEST_F(Flags, VersionNamesTheProgramAndItsBuild) {
                                  std::regex(name + " [0-9]+[.][0-9]+[.][0-9]+, " + built + "\n")))
         << result.out;
     EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST_F(Flags, ManualsAndCompletionsKnowEveryFlag) {
+  for (const std::string program : {"$PLAN", "$RUN"}) {
+    const Outcome manual = shell(program + " --man");
+    EXPECT_EQ(manual.code, 0);
+    EXPECT_TRUE(manual.out.starts_with(".TH FPDT")) << manual.out;
+    EXPECT_TRUE(says(manual.out, "\n.SH EXIT STATUS\n"));
+    EXPECT_TRUE(says(manual.out, program == "$PLAN" ? "\\-\\-seq\\-len" : "\\-\\-steps"));
+  }
+  // As bash completes a line, after it has read the script.
+  const auto completed = [&](const std::string& words, int word) {
+    write("complete.sh",
+          "source <(\"$PLAN\" --completion)\nfpdt-plan() { \"$PLAN\" \"$@\"; }\n"
+          "COMP_WORDS=(" +
+              words + ") COMP_CWORD=" + std::to_string(word) +
+              "\n_fpdt_plan\necho \"${COMPREPLY[@]}\"\n");
+    return shell("export PLAN; bash complete.sh").out;
+  };
+  EXPECT_EQ(completed("fpdt-plan sw", 1), "sweep\n");
+  EXPECT_EQ(completed("fpdt-plan search --seq", 2), "--seq-len\n");
+  EXPECT_EQ(completed("fpdt-plan search --model llama3-", 3), "llama3-70b llama3-8b\n");
+}
+
+TEST_F(Flags, OnlyTerminalsGetColours) {
+  const std::string search = "$PLAN search --model model.yaml --cluster timed.yaml --seq-len 64";
+  EXPECT_FALSE(says(shell(search).out, "\x1b["));
+  const auto on_terminal = [&](const std::string& before, const std::string& command) {
+    return shell("export PLAN; " + before + " script -qec '" + command + "' /dev/null").out;
+  };
+  EXPECT_TRUE(says(on_terminal("TERM=xterm", search), "\x1b[1;32mFITS:\x1b[0m tiny"));
+  EXPECT_TRUE(says(on_terminal("TERM=xterm", search + "x"), "\x1b[1;31mfpdt-plan:\x1b[0m"));
+  EXPECT_FALSE(says(on_terminal("TERM=xterm NO_COLOR=1", search), "\x1b["));
+  EXPECT_FALSE(says(on_terminal("TERM=dumb", search), "\x1b["));
+}
+
+TEST_F(Flags, TablesKeepToTheTerminal) {
+  const Outcome shown = shell("export PLAN; script -qec 'stty cols 80; $PLAN list' /dev/null");
+  std::istringstream lines(shown.out);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80U + 1) << line;  // and the carriage return of a terminal
   }
 }
 

@@ -45,8 +45,9 @@ TEST_F(Share, WrongNamesAreToldTheNearest) {
       "fpdt-plan: --model llama3-8: no such file, and no model of fpdt has this name; did you "
       "mean llama3-8b?\n");
   EXPECT_TRUE(says(error("--model lama3-8b --cluster a100-80g-x4"), "did you mean llama3-8b?"));
-  EXPECT_TRUE(says(error("--model llama3-8b --cluster h200"),
-                   "no cluster of fpdt has this name; did you mean h200-141g-x1, h200-141g-x8?"));
+  EXPECT_TRUE(says(
+      error("--model llama3-8b --cluster h200"),
+      "no cluster of fpdt has this name; did you mean gh200-96g-x1, h200-141g-x1, h200-141g-x8?"));
   EXPECT_TRUE(says(error("--model llama3-8b --cluster a100-80g-x4 --strategy published"),
                    "did you mean fpdt-published?"));
   EXPECT_TRUE(says(error("--model entirely-different --cluster a100-80g-x4"),

@@ -11,6 +11,8 @@ cd "$moved"
   --out-dir plan
 test -s plan/schedule.json
 for program in fpdt-plan fpdt-run; do
+  test -s "share/man/man1/$program.1"
+  test -s "share/bash-completion/completions/$program"
   if grep -qF "$build" "$bin/$program"; then
     echo "$program holds the path of its build" >&2
     exit 1

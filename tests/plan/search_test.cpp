@@ -200,6 +200,18 @@ TEST(Search, PartialResultsFavourLongTilesOfTheFeedForward) {
   EXPECT_TRUE(rows == 0 || rows >= 8192) << rows;
 }
 
+// Budgets have no default, and a problem without them must not look infeasible.
+TEST(Search, RefusesBudgetsThatNobodySet) {
+  Problem problem = timed_problem(tiny_llama(), 2, 64);
+  problem.host_budget = {};
+  try {
+    static_cast<void>(search(problem));
+    FAIL() << "expected an InputError";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("expected more than 0, found"), std::string::npos);
+  }
+}
+
 TEST(Search, TheFloorIsBelowEverySimulation) {
   const Problem problem = timed_problem(tiny_llama(), 2, 256);
   const Machine machine(problem.cluster, RateEnd::typical);

@@ -463,6 +463,12 @@ std::string_view word(Binding binding) {
 }
 
 void require_possible(const Problem& problem, const Pins& pins) {
+  if (problem.device_budget.value <= 0 || problem.host_budget.value <= 0) {
+    throw InputError(
+        fmt::format("device_budget and host_budget of the problem: expected more than 0, found {} "
+                    "and {}; those of a whole cluster are its device_memory and host_memory",
+                    format_bytes(problem.device_budget), format_bytes(problem.host_budget)));
+  }
   Strategy strategy = pins.strategy.value_or(default_strategy(problem));
   const std::vector<Split> all = splits(problem, pins);
   if (!pins.strategy && !all.empty()) {

@@ -87,11 +87,11 @@ struct SearchEffort {
   bool any = false;                            // the first strategy that fits is enough
 };
 
-// InputError for a problem that no strategy solves: heads that no number of ranks divides, a pinned
-// chunk without a whole number of rows.
+// InputError for a problem that no strategy solves: budgets that were left at 0, heads that no
+// number of ranks divides, a pinned chunk without a whole number of rows.
 void require_possible(const Problem& problem, const Pins& pins);
 
-// InputError when the pins cannot work at all, or the cluster has no rates.
+// InputError as of require_possible, when the pins cannot work, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 
 // The first strategy found that fits, by bytes alone; empty when there is none.

@@ -394,32 +394,15 @@ PeakBytes device_peak(const Plan& plan) {
   const Program program(schedule);
   const Live live = find_live({&program, &schedule.train, &plan.simulation.trace});
   const LivePeak peak = find_peak(live, MemorySpace::device);
+  const auto part = [&](Part which) { return Bytes{peak.parts[static_cast<std::size_t>(which)]}; };
   PeakBytes bytes;
-  for (const LiveBuffer& one : peak.buffers) {
-    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(one.buffer)];
-    const bool state = buffer.role == Role::state;
-    switch (buffer.category) {
-      case Category::weights:
-        (state ? bytes.parameters : bytes.gathered) += one.bytes;
-        break;
-      case Category::gradients:
-        (state ? bytes.gradients : bytes.gathered) += one.bytes;
-        break;
-      case Category::optimizer:
-        bytes.optimizer += one.bytes;
-        break;
-      case Category::activations:
-        bytes.activations += one.bytes;
-        break;
-      case Category::communication:
-        bytes.staging += one.bytes;
-        break;
-      case Category::tokens:
-      case Category::scalars:
-        bytes.other += one.bytes;
-        break;
-    }
-  }
+  bytes.parameters = part(Part::parameters);
+  bytes.gathered = part(Part::gathered);
+  bytes.gradients = part(Part::gradients);
+  bytes.optimizer = part(Part::optimizer);
+  bytes.activations = part(Part::activations);
+  bytes.staging = part(Part::staging);
+  bytes.other = part(Part::other);
   bytes.free = plan.usage.arena - peak.bytes;
   return bytes;
 }

@@ -46,7 +46,7 @@ Peak peak_of(const Plan& plan, MemorySpace space) {
   for (const LiveBuffer& one : peak.live.buffers) {
     const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(one.buffer)];
     peak.holders.push_back(
-        {buffer.name, std::string(word(buffer.category)), origin(live, schedule.train, one),
+        {buffer.name, std::string(word(part_of(buffer))), origin(live, schedule.train, one),
          one.bytes,
          one.lives.empty() ? buffer.slots : static_cast<std::int64_t>(one.lives.size())});
   }

@@ -19,6 +19,7 @@
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/bytes.h"
 #include "fpdt/plan/plan.h"
+#include "fpdt/report/palette.h"
 #include "fpdt/schedule/print.h"
 
 #include "command.h"
@@ -42,7 +43,7 @@ struct LowerFlags {
 std::string heaviest(const Schedule& schedule, MemorySpace space) {
   std::map<std::string, Bytes> sums;
   for (const Buffer& buffer : schedule.buffers) {
-    if (buffer.space == space) sums[std::string(word(buffer.category))] += buffer.bytes();
+    if (buffer.space == space) sums[std::string(word(part_of(buffer)))] += buffer.bytes();
   }
   std::vector<std::pair<std::string, Bytes>> order(sums.begin(), sums.end());
   std::sort(order.begin(), order.end(),

@@ -35,6 +35,7 @@ TimelinePicture Simulated::picture() const {
   picture.title = fmt::format("{}, {} tokens on {}", problem().model.name,
                               format_tokens(problem().seq_len), cluster.name);
   picture.subtitle = in_words(problem(), strategy());
+  picture.outside = cluster.outside_bytes();
   picture.device_capacity = problem().device_budget - cluster.outside_bytes();
   picture.host_capacity = Bytes{problem().host_budget.value / cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);

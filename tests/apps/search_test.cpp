@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/base/units.h"
+
 #include "command_line.h"
 
 namespace fpdt::test {
@@ -241,6 +243,15 @@ TEST_F(Search, FileTakesThePromisedTime) {
   const Outcome simulated = plan("simulate out/schedule.json --json");
   ASSERT_EQ(simulated.code, 0) << simulated.err;
   const double nanoseconds = json::parse(simulated.out).at("nanoseconds");
+  // The picture shows the bytes that the search promises, part by part.
+  ASSERT_EQ(plan("draw out/schedule.json --out step.svg").code, 0);
+  const std::string picture = contents("step.svg");
+  const json parts = promised.at("prediction").at("device_bytes");
+  for (const char* part : {"parameters", "gradients", "optimizer", "activations"}) {
+    const std::string bytes = format_bytes(Bytes{parts.at(part).get<std::int64_t>()});
+    const std::regex row(fmt::format(">{}</text>\\n<text [^>]*>{}</text>", part, bytes));
+    EXPECT_TRUE(std::regex_search(picture, row)) << part << " " << bytes;
+  }
   // The page adds up to the same times.
   ASSERT_EQ(plan("draw out/schedule.json --out step.html").code, 0);
   const std::string page = contents("step.html");

@@ -86,7 +86,7 @@ TEST(Live, PeakNamesItsBuffers) {
   const Live live = find_live(made.run());
   const LivePeak peak = find_peak(live, MemorySpace::device);
   Bytes sum;
-  CategoryBytes categories{};
+  PartBytes categories{};
   for (const LiveBuffer& one : peak.buffers) {
     const Buffer& buffer = made.schedule.buffers[static_cast<std::size_t>(one.buffer)];
     EXPECT_EQ(buffer.space, MemorySpace::device);
@@ -100,10 +100,10 @@ TEST(Live, PeakNamesItsBuffers) {
         one.lives.empty() ? buffer.slots : static_cast<std::int64_t>(one.lives.size());
     EXPECT_EQ(one.bytes, slots * buffer.slot_bytes());
     sum += one.bytes;
-    categories[static_cast<std::size_t>(buffer.category)] += one.bytes.value;
+    categories[static_cast<std::size_t>(part_of(buffer))] += one.bytes.value;
   }
   EXPECT_EQ(sum, peak.bytes);
-  EXPECT_EQ(categories, peak.categories);
+  EXPECT_EQ(categories, peak.parts);
   EXPECT_TRUE(std::is_sorted(peak.buffers.begin(), peak.buffers.end(),
                              [](const auto& a, const auto& b) { return a.bytes > b.bytes; }));
 }

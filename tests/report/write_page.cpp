@@ -17,7 +17,7 @@ namespace {
 
 std::string categories(const LivePeak& live) {
   std::string text;
-  for (const std::int64_t bytes : live.categories) {
+  for (const std::int64_t bytes : live.parts) {
     text += fmt::format("{}{}", text.empty() ? "" : ",", bytes);
   }
   return text;

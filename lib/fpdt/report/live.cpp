@@ -66,7 +66,7 @@ void sort_changes(Live& live) {
 // bytes, in order of time.
 template <class See>
 void replay(const Live& live, MemorySpace space, See&& see) {
-  CategoryBytes bytes = live.always[index(static_cast<int>(space))];
+  PartBytes bytes = live.always[index(static_cast<int>(space))];
   std::int64_t since = std::numeric_limits<std::int64_t>::min();
   for (const LiveChange& change : live.changes[index(static_cast<int>(space))]) {
     if (change.time > since) {
@@ -75,7 +75,7 @@ void replay(const Live& live, MemorySpace space, See&& see) {
     }
     const Buffer& buffer = buffer_of(live, live.lives[index(change.life)].buffer);
     const std::int64_t size = buffer.slot_bytes().value;
-    bytes[index(static_cast<int>(buffer.category))] += change.begins ? size : -size;
+    bytes[index(static_cast<int>(part_of(buffer)))] += change.begins ? size : -size;
   }
   see(since, std::numeric_limits<std::int64_t>::max(), bytes);
 }
@@ -92,7 +92,7 @@ std::vector<std::int32_t> first_ops(const Schedule& schedule) {
   return first;
 }
 
-std::int64_t total(const CategoryBytes& bytes) {
+std::int64_t total(const PartBytes& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
@@ -110,7 +110,7 @@ Live find_live(const TracedRun& run) {
   live.schedule = run.program->schedule;
   for (const Buffer& buffer : live.schedule->buffers) {
     if (buffer.role == Role::temporary) continue;
-    live.always[index(static_cast<int>(buffer.space))][index(static_cast<int>(buffer.category))] +=
+    live.always[index(static_cast<int>(buffer.space))][index(static_cast<int>(part_of(buffer)))] +=
         buffer.slots * buffer.slot_bytes().value;
   }
   const std::vector<Span>& spans = run.trace->spans;
@@ -147,7 +147,7 @@ std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64
   FPDT_ASSERT(most > 0);
   std::vector<LiveStep> steps;
   // Stops adding when there are too many.
-  replay(live, space, [&](std::int64_t begin, std::int64_t end, const CategoryBytes& bytes) {
+  replay(live, space, [&](std::int64_t begin, std::int64_t end, const PartBytes& bytes) {
     begin = std::max(begin, from);
     end = std::min(end, to);
     if (begin < end && steps.size() <= most) steps.push_back({begin, end, bytes});
@@ -161,7 +161,7 @@ std::vector<LiveStep> live_steps(const Live& live, MemorySpace space, std::int64
     steps.push_back({at, to, {}});
   }
   std::size_t first = 0;  // the first that the next stretch can touch
-  replay(live, space, [&](std::int64_t begin, std::int64_t end, const CategoryBytes& bytes) {
+  replay(live, space, [&](std::int64_t begin, std::int64_t end, const PartBytes& bytes) {
     const std::int64_t sum = total(bytes);
     while (first < most && steps[first].end <= begin) ++first;
     for (std::size_t i = first; i < most && steps[i].begin < end; ++i) {
@@ -195,7 +195,7 @@ LivePeak find_live_at(const Live& live, MemorySpace space, std::int64_t time) {
   peak.time = time;
   for (auto& [number, one] : found) {
     peak.bytes += one.bytes;
-    peak.categories[index(static_cast<int>(buffer_of(live, number).category))] += one.bytes.value;
+    peak.parts[index(static_cast<int>(part_of(buffer_of(live, number))))] += one.bytes.value;
     peak.buffers.push_back(std::move(one));
   }
   std::stable_sort(peak.buffers.begin(), peak.buffers.end(),
@@ -210,7 +210,7 @@ LivePeak find_peak(const Live& live, MemorySpace space) {
 LivePeak find_peak(const Live& live, MemorySpace space, std::int64_t from, std::int64_t to) {
   std::int64_t time = from;
   std::int64_t most = -1;
-  replay(live, space, [&](std::int64_t begin, std::int64_t end, const CategoryBytes& bytes) {
+  replay(live, space, [&](std::int64_t begin, std::int64_t end, const PartBytes& bytes) {
     const std::int64_t sum = total(bytes);
     if (end <= from || begin >= to || sum <= most) return;
     most = sum;

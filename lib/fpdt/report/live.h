@@ -15,14 +15,14 @@
 #include <vector>
 
 #include "fpdt/base/units.h"
+#include "fpdt/report/palette.h"
 #include "fpdt/schedule/expand.h"
 #include "fpdt/trace/trace.h"
 
 namespace fpdt {
 
-inline constexpr std::size_t kCategories = 7;
-using CategoryBytes = std::array<std::int64_t, kCategories>;  // by Category
-std::int64_t total(const CategoryBytes& bytes);
+using PartBytes = std::array<std::int64_t, kParts>;  // by Part
+std::int64_t total(const PartBytes& bytes);
 
 // A step that was run or simulated, the source of every picture. The three referents must outlive
 // it.
@@ -65,7 +65,7 @@ struct Live {
   std::int64_t end = 0;                            // of the last
   std::vector<Life> lives;                         // of temporaries, ascending by begin
   std::array<std::vector<LiveChange>, 3> changes;  // by MemorySpace, ascending by time, ends first
-  std::array<CategoryBytes, 3> always{};           // states, inputs and outputs
+  std::array<PartBytes, 3> always{};               // states, inputs and outputs
 };
 
 Live find_live(const TracedRun& run);
@@ -74,7 +74,7 @@ Live find_live(const TracedRun& run);
 struct LiveStep {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  CategoryBytes bytes{};
+  PartBytes bytes{};
 };
 
 // The live bytes of a space over [from, to). Exact if that takes at most `most` steps. Otherwise
@@ -93,7 +93,7 @@ struct LiveBuffer {
 struct LivePeak {
   std::int64_t time = 0;  // the first time of the peak
   Bytes bytes;
-  CategoryBytes categories{};
+  PartBytes parts{};
   std::vector<LiveBuffer> buffers;  // by descending bytes, then by number
 };
 LivePeak find_peak(const Live& live, MemorySpace space);

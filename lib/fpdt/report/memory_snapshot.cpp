@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/report/palette.h"
 #include "fpdt/report/pickle.h"
 #include "fpdt/report/timeline.h"
 
@@ -105,7 +106,7 @@ class Snapshot {
     pickle_.key("frames");
     pickle_.begin_list();
     if (buffer != nullptr) {
-      frame(std::string(word(buffer->category)), buffer->slots,
+      frame(std::string(word(part_of(*buffer))), buffer->slots,
             fmt::format("{}, {}", buffer->name, word(buffer->role)));
     }
     pickle_.end_list();
@@ -140,7 +141,7 @@ class Snapshot {
     number("time_us", change.time / 1000);
     pickle_.key("frames");
     pickle_.begin_list();
-    frame(std::string(word(buffer.category)), slot,
+    frame(std::string(word(part_of(buffer))), slot,
           fmt::format("{}[{}]", buffer.name, life.version));
     const OpPlace& place = change.begins ? life.first : life.last;
     frame(fmt::format("call {}", place.call), place.op, op_text(schedule_, *run_.calls, place));

@@ -1,8 +1,10 @@
-// The colours, and the words of categories and kinds.
+// The colours, and the words of parts and kinds.
 #include "fpdt/report/palette.h"
 
 #include <array>
 #include <variant>
+
+#include "fpdt/base/assert.h"
 
 namespace fpdt {
 namespace {
@@ -26,9 +28,19 @@ constexpr std::array<Paint, kOpKinds> kPaints{{
     {"gather, reduce", "#AA4499", true},
 }};
 
-// By Category.
-constexpr std::array<std::string_view, 7> kCategoryColors{
-    "#0072B2", "#56B4E9", "#B8C0CA", "#E69F00", "#009E73", "#CC79A7", "#444444"};
+struct PartPaint {
+  std::string_view word;
+  std::string_view color;
+};
+constexpr std::array<PartPaint, kParts> kPartPaints{{
+    {"parameters", "#0072B2"},
+    {"gathered", "#CC79A7"},
+    {"gradients", "#56B4E9"},
+    {"optimizer", "#B8C0CA"},
+    {"activations", "#E69F00"},
+    {"staging", "#009E73"},
+    {"other", "#444444"},
+}};
 
 // Four colours of Okabe and Ito that stand out as thin lines.
 constexpr std::array<std::string_view, 4> kCurveColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7"};
@@ -49,9 +61,29 @@ OpKind kind_on_compute(const Body& body) {
 
 }  // namespace
 
-std::string_view color(Category category) {
-  return kCategoryColors[static_cast<std::size_t>(category)];
+Part part_of(const Buffer& buffer) {
+  const bool state = buffer.role == Role::state;
+  switch (buffer.category) {
+    case Category::weights:
+      return state ? Part::parameters : Part::gathered;
+    case Category::gradients:
+      return state ? Part::gradients : Part::gathered;
+    case Category::optimizer:
+      return Part::optimizer;
+    case Category::activations:
+      return Part::activations;
+    case Category::communication:
+      return Part::staging;
+    case Category::tokens:
+    case Category::scalars:
+      return Part::other;
+  }
+  FPDT_ASSERT(false);
+  return Part::other;
 }
+
+std::string_view word(Part part) { return kPartPaints[static_cast<std::size_t>(part)].word; }
+std::string_view color(Part part) { return kPartPaints[static_cast<std::size_t>(part)].color; }
 
 OpKind kind_of(const Schedule& schedule, const Op& op) {
   if (const auto* copy = std::get_if<Copy>(&op.body)) {

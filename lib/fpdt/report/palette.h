@@ -1,6 +1,6 @@
-// One colour for each thing, in all pictures: the category of a buffer, the kind of an op, a curve.
+// One colour for each thing, in all pictures: the part of memory, the kind of an op, a curve.
 //
-// Categories and curves use colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme.
+// Parts and curves use colours of Okabe and Ito, kinds those of Paul Tol's "muted" scheme.
 // Both sets stay distinct under every common colour blindness, and neighbours in a stack differ in
 // lightness, so that grey prints work too.
 #pragma once
@@ -13,12 +13,26 @@
 
 namespace fpdt {
 
-std::string_view color(Category category);
+// What memory holds, as tables and pictures tell it apart.
+enum class Part : std::uint8_t {
+  parameters,  // the shard of this rank
+  gathered,    // whole parameters, and their gradients before they are reduced
+  gradients,   // the shard of this rank
+  optimizer,
+  activations,
+  staging,  // of collectives
+  other,    // tokens and scalars
+};
+inline constexpr std::size_t kParts = 7;
+
+Part part_of(const Buffer& buffer);
+std::string_view word(Part part);
+std::string_view color(Part part);
 
 // From the bottom of a stack to its top: permanent contents first, then temporary ones.
-inline constexpr std::array<Category, 7> kStackOrder{
-    Category::optimizer,     Category::weights, Category::gradients, Category::activations,
-    Category::communication, Category::tokens,  Category::scalars};
+inline constexpr std::array<Part, kParts> kStackOrder{
+    Part::optimizer,   Part::parameters, Part::gradients, Part::gathered,
+    Part::activations, Part::staging,    Part::other};
 
 // Kinds of op that pictures distinguish.
 enum class OpKind : std::uint8_t {

@@ -95,9 +95,9 @@ class Events {
     for (const MemorySpace space :
          {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {
       const auto steps = live_steps(live, space, live.begin, live.end, kCounterSteps);
-      std::array<bool, kCategories> used{};
+      std::array<bool, kParts> used{};
       for (const LiveStep& step : steps) {
-        for (std::size_t i = 0; i < kCategories; ++i) used[i] = used[i] || step.bytes[i] != 0;
+        for (std::size_t i = 0; i < kParts; ++i) used[i] = used[i] || step.bytes[i] != 0;
       }
       for (const LiveStep& step : steps) counter(space, step.begin, step.bytes, used);
     }
@@ -161,13 +161,13 @@ class Events {
     return words[static_cast<std::size_t>(access)];
   }
 
-  void counter(MemorySpace space, std::int64_t time, const CategoryBytes& bytes,
-               const std::array<bool, kCategories>& used) {
+  void counter(MemorySpace space, std::int64_t time, const PartBytes& bytes,
+               const std::array<bool, kParts>& used) {
     std::string values;
-    for (const Category category : kStackOrder) {
-      const std::size_t i = index(static_cast<int>(category));
+    for (const Part part : kStackOrder) {
+      const std::size_t i = index(static_cast<int>(part));
       if (!used[i]) continue;
-      values += fmt::format("{}\"{}\":{}", values.empty() ? "" : ",", word(category), bytes[i]);
+      values += fmt::format("{}\"{}\":{}", values.empty() ? "" : ",", word(part), bytes[i]);
     }
     if (values.empty()) return;
     event("{{\"ph\":\"C\",\"name\":\"{} bytes\",\"pid\":{},\"ts\":{},\"args\":{{{}}}}}",

@@ -187,14 +187,18 @@ std::vector<Fact> facts(const TimelineData& data) {
   }
   for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
     const bool device = space == MemorySpace::device;
+    const Bytes outside = device ? picture.outside : Bytes{};
     const Bytes capacity = device ? picture.device_capacity : picture.host_capacity;
-    std::string text = format_bytes(find_peak(data.live, space).bytes);
-    if (capacity.value > 0) text += fmt::format(" of {}", format_bytes(capacity));
-    all.push_back({device ? "device peak" : "pinned host peak, each rank", text});
+    const Bytes arena = arena_end(*data.live.schedule, space);
+    std::string text = format_bytes(arena + outside);
+    if (capacity.value > 0) text += fmt::format(" of {}", format_bytes(capacity + outside));
+    std::string name = device ? "device" : "pinned host, each rank";
+    if (outside.value > 0) name += fmt::format(", {} outside the arena", format_bytes(outside));
+    all.push_back({name, text});
+    all.push_back({"live at its peak", format_bytes(find_peak(data.live, space).bytes)});
     if (!measured) continue;
-    all.push_back(
-        {fmt::format("{}, {}", device ? "device" : "host", picture.measured.front().trace->source),
-         format_bytes(find_peak(*data.measured(space), space).bytes)});
+    all.push_back({fmt::format("live, {}", picture.measured.front().trace->source),
+                   format_bytes(find_peak(*data.measured(space), space).bytes)});
   }
   return all;
 }

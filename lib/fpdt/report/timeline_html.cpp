@@ -54,9 +54,9 @@ void append(std::string& json, fmt::format_string<Arguments...> format, Argument
 
 void append_words(std::string& json) {
   json += "\"categories\":";
-  list(json, kCategories, [&](std::size_t i) {
-    const auto category = static_cast<Category>(i);
-    append(json, "[\"{}\",\"{}\"]", word(category), color(category));
+  list(json, kParts, [&](std::size_t i) {
+    const auto part = static_cast<Part>(i);
+    append(json, "[\"{}\",\"{}\"]", word(part), color(part));
   });
   json += ",\"stack\":";
   list(json, kStackOrder.size(),
@@ -88,7 +88,7 @@ void append_program(std::string& json, const Program& program, const std::vector
   list(json, schedule.buffers.size(), [&](std::size_t i) {
     const Buffer& buffer = schedule.buffers[i];
     append(json, "[{},{},{},{},{},{}]", quote_json(buffer.name), static_cast<int>(buffer.space),
-           static_cast<int>(buffer.category), buffer.slot_bytes().value, buffer.slots,
+           static_cast<int>(part_of(buffer)), buffer.slot_bytes().value, buffer.slots,
            buffer.role == Role::temporary ? 0 : 1);
   });
   json += ",\n\"blocks\":";

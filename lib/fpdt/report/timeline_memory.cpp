@@ -35,7 +35,7 @@ void draw_grid(Svg& svg, const Scale& scale) {
 }
 
 // Draws the categories' areas, bottom first; `without` is subtracted from each step.
-void draw_stack(Svg& svg, const std::vector<LiveStep>& steps, const CategoryBytes& without,
+void draw_stack(Svg& svg, const std::vector<LiveStep>& steps, const PartBytes& without,
                 const Window& window, const Scale& scale) {
   std::vector<double> edges;
   std::vector<std::vector<double>> values(kStackOrder.size());
@@ -143,10 +143,10 @@ void draw_row(Svg& svg, double y, std::string_view fill, const std::string& name
 }
 
 // Which categories are visible anywhere in the plot.
-std::array<bool, kCategories> seen(const std::vector<LiveStep>& steps, const LivePeak& peak) {
-  std::array<bool, kCategories> any{};
+std::array<bool, kParts> seen(const std::vector<LiveStep>& steps, const LivePeak& peak) {
+  std::array<bool, kParts> any{};
   for (const LiveStep& step : steps) {
-    for (std::size_t i = 0; i < kCategories; ++i) {
+    for (std::size_t i = 0; i < kParts; ++i) {
       any[i] = any[i] || step.bytes[i] * 1000 > peak.bytes.value;
     }
   }
@@ -156,7 +156,7 @@ std::array<bool, kCategories> seen(const std::vector<LiveStep>& steps, const Liv
 // Draws a table of the live bytes at the peak: categories, top of the stack first, then the
 // heaviest rings.
 void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
-                const std::array<bool, kCategories>& categories, double top, double bottom) {
+                const std::array<bool, kParts>& categories, double top, double bottom) {
   constexpr double kRow = 17;
   const Schedule& schedule = *data.live.schedule;
   double y = top + 4;
@@ -164,7 +164,7 @@ void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
   svg.text(kColumnRight, y, format_bytes(peak.bytes), "heading2", Anchor::end);
   y += kRow + 2;
   for (auto it = kStackOrder.rbegin(); it != kStackOrder.rend(); ++it) {
-    const std::int64_t bytes = peak.categories[index(static_cast<int>(*it))];
+    const std::int64_t bytes = peak.parts[index(static_cast<int>(*it))];
     if (!categories[index(static_cast<int>(*it))]) continue;
     draw_row(svg, y, color(*it), std::string(word(*it)), Bytes{bytes}, "row");
     y += kRow;
@@ -183,7 +183,7 @@ void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
     std::string name = buffer.name;
     if (one.lives.size() > 1) name += fmt::format(" × {}", one.lives.size());
     svg.begin_group(origin(data.live, *data.picture->run.calls, one));
-    draw_row(svg, y, color(buffer.category), name, one.bytes, "row");
+    draw_row(svg, y, color(part_of(buffer)), name, one.bytes, "row");
     svg.end_group();
     y += kRow - 1;
   }
@@ -236,7 +236,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   const auto columns = static_cast<std::size_t>(kPlotRight - kPlotLeft);
   const auto steps = live_steps(data.live, space, window.from, window.to, columns);
   const LivePeak peak = find_peak(data.live, space, window.from, window.to);
-  CategoryBytes without{};
+  PartBytes without{};
   if (panel.detail) without = data.live.always[index(static_cast<int>(space))];
   const std::int64_t stays = total(without);
 

@@ -5,7 +5,7 @@ set -euo pipefail
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [ -z "$browser" ]; then
-  echo "browser_test: no chromium; tools/install-deps installs it" >&2
+  echo "browser_test: no chromium; tools/install-deps --developer installs it" >&2
   exit 77
 fi
 scratch=$(mktemp -d)

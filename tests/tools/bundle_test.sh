@@ -55,7 +55,8 @@ mkdir -p "$bundle-consumer"
 printf '#!/bin/sh\nexit 1\n' >"$bundle-consumer/dpkg-query"
 chmod +x "$bundle-consumer/dpkg-query"
 PATH=$bundle-consumer:$PATH \
-  refuses 2 "libfmt-dev is not installed; run tools/install-deps" --no-programs "$bundle-again"
+  refuses 2 "libfmt-dev is not installed; run tools/install-deps --developer" \
+    --no-programs "$bundle-again"
 [ ! -e "$bundle-again" ] || complain "something was written without packages"
 rm -r "$bundle-consumer"
 exit $((failures > 0))

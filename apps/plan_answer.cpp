@@ -107,7 +107,7 @@ std::string time_lines(const Problem& problem, const Plan& plan) {
                            problem.cluster.rates.peak_flops * 1e-12));
   text += line("HFU", fmt::format("{}: all executed flops, with recomputation",
                                   percent(slow.hfu, typical.hfu, fast.hfu)));
-  return text;
+  return text + wrapped("rates", problem.cluster.source);
 }
 
 std::string binds_line(const Problem& problem, const Plan& plan) {
@@ -432,6 +432,7 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   }
   text += line("wrote", fmt::format("{0}/plan.yaml, {0}/schedule.json", out_dir));
   text += line("next", fmt::format("fpdt-plan draw {}/schedule.json --out step.html", out_dir));
+  text += line("", fmt::format("fpdt-run train {}/schedule.json --data FILE --steps 100", out_dir));
   return text;
 }
 

@@ -108,6 +108,13 @@ TEST_F(Search, PromisesToPrograms) {
   EXPECT_EQ(prediction.at("host_saving_bytes_per_node"), 2 * save);
 }
 
+TEST_F(Search, SaysWhereRatesAreFromAndWhatComesNext) {
+  const Outcome found = search("--seq-len 512 --out-dir out");
+  EXPECT_TRUE(says(found.out, "\nrates      made for this test\n")) << found.out;
+  EXPECT_TRUE(says(found.out, "\nnext       fpdt-plan draw out/schedule.json --out step.html\n"));
+  EXPECT_TRUE(says(found.out, " fpdt-run train out/schedule.json --data FILE --steps 100\n"));
+}
+
 // One rank may have the memory of the whole node, half of it on the other NUMA node.
 TEST_F(Search, SaysWhatANumaNodeCannotHold) {
   ASSERT_EQ(shell("sed 's/^nodes: 1/&\\nnuma_nodes: 2/' timed.yaml >numa.yaml").code, 0);

@@ -20,7 +20,7 @@ source_dir=$(realpath "$1") programs=$(realpath "$2")
 shift 2
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-for folder in models configs; do ln -s "$source_dir/$folder" "$place/$folder"; done
+for folder in models configs examples; do ln -s "$source_dir/$folder" "$place/$folder"; done
 cp -r "$source_dir/docs" "$place/docs"
 mkdir -p "$place/build/quickstart"
 cd "$place" || exit 1

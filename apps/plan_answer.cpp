@@ -311,13 +311,11 @@ Json infeasible_json(const Answer& answer) {
   for (const Nearest& one : answer.nearest) {
     nearest.push_back({{"what", one.what}, {"flag", one.flag}});
   }
-  return {{"verdict", "infeasible"},
-          {"binding", word(shortage.binding)},
-          {"needs", needed},
-          {"state_bytes", states_json(answer)},
-          {"nearest", nearest},
-          {"strategy", strategy_object(answer.problem, shortage.closest)},
-          {"prediction", nullptr}};
+  return {
+      {"verdict", "infeasible"}, {"binding", word(shortage.binding)},
+      {"needs", needed},         {"state_bytes", states_json(answer)},
+      {"nearest", nearest},      {"strategy", strategy_object(answer.problem, shortage.closest)},
+      {"prediction", nullptr}};
 }
 
 }  // namespace

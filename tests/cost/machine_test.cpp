@@ -148,6 +148,37 @@ TEST(Machine, SoftmaxAddsToTheProductsOfAttention) {
   expect_close(time_of(cluster, demand), kSecond);
 }
 
+// Four devices on two NUMA nodes of 25 GB/s: a device has 12.5 of them. Both directions together ask
+// for 12.5 + 10, so each runs at 12.5 / 22.5 of its pace.
+TEST(Machine, DevicesShareTheMemoryOfTheHost) {
+  ClusterSpec cluster = round_cluster();
+  cluster.numa_nodes = 2;
+  cluster.rates.host_bandwidth = exactly(25e9);
+  const Machine machine(cluster, RateEnd::typical);
+  expect_close(machine.picoseconds(asks(Work::h2d, 0, 25'000'000'000, "copy")), 2 * kSecond);
+  expect_close(machine.picoseconds(asks(Work::d2h, 0, 10'000'000'000, "copy")), kSecond);
+  constexpr unsigned kBoth =
+      1U << static_cast<unsigned>(LaneKind::h2d) | 1U << static_cast<unsigned>(LaneKind::d2h);
+  EXPECT_EQ(machine.pace(LaneKind::h2d, kBoth), 569);  // 1024 * 12.5 / 22.5
+  EXPECT_EQ(machine.pace(LaneKind::d2h, kBoth), 569);
+  // A lone device has the node to itself.
+  cluster = with_devices(cluster, 1);
+  const Machine alone(cluster, RateEnd::typical);
+  expect_close(alone.picoseconds(asks(Work::h2d, 0, 20'000'000'000, "copy")), kSecond);
+  EXPECT_EQ(alone.pace(LaneKind::h2d, kBoth), 853);  // 1024 * 25 / 30
+}
+
+TEST(Machine, SmallHeadsReachAShareOfTheAttentionRates) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.attention_heads = {{64, 0.5}, {128, 1}};
+  const Machine machine(cluster, RateEnd::typical);
+  Demand tile = asks(Work::attention_forward, 100e12, 0, "attention_forward");
+  tile.head_dim = 128;
+  expect_close(machine.picoseconds(tile), kSecond);
+  tile.head_dim = 64;
+  expect_close(machine.picoseconds(tile), 2 * kSecond);
+}
+
 // Two devices share a switch of 25 GB/s. Each gets 12.5: less than 20 (h2d), more than 10 (d2h).
 TEST(Machine, DevicesShareTheirSwitch) {
   ClusterSpec cluster = round_cluster();

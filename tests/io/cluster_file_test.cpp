@@ -93,6 +93,8 @@ ClusterSpec unusual() {
   rates.d2h = rate();
   rates.switch_bandwidth = rate();
   rates.devices_per_switch = 2;
+  rates.host_bandwidth = rate();
+  rates.attention_heads = {{64, 0.5}, {128, 1}};
   rates.link = rate();
   rates.network = rate();
   rates.op_seconds = {6.5e-6, 1.0 / 3e6, 1e-5};

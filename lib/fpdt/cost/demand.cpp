@@ -108,6 +108,7 @@ class Rules {
     asked.pairs = static_cast<double>(pairs) * static_cast<double>(op.heads);
     asked.flops = flops_per_pair * asked.pairs * static_cast<double>(op.head_dim);
     asked.size = std::min(op.q_rows, op.k_rows);
+    asked.head_dim = op.head_dim;
     if (pairs > 0) asked.bytes = all_bytes(op);  // else the op returns at once
   }
 

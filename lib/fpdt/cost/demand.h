@@ -37,16 +37,17 @@ inline constexpr std::size_t kWorks = words<Work>().size();
 
 struct Demand {
   Work work = Work::memory;
-  std::int32_t kind = 0;     // index of the body in kBodyNames
-  double flops = 0;          // executed
-  double pairs = 0;          // of an attention tile: (query, key) pairs, of every head
-  std::int64_t bytes = 0;    // of device memory, or of the transfer
-  std::int64_t partial = 0;  // extra bytes of device memory, for partial results
-  std::int64_t size = 0;     // see SizeShare; 0 where it does not apply
-  std::int64_t group = 1;    // ranks of the collective
-  std::int64_t stride = 1;   // distance between them
-  std::int64_t sent = 0;     // bytes that one rank sends: (K-1)/K of an all-to-all's, for example
-  bool ring = false;         // sends to the next rank only; else to all others equally (all-to-all)
+  std::int32_t kind = 0;      // index of the body in kBodyNames
+  double flops = 0;           // executed
+  double pairs = 0;           // of an attention tile: (query, key) pairs, of every head
+  std::int64_t bytes = 0;     // of device memory, or of the transfer
+  std::int64_t partial = 0;   // extra bytes of device memory, for partial results
+  std::int64_t size = 0;      // see SizeShare; 0 where it does not apply
+  std::int64_t head_dim = 0;  // of an attention tile
+  std::int64_t group = 1;     // ranks of the collective
+  std::int64_t stride = 1;    // distance between them
+  std::int64_t sent = 0;      // bytes that one rank sends: (K-1)/K of an all-to-all's, for example
+  bool ring = false;  // sends to the next rank only; else to all others equally (all-to-all)
 };
 
 // Precondition: the op belongs to this schedule.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
 
 namespace fpdt {
 namespace {
@@ -39,9 +40,18 @@ std::vector<std::string_view> missing_rates(const ClusterSpec& cluster) {
   return names;
 }
 
+// What one device has of its NUMA node's memory while all devices copy; 0: no limit.
+double host_memory_speed(const ClusterSpec& cluster, RateEnd which) {
+  const std::int64_t sharing = div_ceil(cluster.devices_per_node, cluster.numa_nodes);
+  return speed(cluster.rates.host_bandwidth, which) / static_cast<double>(sharing);
+}
+
 // The copy rate of one device while all devices behind its switch copy the same way.
 double host_speed(const Rate& alone, const ClusterSpec& cluster, RateEnd which) {
-  const double own = speed(alone, which);
+  double own = speed(alone, which);
+  if (const double memory = host_memory_speed(cluster, which); memory > 0) {
+    own = std::min(own, memory);
+  }
   const double shared = speed(cluster.rates.switch_bandwidth, which);
   if (!(shared > 0)) return own;
   const std::int64_t devices = std::min(cluster.rates.devices_per_switch, cluster.devices_per_node);
@@ -68,15 +78,16 @@ double share_at(const std::vector<std::pair<double, double>>& points, std::int64
   return below->second + part * (above->second - below->second);
 }
 
+bool is_copy(LaneKind kind) { return kind == LaneKind::h2d || kind == LaneKind::d2h; }
+
 // The factor by which one kind of lane slows another.
 double beside(const Interference& factors, LaneKind one, LaneKind other, RateEnd which) {
-  const auto copies = [](LaneKind kind) { return kind == LaneKind::h2d || kind == LaneKind::d2h; };
   const auto chosen = [&]() -> const Rate& {
     if (one == LaneKind::compute) {
-      return copies(other) ? factors.compute_beside_copy : factors.compute_beside_collective;
+      return is_copy(other) ? factors.compute_beside_copy : factors.compute_beside_collective;
     }
     if (one == LaneKind::comm) {
-      return copies(other) ? factors.collective_beside_copy : factors.collective_beside_compute;
+      return is_copy(other) ? factors.collective_beside_copy : factors.collective_beside_compute;
     }
     if (other == LaneKind::compute) return factors.copy_beside_compute;
     if (other == LaneKind::comm) return factors.copy_beside_collective;
@@ -85,14 +96,20 @@ double beside(const Interference& factors, LaneKind one, LaneKind other, RateEnd
   return speed(chosen(), which);
 }
 
-std::array<std::array<std::int64_t, 16>, 4> paces(const Interference& factors, RateEnd which) {
+// `copies_together`: the pace of either direction of copies while both run, by the memory of the
+// host.
+std::array<std::array<std::int64_t, 16>, 4> paces(const Interference& factors, RateEnd which,
+                                                  double copies_together) {
   std::array<std::array<std::int64_t, 16>, 4> table{};
   for (unsigned one = 0; one < 4; ++one) {
     for (unsigned active = 0; active < 16; ++active) {
       double pace = kFullPace;
       for (unsigned other = 0; other < 4; ++other) {
         if (other == one || (active >> other & 1U) == 0) continue;
-        pace *= beside(factors, static_cast<LaneKind>(one), static_cast<LaneKind>(other), which);
+        const auto kind = static_cast<LaneKind>(one), running = static_cast<LaneKind>(other);
+        const double factor = beside(factors, kind, running, which);
+        const bool both = is_copy(kind) && is_copy(running);
+        pace *= both ? std::min(factor, copies_together) : factor;
       }
       table[one][active] = std::max<std::int64_t>(std::llround(pace), 1);
     }
@@ -122,13 +139,16 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
       peer_seconds_(fixed_time(cluster.rates.collective_seconds, which)),
       matmul_shares_(by_logarithm(cluster.rates.matmul_shares)),
       attention_shares_(by_logarithm(cluster.rates.attention_shares)),
-      pace_(paces(cluster.rates.interference, which)) {
+      attention_heads_(by_logarithm(cluster.rates.attention_heads)) {
   const std::vector<std::string_view> missing = missing_rates(cluster);
   if (!missing.empty()) {
     throw InputError(fmt::format(
         "cluster {} cannot be timed, these rates are missing: {}; `fpdt-run bench` measures them",
         cluster.name, fmt::join(missing, ", ")));
   }
+  const double memory = host_memory_speed(cluster, which);
+  pace_ = paces(cluster.rates.interference, which,
+                memory > 0 ? std::min(1.0, memory / (h2d_ + d2h_)) : 1.0);
   bandwidth_.fill(speed(cluster.rates.device_bandwidth, which));
   for (const KindRate& one : cluster.rates.kinds) {
     const auto kind = std::find(kBodyNames.begin(), kBodyNames.end(), one.kind);
@@ -188,8 +208,9 @@ double Machine::product_seconds(const Demand& demand, double arithmetic) const {
 
 double Machine::attention_seconds(const Demand& demand, double rate, double softmax) const {
   const double beside = softmax > 0 ? demand.pairs / softmax : 0;
-  return product_seconds(demand,
-                         (demand.flops / rate + beside) / share_at(attention_shares_, demand.size));
+  const double by_head = share_at(attention_heads_, demand.head_dim);
+  return product_seconds(demand, (demand.flops / (rate * by_head) + beside) /
+                                     share_at(attention_shares_, demand.size));
 }
 
 // Ranks are numbered node by node, so `here` ranks of a group lie on one node (the fewest on any

@@ -1,7 +1,7 @@
 // The machine as a clock: how long an op runs alone, and how much others slow it down.
 //
 // One rank stands for all: every device does the same work at the same time, so shared resources (a
-// PCIe switch, the NICs of a node) are divided equally. A Machine takes one end of the ranges of a
+// PCIe switch, the memory of a NUMA node, the NICs of a node) are divided equally. A Machine takes one end of the ranges of a
 // cluster's rates, or their typical values.
 #pragma once
 
@@ -51,7 +51,7 @@ class Machine {
   std::array<double, std::variant_size_v<Body>> bandwidth_{};  // by kind
   double h2d_, d2h_, link_, network_;
   double op_seconds_, peer_seconds_;
-  Shares matmul_shares_, attention_shares_;
+  Shares matmul_shares_, attention_shares_, attention_heads_;
   std::array<std::array<std::int64_t, 16>, 4> pace_{};
 };
 

@@ -95,12 +95,14 @@ void describe(Self& rates, Visitor& f) {
   f.sparse("softmax_forward", rates.softmax_forward);
   f.sparse("softmax_backward", rates.softmax_backward);
   f.sparse("attention_shares", rates.attention_shares);
+  f.sparse("attention_heads", rates.attention_heads);
   f.sparse("device_bandwidth", rates.device_bandwidth);
   f.sparse("kinds", rates.kinds);
   f.sparse("h2d", rates.h2d);
   f.sparse("d2h", rates.d2h);
   f.sparse("switch_bandwidth", rates.switch_bandwidth);
   f.sparse("devices_per_switch", rates.devices_per_switch, 1);
+  f.sparse("host_bandwidth", rates.host_bandwidth);
   f.sparse("link", rates.link);
   f.sparse("network", rates.network);
   f.sparse("op_seconds", rates.op_seconds);

@@ -607,6 +607,7 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     demand.work = work;
     demand.flops = flops;
     demand.size = size;
+    demand.head_dim = model.head_dim;
     return machine.seconds(demand);
   };
   const std::int64_t weights = model.hidden * (model.qkv_width() + model.q_width()) +

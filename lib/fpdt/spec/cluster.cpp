@@ -123,12 +123,14 @@ void check_rates(Checker& check, const Rates& rates) {
     check.wrong("C102", "devices_per_switch: expected 1 to 1024, found {}",
                 rates.devices_per_switch);
   }
+  check.speed("host_bandwidth", rates.host_bandwidth);
   check.speed("link", rates.link);
   check.speed("network", rates.network);
   check.rate("op_seconds", rates.op_seconds);
   check.rate("collective_seconds", rates.collective_seconds);
   check.shares("matmul_shares", rates.matmul_shares);
   check.shares("attention_shares", rates.attention_shares);
+  check.shares("attention_heads", rates.attention_heads);
   for (const KindRate& one : rates.kinds) {
     check.speed(fmt::format("kinds.{}", one.kind), one.bytes_per_second);
     if (!(one.bytes_per_second.typical > 0)) {

@@ -24,7 +24,7 @@ struct Rate {
 };
 
 // The share (0 to 1] of a large op's rate that an op of `size` reaches. The size is the rows of an
-// attention tile (the shorter side), or the smallest of m, n, k of a product. Shares are
+// attention tile (the shorter side), or its head_dim, or the smallest of m, n, k of a product. Shares are
 // interpolated linearly in the logarithm of the size; beyond the points the nearest one holds.
 struct SizeShare {
   std::int64_t size = 0;
@@ -66,11 +66,15 @@ struct Rates {
   Rate h2d, d2h;          // one direction alone, one device alone
   Rate switch_bandwidth;  // one PCIe switch and direction, shared by its devices; 0: no limit
   std::int64_t devices_per_switch = 1;
+  // Memory of one NUMA node of the host, which its devices share: what they read and write together
+  // while all copy; 0: no limit.
+  Rate host_bandwidth;
   Rate link;        // sent by one device to the others of its node (NVLink, or PCIe), each way
   Rate network;     // sent by one node to others, all NICs together; 0 only for one node
   Rate op_seconds;  // fixed time of an op on its lane
   Rate collective_seconds;  // fixed time of a collective for each peer
   std::vector<SizeShare> matmul_shares, attention_shares;
+  std::vector<SizeShare> attention_heads;  // share of the attention rates by the size of a head
   std::vector<KindRate> kinds;
   Interference interference;
   bool operator==(const Rates&) const = default;

@@ -264,6 +264,7 @@ void Bench::measure_tiles() {
   rates.softmax_backward = backward.softmax;
   // Both passes share one curve, weighted by their operations: forward 4 of 14, backward 10.
   rates.attention_shares.clear();
+  rates.attention_heads.clear();  // the fit over two sizes of heads says it
   for (std::size_t i = 0; i < forward.shares.size(); ++i) {
     rates.attention_shares.push_back(
         {forward.shares[i].size,

@@ -43,9 +43,10 @@ void expect_object(const json& object) {
     EXPECT_TRUE(strategy.at(key).is_number_integer()) << key;
   }
   const json& prediction = object.at("prediction");
+  EXPECT_EQ(prediction.is_null(), object.at("verdict") == "infeasible");
   for (const char* key : {"device_peak_bytes", "host_peak_bytes_per_rank", "outside_arena_bytes",
-                          "outside_workspace_bytes"}) {
-    EXPECT_TRUE(prediction.at(key).is_number_integer()) << key;
+                          "outside_workspace_bytes", "host_outside_bytes"}) {
+    EXPECT_TRUE(prediction.is_null() || prediction.at(key).is_number_integer()) << key;
   }
   for (const char* key : {"candidates", "simulated"}) {
     EXPECT_TRUE(object.at("search").at(key).is_number_integer()) << key;
@@ -139,7 +140,7 @@ TEST_F(Search, PrintsLinesThatFitAScreen) {
       "search --model model.yaml --cluster numa.yaml --gpus 1 --seq-len 4K --host-budget 900KiB "
       "--device-budget 1MiB");
   EXPECT_TRUE(says(note.out, "ranks of one NUMA node hold"));
-  const Outcome replicas = search("--seq-len 512");
+  const Outcome replicas = search("--seq-len 512 --batch 2");
   EXPECT_TRUE(says(replicas.out, "in 2 replicas"));
   const Outcome lowered = plan(
       "lower --model model.yaml --cluster numa.yaml --gpus 1 --strategy strategy.yaml --seq-len "
@@ -156,10 +157,10 @@ TEST_F(Search, SaysWhatIsNearAndFits) {
   expect_object(object);
   EXPECT_EQ(object.at("verdict"), "infeasible");
   EXPECT_EQ(object.at("binding"), "host");
-  EXPECT_EQ(object.at("have_bytes"), 1 << 20);
-  EXPECT_GT(object.at("need_bytes"), 1 << 20);
-  EXPECT_EQ(object.at("prediction").at("host_peak_bytes_per_node"), object.at("need_bytes"));
-  EXPECT_TRUE(object.at("prediction").at("step_seconds").is_null());
+  const json& need = object.at("needs").at(0);
+  EXPECT_EQ(need.at("memory"), "host");
+  EXPECT_EQ(need.at("have_bytes"), 1 << 20);
+  EXPECT_GT(need.at("need_bytes"), 1 << 20);
   EXPECT_FALSE(exists("none"));
   ASSERT_GE(object.at("nearest").size(), 2U);
   for (const json& near : object.at("nearest")) {
@@ -390,8 +391,7 @@ TEST_F(MaxSeq, FindsALengthThatFitsAndNothingMuchLonger) {
   const std::int64_t longest = object.at("max_seq_len");
   EXPECT_EQ(object.at("seq_len"), longest);
   EXPECT_EQ(search(fmt::format("--seq-len {} {}", longest, budget)).code, 0);
-  // Somewhat longer ones may fit, because placement needs fewer bytes than the closed form.
-  EXPECT_EQ(search(fmt::format("--seq-len {} {}", 2 * longest, budget)).code, 3);
+  EXPECT_EQ(search(fmt::format("--seq-len {} {}", longest + longest / 32, budget)).code, 3);
 }
 
 TEST_F(MaxSeq, SaysThatNothingFits) {
@@ -436,13 +436,11 @@ TEST_F(Explain, NamesThePeakAndEveryLever) {
   }
   std::set<std::string> levers;
   const double base = object.at("sequence_seconds");
-  const double replicas = 1.01;  // the least gain of doubling them
   for (const json& lever : object.at("levers")) {
     levers.insert(lever.at("lever"));
-    // The search stops at gains below a thousandth.
+    // The search stops at gains below a thousandth, and gives as much for headroom.
     if (!lever.at("fits").get<bool>()) continue;
-    const bool replicates = lever.at("lever") == "data_parallel";
-    EXPECT_GE(lever.at("sequence_seconds"), 0.999 * base / (replicates ? replicas : 1)) << lever;
+    EXPECT_GE(lever.at("sequence_seconds"), 0.998 * base) << lever;
   }
   for (const char* name : {"chunk_tokens", "backward_order", "optimizer_offload"}) {
     EXPECT_TRUE(levers.contains(name)) << name;

@@ -65,7 +65,7 @@ TEST_F(Sweep, KnowsTheUsualValues) {
   ASSERT_GT(chunks.size(), 3U);
   EXPECT_EQ(chunks.back().at("method"), "ulysses");
   EXPECT_EQ(chunks.back().at("value"), 1024);
-  const json devices = points("--over gpus --seq-len 64");  // the model has four heads
+  const json devices = points("--over gpus --seq-len 64 --batch 4");  // four heads
   ASSERT_EQ(devices.size(), 4U);
   EXPECT_EQ(devices.front().at("gpus"), 2);
   EXPECT_EQ(devices.back().at("gpus"), 16);

@@ -148,8 +148,8 @@ TEST(Machine, SoftmaxAddsToTheProductsOfAttention) {
   expect_close(time_of(cluster, demand), kSecond);
 }
 
-// Four devices on two NUMA nodes of 25 GB/s: a device has 12.5 of them. Both directions together ask
-// for 12.5 + 10, so each runs at 12.5 / 22.5 of its pace.
+// Four devices on two NUMA nodes of 25 GB/s: a device has 12.5 of them. Both directions together
+// ask for 12.5 + 10, so each runs at 12.5 / 22.5 of its pace.
 TEST(Machine, DevicesShareTheMemoryOfTheHost) {
   ClusterSpec cluster = round_cluster();
   cluster.numa_nodes = 2;

@@ -86,8 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Budgets, Small,
                                          SmallCase{"TwoRanks", 2, 96, 2048, 4096}),
                          [](const auto& which) { return std::string(which.param.name); });
 
-// No single lever makes the answer faster within the budgets, up to the search's tolerance: once for
-// the lever, and once for the headroom for which the answer gave up speed.
+// No single lever makes the answer faster within the budgets, up to the search's tolerance: once
+// for the lever, and once for the headroom for which the answer gave up speed.
 void expect_no_lever_is_faster(const Problem& problem) {
   const SearchResult found = search(problem);
   ASSERT_TRUE(found.best);

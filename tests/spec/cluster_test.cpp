@@ -87,7 +87,7 @@ TEST(Cluster, CountsWhatLiesOutsideOnAHost) {
   EXPECT_EQ(cluster.host_available() + cluster.host_outside_bytes(), cluster.host_memory);
 }
 
-// For each page of 4 KiB: 64 bytes to describe it, as much for the rest of the system, 56 to map it.
+// For each page of 4 KiB: 64 bytes to describe it, 64 for the rest of the system, 56 to map it.
 TEST(Cluster, EstimatesWhatLiesOutside) {
   ClusterSpec cluster = four(1);
   cluster.attention = AttentionKernels::cudnn;

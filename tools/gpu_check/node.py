@@ -42,7 +42,7 @@ def _plan(session, model, tokens, machine, text):
     answer = done.json()
     if done.code == NOTHING_FITS:
         raise Skipped(f"{tokens} tokens do not fit: {answer['binding']}, needs "
-                      f"{answer['need_bytes'] / 2**30:.1f} GiB")
+                      f"{answer['needs'][0]['need_bytes'] / 2**30:.1f} GiB")
     searched = (folder / "plan.yaml").read_text()
     changed = together(searched, session.gpus)
     path = session.path(f"{session.item}-strategy.yaml")

@@ -35,7 +35,7 @@ def _plan_whole(session, model, tokens, node, folder, text):
     answer = done.json()
     if done.code == 3:
         text.append(f"The whole model does not fit: {answer['binding']}, needs "
-                    f"{answer['need_bytes'] / 2**30:.1f} GiB.")
+                    f"{answer['needs'][0]['need_bytes'] / 2**30:.1f} GiB.")
         return None, answer
     text += [f"Strategy of the whole model, planned for {cluster.NODE_HOST_MEMORY} of host memory "
              f"a node: {answer['strategy']['words']}.", ""]

@@ -1,8 +1,8 @@
 // The machine as a clock: how long an op runs alone, and how much others slow it down.
 //
-// One rank stands for all: every device does the same work at the same time, so shared resources (a
-// PCIe switch, the memory of a NUMA node, the NICs of a node) are divided equally. A Machine takes one end of the ranges of a
-// cluster's rates, or their typical values.
+// One rank stands for all: every device does the same work at the same time, so shared resources
+// (a PCIe switch, the memory of a NUMA node, the NICs of a node) are divided equally. A Machine
+// takes one end of the ranges of a cluster's rates, or their typical values.
 #pragma once
 
 #include <array>

@@ -5,9 +5,6 @@
 #include <array>
 #include <limits>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
 #include "fpdt/plan/methods/fpdt.h"
@@ -21,51 +18,15 @@ bool no_heavier(const Usage& a, const Usage& b) {
   return a.device <= b.device && a.host_node <= b.host_node;
 }
 
-// The chunk lengths that the pins allow.
-std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
-                                     std::int64_t sequence_parallel) {
-  if (pins.chunk_tokens) return {*pins.chunk_tokens};
-  const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
-  const std::int64_t whole = round_up(problem.seq_len, unit);
-  if (pins.method == Method::ulysses) return {whole};
-  std::vector<std::int64_t> lengths = chunk_lengths(problem, sequence_parallel);
-  const bool several = lengths.size() > 1 && lengths.back() == whole;
-  if (pins.method == Method::fpdt && several) lengths.pop_back();
-  return lengths;
-}
-
-// Whether a change respects the pins.
-bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
-  if (pins.chunk_tokens && strategy.fpdt.chunk_tokens != *pins.chunk_tokens) return false;
-  if (pins.data_parallel && strategy.data_parallel != *pins.data_parallel) return false;
-  if (pins.method == Method::any) return true;
-  return (geometry(problem, strategy).chunks == 1) == (pins.method == Method::ulysses);
-}
-
-// `spilled`, for a batch that is divided like this.
-Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens) {
-  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens);
-  strategy.micro_batches = split.micro_batches;
-  return strategy;
-}
-
-// The strategy with keys, values and their gradients on the device, in one tile over all keys.
-Strategy resident_keys(const Problem& problem, Strategy strategy) {
-  strategy = with_kept(strategy, TensorClass::kv, 1);
-  strategy = with_kept(strategy, TensorClass::dkv, 1);
-  strategy.fpdt.long_tiles = true;
-  return tidied(problem, strategy);
-}
-
 // The share of a budget that is not used.
 double left(Bytes used, Bytes budget) {
   return 1 - static_cast<double>(used.value) /
                  static_cast<double>(std::max<std::int64_t>(budget.value, 1));
 }
 
-// The strategy with as much on the host as its budget allows, and the rest on the device. A chunk of
-// attention output or layer input of all layers is large; chunks of lse, and of the gradient of one
-// layer, fill what they leave.
+// The strategy with as much on the host as its budget allows, and the rest on the device. A chunk
+// of attention output or layer input of all layers is large; chunks of lse, and of the gradient of
+// one layer, fill what they leave.
 Strategy divided(const Problem& problem, Strategy strategy) {
   static constexpr std::initializer_list<TensorClass> kFine = {TensorClass::layer_gradient,
                                                                TensorClass::lse};
@@ -248,55 +209,6 @@ class Search {
   SearchResult result_;
 };
 
-// Why the ranks cannot share the batch, and the nearest batch that they can.
-std::string why_no_split(const Problem& problem, const Pins& pins) {
-  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
-  if (degrees.empty()) return fmt::format("{} ranks cannot divide the heads", problem.ranks());
-  if (pins.data_parallel &&
-      std::find(degrees.begin(), degrees.end(), *pins.data_parallel) == degrees.end()) {
-    return fmt::format("data-parallel {}: {} ranks and {} heads allow {}", *pins.data_parallel,
-                       problem.ranks(), problem.model.heads, fmt::join(degrees, ", "));
-  }
-  const std::int64_t degree = pins.data_parallel.value_or(degrees.front());
-  return fmt::format("a batch of {}: {} ranks train {} sequences or a multiple; the nearest is {}",
-                     pins.batch, problem.ranks(), degree, round_up(pins.batch, degree));
-}
-
-// Strategies by ascending need of memory, for feasibility tests.
-std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
-  if (pins.strategy) return {*pins.strategy};
-  const std::vector<Split> all_splits = splits(problem, pins);
-  if (all_splits.empty()) return {};
-  const Split& split = all_splits.front();
-  std::vector<std::int64_t> lengths =
-      lengths_of(problem, pins, problem.ranks() / split.data_parallel);
-  constexpr std::size_t kShortest = 3;
-  if (lengths.size() > kShortest) lengths.resize(kShortest);
-  std::vector<Strategy> all;
-  for (const std::int64_t every : checkpoint_intervals(problem)) {
-    for (const bool offload : {false, true}) {
-      for (const std::int64_t tokens : lengths) {
-        for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
-          Strategy strategy = skeleton_of(problem, split, tokens);
-          strategy.fpdt.checkpoint_every = every;
-          strategy.fpdt.backward_order = order;
-          strategy.fpdt.overlap_all_to_all = false;
-          strategy.fpdt.loss_tile_rows =
-              std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
-          strategy.optimizer_offload = offload;
-          strategy = tidied(problem, strategy);
-          if (check(problem, strategy).empty()) all.push_back(strategy);
-        }
-      }
-    }
-  }
-  return all;
-}
-
-Strategy lightest(const Problem& problem, const Pins& pins, const Strategy& strategy) {
-  return pins.strategy ? strategy : unburdened(problem, with_stored(problem, strategy, {}));
-}
-
 SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
   if (!pins.strategy) return Search(problem, pins, effort).run();
   SearchResult result;
@@ -356,8 +268,8 @@ void relax(const Problem& problem, double longest, const Machine& machine, Searc
   }
 }
 
-// What is shown side by side has the bytes and times of plans. By them, the best is the one with the
-// most headroom among the fastest.
+// What is shown side by side has the bytes and times of plans. By them, the best is the one with
+// the most headroom among the fastest.
 void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort,
             SearchResult& result) {
   const Machine machine(problem.cluster, RateEnd::typical);
@@ -437,15 +349,6 @@ std::int64_t longest_from(std::int64_t low, std::int64_t most, std::int64_t unit
 
 }  // namespace
 
-std::vector<Split> splits(const Problem& problem, const Pins& pins) {
-  std::vector<Split> all;
-  for (const std::int64_t degree : data_parallel_degrees(problem)) {
-    if (pins.batch % degree != 0 || pins.data_parallel.value_or(degree) != degree) continue;
-    all.push_back({degree, pins.batch / degree});
-  }
-  return all;
-}
-
 double headroom(const Problem& problem, const Usage& usage) {
   return std::min(left(usage.device, problem.device_budget),
                   left(usage.host_node, problem.host_budget));
@@ -454,30 +357,6 @@ double headroom(const Problem& problem, const Usage& usage) {
 double cost(const Candidate& candidate) {
   return static_cast<double>(candidate.nanoseconds) /
          static_cast<double>(candidate.strategy.data_parallel * candidate.strategy.micro_batches);
-}
-
-std::string_view word(Binding binding) {
-  constexpr std::array<std::string_view, 5> words{"device", "host", "compute", "copies",
-                                                  "collectives"};
-  return words[static_cast<std::size_t>(binding)];
-}
-
-void require_possible(const Problem& problem, const Pins& pins) {
-  if (problem.device_budget.value <= 0 || problem.host_budget.value <= 0) {
-    throw InputError(
-        fmt::format("device_budget and host_budget of the problem: expected more than 0, found {} "
-                    "and {}; those of a whole cluster are its device_memory and host_memory",
-                    format_bytes(problem.device_budget), format_bytes(problem.host_budget)));
-  }
-  Strategy strategy = pins.strategy.value_or(default_strategy(problem));
-  const std::vector<Split> all = splits(problem, pins);
-  if (!pins.strategy && !all.empty()) {
-    const std::int64_t ranks = problem.ranks() / all.front().data_parallel;
-    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, ranks).front());
-  }
-  const std::vector<Diagnostic> findings = check(problem, strategy);
-  if (!findings.empty()) throw InputError(format_diagnostics(findings));
-  if (!pins.strategy && all.empty()) throw InputError(why_no_split(problem, pins));
 }
 
 SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
@@ -489,51 +368,6 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
   if (!result.best) use_placement(problem, pins, {.levers = {}, .any = true}, result);
   if (result.best) finish(problem, pins, effort, result);
   return result;
-}
-
-std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {
-  for (const Strategy& strategy : frugal(problem, pins)) {
-    if (!check(problem, strategy).empty()) continue;
-    const Strategy light = lightest(problem, pins, strategy);
-    if (within(problem, usage(problem, light))) return light;
-    if (pins.strategy) continue;
-    const Strategy resident = lightest(problem, pins, resident_keys(problem, strategy));
-    if (within(problem, usage(problem, resident))) return resident;
-  }
-  return std::nullopt;
-}
-
-Shortage shortage(const Problem& problem, const Pins& pins) {
-  const std::vector<Strategy> all = frugal(problem, pins);
-  FPDT_ASSERT(!all.empty());
-  Shortage least;
-  bool device_fits = false;
-  bool first = true;
-  for (const Strategy& strategy : all) {
-    const Usage need = usage(problem, strategy);
-    const bool fits = need.device <= problem.device_budget;
-    const Strategy light = fits ? lightest(problem, pins, strategy) : strategy;
-    const Bytes bytes = fits ? usage(problem, light).host_node : need.device;
-    if (device_fits && !fits) continue;
-    if (!first && fits == device_fits && bytes >= least.need) continue;
-    least = {fits ? Binding::host : Binding::device, bytes,
-             fits ? problem.host_budget : problem.device_budget, light};
-    device_fits = fits;
-    first = false;
-  }
-  return least;
-}
-
-std::vector<Need> needs(const Problem& problem, const Shortage& shortage) {
-  std::vector<Need> all{{shortage.binding, shortage.need, shortage.have}};
-  const Usage need = usage(problem, shortage.closest);
-  if (shortage.binding != Binding::device && need.device > problem.device_budget) {
-    all.push_back({Binding::device, need.device, problem.device_budget});
-  }
-  if (shortage.binding != Binding::host && need.host_node > problem.host_budget) {
-    all.push_back({Binding::host, need.host_node, problem.host_budget});
-  }
-  return all;
 }
 
 std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {

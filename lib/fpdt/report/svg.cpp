@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// Widths of the letters from ' ' to '~' in thousandths of their size, from the tables of DejaVu Sans
+// Widths of the letters from ' ' to '~' in thousandths of their size, from tables of DejaVu Sans
 // and DejaVu Sans Bold. No font that the pictures name has wider ones, so what fits here fits
 // everywhere.
 constexpr std::array<std::int16_t, 95> kWidths{

@@ -2,8 +2,8 @@
 //
 //   categories [word, colour], stack [category], kinds [words, colour, dark], lanes [name],
 //   buffers [name, space, category, bytes of a slot, slots, always live],
-//   blocks {name, phase, advance [[buffer, n]], ops [[name, lane, kind, uses]]}; a use is [buffer, access,
-//   relative, offset, layer, micro_batch, segment] without the zeros at its end,
+//   blocks {name, phase, advance [[buffer, n]], ops [[name, lane, kind, uses]]}; a use is [buffer,
+//   access, relative, offset, layer, micro_batch, segment] without the zeros at its end,
 //   calls [block, layer, micro_batch, segment], capacity and arena by space,
 //   bars [call, begin, end] of calls on the compute lanes,
 //   sums [label, [nanoseconds by kind]] of the whole step,
@@ -11,15 +11,15 @@
 //   lines [the trace whose bytes are a line] by space; 0: none,
 //   traces {label, begin, end, calls [[first, last]], times, changes}: the run and the drawn ranks.
 //
-// A step of very many ops is held in part: `calls` are then some ranges, and each trace has `shares`
-// and `levels` for the whole step instead of `changes`. `shares` divide the step into `columns`
-// equal ones: for each lane [column, kind, nanoseconds, ...]. `levels` are by space
+// A step of very many ops is held in part: `calls` are then some ranges, and each trace has
+// `shares` and `levels` for the whole step instead of `changes`. `shares` divide the step into
+// `columns` equal ones: for each lane [column, kind, nanoseconds, ...]. `levels` are by space
 // [begin, bytes by part, ...], finer where ops are held.
 //
 // For every op in issue order, `times` holds how long its lane was idle before it (from 0) and how
 // long it ran. For each space, `changes` holds when the live bytes change (since the last change)
-// and the buffer of which a slot becomes live (number + 1) or free (the same, negative); only the run
-// and the ranks of lines have them.
+// and the buffer of which a slot becomes live (number + 1) or free (the same, negative); only the
+// run and the ranks of lines have them.
 #include "fpdt/report/timeline_html.h"
 
 #include <algorithm>

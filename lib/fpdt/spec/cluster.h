@@ -24,8 +24,8 @@ struct Rate {
 };
 
 // The share (0 to 1] of a large op's rate that an op of `size` reaches. The size is the rows of an
-// attention tile (the shorter side), or its head_dim, or the smallest of m, n, k of a product. Shares are
-// interpolated linearly in the logarithm of the size; beyond the points the nearest one holds.
+// attention tile (the shorter side), its head_dim, or the smallest of m, n, k of a product. Shares
+// are interpolated linearly in the logarithm of the size; beyond the points the nearest one holds.
 struct SizeShare {
   std::int64_t size = 0;
   double share = 1;

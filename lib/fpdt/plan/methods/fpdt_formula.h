@@ -15,7 +15,7 @@
 namespace fpdt {
 
 // Parts of a home that a block uses.
-enum Part : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
+enum HomePart : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
 
 class FpdtFormula {
  public:

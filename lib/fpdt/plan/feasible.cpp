@@ -1,0 +1,108 @@
+// The most frugal strategies, one after the other.
+#include "fpdt/plan/feasible.h"
+
+#include <algorithm>
+#include <array>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/plan/fit.h"
+
+namespace fpdt {
+namespace {
+
+// Strategies by ascending need of memory, for feasibility tests.
+std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
+  if (pins.strategy) return {*pins.strategy};
+  const std::vector<Split> all_splits = splits(problem, pins);
+  if (all_splits.empty()) return {};
+  const Split& split = all_splits.front();
+  std::vector<std::int64_t> lengths =
+      lengths_of(problem, pins, problem.ranks() / split.data_parallel);
+  constexpr std::size_t kShortest = 3;
+  if (lengths.size() > kShortest) lengths.resize(kShortest);
+  std::vector<Strategy> all;
+  for (const std::int64_t every : checkpoint_intervals(problem)) {
+    for (const bool offload : {false, true}) {
+      for (const std::int64_t tokens : lengths) {
+        for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
+          Strategy strategy = skeleton_of(problem, split, tokens);
+          strategy.fpdt.checkpoint_every = every;
+          strategy.fpdt.backward_order = order;
+          strategy.fpdt.overlap_all_to_all = false;
+          strategy.fpdt.loss_tile_rows =
+              std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
+          strategy.optimizer_offload = offload;
+          strategy = tidied(problem, strategy);
+          if (check(problem, strategy).empty()) all.push_back(strategy);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+Strategy lightest(const Problem& problem, const Pins& pins, const Strategy& strategy) {
+  return pins.strategy ? strategy : unburdened(problem, with_stored(problem, strategy, {}));
+}
+
+}  // namespace
+
+std::string_view word(Binding binding) {
+  constexpr std::array<std::string_view, 5> words{"device", "host", "compute", "copies",
+                                                  "collectives"};
+  return words[static_cast<std::size_t>(binding)];
+}
+
+Shortage shortage(const Problem& problem, const Pins& pins) {
+  const std::vector<Strategy> all = frugal(problem, pins);
+  FPDT_ASSERT(!all.empty());
+  Shortage least;
+  bool device_fits = false;
+  bool first = true;
+  for (const Strategy& strategy : all) {
+    const Usage need = usage(problem, strategy);
+    const bool fits = need.device <= problem.device_budget;
+    const Strategy light = fits ? lightest(problem, pins, strategy) : strategy;
+    const Bytes bytes = fits ? usage(problem, light).host_node : need.device;
+    if (device_fits && !fits) continue;
+    if (!first && fits == device_fits && bytes >= least.need) continue;
+    least = {fits ? Binding::host : Binding::device, bytes,
+             fits ? problem.host_budget : problem.device_budget, light};
+    device_fits = fits;
+    first = false;
+  }
+  return least;
+}
+
+std::vector<Need> needs(const Problem& problem, const Shortage& shortage) {
+  std::vector<Need> all{{shortage.binding, shortage.need, shortage.have}};
+  const Usage need = usage(problem, shortage.closest);
+  if (shortage.binding != Binding::device && need.device > problem.device_budget) {
+    all.push_back({Binding::device, need.device, problem.device_budget});
+  }
+  if (shortage.binding != Binding::host && need.host_node > problem.host_budget) {
+    all.push_back({Binding::host, need.host_node, problem.host_budget});
+  }
+  return all;
+}
+
+std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {
+  for (const Strategy& strategy : frugal(problem, pins)) {
+    if (!check(problem, strategy).empty()) continue;
+    const Strategy light = lightest(problem, pins, strategy);
+    if (within(problem, usage(problem, light))) return light;
+    if (pins.strategy) continue;
+    const Strategy resident = lightest(problem, pins, resident_keys(problem, strategy));
+    if (within(problem, usage(problem, resident))) return resident;
+  }
+  return std::nullopt;
+}
+
+Strategy resident_keys(const Problem& problem, Strategy strategy) {
+  strategy = with_kept(strategy, TensorClass::kv, 1);
+  strategy = with_kept(strategy, TensorClass::dkv, 1);
+  strategy.fpdt.long_tiles = true;
+  return tidied(problem, strategy);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,84 @@
+// Chunk lengths and divisions of the batch under pins.
+#include "fpdt/plan/pins.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/fit.h"
+
+namespace fpdt {
+namespace {
+
+// Why the ranks cannot share the batch, and the nearest batch that they can.
+std::string why_no_split(const Problem& problem, const Pins& pins) {
+  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+  if (degrees.empty()) return fmt::format("{} ranks cannot divide the heads", problem.ranks());
+  if (pins.data_parallel &&
+      std::find(degrees.begin(), degrees.end(), *pins.data_parallel) == degrees.end()) {
+    return fmt::format("data-parallel {}: {} ranks and {} heads allow {}", *pins.data_parallel,
+                       problem.ranks(), problem.model.heads, fmt::join(degrees, ", "));
+  }
+  const std::int64_t degree = pins.data_parallel.value_or(degrees.front());
+  return fmt::format("a batch of {}: {} ranks train {} sequences or a multiple; the nearest is {}",
+                     pins.batch, problem.ranks(), degree, round_up(pins.batch, degree));
+}
+
+}  // namespace
+
+std::vector<Split> splits(const Problem& problem, const Pins& pins) {
+  std::vector<Split> all;
+  for (const std::int64_t degree : data_parallel_degrees(problem)) {
+    if (pins.batch % degree != 0 || pins.data_parallel.value_or(degree) != degree) continue;
+    all.push_back({degree, pins.batch / degree});
+  }
+  return all;
+}
+
+void require_possible(const Problem& problem, const Pins& pins) {
+  if (problem.device_budget.value <= 0 || problem.host_budget.value <= 0) {
+    throw InputError(
+        fmt::format("device_budget and host_budget of the problem: expected more than 0, found {} "
+                    "and {}; those of a whole cluster are its device_memory and host_memory",
+                    format_bytes(problem.device_budget), format_bytes(problem.host_budget)));
+  }
+  Strategy strategy = pins.strategy.value_or(default_strategy(problem));
+  const std::vector<Split> all = splits(problem, pins);
+  if (!pins.strategy && !all.empty()) {
+    const std::int64_t ranks = problem.ranks() / all.front().data_parallel;
+    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, ranks).front());
+  }
+  const std::vector<Diagnostic> findings = check(problem, strategy);
+  if (!findings.empty()) throw InputError(format_diagnostics(findings));
+  if (!pins.strategy && all.empty()) throw InputError(why_no_split(problem, pins));
+}
+
+bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
+  if (pins.chunk_tokens && strategy.fpdt.chunk_tokens != *pins.chunk_tokens) return false;
+  if (pins.data_parallel && strategy.data_parallel != *pins.data_parallel) return false;
+  if (pins.method == Method::any) return true;
+  return (geometry(problem, strategy).chunks == 1) == (pins.method == Method::ulysses);
+}
+
+std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
+                                     std::int64_t sequence_parallel) {
+  if (pins.chunk_tokens) return {*pins.chunk_tokens};
+  const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
+  const std::int64_t whole = round_up(problem.seq_len, unit);
+  if (pins.method == Method::ulysses) return {whole};
+  std::vector<std::int64_t> lengths = chunk_lengths(problem, sequence_parallel);
+  const bool several = lengths.size() > 1 && lengths.back() == whole;
+  if (pins.method == Method::fpdt && several) lengths.pop_back();
+  return lengths;
+}
+
+Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens) {
+  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens);
+  strategy.micro_batches = split.micro_batches;
+  return strategy;
+}
+
+}  // namespace fpdt

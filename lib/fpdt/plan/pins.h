@@ -1,0 +1,45 @@
+// What the user has decided already, and the strategies that it leaves.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+enum class Method : std::uint8_t { any, fpdt, ulysses };  // several chunks, or one
+
+struct Pins {
+  Method method = Method::any;
+  std::optional<std::int64_t> chunk_tokens;
+  std::optional<Strategy> strategy;  // pins all choices, the batch too
+  std::int64_t batch = 1;            // sequences of a step
+  std::optional<std::int64_t> data_parallel{};
+};
+
+// How the sequences of a step are divided: data_parallel * micro_batches = batch.
+struct Split {
+  std::int64_t data_parallel = 1;
+  std::int64_t micro_batches = 1;
+};
+// Those that the heads and the pins allow, ascending by data_parallel. Empty: the ranks of this
+// problem cannot share the batch.
+std::vector<Split> splits(const Problem& problem, const Pins& pins);
+
+// InputError for a problem that no strategy solves: budgets of 0, ranks that cannot share the heads
+// or the batch, a pinned chunk without a whole number of rows.
+void require_possible(const Problem& problem, const Pins& pins);
+
+// Whether a strategy respects the pins.
+bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy);
+
+// The chunk lengths that the pins allow, ascending.
+std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
+                                     std::int64_t sequence_parallel);
+
+// `spilled`, for a batch that is divided like this.
+Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens);
+
+}  // namespace fpdt

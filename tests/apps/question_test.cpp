@@ -1,0 +1,68 @@
+// What a question asks: sequences of a step, parts of a machine, budgets that are too small.
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+class Asked : public CommandLine {
+ protected:
+  [[nodiscard]] Outcome search(std::string_view more) const {
+    return plan(fmt::format("search --model model.yaml --cluster timed.yaml {}", more));
+  }
+  [[nodiscard]] nlohmann::json answer(std::string_view more, int code = 0) const {
+    const Outcome result = search(fmt::format("--json {}", more));
+    EXPECT_EQ(result.code, code) << result.err;
+    return nlohmann::json::parse(result.out);
+  }
+};
+
+// Both budgets are too small: the answer names both.
+TEST_F(Asked, NamesEveryShortMemory) {
+  const std::string budgets = "--seq-len 64K --device-budget 40KiB --host-budget 40KiB";
+  const nlohmann::json needs = answer(budgets, 3).at("needs");
+  ASSERT_EQ(needs.size(), 2U);
+  EXPECT_EQ(needs.at(0).at("memory"), "device");
+  EXPECT_EQ(needs.at(1).at("memory"), "host");
+  for (const nlohmann::json& need : needs) {
+    EXPECT_EQ(need.at("have_bytes"), 40 << 10);
+    EXPECT_GT(need.at("need_bytes"), 40 << 10);
+  }
+  const Outcome text = search(budgets);
+  EXPECT_TRUE(says(text.out, "device memory: every strategy needs"));
+  EXPECT_TRUE(says(text.out, "host memory: that strategy needs"));
+}
+
+TEST_F(Asked, StepsHaveTheSequencesThatAreAsked) {
+  const auto strategy = [&](const std::string& flags) {
+    return answer("--seq-len 64 " + flags).at("strategy");
+  };
+  const auto sequences = [](const nlohmann::json& one) {
+    return one.at("data_parallel").get<int>() * one.at("settings").at("micro_batches").get<int>();
+  };
+  EXPECT_EQ(sequences(strategy("")), 1);
+  EXPECT_EQ(sequences(strategy("--batch 6")), 6);
+  EXPECT_EQ(strategy("--data-parallel 2").at("data_parallel"), 2);
+  EXPECT_EQ(strategy("--batch 6 --micro-batches 3").at("data_parallel"), 2);
+  const Outcome uneven = search("--seq-len 64 --batch 5 --data-parallel 2");
+  EXPECT_EQ(uneven.code, 2);
+  EXPECT_TRUE(says(uneven.err, "--batch 5: --data-parallel 2 with --micro-batches 1 makes 2"));
+}
+
+// Four heads cannot be divided over 8 ranks that train one sequence.
+TEST_F(Asked, SaysWhichDevicesStayUnused) {
+  const Outcome one = search("--seq-len 64 --gpus 8 --json");
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_TRUE(says(one.err, "note: 4 of 8 GPUs stay unused: 1 sequence and 4 heads do not divide"));
+  EXPECT_TRUE(says(one.err, "--batch 2 uses all"));
+  EXPECT_EQ(nlohmann::json::parse(one.out).at("strategy").at("ranks"), 4);
+  const Outcome two = search("--seq-len 64 --gpus 8 --batch 2");
+  EXPECT_FALSE(says(two.err, "unused"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -5,7 +5,7 @@
 FROM debian:12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends \
       g++ cmake ninja-build libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libeigen3-dev \
-      libcli11-dev libxxhash-dev \
+      libcli11-dev libxxhash-dev zlib1g-dev \
     && rm -rf /var/lib/apt/lists/*
 COPY . /src
 # FPDT_NATIVE=OFF: the image runs on other processors than the one that builds it.
@@ -14,7 +14,7 @@ RUN cmake -S /src -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DFPDT_TESTS=OFF
     && cmake --build /build && cmake --install /build --prefix /opt/fpdt --strip
 
 FROM debian:12-slim
-RUN apt-get update && apt-get install -y --no-install-recommends libfmt9 libyaml-cpp0.7 \
+RUN apt-get update && apt-get install -y --no-install-recommends libfmt9 libyaml-cpp0.7 zlib1g \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/fpdt /opt/fpdt
 ENV PATH=/opt/fpdt/bin:$PATH

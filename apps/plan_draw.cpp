@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fpdt/io/file.h"
+#include "fpdt/io/gzip.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/report/dot.h"
 #include "fpdt/report/memory_snapshot.h"
@@ -190,9 +191,16 @@ int draw(const DrawFlags& flags) {
 }
 
 int export_run(const DrawFlags& flags) {
+  const bool perfetto = flags.what == "perfetto";
+  const bool packed = flags.out.ends_with(".gz");
+  if (packed && !perfetto) {
+    throw InputError(fmt::format(
+        "--out {}: memory_viz opens no compressed file; expected a name that ends in .pickle",
+        flags.out));
+  }
   const Simulated one(flags.schedule, flags.cluster, kHeld);
-  write(flags.out,
-        flags.what == "perfetto" ? perfetto_json({one.run()}) : memory_snapshot(one.run()));
+  const std::string text = perfetto ? perfetto_json({one.run()}) : memory_snapshot(one.run());
+  write(flags.out, packed ? gzip(text) : text);
   return 0;
 }
 
@@ -223,7 +231,8 @@ Command declare_export(Options& options) {
   options.value("--format", flags->what, "For ui.perfetto.dev or pytorch.org/memory_viz")
       .required()
       .one_of({"perfetto", "memory-viz"});
-  options.value("--out", flags->out, "File to write").required();
+  options.value("--out", flags->out, "File to write; perfetto is compressed if it ends in .gz")
+      .required();
   return [flags] { return export_run(*flags); };
 }
 

@@ -245,6 +245,17 @@ TEST_F(Search, TwoRunsWriteTheSameBytes) {
   EXPECT_EQ(files, 8U);
 }
 
+TEST_F(Search, ExportsAreCompressedByTheirName) {
+  ASSERT_EQ(search("--seq-len 512 --out-dir out").code, 0);
+  ASSERT_EQ(plan("export out/schedule.json --format perfetto --out step.json").code, 0);
+  ASSERT_EQ(plan("export out/schedule.json --format perfetto --out step.json.gz").code, 0);
+  EXPECT_LT(contents("step.json.gz").size(), contents("step.json").size() / 4);
+  EXPECT_EQ(shell("gzip -dc step.json.gz | cmp - step.json").code, 0);
+  const Outcome refused = plan("export out/schedule.json --format memory-viz --out step.pickle.gz");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(says(refused.err, "expected a name that ends in .pickle")) << refused.err;
+}
+
 // The schedule file takes the step time that the search promises.
 TEST_F(Search, FileTakesThePromisedTime) {
   const json promised = answer("--seq-len 512 --out-dir out");

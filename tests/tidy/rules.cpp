@@ -30,8 +30,8 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"trace", {"base"}},
     {"schedule", {"base"}},
     {"io", {"base", "spec", "trace", "schedule"}},
-    {"report", {"base", "spec", "trace", "schedule"}},
     {"cost", {"base", "spec", "schedule"}},
+    {"report", {"base", "spec", "trace", "schedule"}},
     {"sim", {"base", "spec", "trace", "schedule", "cost"}},
     {"plan", {"base", "spec", "trace", "schedule", "cost", "sim"}},
     {"reference", {"base", "spec"}},
@@ -54,6 +54,7 @@ struct ThirdParty {
 const std::vector<ThirdParty> kThirdParties{
     {"yaml-cpp/", {"lib/fpdt/io/"}},
     {"xxhash", {"lib/fpdt/io/"}},
+    {"zlib", {"lib/fpdt/io/", "tests/io/"}},
     {"nlohmann/", {"lib/fpdt/io/", "apps/", "tests/"}},
     {"Eigen/", {"runtime/fpdt/cpu/", "tests/cpu/"}},
     {"CLI/", {"apps/"}},

@@ -40,7 +40,7 @@ expect() {
 : >"$place/installed"
 expect 0
 user=$asked
-for package in g++ cmake ninja-build libfmt-dev; do
+for package in g++ cmake ninja-build libfmt-dev zlib1g-dev; do
   grep -qx -- "$package" <<<"$user" || complain "a user gets no $package"
 done
 for package in libgtest-dev chromium clang-format graphviz libbenchmark-dev libopenmpi-dev; do

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/cost/demand.h"
 #include "fpdt/report/flows.h"
 
 #include "made_up.h"
@@ -110,6 +111,39 @@ TEST(Perfetto, CountersReachThePeak) {
   const Live live = find_live(made.run());
   EXPECT_EQ(most["device bytes"], find_peak(live, MemorySpace::device).bytes.value);
   EXPECT_EQ(most["host_pinned bytes"], find_peak(live, MemorySpace::host_pinned).bytes.value);
+  EXPECT_EQ(most["device total bytes"], most["device bytes"]);
+  EXPECT_EQ(most["host_pinned total bytes"], most["host_pinned bytes"]);
+}
+
+// An op's flops and bytes are those that the cost model counts, and its rates are theirs over its
+// time.
+TEST(Perfetto, OpsSayTheirRates) {
+  const test::MadeUp made(3);
+  const auto asked = demands(made.schedule);
+  double flops = 0;  // of the step
+  for (const Call& call : made.schedule.train) {
+    for (const Demand& one : asked[index(call.block)]) flops += one.flops;
+  }
+  double told = 0;
+  std::map<std::string, std::size_t> with;
+  for (const Json& event : events(perfetto_json({made.run()}), "X")) {
+    const Json& arguments = event["args"];
+    told += arguments.value("flops", 0.0);
+    const auto took = static_cast<double>(nanoseconds(event["dur"]));
+    for (const auto& [amount, rate, scale] :
+         {std::tuple("flops", "TFLOP/s", 1e3), std::tuple("bytes", "GB/s", 1.0)}) {
+      ASSERT_EQ(arguments.contains(amount), arguments.contains(rate)) << event;
+      if (!arguments.contains(amount)) continue;
+      ++with[rate];
+      const double expected = arguments[amount].get<double>() / took / scale;
+      EXPECT_NEAR(arguments[rate].get<double>(), expected, 1e-3 * expected) << event;
+    }
+    EXPECT_TRUE(event["cat"] != "matrix product" || arguments.contains("flops")) << event;
+    EXPECT_TRUE(event["cat"] != "fetch from host" || arguments.contains("bytes")) << event;
+  }
+  EXPECT_DOUBLE_EQ(told, flops);
+  EXPECT_GT(with["TFLOP/s"], 20U);
+  EXPECT_GT(with["GB/s"], with["TFLOP/s"]);
 }
 
 TEST(Perfetto, ArrowsLeadFromSpillOverFetchToUse) {

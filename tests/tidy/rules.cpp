@@ -31,7 +31,7 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"schedule", {"base"}},
     {"io", {"base", "spec", "trace", "schedule"}},
     {"cost", {"base", "spec", "schedule"}},
-    {"report", {"base", "spec", "trace", "schedule"}},
+    {"report", {"base", "spec", "trace", "schedule", "cost"}},
     {"sim", {"base", "spec", "trace", "schedule", "cost"}},
     {"plan", {"base", "spec", "trace", "schedule", "cost", "sim"}},
     {"reference", {"base", "spec"}},

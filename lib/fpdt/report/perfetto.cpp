@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/report/amount.h"
 #include "fpdt/report/flows.h"
 #include "fpdt/report/json_text.h"
 #include "fpdt/report/palette.h"
@@ -28,7 +29,10 @@ class Events {
  public:
   // `number` keeps processes and arrows of several runs apart.
   Events(std::string& json, const TracedRun& run, std::size_t number)
-      : json_(json), run_(run), schedule_(*run.program->schedule) {
+      : json_(json),
+        run_(run),
+        schedule_(*run.program->schedule),
+        demands_(demands(*run.program->schedule)) {
     pid_ = static_cast<std::int64_t>(number) * 10000 + run.trace->rank;
     first_tid_ = pid_ * 100 + 1;
   }
@@ -82,8 +86,9 @@ class Events {
       const Op& op = block.ops[index(one.op)];
       std::string line;
       line.swap(json_);
+      const Amount amount = amount_of(demands_[index(expansion.call().block)][index(one.op)]);
       slice(span, quote_json(op.name), word(kind_of(schedule_, op)),
-            operands_text(*one.plain, expansion));
+            amount_text(amount, span.end - span.begin) + operands_text(*one.plain, expansion));
       line.swap(json_);
       pending[lane].push_back(std::move(line));
     });
@@ -140,6 +145,21 @@ class Events {
         microseconds(span.end - span.begin), arguments);
   }
 
+  // "flops":2e+12,"TFLOP/s":310.1,"bytes":3145728,"GB/s":24.3, with a comma after each.
+  static std::string amount_text(const Amount& amount, std::int64_t nanoseconds) {
+    const auto took = static_cast<double>(std::max<std::int64_t>(nanoseconds, 1));
+    std::string text;
+    if (amount.flops > 0) {
+      text +=
+          fmt::format("\"flops\":{},\"TFLOP/s\":{:.4g},", amount.flops, amount.flops / took / 1e3);
+    }
+    if (amount.bytes > 0) {
+      text += fmt::format("\"bytes\":{},\"GB/s\":{:.4g},", amount.bytes,
+                          static_cast<double>(amount.bytes) / took);
+    }
+    return text;
+  }
+
   // "reads":"q[1], kv[0]","writes":"o[1]".
   [[nodiscard]] std::string operands_text(const PlainOp& op, const Expansion& expansion) const {
     std::map<std::string_view, std::string> lists;
@@ -170,6 +190,9 @@ class Events {
       values += fmt::format("{}\"{}\":{}", values.empty() ? "" : ",", word(part), bytes[i]);
     }
     if (values.empty()) return;
+    event(
+        "{{\"ph\":\"C\",\"name\":\"{} total bytes\",\"pid\":{},\"ts\":{},\"args\":{{\"all\":{}}}}}",
+        word(space), pid_, microseconds(time), total(bytes));
     event("{{\"ph\":\"C\",\"name\":\"{} bytes\",\"pid\":{},\"ts\":{},\"args\":{{{}}}}}",
           word(space), pid_, microseconds(time), values);
   }
@@ -185,6 +208,7 @@ class Events {
   std::string& json_;
   const TracedRun& run_;
   const Schedule& schedule_;
+  const std::vector<std::vector<Demand>> demands_;
   std::int64_t pid_ = 0;
   // Thread ids are unique over all processes and never 0, which viewers take for the idle thread.
   std::int64_t first_tid_ = 1;

@@ -1,0 +1,21 @@
+// What an op does, as pictures and exports count it for its rate. Internal to report.
+#pragma once
+
+#include <cstdint>
+
+#include "fpdt/cost/demand.h"
+
+namespace fpdt {
+
+struct Amount {
+  double flops = 0;  // executed under the causal mask
+  // Of device memory, or of the transfer. Of a collective, those that one rank sends.
+  std::int64_t bytes = 0;
+};
+
+inline Amount amount_of(const Demand& asked) {
+  const bool sends = asked.work == Work::collective;
+  return {asked.flops, sends ? asked.sent : asked.bytes + asked.partial};
+}
+
+}  // namespace fpdt

@@ -1,11 +1,11 @@
 // A memory snapshot is a readable pickle whose allocations are the lives of values.
 #include "fpdt/report/memory_snapshot.h"
 
+#include <gmock/gmock.h>
 #include <map>
 #include <stdexcept>
 
-#include <gtest/gtest.h>
-
+#include "fpdt/base/error.h"
 #include "fpdt/report/pickle.h"
 #include "fpdt/report/timeline.h"
 
@@ -106,6 +106,19 @@ TEST(MemorySnapshot, ReplaysToThePeak) {
   EXPECT_EQ(snapshot["segments"][0]["total_size"],
             arena_end(made.schedule, MemorySpace::device).value);
   EXPECT_EQ(bytes, memory_snapshot(made.run()));
+}
+
+// Each value is an alloc, a free_requested and a free_completed.
+TEST(MemorySnapshot, RefusesWhatTheViewerCannotOpen) {
+  const test::MadeUp made(2);
+  const Json snapshot = test::unpickle(memory_snapshot(made.run()));
+  std::size_t values = 0;
+  for (const Json& events : snapshot["device_traces"]) values += events.size() / 3;
+  EXPECT_NO_THROW(memory_snapshot(made.run(), values));
+  EXPECT_THAT([&] { memory_snapshot(made.run(), values - 1); },
+              testing::ThrowsMessage<InputError>(
+                  testing::AllOf(testing::HasSubstr(std::to_string(values) + " values"),
+                                 testing::HasSubstr("--format perfetto"))));
 }
 
 TEST(MemorySnapshot, FramesNameBufferAndOp) {

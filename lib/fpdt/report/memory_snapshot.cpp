@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/error.h"
 #include "fpdt/report/palette.h"
 #include "fpdt/report/pickle.h"
 #include "fpdt/report/timeline.h"
@@ -21,6 +22,15 @@ class Snapshot {
  public:
   explicit Snapshot(const TracedRun& run)
       : run_(run), schedule_(*run.program->schedule), live_(find_live(run)) {}
+
+  // Those that become live on a device.
+  [[nodiscard]] std::size_t values() const {
+    std::size_t changes = 0;
+    for (const MemorySpace space : kDevices) {
+      changes += live_.changes[static_cast<std::size_t>(space)].size();
+    }
+    return changes / 2;
+  }
 
   std::string write() {
     pickle_.begin_dictionary();
@@ -157,6 +167,15 @@ class Snapshot {
 
 }  // namespace
 
-std::string memory_snapshot(const TracedRun& run) { return Snapshot(run).write(); }
+std::string memory_snapshot(const TracedRun& run, std::size_t most) {
+  Snapshot snapshot(run);
+  if (snapshot.values() > most) {
+    throw InputError(fmt::format(
+        "memory-viz: {} values are too many for the viewer, expected at most {}; plan with longer "
+        "chunks, or use --format perfetto, whose counters show the same bytes",
+        snapshot.values(), most));
+  }
+  return snapshot.write();
+}
 
 }  // namespace fpdt

@@ -12,7 +12,10 @@
 
 namespace fpdt {
 
-// Precondition: buffers are placed.
-std::string memory_snapshot(const TracedRun& run);
+// A value takes about 430 bytes, and the viewer keeps an object for each of its events.
+inline constexpr std::size_t kSnapshotValues = 500'000;
+
+// Precondition: buffers are placed. InputError if the run has more values than `most`.
+std::string memory_snapshot(const TracedRun& run, std::size_t most = kSnapshotValues);
 
 }  // namespace fpdt

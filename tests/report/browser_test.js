@@ -19,7 +19,9 @@ function mouse(type, x, y, more) {
   front.dispatchEvent(new make(type, {clientX: box.left + x, clientY: box.top + y, bubbles: true,
                                       cancelable: true, ...more}));
 }
-const key = name => window.dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true}));
+// Whether the page kept the key from scrolling.
+const key = (name, target = window) => !target.dispatchEvent(
+    new KeyboardEvent('keydown', {key: name, bubbles: true, cancelable: true}));
 const middle = () => (LEFT + width - RIGHT) / 2;
 const within = (a, b, slack) => Math.abs(a - b) <= slack;
 
@@ -63,6 +65,67 @@ async function run() {
   const color = [1, 3, 5].map(i => parseInt(data.kinds[hit.ops.kind[hit.k]][1].slice(i, i + 2), 16));
   check('the op has its colour', color.every((c, i) => within(c, pixel[i], 3)), [...pixel]);
 
+  // An op that waited: for what, for how long, and what it did in a second.
+  const late = expected.wait, lateRow = layout.lanes[late.lane][0];
+  mouse('mousemove', xOf((late.begin + late.end) / 2), lateRow.top + lateRow.height / 2);
+  const why = byId('op').textContent;
+  check('its wait is told', why.includes(`waited ${timeText(late.wait)}, released by the end of ${late.by},`),
+        `${why} ${JSON.stringify(late)}`);
+  const took = late.end - late.begin;
+  check('its bytes in a second are told', why.includes(`${significant(late.bytes / took)} GB/s`), why);
+  check('its flops in a second are told',
+        why.includes('TFLOP/s') === late.flops > 0 &&
+        why.includes(late.flops > 0 ? `${significant(late.flops / took / 1e3)} TFLOP/s` : ''), why);
+  const whys = [...first.ops.begin.keys()].map(k => waitText({trace: 0, ops: first.ops, k}));
+  check('every op says why it began', whys.every(line => /^its lane waited |^it waited |^its lane was idle /.test(line)),
+        whys.find(line => !/^its lane waited |^it waited |^its lane was idle /.test(line)));
+
+  // Moments under the cursor have the unit of the axis.
+  const unit = string => string.split(' ')[1];
+  const shown = [view.from, view.to];
+  for (const [most, marks] of [[900, 'ns'], [9e5, 'µs'], [9e7, 'ms'], [60e9, 's'], [1477e9, 'min'], [40e12, 'h']]) {
+    [view.from, view.to] = [0, most];
+    const step = axisStep();
+    equal(`marks up to ${most} ns`, [unit(timeLabel(2 * step, step, most)), unit(momentText(1.5 * step))],
+          [marks, marks]);
+  }
+  equal('minutes have seconds', momentText(754.5e9, 60e9), '0:13 h');
+  [view.from, view.to] = [0, 1477e9];
+  equal('and tenths of them', momentText(754.54e9, 1e8), '12:34.5 min');
+  [view.from, view.to] = shown;
+
+  // What is searched stands out, and Enter goes there.
+  const search = byId('search'), faint = first.ops.op.length;
+  const pixelAt = (px, py) => [...ctx.getImageData(px * ratio, py * ratio, 1, 1).data].slice(0, 3);
+  const type = string => { search.value = string; search.dispatchEvent(new Event('input')); };
+  type(op.name);
+  check('matches are counted', /^[1-9]\d* of /.test(byId('found').textContent), byId('found').textContent);
+  check('a match keeps its colour', color.every((c, i) => within(c, pixelAt(opX, row.top + 3)[i], 3)),
+        pixelAt(opX, row.top + 3));
+  type('no op is named so');
+  equal('no match is no match', byId('found').textContent, `0 of ${faint} ops`);
+  check('others are faint', !color.every((c, i) => within(c, pixelAt(opX, row.top + 3)[i], 3)),
+        pixelAt(opX, row.top + 3));
+  type(op.name);
+  check('keys in the search box are letters', !key('ArrowLeft', search), 'an arrow moved the timeline');
+  key('Enter', search);
+  check('Enter shows the match', view.from <= op.begin && op.end <= view.to &&
+        view.to - view.from < whole.to - whole.from, [view.from, view.to]);
+  key('Escape', search);
+  equal('escape ends the search', [search.value, finds], ['', null]);
+  key('Home');
+  await frame();
+
+  // Ops have the colour of what they write, if asked.
+  byId('by-class').click();
+  const written = operands(hit.ops, hit.k).find(o => o.access === 'writes' || o.access === 'adds to');
+  const ink = [1, 3, 5].map(i => parseInt(data.categories[written.category][1].slice(i, i + 2), 16));
+  check('an op has the colour of what it writes',
+        ink.every((c, i) => within(c, pixelAt(opX, row.top + 3)[i], 3)), pixelAt(opX, row.top + 3));
+  byId('by-class').click();
+  check('and its own again', color.every((c, i) => within(c, pixelAt(opX, row.top + 3)[i], 3)),
+        pixelAt(opX, row.top + 3));
+
   // The wheel zooms around the cursor.
   const under = timeOf(middle());
   for (let i = 0; i < 5; ++i) mouse('wheel', middle(), 50, {deltaY: -100});
@@ -79,7 +142,7 @@ async function run() {
   await frame();
   const moved = view.from - before;
   check('a drag moves', within(moved, span * 100 / (width - LEFT - RIGHT), span * 1e-6), moved);
-  key('ArrowLeft');
+  check('an arrow does not scroll the page', key('ArrowLeft'), 'the page scrolls');
   check('an arrow moves', view.from < before + moved, view.from);
   key('ArrowUp');
   check('an arrow zooms', view.to - view.from < span, view.to - view.from);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/cost/demand.h"
 #include "fpdt/report/timeline_html.h"
 
 #include "made_up.h"
@@ -46,6 +47,43 @@ std::string op_expectation(const test::MadeUp& made, std::size_t span) {
                      operands);
 }
 
+// The longest op whose lane was idle before it: the op whose end it waited for, and its work.
+std::string wait_expectation(const test::MadeUp& made) {
+  const std::vector<Span>& spans = made.trace.spans;
+  const auto asked = demands(made.schedule);
+  std::vector<std::vector<std::size_t>> lanes(made.program.lanes.size());  // spans
+  Expansion expansion(made.program);
+  std::size_t number = 0;
+  std::int64_t longest = 0;
+  std::string found;
+  for (const Call& call : made.schedule.train) {
+    expansion.begin(call);
+    const PlainBlock& block = made.program.blocks[index(call.block)];
+    for (std::size_t i = 0; i < block.ops.size(); ++i, ++number) {
+      std::vector<std::size_t>& lane = lanes[index(block.ops[i].lane)];
+      const std::int64_t free = lane.empty() ? 0 : spans[lane.back()].end;
+      const Span& span = spans[number];
+      lane.push_back(number);
+      if (span.begin == free || span.end - span.begin <= longest) continue;
+      for (const After& after : block.ops[i].after) {
+        const LanePosition position = expansion.position(after);
+        if (position < 0) continue;
+        const PlainOp& other = made.program.blocks[index(after.block)].ops[index(after.op)];
+        const Span& by = spans[lanes[index(other.lane)][index(position)]];
+        if (by.end != span.begin) continue;
+        longest = span.end - span.begin;
+        const Demand& one = asked[index(call.block)][i];
+        found = fmt::format(
+            "{{\"lane\":{},\"begin\":{},\"end\":{},\"wait\":{},\"by\":\"{}\",\"flops\":{},"
+            "\"bytes\":{}}}",
+            span.lane, span.begin, span.end, span.begin - free, made.trace.ops[index(by.op)],
+            one.flops, one.work == Work::collective ? one.sent : one.bytes + one.partial);
+      }
+    }
+  }
+  return found;
+}
+
 std::string expectations(const test::MadeUp& made) {
   const Live live = find_live(made.run());
   const std::int64_t middle = (live.begin + live.end) / 2;
@@ -57,11 +95,12 @@ std::string expectations(const test::MadeUp& made) {
       [](const Span& a, const Span& b) { return a.end - a.begin < b.end - b.begin; });
   return fmt::format(
       "<script>const expected = {{\"ops\":{},\"end\":{},\"devicePeak\":{},\"hostPeak\":{},"
-      "\"middle\":{},\"deviceThen\":[{}],\"hostThen\":[{}],\"op\":{}}};</script>\n",
+      "\"middle\":{},\"deviceThen\":[{}],\"hostThen\":[{}],\"op\":{},\"wait\":{}}};</script>\n",
       made.trace.spans.size(), live.end, find_peak(live, MemorySpace::device).bytes.value,
       find_peak(live, MemorySpace::host_pinned).bytes.value, middle, categories(device),
       categories(host),
-      op_expectation(made, static_cast<std::size_t>(longest - made.trace.spans.begin())));
+      op_expectation(made, static_cast<std::size_t>(longest - made.trace.spans.begin())),
+      wait_expectation(made));
 }
 
 void write(const std::string& path) {

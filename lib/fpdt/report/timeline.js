@@ -40,6 +40,44 @@ function operands(ops, k) {
   });
 }
 
+// The k-th last earlier call of a block before `call`; -1: there is none.
+function earlier(call, block, back) {
+  while (back > 0 && --call >= 0) if (data.calls[call][0] === block) --back;
+  return call;
+}
+// What an op waited for. `by`: the last to end of the ops that it needs; null: there is none. `free`:
+// when its lane had ended what came before. `sure`: all of these are held in the page.
+function release({trace, ops, k}) {
+  const call = ops.call[k], block = data.calls[call][0];
+  const [, lane, , , after] = data.blocks[block].ops[ops.op[k]];
+  let by = null, sure = true;
+  for (const [other, op, back] of after) {
+    const where = back === 0 ? call : earlier(call, other, back);
+    if (where < 0) continue;
+    const start = ops.first.get(where);
+    if (start === undefined) sure = false;
+    else if (by === null || ops.end[start + op] > ops.end[by]) by = start + op;
+  }
+  const list = ops.lanes[lane], before = list[opAfter(ops, lane, ops.end[k] - 0.5) - 1];
+  const [from] = ops.held[lane].find(([, to]) => ops.begin[k] <= to);
+  const follows = before !== undefined && ops.end[before] > from;
+  if (!follows && traces[trace].shares) sure = false;
+  return {by, sure, free: follows ? ops.end[before] : traces[trace].begin};
+}
+function opName(ops, k) {
+  const call = data.calls[ops.call[k]], block = data.blocks[call[0]];
+  return `${escapeText(block.name)}.${escapeText(block.ops[ops.op[k]][0])}, layer ${call[1]}`;
+}
+function waitText(hit) {
+  const {ops, k} = hit, {by, free, sure} = release(hit), begin = ops.begin[k];
+  if (!sure && (by === null || ops.end[by] < begin)) return 'what it waited for is not held in this page';
+  if (by !== null && ops.end[by] > free) {
+    return `its lane waited ${timeText(begin - free)}, released by the end of ${opName(ops, by)}`;
+  }
+  if (by === null) return begin > free ? `its lane was idle for ${timeText(begin - free)}` : 'it waited for its lane alone';
+  return `it waited ${timeText(begin - ops.end[by])} for its lane, ready since the end of ${opName(ops, by)}`;
+}
+
 function opHtml(hit) {
   if (!hit) {
     const where = first.shares ? ', where the lane is not hatched' : '';
@@ -52,9 +90,11 @@ function opHtml(hit) {
       `<td class="soft">${o.slots > 1 ? `slot ${o.slot}` : ''}</td><td>${bytesText(o.bytes)}</td></tr>`);
   const step = Math.min((view.to - view.from) / 1000, (ops.end[k] - ops.begin[k]) / 100);
   const which = traces.length > 1 ? `${escapeText(traces[hit.trace].label)}: ` : '';
-  return `<b>${escapeText(block.name)}.${escapeText(block.ops[ops.op[k]][0])}</b>, layer ${call[1]}<br>` +
-      `${which}${timeText(ops.end[k] - ops.begin[k])}, from ${momentText(ops.begin[k], step)} to ` +
-      `${momentText(ops.end[k], step)}<table>${rows.join('')}</table>`;
+  const [name, , , , , flops, bytes] = block.ops[ops.op[k]], took = ops.end[k] - ops.begin[k];
+  const work = workTexts(flops, bytes, Math.max(took, 1)).map(part => part + '<br>').join('');
+  return `<b>${escapeText(block.name)}.${escapeText(name)}</b>, layer ${call[1]}<br>` +
+      `${which}${timeText(took)}, from ${momentText(ops.begin[k], step)} to ` +
+      `${momentText(ops.end[k], step)}<br>${work}${waitText(hit)}<table>${rows.join('')}</table>`;
 }
 
 // The heaviest buffers of a space that are live at t; of a step that is held in part, at the peak.
@@ -136,6 +176,40 @@ function buildLegend() {
   }
 }
 
+byId('by-class').addEventListener('change', event => { byClass = event.target.checked; draw(); });
+
+// ---- search
+
+const search = byId('search');
+// Ops of the first trace that are found, in order of their beginning.
+let foundOps = [];
+function find() {
+  const wanted = search.value.trim().toLowerCase();
+  finds = wanted && data.blocks.map(block =>
+      block.ops.map(op => `${block.name}.${op[0]}`.toLowerCase().includes(wanted))) || null;
+  const {begin, call, op} = first.ops;
+  foundOps = finds ? [...begin.keys()].filter(k => finds[data.calls[call[k]][0]][op[k]]) : [];
+  foundOps.sort((a, b) => begin[a] - begin[b]);
+  byId('found').textContent =
+      finds ? `${foundOps.length} of ${begin.length} ops${first.shares ? ' that this page holds' : ''}` : '';
+  draw();
+}
+// Shows the next found op right of the middle of the view, or the first one.
+function showNext() {
+  if (foundOps.length === 0) return;
+  const {begin, end} = first.ops, middle = (view.from + view.to) / 2;
+  const half = k => (begin[k] + end[k]) / 2;
+  const k = foundOps.find(one => half(one) > middle + 1) ?? foundOps[0];
+  const span = Math.min(view.to - view.from, 20 * Math.max(end[k] - begin[k], 1));
+  show(half(k) - span / 2, half(k) + span / 2);
+}
+search.addEventListener('input', find);
+search.addEventListener('keydown', event => {
+  event.stopPropagation();  // keys of the timeline are letters and moves here
+  if (event.key === 'Enter') showNext();
+  if (event.key === 'Escape') { search.value = ''; find(); search.blur(); }
+});
+
 // ---- moving about
 
 function show(from, to) {
@@ -210,6 +284,7 @@ window.addEventListener('keydown', event => {
     '-': () => zoom(1 / 0.7, middle),
     Home: () => show(whole.from, whole.to),
     Escape: () => show(whole.from, whole.to),
+    '/': () => search.focus(),
   };
   if (!keys[event.key]) return;
   event.preventDefault();

@@ -14,6 +14,7 @@ function decodeOps(trace) {
   const count = trace.times.length / 2;
   const ops = {begin: new Float64Array(count), end: new Float64Array(count),
                call: new Int32Array(count), op: new Int32Array(count), kind: new Uint8Array(count),
+               first: new Map(),  // op of each call
                lanes: data.lanes.map(() => []), held: data.lanes.map(() => [])};
   const last = data.lanes.map(() => 0);
   let k = 0;
@@ -21,6 +22,7 @@ function decodeOps(trace) {
     const before = ops.lanes.map(list => list.length);
     for (let call = first; call < end; ++call) {
       const block = data.blocks[data.calls[call][0]];
+      ops.first.set(call, k);
       block.ops.forEach((op, number) => {
         ops.begin[k] = last[op[1]] + trace.times[2 * k];
         ops.end[k] = last[op[1]] = ops.begin[k] + trace.times[2 * k + 1];
@@ -131,11 +133,22 @@ function timeText(ns) {
   }
   return Math.round(ns) + ' ns';
 }
-// A moment, to about a step: as exactly as the view shows it.
-function momentText(ns, step = (view.to - view.from) / 1000) {
-  const [size, name] = view.to >= 1e9 ? [1e9, 's'] : view.to >= 1e6 ? [1e6, 'ms'] : [1e3, 'µs'];
-  const decimals = Math.max(0, Math.min(9, Math.ceil(Math.log10(size / Math.max(step, 1)))));
-  return (ns / size).toFixed(decimals) + ' ' + name;
+// How the time axis writes moments when its marks are `step` apart: hours or minutes with the next
+// smaller unit after a colon, or a number of a unit.
+function timeUnit(step, most) {
+  if (most >= 120e9 && step >= 1e9) return step % 3600e9 === 0 ? [3600e9, 'h'] : [60e9, 'min'];
+  return [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']].find(([size]) => most >= size || size === 1);
+}
+const axisStep = () => timeStep((view.to - view.from) / Math.max(2, (width - LEFT) / 105));
+// A moment in the unit of the axis, to about `exact` nanoseconds: as exactly as the view shows it.
+function momentText(ns, exact = (view.to - view.from) / 1000) {
+  const [size, name] = timeUnit(axisStep(), view.to);
+  const digits = unit => Math.max(0, Math.min(9, Math.ceil(Math.log10(unit / Math.max(exact, 1)))));
+  if (size < 60e9) return (ns / size).toFixed(digits(size)) + ' ' + name;
+  const part = size / 60, decimals = digits(part);
+  const parts = Math.round(ns / part * 10 ** decimals) / 10 ** decimals;
+  const rest = (parts % 60).toFixed(decimals).padStart(decimals ? decimals + 3 : 2, '0');
+  return `${Math.floor(parts / 60)}:${rest} ${name}`;
 }
 function roundStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
@@ -151,17 +164,20 @@ function timeStep(least) {
 }
 function timeLabel(at, step, most) {
   if (at === 0) return '0';
-  if (most >= 120e9 && step >= 1e9) {
-    const seconds = Math.round(at / 1e9);
-    if (step % 3600e9 === 0) return `${seconds / 3600} h`;
-    if (step % 60e9 === 0) return `${seconds / 60} min`;
-    return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')} min`;
-  }
-  for (const [size, name] of [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']]) {
-    if (most < size && size > 1) continue;
+  const [size, name] = timeUnit(step, most);
+  if (size < 60e9) {
     return (at / size).toFixed(Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9))) + ' ' + name;
   }
-  return '';
+  const seconds = Math.round(at / 1e9);
+  if (step % size === 0) return `${seconds * 1e9 / size} ${name}`;
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')} min`;
+}
+// What was done in `ns` and how fast; rates are decimal, as in cluster files.
+function workTexts(flops, bytes, ns) {
+  const texts = [];
+  if (flops > 0) texts.push(`${significant(flops / 1e12)} TFLOP at ${significant(flops / ns / 1e3)} TFLOP/s`);
+  if (bytes > 0) texts.push(`${bytesText(bytes)} at ${significant(bytes / ns)} GB/s`);
+  return texts;
 }
 function escapeText(text) {
   return String(text).replace(/[&<>"]/g,

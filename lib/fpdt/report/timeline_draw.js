@@ -7,6 +7,8 @@ const LEFT = 130, RIGHT = 10, TOP = 12;
 
 const view = {from: whole.from, to: whole.to};
 const hidden = {category: new Set(), kind: new Set()};
+let finds = null;      // [block][op]: whether the searched text is in its name; null: no search
+let byClass = false;   // ops have the colour of what they write instead of that of their kind
 let cursor = null;  // {x, y} in the plot
 let width = 1000;   // of the canvas
 let scales = [];    // largest value on the y axis, by space
@@ -136,8 +138,8 @@ function drawMemory(panel, s) {
   for (let at = 0; at * unit <= most; at += step) {
     ctx.fillStyle = '#d9dee4';
     ctx.fillRect(LEFT, Math.round(y(at * unit)), width - LEFT - RIGHT, 1);
-    text(bytesText(at * unit).replace(/\.0+ /, ' ').replace('0 B', '0'), LEFT - 8, y(at * unit) + 4,
-         11.5, '#616e7c', 'right');
+    const name = ['B', 'KiB', 'MiB', 'GiB', 'TiB'][Math.round(Math.log2(unit) / 10)];
+    text(at === 0 ? '0' : `${at} ${name}`, LEFT - 8, y(at * unit) + 4, 11.5, '#616e7c', 'right');
   }
   const count = Math.max(1, Math.floor(width - LEFT - RIGHT));
   const memory = first.memory[s];
@@ -245,7 +247,9 @@ function drawLane(trace, lane, top, height) {
     drawOps(trace.ops, lane, view, top, height);
     return;
   }
+  ctx.globalAlpha = finds ? FAINT : 1;
   drawColumns(trace.shares[lane], top, height);
+  ctx.globalAlpha = 1;
   if (columnTime < 1.5 * (view.to - view.from) / (width - LEFT - RIGHT)) return;
   // Columns are wider than pixels: hatch them, and show ops where there are any.
   hatch(LEFT, top, width - LEFT - RIGHT, height);
@@ -265,9 +269,35 @@ function drawOps(ops, lane, part, top, height) {
   const begin = opAfter(ops, lane, part.from);
   let end = opAfter(ops, lane, part.to);
   if (end < list.length && ops.begin[list[end]] < part.to) ++end;
-  if (end - begin > (xOf(part.to) - xOf(part.from)) / 2) drawShares(ops, list, begin, end, top, height);
-  else drawEach(ops, list, begin, end, top, height);
+  const many = end - begin > (xOf(part.to) - xOf(part.from)) / 2;
+  const paint = list => (many ? drawShares : drawEach)(ops, list, top, height);
+  const seen = list.slice(begin, end);
+  if (!finds) {
+    paint(seen);
+    return;
+  }
+  // What is found stands out from the others, with a mark above it however short it is.
+  ctx.globalAlpha = FAINT;
+  paint(seen);
+  ctx.globalAlpha = 1;
+  const found = seen.filter(k => finds[data.calls[ops.call[k]][0]][ops.op[k]]);
+  paint(found);
+  ctx.fillStyle = '#c4320a';
+  for (const k of found) {
+    const left = Math.max(xOf(ops.begin[k]), LEFT);
+    ctx.fillRect(left, top - 3, Math.max(Math.min(xOf(ops.end[k]), width - RIGHT) - left, 1), 2);
+  }
 }
+const FAINT = 0.18;
+// The part of memory that an op writes first; of one that writes nothing, what it reads.
+function classOf(ops, k) {
+  const uses = data.blocks[data.calls[ops.call[k]][0]].ops[ops.op[k]][3];
+  const main = uses.find(use => use[1] === 1 || use[1] === 2) || uses[0];
+  return main ? data.buffers[main[0]][2] : data.categories.length - 1;
+}
+// The colours of ops, [words, colour, dark], and which of them an op has.
+const hues = () => byClass ? data.categories : data.kinds;
+const hueOf = (ops, k) => byClass ? classOf(ops, k) : ops.kind[k];
 // Marks what is held as averages only.
 function hatch(left, top, wide, height) {
   ctx.save();
@@ -280,29 +310,28 @@ function hatch(left, top, wide, height) {
   ctx.stroke();
   ctx.restore();
 }
-function drawEach(ops, list, begin, end, top, height) {
-  for (let i = begin; i < end; ++i) {
-    const k = list[i], kind = ops.kind[k];
-    if (hidden.kind.has(kind)) continue;
+function drawEach(ops, list, top, height) {
+  for (const k of list) {
+    if (hidden.kind.has(ops.kind[k])) continue;
+    const hue = hues()[hueOf(ops, k)];
     const left = Math.max(xOf(ops.begin[k]), LEFT);
     const wide = Math.min(xOf(ops.end[k]), width - RIGHT) - left;
-    ctx.fillStyle = data.kinds[kind][1];
+    ctx.fillStyle = hue[1];
     ctx.fillRect(left, top, Math.max(wide - (wide > 3 ? 0.6 : 0), 0.5), height);
     if (wide < 24 || height < 16) continue;
     const name = data.blocks[data.calls[ops.call[k]][0]].ops[ops.op[k]][0];
     ctx.font = `400 10.5px ${FONT}`;
     if (ctx.measureText(name).width + 6 > wide) continue;
     text(name, left + wide / 2, top + height / 2 + 3.5, 10.5,
-         data.kinds[kind][2] ? '#fff' : '#1f2933', 'center');
+         hue[2] ? '#fff' : '#1f2933', 'center');
   }
 }
-function drawShares(ops, list, begin, end, top, height) {
+function drawShares(ops, list, top, height) {
   const shares = pixelShares();
-  for (let i = begin; i < end; ++i) {
-    const k = list[i];
-    addShare(shares, ops.kind[k], ops.begin[k], ops.end[k], 1);
+  for (const k of list) {
+    if (!hidden.kind.has(ops.kind[k])) addShare(shares, hueOf(ops, k), ops.begin[k], ops.end[k], 1);
   }
-  drawPixels(shares, top, height);
+  drawPixels(shares, hues(), top, height);
 }
 function drawColumns(sums, top, height) {
   const shares = pixelShares(), kinds = data.kinds.length;
@@ -311,27 +340,27 @@ function drawColumns(sums, top, height) {
     const begin = whole.from + c * columnTime;
     for (let kind = 0; kind < kinds; ++kind) {
       const sum = sums[c * kinds + kind];
-      if (sum > 0) addShare(shares, kind, begin, begin + columnTime, sum / columnTime);
+      if (sum > 0 && !hidden.kind.has(kind)) addShare(shares, kind, begin, begin + columnTime, sum / columnTime);
     }
   }
-  drawPixels(shares, top, height);
+  // Averages know kinds alone.
+  drawPixels(shares, byClass ? data.kinds.map(() => ['', '#9aa3ae']) : data.kinds, top, height);
 }
 const pixelShares = () =>
     new Float32Array((Math.floor(width - LEFT - RIGHT) + 1) * data.kinds.length);
 // Adds an interval of which `part` is busy to the shares of the pixels that it touches.
-function addShare(shares, kind, begin, end, part) {
-  if (hidden.kind.has(kind)) return;
+function addShare(shares, hue, begin, end, part) {
   const perPixel = (view.to - view.from) / (width - LEFT - RIGHT);
   const from = Math.max(0, (begin - view.from) / perPixel);
   const to = Math.min(Math.floor(width - LEFT - RIGHT), (end - view.from) / perPixel);
   for (let c = Math.floor(from); c < to; ++c) {
-    shares[c * data.kinds.length + kind] += part * (Math.min(c + 1, to) - Math.max(c, from));
+    shares[c * data.kinds.length + hue] += part * (Math.min(c + 1, to) - Math.max(c, from));
   }
 }
-function drawPixels(shares, top, height) {
+function drawPixels(shares, colors, top, height) {
   const count = Math.floor(width - LEFT - RIGHT), kinds = data.kinds.length;
-  for (let kind = 0; kind < kinds; ++kind) {
-    ctx.fillStyle = data.kinds[kind][1];
+  for (let kind = 0; kind < colors.length; ++kind) {
+    ctx.fillStyle = colors[kind][1];
     for (let c = 0; c < count; ++c) {
       const share = shares[c * kinds + kind];
       if (share <= 0) continue;
@@ -381,7 +410,7 @@ function draw() {
       if (several) text(traces[t].label, 0, baseline, 11.5, '#616e7c');
     });
   });
-  const step = timeStep((view.to - view.from) / Math.max(2, (width - LEFT) / 105));
+  const step = axisStep();
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
     ctx.fillStyle = 'rgba(154,165,177,0.35)';
     ctx.fillRect(Math.round(xOf(at)), layout.panels[0].top, 1, layout.bottom - layout.panels[0].top);
@@ -425,8 +454,25 @@ function drawCursor() {
   over.fillRect(cursor.x, layout.panels[0].top, 1, layout.bottom - layout.panels[0].top);
   const hit = opUnder(cursor.x, cursor.y);
   if (!hit) return;
+  drawRelease(hit);
   const left = Math.max(LEFT, xOf(hit.ops.begin[hit.k]));
   over.strokeStyle = '#111'; over.lineWidth = 2;
   over.strokeRect(left, hit.row.top,
                   Math.max(2, Math.min(width - RIGHT, xOf(hit.ops.end[hit.k])) - left), hit.row.height);
+}
+
+// An arrow to the op from the end of the one that released it.
+function drawRelease(hit) {
+  const {by, free} = release(hit);
+  if (by === null || hit.ops.end[by] < Math.max(free, view.from)) return;
+  const lane = data.blocks[data.calls[hit.ops.call[by]][0]].ops[hit.ops.op[by]][1];
+  const from = layout.lanes[lane][hit.trace], x = xOf(hit.ops.end[by]);
+  const at = Math.max(LEFT, xOf(hit.ops.begin[hit.k]));
+  const y = from.top + from.height / 2, to = hit.row.top + hit.row.height / 2;
+  over.strokeStyle = '#111'; over.fillStyle = '#111'; over.lineWidth = 1.5;
+  over.beginPath();
+  over.moveTo(x, y);
+  over.bezierCurveTo(x + 24, y, at - 24, to, at, to);
+  over.stroke();
+  over.beginPath(); over.arc(x, y, 3, 0, 7); over.fill();
 }

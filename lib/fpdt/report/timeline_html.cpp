@@ -2,8 +2,9 @@
 //
 //   categories [word, colour], stack [category], kinds [words, colour, dark], lanes [name],
 //   buffers [name, space, category, bytes of a slot, slots, always live],
-//   blocks {name, phase, advance [[buffer, n]], ops [[name, lane, kind, uses]]}; a use is [buffer,
-//   access, relative, offset, layer, micro_batch, segment] without the zeros at its end,
+//   blocks {name, phase, advance [[buffer, n]], ops [[name, lane, kind, uses, after, flops,
+//   bytes]]}; a use is [buffer, access, relative, offset, layer, micro_batch, segment] without the
+//   zeros at its end; after lists what an op waits for, [block, op, calls_back],
 //   calls [block, layer, micro_batch, segment], capacity and arena by space,
 //   bars [call, begin, end] of calls on the compute lanes,
 //   sums [label, [nanoseconds by kind]] of the whole step,
@@ -29,6 +30,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/report/amount.h"
 #include "fpdt/report/json_text.h"
 #include "fpdt/report/svg.h"
 #include "fpdt/report/timeline_assets.h"
@@ -78,8 +80,21 @@ void append_use(std::string& json, const PlainUse& use, const Version& v) {
   json += ']';
 }
 
+void append_op(std::string& json, const Program& program, const PlainOp& op, const Amount& amount) {
+  append(json, "[{},{},{},", quote_json(op.op->name), op.lane,
+         static_cast<int>(kind_of(*program.schedule, *op.op)));
+  list(json, op.uses.size(),
+       [&](std::size_t u) { append_use(json, op.uses[u], program.version(op.uses[u])); });
+  json += ',';
+  list(json, op.after.size(), [&](std::size_t a) {
+    append(json, "[{},{},{}]", op.after[a].block, op.after[a].op, op.after[a].calls_back);
+  });
+  append(json, ",{},{}]", amount.flops, amount.bytes);
+}
+
 void append_program(std::string& json, const Program& program, const std::vector<Call>& calls) {
   const Schedule& schedule = *program.schedule;
+  const std::vector<std::vector<Demand>> asked = demands(schedule);
   json += ",\"lanes\":";
   list(json, program.lanes.size(), [&](std::size_t i) {
     append(json, "\"{}.{}\"", word(program.lanes[i].kind), program.lanes[i].index);
@@ -101,12 +116,7 @@ void append_program(std::string& json, const Program& program, const std::vector
     });
     json += ",\"ops\":";
     list(json, block.ops.size(), [&](std::size_t k) {
-      const PlainOp& op = program.blocks[i].ops[k];
-      append(json, "[{},{},{},", quote_json(block.ops[k].name), op.lane,
-             static_cast<int>(kind_of(schedule, block.ops[k])));
-      list(json, op.uses.size(),
-           [&](std::size_t u) { append_use(json, op.uses[u], program.version(op.uses[u])); });
-      json += ']';
+      append_op(json, program, program.blocks[i].ops[k], amount_of(asked[i][k]));
     });
     json += '}';
   });
@@ -364,14 +374,18 @@ constexpr std::string_view kBody = R"(<main>
 <div id="left"><div id="plot"><canvas id="back"></canvas><canvas id="front" tabindex="0"
  aria-label="memory and lanes over time"></canvas></div><div id="op"></div></div>
 <aside id="side">
+<input id="search" type="search" placeholder="find ops by name" aria-label="find ops by name">
+<div id="found" class="soft"></div>
 <h2 id="when"></h2><table id="categories"></table>
 <h2 id="heavy-title"></h2><table id="heavy"></table>
 <h2>time on the lanes</h2><table id="kinds"></table>
+<label><input id="by-class" type="checkbox"> colour ops by what they write</label>
 </aside>
 </main>
 <footer><kbd>wheel</kbd> zooms, <kbd>drag</kbd> or <kbd>←</kbd> <kbd>→</kbd> moves,
 <kbd>↑</kbd> <kbd>↓</kbd> zoom, a click on a block shows it alone, a <kbd>double click</kbd> or
-<kbd>Esc</kbd> shows the whole step, a click on a name of the legend hides it.</footer>
+<kbd>Esc</kbd> shows the whole step, a click on a name of the legend hides it, <kbd>/</kbd> finds ops,
+<kbd>Enter</kbd> goes to the next one.</footer>
 )";
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Numbers, pictures and exports of one simulated step.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <spawn.h>
@@ -14,6 +15,7 @@
 #include "fpdt/report/dot.h"
 #include "fpdt/report/memory_snapshot.h"
 #include "fpdt/report/perfetto.h"
+#include "fpdt/report/theme.h"
 #include "fpdt/report/timeline_html.h"
 #include "fpdt/report/timeline_svg.h"
 
@@ -25,7 +27,8 @@ namespace fpdt {
 namespace {
 
 struct DrawFlags {
-  std::string schedule, cluster, out, what;
+  std::string schedule, cluster, out, what, theme = "light";
+  std::int64_t width = 0, height = 0;  // 0: as it comes
   bool json = false, graph = false;
 };
 
@@ -33,6 +36,8 @@ struct DrawFlags {
 constexpr std::int64_t kHeld = 1000000;
 // A picture takes about 300 bytes for each op.
 constexpr std::int64_t kDrawn = 50000000;
+// Of a picture, in pixels.
+constexpr std::int64_t kWidest = 16000;
 
 void write(const std::string& path, const std::string& text) {
   AtomicFile file(path);
@@ -143,31 +148,49 @@ std::string graph(const Simulated& one, const std::string& path) {
   return dependency_dot(one.program(), one.schedule().train, calls);
 }
 
-// `dot -Tsvg` of a graph, to a file.
-void render(const std::string& dot, const std::string& path) {
-  const std::string source = path + ".dot";
-  AtomicFile file(source);
-  file.write(dot);
-  file.commit();
-  std::string program = "dot", format = "-Tsvg", out = "-o" + path, in = source;
-  char* words[] = {program.data(), format.data(), out.data(), in.data(), nullptr};
+// Writes a file with a program that reads `text` from the file that is its last argument. The
+// Debian package has the program.
+void convert(const std::string& text, std::vector<std::string> words, const std::string& path,
+             std::string_view package) {
+  const std::string source = path + ".source";
+  write_file_atomically(source, text);
+  words.push_back(source);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   pid_t child = 0;
   int status = -1;
-  const bool started = posix_spawnp(&child, "dot", nullptr, nullptr, words, environ) == 0;
+  const bool started =
+      posix_spawnp(&child, arguments[0], nullptr, nullptr, arguments.data(), environ) == 0;
   if (started) waitpid(child, &status, 0);
   std::filesystem::remove(source);
   if (!started || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw IoError(fmt::format(
-        "{}: Graphviz's `dot` did not draw it; install graphviz, or ask for a .dot file", path));
+    throw IoError(
+        fmt::format("{}: `{}` did not draw it; install {}, or ask for another kind of file", path,
+                    words[0], package));
   }
+  print_result(fmt::format("wrote {}\n", path));
 }
 
 int draw(const DrawFlags& flags) {
   const std::string kind = std::filesystem::path(flags.out).extension();
-  const bool known = kind == ".svg" || kind == (flags.graph ? ".dot" : ".html");
+  const bool known =
+      kind == ".svg" || (flags.graph ? kind == ".dot" : kind == ".html" || kind == ".png");
   if (!known) {
     throw InputError(fmt::format("--out {}: expected a file that ends in .svg or {}", flags.out,
-                                 flags.graph ? ".dot" : ".html"));
+                                 flags.graph ? ".dot" : ".html or .png"));
+  }
+  const bool sized = flags.width > 0 || flags.height > 0;
+  if (sized && (flags.graph || kind == ".html")) {
+    throw InputError(fmt::format(
+        "--width and --height are for pictures of a step that end in .svg or .png, not for {}",
+        flags.out));
+  }
+  if (flags.height > 0 && flags.width == 0) {
+    throw InputError("--height: expected --width beside it, such as --width 1920 --height 1080");
+  }
+  if (std::max(flags.width, flags.height) > kWidest) {
+    throw InputError(fmt::format("--width and --height: expected at most {} pixels", kWidest));
   }
   const Simulated one(flags.schedule, flags.cluster, kDrawn);
   if (one.simulation().ops > kDrawn) {
@@ -179,14 +202,26 @@ int draw(const DrawFlags& flags) {
     if (kind == ".dot") {
       write(flags.out, dot);
     } else {
-      render(dot, flags.out);
-      print_result(fmt::format("wrote {}\n", flags.out));
+      convert(dot, {"dot", "-Tsvg", "-o", flags.out}, flags.out, "graphviz");
     }
     return 0;
   }
   TimelinePicture picture = one.picture();
   picture.holds = telling_calls(one.schedule(), kHeld);
-  write(flags.out, kind == ".svg" ? timeline_svg(picture) : timeline_html(picture));
+  const Theme theme = flags.theme == "dark" ? Theme::dark : Theme::light;
+  if (kind == ".html") {
+    write(flags.out, in_theme(timeline_html(picture), theme));
+    return 0;
+  }
+  PictureSize size;
+  if (flags.width > 0) size.width = static_cast<double>(flags.width);
+  if (flags.height > 0) size.height = static_cast<double>(flags.height);
+  const std::string svg = in_theme(timeline_svg(picture, size), theme);
+  if (kind == ".svg") {
+    write(flags.out, svg);
+  } else {
+    convert(svg, {"rsvg-convert", "-o", flags.out}, flags.out, "librsvg2-bin");
+  }
   return 0;
 }
 
@@ -220,8 +255,14 @@ Command declare_draw(Options& options) {
   const auto flags = add_schedule(options);
   options
       .value("--out", flags->out,
-             "File to write: .html (hover and zoom) or .svg; with --graph, .dot or .svg")
+             "File to write: .html (hover and zoom), .svg or .png; with --graph, .dot or .svg")
       .required();
+  options.value("--width", flags->width, "Of an .svg or .png in pixels; default: 1400").positive();
+  options
+      .value("--height", flags->height,
+             "With it the picture is a slide: larger text, and the step alone; such as 1920 x 1080")
+      .positive();
+  options.value("--theme", flags->theme, "Colours of paper and ink").one_of({"light", "dark"});
   options.flag("--graph", flags->graph, "Draw which op waits for which, with Graphviz");
   return [flags] { return draw(*flags); };
 }

@@ -256,6 +256,29 @@ TEST_F(Search, ExportsAreCompressedByTheirName) {
   EXPECT_TRUE(says(refused.err, "expected a name that ends in .pickle")) << refused.err;
 }
 
+TEST_F(Search, DrawsSlides) {
+  ASSERT_EQ(search("--seq-len 512 --out-dir out").code, 0);
+  const auto draw = [&](const std::string& flags) {
+    return plan("draw out/schedule.json " + flags);
+  };
+  ASSERT_EQ(draw("--out slide.svg --width 1920 --height 1080 --theme dark").code, 0);
+  EXPECT_TRUE(says(contents("slide.svg"), "width=\"1920\" height=\"1080\""));
+  ASSERT_EQ(draw("--out dark.html --theme dark").code, 0);
+  for (const char* wrong : {"--out step.svg --height 1080", "--out step.svg --width 1e9",
+                            "--out step.html --width 1920", "--out step.png --graph",
+                            "--out step.svg --width 1920 --height 300"}) {
+    EXPECT_EQ(draw(wrong).code, 2) << wrong;
+  }
+  // A program that is missing is named with its package.
+  write("rsvg-convert", "#!/bin/sh\ncp \"$3\" \"$2\"\n");
+  const std::string png = "$PLAN draw out/schedule.json --out slide.png";
+  ASSERT_EQ(shell("chmod +x rsvg-convert && PATH=$PWD:$PATH " + png).code, 0);
+  EXPECT_TRUE(says(contents("slide.png"), "<svg"));
+  const Outcome missing = shell("export PLAN; PATH=/nowhere; " + png);
+  EXPECT_EQ(missing.code, 7);
+  EXPECT_TRUE(says(missing.err, "install librsvg2-bin")) << missing.err;
+}
+
 // The schedule file takes the step time that the search promises.
 TEST_F(Search, FileTakesThePromisedTime) {
   const json promised = answer("--seq-len 512 --out-dir out");

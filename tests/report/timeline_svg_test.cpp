@@ -9,9 +9,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/base/error.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/report/compare.h"
+#include "fpdt/report/look.h"
 #include "fpdt/report/svg.h"
+#include "fpdt/report/theme.h"
+#include "fpdt/report/timeline_html.h"
 
 #include "made_up.h"
 #include "xml.h"
@@ -175,13 +179,13 @@ std::vector<Drawn> texts(const std::string& svg) {
 }
 
 // No text leaves the picture or touches another one, and each flag holds its text.
-void expect_readable(const std::string& svg) {
+void expect_readable(const std::string& svg, double right = 1400) {
   const std::vector<Drawn> all = texts(svg);
   ASSERT_GT(all.size(), 20U);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Drawn& one = all[i];
     EXPECT_GE(one.left, 0) << one.text;
-    EXPECT_LE(one.right, 1400) << one.text;
+    EXPECT_LE(one.right, right) << one.text;
     for (std::size_t k = 0; k < i; ++k) {
       const bool beside = std::abs(all[k].y - one.y) < 9;
       EXPECT_FALSE(beside && all[k].left < one.right && one.left < all[k].right)
@@ -227,6 +231,52 @@ TEST(TimelineSvg, TextsAreReadable) {
       expect_readable(timeline_svg(picture));
     }
   }
+}
+
+// A slide has the pixels that were asked for, and its drawing is narrower, so its text is larger.
+TEST(TimelineSvg, SlidesFillTheirSize) {
+  const test::MadeUp made(3);
+  TimelinePicture picture = picture_of(made);
+  picture.zoom = middle_call(picture.run);
+  for (const auto& [width, height] : {std::pair(1920.0, 1080.0), std::pair(1280.0, 960.0)}) {
+    const std::string svg = timeline_svg(picture, {width, height});
+    EXPECT_EQ(test::xml_error(svg), "");
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(
+        svg, found,
+        std::regex("width=\"(\\d+)\" height=\"(\\d+)\" viewBox=\"0 0 (\\S+) (\\S+)\"")));
+    EXPECT_EQ(std::stod(found[1]), width);
+    EXPECT_EQ(std::stod(found[2]), height);
+    EXPECT_LT(std::stod(found[3]), kPictureWidth);
+    EXPECT_NEAR(std::stod(found[3]) / std::stod(found[4]), width / height, 0.01);
+    expect_readable(svg, std::stod(found[3]));
+    for (const Drawn& one : texts(svg)) EXPECT_LE(one.y, std::stod(found[4])) << one.text;
+    EXPECT_FALSE(has(svg, "in detail"));
+  }
+  // A width alone scales everything.
+  const std::string wide = timeline_svg(picture, {2800, 0});
+  EXPECT_TRUE(has(wide, "width=\"2800\""));
+  EXPECT_TRUE(has(wide, "viewBox=\"0 0 1400 "));
+  EXPECT_TRUE(has(wide, "in detail"));
+  EXPECT_THROW(timeline_svg(picture, {1920, 300}), InputError);
+}
+
+// Papers and inks of the dark are none of the light, and what has a meaning keeps its colour.
+TEST(TimelineSvg, DarkKeepsTheColoursOfParts) {
+  const test::MadeUp made(2);
+  const TimelinePicture picture = picture_of(made);
+  const std::string light = timeline_svg(picture);
+  EXPECT_EQ(in_theme(light, Theme::light), light);
+  const std::string dark = in_theme(light, Theme::dark);
+  for (const std::string_view gone : {kInk, kSoftInk, kRule, kPaper, std::string_view("#FFFFFF")}) {
+    EXPECT_TRUE(has(light, std::string(gone))) << gone;
+    EXPECT_FALSE(has(dark, std::string(gone))) << gone;
+  }
+  for (const OpKind kind : {OpKind::attention_forward, OpKind::matmul, OpKind::fetch}) {
+    EXPECT_TRUE(has(dark, std::string(color(kind)))) << word(kind);
+  }
+  const std::string page = in_theme(timeline_html(picture), Theme::dark);
+  for (const char* gone : {"#ffffff", "#1f2933", "#f7f9fb"}) EXPECT_FALSE(has(page, gone)) << gone;
 }
 
 TEST(Timeline, MiddleCallIsOfTheLongestBlock) {

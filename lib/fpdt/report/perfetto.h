@@ -4,8 +4,8 @@
 // lane. A thread has a slice for each call and within it a slice for each op. Counters show the
 // live bytes of each space, in total and by category. An op's arguments are its operands, its flops
 // and bytes and their rates. Flops are those executed under the causal mask, bytes those of device
-// memory, of the copy, or that one rank sends. Arrows lead from the op that spills a value over each of
-// its fetches to the first use of the fetched copy. Times are microseconds with nanosecond
+// memory, of the copy, or that one rank sends. Arrows lead from the op that spills a value over
+// each of its fetches to the first use of the fetched copy. Times are microseconds with nanosecond
 // precision. Ranks stand on one clock (Trace::start).
 #pragma once
 

@@ -144,14 +144,15 @@ void Svg::begin_group(std::string_view title) {
 void Svg::end_group() { body_ += "</g>\n"; }
 
 std::string Svg::finish(double width, double height, std::string_view title,
-                        std::string_view style_sheet) const {
+                        std::string_view style_sheet, double scale) const {
   const std::string w = coordinate(width);
   const std::string h = coordinate(height);
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
       "viewBox=\"0 0 {} {}\">\n<title>{}</title>\n<style>{}</style>\n"
       "<rect width=\"{}\" height=\"{}\" fill=\"#FFFFFF\"/>\n{}</svg>\n",
-      w, h, w, h, escape_xml(title), style_sheet, w, h, body_);
+      coordinate(width * scale), coordinate(height * scale), w, h, escape_xml(title), style_sheet,
+      w, h, body_);
 }
 
 }  // namespace fpdt

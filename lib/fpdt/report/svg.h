@@ -29,9 +29,10 @@ class Svg {
   void begin_group(std::string_view title);
   void end_group();
 
-  // Returns the document: white, with a title for screen readers.
+  // Returns the document: white, with a title for screen readers. `scale`: its pixels for one of
+  // the drawing's.
   [[nodiscard]] std::string finish(double width, double height, std::string_view title,
-                                   std::string_view style_sheet) const;
+                                   std::string_view style_sheet, double scale = 1) const;
 
  private:
   std::string body_;

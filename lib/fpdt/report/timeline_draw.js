@@ -169,8 +169,8 @@ function drawMemory(panel, s) {
       ctx.lineTo(LEFT + c + 1, at);
     }
     ctx.lineJoin = 'round';
-    ctx.strokeStyle = 'rgba(255,255,255,0.8)'; ctx.lineWidth = 3.2; ctx.stroke();
-    ctx.strokeStyle = '#111'; ctx.lineWidth = 1.4; ctx.stroke();
+    ctx.strokeStyle = '#ffffffcc'; ctx.lineWidth = 3.2; ctx.stroke();
+    ctx.strokeStyle = '#111111'; ctx.lineWidth = 1.4; ctx.stroke();
   }
   const taken = [peakFlag(panel, s)];
   drawLevel(panel, y, most, data.capacity[panel.space], 'capacity', '#c4320a', [7, 4], taken);
@@ -221,7 +221,7 @@ function drawCalls() {
         const a = Math.max(xOf(bars[k].begin), LEFT);
         const b = Math.min(xOf(bars[k].end), width - RIGHT);
         if (b <= a) continue;
-        ctx.fillStyle = '#fff';
+        ctx.fillStyle = '#ffffff';
         if (k > i && xOf(bars[k].begin) > LEFT) ctx.fillRect(Math.round(a), top, 1, 22);
         label(`${name}, layer ${data.calls[bars[k].call][1]}`, each, a, b, top + 15);
       }
@@ -302,7 +302,7 @@ const hueOf = (ops, k) => byClass ? classOf(ops, k) : ops.kind[k];
 function hatch(left, top, wide, height) {
   ctx.save();
   ctx.beginPath(); ctx.rect(left, top, wide, height); ctx.clip();
-  ctx.strokeStyle = 'rgba(255,255,255,0.75)'; ctx.lineWidth = 2;
+  ctx.strokeStyle = '#ffffffbf'; ctx.lineWidth = 2;
   ctx.beginPath();
   for (let x = left - height; x < left + wide; x += 8) {
     ctx.moveTo(x, top + height); ctx.lineTo(x + height, top);
@@ -323,7 +323,7 @@ function drawEach(ops, list, top, height) {
     ctx.font = `400 10.5px ${FONT}`;
     if (ctx.measureText(name).width + 6 > wide) continue;
     text(name, left + wide / 2, top + height / 2 + 3.5, 10.5,
-         hue[2] ? '#fff' : '#1f2933', 'center');
+         hue[2] ? '#fff' : '#111', 'center');
   }
 }
 function drawShares(ops, list, top, height) {
@@ -443,20 +443,20 @@ function drawPeaks() {
     ctx.fillRect(flag.x - 0.5, flag.top, 1, flag.y - flag.top);
     ctx.fillRect(flag.left, flag.top, flag.width, flag.height);
     ctx.beginPath(); ctx.arc(flag.x, flag.y, 3.5, 0, 7); ctx.fill();
-    text(flag.string, flag.left + 8, flag.top + 14, 12, '#fff', 'left', 600);
+    text(flag.string, flag.left + 8, flag.top + 14, 12, '#ffffff', 'left', 600);
   });
 }
 
 function drawCursor() {
   over.clearRect(0, 0, width, layout.bottom + 60);
   if (!cursor || cursor.x < LEFT || cursor.x > width - RIGHT) return;
-  over.fillStyle = 'rgba(31,41,51,0.65)';
+  over.fillStyle = '#616e7c';
   over.fillRect(cursor.x, layout.panels[0].top, 1, layout.bottom - layout.panels[0].top);
   const hit = opUnder(cursor.x, cursor.y);
   if (!hit) return;
   drawRelease(hit);
   const left = Math.max(LEFT, xOf(hit.ops.begin[hit.k]));
-  over.strokeStyle = '#111'; over.lineWidth = 2;
+  over.strokeStyle = '#111111'; over.lineWidth = 2;
   over.strokeRect(left, hit.row.top,
                   Math.max(2, Math.min(width - RIGHT, xOf(hit.ops.end[hit.k])) - left), hit.row.height);
 }
@@ -469,7 +469,7 @@ function drawRelease(hit) {
   const from = layout.lanes[lane][hit.trace], x = xOf(hit.ops.end[by]);
   const at = Math.max(LEFT, xOf(hit.ops.begin[hit.k]));
   const y = from.top + from.height / 2, to = hit.row.top + hit.row.height / 2;
-  over.strokeStyle = '#111'; over.fillStyle = '#111'; over.lineWidth = 1.5;
+  over.strokeStyle = '#111111'; over.fillStyle = '#111111'; over.lineWidth = 1.5;
   over.beginPath();
   over.moveTo(x, y);
   over.bezierCurveTo(x + 24, y, at - 24, to, at, to);

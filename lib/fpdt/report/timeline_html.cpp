@@ -2,9 +2,10 @@
 //
 //   categories [word, colour], stack [category], kinds [words, colour, dark], lanes [name],
 //   buffers [name, space, category, bytes of a slot, slots, always live],
-//   blocks {name, phase, advance [[buffer, n]], ops [[name, lane, kind, uses, after, flops,
-//   bytes]]}; a use is [buffer, access, relative, offset, layer, micro_batch, segment] without the
-//   zeros at its end; after lists what an op waits for, [block, op, calls_back],
+//   blocks {name, phase, advance [[buffer, n]],
+//   ops [[name, lane, kind, uses, after, flops, bytes]]}; a use is
+//   [buffer, access, relative, offset, layer, micro_batch, segment] without the zeros at its end;
+//   after lists what an op waits for, [block, op, calls_back],
 //   calls [block, layer, micro_batch, segment], capacity and arena by space,
 //   bars [call, begin, end] of calls on the compute lanes,
 //   sums [label, [nanoseconds by kind]] of the whole step,
@@ -384,8 +385,8 @@ constexpr std::string_view kBody = R"(<main>
 </main>
 <footer><kbd>wheel</kbd> zooms, <kbd>drag</kbd> or <kbd>←</kbd> <kbd>→</kbd> moves,
 <kbd>↑</kbd> <kbd>↓</kbd> zoom, a click on a block shows it alone, a <kbd>double click</kbd> or
-<kbd>Esc</kbd> shows the whole step, a click on a name of the legend hides it, <kbd>/</kbd> finds ops,
-<kbd>Enter</kbd> goes to the next one.</footer>
+<kbd>Esc</kbd> shows the whole step, a click on a name of the legend hides it, <kbd>/</kbd> finds
+ops, <kbd>Enter</kbd> goes to the next one.</footer>
 )";
 
 }  // namespace

@@ -33,7 +33,7 @@ void draw_each(Svg& svg, const TimelineData& data, const std::vector<LaneOp>& la
   for (std::size_t i = first; i < last; ++i) {
     const LaneOp& op = lane[i];
     const double left = std::max(window.x(op.begin), kPlotLeft);
-    const double width = std::min(window.x(op.end), kPlotRight) - left;
+    const double width = std::min(window.x(op.end), window.frame.plot_right()) - left;
     // Leaves a white hairline between neighbours where there is room for one.
     const double drawn = std::max(width - (width > 3 ? 0.6 : 0), 0.4);
     svg.begin_group(fmt::format("{}: {}", op_text(schedule, calls, op.place),
@@ -51,7 +51,7 @@ void draw_each(Svg& svg, const TimelineData& data, const std::vector<LaneOp>& la
 
 void draw_shares(Svg& svg, const std::vector<LaneOp>& lane, const Window& window, double top,
                  double height) {
-  const auto columns = static_cast<std::size_t>(kPlotRight - kPlotLeft);
+  const auto columns = static_cast<std::size_t>(window.frame.plot_right() - kPlotLeft);
   const double width = static_cast<double>(window.to - window.from) / static_cast<double>(columns);
   std::vector<std::vector<double>> shares(kOpKinds, std::vector<double>(columns, 0));
   std::vector<double> edges;
@@ -76,9 +76,9 @@ void draw_shares(Svg& svg, const std::vector<LaneOp>& lane, const Window& window
 
 void draw_row(Svg& svg, const TimelineData& data, const std::vector<LaneOp>& lane,
               const Window& window, double top, double height) {
-  svg.rectangle(kPlotLeft, top, kPlotRight - kPlotLeft, height, "#F0F3F6");
+  svg.rectangle(kPlotLeft, top, window.frame.plot_right() - kPlotLeft, height, "#F0F3F6");
   const auto [first, last] = seen(lane, window);
-  const double room = (kPlotRight - kPlotLeft) / 2.5;
+  const double room = (window.frame.plot_right() - kPlotLeft) / 2.5;
   if (static_cast<double>(last - first) <= room) {
     draw_each(svg, data, lane, window, top, height);
   } else {
@@ -112,11 +112,11 @@ void draw_legend(Svg& svg, const TimelineData& data, const Window& window, doubl
   const KindTimes sums = kind_times(data.times, window.from, window.to);
   const KindTimes others = mean_kind_times(data.ranks, its.from, its.to);
   double y = top;
-  svg.text(kColumnLeft, y, "time on the lanes", "heading2");
-  const double second = kColumnRight - (measured ? 74 : 0);
+  svg.text(window.frame.column_left(), y, "time on the lanes", "heading2");
+  const double second = window.frame.column_right() - (measured ? 74 : 0);
   if (measured) {
     svg.text(second, y, data.picture->run.trace->source, "soft", Anchor::end);
-    svg.text(kColumnRight, y,
+    svg.text(window.frame.column_right(), y,
              data.ranks.size() == 1 ? data.picture->measured.front().trace->source
                                     : fmt::format("mean of {}", data.ranks.size()),
              "soft", Anchor::end);
@@ -124,13 +124,16 @@ void draw_legend(Svg& svg, const TimelineData& data, const Window& window, doubl
   y += 19;
   for (std::size_t kind = 0; kind < kOpKinds; ++kind) {
     if (sums[kind] == 0 && others[kind] == 0) continue;
-    svg.rectangle(kColumnLeft, y - 9, 11, 11, color(static_cast<OpKind>(kind)), "rx=\"2\"");
+    svg.rectangle(window.frame.column_left(), y - 9, 11, 11, color(static_cast<OpKind>(kind)),
+                  "rx=\"2\"");
     const std::string taken = format_nanoseconds(sums[kind]);
-    const double room = second - text_width(taken, 12) - 6 - kColumnLeft - 18;
-    svg.text(kColumnLeft + 18, y, fit_text(word(static_cast<OpKind>(kind)), 12, room), "row");
+    const double room = second - text_width(taken, 12) - 6 - window.frame.column_left() - 18;
+    svg.text(window.frame.column_left() + 18, y,
+             fit_text(word(static_cast<OpKind>(kind)), 12, room), "row");
     svg.text(second, y, taken, "row", Anchor::end);
     if (measured) {
-      svg.text(kColumnRight, y, format_nanoseconds(others[kind]), "row", Anchor::end);
+      svg.text(window.frame.column_right(), y, format_nanoseconds(others[kind]), "row",
+               Anchor::end);
     }
     y += 17;
   }
@@ -157,7 +160,7 @@ void draw_calls(Svg& svg, const TimelineData& data, const Window& window, double
     while (end < bars.size() && phase(end) == phase(i) && bars[end].begin < window.to) ++end;
     const std::string& name = phase(i);
     const double left = std::max(window.x(bars[i].begin), kPlotLeft);
-    const double right = std::min(window.x(bars[end - 1].end), kPlotRight);
+    const double right = std::min(window.x(bars[end - 1].end), window.frame.plot_right());
     shade = !shade;
     if (right > left) {
       svg.begin_group(fmt::format("{}, {} calls", name, end - i));
@@ -231,7 +234,7 @@ void draw_time_axis(Svg& svg, const Window& window, double top, double bottom) {
     svg.line(x, top, x, bottom + 4, "#9AA5B1", "stroke-width=\"1\" stroke-opacity=\"0.35\"");
     svg.text(x, bottom + 18, tick.label, "axis", Anchor::middle);
   }
-  svg.line(kPlotLeft, bottom, kPlotRight, bottom, "#9AA5B1", "stroke-width=\"1\"");
+  svg.line(kPlotLeft, bottom, window.frame.plot_right(), bottom, "#9AA5B1", "stroke-width=\"1\"");
 }
 
 }  // namespace fpdt

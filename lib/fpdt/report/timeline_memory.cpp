@@ -19,6 +19,7 @@ struct Scale {
   double base = 0;  // y of zero
   double top = 0;
   std::int64_t most = 1;
+  Frame frame{};
   [[nodiscard]] double pixels() const { return (base - top) / static_cast<double>(most); }
   [[nodiscard]] double y(std::int64_t bytes) const {
     return base - pixels() * static_cast<double>(bytes);
@@ -26,10 +27,11 @@ struct Scale {
 };
 
 void draw_grid(Svg& svg, const Scale& scale) {
-  svg.rectangle(kPlotLeft, scale.top, kPlotRight - kPlotLeft, scale.base - scale.top, kPaper);
+  svg.rectangle(kPlotLeft, scale.top, scale.frame.plot_right() - kPlotLeft, scale.base - scale.top,
+                kPaper);
   for (const Tick& tick : byte_ticks(Bytes{scale.most}, scale.base - scale.top > 180 ? 6 : 4)) {
     const double y = scale.y(tick.at);
-    svg.line(kPlotLeft, y, kPlotRight, y, kRule, "stroke-width=\"1\"");
+    svg.line(kPlotLeft, y, scale.frame.plot_right(), y, kRule, "stroke-width=\"1\"");
     svg.text(kPlotLeft - 10, y + 4, tick.label, "axis", Anchor::end);
   }
 }
@@ -95,15 +97,16 @@ void draw_levels(Svg& svg, const Scale& scale, const std::vector<Level>& levels,
     const std::string_view ink = level.alarm ? kAlarm : kSoftInk;
     const std::string fill = fmt::format("style=\"fill:{}\"", ink);
     if (level.bytes.value > scale.most) {
-      svg.text(kPlotRight - 6, scale.top - 8, "▲ " + text, "level", Anchor::end, fill);
+      svg.text(scale.frame.plot_right() - 6, scale.top - 8, "▲ " + text, "level", Anchor::end,
+               fill);
       continue;
     }
     const double y = scale.y(level.bytes.value);
-    svg.line(kPlotLeft, y, kPlotRight, y, ink,
+    svg.line(kPlotLeft, y, scale.frame.plot_right(), y, ink,
              level.alarm ? "stroke-width=\"1.6\" stroke-dasharray=\"7 4\""
                          : "stroke-width=\"1\" stroke-dasharray=\"2 3\"");
     const double width = text_width(text, 11.5, Weight::bold) + 10;
-    Label label{kPlotRight - 4 - width, y - 16, width, 14};
+    Label label{scale.frame.plot_right() - 4 - width, y - 16, width, 14};
     const auto free = [&] {
       return std::none_of(taken.begin(), taken.end(),
                           [&](const Label& other) { return label.meets(other); });
@@ -119,9 +122,9 @@ void draw_levels(Svg& svg, const Scale& scale, const std::vector<Level>& levels,
 }
 
 // Where the flag of a peak stands, above the mark at `x` and `y`.
-Label flag_at(double x, double y, const std::string& text) {
+Label flag_at(const Frame& frame, double x, double y, const std::string& text) {
   const double width = text_width(text, 12, Weight::bold) + 18;
-  return {x + width > kPlotRight ? x - width : x, y - kFlagRoom + 6, width, 20};
+  return {x + width > frame.plot_right() ? x - width : x, y - kFlagRoom + 6, width, 20};
 }
 
 void draw_flag(Svg& svg, const Scale& scale, const Label& flag, double x, double y,
@@ -134,12 +137,13 @@ void draw_flag(Svg& svg, const Scale& scale, const Label& flag, double x, double
            kInk, "stroke=\"#FFFFFF\" stroke-width=\"1.2\"");
 }
 
-void draw_row(Svg& svg, double y, std::string_view fill, const std::string& name, Bytes bytes,
-              std::string_view style) {
-  if (!fill.empty()) svg.rectangle(kColumnLeft, y - 9, 11, 11, fill, "rx=\"2\"");
-  const double width = kColumnRight - kColumnLeft - 18 - 8 - text_width(format_bytes(bytes), 12);
-  svg.text(kColumnLeft + 18, y, fit_text(name, 12, width), style);
-  svg.text(kColumnRight, y, format_bytes(bytes), style, Anchor::end);
+void draw_row(Svg& svg, const Frame& frame, double y, std::string_view fill,
+              const std::string& name, Bytes bytes, std::string_view style) {
+  if (!fill.empty()) svg.rectangle(frame.column_left(), y - 9, 11, 11, fill, "rx=\"2\"");
+  const double width =
+      frame.column_right() - frame.column_left() - 18 - 8 - text_width(format_bytes(bytes), 12);
+  svg.text(frame.column_left() + 18, y, fit_text(name, 12, width), style);
+  svg.text(frame.column_right(), y, format_bytes(bytes), style, Anchor::end);
 }
 
 // Which categories are visible anywhere in the plot.
@@ -155,18 +159,18 @@ std::array<bool, kParts> seen(const std::vector<LiveStep>& steps, const LivePeak
 
 // Draws a table of the live bytes at the peak: categories, top of the stack first, then the
 // heaviest rings.
-void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
+void draw_table(Svg& svg, const Frame& frame, const TimelineData& data, const LivePeak& peak,
                 const std::array<bool, kParts>& categories, double top, double bottom) {
   constexpr double kRow = 17;
   const Schedule& schedule = *data.live.schedule;
   double y = top + 4;
-  svg.text(kColumnLeft, y, "live at the peak", "heading2");
-  svg.text(kColumnRight, y, format_bytes(peak.bytes), "heading2", Anchor::end);
+  svg.text(frame.column_left(), y, "live at the peak", "heading2");
+  svg.text(frame.column_right(), y, format_bytes(peak.bytes), "heading2", Anchor::end);
   y += kRow + 2;
   for (auto it = kStackOrder.rbegin(); it != kStackOrder.rend(); ++it) {
     const std::int64_t bytes = peak.parts[index(static_cast<int>(*it))];
     if (!categories[index(static_cast<int>(*it))]) continue;
-    draw_row(svg, y, color(*it), std::string(word(*it)), Bytes{bytes}, "row");
+    draw_row(svg, frame, y, color(*it), std::string(word(*it)), Bytes{bytes}, "row");
     y += kRow;
   }
   bool first = true;
@@ -174,8 +178,9 @@ void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
     if (one.lives.empty()) continue;
     if (y + (first ? kRow : 0) > bottom) return;
     if (first) {
-      svg.line(kColumnLeft, y - 9, kColumnRight, y - 9, kRule, "stroke-width=\"1\"");
-      svg.text(kColumnLeft, y + 5, "heaviest values", "soft");
+      svg.line(frame.column_left(), y - 9, frame.column_right(), y - 9, kRule,
+               "stroke-width=\"1\"");
+      svg.text(frame.column_left(), y + 5, "heaviest values", "soft");
       y += kRow + 4;
       first = false;
     }
@@ -183,7 +188,7 @@ void draw_table(Svg& svg, const TimelineData& data, const LivePeak& peak,
     std::string name = buffer.name;
     if (one.lives.size() > 1) name += fmt::format(" × {}", one.lives.size());
     svg.begin_group(origin(data.live, *data.picture->run.calls, one));
-    draw_row(svg, y, color(part_of(buffer)), name, one.bytes, "row");
+    draw_row(svg, frame, y, color(part_of(buffer)), name, one.bytes, "row");
     svg.end_group();
     y += kRow - 1;
   }
@@ -233,7 +238,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   const Bytes capacity =
       space == MemorySpace::device ? data.picture->device_capacity : data.picture->host_capacity;
   const Bytes arena = arena_end(schedule, space);
-  const auto columns = static_cast<std::size_t>(kPlotRight - kPlotLeft);
+  const auto columns = static_cast<std::size_t>(window.frame.plot_right() - kPlotLeft);
   const auto steps = live_steps(data.live, space, window.from, window.to, columns);
   const LivePeak peak = find_peak(data.live, space, window.from, window.to);
   PartBytes without{};
@@ -255,7 +260,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   const double with_flag =
       static_cast<double>(peak.bytes.value - stays) * panel.height / (panel.height - kFlagRoom);
   most = std::max<std::int64_t>({most + most / 8, static_cast<std::int64_t>(with_flag), 1});
-  const Scale scale{panel.top + panel.height, panel.top, most};
+  const Scale scale{panel.top + panel.height, panel.top, most, window.frame};
 
   std::string heading(title_of(space));
   if (panel.detail) heading += fmt::format(", besides {} that stay", format_bytes(Bytes{stays}));
@@ -268,10 +273,10 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
                   format_nanoseconds(peak.time));
   const double x = window.x(peak.time);
   const double y = scale.y(peak.bytes.value - stays);
-  const Label flag = flag_at(x, y, text);
+  const Label flag = flag_at(window.frame, x, y, text);
   if (!panel.detail) {
     draw_levels(svg, scale, {{"capacity", capacity, true}, {"arena", arena, false}}, flag);
-    draw_table(svg, data, peak, seen(steps, peak), panel.top + 4, scale.base + 4);
+    draw_table(svg, window.frame, data, peak, seen(steps, peak), panel.top + 4, scale.base + 4);
   }
   draw_flag(svg, scale, flag, x, y, text);
 }

@@ -10,14 +10,23 @@
 
 namespace fpdt {
 
+// The columns of a picture: the plot, and tables beside it.
+struct Frame {
+  double width = kPictureWidth;
+  [[nodiscard]] double plot_right() const { return kPlotRight + width - kPictureWidth; }
+  [[nodiscard]] double column_left() const { return kColumnLeft + width - kPictureWidth; }
+  [[nodiscard]] double column_right() const { return kColumnRight + width - kPictureWidth; }
+};
+
 // Times [from, to) across the plot; measured runs are drawn `shift` earlier.
 struct Window {
   std::int64_t from = 0;
   std::int64_t to = 1;
   std::int64_t shift = 0;
-  [[nodiscard]] Window measured() const { return {from + shift, to + shift, 0}; }
+  Frame frame{};
+  [[nodiscard]] Window measured() const { return {from + shift, to + shift, 0, frame}; }
   [[nodiscard]] double x(std::int64_t time) const {
-    return kPlotLeft + (kPlotRight - kPlotLeft) * static_cast<double>(time - from) /
+    return kPlotLeft + (frame.plot_right() - kPlotLeft) * static_cast<double>(time - from) /
                            static_cast<double>(to - from);
   }
 };

@@ -2,9 +2,11 @@
 #include "fpdt/report/timeline_svg.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
+#include "fpdt/base/error.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/report/timeline_panels.h"
 
@@ -18,16 +20,18 @@ constexpr std::string_view kTimelineStyle =
     ".axis{font-size:11.5px;fill:#616E7C}"
     ".lane{font-size:13px;font-weight:600}.level{font-size:11.5px;font-weight:600}"
     ".flag{font-size:12px;font-weight:600;fill:#FFFFFF}.call{font-size:11.5px}"
-    ".on{font-size:10.5px;fill:#FFFFFF}.over{font-size:10.5px}";
+    ".on{font-size:10.5px;fill:#FFF}.over{font-size:10.5px;fill:#111}";
+
+constexpr double kBelowPicture = 16;
 
 double fact_width(const Fact& fact) {
   return std::max(text_width(fact.name, 12), text_width(fact.text, 15, Weight::bold));
 }
 
-double draw_head(Svg& svg, const TimelineData& data, double y) {
+double draw_head(Svg& svg, const TimelineData& data, const Frame& frame, double y) {
   constexpr double kGap = 32;  // between facts
   const TimelinePicture& picture = *data.picture;
-  const double width = kColumnRight - kPictureMargin;
+  const double width = frame.column_right() - kPictureMargin;
   svg.text(kPictureMargin, y, fit_text(picture.title, 25, width, Weight::bold), "title");
   y += 25;
   for (const std::string& line : wrap_text(picture.subtitle, 15, width)) {
@@ -37,7 +41,7 @@ double draw_head(Svg& svg, const TimelineData& data, double y) {
   y += 14;
   double x = kPictureMargin;
   for (const Fact& fact : facts(data)) {
-    if (x > kPictureMargin && x + fact_width(fact) > kColumnRight) {
+    if (x > kPictureMargin && x + fact_width(fact) > frame.column_right()) {
       x = kPictureMargin;
       y += 44;
     }
@@ -58,23 +62,34 @@ bool has_pinned(const Schedule& schedule) {
                      [](const Buffer& buffer) { return buffer.space == MemorySpace::host_pinned; });
 }
 
-double draw_overview(Svg& svg, const TimelineData& data, const Window& window, double y) {
-  y += 32;
+// Of the panels of memory; 0: left out.
+struct Heights {
+  double device = 250;
+  double host = 160;
+};
+constexpr double kAboveMemory = 32;
+constexpr double kBetweenMemory = 40;
+constexpr double kAboveCalls = 30;
+constexpr double kBelowLanes = 28;
+
+double draw_overview(Svg& svg, const TimelineData& data, const Window& window,
+                     const Heights& heights, double y) {
+  y += kAboveMemory;
   const double top = y;
-  draw_memory(svg, data, window, {MemorySpace::device, y, 250, false});
-  y += 250;
-  if (has_pinned(*data.live.schedule)) {
-    y += 40;
-    draw_memory(svg, data, window, {MemorySpace::host_pinned, y, 160, false});
-    y += 160;
+  draw_memory(svg, data, window, {MemorySpace::device, y, heights.device, false});
+  y += heights.device;
+  if (heights.host > 0) {
+    y += kBetweenMemory;
+    draw_memory(svg, data, window, {MemorySpace::host_pinned, y, heights.host, false});
+    y += heights.host;
   }
-  y += 30;
+  y += kAboveCalls;
   draw_calls(svg, data, window, y);
   y += calls_height();
   draw_lanes(svg, data, window, y, true);
   y += lanes_height(data);
   draw_time_axis(svg, window, top, y);
-  return y + 28;
+  return y + kBelowLanes;
 }
 
 // Marks the part of the overview that is zoomed, with lines that lead to the zoom.
@@ -83,7 +98,7 @@ void draw_funnel(Svg& svg, const Window& overview, const Window& window, double 
   const double left = overview.x(window.from);
   const double right = overview.x(window.to);
   svg.path(fmt::format("M{} {}L{} {}L{} {}L{} {}Z", coordinate(left), coordinate(top),
-                       coordinate(right), coordinate(top), coordinate(kPlotRight),
+                       coordinate(right), coordinate(top), coordinate(window.frame.plot_right()),
                        coordinate(bottom), coordinate(kPlotLeft), coordinate(bottom)),
            "#3E4C59", "fill-opacity=\"0.07\"");
 }
@@ -99,15 +114,15 @@ double draw_detail(Svg& svg, const TimelineData& data, const Window& overview, c
   draw_funnel(svg, overview, window, y - 28, y + 36);
   y += 60;
   const Call& call = (*picture.run.calls)[static_cast<std::size_t>(picture.zoom.first)];
-  svg.text(kColumnLeft, y + 4, "in detail", "heading2");
+  svg.text(window.frame.column_left(), y + 4, "in detail", "heading2");
   svg.text(
-      kColumnLeft, y + 22,
+      window.frame.column_left(), y + 22,
       fmt::format("{}, layer {}",
                   phase_of(schedule.blocks[static_cast<std::size_t>(call.block)].name), call.layer),
       "row");
-  svg.text(kColumnLeft, y + 39, format_nanoseconds(window.to - window.from), "row");
+  svg.text(window.frame.column_left(), y + 39, format_nanoseconds(window.to - window.from), "row");
   if (!data.drawn.empty()) {
-    svg.text(kColumnLeft, y + 56, "all from the first op of the block", "soft");
+    svg.text(window.frame.column_left(), y + 56, "all from the first op of the block", "soft");
   }
   const double top = y;
   draw_memory(svg, data, window, {MemorySpace::device, y, 120, true});
@@ -147,20 +162,42 @@ Window detail_window(const TimelineData& data) {
   return window;
 }
 
+// What the panels of memory have of a slide of `height`, of which the head takes `head`.
+Heights slide_heights(const TimelineData& data, double head, double height) {
+  constexpr double kLeast = 110;
+  const double room = height - head - kAboveMemory - kAboveCalls - calls_height() -
+                      lanes_height(data) - kBelowLanes - kBelowPicture;
+  if (room < kLeast) {
+    throw InputError(fmt::format("the picture is too low for its lanes; make it {:.0f} % higher",
+                                 std::ceil(100 * (kLeast - room) / height)));
+  }
+  const bool both = has_pinned(*data.live.schedule) && room >= 2 * kLeast + kBetweenMemory;
+  if (!both) return {room, 0};
+  const double host = std::max(kLeast, 0.4 * (room - kBetweenMemory));
+  return {room - kBetweenMemory - host, host};
+}
+
 }  // namespace
 
-std::string timeline_svg(const TimelinePicture& picture) {
+std::string timeline_svg(const TimelinePicture& picture, const PictureSize& size) {
+  // Text of a slide is read from afar. A narrower layout, scaled up, makes it larger.
+  constexpr double kSlideWidth = 1240;
+  const bool slide = size.height > 0;
   const TimelineData data = timeline_data(picture);
-  const Window overview{data.live.begin, std::max(data.end, data.live.begin + 1), 0};
+  const Frame frame{slide ? kSlideWidth : kPictureWidth};
+  const double scale = size.width / frame.width;
+  const Window overview{data.live.begin, std::max(data.end, data.live.begin + 1), 0, frame};
   Svg svg;
-  double y = draw_head(svg, data, 46);
-  y = draw_overview(svg, data, overview, y);
-  if (!picture.zoom.empty()) {
+  double y = draw_head(svg, data, frame, 46);
+  Heights heights = slide ? slide_heights(data, y, size.height / scale) : Heights{};
+  if (!has_pinned(*data.live.schedule)) heights.host = 0;
+  y = draw_overview(svg, data, overview, heights, y);
+  if (!picture.zoom.empty() && !slide) {
     const Window detail = detail_window(data);
     if (detail.from < detail.to) y = draw_detail(svg, data, overview, detail, y);
   }
-  return svg.finish(kPictureWidth, y + 16, picture.title,
-                    fmt::format("{}{}", kLook, kTimelineStyle));
+  return svg.finish(frame.width, slide ? size.height / scale : y + kBelowPicture, picture.title,
+                    fmt::format("{}{}", kLook, kTimelineStyle), scale);
 }
 
 }  // namespace fpdt

@@ -1,5 +1,5 @@
 // A step over time as one SVG: device memory, pinned host memory, calls and lanes, and below them
-// one call op by op. Made for slides: 1400 pixels wide, white, system fonts.
+// one call op by op. White, with system fonts.
 #pragma once
 
 #include <string>
@@ -8,6 +8,14 @@
 
 namespace fpdt {
 
-std::string timeline_svg(const TimelinePicture& picture);
+// In pixels. With a height it is a slide: larger text, without the single call, and without pinned
+// host memory where the room is short.
+struct PictureSize {
+  double width = 1400;
+  double height = 0;  // 0: what the contents take
+};
+
+// InputError if the height is too small for the lanes.
+std::string timeline_svg(const TimelinePicture& picture, const PictureSize& size = {});
 
 }  // namespace fpdt

@@ -26,7 +26,7 @@ std::string gunzip(const std::string& packed, std::size_t most) {
 
 TEST(Gzip, ComesBack) {
   std::string text;
-  for (int i = 0; i < 200000; ++i) text += "op " + std::to_string(i * i % 9973) + "\n";
+  for (std::int64_t i = 0; i < 200000; ++i) text += "op " + std::to_string(i * i % 9973) + "\n";
   const std::string packed = gzip(text);
   EXPECT_LT(packed.size(), text.size() / 2);
   EXPECT_EQ(gunzip(packed, text.size() + 1), text);

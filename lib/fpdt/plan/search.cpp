@@ -63,23 +63,39 @@ std::vector<Candidate> pareto(const Problem& problem, std::vector<Candidate> can
   return kept;
 }
 
-// The time of a step by what versions demand, without edges: a third of the work. Edges are static,
-// so now and then they make a step slower than this.
-std::int64_t estimated_nanoseconds(const Problem& problem, const Strategy& strategy,
-                                   const Machine& machine) {
-  const Schedule schedule = lower_fpdt(problem, strategy);
-  SimulationOptions options;
-  options.waits = SimulationOptions::Waits::hazards;
-  return simulate(schedule, schedule.train, machine, options).nanoseconds;
-}
+// The times of steps. They do not depend on budgets, so all passes share them.
+class Estimates {
+ public:
+  explicit Estimates(const Problem& problem)
+      : problem_(problem), machine_(problem.cluster, RateEnd::typical) {}
+
+  const Machine& machine() const { return machine_; }
+  std::int64_t simulated() const { return static_cast<std::int64_t>(known_.size()); }
+
+  // The time of a step by what versions demand, without edges: a third of the work. Edges are
+  // static, so now and then they make a step slower than this.
+  std::int64_t nanoseconds(const Strategy& strategy) {
+    for (const auto& [known, nanoseconds] : known_) {
+      if (known == strategy) return nanoseconds;
+    }
+    const Schedule schedule = lower_fpdt(problem_, strategy);
+    SimulationOptions options;
+    options.waits = SimulationOptions::Waits::hazards;
+    known_.emplace_back(strategy,
+                        simulate(schedule, schedule.train, machine_, options).nanoseconds);
+    return known_.back().second;
+  }
+
+ private:
+  const Problem& problem_;
+  Machine machine_;
+  std::vector<std::pair<Strategy, std::int64_t>> known_;
+};
 
 class Search {
  public:
-  Search(const Problem& problem, const Pins& pins, const SearchEffort& effort)
-      : problem_(problem),
-        pins_(pins),
-        effort_(effort),
-        machine_(problem.cluster, RateEnd::typical) {}
+  Search(const Problem& problem, const Pins& pins, const SearchEffort& effort, Estimates& estimates)
+      : problem_(problem), pins_(pins), effort_(effort), estimates_(estimates) {}
 
   SearchResult run() {
     for (const Start& start : starts()) {
@@ -100,7 +116,7 @@ class Search {
   };
 
   std::int64_t floor_of(const Strategy& strategy) const {
-    return compute_floor(problem_, strategy, machine_);
+    return compute_floor(problem_, strategy, estimates_.machine());
   }
   // The longest step that is about as fast as the fastest so far.
   double equal() const { return static_cast<double>(fastest_) * (1 + effort_.indifference); }
@@ -169,8 +185,7 @@ class Search {
     for (const Candidate& seen : seen_) {
       if (seen.strategy == strategy) return false;
     }
-    seen_.push_back({strategy, need, estimated_nanoseconds(problem_, strategy, machine_)});
-    ++result_.simulated;
+    seen_.push_back({strategy, need, estimates_.nanoseconds(strategy)});
     const Candidate& now = seen_.back();
     fastest_ = std::min(fastest_, now.nanoseconds);
     const bool gains = !result_.best || static_cast<double>(now.nanoseconds) < better();
@@ -203,22 +218,21 @@ class Search {
   const Problem& problem_;
   const Pins& pins_;
   const SearchEffort& effort_;
-  Machine machine_;
+  Estimates& estimates_;
   std::vector<Candidate> seen_;
   std::int64_t fastest_ = std::numeric_limits<std::int64_t>::max();
   SearchResult result_;
 };
 
-SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
-  if (!pins.strategy) return Search(problem, pins, effort).run();
+SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const SearchEffort& effort,
+                            Estimates& estimates) {
+  if (!pins.strategy) return Search(problem, pins, effort, estimates).run();
   SearchResult result;
   result.candidates = 1;
   const Usage need = usage(problem, *pins.strategy);
   if (!within(problem, need)) return result;
-  const Machine machine(problem.cluster, RateEnd::typical);
-  result.best = Candidate{*pins.strategy, need, step_nanoseconds(problem, *pins.strategy, machine)};
+  result.best = Candidate{*pins.strategy, need, estimates.nanoseconds(*pins.strategy)};
   result.front = {*result.best};
-  result.simulated = 1;
   return result;
 }
 
@@ -271,8 +285,7 @@ void relax(const Problem& problem, double longest, const Machine& machine, Searc
 // What is shown side by side has the bytes and times of plans. By them, the best is the one with
 // the most headroom among the fastest.
 void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort,
-            SearchResult& result) {
-  const Machine machine(problem.cluster, RateEnd::typical);
+            const Machine& machine, SearchResult& result) {
   constexpr double kEqualMemory = 1.0 / 64;
   result.front = pareto(problem, std::move(result.front), kEqualMemory);
   for (Candidate& one : result.front) one = settled(problem, one.strategy, machine);
@@ -298,7 +311,7 @@ void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort
 // The closed form never underestimates. Another strategy may use the bytes that placement saves on
 // the current answer, if placement saves about as much there.
 void use_placement(const Problem& problem, const Pins& pins, const SearchEffort& effort,
-                   SearchResult& result) {
+                   Estimates& estimates, SearchResult& result) {
   if (!result.best) {
     result.shortage = shortage(problem, pins);
     if (result.shortage->binding != Binding::device) return;
@@ -308,9 +321,12 @@ void use_placement(const Problem& problem, const Pins& pins, const SearchEffort&
   for (const std::int64_t eighths : {8, 6, 4, 2}) {
     Problem roomier = problem;
     roomier.device_budget += Bytes{room.value / 8 * eighths};
-    SearchResult second = pinned_or_free(roomier, pins, effort);
+    SearchResult second = pinned_or_free(roomier, pins, effort, estimates);
     result.candidates += second.candidates;
-    result.simulated += second.simulated;
+    // What gains nothing with this much room gains nothing with less.
+    if (result.best && (second.front.empty() || cost(second.front.front()) >= cost(*result.best))) {
+      return;
+    }
     for (const Candidate& one : second.front) {
       if (result.best && cost(one) >= cost(*result.best)) break;
       const Usage placed = placed_usage(problem, one.strategy);
@@ -361,12 +377,17 @@ double cost(const Candidate& candidate) {
 
 SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
   require_possible(problem, pins);
-  SearchResult result = pinned_or_free(problem, pins, effort);
-  if (!result.best || !effort.any) use_placement(problem, pins, effort, result);
-  if (effort.any) return result;
-  // A fast strategy may need more than placement saves where a frugal one does not.
-  if (!result.best) use_placement(problem, pins, {.levers = {}, .any = true}, result);
-  if (result.best) finish(problem, pins, effort, result);
+  Estimates estimates(problem);
+  SearchResult result = pinned_or_free(problem, pins, effort, estimates);
+  if (!result.best || !effort.any) use_placement(problem, pins, effort, estimates, result);
+  if (!effort.any) {
+    // A fast strategy may need more than placement saves where a frugal one does not.
+    if (!result.best) {
+      use_placement(problem, pins, {.levers = {}, .any = true}, estimates, result);
+    }
+    if (result.best) finish(problem, pins, effort, estimates.machine(), result);
+  }
+  result.simulated += estimates.simulated();
   return result;
 }
 

@@ -147,9 +147,9 @@ std::vector<Change> smaller(const Problem& problem, const Strategy& strategy) {
 }  // namespace
 
 std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
-                                  const ClusterSpec& machine) {
+                                  const ClusterSpec& machine, const OnProgress& progress) {
   std::vector<Nearest> all;
-  const std::int64_t longest = pins.strategy ? 0 : longest_sequence(problem, pins);
+  const std::int64_t longest = pins.strategy ? 0 : longest_sequence(problem, pins, progress);
   if (longest > 0 && longest < problem.seq_len) {
     all.push_back({fmt::format("{} tokens on the same machine", format_tokens(longest)),
                    fmt::format("--seq-len {}", format_tokens(longest))});

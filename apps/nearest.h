@@ -16,7 +16,7 @@ struct Nearest {
 // A shorter sequence, more devices, more host memory, a larger device budget; those that help.
 // `machine`: of which the problem may have a part.
 std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
-                                  const ClusterSpec& machine);
+                                  const ClusterSpec& machine, const OnProgress& progress = {});
 
 // The nearest strategy that needs less of the device and fits, with its bytes; without one, what
 // else to do.

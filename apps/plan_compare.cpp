@@ -17,9 +17,9 @@
 #include "command.h"
 #include "outcome.h"
 #include "plan_verbs.h"
-#include "progress.h"
 #include "question.h"
 #include "share.h"
+#include "watch.h"
 
 namespace fpdt {
 namespace {
@@ -38,13 +38,13 @@ struct Row {
 double seconds_of(const Outcome& outcome) { return outcome.sequence_seconds[kTypicalCase]; }
 
 // The fastest; where nothing fits, what needs least.
-Row searched(const Problem& problem, const Pins& pins, const std::string& name) {
-  const SearchResult found = search(problem, pins);
+Row searched(const Problem& problem, const Pins& pins, const std::string& name, Watch& watch) {
+  const SearchResult found = search(problem, pins, {.progress = watch.listener()});
   return {name, outcome(problem, found.best ? found.best->strategy : found.shortage->closest)};
 }
 
 std::vector<Row> rows_of(const Question& question, const std::vector<std::string>& files,
-                         StatusLine& status) {
+                         Watch& watch) {
   const Problem& problem = question.problem;
   require_possible(problem, question.pins);
   const Strategy published = published_fpdt(problem, question.pins.batch);
@@ -56,19 +56,20 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
     require_sound(problem, given.back(), found);
   }
   std::vector<Row> rows;
-  status.show("published FPDT policy");
+  watch.begin("published FPDT policy");
   rows.push_back({"published FPDT policy", outcome(problem, published)});
-  status.show("Ulysses");
+  watch.begin("Ulysses");
   Pins one_chunk;
   one_chunk.method = Method::ulysses;
   one_chunk.batch = question.pins.batch;
-  rows.push_back(searched(problem, one_chunk, "Ulysses (one chunk)"));
+  rows.push_back(searched(problem, one_chunk, "Ulysses (one chunk)", watch));
   for (std::size_t i = 0; i < files.size(); ++i) {
-    status.show(files[i]);
+    watch.begin(files[i]);
     rows.push_back({files[i], outcome(problem, given[i])});
   }
-  status.show("search");
-  rows.push_back(searched(problem, question.pins, "fpdt searched"));
+  watch.begin("search");
+  rows.push_back(searched(problem, question.pins, "fpdt searched", watch));
+  watch.hide();
   const std::string usual = why_own_attention(problem, published);  // said of the question
   for (const Row& row : rows) {
     const Strategy& strategy = row.outcome.strategy;
@@ -79,9 +80,8 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
 }
 
 // From the first row to the last; each rung as it is placed.
-std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows,
-                          StatusLine& status) {
-  status.show("ladder");
+std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows, Watch& watch) {
+  watch.begin("ladder");
   std::vector<Row> all;
   for (const Rung& rung :
        ladder(problem, rows.front().outcome.strategy, rows.back().outcome.strategy)) {
@@ -184,10 +184,10 @@ int compare(const CompareFlags& flags) {
   std::vector<Row> rows, rungs;
   bool answered = false;
   {
-    StatusLine status(StatusLine::Shown::on_terminals);
-    rows = rows_of(question, flags.with, status);
+    Watch watch;
+    rows = rows_of(question, flags.with, watch);
     answered = rows.back().outcome.fits;
-    if (flags.ladder && answered) rungs = rungs_of(problem, rows, status);
+    if (flags.ladder && answered) rungs = rungs_of(problem, rows, watch);
   }
   if (flags.ladder && !answered) say("note: --ladder: nothing fits, so there is no ladder\n");
   if (flags.question.json) {

@@ -14,6 +14,7 @@
 #include "plan_answer.h"
 #include "plan_verbs.h"
 #include "question.h"
+#include "watch.h"
 
 namespace fpdt {
 namespace {
@@ -123,7 +124,9 @@ Json lever_json(const Problem& problem, const Plan& plan, const std::vector<Wort
 int explain(const ExplainFlags& flags) {
   const Question question = load_question(flags.question);
   const Problem& problem = question.problem;
-  const SearchResult found = search(problem, question.pins);
+  Watch watch;
+  watch.begin("search");
+  const SearchResult found = search(problem, question.pins, {.progress = watch.listener()});
   if (!found.best) {
     throw InfeasibleError(fmt::format(
         "{} memory: every strategy needs at least {}, and there is {}; `fpdt-plan search` names "
@@ -131,10 +134,13 @@ int explain(const ExplainFlags& flags) {
         word(found.shortage->binding), format_bytes(found.shortage->need),
         format_bytes(found.shortage->have)));
   }
+  watch.begin("proving and timing the plan");
   const Plan plan = make_plan(problem, found.best->strategy, "", kTraced);
-  const std::vector<Worth> levers = worth(problem, plan.strategy);
+  watch.begin("what each lever changes");
+  const std::vector<Worth> levers = worth(problem, plan.strategy, watch.listener());
   const Peak device = peak_of(plan, MemorySpace::device);
   const Peak host = peak_of(plan, MemorySpace::host_pinned);
+  watch.hide();
   if (flags.question.json) {
     const std::int64_t nanoseconds = plan.simulation.nanoseconds;
     Json object{{"schema", "fpdt.explain/1"},

@@ -13,6 +13,7 @@
 #include "plan_answer.h"
 #include "plan_verbs.h"
 #include "question.h"
+#include "watch.h"
 
 namespace fpdt {
 namespace {
@@ -25,18 +26,21 @@ struct SearchFlags {
 // Ops of a step that are all traced for the peak; of longer steps, a layer of each kind.
 constexpr std::int64_t kTraced = 100000;
 
-Answer search_answer(const Question& question) {
+Answer search_answer(const Question& question, Watch& watch) {
   const auto& [machine, problem, pins] = question;
   Answer answer;
   answer.problem = problem;
   answer.pins = pins;
   const auto begin = std::chrono::steady_clock::now();
-  answer.search = search(problem, pins);
+  watch.begin("search");
+  answer.search = search(problem, pins, {.progress = watch.listener()});
   if (answer.search.best) {
     const Strategy& strategy = answer.search.best->strategy;
+    watch.begin("proving and timing the plan");
     answer.plan = make_plan(problem, strategy, print_problem(problem, strategy), kTraced);
   } else {
-    answer.nearest = nearest_fits(problem, pins, machine);
+    watch.begin("looking for what would fit");
+    answer.nearest = nearest_fits(problem, pins, machine, watch.listener());
   }
   answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return answer;
@@ -55,8 +59,10 @@ void write_plan(const Answer& answer, const std::string& out_dir) {
   schedule.commit();
 }
 
-int finish(const Answer& answer, const SearchFlags& flags) {
+int finish(const Answer& answer, const SearchFlags& flags, Watch& watch) {
+  if (answer.plan && !flags.out_dir.empty()) watch.begin("writing the schedule");
   if (answer.plan && !flags.out_dir.empty()) write_plan(answer, flags.out_dir);
+  watch.hide();
   print_result(flags.question.json ? answer_json(answer) : answer_text(answer, flags.out_dir));
   return static_cast<int>(answer.plan ? ExitCode::done : ExitCode::infeasible);
 }
@@ -68,7 +74,11 @@ Command declare_search(Options& options) {
   add_question(options, flags->question);
   add_pins(options, flags->question);
   options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");
-  return [flags] { return finish(search_answer(load_question(flags->question)), *flags); };
+  return [flags] {
+    const Question question = load_question(flags->question);
+    Watch watch;
+    return finish(search_answer(question, watch), *flags, watch);
+  };
 }
 
 Command declare_max_seq(Options& options) {
@@ -78,11 +88,14 @@ Command declare_max_seq(Options& options) {
   options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");
   return [flags] {
     Question question = load_question(flags->question);
-    const std::int64_t longest = longest_sequence(question.problem, question.pins);
+    Watch watch;
+    watch.begin("longest sequence");
+    const std::int64_t longest =
+        longest_sequence(question.problem, question.pins, watch.listener());
     if (longest > 0) question.problem.seq_len = longest;
-    Answer answer = search_answer(question);
+    Answer answer = search_answer(question, watch);
     answer.longest = longest;
-    return finish(answer, *flags);
+    return finish(answer, *flags, watch);
   };
 }
 

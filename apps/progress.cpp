@@ -23,8 +23,8 @@ std::string format_clock(double seconds) {
   return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
 }
 
-StatusLine::StatusLine(Shown shown)
-    : terminal_(isatty(STDERR_FILENO) == 1), shown_(shown), next_(Clock::now()) {}
+StatusLine::StatusLine(Shown shown, std::chrono::milliseconds after)
+    : terminal_(isatty(STDERR_FILENO) == 1), shown_(shown), next_(Clock::now() + after) {}
 
 void StatusLine::show(std::string_view text) {
   if (shown_ == Shown::nowhere || Clock::now() < next_) return;
@@ -39,6 +39,14 @@ void StatusLine::keep(std::string_view text) {
   open_ = false;
   if (shown_ == Shown::nowhere) return;
   say(fmt::format("{}{}\n", terminal_ ? "\r\x1b[K" : "", text));
+}
+
+void StatusLine::erase() {
+  if (open_) {
+    say("\r\x1b[K");
+    next_ = Clock::now();
+  }
+  open_ = false;
 }
 
 void StatusLine::end() {

@@ -14,7 +14,8 @@ std::string format_clock(double seconds);
 class StatusLine {
  public:
   enum class Shown : std::uint8_t { everywhere, on_terminals, nowhere };
-  explicit StatusLine(Shown shown = Shown::everywhere);
+  // `after`: shows nothing before so much time has passed.
+  explicit StatusLine(Shown shown = Shown::everywhere, std::chrono::milliseconds after = {});
   ~StatusLine() { end(); }
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
@@ -25,6 +26,8 @@ class StatusLine {
   void keep(std::string_view text);
   // Leaves the last text on its line.
   void end();
+  // Removes the last text; the next comes as soon as it is shown.
+  void erase();
 
  private:
   using Clock = std::chrono::steady_clock;

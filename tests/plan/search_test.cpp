@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <map>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -284,6 +285,35 @@ TEST(Search, SaysWhatBindsAndHowFarItGoes) {
   EXPECT_FALSE(any_fit(problem, {}));
   problem.device_budget = Bytes{1024};
   EXPECT_EQ(search(problem).shortage->binding, Binding::device);
+}
+
+// Whoever waits hears of every stage, never of more than all of it.
+TEST(Search, SaysHowFarItIs) {
+  using Stage = Progress::Stage;
+  Problem problem = timed_problem(tiny_llama(), 2, 512);
+  problem.device_budget = Bytes{std::int64_t{2} << 20};
+  std::map<Stage, std::int64_t> heard;
+  const OnProgress listen = [&](const Progress& now) {
+    ++heard[now.stage];
+    EXPECT_GE(now.done, 0);
+    EXPECT_LT(now.done, now.total) << static_cast<int>(now.stage);
+  };
+  const SearchResult found = search(problem, {}, {.progress = listen});
+  for (const Stage stage : {Stage::starts, Stage::levers, Stage::plans}) {
+    EXPECT_GT(heard[stage], 1) << static_cast<int>(stage);
+  }
+  EXPECT_EQ(found.best->strategy, search(problem).best->strategy);
+  static_cast<void>(worth(problem, found.best->strategy, listen));
+  EXPECT_EQ(heard[Stage::worth], static_cast<std::int64_t>(levers().size()));
+  problem.host_budget = 2 * loading_bytes(problem.model) + Bytes{std::int64_t{400} << 10};
+  Progress last;
+  const std::int64_t longest = longest_sequence(problem, {}, [&](const Progress& now) {
+    EXPECT_EQ(now.done, last.done + 1);
+    EXPECT_GE(now.longest, last.longest);
+    last = now;
+  });
+  EXPECT_GE(last.longest, longest);
+  EXPECT_GT(last.done, 5);
 }
 
 TEST(Search, IsTheSameTwice) {

@@ -92,15 +92,23 @@ class Estimates {
   std::vector<std::pair<Strategy, std::int64_t>> known_;
 };
 
+void report(const OnProgress& progress, Progress::Stage stage, std::size_t done,
+            std::size_t total) {
+  if (!progress) return;
+  progress({stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), 0});
+}
+
 class Search {
  public:
   Search(const Problem& problem, const Pins& pins, const SearchEffort& effort, Estimates& estimates)
       : problem_(problem), pins_(pins), effort_(effort), estimates_(estimates) {}
 
   SearchResult run() {
-    for (const Start& start : starts()) {
-      if (result_.best && start.floor >= result_.best->nanoseconds) break;
-      consider(start.strategy, start.usage);
+    const std::vector<Start> all = starts();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      report(effort_.progress, Progress::Stage::starts, i, all.size());
+      if (result_.best && all[i].floor >= result_.best->nanoseconds) break;
+      consider(all[i].strategy, all[i].usage);
       if (effort_.any) break;
     }
     if (result_.best && !effort_.any) improve();
@@ -201,6 +209,7 @@ class Search {
     const std::vector<Lever>& all = effort_.levers;
     std::size_t unchanged = 0;
     for (std::size_t i = 0; unchanged < all.size(); i = (i + 1) % all.size()) {
+      report(effort_.progress, Progress::Stage::levers, unchanged, all.size());
       bool gained = false;
       const Strategy from = result_.best->strategy;
       for (const Change& change : all[i].changes(problem_, from)) {
@@ -258,7 +267,8 @@ Candidate settled(const Problem& problem, const Strategy& strategy, const Machin
 
 // Divides what the best stores between host and device so that both have as much headroom as a step
 // of at most `longest` nanoseconds allows.
-void relax(const Problem& problem, double longest, const Machine& machine, SearchResult& result) {
+void relax(const Problem& problem, double longest, const Machine& machine,
+           const OnProgress& progress, SearchResult& result) {
   Candidate& best = *result.best;
   const Bytes gain = usage(problem, best.strategy).arena - best.usage.arena;
   const double low = headroom(problem, best.usage);
@@ -266,6 +276,7 @@ void relax(const Problem& problem, double longest, const Machine& machine, Searc
                                left(best.usage.host_node, problem.host_budget));
   constexpr int kSteps = 32;
   for (int i = kSteps; i > 0; --i) {
+    report(progress, Progress::Stage::headroom, static_cast<std::size_t>(kSteps - i), kSteps);
     const double wanted = low + (high - low) * i / kSteps;
     Problem tight = problem;
     tight.host_budget = part(problem.host_budget, 1 - wanted);
@@ -288,7 +299,10 @@ void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort
             const Machine& machine, SearchResult& result) {
   constexpr double kEqualMemory = 1.0 / 64;
   result.front = pareto(problem, std::move(result.front), kEqualMemory);
-  for (Candidate& one : result.front) one = settled(problem, one.strategy, machine);
+  for (std::size_t i = 0; i < result.front.size(); ++i) {
+    report(effort.progress, Progress::Stage::plans, i, result.front.size());
+    result.front[i] = settled(problem, result.front[i].strategy, machine);
+  }
   result.best = settled(problem, result.best->strategy, machine);
   double longest = static_cast<double>(result.best->nanoseconds);
   for (const Candidate& one : result.front) {
@@ -303,7 +317,7 @@ void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort
       result.best = one;
     }
   }
-  if (!pins.strategy) relax(problem, longest, machine, result);
+  if (!pins.strategy) relax(problem, longest, machine, effort.progress, result);
   result.front.push_back(*result.best);
   result.front = pareto(problem, std::move(result.front), kEqualMemory);
 }
@@ -391,7 +405,8 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
   return result;
 }
 
-std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {
+std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
+                              const OnProgress& progress) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::int64_t positions = problem.model.learned_positions;
   const std::int64_t most = positions > 0 ? std::min(positions, kMost) : kMost;
@@ -401,11 +416,19 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {
     other.seq_len = tokens;
     return other;
   };
+  Progress now{.stage = Progress::Stage::lengths};
+  const auto counted = [&](std::int64_t tokens, bool fits) {
+    ++now.done;
+    if (fits) now.longest = std::max(now.longest, tokens);
+    if (progress) progress(now);
+    return fits;
+  };
   const auto by_bytes = [&](std::int64_t tokens) {
-    return any_fit(with(tokens), pins).has_value();
+    return counted(tokens, any_fit(with(tokens), pins).has_value());
   };
   const auto by_search = [&](std::int64_t tokens) {
-    return search(with(tokens), pins, {.levers = {}, .any = true}).best.has_value();
+    const SearchEffort effort{.levers = {}, .any = true};
+    return counted(tokens, search(with(tokens), pins, effort).best.has_value());
   };
   std::int64_t low = std::min(unit, most);
   if (!by_search(low)) return 0;
@@ -413,13 +436,17 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins) {
   return longest_from(low, most, unit, by_search);
 }
 
-std::vector<Worth> worth(const Problem& question, const Strategy& strategy) {
+std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
+                         const OnProgress& progress) {
   // An answer that fits only after placement gets the budget plus its savings.
   Problem problem = question;
   if (!fits(problem, strategy)) problem.device_budget += placement_gain(problem, strategy);
   const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Worth> all;
-  for (const Lever& lever : levers()) {
+  const std::vector<Lever> pulled = levers();
+  for (std::size_t i = 0; i < pulled.size(); ++i) {
+    report(progress, Progress::Stage::worth, i, pulled.size());
+    const Lever& lever = pulled[i];
     std::optional<Worth> best;
     for (const Change& change : lever.changes(problem, strategy)) {
       Worth one{lever.name, change, usage(problem, change.strategy), false, 0};

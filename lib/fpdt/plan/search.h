@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,19 +41,38 @@ struct SearchResult {
   std::int64_t simulated = 0;
 };
 
+// How far work is, for whoever waits for it.
+struct Progress {
+  enum class Stage : std::uint8_t {
+    starts,    // starting points simulated in this pass; a pass begins with none
+    levers,    // levers pulled since the last gain
+    plans,     // of the Pareto front, placed
+    headroom,  // divisions between host and device, placed
+    lengths,   // sequence lengths tried
+    worth,     // levers of a strategy, each at its best other value
+  };
+  Stage stage = Stage::starts;
+  std::int64_t done = 0;
+  std::int64_t total = 0;    // 0: not known
+  std::int64_t longest = 0;  // of `lengths`: tokens that fit so far
+};
+using OnProgress = std::function<void(const Progress&)>;
+
 struct SearchEffort {
   // The search stops at gains below this share of a step, which are noise of the rates. Strategies
   // that differ by less are equally fast.
   double indifference = 1e-3;
   std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
   bool any = false;                            // the first strategy that fits is enough
+  OnProgress progress = {};                    // called often
 };
 
 // InputError as of require_possible, when the pins cannot work, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 
 // The longest sequence for which the search finds a strategy, to 1/64 of itself or better; 0: none.
-std::int64_t longest_sequence(const Problem& problem, const Pins& pins);
+std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
+                              const OnProgress& progress = {});
 
 // One change of a lever, with its effects.
 struct Worth {
@@ -63,7 +83,8 @@ struct Worth {
   std::int64_t nanoseconds = 0;
 };
 // The best other value of each lever of a strategy (by cost, fitting ones first).
-std::vector<Worth> worth(const Problem& question, const Strategy& strategy);
+std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
+                         const OnProgress& progress = {});
 
 // The simulated time of a step at typical rates, without placement.
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,

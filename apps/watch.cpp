@@ -1,0 +1,81 @@
+// Progress into words, with a clock.
+#include "watch.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/units.h"
+
+namespace fpdt {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The seconds that even work still takes when `done` of `total` took so long.
+double seconds_left(double seconds, std::int64_t done, std::int64_t total) {
+  return seconds / static_cast<double>(done) * static_cast<double>(total - done);
+}
+
+std::string about(double seconds) {
+  return fmt::format(", about {} left", format_clock(std::max(seconds, 0.0)));
+}
+
+}  // namespace
+
+Watch::Watch(std::chrono::milliseconds after)
+    : line_(StatusLine::Shown::on_terminals, after), first_(Clock::now()), began_(first_) {}
+
+void Watch::begin(const std::string& what) {
+  what_ = what;
+  began_ = Clock::now();
+  left_.reset();
+  pass_ = 0;
+  show("");
+}
+
+void Watch::begin(const std::string& what, std::int64_t part, std::int64_t parts) {
+  if (part == 1) first_ = Clock::now();
+  what_ = fmt::format("{}, {} of {}", what, part, parts);
+  began_ = Clock::now();
+  left_.reset();
+  if (part > 1) left_ = seconds_left(seconds_since(first_), part - 1, parts);
+  pass_ = 0;
+  show("");
+}
+
+OnProgress Watch::listener() {
+  return [this](const Progress& progress) { show(detail(progress)); };
+}
+
+void Watch::show(const std::string& how_far) {
+  const double seconds = seconds_since(began_);
+  const std::string time =
+      left_ ? about(*left_ - seconds) : fmt::format(", {}", format_clock(seconds));
+  line_.show(fmt::format("{}{}{}{}", what_, time, how_far.empty() ? "" : ": ", how_far));
+}
+
+std::string Watch::detail(const Progress& progress) {
+  const auto [stage, done, total, longest] = progress;
+  switch (stage) {
+    case Progress::Stage::starts:
+      if (done == 0) ++pass_;
+      return fmt::format("pass {}, {} of {} starting points", pass_, done, total);
+    case Progress::Stage::levers:
+      return fmt::format("pass {}, {} of {} levers without a gain", pass_, done, total);
+    case Progress::Stage::plans:
+      return fmt::format("placing plan {} of {}", done + 1, total);
+    case Progress::Stage::headroom:
+      return fmt::format("dividing memory, attempt {} of {}", done + 1, total);
+    case Progress::Stage::lengths:
+      return fmt::format("{} lengths tried, {} tokens fit", done, format_tokens(longest));
+    case Progress::Stage::worth:
+      return fmt::format("lever {} of {}{}", done + 1, total,
+                         done > 0 ? about(seconds_left(seconds_since(began_), done, total)) : "");
+  }
+  return "";
+}
+
+}  // namespace fpdt

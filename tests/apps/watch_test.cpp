@@ -1,0 +1,97 @@
+// The line on which a terminal shows what long planning does.
+#include "watch.h"
+
+#include <array>
+#include <cstdlib>
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+// What a program writes to standard error while that is a terminal.
+class Terminal {
+ public:
+  Terminal() : screen_(::posix_openpt(O_RDWR | O_NOCTTY)), before_(::dup(STDERR_FILENO)) {
+    EXPECT_EQ(::grantpt(screen_), 0);
+    EXPECT_EQ(::unlockpt(screen_), 0);
+    const int terminal = ::open(::ptsname(screen_), O_RDWR | O_NOCTTY);
+    EXPECT_EQ(::dup2(terminal, STDERR_FILENO), STDERR_FILENO);
+    ::close(terminal);
+    ::fcntl(screen_, F_SETFL, O_NONBLOCK);
+  }
+  ~Terminal() {
+    ::dup2(before_, STDERR_FILENO);
+    ::close(before_);
+    ::close(screen_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  // What has been written since the last call.
+  [[nodiscard]] std::string text() const {
+    std::array<char, 4096> bytes{};
+    const ssize_t count = ::read(screen_, bytes.data(), bytes.size());
+    return {bytes.data(), static_cast<std::size_t>(count > 0 ? count : 0)};
+  }
+
+ private:
+  int screen_, before_;
+};
+
+constexpr std::chrono::hours kLong{1};
+
+TEST(Watch, ShowsWhatIsDoneAndLeavesNothing) {
+  const Terminal terminal;
+  {
+    Watch watch(std::chrono::milliseconds(0));
+    watch.begin("search");
+    EXPECT_EQ(terminal.text(), "\rsearch, 0:00\x1b[K");
+    watch.hide();
+    EXPECT_EQ(terminal.text(), "\r\x1b[K");
+    watch.listener()({Progress::Stage::starts, 0, 80, 0});
+    EXPECT_TRUE(says(terminal.text(), "search, 0:00: pass 1, 0 of 80 starting points"));
+    watch.hide();
+    watch.listener()({Progress::Stage::lengths, 7, 0, 1 << 20});
+    EXPECT_TRUE(says(terminal.text(), "7 lengths tried, 1M tokens fit"));
+    watch.hide();
+    watch.listener()({Progress::Stage::worth, 3, 28, 0});
+    EXPECT_TRUE(says(terminal.text(), "lever 4 of 28, about 0:00 left"));
+  }
+  EXPECT_TRUE(terminal.text().ends_with("\r\x1b[K"));
+}
+
+TEST(Watch, EstimatesPartsFromTheSecondOn) {
+  const Terminal terminal;
+  Watch watch(std::chrono::milliseconds(0));
+  watch.begin("seq-len 64K", 1, 9);
+  EXPECT_TRUE(says(terminal.text(), "seq-len 64K, 1 of 9, 0:00"));
+  watch.hide();
+  watch.begin("seq-len 128K", 2, 9);
+  EXPECT_TRUE(says(terminal.text(), "seq-len 128K, 2 of 9, about 0:00 left"));
+}
+
+TEST(Watch, IsSilentInShortWorkAndWithoutATerminal) {
+  {
+    const Terminal terminal;
+    Watch watch(kLong);
+    watch.begin("search");
+    watch.hide();
+    EXPECT_EQ(terminal.text(), "");
+  }
+  testing::internal::CaptureStderr();
+  {
+    Watch watch(std::chrono::milliseconds(0));
+    watch.begin("search");
+    watch.listener()({Progress::Stage::starts, 0, 80, 0});
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -11,8 +11,8 @@
 
 #include "command.h"
 #include "plan_verbs.h"
-#include "progress.h"
 #include "sweep.h"
+#include "watch.h"
 
 namespace fpdt {
 namespace {
@@ -56,14 +56,13 @@ std::string row(const SweepPoint& point) {
                      word(one.binding));
 }
 
-std::string table(const Question& question, Over over, const std::vector<SweepPoint>& points) {
+// All of the table but its rows.
+std::string head(const Question& question, Over over, const std::vector<SweepPoint>& points) {
   std::string text = fmt::format("{}\n{}\n\n", sweep_title(question, over), sweep_subtitle(points));
   text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}  {}\n", word(over), "",
                       "chunk", "step", "tokens/s", "MFU", "device", "host", "binds");
-  text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}\n", "", "", "tokens", "",
-                      "per GPU", "causal / full", "per GPU", "per node");
-  for (const SweepPoint& point : points) text += row(point);
-  return text;
+  return text + fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}\n", "", "", "tokens",
+                            "", "per GPU", "causal / full", "per GPU", "per node");
 }
 
 Json object(const Question& question, Over over, const std::vector<SweepPoint>& points) {
@@ -91,23 +90,33 @@ int sweep(const SweepFlags& flags) {
   const Over over = over_of(flags.over);
   require_free(flags.question, over);
   const Question question = load_question(flags.question);
-  std::vector<SweepPoint> points = sweep_points(question, over, flags.values);
+  Watch watch;
+  watch.begin("longest sequence");
+  std::vector<SweepPoint> points = sweep_points(question, over, flags.values, watch.listener());
   // Opened before the work, so that a wrong path costs no time.
   std::optional<AtomicFile> svg;
   if (!flags.svg.empty()) svg.emplace(flags.svg);
-  {
-    StatusLine status(StatusLine::Shown::on_terminals);
-    std::size_t begun = 0;
-    answer_points(question, over, flags.values.empty(), points, [&](const SweepPoint& point) {
-      status.show(fmt::format("{} {}, {} of {}", word(over), point.label, ++begun, points.size()));
-    });
-  }
+  const auto print = [&](const std::string& text) {
+    if (flags.question.json) return;
+    watch.hide();
+    print_result(text);
+  };
+  print(head(question, over, points));
+  std::int64_t begun = 0;
+  SweepListener listener;
+  listener.begun = [&](const SweepPoint& point) {
+    watch.begin(fmt::format("{} {}", word(over), point.label), ++begun,
+                static_cast<std::int64_t>(points.size()));
+  };
+  listener.answered = [&](const SweepPoint& point) { print(row(point)); };
+  listener.progress = watch.listener();
+  answer_points(question, over, flags.values.empty(), points, listener);
+  watch.hide();
   if (svg) {
     svg->write(sweep_curve(question, over, points));
     svg->commit();
   }
-  print_result(flags.question.json ? json_line(object(question, over, points))
-                                   : table(question, over, points));
+  if (flags.question.json) print_result(json_line(object(question, over, points)));
   const bool any = std::any_of(points.begin(), points.end(),
                                [](const SweepPoint& point) { return point.outcome.has_value(); });
   return static_cast<int>(any ? ExitCode::done : ExitCode::infeasible);

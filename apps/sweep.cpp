@@ -60,12 +60,12 @@ bool possible(const Question& question, std::int64_t tokens) {
 
 // Powers of two from 64K on to the longest that fits, that one, and the next power. Where 64K is
 // too long or too far below, they begin earlier or later.
-std::vector<std::int64_t> usual_lengths(const Question& question) {
+std::vector<std::int64_t> usual_lengths(const Question& question, const OnProgress& progress) {
   constexpr std::int64_t kFirst = 65536;
   constexpr std::int64_t kMost = 11;  // powers of two
   constexpr double kApart = 1.1;      // the longest from the power below it
   const Problem& problem = question.problem;
-  const std::int64_t longest = longest_sequence(problem, question.pins);
+  const std::int64_t longest = longest_sequence(problem, question.pins, progress);
   if (longest == 0) return {kFirst};
   std::int64_t last = 1;
   while (2 * last <= longest) last *= 2;
@@ -98,7 +98,8 @@ std::vector<std::int64_t> usual_budgets(const Question& question) {
   return all;
 }
 
-std::vector<std::int64_t> usual_values(const Question& question, Over over) {
+std::vector<std::int64_t> usual_values(const Question& question, Over over,
+                                       const OnProgress& progress) {
   switch (over) {
     case Over::chunk: {
       const std::vector<Split> all = splits(question.problem, question.pins);
@@ -108,7 +109,7 @@ std::vector<std::int64_t> usual_values(const Question& question, Over over) {
       return chunk_lengths(question.problem, question.problem.ranks() / replicas);
     }
     case Over::seq_len:
-      return usual_lengths(question);
+      return usual_lengths(question, progress);
     case Over::gpus:
       return usual_devices(question);
     case Over::host_budget:
@@ -152,8 +153,8 @@ Over over_of(const std::string& word) {
   return static_cast<Over>(found - kWords.begin());
 }
 
-std::vector<SweepPoint> sweep_points(const Question& question, Over over,
-                                     const std::string& values) {
+std::vector<SweepPoint> sweep_points(const Question& question, Over over, const std::string& values,
+                                     const OnProgress& progress) {
   std::vector<SweepPoint> points;
   const auto add = [&](const std::string& where, std::int64_t value) {
     try {
@@ -165,7 +166,7 @@ std::vector<SweepPoint> sweep_points(const Question& question, Over over,
     }
   };
   if (values.empty()) {
-    for (const std::int64_t value : usual_values(question, over)) {
+    for (const std::int64_t value : usual_values(question, over, progress)) {
       add(fmt::format("--over {} at {}", word(over), label_of(over, value)), value);
     }
   } else {
@@ -186,15 +187,16 @@ std::vector<SweepPoint> sweep_points(const Question& question, Over over,
 }
 
 void answer_points(const Question& question, Over over, bool usual, std::vector<SweepPoint>& points,
-                   const std::function<void(const SweepPoint&)>& progress) {
+                   const SweepListener& listener) {
   const auto answer = [&](SweepPoint& point) {
-    progress(point);
-    const SearchResult found = search(point.problem, point.pins);
+    listener.begun(point);
+    const SearchResult found = search(point.problem, point.pins, {.progress = listener.progress});
     if (found.best) {
       point.outcome = outcome(point.problem, found.best->strategy);
     } else {
       point.shortage = *found.shortage;
     }
+    listener.answered(point);
   };
   std::for_each(points.begin(), points.end(), answer);
   if (!usual || over != Over::seq_len) return;

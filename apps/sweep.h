@@ -27,13 +27,17 @@ struct SweepPoint {
 
 // The points, unanswered and ascending: of the values given, separated by commas, or of the usual
 // ones. InputError names the entry that is wrong.
-std::vector<SweepPoint> sweep_points(const Question& question, Over over,
-                                     const std::string& values);
+std::vector<SweepPoint> sweep_points(const Question& question, Over over, const std::string& values,
+                                     const OnProgress& progress = {});
 
 // The fastest strategy of each point within its budgets. The usual lengths go on doubling until one
-// does not fit. `progress` hears of a point before it is begun.
+// does not fit.
+struct SweepListener {
+  std::function<void(const SweepPoint&)> begun, answered;
+  OnProgress progress;  // of the search between the two
+};
 void answer_points(const Question& question, Over over, bool usual, std::vector<SweepPoint>& points,
-                   const std::function<void(const SweepPoint&)>& progress);
+                   const SweepListener& listener);
 
 // "llama3-8b at 2M tokens on a100-80g-x4, over chunk lengths".
 std::string sweep_title(const Question& question, Over over);

@@ -101,6 +101,17 @@ TEST_F(Sweep, DrawsCurvesAndTables) {
   }
 }
 
+// Whoever reads a row has it while later points, which take seconds, are still to come.
+TEST_F(Sweep, PrintsEachRowOnceItIsKnown) {
+  const Outcome result = shell(
+      "mkfifo table; $PLAN sweep --model llama3-8b --cluster a100-80g-x4 --over seq-len "
+      "--values 64K,96K,128K,256K,512K >table & "
+      "exec 3<table; for i in 1 2 3 4 5 6; do read -r line <&3; echo \"$line\"; done; "
+      "kill -KILL $!; echo killed; cat <&3");
+  EXPECT_TRUE(says(result.out, "\n64K  fits")) << result.err;
+  EXPECT_FALSE(says(result.out, "512K"));
+}
+
 TEST_F(Sweep, TimesAStrategyThatIsGiven) {
   write("s.yaml", "storage: f32\nfpdt: {chunk_tokens: 64, prefetch_depth: 2}\n");
   const json chunks = points("--over chunk --seq-len 256 --strategy s.yaml --values 32,128");

@@ -55,6 +55,22 @@ TEST(HfConfig, AbsentKeysHaveTheDefaultsOfTheClass) {
   EXPECT_EQ(parsed(R"({"model_type": "mistral", "sliding_window": null})").kv_heads, 8);
 }
 
+// A type such as "llama" does not tell one model from another.
+TEST(HfConfig, TheFolderNamesAModelThatHasNoName) {
+  std::vector<std::string> notes;
+  const auto name = [&](std::string_view text, std::string_view file) {
+    return parse_hf_config(text, file, notes).name;
+  };
+  constexpr std::string_view kNameless = R"({"model_type": "llama"})";
+  EXPECT_EQ(name(kNameless, "/models/Llama-2-7b/config.json"), "Llama-2-7b");
+  EXPECT_EQ(name(kNameless, "models/x/../mine/./config.json"), "mine");
+  EXPECT_EQ(name(kNameless, "models/small.json"), "small");
+  EXPECT_EQ(name(kNameless, "/config.json"), "llama");
+  EXPECT_EQ(name(R"({"model_type": "llama", "_name_or_path": "meta-llama/Llama-2-7b-hf"})",
+                 "models/x/config.json"),
+            "meta-llama/Llama-2-7b-hf");
+}
+
 // Configs of published models, reduced to the values that differ from their class.
 TEST(HfConfig, ReadsPublishedModels) {
   const ModelSpec qwen3 = parsed(R"({"model_type": "qwen3", "head_dim": 128, "hidden_size": 5120,

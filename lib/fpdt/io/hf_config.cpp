@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -186,6 +187,17 @@ std::string model_type(const Node& root, FileFindings& findings) {
   return type->text;
 }
 
+// What people call a model whose config does not say: the folder of its config.json, or the name of
+// another file.
+std::string title(std::string_view file_name, const std::string& type) {
+  std::error_code failure;
+  const std::filesystem::path file =
+      std::filesystem::absolute(file_name, failure).lexically_normal();
+  const std::string name =
+      (file.filename() == "config.json" ? file.parent_path().filename() : file.stem()).string();
+  return name.empty() ? type : name;
+}
+
 }  // namespace
 
 ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
@@ -196,7 +208,7 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
   ConfigReader config(root, findings, notes);
   ModelSpec model;
   model.name = config.value("_name_or_path", std::string());
-  if (model.name.empty()) model.name = type;
+  if (model.name.empty()) model.name = title(file_name, type);
   model.source = fmt::format("Hugging Face config {}", file_name);
   if (type == "gpt2") {
     read_gpt2(config, model);

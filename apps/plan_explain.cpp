@@ -1,5 +1,6 @@
 // The peak of a plan, buffer by buffer, and its levers, one by one.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include <fmt/format.h>
@@ -86,22 +87,47 @@ Json peak_json(const Peak& peak) {
           {"buffers", holders}};
 }
 
+double cost_of(const Worth& one) { return cost({one.change.strategy, one.usage, one.nanoseconds}); }
+
+// Those that fit first, the fastest first; of those that lead to the same strategy, one.
+std::vector<Worth> sorted(const Problem& problem, std::vector<Worth> levers) {
+  std::stable_sort(levers.begin(), levers.end(), [](const Worth& a, const Worth& b) {
+    return a.fits == b.fits ? cost_of(a) < cost_of(b) : a.fits;
+  });
+  std::vector<Worth> kept;
+  for (Worth& one : levers) {
+    one.change.strategy = tidied(problem, one.change.strategy);
+    const bool known = std::any_of(kept.begin(), kept.end(), [&](const Worth& other) {
+      return other.change.strategy == one.change.strategy;
+    });
+    if (!known) kept.push_back(std::move(one));
+  }
+  return kept;
+}
+
 std::string lever_text(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
   const Usage now = usage(problem, plan.strategy);
   const double base = cost({plan.strategy, now, plan.simulation.nanoseconds});
   std::string text = fmt::format(
-      "\nlevers: each at its best other value (time per sequence, closed-form bytes)\n"
+      "\nlevers: each at its best other value, the fastest first, then what does not fit\n"
+      "(time per sequence, closed-form bytes)\n"
       "{:>9} {:>12} {:>13}  {:<18}{}\n",
       "time", "device", "host per node", "device peak", "change");
-  for (const Worth& one : levers) {
-    const double changed = cost({one.change.strategy, one.usage, one.nanoseconds});
-    text += fmt::format("{:>+8.2f}% {:>12} {:>13}  {:<18}{}{}\n", 100 * (changed / base - 1),
+  std::string without;
+  for (const Worth& one : sorted(problem, levers)) {
+    const double percent = 100 * (cost_of(one) / base - 1);
+    constexpr double kShown = 0.005;  // what is less is printed as 0.00
+    if (std::abs(percent) < kShown && one.usage == now) {
+      without += fmt::format("{}{}", without.empty() ? "" : "; ", one.change.words);
+      continue;
+    }
+    text += fmt::format("{:>+8.2f}% {:>12} {:>13}  {:<18}{}{}\n", percent,
                         format_change(one.usage.device, now.device),
                         format_change(one.usage.host_node, now.host_node),
                         predict(problem, one.change.strategy).device_peak, one.change.words,
                         one.fits ? "" : " (does not fit)");
   }
-  return text;
+  return text + (without.empty() ? "" : wrapped("no effect:", without));
 }
 
 Json lever_json(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {

@@ -485,6 +485,30 @@ TEST_F(Explain, NamesThePeakAndEveryLever) {
        {"device at its peak", "host_pinned at its peak", "levers: each at its best other value"}) {
     EXPECT_TRUE(says(text.out, part));
   }
+  // Rows that fit come first, the fastest of them first, and no row repeats another.
+  std::istringstream lines(text.out.substr(text.out.find("\nlevers: ")));
+  std::set<std::string> rows;
+  double last = -100;
+  bool fits = true;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t percent = line.find("% ");
+    if (percent == std::string::npos) continue;
+    EXPECT_TRUE(rows.insert(line).second) << line;
+    EXPECT_TRUE(line.find(" 0             0 ") == std::string::npos ||
+                line.find("0.00%") == std::string::npos)
+        << line;
+    if (line.find("(does not fit)") != std::string::npos) {
+      if (fits) last = -100;
+      fits = false;
+    } else {
+      EXPECT_TRUE(fits) << line;
+    }
+    const double now = std::stod(line.substr(0, percent));
+    EXPECT_GE(now, last) << line;
+    last = now;
+  }
+  EXPECT_GT(rows.size(), 5U);
+  EXPECT_TRUE(says(text.out, "\nno effect: "));
   const Outcome none =
       plan(fmt::format("explain {} --seq-len 512 --device-budget 1KiB", kQuestion));
   EXPECT_EQ(none.code, 3);

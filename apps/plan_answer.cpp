@@ -110,13 +110,13 @@ std::string time_lines(const Problem& problem, const Plan& plan) {
   return text + wrapped("rates", problem.cluster.source);
 }
 
-std::string binds_line(const Problem& problem, const Plan& plan) {
+std::string limit_line(const Problem& problem, const Plan& plan) {
   const auto& busy = plan.simulation.busy;
   const auto percent = [&](LaneKind lane) {
     return 100 * static_cast<double>(busy[static_cast<std::size_t>(lane)]) /
            static_cast<double>(std::max<std::int64_t>(plan.simulation.nanoseconds, 1));
   };
-  return line("binds",
+  return line("limited by",
               fmt::format("{}; lanes busy: compute {:.1f} %, h2d {:.1f} %, d2h {:.1f} %, "
                           "collectives {:.1f} %",
                           word(binding(problem, plan)), percent(LaneKind::compute),
@@ -171,7 +171,8 @@ std::string alternative_lines(const Answer& answer) {
   std::string text;
   for (const Candidate* one : alternatives(answer)) {
     if (text.empty()) {
-      text = line("or", fmt::format("{:>11} {:>9} {:>9}  chunks", "step", "device", "host"));
+      text =
+          line("other fits", fmt::format("{:>11} {:>9} {:>9}  chunks", "step", "device", "host"));
     }
     const Geometry shape = geometry(answer.problem, one->strategy);
     const StoredLayers stored = stored_layers(answer.problem, one->strategy);
@@ -229,9 +230,9 @@ Json states_json(const Answer& answer) {
 std::string shortage_lines(const Answer& answer) {
   const std::vector<Need> all = needs(answer.problem, *answer.search.shortage);
   std::string text =
-      line("binds", fmt::format("{} memory: every strategy needs at least {}, and there is {}",
-                                word(all.front().memory), format_bytes(all.front().need),
-                                format_bytes(all.front().have)));
+      line("short of", fmt::format("{} memory: every strategy needs at least {}, and there is {}",
+                                   word(all.front().memory), format_bytes(all.front().need),
+                                   format_bytes(all.front().have)));
   text += states_line(answer);
   for (auto other = all.begin() + 1; other != all.end(); ++other) {
     text += line(
@@ -240,10 +241,10 @@ std::string shortage_lines(const Answer& answer) {
   }
   for (const Nearest& nearest : answer.nearest) {
     text += line(
-        &nearest == &answer.nearest.front() ? "fits" : "",
+        &nearest == &answer.nearest.front() ? "would fit" : "",
         nearest.flag.empty() ? nearest.what : fmt::format("{:<42} {}", nearest.what, nearest.flag));
   }
-  if (answer.nearest.empty()) text += line("fits", "nothing near");
+  if (answer.nearest.empty()) text += line("would fit", "nothing near");
   return text;
 }
 
@@ -420,17 +421,20 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   text += wrapped("strategy", in_words(problem, plan.strategy));
   text += memory_lines(problem, plan);
   text += time_lines(problem, plan);
-  text += binds_line(problem, plan);
+  text += limit_line(problem, plan);
   text += sent_line(problem, plan.strategy);
   text += alternative_lines(answer);
   text += line("search", fmt::format("{} candidates, {} simulated, {}", answer.search.candidates,
                                      answer.search.simulated, format_seconds(answer.seconds)));
   if (out_dir.empty()) {
-    return text + line("next", "add --out-dir DIR to write the plan and its schedule");
+    return text + line("next", "write the plan and its schedule: add --out-dir DIR");
   }
   text += line("wrote", fmt::format("{0}/plan.yaml, {0}/schedule.json", out_dir));
-  text += line("next", fmt::format("fpdt-plan draw {}/schedule.json --out step.html", out_dir));
-  text += line("", fmt::format("fpdt-run train {}/schedule.json --data FILE --steps 100", out_dir));
+  text += line("next", fmt::format("draw the step: fpdt-plan draw {}/schedule.json --out step.html",
+                                   out_dir));
+  text += line("", fmt::format("train with it: fpdt-run train {}/schedule.json --data FILE --steps "
+                               "100",
+                               out_dir));
   return text;
 }
 

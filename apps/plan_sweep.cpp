@@ -60,7 +60,7 @@ std::string row(const SweepPoint& point) {
 std::string head(const Question& question, Over over, const std::vector<SweepPoint>& points) {
   std::string text = fmt::format("{}\n{}\n\n", sweep_title(question, over), sweep_subtitle(points));
   text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}  {}\n", word(over), "",
-                      "chunk", "step", "tokens/s", "MFU", "device", "host", "binds");
+                      "chunk", "step", "tokens/s", "MFU", "device", "host", "limited by");
   return text + fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}\n", "", "", "tokens",
                             "", "per GPU", "causal / full", "per GPU", "per node");
 }

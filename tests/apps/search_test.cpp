@@ -112,8 +112,11 @@ TEST_F(Search, PromisesToPrograms) {
 TEST_F(Search, SaysWhereRatesAreFromAndWhatComesNext) {
   const Outcome found = search("--seq-len 512 --out-dir out");
   EXPECT_TRUE(says(found.out, "\nrates      made for this test\n")) << found.out;
-  EXPECT_TRUE(says(found.out, "\nnext       fpdt-plan draw out/schedule.json --out step.html\n"));
-  EXPECT_TRUE(says(found.out, " fpdt-run train out/schedule.json --data FILE --steps 100\n"));
+  EXPECT_TRUE(says(
+      found.out, "\nnext       draw the step: fpdt-plan draw out/schedule.json --out step.html\n"));
+  EXPECT_TRUE(says(found.out, "\nlimited by "));
+  EXPECT_TRUE(says(found.out,
+                   " train with it: fpdt-run train out/schedule.json --data FILE --steps 100\n"));
 }
 
 // One rank may have the memory of the whole node, half of it on the other NUMA node.
@@ -177,6 +180,8 @@ TEST_F(Search, SaysWhatIsNearAndFits) {
   EXPECT_EQ(device.at("binding"), "device");
   const Outcome text = search("--seq-len 512 --device-budget 1KiB");
   EXPECT_TRUE(says(text.out, "DOES NOT FIT"));
+  EXPECT_TRUE(says(text.out, "\nshort of   "));
+  EXPECT_TRUE(says(text.out, "\nwould fit  "));
   EXPECT_TRUE(says(text.out, "--device-budget"));
 }
 

@@ -12,7 +12,6 @@
 #include "fpdt/io/file.h"
 #include "fpdt/io/gzip.h"
 #include "fpdt/report/axis.h"
-#include "fpdt/report/dot.h"
 #include "fpdt/report/memory_snapshot.h"
 #include "fpdt/report/perfetto.h"
 #include "fpdt/report/theme.h"
@@ -20,6 +19,7 @@
 #include "fpdt/report/timeline_svg.h"
 
 #include "command.h"
+#include "graph.h"
 #include "plan_verbs.h"
 #include "simulated.h"
 
@@ -27,7 +27,8 @@ namespace fpdt {
 namespace {
 
 struct DrawFlags {
-  std::string schedule, cluster, out, what, theme = "light";
+  std::string schedule, cluster, out, what, ops, theme = "light";
+  std::vector<std::string> blocks;
   std::int64_t width = 0, height = 0;  // 0: as it comes
   bool json = false, graph = false;
 };
@@ -131,23 +132,6 @@ Json simulation_json(const Simulated& one) {
           {"blocks", blocks}};
 }
 
-// The whole of a small step; of a larger one the call that takes longest in all.
-std::string graph(const Simulated& one, const std::string& path) {
-  constexpr std::int64_t kWhole = 500;
-  constexpr std::size_t kNodes = 3000;
-  CallRange calls{0, static_cast<std::int32_t>(one.schedule().train.size())};
-  if (one.simulation().ops > kWhole) calls = middle_call(one.run());
-  const Call& first = one.schedule().train[static_cast<std::size_t>(calls.first)];
-  const Block& block = one.schedule().blocks[static_cast<std::size_t>(first.block)];
-  if (one.simulation().ops > kWhole && block.ops.size() > kNodes) {
-    throw InputError(fmt::format(
-        "{}: block {} has {} ops, too many for a readable graph (at most {}); use longer "
-        "chunks or fewer tokens",
-        path, block.name, block.ops.size(), kNodes));
-  }
-  return dependency_dot(one.program(), one.schedule().train, calls);
-}
-
 // Writes a file with a program that reads `text` from the file that is its last argument. The
 // Debian package has the program.
 void convert(const std::string& text, std::vector<std::string> words, const std::string& path,
@@ -172,6 +156,21 @@ void convert(const std::string& text, std::vector<std::string> words, const std:
   print_result(fmt::format("wrote {}\n", path));
 }
 
+int draw_graph(const DrawFlags& flags, bool as_dot) {
+  if (!flags.cluster.empty()) throw InputError("--cluster: a graph has no times, so it needs none");
+  const DependencyGraph drawn = load_graph(flags.schedule, flags.blocks, flags.ops);
+  if (as_dot) {
+    write(flags.out, drawn.dot);
+  } else {
+    convert(drawn.dot, {"dot", "-Tsvg", "-o", flags.out}, flags.out, "graphviz");
+  }
+  for (const OpRange& range : drawn.folded) {
+    print_result(fmt::format("folded ops {}-{} of {}; --ops draws other ones\n", range.first + 1,
+                             range.last, drawn.ops));
+  }
+  return 0;
+}
+
 int draw(const DrawFlags& flags) {
   const std::string kind = std::filesystem::path(flags.out).extension();
   const bool known =
@@ -192,19 +191,14 @@ int draw(const DrawFlags& flags) {
   if (std::max(flags.width, flags.height) > kWidest) {
     throw InputError(fmt::format("--width and --height: expected at most {} pixels", kWidest));
   }
+  if (flags.graph) return draw_graph(flags, kind == ".dot");
+  if (!flags.blocks.empty() || !flags.ops.empty()) {
+    throw InputError("--block and --ops choose what a graph shows: add --graph");
+  }
   const Simulated one(flags.schedule, flags.cluster, kDrawn);
   if (one.simulation().ops > kDrawn) {
     throw InputError(fmt::format("{}: {} ops are too many to draw, at most {}; use longer chunks",
                                  flags.schedule, one.simulation().ops, kDrawn));
-  }
-  if (flags.graph) {
-    const std::string dot = graph(one, flags.schedule);
-    if (kind == ".dot") {
-      write(flags.out, dot);
-    } else {
-      convert(dot, {"dot", "-Tsvg", "-o", flags.out}, flags.out, "graphviz");
-    }
-    return 0;
   }
   TimelinePicture picture = one.picture();
   picture.holds = telling_calls(one.schedule(), kHeld);
@@ -263,7 +257,12 @@ Command declare_draw(Options& options) {
              "With it the picture is a slide: larger text, and the step alone; such as 1920 x 1080")
       .positive();
   options.value("--theme", flags->theme, "Colours of paper and ink").one_of({"light", "dark"});
-  options.flag("--graph", flags->graph, "Draw which op waits for which, with Graphviz");
+  options.flag("--graph", flags->graph,
+               "Draw which op waits for which in a block, with Graphviz; needs no rates");
+  options.value("--block", flags->blocks,
+                "Block of the graph, such as forward; several: one call of each, near each other");
+  options.value("--ops", flags->ops,
+                "Ops of the graph, such as 20-60; default: all, or the first and the last");
   return [flags] { return draw(*flags); };
 }
 

@@ -227,7 +227,7 @@ TEST_F(Search, TwoRunsWriteTheSameBytes) {
     ASSERT_EQ(result.code, 0) << result.err;
     objects[run] = std::regex_replace(result.out, seconds, "");
     const std::string schedule = fmt::format("run{}/schedule.json", run);
-    for (const char* out : {"step.svg", "step.html", "graph.dot --graph"}) {
+    for (const char* out : {"step.svg", "step.html", "graph.dot --graph --block forward"}) {
       EXPECT_EQ(plan(fmt::format("draw {} --out run{}/{}", schedule, run, out)).code, 0) << out;
     }
     for (const char* format : {"perfetto", "memory-viz"}) {

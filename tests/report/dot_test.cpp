@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "fpdt/report/palette.h"
-
 #include "made_up.h"
 
 namespace fpdt {
@@ -24,45 +22,111 @@ std::multiset<std::string> matches(const std::string& text, const std::string& p
   return found;
 }
 
-TEST(Dot, AWholeStepHasEveryOpAndEdge) {
-  const test::MadeUp made(2);
-  const auto calls = static_cast<std::int32_t>(made.schedule.train.size());
-  const std::string dot = dependency_dot(made.program, made.schedule.train, {0, calls});
-  const auto nodes = matches(dot, R"(\n(c\d+_\d+) \[label=)");
-  EXPECT_EQ(nodes.size(), made.trace.spans.size());
-  EXPECT_EQ(std::set<std::string>(nodes.begin(), nodes.end()).size(), nodes.size());
-  for (const std::string& end : matches(dot, R"(\n(c\d+_\d+) -> )")) {
-    EXPECT_EQ(nodes.count(end), 1U) << end;
+GraphView whole_step(const test::MadeUp& made) {
+  GraphView view;
+  for (std::size_t i = 0; i < made.schedule.train.size(); ++i) {
+    view.calls.push_back(static_cast<std::int32_t>(i));
   }
-  for (const std::string& end : matches(dot, R"( -> (c\d+_\d+)[; ])")) {
-    EXPECT_EQ(nodes.count(end), 1U) << end;
-  }
-  // There is one solid edge for each entry of `after` whose call came before.
-  Expansion expansion(made.program);
-  std::size_t edges = 0;
-  for (const Call& call : made.schedule.train) {
-    expansion.begin(call);
-    for (const PlainOp& op : made.program.blocks[static_cast<std::size_t>(call.block)].ops) {
-      for (const After& after : op.after) edges += expansion.position(after) >= 0 ? 1U : 0U;
-    }
-  }
-  EXPECT_GT(edges, 0U);
-  EXPECT_EQ(matches(dot, R"((c\d+_\d+ -> c\d+_\d+);)").size(), edges);
-  // One dashed edge between neighbours of a lane.
-  EXPECT_EQ(matches(dot, R"((c\d+_\d+ -> c\d+_\d+) \[style=dashed)").size(),
-            nodes.size() - made.program.lanes.size());
+  return view;
 }
 
-TEST(Dot, OneCallStandsAlone) {
-  const test::MadeUp made(2);
-  const CallRange range = middle_call(made.run());
-  const std::string dot = dependency_dot(made.program, made.schedule.train, range);
-  const std::string own = fmt::format("c{}_", range.first);
-  for (const std::string& node : matches(dot, R"((c\d+_\d+))")) {
-    EXPECT_EQ(node.substr(0, own.size()), own);
+DependencyGraph graph_of(const test::MadeUp& made, const GraphView& view) {
+  return dependency_graph(made.program, made.schedule.train, view);
+}
+
+// Calls of the block, so that the graph is short.
+GraphView calls_of(const test::MadeUp& made, std::string_view name) {
+  GraphView view;
+  for (const std::int32_t call : whole_step(made).calls) {
+    const auto block = made.schedule.train[static_cast<std::size_t>(call)].block;
+    if (made.schedule.blocks[static_cast<std::size_t>(block)].name == name) {
+      view.calls.push_back(call);
+    }
   }
-  EXPECT_NE(dot.find(color(OpKind::attention_backward)), std::string::npos);
-  EXPECT_EQ(dot, dependency_dot(made.program, made.schedule.train, range));
+  return view;
+}
+
+const std::string kNode = R"(\n(b\d+) \[label=)";
+
+TEST(Dot, OneCallHasEveryOpAndEdge) {
+  const test::MadeUp made(2);
+  GraphView view = calls_of(made, "forward");
+  view.calls.resize(1);
+  const DependencyGraph graph = graph_of(made, view);
+  EXPECT_TRUE(graph.folded.empty());
+  const auto nodes = matches(graph.dot, kNode);
+  EXPECT_EQ(nodes.size(), graph.ops);
+  EXPECT_EQ(std::set<std::string>(nodes.begin(), nodes.end()).size(), nodes.size());
+  for (const std::string& end : matches(graph.dot, R"((b\d+) -> )"))
+    EXPECT_EQ(nodes.count(end), 1U);
+  for (const std::string& end : matches(graph.dot, R"( -> (b\d+) )"))
+    EXPECT_EQ(nodes.count(end), 1U);
+  // One solid edge for each entry of `after` that names an op of the call.
+  std::size_t edges = 0;
+  const auto call = static_cast<std::size_t>(view.calls[0]);
+  const std::int32_t own = made.schedule.train[call].block;
+  const Block& block = made.schedule.blocks[static_cast<std::size_t>(own)];
+  EXPECT_EQ(graph.ops, block.ops.size());
+  for (const Op& op : block.ops) {
+    for (const After& after : op.after) edges += after.block == own && after.calls_back == 0;
+  }
+  EXPECT_GT(edges, 0U);
+  EXPECT_EQ(matches(graph.dot, R"((b\d+ -> b\d+) \[pos)").size(), edges);
+  EXPECT_EQ(graph.dot, graph_of(made, view).dot);
+}
+
+TEST(Dot, CallsTogetherHaveTheEdgesBetweenThem) {
+  const test::MadeUp made(2);
+  const GraphView both = calls_of(made, "forward");
+  ASSERT_EQ(both.calls.size(), 2U);
+  std::size_t alone = 0;
+  for (const std::int32_t call : both.calls) {
+    alone += matches(graph_of(made, {{call}}).dot, R"((b\d+ -> b\d+) \[pos)").size();
+  }
+  EXPECT_GT(matches(graph_of(made, both).dot, R"((b\d+ -> b\d+) \[pos)").size(), alone);
+}
+
+// A step is too long for a page: its middle is folded, its picture stays small, and it says so.
+TEST(Dot, FoldsWhatDoesNotFitAndSaysSo) {
+  const test::MadeUp made(8);
+  const DependencyGraph graph = graph_of(made, whole_step(made));
+  EXPECT_EQ(graph.ops, made.trace.spans.size());
+  ASSERT_EQ(graph.folded.size(), 1U);
+  const auto [first, last] = graph.folded[0];
+  EXPECT_GT(first, 20U);
+  EXPECT_EQ(graph.ops - last, first);
+  const std::string said = fmt::format("{} ops; folded: {} to {}", graph.ops, first + 1, last);
+  EXPECT_NE(graph.dot.find(said), std::string::npos) << said;
+  // Every op is in a box, and boxes say how many they fold.
+  std::size_t folded = 0;
+  const auto boxes = matches(graph.dot, R"re(label="(\d+) ops?\\nfolded")re");
+  for (const std::string& count : boxes) folded += std::stoul(count);
+  EXPECT_EQ(folded, last - first);
+  EXPECT_EQ(matches(graph.dot, kNode).size(), graph.ops - folded + boxes.size());
+  // In points: a landscape page of four rows.
+  std::smatch size;
+  ASSERT_TRUE(std::regex_search(graph.dot, size, std::regex(R"re(\nbb="0,0,(\d+),(\d+)")re")));
+  EXPECT_LE(std::stoi(size[1]), 1600);
+  EXPECT_LE(std::stoi(size[2]), 1200);
+  const std::regex place(R"re(pos="([\d.]+),([\d.]+)")re");
+  for (std::sregex_iterator it(graph.dot.begin(), graph.dot.end(), place), end; it != end; ++it) {
+    EXPECT_LE(std::stod((*it)[1]), std::stod(size[1]));
+    EXPECT_LE(std::stod((*it)[2]), std::stod(size[2]));
+  }
+}
+
+TEST(Dot, AWindowFoldsWhatIsOutside) {
+  const test::MadeUp made(8);
+  GraphView view = whole_step(made);
+  view.first = 100;
+  view.last = 120;
+  const DependencyGraph graph = graph_of(made, view);
+  ASSERT_EQ(graph.folded.size(), 2U);
+  EXPECT_EQ(graph.folded[0].first, 0U);
+  EXPECT_EQ(graph.folded[0].last, 100U);
+  EXPECT_EQ(graph.folded[1].first, 120U);
+  EXPECT_EQ(graph.folded[1].last, graph.ops);
+  EXPECT_EQ(matches(graph.dot, R"(tooltip="(op \d+),)").size(), 20U);
 }
 
 }  // namespace

@@ -319,8 +319,34 @@ Breaches untested_headers(const Tree& tree) {
   return result;
 }
 
+namespace {
+
+// What GitHub makes of the headings of a page.
+std::set<std::string> anchors(std::string_view text) {
+  std::set<std::string> found;
+  bool fenced = false;
+  for (const std::string_view line : lines(text)) {
+    if (line.starts_with("```")) fenced = !fenced;
+    const std::size_t begin = line.find_first_not_of('#');
+    if (fenced || begin == 0 || begin == std::string_view::npos || line[begin] != ' ') continue;
+    std::string anchor;
+    for (const char c : line.substr(begin + 1)) {
+      const auto letter = static_cast<unsigned char>(c);
+      if (std::isalnum(letter) != 0 || c == '_' || c == '-') {
+        anchor += static_cast<char>(std::tolower(letter));
+      } else if (c == ' ') {
+        anchor += '-';
+      }
+    }
+    found.insert(anchor);
+  }
+  return found;
+}
+
+}  // namespace
+
 Breaches broken_links(const Tree& tree) {
-  static const std::regex link(R"(\]\(([^)#\s]+)(#[^)]*)?\))");
+  static const std::regex link(R"(\]\(([^)#\s]*)(#[^)]*)?\))");
   Breaches result;
   for (const auto& [path, text] : tree) {
     if (extension(path) != ".md") continue;
@@ -334,11 +360,19 @@ Breaches broken_links(const Tree& tree) {
       for (std::sregex_iterator it(line.begin(), line.end(), link), end; it != end; ++it) {
         const std::string target = (*it)[1];
         if (target.find(':') != std::string::npos) continue;
-        const std::string full =
-            (std::filesystem::path(folder(path)) / target).lexically_normal().generic_string();
+        const std::string full = target.empty() ? path
+                                                : (std::filesystem::path(folder(path)) / target)
+                                                      .lexically_normal()
+                                                      .generic_string();
         const auto next = tree.lower_bound(full);
         const bool exists = next != tree.end() && next->first.starts_with(full);
         if (!exists) result.push_back(fmt::format("{}:{}: link: no file {}", path, number, full));
+        const std::string heading = (*it)[2].str();
+        if (!exists || heading.empty() || extension(full) != ".md") continue;
+        if (anchors(next->second).count(heading.substr(1)) == 0) {
+          result.push_back(
+              fmt::format("{}:{}: link: {} has no heading {}", path, number, full, heading));
+        }
       }
     }
   }

@@ -19,7 +19,7 @@ Breaches banned_text(const Tree& tree);
 Breaches opening_comments(const Tree& tree);
 Breaches unlisted_sources(const Tree& tree);    // that no CMakeLists.txt builds
 Breaches untested_headers(const Tree& tree);    // among the public ones
-Breaches broken_links(const Tree& tree);        // between the documents
+Breaches broken_links(const Tree& tree);        // between documents, to their headings too
 Breaches undocumented_words(const Tree& tree);  // of the schedule format
 Breaches undocumented_codes(const Tree& tree);  // of diagnostics
 

@@ -154,12 +154,17 @@ TEST(rules, untested_headers) {
 
 TEST(rules, broken_links) {
   const auto check = [](const std::string& text) {
-    return broken_links({{"docs/a.md", text}, {"README.md", ""}, {"docs/adr/0001.md", ""}}).size();
+    return broken_links({{"docs/a.md", text},
+                         {"README.md", ""},
+                         {"docs/adr/0001.md", "## 1. Why: it `is`\n"}})
+        .size();
   };
-  EXPECT_EQ(check("[x](adr/0001.md#why) [y](../README.md) [z](adr) [w](https://example.org)\n"),
-            0U);
+  EXPECT_EQ(
+      check("[x](adr/0001.md#1-why-it-is) [y](../README.md) [z](adr) [w](https://example.org)\n"),
+      0U);
   EXPECT_EQ(check("[x](b.md) and [y](README.md)\n"), 2U);
   EXPECT_EQ(check("```\n[x](b.md)\n```\n"), 0U);
+  EXPECT_EQ(check("# A b\n[x](#a-b) [y](#b) [z](adr/0001.md#why)\n"), 2U);
 }
 
 TEST(rules, undocumented_words) {

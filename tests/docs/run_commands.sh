@@ -9,6 +9,7 @@
 # must end within 0.01 of B: threads do not change it, and another instruction set rounds a little
 # differently (0.0005 after 40 steps without AVX). Files that commands write under docs/images must
 # equal those that are there.
+# The reference of commands is made from the help of both programs, and must equal it.
 # With --update, documents and pictures become what fpdt-plan prints and draws now; the seconds of
 # searches stay.
 set -u
@@ -115,8 +116,44 @@ run() {
   done <"$1"
 }
 
+# help_of WORDS...: prints the help of a program or a verb as a block, without the exit codes.
+help_of() {
+  printf '```text\n$ %s --help\n' "$*"
+  "$@" --help | sed -e '/^Exit codes:/,$d' | cat -s | sed -e '${/^$/d}'
+  printf '```\n'
+}
+
+# commands: prints the reference of commands to descriptor 3.
+commands() {
+  local program verb
+  {
+    cat <<'END'
+# Commands
+
+What `--help` prints, for both programs and each verb; the documents test compares it. Sizes are
+written as `80GiB`, token counts as `2M` (2^21) or `2000000`. [Planning](../planning.md) shows
+fpdt-plan at work, and the [tour](../tour.md) both programs. The [README](../../README.md#commands)
+lists the exit codes.
+END
+    for program in fpdt-plan fpdt-run; do
+      printf '\n## %s\n\n' $program
+      help_of $program
+      for verb in $($program --help | sed -nE '/^Subcommands:/,/^$/s/^  ([a-z-]+) .*/\1/p'); do
+        printf '\n### %s %s\n\n' $program "$verb"
+        help_of $program "$verb"
+      done
+    done
+  } >&3
+}
+
 for document in "$@"; do
-  run "$source_dir/$document" 3>"$place/document"
+  if [ "$document" = docs/reference/commands.md ]; then
+    commands 3>"$place/document"
+    [ $update = yes ] || diff "$source_dir/$document" "$place/document" ||
+      complain "differs from the help of the programs"
+  else
+    run "$source_dir/$document" 3>"$place/document"
+  fi
   if [ $update = yes ]; then cat "$place/document" >"$source_dir/$document"; fi
 done
 for picture in docs/images/*; do

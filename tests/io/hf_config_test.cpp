@@ -71,6 +71,33 @@ TEST(HfConfig, TheFolderNamesAModelThatHasNoName) {
             "meta-llama/Llama-2-7b-hf");
 }
 
+// A config of two keys is not planned in silence.
+TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
+  const auto notes = [](std::string_view text) {
+    std::vector<std::string> all;
+    static_cast<void>(parse_hf_config(text, "config.json", all));
+    return all;
+  };
+  EXPECT_THAT(notes(R"({"model_type": "llama", "hidden_size": 2048})"),
+              ElementsAre("the config leaves sizes out; planned with the defaults of llama: "
+                          "num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32, "
+                          "intermediate_size 11008, vocab_size 32000, tie_word_embeddings false"));
+  EXPECT_THAT(notes(R"({"model_type": "qwen3"})"),
+              ElementsAre(HasSubstr("num_key_value_heads 32, head_dim 128")));
+  EXPECT_THAT(
+      notes(R"({"model_type": "gpt2", "attn_pdrop": 0, "resid_pdrop": 0, "embd_pdrop": 0})"),
+      ElementsAre(HasSubstr("gpt2: n_embd 768, n_layer 12, n_head 12, vocab_size 50257, "
+                            "n_positions 1024")));
+  EXPECT_THAT(notes(R"({"model_type": "gpt_neox"})"), ElementsAre(HasSubstr("hidden_size 6144")));
+  // Complete ones, as transformers writes them, are read in silence.
+  for (const char* name : {"llama", "llama_linear", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox",
+                           "gpt_neox_parallel"}) {
+    std::vector<std::string> all;
+    static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
+    EXPECT_THAT(all, IsEmpty()) << name;
+  }
+}
+
 // Configs of published models, reduced to the values that differ from their class.
 TEST(HfConfig, ReadsPublishedModels) {
   const ModelSpec qwen3 = parsed(R"({"model_type": "qwen3", "head_dim": 128, "hidden_size": 5120,
@@ -110,7 +137,9 @@ TEST(HfConfig, ReadsYarn) {
 TEST(HfConfig, NotesWhatItIgnores) {
   std::vector<std::string> notes;
   static_cast<void>(parse_hf_config(
-      R"({"model_type": "gpt2", "attn_pdrop": 0, "resid_pdrop": 0, "mystery": 3})", "c", notes));
+      R"({"model_type": "gpt2", "attn_pdrop": 0, "resid_pdrop": 0, "mystery": 3, "n_embd": 768,
+          "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024})",
+      "c", notes));
   EXPECT_THAT(notes, ElementsAre(HasSubstr("embd_pdrop: 0.1 is taken as 0"), HasSubstr("mystery")));
   notes.clear();
   static_cast<void>(load_model(source_path("tests/fixtures/hf/llama"), &notes));

@@ -90,24 +90,25 @@ void refuse_windows(ConfigReader& config, std::string_view type) {
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
   model.family = Family::llama;
-  model.hidden = config.value("hidden_size", std::int64_t{4096});
-  model.layers = config.value("num_hidden_layers", std::int64_t{32});
-  model.heads = config.value("num_attention_heads", std::int64_t{32});
+  model.hidden = config.size("hidden_size", std::int64_t{4096});
+  model.layers = config.size("num_hidden_layers", std::int64_t{32});
+  model.heads = config.size("num_attention_heads", std::int64_t{32});
   // An explicit null means as many KV heads as heads; an absent key means the class default.
   const bool absent = !config.has("num_key_value_heads");
   const std::int64_t kv_heads = absent && standard.kv_heads > 0 ? standard.kv_heads : model.heads;
-  model.kv_heads = config.value("num_key_value_heads", kv_heads);
+  model.kv_heads = absent ? config.size("num_key_value_heads", kv_heads)
+                          : config.value("num_key_value_heads", kv_heads);
   const std::int64_t heads = model.heads > 0 ? model.heads : 1;
-  model.head_dim =
-      config.value("head_dim", standard.head_dim > 0 ? standard.head_dim : model.hidden / heads);
-  model.feed_forward = config.value("intermediate_size", standard.feed_forward);
-  model.vocabulary = config.value("vocab_size", standard.vocabulary);
+  model.head_dim = standard.head_dim > 0 ? config.size("head_dim", standard.head_dim)
+                                         : config.value("head_dim", model.hidden / heads);
+  model.feed_forward = config.size("intermediate_size", standard.feed_forward);
+  model.vocabulary = config.size("vocab_size", standard.vocabulary);
   model.norm = NormFamily::rms;
   model.norm_epsilon = config.value("rms_norm_eps", 1e-6);
   model.qk_norm = type == "qwen3";
   model.activation = ActivationFamily::swiglu;
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
-  model.tied_embeddings = config.value("tie_word_embeddings", false);
+  model.tied_embeddings = config.size("tie_word_embeddings", false);
   model.rotary = read_rotary(config, {});
   if (model.rotary.fraction != 1) {
     config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
@@ -126,17 +127,17 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
 
 void read_gpt2(ConfigReader& config, ModelSpec& model) {
   model.family = Family::gpt;
-  model.hidden = config.value("n_embd", std::int64_t{768});
-  model.layers = config.value("n_layer", std::int64_t{12});
-  model.heads = model.kv_heads = config.value("n_head", std::int64_t{12});
+  model.hidden = config.size("n_embd", std::int64_t{768});
+  model.layers = config.size("n_layer", std::int64_t{12});
+  model.heads = model.kv_heads = config.size("n_head", std::int64_t{12});
   model.head_dim = model.heads > 0 ? model.hidden / model.heads : 0;
   model.feed_forward = config.value("n_inner", 4 * model.hidden);
-  model.vocabulary = config.value("vocab_size", std::int64_t{50257});
+  model.vocabulary = config.size("vocab_size", std::int64_t{50257});
   model.norm = NormFamily::layer;
   model.norm_epsilon = config.value("layer_norm_epsilon", 1e-5);
   model.activation = read_gelu(config, "activation_function", "gelu_new");
   model.qkv_bias = model.bias = true;
-  model.learned_positions = config.value("n_positions", std::int64_t{1024});
+  model.learned_positions = config.size("n_positions", std::int64_t{1024});
   model.tied_embeddings = config.value("tie_word_embeddings", true);
   for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
     config.dropout(key, 0.1);
@@ -147,12 +148,12 @@ void read_gpt2(ConfigReader& config, ModelSpec& model) {
 
 void read_gpt_neox(ConfigReader& config, ModelSpec& model) {
   model.family = Family::gpt;
-  model.hidden = config.value("hidden_size", std::int64_t{6144});
-  model.layers = config.value("num_hidden_layers", std::int64_t{44});
-  model.heads = model.kv_heads = config.value("num_attention_heads", std::int64_t{64});
+  model.hidden = config.size("hidden_size", std::int64_t{6144});
+  model.layers = config.size("num_hidden_layers", std::int64_t{44});
+  model.heads = model.kv_heads = config.size("num_attention_heads", std::int64_t{64});
   model.head_dim = model.heads > 0 ? model.hidden / model.heads : 0;
-  model.feed_forward = config.value("intermediate_size", std::int64_t{24576});
-  model.vocabulary = config.value("vocab_size", std::int64_t{50432});
+  model.feed_forward = config.size("intermediate_size", std::int64_t{24576});
+  model.vocabulary = config.size("vocab_size", std::int64_t{50432});
   model.norm = NormFamily::layer;
   model.norm_epsilon = config.value("layer_norm_eps", 1e-5);
   model.activation = read_gelu(config, "hidden_act", "gelu");
@@ -160,7 +161,7 @@ void read_gpt_neox(ConfigReader& config, ModelSpec& model) {
   config.require("attention_bias", true, true);
   model.parallel_residual = config.value("use_parallel_residual", true);
   model.rotary = read_rotary(config, {"rotary_emb_base", "rotary_pct", 0.25});
-  model.tied_embeddings = config.value("tie_word_embeddings", false);
+  model.tied_embeddings = config.size("tie_word_embeddings", false);
   config.dropout("attention_dropout", 0);
   config.dropout("hidden_dropout", 0);
 }
@@ -220,7 +221,7 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
     refuse_type(config, type);
     findings.raise();
   }
-  config.done();
+  config.done(type);
   findings.raise();
   findings.append(check(model));
   if (findings.empty() && type.starts_with("gpt") && model.hidden % model.heads != 0) {

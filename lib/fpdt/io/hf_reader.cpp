@@ -109,7 +109,15 @@ void ConfigReader::dropout(std::string_view key, double standard) {
   }
 }
 
-void ConfigReader::done() {
+void ConfigReader::note_default(std::string_view key, const std::string& value) {
+  defaults_ += fmt::format("{}{} {}", defaults_.empty() ? "" : ", ", key, value);
+}
+
+void ConfigReader::done(std::string_view type) {
+  if (!defaults_.empty()) {
+    note(fmt::format("the config leaves sizes out; planned with the defaults of {}: {}", type,
+                     defaults_));
+  }
   for (const Foreign& one : kForeign) {
     const Node* node = find(one.key);
     if (node == nullptr || is_harmless(*node, one.neutral)) continue;

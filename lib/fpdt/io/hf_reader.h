@@ -30,6 +30,12 @@ class ConfigReader {
     if (find(key) != nullptr) fields_.optional(key, standard);
     return standard;
   }
+  // The same for a size, and for what changes sizes: that the default was taken is noted.
+  template <class T>
+  T size(std::string_view key, T standard) {
+    if (find(key) == nullptr) note_default(key, format_default(standard));
+    return value(key, standard);
+  }
   void refuse(std::string_view key, std::string_view why);
   // A switch for which only one setting is supported.
   void require(std::string_view key, bool wanted, bool standard);
@@ -38,14 +44,19 @@ class ConfigReader {
   void dropout(std::string_view key, double standard);
   void note(std::string text) { notes_.push_back(std::move(text)); }
   // Refuses keys that would make it another model, and notes keys that no reader asked for.
-  void done();
+  void done(std::string_view type);
 
   [[nodiscard]] const Node& root() const { return root_; }
   FileFindings& findings() { return fields_.findings(); }
 
  private:
+  static std::string format_default(std::int64_t value) { return std::to_string(value); }
+  static std::string format_default(bool value) { return value ? "true" : "false"; }
+  void note_default(std::string_view key, const std::string& value);
+
   const Node& root_;
   Fields fields_;
+  std::string defaults_;  // "hidden_size 4096, vocab_size 32000"
   std::vector<std::string>& notes_;
 };
 

@@ -1,0 +1,80 @@
+// The peak and the levers of explain.
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+namespace fpdt::test {
+namespace {
+
+constexpr std::string_view kTinyQuestion = "--model model.yaml --cluster timed.yaml";
+
+class Explain : public CommandLine {};
+
+TEST_F(Explain, NamesThePeakAndEveryLever) {
+  const Outcome result =
+      plan(fmt::format("explain {} --seq-len 512 --device-budget 400KiB --json", kTinyQuestion));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const nlohmann::json object = nlohmann::json::parse(result.out);
+  EXPECT_EQ(object.at("host_peak_bytes_per_node"),
+            2 * object.at("host_peak_bytes_per_rank").get<std::int64_t>() +
+                object.at("host_loading_bytes_per_node").get<std::int64_t>());
+  ASSERT_EQ(object.at("peaks").size(), 2U);
+  for (const nlohmann::json& peak : object.at("peaks")) {
+    std::int64_t sum = 0;
+    for (const nlohmann::json& buffer : peak.at("buffers"))
+      sum += buffer.at("bytes").get<std::int64_t>();
+    EXPECT_EQ(sum, peak.at("bytes")) << peak.at("space");
+  }
+  std::set<std::string> levers;
+  const double base = object.at("sequence_seconds");
+  for (const nlohmann::json& lever : object.at("levers")) {
+    levers.insert(lever.at("lever"));
+    // The search stops at gains below a thousandth, and gives as much for headroom.
+    if (!lever.at("fits").get<bool>()) continue;
+    EXPECT_GE(lever.at("sequence_seconds"), 0.998 * base) << lever;
+  }
+  for (const char* name : {"chunk_tokens", "backward_order", "optimizer_offload"}) {
+    EXPECT_TRUE(levers.contains(name)) << name;
+  }
+  const Outcome text = plan(fmt::format("explain {} --seq-len 512 --buffers 3", kTinyQuestion));
+  EXPECT_EQ(text.code, 0);
+  for (const char* part :
+       {"device at its peak", "host_pinned at its peak", "levers: each at its best other value"}) {
+    EXPECT_TRUE(says(text.out, part));
+  }
+  // Rows that fit come first, the fastest of them first, and no row repeats another.
+  std::istringstream lines(text.out.substr(text.out.find("\nlevers: ")));
+  std::set<std::string> rows;
+  double last = -100;
+  bool fits = true;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t percent = line.find("% ");
+    if (percent == std::string::npos) continue;
+    EXPECT_TRUE(rows.insert(line).second) << line;
+    EXPECT_TRUE(line.find(" 0             0 ") == std::string::npos ||
+                line.find("0.00%") == std::string::npos)
+        << line;
+    if (line.find("(does not fit)") != std::string::npos) {
+      if (fits) last = -100;
+      fits = false;
+    } else {
+      EXPECT_TRUE(fits) << line;
+    }
+    const double now = std::stod(line.substr(0, percent));
+    EXPECT_GE(now, last) << line;
+    last = now;
+  }
+  EXPECT_GT(rows.size(), 5U);
+  EXPECT_TRUE(says(text.out, "\nno effect: "));
+  const Outcome none =
+      plan(fmt::format("explain {} --seq-len 512 --device-budget 1KiB", kTinyQuestion));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_TRUE(says(none.err, "device memory"));
+}
+
+}  // namespace
+}  // namespace fpdt::test

@@ -9,6 +9,22 @@
 #include "fpdt/io/problem_json.h"
 
 namespace fpdt {
+namespace {
+
+constexpr double kHour = 3600;
+
+// "13 h", "1 day 5 h", "155 days", "3.4 years".
+std::string days_text(double seconds) {
+  constexpr double kDay = 24 * kHour, kYear = 365 * kDay;
+  if (seconds >= 2 * kYear) return fmt::format("{:.1f} years", seconds / kYear);
+  if (seconds >= 10 * kDay) return fmt::format("{:.0f} days", seconds / kDay);
+  const auto hours = static_cast<std::int64_t>(seconds / kHour + 0.5);
+  const std::int64_t days = hours / 24;
+  if (days == 0) return fmt::format("{} h", hours);
+  return fmt::format("{} {} {} h", days, days == 1 ? "day" : "days", hours % 24);
+}
+
+}  // namespace
 
 Outcome outcome(const Problem& problem, const Strategy& strategy) {
   const Plan plan = make_plan(problem, strategy);
@@ -31,6 +47,13 @@ std::string format_change(Bytes now, Bytes before) {
 
 std::string verdict_text(const Outcome& outcome) {
   return outcome.fits ? "fits" : fmt::format("no: {}", word(outcome.binding));
+}
+
+std::string long_step_text(double seconds) {
+  if (seconds <= 12 * kHour) return "";
+  return fmt::format(
+      "a step takes {}: 100 steps take {}. More GPUs or a shorter sequence make it shorter",
+      days_text(seconds), days_text(100 * seconds));
 }
 
 std::string mfu_text(const Outcome& outcome) {

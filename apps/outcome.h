@@ -30,6 +30,10 @@ std::string format_change(Bytes now, Bytes before);
 // "fits", or what does not: "no: host".
 std::string verdict_text(const Outcome& outcome);
 
+// "a step takes 1 day 5 h: ..." for steps of over 12 hours, of which the figure alone is easily
+// misread; empty for others.
+std::string long_step_text(double seconds);
+
 // "49.4 / 97.4 %": causal, full square.
 std::string mfu_text(const Outcome& outcome);
 

@@ -95,6 +95,7 @@ std::string time_lines(const Problem& problem, const Plan& plan) {
                           format_seconds(typical.step_seconds), format_seconds(fast.step_seconds),
                           format_seconds(slow.step_seconds), typical.tokens_per_second_per_gpu,
                           slow.tokens_per_second_per_gpu, fast.tokens_per_second_per_gpu));
+  text += wrapped("", long_step_text(typical.step_seconds));
   const auto percent = [](double low, double middle, double high) {
     return fmt::format("{:.1f} % ({:.1f} to {:.1f})", 100 * middle, 100 * low, 100 * high);
   };

@@ -1,4 +1,4 @@
-// The peak and the levers of explain.
+// What answers of fpdt-plan say beside their numbers, and the peak and the levers of explain.
 #include <set>
 #include <sstream>
 
@@ -12,7 +12,19 @@ namespace {
 
 constexpr std::string_view kTinyQuestion = "--model model.yaml --cluster timed.yaml";
 
+class Words : public CommandLine {};
 class Explain : public CommandLine {};
+
+// A step of days is easily read as one of hours.
+TEST_F(Words, SaysWhenAStepTakesDays) {
+  ASSERT_EQ(shell("sed 's/op_seconds: .*/op_seconds: 2000/' timed.yaml >slow.yaml").code, 0);
+  const std::string question = "search --model model.yaml --seq-len 512 --cluster ";
+  const Outcome slow = plan(question + "slow.yaml");
+  EXPECT_EQ(slow.code, 0) << slow.err;
+  EXPECT_TRUE(says(slow.out, "a step takes ")) << slow.out;
+  EXPECT_TRUE(says(slow.out, ": 100 steps take "));
+  EXPECT_FALSE(says(plan(question + "timed.yaml").out, "a step takes "));
+}
 
 TEST_F(Explain, NamesThePeakAndEveryLever) {
   const Outcome result =

@@ -417,6 +417,8 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
     text += line("longest",
                  fmt::format("{} ({} tokens)", format_tokens(*answer.longest), *answer.longest));
   }
+  const std::string& plan_only = problem.cluster.plan_only;
+  if (!plan_only.empty()) text += wrapped("plan only", plan_only);
   if (!answer.plan) return text + shortage_lines(answer);
   const Plan& plan = *answer.plan;
   text += wrapped("strategy", in_words(problem, plan.strategy));
@@ -433,6 +435,7 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   text += line("wrote", fmt::format("{0}/plan.yaml, {0}/schedule.json", out_dir));
   text += line("next", fmt::format("draw the step: fpdt-plan draw {}/schedule.json --out step.html",
                                    out_dir));
+  if (!plan_only.empty()) return text;
   text += line("", fmt::format("train with it: fpdt-run train {}/schedule.json --data FILE --steps "
                                "100",
                                out_dir));
@@ -442,6 +445,8 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
 std::string answer_json(const Answer& answer) {
   Json object{{"schema", "fpdt.search/1"}};
   object.update(answer.plan ? feasible_json(answer) : infeasible_json(answer));
+  const std::string& plan_only = answer.problem.cluster.plan_only;
+  object["plan_only"] = plan_only.empty() ? Json() : Json(plan_only);
   if (answer.longest) object["max_seq_len"] = *answer.longest;
   object.update({{"front", front_json(answer)},
                  {"search",

@@ -42,6 +42,7 @@ Json cluster_json(const std::string& file) {
           {"device_memory_bytes", cluster.device_memory.value},
           {"host_memory_bytes_per_node", cluster.host_memory.value},
           {"peak_flops", cluster.rates.peak_flops},
+          {"plan_only", cluster.plan_only.empty() ? Json() : Json(cluster.plan_only)},
           {"source", cluster.source}};
 }
 
@@ -78,10 +79,13 @@ std::string parameters_text(const Json& row) {
                       : fmt::format("{:.3g} K", 1e-3 * count);
 }
 
-// The first of the sources.
+// The first of the sources, and why nothing runs there.
 std::string source_text(const Json& row) {
   const auto all = row["source"].get<std::string>();
-  return all.substr(0, all.find_first_of(",;"));
+  const std::string first = all.substr(0, all.find_first_of(",;"));
+  const auto reason = row.find("plan_only");
+  if (reason == row.end() || reason->is_null()) return first;
+  return fmt::format("{}; plan only: {}", first, reason->get<std::string>());
 }
 
 std::vector<Column> columns_of(Shelf shelf) {

@@ -15,6 +15,33 @@ constexpr std::string_view kTinyQuestion = "--model model.yaml --cluster timed.y
 class Words : public CommandLine {};
 class Explain : public CommandLine {};
 
+// A machine that fpdt can plan for but not run on, with the reason, and without an advice to train.
+TEST_F(Words, SaysThatNothingRunsThere) {
+  ASSERT_EQ(shell("sed 's/^source:/plan_only: there is no backend\\n&/' timed.yaml >no.yaml").code,
+            0);
+  const std::string question = "search --model model.yaml --cluster no.yaml --seq-len 512 ";
+  const Outcome found = plan(question + "--out-dir out");
+  EXPECT_TRUE(says(found.out, "\nplan only  there is no backend\n"));
+  EXPECT_TRUE(says(found.out, "draw the step: "));
+  EXPECT_FALSE(says(found.out, "train with it: "));
+  EXPECT_EQ(nlohmann::json::parse(plan(question + "--json").out).at("plan_only"),
+            "there is no backend");
+  EXPECT_EQ(
+      nlohmann::json::parse(plan(fmt::format("search {} --seq-len 512 --json", kTinyQuestion)).out)
+          .at("plan_only"),
+      nullptr);
+  EXPECT_TRUE(
+      says(plan(question + "--device-budget 1KiB").out, "\nplan only  there is no backend\n"));
+  EXPECT_TRUE(says(plan("list clusters").out, "; plan only: "));
+  std::int64_t known = 0;
+  const nlohmann::json rows =
+      nlohmann::json::parse(plan("list clusters --json").out).at("clusters");
+  for (const nlohmann::json& row : rows) {
+    if (row.at("plan_only").is_string()) ++known;
+  }
+  EXPECT_EQ(known, 2);
+}
+
 // A step of days is easily read as one of hours.
 TEST_F(Words, SaysWhenAStepTakesDays) {
   ASSERT_EQ(shell("sed 's/op_seconds: .*/op_seconds: 2000/' timed.yaml >slow.yaml").code, 0);

@@ -37,6 +37,16 @@ TEST(ClusterFile, EveryConfigLoadsUnderItsOwnName) {
   EXPECT_GE(count, 11);
 }
 
+TEST(ClusterFile, SaysWhyNothingRunsThere) {
+  for (const char* name : {"v100-16g-summit", "mi300x-192g-x8"}) {
+    const std::string file = std::string("configs/clusters/") + name + ".yaml";
+    EXPECT_THAT(load_cluster(source_path(file)).plan_only, HasSubstr(" has no ")) << name;
+  }
+  EXPECT_EQ(parse_cluster(kBare, "c.yaml").plan_only, "");
+  EXPECT_THAT(cluster_error(std::string(kBare) + "plan_only: true\n"),
+              HasSubstr("plan_only: expected the reason in words, found \"true\""));
+}
+
 // They describe the same machines, so nobody has to write a file for another number of them.
 TEST(ClusterFile, ConfigsOfOneMachineDifferInNumberOnly) {
   const auto load = [](const std::string& name) {
@@ -76,7 +86,7 @@ ClusterSpec unusual() {
     next += 1;
     return Rate{1 / next, 0.5 / next, 1 / next};
   };
-  ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, {}, {}, {}};
+  ClusterSpec cluster{"null", 3, 5, 2, Bytes{3 << 29}, Bytes{7001}, 128, {}, {}, {}, {}, {}, {}};
   cluster.attention = AttentionKernels::cudnn;
   cluster.source = "a: \"b\" \\ # c";
   cluster.outside = {Bytes{500 << 20}, Bytes{60}, Bytes{70}, Bytes{384 << 20}, Bytes{24 << 20}};

@@ -120,6 +120,7 @@ void describe(Self& cluster, Visitor& f) {
   f.required("host_memory", cluster.host_memory);
   f.optional("row_multiple", cluster.row_multiple);
   f.sparse("attention", cluster.attention);
+  f.sparse("plan_only", cluster.plan_only);
   f.sparse_group("outside", cluster.outside);
   f.sparse_group("host_outside", cluster.host_outside);
   f.sparse_group("rates", cluster.rates);

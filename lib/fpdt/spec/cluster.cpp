@@ -84,6 +84,9 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
     check.wrong("C101", "row_multiple: attention: cudnn needs a multiple of {}, found {}",
                 kRowsOfCudnn, cluster.row_multiple);
   }
+  if (!cluster.plan_only.empty() && cluster.plan_only.find(' ') == std::string::npos) {
+    check.wrong("C101", "plan_only: expected the reason in words, found \"{}\"", cluster.plan_only);
+  }
   if (cluster.host_memory.value > 0 && cluster.host_available().value <= 0) {
     check.wrong("C101", "host_outside: expected less than the host_memory of {}, found {}",
                 format_bytes(cluster.host_memory), format_bytes(cluster.host_outside_bytes()));

@@ -114,6 +114,7 @@ struct ClusterSpec {
   Bytes host_memory;              // of one node
   std::int64_t row_multiple = 1;  // of a chunk after the all-to-all; cuDNN: 128, CPU: 1
   AttentionKernels attention = AttentionKernels::own;
+  std::string plan_only;  // why fpdt can plan for it but not run on it; empty: it can
   OutsideArena outside;
   OutsideHost host_outside;
   Rates rates;

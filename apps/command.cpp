@@ -22,6 +22,12 @@ volatile std::sig_atomic_t asked_by = 0;
 
 void note_signal(int signal) { asked_by = signal; }
 
+// "" for what is not set.
+std::string_view environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 }  // namespace
 
 int guarded(std::string_view program, const Command& command) {
@@ -43,13 +49,8 @@ void print_result(std::string_view text) {
 }
 
 std::string toned(Tone tone, std::string_view text, int descriptor) {
-  const auto is_set = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return value != nullptr && *value != '\0';
-  };
-  const char* const terminal = std::getenv("TERM");
-  const bool dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
-  if (isatty(descriptor) != 1 || dumb || is_set("NO_COLOR")) return std::string(text);
+  const bool dumb = environment("TERM") == "dumb";
+  if (isatty(descriptor) != 1 || dumb || !environment("NO_COLOR").empty()) return std::string(text);
   constexpr std::array<std::string_view, 3> kCodes{"1", "1;32", "1;31"};
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(tone)], text);
 }
@@ -69,6 +70,21 @@ std::string json_line(const Json& value) {
 void say(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
+}
+
+bool speaks_for_job() {
+  // `mpirun A : B` gives its parts flags of their own.
+  const std::string_view parts = environment("OMPI_NUM_APP_CTX");
+  if (!parts.empty() && parts != "1") return true;
+  // A pod of several may have RANK without a launcher. srun starts the daemons of mpirun and
+  // torchrun, so its number comes last.
+  const bool torchrun = !environment("LOCAL_RANK").empty();
+  for (const std::string_view rank :
+       {environment("OMPI_COMM_WORLD_RANK"), environment("PMIX_RANK"),
+        torchrun ? environment("RANK") : "", environment("SLURM_PROCID")}) {
+    if (!rank.empty()) return rank == "0";
+  }
+  return true;
 }
 
 void prepare_process() {

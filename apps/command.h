@@ -41,6 +41,10 @@ std::string json_line(const Json& value);
 // work.
 void say(std::string_view text);
 
+// Whether this process, by what its launcher says of it, may report what the command line of a whole
+// job has wrong: its first process, or one whose flags may differ from those of others.
+bool speaks_for_job();
+
 // First of all in main: a pipe without a reader and a file over its limit become errors of the call
 // that meets them, not signals; standard descriptors that are closed are held, so that no file of
 // ours gets their numbers and what was meant for a person.

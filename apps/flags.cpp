@@ -98,6 +98,10 @@ bool report_count(const CLI::ParseError& error) {
 
 // Prints what the parser has to say, help or an error, and returns the exit code.
 int answer(const CLI::App& app, const CLI::ParseError& error) {
+  // Every process of a job has the same wrong flag, and has not met the others yet.
+  if (error.get_exit_code() != 0 && !speaks_for_job()) {
+    return static_cast<int>(ExitCode::bad_input);
+  }
   if (error.get_exit_code() != 0 && (report_unknown(app) || report_count(error))) {
     say("Run with --help for more information.\n");
     return static_cast<int>(ExitCode::bad_input);

@@ -27,6 +27,29 @@ TEST_F(Flags, TakeOneValue) {
   }
 }
 
+// Of the processes of a job, which all have the same flags, the first says what is wrong.
+TEST_F(Flags, OneProcessOfAJobReportsThem) {
+  const auto says_it = [&](const std::string& launcher) {
+    const Outcome result = shell("env " + launcher + " \"$RUN\" train --stepz 3");
+    EXPECT_EQ(result.code, 2) << launcher;
+    EXPECT_EQ(result.out, "") << launcher;
+    EXPECT_EQ(result.err.empty(), !says(result.err, "--stepz: no such flag")) << result.err;
+    return !result.err.empty();
+  };
+  EXPECT_TRUE(says_it(""));
+  for (const std::string rank :
+       {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "LOCAL_RANK=0 RANK=", "SLURM_PROCID="}) {
+    EXPECT_TRUE(says_it(rank + "0")) << rank;
+    EXPECT_FALSE(says_it(rank + "1")) << rank;
+  }
+  // Slurm counts the daemons of other launchers.
+  EXPECT_TRUE(says_it("OMPI_COMM_WORLD_RANK=0 SLURM_PROCID=1"));
+  EXPECT_FALSE(says_it("LOCAL_RANK=0 RANK=2 SLURM_PROCID=0"));
+  // No launcher, and parts of a job with flags of their own.
+  EXPECT_TRUE(says_it("RANK=3 WORLD_SIZE=4"));
+  EXPECT_TRUE(says_it("OMPI_COMM_WORLD_RANK=1 OMPI_NUM_APP_CTX=2"));
+}
+
 TEST_F(Flags, VersionNamesTheProgramAndItsBuild) {
 #ifdef FPDT_WITH_CUDA
   const std::string built = "built with CUDA [0-9.]+, with(out)? NCCL.*, with(out)? .*MPI.*";

@@ -156,6 +156,17 @@ TEST_F(ProcessRun, AnErrorOfAllIsSaidOnce) {
             diverged.err.rfind("Lower the learning rate"));
 }
 
+TEST_F(ProcessRun, AWrongFlagIsReportedOnce) {
+  constexpr std::string_view kWrong = "--stepz: no such flag";
+  const Outcome same = job(3, "plan/schedule.json --stepz 2");
+  EXPECT_EQ(same.code, 2);
+  EXPECT_TRUE(says(same.err, kWrong));
+  EXPECT_EQ(same.err.find(kWrong), same.err.rfind(kWrong)) << same.err;
+  const Outcome second = pair("plan/schedule.json --steps 2", "plan/schedule.json --stepz 2");
+  EXPECT_EQ(second.code, 2);
+  EXPECT_TRUE(says(second.err, kWrong));
+}
+
 TEST_F(ProcessRun, WhoDiffersIsNamedWithWhat) {
   write("other.txt", contents("text.txt") + "more");
   lower("other", 2, 1);

@@ -41,8 +41,8 @@ std::string json_line(const Json& value);
 // work.
 void say(std::string_view text);
 
-// Whether this process, by what its launcher says of it, may report what the command line of a whole
-// job has wrong: its first process, or one whose flags may differ from those of others.
+// Whether this process may report a wrong flag. Of several that a launcher started with the same
+// flags, only the first may.
 bool speaks_for_job();
 
 // First of all in main: a pipe without a reader and a file over its limit become errors of the call

@@ -47,7 +47,7 @@ void Watch::begin(const std::string& what, std::int64_t part, std::int64_t parts
 }
 
 OnProgress Watch::listener() {
-  return [this](const Progress& progress) { show(detail(progress)); };
+  return [this](const SearchProgress& progress) { show(detail(progress)); };
 }
 
 void Watch::show(const std::string& how_far) {
@@ -57,21 +57,21 @@ void Watch::show(const std::string& how_far) {
   line_.show(fmt::format("{}{}{}{}", what_, time, how_far.empty() ? "" : ": ", how_far));
 }
 
-std::string Watch::detail(const Progress& progress) {
+std::string Watch::detail(const SearchProgress& progress) {
   const auto [stage, done, total, longest] = progress;
   switch (stage) {
-    case Progress::Stage::starts:
+    case SearchProgress::Stage::starts:
       if (done == 0) ++pass_;
       return fmt::format("pass {}, {} of {} starting points", pass_, done, total);
-    case Progress::Stage::levers:
+    case SearchProgress::Stage::levers:
       return fmt::format("pass {}, {} of {} levers without a gain", pass_, done, total);
-    case Progress::Stage::plans:
+    case SearchProgress::Stage::plans:
       return fmt::format("placing plan {} of {}", done + 1, total);
-    case Progress::Stage::headroom:
+    case SearchProgress::Stage::headroom:
       return fmt::format("dividing memory, attempt {} of {}", done + 1, total);
-    case Progress::Stage::lengths:
+    case SearchProgress::Stage::lengths:
       return fmt::format("{} lengths tried, {} tokens fit", done, format_tokens(longest));
-    case Progress::Stage::worth:
+    case SearchProgress::Stage::worth:
       return fmt::format("lever {} of {}{}", done + 1, total,
                          done > 0 ? about(seconds_left(seconds_since(began_), done, total)) : "");
   }

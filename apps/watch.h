@@ -32,7 +32,7 @@ class Watch {
  private:
   using Clock = std::chrono::steady_clock;
   void show(const std::string& how_far);
-  [[nodiscard]] std::string detail(const Progress& progress);
+  [[nodiscard]] std::string detail(const SearchProgress& progress);
 
   StatusLine line_;
   Clock::time_point first_;     // when the first part began

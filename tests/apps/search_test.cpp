@@ -1,5 +1,5 @@
-// fpdt-plan search, max-seq and explain: output for programs, the files that are written, pins and
-// budgets that are kept, and the answer when nothing fits.
+// fpdt-plan search and max-seq: output for programs, the files that are written, pins and budgets
+// that are kept, and the answer when nothing fits.
 #include <filesystem>
 #include <regex>
 #include <set>

@@ -54,13 +54,13 @@ TEST(Watch, ShowsWhatIsDoneAndLeavesNothing) {
     EXPECT_EQ(terminal.text(), "\rsearch, 0:00\x1b[K");
     watch.hide();
     EXPECT_EQ(terminal.text(), "\r\x1b[K");
-    watch.listener()({Progress::Stage::starts, 0, 80, 0});
+    watch.listener()({SearchProgress::Stage::starts, 0, 80, 0});
     EXPECT_TRUE(says(terminal.text(), "search, 0:00: pass 1, 0 of 80 starting points"));
     watch.hide();
-    watch.listener()({Progress::Stage::lengths, 7, 0, 1 << 20});
+    watch.listener()({SearchProgress::Stage::lengths, 7, 0, 1 << 20});
     EXPECT_TRUE(says(terminal.text(), "7 lengths tried, 1M tokens fit"));
     watch.hide();
-    watch.listener()({Progress::Stage::worth, 3, 28, 0});
+    watch.listener()({SearchProgress::Stage::worth, 3, 28, 0});
     EXPECT_TRUE(says(terminal.text(), "lever 4 of 28, about 0:00 left"));
   }
   EXPECT_TRUE(terminal.text().ends_with("\r\x1b[K"));
@@ -88,7 +88,7 @@ TEST(Watch, IsSilentInShortWorkAndWithoutATerminal) {
   {
     Watch watch(std::chrono::milliseconds(0));
     watch.begin("search");
-    watch.listener()({Progress::Stage::starts, 0, 80, 0});
+    watch.listener()({SearchProgress::Stage::starts, 0, 80, 0});
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }

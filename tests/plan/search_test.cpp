@@ -289,11 +289,11 @@ TEST(Search, SaysWhatBindsAndHowFarItGoes) {
 
 // Whoever waits hears of every stage, never of more than all of it.
 TEST(Search, SaysHowFarItIs) {
-  using Stage = Progress::Stage;
+  using Stage = SearchProgress::Stage;
   Problem problem = timed_problem(tiny_llama(), 2, 512);
   problem.device_budget = Bytes{std::int64_t{2} << 20};
   std::map<Stage, std::int64_t> heard;
-  const OnProgress listen = [&](const Progress& now) {
+  const OnProgress listen = [&](const SearchProgress& now) {
     ++heard[now.stage];
     EXPECT_GE(now.done, 0);
     EXPECT_LT(now.done, now.total) << static_cast<int>(now.stage);
@@ -306,8 +306,8 @@ TEST(Search, SaysHowFarItIs) {
   static_cast<void>(worth(problem, found.best->strategy, listen));
   EXPECT_EQ(heard[Stage::worth], static_cast<std::int64_t>(levers().size()));
   problem.host_budget = 2 * loading_bytes(problem.model) + Bytes{std::int64_t{400} << 10};
-  Progress last;
-  const std::int64_t longest = longest_sequence(problem, {}, [&](const Progress& now) {
+  SearchProgress last;
+  const std::int64_t longest = longest_sequence(problem, {}, [&](const SearchProgress& now) {
     EXPECT_EQ(now.done, last.done + 1);
     EXPECT_GE(now.longest, last.longest);
     last = now;

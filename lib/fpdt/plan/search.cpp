@@ -92,7 +92,7 @@ class Estimates {
   std::vector<std::pair<Strategy, std::int64_t>> known_;
 };
 
-void report(const OnProgress& progress, Progress::Stage stage, std::size_t done,
+void report(const OnProgress& progress, SearchProgress::Stage stage, std::size_t done,
             std::size_t total) {
   if (!progress) return;
   progress({stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), 0});
@@ -106,7 +106,7 @@ class Search {
   SearchResult run() {
     const std::vector<Start> all = starts();
     for (std::size_t i = 0; i < all.size(); ++i) {
-      report(effort_.progress, Progress::Stage::starts, i, all.size());
+      report(effort_.progress, SearchProgress::Stage::starts, i, all.size());
       if (result_.best && all[i].floor >= result_.best->nanoseconds) break;
       consider(all[i].strategy, all[i].usage);
       if (effort_.any) break;
@@ -209,7 +209,7 @@ class Search {
     const std::vector<Lever>& all = effort_.levers;
     std::size_t unchanged = 0;
     for (std::size_t i = 0; unchanged < all.size(); i = (i + 1) % all.size()) {
-      report(effort_.progress, Progress::Stage::levers, unchanged, all.size());
+      report(effort_.progress, SearchProgress::Stage::levers, unchanged, all.size());
       bool gained = false;
       const Strategy from = result_.best->strategy;
       for (const Change& change : all[i].changes(problem_, from)) {
@@ -276,7 +276,7 @@ void relax(const Problem& problem, double longest, const Machine& machine,
                                left(best.usage.host_node, problem.host_budget));
   constexpr int kSteps = 32;
   for (int i = kSteps; i > 0; --i) {
-    report(progress, Progress::Stage::headroom, static_cast<std::size_t>(kSteps - i), kSteps);
+    report(progress, SearchProgress::Stage::headroom, static_cast<std::size_t>(kSteps - i), kSteps);
     const double wanted = low + (high - low) * i / kSteps;
     Problem tight = problem;
     tight.host_budget = part(problem.host_budget, 1 - wanted);
@@ -300,7 +300,7 @@ void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort
   constexpr double kEqualMemory = 1.0 / 64;
   result.front = pareto(problem, std::move(result.front), kEqualMemory);
   for (std::size_t i = 0; i < result.front.size(); ++i) {
-    report(effort.progress, Progress::Stage::plans, i, result.front.size());
+    report(effort.progress, SearchProgress::Stage::plans, i, result.front.size());
     result.front[i] = settled(problem, result.front[i].strategy, machine);
   }
   result.best = settled(problem, result.best->strategy, machine);
@@ -416,7 +416,7 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
     other.seq_len = tokens;
     return other;
   };
-  Progress now{.stage = Progress::Stage::lengths};
+  SearchProgress now{.stage = SearchProgress::Stage::lengths};
   const auto counted = [&](std::int64_t tokens, bool fits) {
     ++now.done;
     if (fits) now.longest = std::max(now.longest, tokens);
@@ -445,7 +445,7 @@ std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
   std::vector<Worth> all;
   const std::vector<Lever> pulled = levers();
   for (std::size_t i = 0; i < pulled.size(); ++i) {
-    report(progress, Progress::Stage::worth, i, pulled.size());
+    report(progress, SearchProgress::Stage::worth, i, pulled.size());
     const Lever& lever = pulled[i];
     std::optional<Worth> best;
     for (const Change& change : lever.changes(problem, strategy)) {

@@ -42,7 +42,7 @@ struct SearchResult {
 };
 
 // How far work is, for whoever waits for it.
-struct Progress {
+struct SearchProgress {
   enum class Stage : std::uint8_t {
     starts,    // starting points simulated in this pass; a pass begins with none
     levers,    // levers pulled since the last gain
@@ -56,7 +56,7 @@ struct Progress {
   std::int64_t total = 0;    // 0: not known
   std::int64_t longest = 0;  // of `lengths`: tokens that fit so far
 };
-using OnProgress = std::function<void(const Progress&)>;
+using OnProgress = std::function<void(const SearchProgress&)>;
 
 struct SearchEffort {
   // The search stops at gains below this share of a step, which are noise of the rates. Strategies

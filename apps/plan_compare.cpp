@@ -82,9 +82,12 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
 // From the first row to the last; each rung as it is placed.
 std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows, Watch& watch) {
   watch.begin("ladder");
+  const std::vector<Rung> rungs = ladder(problem, rows.front().outcome.strategy,
+                                         rows.back().outcome.strategy, watch.listener());
   std::vector<Row> all;
-  for (const Rung& rung :
-       ladder(problem, rows.front().outcome.strategy, rows.back().outcome.strategy)) {
+  for (const Rung& rung : rungs) {
+    watch.begin("timing the ladder", static_cast<std::int64_t>(all.size()) + 1,
+                static_cast<std::int64_t>(rungs.size()));
     all.push_back(
         {rung.lever.empty() ? rows.front().name : rung.lever, outcome(problem, rung.strategy)});
   }

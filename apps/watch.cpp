@@ -28,21 +28,21 @@ std::string about(double seconds) {
 Watch::Watch(std::chrono::milliseconds after)
     : line_(StatusLine::Shown::on_terminals, after), first_(Clock::now()), began_(first_) {}
 
-void Watch::begin(const std::string& what) {
-  what_ = what;
-  began_ = Clock::now();
-  left_.reset();
-  pass_ = 0;
-  show("");
-}
+void Watch::begin(const std::string& what) { begin_at(what, {}); }
 
 void Watch::begin(const std::string& what, std::int64_t part, std::int64_t parts) {
+  std::optional<double> left;
   if (part == 1) first_ = Clock::now();
-  what_ = fmt::format("{}, {} of {}", what, part, parts);
+  if (part > 1) left = seconds_left(seconds_since(first_), part - 1, parts);
+  begin_at(fmt::format("{}, {} of {}", what, part, parts), left);
+}
+
+void Watch::begin_at(const std::string& what, std::optional<double> left) {
+  what_ = what;
+  left_ = left;
   began_ = Clock::now();
-  left_.reset();
-  if (part > 1) left_ = seconds_left(seconds_since(first_), part - 1, parts);
   pass_ = 0;
+  hide();  // so that the line changes now, however recent it is: this work may have no listener
   show("");
 }
 
@@ -71,6 +71,8 @@ std::string Watch::detail(const SearchProgress& progress) {
       return fmt::format("dividing memory, attempt {} of {}", done + 1, total);
     case SearchProgress::Stage::lengths:
       return fmt::format("{} lengths tried, {} tokens fit", done, format_tokens(longest));
+    case SearchProgress::Stage::rungs:
+      return fmt::format("rung {} of {}", done + 1, total);
     case SearchProgress::Stage::worth:
       return fmt::format("lever {} of {}{}", done + 1, total,
                          done > 0 ? about(seconds_left(seconds_since(began_), done, total)) : "");

@@ -31,6 +31,7 @@ class Watch {
 
  private:
   using Clock = std::chrono::steady_clock;
+  void begin_at(const std::string& what, std::optional<double> left);
   void show(const std::string& how_far);
   [[nodiscard]] std::string detail(const SearchProgress& progress);
 

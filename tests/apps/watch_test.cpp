@@ -62,6 +62,10 @@ TEST(Watch, ShowsWhatIsDoneAndLeavesNothing) {
     watch.hide();
     watch.listener()({SearchProgress::Stage::worth, 3, 28, 0});
     EXPECT_TRUE(says(terminal.text(), "lever 4 of 28, about 0:00 left"));
+    watch.listener()({SearchProgress::Stage::worth, 4, 28, 0});
+    EXPECT_EQ(terminal.text(), "");  // too soon
+    watch.begin("proving");
+    EXPECT_TRUE(says(terminal.text(), "\rproving, 0:00"));
   }
   EXPECT_TRUE(terminal.text().ends_with("\r\x1b[K"));
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/plan/ladder.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/spec/checkpoint_bytes.h"
 
@@ -305,6 +306,8 @@ TEST(Search, SaysHowFarItIs) {
   EXPECT_EQ(found.best->strategy, search(problem).best->strategy);
   static_cast<void>(worth(problem, found.best->strategy, listen));
   EXPECT_EQ(heard[Stage::worth], static_cast<std::int64_t>(levers().size()));
+  static_cast<void>(ladder(problem, spilled(problem, 1, 64), found.best->strategy, listen));
+  EXPECT_GT(heard[Stage::rungs], 1);
   problem.host_budget = 2 * loading_bytes(problem.model) + Bytes{std::int64_t{400} << 10};
   SearchProgress last;
   const std::int64_t longest = longest_sequence(problem, {}, [&](const SearchProgress& now) {

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/units.h"
-#include "fpdt/plan/search.h"
 
 namespace fpdt {
 namespace {
@@ -117,13 +116,17 @@ std::vector<Pull> differences(const Problem& problem, const Strategy& from, cons
 
 }  // namespace
 
-std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to) {
+std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to,
+                         const OnProgress& progress) {
   const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Pull> left = differences(problem, from, to);
   std::vector<Rung> rungs{{"", from}};
   // Kept raw: tidying would drop choices that have no effect yet.
   Strategy raw = from;
+  const auto all = static_cast<std::int64_t>(left.size());
   while (!left.empty()) {
+    const std::int64_t done = all - static_cast<std::int64_t>(left.size());
+    if (progress) progress({SearchProgress::Stage::rungs, done, all, 0});
     std::size_t best = left.size();
     bool best_fits = false;
     double least = 0;

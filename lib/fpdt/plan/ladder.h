@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fpdt/spec/strategy.h"
+#include "fpdt/plan/search.h"
 
 namespace fpdt {
 
@@ -18,6 +18,7 @@ struct Rung {
 // per sequence. Only sound strategies count, and only those within the budgets while there are any.
 // The first rung is `from`, the last is `to`, both with one residency for all layers. Times are
 // those of the search.
-std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to);
+std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to,
+                         const OnProgress& progress = {});
 
 }  // namespace fpdt

@@ -50,6 +50,7 @@ struct SearchProgress {
     headroom,  // divisions between host and device, placed
     lengths,   // sequence lengths tried
     worth,     // levers of a strategy, each at its best other value
+    rungs,     // levers of a ladder, placed
   };
   Stage stage = Stage::starts;
   std::int64_t done = 0;

@@ -10,6 +10,8 @@
 
 #include "fpdt/io/file.h"
 
+#include "json_reference.h"
+
 namespace fpdt::test {
 namespace {
 
@@ -68,6 +70,14 @@ std::string prose() {
   return text;
 }
 
+// What a verb prints with --json is in the reference, whichever test runs it.
+Outcome checked(std::string_view program, std::string_view arguments, Outcome outcome) {
+  if (arguments.find("--json") == std::string_view::npos) return outcome;
+  const std::string_view verb = arguments.substr(0, arguments.find(' '));
+  expect_documented(fmt::format("{} {}", program, verb), outcome.out);
+  return outcome;
+}
+
 }  // namespace
 
 testing::AssertionResult says(const std::string& text, std::string_view part) {
@@ -107,11 +117,11 @@ Outcome CommandLine::shell(std::string_view command) const {
 }
 
 Outcome CommandLine::run(std::string_view arguments) const {
-  return shell(fmt::format("'{}' {}", FPDT_RUN, arguments));
+  return checked("fpdt-run", arguments, shell(fmt::format("'{}' {}", FPDT_RUN, arguments)));
 }
 
 Outcome CommandLine::plan(std::string_view arguments) const {
-  return shell(fmt::format("'{}' {}", FPDT_PLAN, arguments));
+  return checked("fpdt-plan", arguments, shell(fmt::format("'{}' {}", FPDT_PLAN, arguments)));
 }
 
 std::string CommandLine::path(std::string_view name) const {

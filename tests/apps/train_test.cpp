@@ -12,6 +12,7 @@
 #include "fpdt/schedule/print.h"
 
 #include "command_line.h"
+#include "json_reference.h"
 
 namespace fpdt::test {
 namespace {
@@ -41,6 +42,7 @@ TEST_F(Train, JsonIsOneObjectAndNothingElse) {
             answer.at("memory").at("device").at("live"));
   // Four steps and two evaluations, each a line of its own.
   const std::string log = contents("log.jsonl");
+  expect_documented("fpdt-run train", log, "log");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 6);
   EXPECT_EQ(nlohmann::json::parse(log.substr(0, log.find('\n'))).at("step"), 1);
 }

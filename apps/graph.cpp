@@ -41,16 +41,17 @@ std::vector<std::int32_t> calls_of(const Schedule& schedule, const std::string& 
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   const std::string nearest = nearest_word(name, known);
-  throw InputError(fmt::format("--block {}: a step has no such block{}; it has{}", name,
-                               nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest),
+  throw InputError(fmt::format("--block {}: no such block.{} A step has{}", name,
+                               nearest.empty() ? "" : fmt::format(" Did you mean {}?", nearest),
                                known_blocks(schedule)));
 }
 
 // The middle call of the first block, and of each other one the call that is nearest to it.
-std::vector<std::int32_t> calls_to_draw(const Schedule& schedule,
-                                        const std::vector<std::string>& blocks) {
+std::vector<std::int32_t> calls_to_draw(const Schedule& schedule, std::string_view blocks) {
   std::vector<std::int32_t> shown;
-  for (const std::string& block : blocks) {
+  for (std::size_t begin = 0, end = 0; begin <= blocks.size(); begin = end + 1) {
+    end = std::min(blocks.find(',', begin), blocks.size());
+    const std::string block(blocks.substr(begin, end - begin));
     const std::vector<std::int32_t> calls = calls_of(schedule, block);
     const std::int32_t middle = shown.empty() ? calls[calls.size() / 2] : shown.front();
     shown.push_back(
@@ -79,7 +80,7 @@ void parse_ops(const std::string& text, std::size_t ops, GraphView& view) {
 
 }  // namespace
 
-DependencyGraph load_graph(const std::string& path, const std::vector<std::string>& blocks,
+DependencyGraph load_graph(const std::string& path, std::string_view blocks,
                            const std::string& ops) {
   const VerifiedSchedule file = verified(load_schedule(path));
   const Schedule& schedule = file.schedule();

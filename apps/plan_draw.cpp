@@ -27,8 +27,7 @@ namespace fpdt {
 namespace {
 
 struct DrawFlags {
-  std::string schedule, cluster, out, what, ops, theme = "light";
-  std::vector<std::string> blocks;
+  std::string schedule, cluster, out, what, blocks, ops, theme = "light";
   std::int64_t width = 0, height = 0;  // 0: as it comes
   bool json = false, graph = false;
 };
@@ -158,6 +157,7 @@ void convert(const std::string& text, std::vector<std::string> words, const std:
 
 int draw_graph(const DrawFlags& flags, bool as_dot) {
   if (!flags.cluster.empty()) throw InputError("--cluster: a graph has no times, so it needs none");
+  if (flags.theme != "light") throw InputError("--theme dark: a graph is drawn on white paper");
   const DependencyGraph drawn = load_graph(flags.schedule, flags.blocks, flags.ops);
   if (as_dot) {
     write(flags.out, drawn.dot);
@@ -260,7 +260,7 @@ Command declare_draw(Options& options) {
   options.flag("--graph", flags->graph,
                "Draw which op waits for which in a block, with Graphviz; needs no rates");
   options.value("--block", flags->blocks,
-                "Block of the graph, such as forward; several: one call of each, near each other");
+                "Block of the graph, such as forward, or blocks, such as gather,forward");
   options.value("--ops", flags->ops,
                 "Ops of the graph, such as 20-60; default: all, or the first and the last");
   return [flags] { return draw(*flags); };

@@ -17,7 +17,7 @@ TEST_F(Draw, DrawsGraphsOfBlocks) {
   };
   ASSERT_EQ(draw("--block backward").code, 0);
   EXPECT_TRUE(says(contents("graph.dot"), "backward of layer")) << contents("graph.dot");
-  const Outcome both = draw("--block gather backward");
+  const Outcome both = draw("--block gather,backward");
   ASSERT_EQ(both.code, 0) << both.err;
   EXPECT_TRUE(says(contents("graph.dot"), "gather of layer"));
   const Outcome window = draw("--block backward --ops 3-9");
@@ -29,7 +29,7 @@ TEST_F(Draw, DrawsGraphsOfBlocks) {
     EXPECT_EQ(refused.code, 2);
     EXPECT_TRUE(says(refused.err, "backward                30 ops, 3 calls")) << refused.err;
   }
-  EXPECT_TRUE(says(draw("--block bakward").err, "did you mean backward?"));
+  EXPECT_TRUE(says(draw("--block bakward").err, "Did you mean backward?"));
   for (const char* wrong :
        {"--ops 0-3", "--ops 9-3", "--ops 9-31", "--ops 7", "--ops -", "--ops 1-x"}) {
     const Outcome refused = draw(fmt::format("--block backward {}", wrong));
@@ -39,6 +39,7 @@ TEST_F(Draw, DrawsGraphsOfBlocks) {
   // The cluster of this one has no rates.
   EXPECT_EQ(plan("draw plan/schedule.json --graph --block forward --out rateless.dot").code, 0);
   EXPECT_EQ(draw("--block backward --cluster timed.yaml").code, 2);
+  EXPECT_EQ(draw("--block backward --theme dark").code, 2);
   EXPECT_EQ(plan(fmt::format("draw {} --out step.svg --block backward", golden)).code, 2);
 }
 

@@ -115,6 +115,14 @@ TEST(Dot, FoldsWhatDoesNotFitAndSaysSo) {
   }
 }
 
+TEST(Dot, TitlesNameTheLayerOfBlocksThatHaveOne) {
+  const test::MadeUp made(2);
+  GraphView view = calls_of(made, "forward");
+  view.calls.resize(1);
+  EXPECT_NE(graph_of(made, view).dot.find("\"forward of layer 0: "), std::string::npos);
+  EXPECT_NE(graph_of(made, calls_of(made, "head")).dot.find("\"head: "), std::string::npos);
+}
+
 TEST(Dot, AWindowFoldsWhatIsOutside) {
   const test::MadeUp made(8);
   GraphView view = whole_step(made);

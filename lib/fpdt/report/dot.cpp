@@ -203,7 +203,12 @@ class Graph {
   void write_title(const std::vector<OpRange>& folded) {
     std::vector<std::string> names;
     for (const std::int32_t call : view_.calls) {
-      names.push_back(fmt::format("{} of layer {}", block(call).name, calls_[index(call)].layer));
+      const Call& one = calls_[index(call)];
+      const bool by_layer = std::any_of(calls_.begin(), calls_.end(), [&](const Call& other) {
+        return other.block == one.block && other.layer != 0;
+      });
+      names.push_back(by_layer ? fmt::format("{} of layer {}", block(call).name, one.layer)
+                               : block(call).name);
     }
     std::string text = fmt::format("{}: {} {}", fmt::join(names, ", "), ops_.size(),
                                    ops_.size() == 1 ? "op" : "ops");

@@ -11,6 +11,7 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/base/units.h"
+#include "fpdt/plan/longest.h"
 #include "fpdt/plan/plan.h"
 
 namespace fpdt {

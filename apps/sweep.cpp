@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/plan/longest.h"
 
 namespace fpdt {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/model_file.h"
+#include "fpdt/plan/longest.h"
 #include "fpdt/plan/search.h"
 
 namespace fpdt::test {

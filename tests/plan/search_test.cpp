@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/ladder.h"
+#include "fpdt/plan/longest.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/spec/checkpoint_bytes.h"
 

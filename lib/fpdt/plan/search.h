@@ -71,10 +71,6 @@ struct SearchEffort {
 // InputError as of require_possible, when the pins cannot work, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 
-// The longest sequence for which the search finds a strategy, to 1/64 of itself or better; 0: none.
-std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
-                              const OnProgress& progress = {});
-
 // One change of a lever, with its effects.
 struct Worth {
   std::string lever;

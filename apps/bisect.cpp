@@ -28,13 +28,13 @@ constexpr Rule kRules[] = {
     {"one rank",
      [](Problem& problem, Strategy& strategy) {
        set_ranks(problem, 1);
-       strategy.data_parallel = 1;
+       strategy.mesh.replicas = 1;
      }},
     {"one replica",
      [](Problem& problem, Strategy& strategy) {
-       if (strategy.data_parallel == 1) return;
-       set_ranks(problem, problem.ranks() / strategy.data_parallel);
-       strategy.data_parallel = 1;
+       if (strategy.mesh.replicas == 1) return;
+       set_ranks(problem, problem.ranks() / strategy.mesh.replicas);
+       strategy.mesh.replicas = 1;
      }},
     {"one micro-batch", [](Problem&, Strategy& strategy) { strategy.micro_batches = 1; }},
     {"one document per sequence", [](Problem& problem, Strategy&) { problem.documents = false; }},
@@ -42,43 +42,43 @@ constexpr Rule kRules[] = {
      [](Problem& problem, Strategy& strategy) {
        if (problem.model.layers == 1) return;
        problem.model.layers = 1;
-       strategy.fpdt.checkpoint_every = 1;
-       strategy.fpdt.layer_classes.resize(1);
-       strategy.fpdt.layer_classes.front().layers = 0;
+       strategy.segments = {1};
+       strategy.layer_classes.resize(1);
+       strategy.layer_classes.front().layers = 0;
      }},
     {"one chunk",
      [](Problem& problem, Strategy& strategy) {
        const Geometry shape = geometry(problem, strategy);
-       if (shape.chunks > 1) strategy.fpdt.chunk_tokens = shape.padded_tokens;
+       if (shape.chunks > 1) strategy.tiles.chunk_tokens = shape.padded_tokens;
      }},
     {"whole tiles of feed-forward and loss",
      [](Problem&, Strategy& strategy) {
-       strategy.fpdt.ffn_tile_rows = 0;
-       strategy.fpdt.loss_tile_rows = 0;
-       strategy.fpdt.loss_tile_vocab = 0;
+       strategy.tiles.ffn_rows = 0;
+       strategy.tiles.loss_rows = 0;
+       strategy.tiles.loss_vocabulary = 0;
      }},
     {"nothing recomputed",
      [](Problem&, Strategy& strategy) {
-       strategy.fpdt.checkpoint_every = 1;
-       for (LayerClass& one : strategy.fpdt.layer_classes) one.recompute = Recompute::keep_all;
+       strategy.segments = {1};
+       for (LayerClass& one : strategy.layer_classes) one.recompute = Recompute::keep_all;
      }},
     {"nothing spilled",
      [](Problem&, Strategy& strategy) {
-       for (LayerClass& one : strategy.fpdt.layer_classes) one.keep.fill(1);
+       for (LayerClass& one : strategy.layer_classes) one.keep.fill(1);
      }},
     {"optimizer on the device",
-     [](Problem&, Strategy& strategy) { strategy.optimizer_offload = false; }},
+     [](Problem&, Strategy& strategy) { strategy.offload_states(false); }},
     {"the other backward order",
      [](Problem&, Strategy& strategy) {
-       BackwardOrder& order = strategy.fpdt.backward_order;
+       BackwardOrder& order = strategy.tiles.backward_order;
        order = order == BackwardOrder::kv_outer ? BackwardOrder::q_outer : BackwardOrder::kv_outer;
      }},
-    {"serpentine off", [](Problem&, Strategy& strategy) { strategy.fpdt.serpentine = false; }},
-    {"long_tiles off", [](Problem&, Strategy& strategy) { strategy.fpdt.long_tiles = false; }},
-    {"no prefetch", [](Problem&, Strategy& strategy) { strategy.fpdt.prefetch_depth = 0; }},
-    {"one copy lane", [](Problem&, Strategy& strategy) { strategy.fpdt.duplex = false; }},
+    {"serpentine off", [](Problem&, Strategy& strategy) { strategy.tiles.serpentine = false; }},
+    {"long_tiles off", [](Problem&, Strategy& strategy) { strategy.tiles.long_tiles = false; }},
+    {"no prefetch", [](Problem&, Strategy& strategy) { strategy.copies.prefetch_depth = 0; }},
+    {"one copy lane", [](Problem&, Strategy& strategy) { strategy.copies.duplex = false; }},
     {"overlap_all_to_all off",
-     [](Problem&, Strategy& strategy) { strategy.fpdt.overlap_all_to_all = false; }},
+     [](Problem&, Strategy& strategy) { strategy.copies.overlap_all_to_all = false; }},
     {"f32 storage", [](Problem&, Strategy& strategy) { strategy.storage = Storage::f32; }},
     {"own attention kernels",
      [](Problem& problem, Strategy&) { problem.cluster.attention = AttentionKernels::own; }},

@@ -120,27 +120,27 @@ std::optional<Nearest> larger_device(const Problem& problem, const Pins& pins) {
 std::vector<Change> smaller(const Problem& problem, const Strategy& strategy) {
   std::vector<Change> changes;
   Strategy spilled = strategy;
-  for (LayerClass& one : spilled.fpdt.layer_classes) one.keep.fill(0);
+  for (LayerClass& one : spilled.layer_classes) one.keep.fill(0);
   if (!(spilled == strategy)) {
     changes.push_back({"every tensor class spilled (keep: {})", spilled});
   }
-  const std::int64_t ranks = problem.ranks() / strategy.data_parallel;
+  const std::int64_t ranks = problem.ranks() / strategy.mesh.replicas;
   const std::int64_t unit = ranks * problem.cluster.row_multiple;
   Strategy halved = spilled;
   for (std::int64_t c = geometry(problem, strategy).chunk_rows / 2 / unit * unit; c >= unit;
        c = c / 2 / unit * unit) {
-    halved.fpdt.chunk_tokens = c;
-    for (std::int64_t* tile : {&halved.fpdt.ffn_tile_rows, &halved.fpdt.loss_tile_rows}) {
+    halved.tiles.chunk_tokens = c;
+    for (std::int64_t* tile : {&halved.tiles.ffn_rows, &halved.tiles.loss_rows}) {
       *tile = std::min(*tile, c / ranks);
     }
     changes.push_back({fmt::format("chunk_tokens: {} and everything spilled", c), halved});
   }
-  if (strategy.optimizer_offload) return changes;
+  if (strategy.offloads_states()) return changes;
   std::vector<Change> offloaded = changes;
   offloaded.insert(offloaded.begin(), {"", strategy});
   for (auto& [words, change] : offloaded) {
-    change.optimizer_offload = true;
-    changes.push_back({words + (words.empty() ? "" : " and ") + "optimizer_offload: true", change});
+    change.offload_states(true);
+    changes.push_back({words + (words.empty() ? "" : " and ") + "keep: {states: host}", change});
   }
   return changes;
 }

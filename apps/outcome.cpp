@@ -33,7 +33,7 @@ Outcome outcome(const Problem& problem, const Strategy& strategy) {
   if (!one.fits) {
     one.binding = plan.usage.device > problem.device_budget ? Binding::device : Binding::host;
   }
-  const auto sequences = static_cast<double>(strategy.data_parallel * strategy.micro_batches);
+  const auto sequences = static_cast<double>(strategy.mesh.replicas * strategy.micro_batches);
   std::transform(one.throughput.begin(), one.throughput.end(), one.sequence_seconds.begin(),
                  [&](const Throughput& throughput) { return throughput.step_seconds / sequences; });
   return one;
@@ -70,7 +70,7 @@ Json shape_json(const Problem& problem, const Strategy& strategy) {
           {"data_parallel", shape.data_parallel},
           {"chunk_tokens", shape.chunk_rows},
           {"chunks", shape.chunks},
-          {"checkpoint_every", strategy.fpdt.checkpoint_every},
+          {"checkpoint_every", strategy.checkpoint_every()},
           {"layers_storing_attention", stored.attention},
           {"layers_storing_everything", stored.everything}};
 }

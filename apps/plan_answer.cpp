@@ -156,9 +156,10 @@ std::vector<const Candidate*> alternatives(const Answer& answer) {
     return found;
   };
   for (const Candidate& one : front) {
-    const bool otherwise = one.strategy.fpdt.chunk_tokens != best.strategy.fpdt.chunk_tokens ||
-                           one.strategy.fpdt.backward_order != best.strategy.fpdt.backward_order ||
-                           one.strategy.data_parallel != best.strategy.data_parallel;
+    const bool otherwise =
+        one.strategy.tiles.chunk_tokens != best.strategy.tiles.chunk_tokens ||
+        one.strategy.tiles.backward_order != best.strategy.tiles.backward_order ||
+        one.strategy.mesh.replicas != best.strategy.mesh.replicas;
     if (!otherwise) continue;
     add(&one);
     break;
@@ -273,7 +274,7 @@ Json prediction_json(const Problem& problem, const Plan& plan) {
 
 Json strategy_object(const Problem& problem, const Strategy& strategy) {
   Json object = shape_json(problem, strategy);
-  object.update({{"optimizer_offload", strategy.optimizer_offload},
+  object.update({{"optimizer_offload", strategy.offloads_states()},
                  {"words", in_words(problem, strategy)},
                  {"settings", Json::parse(strategy_json(strategy))}});
   return object;
@@ -286,8 +287,8 @@ Json front_json(const Answer& answer) {
     list.push_back({{"step_seconds", static_cast<double>(one.nanoseconds) * 1e-9},
                     {"device_bytes", one.usage.device.value},
                     {"host_bytes_per_node", one.usage.host_node.value},
-                    {"chunk_tokens", one.strategy.fpdt.chunk_tokens},
-                    {"data_parallel", one.strategy.data_parallel},
+                    {"chunk_tokens", one.strategy.tiles.chunk_tokens},
+                    {"data_parallel", one.strategy.mesh.replicas},
                     {"words", in_words(answer.problem, one.strategy)}});
   }
   return list;

@@ -49,9 +49,9 @@ Json cluster_json(const std::string& file) {
 Json strategy_row_json(const std::string& name, const std::string& file) {
   const Strategy strategy = load_strategy(file);
   return {{"name", name},
-          {"chunk_tokens", strategy.fpdt.chunk_tokens},
-          {"backward_order", word(strategy.fpdt.backward_order)},
-          {"optimizer_offload", strategy.optimizer_offload}};
+          {"chunk_tokens", strategy.tiles.chunk_tokens},
+          {"backward_order", word(strategy.tiles.backward_order)},
+          {"optimizer_offload", strategy.offloads_states()}};
 }
 
 Json rows_of(Shelf shelf) {

@@ -85,7 +85,7 @@ void require_fit(const Problem& problem, const Strategy& strategy, const Lowered
   if (need.host_node > problem.host_budget) {
     throw InfeasibleError(fmt::format(
         "host memory: the {} ranks of a node need {}, the budget is {} ({} short). Most of it, per "
-        "rank: {}; keep more on the device, set checkpoint_every, or use more nodes",
+        "rank: {}; keep more on the device, set segments, or use more nodes",
         problem.cluster.devices_per_node, format_bytes(need.host_node),
         format_bytes(problem.host_budget), format_bytes(need.host_node - problem.host_budget),
         heaviest(schedule, MemorySpace::host_pinned)));

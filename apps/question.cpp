@@ -126,7 +126,7 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   const std::string file = find_shared(Shelf::strategies, "--strategy", flags.strategy);
   pins.strategy = load_strategy(file);
   require_sound(problem, *pins.strategy, file);
-  pins.batch = pins.strategy->data_parallel * pins.strategy->micro_batches;
+  pins.batch = pins.strategy->mesh.replicas * pins.strategy->micro_batches;
   if (flags.seq_len.empty()) return pins;  // what has an effect depends on the length
   for (const std::string& note : without_effect(problem, *pins.strategy)) {
     say(fmt::format("note: {}: {}\n", flags.strategy, note));

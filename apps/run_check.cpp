@@ -147,7 +147,7 @@ int run_check(const CheckFlags& flags) {
   CheckOptions options = options_of(flags, job);
   options.ranks = machine.ranks;
   const std::int64_t tokens =
-      mul(mul(job.strategy.data_parallel, job.strategy.micro_batches), job.problem.seq_len);
+      mul(mul(job.strategy.mesh.replicas, job.strategy.micro_batches), job.problem.seq_len);
   say(fmt::format("two steps of {} tokens on {} ranks, and the reference in double precision ...\n",
                   tokens, job.problem.ranks()));
   if (!flags.bisect) {

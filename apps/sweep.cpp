@@ -104,7 +104,7 @@ std::vector<std::int64_t> usual_values(const Question& question, Over over,
   switch (over) {
     case Over::chunk: {
       const std::vector<Split> all = splits(question.problem, question.pins);
-      const std::int64_t replicas = question.pins.strategy ? question.pins.strategy->data_parallel
+      const std::int64_t replicas = question.pins.strategy ? question.pins.strategy->mesh.replicas
                                     : all.empty()          ? 1
                                                            : all.front().data_parallel;
       return chunk_lengths(question.problem, question.problem.ranks() / replicas);
@@ -126,7 +126,7 @@ SweepPoint point_of(const Question& question, Over over, std::int64_t value) {
     case Over::chunk:
       point.pins.chunk_tokens = value;
       if (point.pins.strategy) {
-        point.pins.strategy->fpdt.chunk_tokens = value;
+        point.pins.strategy->tiles.chunk_tokens = value;
         point.pins.chunk_tokens.reset();
       }
       break;

@@ -38,7 +38,7 @@ Course settle_course(const TrainFlags& flags, const Job& job, const std::optiona
   course.seed = flags.seed.value_or(course.seed);
   course.rate = settle_rate(flags, course.rate);
   course.seq_len = job.problem.seq_len;
-  course.sequences = mul(job.strategy.data_parallel, job.strategy.micro_batches);
+  course.sequences = mul(job.strategy.mesh.replicas, job.strategy.micro_batches);
   course.optimizer = job.problem.optimizer;
   return course;
 }

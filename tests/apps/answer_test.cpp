@@ -76,7 +76,7 @@ TEST_F(Explain, NamesThePeakAndEveryLever) {
     if (!lever.at("fits").get<bool>()) continue;
     EXPECT_GE(lever.at("sequence_seconds"), 0.998 * base) << lever;
   }
-  for (const char* name : {"chunk_tokens", "backward_order", "optimizer_offload"}) {
+  for (const char* name : {"chunk_tokens", "backward_order", "keep states"}) {
     EXPECT_TRUE(levers.contains(name)) << name;
   }
   const Outcome text = plan(fmt::format("explain {} --seq-len 512 --buffers 3", kTinyQuestion));

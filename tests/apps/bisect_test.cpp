@@ -56,7 +56,7 @@ Bisection bisect_with(const Case& one, FaultyBackend::Fault fault) {
 TEST(Bisect, SoundScheduleHasNoVariantThatDiffers) {
   Case one = four_chunks();
   one.strategy.micro_batches = 2;
-  one.strategy.optimizer_offload = true;
+  one.strategy.offload_states(true);
   one.strategy.storage = Storage::bf16;
   const Bisection found = bisect_with(one, [](Op&) {});
   EXPECT_TRUE(found.agrees());

@@ -61,7 +61,7 @@ rates:
 source: made for this test
 )";
 constexpr std::string_view kStrategy = R"(storage: f32
-fpdt: {chunk_tokens: 32}
+tiles: {chunk_tokens: 32}
 )";
 
 std::string prose() {

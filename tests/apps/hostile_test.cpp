@@ -78,7 +78,7 @@ TEST_F(Hostile, OverBudgetWritesNothing) {
 TEST_F(Hostile, AFullDiskKeepsTheLastPlan) {
   const std::string schedule = contents("plan/schedule.json");
   const std::string strategy = contents("plan/strategy.yaml");
-  write("strategy.yaml", "storage: f32\nfpdt: {chunk_tokens: 16}\n");
+  write("strategy.yaml", "storage: f32\ntiles: {chunk_tokens: 16}\n");
   const Outcome result =
       shell(fmt::format("ulimit -f 8; $PLAN {} --seq-len 64 --out-dir plan", kLower));
   EXPECT_EQ(result.code, 7) << result.err;

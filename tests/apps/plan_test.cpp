@@ -11,7 +11,7 @@ constexpr std::string_view kLowerTiny =
     "lower --model model.yaml --cluster cluster.yaml --seq-len 64 --out-dir out";
 
 TEST_F(Plan, FindingsPointAtTheLineOfTheStrategy) {
-  write("s.yaml", "storage: f32\nfpdt:\n  prefetch_depth: 1\n  chunk_tokens: 15\n");
+  write("s.yaml", "storage: f32\ncopies: {prefetch_depth: 1}\ntiles:\n  chunk_tokens: 15\n");
   const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLowerTiny));
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(says(result.err, "s.yaml:4: chunk_tokens: 15 must be a multiple of 2"));
@@ -26,9 +26,10 @@ TEST_F(Plan, AMisspeltFlagIsNamedWithTheNearest) {
 }
 
 TEST_F(Plan, NotesSettingsWithoutEffect) {
-  write("s.yaml",
-        "optimizer_tile: 4096\nfpdt:\n  chunk_tokens: 16\n  long_tiles: true\n  layer_classes:\n"
-        "    - {layers: rest, recompute: from_input, keep: {dkv: 0.5, residual: 1}}\n");
+  write(
+      "s.yaml",
+      "copies: {optimizer_tile: 4096}\ntiles:\n  chunk_tokens: 16\n  long_tiles: true\n"
+      "layer_classes:\n  - {layers: rest, recompute: from_input, keep: {dkv: 0.5, residual: 1}}\n");
   const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLowerTiny));
   EXPECT_EQ(result.code, 0) << result.err;
   for (const char* key : {"keep.dkv", "keep.residual", "long_tiles", "optimizer_tile"}) {
@@ -72,7 +73,7 @@ TEST_F(Plan, DocumentsOfASequenceAreAsked) {
   EXPECT_TRUE(
       says(plan(fused).err, "because those of cuDNN support heads of 64, 96 or 128, not 4; "));
   EXPECT_TRUE(says(plan(fused + "--strategy strategy.yaml").err, "chunk_tokens: 32 must be"));
-  write("f32.yaml", "storage: f32\nfpdt: {chunk_tokens: 256}\n");
+  write("f32.yaml", "storage: f32\ntiles: {chunk_tokens: 256}\n");
   EXPECT_TRUE(says(plan(fused + "--strategy f32.yaml").err,
                    "because those of cuDNN do not support f32; the rates"));
   EXPECT_EQ(plan(fmt::format("{} --documents --one-document", kLowerTiny)).code, 2);
@@ -89,7 +90,7 @@ TEST_F(Plan, NamesWhatBindsAndTheNearestFit) {
   const Outcome none = plan(fmt::format("{} --device-budget 1KiB", kLowerTiny));
   EXPECT_EQ(none.code, 3);
   EXPECT_TRUE(says(none.err, "Parameters, gradients and optimizer states alone need"));
-  write("s.yaml", "storage: f32\nfpdt:\n  chunk_tokens: 64\n");
+  write("s.yaml", "storage: f32\ntiles:\n  chunk_tokens: 64\n");
   const std::string lower = fmt::format("{} --strategy s.yaml --json", kLowerTiny);
   const Outcome fits = plan(lower);
   ASSERT_EQ(fits.code, 0);

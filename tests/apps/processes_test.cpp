@@ -27,8 +27,9 @@ class ProcessRun : public CommandLine {
  protected:
   // Lowers NAME/schedule.json, of sequences over `ranks / replicas` ranks.
   void lower(std::string_view name, int ranks, int replicas) {
-    write(fmt::format("{}.yaml", name), fmt::format("{}\ndata_parallel: {}\nmicro_batches: 2\n",
-                                                    contents("strategy.yaml"), replicas));
+    write(fmt::format("{}.yaml", name),
+          fmt::format("{}\nmesh: {{replicas: {}}}\nmicro_batches: 2\n", contents("strategy.yaml"),
+                      replicas));
     std::string cluster = contents("cluster.yaml");
     cluster.replace(cluster.find("devices_per_node: 2"), 19, "devices_per_node: 8");
     write("wide.yaml", cluster);

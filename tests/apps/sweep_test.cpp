@@ -113,12 +113,12 @@ TEST_F(Sweep, PrintsEachRowOnceItIsKnown) {
 }
 
 TEST_F(Sweep, TimesAStrategyThatIsGiven) {
-  write("s.yaml", "storage: f32\nfpdt: {chunk_tokens: 64, prefetch_depth: 2}\n");
+  write("s.yaml", "storage: f32\ntiles: {chunk_tokens: 64}\ncopies: {prefetch_depth: 2}\n");
   const json chunks = points("--over chunk --seq-len 256 --strategy s.yaml --values 32,128");
   ASSERT_EQ(chunks.size(), 2U);
-  EXPECT_EQ(chunks[0].at("settings").at("fpdt").at("chunk_tokens"), 32);
-  EXPECT_EQ(chunks[1].at("settings").at("fpdt").at("chunk_tokens"), 128);
-  EXPECT_EQ(chunks[1].at("settings").at("fpdt").at("prefetch_depth"), 2);
+  EXPECT_EQ(chunks[0].at("settings").at("tiles").at("chunk_tokens"), 32);
+  EXPECT_EQ(chunks[1].at("settings").at("tiles").at("chunk_tokens"), 128);
+  EXPECT_EQ(chunks[1].at("settings").at("copies").at("prefetch_depth"), 2);
 }
 
 TEST_F(Sweep, NamesTheEntryThatIsWrong) {
@@ -159,7 +159,7 @@ TEST_F(Sweep, NothingFitsIsItsOwnExit) {
 }
 
 TEST_F(Compare, SetsStrategiesBesideEachOther) {
-  write("s.yaml", "storage: f32\nfpdt: {chunk_tokens: 64}\n");
+  write("s.yaml", "storage: f32\ntiles: {chunk_tokens: 64}\n");
   const std::string compare =
       fmt::format("compare {} --seq-len 1K --with s.yaml --with strategy.yaml", kSweepQuestion);
   const Outcome result = plan(compare + " --ladder --json");

@@ -255,8 +255,8 @@ TEST_F(Train, FinishesTheStepAndSavesWhenAsked) {
 
 TEST_F(Train, SaysWhenMoreMemoryWasUsedThanPredicted) {
   write("strategy.yaml",
-        "storage: f32\nfpdt:\n  chunk_tokens: 16\n  layer_classes:\n"
-        "    - {layers: rest, recompute: keep_all, keep: {q: 1, kv: 1, ffn_hidden: 1, norm_output: "
+        "storage: f32\ntiles:\n  chunk_tokens: 16\nlayer_classes:\n"
+        "  - {layers: rest, recompute: keep_all, keep: {q: 1, kv: 1, ffn_hidden: 1, norm_output: "
         "1}}\n");
   ASSERT_EQ(plan("lower --model model.yaml --cluster cluster.yaml --strategy strategy.yaml "
                  "--seq-len 256 --out-dir plan")
@@ -265,7 +265,7 @@ TEST_F(Train, SaysWhenMoreMemoryWasUsedThanPredicted) {
   // The same program, presented as the answer to a smaller question.
   Schedule schedule = load_schedule(path("plan/schedule.json"));
   auto [problem, strategy] = parse_problem(schedule.problem);
-  strategy.fpdt.layer_classes = {LayerClass{}};
+  strategy.layer_classes = {LayerClass{}};
   schedule.problem = print_problem(problem, strategy);
   write("plan/schedule.json", print(schedule));
   const Outcome result = run(fmt::format("{} --steps 1", kTrain));

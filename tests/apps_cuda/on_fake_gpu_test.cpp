@@ -43,7 +43,7 @@ host_outside: {{}}
 source: made for this test
 )",
                                   ranks, outside));
-    write("bf16.yaml", "storage: bf16\nfpdt: {chunk_tokens: 32}\n");
+    write("bf16.yaml", "storage: bf16\ntiles: {chunk_tokens: 32}\n");
     const Outcome planned = plan(
         "lower --model model.yaml --cluster two.yaml --strategy bf16.yaml --seq-len 64 "
         "--out-dir plan");
@@ -266,7 +266,7 @@ rotary: {fraction: 1}
 parameters: 55488
 source: made for this test
 )");
-  write("chunks.yaml", "storage: bf16\nfpdt: {chunk_tokens: 128}\n");
+  write("chunks.yaml", "storage: bf16\ntiles: {chunk_tokens: 128}\n");
   const Outcome planned = plan(
       "lower --model model.yaml --cluster gpu.yaml --strategy chunks.yaml --seq-len 256 "
       "--out-dir plan");

@@ -155,15 +155,15 @@ TEST(Bench, KeepsWhatItHasAfterEachGroup) {
 // On a GPU, most of a step is its largest product and tile: these run until clocks have settled.
 TEST(Extents, TheLargestTakeLong) {
   for (const BenchLength length : {BenchLength::full, BenchLength::brief}) {
-    const Extent gpu = gpu_extent(length);
+    const BenchExtent gpu = gpu_extent(length);
     EXPECT_GE(gpu.long_pace.step_seconds * gpu.long_pace.rounds, 1);
     EXPECT_EQ(gpu.product_sizes.back(), 16 << 10);
     EXPECT_EQ(gpu.tile_rows.back(), 64 << 10);
   }
-  const Extent brief = gpu_extent(BenchLength::brief);
+  const BenchExtent brief = gpu_extent(BenchLength::brief);
   EXPECT_EQ(brief.product_sizes, (std::vector<std::int64_t>{4 << 10, 8 << 10, 16 << 10}));
   EXPECT_EQ(brief.tile_rows, (std::vector<std::int64_t>{8 << 10, 32 << 10, 64 << 10}));
-  for (const Extent& extent : {brief, cpu_extent(BenchLength::brief)}) {
+  for (const BenchExtent& extent : {brief, cpu_extent(BenchLength::brief)}) {
     EXPECT_TRUE(std::count(extent.copy_sizes.begin(), extent.copy_sizes.end(), extent.copy_bytes));
   }
 }

@@ -42,7 +42,7 @@ TEST(Fit, ProductsOfTheBestSizeAreTheRate) {
 // Tiles that take flops / 100 + pairs / 50 seconds, the small ones twice that.
 TEST(Fit, TilesTellSoftmaxAndFlopsApart) {
   const auto seconds = [](double flops, double pairs) { return flops / 100 + pairs / 50; };
-  const Tiles fit = fit_tiles(
+  const TileFit fit = fit_tiles(
       sample(400, 100, 9, {seconds(400, 100)}), sample(1600, 100, 9, {seconds(1600, 100)}),
       {sample(80, 10, 4, {2 * seconds(80, 10)}), sample(800, 100, 8, {seconds(800, 100)})});
   EXPECT_NEAR(fit.rate.typical, 100, 100 * kRounding);
@@ -55,7 +55,7 @@ TEST(Fit, TilesTellSoftmaxAndFlopsApart) {
 // Large tiles that take half of what flops / 100 + pairs / 50 says.
 TEST(Fit, TilesOfTheFastestSizeAreTheRate) {
   const auto seconds = [](double flops, double pairs) { return flops / 100 + pairs / 50; };
-  const Tiles fit = fit_tiles(
+  const TileFit fit = fit_tiles(
       sample(400, 100, 9, {seconds(400, 100)}), sample(1600, 100, 9, {seconds(1600, 100)}),
       {sample(80, 10, 4, {seconds(80, 10)}), sample(800, 100, 8, {seconds(800, 100) / 2})});
   EXPECT_NEAR(fit.rate.typical, 200, 200 * kRounding);
@@ -65,7 +65,7 @@ TEST(Fit, TilesOfTheFastestSizeAreTheRate) {
 }
 
 TEST(Fit, TilesWhoseFlopsExplainEverythingHaveNoSoftmax) {
-  const Tiles fit =
+  const TileFit fit =
       fit_tiles(sample(400, 100, 9, {3}), sample(1600, 100, 9, {16}), {sample(800, 100, 8, {10})});
   EXPECT_EQ(fit.softmax, Rate{});
   EXPECT_NEAR(fit.rate.typical, 100, 100 * kRounding);

@@ -374,9 +374,9 @@ TEST(LoweredStep, CountsTheTriangle) {
   for (const Recompute recompute : {Recompute::from_input, Recompute::keep_attention}) {
     for (const bool long_tiles : {false, true}) {
       Strategy strategy;
-      strategy.fpdt.chunk_tokens = 16;
-      strategy.fpdt.long_tiles = long_tiles;
-      LayerClass& layers = strategy.fpdt.layer_classes.front();
+      strategy.tiles.chunk_tokens = 16;
+      strategy.tiles.long_tiles = long_tiles;
+      LayerClass& layers = strategy.layer_classes.front();
       layers.recompute = recompute;
       layers.keep[static_cast<std::size_t>(TensorClass::kv)] = long_tiles ? 1 : 0;
       const Geometry shape = geometry(problem, strategy);

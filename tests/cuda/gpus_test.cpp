@@ -34,7 +34,7 @@ Case on_ranks(std::int64_t ranks) {
   model.head_dim = 8;
   Case one = make_case(model, ranks, 16, 8);
   one.strategy.storage = Storage::bf16;
-  one.strategy.data_parallel = ranks / 2;
+  one.strategy.mesh.replicas = ranks / 2;
   return one;
 }
 

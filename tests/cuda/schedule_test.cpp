@@ -35,29 +35,29 @@ std::vector<Case> cases() {
     for (const std::int64_t ranks : {1, 2}) {
       Case one = make_case(wider(model), ranks, 24, ranks == 1 ? 24 : 8);
       one.strategy.storage = Storage::bf16;
-      one.strategy.fpdt.loss_tile_vocab = 7;
-      one.strategy.fpdt.loss_tile_rows = 5;
+      one.strategy.tiles.loss_vocabulary = 7;
+      one.strategy.tiles.loss_rows = 5;
       if (ranks == 2) {
         one.strategy.micro_batches = 2;
-        one.strategy.fpdt.backward_order = BackwardOrder::q_outer;
-        one.strategy.fpdt.layer_classes.front().recompute = Recompute::keep_attention;
-        one.strategy.optimizer_offload = true;
-        one.strategy.optimizer_tile = 1024;
+        one.strategy.tiles.backward_order = BackwardOrder::q_outer;
+        one.strategy.layer_classes.front().recompute = Recompute::keep_attention;
+        one.strategy.offload_states(true);
+        one.strategy.copies.optimizer_tile = 1024;
       }
       one.name = fmt::format("{}_ranks{}", model.name.substr(5), ranks);
       all.push_back(std::move(one));
     }
   }
   Case replicas = make_case(wider(tiny_llama()), 4, 21, 8);
-  replicas.strategy.data_parallel = 2;
+  replicas.strategy.mesh.replicas = 2;
   replicas.strategy.storage = Storage::bf16;
   replicas.name = "replicas";
   all.push_back(std::move(replicas));
   Case repeated = make_case(wider(tiny_llama()), 2, 21, 8);
   repeated.strategy.storage = Storage::bf16;
-  repeated.strategy.fpdt.checkpoint_every = 2;
-  repeated.strategy.fpdt.long_tiles = true;
-  repeated.strategy.fpdt.serpentine = true;
+  repeated.strategy.segments = {2};
+  repeated.strategy.tiles.long_tiles = true;
+  repeated.strategy.tiles.serpentine = true;
   repeated.name = "segments";
   all.push_back(std::move(repeated));
   return all;
@@ -75,10 +75,10 @@ std::vector<Case> library_cases() {
     one.problem.cluster.row_multiple = 128;
     one.problem.documents = false;
     one.strategy.storage = Storage::bf16;
-    one.strategy.fpdt.backward_order = is_long ? BackwardOrder::q_outer : BackwardOrder::kv_outer;
-    one.strategy.fpdt.long_tiles = is_long;
+    one.strategy.tiles.backward_order = is_long ? BackwardOrder::q_outer : BackwardOrder::kv_outer;
+    one.strategy.tiles.long_tiles = is_long;
     if (is_long) {
-      LayerClass& layers = one.strategy.fpdt.layer_classes.front();
+      LayerClass& layers = one.strategy.layer_classes.front();
       layers.keep[static_cast<std::size_t>(TensorClass::kv)] = 1;
       layers.keep[static_cast<std::size_t>(TensorClass::dkv)] = 1;
     }

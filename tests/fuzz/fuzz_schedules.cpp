@@ -77,10 +77,10 @@ std::vector<Original> originals() {
   cases.back().strategy.micro_batches = 2;
   cases.push_back(make_case(tiny_llama(), 4, 24, 8));
   Strategy& rich = cases.back().strategy;
-  rich.data_parallel = 2;
+  rich.mesh.replicas = 2;
   rich.micro_batches = 2;
-  rich.optimizer_offload = true;
-  rich.optimizer_tile = 1024;
+  rich.offload_states(true);
+  rich.copies.optimizer_tile = 1024;
   std::vector<Original> all;
   for (const Case& one : cases) {
     Rig rig(one);

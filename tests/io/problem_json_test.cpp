@@ -29,7 +29,7 @@ Problem problem() {
 
 TEST(ProblemJson, RoundTrips) {
   Strategy strategy;
-  strategy.fpdt.layer_classes = {LayerClass{3, Recompute::keep_attention, {0.1, 1}}, LayerClass{}};
+  strategy.layer_classes = {LayerClass{3, Recompute::keep_attention, 0, {0.1, 1}}, LayerClass{}};
   const std::string text = print_problem(problem(), strategy);
   EXPECT_EQ(parse_problem(text), std::pair(problem(), strategy));
   Problem other = problem();

@@ -19,27 +19,28 @@ std::string strategy_error(std::string_view text) {
 
 TEST(StrategyFile, MissingKeysAreDefaults) {
   EXPECT_EQ(parse_strategy("{}", "s.yaml"), Strategy{});
-  EXPECT_EQ(parse_strategy("fpdt: {}", "s.yaml"), Strategy{});
+  EXPECT_EQ(parse_strategy("tiles: {}", "s.yaml"), Strategy{});
 }
 
 // Every field differs from its default.
 Strategy unusual() {
-  Strategy strategy{2, 3, Storage::f32, true, 12345, {}};
-  LayerClass first{5, Recompute::keep_attention, {}};
+  LayerClass first{5, Recompute::keep_attention, 7, {}};
   first.keep[0] = 1;
   first.keep[kTensorClasses - 1] = 0.3;
-  strategy.fpdt = {5000,
-                   64,
-                   32,
-                   100,
-                   BackwardOrder::q_outer,
-                   true,
-                   true,
-                   3,
-                   false,
-                   false,
-                   2,
-                   {first, LayerClass{0, Recompute::keep_all, {}}}};
+  Strategy strategy;
+  strategy.mesh = {2, 3, 4, 5};
+  strategy.keys = Keys::ring;
+  strategy.layout = Layout::zigzag;
+  strategy.extent = Extent::whole;
+  strategy.zero = 2;
+  strategy.micro_batches = 3;
+  strategy.head_stages = 6;
+  strategy.storage = Storage::f32;
+  strategy.keep = {0.25, 0.5, 0};
+  strategy.segments = {4, 2};
+  strategy.tiles = {5000, 64, 32, 100, BackwardOrder::q_outer, true, true};
+  strategy.copies = {3, false, false, 12345};
+  strategy.layer_classes = {first, LayerClass{0, Recompute::keep_all, 0, {}}};
   return strategy;
 }
 
@@ -51,42 +52,55 @@ TEST(StrategyFile, RoundTrips) {
 TEST(StrategyFile, PrintsForPeople) {
   const std::string text = print_strategy(unusual());
   EXPECT_THAT(text, HasSubstr("\n  chunk_tokens: 5000\n"));
-  EXPECT_THAT(text, HasSubstr("\n    - layers: 5\n      recompute: keep_attention\n"
-                              "      keep: {layer_input: 1, dkv: 0.3}\n    - layers: rest\n"));
+  EXPECT_THAT(text, HasSubstr("\n  - layers: 5\n    recompute: keep_attention\n"
+                              "    first_stored_chunk: 7\n"
+                              "    keep: {layer_input: 1, dkv: 0.3}\n  - layers: rest\n"));
+  EXPECT_THAT(text, HasSubstr("\nkeep: {parameters: 0.25, gradients: 0.5, states: 0}\n"
+                              "segments: [4, 2]\n"));
   EXPECT_THAT(print_strategy(Strategy{}), HasSubstr("\n  chunk_tokens: 64K\n"));
+  EXPECT_THAT(print_strategy(Strategy{}), HasSubstr("keep: {}\nsegments: 1\n"));
 }
 
 TEST(StrategyFile, EveryConfigLoads) {
   for (const auto& entry : std::filesystem::directory_iterator(source_path("configs/strategies"))) {
     EXPECT_NO_THROW(static_cast<void>(load_strategy(entry.path().string()))) << entry.path();
   }
-  EXPECT_EQ(load_strategy(source_path("configs/strategies/fpdt-published.yaml")).fpdt.chunk_tokens,
+  EXPECT_EQ(load_strategy(source_path("configs/strategies/fpdt-published.yaml")).tiles.chunk_tokens,
             65536);
 }
 
 TEST(StrategyFile, ResidenceIsAWordOrAFraction) {
   const Strategy strategy =
-      parse_strategy("fpdt: {layer_classes: [{keep: {q: device, kv: 0.5, lse: host}}]}", "s.yaml");
-  const LayerClass& layers = strategy.fpdt.layer_classes.at(0);
+      parse_strategy("layer_classes: [{keep: {q: device, kv: 0.5, lse: host}}]", "s.yaml");
+  const LayerClass& layers = strategy.layer_classes.at(0);
   EXPECT_EQ(layers.kept(TensorClass::q), 1);
   EXPECT_EQ(layers.kept(TensorClass::kv), 0.5);
   EXPECT_EQ(layers.kept(TensorClass::lse), 0);
   EXPECT_THAT(
-      strategy_error("fpdt: {layer_classes: [{keep: {q: 2}}]}"),
-      HasSubstr("s.yaml:1:35: fpdt.layer_classes[0].keep.q: expected device, host, or a fraction"));
-  EXPECT_THAT(strategy_error("fpdt: {layer_classes: [{keep: {qq: 1}}]}"),
+      strategy_error("layer_classes: [{keep: {q: 2}}]"),
+      HasSubstr("s.yaml:1:28: layer_classes[0].keep.q: expected device, host, or a fraction"));
+  EXPECT_THAT(strategy_error("layer_classes: [{keep: {qq: 1}}]"),
               HasSubstr("keep.qq: unknown key"));
-  EXPECT_THAT(strategy_error("fpdt: {layer_classes: [{layers: 0}]}"),
-              HasSubstr("at least 1 or \"rest\""));
+  EXPECT_THAT(strategy_error("layer_classes: [{layers: 0}]"), HasSubstr("at least 1 or \"rest\""));
 }
 
 TEST(StrategyFile, RefusesIntegerAbuse) {
   for (const char* tokens :
        {"-1", "9223372036854775808", "8589934592G", "1.5", "010", "64 KiB", "x"}) {
-    EXPECT_THAT(strategy_error(std::string("fpdt: {chunk_tokens: ") + tokens + "}"),
-                HasSubstr("fpdt.chunk_tokens: expected a token count"))
+    EXPECT_THAT(strategy_error(std::string("tiles: {chunk_tokens: ") + tokens + "}"),
+                HasSubstr("tiles.chunk_tokens: expected a token count"))
         << tokens;
   }
+}
+
+TEST(StrategyFile, SaysWhereOldKeysStandNow) {
+  const std::string error = strategy_error(
+      "data_parallel: 2\noptimizer_offload: true\noptimizer_tile: 4096\n"
+      "fpdt:\n  chunk_tokens: 64K\n");
+  EXPECT_THAT(error, HasSubstr("s.yaml:1:16: data_parallel: is mesh.replicas now"));
+  EXPECT_THAT(error, HasSubstr("optimizer_offload: is keep.states"));
+  EXPECT_THAT(error, HasSubstr("optimizer_tile: is copies.optimizer_tile now"));
+  EXPECT_THAT(error, HasSubstr("fpdt: is tiles (chunk_tokens"));
 }
 
 }  // namespace

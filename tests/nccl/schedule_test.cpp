@@ -30,8 +30,8 @@ std::vector<Case> cases() {
   Case llama = make_case(wider(tiny_llama()), 2, 24, 8);
   llama.strategy.storage = Storage::bf16;
   llama.strategy.micro_batches = 2;
-  llama.strategy.optimizer_offload = true;
-  llama.strategy.optimizer_tile = 1024;
+  llama.strategy.offload_states(true);
+  llama.strategy.copies.optimizer_tile = 1024;
   llama.name = "llama_2";
   all.push_back(llama);
   Case gpt = make_case(wider(tiny_gpt()), 4, 32, 8);
@@ -39,9 +39,9 @@ std::vector<Case> cases() {
   gpt.name = "gpt_4";
   all.push_back(gpt);
   Case replicas = make_case(wider(tiny_llama()), 4, 21, 8);
-  replicas.strategy.data_parallel = 2;
+  replicas.strategy.mesh.replicas = 2;
   replicas.strategy.storage = Storage::bf16;
-  replicas.strategy.fpdt.overlap_all_to_all = true;
+  replicas.strategy.copies.overlap_all_to_all = true;
   replicas.name = "replicas_4";
   all.push_back(replicas);
   return all;
@@ -100,7 +100,7 @@ TEST_P(NcclSchedule, CountsWhatTheScheduleSends) {
   const int node = ranks / 2;
   const auto on_rank = [&](std::int64_t rank) {
     NcclOptions options = on_fake(rank);
-    options.native_sums = one.strategy.data_parallel > 1;
+    options.native_sums = one.strategy.mesh.replicas > 1;
     return options;
   };
   set_machine(ranks);

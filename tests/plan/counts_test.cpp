@@ -22,8 +22,8 @@ struct Counts {
 
 Counts counts_of(const std::string& block_name, std::int64_t chunks, bool overlap) {
   Strategy strategy = test::tiny_strategy(8);
-  strategy.fpdt.overlap_all_to_all = overlap;
-  strategy.fpdt.layer_classes.front().recompute = Recompute::from_input;
+  strategy.copies.overlap_all_to_all = overlap;
+  strategy.layer_classes.front().recompute = Recompute::from_input;
   const Lowered lowered = lower(test::tiny_problem(test::tiny_llama(), 2, 8 * chunks), strategy);
   const Schedule& schedule = lowered.schedule.schedule();
   Counts counts;

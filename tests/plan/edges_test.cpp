@@ -24,10 +24,10 @@ TEST_P(Edges, AreAllNeeded) {
   const Choice& choice = GetParam();
   Strategy strategy = test::tiny_strategy(16);
   strategy.micro_batches = 2;
-  strategy.optimizer_offload = choice.offload;
-  strategy.fpdt.backward_order = choice.order;
-  strategy.fpdt.layer_classes.front().recompute = choice.recompute;
-  strategy.fpdt.layer_classes.front().keep.fill(choice.keep);
+  strategy.offload_states(choice.offload);
+  strategy.tiles.backward_order = choice.order;
+  strategy.layer_classes.front().recompute = choice.recompute;
+  strategy.layer_classes.front().keep.fill(choice.keep);
   ModelSpec model = test::tiny_llama();
   model.layers = 3;
   const Lowered lowered = lower(test::tiny_problem(model, choice.ranks, 60), strategy);

@@ -123,7 +123,7 @@ TEST(Fit, MovesToTheDeviceWhatTheHostCannotHold) {
   const Strategy moved = filled(problem, skeleton, false);
   EXPECT_TRUE(fits(problem, moved));
   EXPECT_EQ(stored_layers(problem, moved).attention, problem.model.layers);
-  EXPECT_GT(moved.fpdt.layer_classes.front().kept(TensorClass::attention_output), 0);
+  EXPECT_GT(moved.layer_classes.front().kept(TensorClass::attention_output), 0);
 }
 
 TEST(Fit, ChunkLengthsAscendToTheWholeSequence) {
@@ -164,13 +164,13 @@ TEST(Fit, ReplicasWhereHeadsDoNotDivide) {
 TEST(Fit, TidiedStrategiesHaveNoSettingsWithoutEffect) {
   const Problem problem = ample(1, 64);
   Strategy strategy = tiny_strategy(16);
-  strategy.fpdt.long_tiles = true;
-  strategy.fpdt.ffn_tile_rows = 1000;
+  strategy.tiles.long_tiles = true;
+  strategy.tiles.ffn_rows = 1000;
   for (const TensorClass tensor : {TensorClass::residual, TensorClass::dkv}) {
     strategy = with_kept(strategy, tensor, 1);
   }
   EXPECT_FALSE(without_effect(problem, strategy).empty());
-  strategy.optimizer_tile = Strategy{}.optimizer_tile;
+  strategy.copies.optimizer_tile = Copies{}.optimizer_tile;
   EXPECT_TRUE(without_effect(problem, tidied(problem, strategy)).empty());
 }
 

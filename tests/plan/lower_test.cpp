@@ -94,20 +94,20 @@ TEST_P(Corners, AreSafeAndAddUp) {
     Problem problem = test::tiny_problem(gpt ? test::tiny_gpt() : test::tiny_llama(), ranks, 60);
     problem.documents = (ranks + order + recompute) % 2 == 0;
     Strategy strategy = test::tiny_strategy(chunk);
-    strategy.fpdt.backward_order = static_cast<BackwardOrder>(order);
-    strategy.fpdt.layer_classes.front().recompute = static_cast<Recompute>(recompute);
-    strategy.fpdt.layer_classes.front().keep.fill(keep);
+    strategy.tiles.backward_order = static_cast<BackwardOrder>(order);
+    strategy.layer_classes.front().recompute = static_cast<Recompute>(recompute);
+    strategy.layer_classes.front().keep.fill(keep);
     const bool exact = geometry(problem, strategy).chunks >= 3 &&
                        all_rings_turn(geometry(problem, strategy), keep);
     // Each corner tries two of eight variants, so that neighbouring corners try different ones.
     const int start = (ranks + chunk / 4 + order + recompute + (gpt ? 1 : 0)) % 4;
     for (int variant = start; variant < 8; variant += 4) {
-      strategy.fpdt.overlap_all_to_all = (variant & 1) != 0;
-      strategy.fpdt.serpentine = (variant & 2) != 0;
-      strategy.fpdt.long_tiles = (variant & 2) != 0;
-      strategy.optimizer_offload = (variant & 4) != 0;
-      strategy.fpdt.duplex = (variant & 4) == 0;
-      strategy.fpdt.prefetch_depth = variant % 3;
+      strategy.copies.overlap_all_to_all = (variant & 1) != 0;
+      strategy.tiles.serpentine = (variant & 2) != 0;
+      strategy.tiles.long_tiles = (variant & 2) != 0;
+      strategy.offload_states((variant & 4) != 0);
+      strategy.copies.duplex = (variant & 4) == 0;
+      strategy.copies.prefetch_depth = variant % 3;
       strategy.storage = variant % 2 == 0 ? Storage::f32 : Storage::bf16;
       expect_accounts(problem, strategy, exact,
                       (gpt ? "gpt " : "llama ") + std::to_string(variant));
@@ -132,10 +132,10 @@ TEST(Lower, FusedTilesShareAWorkspace) {
     problem.documents = false;
     Strategy strategy = test::tiny_strategy((corner / 2 % 2 + 1) * 128 * ranks);
     strategy.storage = Storage::bf16;
-    strategy.fpdt.ffn_tile_rows = strategy.fpdt.loss_tile_rows = 100;
-    strategy.fpdt.backward_order = static_cast<BackwardOrder>(corner / 4 % 2);
-    strategy.fpdt.serpentine = strategy.fpdt.long_tiles = corner / 8 % 2 != 0;
-    LayerClass& layers = strategy.fpdt.layer_classes.front();
+    strategy.tiles.ffn_rows = strategy.tiles.loss_rows = 100;
+    strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 4 % 2);
+    strategy.tiles.serpentine = strategy.tiles.long_tiles = corner / 8 % 2 != 0;
+    LayerClass& layers = strategy.layer_classes.front();
     layers.recompute = static_cast<Recompute>(corner / 16 % 3);
     layers.keep.fill(corner / 48 == 0 ? 0.5 : 1);
     expect_accounts(problem, strategy, true, fmt::format("corner {}", corner));
@@ -211,8 +211,8 @@ TEST(Lower, NormedHeadsAndParallelResidualsAddUp) {
       for (const int ranks : {1, 2}) {
         for (const double keep : {0.0, 0.5}) {
           Strategy strategy = test::tiny_strategy(8);
-          strategy.fpdt.backward_order = static_cast<BackwardOrder>(ranks - 1);
-          LayerClass& layers = strategy.fpdt.layer_classes.front();
+          strategy.tiles.backward_order = static_cast<BackwardOrder>(ranks - 1);
+          LayerClass& layers = strategy.layer_classes.front();
           layers.recompute = static_cast<Recompute>(recompute);
           layers.keep.fill(keep);
           expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true,
@@ -256,9 +256,9 @@ TEST(Lower, CheckpointsEveryKthLayer) {
         for (const auto recompute : {Recompute::from_input, Recompute::keep_attention}) {
           Strategy strategy = test::tiny_strategy(16);
           strategy.micro_batches = 2;
-          strategy.fpdt.checkpoint_every = every;
-          strategy.fpdt.backward_order = order;
-          strategy.fpdt.layer_classes.front().recompute = recompute;
+          strategy.segments = {every};
+          strategy.tiles.backward_order = order;
+          strategy.layer_classes.front().recompute = recompute;
           expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true,
                           std::to_string(every));
         }
@@ -272,7 +272,7 @@ TEST(Lower, LayerClassesDiffer) {
   model.layers = 5;
   Strategy strategy = test::tiny_strategy(16);
   strategy.micro_batches = 2;
-  strategy.data_parallel = 2;
+  strategy.mesh.replicas = 2;
   LayerClass kept;
   kept.layers = 2;
   kept.recompute = Recompute::keep_all;
@@ -280,7 +280,7 @@ TEST(Lower, LayerClassesDiffer) {
   attention.layers = 1;
   attention.recompute = Recompute::keep_attention;
   attention.keep[static_cast<std::size_t>(TensorClass::kv)] = 1;
-  strategy.fpdt.layer_classes = {kept, attention, LayerClass{}};
+  strategy.layer_classes = {kept, attention, LayerClass{}};
   expect_accounts(test::tiny_problem(model, 4, 60), strategy, true, "classes");
 }
 
@@ -302,9 +302,9 @@ TEST(Lower, PlacesRealModelsTightly) {
         Problem problem = test::tiny_problem(model, 4, 1 << 19);
         problem.cluster.row_multiple = 128;
         Strategy strategy = default_strategy(problem);
-        strategy.fpdt.backward_order = order;
-        strategy.fpdt.layer_classes.front().recompute = recompute;
-        strategy.fpdt.layer_classes.front().keep.fill(keep);
+        strategy.tiles.backward_order = order;
+        strategy.layer_classes.front().recompute = recompute;
+        strategy.layer_classes.front().keep.fill(keep);
         const Lowered lowered = lower(problem, strategy);
         for (const SpaceUse& use : lowered.placement.space) {
           if (use.arena < Bytes{1 << 30}) continue;
@@ -323,8 +323,8 @@ TEST(Lower, DeviceActivationsDoNotGrowWithTheSequence) {
     for (const auto recompute :
          {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
       Strategy strategy = test::tiny_strategy(16);
-      strategy.fpdt.backward_order = order;
-      strategy.fpdt.layer_classes.front().recompute = recompute;
+      strategy.tiles.backward_order = order;
+      strategy.layer_classes.front().recompute = recompute;
       std::array<Bytes, 2> activations{};
       std::array<Bytes, 2> arenas{};
       for (const std::size_t turn : {0U, 1U}) {
@@ -361,7 +361,7 @@ TEST(Lower, EveryRankSendsTheSame) {
     problem.cluster.nodes = 2;
     problem.cluster.devices_per_node = 2;
     Strategy strategy = test::tiny_strategy(16);
-    strategy.data_parallel = replicas;
+    strategy.mesh.replicas = replicas;
     const Traffic formula = closed_form_traffic(problem, strategy);
     EXPECT_GT(formula.network, 0);
     const Lowered lowered = lower(problem, strategy);

@@ -67,9 +67,9 @@ TEST(Promise, CheckpointsTakeLlama8bOnFourTo4M) {
   const Problem problem = question("llama3-8b", "a100-80g-x4", 4 * kM);
   const auto fit = any_fit(problem, {});
   ASSERT_TRUE(fit);
-  EXPECT_GT(fit->fpdt.checkpoint_every, 1);
+  EXPECT_GT(fit->checkpoint_every(), 1);
   Strategy every = *fit;
-  every.fpdt.checkpoint_every = 1;
+  every.segments = {1};
   EXPECT_FALSE(fits(problem, filled(problem, every, false)));
 }
 
@@ -83,7 +83,7 @@ TEST(Promise, ChunksOf64KFitIn24GiBAtAnyLength) {
     problem.host_budget = Bytes{8192 * kGiB};
     const auto fit = any_fit(problem, pins);
     ASSERT_TRUE(fit) << tokens;
-    EXPECT_EQ(fit->fpdt.chunk_tokens, 65536);
+    EXPECT_EQ(fit->tiles.chunk_tokens, 65536);
     EXPECT_LE(usage(problem, *fit).device, problem.device_budget);
   }
 }

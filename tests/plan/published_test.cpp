@@ -20,17 +20,16 @@ TEST(Published, HasItsProportions) {
     problem.cluster.row_multiple = 128;
     const Strategy strategy = published_fpdt(problem);
     EXPECT_TRUE(check(problem, strategy).empty());
-    EXPECT_EQ(strategy.data_parallel, 1);
-    const FpdtStrategy& fpdt = strategy.fpdt;
-    EXPECT_EQ(fpdt.chunk_tokens, 65536);
-    EXPECT_EQ(fpdt.ffn_tile_rows * 2 * ranks, fpdt.chunk_tokens);
-    EXPECT_EQ(fpdt.loss_tile_rows * 32 * ranks, fpdt.chunk_tokens);
-    EXPECT_EQ(fpdt.backward_order, BackwardOrder::kv_outer);
-    EXPECT_FALSE(fpdt.duplex);
-    EXPECT_FALSE(fpdt.overlap_all_to_all);
-    EXPECT_EQ(fpdt.checkpoint_every, 1);
+    EXPECT_EQ(strategy.mesh.replicas, 1);
+    EXPECT_EQ(strategy.tiles.chunk_tokens, 65536);
+    EXPECT_EQ(strategy.tiles.ffn_rows * 2 * ranks, strategy.tiles.chunk_tokens);
+    EXPECT_EQ(strategy.tiles.loss_rows * 32 * ranks, strategy.tiles.chunk_tokens);
+    EXPECT_EQ(strategy.tiles.backward_order, BackwardOrder::kv_outer);
+    EXPECT_FALSE(strategy.copies.duplex);
+    EXPECT_FALSE(strategy.copies.overlap_all_to_all);
+    EXPECT_EQ(strategy.checkpoint_every(), 1);
     EXPECT_EQ(stored_layers(problem, strategy), StoredLayers{});
-    for (const double kept : fpdt.layer_classes.front().keep) EXPECT_EQ(kept, 0);
+    for (const double kept : strategy.layer_classes.front().keep) EXPECT_EQ(kept, 0);
     EXPECT_EQ(tidied(problem, strategy), strategy);
   }
 }
@@ -41,8 +40,8 @@ TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
   problem.cluster.row_multiple = 3;
   const Strategy strategy = published_fpdt(problem);
   EXPECT_TRUE(check(problem, strategy).empty());
-  EXPECT_EQ(strategy.data_parallel, 2);
-  EXPECT_EQ(strategy.fpdt.chunk_tokens, 1008);
+  EXPECT_EQ(strategy.mesh.replicas, 2);
+  EXPECT_EQ(strategy.tiles.chunk_tokens, 1008);
   EXPECT_EQ(geometry(problem, strategy).chunks, 1);
 }
 
@@ -50,7 +49,7 @@ TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
 TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
   Problem problem = timed_problem(tiny_llama(), 2, 256);
   Strategy from = published_fpdt(problem);
-  from.fpdt.chunk_tokens = 64;
+  from.tiles.chunk_tokens = 64;
   from = tidied(problem, from);
   const Strategy to = search(problem).best->strategy;
   const std::vector<Rung> rungs = ladder(problem, from, to);
@@ -69,10 +68,10 @@ TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
     return step_nanoseconds(problem, strategy, machine);
   };
   Strategy duplex = from;
-  duplex.fpdt.duplex = to.fpdt.duplex;
+  duplex.copies.duplex = to.copies.duplex;
   EXPECT_LE(nanoseconds(rungs[1].strategy), nanoseconds(duplex));
   Strategy ordered = from;
-  ordered.fpdt.backward_order = to.fpdt.backward_order;
+  ordered.tiles.backward_order = to.tiles.backward_order;
   EXPECT_LE(nanoseconds(rungs[1].strategy), nanoseconds(tidied(problem, ordered)));
 }
 
@@ -102,13 +101,13 @@ TEST(Ladder, StaysWithinTheBudgetsAsLongAsItCan) {
 TEST(Ladder, FindsASoundOrder) {
   const Problem problem = timed_problem(tiny_llama(), 1, 256);
   Strategy from = spilled(problem, 1, 32);
-  from.fpdt.checkpoint_every = 2;
+  from.segments = {2};
   const Strategy to = with_stored(problem, spilled(problem, 1, 32), {problem.model.layers, 0});
   ASSERT_TRUE(check(problem, from).empty());
   ASSERT_FALSE(check(problem, with_stored(problem, from, {problem.model.layers, 0})).empty());
   const std::vector<Rung> rungs = ladder(problem, from, to);
   ASSERT_EQ(rungs.size(), 3U);
-  EXPECT_EQ(rungs[1].strategy.fpdt.checkpoint_every, 1);
+  EXPECT_EQ(rungs[1].strategy.checkpoint_every(), 1);
   EXPECT_EQ(rungs.back().strategy, to);
 }
 
@@ -117,12 +116,12 @@ TEST(Ladder, ChangesAtOnceWhatIsSoundOnlyTogether) {
   const Problem problem = timed_problem(tiny_llama(), 1, 256);
   const Strategy to = spilled(problem, 1, 32);
   Strategy from = to;
-  from.fpdt.checkpoint_every = 3;  // of two layers
-  from.fpdt.prefetch_depth = 100;
+  from.segments = {3};  // of two layers
+  from.copies.prefetch_depth = 100;
   const std::vector<Rung> rungs = ladder(problem, from, to);
   ASSERT_EQ(rungs.size(), 2U);
   EXPECT_EQ(rungs.back().strategy, to);
-  EXPECT_EQ(rungs.back().lever, "prefetch_depth 100 -> 1; checkpoint_every 3 -> 1");
+  EXPECT_EQ(rungs.back().lever, "prefetch_depth 100 -> 1; segments of 3 -> 1 layers");
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ namespace {
 std::vector<Lever> few_levers() {
   std::vector<Lever> few;
   for (const Lever& lever : levers()) {
-    for (const char* name : {"chunk_tokens", "recompute attention", "backward_order",
-                             "optimizer_offload", "keep kv", "keep dkv", "long_tiles"}) {
+    for (const char* name : {"chunk_tokens", "recompute attention", "backward_order", "keep states",
+                             "keep kv", "keep dkv", "long_tiles"}) {
       if (lever.name == name) few.push_back(lever);
     }
   }
@@ -169,7 +169,7 @@ TEST(Search, HoldsTheBatch) {
     const SearchResult found = search(problem, pins);
     ASSERT_TRUE(found.best);
     for (const Candidate& one : found.front) {
-      EXPECT_EQ(one.strategy.data_parallel * one.strategy.micro_batches, batch);
+      EXPECT_EQ(one.strategy.mesh.replicas * one.strategy.micro_batches, batch);
     }
   }
   Pins pins;
@@ -194,12 +194,12 @@ TEST(Search, PartialResultsFavourLongTiles) {
   const Problem problem = of_a_library(std::int64_t{1} << 20);
   const Strategy best = search(problem).best->strategy;
   EXPECT_GE(geometry(problem, best).chunk_rows, 65536);
-  EXPECT_TRUE(best.fpdt.long_tiles);
+  EXPECT_TRUE(best.tiles.long_tiles);
 }
 
 TEST(Search, PartialResultsFavourLongTilesOfTheFeedForward) {
   const Problem problem = of_a_library(std::int64_t{1} << 17);
-  const std::int64_t rows = search(problem).best->strategy.fpdt.ffn_tile_rows;
+  const std::int64_t rows = search(problem).best->strategy.tiles.ffn_rows;
   EXPECT_TRUE(rows == 0 || rows >= 8192) << rows;
 }
 
@@ -265,7 +265,7 @@ TEST(Search, HoldsItsPins) {
   const Problem problem = timed_problem(tiny_llama(), 2, 256);
   EXPECT_EQ(geometry(problem, search(problem, {Method::ulysses, {}, {}}).best->strategy).chunks, 1);
   EXPECT_GT(geometry(problem, search(problem, {Method::fpdt, {}, {}}).best->strategy).chunks, 1);
-  EXPECT_EQ(search(problem, {Method::any, 64, {}}).best->strategy.fpdt.chunk_tokens, 64);
+  EXPECT_EQ(search(problem, {Method::any, 64, {}}).best->strategy.tiles.chunk_tokens, 64);
   const Strategy pinned = tiny_strategy(64);
   EXPECT_EQ(search(problem, {Method::any, {}, pinned}).best->strategy, pinned);
   EXPECT_THROW(search(problem, {Method::any, 33, {}}), InputError);

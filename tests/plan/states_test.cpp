@@ -46,7 +46,7 @@ TEST(States, OneRankGathersNothing) {
 TEST(States, StreamInTiles) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 2, 64);
   Strategy strategy = test::tiny_strategy(16);
-  strategy.optimizer_offload = true;
+  strategy.offload_states(true);
   Builder builder;
   const States states(builder, problem, strategy);
   states.emit_blocks(builder);

@@ -117,7 +117,7 @@ Schedule small_schedule(std::int64_t chunks) {
   problem.seq_len = 64 * chunks;
   Strategy strategy = default_strategy(problem);
   strategy.storage = Storage::f32;
-  strategy.fpdt.chunk_tokens = 64;
+  strategy.tiles.chunk_tokens = 64;
   return lower(problem, strategy).schedule.schedule();
 }
 

@@ -67,14 +67,14 @@ VerifiedSchedule small_fpdt(const Corner& corner) {
     strategy.storage = Storage::bf16;
   }
   strategy.micro_batches = 2;
-  strategy.optimizer_offload = corner.streamed;
-  strategy.optimizer_tile = 1024;
-  strategy.fpdt.chunk_tokens = corner.chunk_tokens;
-  strategy.fpdt.checkpoint_every = corner.streamed ? 2 : 1;
-  strategy.fpdt.backward_order = corner.order;
-  strategy.fpdt.serpentine = strategy.fpdt.long_tiles = corner.serpentine;
-  strategy.fpdt.layer_classes[0].recompute = corner.recompute;
-  strategy.fpdt.layer_classes[0].keep.fill(corner.keep);
+  strategy.offload_states(corner.streamed);
+  strategy.copies.optimizer_tile = 1024;
+  strategy.tiles.chunk_tokens = corner.chunk_tokens;
+  strategy.segments = {corner.streamed ? 2 : 1};
+  strategy.tiles.backward_order = corner.order;
+  strategy.tiles.serpentine = strategy.tiles.long_tiles = corner.serpentine;
+  strategy.layer_classes[0].recompute = corner.recompute;
+  strategy.layer_classes[0].keep.fill(corner.keep);
   return lower(problem, strategy).schedule;
 }
 

@@ -61,27 +61,26 @@ Choice draw_choice(Draw& draw) {
   choice.problem.cluster.rates = random_rates(draw);
   Strategy& strategy = choice.strategy;
   strategy.micro_batches = 1 + draw(4);
-  strategy.data_parallel = ranks > 1 && draw(4) == 0 ? 2 : 1;
-  strategy.optimizer_offload = draw.coin();
+  strategy.mesh.replicas = ranks > 1 && draw(4) == 0 ? 2 : 1;
+  strategy.offload_states(draw.coin());
   strategy.storage = draw.coin() ? Storage::f32 : Storage::bf16;
-  FpdtStrategy& fpdt = strategy.fpdt;
-  fpdt.backward_order = static_cast<BackwardOrder>(draw(2));
-  fpdt.serpentine = draw.coin();
-  fpdt.long_tiles = draw.coin();
-  fpdt.duplex = draw.coin();
-  fpdt.overlap_all_to_all = draw.coin();
-  fpdt.prefetch_depth = draw(4);
-  fpdt.layer_classes = {layer_class(draw)};
+  strategy.tiles.backward_order = static_cast<BackwardOrder>(draw(2));
+  strategy.tiles.serpentine = draw.coin();
+  strategy.tiles.long_tiles = draw.coin();
+  strategy.copies.duplex = draw.coin();
+  strategy.copies.overlap_all_to_all = draw.coin();
+  strategy.copies.prefetch_depth = draw(4);
+  strategy.layer_classes = {layer_class(draw)};
   if (draw(3) == 0 && model.layers > 1) {
     LayerClass first = layer_class(draw);
     first.layers = 1 + draw(static_cast<int>(model.layers) - 1);
-    fpdt.layer_classes.insert(fpdt.layer_classes.begin(), first);
+    strategy.layer_classes.insert(strategy.layer_classes.begin(), first);
   } else if (draw(3) == 0) {
     for (std::int64_t k = 2; k <= model.layers; ++k) {
-      if (model.layers % k == 0 && (fpdt.checkpoint_every == 1 || draw.coin()))
-        fpdt.checkpoint_every = k;
+      if (model.layers % k == 0 && (strategy.checkpoint_every() == 1 || draw.coin()))
+        strategy.segments = {k};
     }
-    fpdt.layer_classes.front().recompute = Recompute::from_input;
+    strategy.layer_classes.front().recompute = Recompute::from_input;
   }
   return choice;
 }

@@ -54,9 +54,9 @@ TEST(AttentionKernels, LimitsChunks) {
   EXPECT_EQ(longest_fused_chunk(problem, 1), 2 * kMi - 128);
   EXPECT_EQ(longest_fused_chunk(problem, 8), 8 * kMi - 1024) << "a head of each rank";
   Strategy strategy;
-  strategy.fpdt.chunk_tokens = 2 * kMi - 128;
+  strategy.tiles.chunk_tokens = 2 * kMi - 128;
   EXPECT_TRUE(fused_attention(problem, strategy));
-  strategy.fpdt.chunk_tokens = 2 * kMi;
+  strategy.tiles.chunk_tokens = 2 * kMi;
   EXPECT_EQ(why_own_attention(problem, strategy),
             "those of cuDNN support at most 2097024 tokens per chunk here, not 2097152");
 }

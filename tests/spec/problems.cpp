@@ -87,11 +87,11 @@ Problem timed_problem(const ModelSpec& model, std::int64_t ranks, std::int64_t s
 Strategy tiny_strategy(std::int64_t chunk_tokens) {
   Strategy strategy;
   strategy.storage = Storage::f32;
-  strategy.optimizer_tile = 1024;
-  strategy.fpdt.chunk_tokens = chunk_tokens;
-  strategy.fpdt.ffn_tile_rows = 5;
-  strategy.fpdt.loss_tile_rows = 3;
-  strategy.fpdt.loss_tile_vocab = 20;
+  strategy.copies.optimizer_tile = 1024;
+  strategy.tiles.chunk_tokens = chunk_tokens;
+  strategy.tiles.ffn_rows = 5;
+  strategy.tiles.loss_rows = 3;
+  strategy.tiles.loss_vocabulary = 20;
   return strategy;
 }
 

@@ -26,7 +26,7 @@ TEST(Geometry, CoversEveryTokenOnce) {
       for (const std::int64_t chunk : {8, 24, 64, 1024}) {
         Problem problem = small(ranks, tokens);
         Strategy strategy;
-        strategy.fpdt.chunk_tokens = chunk;
+        strategy.tiles.chunk_tokens = chunk;
         const Geometry shape = geometry(problem, strategy);
         std::int64_t rows = 0, local_rows = 0;
         for (std::int64_t i = 0; i < shape.chunks; ++i) {
@@ -45,7 +45,7 @@ TEST(Geometry, CoversEveryTokenOnce) {
 
 TEST(Geometry, ReplicatesKvHeadsWhenThereAreFew) {
   Strategy strategy;
-  strategy.fpdt.chunk_tokens = 16;
+  strategy.tiles.chunk_tokens = 16;
   EXPECT_EQ(geometry(small(8, 64), strategy).kv_heads, 1);
   EXPECT_EQ(geometry(small(1, 64), strategy).kv_heads, 2);
 }
@@ -66,11 +66,11 @@ TEST(Strategy, LeastRowsMakeFewEnoughTiles) {
     Problem problem = small(1, 3 << 20);
     problem.model.vocabulary = words;
     Strategy strategy;
-    strategy.fpdt.loss_tile_vocab = (words + 4) / 5;
-    strategy.fpdt.ffn_tile_rows = least_ffn_rows(problem, strategy);
-    strategy.fpdt.loss_tile_rows = least_loss_rows(problem, strategy);
+    strategy.tiles.loss_vocabulary = (words + 4) / 5;
+    strategy.tiles.ffn_rows = least_ffn_rows(problem, strategy);
+    strategy.tiles.loss_rows = least_loss_rows(problem, strategy);
     EXPECT_TRUE(check(problem, strategy).empty()) << format_diagnostics(check(problem, strategy));
-    --strategy.fpdt.loss_tile_rows;
+    --strategy.tiles.loss_rows;
     EXPECT_FALSE(check(problem, strategy).empty());
   }
 }
@@ -107,7 +107,7 @@ class WrongStrategy : public testing::TestWithParam<Wrong> {};
 TEST_P(WrongStrategy, IsFound) {
   Problem problem = small(4, 256);
   Strategy strategy;
-  strategy.fpdt.chunk_tokens = 64;
+  strategy.tiles.chunk_tokens = 64;
   ASSERT_TRUE(check(problem, strategy).empty());
   GetParam().spoil(problem, strategy);
   const std::vector<Diagnostic> findings = check(problem, strategy);
@@ -122,7 +122,20 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"seq_len_2_63", "P100", [](Problem& p, Strategy&) { p.seq_len = INT64_MAX; }},
         Wrong{"too_few_positions", "P100",
               [](Problem& p, Strategy&) { p.model.learned_positions = 8; }},
-        Wrong{"replicas", "P101", [](Problem&, Strategy& s) { s.data_parallel = 3; }},
+        Wrong{"replicas", "P101", [](Problem&, Strategy& s) { s.mesh.replicas = 3; }},
+        Wrong{"ranks_of_heads", "P101", [](Problem&, Strategy& s) { s.mesh.heads = 3; }},
+        Wrong{"ring", "P109", [](Problem&, Strategy& s) { s.mesh.ring = 2; }},
+        Wrong{"tensor", "P109", [](Problem&, Strategy& s) { s.mesh.tensor = 2; }},
+        Wrong{"keys", "P109", [](Problem&, Strategy& s) { s.keys = Keys::gathered; }},
+        Wrong{"layout", "P109", [](Problem&, Strategy& s) { s.layout = Layout::zigzag; }},
+        Wrong{"extent", "P109", [](Problem&, Strategy& s) { s.extent = Extent::whole; }},
+        Wrong{"zero", "P109", [](Problem&, Strategy& s) { s.zero = 2; }},
+        Wrong{"head_stages", "P109", [](Problem&, Strategy& s) { s.head_stages = 2; }},
+        Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},
+        Wrong{"half_of_the_states", "P109", [](Problem&, Strategy& s) { s.keep[2] = 0.5; }},
+        Wrong{"unequal_segments", "P109", [](Problem&, Strategy& s) { s.segments = {2, 1}; }},
+        Wrong{"first_stored_chunk", "P109",
+              [](Problem&, Strategy& s) { s.layer_classes.front().first_stored_chunk = 1; }},
         Wrong{"heads", "P102", [](Problem& p, Strategy&) { p.cluster.devices_per_node = 3; }},
         Wrong{"kv_heads", "P102",
               [](Problem& p, Strategy&) {
@@ -130,31 +143,32 @@ INSTANTIATE_TEST_SUITE_P(
                 p.model.kv_heads = 6;
               }},
         Wrong{"micro_batches", "P103", [](Problem&, Strategy& s) { s.micro_batches = 0; }},
-        Wrong{"optimizer_tile", "P103", [](Problem&, Strategy& s) { s.optimizer_tile = 1; }},
-        Wrong{"chunk_0", "P104", [](Problem&, Strategy& s) { s.fpdt.chunk_tokens = 0; }},
-        Wrong{"chunk_not_divided", "P104", [](Problem&, Strategy& s) { s.fpdt.chunk_tokens = 63; }},
+        Wrong{"optimizer_tile", "P103", [](Problem&, Strategy& s) { s.copies.optimizer_tile = 1; }},
+        Wrong{"chunk_0", "P104", [](Problem&, Strategy& s) { s.tiles.chunk_tokens = 0; }},
+        Wrong{"chunk_not_divided", "P104",
+              [](Problem&, Strategy& s) { s.tiles.chunk_tokens = 63; }},
         Wrong{"too_many_chunks", "P104",
               [](Problem& p, Strategy& s) {
                 p.seq_len = 4096;
-                s.fpdt.chunk_tokens = 4;
+                s.tiles.chunk_tokens = 4;
               }},
-        Wrong{"negative_tile", "P104", [](Problem&, Strategy& s) { s.fpdt.ffn_tile_rows = -1; }},
+        Wrong{"negative_tile", "P104", [](Problem&, Strategy& s) { s.tiles.ffn_rows = -1; }},
         Wrong{"too_many_tiles", "P104",
               [](Problem& p, Strategy& s) {
                 p.seq_len = 1 << 20;
-                s.fpdt.chunk_tokens = 1 << 18;
-                s.fpdt.ffn_tile_rows = 1;
+                s.tiles.chunk_tokens = 1 << 18;
+                s.tiles.ffn_rows = 1;
               }},
         Wrong{"too_many_words", "P104",
               [](Problem& p, Strategy& s) {
                 p.model.vocabulary = 100000;
-                s.fpdt.loss_tile_vocab = 1;
+                s.tiles.loss_vocabulary = 1;
               }},
         Wrong{"too_many_pieces", "P104",
               [](Problem& p, Strategy& s) {
                 p.model.hidden = 65536;
-                s.optimizer_offload = true;
-                s.optimizer_tile = 1024;
+                s.offload_states(true);
+                s.copies.optimizer_tile = 1024;
               }},
         Wrong{"uncountable", "P100",
               [](Problem& p, Strategy&) {
@@ -163,21 +177,21 @@ INSTANTIATE_TEST_SUITE_P(
                 p.model.feed_forward = 1 << 20;
               }},
         Wrong{"infinite_clip", "P108", [](Problem& p, Strategy&) { p.optimizer.clip = HUGE_VAL; }},
-        Wrong{"prefetch", "P104", [](Problem&, Strategy& s) { s.fpdt.prefetch_depth = -1; }},
-        Wrong{"no_class", "P105", [](Problem&, Strategy& s) { s.fpdt.layer_classes.clear(); }},
+        Wrong{"prefetch", "P104", [](Problem&, Strategy& s) { s.copies.prefetch_depth = -1; }},
+        Wrong{"no_class", "P105", [](Problem&, Strategy& s) { s.layer_classes.clear(); }},
         Wrong{"too_many_layers", "P105",
-              [](Problem&, Strategy& s) { s.fpdt.layer_classes[0].layers = 5; }},
+              [](Problem&, Strategy& s) { s.layer_classes[0].layers = 5; }},
         Wrong{"too_few_layers", "P105",
-              [](Problem&, Strategy& s) { s.fpdt.layer_classes[0].layers = 3; }},
+              [](Problem&, Strategy& s) { s.layer_classes[0].layers = 3; }},
         Wrong{"fraction", "P106",
-              [](Problem&, Strategy& s) { s.fpdt.layer_classes[0].keep[2] = 1.5; }},
+              [](Problem&, Strategy& s) { s.layer_classes[0].keep[2] = 1.5; }},
         Wrong{"two_streams", "P106",
               [](Problem&, Strategy& s) {
-                s.fpdt.layer_classes = {LayerClass{}, LayerClass{}};
-                s.fpdt.layer_classes[0].layers = 2;
-                s.fpdt.layer_classes[1].keep[0] = 1;
+                s.layer_classes = {LayerClass{}, LayerClass{}};
+                s.layer_classes[0].layers = 2;
+                s.layer_classes[1].keep[0] = 1;
               }},
-        Wrong{"checkpoint", "P107", [](Problem&, Strategy& s) { s.fpdt.checkpoint_every = 3; }},
+        Wrong{"checkpoint", "P107", [](Problem&, Strategy& s) { s.segments = {3}; }},
         Wrong{"cluster", "C101",
               [](Problem& p, Strategy&) { p.cluster.device_memory = Bytes{0}; }}),
     [](const auto& wrong) { return std::string(wrong.param.name); });

@@ -506,10 +506,12 @@ class Node(unittest.TestCase):
     """What items of a node make of strategies and of fpdt-run's words."""
 
     def test_together(self):
-        before = ("data_parallel: 4\nfpdt:\n  chunk_tokens: 64K\n  ffn_tile_rows: 0\n"
-                  "  loss_tile_rows: 32K\n  loss_tile_vocab: 32K\n  overlap_all_to_all: false\n")
-        after = ("data_parallel: 1\nfpdt:\n  chunk_tokens: 64K\n  ffn_tile_rows: 0\n"
-                 "  loss_tile_rows: 8192\n  loss_tile_vocab: 32K\n  overlap_all_to_all: true\n")
+        before = ("mesh:\n  replicas: 4\ntiles:\n  chunk_tokens: 64K\n  ffn_rows: 0\n"
+                  "  loss_rows: 32K\n  loss_vocabulary: 32K\ncopies:\n"
+                  "  overlap_all_to_all: false\n")
+        after = ("mesh:\n  replicas: 1\ntiles:\n  chunk_tokens: 64K\n  ffn_rows: 0\n"
+                 "  loss_rows: 8192\n  loss_vocabulary: 32K\ncopies:\n"
+                 "  overlap_all_to_all: true\n")
         self.assertEqual(node.together(before, 8), after)
         self.assertEqual(node.together(after, 8), after)
 

@@ -282,7 +282,7 @@ class Rehearsal(unittest.TestCase):
             self.assertGreater(one["mfu_causal"], 0)
             self.assertGreater(one["measured"]["sent_bytes"]["measured"]["node"], 0)
             plan = (self.out / f"{name}-strategy.yaml").read_text()
-            self.assertIn("data_parallel: 1\n", plan)
+            self.assertIn("replicas: 1\n", plan)
             self.assertIn("overlap_all_to_all: true", plan)
 
     def test_host_memory(self):

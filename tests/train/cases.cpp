@@ -54,7 +54,7 @@ Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
   one.problem.host_budget = one.problem.cluster.host_memory;
   one.problem.seq_len = seq_len;
   one.strategy.storage = Storage::f32;
-  one.strategy.fpdt.chunk_tokens = chunk_tokens;
+  one.strategy.tiles.chunk_tokens = chunk_tokens;
   return one;
 }
 

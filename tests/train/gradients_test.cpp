@@ -63,7 +63,7 @@ std::vector<Case> families() {
            {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
         for (const Chunks& chunks : {Chunks{24, 24}, Chunks{21, 8}}) {
           Case one = make_case(model, ranks, chunks.seq_len, chunks.chunk_tokens);
-          one.strategy.fpdt.layer_classes.front().recompute = recompute;
+          one.strategy.layer_classes.front().recompute = recompute;
           one.name = fmt::format("{}_ranks{}_{}_tokens{}_by{}", model.qk_norm ? "qwen3" : "neox",
                                  ranks, word(recompute), chunks.seq_len, chunks.chunk_tokens);
           cases.push_back(std::move(one));
@@ -108,27 +108,26 @@ Case draw(std::mt19937& random) {
   Case one = make_case(model, one_of({1, 2, 4}), chunks.seq_len, chunks.chunk_tokens);
   one.problem.optimizer.clip = static_cast<double>(one_of({0, 1, 100}));
   Strategy& strategy = one.strategy;
-  strategy.data_parallel = one_of({1, 1, 2});
+  strategy.mesh.replicas = one_of({1, 1, 2});
   strategy.micro_batches = one_of({1, 2, 3});
-  strategy.optimizer_offload = coin();
-  strategy.optimizer_tile = 1024;
+  strategy.offload_states(coin());
+  strategy.copies.optimizer_tile = 1024;
   if (below(4) == 0) strategy.storage = Storage::bf16;
-  FpdtStrategy& fpdt = strategy.fpdt;
-  fpdt.ffn_tile_rows = one_of({0, 1, 3});
-  fpdt.loss_tile_rows = one_of({0, 2});
-  fpdt.loss_tile_vocab = one_of({0, 7});
-  fpdt.backward_order = coin() ? BackwardOrder::kv_outer : BackwardOrder::q_outer;
-  fpdt.serpentine = coin();
-  fpdt.long_tiles = coin();
-  fpdt.prefetch_depth = one_of({0, 1, 2, 5});
-  fpdt.duplex = coin();
-  fpdt.overlap_all_to_all = coin();
-  fpdt.checkpoint_every = one_of({1, 1, 2, 4});
+  strategy.tiles.ffn_rows = one_of({0, 1, 3});
+  strategy.tiles.loss_rows = one_of({0, 2});
+  strategy.tiles.loss_vocabulary = one_of({0, 7});
+  strategy.tiles.backward_order = coin() ? BackwardOrder::kv_outer : BackwardOrder::q_outer;
+  strategy.tiles.serpentine = coin();
+  strategy.tiles.long_tiles = coin();
+  strategy.copies.prefetch_depth = one_of({0, 1, 2, 5});
+  strategy.copies.duplex = coin();
+  strategy.copies.overlap_all_to_all = coin();
+  strategy.segments = {one_of({1, 1, 2, 4})};
   const std::int64_t classes = one_of({1, 1, 2});
-  fpdt.layer_classes.assign(static_cast<std::size_t>(classes), LayerClass{});
-  if (classes == 2) fpdt.layer_classes.front().layers = 1;
-  for (LayerClass& layers : fpdt.layer_classes) {
-    layers.recompute = static_cast<Recompute>(below(fpdt.checkpoint_every > 1 ? 2 : 3));
+  strategy.layer_classes.assign(static_cast<std::size_t>(classes), LayerClass{});
+  if (classes == 2) strategy.layer_classes.front().layers = 1;
+  for (LayerClass& layers : strategy.layer_classes) {
+    layers.recompute = static_cast<Recompute>(below(strategy.checkpoint_every() > 1 ? 2 : 3));
     for (double& keep : layers.keep) keep = static_cast<double>(one_of({0, 0, 1, 2})) / 2;
   }
   return one;
@@ -136,19 +135,19 @@ Case draw(std::mt19937& random) {
 
 std::string describe(const Case& one) {
   const Strategy& strategy = one.strategy;
-  const FpdtStrategy& fpdt = strategy.fpdt;
   return fmt::format(
       "{}{}{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_"
       "micro{}"
       "{}_{}",
       word(one.problem.model.family), one.problem.model.qk_norm ? "_qknorm" : "",
       one.problem.model.parallel_residual ? "_parallel" : "", one.problem.model.kv_heads,
-      one.problem.model.layers, one.problem.ranks(), one.problem.seq_len, fpdt.chunk_tokens,
-      word(fpdt.backward_order), fpdt.serpentine ? "_serpentine" : "",
-      fpdt.long_tiles ? "_long" : "", fpdt.duplex ? "_duplex" : "", fpdt.prefetch_depth,
-      fpdt.checkpoint_every, fpdt.layer_classes.size(), word(fpdt.layer_classes.front().recompute),
-      strategy.data_parallel, strategy.micro_batches, strategy.optimizer_offload ? "_offload" : "",
-      word(strategy.storage));
+      one.problem.model.layers, one.problem.ranks(), one.problem.seq_len,
+      strategy.tiles.chunk_tokens, word(strategy.tiles.backward_order),
+      strategy.tiles.serpentine ? "_serpentine" : "", strategy.tiles.long_tiles ? "_long" : "",
+      strategy.copies.duplex ? "_duplex" : "", strategy.copies.prefetch_depth,
+      strategy.checkpoint_every(), strategy.layer_classes.size(),
+      word(strategy.layer_classes.front().recompute), strategy.mesh.replicas,
+      strategy.micro_batches, strategy.offloads_states() ? "_offload" : "", word(strategy.storage));
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -61,7 +61,7 @@ TEST(TokenLayout, InterleavesChunks) {
 
 TEST(TokenLayout, EachReplicaHoldsASequence) {
   Case one = make_case(tiny_llama(), 4, 12, 8);
-  one.strategy.data_parallel = 2;
+  one.strategy.mesh.replicas = 2;
   one.strategy.micro_batches = 3;
   const TokenLayout layout = layout_of(one);
   EXPECT_EQ(layout.sequences(), 6);

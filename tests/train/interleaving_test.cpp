@@ -76,14 +76,14 @@ std::vector<Case> cases() {
   plain.name = "kv_outer";
   Case queries = make_case(tiny_gpt(), 4, 20, 8);
   queries.name = "q_outer_offload";
-  queries.strategy.fpdt.backward_order = BackwardOrder::q_outer;
-  queries.strategy.fpdt.prefetch_depth = 3;
-  queries.strategy.optimizer_offload = true;
+  queries.strategy.tiles.backward_order = BackwardOrder::q_outer;
+  queries.strategy.copies.prefetch_depth = 3;
+  queries.strategy.offload_states(true);
   queries.strategy.micro_batches = 2;
   Case deep = make_case(tiny_llama(), 1, 32, 4);
   deep.name = "checkpoint_every_2";
-  deep.strategy.fpdt.checkpoint_every = 2;
-  deep.strategy.fpdt.serpentine = true;
+  deep.strategy.segments = {2};
+  deep.strategy.tiles.serpentine = true;
   return {plain, queries, deep};
 }
 

@@ -48,7 +48,7 @@ class TrainingByProcesses : public testing::TestWithParam<std::pair<std::int64_t
 TEST_P(TrainingByProcesses, EqualsThatByThreads) {
   const auto [ranks, replicas] = GetParam();
   Case one = make_case(tiny_llama(), ranks, 20, 8);
-  one.strategy.data_parallel = replicas;
+  one.strategy.mesh.replicas = replicas;
   one.strategy.micro_batches = 2;
   one.problem.documents = true;
   Rig rig(one);
@@ -92,7 +92,7 @@ TEST(ProcessesTogether, NameWhoDiffersInWhat) {
 TEST(ProcessesTogether, AllLeaveWhenTheDataOfOneIsWrong) {
   Case one = make_case(tiny_llama(), 2, 16, 8);
   one.problem.documents = false;
-  one.strategy.data_parallel = 2;
+  one.strategy.mesh.replicas = 2;
   const auto errors = run_processes(2, [&](World& world, const Connect& connect) {
     Rig rig(one, in_process(world, connect));
     rig.trainer.set_parameters(initial_parameters(1));

@@ -65,8 +65,8 @@ TEST(States, AreSetRangeByRange) {
     Case one = make_case(tiny_llama(), 4, 16, 8);
     one.strategy.storage = Storage::bf16;
     one.problem.model.vocabulary = 70;
-    one.strategy.optimizer_offload = true;
-    one.strategy.optimizer_tile = 1024;
+    one.strategy.offload_states(true);
+    one.strategy.copies.optimizer_tile = 1024;
     RankOptions options = Rig::one_thread();
     if (far) {
       options.make_backend = [](Communicator& to) { return std::make_unique<FarBackend>(to); };
@@ -122,7 +122,7 @@ TEST(States, StreamToOneProcess) {
   for (const std::int64_t replicas : {1, 2}) {
     Case one = make_case(tiny_llama(), 4, 16, 8);
     one.strategy.storage = Storage::bf16;
-    one.strategy.data_parallel = replicas;
+    one.strategy.mesh.replicas = replicas;
     const auto errors = run_processes(4, [&](World& world, const Connect& connect) {
       Rig rig(one, in_process(world, connect));
       const Ranks& ranks = rig.trainer.ranks();
@@ -190,8 +190,8 @@ TEST(States, StreamPastAnErrorOfTheReceiver) {
 TEST(States, RunThroughFollowingSlots) {
   Case one = make_case(tiny_llama(), 1, 16, 8);
   one.problem.model.vocabulary = 70;
-  one.strategy.optimizer_offload = true;
-  one.strategy.optimizer_tile = 1024;
+  one.strategy.offload_states(true);
+  one.strategy.copies.optimizer_tile = 1024;
   Rig rig(one);
   const State* const state = find_state(rig.trainer.schedule(), "embed.weight", "moment1");
   ASSERT_NE(state, nullptr);

@@ -23,10 +23,10 @@ namespace {
 // A case that uses most features, on four ranks.
 Case rich_case() {
   Case one = make_case(tiny_llama(), 4, 24, 8);
-  one.strategy.data_parallel = 2;
+  one.strategy.mesh.replicas = 2;
   one.strategy.micro_batches = 2;
-  one.strategy.optimizer_offload = true;
-  one.strategy.optimizer_tile = 1024;
+  one.strategy.offload_states(true);
+  one.strategy.copies.optimizer_tile = 1024;
   one.strategy.storage = Storage::bf16;
   return one;
 }
@@ -265,7 +265,7 @@ TEST_P(Memory, IsWhatTheScheduleSays) {
   Rig rig(one);
   rig.trainer.set_parameters(initial_parameters(1));
   std::vector<MemoryUse> memory;
-  const auto count = one.strategy.data_parallel * one.strategy.micro_batches;
+  const auto count = one.strategy.mesh.replicas * one.strategy.micro_batches;
   rig.trainer.step_measured(random_samples(one.problem, count, 1), 1e-3, memory);
   const Prediction predicted = predict(one.problem, one.strategy);
   ASSERT_EQ(memory.size(), 3U);
@@ -294,16 +294,16 @@ std::vector<Case> memory_cases() {
   add("gpt", make_case(tiny_gpt(), 1, 24, 12));
   add("four_ranks", make_case(tiny_llama(), 4, 24, 8)).storage = Storage::bf16;
   Strategy& replicas = add("replicas", make_case(tiny_llama(), 2, 24, 8));
-  replicas.data_parallel = 2;
+  replicas.mesh.replicas = 2;
   replicas.micro_batches = 2;
   Strategy& all = add("keep_all", make_case(tiny_llama(), 2, 24, 8));
-  all.fpdt.layer_classes.front().recompute = Recompute::keep_all;
+  all.layer_classes.front().recompute = Recompute::keep_all;
   Strategy& half = add("half_kept", make_case(tiny_llama(), 2, 32, 8));
-  half.fpdt.backward_order = BackwardOrder::q_outer;
-  half.fpdt.layer_classes.front().keep.fill(0.5);
+  half.tiles.backward_order = BackwardOrder::q_outer;
+  half.layer_classes.front().keep.fill(0.5);
   Strategy& offload = add("offload", make_case(tiny_gpt(), 2, 24, 8));
-  offload.optimizer_offload = true;
-  offload.optimizer_tile = 1024;
+  offload.offload_states(true);
+  offload.copies.optimizer_tile = 1024;
   // A workspace that no kernel of a CPU touches.
   Case fused = make_case(tiny_llama(), 2, 768, 256);
   fused.problem.model.head_dim = 64;

@@ -20,12 +20,12 @@ from gpu_check.sampler import words
 # loss: a unit of bf16's last place.
 CURVE_TOLERANCE = 2.0 ** -8
 CURVE_STRATEGY = """storage: bf16
-fpdt:
+tiles:
   chunk_tokens: {}
-  ffn_tile_rows: 128
-  loss_tile_rows: 128
-  layer_classes:
-    - {{layers: rest, recompute: keep_attention, keep: {{}}}}
+  ffn_rows: 128
+  loss_rows: 128
+layer_classes:
+  - {{layers: rest, recompute: keep_attention, keep: {{}}}}
 """
 
 

@@ -7,7 +7,7 @@ from gpu_check.harness import Skipped, Wrong, size_bytes
 from gpu_check.model import Model, utilisation
 
 NOTHING_FITS = 3  # the exit code of fpdt-plan
-TILES = ("ffn_tile_rows", "loss_tile_rows")
+TILES = ("ffn_rows", "loss_rows")
 TOOK = re.compile(r"^NCCL took ([0-9.]+) ?([KMGT]?i?B) of device memory$", re.M)
 
 
@@ -24,7 +24,7 @@ def together(strategy, gpus):
         return _count(re.search(rf"^ *{key}: (.*)$", strategy, re.M)[1])
 
     rows = value_of("chunk_tokens") // gpus
-    changes = {"data_parallel": 1, "overlap_all_to_all": "true",
+    changes = {"replicas": 1, "overlap_all_to_all": "true",
                **{tile: rows for tile in TILES if value_of(tile) > rows}}
     for key, value in changes.items():
         strategy = re.sub(rf"^( *{key}): .*$", rf"\g<1>: {value}", strategy, flags=re.M)

@@ -65,7 +65,7 @@ def _sequences(schedule):
     """The number of sequences of a step: replicas times micro-batches."""
     beside = (schedule.parent / "plan.yaml", schedule.parent / "strategy.yaml")
     text = next(path for path in beside if path.exists()).read_text()
-    keys = (re.search(rf"^{key}: (\d+)", text, re.M) for key in ("data_parallel", "micro_batches"))
+    keys = (re.search(rf"^ *{key}: (\d+)", text, re.M) for key in ("replicas", "micro_batches"))
     return math.prod(int(found[1]) for found in keys if found)
 
 

@@ -2,12 +2,15 @@
 // printing as JSON are visitors of it, so a new field here is read, printed and round-tripped
 // everywhere.
 //
-// A visitor offers required, optional, sparse, tokens, count_or_word, fractions, group,
-// sparse_group and list (see Fields). Sparse entries are left out where they equal their default;
-// YAML shows a sparse group as `{}` then.
+// A visitor offers required, optional, sparse, tokens, integers, count_or_word, fractions, group,
+// sparse_group, list and moved (see Fields). Sparse entries are left out where they equal their
+// default; YAML shows a sparse group as `{}` then.
 #pragma once
 
+#include <array>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "fpdt/io/tree.h"
 #include "fpdt/spec/strategy.h"
@@ -140,33 +143,65 @@ template <Describes<LayerClass> Self, class Visitor>
 void describe(Self& layers, Visitor& f) {
   f.count_or_word("layers", layers.layers, "rest");
   f.optional("recompute", layers.recompute);
-  f.fractions("keep", layers.keep, words<TensorClass>());
+  f.sparse("first_stored_chunk", layers.first_stored_chunk);
+  f.fractions("keep", layers.keep, words<TensorClass>(), 0);
 }
 
-template <Describes<FpdtStrategy> Self, class Visitor>
-void describe(Self& fpdt, Visitor& f) {
-  f.tokens("chunk_tokens", fpdt.chunk_tokens);
-  f.tokens("ffn_tile_rows", fpdt.ffn_tile_rows);
-  f.tokens("loss_tile_rows", fpdt.loss_tile_rows);
-  f.tokens("loss_tile_vocab", fpdt.loss_tile_vocab);
-  f.optional("backward_order", fpdt.backward_order);
-  f.optional("serpentine", fpdt.serpentine);
-  f.optional("long_tiles", fpdt.long_tiles);
-  f.optional("prefetch_depth", fpdt.prefetch_depth);
-  f.optional("duplex", fpdt.duplex);
-  f.optional("overlap_all_to_all", fpdt.overlap_all_to_all);
-  f.optional("checkpoint_every", fpdt.checkpoint_every);
-  f.list("layer_classes", fpdt.layer_classes);
+// Keys of strategy files of version 0.1, and where their values stand now.
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kMovedKeys{{
+    {"data_parallel", "mesh.replicas"},
+    {"optimizer_offload", "keep.states, which is host or device"},
+    {"optimizer_tile", "copies.optimizer_tile"},
+    {"fpdt",
+     "tiles (chunk_tokens, ffn_rows, loss_rows, loss_vocabulary, backward_order, serpentine, "
+     "long_tiles), copies (prefetch_depth, duplex, overlap_all_to_all), segments "
+     "(checkpoint_every) "
+     "and layer_classes"},
+}};
+
+template <Describes<Mesh> Self, class Visitor>
+void describe(Self& mesh, Visitor& f) {
+  f.optional("replicas", mesh.replicas);
+  f.optional("ring", mesh.ring);
+  f.count_or_word("heads", mesh.heads, "rest");
+  f.optional("tensor", mesh.tensor);
+}
+
+template <Describes<Tiles> Self, class Visitor>
+void describe(Self& tiles, Visitor& f) {
+  f.tokens("chunk_tokens", tiles.chunk_tokens);
+  f.tokens("ffn_rows", tiles.ffn_rows);
+  f.tokens("loss_rows", tiles.loss_rows);
+  f.tokens("loss_vocabulary", tiles.loss_vocabulary);
+  f.optional("backward_order", tiles.backward_order);
+  f.optional("serpentine", tiles.serpentine);
+  f.optional("long_tiles", tiles.long_tiles);
+}
+
+template <Describes<Copies> Self, class Visitor>
+void describe(Self& copies, Visitor& f) {
+  f.optional("prefetch_depth", copies.prefetch_depth);
+  f.optional("duplex", copies.duplex);
+  f.optional("overlap_all_to_all", copies.overlap_all_to_all);
+  f.tokens("optimizer_tile", copies.optimizer_tile);
 }
 
 template <Describes<Strategy> Self, class Visitor>
 void describe(Self& strategy, Visitor& f) {
-  f.optional("data_parallel", strategy.data_parallel);
+  f.group("mesh", strategy.mesh);
+  f.optional("keys", strategy.keys);
+  f.optional("layout", strategy.layout);
+  f.optional("extent", strategy.extent);
+  f.optional("zero", strategy.zero);
   f.optional("micro_batches", strategy.micro_batches);
+  f.optional("head_stages", strategy.head_stages);
   f.optional("storage", strategy.storage);
-  f.optional("optimizer_offload", strategy.optimizer_offload);
-  f.tokens("optimizer_tile", strategy.optimizer_tile);
-  f.group("fpdt", strategy.fpdt);
+  f.fractions("keep", strategy.keep, words<StateClass>(), 1);
+  f.integers("segments", strategy.segments);
+  f.group("tiles", strategy.tiles);
+  f.group("copies", strategy.copies);
+  f.list("layer_classes", strategy.layer_classes);
+  for (const auto& [old, now] : kMovedKeys) f.moved(old, now);
 }
 
 }  // namespace fpdt

@@ -2,6 +2,7 @@
 #include "fpdt/io/problem_json.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "fpdt/io/description.h"
 #include "fpdt/io/json.h"
@@ -37,14 +38,18 @@ class JsonPrinter {
     if (value != T{}) group(key, value);
   }
   void tokens(std::string_view key, std::int64_t value) { required(key, value); }
+  void integers(std::string_view key, const std::vector<std::int64_t>& values) {
+    entry(key, fmt::format("[{}]", fmt::join(values, ",")));
+  }
+  void moved(std::string_view /*key*/, std::string_view /*now*/) {}
   void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {
     entry(key, value == 0 ? fmt::format("\"{}\"", zero) : fmt::format("{}", value));
   }
   void fractions(std::string_view key, std::span<const double> values,
-                 std::span<const std::string_view> names) {
+                 std::span<const std::string_view> names, double usual) {
     JsonPrinter nested;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (values[i] != 0) nested.required(names[i], values[i]);
+      if (values[i] != usual) nested.required(names[i], values[i]);
     }
     entry(key, nested.object());
   }

@@ -214,7 +214,7 @@ void Fields::count_or_word(std::string_view key, std::int64_t& value, std::strin
 }
 
 void Fields::fractions(std::string_view key, std::span<double> values,
-                       std::span<const std::string_view> names) {
+                       std::span<const std::string_view> names, double) {
   const Node* node = find(key);
   if (node == nullptr) return;
   Fields nested(*node, path_of(key), *findings_);
@@ -230,6 +230,24 @@ void Fields::fractions(std::string_view key, std::span<double> values,
     values[i] = value;
   }
   nested.done();
+}
+
+void Fields::integers(std::string_view key, std::vector<std::int64_t>& values) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  const bool list = node->kind == NodeKind::list && !node->items.empty();
+  values.assign(list ? node->items.size() : 1, 0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Node& item = list ? node->items[i] : *node;
+    if (convert(item, values[i]) && values[i] > 0) continue;
+    return wrong(item, key, "integers of at least 1, such as 4 or [8, 4]");
+  }
+}
+
+void Fields::moved(std::string_view key, std::string_view now) {
+  const Node* node = find(key);
+  if (node == nullptr) return;
+  findings_->add("Y103", *node, fmt::format("{}: is {} now", path_of(key), now));
 }
 
 void Fields::wrong(const Node& node, std::string_view key, std::string_view expectation) {

@@ -124,8 +124,13 @@ class Fields {
   // An integer, or a word that stands for 0.
   void count_or_word(std::string_view key, std::int64_t& value, std::string_view zero);
   // A map from some of `names` to numbers from 0 to 1. `host` may stand for 0 and `device` for 1.
+  // Printers omit those that equal `usual`.
   void fractions(std::string_view key, std::span<double> values,
-                 std::span<const std::string_view> names);
+                 std::span<const std::string_view> names, double usual);
+  // A list of integers of at least 1, or one integer for a list of one; replaces `values`.
+  void integers(std::string_view key, std::vector<std::int64_t>& values);
+  // Refuses a key of earlier files and names its new place.
+  void moved(std::string_view key, std::string_view now);
   // A nested map with its own description.
   template <class T>
   void group(std::string_view key, T& value) {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace fpdt {
 namespace {
@@ -91,11 +92,16 @@ void YamlPrinter::sparse(std::string_view key, const std::vector<KindRate>& kind
   text += nested.text;
 }
 
+void YamlPrinter::integers(std::string_view key, const std::vector<std::int64_t>& values) {
+  const bool one = values.size() == 1;
+  line(key, one ? yaml_scalar(values.front()) : fmt::format("[{}]", fmt::join(values, ", ")));
+}
+
 void YamlPrinter::fractions(std::string_view key, std::span<const double> values,
-                            std::span<const std::string_view> names) {
+                            std::span<const std::string_view> names, double usual) {
   std::string map;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (values[i] == 0) continue;
+    if (values[i] == usual) continue;
     map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", names[i], yaml_scalar(values[i]));
   }
   line(key, fmt::format("{{{}}}", map));

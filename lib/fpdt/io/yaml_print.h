@@ -53,11 +53,13 @@ class YamlPrinter {
     }
   }
   void tokens(std::string_view key, std::int64_t value) { line(key, format_tokens(value)); }
+  void integers(std::string_view key, const std::vector<std::int64_t>& values);
+  void moved(std::string_view /*key*/, std::string_view /*now*/) {}
   void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {
     line(key, value == 0 ? std::string(zero) : yaml_scalar(value));
   }
   void fractions(std::string_view key, std::span<const double> values,
-                 std::span<const std::string_view> names);
+                 std::span<const std::string_view> names, double usual);
   template <class T>
   void group(std::string_view key, const T& value) {
     line(key, "");

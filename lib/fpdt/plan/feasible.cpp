@@ -26,12 +26,12 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
       for (const std::int64_t tokens : lengths) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           Strategy strategy = skeleton_of(problem, split, tokens);
-          strategy.fpdt.checkpoint_every = every;
-          strategy.fpdt.backward_order = order;
-          strategy.fpdt.overlap_all_to_all = false;
-          strategy.fpdt.loss_tile_rows =
+          strategy.segments = {every};
+          strategy.tiles.backward_order = order;
+          strategy.copies.overlap_all_to_all = false;
+          strategy.tiles.loss_rows =
               std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
-          strategy.optimizer_offload = offload;
+          strategy.offload_states(offload);
           strategy = tidied(problem, strategy);
           if (check(problem, strategy).empty()) all.push_back(strategy);
         }
@@ -101,7 +101,7 @@ std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {
 Strategy resident_keys(const Problem& problem, Strategy strategy) {
   strategy = with_kept(strategy, TensorClass::kv, 1);
   strategy = with_kept(strategy, TensorClass::dkv, 1);
-  strategy.fpdt.long_tiles = true;
+  strategy.tiles.long_tiles = true;
   return tidied(problem, strategy);
 }
 

@@ -91,7 +91,7 @@ double fraction_of(std::int64_t kept, std::int64_t chunks) {
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy) {
   StoredLayers stored;
   std::int64_t rest = problem.model.layers;
-  for (const LayerClass& one : strategy.fpdt.layer_classes) {
+  for (const LayerClass& one : strategy.layer_classes) {
     const std::int64_t layers = one.layers > 0 ? one.layers : rest;
     rest -= layers;
     if (one.recompute == Recompute::keep_all) stored.everything += layers;
@@ -101,8 +101,8 @@ StoredLayers stored_layers(const Problem& problem, const Strategy& strategy) {
 }
 
 Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored) {
-  const LayerClass like = strategy.fpdt.layer_classes.front();
-  std::vector<LayerClass>& classes = strategy.fpdt.layer_classes;
+  const LayerClass like = strategy.layer_classes.front();
+  std::vector<LayerClass>& classes = strategy.layer_classes;
   classes.clear();
   const auto add = [&](std::int64_t layers, Recompute recompute) {
     if (layers <= 0) return;
@@ -118,18 +118,17 @@ Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLaye
 }
 
 Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction) {
-  for (LayerClass& one : strategy.fpdt.layer_classes) {
+  for (LayerClass& one : strategy.layer_classes) {
     one.keep[static_cast<std::size_t>(tensor)] = fraction;
   }
   return strategy;
 }
 
 Strategy tidied(const Problem& problem, Strategy strategy) {
-  FpdtStrategy& fpdt = strategy.fpdt;
-  const bool query_outer = fpdt.backward_order == BackwardOrder::q_outer;
+  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   const std::int64_t chunks = geometry(problem, strategy).chunks;
   bool kv_kept = false;
-  for (LayerClass& one : fpdt.layer_classes) {
+  for (LayerClass& one : strategy.layer_classes) {
     const auto none = [&](TensorClass tensor) { one.keep[static_cast<std::size_t>(tensor)] = 0; };
     if (one.recompute != Recompute::keep_all) {
       none(TensorClass::norm_output);
@@ -148,11 +147,12 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
     }
     kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
   }
-  if (!kv_kept) fpdt.long_tiles = false;
+  if (!kv_kept) strategy.tiles.long_tiles = false;
   const std::int64_t rows = geometry(problem, strategy).local_rows(0);
-  if (fpdt.ffn_tile_rows >= rows) fpdt.ffn_tile_rows = 0;
-  if (fpdt.loss_tile_rows >= rows) fpdt.loss_tile_rows = 0;
-  if (fpdt.loss_tile_vocab >= problem.model.vocabulary) fpdt.loss_tile_vocab = 0;
+  if (strategy.tiles.ffn_rows >= rows) strategy.tiles.ffn_rows = 0;
+  if (strategy.tiles.loss_rows >= rows) strategy.tiles.loss_rows = 0;
+  if (strategy.tiles.loss_vocabulary >= problem.model.vocabulary)
+    strategy.tiles.loss_vocabulary = 0;
   return strategy;
 }
 
@@ -186,7 +186,7 @@ Strategy filled(const Problem& problem, const Strategy& strategy, bool everythin
     return within(problem, usage(problem, solved(stored)));
   };
   StoredLayers stored;
-  if (strategy.fpdt.checkpoint_every > 1) {
+  if (strategy.checkpoint_every() > 1) {
     const StoredLayers repeats{0, layers};
     return solved(fit(repeats) ? repeats : stored);
   }
@@ -219,8 +219,8 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
   lengths.push_back(whole);
   // The rates are cuDNN's, so chunks that it does not accept would only seem fast.
   Strategy shortest;
-  shortest.data_parallel = problem.ranks() / sequence_parallel;
-  shortest.fpdt.chunk_tokens = least;
+  shortest.mesh.replicas = problem.ranks() / sequence_parallel;
+  shortest.tiles.chunk_tokens = least;
   if (!fused_attention(problem, shortest)) return lengths;
   const std::int64_t longest = longest_fused_chunk(problem, sequence_parallel);
   while (lengths.size() > 1 && lengths.back() > longest) lengths.pop_back();
@@ -251,13 +251,13 @@ std::vector<std::int64_t> checkpoint_intervals(const Problem& problem) {
 
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens) {
   Strategy strategy = default_strategy(problem);
-  strategy.data_parallel = data_parallel;
-  strategy.fpdt.chunk_tokens = chunk_tokens;
-  strategy.fpdt.serpentine = true;
+  strategy.mesh.replicas = data_parallel;
+  strategy.tiles.chunk_tokens = chunk_tokens;
+  strategy.tiles.serpentine = true;
   const std::int64_t rows = geometry(problem, strategy).local_rows(0);
-  strategy.fpdt.ffn_tile_rows =
+  strategy.tiles.ffn_rows =
       std::min(rows, std::max<std::int64_t>(8192, least_ffn_rows(problem, strategy)));
-  strategy.fpdt.loss_tile_rows =
+  strategy.tiles.loss_rows =
       std::min(rows, std::max<std::int64_t>(4096, least_loss_rows(problem, strategy)));
   return tidied(problem, strategy);
 }

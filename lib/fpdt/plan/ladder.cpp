@@ -18,12 +18,13 @@ struct Pull {
   std::function<void(Strategy& strategy, const Strategy& to)> take;
 };
 
-template <class T>
-void add(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to, T FpdtStrategy::*field,
+// `field` returns one choice of a strategy by reference.
+template <class Field>
+void add(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to, Field field,
          const std::string& words) {
-  if (from.fpdt.*field == to.fpdt.*field) return;
+  if (field(from) == field(to)) return;
   pulls.push_back({words, [field](Strategy& strategy, const Strategy& target) {
-                     strategy.fpdt.*field = target.fpdt.*field;
+                     field(strategy) = field(target);
                    }});
 }
 
@@ -54,8 +55,8 @@ void add_stored(std::vector<Pull>& pulls, const Problem& problem, const Strategy
 void add_kept(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to) {
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
     const auto tensor = static_cast<TensorClass>(k);
-    const double fraction = to.fpdt.layer_classes.front().kept(tensor);
-    if (from.fpdt.layer_classes.front().kept(tensor) == fraction) continue;
+    const double fraction = to.layer_classes.front().kept(tensor);
+    if (from.layer_classes.front().kept(tensor) == fraction) continue;
     pulls.push_back({fmt::format("keep {:.0f} % of {} on the device", 100 * fraction, word(tensor)),
                      [tensor, fraction](Strategy& strategy, const Strategy&) {
                        strategy = with_kept(std::move(strategy), tensor, fraction);
@@ -66,43 +67,57 @@ void add_kept(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to
 // The choices that differ between the two.
 std::vector<Pull> differences(const Problem& problem, const Strategy& from, const Strategy& to) {
   std::vector<Pull> pulls;
-  const FpdtStrategy& a = from.fpdt;
-  const FpdtStrategy& b = to.fpdt;
-  add(pulls, from, to, &FpdtStrategy::chunk_tokens,
+  const Tiles &a = from.tiles, &b = to.tiles;
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.tiles.chunk_tokens; },
       fmt::format("chunk_tokens {} -> {}", format_tokens(a.chunk_tokens),
                   format_tokens(b.chunk_tokens)));
-  add(pulls, from, to, &FpdtStrategy::ffn_tile_rows,
-      tile("ffn_tile_rows", a.ffn_tile_rows, b.ffn_tile_rows));
-  add(pulls, from, to, &FpdtStrategy::loss_tile_rows,
-      tile("loss_tile_rows", a.loss_tile_rows, b.loss_tile_rows));
-  add(pulls, from, to, &FpdtStrategy::loss_tile_vocab,
-      tile("loss_tile_vocab", a.loss_tile_vocab, b.loss_tile_vocab));
-  add(pulls, from, to, &FpdtStrategy::backward_order,
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.tiles.ffn_rows; },
+      tile("ffn_rows", a.ffn_rows, b.ffn_rows));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.tiles.loss_rows; },
+      tile("loss_rows", a.loss_rows, b.loss_rows));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.tiles.loss_vocabulary; },
+      tile("loss_vocabulary", a.loss_vocabulary, b.loss_vocabulary));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.tiles.backward_order; },
       fmt::format("backward_order {}", word(b.backward_order)));
-  add(pulls, from, to, &FpdtStrategy::serpentine, flag("serpentine", b.serpentine));
-  add(pulls, from, to, &FpdtStrategy::long_tiles, flag("long_tiles", b.long_tiles));
-  add(pulls, from, to, &FpdtStrategy::prefetch_depth,
-      fmt::format("prefetch_depth {} -> {}", a.prefetch_depth, b.prefetch_depth));
-  add(pulls, from, to, &FpdtStrategy::duplex, flag("duplex", b.duplex));
-  add(pulls, from, to, &FpdtStrategy::overlap_all_to_all,
-      flag("overlap_all_to_all", b.overlap_all_to_all));
-  add(pulls, from, to, &FpdtStrategy::checkpoint_every,
-      fmt::format("checkpoint_every {} -> {}", a.checkpoint_every, b.checkpoint_every));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.tiles.serpentine; },
+      flag("serpentine", b.serpentine));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.tiles.long_tiles; },
+      flag("long_tiles", b.long_tiles));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.copies.prefetch_depth; },
+      fmt::format("prefetch_depth {} -> {}", from.copies.prefetch_depth, to.copies.prefetch_depth));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.copies.duplex; },
+      flag("duplex", to.copies.duplex));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.copies.overlap_all_to_all; },
+      flag("overlap_all_to_all", to.copies.overlap_all_to_all));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.segments; },
+      fmt::format("segments of {} -> {} layers", from.checkpoint_every(), to.checkpoint_every()));
   add_stored(pulls, problem, from, to);
   add_kept(pulls, from, to);
-  if (from.optimizer_offload != to.optimizer_offload || from.optimizer_tile != to.optimizer_tile) {
-    pulls.push_back({flag("optimizer_offload", to.optimizer_offload),
+  if (from.offloads_states() != to.offloads_states() ||
+      from.copies.optimizer_tile != to.copies.optimizer_tile) {
+    pulls.push_back({fmt::format("states on the {}", to.offloads_states() ? "host" : "device"),
                      [](Strategy& strategy, const Strategy& target) {
-                       strategy.optimizer_offload = target.optimizer_offload;
-                       strategy.optimizer_tile = target.optimizer_tile;
+                       strategy.offload_states(target.offloads_states());
+                       strategy.copies.optimizer_tile = target.copies.optimizer_tile;
                      }});
   }
-  if (from.data_parallel != to.data_parallel || from.micro_batches != to.micro_batches) {
+  if (from.mesh.replicas != to.mesh.replicas || from.micro_batches != to.micro_batches) {
     pulls.push_back(
-        {fmt::format("{} replicas of {} sequences instead of {} of {}", to.data_parallel,
-                     to.micro_batches, from.data_parallel, from.micro_batches),
+        {fmt::format("{} replicas of {} sequences instead of {} of {}", to.mesh.replicas,
+                     to.micro_batches, from.mesh.replicas, from.micro_batches),
          [](Strategy& strategy, const Strategy& target) {
-           strategy.data_parallel = target.data_parallel;
+           strategy.mesh.replicas = target.mesh.replicas;
            strategy.micro_batches = target.micro_batches;
          }});
   }

@@ -45,11 +45,11 @@ Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   for (const std::int64_t tokens : chunk_lengths(problem, shape.sequence_parallel)) {
     Strategy changed = strategy;
-    changed.fpdt.chunk_tokens = tokens;
+    changed.tiles.chunk_tokens = tokens;
     const std::int64_t rows = tokens / shape.sequence_parallel;
-    if (strategy.fpdt.ffn_tile_rows == 0 && rows > 8192) changed.fpdt.ffn_tile_rows = 8192;
-    if (strategy.fpdt.loss_tile_rows == 0 && rows > 1024) changed.fpdt.loss_tile_rows = 1024;
-    changes.add(fmt::format("chunk_tokens {} -> {}", format_tokens(strategy.fpdt.chunk_tokens),
+    if (strategy.tiles.ffn_rows == 0 && rows > 8192) changed.tiles.ffn_rows = 8192;
+    if (strategy.tiles.loss_rows == 0 && rows > 1024) changed.tiles.loss_rows = 1024;
+    changes.add(fmt::format("chunk_tokens {} -> {}", format_tokens(strategy.tiles.chunk_tokens),
                             format_tokens(tokens)),
                 changed);
   }
@@ -57,28 +57,29 @@ Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
 }
 
 // Doubles and halves a tile; 0 stands for `whole`.
-Lever tile_lever(const std::string& name, std::int64_t FpdtStrategy::*tile,
+Lever tile_lever(const std::string& name, std::int64_t Tiles::*tile,
                  std::function<std::int64_t(const Problem&, const Strategy&)> whole) {
   return {name, [name, tile, whole](const Problem& problem, const Strategy& strategy) {
             Collector changes(problem, strategy);
             const std::int64_t all = whole(problem, strategy);
-            const std::int64_t now = strategy.fpdt.*tile > 0 ? strategy.fpdt.*tile : all;
+            const std::int64_t now = strategy.tiles.*tile > 0 ? strategy.tiles.*tile : all;
             for (const std::int64_t rows : {now / 2, 2 * now}) {
               if (rows < 1) continue;
               Strategy changed = strategy;
-              changed.fpdt.*tile = rows >= all ? 0 : rows;
+              changed.tiles.*tile = rows >= all ? 0 : rows;
               changes.add(fmt::format("{} {} -> {}", name, now, std::min(rows, all)), changed);
             }
             return changes.take();
           }};
 }
 
-Lever flag_lever(const std::string& name, bool FpdtStrategy::*flag) {
-  return {name, [name, flag](const Problem& problem, const Strategy& strategy) {
+template <class Group>
+Lever flag_lever(const std::string& name, Group Strategy::*group, bool Group::*flag) {
+  return {name, [name, group, flag](const Problem& problem, const Strategy& strategy) {
             Collector changes(problem, strategy);
             Strategy changed = strategy;
-            changed.fpdt.*flag = !(strategy.fpdt.*flag);
-            changes.add(fmt::format("{} {}", name, changed.fpdt.*flag ? "on" : "off"), changed);
+            changed.*group.*flag = !(strategy.*group.*flag);
+            changes.add(fmt::format("{} {}", name, changed.*group.*flag ? "on" : "off"), changed);
             return changes.take();
           }};
 }
@@ -86,10 +87,10 @@ Lever flag_lever(const std::string& name, bool FpdtStrategy::*flag) {
 Changes order_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   Strategy changed = strategy;
-  changed.fpdt.backward_order = strategy.fpdt.backward_order == BackwardOrder::kv_outer
-                                    ? BackwardOrder::q_outer
-                                    : BackwardOrder::kv_outer;
-  changes.add(fmt::format("backward_order {}", word(changed.fpdt.backward_order)), changed);
+  changed.tiles.backward_order = strategy.tiles.backward_order == BackwardOrder::kv_outer
+                                     ? BackwardOrder::q_outer
+                                     : BackwardOrder::kv_outer;
+  changes.add(fmt::format("backward_order {}", word(changed.tiles.backward_order)), changed);
   return changes.take();
 }
 
@@ -97,11 +98,11 @@ Changes depth_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   for (const std::int64_t step : {-1, 1}) {
     Strategy changed = strategy;
-    changed.fpdt.prefetch_depth += step;
+    changed.copies.prefetch_depth += step;
     // Without prefetch the first delay of a copy stops the compute lane, which no simulation shows.
-    if (changed.fpdt.prefetch_depth < 1 || changed.fpdt.prefetch_depth > 4) continue;
-    changes.add(fmt::format("prefetch_depth {} -> {}", strategy.fpdt.prefetch_depth,
-                            changed.fpdt.prefetch_depth),
+    if (changed.copies.prefetch_depth < 1 || changed.copies.prefetch_depth > 4) continue;
+    changes.add(fmt::format("prefetch_depth {} -> {}", strategy.copies.prefetch_depth,
+                            changed.copies.prefetch_depth),
                 changed);
   }
   return changes.take();
@@ -116,8 +117,8 @@ Changes interval_changes(const Problem& problem, const Strategy& strategy) {
       const bool stored = stored_layers(problem, strategy).attention > 0;
       changed = with_stored(problem, strategy, {0, stored ? problem.model.layers : 0});
     }
-    changed.fpdt.checkpoint_every = every;
-    changes.add(fmt::format("checkpoint_every {} -> {}", strategy.fpdt.checkpoint_every, every),
+    changed.segments = {every};
+    changes.add(fmt::format("segments of {} -> {} layers", strategy.checkpoint_every(), every),
                 changed);
   }
   return changes.take();
@@ -126,8 +127,8 @@ Changes interval_changes(const Problem& problem, const Strategy& strategy) {
 Changes offload_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   Strategy changed = strategy;
-  changed.optimizer_offload = !strategy.optimizer_offload;
-  changes.add(fmt::format("optimizer_offload {}", changed.optimizer_offload ? "on" : "off"),
+  changed.offload_states(!strategy.offloads_states());
+  changes.add(fmt::format("states on the {}", changed.offloads_states() ? "host" : "device"),
               changed);
   return changes.take();
 }
@@ -135,16 +136,16 @@ Changes offload_changes(const Problem& problem, const Strategy& strategy) {
 Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;
-  const std::int64_t batch = strategy.data_parallel * strategy.micro_batches;
+  const std::int64_t batch = strategy.mesh.replicas * strategy.micro_batches;
   for (const std::int64_t degree : data_parallel_degrees(problem)) {
     if (batch % degree != 0) continue;
     Strategy changed = strategy;
-    changed.data_parallel = degree;
+    changed.mesh.replicas = degree;
     changed.micro_batches = batch / degree;
     const std::int64_t unit = problem.ranks() / degree * problem.cluster.row_multiple;
-    changed.fpdt.chunk_tokens = round_up(strategy.fpdt.chunk_tokens, unit);
+    changed.tiles.chunk_tokens = round_up(strategy.tiles.chunk_tokens, unit);
     changes.add(fmt::format("sequence-parallel {} x data-parallel {} -> {} x {}", now,
-                            strategy.data_parallel, problem.ranks() / degree, degree),
+                            strategy.mesh.replicas, problem.ranks() / degree, degree),
                 changed);
   }
   return changes.take();
@@ -180,7 +181,7 @@ Changes stored_changes(const Problem& problem, const Strategy& strategy,
 Changes kept_changes(const Problem& problem, const Strategy& strategy, TensorClass tensor) {
   Collector changes(problem, strategy);
   const std::int64_t chunks = geometry(problem, strategy).chunks;
-  const double fraction = strategy.fpdt.layer_classes.front().kept(tensor);
+  const double fraction = strategy.layer_classes.front().kept(tensor);
   const auto now = static_cast<std::int64_t>(fraction * static_cast<double>(chunks));
   const auto with = [&](std::int64_t n) {
     return tidied(problem, with_kept(strategy, tensor, fraction_of(n, chunks)));
@@ -213,15 +214,15 @@ std::vector<Lever> levers() {
                    return stored_changes(problem, strategy, &StoredLayers::everything,
                                          "everything stored");
                  }});
-  all.push_back({"checkpoint_every", interval_changes});
+  all.push_back({"segments", interval_changes});
   all.push_back({"backward_order", order_changes});
-  all.push_back(flag_lever("long_tiles", &FpdtStrategy::long_tiles));
-  all.push_back(flag_lever("serpentine", &FpdtStrategy::serpentine));
+  all.push_back(flag_lever("long_tiles", &Strategy::tiles, &Tiles::long_tiles));
+  all.push_back(flag_lever("serpentine", &Strategy::tiles, &Tiles::serpentine));
   all.push_back({"prefetch_depth", depth_changes});
-  all.push_back(flag_lever("duplex", &FpdtStrategy::duplex));
-  all.push_back(flag_lever("overlap_all_to_all", &FpdtStrategy::overlap_all_to_all));
-  all.push_back({"optimizer_offload", offload_changes});
-  all.push_back({"data_parallel", data_parallel_changes});
+  all.push_back(flag_lever("duplex", &Strategy::copies, &Copies::duplex));
+  all.push_back(flag_lever("overlap_all_to_all", &Strategy::copies, &Copies::overlap_all_to_all));
+  all.push_back({"keep states", offload_changes});
+  all.push_back({"replicas", data_parallel_changes});
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
     const auto tensor = static_cast<TensorClass>(k);
     all.push_back({fmt::format("keep {}", word(tensor)),
@@ -232,17 +233,16 @@ std::vector<Lever> levers() {
   const auto rows = [](const Problem& problem, const Strategy& strategy) {
     return geometry(problem, strategy).local_rows(0);
   };
-  all.push_back(tile_lever("ffn_tile_rows", &FpdtStrategy::ffn_tile_rows, rows));
-  all.push_back(tile_lever("loss_tile_rows", &FpdtStrategy::loss_tile_rows, rows));
+  all.push_back(tile_lever("ffn_rows", &Tiles::ffn_rows, rows));
+  all.push_back(tile_lever("loss_rows", &Tiles::loss_rows, rows));
   all.push_back(
-      tile_lever("loss_tile_vocab", &FpdtStrategy::loss_tile_vocab,
+      tile_lever("loss_vocabulary", &Tiles::loss_vocabulary,
                  [](const Problem& problem, const Strategy&) { return problem.model.vocabulary; }));
   return all;
 }
 
 std::string in_words(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  const FpdtStrategy& fpdt = strategy.fpdt;
   const std::string over = shape.sequence_parallel == 1
                                ? "on one rank"
                                : fmt::format("over {} ranks", shape.sequence_parallel);
@@ -254,8 +254,8 @@ std::string in_words(const Problem& problem, const Strategy& strategy) {
   const StoredLayers stored = stored_layers(problem, strategy);
   const std::int64_t repeated = problem.model.layers - stored.everything - stored.attention;
   if (stored.everything > 0) text += fmt::format("; {} layers store everything", stored.everything);
-  if (fpdt.checkpoint_every > 1) {
-    text += fmt::format("; one layer in {} stores its input, {}", fpdt.checkpoint_every,
+  if (strategy.checkpoint_every() > 1) {
+    text += fmt::format("; one layer in {} stores its input, {}", strategy.checkpoint_every(),
                         stored.attention > 0 ? "the others repeat forward"
                                              : "the others repeat forward and attention once more");
   } else {
@@ -268,16 +268,17 @@ std::string in_words(const Problem& problem, const Strategy& strategy) {
   }
   std::string kept;
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
-    const double fraction = fpdt.layer_classes.front().keep[k];
+    const double fraction = strategy.layer_classes.front().keep[k];
     if (fraction == 0) continue;
     kept += fmt::format("{}{}", kept.empty() ? "" : ", ", word(static_cast<TensorClass>(k)));
     if (fraction < 1) kept += fmt::format(" ({:.0f} %)", 100 * fraction);
   }
   text += kept.empty() ? "; all chunks spilled to the host" : "; on the device: " + kept;
-  if (fpdt.long_tiles) text += "; one attention tile over all keys there";
-  text += fmt::format("; backward {}",
-                      fpdt.backward_order == BackwardOrder::q_outer ? "query-outer" : "KV-outer");
-  if (strategy.optimizer_offload) text += "; optimizer states on the host";
+  if (strategy.tiles.long_tiles) text += "; one attention tile over all keys there";
+  text += fmt::format("; backward {}", strategy.tiles.backward_order == BackwardOrder::q_outer
+                                           ? "query-outer"
+                                           : "KV-outer");
+  if (strategy.offloads_states()) text += "; optimizer states on the host";
   return text;
 }
 

@@ -57,8 +57,8 @@ void require_possible(const Problem& problem, const Pins& pins) {
 }
 
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
-  if (pins.chunk_tokens && strategy.fpdt.chunk_tokens != *pins.chunk_tokens) return false;
-  if (pins.data_parallel && strategy.data_parallel != *pins.data_parallel) return false;
+  if (pins.chunk_tokens && strategy.tiles.chunk_tokens != *pins.chunk_tokens) return false;
+  if (pins.data_parallel && strategy.mesh.replicas != *pins.data_parallel) return false;
   if (pins.method == Method::any) return true;
   return (geometry(problem, strategy).chunks == 1) == (pins.method == Method::ulysses);
 }

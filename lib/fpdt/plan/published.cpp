@@ -14,18 +14,17 @@ Strategy published_fpdt(const Problem& problem, std::int64_t batch) {
   constexpr std::int64_t kLossTiles = 32;
   Strategy strategy;
   const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
-  if (!degrees.empty()) strategy.data_parallel = degrees.front();
-  strategy.micro_batches = std::max<std::int64_t>(1, batch / strategy.data_parallel);
-  const std::int64_t unit = problem.ranks() / strategy.data_parallel * problem.cluster.row_multiple;
-  FpdtStrategy& fpdt = strategy.fpdt;
-  fpdt.chunk_tokens = round_up(std::min(kChunk, problem.seq_len), unit);
+  if (!degrees.empty()) strategy.mesh.replicas = degrees.front();
+  strategy.micro_batches = std::max<std::int64_t>(1, batch / strategy.mesh.replicas);
+  const std::int64_t unit = problem.ranks() / strategy.mesh.replicas * problem.cluster.row_multiple;
+  strategy.tiles.chunk_tokens = round_up(std::min(kChunk, problem.seq_len), unit);
   const std::int64_t rows = geometry(problem, strategy).local_rows(0);
-  fpdt.ffn_tile_rows = div_ceil(rows, kFeedForwardTiles);
-  fpdt.loss_tile_rows = div_ceil(rows, kLossTiles);
-  fpdt.backward_order = BackwardOrder::kv_outer;
-  fpdt.prefetch_depth = 1;
-  fpdt.duplex = false;
-  fpdt.overlap_all_to_all = false;
+  strategy.tiles.ffn_rows = div_ceil(rows, kFeedForwardTiles);
+  strategy.tiles.loss_rows = div_ceil(rows, kLossTiles);
+  strategy.tiles.backward_order = BackwardOrder::kv_outer;
+  strategy.copies.prefetch_depth = 1;
+  strategy.copies.duplex = false;
+  strategy.copies.overlap_all_to_all = false;
   return tidied(problem, strategy);
 }
 

@@ -158,7 +158,7 @@ class Search {
     for (const std::int64_t every : checkpoint_intervals(problem_)) {
       if (every == 1) continue;
       Strategy strategy = skeleton;
-      strategy.fpdt.checkpoint_every = every;
+      strategy.segments = {every};
       add_start(starts, filled(problem_, strategy, false));
       if (starts.size() == before) continue;
       if (stored_layers(problem_, starts.back().strategy).attention > 0) return;
@@ -173,8 +173,8 @@ class Search {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           for (const bool offload : {false, true}) {
             Strategy skeleton = skeleton_of(problem_, split, tokens);
-            skeleton.fpdt.backward_order = order;
-            skeleton.optimizer_offload = offload;
+            skeleton.tiles.backward_order = order;
+            skeleton.offload_states(offload);
             if (check(problem_, skeleton).empty()) add_skeleton(starts, skeleton);
           }
         }
@@ -363,7 +363,7 @@ double headroom(const Problem& problem, const Usage& usage) {
 
 double cost(const Candidate& candidate) {
   return static_cast<double>(candidate.nanoseconds) /
-         static_cast<double>(candidate.strategy.data_parallel * candidate.strategy.micro_batches);
+         static_cast<double>(candidate.strategy.mesh.replicas * candidate.strategy.micro_batches);
 }
 
 SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort& effort) {
@@ -421,7 +421,7 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const ModelSpec& model = problem.model;
   const Geometry shape = geometry(problem, strategy);
   const StoredLayers stored = stored_layers(problem, strategy);
-  const std::int64_t every = strategy.fpdt.checkpoint_every;
+  const std::int64_t every = strategy.checkpoint_every();
   const auto layers = static_cast<double>(model.layers);
   const auto repeated = static_cast<double>(model.layers - stored.everything - stored.attention);
   const double reruns = layers * static_cast<double>(every - 1) / static_cast<double>(every);

@@ -74,16 +74,17 @@ void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
         {prefix + "." + spec.name, space, role, category, dtype, {elements}, slots, kUnplaced});
   };
   const Dtype storage = storage_dtype(strategy_);
-  const bool own_master = storage != Dtype::f32 || strategy_.optimizer_offload;
+  const bool own_master = storage != Dtype::f32 || strategy_.offloads_states();
   const MemorySpace home =
-      strategy_.optimizer_offload ? MemorySpace::host_pinned : MemorySpace::device;
+      strategy_.offloads_states() ? MemorySpace::host_pinned : MemorySpace::device;
   const auto state = [&](const char* prefix, MemorySpace space, Category category, Dtype dtype) {
     return make(prefix, space, Role::state, category, dtype, tensor.piece, tensor.count);
   };
   // Streamed states have slots of one tile, without gaps.
-  tensor.tile = strategy_.optimizer_offload
-                    ? round_up(std::min(strategy_.optimizer_tile, tensor.piece), kTileMultiple)
-                    : tensor.piece;
+  tensor.tile =
+      strategy_.offloads_states()
+          ? round_up(std::min(strategy_.copies.optimizer_tile, tensor.piece), kTileMultiple)
+          : tensor.piece;
   tensor.tiles = div_ceil(tensor.piece, tensor.tile);
   const auto streamed = [&](const char* prefix) {
     return make(prefix, home, Role::state, Category::optimizer, Dtype::f32, tensor.tile,
@@ -296,7 +297,7 @@ AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t r
 void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const {
   std::int64_t tile = 0;  // of the stream through the device
   for (const Tensor& tensor : tensors) {
-    if (strategy_.optimizer_offload) {
+    if (strategy_.offloads_states()) {
       emit_streamed_update(builder, tensor, tile);
       continue;
     }
@@ -325,7 +326,7 @@ std::int64_t States::stage_rows() const {
 // Fetches master weights and moments tile by tile, updates them in place and sends them back.
 void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
                                   std::int64_t& tile) const {
-  const LaneKind out = strategy_.fpdt.duplex ? LaneKind::d2h : LaneKind::h2d;
+  const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
   const std::array<BufferIndex, 3> homes{tensor.master, tensor.moment1, tensor.moment2};
   const std::array<const char*, 3> words{"master", "moment1", "moment2"};
   for (std::int64_t t = 0; t < tensor.tiles; ++t, ++tile) {
@@ -368,7 +369,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
 }
 
 void States::emit_finish(Builder& builder) const {
-  const LaneKind out = strategy_.fpdt.duplex ? LaneKind::d2h : LaneKind::h2d;
+  const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
   const Version zero = Version::at(0);
   const auto give_loss = [&] {
     if (sharded()) {

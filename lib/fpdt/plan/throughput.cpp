@@ -9,7 +9,7 @@ ModelFlops model_flops(const Problem& problem, const Strategy& strategy) {
   const ModelSpec& model = problem.model;
   const auto tokens = static_cast<double>(problem.seq_len);
   const auto sequences =
-      static_cast<double>(strategy.data_parallel) * static_cast<double>(strategy.micro_batches);
+      static_cast<double>(strategy.mesh.replicas) * static_cast<double>(strategy.micro_batches);
   const std::int64_t lookups = (model.tied_embeddings ? 0 : model.vocabulary * model.hidden) +
                                model.learned_positions * model.hidden;
   const auto products = static_cast<double>(parameter_count(model) - lookups);
@@ -25,7 +25,7 @@ Throughput throughput(const Problem& problem, const Strategy& strategy,
   result.step_seconds = static_cast<double>(simulation.nanoseconds) * 1e-9;
   const auto ranks = static_cast<double>(problem.ranks());
   const auto sequences =
-      static_cast<double>(strategy.data_parallel) * static_cast<double>(strategy.micro_batches);
+      static_cast<double>(strategy.mesh.replicas) * static_cast<double>(strategy.micro_batches);
   result.tokens_per_second_per_gpu =
       sequences * static_cast<double>(problem.seq_len) / result.step_seconds / ranks;
   const double peak = problem.cluster.rates.peak_flops * ranks * result.step_seconds;

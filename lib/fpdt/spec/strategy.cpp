@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -29,18 +30,22 @@ struct Findings {
 
 void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const std::int64_t ranks = problem.ranks();
-  if (strategy.data_parallel < 1 || ranks % strategy.data_parallel != 0) {
-    wrong("P101", "data_parallel", "data_parallel: {} does not divide the {} devices of cluster {}",
-          strategy.data_parallel, ranks, problem.cluster.name);
+  if (strategy.mesh.replicas < 1 || ranks % strategy.mesh.replicas != 0) {
+    wrong("P101", "replicas", "replicas: {} does not divide the {} devices of cluster {}",
+          strategy.mesh.replicas, ranks, problem.cluster.name);
     return;
   }
-  const std::int64_t sequence_parallel = ranks / strategy.data_parallel;
+  const std::int64_t sequence_parallel = ranks / strategy.mesh.replicas;
+  if (strategy.mesh.heads != 0 && strategy.mesh.heads != sequence_parallel) {
+    wrong("P101", "heads", "heads: {} x {} replicas are not the {} devices of cluster {}; use rest",
+          strategy.mesh.heads, strategy.mesh.replicas, ranks, problem.cluster.name);
+    return;
+  }
   const ModelSpec& model = problem.model;
   if (model.heads % sequence_parallel != 0) {
     wrong("P102", "heads",
           "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise "
-          "data_parallel "
-          "or use a cluster whose devices divide {}",
+          "replicas or use a cluster whose devices divide {}",
           model.heads, model.name, sequence_parallel, model.heads);
   } else if (model.kv_heads % sequence_parallel != 0 && sequence_parallel % model.kv_heads != 0) {
     wrong("P102", "kv_heads",
@@ -51,22 +56,51 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
     wrong("P103", "micro_batches", "micro_batches: expected 1 to 65536, found {}",
           strategy.micro_batches);
   }
-  if (strategy.optimizer_tile < 1024) {
+  if (strategy.copies.optimizer_tile < 1024) {
     wrong("P103", "optimizer_tile", "optimizer_tile: expected at least 1024 elements, found {}",
-          strategy.optimizer_tile);
+          strategy.copies.optimizer_tile);
   }
 }
 
-void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStrategy& fpdt) {
-  if (fpdt.layer_classes.empty() || fpdt.layer_classes.size() > 4) {
+// Values that have a key but no lowering yet.
+void check_served(Findings& wrong, const Strategy& strategy) {
+  const auto only = [&](std::string_view key, bool served, std::string_view found,
+                        std::string_view instead) {
+    if (served) return;
+    wrong("P109", key, "{}: {} cannot be lowered yet; use {}", key, found, instead);
+  };
+  const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
+  only("ring", strategy.mesh.ring == 1, number(strategy.mesh.ring), "1");
+  only("tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
+  only("keys", strategy.keys == Keys::resident, word(strategy.keys), "resident");
+  only("layout", strategy.layout == Layout::interleaved, word(strategy.layout), "interleaved");
+  only("extent", strategy.extent == Extent::chunk, word(strategy.extent), "chunk");
+  only("zero", strategy.zero == 3, number(strategy.zero), "3");
+  only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
+  for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
+    only(word(one), strategy.kept(one) == 1, fmt::format("{}", strategy.kept(one)), "device");
+  }
+  const double states = strategy.kept(StateClass::states);
+  only("states", states == 0 || states == 1, fmt::format("{}", states), "device or host");
+  const std::vector<std::int64_t>& segments = strategy.segments;
+  const bool equal =
+      std::adjacent_find(segments.begin(), segments.end(), std::not_equal_to<>()) == segments.end();
+  only("segments", equal, "segments of unequal length", "one length for all");
+  for (const LayerClass& one : strategy.layer_classes) {
+    only("first_stored_chunk", one.first_stored_chunk == 0, number(one.first_stored_chunk), "0");
+  }
+}
+
+void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  if (strategy.layer_classes.empty() || strategy.layer_classes.size() > 4) {
     wrong("P105", "layer_classes", "layer_classes: expected one to four, found {}",
-          fpdt.layer_classes.size());
+          strategy.layer_classes.size());
     return;
   }
   std::int64_t layers = 0;
-  for (std::size_t i = 0; i < fpdt.layer_classes.size(); ++i) {
-    const LayerClass& one = fpdt.layer_classes[i];
-    const bool last = i + 1 == fpdt.layer_classes.size();
+  for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
+    const LayerClass& one = strategy.layer_classes[i];
+    const bool last = i + 1 == strategy.layer_classes.size();
     if (one.layers < 0 || one.layers > problem.model.layers || (one.layers == 0 && !last)) {
       wrong("P105", "layer_classes",
             "layer_classes[{}].layers: expected 1 to {} (or rest in the last), found {}", i,
@@ -83,70 +117,69 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const FpdtStra
     }
   }
   // The residual stream runs through all layers, so they share one home for it.
-  const LayerClass& first = fpdt.layer_classes.front();
-  for (std::size_t i = 1; i < fpdt.layer_classes.size(); ++i) {
+  const LayerClass& first = strategy.layer_classes.front();
+  for (std::size_t i = 1; i < strategy.layer_classes.size(); ++i) {
     for (const TensorClass tensor : {TensorClass::layer_input, TensorClass::layer_gradient}) {
-      if (fpdt.layer_classes[i].kept(tensor) == first.kept(tensor)) continue;
+      if (strategy.layer_classes[i].kept(tensor) == first.kept(tensor)) continue;
       wrong("P106", "layer_classes",
             "layer_classes[{}].keep.{}: must equal that of the first class, {}", i, word(tensor),
             first.kept(tensor));
     }
   }
-  const bool rest = fpdt.layer_classes.back().layers == 0;
+  const bool rest = strategy.layer_classes.back().layers == 0;
   if (layers > problem.model.layers || (!rest && layers != problem.model.layers) ||
       (rest && layers >= problem.model.layers)) {
     wrong("P105", "layer_classes", "layer_classes have {} layers, but {} has {}", layers,
           problem.model.name, problem.model.layers);
   }
-  if (fpdt.checkpoint_every < 1 || fpdt.checkpoint_every > problem.model.layers) {
-    wrong("P107", "checkpoint_every", "checkpoint_every: expected 1 to {} layers, found {}",
-          problem.model.layers, fpdt.checkpoint_every);
-  } else if (fpdt.checkpoint_every > 1) {
-    if (fpdt.layer_classes.size() > 1) {
-      wrong("P107", "checkpoint_every", "checkpoint_every above 1 needs a single layer class");
+  if (strategy.checkpoint_every() < 1 || strategy.checkpoint_every() > problem.model.layers) {
+    wrong("P107", "segments", "segments: expected 1 to {} layers, found {}", problem.model.layers,
+          strategy.checkpoint_every());
+  } else if (strategy.checkpoint_every() > 1) {
+    if (strategy.layer_classes.size() > 1) {
+      wrong("P107", "segments", "segments of several layers need a single layer class");
     }
-    if (fpdt.layer_classes.front().recompute == Recompute::keep_all) {
-      wrong("P107", "checkpoint_every",
-            "checkpoint_every above 1 repeats forward inside a segment: set recompute: from_input "
+    if (strategy.layer_classes.front().recompute == Recompute::keep_all) {
+      wrong("P107", "segments",
+            "segments of several layers repeat forward inside: set recompute: from_input "
             "or keep_attention");
     }
-    if (problem.model.layers % fpdt.checkpoint_every != 0) {
-      wrong("P107", "checkpoint_every", "checkpoint_every: {} does not divide the {} layers",
-            fpdt.checkpoint_every, problem.model.layers);
+    if (problem.model.layers % strategy.checkpoint_every() != 0) {
+      wrong("P107", "segments", "segments: {} does not divide the {} layers",
+            strategy.checkpoint_every(), problem.model.layers);
     }
   }
 }
 
 void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strategy) {
-  const FpdtStrategy& fpdt = strategy.fpdt;
-  const std::int64_t ranks = problem.ranks() / strategy.data_parallel;
+  const std::int64_t ranks = problem.ranks() / strategy.mesh.replicas;
   const std::int64_t unit = ranks * problem.cluster.row_multiple;
-  if (fpdt.chunk_tokens < 1 || fpdt.chunk_tokens > kTokenLimit) {
+  if (strategy.tiles.chunk_tokens < 1 || strategy.tiles.chunk_tokens > kTokenLimit) {
     wrong("P104", "chunk_tokens", "chunk_tokens: expected 1 to {}, found {}", kTokenLimit,
-          fpdt.chunk_tokens);
+          strategy.tiles.chunk_tokens);
     return;
   }
-  if (fpdt.chunk_tokens % unit != 0) {
+  if (strategy.tiles.chunk_tokens % unit != 0) {
     wrong("P104", "chunk_tokens",
           "chunk_tokens: {} must be a multiple of {} ({} ranks x row multiple {}); nearest is {}",
-          fpdt.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
-          round_up(fpdt.chunk_tokens, unit));
+          strategy.tiles.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
+          round_up(strategy.tiles.chunk_tokens, unit));
   }
-  if (div_ceil(problem.seq_len, fpdt.chunk_tokens) > kChunksMost) {
+  if (div_ceil(problem.seq_len, strategy.tiles.chunk_tokens) > kChunksMost) {
     wrong("P104", "chunk_tokens",
           "chunk_tokens: {} makes {} chunks of {} tokens, above the limit of {}; use {}",
-          fpdt.chunk_tokens, div_ceil(problem.seq_len, fpdt.chunk_tokens), problem.seq_len,
-          kChunksMost, round_up(div_ceil(problem.seq_len, kChunksMost), unit));
+          strategy.tiles.chunk_tokens, div_ceil(problem.seq_len, strategy.tiles.chunk_tokens),
+          problem.seq_len, kChunksMost, round_up(div_ceil(problem.seq_len, kChunksMost), unit));
   }
   const auto tile = [&](std::string_view name, std::int64_t value) {
     if (value < 0) wrong("P104", name, "{}: expected 0 (whole) or more, found {}", name, value);
   };
-  tile("ffn_tile_rows", fpdt.ffn_tile_rows);
-  tile("loss_tile_rows", fpdt.loss_tile_rows);
-  tile("loss_tile_vocab", fpdt.loss_tile_vocab);
-  if (fpdt.prefetch_depth < 0 || fpdt.prefetch_depth > 64) {
+  tile("ffn_rows", strategy.tiles.ffn_rows);
+  tile("loss_rows", strategy.tiles.loss_rows);
+  tile("loss_vocabulary", strategy.tiles.loss_vocabulary);
+  if (strategy.copies.prefetch_depth < 0 || strategy.copies.prefetch_depth > 64) {
     wrong("P104", "prefetch_depth", "prefetch_depth: expected 0 to 64, found {}",
-          fpdt.prefetch_depth);
+          strategy.copies.prefetch_depth);
   }
 }
 
@@ -166,13 +199,12 @@ void check_positions(Findings& wrong, const Problem& problem, const Strategy& st
 
 std::int64_t vocabulary_tiles(const Problem& problem, const Strategy& strategy) {
   const std::int64_t vocabulary = problem.model.vocabulary;
-  const std::int64_t tile = strategy.fpdt.loss_tile_vocab;
+  const std::int64_t tile = strategy.tiles.loss_vocabulary;
   return tile > 0 ? div_ceil(vocabulary, tile) : 1;
 }
 
 void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  const FpdtStrategy& fpdt = strategy.fpdt;
   const auto tiles = [&](std::int64_t tile) {
     const std::int64_t chunk = std::max<std::int64_t>(1, shape.local_rows(0));
     return div_ceil(shape.local_tokens(), tile > 0 ? std::min(tile, chunk) : chunk);
@@ -183,22 +215,22 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
     wrong("P104", name, "{}: {} makes {} tiles, above the limit of {}; use {}", name, value, count,
           kTileLimit, least);
   };
-  many("ffn_tile_rows", fpdt.ffn_tile_rows, tiles(fpdt.ffn_tile_rows),
+  many("ffn_rows", strategy.tiles.ffn_rows, tiles(strategy.tiles.ffn_rows),
        least_ffn_rows(problem, strategy));
-  const std::int64_t rows = tiles(fpdt.loss_tile_rows);
+  const std::int64_t rows = tiles(strategy.tiles.loss_rows);
   const std::int64_t across = vocabulary_tiles(problem, strategy);
   if (tiles(0) * across > kTileLimit) {
-    many("loss_tile_vocab", fpdt.loss_tile_vocab, rows * across,
+    many("loss_vocabulary", strategy.tiles.loss_vocabulary, rows * across,
          div_ceil(problem.model.vocabulary, std::max<std::int64_t>(1, kTileLimit / rows)));
   } else {
-    many("loss_tile_rows", fpdt.loss_tile_rows, rows * across, least_loss_rows(problem, strategy));
+    many("loss_rows", strategy.tiles.loss_rows, rows * across, least_loss_rows(problem, strategy));
   }
-  if (!strategy.optimizer_offload) return;
+  if (!strategy.offloads_states()) return;
   const std::int64_t largest = div_ceil(std::max(layer_parameter_count(problem.model),
                                                  problem.model.vocabulary * problem.model.hidden),
                                         problem.ranks());
-  many("optimizer_tile", strategy.optimizer_tile, div_ceil(largest, strategy.optimizer_tile),
-       div_ceil(largest, kTileLimit));
+  many("optimizer_tile", strategy.copies.optimizer_tile,
+       div_ceil(largest, strategy.copies.optimizer_tile), div_ceil(largest, kTileLimit));
 }
 
 }  // namespace
@@ -224,12 +256,13 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
     wrong("P100", "", "seq-len: {} tokens exceed the {} learned positions of {}", problem.seq_len,
           problem.model.learned_positions, problem.model.name);
   }
+  check_served(wrong, strategy);
   check_parallelism(wrong, problem, strategy);
   if (!wrong.list.empty()) return wrong.list;
   check_chunks(wrong, problem, strategy);
   if (wrong.list.empty()) check_positions(wrong, problem, strategy);
   if (wrong.list.empty()) check_tiles(wrong, problem, strategy);
-  check_layer_classes(wrong, problem, strategy.fpdt);
+  check_layer_classes(wrong, problem, strategy);
   const OptimizerSpec& optimizer = problem.optimizer;
   const auto fraction = [](double value) { return value >= 0 && value < 1; };
   const auto finite = [](double value) { return value >= 0 && std::isfinite(value); };
@@ -247,11 +280,10 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
 
 std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy) {
   std::vector<std::string> notes;
-  const FpdtStrategy& fpdt = strategy.fpdt;
-  const bool query_outer = fpdt.backward_order == BackwardOrder::q_outer;
+  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   bool kv_kept = false;
-  for (std::size_t i = 0; i < fpdt.layer_classes.size(); ++i) {
-    const LayerClass& one = fpdt.layer_classes[i];
+  for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
+    const LayerClass& one = strategy.layer_classes[i];
     const auto unused = [&](TensorClass tensor, std::string_view why) {
       if (one.kept(tensor) == 0) return;
       notes.push_back(
@@ -270,20 +302,20 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
     unused(TensorClass::dout, "q_outer uses it in the row that makes it");
     unused(TensorClass::residual_gradient, "q_outer uses it in the row that makes it");
   }
-  if (fpdt.long_tiles && !kv_kept) {
+  if (strategy.tiles.long_tiles && !kv_kept) {
     notes.push_back("long_tiles has no effect: no layer class keeps kv on the device");
   }
   const Geometry shape = geometry(problem, strategy);
-  if (fpdt.ffn_tile_rows > shape.local_rows(0)) {
-    notes.push_back(fmt::format("ffn_tile_rows: a chunk has {} rows on one rank, so a tile is that",
+  if (strategy.tiles.ffn_rows > shape.local_rows(0)) {
+    notes.push_back(fmt::format("ffn_rows: a chunk has {} rows on one rank, so a tile is that",
                                 shape.local_rows(0)));
   }
-  if (fpdt.loss_tile_rows > shape.local_rows(0)) {
-    notes.push_back(fmt::format(
-        "loss_tile_rows: a chunk has {} rows on one rank, so a tile is that", shape.local_rows(0)));
+  if (strategy.tiles.loss_rows > shape.local_rows(0)) {
+    notes.push_back(fmt::format("loss_rows: a chunk has {} rows on one rank, so a tile is that",
+                                shape.local_rows(0)));
   }
-  if (strategy.optimizer_tile != Strategy{}.optimizer_tile && !strategy.optimizer_offload) {
-    notes.push_back("optimizer_tile has no effect without optimizer_offload");
+  if (strategy.copies.optimizer_tile != Copies{}.optimizer_tile && !strategy.offloads_states()) {
+    notes.push_back("optimizer_tile has no effect without keep: {states: host}");
   }
   return notes;
 }
@@ -291,16 +323,17 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
 Strategy default_strategy(const Problem& problem) {
   Strategy strategy;
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
-  FpdtStrategy& fpdt = strategy.fpdt;
-  fpdt.chunk_tokens = round_up(std::min<std::int64_t>(65536, problem.seq_len), unit);
-  const std::int64_t local = fpdt.chunk_tokens / problem.ranks();
+  strategy.tiles.chunk_tokens = round_up(std::min<std::int64_t>(65536, problem.seq_len), unit);
+  const std::int64_t local = strategy.tiles.chunk_tokens / problem.ranks();
   const std::int64_t words = problem.model.vocabulary;
-  fpdt.loss_tile_vocab = std::min(words, std::max<std::int64_t>(32768, div_ceil(words, 64)));
-  fpdt.ffn_tile_rows =
+  strategy.tiles.loss_vocabulary =
+      std::min(words, std::max<std::int64_t>(32768, div_ceil(words, 64)));
+  strategy.tiles.ffn_rows =
       std::min(local, std::max<std::int64_t>(4096, least_ffn_rows(problem, strategy)));
-  fpdt.loss_tile_rows =
+  strategy.tiles.loss_rows =
       std::min(local, std::max<std::int64_t>(1024, least_loss_rows(problem, strategy)));
-  if (problem.model.kv_heads < problem.model.heads) fpdt.backward_order = BackwardOrder::q_outer;
+  if (problem.model.kv_heads < problem.model.heads)
+    strategy.tiles.backward_order = BackwardOrder::q_outer;
   return strategy;
 }
 
@@ -316,11 +349,11 @@ std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy) {
 
 Geometry geometry(const Problem& problem, const Strategy& strategy) {
   Geometry shape;
-  shape.data_parallel = strategy.data_parallel;
-  shape.sequence_parallel = div_exact(problem.ranks(), strategy.data_parallel);
+  shape.data_parallel = strategy.mesh.replicas;
+  shape.sequence_parallel = div_exact(problem.ranks(), strategy.mesh.replicas);
   const std::int64_t unit = shape.sequence_parallel * problem.cluster.row_multiple;
   shape.padded_tokens = round_up(problem.seq_len, unit);
-  shape.chunk_rows = std::min(strategy.fpdt.chunk_tokens, shape.padded_tokens);
+  shape.chunk_rows = std::min(strategy.tiles.chunk_tokens, shape.padded_tokens);
   shape.chunks = div_ceil(shape.padded_tokens, shape.chunk_rows);
   shape.last_chunk_rows = shape.padded_tokens - (shape.chunks - 1) * shape.chunk_rows;
   shape.heads = problem.model.heads / shape.sequence_parallel;

@@ -21,12 +21,31 @@ struct OptimizerSpec {
   bool operator==(const OptimizerSpec&) const = default;
 };
 
+// Ranks as a grid. Their product is the number of ranks, and the last varies fastest.
+struct Mesh {
+  std::int64_t replicas = 1;  // train other sequences (data parallelism)
+  std::int64_t ring = 1;      // pass keys and values round
+  std::int64_t heads = 0;     // exchange tokens for heads by all-to-all; 0: the other ranks
+  std::int64_t tensor = 1;    // share each product
+  bool operator==(const Mesh&) const = default;
+};
+
+// Where the keys of an attention tile come from: this rank's chunks, a neighbour, or all ranks.
+enum class Keys : std::uint8_t { resident, ring, gathered };
+// Which tokens of a sequence a rank holds before the all-to-all: one run; a run of each chunk; a
+// run of the first half and one of the second.
+enum class Layout : std::uint8_t { contiguous, interleaved, zigzag };
+// Rows of norms and products: those of a chunk, or all of the rank.
+enum class Extent : std::uint8_t { chunk, whole };
 enum class Storage : std::uint8_t { f32, bf16 };
 // What backward finds stored: the layer's input only; also attention output and lse, so that the
 // quadratic part is not repeated; or every tensor that backward reads.
 enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
 
+constexpr auto words_of(Keys) { return word_list("resident", "ring", "gathered"); }
+constexpr auto words_of(Layout) { return word_list("contiguous", "interleaved", "zigzag"); }
+constexpr auto words_of(Extent) { return word_list("chunk", "whole"); }
 constexpr auto words_of(Storage) { return word_list("f32", "bf16"); }
 constexpr auto words_of(Recompute) { return word_list("from_input", "keep_attention", "keep_all"); }
 constexpr auto words_of(BackwardOrder) { return word_list("kv_outer", "q_outer"); }
@@ -53,10 +72,19 @@ constexpr auto words_of(TensorClass) {
 }
 inline constexpr std::size_t kTensorClasses = words<TensorClass>().size();
 
+// Parameters, their gradients, and the optimizer's states (master weights and moments), whose home
+// the strategy chooses as well.
+enum class StateClass : std::uint8_t { parameters, gradients, states };
+constexpr auto words_of(StateClass) { return word_list("parameters", "gradients", "states"); }
+inline constexpr std::size_t kStateClasses = words<StateClass>().size();
+
 // Choices for consecutive layers.
 struct LayerClass {
   std::int64_t layers = 0;  // how many; 0 in the last class: the rest
   Recompute recompute = Recompute::from_input;
+  // Backward repeats attention of the chunks before it, whatever `recompute` says. An early chunk
+  // has few keys, so that repeating its row costs little.
+  std::int64_t first_stored_chunk = 0;
   // Fraction of the chunks on the device (whole chunks, the last ones, rounded down); the others go
   // to the pinned host.
   std::array<double, kTensorClasses> keep{};
@@ -66,32 +94,53 @@ struct LayerClass {
   }
 };
 
-// Fully Pipelined Distributed Transformer (Yao et al., arXiv 2408.16978).
-struct FpdtStrategy {
+struct Tiles {
   std::int64_t chunk_tokens = 65536;  // c: tokens of one chunk over all ranks
-  std::int64_t ffn_tile_rows = 0;     // rows of one rank; 0: the whole chunk
-  std::int64_t loss_tile_rows = 0;    // 0: the whole chunk
-  std::int64_t loss_tile_vocab = 0;   // 0: the whole vocabulary
+  std::int64_t ffn_rows = 0;          // rows of one rank; 0: the whole chunk
+  std::int64_t loss_rows = 0;         // 0: the whole chunk
+  std::int64_t loss_vocabulary = 0;   // 0: the whole vocabulary
   BackwardOrder backward_order = BackwardOrder::kv_outer;
   bool serpentine = false;  // alternate the direction of rows; reuse what is still in the ring
   bool long_tiles = false;  // one attention tile spans all KV that is resident on the device
-  std::int64_t prefetch_depth = 1;    // transfers ahead of their use
-  bool duplex = true;                 // one copy lane for each direction
-  bool overlap_all_to_all = true;     // of chunk i+1, beside the attention of chunk i
-  std::int64_t checkpoint_every = 1;  // store every k-th layer's input, repeat the other layers
-  std::vector<LayerClass> layer_classes{LayerClass{}};  // one to four
-  bool operator==(const FpdtStrategy&) const = default;
+  bool operator==(const Tiles&) const = default;
 };
 
-// The choices of any method, and those of FPDT.
+struct Copies {
+  std::int64_t prefetch_depth = 1;        // transfers ahead of their use
+  bool duplex = true;                     // one copy lane for each direction
+  bool overlap_all_to_all = true;         // of chunk i+1, beside the attention of chunk i
+  std::int64_t optimizer_tile = 1 << 22;  // elements of one piece of states that come from the host
+  bool operator==(const Copies&) const = default;
+};
+
+// One point of the space of all methods. `check` refuses the values that no lowering serves yet.
 struct Strategy {
-  std::int64_t data_parallel = 1;
+  Mesh mesh;
+  Keys keys = Keys::resident;
+  Layout layout = Layout::interleaved;
+  Extent extent = Extent::chunk;
+  std::int64_t zero = 3;  // ZeRO stage: 1 shards the states, 2 also gradients, 3 also parameters
   std::int64_t micro_batches = 1;
-  Storage storage = Storage::bf16;        // of parameters and activations; sums are f32
-  bool optimizer_offload = false;         // master weights and moments stream through the device
-  std::int64_t optimizer_tile = 1 << 22;  // elements of one streamed piece
-  FpdtStrategy fpdt;
+  std::int64_t head_stages = 1;     // groups of heads that attention takes one after the other
+  Storage storage = Storage::bf16;  // of parameters and activations; sums are f32
+  // Fraction of each on the device; the rest has its home on the pinned host.
+  std::array<double, kStateClasses> keep{1, 1, 1};
+  // Layers of each segment from the input on; the last number repeats. Only the input of a
+  // segment's first layer is stored.
+  std::vector<std::int64_t> segments{1};
+  Tiles tiles;
+  Copies copies;
+  std::vector<LayerClass> layer_classes{LayerClass{}};  // one to four
   bool operator==(const Strategy&) const = default;
+
+  [[nodiscard]] double kept(StateClass one) const { return keep[static_cast<std::size_t>(one)]; }
+  // Whether master weights and moments stream through the device.
+  [[nodiscard]] bool offloads_states() const { return kept(StateClass::states) == 0; }
+  void offload_states(bool offload) {
+    keep[static_cast<std::size_t>(StateClass::states)] = offload ? 0 : 1;
+  }
+  // Layers of a segment, which are the same number in all of them so far.
+  [[nodiscard]] std::int64_t checkpoint_every() const { return segments.front(); }
 };
 
 // What the planner is asked.

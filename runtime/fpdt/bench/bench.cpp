@@ -59,10 +59,10 @@ class Bench {
 
   void group(const std::string& name, void (Bench::*measure_group)());
   Run run(const Write& write) { return run(write, extent_.working_set, extent_.pace); }
-  Run run(const Write& write, Bytes working_set, const Extent::Pace& pace);
+  Run run(const Write& write, Bytes working_set, const BenchExtent::Pace& pace);
   // The pace for one of `sizes`. The largest takes long.
-  [[nodiscard]] const Extent::Pace& pace_of(std::int64_t size,
-                                            const std::vector<std::int64_t>& sizes) const {
+  [[nodiscard]] const BenchExtent::Pace& pace_of(std::int64_t size,
+                                                 const std::vector<std::int64_t>& sizes) const {
     return size == sizes.back() ? extent_.long_pace : extent_.pace;
   }
   // Seconds of an op minus those that every op takes, and minus those of its partial results at the
@@ -96,7 +96,7 @@ class Bench {
   void measure_outside();
   [[nodiscard]] BenchCase tile_case(AttentionDirection direction, AttentionKernels kernels,
                                     std::int64_t rows, std::int64_t head_dim) const;
-  Tiles tiles(AttentionDirection direction);
+  TileFit tiles(AttentionDirection direction);
   void note_others(AttentionDirection direction);
   Timing dense_tile(const BenchCase& one, std::string_view kind);
   Timing triangle(const BenchCase& one, std::string_view kind, std::int64_t rows);
@@ -104,7 +104,7 @@ class Bench {
                Rate& second);
 
   const BenchOptions& options_;
-  const Extent& extent_;
+  const BenchExtent& extent_;
   const Circle whole_;
   double least_span_ = 0;
   BenchResult result_;
@@ -118,7 +118,7 @@ void Bench::group(const std::string& name, void (Bench::*measure_group)()) {
   if (options_.keep) options_.keep(result_, measured_);
 }
 
-Run Bench::run(const Write& write, Bytes working_set, const Extent::Pace& pace) {
+Run Bench::run(const Write& write, Bytes working_set, const BenchExtent::Pace& pace) {
   Sheet sheet(options_.ranks, working_set, options_.nodes);
   write(sheet);
   const VerifiedSchedule schedule = sheet.finish();
@@ -231,7 +231,7 @@ Timing Bench::triangle(const BenchCase& one, std::string_view kind, std::int64_t
   return all;
 }
 
-Tiles Bench::tiles(AttentionDirection direction) {
+TileFit Bench::tiles(AttentionDirection direction) {
   const std::string_view kind = word_of(direction);
   const auto make = [&](std::int64_t rows, std::int64_t head_dim) {
     return tile_case(direction, options_.attention, rows, head_dim);
@@ -256,8 +256,8 @@ void Bench::note_others(AttentionDirection direction) {
 
 void Bench::measure_tiles() {
   Rates& rates = result_.rates;
-  const Tiles forward = tiles(AttentionDirection::forward);
-  const Tiles backward = tiles(AttentionDirection::backward);
+  const TileFit forward = tiles(AttentionDirection::forward);
+  const TileFit backward = tiles(AttentionDirection::backward);
   rates.attention_forward = forward.rate;
   rates.softmax_forward = forward.softmax;
   rates.attention_backward = backward.rate;

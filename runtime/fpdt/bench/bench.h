@@ -36,7 +36,7 @@ struct BenchOptions {
   std::int64_t ranks = 1;  // of all processes
   std::int64_t nodes = 1;  // with as many ranks on each, numbered node by node
   BenchMachine machine;
-  Extent extent;
+  BenchExtent extent;
   Dtype storage = Dtype::bf16;
   // The kernels whose attention tiles give the rates. The extent decides whether the others are
   // measured too.

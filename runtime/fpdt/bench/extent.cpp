@@ -9,8 +9,8 @@ constexpr std::int64_t kMebi = 1 << 20;
 
 }  // namespace
 
-Extent cpu_extent(BenchLength length) {
-  Extent all;
+BenchExtent cpu_extent(BenchLength length) {
+  BenchExtent all;
   all.working_set = Bytes{32 * kMebi};
   all.product_sizes = {32, 64, 128, 256, 512, 1024};
   all.product_most = 4096;
@@ -47,8 +47,8 @@ Extent cpu_extent(BenchLength length) {
 
 // Few tile sizes, because a cuDNN plan takes half a second for each. The caches of an H200 hold 60
 // MiB.
-Extent gpu_extent(BenchLength length) {
-  Extent all;
+BenchExtent gpu_extent(BenchLength length) {
+  BenchExtent all;
   all.working_set = Bytes{512 * kMebi};
   all.product_sizes = {128, 512, 1 * kKibi, 2 * kKibi, 4 * kKibi, 8 * kKibi, 16 * kKibi};
   all.product_most = 16 * kKibi;

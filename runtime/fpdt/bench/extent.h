@@ -8,7 +8,7 @@
 
 namespace fpdt {
 
-struct Extent {
+struct BenchExtent {
   Bytes working_set;  // more than the caches, so operands come from memory
 
   std::vector<std::int64_t> product_sizes;  // smallest sides, ascending
@@ -48,7 +48,7 @@ struct Extent {
 // `full`: the sizes of training. `brief`: the few sizes that make up most of a step. `quick`: few
 // small sizes, to check that the bench works.
 enum class BenchLength : std::uint8_t { full, brief, quick };
-Extent cpu_extent(BenchLength length);
-Extent gpu_extent(BenchLength length);
+BenchExtent cpu_extent(BenchLength length);
+BenchExtent gpu_extent(BenchLength length);
 
 }  // namespace fpdt

@@ -65,7 +65,7 @@ Shared fit_products(const std::vector<std::vector<Timing>>& sizes) {
   return fit;
 }
 
-Tiles fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timing>& sizes) {
+TileFit fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timing>& sizes) {
   FPDT_ASSERT(narrow.asked.pairs == wide.asked.pairs && narrow.asked.flops < wide.asked.flops);
   const double short_time = typical(narrow.seconds);
   const double long_time = typical(wide.seconds);
@@ -75,7 +75,7 @@ Tiles fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timi
     flops_time = long_time / wide.asked.flops;
     pair_time = 0;
   }
-  Tiles fit;
+  TileFit fit;
   fit.rate = ranged(1 / flops_time, wide.asked.flops, wide.seconds);
   if (pair_time > 0) fit.softmax = ranged(1 / pair_time, narrow.asked.pairs, narrow.seconds);
   double best = 1;

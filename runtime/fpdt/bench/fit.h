@@ -35,12 +35,12 @@ Shared fit_products(const std::vector<std::vector<Timing>>& sizes);
 // Tiles obey seconds = (flops / rate + pairs / softmax) / share. `narrow` and `wide` are full tiles
 // with the same pairs, and few or many flops. `sizes` ascend. The rates are those of the fastest
 // size.
-struct Tiles {
+struct TileFit {
   Rate rate;
   Rate softmax;  // 0 if the flops explain all seconds
   std::vector<SizeShare> shares;
 };
-Tiles fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timing>& sizes);
+TileFit fit_tiles(const Timing& narrow, const Timing& wide, const std::vector<Timing>& sizes);
 
 // The pace of an op that takes `alone` by itself and `beside` with company; at most 1.
 Rate fit_pace(const std::vector<double>& alone, const std::vector<double>& beside);

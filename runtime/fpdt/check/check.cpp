@@ -222,7 +222,7 @@ std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, s
 
 CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& problem,
                            const Strategy& strategy, const CheckOptions& options) {
-  const std::int64_t count = mul(strategy.data_parallel, strategy.micro_batches);
+  const std::int64_t count = mul(strategy.mesh.replicas, strategy.micro_batches);
   require_feasible(problem, count);
   const CheckSamples samples = options.samples
                                    ? options.samples(problem, count)

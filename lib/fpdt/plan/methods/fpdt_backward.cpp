@@ -33,7 +33,7 @@ void FpdtLowering::backward_block(const std::string& name, Homes& homes, const V
   } else if (homes.choice.recompute == Recompute::keep_attention) {
     for (std::int64_t i = 0; i < shape_.chunks; ++i) project(frame, i);
   }
-  if (fpdt_.backward_order == BackwardOrder::kv_outer) {
+  if (strategy_.tiles.backward_order == BackwardOrder::kv_outer) {
     kv_outer(frame);
   } else {
     q_outer(frame);
@@ -115,7 +115,8 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), chunk,
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
-  const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
+  const std::int64_t tile =
+      strategy_.tiles.ffn_rows > 0 ? std::min(strategy_.tiles.ffn_rows, most) : most;
   const auto kind = activation_kind();
   for (std::int64_t at = 0; at < rows; at += tile) {
     const std::int64_t r = std::min(tile, rows - at);
@@ -195,7 +196,8 @@ void FpdtLowering::kv_outer(Frame& frame) {
         temporary("dkv_sum", shape_.rows(i), shape_.rows(0), {kv_width}, Dtype::f32, 1 + overlap());
     bool first = true;
     for (std::int64_t step = i; step < chunks; ++step) {
-      const std::int64_t j = fpdt_.serpentine && i % 2 == 1 ? chunks - 1 - (step - i) : step;
+      const std::int64_t j =
+          strategy_.tiles.serpentine && i % 2 == 1 ? chunks - 1 - (step - i) : step;
       const bool diagonal = j == i;
       Operand dq;
       if (j >= homes.dq.first_kept()) {
@@ -230,7 +232,7 @@ void FpdtLowering::q_outer(Frame& frame) {
   const std::int64_t q_width = shape_.heads * model_.head_dim;
   const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
   const std::int64_t resident =
-      fpdt_.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
+      strategy_.tiles.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
   if (overlap() == 1) gradient(frame, chunks - 1);
   for (std::int64_t turn = 0; turn < chunks; ++turn) {
     const std::int64_t i = chunks - 1 - turn;
@@ -241,9 +243,9 @@ void FpdtLowering::q_outer(Frame& frame) {
         temporary("dq_sum", shape_.rows(i), shape_.rows(0), {q_width}, Dtype::f32, 1 + overlap());
     bool first = true;
     for (std::int64_t step = 0; step <= i; ++step) {
-      const std::int64_t j = fpdt_.serpentine && turn % 2 == 1 ? i - step : step;
+      const std::int64_t j = strategy_.tiles.serpentine && turn % 2 == 1 ? i - step : step;
       if (j >= resident) {
-        if (j != (fpdt_.serpentine && turn % 2 == 1 ? i : resident)) continue;
+        if (j != (strategy_.tiles.serpentine && turn % 2 == 1 ? i : resident)) continue;
         backward_tile(frame, i, resident, i, homes.kv.kept_span(kept, resident, i), {dq, !first},
                       {homes.dkv.kept_span(Version::plus(0), resident, i), turn > 0});
         frame.dkv[row] = homes.dkv.kept_span(Version::plus(0), i, i);

@@ -150,7 +150,7 @@ void FpdtFormula::states() {
   };
   gather("gather", layers, 2);
   gather("gather_backward", layers, 2);
-  if (fpdt_.checkpoint_every > 1) gather("gather_rerun", layers, 2);
+  if (strategy_.checkpoint_every() > 1) gather("gather_rerun", layers, 2);
   gather("gather_embed", globals({"embed.weight", "positions.weight"}), 1);
   gather("gather_head", globals({"final_norm.weight", "final_norm.bias", "head.weight"}), 1);
 }
@@ -160,11 +160,11 @@ void FpdtFormula::optimizer(const std::string& block, const std::vector<Tensor>&
   scalar(block, world_ > 1 ? "grad_norm_total" : "grad_norm", 1);
   shard(block, list);
   shard_gradient(block, list);
-  const bool offload = strategy_.optimizer_offload;
+  const bool offload = strategy_.offloads_states();
   constexpr std::int64_t kTile = kAlignment / 4;
   for (const Tensor& tensor : list) {
     const std::int64_t tile =
-        offload ? round_up(std::min(strategy_.optimizer_tile, piece(tensor)), kTile)
+        offload ? round_up(std::min(strategy_.copies.optimizer_tile, piece(tensor)), kTile)
                 : piece(tensor);
     const std::int64_t slots = tensor.count * div_ceil(piece(tensor), tile);
     for (const char* kind : {"master.", "moment1.", "moment2."}) {
@@ -177,24 +177,24 @@ void FpdtFormula::optimizer(const std::string& block, const std::vector<Tensor>&
   for (const char* kind : {"stage_master", "stage_moment1", "stage_moment2"}) {
     // Only the copy lane limits the first fetches: they may run ahead of the whole step.
     add(block, kind, MemorySpace::device, Category::optimizer, 2,
-        4 * round_up(std::min(strategy_.optimizer_tile, longest_piece_), kTile), true);
+        4 * round_up(std::min(strategy_.copies.optimizer_tile, longest_piece_), kTile), true);
   }
 }
 
 void FpdtFormula::stream(const std::string& block, unsigned parts, bool checkpoint) {
-  const std::int64_t every = fpdt_.checkpoint_every;
+  const std::int64_t every = strategy_.checkpoint_every();
   home(block,
        {checkpoint ? "layer_input" : "segment_input", hidden_chunk(),
         checkpoint ? model_.layers / every + 1 : every - 1,
-        fpdt_.layer_classes.front().kept(TensorClass::layer_input), 2, 0,
-        1 + fpdt_.prefetch_depth + 2 * overlap_, checkpoint},
+        strategy_.layer_classes.front().kept(TensorClass::layer_input), 2, 0,
+        1 + strategy_.copies.prefetch_depth + 2 * overlap_, checkpoint},
        parts);
 }
 
 void FpdtFormula::layer_gradient(const std::string& block, unsigned parts) {
   home(block,
        {"layer_gradient", hidden_chunk(), 1,
-        fpdt_.layer_classes.front().kept(TensorClass::layer_gradient)},
+        strategy_.layer_classes.front().kept(TensorClass::layer_gradient)},
        parts);
 }
 
@@ -231,9 +231,9 @@ void FpdtFormula::head(const std::string& block, bool train) {
   std::vector<Tensor> used = globals({"final_norm.weight", "final_norm.bias",
                                       model_.tied_embeddings ? "embed.weight" : "head.weight"});
   const std::int64_t tile =
-      fpdt_.loss_tile_rows > 0 ? std::min(fpdt_.loss_tile_rows, local_) : local_;
-  const std::int64_t words = fpdt_.loss_tile_vocab > 0
-                                 ? std::min(fpdt_.loss_tile_vocab, model_.vocabulary)
+      strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, local_) : local_;
+  const std::int64_t words = strategy_.tiles.loss_vocabulary > 0
+                                 ? std::min(strategy_.tiles.loss_vocabulary, model_.vocabulary)
                                  : model_.vocabulary;
   weights(block, used, 1);
   add(block, "labels", MemorySpace::device, Category::tokens, 1, 4 * shape_.local_tokens(), true);

@@ -33,7 +33,8 @@ std::int64_t FpdtFormula::workspace_bytes(const LayerClass& choice) const {
   const std::int64_t last = shape_.last_chunk_rows;
   const std::int64_t least = std::max(
       {bytes(forward, rows_, rows_), bytes(backward, rows_, rows_), bytes(backward, last, rows_)});
-  if (!fpdt_.long_tiles || fpdt_.backward_order != BackwardOrder::q_outer) return least;
+  if (!strategy_.tiles.long_tiles || strategy_.tiles.backward_order != BackwardOrder::q_outer)
+    return least;
   const std::int64_t resident =
       std::min(kept(choice.kept(TensorClass::kv)), kept(choice.kept(TensorClass::dkv)));
   if (resident == 0) return least;
@@ -99,7 +100,7 @@ bool FpdtFormula::read_in_backward(const std::string& name, const LayerClass& ch
 
 void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
                            bool from_checkpoint) {
-  const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
+  const bool fused = strategy_.tiles.backward_order == BackwardOrder::q_outer;
   std::vector<Tensor> read_weights = layer_list();
   std::erase_if(read_weights,
                 [&](const Tensor& tensor) { return !read_in_backward(tensor.spec.name, choice); });
@@ -152,7 +153,7 @@ void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
 void FpdtFormula::tiles_backward(const std::string& block, const LayerClass& choice) {
   const bool all = choice.recompute == Recompute::keep_all;
   const bool from_input = choice.recompute == Recompute::from_input;
-  const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
+  const bool fused = strategy_.tiles.backward_order == BackwardOrder::q_outer;
   const unsigned read = kKept | kHost | kFetched;
   workspace(block);
   home(block, of(TensorClass::q, choice, rows_, q_width(), element_, all), read);

@@ -40,7 +40,7 @@ struct GatherCount {
 
 void FpdtLowering::emit_gathers() {
   if (!states_.sharded()) return;
-  const GatherCount count{model_.layers, fpdt_.checkpoint_every};
+  const GatherCount count{model_.layers, strategy_.checkpoint_every()};
   const auto gather = [&](const std::string& block, const std::vector<std::string>& names,
                           const Version& use) {
     begin_block(block);
@@ -49,7 +49,8 @@ void FpdtLowering::emit_gathers() {
   };
   gather("gather", states_.layer_names(), count.forward());
   gather("gather_backward", states_.layer_names(), count.backward());
-  if (fpdt_.checkpoint_every > 1) gather("gather_rerun", states_.layer_names(), count.rerun());
+  if (strategy_.checkpoint_every() > 1)
+    gather("gather_rerun", states_.layer_names(), count.rerun());
   std::vector<std::string> embed{"embed.weight"};
   if (states_.has("positions.weight")) embed.push_back("positions.weight");
   std::vector<std::string> head{"final_norm.weight"};
@@ -60,7 +61,7 @@ void FpdtLowering::emit_gathers() {
 }
 
 void FpdtLowering::emit_layers() {
-  const std::int64_t every = fpdt_.checkpoint_every;
+  const std::int64_t every = strategy_.checkpoint_every();
   const std::int64_t layers = model_.layers;
   const GatherCount count{layers, every};
   if (every == 1) {
@@ -107,7 +108,7 @@ void FpdtLowering::emit_layers() {
 
 void FpdtLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
   const std::int64_t layers = model_.layers;
-  const std::int64_t every = fpdt_.checkpoint_every;
+  const std::int64_t every = strategy_.checkpoint_every();
   const auto gather = [&](std::int64_t layer) {
     if (states_.sharded() && layer < layers) {
       builder_.call(calls, "gather", layer, micro_batch, layer / every);
@@ -134,7 +135,7 @@ void FpdtLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
     std::string gather, block;
     std::int64_t layer;
   };
-  const std::int64_t every = fpdt_.checkpoint_every;
+  const std::int64_t every = strategy_.checkpoint_every();
   std::vector<Visit> visits;
   for (std::int64_t segment = model_.layers / every - 1; segment >= 0; --segment) {
     for (std::int64_t place = 0; place + 1 < every; ++place) {

@@ -19,9 +19,9 @@ const Version kMicroBatch = Version::at(0, 0, 1);
 
 void FpdtLowering::emit_embed() {
   begin_block("embed");
-  const Instance first = fpdt_.checkpoint_every == 1
+  const Instance first = strategy_.checkpoint_every() == 1
                              ? Version::at(0, 0, model_.layers + 1)
-                             : Version::at(0, 0, model_.layers / fpdt_.checkpoint_every + 1);
+                             : Version::at(0, 0, model_.layers / strategy_.checkpoint_every() + 1);
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     const Operand x = layer_input_.produce(builder_, first, i);
     Embedding embed;
@@ -79,10 +79,11 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
   if (states_.has("final_norm.bias")) names.push_back("final_norm.bias");
   names.push_back(model_.tied_embeddings ? "embed.weight" : "head.weight");
   if (train) states_.emit_fill(builder_, names, kMicroBatch);
-  const std::int64_t checkpoints = model_.layers / fpdt_.checkpoint_every;
+  const std::int64_t checkpoints = model_.layers / strategy_.checkpoint_every();
   const Instance last = Version::at(checkpoints, 0, checkpoints + 1);
   const std::int64_t most = shape_.local_rows(0);
-  const std::int64_t tile = fpdt_.loss_tile_rows > 0 ? std::min(fpdt_.loss_tile_rows, most) : most;
+  const std::int64_t tile =
+      strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, most) : most;
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     const Operand x = layer_input_.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
     const Operand dx = train ? layer_gradient_.produce(builder_, Version::plus(1), i) : Operand{};
@@ -109,9 +110,10 @@ void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_
   tile.first = first;
   tile.rows = rows;
   const std::int64_t most = shape_.local_rows(0);
-  tile.rows_most = fpdt_.loss_tile_rows > 0 ? std::min(fpdt_.loss_tile_rows, most) : most;
-  tile.wide = fpdt_.loss_tile_vocab > 0 ? std::min(fpdt_.loss_tile_vocab, model_.vocabulary)
-                                        : model_.vocabulary;
+  tile.rows_most = strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, most) : most;
+  tile.wide = strategy_.tiles.loss_vocabulary > 0
+                  ? std::min(strategy_.tiles.loss_vocabulary, model_.vocabulary)
+                  : model_.vocabulary;
   tile.weight = model_.tied_embeddings ? "embed.weight" : "head.weight";
   tile.x = x;
   tile.labels = {labels_, kMicroBatch, local_first(chunk) + first, rows};

@@ -23,7 +23,6 @@ class FpdtFormula {
       : problem_(problem),
         strategy_(strategy),
         model_(problem.model),
-        fpdt_(strategy.fpdt),
         shape_(geometry(problem, strategy)),
         world_(problem.ranks()),
         ranks_(shape_.sequence_parallel),
@@ -31,30 +30,30 @@ class FpdtFormula {
         local_(shape_.local_rows(0)),
         rows_(shape_.rows(0)),
         element_(strategy.storage == Storage::f32 ? 4 : 2),
-        overlap_(fpdt_.overlap_all_to_all ? 1 : 0) {}
+        overlap_(strategy_.copies.overlap_all_to_all ? 1 : 0) {}
 
   void evaluate() {
     for (const auto& list : {layer_list(), globals({})}) {
       for (const Tensor& tensor : list) longest_piece_ = std::max(longest_piece_, piece(tensor));
     }
-    for (const LayerClass& choice : fpdt_.layer_classes) {
+    for (const LayerClass& choice : strategy_.layer_classes) {
       workspace_ = std::max(workspace_, workspace_bytes(choice));
     }
     states();
     ends();
     std::int64_t first = 0;
-    for (std::size_t c = 0; c < fpdt_.layer_classes.size(); ++c) {
-      const LayerClass& choice = fpdt_.layer_classes[c];
+    for (std::size_t c = 0; c < strategy_.layer_classes.size(); ++c) {
+      const LayerClass& choice = strategy_.layer_classes[c];
       count_ = choice.layers > 0 ? choice.layers : model_.layers - first;
       first += count_;
       suffix_.clear();
-      if (fpdt_.layer_classes.size() > 1) suffix_.append(1, '_').append(std::to_string(c));
-      if (fpdt_.checkpoint_every == 1) {
+      if (strategy_.layer_classes.size() > 1) suffix_.append(1, '_').append(std::to_string(c));
+      if (strategy_.checkpoint_every() == 1) {
         forward("forward" + suffix_, choice, true, true);
         backward("backward" + suffix_, choice, true);
         continue;
       }
-      const bool several = fpdt_.checkpoint_every > 2;
+      const bool several = strategy_.checkpoint_every() > 2;
       const bool stored = choice.recompute == Recompute::keep_attention;
       LayerClass plain = choice;
       plain.recompute = Recompute::from_input;
@@ -118,8 +117,8 @@ class FpdtFormula {
     if (k == chunks_) return;
     if ((parts & kNew) != 0) activation(block, one.name + "_new", one.produced, one.chunk);
     if ((parts & kFetched) != 0) {
-      activation(block, one.name, one.fetched > 0 ? one.fetched : 1 + fpdt_.prefetch_depth,
-                 one.chunk);
+      activation(block, one.name,
+                 one.fetched > 0 ? one.fetched : 1 + strategy_.copies.prefetch_depth, one.chunk);
     }
     if ((parts & kHost) != 0) {
       add(block, one.name + "_host", MemorySpace::host_pinned, Category::activations,
@@ -227,7 +226,7 @@ class FpdtFormula {
     const bool output = tensor == TensorClass::attention_output || tensor == TensorClass::lse;
     if (in_segment_ && output) {
       one.name += "_segment";
-      one.instances = fpdt_.checkpoint_every - 1;
+      one.instances = strategy_.checkpoint_every() - 1;
       one.across = false;
     }
     return one;
@@ -236,7 +235,7 @@ class FpdtFormula {
   [[nodiscard]] std::int64_t kv_width() const { return 2 * shape_.kv_heads * model_.head_dim; }
   [[nodiscard]] std::int64_t hidden_chunk() const { return local_ * model_.hidden * element_; }
   [[nodiscard]] std::int64_t ffn_rows() const {
-    return fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, local_) : local_;
+    return strategy_.tiles.ffn_rows > 0 ? std::min(strategy_.tiles.ffn_rows, local_) : local_;
   }
 
   struct Line {
@@ -250,7 +249,6 @@ class FpdtFormula {
   const Problem& problem_;
   const Strategy& strategy_;
   const ModelSpec& model_;
-  const FpdtStrategy& fpdt_;
   Geometry shape_;
   std::int64_t world_, ranks_, chunks_, local_, rows_, element_, overlap_;
   std::string suffix_;      // of the current layer class

@@ -160,10 +160,10 @@ void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
     tile.o.accumulate = tile.lse.accumulate = true;
   };
   const std::int64_t resident = std::max<std::int64_t>(homes.kv.first_kept(), 0);
-  const bool descending = fpdt_.serpentine && chunk % 2 == 1;
+  const bool descending = strategy_.tiles.serpentine && chunk % 2 == 1;
   for (std::int64_t step = 0; step <= chunk; ++step) {
     const std::int64_t j = descending ? chunk - step : step;
-    if (fpdt_.long_tiles && j >= resident) {
+    if (strategy_.tiles.long_tiles && j >= resident) {
       if (j == (descending ? chunk : resident)) {
         emit(resident, chunk, homes.kv.kept_span(kept, resident, chunk));
       }
@@ -231,7 +231,8 @@ void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
   norm(fmt::format("norm2.{}", chunk), "norm2", frame.weights, parallel ? frame.x[c] : h, n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, chunk) : Operand{};
-  const std::int64_t tile = fpdt_.ffn_tile_rows > 0 ? std::min(fpdt_.ffn_tile_rows, most) : most;
+  const std::int64_t tile =
+      strategy_.tiles.ffn_rows > 0 ? std::min(strategy_.tiles.ffn_rows, most) : most;
   const auto activation = activation_kind();
   for (std::int64_t first = 0; first < rows; first += tile) {
     const std::int64_t r = std::min(tile, rows - first);

@@ -40,7 +40,6 @@ FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
     : problem_(problem),
       strategy_(strategy),
       model_(problem.model),
-      fpdt_(strategy.fpdt),
       shape_(geometry(problem, strategy)),
       ranks_(shape_.sequence_parallel),
       storage_(strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16),
@@ -54,14 +53,14 @@ FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
        1,
        {.a = 0, .b = replicas > 1 ? ranks_ : 0, .s = 0, .m = ranks_, .n = replicas}});
   const std::int64_t layers = model_.layers;
-  const std::int64_t every = fpdt_.checkpoint_every;
-  const LayerClass& first_class = fpdt_.layer_classes.front();
+  const std::int64_t every = strategy_.checkpoint_every();
+  const LayerClass& first_class = strategy_.layer_classes.front();
   HomeShape stream;
   stream.dtype = storage_;
   stream.row = {model_.hidden};
   stream.rows = all_rows(shape_, true);
   // x_i is read by project and again by finish, which is two chunks later when all-to-alls overlap.
-  stream.fetched_slots = 1 + fpdt_.prefetch_depth + 2 * overlap();
+  stream.fetched_slots = 1 + strategy_.copies.prefetch_depth + 2 * overlap();
   stream.name = "layer_input";
   stream.instances = layers / every + 1;
   stream.keep = first_class.kept(TensorClass::layer_input);
@@ -74,12 +73,12 @@ FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
   stream.name = "layer_gradient";
   stream.instances = 1;
   stream.keep = first_class.kept(TensorClass::layer_gradient);
-  stream.fetched_slots = 1 + fpdt_.prefetch_depth;
+  stream.fetched_slots = 1 + strategy_.copies.prefetch_depth;
   layer_gradient_ = Home(builder_, stream);
 
   std::int64_t first = 0;
-  for (std::size_t c = 0; c < fpdt_.layer_classes.size(); ++c) {
-    LayerClass choice = fpdt_.layer_classes[c];
+  for (std::size_t c = 0; c < strategy_.layer_classes.size(); ++c) {
+    LayerClass choice = strategy_.layer_classes[c];
     const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
     if (every > 1 && choice.recompute == Recompute::keep_attention) {
       // The repeats of a segment store their outputs; its first forward and its last layer store
@@ -100,13 +99,13 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
                                              bool in_segment) {
   Homes homes;
   homes.choice = choice;
-  homes.suffix = fpdt_.layer_classes.size() > 1 ? fmt::format("_{}", number) : "";
+  homes.suffix = strategy_.layer_classes.size() > 1 ? fmt::format("_{}", number) : "";
   homes.first = first;
   homes.count = count;
   homes.in_segment = in_segment;
   const bool all = choice.recompute == Recompute::keep_all;
   const bool attention = choice.recompute != Recompute::from_input;
-  const bool fused = fpdt_.backward_order == BackwardOrder::q_outer;
+  const bool fused = strategy_.tiles.backward_order == BackwardOrder::q_outer;
   const auto make = [&](TensorClass tensor, std::string name, bool local, std::int64_t width,
                         Dtype dtype, bool across_layers, bool stored = true,
                         std::int64_t produced = 2) {
@@ -118,7 +117,7 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
     shape.instances = across_layers ? count : 1;
     shape.keep = choice.kept(tensor);
     shape.produced_slots = produced;
-    shape.fetched_slots = 1 + fpdt_.prefetch_depth;
+    shape.fetched_slots = 1 + strategy_.copies.prefetch_depth;
     shape.contiguous = tensor == TensorClass::kv || tensor == TensorClass::dkv;
     shape.stored = stored;
     return Home(builder_, shape);
@@ -137,7 +136,7 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
   }
   homes.q = make(q, "q", false, q_width, storage_, all);
   homes.kv = make(kv, "kv", false, kv_width, storage_, all);
-  if (in_segment) count = fpdt_.checkpoint_every - 1;
+  if (in_segment) count = strategy_.checkpoint_every() - 1;
   const std::string place = in_segment ? "_segment" : "";
   homes.attention_output = make(attention_output, "attention_output" + place, true,
                                 model_.q_width(), storage_, attention);
@@ -221,7 +220,7 @@ void FpdtLowering::emit_tokens() {
 Instance FpdtLowering::stored_instance(const Homes& homes) const {
   if (!homes.in_segment) return Version::at(-homes.first, 1, homes.count);
   // Layer k*s + p of segment s; the last segment comes first: (T-1-s)(k-1) + p.
-  const std::int64_t every = fpdt_.checkpoint_every;
+  const std::int64_t every = strategy_.checkpoint_every();
   const std::int64_t segments = model_.layers / every;
   return Version::at((segments - 1) * (every - 1), 1, segments * (every - 1), 1 - 2 * every);
 }
@@ -416,10 +415,12 @@ ActivationKind FpdtLowering::activation_kind() const {
   return {};
 }
 
-LaneKind FpdtLowering::out_lane() const { return fpdt_.duplex ? LaneKind::d2h : LaneKind::h2d; }
+LaneKind FpdtLowering::out_lane() const {
+  return strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
+}
 
 Home::Reuse FpdtLowering::reuse() const {
-  return fpdt_.serpentine ? Home::Reuse::ring : Home::Reuse::latest;
+  return strategy_.tiles.serpentine ? Home::Reuse::ring : Home::Reuse::latest;
 }
 
 }  // namespace fpdt

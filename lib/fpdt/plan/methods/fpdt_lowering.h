@@ -166,12 +166,11 @@ class FpdtLowering {
 
   [[nodiscard]] LaneKind out_lane() const;
   [[nodiscard]] Home::Reuse reuse() const;
-  [[nodiscard]] std::int64_t overlap() const { return fpdt_.overlap_all_to_all ? 1 : 0; }
+  [[nodiscard]] std::int64_t overlap() const { return strategy_.copies.overlap_all_to_all ? 1 : 0; }
 
   const Problem& problem_;
   const Strategy& strategy_;
   const ModelSpec& model_;
-  const FpdtStrategy& fpdt_;
   Geometry shape_;
   std::int64_t ranks_;  // P, of the sequence
   Dtype storage_;

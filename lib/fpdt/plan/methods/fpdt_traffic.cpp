@@ -27,13 +27,13 @@ struct Exchanges {
 };
 
 // All-to-alls of a micro-batch. With checkpoint_every = k, k-1 of k layers run forward twice.
-std::int64_t exchanged(const Problem& problem, const FpdtStrategy& fpdt, const Exchanges& of) {
+std::int64_t exchanged(const Problem& problem, const Strategy& strategy, const Exchanges& of) {
   const std::int64_t layers = problem.model.layers;
-  const std::int64_t every = fpdt.checkpoint_every;
+  const std::int64_t every = strategy.checkpoint_every();
   const std::int64_t forwards = layers + layers / every * (every - 1);
   std::int64_t bytes = forwards * (of.qkv + of.output) + layers * of.gradients;
   std::int64_t first = 0;
-  for (const LayerClass& choice : fpdt.layer_classes) {
+  for (const LayerClass& choice : strategy.layer_classes) {
     const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
     first += count;
     if (choice.recompute != Recompute::keep_all) bytes += count * of.qkv;
@@ -71,16 +71,15 @@ Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
   const auto to_group = [&](std::int64_t size, std::int64_t bytes) {
     return to_others({"", size, 1, {}}, 0, bytes, problem.cluster.devices_per_node);
   };
-  Traffic sent =
-      to_group(shape.sequence_parallel,
-               strategy.micro_batches *
-                   exchanged(problem, strategy.fpdt, Exchanges(problem, shape, element)) /
-                   shape.sequence_parallel);
+  Traffic sent = to_group(shape.sequence_parallel,
+                          strategy.micro_batches *
+                              exchanged(problem, strategy, Exchanges(problem, shape, element)) /
+                              shape.sequence_parallel);
   const std::vector<TensorSpec> layer = layer_tensors(problem.model);
   const std::vector<TensorSpec> global = global_tensors(problem.model);
   const std::int64_t gathered =
       pieces(global, world, element) +
-      gathers_of_layers(layers, strategy.fpdt.checkpoint_every) * pieces(layer, world, element);
+      gathers_of_layers(layers, strategy.checkpoint_every()) * pieces(layer, world, element);
   const std::int64_t reduced = pieces(global, world, 4) + layers * pieces(layer, world, 4);
   constexpr std::int64_t kScalars = 2 * 4;  // the loss, and the norm of the gradient
   sent += to_group(world, strategy.micro_batches * (gathered + reduced) + kScalars);

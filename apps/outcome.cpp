@@ -64,7 +64,8 @@ std::string mfu_text(const Outcome& outcome) {
 Json shape_json(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   const StoredLayers stored = stored_layers(problem, strategy);
-  return {{"method", shape.chunks == 1 ? "ulysses" : "fpdt"},
+  const Method* method = method_of(problem, strategy);
+  return {{"method", method ? Json(method->name) : Json()},
           {"ranks", problem.ranks()},
           {"sequence_parallel", shape.sequence_parallel},
           {"data_parallel", shape.data_parallel},

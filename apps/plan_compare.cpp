@@ -10,7 +10,7 @@
 
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/ladder.h"
-#include "fpdt/plan/published.h"
+#include "fpdt/plan/methods/method.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/spec/attention_kernels.h"
 
@@ -47,7 +47,7 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
                          Watch& watch) {
   const Problem& problem = question.problem;
   require_possible(problem, question.pins);
-  const Strategy published = published_fpdt(problem, question.pins.batch);
+  const Strategy published = method_named("fpdt")->published(problem, question.pins.batch);
   require_sound(problem, published, "");
   std::vector<Strategy> given;
   for (const std::string& file : files) {
@@ -60,7 +60,7 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
   rows.push_back({"published FPDT policy", outcome(problem, published)});
   watch.begin("Ulysses");
   Pins one_chunk;
-  one_chunk.method = Method::ulysses;
+  one_chunk.method = method_named("ulysses");
   one_chunk.batch = question.pins.batch;
   rows.push_back(searched(problem, one_chunk, "Ulysses (one chunk)", watch));
   for (std::size_t i = 0; i < files.size(); ++i) {

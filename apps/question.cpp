@@ -106,11 +106,23 @@ void leave_out_devices(Problem& problem, const Pins& pins) {
   }
 }
 
+// A chunk and a method may contradict each other.
+void require_region(const Problem& problem, const Pins& pins) {
+  const std::vector<Split> all = splits(problem, pins);
+  if (pins.method == nullptr || !pins.chunk_tokens || all.empty()) return;
+  Strategy strategy = default_strategy(problem);
+  strategy.mesh.replicas = all.front().data_parallel;
+  strategy.tiles.chunk_tokens = *pins.chunk_tokens;
+  if (!check(problem, strategy).empty() || pins.method->holds(problem, strategy)) return;
+  throw InputError(fmt::format(
+      "--chunk {}: {} has no such strategy for {} tokens; leave --chunk or --method out",
+      format_tokens(*pins.chunk_tokens), pins.method->title, format_tokens(problem.seq_len)));
+}
+
 Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   Pins pins;
   set_batch(pins, flags);
-  if (flags.method == "ulysses") pins.method = Method::ulysses;
-  if (flags.method == "fpdt") pins.method = Method::fpdt;
+  if (!flags.method.empty()) pins.method = method_named(flags.method);
   if (!flags.strategy.empty() && (!flags.chunk.empty() || !flags.method.empty())) {
     throw InputError("--strategy decides everything: leave --chunk and --method out");
   }
@@ -118,10 +130,8 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
     throw InputError(
         "--strategy decides everything: leave --batch, --data-parallel and --micro-batches out");
   }
-  if (!flags.chunk.empty() && pins.method == Method::ulysses) {
-    throw InputError("--method ulysses is one chunk: leave --chunk out");
-  }
   if (!flags.chunk.empty()) pins.chunk_tokens = parse_length("--chunk", flags.chunk);
+  if (!flags.seq_len.empty()) require_region(problem, pins);
   if (flags.strategy.empty()) return pins;
   const std::string file = find_shared(Shelf::strategies, "--strategy", flags.strategy);
   pins.strategy = load_strategy(file);
@@ -178,8 +188,9 @@ void add_question(Options& options, QuestionFlags& flags, Length length) {
 }
 
 void add_pins(Options& options, QuestionFlags& flags) {
-  options.value("--method", flags.method, "Method; default: the faster")
-      .one_of({"fpdt", "ulysses"});
+  std::vector<std::string> names;
+  for (const Method* method : methods()) names.emplace_back(method->name);
+  options.value("--method", flags.method, "Method; default: the fastest").one_of(names);
   options.value("--chunk", flags.chunk,
                 "Tokens in a chunk over all ranks, such as 64K; default: the fastest");
   constexpr std::int64_t kMost = 1 << 20;

@@ -374,7 +374,7 @@ TEST_F(Search, RefusesWhatContradicts) {
   };
   for (const Wrong& wrong :
        {Wrong{"--strategy strategy.yaml --chunk 64", "--strategy decides everything"},
-        {"--method ulysses --chunk 64", "one chunk"},
+        {"--method ulysses --chunk 64", "leave --chunk or --method out"},
         {"--chunk 63", "nearest is 64"},
         {"--chunk ''", "--chunk: expected a value"},
         {"--seq-len ''", "--seq-len: expected a value"},

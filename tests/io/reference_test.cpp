@@ -49,10 +49,14 @@ class KeyRows {
     row(key, fmt::format("integer or `{}`", zero), zero);
   }
   void fractions(std::string_view key, std::span<const double>,
-                 std::span<const std::string_view> names) {
+                 std::span<const std::string_view> names, double usual) {
     row(key, fmt::format("map of `{}` to `host`, `device` or 0 to 1", fmt::join(names, "`, `")),
-        "`host`");
+        usual == 0 ? "`host`" : "`device`");
   }
+  void integers(std::string_view key, const std::vector<std::int64_t>& values) {
+    row(key, "integer or list of integers", fmt::format("{}", fmt::join(values, ", ")));
+  }
+  void moved(std::string_view /*key*/, std::string_view /*now*/) {}
   template <class T>
   void group(std::string_view key, const T& value) {
     row(key, "map", "see its keys");

@@ -1,5 +1,5 @@
 // Where chunks are found: kept on the device, still in a ring, or fetched.
-#include "fpdt/plan/home.h"
+#include "fpdt/plan/lowering/home.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "fpdt/plan/lower.h"
-#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/depend.h"
 
 #include "problems.h"
@@ -33,20 +33,20 @@ BENCHMARK(whole)->Name("lower, depend, place, verify")->Unit(benchmark::kMillise
 void method(benchmark::State& state) {
   const Problem problem = llama_70b();
   const Strategy strategy = default_strategy(problem);
-  for (auto _ : state) benchmark::DoNotOptimize(lower_fpdt(problem, strategy));
+  for (auto _ : state) benchmark::DoNotOptimize(lower_ops(problem, strategy));
 }
 BENCHMARK(method)->Name("lower")->Unit(benchmark::kMillisecond);
 
 void edges(benchmark::State& state) {
   const Problem problem = llama_70b();
-  Schedule schedule = lower_fpdt(problem, default_strategy(problem));
+  Schedule schedule = lower_ops(problem, default_strategy(problem));
   for (auto _ : state) depend(schedule);
 }
 BENCHMARK(edges)->Name("depend")->Unit(benchmark::kMillisecond);
 
 void placing(benchmark::State& state) {
   const Problem problem = llama_70b();
-  Schedule schedule = lower_fpdt(problem, default_strategy(problem));
+  Schedule schedule = lower_ops(problem, default_strategy(problem));
   depend(schedule);
   for (auto _ : state) benchmark::DoNotOptimize(place(schedule));
 }

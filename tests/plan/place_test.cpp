@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fpdt/plan/builder.h"
+#include "fpdt/plan/lowering/builder.h"
 #include "fpdt/schedule/depend.h"
 
 namespace fpdt {

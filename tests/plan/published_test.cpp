@@ -1,12 +1,11 @@
 // The published policy is sound for every number of ranks, in its own proportions. The ladder leads
 // from it to an answer.
-#include "fpdt/plan/published.h"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/ladder.h"
+#include "fpdt/plan/methods/method.h"
 #include "fpdt/plan/search.h"
 
 #include "problems.h"
@@ -18,7 +17,7 @@ TEST(Published, HasItsProportions) {
   for (const std::int64_t ranks : {1, 2, 4}) {
     Problem problem = tiny_problem(tiny_llama(), ranks, 1 << 20);
     problem.cluster.row_multiple = 128;
-    const Strategy strategy = published_fpdt(problem);
+    const Strategy strategy = method_named("fpdt")->published(problem, 1);
     EXPECT_TRUE(check(problem, strategy).empty());
     EXPECT_EQ(strategy.mesh.replicas, 1);
     EXPECT_EQ(strategy.tiles.chunk_tokens, 65536);
@@ -34,11 +33,39 @@ TEST(Published, HasItsProportions) {
   }
 }
 
+TEST(Published, UlyssesIsOneChunkWhoseInputsAreOffloaded) {
+  const Problem problem = tiny_problem(tiny_llama(), 4, 1 << 16);
+  const Strategy strategy = method_named("ulysses")->published(problem, 1);
+  EXPECT_TRUE(check(problem, strategy).empty());
+  EXPECT_EQ(geometry(problem, strategy).chunks, 1);
+  EXPECT_EQ(strategy.tiles.ffn_rows, 0);
+  EXPECT_EQ(strategy.tiles.loss_rows, 0);
+  const LayerClass& layers = strategy.layer_classes.front();
+  EXPECT_EQ(layers.recompute, Recompute::from_input);
+  EXPECT_EQ(layers.kept(TensorClass::layer_input), 0);
+  EXPECT_EQ(layers.kept(TensorClass::kv), 1);
+}
+
+TEST(Methods, HoldWhatTheyPublish) {
+  EXPECT_EQ(method_named("megatron"), nullptr);
+  for (const Method* method : methods()) {
+    EXPECT_EQ(method_named(method->name), method);
+    EXPECT_FALSE(method->source.empty());
+    for (const std::int64_t batch : {1, 4}) {
+      const Problem problem = tiny_problem(tiny_llama(), 2, 1 << 20);
+      const Strategy strategy = method->published(problem, batch);
+      EXPECT_TRUE(check(problem, strategy).empty()) << method->name;
+      EXPECT_EQ(method_of(problem, strategy), method);
+      EXPECT_EQ(strategy.mesh.replicas * strategy.micro_batches, batch);
+    }
+  }
+}
+
 // Short sequences, ranks that do not divide the heads, chunks that are not whole rows.
 TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
   Problem problem = tiny_problem(tiny_llama(), 8, 1000);  // four heads
   problem.cluster.row_multiple = 3;
-  const Strategy strategy = published_fpdt(problem);
+  const Strategy strategy = method_named("fpdt")->published(problem, 1);
   EXPECT_TRUE(check(problem, strategy).empty());
   EXPECT_EQ(strategy.mesh.replicas, 2);
   EXPECT_EQ(strategy.tiles.chunk_tokens, 1008);
@@ -48,7 +75,7 @@ TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
 // Names the parts that differ between two strategies, by what one lever may change.
 TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
   Problem problem = timed_problem(tiny_llama(), 2, 256);
-  Strategy from = published_fpdt(problem);
+  Strategy from = method_named("fpdt")->published(problem, 1);
   from.tiles.chunk_tokens = 64;
   from = tidied(problem, from);
   const Strategy to = search(problem).best->strategy;

@@ -133,7 +133,7 @@ TEST(Search, NoSingleLeverIsFasterForSeventyBillionAtFourMillion) {
 TEST(Search, TheFrontIsThatOfPlans) {
   const Problem problem = llama3_8b(std::int64_t{1} << 15);
   Pins pins;
-  pins.method = Method::ulysses;
+  pins.method = method_named("ulysses");
   const SearchResult found = search(problem, pins);
   ASSERT_GT(found.front.size(), 1U);
   for (const Candidate& one : found.front) {
@@ -263,12 +263,15 @@ TEST(Search, TheFrontIsSortedAndUnbeaten) {
 
 TEST(Search, HoldsItsPins) {
   const Problem problem = timed_problem(tiny_llama(), 2, 256);
-  EXPECT_EQ(geometry(problem, search(problem, {Method::ulysses, {}, {}}).best->strategy).chunks, 1);
-  EXPECT_GT(geometry(problem, search(problem, {Method::fpdt, {}, {}}).best->strategy).chunks, 1);
-  EXPECT_EQ(search(problem, {Method::any, 64, {}}).best->strategy.tiles.chunk_tokens, 64);
+  EXPECT_EQ(
+      geometry(problem, search(problem, {method_named("ulysses"), {}, {}}).best->strategy).chunks,
+      1);
+  EXPECT_GT(
+      geometry(problem, search(problem, {method_named("fpdt"), {}, {}}).best->strategy).chunks, 1);
+  EXPECT_EQ(search(problem, {nullptr, 64, {}}).best->strategy.tiles.chunk_tokens, 64);
   const Strategy pinned = tiny_strategy(64);
-  EXPECT_EQ(search(problem, {Method::any, {}, pinned}).best->strategy, pinned);
-  EXPECT_THROW(search(problem, {Method::any, 33, {}}), InputError);
+  EXPECT_EQ(search(problem, {nullptr, {}, pinned}).best->strategy, pinned);
+  EXPECT_THROW(search(problem, {nullptr, 33, {}}), InputError);
 }
 
 TEST(Search, SaysWhatBindsAndHowFarItGoes) {

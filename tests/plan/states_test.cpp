@@ -1,5 +1,5 @@
 // ZeRO-3 pieces, the state table, and the ops that gather, reduce and update them.
-#include "fpdt/plan/states.h"
+#include "fpdt/plan/lowering/states.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // out. Run: build/release/tests/sim/simulate_benchmark
 #include <benchmark/benchmark.h>
 
-#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/depend.h"
 #include "fpdt/sim/simulate.h"
 
@@ -21,7 +21,7 @@ Problem llama_70b() {
 void run(benchmark::State& state, SimulationOptions::Waits waits, bool skip) {
   const Problem problem = llama_70b();
   const Machine machine(problem.cluster, RateEnd::typical);
-  Schedule schedule = lower_fpdt(problem, default_strategy(problem));
+  Schedule schedule = lower_ops(problem, default_strategy(problem));
   SimulationOptions options;
   options.waits = waits;
   options.skip_periods = skip;

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/depend.h"
 
 #include "choices.h"
@@ -36,7 +36,7 @@ Simulation run(const Schedule& schedule, const Machine& machine, Waits waits, bo
 }
 
 Schedule with_edges(const test::Choice& choice) {
-  Schedule schedule = lower_fpdt(choice.problem, choice.strategy);
+  Schedule schedule = lower_ops(choice.problem, choice.strategy);
   depend(schedule);
   return schedule;
 }

@@ -241,6 +241,14 @@ std::vector<std::int64_t> data_parallel_degrees(const Problem& problem) {
   return degrees;
 }
 
+Strategy over_most_ranks(const Problem& problem, std::int64_t batch) {
+  Strategy strategy;
+  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+  if (!degrees.empty()) strategy.mesh.replicas = degrees.front();
+  strategy.micro_batches = std::max<std::int64_t>(1, batch / strategy.mesh.replicas);
+  return strategy;
+}
+
 std::vector<std::int64_t> checkpoint_intervals(const Problem& problem) {
   std::vector<std::int64_t> intervals;
   for (std::int64_t k = 1; k <= problem.model.layers; ++k) {

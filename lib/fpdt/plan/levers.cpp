@@ -8,6 +8,7 @@
 #include "fpdt/base/math.h"
 #include "fpdt/base/units.h"
 #include "fpdt/plan/fit.h"
+#include "fpdt/plan/methods/method.h"
 #include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
@@ -246,10 +247,11 @@ std::string in_words(const Problem& problem, const Strategy& strategy) {
   const std::string over = shape.sequence_parallel == 1
                                ? "on one rank"
                                : fmt::format("over {} ranks", shape.sequence_parallel);
-  std::string text = shape.chunks == 1 ? fmt::format("Ulysses {}: one chunk of {} tokens", over,
-                                                     format_tokens(shape.chunk_rows))
-                                       : fmt::format("FPDT {}: {} chunks of {} tokens", over,
-                                                     shape.chunks, format_tokens(shape.chunk_rows));
+  const Method* method = method_of(problem, strategy);
+  std::string text =
+      fmt::format("{} {}: {} of {} tokens", method ? method->title : "Sequence", over,
+                  shape.chunks == 1 ? "one chunk" : fmt::format("{} chunks", shape.chunks),
+                  format_tokens(shape.chunk_rows));
   if (shape.data_parallel > 1) text += fmt::format(", {} replicas", shape.data_parallel);
   const StoredLayers stored = stored_layers(problem, strategy);
   const std::int64_t repeated = problem.model.layers - stored.everything - stored.attention;

@@ -23,7 +23,7 @@ struct Lever {
   std::function<std::vector<Change>(const Problem&, const Strategy&)> changes;
 };
 
-// All levers of FPDT.
+// All levers.
 std::vector<Lever> levers();
 
 // Describes a strategy in a sentence or two for people.

@@ -1,7 +1,7 @@
 // Runs the passes in order.
 #include "fpdt/plan/lower.h"
 
-#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/depend.h"
 
 namespace fpdt {
@@ -14,7 +14,7 @@ Lowered lower(const Problem& problem, const Strategy& strategy, std::string prob
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
   begin("lower");
-  Schedule schedule = lower_fpdt(problem, strategy);
+  Schedule schedule = lower_ops(problem, strategy);
   schedule.problem = std::move(problem_section);
   begin("depend");
   depend(schedule);

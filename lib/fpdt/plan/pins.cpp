@@ -59,20 +59,23 @@ void require_possible(const Problem& problem, const Pins& pins) {
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
   if (pins.chunk_tokens && strategy.tiles.chunk_tokens != *pins.chunk_tokens) return false;
   if (pins.data_parallel && strategy.mesh.replicas != *pins.data_parallel) return false;
-  if (pins.method == Method::any) return true;
-  return (geometry(problem, strategy).chunks == 1) == (pins.method == Method::ulysses);
+  return pins.method == nullptr || pins.method->holds(problem, strategy);
 }
 
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
                                      std::int64_t sequence_parallel) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
-  const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
-  const std::int64_t whole = round_up(problem.seq_len, unit);
-  if (pins.method == Method::ulysses) return {whole};
-  std::vector<std::int64_t> lengths = chunk_lengths(problem, sequence_parallel);
-  const bool several = lengths.size() > 1 && lengths.back() == whole;
-  if (pins.method == Method::fpdt && several) lengths.pop_back();
-  return lengths;
+  const std::vector<std::int64_t> all = chunk_lengths(problem, sequence_parallel);
+  if (pins.method == nullptr) return all;
+  std::vector<std::int64_t> lengths = all;
+  const std::int64_t whole =
+      round_up(problem.seq_len, sequence_parallel * problem.cluster.row_multiple);
+  if (lengths.back() != whole) lengths.push_back(whole);
+  std::erase_if(lengths, [&](std::int64_t tokens) {
+    const Split split{problem.ranks() / sequence_parallel, 1};
+    return !pins.method->holds(problem, skeleton_of(problem, split, tokens));
+  });
+  return lengths.empty() ? all : lengths;  // too short for several chunks
 }
 
 Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens) {

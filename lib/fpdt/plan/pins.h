@@ -5,14 +5,13 @@
 #include <optional>
 #include <vector>
 
+#include "fpdt/plan/methods/method.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
 
-enum class Method : std::uint8_t { any, fpdt, ulysses };  // several chunks, or one
-
 struct Pins {
-  Method method = Method::any;
+  const Method* method = nullptr;  // any
   std::optional<std::int64_t> chunk_tokens;
   std::optional<Strategy> strategy;  // pins all choices, the batch too
   std::int64_t batch = 1;            // sequences of a step

@@ -7,7 +7,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
-#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/plan/place.h"
 #include "fpdt/schedule/depend.h"
 
@@ -78,7 +78,7 @@ class Estimates {
     for (const auto& [known, nanoseconds] : known_) {
       if (known == strategy) return nanoseconds;
     }
-    const Schedule schedule = lower_fpdt(problem_, strategy);
+    const Schedule schedule = lower_ops(problem_, strategy);
     SimulationOptions options;
     options.waits = SimulationOptions::Waits::hazards;
     known_.emplace_back(strategy,
@@ -247,7 +247,7 @@ SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const Sear
 
 // The bytes of a strategy after placement, which are at most those of the closed form.
 Usage placed_usage(const Problem& problem, const Strategy& strategy) {
-  Schedule schedule = lower_fpdt(problem, strategy);
+  Schedule schedule = lower_ops(problem, strategy);
   depend(schedule);
   return usage(problem, place(schedule));
 }
@@ -259,7 +259,7 @@ Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
 
 // The strategy as a plan would have it: bytes after placement, and the time of its edges.
 Candidate settled(const Problem& problem, const Strategy& strategy, const Machine& machine) {
-  Schedule schedule = lower_fpdt(problem, strategy);
+  Schedule schedule = lower_ops(problem, strategy);
   depend(schedule);
   const Usage need = usage(problem, place(schedule));
   return {strategy, need, simulate(schedule, schedule.train, machine).nanoseconds};
@@ -411,7 +411,7 @@ std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
 
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine) {
-  Schedule schedule = lower_fpdt(problem, strategy);
+  Schedule schedule = lower_ops(problem, strategy);
   depend(schedule);
   return simulate(schedule, schedule.train, machine).nanoseconds;
 }

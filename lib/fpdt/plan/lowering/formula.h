@@ -17,9 +17,9 @@ namespace fpdt {
 // Parts of a home that a block uses.
 enum HomePart : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
 
-class FpdtFormula {
+class BytesFormula {
  public:
-  FpdtFormula(const Problem& problem, const Strategy& strategy)
+  BytesFormula(const Problem& problem, const Strategy& strategy)
       : problem_(problem),
         strategy_(strategy),
         model_(problem.model),

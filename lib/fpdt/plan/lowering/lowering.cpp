@@ -1,11 +1,11 @@
 // Homes, rings and call lists of FPDT; the phases are in fpdt_forward, fpdt_backward and fpdt_ends.
-#include "fpdt/plan/methods/fpdt_lowering.h"
+#include "fpdt/plan/lowering/lowering.h"
 
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
-#include "fpdt/plan/methods/fpdt.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 
 namespace fpdt {
 namespace {
@@ -32,11 +32,11 @@ ScalingKind scaling_kind(RotaryScaling scaling) {
 
 }  // namespace
 
-Schedule lower_fpdt(const Problem& problem, const Strategy& strategy) {
-  return FpdtLowering(problem, strategy).lower();
+Schedule lower_ops(const Problem& problem, const Strategy& strategy) {
+  return Lowering(problem, strategy).lower();
 }
 
-FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
+Lowering::Lowering(const Problem& problem, const Strategy& strategy)
     : problem_(problem),
       strategy_(strategy),
       model_(problem.model),
@@ -94,9 +94,8 @@ FpdtLowering::FpdtLowering(const Problem& problem, const Strategy& strategy)
   }
 }
 
-FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size_t number,
-                                             std::int64_t first, std::int64_t count,
-                                             bool in_segment) {
+Lowering::Homes Lowering::make_homes(const LayerClass& choice, std::size_t number,
+                                     std::int64_t first, std::int64_t count, bool in_segment) {
   Homes homes;
   homes.choice = choice;
   homes.suffix = strategy_.layer_classes.size() > 1 ? fmt::format("_{}", number) : "";
@@ -153,7 +152,7 @@ FpdtLowering::Homes FpdtLowering::make_homes(const LayerClass& choice, std::size
   return homes;
 }
 
-Schedule FpdtLowering::lower() {
+Schedule Lowering::lower() {
   emit_tokens();
   states_.emit_blocks(builder_);
   emit_gathers();
@@ -170,7 +169,7 @@ Schedule FpdtLowering::lower() {
   return std::move(builder_.schedule);
 }
 
-void FpdtLowering::begin_block(const std::string& name) {
+void Lowering::begin_block(const std::string& name) {
   builder_.begin_block(name);
   layer_input_.begin_block();
   segment_input_.begin_block();
@@ -185,7 +184,7 @@ void FpdtLowering::begin_block(const std::string& name) {
 }
 
 // Tokens, labels and document starts of one micro-batch: the only device buffers that grow with S.
-void FpdtLowering::emit_tokens() {
+void Lowering::emit_tokens() {
   const auto pair = [&](const std::string& name, std::int64_t rows) {
     const BufferIndex input = builder_.buffer({name + "_input",
                                                MemorySpace::host,
@@ -217,7 +216,7 @@ void FpdtLowering::emit_tokens() {
 
 // With stored tensors (keep_attention, keep_all) an instance is a layer of a micro-batch. Otherwise
 // only the current layer's instance is alive.
-Instance FpdtLowering::stored_instance(const Homes& homes) const {
+Instance Lowering::stored_instance(const Homes& homes) const {
   if (!homes.in_segment) return Version::at(-homes.first, 1, homes.count);
   // Layer k*s + p of segment s; the last segment comes first: (T-1-s)(k-1) + p.
   const std::int64_t every = strategy_.checkpoint_every();
@@ -225,7 +224,7 @@ Instance FpdtLowering::stored_instance(const Homes& homes) const {
   return Version::at((segments - 1) * (every - 1), 1, segments * (every - 1), 1 - 2 * every);
 }
 
-void FpdtLowering::emit_programs() {
+void Lowering::emit_programs() {
   Schedule& schedule = builder_.schedule;
   const auto call = [&](std::vector<Call>& calls, std::string_view block, std::int64_t layer = 0,
                         std::int64_t micro_batch = 0) {
@@ -257,9 +256,9 @@ void FpdtLowering::emit_programs() {
 }
 
 // A temporary of the block. Its slots fit the longest chunk; a shorter chunk uses the first rows.
-Operand FpdtLowering::temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
-                                std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots,
-                                Category category) {
+Operand Lowering::temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
+                            std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots,
+                            Category category) {
   std::vector<std::int64_t> shape{chunk_rows};
   shape.insert(shape.end(), row.begin(), row.end());
   const BufferIndex ring = builder_.buffer({name, MemorySpace::device, Role::temporary, category,
@@ -267,9 +266,9 @@ Operand FpdtLowering::temporary(const std::string& name, std::int64_t rows, std:
   return builder_.next(ring, rows);
 }
 
-void FpdtLowering::linear(const std::string& op, const std::string& layer, const Version& use,
-                          const Operand& x, const Operand& y, std::int64_t rows, std::int64_t in,
-                          std::int64_t out, const Operand& addend) {
+void Lowering::linear(const std::string& op, const std::string& layer, const Version& use,
+                      const Operand& x, const Operand& y, std::int64_t rows, std::int64_t in,
+                      std::int64_t out, const Operand& addend) {
   Matmul product{x,
                  states_.weight(layer + ".weight", use),
                  optional_weight(layer + ".bias", use),
@@ -282,9 +281,9 @@ void FpdtLowering::linear(const std::string& op, const std::string& layer, const
   builder_.emit(op, LaneKind::compute, product);
 }
 
-void FpdtLowering::linear_backward(const std::string& op, const std::string& layer,
-                                   const Version& use, const Operand& dy, const Operand& dx,
-                                   std::int64_t rows, std::int64_t in, std::int64_t out) {
+void Lowering::linear_backward(const std::string& op, const std::string& layer, const Version& use,
+                               const Operand& dy, const Operand& dx, std::int64_t rows,
+                               std::int64_t in, std::int64_t out) {
   Matmul product{dy, states_.weight(layer + ".weight", use), {}, {}, {dx, false}};
   product.m = rows;
   product.n = in;
@@ -293,9 +292,9 @@ void FpdtLowering::linear_backward(const std::string& op, const std::string& lay
 }
 
 // Only the tensor itself is summed into, not the padding of its shards.
-void FpdtLowering::linear_gradient(const std::string& place, const std::string& layer,
-                                   const Operand& dy, const Operand& x, std::int64_t rows,
-                                   std::int64_t in, std::int64_t out, std::int64_t first) {
+void Lowering::linear_gradient(const std::string& place, const std::string& layer,
+                               const Operand& dy, const Operand& x, std::int64_t rows,
+                               std::int64_t in, std::int64_t out, std::int64_t first) {
   const Version sum = Version::plus(0);
   Matmul product{dy, x, {}, {}, states_.gradient_rows(layer + ".weight", sum, 0, out * in)};
   product.m = out;
@@ -310,8 +309,8 @@ void FpdtLowering::linear_gradient(const std::string& place, const std::string& 
                 ColumnSum{dy, states_.gradient_rows(bias, sum, 0, out), rows, out, first});
 }
 
-void FpdtLowering::norm(const std::string& op, const std::string& layer, const Version& use,
-                        const Operand& x, const Operand& y, std::int64_t rows) {
+void Lowering::norm(const std::string& op, const std::string& layer, const Version& use,
+                    const Operand& x, const Operand& y, std::int64_t rows) {
   builder_.emit(op, LaneKind::compute,
                 Norm{x,
                      states_.weight(layer + ".weight", use),
@@ -323,7 +322,7 @@ void FpdtLowering::norm(const std::string& op, const std::string& layer, const V
                      model_.hidden});
 }
 
-void FpdtLowering::norm_backward(const std::string& op, const NormGradient& of) {
+void Lowering::norm_backward(const std::string& op, const NormGradient& of) {
   NormBackward back;
   back.x = of.x;
   back.weight = states_.weight(of.layer + ".weight", of.use);
@@ -342,21 +341,21 @@ void FpdtLowering::norm_backward(const std::string& op, const NormGradient& of) 
   builder_.emit(op, LaneKind::compute, back);
 }
 
-Operand FpdtLowering::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) const {
+Operand Lowering::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) const {
   return {operand.buffer, operand.version, operand.row_first + first, rows};
 }
 
-Operand FpdtLowering::optional_weight(const std::string& name, const Version& use) const {
+Operand Lowering::optional_weight(const std::string& name, const Version& use) const {
   return states_.has(name) ? states_.weight(name, use) : Operand{};
 }
 
 // Absent when every sequence is one document.
-Operand FpdtLowering::documents() const {
+Operand Lowering::documents() const {
   return documents_ < 0 ? Operand{} : Operand{documents_, Version::at(0, 0, 1), 0, -1};
 }
 
-Operand FpdtLowering::workspace(AttentionDirection direction, std::int64_t q_rows,
-                                std::int64_t k_rows) {
+Operand Lowering::workspace(AttentionDirection direction, std::int64_t q_rows,
+                            std::int64_t k_rows) {
   if (!fused_attention(problem_, strategy_)) return {};
   workspace_need_ =
       std::max(workspace_need_, attention_workspace_bytes(direction, q_rows, k_rows, shape_.heads,
@@ -375,19 +374,19 @@ Operand FpdtLowering::workspace(AttentionDirection direction, std::int64_t q_row
   return builder_.next(workspace_);
 }
 
-RankExpression FpdtLowering::token_first(std::int64_t chunk) const {
+RankExpression Lowering::token_first(std::int64_t chunk) const {
   return {chunk * shape_.chunk_rows, ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_};
 }
 
-RankExpression FpdtLowering::head_first() const {
+RankExpression Lowering::head_first() const {
   return {0, ranks_ > 1 ? shape_.heads : 0, 0, 1, ranks_};
 }
 
-std::int64_t FpdtLowering::local_first(std::int64_t chunk) const {
+std::int64_t Lowering::local_first(std::int64_t chunk) const {
   return chunk * shape_.chunk_rows / ranks_;
 }
 
-Rotary FpdtLowering::rotary() const {
+Rotary Lowering::rotary() const {
   const RotarySpec& spec = model_.rotary;
   return {model_.rotary_dim(),
           spec.theta,
@@ -399,11 +398,11 @@ Rotary FpdtLowering::rotary() const {
           spec.magnitude};
 }
 
-NormKind FpdtLowering::norm_kind() const {
+NormKind Lowering::norm_kind() const {
   return model_.norm == NormFamily::rms ? NormKind::rms : NormKind::layer;
 }
 
-ActivationKind FpdtLowering::activation_kind() const {
+ActivationKind Lowering::activation_kind() const {
   switch (model_.activation) {
     case ActivationFamily::swiglu:
       return ActivationKind::swiglu;
@@ -415,11 +414,11 @@ ActivationKind FpdtLowering::activation_kind() const {
   return {};
 }
 
-LaneKind FpdtLowering::out_lane() const {
+LaneKind Lowering::out_lane() const {
   return strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
 }
 
-Home::Reuse FpdtLowering::reuse() const {
+Home::Reuse Lowering::reuse() const {
   return strategy_.tiles.serpentine ? Home::Reuse::ring : Home::Reuse::latest;
 }
 

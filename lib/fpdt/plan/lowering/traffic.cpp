@@ -4,8 +4,9 @@
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
 // their width. A rank sends 1/P of an all-to-all's bytes to each of P ranks, and its piece of a
 // tensor to each of W.
-#include "fpdt/base/math.h"
 #include "fpdt/plan/traffic.h"
+
+#include "fpdt/base/math.h"
 
 namespace fpdt {
 namespace {

@@ -19,18 +19,18 @@
 #include <string>
 #include <vector>
 
-#include "fpdt/plan/builder.h"
-#include "fpdt/plan/home.h"
-#include "fpdt/plan/states.h"
+#include "fpdt/plan/lowering/builder.h"
+#include "fpdt/plan/lowering/home.h"
+#include "fpdt/plan/lowering/states.h"
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
 
-class FpdtLowering {
+class Lowering {
  public:
-  FpdtLowering(const Problem& problem, const Strategy& strategy);
+  Lowering(const Problem& problem, const Strategy& strategy);
   Schedule lower();
 
  private:

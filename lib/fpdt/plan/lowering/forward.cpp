@@ -4,13 +4,13 @@
 
 #include <fmt/format.h>
 
-#include "fpdt/plan/methods/fpdt_lowering.h"
+#include "fpdt/plan/lowering/lowering.h"
 
 namespace fpdt {
 
 // With overlap, compute runs project(i+1), tiles(i), finish(i-1): the all-to-alls of chunk i+1's q,
 // kv and of chunk i-1's output are on their lane while chunk i's tiles run.
-void FpdtLowering::forward_rows(Frame& frame) {
+void Lowering::forward_rows(Frame& frame) {
   const std::int64_t chunks = shape_.chunks;
   const auto complete = [&](std::int64_t i) {
     collect(frame, i);
@@ -33,9 +33,8 @@ void FpdtLowering::forward_rows(Frame& frame) {
   complete(chunks - 1);
 }
 
-void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pass,
-                                 const Version& weights, const Stream& input,
-                                 const Stream& output) {
+void Lowering::forward_block(const std::string& name, Homes& homes, Pass pass,
+                             const Version& weights, const Stream& input, const Stream& output) {
   begin_block(name);
   Frame frame;
   frame.homes = &homes;
@@ -54,7 +53,7 @@ void FpdtLowering::forward_block(const std::string& name, Homes& homes, Pass pas
 }
 
 // A tensor that is not stored across the step begins a new instance in every block that makes it.
-void FpdtLowering::advance_repeated(const Homes& homes) {
+void Lowering::advance_repeated(const Homes& homes) {
   if (homes.choice.recompute != Recompute::keep_all) {
     homes.q.advance(builder_, 1);
     homes.kv.advance(builder_, 1);
@@ -66,7 +65,7 @@ void FpdtLowering::advance_repeated(const Homes& homes) {
 }
 
 // Computes q_i and kv_i in head layout from x_i.
-void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
+void Lowering::project(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);
@@ -124,7 +123,7 @@ void FpdtLowering::project(Frame& frame, std::int64_t chunk) {
 }
 
 // The row of attention tiles of chunk i; sends its output back to sequence layout.
-void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
+void Lowering::tiles(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const bool all = homes.choice.recompute == Recompute::keep_all;
@@ -192,7 +191,7 @@ void FpdtLowering::tiles(Frame& frame, std::int64_t chunk) {
 
 // Receives the attention output of chunk i in sequence layout, and stores what backward needs of
 // this row.
-void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
+void Lowering::collect(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const bool from_input = homes.choice.recompute == Recompute::from_input;
@@ -212,7 +211,7 @@ void FpdtLowering::collect(Frame& frame, std::int64_t chunk) {
 }
 
 // Residual, second norm and feed-forward of chunk i: the input of the next layer.
-void FpdtLowering::finish(Frame& frame, std::int64_t chunk) {
+void Lowering::finish(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);

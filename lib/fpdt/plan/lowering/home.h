@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "fpdt/plan/builder.h"
+#include "fpdt/plan/lowering/builder.h"
 
 namespace fpdt {
 

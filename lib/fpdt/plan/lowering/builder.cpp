@@ -1,5 +1,5 @@
 // Appends buffers, blocks, ops and calls to a schedule.
-#include "fpdt/plan/builder.h"
+#include "fpdt/plan/lowering/builder.h"
 
 #include <algorithm>
 

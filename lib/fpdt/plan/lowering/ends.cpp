@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "fpdt/plan/methods/fpdt_lowering.h"
+#include "fpdt/plan/lowering/lowering.h"
 
 namespace fpdt {
 namespace {
@@ -17,7 +17,7 @@ const Version kMicroBatch = Version::at(0, 0, 1);
 
 }  // namespace
 
-void FpdtLowering::emit_embed() {
+void Lowering::emit_embed() {
   begin_block("embed");
   const Instance first = strategy_.checkpoint_every() == 1
                              ? Version::at(0, 0, model_.layers + 1)
@@ -41,7 +41,7 @@ void FpdtLowering::emit_embed() {
   builder_.end_block();
 }
 
-void FpdtLowering::emit_embed_backward() {
+void Lowering::emit_embed_backward() {
   begin_block("embed_backward");
   std::vector<std::string> names{"embed.weight"};
   if (states_.has("positions.weight")) names.push_back("positions.weight");
@@ -73,7 +73,7 @@ void FpdtLowering::emit_embed_backward() {
   builder_.end_block();
 }
 
-void FpdtLowering::emit_head(const std::string& name, bool train) {
+void Lowering::emit_head(const std::string& name, bool train) {
   begin_block(name);
   std::vector<std::string> names{"final_norm.weight"};
   if (states_.has("final_norm.bias")) names.push_back("final_norm.bias");
@@ -103,8 +103,8 @@ void FpdtLowering::emit_head(const std::string& name, bool train) {
 }
 
 // One tile of rows: the loss, and the gradient of x.
-void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows,
-                             const Operand& x, const Operand& dx, bool train) {
+void Lowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows,
+                         const Operand& x, const Operand& dx, bool train) {
   LossTile tile;
   tile.chunk = chunk;
   tile.first = first;
@@ -133,7 +133,7 @@ void FpdtLowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_
 
 // Emits the logits of one tile of words; returns how many words it has. The tile is dense: the
 // last, narrower one uses the first elements of the slot.
-std::int64_t FpdtLowering::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
+std::int64_t Lowering::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
   const std::int64_t count = std::min(tile.wide, model_.vocabulary - word);
   tile.logits = temporary("logits", tile.rows * count, tile.rows_most * tile.wide, {}, Dtype::f32);
   Matmul product{
@@ -150,7 +150,7 @@ std::int64_t FpdtLowering::emit_logits(LossTile& tile, const char* name, std::in
   return count;
 }
 
-void FpdtLowering::loss_gradient(LossTile& tile, const Operand& dx) {
+void Lowering::loss_gradient(LossTile& tile, const Operand& dx) {
   const std::int64_t hidden = model_.hidden;
   const std::int64_t words = model_.vocabulary;
   const Operand dnormed =
@@ -200,7 +200,7 @@ void FpdtLowering::loss_gradient(LossTile& tile, const Operand& dx) {
                                   .local_first = local_first(tile.chunk) + tile.first});
 }
 
-std::string FpdtLowering::LossTile::name(const char* what, std::int64_t word) const {
+std::string Lowering::LossTile::name(const char* what, std::int64_t word) const {
   return word < 0 ? fmt::format("{}.{}.{}", what, chunk, first)
                   : fmt::format("{}.{}.{}.{}", what, chunk, first, word);
 }

@@ -9,6 +9,6 @@ namespace fpdt {
 
 // The whole step as ops, lanes and order: no edges (depend), no offsets (place), no problem section
 // (io). Precondition: check(problem, strategy) finds nothing.
-Schedule lower_fpdt(const Problem& problem, const Strategy& strategy);
+Schedule lower_ops(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

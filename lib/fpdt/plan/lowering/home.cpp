@@ -1,5 +1,5 @@
 // Moves chunks between device and host.
-#include "fpdt/plan/home.h"
+#include "fpdt/plan/lowering/home.h"
 
 #include <fmt/format.h>
 

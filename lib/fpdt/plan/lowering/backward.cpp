@@ -10,12 +10,12 @@
 
 #include <fmt/format.h>
 
-#include "fpdt/plan/methods/fpdt_lowering.h"
+#include "fpdt/plan/lowering/lowering.h"
 
 namespace fpdt {
 
-void FpdtLowering::backward_block(const std::string& name, Homes& homes, const Version& weights,
-                                  const Stream& input) {
+void Lowering::backward_block(const std::string& name, Homes& homes, const Version& weights,
+                              const Stream& input) {
   begin_block(name);
   Frame frame;
   frame.homes = &homes;
@@ -52,7 +52,7 @@ void FpdtLowering::backward_block(const std::string& name, Homes& homes, const V
 
 // Computes dh_i from dy_i, and starts the gradient of the attention output on its way to head
 // layout.
-void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
+void Lowering::gradient(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);
@@ -100,8 +100,7 @@ void FpdtLowering::gradient(Frame& frame, std::int64_t chunk) {
 }
 
 // Feed-forward and second norm, one row tile after another.
-void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h,
-                                const Operand& dy) {
+void Lowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h, const Operand& dy) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.local_rows(chunk);
   const std::int64_t most = shape_.local_rows(0);
@@ -151,8 +150,8 @@ void FpdtLowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand&
   frame.dh[static_cast<std::size_t>(chunk)] = dh;
 }
 
-void FpdtLowering::send_output_gradient(Frame& frame, std::int64_t chunk, const Operand& dcontext,
-                                        const Operand& delta) {
+void Lowering::send_output_gradient(Frame& frame, std::int64_t chunk, const Operand& dcontext,
+                                    const Operand& delta) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   frame.dout[c] = dcontext;
@@ -181,7 +180,7 @@ void FpdtLowering::send_output_gradient(Frame& frame, std::int64_t chunk, const 
 
 // Rows are KV chunks. With Reuse::latest, the query side of a row's last tile serves the first tile
 // of the next row.
-void FpdtLowering::kv_outer(Frame& frame) {
+void Lowering::kv_outer(Frame& frame) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
   const bool all = homes.choice.recompute == Recompute::keep_all;
@@ -224,7 +223,7 @@ void FpdtLowering::kv_outer(Frame& frame) {
 }
 
 // Rows are query chunks, last first.
-void FpdtLowering::q_outer(Frame& frame) {
+void Lowering::q_outer(Frame& frame) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
   const bool all = homes.choice.recompute == Recompute::keep_all;
@@ -280,9 +279,9 @@ void FpdtLowering::q_outer(Frame& frame) {
   if (overlap() == 1) close(frame, 0);
 }
 
-void FpdtLowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first,
-                                 std::int64_t k_last, const Operand& kv, const Target& dq,
-                                 const Target& dkv) {
+void Lowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first,
+                             std::int64_t k_last, const Operand& kv, const Target& dq,
+                             const Target& dkv) {
   Homes& homes = *frame.homes;
   const auto stored = [&](bool across) {
     return across ? stored_instance(homes) : Version::plus(0);
@@ -315,8 +314,8 @@ void FpdtLowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_
 }
 
 // Sends dq_i and dkv_i back to sequence layout.
-void FpdtLowering::send_gradients(Frame& frame, std::int64_t chunk, const Operand& dq,
-                                  const Operand& dkv) {
+void Lowering::send_gradients(Frame& frame, std::int64_t chunk, const Operand& dq,
+                              const Operand& dkv) {
   const auto c = static_cast<std::size_t>(chunk);
   frame.dq[c] = dq;
   frame.dkv[c] = dkv;
@@ -342,7 +341,7 @@ void FpdtLowering::send_gradients(Frame& frame, std::int64_t chunk, const Operan
 }
 
 // Reverses project: from dq_i, dkv_i and dh_i to the gradient of the layer's input.
-void FpdtLowering::close(Frame& frame, std::int64_t chunk) {
+void Lowering::close(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fpdt/plan/methods/fpdt_formula.h"
+#include "fpdt/plan/lowering/formula.h"
 
 namespace fpdt {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::int64_t kPageBytes = 4096;
 
 }  // namespace
 
-BlockBytes FpdtFormula::by_block() const {
+BlockBytes BytesFormula::by_block() const {
   BlockBytes bytes;
   for (const auto& [block, lines] : blocks_) {
     for (const std::size_t i : lines) {
@@ -33,9 +33,9 @@ BlockBytes FpdtFormula::by_block() const {
   return bytes;
 }
 
-void FpdtFormula::add(const std::string& block, const std::string& name, MemorySpace space,
-                      Category category, std::int64_t slots, std::int64_t slot_bytes,
-                      bool lasting) {
+void BytesFormula::add(const std::string& block, const std::string& name, MemorySpace space,
+                       Category category, std::int64_t slots, std::int64_t slot_bytes,
+                       bool lasting) {
   if (slots <= 0 || slot_bytes <= 0) return;
   const auto [at, fresh] = line_of_.try_emplace(name, lines_.size());
   if (fresh) lines_.emplace_back();
@@ -56,7 +56,7 @@ void FpdtFormula::add(const std::string& block, const std::string& name, MemoryS
   }
 }
 
-Prediction FpdtFormula::predict() const {
+Prediction BytesFormula::predict() const {
   // Blocks whose ops can be in flight together. One layer block stands for all blocks of its kind.
   struct Neighbourhood {
     std::string_view phase;
@@ -111,7 +111,7 @@ Prediction FpdtFormula::predict() const {
   return {peak[0], peak[1], peak[2], phase};
 }
 
-void FpdtFormula::states() {
+void BytesFormula::states() {
   const std::vector<Tensor> layers = layer_list();
   const std::vector<Tensor> global = globals({});
   const bool several = world_ > 1;
@@ -155,7 +155,7 @@ void FpdtFormula::states() {
   gather("gather_head", globals({"final_norm.weight", "final_norm.bias", "head.weight"}), 1);
 }
 
-void FpdtFormula::optimizer(const std::string& block, const std::vector<Tensor>& list) {
+void BytesFormula::optimizer(const std::string& block, const std::vector<Tensor>& list) {
   scalar(block, "step", 4);
   scalar(block, world_ > 1 ? "grad_norm_total" : "grad_norm", 1);
   shard(block, list);
@@ -181,7 +181,7 @@ void FpdtFormula::optimizer(const std::string& block, const std::vector<Tensor>&
   }
 }
 
-void FpdtFormula::stream(const std::string& block, unsigned parts, bool checkpoint) {
+void BytesFormula::stream(const std::string& block, unsigned parts, bool checkpoint) {
   const std::int64_t every = strategy_.checkpoint_every();
   home(block,
        {checkpoint ? "layer_input" : "segment_input", hidden_chunk(),
@@ -191,14 +191,14 @@ void FpdtFormula::stream(const std::string& block, unsigned parts, bool checkpoi
        parts);
 }
 
-void FpdtFormula::layer_gradient(const std::string& block, unsigned parts) {
+void BytesFormula::layer_gradient(const std::string& block, unsigned parts) {
   home(block,
        {"layer_gradient", hidden_chunk(), 1,
         strategy_.layer_classes.front().kept(TensorClass::layer_gradient)},
        parts);
 }
 
-void FpdtFormula::ends() {
+void BytesFormula::ends() {
   const auto tokens = [&](const char* block, const char* name, std::int64_t rows) {
     add(block, name, MemorySpace::device, Category::tokens, 1, 4 * rows, true);
   };
@@ -227,7 +227,7 @@ void FpdtFormula::ends() {
 
 // The loss holds one tile of logits in f32 and its gradient in storage type (14 bytes a logit
 // without tiles).
-void FpdtFormula::head(const std::string& block, bool train) {
+void BytesFormula::head(const std::string& block, bool train) {
   std::vector<Tensor> used = globals({"final_norm.weight", "final_norm.bias",
                                       model_.tied_embeddings ? "embed.weight" : "head.weight"});
   const std::int64_t tile =
@@ -256,13 +256,13 @@ void FpdtFormula::head(const std::string& block, bool train) {
 }
 
 BlockBytes closed_form(const Problem& problem, const Strategy& strategy) {
-  FpdtFormula formula(problem, strategy);
+  BytesFormula formula(problem, strategy);
   formula.evaluate();
   return formula.by_block();
 }
 
 Prediction predict(const Problem& problem, const Strategy& strategy) {
-  FpdtFormula formula(problem, strategy);
+  BytesFormula formula(problem, strategy);
   formula.evaluate();
   return formula.predict();
 }

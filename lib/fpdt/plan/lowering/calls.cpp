@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/math.h"
-#include "fpdt/plan/methods/fpdt_lowering.h"
+#include "fpdt/plan/lowering/lowering.h"
 
 namespace fpdt {
 namespace {
@@ -38,7 +38,7 @@ struct GatherCount {
 
 }  // namespace
 
-void FpdtLowering::emit_gathers() {
+void Lowering::emit_gathers() {
   if (!states_.sharded()) return;
   const GatherCount count{model_.layers, strategy_.checkpoint_every()};
   const auto gather = [&](const std::string& block, const std::vector<std::string>& names,
@@ -60,7 +60,7 @@ void FpdtLowering::emit_gathers() {
   gather("gather_head", head, Version::at(0, 0, 1));
 }
 
-void FpdtLowering::emit_layers() {
+void Lowering::emit_layers() {
   const std::int64_t every = strategy_.checkpoint_every();
   const std::int64_t layers = model_.layers;
   const GatherCount count{layers, every};
@@ -106,7 +106,7 @@ void FpdtLowering::emit_layers() {
   if (stored) backward_block("backward_last", homes, count.backward(), rerun_in);
 }
 
-void FpdtLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
+void Lowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
   const std::int64_t layers = model_.layers;
   const std::int64_t every = strategy_.checkpoint_every();
   const auto gather = [&](std::int64_t layer) {
@@ -130,7 +130,7 @@ void FpdtLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_bat
   }
 }
 
-void FpdtLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
+void Lowering::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
   struct Visit {
     std::string gather, block;
     std::int64_t layer;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fpdt/plan/builder.h"
+#include "fpdt/plan/lowering/builder.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {

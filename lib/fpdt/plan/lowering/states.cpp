@@ -1,5 +1,5 @@
 // ZeRO-3 (Rajbhandari et al., arXiv 1910.02054) as ops of the schedule.
-#include "fpdt/plan/states.h"
+#include "fpdt/plan/lowering/states.h"
 
 #include <algorithm>
 #include <array>

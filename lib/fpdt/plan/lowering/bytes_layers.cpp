@@ -1,13 +1,13 @@
 // FPDT's bytes of a layer, forward and backward.
 #include <algorithm>
 
-#include "fpdt/plan/methods/fpdt_formula.h"
+#include "fpdt/plan/lowering/formula.h"
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
 
-void FpdtFormula::project(const std::string& block, const LayerClass& choice, bool recompute) {
+void BytesFormula::project(const std::string& block, const LayerClass& choice, bool recompute) {
   const bool all = choice.recompute == Recompute::keep_all;
   const unsigned made = kKept | kNew | (all || recompute ? kHost : 0U);
   if (all) {
@@ -22,7 +22,7 @@ void FpdtFormula::project(const std::string& block, const LayerClass& choice, bo
 // Workspace of the largest attention tile. Forward does not depend on the keys. A backward tile has
 // the keys of one chunk, or of all chunks up to its own whose K/V and their gradients are on the
 // device; the last chunk may be shorter.
-std::int64_t FpdtFormula::workspace_bytes(const LayerClass& choice) const {
+std::int64_t BytesFormula::workspace_bytes(const LayerClass& choice) const {
   if (!fused_attention(problem_, strategy_)) return 0;
   const auto bytes = [&](AttentionDirection direction, std::int64_t rows, std::int64_t keys) {
     return attention_workspace_bytes(direction, rows, keys, shape_.heads, shape_.kv_heads,
@@ -44,7 +44,8 @@ std::int64_t FpdtFormula::workspace_bytes(const LayerClass& choice) const {
 }
 
 // project, attention tiles and the return of their output, for every chunk.
-void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choice, bool recompute) {
+void BytesFormula::rows_forward(const std::string& block, const LayerClass& choice,
+                                bool recompute) {
   const bool all = choice.recompute == Recompute::keep_all;
   const bool from_input = choice.recompute == Recompute::from_input;
   project(block, choice, recompute);
@@ -60,8 +61,8 @@ void FpdtFormula::rows_forward(const std::string& block, const LayerClass& choic
   staging(block, "o_receive", rows_ * q_width() * element_);
 }
 
-void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
-                          bool to_checkpoint) {
+void BytesFormula::forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
+                           bool to_checkpoint) {
   weights(block, layer_list(), 2);
   documents(block);
   stream(block, kKept | kHost | kFetched, from_checkpoint);
@@ -82,7 +83,7 @@ void FpdtFormula::forward(const std::string& block, const LayerClass& choice, bo
 }
 
 // The stream between attention and feed-forward. With parallel residuals backward does not use it.
-void FpdtFormula::residual(const std::string& block, const LayerClass& choice, unsigned parts) {
+void BytesFormula::residual(const std::string& block, const LayerClass& choice, unsigned parts) {
   if (model_.parallel_residual) return;
   home(block, of(TensorClass::residual, choice, local_, model_.hidden, element_, true), parts);
 }
@@ -90,7 +91,7 @@ void FpdtFormula::residual(const std::string& block, const LayerClass& choice, u
 // Whether backward reads a bias. It reads biases where it repeats forward: never that of the last
 // product; that of the output projection only to repeat the residual; that of qkv also where heads
 // are normalised; others unless everything is kept, except that the second norm is always repeated.
-bool FpdtFormula::read_in_backward(const std::string& name, const LayerClass& choice) const {
+bool BytesFormula::read_in_backward(const std::string& name, const LayerClass& choice) const {
   const bool all = choice.recompute == Recompute::keep_all;
   if (name == "down.bias") return false;
   if (name == "out.bias") return !all && !model_.parallel_residual;
@@ -98,8 +99,8 @@ bool FpdtFormula::read_in_backward(const std::string& name, const LayerClass& ch
   return !all || !name.ends_with(".bias") || name == "norm2.bias";
 }
 
-void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
-                           bool from_checkpoint) {
+void BytesFormula::backward(const std::string& block, const LayerClass& choice,
+                            bool from_checkpoint) {
   const bool fused = strategy_.tiles.backward_order == BackwardOrder::q_outer;
   std::vector<Tensor> read_weights = layer_list();
   std::erase_if(read_weights,
@@ -150,7 +151,7 @@ void FpdtFormula::backward(const std::string& block, const LayerClass& choice,
 }
 
 // The operands and sums of attention tiles: the query side, K/V, and the streamed accumulator.
-void FpdtFormula::tiles_backward(const std::string& block, const LayerClass& choice) {
+void BytesFormula::tiles_backward(const std::string& block, const LayerClass& choice) {
   const bool all = choice.recompute == Recompute::keep_all;
   const bool from_input = choice.recompute == Recompute::from_input;
   const bool fused = strategy_.tiles.backward_order == BackwardOrder::q_outer;

@@ -1,0 +1,48 @@
+// The Fully Pipelined Distributed Transformer: Ulysses in chunks of the sequence.
+#include <algorithm>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/fit.h"
+#include "fpdt/plan/methods/method.h"
+
+namespace fpdt {
+namespace {
+
+bool holds(const Problem& problem, const Strategy& strategy) {
+  return geometry(problem, strategy).chunks > 1;
+}
+
+// Chunks have 64K tokens over all ranks (the default of its flag), or the sequence if it is
+// shorter. Queries, keys, values, outputs and their gradients of all chunks are on the host. One
+// layer's input is stored and its forward repeated in backward. Backward goes by KV chunks with the
+// query side streamed. The feed-forward runs in two tiles of a chunk (C / 2P rows), the loss in 32
+// (C / 32P rows). Transfers run one ahead; one stream carries both directions of the copies;
+// all-to-alls wait for the attention before them.
+//
+// A strategy cannot express that its host waits for the device at every tile, that its ranks meet
+// at every chunk, and that several tensors of S/P rows (norms, projections, the residual stream)
+// stay whole on the device. Leaving them out favours that implementation.
+Strategy published(const Problem& problem, std::int64_t batch) {
+  constexpr std::int64_t kChunk = 65536;
+  constexpr std::int64_t kFeedForwardTiles = 2;
+  constexpr std::int64_t kLossTiles = 32;
+  Strategy strategy = over_most_ranks(problem, batch);
+  const std::int64_t unit = problem.ranks() / strategy.mesh.replicas * problem.cluster.row_multiple;
+  strategy.tiles.chunk_tokens = round_up(std::min(kChunk, problem.seq_len), unit);
+  const std::int64_t rows = geometry(problem, strategy).local_rows(0);
+  strategy.tiles.ffn_rows = div_ceil(rows, kFeedForwardTiles);
+  strategy.tiles.loss_rows = div_ceil(rows, kLossTiles);
+  strategy.tiles.backward_order = BackwardOrder::kv_outer;
+  strategy.copies.prefetch_depth = 1;
+  strategy.copies.duplex = false;
+  strategy.copies.overlap_all_to_all = false;
+  return tidied(problem, strategy);
+}
+
+}  // namespace
+
+extern const Method kFpdt;
+const Method kFpdt{"fpdt", "FPDT", "Yao et al., arXiv 2408.16978, and DeepSpeed's fpdt_layer.py",
+                   holds, published};
+
+}  // namespace fpdt

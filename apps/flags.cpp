@@ -2,12 +2,14 @@
 #include "flags.h"
 
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -100,6 +102,9 @@ bool report_count(const CLI::ParseError& error) {
 int answer(const CLI::App& app, const CLI::ParseError& error) {
   // Every process of a job has the same wrong flag, and has not met the others yet.
   if (error.get_exit_code() != 0 && !speaks_for_job()) {
+    // The launcher kills a job at the first process that fails, so the one that speaks goes first.
+    constexpr std::chrono::seconds kUntilSaid{1};
+    std::this_thread::sleep_for(kUntilSaid);
     return static_cast<int>(ExitCode::bad_input);
   }
   if (error.get_exit_code() != 0 && (report_unknown(app) || report_count(error))) {

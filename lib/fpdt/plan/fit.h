@@ -82,7 +82,7 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
 // Divisors of the layer count, ascending.
 std::vector<std::int64_t> checkpoint_intervals(const Problem& problem);
-// Defaults for `batch` sequences over as many ranks as the heads allow, so that they share each one.
+// Defaults for `batch` sequences over as many ranks as the heads allow, so that all share each one.
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch);
 // The strategy with everything spilled and tiles in proportion to the chunk.
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens);

@@ -9,8 +9,10 @@ namespace {
 HomeShape four_chunks(double keep) {
   HomeShape shape;
   shape.name = "kv";
-  shape.row = {4};
-  shape.rows = {8, 8, 8, 6};
+  shape.width = 4;
+  shape.chunks = 4;
+  shape.rows = 8;
+  shape.last_rows = 6;
   shape.keep = keep;
   shape.contiguous = true;
   return shape;

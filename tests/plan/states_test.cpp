@@ -14,7 +14,8 @@ TEST(States, CutEveryTensorIntoEqualPieces) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 4, 64);
   const Strategy strategy = test::tiny_strategy(16);
   Builder builder;
-  const States states(builder, problem, strategy);
+  const Rings rings(problem, strategy);
+  const States states(builder, rings, problem, strategy);
   const Schedule& schedule = builder.schedule;
   // Six tensors of two layers and three global ones; f32: parameter, moments and gradient of each.
   EXPECT_EQ(schedule.states.size(), (6U * 2 + 3) * 4);
@@ -32,7 +33,8 @@ TEST(States, OneRankGathersNothing) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 1, 64);
   const Strategy strategy = test::tiny_strategy(16);
   Builder builder;
-  const States states(builder, problem, strategy);
+  const Rings rings(problem, strategy);
+  const States states(builder, rings, problem, strategy);
   EXPECT_FALSE(states.sharded());
   const Operand weight = states.weight("up.weight", Version::at(7));
   EXPECT_EQ(builder.at(weight.buffer).name, "param.up.weight");
@@ -48,7 +50,8 @@ TEST(States, StreamInTiles) {
   Strategy strategy = test::tiny_strategy(16);
   strategy.offload_states(true);
   Builder builder;
-  const States states(builder, problem, strategy);
+  const Rings rings(problem, strategy);
+  const States states(builder, rings, problem, strategy);
   states.emit_blocks(builder);
   const Schedule& schedule = builder.schedule;
   const auto block = std::find_if(schedule.blocks.begin(), schedule.blocks.end(),

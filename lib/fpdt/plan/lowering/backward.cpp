@@ -56,7 +56,6 @@ void Lowering::gradient(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);
-  const std::int64_t most = shape_.local_rows(0);
   const std::int64_t hidden = model_.hidden;
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Instance outputs =
@@ -73,7 +72,7 @@ void Lowering::gradient(Frame& frame, std::int64_t chunk) {
   } else {
     const Operand x =
         frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
-    h = parallel ? x : temporary("residual_chunk", rows, most, {hidden}, storage_);
+    h = parallel ? x : temporary("residual_chunk", rows);
     if (!parallel) {
       linear(fmt::format("out.{}", chunk), "out", frame.weights, context, h, rows, model_.q_width(),
              hidden, x);
@@ -87,12 +86,12 @@ void Lowering::gradient(Frame& frame, std::int64_t chunk) {
   const std::int64_t first = local_first(chunk);
   linear_gradient(fmt::format("{}", chunk), "out", dh, context, rows, width, hidden, first);
   const bool alone = ranks_ == 1;
-  const Operand dcontext = alone ? homes.dout.produce(builder_, Version::plus(0), chunk)
-                                 : temporary("dcontext", rows, most, {width}, storage_);
+  const Operand dcontext =
+      alone ? homes.dout.produce(builder_, Version::plus(0), chunk) : temporary("dcontext", rows);
   linear_backward(fmt::format("dcontext.{}", chunk), "out", frame.weights, dh, dcontext, rows,
                   width, hidden);
   const Operand delta = alone ? homes.delta.produce(builder_, Version::plus(0), chunk)
-                              : temporary("delta_chunk", rows, most, {model_.heads}, Dtype::f32);
+                              : temporary("delta_chunk", rows);
   builder_.emit(
       fmt::format("delta.{}", chunk), LaneKind::compute,
       AttentionDelta{context, dcontext, {delta, false}, rows, model_.heads, model_.head_dim});
@@ -108,9 +107,9 @@ void Lowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h, 
   const std::int64_t wide = model_.up_width();
   const std::int64_t ffn = model_.feed_forward;
   const bool all = homes.choice.recompute == Recompute::keep_all;
-  const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
+  const Operand n2 = temporary("normed", rows);
   norm(fmt::format("renorm2.{}", chunk), "norm2", frame.weights, h, n2, rows);
-  const Operand dn2 = temporary("norm_gradient", rows, most, {hidden}, storage_);
+  const Operand dn2 = temporary("norm_gradient", rows);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), chunk,
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
@@ -121,16 +120,16 @@ void Lowering::ffn_gradient(Frame& frame, std::int64_t chunk, const Operand& h, 
     const std::int64_t r = std::min(tile, rows - at);
     const std::int64_t first = local_first(chunk) + at;
     const std::string place = fmt::format("{}.{}", chunk, at);
-    const Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r, tile, {wide}, storage_);
+    const Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r);
     const Operand n2_rows = rows_of(n2, at, r);
     const Operand dy_rows = rows_of(dy, at, r);
     if (!all) linear("reup." + place, "up", frame.weights, n2_rows, up, r, hidden, wide);
-    const Operand act = temporary("act", r, tile, {ffn}, storage_);
+    const Operand act = temporary("act", r);
     builder_.emit("react." + place, LaneKind::compute, Activation{up, {act, false}, kind, r, ffn});
     linear_gradient(place, "down", dy_rows, act, r, ffn, hidden, first);
-    const Operand dact = temporary("act_gradient", r, tile, {ffn}, storage_);
+    const Operand dact = temporary("act_gradient", r);
     linear_backward("dact." + place, "down", frame.weights, dy_rows, dact, r, ffn, hidden);
-    const Operand dup = temporary("up_gradient", r, tile, {wide}, storage_);
+    const Operand dup = temporary("up_gradient", r);
     builder_.emit("dup." + place, LaneKind::compute,
                   ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
     linear_gradient(place, "up", dup, n2_rows, r, hidden, wide, first);
@@ -159,15 +158,14 @@ void Lowering::send_output_gradient(Frame& frame, std::int64_t chunk, const Oper
   if (ranks_ > 1) {
     const std::int64_t rows = shape_.local_rows(chunk);
     const std::int64_t width = shape_.heads * model_.head_dim;
-    const auto sent = [&](const char* name, std::int64_t row, Dtype dtype, const Operand& source) {
-      const Operand packed = temporary(name, shape_.rows(chunk), shape_.rows(0), {row}, dtype,
-                                       1 + overlap(), Category::communication);
+    const auto sent = [&](const char* name, std::int64_t row, const Operand& source) {
+      const Operand packed = temporary(name, shape_.rows(chunk));
       builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
                     Permute{source, {packed, false}, rows, ranks_, row});
       return packed;
     };
-    const Operand dout_send = sent("dout_send", width, storage_, dcontext);
-    const Operand delta_send = sent("delta_send", shape_.heads, Dtype::f32, delta);
+    const Operand dout_send = sent("dout_send", width, dcontext);
+    const Operand delta_send = sent("delta_send", shape_.heads, delta);
     frame.dout[c] = homes.dout.produce(builder_, Version::plus(0), chunk);
     frame.delta[c] = homes.delta.produce(builder_, Version::plus(0), chunk);
     builder_.emit(
@@ -185,14 +183,11 @@ void Lowering::kv_outer(Frame& frame) {
   const std::int64_t chunks = shape_.chunks;
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Instance kept = all ? stored_instance(homes) : Version::plus(0);
-  const std::int64_t q_width = shape_.heads * model_.head_dim;
-  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
   for (std::int64_t i = 0; i < chunks; ++i) gradient(frame, i);
   for (std::int64_t i = 0; i < chunks; ++i) {
     const auto row = static_cast<std::size_t>(i);
     const Operand kv = homes.kv.fetch(builder_, kept, i, reuse(), LaneKind::h2d);
-    const Operand dkv =
-        temporary("dkv_sum", shape_.rows(i), shape_.rows(0), {kv_width}, Dtype::f32, 1 + overlap());
+    const Operand dkv = temporary("dkv_sum", shape_.rows(i));
     bool first = true;
     for (std::int64_t step = i; step < chunks; ++step) {
       const std::int64_t j =
@@ -202,8 +197,7 @@ void Lowering::kv_outer(Frame& frame) {
       if (j >= homes.dq.first_kept()) {
         dq = homes.dq.fetch(builder_, Version::plus(0), j, Home::Reuse::none, LaneKind::h2d);
       } else if (diagonal) {
-        dq = temporary("dq_diagonal", shape_.rows(j), shape_.rows(0), {q_width}, Dtype::f32,
-                       1 + overlap());
+        dq = temporary("dq_diagonal", shape_.rows(j));
         if (i > 0) homes.dq.fetch_into(builder_, Version::plus(i - 1), j, dq, LaneKind::h2d);
       } else if (i == 0) {
         dq = homes.dq.produce(builder_, Version::plus(0), j);
@@ -228,8 +222,6 @@ void Lowering::q_outer(Frame& frame) {
   const std::int64_t chunks = shape_.chunks;
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Instance kept = all ? stored_instance(homes) : Version::plus(0);
-  const std::int64_t q_width = shape_.heads * model_.head_dim;
-  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
   const std::int64_t resident =
       strategy_.tiles.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
   if (overlap() == 1) gradient(frame, chunks - 1);
@@ -238,8 +230,7 @@ void Lowering::q_outer(Frame& frame) {
     const auto row = static_cast<std::size_t>(i);
     if (overlap() == 0) gradient(frame, i);
     if (overlap() == 1 && i > 0) gradient(frame, i - 1);
-    const Operand dq =
-        temporary("dq_sum", shape_.rows(i), shape_.rows(0), {q_width}, Dtype::f32, 1 + overlap());
+    const Operand dq = temporary("dq_sum", shape_.rows(i));
     bool first = true;
     for (std::int64_t step = 0; step <= i; ++step) {
       const std::int64_t j = strategy_.tiles.serpentine && turn % 2 == 1 ? i - step : step;
@@ -257,8 +248,7 @@ void Lowering::q_outer(Frame& frame) {
       if (j >= homes.dkv.first_kept()) {
         dkv = homes.dkv.fetch(builder_, Version::plus(0), j, Home::Reuse::none, LaneKind::h2d);
       } else if (diagonal) {
-        dkv = temporary("dkv_diagonal", shape_.rows(j), shape_.rows(0), {kv_width}, Dtype::f32,
-                        1 + overlap());
+        dkv = temporary("dkv_diagonal", shape_.rows(j));
         if (turn > 0)
           homes.dkv.fetch_into(builder_, Version::plus(turn - 1), j, dkv, LaneKind::h2d);
       } else if (turn == 0) {
@@ -304,7 +294,7 @@ void Lowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_
   tile.q_rows = shape_.rows(q_chunk);
   tile.k_first = k_first * shape_.chunk_rows;
   tile.k_rows = k_last * shape_.chunk_rows + shape_.rows(k_last) - tile.k_first;
-  tile.workspace = workspace(AttentionDirection::backward, tile.q_rows, tile.k_rows);
+  tile.workspace = workspace();
   tile.heads = shape_.heads;
   tile.kv_heads = shape_.kv_heads;
   tile.head_dim = model_.head_dim;
@@ -320,22 +310,17 @@ void Lowering::send_gradients(Frame& frame, std::int64_t chunk, const Operand& d
   frame.dq[c] = dq;
   frame.dkv[c] = dkv;
   if (ranks_ == 1) return;
-  const auto place = [&](const std::string& name, const Operand& like, Dtype dtype) {
-    return temporary(name, shape_.rows(chunk), shape_.rows(0),
-                     {builder_.at(like.buffer).row_elements()}, dtype, 1 + overlap(),
-                     Category::communication);
-  };
   Operand dq_send = dq;
   Operand dkv_send = dkv;
   if (storage_ != Dtype::f32) {
-    dq_send = place("dq_send", dq, storage_);
-    dkv_send = place("dkv_send", dkv, storage_);
+    dq_send = temporary("dq_send", shape_.rows(chunk));
+    dkv_send = temporary("dkv_send", shape_.rows(chunk));
     builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute, Copy{dq, {dq_send, false}});
     builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute,
                   Copy{dkv, {dkv_send, false}});
   }
-  frame.dq[c] = place("dq_receive", dq, storage_);
-  frame.dkv[c] = place("dkv_receive", dkv, storage_);
+  frame.dq[c] = temporary("dq_receive", shape_.rows(chunk));
+  frame.dkv[c] = temporary("dkv_receive", shape_.rows(chunk));
   builder_.emit(fmt::format("a2a_dqkv.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
 }
@@ -345,7 +330,6 @@ void Lowering::close(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);
-  const std::int64_t most = shape_.local_rows(0);
   const std::int64_t hidden = model_.hidden;
   const std::int64_t width = model_.qkv_width();
   const std::int64_t first = local_first(chunk);
@@ -356,21 +340,20 @@ void Lowering::close(Frame& frame, std::int64_t chunk) {
     n1 = homes.norm_output.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
                                  LaneKind::h2d);
   } else {
-    n1 = temporary("normed", rows, most, {hidden}, storage_);
+    n1 = temporary("normed", rows);
     norm(fmt::format("renorm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
   }
   JoinHeads join;
   // The norm of heads needs q and k before normalisation; the ones in their homes are normalised.
   if (model_.qk_norm) {
-    join.qkv = temporary("qkv", rows, most, {width}, storage_);
+    join.qkv = temporary("qkv", rows);
     linear(fmt::format("reqkv.{}", chunk), "qkv", frame.weights, n1, join.qkv, rows, hidden, width);
     join.dq_weight = states_.gradient_rows("q_norm.weight", Version::plus(0), 0, model_.head_dim);
     join.dk_weight = states_.gradient_rows("k_norm.weight", Version::plus(0), 0, model_.head_dim);
     join.local_first = first;
   }
   head_norm(join, frame.weights);
-  const Operand dqkv =
-      temporary(model_.qk_norm ? "qkv_gradient" : "qkv", rows, most, {width}, storage_);
+  const Operand dqkv = temporary(model_.qk_norm ? "qkv_gradient" : "qkv", rows);
   join.dq = frame.dq[c];
   join.dkv = frame.dkv[c];
   join.documents = documents();
@@ -384,7 +367,7 @@ void Lowering::close(Frame& frame, std::int64_t chunk) {
   join.token_first = token_first(chunk);
   builder_.emit(fmt::format("dheads.{}", chunk), LaneKind::compute, join);
   linear_gradient(fmt::format("{}", chunk), "qkv", dqkv, n1, rows, hidden, width, first);
-  const Operand dn1 = temporary("norm_gradient", rows, most, {hidden}, storage_);
+  const Operand dn1 = temporary("norm_gradient", rows);
   linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv, dn1, rows, hidden,
                   width);
   const Operand dh = homes.residual_gradient.fetch(builder_, Version::plus(0), chunk,

@@ -109,17 +109,15 @@ void Lowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t ro
   tile.chunk = chunk;
   tile.first = first;
   tile.rows = rows;
-  const std::int64_t most = shape_.local_rows(0);
-  tile.rows_most = strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, most) : most;
   tile.wide = strategy_.tiles.loss_vocabulary > 0
                   ? std::min(strategy_.tiles.loss_vocabulary, model_.vocabulary)
                   : model_.vocabulary;
   tile.weight = model_.tied_embeddings ? "embed.weight" : "head.weight";
   tile.x = x;
   tile.labels = {labels_, kMicroBatch, local_first(chunk) + first, rows};
-  tile.normed = temporary("head_norm", rows, tile.rows_most, {model_.hidden}, storage_);
+  tile.normed = temporary("head_norm", rows);
   norm(tile.name("norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
-  tile.statistics = temporary("statistics", rows, tile.rows_most, {3}, Dtype::f32);
+  tile.statistics = temporary("statistics", rows);
   for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
     const std::int64_t count = emit_logits(tile, "logits", word);
     builder_.emit(
@@ -135,7 +133,7 @@ void Lowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t ro
 // last, narrower one uses the first elements of the slot.
 std::int64_t Lowering::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
   const std::int64_t count = std::min(tile.wide, model_.vocabulary - word);
-  tile.logits = temporary("logits", tile.rows * count, tile.rows_most * tile.wide, {}, Dtype::f32);
+  tile.logits = temporary("logits", tile.rows * count);
   Matmul product{
       tile.normed,
       states_.weight_rows(tile.weight, kMicroBatch, word * model_.hidden, count * model_.hidden),
@@ -153,12 +151,10 @@ std::int64_t Lowering::emit_logits(LossTile& tile, const char* name, std::int64_
 void Lowering::loss_gradient(LossTile& tile, const Operand& dx) {
   const std::int64_t hidden = model_.hidden;
   const std::int64_t words = model_.vocabulary;
-  const Operand dnormed =
-      temporary("head_norm_gradient", tile.rows, tile.rows_most, {hidden}, Dtype::f32);
+  const Operand dnormed = temporary("head_norm_gradient", tile.rows);
   for (std::int64_t word = 0; word < words; word += tile.wide) {
     const std::int64_t count = tile.wide < words ? emit_logits(tile, "relogits", word) : words;
-    const Operand dlogits =
-        temporary("logits_gradient", tile.rows * count, tile.rows_most * tile.wide, {}, storage_);
+    const Operand dlogits = temporary("logits_gradient", tile.rows * count);
     builder_.emit(tile.name("dlogits", word), LaneKind::compute,
                   LossGradient{tile.logits,
                                tile.labels,

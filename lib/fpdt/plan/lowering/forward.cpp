@@ -69,20 +69,17 @@ void Lowering::project(Frame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);
-  const std::int64_t most = shape_.local_rows(0);
-  const std::int64_t q_width = shape_.heads * model_.head_dim;
-  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
   const bool all = homes.choice.recompute == Recompute::keep_all;
   const Instance kept = all ? stored_instance(homes) : Version::plus(0);
 
   const Operand x =
       frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
   frame.x[c] = x;
-  const Operand n1 = all ? homes.norm_output.produce(builder_, kept, chunk)
-                         : temporary("normed", rows, most, {model_.hidden}, storage_);
+  const Operand n1 =
+      all ? homes.norm_output.produce(builder_, kept, chunk) : temporary("normed", rows);
   norm(fmt::format("norm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
   if (all) homes.norm_output.spill(builder_, kept, chunk, n1, out_lane());
-  const Operand qkv = temporary("qkv", rows, most, {model_.qkv_width()}, storage_);
+  const Operand qkv = temporary("qkv", rows);
   linear(fmt::format("qkv.{}", chunk), "qkv", frame.weights, n1, qkv, rows, model_.hidden,
          model_.qkv_width());
 
@@ -104,11 +101,8 @@ void Lowering::project(Frame& frame, std::int64_t chunk) {
     split.kv.operand = kv;
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
   } else {
-    const std::int64_t slots = 1 + overlap();
-    split.q.operand = temporary("q_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_,
-                                slots, Category::communication);
-    split.kv.operand = temporary("kv_send", shape_.rows(chunk), shape_.rows(0), {kv_width},
-                                 storage_, slots, Category::communication);
+    split.q.operand = temporary("q_send", shape_.rows(chunk));
+    split.kv.operand = temporary("kv_send", shape_.rows(chunk));
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {kv, false}}});
@@ -130,9 +124,7 @@ void Lowering::tiles(Frame& frame, std::int64_t chunk) {
   const Instance kept = all ? stored_instance(homes) : Version::plus(0);
   const Instance outputs =
       homes.choice.recompute == Recompute::from_input ? Version::plus(0) : stored_instance(homes);
-  const std::int64_t q_width = shape_.heads * model_.head_dim;
-  const Operand o =
-      temporary("o", shape_.rows(chunk), shape_.rows(0), {q_width}, Dtype::f32, 1 + overlap());
+  const Operand o = temporary("o", shape_.rows(chunk));
   const Operand lse = homes.lse.produce(builder_, outputs, chunk);
   frame.o[c] = o;
   frame.lse[c] = lse;
@@ -154,7 +146,7 @@ void Lowering::tiles(Frame& frame, std::int64_t chunk) {
     tile.kv = kv;
     tile.k_first = first * shape_.chunk_rows;
     tile.k_rows = last * shape_.chunk_rows + shape_.rows(last) - tile.k_first;
-    tile.workspace = workspace(AttentionDirection::forward, tile.q_rows, tile.k_rows);
+    tile.workspace = workspace();
     builder_.emit(fmt::format("attn.{}.{}", chunk, first), LaneKind::compute, tile);
     tile.o.accumulate = tile.lse.accumulate = true;
   };
@@ -178,12 +170,10 @@ void Lowering::tiles(Frame& frame, std::int64_t chunk) {
   if (ranks_ == 1) return;
   Operand send = o;
   if (storage_ != Dtype::f32) {
-    send = temporary("o_send", shape_.rows(chunk), shape_.rows(0), {q_width}, storage_,
-                     1 + overlap(), Category::communication);
+    send = temporary("o_send", shape_.rows(chunk));
     builder_.emit(fmt::format("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
   }
-  const Operand receive = temporary("o_receive", shape_.rows(chunk), shape_.rows(0), {q_width},
-                                    storage_, 1 + overlap(), Category::communication);
+  const Operand receive = temporary("o_receive", shape_.rows(chunk));
   builder_.emit(fmt::format("a2a_o.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {send}, {{receive, false}}});
   frame.o[c] = receive;
@@ -221,12 +211,12 @@ void Lowering::finish(Frame& frame, std::int64_t chunk) {
   const bool parallel = model_.parallel_residual;
   const Instance stored = stored_instance(homes);
   const bool keep = all && !parallel;
-  const Operand h = keep ? homes.residual.produce(builder_, stored, chunk)
-                         : temporary("residual_chunk", rows, most, {hidden}, storage_);
+  const Operand h =
+      keep ? homes.residual.produce(builder_, stored, chunk) : temporary("residual_chunk", rows);
   linear(fmt::format("out.{}", chunk), "out", frame.weights, frame.attention_output[c], h, rows,
          model_.q_width(), hidden, frame.x[c]);
   if (keep) homes.residual.spill(builder_, stored, chunk, h, out_lane());
-  const Operand n2 = temporary("normed", rows, most, {hidden}, storage_);
+  const Operand n2 = temporary("normed", rows);
   norm(fmt::format("norm2.{}", chunk), "norm2", frame.weights, parallel ? frame.x[c] : h, n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, chunk);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, chunk) : Operand{};
@@ -235,11 +225,10 @@ void Lowering::finish(Frame& frame, std::int64_t chunk) {
   const auto activation = activation_kind();
   for (std::int64_t first = 0; first < rows; first += tile) {
     const std::int64_t r = std::min(tile, rows - first);
-    const Operand up =
-        all ? rows_of(up_all, first, r) : temporary("up", r, tile, {model_.up_width()}, storage_);
+    const Operand up = all ? rows_of(up_all, first, r) : temporary("up", r);
     linear(fmt::format("up.{}.{}", chunk, first), "up", frame.weights, rows_of(n2, first, r), up, r,
            hidden, model_.up_width());
-    const Operand act = temporary("act", r, tile, {model_.feed_forward}, storage_);
+    const Operand act = temporary("act", r);
     builder_.emit(fmt::format("act.{}.{}", chunk, first), LaneKind::compute,
                   Activation{up, {act, false}, activation, r, model_.feed_forward});
     linear(fmt::format("down.{}.{}", chunk, first), "down", frame.weights, act,

@@ -7,69 +7,69 @@
 #include "fpdt/base/math.h"
 
 namespace fpdt {
-namespace {
-
-std::vector<std::int64_t> shape_of(std::int64_t rows, const std::vector<std::int64_t>& row) {
-  std::vector<std::int64_t> shape{rows};
-  shape.insert(shape.end(), row.begin(), row.end());
-  return shape;
+std::optional<Buffer> HomeShape::ring(HomePart part) const {
+  const std::int64_t kept = kept_chunks();
+  const auto ring = [&](const char* suffix, MemorySpace space, std::int64_t ring_rows,
+                        std::int64_t slots) {
+    return Buffer{name + suffix,      space, Role::temporary, Category::activations, dtype,
+                  {ring_rows, width}, slots, kUnplaced};
+  };
+  if (part == kKept) {
+    if (kept == 0) return std::nullopt;
+    return contiguous ? ring("_kept", MemorySpace::device, (kept - 1) * rows + last_rows, instances)
+                      : ring("_kept", MemorySpace::device, rows, mul(kept, instances));
+  }
+  if (kept == chunks) return std::nullopt;
+  if (part == kNew) return ring("_new", MemorySpace::device, rows, produced_slots);
+  if (!stored) return std::nullopt;
+  return part == kHost
+             ? ring("_host", MemorySpace::host_pinned, rows, mul(chunks - kept, instances))
+             : ring("", MemorySpace::device, rows, fetched_slots);
 }
 
-}  // namespace
-
 Home::Home(Builder& builder, const HomeShape& shape)
-    : name_(shape.name), rows_(shape.rows), contiguous_(shape.contiguous) {
-  const auto chunks = static_cast<std::int64_t>(rows_.size());
-  const auto kept_chunks =
-      shape.stored ? static_cast<std::int64_t>(shape.keep * static_cast<double>(chunks)) : 0;
-  first_kept_ = chunks - kept_chunks;
-  const auto ring = [&](const std::string& name, MemorySpace space, std::int64_t rows,
-                        std::int64_t slots) {
-    return builder.buffer({name, space, Role::temporary, shape.category, shape.dtype,
-                           shape_of(rows, shape.row), slots, kUnplaced});
+    : shape_(shape), first_kept_(shape.chunks - shape.kept_chunks()) {
+  const auto ring = [&](HomePart part) {
+    const std::optional<Buffer> buffer = shape.ring(part);
+    return buffer ? builder.buffer(*buffer) : -1;
   };
-  if (kept_chunks > 0) {
-    std::int64_t kept_rows = 0;
-    for (std::int64_t i = first_kept_; i < chunks; ++i)
-      kept_rows += rows_[static_cast<std::size_t>(i)];
-    kept_ = contiguous_ ? ring(name_ + "_kept", MemorySpace::device, kept_rows, shape.instances)
-                        : ring(name_ + "_kept", MemorySpace::device, rows_.front(),
-                               mul(kept_chunks, shape.instances));
-  }
-  if (first_kept_ == 0) return;
-  produced_ = ring(name_ + "_new", MemorySpace::device, rows_.front(), shape.produced_slots);
-  if (!shape.stored) return;
-  host_ = ring(name_ + "_host", MemorySpace::host_pinned, rows_.front(),
-               mul(first_kept_, shape.instances));
-  fetched_ = ring(name_, MemorySpace::device, rows_.front(), shape.fetched_slots);
+  kept_ = ring(kKept);
+  produced_ = ring(kNew);
+  host_ = ring(kHost);
+  fetched_ = ring(kFetched);
+}
+
+// The first rows of a slot; all of them for a whole chunk.
+std::int64_t Home::operand_rows(std::int64_t chunk) const {
+  const std::int64_t rows = shape_.rows_of(chunk);
+  return rows == shape_.rows ? -1 : rows;
 }
 
 Version Home::version(const Instance& instance, std::int64_t chunk) const {
   const bool kept_chunk = chunk >= first_kept_;
-  const std::int64_t chunks = static_cast<std::int64_t>(rows_.size());
-  const std::int64_t each = kept_chunk ? (contiguous_ ? 1 : chunks - first_kept_) : first_kept_;
-  const std::int64_t within = kept_chunk ? (contiguous_ ? 0 : chunk - first_kept_) : chunk;
+  const std::int64_t chunks = shape_.chunks;
+  const std::int64_t each =
+      kept_chunk ? (shape_.contiguous ? 1 : chunks - first_kept_) : first_kept_;
+  const std::int64_t within = kept_chunk ? (shape_.contiguous ? 0 : chunk - first_kept_) : chunk;
   return {instance.relative, instance.offset * each + within, instance.layer * each,
           instance.micro_batch * each, instance.segment * each};
 }
 
 Operand Home::kept(const Instance& instance, std::int64_t chunk) const {
-  if (contiguous_) return kept_span(instance, chunk, chunk);
-  const std::int64_t rows = rows_[static_cast<std::size_t>(chunk)];
-  return {kept_, version(instance, chunk), 0, rows == rows_.front() ? -1 : rows};
+  if (shape_.contiguous) return kept_span(instance, chunk, chunk);
+  return {kept_, version(instance, chunk), 0, operand_rows(chunk)};
 }
 
 Operand Home::on_host(const Instance& instance, std::int64_t chunk) const {
-  const std::int64_t rows = rows_[static_cast<std::size_t>(chunk)];
-  return {host_, version(instance, chunk), 0, rows == rows_.front() ? -1 : rows};
+  return {host_, version(instance, chunk), 0, operand_rows(chunk)};
 }
 
 Operand Home::kept_span(const Instance& instance, std::int64_t first, std::int64_t last) const {
-  FPDT_ASSERT(contiguous_ && first >= first_kept_ && last >= first);
+  FPDT_ASSERT(shape_.contiguous && first >= first_kept_ && last >= first);
   std::int64_t begin = 0;
   std::int64_t rows = 0;
   for (std::int64_t i = first_kept_; i <= last; ++i) {
-    (i < first ? begin : rows) += rows_[static_cast<std::size_t>(i)];
+    (i < first ? begin : rows) += shape_.rows_of(i);
   }
   return {kept_, version(instance, first), begin, rows};
 }
@@ -81,7 +81,7 @@ bool Home::alive(const Builder& builder, const Operand& value) const {
 
 Operand Home::produce(Builder& builder, const Instance& instance, std::int64_t chunk) {
   if (chunk >= first_kept_) return kept(instance, chunk);
-  const Operand value = builder.next(produced_, rows_[static_cast<std::size_t>(chunk)]);
+  const Operand value = builder.next(produced_, shape_.rows_of(chunk));
   hold(builder, {chunk, value});
   return value;
 }
@@ -115,8 +115,8 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
     }
   }
   FPDT_ASSERT(host_ >= 0);
-  const Operand value = builder.next(fetched_, rows_[static_cast<std::size_t>(chunk)]);
-  builder.emit(fmt::format("fetch_{}.{}.{}", name_, chunk, value.version.offset), lane,
+  const Operand value = builder.next(fetched_, shape_.rows_of(chunk));
+  builder.emit(fmt::format("fetch_{}.{}.{}", shape_.name, chunk, value.version.offset), lane,
                Copy{on_host(instance, chunk), {value, false}});
   hold(builder, {chunk, value});
   latest_ = {chunk, value};
@@ -125,7 +125,7 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
 
 void Home::fetch_into(Builder& builder, const Instance& instance, std::int64_t chunk,
                       const Operand& place, LaneKind lane) const {
-  builder.emit(fmt::format("fetch_{}.{}.last", name_, chunk), lane,
+  builder.emit(fmt::format("fetch_{}.{}.last", shape_.name, chunk), lane,
                Copy{on_host(instance, chunk), {place, false}});
 }
 
@@ -135,8 +135,8 @@ void Home::begin_block() {
 }
 
 void Home::advance(Builder& builder, std::int64_t n) const {
-  const auto chunks = static_cast<std::int64_t>(rows_.size());
-  if (kept_ >= 0) builder.advance(kept_, contiguous_ ? n : n * (chunks - first_kept_));
+  const std::int64_t chunks = shape_.chunks;
+  if (kept_ >= 0) builder.advance(kept_, shape_.contiguous ? n : n * (chunks - first_kept_));
   if (host_ >= 0) builder.advance(host_, n * first_kept_);
 }
 

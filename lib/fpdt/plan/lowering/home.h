@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,18 +21,34 @@ namespace fpdt {
 // An instance number: relative to the calls of the block, or affine in the call's arguments.
 using Instance = Version;
 
+// The rings of a home: of kept chunks, of chunks at their producer, of spilled chunks, and of
+// chunks at their consumer.
+enum HomePart : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
+
 struct HomeShape {
   std::string name;
-  Category category = Category::activations;
   Dtype dtype = Dtype::f32;
-  std::vector<std::int64_t> row;   // shape of one row
-  std::vector<std::int64_t> rows;  // of every chunk; all equal but the last
-  std::int64_t instances = 1;      // alive at once
-  double keep = 0;                 // fraction of chunks on the device
+  std::int64_t width = 0;      // elements of a row
+  std::int64_t chunks = 1;     // C
+  std::int64_t rows = 0;       // of every chunk but the last
+  std::int64_t last_rows = 0;  // of the last
+  std::int64_t instances = 1;  // alive at once
+  double keep = 0;             // fraction of chunks on the device
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;
   bool contiguous = false;  // kept chunks are rows of one slot, so one op can span them
   bool stored = true;       // false: chunks live only in the produced ring, until it wraps around
+  bool lasting = false;     // lives from forward to backward
+
+  [[nodiscard]] std::int64_t rows_of(std::int64_t chunk) const {
+    return chunk + 1 == chunks ? last_rows : rows;
+  }
+  // Chunks on the device, the last ones.
+  [[nodiscard]] std::int64_t kept_chunks() const {
+    return stored ? static_cast<std::int64_t>(keep * static_cast<double>(chunks)) : 0;
+  }
+  // One of its rings; empty if there is none.
+  [[nodiscard]] std::optional<Buffer> ring(HomePart part) const;
 };
 
 class Home {
@@ -73,10 +90,11 @@ class Home {
   [[nodiscard]] Operand on_host(const Instance& instance, std::int64_t chunk) const;
   [[nodiscard]] bool alive(const Builder& builder, const Operand& value) const;
 
-  std::string name_;
-  std::vector<std::int64_t> rows_;
+  // A chunk as an operand of one of its rings.
+  [[nodiscard]] std::int64_t operand_rows(std::int64_t chunk) const;
+
+  HomeShape shape_;
   std::int64_t first_kept_ = 0;
-  bool contiguous_ = false;
   BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
   // A chunk and the operand that holds it on the device.
   struct Held {

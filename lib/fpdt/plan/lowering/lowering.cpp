@@ -10,14 +10,6 @@
 namespace fpdt {
 namespace {
 
-std::vector<std::int64_t> all_rows(const Geometry& shape, bool local) {
-  std::vector<std::int64_t> rows;
-  for (std::int64_t i = 0; i < shape.chunks; ++i) {
-    rows.push_back(local ? shape.local_rows(i) : shape.rows(i));
-  }
-  return rows;
-}
-
 ScalingKind scaling_kind(RotaryScaling scaling) {
   switch (scaling) {
     case RotaryScaling::llama3:
@@ -43,7 +35,8 @@ Lowering::Lowering(const Problem& problem, const Strategy& strategy)
       shape_(geometry(problem, strategy)),
       ranks_(shape_.sequence_parallel),
       storage_(strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16),
-      states_(builder_, problem, strategy) {
+      rings_(problem, strategy),
+      states_(builder_, rings_, problem, strategy) {
   builder_.schedule.ranks = problem.ranks();
   builder_.schedule.row_multiple = problem.cluster.row_multiple;
   const std::int64_t replicas = shape_.data_parallel;
@@ -54,27 +47,9 @@ Lowering::Lowering(const Problem& problem, const Strategy& strategy)
        {.a = 0, .b = replicas > 1 ? ranks_ : 0, .s = 0, .m = ranks_, .n = replicas}});
   const std::int64_t layers = model_.layers;
   const std::int64_t every = strategy_.checkpoint_every();
-  const LayerClass& first_class = strategy_.layer_classes.front();
-  HomeShape stream;
-  stream.dtype = storage_;
-  stream.row = {model_.hidden};
-  stream.rows = all_rows(shape_, true);
-  // x_i is read by project and again by finish, which is two chunks later when all-to-alls overlap.
-  stream.fetched_slots = 1 + strategy_.copies.prefetch_depth + 2 * overlap();
-  stream.name = "layer_input";
-  stream.instances = layers / every + 1;
-  stream.keep = first_class.kept(TensorClass::layer_input);
-  layer_input_ = Home(builder_, stream);
-  if (every > 1) {
-    stream.name = "segment_input";
-    stream.instances = every - 1;
-    segment_input_ = Home(builder_, stream);
-  }
-  stream.name = "layer_gradient";
-  stream.instances = 1;
-  stream.keep = first_class.kept(TensorClass::layer_gradient);
-  stream.fetched_slots = 1 + strategy_.copies.prefetch_depth;
-  layer_gradient_ = Home(builder_, stream);
+  layer_input_ = Home(builder_, rings_.home("layer_input"));
+  if (every > 1) segment_input_ = Home(builder_, rings_.home("segment_input"));
+  layer_gradient_ = Home(builder_, rings_.home("layer_gradient"));
 
   std::int64_t first = 0;
   for (std::size_t c = 0; c < strategy_.layer_classes.size(); ++c) {
@@ -102,52 +77,29 @@ Lowering::Homes Lowering::make_homes(const LayerClass& choice, std::size_t numbe
   homes.first = first;
   homes.count = count;
   homes.in_segment = in_segment;
-  const bool all = choice.recompute == Recompute::keep_all;
-  const bool attention = choice.recompute != Recompute::from_input;
-  const bool fused = strategy_.tiles.backward_order == BackwardOrder::q_outer;
-  const auto make = [&](TensorClass tensor, std::string name, bool local, std::int64_t width,
-                        Dtype dtype, bool across_layers, bool stored = true,
-                        std::int64_t produced = 2) {
-    HomeShape shape;
-    shape.name = name + homes.suffix;
-    shape.dtype = dtype;
-    shape.row = {width};
-    shape.rows = all_rows(shape_, local);
-    shape.instances = across_layers ? count : 1;
-    shape.keep = choice.kept(tensor);
-    shape.produced_slots = produced;
-    shape.fetched_slots = 1 + strategy_.copies.prefetch_depth;
-    shape.contiguous = tensor == TensorClass::kv || tensor == TensorClass::dkv;
-    shape.stored = stored;
-    return Home(builder_, shape);
+  const auto make = [&](const std::string& name) {
+    return Home(builder_, rings_.home(name + homes.suffix));
   };
-  const std::int64_t q_width = shape_.heads * model_.head_dim;
-  const std::int64_t kv_width = 2 * shape_.kv_heads * model_.head_dim;
-  const std::int64_t pipelined = 2 + overlap();
-  using enum TensorClass;
-  if (all) {
-    homes.norm_output = make(norm_output, "norm_output", true, model_.hidden, storage_, true);
+  if (choice.recompute == Recompute::keep_all) {
+    homes.norm_output = make("norm_output");
     // Backward reads it where the feed-forward follows attention.
-    if (!model_.parallel_residual) {
-      homes.residual = make(residual, "residual", true, model_.hidden, storage_, true);
-    }
-    homes.ffn_hidden = make(ffn_hidden, "ffn_hidden", true, model_.up_width(), storage_, true);
+    if (!model_.parallel_residual) homes.residual = make("residual");
+    homes.ffn_hidden = make("ffn_hidden");
   }
-  homes.q = make(q, "q", false, q_width, storage_, all);
-  homes.kv = make(kv, "kv", false, kv_width, storage_, all);
-  if (in_segment) count = strategy_.checkpoint_every() - 1;
-  const std::string place = in_segment ? "_segment" : "";
-  homes.attention_output = make(attention_output, "attention_output" + place, true,
-                                model_.q_width(), storage_, attention);
-  homes.lse = make(lse, "lse" + place, false, shape_.heads, Dtype::f32, attention);
-  homes.residual_gradient = make(residual_gradient, "residual_gradient", true, model_.hidden,
-                                 storage_, false, !fused, fused ? pipelined : 2);
-  homes.dout = make(dout, "dout", false, q_width, storage_, false, !fused);
-  homes.delta = make(dout, "delta", false, shape_.heads, Dtype::f32, false, !fused);
-  if (fused) {
-    homes.dkv = make(dkv, "dkv", false, kv_width, Dtype::f32, false);
+  homes.q = make("q");
+  homes.kv = make("kv");
+  const auto make_output = [&](const std::string& name) {
+    return Home(builder_, rings_.home(name + homes.suffix + (in_segment ? "_segment" : "")));
+  };
+  homes.attention_output = make_output("attention_output");
+  homes.lse = make_output("lse");
+  homes.residual_gradient = make("residual_gradient");
+  homes.dout = make("dout");
+  homes.delta = make("delta");
+  if (strategy_.tiles.backward_order == BackwardOrder::q_outer) {
+    homes.dkv = make("dkv");
   } else {
-    homes.dq = make(dq, "dq", false, q_width, Dtype::f32, false);
+    homes.dq = make("dq");
   }
   return homes;
 }
@@ -162,10 +114,6 @@ Schedule Lowering::lower() {
   emit_head("head_evaluate", false);
   emit_embed_backward();
   emit_programs();
-  if (workspace_ >= 0) {
-    builder_.schedule.buffers[static_cast<std::size_t>(workspace_)].shape = {
-        div_exact(workspace_need_.value, dtype_bytes(Dtype::f32))};
-  }
   return std::move(builder_.schedule);
 }
 
@@ -185,32 +133,18 @@ void Lowering::begin_block(const std::string& name) {
 
 // Tokens, labels and document starts of one micro-batch: the only device buffers that grow with S.
 void Lowering::emit_tokens() {
-  const auto pair = [&](const std::string& name, std::int64_t rows) {
-    const BufferIndex input = builder_.buffer({name + "_input",
-                                               MemorySpace::host,
-                                               Role::input,
-                                               Category::tokens,
-                                               Dtype::i32,
-                                               {rows},
-                                               strategy_.micro_batches,
-                                               kUnplaced});
-    const BufferIndex here = builder_.buffer({name,
-                                              MemorySpace::device,
-                                              Role::temporary,
-                                              Category::tokens,
-                                              Dtype::i32,
-                                              {rows},
-                                              1,
-                                              kUnplaced});
+  const auto pair = [&](const std::string& name) {
+    const BufferIndex input = builder_.buffer(rings_.ring(name + "_input"));
+    const BufferIndex here = builder_.buffer(rings_.ring(name));
     builder_.emit(
         "fetch_" + name, LaneKind::h2d,
         Copy{{input, Version::at(0, 0, 1), 0, -1}, {{here, Version::at(0, 0, 1), 0, -1}, false}});
     return here;
   };
   begin_block("tokens");
-  if (problem_.documents) documents_ = pair("documents", shape_.padded_tokens);
-  tokens_ = pair("tokens", shape_.local_tokens());
-  labels_ = pair("labels", shape_.local_tokens());
+  if (problem_.documents) documents_ = pair("documents");
+  tokens_ = pair("tokens");
+  labels_ = pair("labels");
   builder_.end_block();
 }
 
@@ -255,15 +189,9 @@ void Lowering::emit_programs() {
   call(schedule.evaluate, "finish_evaluate");
 }
 
-// A temporary of the block. Its slots fit the longest chunk; a shorter chunk uses the first rows.
-Operand Lowering::temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
-                            std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots,
-                            Category category) {
-  std::vector<std::int64_t> shape{chunk_rows};
-  shape.insert(shape.end(), row.begin(), row.end());
-  const BufferIndex ring = builder_.buffer({name, MemorySpace::device, Role::temporary, category,
-                                            dtype, std::move(shape), slots, kUnplaced});
-  return builder_.next(ring, rows);
+// Its slots fit the longest chunk; a shorter chunk uses the first rows.
+Operand Lowering::temporary(const std::string& name, std::int64_t rows) {
+  return builder_.next(builder_.buffer(rings_.ring(name)), rows);
 }
 
 void Lowering::linear(const std::string& op, const std::string& layer, const Version& use,
@@ -354,24 +282,9 @@ Operand Lowering::documents() const {
   return documents_ < 0 ? Operand{} : Operand{documents_, Version::at(0, 0, 1), 0, -1};
 }
 
-Operand Lowering::workspace(AttentionDirection direction, std::int64_t q_rows,
-                            std::int64_t k_rows) {
+Operand Lowering::workspace() {
   if (!fused_attention(problem_, strategy_)) return {};
-  workspace_need_ =
-      std::max(workspace_need_, attention_workspace_bytes(direction, q_rows, k_rows, shape_.heads,
-                                                          shape_.kv_heads, model_.head_dim));
-  // The size is known once all tiles are.
-  if (workspace_ < 0) {
-    workspace_ = builder_.buffer({"workspace",
-                                  MemorySpace::device,
-                                  Role::temporary,
-                                  Category::activations,
-                                  Dtype::f32,
-                                  {1},
-                                  1,
-                                  kUnplaced});
-  }
-  return builder_.next(workspace_);
+  return builder_.next(builder_.buffer(rings_.ring("workspace")));
 }
 
 RankExpression Lowering::token_first(std::int64_t chunk) const {

@@ -21,8 +21,8 @@
 
 #include "fpdt/plan/lowering/builder.h"
 #include "fpdt/plan/lowering/home.h"
+#include "fpdt/plan/lowering/rings.h"
 #include "fpdt/plan/lowering/states.h"
-#include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/strategy.h"
 
@@ -63,7 +63,7 @@ class Lowering {
   // Some rows of a chunk at the head of the model.
   struct LossTile {
     std::int64_t chunk = 0, first = 0, rows = 0;  // rows [first, first + rows) of the chunk
-    std::int64_t rows_most = 0, wide = 0;         // the largest tile: rows, words
+    std::int64_t wide = 0;                        // words of the largest tile
     std::string weight;
     Operand x, labels, normed, statistics, logits;
     [[nodiscard]] std::string name(const char* what, std::int64_t word = -1) const;
@@ -114,10 +114,8 @@ class Lowering {
   std::int64_t emit_logits(LossTile& tile, const char* name, std::int64_t word);
   void loss_gradient(LossTile& tile, const Operand& dx);
 
-  // A temporary of this block on the device: the next version of a ring of `slots`.
-  Operand temporary(const std::string& name, std::int64_t rows, std::int64_t chunk_rows,
-                    std::vector<std::int64_t> row, Dtype dtype, std::int64_t slots = 1,
-                    Category category = Category::activations);
+  // A temporary of this block on the device: the next version of its ring.
+  Operand temporary(const std::string& name, std::int64_t rows);
   // Products and norms of the tensors "<layer>.weight" and "<layer>.bias" of gather `use`, over
   // `rows` rows: y [rows, out] = x [rows, in] * W^T + b + addend.
   void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
@@ -149,7 +147,7 @@ class Lowering {
   [[nodiscard]] Operand documents() const;
   // The next version of the workspace, of which a tile uses the part it needs; absent when none is
   // needed.
-  Operand workspace(AttentionDirection direction, std::int64_t q_rows, std::int64_t k_rows);
+  Operand workspace();
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression head_first() const;
   [[nodiscard]] Rotary rotary() const;
@@ -174,13 +172,12 @@ class Lowering {
   Geometry shape_;
   std::int64_t ranks_;  // P, of the sequence
   Dtype storage_;
+  Rings rings_;
   Builder builder_;
   States states_;
   std::vector<Homes> homes_;
   Home layer_input_, segment_input_, layer_gradient_;
   BufferIndex tokens_ = -1, labels_ = -1, documents_ = -1;
-  BufferIndex workspace_ = -1;
-  Bytes workspace_need_;  // of the most demanding tile so far
 };
 
 }  // namespace fpdt

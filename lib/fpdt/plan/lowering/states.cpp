@@ -8,18 +8,11 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
-#include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
 namespace {
 
 constexpr std::int64_t kStageSlots = 2;
-// Tiles are multiples of kAlignment in f32, so that slots of one tensor leave no gaps.
-constexpr std::int64_t kTileMultiple = kAlignment / 4;
-
-Dtype storage_dtype(const Strategy& strategy) {
-  return strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16;
-}
 
 // Updates run in place: tile t of the stream is fetched as this version of its slot, and the
 // updated tile is the version kStageSlots later, in the same bytes.
@@ -29,79 +22,45 @@ std::int64_t stage_version(std::int64_t tile) {
 
 }  // namespace
 
-States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
-    : problem_(problem), strategy_(strategy), ranks_(problem.ranks()) {
+States::States(Builder& builder, const Rings& rings, const Problem& problem,
+               const Strategy& strategy)
+    : rings_(rings), problem_(problem), strategy_(strategy), ranks_(problem.ranks()) {
   builder.schedule.groups.push_back({"world", ranks_, 1, {}});
   for (const TensorSpec& spec : layer_tensors(problem.model)) {
     add(builder, spec, problem.model.layers);
     layer_names_.push_back(spec.name);
   }
   for (const TensorSpec& spec : global_tensors(problem.model)) add(builder, spec, 0);
-  const auto scalar = [&](const char* name, MemorySpace space, Role role, std::int64_t n) {
-    return builder.buffer({name, space, role, Category::scalars, Dtype::f32, {n}, 1, kUnplaced});
-  };
-  step_input_ = scalar("step_input", MemorySpace::host, Role::input, 4);
-  step_ = scalar("step", MemorySpace::device, Role::temporary, 4);
-  loss_ = scalar("loss", MemorySpace::device, Role::temporary, 1);
-  norm_ = scalar("grad_norm", MemorySpace::device, Role::temporary, 1);
-  loss_output_ = scalar("loss_output", MemorySpace::host, Role::output, 1);
-  norm_output_ = scalar("grad_norm_output", MemorySpace::host, Role::output, 1);
-  if (sharded()) {
-    loss_total_ = scalar("loss_total", MemorySpace::device, Role::temporary, 1);
-    norm_total_ = scalar("grad_norm_total", MemorySpace::device, Role::temporary, 1);
-    std::int64_t longest = 0;
-    for (const auto* list : {&layer_, &global_}) {
-      for (const Tensor& tensor : *list) longest = std::max(longest, tensor.piece);
-    }
-    const Bytes workspace = sum_workspace_bytes(ranks_, Bytes{mul(4, longest)});
-    sum_workspace_ = builder.buffer({"sum_workspace",
-                                     MemorySpace::device,
-                                     Role::temporary,
-                                     Category::activations,
-                                     Dtype::f32,
-                                     {div_exact(workspace.value, 4)},
-                                     1,
-                                     kUnplaced});
-  }
+  const auto ring = [&](const char* name) { return builder.buffer(rings.ring(name)); };
+  step_input_ = ring("step_input");
+  step_ = ring("step");
+  loss_ = ring("loss");
+  norm_ = ring("grad_norm");
+  loss_output_ = ring("loss_output");
+  norm_output_ = ring("grad_norm_output");
+  if (!sharded()) return;
+  loss_total_ = ring("loss_total");
+  norm_total_ = ring("grad_norm_total");
+  sum_workspace_ = ring("sum_workspace");
 }
 
 void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
   Tensor tensor{.spec = spec, .count = std::max<std::int64_t>(1, count)};
   tensor.piece = div_ceil(spec.elements(), ranks_);
-  const auto make = [&](const std::string& prefix, MemorySpace space, Role role, Category category,
-                        Dtype dtype, std::int64_t elements, std::int64_t slots) {
-    return builder.buffer(
-        {prefix + "." + spec.name, space, role, category, dtype, {elements}, slots, kUnplaced});
+  const auto ring = [&](const std::string& prefix) {
+    return builder.buffer(rings_.ring(prefix + "." + spec.name));
   };
-  const Dtype storage = storage_dtype(strategy_);
-  const bool own_master = storage != Dtype::f32 || strategy_.offloads_states();
-  const MemorySpace home =
-      strategy_.offloads_states() ? MemorySpace::host_pinned : MemorySpace::device;
-  const auto state = [&](const char* prefix, MemorySpace space, Category category, Dtype dtype) {
-    return make(prefix, space, Role::state, category, dtype, tensor.piece, tensor.count);
-  };
-  // Streamed states have slots of one tile, without gaps.
-  tensor.tile =
-      strategy_.offloads_states()
-          ? round_up(std::min(strategy_.copies.optimizer_tile, tensor.piece), kTileMultiple)
-          : tensor.piece;
+  tensor.param = ring("param");
+  tensor.grad = ring("grad");
+  const bool own_master = strategy_.storage != Storage::f32 || strategy_.offloads_states();
+  tensor.master = own_master ? ring("master") : tensor.param;
+  tensor.moment1 = ring("moment1");
+  tensor.moment2 = ring("moment2");
+  tensor.tile = builder.at(tensor.moment1).rows();
   tensor.tiles = div_ceil(tensor.piece, tensor.tile);
-  const auto streamed = [&](const char* prefix) {
-    return make(prefix, home, Role::state, Category::optimizer, Dtype::f32, tensor.tile,
-                mul(tensor.count, tensor.tiles));
-  };
-  tensor.param = state("param", MemorySpace::device, Category::weights, storage);
-  tensor.grad = state("grad", MemorySpace::device, Category::gradients, Dtype::f32);
-  tensor.master = own_master ? streamed("master") : tensor.param;
-  tensor.moment1 = streamed("moment1");
-  tensor.moment2 = streamed("moment2");
   if (sharded()) {
-    const std::int64_t whole = mul(tensor.piece, ranks_);
-    const std::int64_t slots = count > 0 ? 2 : 1;
-    tensor.gathered = make("gathered", MemorySpace::device, Role::temporary, Category::weights,
-                           storage, whole, slots);
-    tensor.gradient_sum = make("gradient_sum", MemorySpace::device, Role::temporary,
-                               Category::gradients, Dtype::f32, whole, slots);
+    tensor.gathered = ring("gathered");
+    tensor.gradient_sum = ring("gradient_sum");
   }
   add_state_rows(builder, tensor, count > 0);
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
@@ -315,14 +274,6 @@ void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) 
   }
 }
 
-std::int64_t States::stage_rows() const {
-  std::int64_t longest = 0;
-  for (const auto* list : {&layer_, &global_}) {
-    for (const Tensor& tensor : *list) longest = std::max(longest, tensor.tile);
-  }
-  return longest;
-}
-
 // Fetches master weights and moments tile by tile, updates them in place and sends them back.
 void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
                                   std::int64_t& tile) const {
@@ -338,14 +289,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
     std::array<Operand, 3> before{};
     std::array<Operand, 3> after{};
     for (std::size_t i = 0; i < 3; ++i) {
-      const BufferIndex stage = builder.buffer({fmt::format("stage_{}", words[i]),
-                                                MemorySpace::device,
-                                                Role::temporary,
-                                                Category::optimizer,
-                                                Dtype::f32,
-                                                {stage_rows()},
-                                                kStageSlots,
-                                                kUnplaced});
+      const BufferIndex stage = builder.buffer(rings_.ring(fmt::format("stage_{}", words[i])));
       const std::int64_t fetched = stage_version(tile);
       before[i] = {stage, Version::plus(fetched), 0, n};
       after[i] = {stage, Version::plus(fetched + kStageSlots), 0, n};

@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "fpdt/plan/lowering/builder.h"
+#include "fpdt/plan/lowering/rings.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
 
 class States {
  public:
-  States(Builder& builder, const Problem& problem, const Strategy& strategy);
+  States(Builder& builder, const Rings& rings, const Problem& problem, const Strategy& strategy);
 
   // One tensor of every layer, or a global one.
   struct Tensor {
@@ -69,13 +70,13 @@ class States {
   [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
-  [[nodiscard]] std::int64_t stage_rows() const;
   // The workspace of the next sum over ranks in the open block.
   [[nodiscard]] Operand next_workspace(Builder& builder) const;
   void emit_begin(Builder& builder) const;
   void emit_norm(Builder& builder) const;
   void emit_finish(Builder& builder) const;
 
+  const Rings& rings_;
   const Problem& problem_;
   const Strategy& strategy_;
   std::int64_t ranks_;

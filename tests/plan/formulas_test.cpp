@@ -1,0 +1,203 @@
+// The rings of schedules against the formulas of docs/memory.md, sections 2 to 4, written down here
+// once more in their letters.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/lower.h"
+
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+// docs/memory.md, section 1.
+struct Letters {
+  std::int64_t S, R, P, C, n, l, e, d, w, E, H, G, D, h, g, F, U, V, L, t, v, f;
+};
+
+Letters letters_of(const Problem& problem, const Strategy& strategy) {
+  const ModelSpec& m = problem.model;
+  const Tiles& tiles = strategy.tiles;
+  Letters x{};
+  x.S = problem.seq_len;
+  x.R = problem.ranks();
+  x.P = x.R / strategy.mesh.replicas;
+  x.n = tiles.chunk_tokens;
+  x.C = (x.S + x.n - 1) / x.n;
+  x.l = x.n / x.P;
+  x.e = strategy.storage == Storage::f32 ? 4 : 2;
+  x.d = strategy.copies.prefetch_depth;
+  x.w = strategy.copies.overlap_all_to_all ? 1 : 0;
+  x.E = m.hidden;
+  x.H = m.heads;
+  x.G = m.kv_heads;
+  x.D = m.head_dim;
+  x.h = x.H / x.P;
+  x.g = std::max<std::int64_t>(1, x.G / x.P);
+  x.F = m.feed_forward;
+  x.U = m.activation == ActivationFamily::swiglu ? 2 * x.F : x.F;
+  x.V = m.vocabulary;
+  x.L = m.layers;
+  x.t = tiles.loss_rows;
+  x.v = tiles.loss_vocabulary;
+  x.f = tiles.ffn_rows;
+  return x;
+}
+
+using Table = std::map<std::string, std::int64_t>;
+
+// Section 3: a class of `chunk` bytes with I instances.
+void home(Table& table, const Letters& x, const std::string& name, std::int64_t chunk,
+          std::int64_t I, double keep, std::int64_t fetched = 0) {
+  const auto k = static_cast<std::int64_t>(keep * static_cast<double>(x.C));
+  if (k > 0) table[name + "_kept"] = k * I * chunk;
+  if (k == x.C) return;
+  table[name + "_new"] = 2 * chunk;
+  table[name] = (fetched > 0 ? fetched : 1 + x.d) * chunk;
+  table[name + "_host"] = (x.C - k) * I * chunk;
+}
+
+Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
+  Table table;
+  const bool all = layers.recompute == Recompute::keep_all;
+  const std::int64_t I = all ? x.L : 1;
+  const std::int64_t outputs = layers.recompute == Recompute::from_input ? 1 : x.L;
+  const auto keep = [&](TensorClass tensor) { return layers.kept(tensor); };
+  using enum TensorClass;
+  home(table, x, "layer_input", x.l * x.E * x.e, x.L + 1, keep(layer_input), 1 + x.d + 2 * x.w);
+  home(table, x, "layer_gradient", x.l * x.E * x.e, 1, keep(layer_gradient));
+  home(table, x, "q", x.n * x.h * x.D * x.e, I, keep(q));
+  home(table, x, "kv", x.n * 2 * x.g * x.D * x.e, I, keep(kv));
+  home(table, x, "attention_output", x.l * x.H * x.D * x.e, outputs, keep(attention_output));
+  home(table, x, "lse", 4 * x.n * x.h, outputs, keep(lse));
+  if (all) {
+    home(table, x, "norm_output", x.l * x.E * x.e, x.L, keep(norm_output));
+    home(table, x, "residual", x.l * x.E * x.e, x.L, keep(residual));
+    home(table, x, "ffn_hidden", x.l * x.U * x.e, x.L, keep(ffn_hidden));
+  }
+  if (q_outer) {
+    home(table, x, "dkv", 4 * x.n * 2 * x.g * x.D, 1, keep(dkv));
+    table["residual_gradient_new"] = (2 + x.w) * x.l * x.E * x.e;
+    table["dout_new"] = 2 * x.n * x.h * x.D * x.e;
+    table["delta_new"] = 2 * 4 * x.n * x.h;
+  } else {
+    home(table, x, "dq", 4 * x.n * x.h * x.D, 1, keep(dq));
+    home(table, x, "residual_gradient", x.l * x.E * x.e, 1, keep(residual_gradient));
+    home(table, x, "dout", x.n * x.h * x.D * x.e, 1, keep(dout));
+    home(table, x, "delta", 4 * x.n * x.h, 1, keep(dout));
+  }
+  return table;
+}
+
+// Section 4.
+void add_working(Table& table, const Letters& x, bool all, bool q_outer, double keep) {
+  const std::int64_t nhDe = x.n * x.h * x.D * x.e, kv = x.n * 2 * x.g * x.D;
+  table["normed"] = table["norm_gradient"] = x.l * x.E * x.e;
+  if (!all) table["residual_chunk"] = x.l * x.E * x.e;
+  table["qkv"] = x.l * (x.H + 2 * x.G) * x.D * x.e;
+  table["o"] = (1 + x.w) * 4 * x.n * x.h * x.D;
+  if (!all) table["up"] = x.f * x.U * x.e;
+  table["act"] = table["act_gradient"] = x.f * x.F * x.e;
+  table["up_gradient"] = x.f * x.U * x.e;
+  table[q_outer ? "dq_sum" : "dkv_sum"] = (1 + x.w) * 4 * (q_outer ? x.n * x.h * x.D : kv);
+  if (keep < 1) {
+    table[q_outer ? "dkv_diagonal" : "dq_diagonal"] =
+        (1 + x.w) * 4 * (q_outer ? kv : x.n * x.h * x.D);
+  }
+  table["logits"] = 4 * x.t * x.v;
+  table["logits_gradient"] = x.t * x.v * x.e;
+  table["head_norm"] = x.t * x.E * x.e;
+  table["head_norm_gradient"] = 4 * x.t * x.E;
+  table["statistics"] = 12 * x.t;
+  if (x.P == 1) return;
+  table["dcontext"] = x.l * x.H * x.D * x.e;
+  table["delta_chunk"] = 4 * x.l * x.H;
+  const std::int64_t ring = 1 + x.w;
+  for (const char* name : {"q_send", "o_receive", "dout_send", "dq_receive"}) {
+    table[name] = ring * nhDe;
+  }
+  for (const char* name : {"kv_send", "dkv_receive"}) table[name] = ring * kv * x.e;
+  table["delta_send"] = ring * 4 * x.n * x.h;
+  if (x.e == 4) return;
+  for (const char* name : {"o_send", "dq_send"}) table[name] = ring * nhDe;
+  table["dkv_send"] = ring * kv * x.e;
+}
+
+// Section 2, for a tensor of a model whose tensors R divides.
+void add_states(Table& table, const Letters& x, const TensorSpec& tensor, std::int64_t layers,
+                bool offload, std::int64_t tile) {
+  const std::int64_t count = layers * tensor.elements();
+  table["param." + tensor.name] = x.e * count / x.R;
+  table["grad." + tensor.name] = 4 * count / x.R;
+  const std::int64_t piece = tensor.elements() / x.R;
+  const std::int64_t streamed = (std::min(tile, piece) + 63) / 64 * 64;  // slots without gaps
+  const std::int64_t tiles = (piece + streamed - 1) / streamed;
+  const std::int64_t states = offload ? layers * tiles * streamed * 4 : 4 * count / x.R;
+  if (x.e == 2 || offload) table["master." + tensor.name] = states;
+  table["moment1." + tensor.name] = table["moment2." + tensor.name] = states;
+  if (x.R == 1) return;
+  const std::int64_t slots = layers > 1 ? 2 : 1;
+  table["gathered." + tensor.name] = slots * x.e * tensor.elements();
+  table["gradient_sum." + tensor.name] = slots * 4 * tensor.elements();
+}
+
+class Formulas : public testing::TestWithParam<int> {};
+
+TEST_P(Formulas, AreThoseOfTheDocument) {
+  const int corner = GetParam();
+  const std::int64_t ranks = 1 << corner % 3;
+  ModelSpec model = test::tiny_llama();
+  model.head_dim = 64;  // pieces of all tensors are multiples of 256 bytes
+  Problem problem = test::tiny_problem(model, ranks, 64);
+  Strategy strategy = test::tiny_strategy(16);
+  strategy.storage = corner / 3 % 2 == 0 ? Storage::f32 : Storage::bf16;
+  strategy.tiles.ffn_rows = 4;
+  strategy.tiles.loss_rows = 2;
+  strategy.tiles.loss_vocabulary = 16;
+  strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 6 % 2);
+  strategy.copies.overlap_all_to_all = corner % 2 == 0;
+  strategy.copies.prefetch_depth = 1 + corner % 2;
+  strategy.offload_states(corner % 4 == 3);
+  strategy.copies.optimizer_tile = 1024;
+  LayerClass& layers = strategy.layer_classes.front();
+  layers.recompute = static_cast<Recompute>(corner / 12 % 3);
+  const double keep = corner % 5 == 0 ? 0 : (corner % 5 == 1 ? 1 : 0.5);
+  layers.keep.fill(keep);
+
+  const Letters x = letters_of(problem, strategy);
+  const bool q_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
+  Table table = classes(x, layers, q_outer);
+  add_working(table, x, layers.recompute == Recompute::keep_all, q_outer, keep);
+  for (const TensorSpec& tensor : layer_tensors(model)) {
+    add_states(table, x, tensor, x.L, strategy.offloads_states(), 1024);
+  }
+  for (const TensorSpec& tensor : global_tensors(model)) {
+    add_states(table, x, tensor, 1, strategy.offloads_states(), 1024);
+  }
+  table["tokens"] = table["labels"] = 4 * x.S / x.P;
+  if (problem.documents) table["documents"] = 4 * x.S;
+
+  Table rings;
+  const Lowered lowered = lower(problem, strategy);
+  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+    if (buffer.category == Category::scalars || buffer.space == MemorySpace::host) continue;
+    if (buffer.name == "sum_workspace" || buffer.name.starts_with("stage_")) continue;
+    rings[buffer.name] = buffer.slots * buffer.slot_bytes().value;
+  }
+  for (const auto& [name, bytes] : table) {
+    ASSERT_TRUE(rings.contains(name)) << name << " of corner " << corner;
+    EXPECT_EQ(rings.at(name), bytes) << name << " of corner " << corner;
+  }
+  for (const auto& [name, bytes] : rings) {
+    EXPECT_TRUE(table.contains(name)) << "no formula for " << name << " of corner " << corner;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Formulas, testing::Range(0, 180));
+
+}  // namespace
+}  // namespace fpdt

@@ -2,7 +2,9 @@
 // race.
 #include <gtest/gtest.h>
 
+#include "fpdt/cost/machine.h"
 #include "fpdt/plan/lower.h"
+#include "fpdt/sim/simulate.h"
 
 #include "problems.h"
 
@@ -58,6 +60,26 @@ INSTANTIATE_TEST_SUITE_P(
                     Choice{.name = "attention", .recompute = Recompute::keep_attention},
                     Choice{.name = "offloaded", .ranks = 4, .offload = true}),
     [](const auto& one) { return std::string(one.param.name); });
+
+// A lane that carries both directions fetches for the next tile while this one runs.
+TEST(OneLane, CopiesBesideTiles) {
+  for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+    Problem problem = test::timed_problem(test::tiny_llama(), 2, 2048);
+    problem.cluster.row_multiple = 1;  // 32 chunks
+    problem.cluster.rates.h2d = problem.cluster.rates.d2h = {8e8, 8e8, 8e8};
+    Strategy strategy = test::tiny_strategy(64);
+    strategy.tiles.backward_order = order;
+    strategy.copies.duplex = false;
+    const Lowered lowered = lower(problem, strategy);
+    const Schedule& schedule = lowered.schedule.schedule();
+    const Simulation step =
+        simulate(schedule, schedule.train, Machine(problem.cluster, RateEnd::typical));
+    const std::int64_t compute = step.busy[static_cast<std::size_t>(LaneKind::compute)];
+    const std::int64_t copies = step.busy[static_cast<std::size_t>(LaneKind::h2d)];
+    EXPECT_LT(copies, compute);
+    EXPECT_LT(step.nanoseconds - compute, copies / 2) << word(order);
+  }
+}
 
 }  // namespace
 }  // namespace fpdt

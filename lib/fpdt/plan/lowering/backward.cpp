@@ -205,10 +205,11 @@ void Lowering::kv_outer(Frame& frame) {
         dq = homes.dq.fetch(builder_, Version::plus(i - 1), j, Home::Reuse::none, LaneKind::h2d);
       }
       backward_tile(frame, j, i, i, kv, {dq, i > 0}, {dkv, !first});
-      if (!diagonal) homes.dq.spill(builder_, Version::plus(i), j, dq, out_lane());
+      if (!diagonal) spill_after_fetches({&homes.dq, Version::plus(i), j, dq});
       if (diagonal) frame.dq[row] = dq;
       first = false;
     }
+    emit_waiting_spill();  // the next row may begin with this chunk
     send_gradients(frame, i, frame.dq[row], dkv);
     if (overlap() == 0) close(frame, i);
     if (overlap() == 1 && i > 0) close(frame, i - 1);
@@ -258,15 +259,31 @@ void Lowering::q_outer(Frame& frame) {
             homes.dkv.fetch(builder_, Version::plus(turn - 1), j, Home::Reuse::none, LaneKind::h2d);
       }
       backward_tile(frame, i, j, j, kv, {dq, !first}, {dkv, turn > 0});
-      if (!diagonal) homes.dkv.spill(builder_, Version::plus(turn), j, dkv, out_lane());
+      if (!diagonal) spill_after_fetches({&homes.dkv, Version::plus(turn), j, dkv});
       if (diagonal) frame.dkv[row] = dkv;
       first = false;
     }
+    emit_waiting_spill();
     send_gradients(frame, i, dq, frame.dkv[row]);
     if (overlap() == 0) close(frame, i);
     if (overlap() == 1 && turn > 0) close(frame, i + 1);
   }
   if (overlap() == 1) close(frame, 0);
+}
+
+// Copies of one lane run in the order of the file. A spill waits for its tile, so with one lane for
+// both directions it would hold up the fetches of the next tile, and nothing would overlap. Without
+// prefetch, those fetches need the slot that the spill empties.
+void Lowering::spill_after_fetches(const WaitingSpill& spill) {
+  waiting_spill_ = spill;
+  if (strategy_.copies.duplex || strategy_.copies.prefetch_depth == 0) emit_waiting_spill();
+}
+
+void Lowering::emit_waiting_spill() {
+  if (!waiting_spill_) return;
+  const WaitingSpill& one = *waiting_spill_;
+  one.home->spill(builder_, one.instance, one.chunk, one.value, out_lane());
+  waiting_spill_.reset();
 }
 
 void Lowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first,
@@ -300,6 +317,7 @@ void Lowering::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_
   tile.head_dim = model_.head_dim;
   tile.scale = 1.0 / std::sqrt(static_cast<double>(model_.head_dim));
   tile.head_first = head_first();
+  emit_waiting_spill();
   builder_.emit(fmt::format("dattn.{}.{}", q_chunk, k_first), LaneKind::compute, tile);
 }
 

@@ -16,6 +16,7 @@
 // plan/methods.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,14 @@ class Lowering {
     std::vector<Operand> dq, dkv;
   };
 
+  // A spill of the last attention tile, which goes after the fetches of the next.
+  struct WaitingSpill {
+    const Home* home = nullptr;
+    Instance instance;
+    std::int64_t chunk = 0;
+    Operand value;
+  };
+
   // Some rows of a chunk at the head of the model.
   struct LossTile {
     std::int64_t chunk = 0, first = 0, rows = 0;  // rows [first, first + rows) of the chunk
@@ -102,6 +111,8 @@ class Lowering {
   void q_outer(Frame& frame);
   void backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first, std::int64_t k_last,
                      const Operand& kv, const Target& dq, const Target& dkv);
+  void spill_after_fetches(const WaitingSpill& spill);
+  void emit_waiting_spill();
   void send_gradients(Frame& frame, std::int64_t chunk, const Operand& dq, const Operand& dkv);
   void close(Frame& frame, std::int64_t chunk);
 
@@ -177,6 +188,7 @@ class Lowering {
   States states_;
   std::vector<Homes> homes_;
   Home layer_input_, segment_input_, layer_gradient_;
+  std::optional<WaitingSpill> waiting_spill_;
   BufferIndex tokens_ = -1, labels_ = -1, documents_ = -1;
 };
 

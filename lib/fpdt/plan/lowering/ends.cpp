@@ -3,11 +3,11 @@
 // The loss never holds logits of more than one tile of rows by vocabulary: statistics of all
 // vocabulary tiles first (as in online softmax), then the gradient tile by tile; a single tile
 // keeps its logits for that.
+#include "fpdt/plan/lowering/ends.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
-
-#include "fpdt/plan/lowering/lowering.h"
 
 namespace fpdt {
 namespace {
@@ -17,15 +17,15 @@ const Version kMicroBatch = Version::at(0, 0, 1);
 
 }  // namespace
 
-void Lowering::emit_embed() {
-  begin_block("embed");
+void Ends::emit_embed() {
+  context_.begin_block("embed");
   const Instance first = strategy_.checkpoint_every() == 1
                              ? Version::at(0, 0, model_.layers + 1)
                              : Version::at(0, 0, model_.layers / strategy_.checkpoint_every() + 1);
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
-    const Operand x = layer_input_.produce(builder_, first, i);
+    const Operand x = context_.layer_input.produce(builder_, first, i);
     Embedding embed;
-    embed.tokens = {tokens_, kMicroBatch, local_first(i), shape_.local_rows(i)};
+    embed.tokens = {context_.tokens, kMicroBatch, local_first(i), shape_.local_rows(i)};
     embed.table = states_.weight("embed.weight", kMicroBatch);
     embed.positions = optional_weight("positions.weight", kMicroBatch);
     if (embed.positions.present()) embed.documents = documents();
@@ -36,13 +36,13 @@ void Lowering::emit_embed() {
     embed.position_count = model_.learned_positions;
     embed.token_first = token_first(i);
     builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
-    layer_input_.spill(builder_, first, i, x, out_lane());
+    context_.layer_input.spill(builder_, first, i, x, out_lane());
   }
   builder_.end_block();
 }
 
-void Lowering::emit_embed_backward() {
-  begin_block("embed_backward");
+void Ends::emit_embed_backward() {
+  context_.begin_block("embed_backward");
   std::vector<std::string> names{"embed.weight"};
   if (states_.has("positions.weight")) names.push_back("positions.weight");
   // A tied head has already begun the gradient sum of embed.weight.
@@ -51,9 +51,9 @@ void Lowering::emit_embed_backward() {
   states_.emit_fill(builder_, fresh, kMicroBatch);
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     EmbeddingBackward back;
-    back.tokens = {tokens_, kMicroBatch, local_first(i), shape_.local_rows(i)};
-    back.dx =
-        layer_gradient_.fetch(builder_, Version::plus(0), i, Home::Reuse::latest, LaneKind::h2d);
+    back.tokens = {context_.tokens, kMicroBatch, local_first(i), shape_.local_rows(i)};
+    back.dx = context_.layer_gradient.fetch(builder_, Version::plus(0), i, Home::Reuse::latest,
+                                            LaneKind::h2d);
     back.dtable =
         states_.gradient_rows("embed.weight", kMicroBatch, 0, model_.vocabulary * model_.hidden);
     if (states_.has("positions.weight")) {
@@ -73,8 +73,8 @@ void Lowering::emit_embed_backward() {
   builder_.end_block();
 }
 
-void Lowering::emit_head(const std::string& name, bool train) {
-  begin_block(name);
+void Ends::emit_head(const std::string& name, bool train) {
+  context_.begin_block(name);
   std::vector<std::string> names{"final_norm.weight"};
   if (states_.has("final_norm.bias")) names.push_back("final_norm.bias");
   names.push_back(model_.tied_embeddings ? "embed.weight" : "head.weight");
@@ -85,17 +85,19 @@ void Lowering::emit_head(const std::string& name, bool train) {
   const std::int64_t tile =
       strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, most) : most;
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
-    const Operand x = layer_input_.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
-    const Operand dx = train ? layer_gradient_.produce(builder_, Version::plus(1), i) : Operand{};
+    const Operand x =
+        context_.layer_input.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
+    const Operand dx =
+        train ? context_.layer_gradient.produce(builder_, Version::plus(1), i) : Operand{};
     for (std::int64_t at = 0; at < shape_.local_rows(i); at += tile) {
       const std::int64_t rows = std::min(tile, shape_.local_rows(i) - at);
       loss_rows(i, at, rows, rows_of(x, at, rows), train ? rows_of(dx, at, rows) : Operand{},
                 train);
     }
-    if (train) layer_gradient_.spill(builder_, Version::plus(1), i, dx, out_lane());
+    if (train) context_.layer_gradient.spill(builder_, Version::plus(1), i, dx, out_lane());
   }
   if (train) {
-    layer_gradient_.advance(builder_, 1);
+    context_.layer_gradient.advance(builder_, 1);
     if (model_.tied_embeddings) names.pop_back();
     states_.emit_reduce(builder_, names, kMicroBatch, "reduce_head");
   }
@@ -103,8 +105,8 @@ void Lowering::emit_head(const std::string& name, bool train) {
 }
 
 // One tile of rows: the loss, and the gradient of x.
-void Lowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows,
-                         const Operand& x, const Operand& dx, bool train) {
+void Ends::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
+                     const Operand& dx, bool train) {
   LossTile tile;
   tile.chunk = chunk;
   tile.first = first;
@@ -114,9 +116,9 @@ void Lowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t ro
                   : model_.vocabulary;
   tile.weight = model_.tied_embeddings ? "embed.weight" : "head.weight";
   tile.x = x;
-  tile.labels = {labels_, kMicroBatch, local_first(chunk) + first, rows};
+  tile.labels = {context_.labels, kMicroBatch, local_first(chunk) + first, rows};
   tile.normed = temporary("head_norm", rows);
-  norm(tile.name("norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
+  products_.norm(tile.name("norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
   tile.statistics = temporary("statistics", rows);
   for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
     const std::int64_t count = emit_logits(tile, "logits", word);
@@ -131,7 +133,7 @@ void Lowering::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t ro
 
 // Emits the logits of one tile of words; returns how many words it has. The tile is dense: the
 // last, narrower one uses the first elements of the slot.
-std::int64_t Lowering::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
+std::int64_t Ends::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
   const std::int64_t count = std::min(tile.wide, model_.vocabulary - word);
   tile.logits = temporary("logits", tile.rows * count);
   Matmul product{
@@ -148,7 +150,7 @@ std::int64_t Lowering::emit_logits(LossTile& tile, const char* name, std::int64_
   return count;
 }
 
-void Lowering::loss_gradient(LossTile& tile, const Operand& dx) {
+void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
   const std::int64_t hidden = model_.hidden;
   const std::int64_t words = model_.vocabulary;
   const Operand dnormed = temporary("head_norm_gradient", tile.rows);
@@ -185,18 +187,18 @@ void Lowering::loss_gradient(LossTile& tile, const Operand& dx) {
     update.local_first = local_first(tile.chunk) + tile.first;
     builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
-  norm_backward(tile.name("dx"), {.layer = "final_norm",
-                                  .use = kMicroBatch,
-                                  .sum = kMicroBatch,
-                                  .x = tile.x,
-                                  .dy = dnormed,
-                                  .addend = {},
-                                  .dx = dx,
-                                  .rows = tile.rows,
-                                  .local_first = local_first(tile.chunk) + tile.first});
+  products_.norm_backward(tile.name("dx"), {.layer = "final_norm",
+                                            .use = kMicroBatch,
+                                            .sum = kMicroBatch,
+                                            .x = tile.x,
+                                            .dy = dnormed,
+                                            .addend = {},
+                                            .dx = dx,
+                                            .rows = tile.rows,
+                                            .local_first = local_first(tile.chunk) + tile.first});
 }
 
-std::string Lowering::LossTile::name(const char* what, std::int64_t word) const {
+std::string Ends::LossTile::name(const char* what, std::int64_t word) const {
   return word < 0 ? fmt::format("{}.{}.{}", what, chunk, first)
                   : fmt::format("{}.{}.{}.{}", what, chunk, first, word);
 }

@@ -1,12 +1,12 @@
 // Blocks of layers and gathers, and the order in which a step calls them.
 //
-// With checkpoint_every = k, layers k*s .. k*s+k-1 form segment s. Only the input of its first
+// With segments of k layers, layers k*s .. k*s+k-1 form segment s. Only the input of its first
 // layer is stored across the step; backward of a segment first repeats forward through its first
 // k-1 layers.
-#include <fmt/format.h>
+#include "fpdt/plan/lowering/step.h"
 
 #include "fpdt/base/math.h"
-#include "fpdt/plan/lowering/lowering.h"
+#include "fpdt/plan/lowering/lower_ops.h"
 
 namespace fpdt {
 namespace {
@@ -38,12 +38,12 @@ struct GatherCount {
 
 }  // namespace
 
-void Lowering::emit_gathers() {
+void Step::emit_gathers() {
   if (!states_.sharded()) return;
   const GatherCount count{model_.layers, strategy_.checkpoint_every()};
   const auto gather = [&](const std::string& block, const std::vector<std::string>& names,
                           const Version& use) {
-    begin_block(block);
+    context_.begin_block(block);
     states_.emit_gather(builder_, names, use, "gather");
     builder_.end_block();
   };
@@ -60,23 +60,23 @@ void Lowering::emit_gathers() {
   gather("gather_head", head, Version::at(0, 0, 1));
 }
 
-void Lowering::emit_layers() {
+void Step::emit_layers() {
   const std::int64_t every = strategy_.checkpoint_every();
   const std::int64_t layers = model_.layers;
   const GatherCount count{layers, every};
   if (every == 1) {
-    const Stream input{&layer_input_, Version::at(0, 1, layers + 1)};
-    const Stream output{&layer_input_, Version::at(1, 1, layers + 1)};
-    for (Homes& homes : homes_) {
-      forward_block("forward" + homes.suffix, homes, Pass::forward, count.forward(), input, output);
-      backward_block("backward" + homes.suffix, homes, count.backward(), input);
+    const Stream input{&context_.layer_input, Version::at(0, 1, layers + 1)};
+    const Stream output{&context_.layer_input, Version::at(1, 1, layers + 1)};
+    for (Homes& homes : context_.homes) {
+      layers_.forward_block("forward" + homes.suffix, homes, count.forward(), input, output);
+      layers_.backward_block("backward" + homes.suffix, homes, count.backward(), input);
     }
     return;
   }
   const std::int64_t segments = layers / every;
   const std::int64_t inside = every - 1;
-  const Stream checkpoint{&layer_input_, Version::at(0, 0, segments + 1, 1)};
-  const Stream next_checkpoint{&layer_input_, Version::at(1, 0, segments + 1, 1)};
+  const Stream checkpoint{&context_.layer_input, Version::at(0, 0, segments + 1, 1)};
+  const Stream next_checkpoint{&context_.layer_input, Version::at(1, 0, segments + 1, 1)};
   // Input of layer l of segment s (l > k*s); numbers run over forward and repeats.
   const Instance forward_inside = Version::at(-1, 1, 2 * segments * inside, -1);
   const Instance rerun_inside =
@@ -85,28 +85,28 @@ void Lowering::emit_layers() {
     ++instance.offset;
     return instance;
   };
-  const Stream forward_in{&segment_input_, forward_inside};
-  const Stream forward_out{&segment_input_, plus_one(forward_inside)};
-  const Stream rerun_in{&segment_input_, rerun_inside};
-  const Stream rerun_out{&segment_input_, plus_one(rerun_inside)};
-  Homes& homes = homes_.front();
-  Homes& repeated = homes_.back();  // other homes where repeats store attention output
-  forward_block("forward_first", homes, Pass::forward, count.forward(), checkpoint, forward_out);
-  forward_block("forward_last", homes, Pass::forward, count.forward(), forward_in, next_checkpoint);
-  forward_block("rerun_first", repeated, Pass::forward, count.rerun(), checkpoint, rerun_out);
+  const Stream forward_in{&context_.segment_input, forward_inside};
+  const Stream forward_out{&context_.segment_input, plus_one(forward_inside)};
+  const Stream rerun_in{&context_.segment_input, rerun_inside};
+  const Stream rerun_out{&context_.segment_input, plus_one(rerun_inside)};
+  Homes& homes = context_.homes.front();
+  Homes& repeated = context_.homes.back();  // other homes where repeats store attention output
+  layers_.forward_block("forward_first", homes, count.forward(), checkpoint, forward_out);
+  layers_.forward_block("forward_last", homes, count.forward(), forward_in, next_checkpoint);
+  layers_.forward_block("rerun_first", repeated, count.rerun(), checkpoint, rerun_out);
   if (every > 2) {
-    forward_block("forward_middle", homes, Pass::forward, count.forward(), forward_in, forward_out);
-    forward_block("rerun_middle", repeated, Pass::forward, count.rerun(), rerun_in, rerun_out);
+    layers_.forward_block("forward_middle", homes, count.forward(), forward_in, forward_out);
+    layers_.forward_block("rerun_middle", repeated, count.rerun(), rerun_in, rerun_out);
   }
-  const bool stored = homes_.size() > 1;
-  backward_block("backward_first", repeated, count.backward(), checkpoint);
+  const bool stored = context_.homes.size() > 1;
+  layers_.backward_block("backward_first", repeated, count.backward(), checkpoint);
   if (every > 2 || !stored) {
-    backward_block("backward_inside", repeated, count.backward(), rerun_in);
+    layers_.backward_block("backward_inside", repeated, count.backward(), rerun_in);
   }
-  if (stored) backward_block("backward_last", homes, count.backward(), rerun_in);
+  if (stored) layers_.backward_block("backward_last", homes, count.backward(), rerun_in);
 }
 
-void Lowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
+void Step::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
   const std::int64_t layers = model_.layers;
   const std::int64_t every = strategy_.checkpoint_every();
   const auto gather = [&](std::int64_t layer) {
@@ -122,7 +122,7 @@ void Lowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) 
       const std::int64_t place = layer % every;
       block += place == 0 ? "_first" : (place == every - 1 ? "_last" : "_middle");
     } else {
-      for (const Homes& homes : homes_) {
+      for (const Homes& homes : context_.homes) {
         if (layer >= homes.first && layer < homes.first + homes.count) block += homes.suffix;
       }
     }
@@ -130,7 +130,7 @@ void Lowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) 
   }
 }
 
-void Lowering::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
+void Step::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
   struct Visit {
     std::string gather, block;
     std::int64_t layer;
@@ -146,10 +146,10 @@ void Lowering::call_backward(std::vector<Call>& calls, std::int64_t micro_batch)
       const std::int64_t layer = segment * every + place;
       std::string block = "backward";
       if (every > 1) {
-        const bool last = homes_.size() > 1 && place == every - 1;
+        const bool last = context_.homes.size() > 1 && place == every - 1;
         block += place == 0 ? "_first" : (last ? "_last" : "_inside");
       } else {
-        for (const Homes& homes : homes_) {
+        for (const Homes& homes : context_.homes) {
           if (layer >= homes.first && layer < homes.first + homes.count) block += homes.suffix;
         }
       }
@@ -165,6 +165,72 @@ void Lowering::call_backward(std::vector<Call>& calls, std::int64_t micro_batch)
     gather(i + 1);
     builder_.call(calls, visits[i].block, visits[i].layer, micro_batch, visits[i].layer / every);
   }
+}
+
+// Tokens, labels and document starts of one micro-batch: the only device buffers that grow with S.
+void Step::emit_tokens() {
+  const auto pair = [&](const std::string& name) {
+    const BufferIndex input = builder_.buffer(context_.rings.ring(name + "_input"));
+    const BufferIndex here = builder_.buffer(context_.rings.ring(name));
+    builder_.emit(
+        "fetch_" + name, LaneKind::h2d,
+        Copy{{input, Version::at(0, 0, 1), 0, -1}, {{here, Version::at(0, 0, 1), 0, -1}, false}});
+    return here;
+  };
+  context_.begin_block("tokens");
+  if (problem_.documents) context_.documents = pair("documents");
+  context_.tokens = pair("tokens");
+  context_.labels = pair("labels");
+  builder_.end_block();
+}
+
+void Step::emit_programs() {
+  Schedule& schedule = builder_.schedule;
+  const auto call = [&](std::vector<Call>& calls, std::string_view block, std::int64_t layer = 0,
+                        std::int64_t micro_batch = 0) {
+    builder_.call(calls, block, layer, micro_batch);
+  };
+  const std::int64_t layers = model_.layers;
+  call(schedule.train, "begin");
+  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "begin_layer", l);
+  call(schedule.evaluate, "begin_evaluate");
+  for (std::int64_t b = 0; b < strategy_.micro_batches; ++b) {
+    for (auto* calls : {&schedule.train, &schedule.evaluate}) {
+      call(*calls, "tokens", 0, b);
+      if (states_.sharded()) call(*calls, "gather_embed", 0, b);
+      call(*calls, "embed", 0, b);
+      call_forward(*calls, b);
+      if (states_.sharded()) call(*calls, "gather_head", 0, b);
+    }
+    call(schedule.train, "head", 0, b);
+    call(schedule.evaluate, "head_evaluate", 0, b);
+    call_backward(schedule.train, b);
+    call(schedule.train, "embed_backward", 0, b);
+  }
+  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "grad_norm_layer", l);
+  call(schedule.train, "grad_norm");
+  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "optimizer_layer", l);
+  call(schedule.train, "optimizer");
+  call(schedule.train, "finish");
+  call(schedule.evaluate, "finish_evaluate");
+}
+
+Schedule Step::lower() {
+  emit_tokens();
+  states_.emit_blocks(builder_);
+  emit_gathers();
+  ends_.emit_embed();
+  emit_layers();
+  ends_.emit_head("head", true);
+  ends_.emit_head("head_evaluate", false);
+  ends_.emit_embed_backward();
+  emit_programs();
+  return std::move(builder_.schedule);
+}
+
+Schedule lower_ops(const Problem& problem, const Strategy& strategy) {
+  Context context(problem, strategy);
+  return Step(context).lower();
 }
 
 }  // namespace fpdt

@@ -1,0 +1,151 @@
+// Homes of every layer class, and what parts ask of the context.
+#include "fpdt/plan/lowering/context.h"
+
+#include <fmt/format.h>
+
+#include "fpdt/spec/attention_kernels.h"
+
+namespace fpdt {
+
+Context::Context(const Problem& question, const Strategy& choices)
+    : problem(question),
+      strategy(choices),
+      shape(geometry(problem, strategy)),
+      rings(problem, strategy),
+      states(builder, rings, problem, strategy) {
+  builder.schedule.ranks = problem.ranks();
+  const std::int64_t ranks = shape.sequence_parallel;
+  builder.schedule.row_multiple = problem.cluster.row_multiple;
+  const std::int64_t replicas = shape.data_parallel;
+  builder.schedule.groups.push_back(
+      {"sp", ranks, 1, {.a = 0, .b = replicas > 1 ? ranks : 0, .s = 0, .m = ranks, .n = replicas}});
+  const std::int64_t layers = problem.model.layers;
+  const std::int64_t every = strategy.checkpoint_every();
+  layer_input = Home(builder, rings.home("layer_input"));
+  if (every > 1) segment_input = Home(builder, rings.home("segment_input"));
+  layer_gradient = Home(builder, rings.home("layer_gradient"));
+
+  std::int64_t first = 0;
+  for (std::size_t c = 0; c < strategy.layer_classes.size(); ++c) {
+    LayerClass choice = strategy.layer_classes[c];
+    const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
+    if (every > 1 && choice.recompute == Recompute::keep_attention) {
+      // The repeats of a segment store their outputs; its first forward and its last layer store
+      // none.
+      LayerClass plain = choice;
+      plain.recompute = Recompute::from_input;
+      homes.push_back(make_homes(plain, c, first, count));
+      homes.push_back(make_homes(choice, c, first, count, true));
+    } else {
+      homes.push_back(make_homes(choice, c, first, count));
+    }
+    first += count;
+  }
+}
+
+Homes Context::make_homes(const LayerClass& choice, std::size_t number, std::int64_t first,
+                          std::int64_t count, bool in_segment) {
+  Homes made;
+  made.choice = choice;
+  made.suffix = strategy.layer_classes.size() > 1 ? fmt::format("_{}", number) : "";
+  made.first = first;
+  made.count = count;
+  made.in_segment = in_segment;
+  const auto make = [&](const std::string& name) {
+    return Home(builder, rings.home(name + made.suffix));
+  };
+  if (choice.recompute == Recompute::keep_all) {
+    made.norm_output = make("norm_output");
+    // Backward reads it where the feed-forward follows attention.
+    if (!problem.model.parallel_residual) made.residual = make("residual");
+    made.ffn_hidden = make("ffn_hidden");
+  }
+  made.q = make("q");
+  made.kv = make("kv");
+  const auto make_output = [&](const std::string& name) {
+    return Home(builder, rings.home(name + made.suffix + (in_segment ? "_segment" : "")));
+  };
+  made.attention_output = make_output("attention_output");
+  made.lse = make_output("lse");
+  made.residual_gradient = make("residual_gradient");
+  made.dout = make("dout");
+  made.delta = make("delta");
+  if (strategy.tiles.backward_order == BackwardOrder::q_outer) {
+    made.dkv = make("dkv");
+  } else {
+    made.dq = make("dq");
+  }
+  return made;
+}
+
+void Context::begin_block(const std::string& name) {
+  builder.begin_block(name);
+  layer_input.begin_block();
+  segment_input.begin_block();
+  layer_gradient.begin_block();
+  for (Homes& one : homes) {
+    for (Home* home :
+         {&one.norm_output, &one.q, &one.kv, &one.attention_output, &one.lse, &one.residual,
+          &one.ffn_hidden, &one.residual_gradient, &one.dout, &one.delta, &one.dq, &one.dkv}) {
+      home->begin_block();
+    }
+  }
+}
+
+// Its slots fit the longest chunk; a shorter chunk uses the first rows.
+Operand Part::temporary(const std::string& name, std::int64_t rows) {
+  return builder_.next(builder_.buffer(context_.rings.ring(name)), rows);
+}
+
+Operand Part::workspace() {
+  if (!fused_attention(problem_, strategy_)) return {};
+  return builder_.next(builder_.buffer(context_.rings.ring("workspace")));
+}
+
+Operand Part::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) {
+  return {operand.buffer, operand.version, operand.row_first + first, rows};
+}
+
+Operand Part::optional_weight(const std::string& name, const Version& use) const {
+  return states_.has(name) ? states_.weight(name, use) : Operand{};
+}
+
+// Absent when every sequence is one document.
+Operand Part::documents() const {
+  return context_.documents < 0 ? Operand{}
+                                : Operand{context_.documents, Version::at(0, 0, 1), 0, -1};
+}
+
+// With stored tensors (keep_attention, keep_all) an instance is a layer of a micro-batch. Otherwise
+// only the current layer's instance is alive.
+Instance Part::stored_instance(const Homes& homes) const {
+  if (!homes.in_segment) return Version::at(-homes.first, 1, homes.count);
+  // Layer k*s + p of segment s; the last segment comes first: (T-1-s)(k-1) + p.
+  const std::int64_t every = strategy_.checkpoint_every();
+  const std::int64_t segments = model_.layers / every;
+  return Version::at((segments - 1) * (every - 1), 1, segments * (every - 1), 1 - 2 * every);
+}
+
+Instance Part::inputs(const Frame& frame) const {
+  return frame.stores(Recompute::keep_all) ? stored_instance(*frame.homes) : Version::plus(0);
+}
+
+Instance Part::outputs(const Frame& frame) const {
+  return frame.stores(Recompute::from_input) ? Version::plus(0) : stored_instance(*frame.homes);
+}
+
+RankExpression Part::token_first(std::int64_t chunk) const {
+  return {chunk * shape_.chunk_rows, ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_};
+}
+
+std::int64_t Part::local_first(std::int64_t chunk) const {
+  return chunk * shape_.chunk_rows / ranks_;
+}
+
+LaneKind Part::out_lane() const { return strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d; }
+
+Home::Reuse Part::reuse() const {
+  return strategy_.tiles.serpentine ? Home::Reuse::ring : Home::Reuse::latest;
+}
+
+}  // namespace fpdt

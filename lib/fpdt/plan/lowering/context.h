@@ -1,0 +1,115 @@
+// What every part of a lowering sees: the question, the rings, the schedule under construction, and
+// the homes of tensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fpdt/plan/lowering/builder.h"
+#include "fpdt/plan/lowering/home.h"
+#include "fpdt/plan/lowering/rings.h"
+#include "fpdt/plan/lowering/states.h"
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+// Homes of one layer class.
+struct Homes {
+  LayerClass choice;
+  std::string suffix;      // of block names and buffers: "" or "_0", "_1", ...
+  std::int64_t first = 0;  // its first layer, and how many
+  std::int64_t count = 0;
+  bool in_segment = false;  // what is stored lives within a segment of several layers
+  Home norm_output, q, kv, attention_output, lse, residual, ffn_hidden;
+  Home residual_gradient, dout, delta, dq, dkv;
+};
+
+// Where the residual stream enters or leaves a layer.
+struct Stream {
+  Home* home = nullptr;
+  Instance instance;
+};
+
+// A block of a layer under construction: its layer class and its mode.
+struct Frame {
+  Homes* homes = nullptr;
+  Pass pass = Pass::forward;
+  Version weights;  // which gather its weights come from
+  Stream input, output;
+  std::vector<Operand> x, q, kv, o;  // by chunk, as long as their rings hold them
+  std::vector<Operand> attention_output, lse, dout, delta, dh;
+  std::vector<Operand> dq, dkv;
+
+  [[nodiscard]] bool stores(Recompute what) const { return homes->choice.recompute == what; }
+};
+
+struct Context {
+  Context(const Problem& problem, const Strategy& strategy);
+
+  void begin_block(const std::string& name);
+
+  const Problem& problem;
+  const Strategy& strategy;
+  Geometry shape;
+  Rings rings;
+  Builder builder;
+  States states;
+  Home layer_input, segment_input, layer_gradient;  // the residual stream
+  std::vector<Homes> homes;
+  BufferIndex tokens = -1, labels = -1, documents = -1;
+
+ private:
+  [[nodiscard]] Homes make_homes(const LayerClass& choice, std::size_t number, std::int64_t first,
+                                 std::int64_t count, bool in_segment = false);
+};
+
+// The base of all parts, which share one context.
+class Part {
+ protected:
+  explicit Part(Context& context)
+      : context_(context),
+        problem_(context.problem),
+        strategy_(context.strategy),
+        model_(problem_.model),
+        shape_(context.shape),
+        ranks_(shape_.sequence_parallel),
+        storage_(strategy_.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16),
+        builder_(context.builder),
+        states_(context.states) {}
+
+  // The next version of a ring of this block. Its slots fit the longest chunk; a shorter chunk uses
+  // the first rows.
+  Operand temporary(const std::string& name, std::int64_t rows);
+  // The next version of the workspace, of which a tile uses the part it needs; absent when none is
+  // needed.
+  Operand workspace();
+  [[nodiscard]] static Operand rows_of(const Operand& operand, std::int64_t first,
+                                       std::int64_t rows);
+  [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
+  // Absent when every sequence is one document.
+  [[nodiscard]] Operand documents() const;
+  // The instance of what a layer stores across the step, or within its segment.
+  [[nodiscard]] Instance stored_instance(const Homes& homes) const;
+  // The instances of attention's inputs and of its outputs.
+  [[nodiscard]] Instance inputs(const Frame& frame) const;
+  [[nodiscard]] Instance outputs(const Frame& frame) const;
+
+  [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
+  [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const;
+  [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }
+  [[nodiscard]] LaneKind out_lane() const;
+  [[nodiscard]] Home::Reuse reuse() const;
+  [[nodiscard]] bool overlaps() const { return strategy_.copies.overlap_all_to_all; }
+
+  Context& context_;
+  const Problem& problem_;
+  const Strategy& strategy_;
+  const ModelSpec& model_;
+  const Geometry& shape_;
+  std::int64_t ranks_;  // P, of the sequence
+  Dtype storage_;
+  Builder& builder_;
+  States& states_;
+};
+
+}  // namespace fpdt

@@ -1,0 +1,125 @@
+// Runs the parts of a layer over its chunks.
+#include "fpdt/plan/lowering/layers.h"
+
+namespace fpdt {
+
+Frame Layers::begin(const std::string& name, Homes& homes, Pass pass, const Version& weights,
+                    const Stream& input) {
+  context_.begin_block(name);
+  Frame frame;
+  frame.homes = &homes;
+  frame.pass = pass;
+  frame.weights = weights;
+  frame.input = input;
+  for (auto* list : {&frame.x, &frame.q, &frame.kv, &frame.o, &frame.attention_output, &frame.lse,
+                     &frame.dout, &frame.delta, &frame.dh, &frame.dq, &frame.dkv}) {
+    list->resize(static_cast<std::size_t>(shape_.chunks));
+  }
+  return frame;
+}
+
+void Layers::forward_block(const std::string& name, Homes& homes, const Version& weights,
+                           const Stream& input, const Stream& output) {
+  Frame frame = begin(name, homes, Pass::forward, weights, input);
+  frame.output = output;
+  forward_rows(frame);
+  advance_repeated(homes);
+  builder_.end_block();
+}
+
+void Layers::backward_block(const std::string& name, Homes& homes, const Version& weights,
+                            const Stream& input) {
+  Frame frame = begin(name, homes, Pass::recompute, weights, input);
+  states_.emit_fill(builder_, states_.layer_names(), Version::plus(0));
+  if (frame.stores(Recompute::from_input)) {
+    forward_rows(frame);
+  } else if (frame.stores(Recompute::keep_attention)) {
+    for (std::int64_t i = 0; i < shape_.chunks; ++i) rows_.project(frame, i);
+  }
+  if (strategy_.tiles.backward_order == BackwardOrder::kv_outer) {
+    kv_outer(frame);
+  } else {
+    query_outer(frame);
+  }
+  states_.emit_reduce(builder_, states_.layer_names(), Version::plus(0), "reduce_gradients");
+  advance_repeated(homes);
+  for (const Home* home : {&homes.residual_gradient, &homes.dout, &homes.delta}) {
+    home->advance(builder_, 1);
+  }
+  // The streamed accumulator begins a new value in every row.
+  homes.dq.advance(builder_, shape_.chunks);
+  homes.dkv.advance(builder_, shape_.chunks);
+  context_.layer_gradient.advance(builder_, 1);
+  builder_.end_block();
+}
+
+// With overlap, compute runs project(i+1), row(i), feed_forward(i-1): the all-to-alls of chunk i+1's
+// q, kv and of chunk i-1's output are on their lane while chunk i's tiles run.
+void Layers::forward_rows(Frame& frame) {
+  const std::int64_t chunks = shape_.chunks;
+  const auto attend = [&](std::int64_t i) {
+    attention_.row(frame, i);
+    transition_.output_to_rows(frame, i);
+  };
+  const auto complete = [&](std::int64_t i) {
+    transition_.join_output(frame, i);
+    if (frame.pass == Pass::forward) rows_.feed_forward(frame, i);
+  };
+  if (!overlaps()) {
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      rows_.project(frame, i);
+      attend(i);
+      complete(i);
+    }
+    return;
+  }
+  rows_.project(frame, 0);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    if (i + 1 < chunks) rows_.project(frame, i + 1);
+    attend(i);
+    if (i > 0) complete(i - 1);
+  }
+  complete(chunks - 1);
+}
+
+// Rows are KV chunks.
+void Layers::kv_outer(Frame& frame) {
+  const std::int64_t chunks = shape_.chunks;
+  for (std::int64_t i = 0; i < chunks; ++i) rows_.feed_forward_backward(frame, i);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    const auto [dq, dkv] = attention_.kv_row(frame, i);
+    transition_.gradients_to_rows(frame, i, dq, dkv);
+    if (!overlaps()) rows_.projection_backward(frame, i);
+    if (overlaps() && i > 0) rows_.projection_backward(frame, i - 1);
+  }
+  if (overlaps()) rows_.projection_backward(frame, chunks - 1);
+}
+
+// Rows are query chunks, last first.
+void Layers::query_outer(Frame& frame) {
+  const std::int64_t last = shape_.chunks - 1;
+  if (overlaps()) rows_.feed_forward_backward(frame, last);
+  for (std::int64_t i = last; i >= 0; --i) {
+    if (!overlaps()) rows_.feed_forward_backward(frame, i);
+    if (overlaps() && i > 0) rows_.feed_forward_backward(frame, i - 1);
+    const auto [dq, dkv] = attention_.query_row(frame, i);
+    transition_.gradients_to_rows(frame, i, dq, dkv);
+    if (!overlaps()) rows_.projection_backward(frame, i);
+    if (overlaps() && i < last) rows_.projection_backward(frame, i + 1);
+  }
+  if (overlaps()) rows_.projection_backward(frame, 0);
+}
+
+// A tensor that is not stored across the step begins a new instance in every block that makes it.
+void Layers::advance_repeated(const Homes& homes) {
+  if (homes.choice.recompute != Recompute::keep_all) {
+    homes.q.advance(builder_, 1);
+    homes.kv.advance(builder_, 1);
+  }
+  if (homes.choice.recompute == Recompute::from_input) {
+    homes.attention_output.advance(builder_, 1);
+    homes.lse.advance(builder_, 1);
+  }
+}
+
+}  // namespace fpdt

@@ -1,0 +1,49 @@
+// Blocks of layers: which part serves which chunk, and when.
+//
+// One rank's view of a layer, chunk by chunk (l rows of this rank, n = P*l rows after the
+// all-to-all):
+//
+//   project(i)       x_i -> norm -> qkv -> heads apart -> all-to-all -> q_i, kv_i
+//   row(i)           attention of q_i over kv_0 .. kv_i, fetched ahead; all-to-all of the output
+//   feed_forward(i)  + residual, norm, feed-forward in row tiles -> x_i of the next layer
+//
+// With parallel residuals the norm in feed_forward reads x_i, so that backward of the feed-forward
+// needs nothing of attention.
+//
+// Backward of a chunk is feed_forward_backward(i) (feed-forward, output projection, all-to-all of
+// the output's gradient), attention tiles in either loop order, and projection_backward(i).
+// Nothing on the device is longer than a chunk unless the strategy keeps it.
+#pragma once
+
+#include <string>
+
+#include "fpdt/plan/lowering/attention.h"
+#include "fpdt/plan/lowering/rows.h"
+#include "fpdt/plan/lowering/transition.h"
+
+namespace fpdt {
+
+class Layers : public Part {
+ public:
+  explicit Layers(Context& context)
+      : Part(context), transition_(context), rows_(context, transition_), attention_(context) {}
+
+  void forward_block(const std::string& name, Homes& homes, const Version& weights,
+                     const Stream& input, const Stream& output);
+  void backward_block(const std::string& name, Homes& homes, const Version& weights,
+                      const Stream& input);
+
+ private:
+  [[nodiscard]] Frame begin(const std::string& name, Homes& homes, Pass pass,
+                            const Version& weights, const Stream& input);
+  void forward_rows(Frame& frame);
+  void kv_outer(Frame& frame);
+  void query_outer(Frame& frame);
+  void advance_repeated(const Homes& homes);
+
+  Transition transition_;
+  Rows rows_;
+  Attention attention_;
+};
+
+}  // namespace fpdt

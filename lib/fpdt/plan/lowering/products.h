@@ -1,0 +1,45 @@
+// Products and norms of rows with a layer's weights, forward and backward.
+#pragma once
+
+#include <string>
+
+#include "fpdt/plan/lowering/context.h"
+
+namespace fpdt {
+
+// Of the tensors "<layer>.weight" and "<layer>.bias" of gather `use`, over
+// `rows` rows.
+class Products : public Part {
+ public:
+  explicit Products(Context& context) : Part(context) {}
+
+  // y [rows, out] = x [rows, in] * W^T + b + addend.
+  void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
+              const Operand& y, std::int64_t rows, std::int64_t in, std::int64_t out,
+              const Operand& addend = {});
+  // dx = dy * W.
+  void linear_backward(const std::string& op, const std::string& layer, const Version& use,
+                       const Operand& dy, const Operand& dx, std::int64_t rows, std::int64_t in,
+                       std::int64_t out);
+  // dW += dy^T * x and db += the column sums of dy, of the rank's tokens from `first`; ops
+  // dw_<layer>.<place>.
+  void linear_gradient(const std::string& place, const std::string& layer, const Operand& dy,
+                       const Operand& x, std::int64_t rows, std::int64_t in, std::int64_t out,
+                       std::int64_t first);
+  void norm(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
+            const Operand& y, std::int64_t rows);
+  // dx = d(norm)/dx^T dy + addend, dweight, dbias into the sums of version `sum`, over `rows` of
+  // the rank's tokens from `local_first`.
+  struct NormGradient {
+    std::string layer;
+    Version use, sum;
+    Operand x, dy, addend, dx;
+    std::int64_t rows, local_first;
+  };
+  void norm_backward(const std::string& op, const NormGradient& of);
+
+ private:
+  [[nodiscard]] NormKind norm_kind() const;
+};
+
+}  // namespace fpdt

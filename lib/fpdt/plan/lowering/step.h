@@ -1,0 +1,29 @@
+// A whole step: tokens, gathers, both ends, layers, states, and the order of the calls.
+#pragma once
+
+#include <vector>
+
+#include "fpdt/plan/lowering/ends.h"
+#include "fpdt/plan/lowering/layers.h"
+
+namespace fpdt {
+
+class Step : public Part {
+ public:
+  explicit Step(Context& context) : Part(context), layers_(context), ends_(context) {}
+
+  Schedule lower();
+
+ private:
+  void emit_tokens();
+  void emit_gathers();
+  void emit_layers();
+  void emit_programs();
+  void call_forward(std::vector<Call>& calls, std::int64_t micro_batch);
+  void call_backward(std::vector<Call>& calls, std::int64_t micro_batch);
+
+  Layers layers_;
+  Ends ends_;
+};
+
+}  // namespace fpdt

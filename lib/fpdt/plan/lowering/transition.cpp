@@ -1,0 +1,180 @@
+// Emits all-to-alls and the ops that pack and unpack them.
+#include "fpdt/plan/lowering/transition.h"
+
+#include <fmt/format.h>
+
+namespace fpdt {
+namespace {
+
+ScalingKind scaling_kind(RotaryScaling scaling) {
+  switch (scaling) {
+    case RotaryScaling::llama3:
+      return ScalingKind::llama3;
+    case RotaryScaling::linear:
+      return ScalingKind::linear;
+    case RotaryScaling::yarn:
+      return ScalingKind::yarn;
+  }
+  return {};
+}
+
+}  // namespace
+
+Rotary Transition::rotary() const {
+  const RotarySpec& spec = model_.rotary;
+  return {model_.rotary_dim(),
+          spec.theta,
+          spec.factor,
+          spec.low_frequency_factor,
+          spec.high_frequency_factor,
+          spec.original_positions,
+          scaling_kind(spec.scaling),
+          spec.magnitude};
+}
+
+template <class Heads>
+void Transition::describe_heads(Heads& body, const Frame& frame, std::int64_t chunk) const {
+  body.q_weight = optional_weight("q_norm.weight", frame.weights);
+  body.k_weight = optional_weight("k_norm.weight", frame.weights);
+  if (model_.qk_norm) body.epsilon = model_.norm_epsilon;
+  body.documents = documents();
+  body.rows = shape_.local_rows(chunk);
+  body.heads = model_.heads;
+  body.kv_heads = model_.kv_heads;
+  body.head_dim = model_.head_dim;
+  body.ranks = ranks_;
+  body.rotary = rotary();
+  body.token_first = token_first(chunk);
+}
+
+void Transition::to_heads(Frame& frame, std::int64_t chunk, const Operand& qkv) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const Instance kept = inputs(frame);
+  const Operand q = homes.q.produce(builder_, kept, chunk);
+  const Operand kv = homes.kv.produce(builder_, kept, chunk);
+  SplitHeads split;
+  split.qkv = qkv;
+  describe_heads(split, frame, chunk);
+  if (ranks_ == 1) {
+    split.q.operand = q;
+    split.kv.operand = kv;
+    builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
+  } else {
+    split.q.operand = temporary("q_send", shape_.rows(chunk));
+    split.kv.operand = temporary("kv_send", shape_.rows(chunk));
+    builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
+    builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
+                  AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {kv, false}}});
+  }
+  // Forward needs q only now, but K/V also in later rows of this layer.
+  const bool stored = frame.stores(Recompute::keep_all) || frame.pass == Pass::recompute;
+  if (stored) homes.q.spill(builder_, kept, chunk, q, out_lane());
+  if (stored || chunk + 1 < shape_.chunks) homes.kv.spill(builder_, kept, chunk, kv, out_lane());
+  frame.q[c] = q;
+  frame.kv[c] = kv;
+}
+
+void Transition::output_to_rows(Frame& frame, std::int64_t chunk) {
+  if (ranks_ == 1) return;
+  Operand& o = frame.o[static_cast<std::size_t>(chunk)];
+  Operand send = o;
+  if (storage_ != Dtype::f32) {
+    send = temporary("o_send", shape_.rows(chunk));
+    builder_.emit(fmt::format("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
+  }
+  const Operand receive = temporary("o_receive", shape_.rows(chunk));
+  builder_.emit(fmt::format("a2a_o.{}", chunk), LaneKind::comm,
+                AllToAll{"sp", {send}, {{receive, false}}});
+  o = receive;
+}
+
+void Transition::join_output(Frame& frame, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  const Instance stored = outputs(frame);
+  const Operand whole = homes.attention_output.produce(builder_, stored, chunk);
+  builder_.emit(fmt::format("join_o.{}", chunk), LaneKind::compute,
+                Permute{frame.o[c], {whole, false}, ranks_, shape_.local_rows(chunk), q_width()});
+  frame.attention_output[c] = whole;
+  if (!frame.stores(Recompute::from_input) || frame.pass == Pass::recompute) {
+    homes.attention_output.spill(builder_, stored, chunk, whole, out_lane());
+    homes.lse.spill(builder_, stored, chunk, frame.lse[c], out_lane());
+  }
+}
+
+Transition::OutputGradient Transition::output_gradient(Frame& frame, std::int64_t chunk) {
+  if (ranks_ == 1) {
+    return {frame.homes->dout.produce(builder_, Version::plus(0), chunk),
+            frame.homes->delta.produce(builder_, Version::plus(0), chunk)};
+  }
+  const std::int64_t rows = shape_.local_rows(chunk);
+  return {temporary("dcontext", rows), temporary("delta_chunk", rows)};
+}
+
+void Transition::output_gradient_to_heads(Frame& frame, std::int64_t chunk,
+                                          const OutputGradient& of) {
+  Homes& homes = *frame.homes;
+  const auto c = static_cast<std::size_t>(chunk);
+  frame.dout[c] = of.dcontext;
+  frame.delta[c] = of.delta;
+  if (ranks_ > 1) {
+    const std::int64_t rows = shape_.local_rows(chunk);
+    const auto sent = [&](const char* name, std::int64_t row, const Operand& source) {
+      const Operand packed = temporary(name, shape_.rows(chunk));
+      builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
+                    Permute{source, {packed, false}, rows, ranks_, row});
+      return packed;
+    };
+    const Operand dout_send = sent("dout_send", q_width(), of.dcontext);
+    const Operand delta_send = sent("delta_send", shape_.heads, of.delta);
+    frame.dout[c] = homes.dout.produce(builder_, Version::plus(0), chunk);
+    frame.delta[c] = homes.delta.produce(builder_, Version::plus(0), chunk);
+    builder_.emit(
+        fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
+        AllToAll{"sp", {dout_send, delta_send}, {{frame.dout[c], false}, {frame.delta[c], false}}});
+  }
+  homes.dout.spill(builder_, Version::plus(0), chunk, frame.dout[c], out_lane());
+  homes.delta.spill(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
+}
+
+void Transition::gradients_to_rows(Frame& frame, std::int64_t chunk, const Operand& dq,
+                                   const Operand& dkv) {
+  const auto c = static_cast<std::size_t>(chunk);
+  frame.dq[c] = dq;
+  frame.dkv[c] = dkv;
+  if (ranks_ == 1) return;
+  Operand dq_send = dq;
+  Operand dkv_send = dkv;
+  if (storage_ != Dtype::f32) {
+    dq_send = temporary("dq_send", shape_.rows(chunk));
+    dkv_send = temporary("dkv_send", shape_.rows(chunk));
+    builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute, Copy{dq, {dq_send, false}});
+    builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute,
+                  Copy{dkv, {dkv_send, false}});
+  }
+  frame.dq[c] = temporary("dq_receive", shape_.rows(chunk));
+  frame.dkv[c] = temporary("dkv_receive", shape_.rows(chunk));
+  builder_.emit(fmt::format("a2a_dqkv.{}", chunk), LaneKind::comm,
+                AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
+}
+
+Operand Transition::join_gradients(Frame& frame, std::int64_t chunk, const Operand& qkv) {
+  const auto c = static_cast<std::size_t>(chunk);
+  JoinHeads join;
+  if (model_.qk_norm) {
+    join.qkv = qkv;
+    join.dq_weight = states_.gradient_rows("q_norm.weight", Version::plus(0), 0, model_.head_dim);
+    join.dk_weight = states_.gradient_rows("k_norm.weight", Version::plus(0), 0, model_.head_dim);
+    join.local_first = local_first(chunk);
+  }
+  describe_heads(join, frame, chunk);
+  const Operand dqkv = temporary(model_.qk_norm ? "qkv_gradient" : "qkv", shape_.local_rows(chunk));
+  join.dq = frame.dq[c];
+  join.dkv = frame.dkv[c];
+  join.dqkv = {dqkv, false};
+  builder_.emit(fmt::format("dheads.{}", chunk), LaneKind::compute, join);
+  return dqkv;
+}
+
+}  // namespace fpdt

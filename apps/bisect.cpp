@@ -86,10 +86,10 @@ constexpr Rule kRules[] = {
 
 // A loss or norm that is not finite is a wrong one.
 Trial checked(std::string_view change, const VerifiedSchedule& schedule, const Problem& problem,
-              const Strategy& strategy, const CheckOptions& options) {
+              const CheckOptions& options) {
   Trial trial{std::string(change), {}, "", true};
   try {
-    trial.report = check_schedule(schedule, problem, strategy, options);
+    trial.report = check_schedule(schedule, problem, options);
   } catch (const NumericError& error) {
     trial.failure = error.what();
   }
@@ -128,7 +128,7 @@ Bisection bisect(const VerifiedSchedule& schedule, const Problem& problem, const
     progress(change);
     try {
       const Lowered variant = lower(simpler, with, print_problem(simpler, with));
-      return checked(change, variant.schedule, simpler, with, options);
+      return checked(change, variant.schedule, simpler, options);
     } catch (const InputError& error) {
       return Trial{std::string(change), {}, error.what(), false};
     } catch (const MemoryError& error) {
@@ -137,7 +137,7 @@ Bisection bisect(const VerifiedSchedule& schedule, const Problem& problem, const
   };
   constexpr std::string_view kItself = "the schedule";
   progress(kItself);
-  Bisection all{checked(kItself, schedule, problem, strategy, options),
+  Bisection all{checked(kItself, schedule, problem, options),
                 lowered("lowered again", problem, strategy),
                 {}};
   for (const Simplification& one : simplifications(problem, strategy)) {

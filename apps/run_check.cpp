@@ -12,6 +12,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/check/check.h"
+#include "fpdt/train/inputs.h"
 
 #include "bisect.h"
 #include "command.h"
@@ -147,11 +148,11 @@ int run_check(const CheckFlags& flags) {
   CheckOptions options = options_of(flags, job);
   options.ranks = machine.ranks;
   const std::int64_t tokens =
-      mul(mul(job.strategy.mesh.replicas, job.strategy.micro_batches), job.problem.seq_len);
+      mul(TokenLayout(job.schedule.schedule()).sequences(), job.problem.seq_len);
   say(fmt::format("two steps of {} tokens on {} ranks, and the reference in double precision ...\n",
                   tokens, job.problem.ranks()));
   if (!flags.bisect) {
-    const CheckReport report = check_schedule(job.schedule, job.problem, job.strategy, options);
+    const CheckReport report = check_schedule(job.schedule, job.problem, options);
     print_result(flags.json ? json_line(json(report)) : table(report));
     return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);
   }

@@ -7,6 +7,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/base/math.h"
+#include "fpdt/train/inputs.h"
 
 namespace fpdt {
 namespace {
@@ -38,7 +39,7 @@ Course settle_course(const TrainFlags& flags, const Job& job, const std::optiona
   course.seed = flags.seed.value_or(course.seed);
   course.rate = settle_rate(flags, course.rate);
   course.seq_len = job.problem.seq_len;
-  course.sequences = mul(job.strategy.mesh.replicas, job.strategy.micro_batches);
+  course.sequences = TokenLayout(job.schedule.schedule()).sequences();
   course.optimizer = job.problem.optimizer;
   return course;
 }

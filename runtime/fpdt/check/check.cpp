@@ -13,6 +13,7 @@
 #include "fpdt/reference/model.h"
 #include "fpdt/reference/optimizer.h"
 #include "fpdt/spec/initial.h"
+#include "fpdt/train/inputs.h"
 #include "fpdt/train/states.h"
 
 namespace fpdt {
@@ -118,6 +119,14 @@ void require_feasible(const Problem& problem, std::int64_t samples) {
       flops / 1e9, kMost / 1e9));
 }
 
+// Parameters and activations have one type; sums are f32.
+Storage storage_of(const Schedule& schedule) {
+  const bool rounded =
+      std::any_of(schedule.buffers.begin(), schedule.buffers.end(),
+                  [](const Buffer& buffer) { return buffer.dtype == Dtype::bf16; });
+  return rounded ? Storage::bf16 : Storage::f32;
+}
+
 }  // namespace
 
 bool CheckReport::agrees() const {
@@ -221,8 +230,8 @@ std::vector<Sample> random_samples(const Problem& problem, std::int64_t count, s
 }
 
 CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& problem,
-                           const Strategy& strategy, const CheckOptions& options) {
-  const std::int64_t count = mul(strategy.mesh.replicas, strategy.micro_batches);
+                           const CheckOptions& options) {
+  const std::int64_t count = TokenLayout(schedule.schedule()).sequences();
   require_feasible(problem, count);
   const CheckSamples samples = options.samples
                                    ? options.samples(problem, count)
@@ -230,8 +239,9 @@ CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& prob
                                                   random_samples(problem, count, options.seed + 1)};
   Trainer trainer(schedule, problem, options.ranks);
   trainer.set_parameters(random_parameters(options.seed));
-  const double tolerance =
-      options.tolerance > 0 ? options.tolerance : derived_tolerance(problem, strategy.storage);
+  const double tolerance = options.tolerance > 0
+                               ? options.tolerance
+                               : derived_tolerance(problem, storage_of(schedule.schedule()));
   CheckReport report = check_step(trainer, samples[0], options.learning_rate, tolerance);
   // The second step uses another learning rate, so that it differs from the first.
   add_errors(report, check_step(trainer, samples[1], options.learning_rate / 2, tolerance));

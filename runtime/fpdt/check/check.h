@@ -72,6 +72,6 @@ struct CheckOptions {
 // InputError when the reference would take minutes or the schedule does not train, and NumericError
 // when the loss or the norm is not finite.
 CheckReport check_schedule(const VerifiedSchedule& schedule, const Problem& problem,
-                           const Strategy& strategy, const CheckOptions& options);
+                           const CheckOptions& options);
 
 }  // namespace fpdt

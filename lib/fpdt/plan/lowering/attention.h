@@ -1,4 +1,5 @@
-// Attention tiles of one rank's heads, forward and backward, with the side that streams fetched ahead.
+// Attention tiles of one rank's heads, forward and backward. The side that streams is fetched
+// ahead.
 //
 // kv_outer (rows are KV chunks, ascending): dkv_i and dq_i are complete after row i; dq streams
 // through the host. q_outer (rows are query chunks, descending): dq_i and dkv_i are complete after

@@ -53,8 +53,8 @@ void Layers::backward_block(const std::string& name, Homes& homes, const Version
   builder_.end_block();
 }
 
-// With overlap, compute runs project(i+1), row(i), feed_forward(i-1): the all-to-alls of chunk i+1's
-// q, kv and of chunk i-1's output are on their lane while chunk i's tiles run.
+// With overlap, compute runs project(i+1), row(i), feed_forward(i-1). The all-to-alls of q and kv
+// of chunk i+1 and of the output of chunk i-1 are on their lane while the tiles of chunk i run.
 void Layers::forward_rows(Frame& frame) {
   const std::int64_t chunks = shape_.chunks;
   const auto attend = [&](std::int64_t i) {

@@ -1,6 +1,7 @@
-// Rings of states and of both ends of the model, and their sums. Units: one rank; e bytes of storage;
-// l = c/P rows of a chunk on one rank, n = c rows after the all-to-all, C chunks, h = H/P and
-// g = max(1, G/P) heads.
+// Rings of states and of both ends of the model, and their sums.
+//
+// Units: one rank; e bytes of storage; l = c/P rows of a chunk on one rank, n = c rows after the
+// all-to-all, C chunks, h = H/P and g = max(1, G/P) heads.
 //
 // Per chunk (the counts of Yao et al., arXiv 2408.16978): hidden tensors l*E*e; q, o, dO and dq
 // n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class that keeps k of C chunks costs

@@ -27,7 +27,7 @@ void Attention::describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_f
   tile.head_first = head_first();
 }
 
-void Attention::row(Frame& frame, std::int64_t chunk) {
+void Attention::row(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
@@ -84,7 +84,7 @@ Operand Attention::streamed_sum(Home& home, std::int64_t turn, std::int64_t chun
 }
 
 // With Reuse::latest, the query side of a row's last tile serves the first tile of the next row.
-Attention::RowGradient Attention::kv_row(Frame& frame, std::int64_t i) {
+Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t i) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
   const Operand kv = homes.kv.fetch(builder_, inputs(frame), i, reuse(), LaneKind::h2d);
@@ -105,7 +105,7 @@ Attention::RowGradient Attention::kv_row(Frame& frame, std::int64_t i) {
   return {complete, dkv};
 }
 
-Attention::RowGradient Attention::query_row(Frame& frame, std::int64_t i) {
+Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t i) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
   const std::int64_t turn = chunks - 1 - i;
@@ -152,7 +152,7 @@ void Attention::emit_waiting_spill() {
   waiting_spill_.reset();
 }
 
-void Attention::backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first,
+void Attention::backward_tile(LayerFrame& frame, std::int64_t q_chunk, std::int64_t k_first,
                               std::int64_t k_last, const Operand& kv, const Target& dq,
                               const Target& dkv) {
   Homes& homes = *frame.homes;

@@ -13,27 +13,27 @@
 
 namespace fpdt {
 
-class Attention : public Part {
+class Attention : public LoweringPart {
  public:
-  explicit Attention(Context& context) : Part(context) {}
+  explicit Attention(Context& context) : LoweringPart(context) {}
 
   // o_i and lse_i: the tiles of q_i over kv_0 .. kv_i.
-  void row(Frame& frame, std::int64_t chunk);
+  void row(LayerFrame& frame, std::int64_t chunk);
 
   struct RowGradient {
     Operand dq, dkv;  // complete, of the row's own chunk
   };
   // The tiles of kv_i under q_i .. q_{C-1}; rows ascend.
-  RowGradient kv_row(Frame& frame, std::int64_t chunk);
+  RowGradient kv_row(LayerFrame& frame, std::int64_t chunk);
   // The tiles of q_i over kv_0 .. kv_i; rows descend.
-  RowGradient query_row(Frame& frame, std::int64_t chunk);
+  RowGradient query_row(LayerFrame& frame, std::int64_t chunk);
 
  private:
   // The sum of a chunk's gradient that row number `turn` continues: kept, or fetched, or new in row
   // 0. On the row's diagonal it is complete after the row, and stays in the ring of that name.
   Operand streamed_sum(Home& home, std::int64_t turn, std::int64_t chunk, const char* diagonal);
-  void backward_tile(Frame& frame, std::int64_t q_chunk, std::int64_t k_first, std::int64_t k_last,
-                     const Operand& kv, const Target& dq, const Target& dkv);
+  void backward_tile(LayerFrame& frame, std::int64_t q_chunk, std::int64_t k_first,
+                     std::int64_t k_last, const Operand& kv, const Target& dq, const Target& dkv);
   // Sets the fields that tiles of both directions share.
   template <class Tile>
   void describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_first,

@@ -93,32 +93,32 @@ void Context::begin_block(const std::string& name) {
 }
 
 // Its slots fit the longest chunk; a shorter chunk uses the first rows.
-Operand Part::temporary(const std::string& name, std::int64_t rows) {
+Operand LoweringPart::temporary(const std::string& name, std::int64_t rows) {
   return builder_.next(builder_.buffer(context_.rings.ring(name)), rows);
 }
 
-Operand Part::workspace() {
+Operand LoweringPart::workspace() {
   if (!fused_attention(problem_, strategy_)) return {};
   return builder_.next(builder_.buffer(context_.rings.ring("workspace")));
 }
 
-Operand Part::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) {
+Operand LoweringPart::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) {
   return {operand.buffer, operand.version, operand.row_first + first, rows};
 }
 
-Operand Part::optional_weight(const std::string& name, const Version& use) const {
+Operand LoweringPart::optional_weight(const std::string& name, const Version& use) const {
   return states_.has(name) ? states_.weight(name, use) : Operand{};
 }
 
 // Absent when every sequence is one document.
-Operand Part::documents() const {
+Operand LoweringPart::documents() const {
   return context_.documents < 0 ? Operand{}
                                 : Operand{context_.documents, Version::at(0, 0, 1), 0, -1};
 }
 
 // With stored tensors (keep_attention, keep_all) an instance is a layer of a micro-batch. Otherwise
 // only the current layer's instance is alive.
-Instance Part::stored_instance(const Homes& homes) const {
+Instance LoweringPart::stored_instance(const Homes& homes) const {
   if (!homes.in_segment) return Version::at(-homes.first, 1, homes.count);
   // Layer k*s + p of segment s; the last segment comes first: (T-1-s)(k-1) + p.
   const std::int64_t every = strategy_.checkpoint_every();
@@ -126,25 +126,27 @@ Instance Part::stored_instance(const Homes& homes) const {
   return Version::at((segments - 1) * (every - 1), 1, segments * (every - 1), 1 - 2 * every);
 }
 
-Instance Part::inputs(const Frame& frame) const {
+Instance LoweringPart::inputs(const LayerFrame& frame) const {
   return frame.stores(Recompute::keep_all) ? stored_instance(*frame.homes) : Version::plus(0);
 }
 
-Instance Part::outputs(const Frame& frame) const {
+Instance LoweringPart::outputs(const LayerFrame& frame) const {
   return frame.stores(Recompute::from_input) ? Version::plus(0) : stored_instance(*frame.homes);
 }
 
-RankExpression Part::token_first(std::int64_t chunk) const {
+RankExpression LoweringPart::token_first(std::int64_t chunk) const {
   return {chunk * shape_.chunk_rows, ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_};
 }
 
-std::int64_t Part::local_first(std::int64_t chunk) const {
+std::int64_t LoweringPart::local_first(std::int64_t chunk) const {
   return chunk * shape_.chunk_rows / ranks_;
 }
 
-LaneKind Part::out_lane() const { return strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d; }
+LaneKind LoweringPart::out_lane() const {
+  return strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
+}
 
-Home::Reuse Part::reuse() const {
+Home::Reuse LoweringPart::reuse() const {
   return strategy_.tiles.serpentine ? Home::Reuse::ring : Home::Reuse::latest;
 }
 

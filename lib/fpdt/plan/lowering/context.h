@@ -31,7 +31,7 @@ struct Stream {
 };
 
 // A block of a layer under construction: its layer class and its mode.
-struct Frame {
+struct LayerFrame {
   Homes* homes = nullptr;
   Pass pass = Pass::forward;
   Version weights;  // which gather its weights come from
@@ -64,9 +64,9 @@ struct Context {
 };
 
 // The base of all parts, which share one context.
-class Part {
+class LoweringPart {
  protected:
-  explicit Part(Context& context)
+  explicit LoweringPart(Context& context)
       : context_(context),
         problem_(context.problem),
         strategy_(context.strategy),
@@ -91,8 +91,8 @@ class Part {
   // The instance of what a layer stores across the step, or within its segment.
   [[nodiscard]] Instance stored_instance(const Homes& homes) const;
   // The instances of attention's inputs and of its outputs.
-  [[nodiscard]] Instance inputs(const Frame& frame) const;
-  [[nodiscard]] Instance outputs(const Frame& frame) const;
+  [[nodiscard]] Instance inputs(const LayerFrame& frame) const;
+  [[nodiscard]] Instance outputs(const LayerFrame& frame) const;
 
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const;

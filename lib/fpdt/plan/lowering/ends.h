@@ -7,9 +7,9 @@
 
 namespace fpdt {
 
-class Ends : public Part {
+class Ends : public LoweringPart {
  public:
-  explicit Ends(Context& context) : Part(context), products_(context) {}
+  explicit Ends(Context& context) : LoweringPart(context), products_(context) {}
 
   void emit_embed();
   void emit_embed_backward();

@@ -3,10 +3,10 @@
 
 namespace fpdt {
 
-Frame Layers::begin(const std::string& name, Homes& homes, Pass pass, const Version& weights,
-                    const Stream& input) {
+LayerFrame Layers::begin(const std::string& name, Homes& homes, Pass pass, const Version& weights,
+                         const Stream& input) {
   context_.begin_block(name);
-  Frame frame;
+  LayerFrame frame;
   frame.homes = &homes;
   frame.pass = pass;
   frame.weights = weights;
@@ -20,7 +20,7 @@ Frame Layers::begin(const std::string& name, Homes& homes, Pass pass, const Vers
 
 void Layers::forward_block(const std::string& name, Homes& homes, const Version& weights,
                            const Stream& input, const Stream& output) {
-  Frame frame = begin(name, homes, Pass::forward, weights, input);
+  LayerFrame frame = begin(name, homes, Pass::forward, weights, input);
   frame.output = output;
   forward_rows(frame);
   advance_repeated(homes);
@@ -29,7 +29,7 @@ void Layers::forward_block(const std::string& name, Homes& homes, const Version&
 
 void Layers::backward_block(const std::string& name, Homes& homes, const Version& weights,
                             const Stream& input) {
-  Frame frame = begin(name, homes, Pass::recompute, weights, input);
+  LayerFrame frame = begin(name, homes, Pass::recompute, weights, input);
   states_.emit_fill(builder_, states_.layer_names(), Version::plus(0));
   if (frame.stores(Recompute::from_input)) {
     forward_rows(frame);
@@ -55,7 +55,7 @@ void Layers::backward_block(const std::string& name, Homes& homes, const Version
 
 // With overlap, compute runs project(i+1), row(i), feed_forward(i-1). The all-to-alls of q and kv
 // of chunk i+1 and of the output of chunk i-1 are on their lane while the tiles of chunk i run.
-void Layers::forward_rows(Frame& frame) {
+void Layers::forward_rows(LayerFrame& frame) {
   const std::int64_t chunks = shape_.chunks;
   const auto attend = [&](std::int64_t i) {
     attention_.row(frame, i);
@@ -83,7 +83,7 @@ void Layers::forward_rows(Frame& frame) {
 }
 
 // Rows are KV chunks.
-void Layers::kv_outer(Frame& frame) {
+void Layers::kv_outer(LayerFrame& frame) {
   const std::int64_t chunks = shape_.chunks;
   for (std::int64_t i = 0; i < chunks; ++i) rows_.feed_forward_backward(frame, i);
   for (std::int64_t i = 0; i < chunks; ++i) {
@@ -96,7 +96,7 @@ void Layers::kv_outer(Frame& frame) {
 }
 
 // Rows are query chunks, last first.
-void Layers::query_outer(Frame& frame) {
+void Layers::query_outer(LayerFrame& frame) {
   const std::int64_t last = shape_.chunks - 1;
   if (overlaps()) rows_.feed_forward_backward(frame, last);
   for (std::int64_t i = last; i >= 0; --i) {

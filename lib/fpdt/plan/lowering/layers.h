@@ -23,10 +23,13 @@
 
 namespace fpdt {
 
-class Layers : public Part {
+class Layers : public LoweringPart {
  public:
   explicit Layers(Context& context)
-      : Part(context), transition_(context), rows_(context, transition_), attention_(context) {}
+      : LoweringPart(context),
+        transition_(context),
+        rows_(context, transition_),
+        attention_(context) {}
 
   void forward_block(const std::string& name, Homes& homes, const Version& weights,
                      const Stream& input, const Stream& output);
@@ -34,11 +37,11 @@ class Layers : public Part {
                       const Stream& input);
 
  private:
-  [[nodiscard]] Frame begin(const std::string& name, Homes& homes, Pass pass,
-                            const Version& weights, const Stream& input);
-  void forward_rows(Frame& frame);
-  void kv_outer(Frame& frame);
-  void query_outer(Frame& frame);
+  [[nodiscard]] LayerFrame begin(const std::string& name, Homes& homes, Pass pass,
+                                 const Version& weights, const Stream& input);
+  void forward_rows(LayerFrame& frame);
+  void kv_outer(LayerFrame& frame);
+  void query_outer(LayerFrame& frame);
   void advance_repeated(const Homes& homes);
 
   Transition transition_;

@@ -9,9 +9,9 @@ namespace fpdt {
 
 // Of the tensors "<layer>.weight" and "<layer>.bias" of gather `use`, over
 // `rows` rows.
-class Products : public Part {
+class Products : public LoweringPart {
  public:
-  explicit Products(Context& context) : Part(context) {}
+  explicit Products(Context& context) : LoweringPart(context) {}
 
   // y [rows, out] = x [rows, in] * W^T + b + addend.
   void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,

@@ -24,7 +24,7 @@ std::int64_t Rows::ffn_tile() const {
   return strategy_.tiles.ffn_rows > 0 ? std::min(strategy_.tiles.ffn_rows, most) : most;
 }
 
-void Rows::project(Frame& frame, std::int64_t chunk) {
+void Rows::project(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.local_rows(chunk);
   const bool all = frame.stores(Recompute::keep_all);
@@ -41,7 +41,7 @@ void Rows::project(Frame& frame, std::int64_t chunk) {
   transition_.to_heads(frame, chunk, qkv);
 }
 
-void Rows::feed_forward(Frame& frame, std::int64_t chunk) {
+void Rows::feed_forward(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);

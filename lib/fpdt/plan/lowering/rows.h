@@ -8,22 +8,22 @@
 
 namespace fpdt {
 
-class Rows : public Part {
+class Rows : public LoweringPart {
  public:
   Rows(Context& context, Transition& transition)
-      : Part(context), products_(context), transition_(transition) {}
+      : LoweringPart(context), products_(context), transition_(transition) {}
 
   // q_i and kv_i in head layout from x_i.
-  void project(Frame& frame, std::int64_t chunk);
+  void project(LayerFrame& frame, std::int64_t chunk);
   // Residual, second norm and feed-forward of chunk i: the input of the next layer.
-  void feed_forward(Frame& frame, std::int64_t chunk);
+  void feed_forward(LayerFrame& frame, std::int64_t chunk);
   // dh_i from dy_i, and the gradient of the attention output, on its way to head layout.
-  void feed_forward_backward(Frame& frame, std::int64_t chunk);
+  void feed_forward_backward(LayerFrame& frame, std::int64_t chunk);
   // From dq_i, dkv_i and dh_i to the gradient of the layer's input.
-  void projection_backward(Frame& frame, std::int64_t chunk);
+  void projection_backward(LayerFrame& frame, std::int64_t chunk);
 
  private:
-  void tiles_backward(Frame& frame, std::int64_t chunk, const Operand& h, const Operand& dy);
+  void tiles_backward(LayerFrame& frame, std::int64_t chunk, const Operand& h, const Operand& dy);
   [[nodiscard]] std::int64_t ffn_tile() const;
   [[nodiscard]] ActivationKind activation_kind() const;
 

@@ -7,7 +7,7 @@
 
 namespace fpdt {
 
-void Rows::feed_forward_backward(Frame& frame, std::int64_t chunk) {
+void Rows::feed_forward_backward(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const std::int64_t rows = shape_.local_rows(chunk);
@@ -49,7 +49,8 @@ void Rows::feed_forward_backward(Frame& frame, std::int64_t chunk) {
 }
 
 // Feed-forward and second norm, one row tile after another.
-void Rows::tiles_backward(Frame& frame, std::int64_t chunk, const Operand& h, const Operand& dy) {
+void Rows::tiles_backward(LayerFrame& frame, std::int64_t chunk, const Operand& h,
+                          const Operand& dy) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.local_rows(chunk);
   const std::int64_t hidden = model_.hidden;
@@ -99,7 +100,7 @@ void Rows::tiles_backward(Frame& frame, std::int64_t chunk, const Operand& h, co
   frame.dh[static_cast<std::size_t>(chunk)] = dh;
 }
 
-void Rows::projection_backward(Frame& frame, std::int64_t chunk) {
+void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.local_rows(chunk);
   const std::int64_t hidden = model_.hidden;

@@ -38,7 +38,7 @@ struct GatherCount {
 
 }  // namespace
 
-void Step::emit_gathers() {
+void StepLowering::emit_gathers() {
   if (!states_.sharded()) return;
   const GatherCount count{model_.layers, strategy_.checkpoint_every()};
   const auto gather = [&](const std::string& block, const std::vector<std::string>& names,
@@ -60,7 +60,7 @@ void Step::emit_gathers() {
   gather("gather_head", head, Version::at(0, 0, 1));
 }
 
-void Step::emit_layers() {
+void StepLowering::emit_layers() {
   const std::int64_t every = strategy_.checkpoint_every();
   const std::int64_t layers = model_.layers;
   const GatherCount count{layers, every};
@@ -106,7 +106,7 @@ void Step::emit_layers() {
   if (stored) layers_.backward_block("backward_last", homes, count.backward(), rerun_in);
 }
 
-void Step::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
+void StepLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
   const std::int64_t layers = model_.layers;
   const std::int64_t every = strategy_.checkpoint_every();
   const auto gather = [&](std::int64_t layer) {
@@ -130,7 +130,7 @@ void Step::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
   }
 }
 
-void Step::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
+void StepLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
   struct Visit {
     std::string gather, block;
     std::int64_t layer;
@@ -168,7 +168,7 @@ void Step::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
 }
 
 // Tokens, labels and document starts of one micro-batch: the only device buffers that grow with S.
-void Step::emit_tokens() {
+void StepLowering::emit_tokens() {
   const auto pair = [&](const std::string& name) {
     const BufferIndex input = builder_.buffer(context_.rings.ring(name + "_input"));
     const BufferIndex here = builder_.buffer(context_.rings.ring(name));
@@ -184,7 +184,7 @@ void Step::emit_tokens() {
   builder_.end_block();
 }
 
-void Step::emit_programs() {
+void StepLowering::emit_programs() {
   Schedule& schedule = builder_.schedule;
   const auto call = [&](std::vector<Call>& calls, std::string_view block, std::int64_t layer = 0,
                         std::int64_t micro_batch = 0) {
@@ -215,7 +215,7 @@ void Step::emit_programs() {
   call(schedule.evaluate, "finish_evaluate");
 }
 
-Schedule Step::lower() {
+Schedule StepLowering::lower() {
   emit_tokens();
   states_.emit_blocks(builder_);
   emit_gathers();
@@ -230,7 +230,7 @@ Schedule Step::lower() {
 
 Schedule lower_ops(const Problem& problem, const Strategy& strategy) {
   Context context(problem, strategy);
-  return Step(context).lower();
+  return StepLowering(context).lower();
 }
 
 }  // namespace fpdt

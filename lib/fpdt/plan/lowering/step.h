@@ -8,9 +8,10 @@
 
 namespace fpdt {
 
-class Step : public Part {
+class StepLowering : public LoweringPart {
  public:
-  explicit Step(Context& context) : Part(context), layers_(context), ends_(context) {}
+  explicit StepLowering(Context& context)
+      : LoweringPart(context), layers_(context), ends_(context) {}
 
   Schedule lower();
 

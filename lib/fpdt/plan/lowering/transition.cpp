@@ -33,7 +33,7 @@ Rotary Transition::rotary() const {
 }
 
 template <class Heads>
-void Transition::describe_heads(Heads& body, const Frame& frame, std::int64_t chunk) const {
+void Transition::describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk) const {
   body.q_weight = optional_weight("q_norm.weight", frame.weights);
   body.k_weight = optional_weight("k_norm.weight", frame.weights);
   if (model_.qk_norm) body.epsilon = model_.norm_epsilon;
@@ -47,7 +47,7 @@ void Transition::describe_heads(Heads& body, const Frame& frame, std::int64_t ch
   body.token_first = token_first(chunk);
 }
 
-void Transition::to_heads(Frame& frame, std::int64_t chunk, const Operand& qkv) {
+void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& qkv) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
@@ -75,7 +75,7 @@ void Transition::to_heads(Frame& frame, std::int64_t chunk, const Operand& qkv) 
   frame.kv[c] = kv;
 }
 
-void Transition::output_to_rows(Frame& frame, std::int64_t chunk) {
+void Transition::output_to_rows(LayerFrame& frame, std::int64_t chunk) {
   if (ranks_ == 1) return;
   Operand& o = frame.o[static_cast<std::size_t>(chunk)];
   Operand send = o;
@@ -89,7 +89,7 @@ void Transition::output_to_rows(Frame& frame, std::int64_t chunk) {
   o = receive;
 }
 
-void Transition::join_output(Frame& frame, std::int64_t chunk) {
+void Transition::join_output(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance stored = outputs(frame);
@@ -103,7 +103,7 @@ void Transition::join_output(Frame& frame, std::int64_t chunk) {
   }
 }
 
-Transition::OutputGradient Transition::output_gradient(Frame& frame, std::int64_t chunk) {
+Transition::OutputGradient Transition::output_gradient(LayerFrame& frame, std::int64_t chunk) {
   if (ranks_ == 1) {
     return {frame.homes->dout.produce(builder_, Version::plus(0), chunk),
             frame.homes->delta.produce(builder_, Version::plus(0), chunk)};
@@ -112,7 +112,7 @@ Transition::OutputGradient Transition::output_gradient(Frame& frame, std::int64_
   return {temporary("dcontext", rows), temporary("delta_chunk", rows)};
 }
 
-void Transition::output_gradient_to_heads(Frame& frame, std::int64_t chunk,
+void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk,
                                           const OutputGradient& of) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
@@ -138,7 +138,7 @@ void Transition::output_gradient_to_heads(Frame& frame, std::int64_t chunk,
   homes.delta.spill(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
 }
 
-void Transition::gradients_to_rows(Frame& frame, std::int64_t chunk, const Operand& dq,
+void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const Operand& dq,
                                    const Operand& dkv) {
   const auto c = static_cast<std::size_t>(chunk);
   frame.dq[c] = dq;
@@ -159,7 +159,7 @@ void Transition::gradients_to_rows(Frame& frame, std::int64_t chunk, const Opera
                 AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
 }
 
-Operand Transition::join_gradients(Frame& frame, std::int64_t chunk, const Operand& qkv) {
+Operand Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv) {
   const auto c = static_cast<std::size_t>(chunk);
   JoinHeads join;
   if (model_.qk_norm) {

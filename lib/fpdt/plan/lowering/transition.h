@@ -5,33 +5,34 @@
 
 namespace fpdt {
 
-class Transition : public Part {
+class Transition : public LoweringPart {
  public:
-  explicit Transition(Context& context) : Part(context) {}
+  explicit Transition(Context& context) : LoweringPart(context) {}
 
   // q_i and kv_i in head layout from the rows of qkv_i.
-  void to_heads(Frame& frame, std::int64_t chunk, const Operand& qkv);
+  void to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
   // Sends the attention output of chunk i back to sequence layout.
-  void output_to_rows(Frame& frame, std::int64_t chunk);
+  void output_to_rows(LayerFrame& frame, std::int64_t chunk);
   // Receives it there, and stores what backward needs of this row.
-  void join_output(Frame& frame, std::int64_t chunk);
+  void join_output(LayerFrame& frame, std::int64_t chunk);
 
   // The gradient of the attention output and delta, in sequence layout.
   struct OutputGradient {
     Operand dcontext, delta;
   };
-  [[nodiscard]] OutputGradient output_gradient(Frame& frame, std::int64_t chunk);
-  void output_gradient_to_heads(Frame& frame, std::int64_t chunk, const OutputGradient& of);
+  [[nodiscard]] OutputGradient output_gradient(LayerFrame& frame, std::int64_t chunk);
+  void output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk, const OutputGradient& of);
   // Sends dq_i and dkv_i back to sequence layout.
-  void gradients_to_rows(Frame& frame, std::int64_t chunk, const Operand& dq, const Operand& dkv);
+  void gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const Operand& dq,
+                         const Operand& dkv);
   // The gradient of qkv_i from both. The norm of heads needs `qkv`, q and k before
   // normalisation; the ones in their homes are normalised.
-  Operand join_gradients(Frame& frame, std::int64_t chunk, const Operand& qkv);
+  Operand join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
 
  private:
   // Sets the fields that SplitHeads and JoinHeads share.
   template <class Heads>
-  void describe_heads(Heads& body, const Frame& frame, std::int64_t chunk) const;
+  void describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk) const;
   [[nodiscard]] Rotary rotary() const;
 };
 

@@ -1,11 +1,12 @@
 // The published policy is sound for every number of ranks, in its own proportions. The ladder leads
 // from it to an answer.
+#include "fpdt/plan/methods/published.h"
+
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/ladder.h"
-#include "fpdt/plan/methods/method.h"
 #include "fpdt/plan/search.h"
 
 #include "problems.h"
@@ -59,6 +60,59 @@ TEST(Methods, HoldWhatTheyPublish) {
       EXPECT_EQ(strategy.mesh.replicas * strategy.micro_batches, batch);
     }
   }
+}
+
+// Bytes and seconds of the waste come on top of those of the schedule, which has none of it.
+TEST(Published, AddsItsWaste) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 1024);
+  const Method& fpdt = *method_named("fpdt");
+  const Plan plan = published_plan(problem, fpdt, 1);
+  const Plan bare = make_plan(problem, plan.strategy);
+  EXPECT_EQ(plan.strategy, fpdt.published(problem, 1));
+  const std::int64_t rows = geometry(problem, plan.strategy).local_tokens();
+  const std::int64_t hidden = 2 * rows * problem.model.hidden;
+  EXPECT_EQ(plan.usage.device - bare.usage.device, Bytes{fpdt.waste.hidden_tensors * hidden});
+  EXPECT_EQ(plan.usage.arena - bare.usage.arena, plan.usage.device - bare.usage.device);
+  const auto layers = static_cast<double>(problem.model.layers);
+  const double copies = fpdt.waste.pageable_copies * 2 * layers * static_cast<double>(hidden) / 2e8;
+  for (std::size_t i = 0; i < plan.throughput.size(); ++i) {
+    const Throughput& now = plan.throughput[i];
+    const Throughput& before = bare.throughput[i];
+    EXPECT_NEAR(now.step_seconds - before.step_seconds,
+                fpdt.waste.host_seconds * 3 * layers + copies, 1e-9);
+    EXPECT_NEAR(now.mfu_full * now.step_seconds, before.mfu_full * before.step_seconds, 1e-12);
+  }
+  const Method& ulysses = *method_named("ulysses");
+  EXPECT_EQ(published_plan(problem, ulysses, 1).usage.device -
+                make_plan(problem, ulysses.published(problem, 1)).usage.device,
+            Bytes{8 * rows * problem.model.vocabulary});
+}
+
+// Host time counts rows of tiles, and every block of pinned memory that does not live through the
+// step is rounded.
+TEST(Published, WastesByRowsAndBlocks) {
+  Problem problem = timed_problem(tiny_llama(), 2, 4 * 65536 * 3);
+  problem.cluster.row_multiple = 128;
+  const Method& fpdt = *method_named("fpdt");
+  Strategy strategy = fpdt.published(problem, 1);
+  const auto seconds = [&] {
+    const Lowered lowered = lower(problem, strategy);
+    return wasted(problem, fpdt, strategy, lowered.schedule.schedule()).step_seconds;
+  };
+  const double twelve = seconds();
+  strategy.tiles.chunk_tokens *= 2;
+  EXPECT_NEAR(twelve - seconds(),
+              fpdt.waste.host_seconds * 3 * 6 * static_cast<double>(problem.model.layers), 1e-9);
+  strategy.tiles.chunk_tokens = 65536 * 3;
+  const Lowered lowered = lower(problem, strategy);
+  const Wasted rounded = wasted(problem, fpdt, strategy, lowered.schedule.schedule());
+  Bytes expected;
+  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+    if (buffer.space != MemorySpace::host_pinned || buffer.name == "layer_input_host") continue;
+    expected += Bytes{buffer.bytes().value / 3};  // three quarters of each are used
+  }
+  EXPECT_GT(expected, Bytes{0});
+  EXPECT_EQ(rounded.host_rank, expected);
 }
 
 // Short sequences, ranks that do not divide the heads, chunks that are not whole rows.

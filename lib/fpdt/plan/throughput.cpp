@@ -40,4 +40,15 @@ Throughput throughput(const Problem& problem, const Strategy& strategy,
   return result;
 }
 
+Throughput slower(const Throughput& throughput, double more_seconds) {
+  Throughput result = throughput;
+  result.step_seconds += more_seconds;
+  const double share = throughput.step_seconds / result.step_seconds;
+  for (double* rate :
+       {&result.tokens_per_second_per_gpu, &result.mfu_causal, &result.mfu_full, &result.hfu}) {
+    *rate *= share;
+  }
+  return result;
+}
+
 }  // namespace fpdt

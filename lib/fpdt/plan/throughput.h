@@ -26,5 +26,7 @@ struct Throughput {
 };
 Throughput throughput(const Problem& problem, const Strategy& strategy,
                       const Simulation& simulation);
+// The same of a step that takes longer.
+Throughput slower(const Throughput& throughput, double more_seconds);
 
 }  // namespace fpdt

@@ -10,6 +10,19 @@
 
 namespace fpdt {
 
+// What a published code does needlessly beside the schedule of its strategy. The values are facts
+// about that code, each with its source. They belong to no strategy: nothing searches or executes
+// them (methods/published.h).
+struct Waste {
+  std::int64_t hidden_tensors = 0;    // of S/P rows by the hidden size, whole on the device
+  std::int64_t logit_bytes = 0;       // of each logit of the rank
+  bool pinned_powers_of_two = false;  // blocks of pinned memory are rounded up
+  // Layer inputs go to pageable memory and come back while the device waits: how many times as long
+  // as from pinned memory.
+  double pageable_copies = 0;
+  double host_seconds = 0;  // in which lanes idle, for each row of tiles in each pass over a layer
+};
+
 struct Method {
   std::string_view name;    // of flags and JSON
   std::string_view title;   // in sentences
@@ -19,7 +32,17 @@ struct Method {
   // The choices of the published implementation, over as many ranks as the heads and the sequences
   // of a step allow. They may exceed the budgets.
   Strategy (*published)(const Problem& problem, std::int64_t batch);
+  Waste waste;  // of that implementation
 };
+
+// What both methods inherit from Megatron-DeepSpeed.
+//
+// Its pinned copies of layer inputs are 6.4 times faster than the pageable ones of the time (commit
+// 858e91e of DeepSpeed).
+inline constexpr double kPageableCopies = 6.4;
+// Python, streams made and waited for at every tile, and barriers at every chunk (fpdt_layer.py).
+// Fitted on panels a, c, e of tests/published/fpdt-figure4.yaml.
+inline constexpr double kHostSeconds = 0.040;
 
 // Ordered from the most to the least general.
 std::span<const Method* const> methods();

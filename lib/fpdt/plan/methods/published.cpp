@@ -1,0 +1,62 @@
+// Adds the waste of a published implementation to the plan of its strategy.
+#include "fpdt/plan/methods/published.h"
+
+#include <bit>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/throughput.h"
+
+namespace fpdt {
+namespace {
+
+// Bytes of pinned blocks beyond what a schedule asks for, where each is a power of two. Blocks that
+// live through the step hold layer inputs, which these codes do not pin.
+Bytes rounding(const Schedule& schedule, std::int64_t chunks) {
+  Bytes bytes;
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.space != MemorySpace::host_pinned || buffer.slots > chunks) continue;
+    const std::int64_t slot = buffer.slot_bytes().value;
+    const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(slot)));
+    bytes += Bytes{mul(buffer.slots, power - slot)};
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Wasted wasted(const Problem& problem, const Method& method, const Strategy& strategy,
+              const Schedule& schedule) {
+  const Waste& waste = method.waste;
+  const ModelSpec& model = problem.model;
+  const Geometry shape = geometry(problem, strategy);
+  constexpr std::int64_t kElement = 2;  // bytes of a stored one
+  constexpr std::int64_t kPasses = 3;   // forward, forward once more, backward
+  const std::int64_t rows = shape.local_tokens();
+  Wasted added;
+  added.device = Bytes{mul(mul(waste.hidden_tensors, rows), model.hidden * kElement)};
+  added.device += Bytes{mul(mul(waste.logit_bytes, rows), model.vocabulary)};
+  if (waste.pinned_powers_of_two) added.host_rank = rounding(schedule, shape.chunks);
+  const std::int64_t layers = mul(model.layers, strategy.micro_batches);
+  added.step_seconds =
+      waste.host_seconds * static_cast<double>(mul(kPasses * layers, shape.chunks));
+  const auto inputs = static_cast<double>(mul(mul(layers, rows), model.hidden * kElement));
+  const Rates& rates = problem.cluster.rates;
+  added.step_seconds +=
+      waste.pageable_copies * inputs * (1 / rates.d2h.typical + 1 / rates.h2d.typical);
+  return added;
+}
+
+Plan published_plan(const Problem& problem, const Method& method, std::int64_t batch) {
+  Plan plan = make_plan(problem, method.published(problem, batch));
+  const Wasted added = wasted(problem, method, plan.strategy, plan.lowered.schedule.schedule());
+  const ClusterSpec& cluster = problem.cluster;
+  plan.usage.arena += added.device;
+  plan.usage.device += added.device;
+  plan.usage.host_rank += added.host_rank;
+  plan.usage.host_node += cluster.devices_per_node * added.host_rank;
+  plan.usage.host_numa += div_ceil(cluster.devices_per_node, cluster.numa_nodes) * added.host_rank;
+  for (Throughput& one : plan.throughput) one = slower(one, added.step_seconds);
+  return plan;
+}
+
+}  // namespace fpdt

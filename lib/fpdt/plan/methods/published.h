@@ -1,0 +1,24 @@
+// A method as its authors run it: the schedule of its published strategy, and beside it what their
+// code does needlessly. Waste is a model of somebody else's program. It belongs to no strategy, so
+// nothing searches it and nothing executes it.
+#pragma once
+
+#include "fpdt/plan/methods/method.h"
+#include "fpdt/plan/plan.h"
+
+namespace fpdt {
+
+// What the waste of a method adds to a step.
+struct Wasted {
+  Bytes device;
+  Bytes host_rank;
+  double step_seconds = 0;
+};
+Wasted wasted(const Problem& problem, const Method& method, const Strategy& strategy,
+              const Schedule& schedule);
+
+// Lowers and simulates the published strategy, and adds its waste to bytes and seconds. Ignores
+// budgets; the simulation is that of the schedule alone.
+Plan published_plan(const Problem& problem, const Method& method, std::int64_t batch);
+
+}  // namespace fpdt

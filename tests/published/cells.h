@@ -1,0 +1,54 @@
+// Published measurements, and what fpdt predicts for the same runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fpdt/plan/methods/published.h"
+
+namespace fpdt::test {
+
+// One measurement: a method, a model, a machine and a length.
+struct Cell {
+  std::string panel;
+  bool fitted = false;  // a constant was fitted to its panel
+  const Method* method = nullptr;
+  std::string model, cluster;
+  std::int64_t vocabulary = 0;  // 0: the model's
+  std::int64_t seq_len = 0;
+  bool runs = true;         // false: the source says that it is out of memory
+  double value = 0;         // MFU in percent over the full square, or a speed
+  bool is_speed = false;    // tokens per second and GPU
+  double device_bytes = 0;  // 0: not published
+};
+
+// All cells of one source.
+struct Source {
+  std::string name, text, read;
+  std::vector<Cell> cells;
+};
+
+// A cell whose prediction is known to differ.
+struct Miss {
+  std::string panel, method, what, why;  // what: mfu, fits or memory
+  std::int64_t seq_len = 0;
+};
+
+struct Predicted {
+  Usage usage;
+  bool fits = false;
+  double published = 0;  // MFU in percent over the full square; 0: out of memory
+  double mfu = 0;        // at typical rates
+  double slow_mfu = 0, fast_mfu = 0;
+};
+
+std::vector<Source> load_sources();
+std::vector<Miss> load_misses();
+// nullptr: none is known.
+const Miss* find_miss(const std::vector<Miss>& misses, const Cell& cell, std::string_view what);
+
+Problem question(const Cell& cell);
+Predicted predict(const Cell& cell);
+
+}  // namespace fpdt::test

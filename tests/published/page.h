@@ -1,0 +1,21 @@
+// The page of published beside predicted numbers, docs/results/published.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cells.h"
+
+namespace fpdt::test {
+
+// The differences that count as agreement: points of MFU, and a share of the device's memory.
+inline constexpr double kMfuPoints = 5;
+inline constexpr double kMemoryShare = 0.1;
+
+// predicted[i][j]: of cell j of source i.
+std::string page(const std::vector<Source>& sources,
+                 const std::vector<std::vector<Predicted>>& predicted,
+                 const std::vector<Miss>& misses);
+std::vector<std::vector<Predicted>> predict_all(const std::vector<Source>& sources);
+
+}  // namespace fpdt::test

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/fit.h"
+#include "fpdt/plan/methods/method.h"
 
 #include "problems.h"
 
@@ -75,7 +76,11 @@ TEST(Levers, WordsSayWhatIsStoredAndWhere) {
   EXPECT_NE(text.find("FPDT over 2 ranks: 4 chunks of 64 tokens"), std::string::npos) << text;
   EXPECT_NE(text.find("1 layers store their attention output"), std::string::npos) << text;
   EXPECT_NE(text.find("on the device: kv"), std::string::npos) << text;
-  EXPECT_NE(in_words(problem, spilled(problem, 1, 256)).find("Ulysses"), std::string::npos);
+  const Strategy one_chunk = spilled(problem, 1, 256);
+  EXPECT_NE(in_words(problem, one_chunk).find("mesh 1 x 2 (replicas x heads): one chunk"),
+            std::string::npos);
+  const Strategy kept = method_named("ulysses")->entered(problem, one_chunk);
+  EXPECT_NE(in_words(problem, kept).find("Ulysses over 2 ranks"), std::string::npos);
 }
 
 }  // namespace

@@ -115,6 +115,43 @@ TEST(Published, WastesByRowsAndBlocks) {
   EXPECT_EQ(rounded.host_rank, expected);
 }
 
+// One chunk is Ulysses only while attention leaves nothing on the host. What layers store for
+// backward may be there.
+TEST(Methods, UlyssesKeepsAttentionOnTheDevice) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 256);
+  const Method& ulysses = *method_named("ulysses");
+  for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+    Strategy spilled_chunk = spilled(problem, 1, 256);
+    spilled_chunk.tiles.backward_order = order;
+    EXPECT_EQ(method_of(problem, spilled_chunk), nullptr);
+    const Strategy kept = ulysses.entered(problem, spilled_chunk);
+    EXPECT_TRUE(ulysses.holds(problem, kept));
+    EXPECT_EQ(kept.layer_classes.front().kept(TensorClass::layer_input), 0);
+    EXPECT_FALSE(ulysses.holds(problem, with_kept(kept, TensorClass::q, 0)));
+    EXPECT_FALSE(ulysses.holds(problem, with_kept(kept, TensorClass::lse, 0)));
+    const Strategy stored = with_stored(problem, kept, {0, problem.model.layers});
+    EXPECT_TRUE(ulysses.holds(problem, with_kept(stored, TensorClass::lse, 0)));
+    EXPECT_FALSE(ulysses.holds(problem, ulysses.entered(problem, spilled(problem, 1, 128))));
+  }
+}
+
+// Whatever the budgets, the answer of a pinned method is in its region.
+TEST(Methods, SearchesStayInTheirRegions) {
+  for (const Method* method : methods()) {
+    Problem problem = timed_problem(tiny_llama(), 2, 256);
+    Pins pins;
+    pins.method = method;
+    for (int eighths = 8; eighths > 0; --eighths) {
+      const auto best = search(problem, pins).best;
+      if (!best) break;
+      EXPECT_EQ(method_of(problem, best->strategy), method);
+      const Usage need = best->usage;
+      problem.host_budget = Bytes{need.host_node.value * 7 / 8};
+      problem.device_budget = Bytes{need.device.value * 9 / 8};
+    }
+  }
+}
+
 // Short sequences, ranks that do not divide the heads, chunks that are not whole rows.
 TEST(Published, IsSoundWhereItsNumbersDoNotFit) {
   Problem problem = tiny_problem(tiny_llama(), 8, 1000);  // four heads

@@ -32,7 +32,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
           strategy.tiles.loss_rows =
               std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
           strategy.offload_states(offload);
-          strategy = tidied(problem, strategy);
+          strategy = entered(problem, pins, tidied(problem, strategy));
           if (check(problem, strategy).empty()) all.push_back(strategy);
         }
       }

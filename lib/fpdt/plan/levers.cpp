@@ -244,12 +244,15 @@ std::vector<Lever> levers() {
 
 std::string in_words(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  const std::string over = shape.sequence_parallel == 1
-                               ? "on one rank"
-                               : fmt::format("over {} ranks", shape.sequence_parallel);
+  const std::string ranks = shape.sequence_parallel == 1
+                                ? "on one rank"
+                                : fmt::format("over {} ranks", shape.sequence_parallel);
   const Method* method = method_of(problem, strategy);
+  const std::string who = method ? fmt::format("{} {}", method->title, ranks)
+                                 : fmt::format("mesh {} x {} (replicas x heads)",
+                                               shape.data_parallel, shape.sequence_parallel);
   std::string text =
-      fmt::format("{} {}: {} of {} tokens", method ? method->title : "Sequence", over,
+      fmt::format("{}: {} of {} tokens", who,
                   shape.chunks == 1 ? "one chunk" : fmt::format("{} chunks", shape.chunks),
                   format_tokens(shape.chunk_rows));
   if (shape.data_parallel > 1) text += fmt::format(", {} replicas", shape.data_parallel);

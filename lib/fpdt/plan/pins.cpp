@@ -62,6 +62,10 @@ bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy)
   return pins.method == nullptr || pins.method->holds(problem, strategy);
 }
 
+Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strategy) {
+  return pins.method == nullptr ? strategy : pins.method->entered(problem, strategy);
+}
+
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
                                      std::int64_t sequence_parallel) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
@@ -73,7 +77,8 @@ std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
   if (lengths.back() != whole) lengths.push_back(whole);
   std::erase_if(lengths, [&](std::int64_t tokens) {
     const Split split{problem.ranks() / sequence_parallel, 1};
-    return !pins.method->holds(problem, skeleton_of(problem, split, tokens));
+    return !pins.method->holds(problem,
+                               entered(problem, pins, skeleton_of(problem, split, tokens)));
   });
   return lengths.empty() ? all : lengths;  // too short for several chunks
 }

@@ -34,6 +34,9 @@ void require_possible(const Problem& problem, const Pins& pins);
 // Whether a strategy respects the pins.
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy);
 
+// The strategy as the pinned method demands it (Method::entered).
+Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strategy);
+
 // The chunk lengths that the pins allow, ascending.
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
                                      std::int64_t sequence_parallel);

@@ -142,6 +142,15 @@ class Search {
     starts.push_back({strategy, need, floor_of(strategy)});
   }
 
+  // A method that keeps the attention of repeated layers on the device may let stored layers have
+  // theirs on the host.
+  void add_stored_on_host(std::vector<Start>& starts, Strategy strategy) {
+    if (pins_.method == nullptr) return;
+    strategy = with_kept(strategy, TensorClass::attention_output, 0);
+    strategy = filled(problem_, with_kept(strategy, TensorClass::lse, 0), false);
+    if (allowed(problem_, pins_, strategy)) add_start(starts, strategy);
+  }
+
   // Adds filled strategies of one skeleton, with keys and values on the device where they fit.
   void add_skeleton(std::vector<Start>& starts, const Strategy& skeleton) {
     const std::size_t before = starts.size();
@@ -152,6 +161,7 @@ class Search {
         if (!within(problem_, usage(problem_, filled(problem_, strategy, false)))) continue;
       }
       add_start(starts, filled(problem_, strategy, false));
+      add_stored_on_host(starts, strategy);
     }
     if (starts.size() > before) return;
     // Tries intervals until one leaves repeats the room to store their attention output.
@@ -175,6 +185,7 @@ class Search {
             Strategy skeleton = skeleton_of(problem_, split, tokens);
             skeleton.tiles.backward_order = order;
             skeleton.offload_states(offload);
+            skeleton = entered(problem_, pins_, skeleton);
             if (check(problem_, skeleton).empty()) add_skeleton(starts, skeleton);
           }
         }
@@ -267,7 +278,7 @@ Candidate settled(const Problem& problem, const Strategy& strategy, const Machin
 
 // Divides what the best stores between host and device so that both have as much headroom as a step
 // of at most `longest` nanoseconds allows.
-void relax(const Problem& problem, double longest, const Machine& machine,
+void relax(const Problem& problem, const Pins& pins, double longest, const Machine& machine,
            const OnProgress& progress, SearchResult& result) {
   Candidate& best = *result.best;
   const Bytes gain = usage(problem, best.strategy).arena - best.usage.arena;
@@ -282,6 +293,7 @@ void relax(const Problem& problem, double longest, const Machine& machine,
     tight.host_budget = part(problem.host_budget, 1 - wanted);
     tight.device_budget = part(problem.device_budget, 1 - wanted) + gain;
     const Strategy strategy = divided(tight, best.strategy);
+    if (!allowed(problem, pins, strategy)) continue;
     if (!within(tight, usage(problem, strategy))) continue;
     const Candidate now = settled(problem, strategy, machine);
     ++result.simulated;
@@ -317,7 +329,7 @@ void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort
       result.best = one;
     }
   }
-  if (!pins.strategy) relax(problem, longest, machine, effort.progress, result);
+  if (!pins.strategy) relax(problem, pins, longest, machine, effort.progress, result);
   result.front.push_back(*result.best);
   result.front = pareto(problem, std::move(result.front), kEqualMemory);
 }

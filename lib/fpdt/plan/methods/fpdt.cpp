@@ -12,6 +12,8 @@ bool holds(const Problem& problem, const Strategy& strategy) {
   return geometry(problem, strategy).chunks > 1;
 }
 
+Strategy entered(const Problem&, Strategy strategy) { return strategy; }
+
 // Chunks have 64K tokens over all ranks (the default of its flag), or the sequence if it is
 // shorter. Queries, keys, values, outputs and their gradients of all chunks are on the host. One
 // layer's input is stored and its forward repeated in backward. Backward goes by KV chunks with the
@@ -47,7 +49,8 @@ constexpr Waste kWaste{.hidden_tensors = 10,
 }  // namespace
 
 extern const Method kFpdt;
-const Method kFpdt{"fpdt", "FPDT",    "Yao et al., arXiv 2408.16978, and DeepSpeed's fpdt_layer.py",
-                   holds,  published, kWaste};
+const Method kFpdt{"fpdt", "FPDT",  "Yao et al., arXiv 2408.16978, and DeepSpeed's fpdt_layer.py",
+                   holds,  entered, published,
+                   kWaste};
 
 }  // namespace fpdt

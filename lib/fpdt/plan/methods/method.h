@@ -29,6 +29,9 @@ struct Method {
   std::string_view source;  // the paper and the code that define it
   // Whether a sound strategy is in the region.
   bool (*holds)(const Problem& problem, const Strategy& strategy);
+  // The strategy with the residency that the region demands of its tensors. It is in the region if
+  // its chunks allow that.
+  Strategy (*entered)(const Problem& problem, Strategy strategy);
   // The choices of the published implementation, over as many ranks as the heads and the sequences
   // of a step allow. They may exceed the budgets.
   Strategy (*published)(const Problem& problem, std::int64_t batch);

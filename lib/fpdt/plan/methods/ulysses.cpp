@@ -1,5 +1,6 @@
 // DeepSpeed Ulysses: the sequence in one chunk, with an all-to-all before and after attention.
 #include <algorithm>
+#include <initializer_list>
 
 #include "fpdt/base/math.h"
 #include "fpdt/plan/fit.h"
@@ -8,8 +9,32 @@
 namespace fpdt {
 namespace {
 
+// Whether attention finds and leaves all of its tensors on the device. What layers store for backward
+// may be on the host, as checkpoints are.
+bool kept(const LayerClass& layers, BackwardOrder order) {
+  const auto all = [&](std::initializer_list<TensorClass> tensors) {
+    return std::all_of(tensors.begin(), tensors.end(),
+                       [&](TensorClass tensor) { return layers.kept(tensor) == 1; });
+  };
+  using enum TensorClass;
+  if (layers.recompute != Recompute::keep_all && !all({q, kv})) return false;
+  if (layers.recompute == Recompute::from_input && !all({attention_output, lse})) return false;
+  return order == BackwardOrder::q_outer ? all({dkv}) : all({dq, dout});
+}
+
 bool holds(const Problem& problem, const Strategy& strategy) {
-  return geometry(problem, strategy).chunks == 1;
+  return geometry(problem, strategy).chunks == 1 &&
+         std::all_of(
+             strategy.layer_classes.begin(), strategy.layer_classes.end(),
+             [&](const LayerClass& layers) { return kept(layers, strategy.tiles.backward_order); });
+}
+
+Strategy entered(const Problem& problem, Strategy strategy) {
+  using enum TensorClass;
+  for (const TensorClass tensor : {q, kv, attention_output, lse, dq, dkv, dout}) {
+    strategy = with_kept(strategy, tensor, 1);
+  }
+  return tidied(problem, strategy);
 }
 
 // With activation checkpointing and its offload: a layer's input goes to the host, and forward is
@@ -33,7 +58,7 @@ constexpr Waste kWaste{
 }  // namespace
 
 extern const Method kUlysses;
-const Method kUlysses{"ulysses", "Ulysses", "Jacobs et al., arXiv 2309.14509",
-                      holds,     published, kWaste};
+const Method kUlysses{"ulysses", "Ulysses", "Jacobs et al., arXiv 2309.14509", holds, entered,
+                      published, kWaste};
 
 }  // namespace fpdt

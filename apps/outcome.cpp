@@ -27,7 +27,11 @@ std::string days_text(double seconds) {
 }  // namespace
 
 Outcome outcome(const Problem& problem, const Strategy& strategy) {
-  const Plan plan = make_plan(problem, strategy);
+  return outcome(problem, make_plan(problem, strategy));
+}
+
+Outcome outcome(const Problem& problem, const Plan& plan) {
+  const Strategy& strategy = plan.strategy;
   Outcome one{strategy,        plan.usage, within(problem, plan.usage), binding(problem, plan),
               plan.throughput, {}};
   if (!one.fits) {

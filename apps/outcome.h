@@ -20,6 +20,7 @@ struct Outcome {
 };
 
 // Lowers, places, proves and simulates, whether it fits or not: the numbers of `fpdt-plan search`.
+Outcome outcome(const Problem& problem, const Plan& plan);
 Outcome outcome(const Problem& problem, const Strategy& strategy);
 
 inline constexpr std::size_t kTypicalCase = static_cast<std::size_t>(RateEnd::typical);

@@ -10,7 +10,7 @@
 
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/ladder.h"
-#include "fpdt/plan/methods/method.h"
+#include "fpdt/plan/methods/published.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/spec/attention_kernels.h"
 
@@ -33,22 +33,39 @@ struct CompareFlags {
 struct Row {
   std::string name;
   Outcome outcome;
+  const Method* method = nullptr;  // whose row it is
+  std::optional<Wasted> wasted{};  // of a method as its authors run it
 };
 
 double seconds_of(const Outcome& outcome) { return outcome.sequence_seconds[kTypicalCase]; }
 
 // The fastest; where nothing fits, what needs least.
-Row searched(const Problem& problem, const Pins& pins, const std::string& name, Watch& watch) {
+Outcome searched(const Problem& problem, const Pins& pins, Watch& watch) {
   const SearchResult found = search(problem, pins, {.progress = watch.listener()});
-  return {name, outcome(problem, found.best ? found.best->strategy : found.shortage->closest)};
+  return outcome(problem, found.best ? found.best->strategy : found.shortage->closest);
+}
+
+// A method as its authors run it, and the best strategy of its region.
+void add_method(const Question& question, const Method& method, std::vector<Row>& rows,
+                Watch& watch) {
+  const Problem& problem = question.problem;
+  Pins pins;
+  pins.method = &method;
+  pins.batch = question.pins.batch;
+  watch.begin(std::string(method.title));
+  const PublishedPlan published = published_plan(problem, method, pins.batch);
+  rows.push_back({fmt::format("{} (published)", method.title), outcome(problem, published.plan),
+                  &method, published.wasted});
+  rows.push_back({fmt::format("{} (best)", method.title), searched(problem, pins, watch), &method});
 }
 
 std::vector<Row> rows_of(const Question& question, const std::vector<std::string>& files,
                          Watch& watch) {
   const Problem& problem = question.problem;
   require_possible(problem, question.pins);
-  const Strategy published = method_named("fpdt")->published(problem, question.pins.batch);
-  require_sound(problem, published, "");
+  for (const Method* method : methods()) {
+    require_sound(problem, method->published(problem, question.pins.batch), "");
+  }
   std::vector<Strategy> given;
   for (const std::string& file : files) {
     const std::string found = find_shared(Shelf::strategies, "--with", file);
@@ -56,40 +73,36 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
     require_sound(problem, given.back(), found);
   }
   std::vector<Row> rows;
-  watch.begin("published FPDT policy");
-  rows.push_back({"published FPDT policy", outcome(problem, published)});
-  watch.begin("Ulysses");
-  Pins one_chunk;
-  one_chunk.method = method_named("ulysses");
-  one_chunk.batch = question.pins.batch;
-  rows.push_back(searched(problem, one_chunk, "Ulysses (one chunk)", watch));
+  for (const Method* method : methods()) add_method(question, *method, rows, watch);
   for (std::size_t i = 0; i < files.size(); ++i) {
     watch.begin(files[i]);
     rows.push_back({files[i], outcome(problem, given[i])});
   }
   watch.begin("search");
-  rows.push_back(searched(problem, question.pins, "fpdt searched", watch));
+  rows.push_back({"searched", searched(problem, question.pins, watch)});
   watch.hide();
-  const std::string usual = why_own_attention(problem, published);  // said of the question
+  // Said of the question already.
+  const std::string usual = why_own_attention(problem, rows.front().outcome.strategy);
   for (const Row& row : rows) {
     const Strategy& strategy = row.outcome.strategy;
-    if (!row.outcome.fits || why_own_attention(problem, strategy) == usual) continue;
+    if (row.wasted || !row.outcome.fits || why_own_attention(problem, strategy) == usual) continue;
     note_own_attention(problem, strategy, row.name);
   }
   return rows;
 }
 
-// From the first row to the last; each rung as it is placed.
+// From the first row to the last; each rung as it is placed. The waste goes first, as a rung of its
+// own.
 std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows, Watch& watch) {
   watch.begin("ladder");
   const std::vector<Rung> rungs = ladder(problem, rows.front().outcome.strategy,
                                          rows.back().outcome.strategy, watch.listener());
-  std::vector<Row> all;
+  std::vector<Row> all{rows.front()};
   for (const Rung& rung : rungs) {
-    watch.begin("timing the ladder", static_cast<std::int64_t>(all.size()) + 1,
+    watch.begin("timing the ladder", static_cast<std::int64_t>(all.size()),
                 static_cast<std::int64_t>(rungs.size()));
-    all.push_back(
-        {rung.lever.empty() ? rows.front().name : rung.lever, outcome(problem, rung.strategy)});
+    all.push_back({rung.lever.empty() ? "without the waste of its implementation" : rung.lever,
+                   outcome(problem, rung.strategy)});
   }
   return all;
 }
@@ -99,6 +112,12 @@ std::string head(const Question& question) {
   return fmt::format("{}, {} tokens on {}, within {} per GPU and {} of host memory per node\n\n",
                      problem.model.name, format_tokens(problem.seq_len), problem.cluster.name,
                      format_bytes(problem.device_budget), format_bytes(problem.host_budget));
+}
+
+std::string waste_text(const Wasted& wasted) {
+  return fmt::format("; its implementation wastes {} of a device, {} of a host per rank and {}",
+                     format_bytes(wasted.device), format_bytes(wasted.host_rank),
+                     format_seconds(wasted.step_seconds));
 }
 
 std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
@@ -119,7 +138,8 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
   }
   text += "\n";
   for (const Row& row : rows) {
-    text += fmt::format("{}: {}\n", row.name, in_words(problem, row.outcome.strategy));
+    text += fmt::format("{}: {}{}\n", row.name, in_words(problem, row.outcome.strategy),
+                        row.wasted ? waste_text(*row.wasted) : "");
   }
   const bool all =
       std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.outcome.fits; });
@@ -130,8 +150,7 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
 std::string rungs_text(const std::vector<Row>& rungs) {
   constexpr const char* kColumns = "{:>13}{:>13}{:>8}{:>11}{:>11}{:>11}{:>11}{}\n";
   std::string text =
-      "\nfrom the published policy to the answer: at each rung, the remaining lever that gains "
-      "most\n";
+      "\nfrom FPDT as published to the answer: at each rung, the remaining lever that gains most\n";
   text +=
       fmt::format(kColumns, "time", "gained", "speed", "device", "change", "host", "change", "");
   text += fmt::format(kColumns, "per sequence", "", "", "per GPU", "", "per node", "", "  lever");
@@ -158,6 +177,9 @@ Json rows_json(const Problem& problem, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     list.push_back({{"name", row.name}, {"relative_speed", first / seconds_of(row.outcome)}});
     list.back().update(outcome_json(problem, row.outcome));
+    if (row.method != nullptr) list.back()["method"] = row.method->name;
+    list.back()["published"] = row.wasted.has_value();
+    list.back()["best"] = row.method != nullptr && !row.wasted;
   }
   return list;
 }

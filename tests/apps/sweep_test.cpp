@@ -167,24 +167,35 @@ TEST_F(Compare, SetsStrategiesBesideEachOther) {
   const json object = json::parse(result.out);
   EXPECT_EQ(object.at("schema"), "fpdt.compare/1");
   const json& rows = object.at("rows");
-  ASSERT_EQ(rows.size(), 5U);
+  ASSERT_EQ(rows.size(), 7U);
   EXPECT_EQ(rows[0].at("relative_speed"), 1);
-  EXPECT_EQ(rows[1].at("method"), "ulysses");
-  EXPECT_EQ(rows[2].at("chunk_tokens"), 64);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].at("published"), i == 0 || i == 2) << i;
+    EXPECT_EQ(rows[i].at("best"), i == 1 || i == 3) << i;
+  }
+  EXPECT_EQ(rows[0].at("method"), "fpdt");
+  EXPECT_EQ(rows[2].at("method"), "ulysses");
+  EXPECT_EQ(rows[3].at("chunks"), 1);
+  EXPECT_EQ(rows[4].at("chunk_tokens"), 64);
   const double published = rows[0].at("sequence_seconds");
-  const double answer = rows[4].at("sequence_seconds");
-  EXPECT_DOUBLE_EQ(rows[4].at("relative_speed"), published / answer);
+  const double answer = rows[6].at("sequence_seconds");
+  EXPECT_DOUBLE_EQ(rows[6].at("relative_speed"), published / answer);
   for (const json& row : rows) EXPECT_GE(row.at("sequence_seconds"), 0.99 * answer);
   // The ladder leads from the first row to the last, and its gains add up.
   const json& rungs = object.at("ladder");
   ASSERT_GT(rungs.size(), 2U);
   EXPECT_EQ(rungs.front().at("settings"), rows[0].at("settings"));
-  EXPECT_EQ(rungs.back().at("settings"), rows[4].at("settings"));
+  EXPECT_EQ(rungs.back().at("settings"), rows[6].at("settings"));
+  EXPECT_EQ(rungs[1].at("lever"), "without the waste of its implementation");
+  EXPECT_EQ(rungs[1].at("settings"), rows[0].at("settings"));
+  EXPECT_LT(rungs[1].at("device_peak_bytes"), rows[0].at("device_peak_bytes"));
   double gained = 0;
   for (const json& rung : rungs) gained += rung.at("sequence_seconds_gained").get<double>();
   EXPECT_NEAR(gained, published - answer, 1e-12 * published);
   const Outcome text = plan(compare + " --ladder");
-  EXPECT_TRUE(says(text.out, "fpdt searched"));
+  EXPECT_TRUE(says(text.out, "\nFPDT (published) "));
+  EXPECT_TRUE(says(text.out, "\nsearched "));
+  EXPECT_TRUE(says(text.out, "its implementation wastes "));
   EXPECT_TRUE(says(text.out, "at each rung, the remaining lever that gains most"));
   EXPECT_EQ(text.out, plan(compare + " --ladder").out);
 }
@@ -199,7 +210,7 @@ TEST_F(Compare, ThePublishedFileIsThePublishedPolicy) {
       FPDT_SOURCE_DIR));
   ASSERT_EQ(result.code, 0) << result.err;
   const json rows = json::parse(result.out).at("rows");
-  EXPECT_EQ(rows[0].at("settings"), rows[2].at("settings"));
+  EXPECT_EQ(rows[0].at("settings"), rows[4].at("settings"));
 }
 
 TEST_F(Compare, WhatDoesNotFitIsTimedAndSaid) {

@@ -66,7 +66,7 @@ TEST(Methods, HoldWhatTheyPublish) {
 TEST(Published, AddsItsWaste) {
   const Problem problem = timed_problem(tiny_llama(), 2, 1024);
   const Method& fpdt = *method_named("fpdt");
-  const Plan plan = published_plan(problem, fpdt, 1);
+  const Plan plan = published_plan(problem, fpdt, 1).plan;
   const Plan bare = make_plan(problem, plan.strategy);
   EXPECT_EQ(plan.strategy, fpdt.published(problem, 1));
   const std::int64_t rows = geometry(problem, plan.strategy).local_tokens();
@@ -83,7 +83,7 @@ TEST(Published, AddsItsWaste) {
     EXPECT_NEAR(now.mfu_full * now.step_seconds, before.mfu_full * before.step_seconds, 1e-12);
   }
   const Method& ulysses = *method_named("ulysses");
-  EXPECT_EQ(published_plan(problem, ulysses, 1).usage.device -
+  EXPECT_EQ(published_plan(problem, ulysses, 1).plan.usage.device -
                 make_plan(problem, ulysses.published(problem, 1)).usage.device,
             Bytes{8 * rows * problem.model.vocabulary});
 }

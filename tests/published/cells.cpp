@@ -124,7 +124,7 @@ Problem question(const Cell& cell) {
 
 Predicted predict(const Cell& cell) {
   const Problem problem = question(cell);
-  const Plan plan = published_plan(problem, *cell.method, 1);
+  const Plan plan = published_plan(problem, *cell.method, 1).plan;
   const auto& [slow, typical, fast] = plan.throughput;
   Predicted found;
   found.usage = plan.usage;

@@ -2,6 +2,7 @@
 #include "fpdt/plan/methods/published.h"
 
 #include <bit>
+#include <utility>
 
 #include "fpdt/base/math.h"
 #include "fpdt/plan/throughput.h"
@@ -46,7 +47,7 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   return added;
 }
 
-Plan published_plan(const Problem& problem, const Method& method, std::int64_t batch) {
+PublishedPlan published_plan(const Problem& problem, const Method& method, std::int64_t batch) {
   Plan plan = make_plan(problem, method.published(problem, batch));
   const Wasted added = wasted(problem, method, plan.strategy, plan.lowered.schedule.schedule());
   const ClusterSpec& cluster = problem.cluster;
@@ -56,7 +57,7 @@ Plan published_plan(const Problem& problem, const Method& method, std::int64_t b
   plan.usage.host_node += cluster.devices_per_node * added.host_rank;
   plan.usage.host_numa += div_ceil(cluster.devices_per_node, cluster.numa_nodes) * added.host_rank;
   for (Throughput& one : plan.throughput) one = slower(one, added.step_seconds);
-  return plan;
+  return {std::move(plan), added};
 }
 
 }  // namespace fpdt

@@ -17,8 +17,13 @@ struct Wasted {
 Wasted wasted(const Problem& problem, const Method& method, const Strategy& strategy,
               const Schedule& schedule);
 
-// Lowers and simulates the published strategy, and adds its waste to bytes and seconds. Ignores
-// budgets; the simulation is that of the schedule alone.
-Plan published_plan(const Problem& problem, const Method& method, std::int64_t batch);
+// A plan of the published strategy. Its bytes and its throughput include the waste; its simulation is
+// that of the schedule alone.
+struct PublishedPlan {
+  Plan plan;
+  Wasted wasted;
+};
+// Ignores budgets.
+PublishedPlan published_plan(const Problem& problem, const Method& method, std::int64_t batch);
 
 }  // namespace fpdt

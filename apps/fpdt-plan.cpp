@@ -7,7 +7,7 @@ int main(int count, char** words) {
       {"max-seq", "Find the longest sequence that fits", fpdt::declare_max_seq},
       {"sweep", "Search at several chunk lengths, sequence lengths, GPU counts or host budgets",
        fpdt::declare_sweep},
-      {"compare", "Compare the answer with the published policy and other strategies",
+      {"compare", "Compare the answer with each method and other strategies",
        fpdt::declare_compare},
       {"explain", "Show what fills memory at its peak and what each lever would change",
        fpdt::declare_explain},

@@ -241,7 +241,7 @@ Command declare_compare(Options& options) {
   options.value("--with", flags->with,
                 "Compare this strategy, a name or a file, as well; may be repeated");
   options.flag("--ladder", flags->ladder,
-               "Show what each lever gains from the published policy to the answer");
+               "Show what each lever gains from FPDT as published to the answer");
   return [flags] { return compare(*flags); };
 }
 

@@ -192,6 +192,9 @@ PassObserver pass_times() {
 }
 
 int plan_lower(const LowerFlags& flags) {
+  if (!flags.question.method.empty() && !flags.question.published) {
+    throw InputError("--method: lower does not search, so it needs --published");
+  }
   const Question question = load_question(flags.question);
   const Problem& problem = question.problem;
   const Strategy strategy = question.pins.strategy.value_or(default_strategy(problem));
@@ -235,6 +238,8 @@ int plan_verify(const std::string& path, bool json) {
 Command declare_lower(Options& options) {
   auto flags = std::make_shared<LowerFlags>();
   add_question(options, flags->question);
+  add_method(options, flags->question);
+  add_published(options, flags->question);
   options
       .value("--out-dir", flags->out_dir, "Write schedule.json and strategy.yaml to this directory")
       .required();

@@ -74,6 +74,7 @@ Command declare_search(Options& options) {
   auto flags = std::make_shared<SearchFlags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
+  add_published(options, flags->question);
   options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");
   return [flags] {
     const Question question = load_question(flags->question);

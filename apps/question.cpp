@@ -119,6 +119,22 @@ void require_region(const Problem& problem, const Pins& pins) {
       format_tokens(*pins.chunk_tokens), pins.method->title, format_tokens(problem.seq_len)));
 }
 
+// The published strategy of the pinned method decides everything but the batch.
+void pin_published(Pins& pins, const QuestionFlags& flags, const Problem& problem) {
+  if (pins.method == nullptr) {
+    throw InputError("--published: name the method that is meant, such as --method fpdt");
+  }
+  if (!flags.chunk.empty() || flags.data_parallel + flags.micro_batches > 0) {
+    throw InputError(
+        "--published decides everything but the batch: leave --chunk, --data-parallel and "
+        "--micro-batches out");
+  }
+  pins.strategy = pins.method->published(problem, pins.batch);
+  pins.batch = pins.strategy->mesh.replicas * pins.strategy->micro_batches;
+  pins.method = nullptr;  // a short sequence has one chunk, which is outside the region of FPDT
+  require_sound(problem, *pins.strategy, "");
+}
+
 Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   Pins pins;
   set_batch(pins, flags);
@@ -132,6 +148,7 @@ Pins load_pins(const QuestionFlags& flags, const Problem& problem) {
   }
   if (!flags.chunk.empty()) pins.chunk_tokens = parse_length("--chunk", flags.chunk);
   if (!flags.seq_len.empty()) require_region(problem, pins);
+  if (flags.published) pin_published(pins, flags, problem);
   if (flags.strategy.empty()) return pins;
   const std::string file = find_shared(Shelf::strategies, "--strategy", flags.strategy);
   pins.strategy = load_strategy(file);
@@ -187,10 +204,19 @@ void add_question(Options& options, QuestionFlags& flags, Length length) {
   options.flag("--json", flags.json, "Print one JSON object");
 }
 
-void add_pins(Options& options, QuestionFlags& flags) {
+void add_method(Options& options, QuestionFlags& flags) {
   std::vector<std::string> names;
   for (const Method* method : methods()) names.emplace_back(method->name);
   options.value("--method", flags.method, "Method; default: the fastest").one_of(names);
+}
+
+void add_published(Options& options, QuestionFlags& flags) {
+  options.flag("--published", flags.published,
+               "Take the strategy that the authors of --method published, and search nothing");
+}
+
+void add_pins(Options& options, QuestionFlags& flags) {
+  add_method(options, flags);
   options.value("--chunk", flags.chunk,
                 "Tokens in a chunk over all ranks, such as 64K; default: the fastest");
   constexpr std::int64_t kMost = 1 << 20;

@@ -21,6 +21,7 @@ struct QuestionFlags {
   std::string device_budget;                     // empty: the device's memory
   std::string host_budget;                       // empty: what a node has to spare
   std::string method;                            // empty: the fastest
+  bool published = false;                        // the method's published strategy, not searched
   std::string strategy;                          // a file; empty: searched
   std::string chunk;                             // empty: searched
   std::int64_t batch = 0;                        // 0: data_parallel * micro_batches
@@ -37,6 +38,9 @@ enum class Length : std::uint8_t { required, optional, found };  // found: there
 void add_question(Options& options, QuestionFlags& flags, Length length = Length::required);
 // --method, --chunk and the batch, for verbs that search.
 void add_pins(Options& options, QuestionFlags& flags);
+// --method, and --published, for which the length must be known.
+void add_method(Options& options, QuestionFlags& flags);
+void add_published(Options& options, QuestionFlags& flags);
 
 struct Question {
   ClusterSpec machine;  // as its file has it, before --gpus

@@ -37,6 +37,19 @@ TEST_F(Plan, NotesSettingsWithoutEffect) {
   }
 }
 
+TEST_F(Plan, LowersThePublishedStrategy) {
+  const Outcome result = plan(fmt::format("{} --method ulysses --published", kLowerTiny));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(contents("out/strategy.yaml"), "chunk_tokens: 64"));
+  const Outcome searched = plan(fmt::format("{} --method ulysses", kLowerTiny));
+  EXPECT_EQ(searched.code, 2);
+  EXPECT_TRUE(says(searched.err, "lower does not search, so it needs --published"));
+  const Outcome big =
+      plan(fmt::format("{} --method ulysses --published --device-budget 10KiB", kLowerTiny));
+  EXPECT_EQ(big.code, 3);
+  EXPECT_TRUE(says(big.err, "the budget is 10.0 KiB"));
+}
+
 TEST_F(Plan, OptimizerSettingsReachTheSchedule) {
   EXPECT_EQ(plan(fmt::format("{} --clip 0.25 --weight-decay 0.5", kLowerTiny)).code, 0);
   EXPECT_TRUE(says(contents("out/schedule.json"), "\"weight_decay\":0.5,\"clip\":0.25"));

@@ -370,6 +370,23 @@ TEST_F(Search, HoldsItsPins) {
   }
 }
 
+// --published takes the strategy of the method and searches nothing. Too big is too big.
+TEST_F(Search, TakesThePublishedStrategy) {
+  const json fpdt = answer("--seq-len 128K --device-budget 1GiB --method fpdt --published");
+  EXPECT_EQ(fpdt.at("search").at("simulated"), 1);
+  const json& strategy = fpdt.at("strategy");
+  EXPECT_EQ(strategy.at("method"), "fpdt");
+  EXPECT_EQ(strategy.at("chunk_tokens"), 65536);
+  EXPECT_EQ(strategy.at("settings").at("copies").at("duplex"), false);
+  const json ulysses = answer("--seq-len 512 --method ulysses --published --batch 2");
+  EXPECT_EQ(ulysses.at("strategy").at("method"), "ulysses");
+  EXPECT_EQ(ulysses.at("strategy").at("settings").at("micro_batches"), 2);
+  const std::string one = "--seq-len 512 --method ulysses --published";
+  const json big = answer(one + " --device-budget 100KiB", 3);
+  EXPECT_EQ(big.at("verdict"), "infeasible");
+  EXPECT_EQ(big.at("strategy").at("settings"), answer(one).at("strategy").at("settings"));
+}
+
 TEST_F(Search, RefusesWhatContradicts) {
   struct Wrong {
     std::string flags, message;
@@ -377,6 +394,8 @@ TEST_F(Search, RefusesWhatContradicts) {
   for (const Wrong& wrong :
        {Wrong{"--strategy strategy.yaml --chunk 64", "--strategy decides everything"},
         {"--method ulysses --chunk 64", "leave --chunk or --method out"},
+        {"--published", "--published: name the method"},
+        {"--published --method fpdt --chunk 64", "--published decides everything but the batch"},
         {"--chunk 63", "nearest is 64"},
         {"--chunk ''", "--chunk: expected a value"},
         {"--seq-len ''", "--seq-len: expected a value"},

@@ -53,9 +53,15 @@ them:
   text += "- FPDT: blocks of pinned memory are as long as powers of two.\n";
   text += fmt::format(
       "- Ulysses: the loss holds {} bytes a logit beyond the 6 of a schedule.\n"
-      "- Both: layer inputs go to pageable memory and back while the device waits, {:.1f} times as "
-      "long as\n  from pinned memory.\n",
-      ulysses.logit_bytes, fpdt.pageable_copies);
+      "- ALST: 6 tensors of the hidden size over all rows of a rank: input, output and gradient of its
+          tiled feed -
+          forward,
+      and three copies of an all - to - all.- All
+      : layer inputs go to pageable memory and back while the device waits,
+        { : .1f} times as
+        "
+        "long as\n  from pinned memory.\n",
+        ulysses.logit_bytes, fpdt.pageable_copies);
   return text;
 }
 

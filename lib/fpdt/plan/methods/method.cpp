@@ -5,10 +5,10 @@
 
 namespace fpdt {
 
-extern const Method kFpdt, kUlysses;
+extern const Method kFpdt, kAlst, kUlysses;
 
 std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 2> kAll{&kFpdt, &kUlysses};
+  static constexpr std::array<const Method*, 3> kAll{&kFpdt, &kAlst, &kUlysses};
   return kAll;
 }
 

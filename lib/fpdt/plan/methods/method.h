@@ -47,7 +47,7 @@ inline constexpr double kPageableCopies = 6.4;
 // Fitted on panels a, c, e of tests/published/fpdt-figure4.yaml.
 inline constexpr double kHostSeconds = 0.040;
 
-// Ordered from the most to the least general.
+// A special region stands before the general one that contains it.
 std::span<const Method* const> methods();
 // By name; nullptr: there is none.
 const Method* method_named(std::string_view name);

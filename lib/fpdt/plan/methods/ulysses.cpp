@@ -9,8 +9,8 @@
 namespace fpdt {
 namespace {
 
-// Whether attention finds and leaves all of its tensors on the device. What layers store for backward
-// may be on the host, as checkpoints are.
+// Whether attention finds and leaves all of its tensors on the device. What layers store for
+// backward may be on the host, as checkpoints are.
 bool kept(const LayerClass& layers, BackwardOrder order) {
   const auto all = [&](std::initializer_list<TensorClass> tensors) {
     return std::all_of(tensors.begin(), tensors.end(),

@@ -15,9 +15,10 @@ constexpr double kGiB = 1 << 30;
 std::string intro() {
   const Waste& fpdt = method_named("fpdt")->waste;
   const Waste& ulysses = method_named("ulysses")->waste;
+  const Waste& alst = method_named("alst")->waste;
   std::string text = R"(# Published numbers
 
-This page compares simulated with published runs of FPDT and Ulysses. Every prediction is that of
+This page compares simulated with published runs of FPDT, Ulysses and ALST. Every prediction is that of
 the method as its authors run it: the schedule of its published strategy, and beside it the waste of
 its implementation. `fpdt-plan compare` shows the same in its rows `(published)`. All numbers of
 this page come from one command, and a test compares the page with what the command prints:
@@ -53,15 +54,12 @@ them:
   text += "- FPDT: blocks of pinned memory are as long as powers of two.\n";
   text += fmt::format(
       "- Ulysses: the loss holds {} bytes a logit beyond the 6 of a schedule.\n"
-      "- ALST: 6 tensors of the hidden size over all rows of a rank: input, output and gradient of its
-          tiled feed -
-          forward,
-      and three copies of an all - to - all.- All
-      : layer inputs go to pageable memory and back while the device waits,
-        { : .1f} times as
-        "
-        "long as\n  from pinned memory.\n",
-        ulysses.logit_bytes, fpdt.pageable_copies);
+      "- ALST: {} tensors of the hidden size over all rows of a rank: input, output and gradient "
+      "of "
+      "its\n  tiled feed-forward, and three copies of an all-to-all.\n"
+      "- All: layer inputs go to pageable memory and back while the device waits, {:.1f} times as "
+      "long as\n  from pinned memory.\n",
+      ulysses.logit_bytes, alst.hidden_tensors, fpdt.pageable_copies);
   return text;
 }
 
@@ -118,6 +116,7 @@ std::string errors(const std::vector<Source>& sources,
   text += error_row(sources, predicted, "panels b, d, f (not fitted)", figure(false));
   text += error_row(sources, predicted, "table of strategies (not fitted)", in("fpdt-table"));
   text += error_row(sources, predicted, "H100, run by others (not fitted)", in("upipe"));
+  text += error_row(sources, predicted, "all", [](const Source&, const Cell&) { return true; });
   return text;
 }
 
@@ -176,7 +175,37 @@ std::string source_text(const Source& source, const std::vector<Predicted>& pred
   return text;
 }
 
+std::string readme_row(const Cell& cell, const Predicted& found) {
+  return fmt::format("| {}, {}, {} tokens, {} | {:.1f} % | {:.1f} % |\n", cell.method->title,
+                     cell.model, format_tokens(cell.seq_len), cell.cluster, found.published,
+                     found.mfu);
+}
+
 }  // namespace
+
+std::string readme_table(const std::vector<Source>& sources,
+                         const std::vector<std::vector<Predicted>>& predicted) {
+  std::string text = "| published run | MFU | simulated |\n|---|---|---|\n";
+  const Cell* worst = nullptr;
+  const Predicted* of_worst = nullptr;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::vector<Cell>& cells = sources[i].cells;
+    for (std::size_t j = 0; j < cells.size(); ++j) {
+      const Predicted& found = predicted[i][j];
+      const auto error = [](const Predicted& one) { return std::abs(one.mfu - one.published); };
+      if (cells[j].runs && (worst == nullptr || error(found) > error(*of_worst))) {
+        worst = &cells[j];
+        of_worst = &found;
+      }
+      const bool last = j + 1 == cells.size() || cells[j + 1].panel != cells[j].panel;
+      // FPDT comes first in a panel.
+      const bool longest = last || cells[j + 1].method != cells[j].method;
+      const bool shown = cells[j].method->name == "fpdt" && sources[i].name != "fpdt-table";
+      if (longest && shown && !cells[j].fitted) text += readme_row(cells[j], found);
+    }
+  }
+  return text + readme_row(*worst, *of_worst);
+}
 
 std::vector<std::vector<Predicted>> predict_all(const std::vector<Source>& sources) {
   std::vector<std::vector<Predicted>> predicted;

@@ -16,6 +16,10 @@ inline constexpr double kMemoryShare = 0.1;
 std::string page(const std::vector<Source>& sources,
                  const std::vector<std::vector<Predicted>>& predicted,
                  const std::vector<Miss>& misses);
+// The table in the README: the longest runs of panels and sources to which nothing was fitted, and
+// the cell that misses most.
+std::string readme_table(const std::vector<Source>& sources,
+                         const std::vector<std::vector<Predicted>>& predicted);
 std::vector<std::vector<Predicted>> predict_all(const std::vector<Source>& sources);
 
 }  // namespace fpdt::test

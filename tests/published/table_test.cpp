@@ -80,5 +80,11 @@ TEST_F(PublishedTable, IsThePage) {
       << "published_page prints the page of today";
 }
 
+TEST_F(PublishedTable, IsInTheReadme) {
+  const std::string table = readme_table(sources, predicted);
+  EXPECT_NE(read_file(FPDT_SOURCE_DIR "/README.md", 1 << 20).find(table), std::string::npos)
+      << table;
+}
+
 }  // namespace
 }  // namespace fpdt::test

@@ -17,8 +17,8 @@ struct Wasted {
 Wasted wasted(const Problem& problem, const Method& method, const Strategy& strategy,
               const Schedule& schedule);
 
-// A plan of the published strategy. Its bytes and its throughput include the waste; its simulation is
-// that of the schedule alone.
+// A plan of the published strategy. Its bytes and its throughput include the waste; its simulation
+// is that of the schedule alone.
 struct PublishedPlan {
   Plan plan;
   Wasted wasted;

@@ -18,9 +18,9 @@ std::string intro() {
   const Waste& alst = method_named("alst")->waste;
   std::string text = R"(# Published numbers
 
-This page compares simulated with published runs of FPDT, Ulysses and ALST. Every prediction is that of
-the method as its authors run it: the schedule of its published strategy, and beside it the waste of
-its implementation. `fpdt-plan compare` shows the same in its rows `(published)`. All numbers of
+This page compares simulated with published runs of FPDT, Ulysses and ALST. Every prediction is that
+of the method as its authors run it: the schedule of its published strategy, and beside it the waste
+of its implementation. `fpdt-plan compare` shows the same in its rows `(published)`. All numbers of
 this page come from one command, and a test compares the page with what the command prints:
 
 ```

@@ -42,7 +42,9 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
 }
 
 Strategy lightest(const Problem& problem, const Pins& pins, const Strategy& strategy) {
-  return pins.strategy ? strategy : unburdened(problem, with_stored(problem, strategy, {}));
+  if (pins.strategy) return strategy;
+  const Strategy light = unburdened(problem, with_stored(problem, strategy, {}));
+  return stays(problem, pins, strategy, light) ? light : strategy;
 }
 
 }  // namespace

@@ -66,6 +66,11 @@ Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strat
   return pins.method == nullptr ? strategy : pins.method->entered(problem, strategy);
 }
 
+bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const Strategy& to) {
+  return pins.method == nullptr || pins.method->holds(problem, to) ||
+         !pins.method->holds(problem, from);
+}
+
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
                                      std::int64_t sequence_parallel) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};

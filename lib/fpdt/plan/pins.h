@@ -37,6 +37,10 @@ bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy)
 // The strategy as the pinned method demands it (Method::entered).
 Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strategy);
 
+// Whether what was made of a strategy is still in the region of the method. Where the sequence is
+// too short for the region, nothing is.
+bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const Strategy& to);
+
 // The chunk lengths that the pins allow, ascending.
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
                                      std::int64_t sequence_parallel);

@@ -133,9 +133,10 @@ class Search {
     return static_cast<double>(result_.best->nanoseconds) * (1 - effort_.indifference);
   }
 
-  void add_start(std::vector<Start>& starts, const Strategy& raw) {
-    const Strategy strategy = tidied(problem_, raw);
-    if (!check(problem_, strategy).empty()) return;
+  // Adds what was made of a skeleton.
+  void add_start(std::vector<Start>& starts, const Strategy& skeleton, const Strategy& made) {
+    const Strategy strategy = tidied(problem_, made);
+    if (!check(problem_, strategy).empty() || !stays(problem_, pins_, skeleton, strategy)) return;
     ++result_.candidates;
     const Usage need = usage(problem_, strategy);
     if (!within(problem_, need)) return;
@@ -148,7 +149,7 @@ class Search {
     if (pins_.method == nullptr) return;
     strategy = with_kept(strategy, TensorClass::attention_output, 0);
     strategy = filled(problem_, with_kept(strategy, TensorClass::lse, 0), false);
-    if (allowed(problem_, pins_, strategy)) add_start(starts, strategy);
+    if (allowed(problem_, pins_, strategy)) add_start(starts, strategy, strategy);
   }
 
   // Adds filled strategies of one skeleton, with keys and values on the device where they fit.
@@ -160,7 +161,7 @@ class Search {
         strategy = resident_keys(problem_, strategy);
         if (!within(problem_, usage(problem_, filled(problem_, strategy, false)))) continue;
       }
-      add_start(starts, filled(problem_, strategy, false));
+      add_start(starts, skeleton, filled(problem_, strategy, false));
       add_stored_on_host(starts, strategy);
     }
     if (starts.size() > before) return;
@@ -169,7 +170,7 @@ class Search {
       if (every == 1) continue;
       Strategy strategy = skeleton;
       strategy.segments = {every};
-      add_start(starts, filled(problem_, strategy, false));
+      add_start(starts, skeleton, filled(problem_, strategy, false));
       if (starts.size() == before) continue;
       if (stored_layers(problem_, starts.back().strategy).attention > 0) return;
     }
@@ -192,7 +193,7 @@ class Search {
       }
     }
     if (starts.empty()) {
-      if (const auto light = any_fit(problem_, pins_)) add_start(starts, *light);
+      if (const auto light = any_fit(problem_, pins_)) add_start(starts, *light, *light);
     }
     std::stable_sort(starts.begin(), starts.end(),
                      [](const Start& a, const Start& b) { return a.floor < b.floor; });

@@ -2,41 +2,41 @@
 // inputs on the host.
 #include <algorithm>
 
-#include "fpdt/base/math.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/methods/method.h"
 
 namespace fpdt {
 namespace {
 
-bool holds(const Problem& problem, const Strategy& strategy) {
-  const bool tiled = strategy.tiles.ffn_rows > 0 && strategy.tiles.loss_rows > 0;
-  return tiled && strategy.layer_classes.front().kept(TensorClass::layer_input) == 0 &&
-         method_named("ulysses")->holds(problem, strategy);
+// TiledMLP has as many rows as the hidden size; a tile of the loss has 1 GiB of logits in f32.
+Strategy tiled(const Problem& problem, Strategy strategy) {
+  constexpr std::int64_t kLogits = std::int64_t{1} << 28;
+  strategy.tiles.ffn_rows = std::max(problem.model.hidden, least_ffn_rows(problem, strategy));
+  strategy.tiles.loss_rows =
+      std::max(kLogits / problem.model.vocabulary, least_loss_rows(problem, strategy));
+  return tidied(problem, strategy);  // a tile of all rows is none
 }
 
-// TiledMLP has as many rows as the hidden size; a tile of the loss has 1 GiB of logits in f32.
-void tile(const Problem& problem, Strategy& strategy) {
-  constexpr std::int64_t kLogits = std::int64_t{1} << 28;
-  const std::int64_t rows = geometry(problem, strategy).local_rows(0);
-  strategy.tiles.ffn_rows = std::min(problem.model.hidden, rows);
-  strategy.tiles.loss_rows =
-      std::min(std::max<std::int64_t>(1, kLogits / problem.model.vocabulary), rows);
+bool holds(const Problem& problem, const Strategy& strategy) {
+  const Tiles usual = tiled(problem, strategy).tiles;
+  const bool has_tiles = (strategy.tiles.ffn_rows > 0 || usual.ffn_rows == 0) &&
+                         (strategy.tiles.loss_rows > 0 || usual.loss_rows == 0);
+  return has_tiles && strategy.layer_classes.front().kept(TensorClass::layer_input) == 0 &&
+         method_named("ulysses")->holds(problem, strategy);
 }
 
 Strategy entered(const Problem& problem, Strategy strategy) {
   strategy = method_named("ulysses")->entered(problem, strategy);
   strategy = with_kept(strategy, TensorClass::layer_input, 0);
-  if (strategy.tiles.ffn_rows == 0 || strategy.tiles.loss_rows == 0) tile(problem, strategy);
-  return tidied(problem, strategy);
+  const bool whole = strategy.tiles.ffn_rows == 0 || strategy.tiles.loss_rows == 0;
+  return whole ? tiled(problem, strategy) : tidied(problem, strategy);
 }
 
 // The recipes also keep the optimizer on the host.
 Strategy published(const Problem& problem, std::int64_t batch) {
   Strategy strategy = method_named("ulysses")->published(problem, batch);
   strategy.offload_states(true);
-  tile(problem, strategy);
-  return tidied(problem, strategy);
+  return tiled(problem, strategy);
 }
 
 // The tiled feed-forward holds its input, output and gradient whole, and an all-to-all the packed,

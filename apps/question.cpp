@@ -113,6 +113,7 @@ void require_region(const Problem& problem, const Pins& pins) {
   Strategy strategy = default_strategy(problem);
   strategy.mesh.replicas = all.front().data_parallel;
   strategy.tiles.chunk_tokens = *pins.chunk_tokens;
+  strategy = entered(problem, pins, strategy);
   if (!check(problem, strategy).empty() || pins.method->holds(problem, strategy)) return;
   throw InputError(fmt::format(
       "--chunk {}: {} has no such strategy for {} tokens; leave --chunk or --method out",

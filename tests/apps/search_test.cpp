@@ -353,6 +353,7 @@ TEST_F(Search, HoldsItsPins) {
   };
   EXPECT_EQ(strategy("--method ulysses").at("chunks"), 1);
   EXPECT_EQ(strategy("--method ulysses").at("method"), "ulysses");
+  EXPECT_EQ(strategy("--method ulysses --chunk 512").at("method"), "ulysses");
   EXPECT_GT(strategy("--method fpdt").at("chunks"), 1);
   EXPECT_EQ(strategy("--chunk 64").at("chunk_tokens"), 64);
   EXPECT_EQ(strategy("--gpus 1").at("ranks"), 1);

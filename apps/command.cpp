@@ -36,7 +36,9 @@ int guarded(std::string_view program, const Command& command) {
   } catch (...) {
     const Error error = current_error();
     const std::string name = fmt::format("{}:", program);
-    say(fmt::format("{} {}\n", toned(Tone::bad, name, STDERR_FILENO), error.what()));
+    std::string_view text = error.what();
+    while (text.ends_with('\n')) text.remove_suffix(1);  // a list of findings ends its last line
+    say(fmt::format("{} {}\n", toned(Tone::bad, name, STDERR_FILENO), text));
     return static_cast<int>(error.code());
   }
 }

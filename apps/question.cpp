@@ -2,7 +2,6 @@
 #include "question.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include <fmt/format.h>
 
@@ -18,21 +17,6 @@
 
 namespace fpdt {
 namespace {
-
-// "file:line" of a key in a strategy file; the file alone when the key stands at its default.
-std::string place_of(const std::string& path, std::string_view key) {
-  std::istringstream text(read_file(path, std::int64_t{1} << 20));
-  std::int64_t number = 0;
-  for (std::string line; std::getline(text, line);) {
-    ++number;
-    const std::size_t first = line.find_first_not_of(" -{");
-    if (first != std::string::npos &&
-        line.compare(first, key.size() + 1, fmt::format("{}:", key)) == 0) {
-      return fmt::format("{}:{}", path, number);
-    }
-  }
-  return path;
-}
 
 Bytes device_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
   if (flags.device_budget.empty()) return cluster.device_memory;
@@ -291,7 +275,7 @@ void require_sound(const Problem& problem, const Strategy& strategy, const std::
   if (findings.empty()) return;
   for (Diagnostic& finding : findings) {
     if (path.empty() || finding.field.empty()) continue;
-    finding.where = place_of(path, finding.field);
+    finding.where = place_of_key(path, finding.field);
   }
   throw InputError(format_diagnostics(findings));
 }

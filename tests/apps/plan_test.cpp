@@ -14,8 +14,9 @@ TEST_F(Plan, FindingsPointAtTheLineOfTheStrategy) {
   write("s.yaml", "storage: f32\ncopies: {prefetch_depth: 1}\ntiles:\n  chunk_tokens: 15\n");
   const Outcome result = plan(fmt::format("{} --strategy s.yaml", kLowerTiny));
   EXPECT_EQ(result.code, 2);
-  EXPECT_TRUE(says(result.err, "s.yaml:4: chunk_tokens: 15 must be a multiple of 2"));
+  EXPECT_TRUE(says(result.err, "s.yaml:4:17: tiles.chunk_tokens: 15 must be a multiple of 2"));
   EXPECT_TRUE(says(result.err, "nearest is 16"));
+  EXPECT_FALSE(says(result.err, "\n\n"));
   EXPECT_FALSE(exists("out"));
 }
 

@@ -11,7 +11,9 @@
 namespace fpdt::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string strategy_error(std::string_view text) {
   return input_error([&] { static_cast<void>(parse_strategy(text, "s.yaml")); });
@@ -54,8 +56,8 @@ TEST(StrategyFile, PrintsForPeople) {
   EXPECT_THAT(text, HasSubstr("\n  chunk_tokens: 5000\n"));
   EXPECT_THAT(text, HasSubstr("\n  - layers: 5\n    recompute: keep_attention\n"
                               "    first_stored_chunk: 7\n"
-                              "    keep: {layer_input: 1, dkv: 0.3}\n  - layers: rest\n"));
-  EXPECT_THAT(text, HasSubstr("\nkeep: {parameters: 0.25, gradients: 0.5, states: 0}\n"
+                              "    keep: {layer_input: device, dkv: 0.3}\n  - layers: rest\n"));
+  EXPECT_THAT(text, HasSubstr("\nkeep: {parameters: 0.25, gradients: 0.5, states: host}\n"
                               "segments: [4, 2]\n"));
   EXPECT_THAT(print_strategy(Strategy{}), HasSubstr("\n  chunk_tokens: 64K\n"));
   EXPECT_THAT(print_strategy(Strategy{}), HasSubstr("keep: {}\nsegments: 1\n"));
@@ -97,10 +99,25 @@ TEST(StrategyFile, SaysWhereOldKeysStandNow) {
   const std::string error = strategy_error(
       "data_parallel: 2\noptimizer_offload: true\noptimizer_tile: 4096\n"
       "fpdt:\n  chunk_tokens: 64K\n");
-  EXPECT_THAT(error, HasSubstr("s.yaml:1:16: data_parallel: is mesh.replicas now"));
-  EXPECT_THAT(error, HasSubstr("optimizer_offload: is keep.states"));
-  EXPECT_THAT(error, HasSubstr("optimizer_tile: is copies.optimizer_tile now"));
-  EXPECT_THAT(error, HasSubstr("fpdt: is tiles (chunk_tokens"));
+  EXPECT_THAT(error, HasSubstr("s.yaml:1:16: data_parallel: is now mesh.replicas"));
+  EXPECT_THAT(error, HasSubstr("optimizer_offload: is now keep.states: host or device"));
+  EXPECT_THAT(error, HasSubstr("optimizer_tile: is now copies.optimizer_tile"));
+  EXPECT_THAT(error, HasSubstr("fpdt: is now tiles (chunk_tokens"));
+  // A list of the keys that a file may have leaves them out.
+  EXPECT_THAT(
+      strategy_error("data_parallel: 2\nelsewhere: 1\n"),
+      AllOf(HasSubstr("known are copies, extent, head_stages,"), Not(HasSubstr("data_parallel,"))));
+}
+
+TEST(StrategyFile, FindsThePlaceOfAKey) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.write(
+      "s.yaml",
+      "mesh: {heads: 4, ring: 2}\nlayer_classes:\n  - layers: 1\n  - keep:\n      q: 2\n");
+  EXPECT_EQ(place_of_key(path, "mesh.ring"), path + ":1:24");
+  EXPECT_EQ(place_of_key(path, "layer_classes[1].keep.q"), path + ":5:10");
+  EXPECT_EQ(place_of_key(path, "layer_classes[2].keep.q"), path);
+  EXPECT_EQ(place_of_key(path, "tiles.chunk_tokens"), path);
 }
 
 }  // namespace

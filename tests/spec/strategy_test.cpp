@@ -102,6 +102,28 @@ struct Wrong {
   std::function<void(Problem&, Strategy&)> spoil;
 };
 
+// The names of keys that stand in a map say which: a reader finds them in the file.
+TEST(Strategy, FindingsNameKeysByTheirPath) {
+  const Problem problem = small(4, 256);
+  Strategy later;
+  later.mesh.ring = 2;
+  later.keep[0] = 0;
+  later.layer_classes.front().first_stored_chunk = 1;
+  Strategy ragged;
+  ragged.tiles.chunk_tokens = 63;
+  std::string found;
+  for (const Strategy& strategy : {later, ragged}) {
+    for (const Diagnostic& one : check(problem, strategy)) {
+      EXPECT_TRUE(one.message.starts_with(one.field)) << one.message;
+      found += one.message + "\n";
+    }
+  }
+  EXPECT_NE(found.find("mesh.ring: 2 cannot"), std::string::npos) << found;
+  EXPECT_NE(found.find("keep.parameters: host cannot"), std::string::npos) << found;
+  EXPECT_NE(found.find("layer_classes[0].first_stored_chunk: 1 cannot"), std::string::npos);
+  EXPECT_NE(found.find("tiles.chunk_tokens: 63 must"), std::string::npos) << found;
+}
+
 class WrongStrategy : public testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongStrategy, IsFound) {

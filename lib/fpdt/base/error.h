@@ -80,7 +80,7 @@ struct Diagnostic {
   std::string code;     // such as "S203"
   std::string where;    // such as "model.yaml:3:7" or "forward.attn.1.0"
   std::string message;  // expected, found, nearest fix
-  std::string field{};  // the wrong key of a strategy; "" elsewhere
+  std::string field{};  // the path of the wrong key of a strategy; "" elsewhere
 };
 
 // "where: message [code]", one line each: at most `limit` lines, then a count of the rest.

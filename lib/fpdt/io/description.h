@@ -150,13 +150,12 @@ void describe(Self& layers, Visitor& f) {
 // Keys of strategy files of version 0.1, and where their values stand now.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kMovedKeys{{
     {"data_parallel", "mesh.replicas"},
-    {"optimizer_offload", "keep.states, which is host or device"},
+    {"optimizer_offload", "keep.states: host or device"},
     {"optimizer_tile", "copies.optimizer_tile"},
     {"fpdt",
      "tiles (chunk_tokens, ffn_rows, loss_rows, loss_vocabulary, backward_order, serpentine, "
      "long_tiles), copies (prefetch_depth, duplex, overlap_all_to_all), segments "
-     "(checkpoint_every) "
-     "and layer_classes"},
+     "(checkpoint_every) and layer_classes"},
 }};
 
 template <Describes<Mesh> Self, class Visitor>

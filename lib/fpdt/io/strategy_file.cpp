@@ -1,6 +1,11 @@
 // A strategy file has the fields of Strategy; printing visits the same description as reading.
 #include "fpdt/io/strategy_file.h"
 
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
 #include "fpdt/io/description.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/yaml.h"
@@ -20,6 +25,25 @@ Strategy parse_strategy(std::string_view text, std::string_view file_name) {
   fields.done();
   findings.raise();
   return strategy;
+}
+
+std::string place_of_key(const std::string& path, std::string_view key) {
+  FileFindings findings(path);
+  const Node root = parse_yaml(read_file(path, kYamlBytesMax), findings);
+  const Node* node = &root;
+  while (!key.empty() && node != nullptr) {
+    const std::size_t end = std::min(key.find_first_of(".[]"), key.size());
+    const std::string_view word = key.substr(0, end);
+    if (node->kind == NodeKind::list) {
+      std::size_t index = 0;
+      std::from_chars(word.data(), word.data() + word.size(), index);
+      node = index < node->items.size() ? &node->items[index] : nullptr;
+    } else {
+      node = node->find(word);
+    }
+    key.remove_prefix(std::min(key.find_first_not_of(".[]", end), key.size()));
+  }
+  return node == nullptr ? path : fmt::format("{}:{}:{}", path, node->line, node->column);
 }
 
 std::string print_strategy(const Strategy& strategy) {

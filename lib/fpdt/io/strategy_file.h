@@ -12,6 +12,10 @@ namespace fpdt {
 Strategy load_strategy(const std::string& path);
 Strategy parse_strategy(std::string_view text, std::string_view file_name);
 
+// "file:line:column" of the value of a key, such as "layer_classes[0].keep.q"; the file alone where
+// the key stands at its default.
+std::string place_of_key(const std::string& path, std::string_view key);
+
 // Prints every field, in the order of the structs; parse_strategy reads back the same strategy.
 std::string print_strategy(const Strategy& strategy);
 

@@ -245,9 +245,10 @@ void Fields::integers(std::string_view key, std::vector<std::int64_t>& values) {
 }
 
 void Fields::moved(std::string_view key, std::string_view now) {
-  const Node* node = find(key);
+  const Node* node = node_->find(key);
   if (node == nullptr) return;
-  findings_->add("Y103", *node, fmt::format("{}: is {} now", path_of(key), now));
+  moved_.push_back(key);
+  findings_->add("Y103", *node, fmt::format("{}: is now {}", path_of(key), now));
 }
 
 void Fields::wrong(const Node& node, std::string_view key, std::string_view expectation) {
@@ -274,7 +275,9 @@ void Fields::missing(std::string_view key) {
 void Fields::done() {
   if (node_->kind != NodeKind::map) return;
   for (const Node& item : node_->items) {
-    if (knows(item.key)) continue;
+    if (knows(item.key) || std::find(moved_.begin(), moved_.end(), item.key) != moved_.end()) {
+      continue;
+    }
     const std::set<std::string_view> known(known_.begin(), known_.end());
     const std::string nearest = nearest_word(item.key, known_);
     findings_->add(

@@ -179,6 +179,7 @@ class Fields {
   std::string path_;
   FileFindings* findings_;
   std::vector<std::string_view> known_;
+  std::vector<std::string_view> moved_;  // keys of earlier files, already reported
 };
 
 }  // namespace fpdt

@@ -102,7 +102,10 @@ void YamlPrinter::fractions(std::string_view key, std::span<const double> values
   std::string map;
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (values[i] == usual) continue;
-    map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", names[i], yaml_scalar(values[i]));
+    const std::string value = values[i] == 0   ? "host"
+                              : values[i] == 1 ? "device"
+                                               : yaml_scalar(values[i]);
+    map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", names[i], value);
   }
   line(key, fmt::format("{{{}}}", map));
 }

@@ -19,7 +19,7 @@ constexpr std::int64_t kTileLimit = 8192;
 
 struct Findings {
   std::vector<Diagnostic> list;
-  // `field` is a key of the strategy, or "" for a mistake in the problem.
+  // `field` is the path of a key of the strategy, or "" for a mistake in the problem.
   template <class... T>
   void operator()(std::string_view code, std::string_view field, fmt::format_string<T...> text,
                   T&&... values) {
@@ -31,24 +31,25 @@ struct Findings {
 void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const std::int64_t ranks = problem.ranks();
   if (strategy.mesh.replicas < 1 || ranks % strategy.mesh.replicas != 0) {
-    wrong("P101", "replicas", "replicas: {} does not divide the {} devices of cluster {}",
+    wrong("P101", "mesh.replicas", "mesh.replicas: {} does not divide the {} devices of cluster {}",
           strategy.mesh.replicas, ranks, problem.cluster.name);
     return;
   }
   const std::int64_t sequence_parallel = ranks / strategy.mesh.replicas;
   if (strategy.mesh.heads != 0 && strategy.mesh.heads != sequence_parallel) {
-    wrong("P101", "heads", "heads: {} x {} replicas are not the {} devices of cluster {}; use rest",
+    wrong("P101", "mesh.heads",
+          "mesh.heads: {} with {} replicas does not make the {} devices of cluster {}; use rest",
           strategy.mesh.heads, strategy.mesh.replicas, ranks, problem.cluster.name);
     return;
   }
   const ModelSpec& model = problem.model;
   if (model.heads % sequence_parallel != 0) {
-    wrong("P102", "heads",
+    wrong("P102", "mesh",
           "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise "
-          "replicas or use a cluster whose devices divide {}",
+          "mesh.replicas or use a cluster whose devices divide {}",
           model.heads, model.name, sequence_parallel, model.heads);
   } else if (model.kv_heads % sequence_parallel != 0 && sequence_parallel % model.kv_heads != 0) {
-    wrong("P102", "kv_heads",
+    wrong("P102", "mesh",
           "kv_heads: {} KV heads of {} neither divide by nor into {} sequence-parallel ranks",
           model.kv_heads, model.name, sequence_parallel);
   }
@@ -57,7 +58,8 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
           strategy.micro_batches);
   }
   if (strategy.copies.optimizer_tile < 1024) {
-    wrong("P103", "optimizer_tile", "optimizer_tile: expected at least 1024 elements, found {}",
+    wrong("P103", "copies.optimizer_tile",
+          "copies.optimizer_tile: expected at least 1024 elements, found {}",
           strategy.copies.optimizer_tile);
   }
 }
@@ -70,24 +72,27 @@ void check_served(Findings& wrong, const Strategy& strategy) {
     wrong("P109", key, "{}: {} cannot be lowered yet; use {}", key, found, instead);
   };
   const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
-  only("ring", strategy.mesh.ring == 1, number(strategy.mesh.ring), "1");
-  only("tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
+  const auto share = [](double kept) { return kept == 0 ? "host" : fmt::format("{}", kept); };
+  only("mesh.ring", strategy.mesh.ring == 1, number(strategy.mesh.ring), "1");
+  only("mesh.tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
   only("keys", strategy.keys == Keys::resident, word(strategy.keys), "resident");
   only("layout", strategy.layout == Layout::interleaved, word(strategy.layout), "interleaved");
   only("extent", strategy.extent == Extent::chunk, word(strategy.extent), "chunk");
   only("zero", strategy.zero == 3, number(strategy.zero), "3");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
   for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
-    only(word(one), strategy.kept(one) == 1, fmt::format("{}", strategy.kept(one)), "device");
+    only(fmt::format("keep.{}", word(one)), strategy.kept(one) == 1, share(strategy.kept(one)),
+         "device");
   }
   const double states = strategy.kept(StateClass::states);
-  only("states", states == 0 || states == 1, fmt::format("{}", states), "device or host");
+  only("keep.states", states == 0 || states == 1, share(states), "device or host");
   const std::vector<std::int64_t>& segments = strategy.segments;
   const bool equal =
       std::adjacent_find(segments.begin(), segments.end(), std::not_equal_to<>()) == segments.end();
-  only("segments", equal, "segments of unequal length", "one length for all");
-  for (const LayerClass& one : strategy.layer_classes) {
-    only("first_stored_chunk", one.first_stored_chunk == 0, number(one.first_stored_chunk), "0");
+  only("segments", equal, "unequal lengths", "one length for all");
+  for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
+    const std::int64_t first = strategy.layer_classes[i].first_stored_chunk;
+    only(fmt::format("layer_classes[{}].first_stored_chunk", i), first == 0, number(first), "0");
   }
 }
 
@@ -155,30 +160,31 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
   const std::int64_t ranks = problem.ranks() / strategy.mesh.replicas;
   const std::int64_t unit = ranks * problem.cluster.row_multiple;
   if (strategy.tiles.chunk_tokens < 1 || strategy.tiles.chunk_tokens > kTokenLimit) {
-    wrong("P104", "chunk_tokens", "chunk_tokens: expected 1 to {}, found {}", kTokenLimit,
-          strategy.tiles.chunk_tokens);
+    wrong("P104", "tiles.chunk_tokens", "tiles.chunk_tokens: expected 1 to {}, found {}",
+          kTokenLimit, strategy.tiles.chunk_tokens);
     return;
   }
   if (strategy.tiles.chunk_tokens % unit != 0) {
-    wrong("P104", "chunk_tokens",
-          "chunk_tokens: {} must be a multiple of {} ({} ranks x row multiple {}); nearest is {}",
+    wrong("P104", "tiles.chunk_tokens",
+          "tiles.chunk_tokens: {} must be a multiple of {} ({} ranks x row multiple {}); nearest "
+          "is {}",
           strategy.tiles.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
           round_up(strategy.tiles.chunk_tokens, unit));
   }
   if (div_ceil(problem.seq_len, strategy.tiles.chunk_tokens) > kChunksMost) {
-    wrong("P104", "chunk_tokens",
-          "chunk_tokens: {} makes {} chunks of {} tokens, above the limit of {}; use {}",
+    wrong("P104", "tiles.chunk_tokens",
+          "tiles.chunk_tokens: {} makes {} chunks of {} tokens, above the limit of {}; use {}",
           strategy.tiles.chunk_tokens, div_ceil(problem.seq_len, strategy.tiles.chunk_tokens),
           problem.seq_len, kChunksMost, round_up(div_ceil(problem.seq_len, kChunksMost), unit));
   }
   const auto tile = [&](std::string_view name, std::int64_t value) {
     if (value < 0) wrong("P104", name, "{}: expected 0 (whole) or more, found {}", name, value);
   };
-  tile("ffn_rows", strategy.tiles.ffn_rows);
-  tile("loss_rows", strategy.tiles.loss_rows);
-  tile("loss_vocabulary", strategy.tiles.loss_vocabulary);
+  tile("tiles.ffn_rows", strategy.tiles.ffn_rows);
+  tile("tiles.loss_rows", strategy.tiles.loss_rows);
+  tile("tiles.loss_vocabulary", strategy.tiles.loss_vocabulary);
   if (strategy.copies.prefetch_depth < 0 || strategy.copies.prefetch_depth > 64) {
-    wrong("P104", "prefetch_depth", "prefetch_depth: expected 0 to 64, found {}",
+    wrong("P104", "copies.prefetch_depth", "copies.prefetch_depth: expected 0 to 64, found {}",
           strategy.copies.prefetch_depth);
   }
 }
@@ -215,21 +221,22 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
     wrong("P104", name, "{}: {} makes {} tiles, above the limit of {}; use {}", name, value, count,
           kTileLimit, least);
   };
-  many("ffn_rows", strategy.tiles.ffn_rows, tiles(strategy.tiles.ffn_rows),
+  many("tiles.ffn_rows", strategy.tiles.ffn_rows, tiles(strategy.tiles.ffn_rows),
        least_ffn_rows(problem, strategy));
   const std::int64_t rows = tiles(strategy.tiles.loss_rows);
   const std::int64_t across = vocabulary_tiles(problem, strategy);
   if (tiles(0) * across > kTileLimit) {
-    many("loss_vocabulary", strategy.tiles.loss_vocabulary, rows * across,
+    many("tiles.loss_vocabulary", strategy.tiles.loss_vocabulary, rows * across,
          div_ceil(problem.model.vocabulary, std::max<std::int64_t>(1, kTileLimit / rows)));
   } else {
-    many("loss_rows", strategy.tiles.loss_rows, rows * across, least_loss_rows(problem, strategy));
+    many("tiles.loss_rows", strategy.tiles.loss_rows, rows * across,
+         least_loss_rows(problem, strategy));
   }
   if (!strategy.offloads_states()) return;
   const std::int64_t largest = div_ceil(std::max(layer_parameter_count(problem.model),
                                                  problem.model.vocabulary * problem.model.hidden),
                                         problem.ranks());
-  many("optimizer_tile", strategy.copies.optimizer_tile,
+  many("copies.optimizer_tile", strategy.copies.optimizer_tile,
        div_ceil(largest, strategy.copies.optimizer_tile), div_ceil(largest, kTileLimit));
 }
 
@@ -270,8 +277,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
       !finite(optimizer.epsilon) || !finite(optimizer.weight_decay) || !finite(optimizer.clip)) {
     wrong("P108", "",
           "optimizer: expected beta1 and beta2 from 0 to below 1, epsilon over 0, weight decay and "
-          "clip "
-          "from 0, found {}, {}, {}, {}, {}",
+          "clip from 0, found {}, {}, {}, {}, {}",
           optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay,
           optimizer.clip);
   }

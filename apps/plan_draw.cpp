@@ -1,10 +1,6 @@
 // Numbers, pictures and exports of one simulated step.
-#include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,12 +10,10 @@
 #include "fpdt/report/axis.h"
 #include "fpdt/report/memory_snapshot.h"
 #include "fpdt/report/perfetto.h"
-#include "fpdt/report/theme.h"
-#include "fpdt/report/timeline_html.h"
-#include "fpdt/report/timeline_svg.h"
 
 #include "command.h"
 #include "graph.h"
+#include "picture.h"
 #include "plan_verbs.h"
 #include "simulated.h"
 
@@ -27,8 +21,8 @@ namespace fpdt {
 namespace {
 
 struct DrawFlags {
-  std::string schedule, cluster, out, what, blocks, ops, theme = "light";
-  std::int64_t width = 0, height = 0;  // 0: as it comes
+  std::string schedule, cluster, out, what, blocks, ops;
+  PictureFlags look;
   bool json = false, graph = false;
 };
 
@@ -36,8 +30,6 @@ struct DrawFlags {
 constexpr std::int64_t kHeld = 1000000;
 // A picture takes about 300 bytes for each op.
 constexpr std::int64_t kDrawn = 50000000;
-// Of a picture, in pixels.
-constexpr std::int64_t kWidest = 16000;
 
 void write(const std::string& path, const std::string& text) {
   AtomicFile file(path);
@@ -131,38 +123,15 @@ Json simulation_json(const Simulated& one) {
           {"blocks", blocks}};
 }
 
-// Writes a file with a program that reads `text` from the file that is its last argument. The
-// Debian package has the program.
-void convert(const std::string& text, std::vector<std::string> words, const std::string& path,
-             std::string_view package) {
-  const std::string source = path + ".source";
-  write_file_atomically(source, text);
-  words.push_back(source);
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  pid_t child = 0;
-  int status = -1;
-  const bool started =
-      posix_spawnp(&child, arguments[0], nullptr, nullptr, arguments.data(), environ) == 0;
-  if (started) waitpid(child, &status, 0);
-  std::filesystem::remove(source);
-  if (!started || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw IoError(
-        fmt::format("{}: `{}` did not draw it; install {}, or ask for another kind of file", path,
-                    words[0], package));
-  }
-  print_result(fmt::format("wrote {}\n", path));
-}
-
 int draw_graph(const DrawFlags& flags, bool as_dot) {
   if (!flags.cluster.empty()) throw InputError("--cluster: a graph has no times, so it needs none");
-  if (flags.theme != "light") throw InputError("--theme dark: a graph is drawn on white paper");
+  if (flags.look.dark()) throw InputError("--theme dark: a graph is drawn on white paper");
   const DependencyGraph drawn = load_graph(flags.schedule, flags.blocks, flags.ops);
   if (as_dot) {
     write(flags.out, drawn.dot);
   } else {
     convert(drawn.dot, {"dot", "-Tsvg", "-o", flags.out}, flags.out, "graphviz");
+    print_result(fmt::format("wrote {}\n", flags.out));
   }
   for (const OpRange& range : drawn.folded) {
     print_result(fmt::format("folded ops {}-{} of {}; --ops draws other ones\n", range.first + 1,
@@ -173,28 +142,19 @@ int draw_graph(const DrawFlags& flags, bool as_dot) {
 
 int draw(const DrawFlags& flags) {
   const std::string kind = std::filesystem::path(flags.out).extension();
-  const bool known =
-      kind == ".svg" || (flags.graph ? kind == ".dot" : kind == ".html" || kind == ".png");
+  const bool known = flags.graph ? kind == ".svg" || kind == ".dot" : names_picture(flags.out);
   if (!known) {
-    throw InputError(fmt::format("--out {}: expected a file that ends in .svg or {}", flags.out,
-                                 flags.graph ? ".dot" : ".html or .png"));
+    throw InputError(fmt::format("--out {}: expected a file that ends in {}", flags.out,
+                                 flags.graph ? ".dot or .svg" : ".html, .svg or .png"));
   }
-  const bool sized = flags.width > 0 || flags.height > 0;
-  if (sized && (flags.graph || kind == ".html")) {
-    throw InputError(fmt::format(
-        "--width and --height are for pictures of a step that end in .svg or .png, not for {}",
-        flags.out));
-  }
-  if (flags.height > 0 && flags.width == 0) {
-    throw InputError("--height: expected --width beside it, such as --width 1920 --height 1080");
-  }
-  if (std::max(flags.width, flags.height) > kWidest) {
-    throw InputError(fmt::format("--width and --height: expected at most {} pixels", kWidest));
+  if (flags.graph && flags.look.sized()) {
+    throw InputError("--width and --height are for pictures of a step, not for a graph");
   }
   if (flags.graph) return draw_graph(flags, kind == ".dot");
   if (!flags.blocks.empty() || !flags.ops.empty()) {
     throw InputError("--block and --ops choose what a graph shows: add --graph");
   }
+  require_sensible(flags.look, flags.out);
   const Simulated one(flags.schedule, flags.cluster, kDrawn);
   if (one.simulation().ops > kDrawn) {
     throw InputError(fmt::format("{}: {} ops are too many to draw, at most {}; use longer chunks",
@@ -202,20 +162,8 @@ int draw(const DrawFlags& flags) {
   }
   TimelinePicture picture = one.picture();
   picture.holds = telling_calls(one.schedule(), kHeld);
-  const Theme theme = flags.theme == "dark" ? Theme::dark : Theme::light;
-  if (kind == ".html") {
-    write(flags.out, in_theme(timeline_html(picture), theme));
-    return 0;
-  }
-  PictureSize size;
-  if (flags.width > 0) size.width = static_cast<double>(flags.width);
-  if (flags.height > 0) size.height = static_cast<double>(flags.height);
-  const std::string svg = in_theme(timeline_svg(picture, size), theme);
-  if (kind == ".svg") {
-    write(flags.out, svg);
-  } else {
-    convert(svg, {"rsvg-convert", "-o", flags.out}, flags.out, "librsvg2-bin");
-  }
+  write_picture(flags.out, picture, flags.look);
+  print_result(fmt::format("wrote {}\n", flags.out));
   return 0;
 }
 
@@ -251,12 +199,7 @@ Command declare_draw(Options& options) {
       .value("--out", flags->out,
              "File to write: .html (hover and zoom), .svg or .png; with --graph, .dot or .svg")
       .required();
-  options.value("--width", flags->width, "Of an .svg or .png in pixels; default: 1400").positive();
-  options
-      .value("--height", flags->height,
-             "With it the picture is a slide: larger text, and the step alone; such as 1920 x 1080")
-      .positive();
-  options.value("--theme", flags->theme, "Colours of paper and ink").one_of({"light", "dark"});
+  add_picture_flags(options, flags->look);
   options.flag("--graph", flags->graph,
                "Draw which op waits for which in a block, with Graphviz; needs no rates");
   options.value("--block", flags->blocks,

@@ -9,11 +9,10 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/io/cluster_file.h"
+#include "fpdt/io/file.h"
 #include "fpdt/plan/levers.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/report/perfetto.h"
-#include "fpdt/report/timeline_html.h"
-#include "fpdt/report/timeline_svg.h"
 #include "fpdt/sim/simulate.h"
 
 #include "share.h"
@@ -60,11 +59,11 @@ const std::vector<Trace>& StepTimes::middle() const {
 
 Comparison StepTimes::comparison() const { return compare(schedule_, predicted_, middle()); }
 
-std::string StepTimes::picture(const std::string& path) const {
+void StepTimes::draw(const std::string& path, const PictureFlags& look) const {
   const Program program(schedule_);
   std::vector<TracedRun> runs{{&program, &schedule_.train, &predicted_}};
   for (const Trace& rank : middle()) runs.push_back({&program, &schedule_.train, &rank});
-  if (path.ends_with(".json")) return perfetto_json(std::move(runs));
+  if (path.ends_with(".json")) return write_file_atomically(path, perfetto_json(std::move(runs)));
   put_on_one_clock(runs);
   TimelinePicture picture;
   picture.run = runs.front();
@@ -79,7 +78,7 @@ std::string StepTimes::picture(const std::string& path) const {
   picture.zoom = middle_call(picture.run);
   const auto rows = std::ssize(picture.measured) + 1;
   picture.holds = telling_calls(schedule_, kHeld / rows);
-  return path.ends_with(".svg") ? timeline_svg(picture) : timeline_html(picture);
+  write_picture(path, picture, look);
 }
 
 }  // namespace fpdt

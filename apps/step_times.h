@@ -8,6 +8,7 @@
 #include "fpdt/trace/trace.h"
 
 #include "job.h"
+#include "picture.h"
 
 namespace fpdt {
 
@@ -23,10 +24,9 @@ class StepTimes {
   [[nodiscard]] bool measured() const { return !steps_.empty(); }
   // With the step in the middle, by its time, of those kept. Precondition: measured().
   [[nodiscard]] Comparison comparison() const;
-  // The same step, all ranks on one clock below what was predicted: SVG, HTML or a Chrome trace
-  // (.json), by the end of `path`.
-  // Precondition: measured().
-  [[nodiscard]] std::string picture(const std::string& path) const;
+  // Writes the same step, all ranks on one clock below what was predicted: a picture, or a Chrome
+  // trace where `path` ends in .json. Precondition: measured().
+  void draw(const std::string& path, const PictureFlags& look) const;
 
  private:
   [[nodiscard]] const std::vector<Trace>& middle() const;

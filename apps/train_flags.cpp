@@ -1,8 +1,6 @@
 // What each flag says to whoever asks for help, and which do not go together.
 #include "train_flags.h"
 
-#include <string_view>
-
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
@@ -23,8 +21,9 @@ void add_record_flags(Options& options, TrainFlags& flags) {
                 "cluster, a name or a file from fpdt-run bench: compare the measured step with its "
                 "prediction");
   options.value("--draw", flags.draw,
-                "with --machine: draw the measured step over the predicted one, as .html, .svg or "
-                ".json (Perfetto)");
+                "with --machine: draw the measured step over the predicted one, as .html, .svg, "
+                ".png or .json (Perfetto)");
+  add_picture_flags(options, flags.look, "--draw");
 }
 
 // How ranks meet.
@@ -124,14 +123,16 @@ void require_sensible(const TrainFlags& flags) {
   if (flags.ranks.rank && flags.ranks.communicator != "solo") {
     throw InputError("--rank N needs --communicator solo");
   }
-  if (!flags.draw.empty()) {
-    if (flags.machine.empty()) throw InputError("--draw FILE needs --machine CLUSTER");
-    const auto is = [&](std::string_view end) { return flags.draw.ends_with(end); };
-    if (!is(".svg") && !is(".html") && !is(".json")) {
-      throw InputError(
-          fmt::format("--draw {}: expected a file that ends in .html, .svg or .json", flags.draw));
-    }
+  if (flags.draw.empty()) {
+    if (!flags.look.sized() && !flags.look.dark()) return;
+    throw InputError("--width, --height and --theme need --draw FILE");
   }
+  if (flags.machine.empty()) throw InputError("--draw FILE needs --machine CLUSTER");
+  if (!names_picture(flags.draw) && !flags.draw.ends_with(".json")) {
+    throw InputError(fmt::format(
+        "--draw {}: expected a file that ends in .html, .svg, .png or .json", flags.draw));
+  }
+  require_sensible(flags.look, flags.draw);
 }
 
 }  // namespace fpdt

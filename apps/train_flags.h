@@ -8,6 +8,7 @@
 #include "flags.h"
 #include "job.h"
 #include "machine.h"
+#include "picture.h"
 
 namespace fpdt {
 
@@ -37,6 +38,7 @@ struct TrainFlags {
   std::string flight;   // directory of flight records and logs
   std::string machine;  // cluster file whose rates predict the step
   std::string draw;     // picture of the last steps, measured over predicted
+  PictureFlags look;    // of that picture
   bool json = false;
   RankFlags ranks;
   MachineFlags backend;

@@ -26,9 +26,7 @@ Json json(const Traffic& sent) { return {{"node", sent.node}, {"network", sent.n
 
 void Run::draw() const {
   if (flags_.draw.empty() || !times_ || !times_->measured()) return;
-  AtomicFile file(flags_.draw);
-  file.write(times_->picture(flags_.draw));
-  file.commit();
+  times_->draw(flags_.draw, flags_.look);
 }
 
 std::vector<std::string> Run::report(int signal) const {

@@ -77,9 +77,29 @@ TEST_F(Bench, StepsAreDrawn) {
   EXPECT_TRUE(says(processes[0], "simulated")) << processes[0];
   EXPECT_TRUE(says(processes[1], "rank 0, measured")) << processes[1];
   EXPECT_TRUE(says(processes[2], "rank 1, measured")) << processes[2];
-  const Outcome other = run(train + "step.png");
+  const Outcome other = run(train + "step.pdf");
   EXPECT_EQ(other.code, 2);
-  EXPECT_TRUE(says(other.err, "ends in .html, .svg or .json")) << other.err;
+  EXPECT_TRUE(says(other.err, "ends in .html, .svg, .png or .json")) << other.err;
+}
+
+// The flags of `fpdt-plan draw`, with the same meaning.
+TEST_F(Bench, DrawnStepsHaveASizeAndATheme) {
+  ASSERT_EQ(run("bench --quick --ranks 2 --storage f32 --out here.yaml").code, 0);
+  const std::string train = "train plan/schedule.json --data text.txt --steps 2";
+  const std::string draws = train + " --machine here.yaml --draw ";
+  const Outcome drawn = run(draws + "slide.svg --width 1920 --height 1400 --theme dark");
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_TRUE(says(contents("slide.svg"), "width=\"1920\" height=\"1400\""));
+  ASSERT_EQ(plan("draw plan/schedule.json --cluster here.yaml --out plan.svg --theme dark").code,
+            0);
+  const std::string paper = "#14181E";
+  EXPECT_TRUE(says(contents("plan.svg"), paper));
+  EXPECT_TRUE(says(contents("slide.svg"), paper));
+  for (const std::string& wrong :
+       {train + " --theme dark", draws + "step.html --width 1920", draws + "step.json --theme dark",
+        draws + "step.svg --height 1080", draws + "step.svg --width 399"}) {
+    EXPECT_EQ(run(wrong).code, 2) << wrong;
+  }
 }
 
 TEST_F(Bench, ThePeakMayBeTheDataSheets) {

@@ -270,8 +270,8 @@ TEST_F(Search, DrawsSlides) {
   EXPECT_TRUE(says(contents("slide.svg"), "width=\"1920\" height=\"1080\""));
   ASSERT_EQ(draw("--out dark.html --theme dark").code, 0);
   for (const char* wrong : {"--out step.svg --height 1080", "--out step.svg --width 1e9",
-                            "--out step.html --width 1920", "--out step.png --graph",
-                            "--out step.svg --width 1920 --height 300"}) {
+                            "--out step.svg --width 399", "--out step.html --width 1920",
+                            "--out step.png --graph", "--out step.svg --width 1920 --height 300"}) {
     EXPECT_EQ(draw(wrong).code, 2) << wrong;
   }
   // A program that is missing is named with its package.

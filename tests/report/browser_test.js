@@ -39,6 +39,21 @@ async function run() {
         layout.labels.every((a, i) => layout.labels.every((b, k) => i === k || !meet(a, b))),
         JSON.stringify(layout.labels));
 
+  // The name of a tick at the right end is whole.
+  view.from = whole.to / 2;
+  view.to = view.from + whole.to / 50;
+  view.to = axisStep() * Math.floor(view.to / axisStep());
+  const cut = [], fillText = ctx.fillText;
+  ctx.fillText = (string, x, y) => {
+    if (ctx.textAlign === 'center' && x + ctx.measureText(string).width / 2 > width) cut.push(string);
+    fillText.call(ctx, string, x, y);
+  };
+  draw();
+  delete ctx.fillText;
+  equal('names of ticks are whole', cut, []);
+  Object.assign(view, whole);
+  draw();
+
   // Live bytes under the cursor.
   const x = xOf(expected.middle) + 1e-9;
   [['device', 0, expected.deviceThen], ['host', 1, expected.hostThen]].forEach(([name, s, then]) => {

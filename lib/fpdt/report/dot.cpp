@@ -224,8 +224,8 @@ class Graph {
     line(
         "legend [label=\"{}\\l\", pos=\"{:g},{:g}\", width={:.3f}, height=0.2, fontsize=9.5,"
         " fillcolor=white, fontcolor=\"{}\"];",
-        "solid: waits for an op of another lane; dashed: next on its lane; columns are no times; "
-        "a long row goes on below",
+        "solid: waits for an op on another lane; dashed: next op on its lane; columns do not show "
+        "time; long rows continue below",
         width_ / 2, height_ - 30, width_ / 72, kSoftInk);
   }
 

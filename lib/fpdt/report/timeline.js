@@ -81,7 +81,7 @@ function waitText(hit) {
 function opHtml(hit) {
   if (!hit) {
     const where = first.shares ? ', where the lane is not hatched' : '';
-    return `<span class="soft">point at a block of a lane for its op${where}</span>`;
+    return `<span class="soft">point at a bar of a lane to see its op${where}</span>`;
   }
   const {ops, k} = hit, call = data.calls[ops.call[k]], block = data.blocks[call[0]];
   const rows = operands(ops, k).map(o =>

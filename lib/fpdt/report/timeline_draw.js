@@ -414,7 +414,10 @@ function draw() {
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
     ctx.fillStyle = 'rgba(154,165,177,0.35)';
     ctx.fillRect(Math.round(xOf(at)), layout.panels[0].top, 1, layout.bottom - layout.panels[0].top);
-    text(timeLabel(at, step, view.to), xOf(at), layout.bottom + 16, 11.5, '#616e7c', 'center');
+    ctx.font = `400 11.5px ${FONT}`;
+    const name = timeLabel(at, step, view.to);
+    const inside = Math.min(xOf(at), width - ctx.measureText(name).width / 2);
+    text(name, inside, layout.bottom + 16, 11.5, '#616e7c', 'center');
   }
   drawPeaks();
   drawCursor();

@@ -384,8 +384,8 @@ constexpr std::string_view kBody = R"(<main>
 </aside>
 </main>
 <footer><kbd>wheel</kbd> zooms, <kbd>drag</kbd> or <kbd>←</kbd> <kbd>→</kbd> moves,
-<kbd>↑</kbd> <kbd>↓</kbd> zoom, a click on a block shows it alone, a <kbd>double click</kbd> or
-<kbd>Esc</kbd> shows the whole step, a click on a name of the legend hides it, <kbd>/</kbd> finds
+<kbd>↑</kbd> <kbd>↓</kbd> zoom, a click on a block zooms to it, a <kbd>double click</kbd> or
+<kbd>Esc</kbd> shows the whole step, a click on a name in the legend hides it, <kbd>/</kbd> finds
 ops, <kbd>Enter</kbd> goes to the next one.</footer>
 )";
 

@@ -53,26 +53,31 @@ std::string verdict(const Answer& answer) {
   return tight ? "FITS, TIGHTLY" : "FITS";
 }
 
+// "context 1.00 GiB, libraries 128 MiB": without what has no bytes.
+std::string parts_text(std::initializer_list<std::pair<std::string_view, Bytes>> parts) {
+  std::string text;
+  for (const auto& [name, bytes] : parts) {
+    if (bytes.value == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(bytes));
+  }
+  return text;
+}
+
 std::string memory_lines(const Problem& problem, const Plan& plan) {
   const PeakBytes peak = device_peak(plan);
   std::string text =
       line("device",
            fmt::format("{} {} of {} per GPU", bar(share(plan.usage.device, problem.device_budget)),
                        format_bytes(plan.usage.device), format_bytes(problem.device_budget)));
-  std::string parts;
-  const auto part = [&](std::string_view name, Bytes bytes) {
-    if (bytes.value == 0) return;
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
-  };
-  part("activations", peak.activations);
-  part("staging", peak.staging);
-  part("parameters", peak.parameters);
-  part("gathered", peak.gathered);
-  part("gradients", peak.gradients);
-  part("optimizer", peak.optimizer);
-  part("other", peak.other);
-  part("free in the arena", peak.free);
-  part("outside it", problem.cluster.outside_bytes());
+  const std::string parts = parts_text({{"activations", peak.activations},
+                                        {"staging", peak.staging},
+                                        {"parameters", peak.parameters},
+                                        {"gathered", peak.gathered},
+                                        {"gradients", peak.gradients},
+                                        {"optimizer", peak.optimizer},
+                                        {"other", peak.other},
+                                        {"free in the arena", peak.free},
+                                        {"outside it", problem.cluster.outside_bytes()}});
   text += wrapped("", "at the peak: " + parts);
   if (const std::string outside = outside_text(problem.cluster); !outside.empty()) {
     text += wrapped("", "outside the arena: " + outside);
@@ -363,31 +368,22 @@ Json host_json(const Problem& problem, const Usage& usage) {
 }
 
 std::string outside_text(const ClusterSpec& cluster) {
-  std::string text;
-  const auto part = [&](std::string_view name, Bytes bytes) {
-    if (bytes.value == 0) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(bytes));
-  };
-  part("context", cluster.outside.context);
-  part("libraries", cluster.outside.libraries);
-  part("workspace of kernels", cluster.outside.workspace);
-  part("communicator", cluster.outside_bytes() - cluster.outside.context -
-                           cluster.outside.libraries - cluster.outside.workspace);
-  return text;
+  const OutsideArena& outside = cluster.outside;
+  return parts_text({{"context", outside.context},
+                     {"libraries", outside.libraries},
+                     {"workspace of kernels", outside.workspace},
+                     {"communicator", cluster.outside_bytes() - outside.context -
+                                          outside.libraries - outside.workspace}});
 }
 
 std::string host_outside_text(const ClusterSpec& cluster) {
-  std::string text;
-  const auto part = [&](std::string_view name, Bytes bytes) {
-    if (bytes.value == 0) return;
-    text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", name, format_bytes(bytes));
-  };
-  part("system", cluster.host_outside.system);
-  part("page tables", cluster.host_outside.page_tables);
-  part("processes", cluster.devices_per_node * cluster.host_outside.process);
-  part("loaders", cluster.devices_per_node * cluster.host_outside.loader);
-  return fmt::format("of the {} of a node, {} lie outside{}", format_bytes(cluster.host_memory),
-                     format_bytes(cluster.host_outside_bytes()), text);
+  const OutsideHost& outside = cluster.host_outside;
+  const std::string parts = parts_text({{"system", outside.system},
+                                        {"page tables", outside.page_tables},
+                                        {"processes", cluster.devices_per_node * outside.process},
+                                        {"loaders", cluster.devices_per_node * outside.loader}});
+  return fmt::format("of the {} of a node, {} lie outside{}{}", format_bytes(cluster.host_memory),
+                     format_bytes(cluster.host_outside_bytes()), parts.empty() ? "" : ": ", parts);
 }
 
 PeakBytes device_peak(const Plan& plan) {

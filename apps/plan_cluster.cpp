@@ -79,14 +79,18 @@ class ClusterText {
   std::vector<std::string> lines_;
 };
 
-// What the rates of a smaller machine do not say.
+// The rates of a smaller machine do not say how its devices and nodes reach others.
 void note_missing_rates(const ClusterSpec& cluster) {
-  if (cluster.devices_per_node > 1 && !(cluster.rates.link.typical > 0)) {
-    say("note: rates.link is missing: give what a device sends to the others of its node\n");
+  const std::vector<std::string_view> missing = missing_rates(cluster);
+  if (missing.empty()) return;
+  std::string text;
+  for (const std::string_view name : missing) {
+    text += fmt::format("{}rates.{}{}", text.empty() ? "" : ", ", name,
+                        name == "link"      ? " (what a device sends to the others of its node)"
+                        : name == "network" ? " (what a node sends to the others)"
+                                            : "");
   }
-  if (cluster.nodes > 1 && !(cluster.rates.network.typical > 0)) {
-    say("note: rates.network is missing: give what a node sends to the others\n");
-  }
+  say(fmt::format("note: seconds need rates that are missing: {}\n", text));
 }
 
 std::string cluster_name(const ClusterFlags& flags, const std::string& origin) {

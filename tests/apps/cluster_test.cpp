@@ -37,7 +37,9 @@ TEST_F(Cluster, PrintsWhereNoFileIsNamed) {
   EXPECT_EQ(cluster.numa_nodes, 2) << "a key that timed.yaml lacks";
   EXPECT_EQ(cluster.device_memory, Bytes{std::int64_t{2} << 30});
   EXPECT_TRUE(says(plan("cluster new --like h200-141g-x1 --devices-per-node 2").err,
-                   "note: rates.link is missing"));
+                   "missing: rates.link (what a device sends to the others of its node)\n"));
+  // A machine without rates has none for its devices either.
+  EXPECT_TRUE(says(plan("cluster new --like cluster.yaml").err, "missing: rates.matmul, "));
 }
 
 TEST_F(Cluster, ReplacesNothingUnasked) {

@@ -23,23 +23,6 @@ double fixed_time(const Rate& seconds, RateEnd which) {
   return which == RateEnd::fast ? seconds.low : seconds.typical;
 }
 
-std::vector<std::string_view> missing_rates(const ClusterSpec& cluster) {
-  std::vector<std::string_view> names;
-  const auto need = [&names](std::string_view name, const Rate& rate) {
-    if (!(rate.low > 0)) names.push_back(name);
-  };
-  const Rates& rates = cluster.rates;
-  need("matmul", rates.matmul);
-  need("attention_forward", rates.attention_forward);
-  need("attention_backward", rates.attention_backward);
-  need("device_bandwidth", rates.device_bandwidth);
-  need("h2d", rates.h2d);
-  need("d2h", rates.d2h);
-  if (cluster.devices_per_node > 1) need("link", rates.link);
-  if (cluster.nodes > 1) need("network", rates.network);
-  return names;
-}
-
 // What one device has of its NUMA node's memory while all devices copy; 0: no limit.
 double host_memory_speed(const ClusterSpec& cluster, RateEnd which) {
   const std::int64_t sharing = div_ceil(cluster.devices_per_node, cluster.numa_nodes);

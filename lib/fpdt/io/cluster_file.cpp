@@ -27,19 +27,11 @@ void check_kinds(const Node& root, const ClusterSpec& cluster, FileFindings& fin
 }
 
 // The rates that are one number, though machines vary.
-std::vector<std::string_view> without_range(const Rates& rates) {
+std::vector<std::string_view> without_range(const ClusterSpec& cluster) {
   std::vector<std::string_view> names;
-  const auto look = [&names](std::string_view name, const Rate& rate) {
+  for (const auto& [name, rate] : needed_rates(cluster)) {
     if (rate.typical > 0 && rate.low == rate.high) names.push_back(name);
-  };
-  look("matmul", rates.matmul);
-  look("attention_forward", rates.attention_forward);
-  look("attention_backward", rates.attention_backward);
-  look("device_bandwidth", rates.device_bandwidth);
-  look("h2d", rates.h2d);
-  look("d2h", rates.d2h);
-  look("link", rates.link);
-  look("network", rates.network);
+  }
   return names;
 }
 
@@ -57,7 +49,7 @@ void complete(const Node& root, ClusterSpec& cluster, std::vector<std::string>& 
         "no `host_outside`, the memory of system and processes on a node: {} is an estimate",
         format_bytes(cluster.host_outside_bytes())));
   }
-  const std::vector<std::string_view> exact = without_range(cluster.rates);
+  const std::vector<std::string_view> exact = without_range(cluster);
   if (exact.empty()) return;
   notes.push_back(
       fmt::format("no range for {}: the range of predicted times leaves their uncertainty out",

@@ -193,6 +193,27 @@ ClusterSpec with_devices(const ClusterSpec& cluster, std::int64_t devices) {
   return other;
 }
 
+std::vector<NamedRate> needed_rates(const ClusterSpec& cluster) {
+  const Rates& rates = cluster.rates;
+  std::vector<NamedRate> all{{"matmul", rates.matmul},
+                             {"attention_forward", rates.attention_forward},
+                             {"attention_backward", rates.attention_backward},
+                             {"device_bandwidth", rates.device_bandwidth},
+                             {"h2d", rates.h2d},
+                             {"d2h", rates.d2h}};
+  if (cluster.devices_per_node > 1) all.push_back({"link", rates.link});
+  if (cluster.nodes > 1) all.push_back({"network", rates.network});
+  return all;
+}
+
+std::vector<std::string_view> missing_rates(const ClusterSpec& cluster) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, rate] : needed_rates(cluster)) {
+    if (!(rate.typical > 0)) names.push_back(name);
+  }
+  return names;
+}
+
 OutsideArena estimated_outside(const ClusterSpec& cluster) {
   if (cluster.attention == AttentionKernels::own) return {};
   constexpr std::int64_t kMebi = 1 << 20;

@@ -136,6 +136,16 @@ struct ClusterSpec {
   [[nodiscard]] Bytes host_available() const { return host_memory - host_outside_bytes(); }
 };
 
+// A rate by its key.
+struct NamedRate {
+  std::string_view name;
+  Rate rate;
+};
+// The rates that seconds need: those of a device, of its node if it has several, and between nodes.
+std::vector<NamedRate> needed_rates(const ClusterSpec& cluster);
+// The keys of those that the cluster does not have.
+std::vector<std::string_view> missing_rates(const ClusterSpec& cluster);
+
 // Estimates for a cluster whose file does not say what lies outside its arenas. Linux describes
 // each page of 4 KiB in 64 bytes, and maps it with 8; the driver of a GPU keeps 48 for each pinned
 // one. A cluster whose attention is the backend's own may be a CPU: no memory of a device lies

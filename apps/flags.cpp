@@ -253,6 +253,15 @@ template Option Options::value(const std::string&, std::optional<std::int32_t>&,
 template Option Options::value(const std::string&, std::optional<std::int64_t>&,
                                const std::string&);
 
+Bytes parse_size(std::string_view flag, const std::string& text) {
+  const std::optional<Bytes> bytes = parse_bytes(text);
+  if (!bytes || bytes->value < 1) {
+    throw InputError(
+        fmt::format("{}: expected a size such as 64MiB or 80GiB, found \"{}\"", flag, text));
+  }
+  return *bytes;
+}
+
 int run_program(const std::string& name, const std::string& help, const std::string& footer,
                 std::span<const Verb> verbs, std::span<char* const> words) {
   prepare_process();

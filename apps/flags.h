@@ -7,7 +7,10 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "fpdt/base/units.h"
 
 #include "command.h"
 
@@ -64,6 +67,9 @@ struct Verb {
   std::string help;
   Command (*declare)(Options& options);  // returns what runs the verb once its flags are parsed
 };
+
+// The value of a flag, a size over 0. InputError when it is none.
+Bytes parse_size(std::string_view flag, const std::string& text);
 
 // The whole of a program's main: prints help and errors, or runs the verb that was asked for.
 // Refuses, for every flag and file, a value that is empty or is itself a flag: a variable of the

@@ -103,7 +103,8 @@ void pin_near(std::int32_t number) {
 template <class GpusOfRanks>
 RankMachine open(const MachineFlags& flags, GpusOfRanks&& gpus_of_ranks) {
   require_sensible(flags);
-  if (!flags.host_memory.empty()) declare_host_memory(size_of("--host-memory", flags.host_memory));
+  if (!flags.host_memory.empty())
+    declare_host_memory(parse_size("--host-memory", flags.host_memory));
   RankMachine machine;
   machine.near = flags.numa == "auto";
   if (flags.backend == "cpu") {
@@ -150,14 +151,6 @@ void add_machine_flags(Options& options, MachineFlags& flags, const std::string&
                     : "memory that this machine can provide, such as 115GiB; default: what it "
                       "reports as free, which is too little on a virtual machine that grows with "
                       "its use");
-}
-
-Bytes size_of(std::string_view flag, const std::string& text) {
-  const std::optional<Bytes> bytes = parse_bytes(text);
-  if (!bytes || bytes->value == 0) {
-    throw InputError(fmt::format("{}: expected a size such as 8GiB, found \"{}\"", flag, text));
-  }
-  return *bytes;
 }
 
 RankMachine open_machine(const MachineFlags& flags, std::int64_t ranks) {

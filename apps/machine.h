@@ -35,9 +35,6 @@ struct RankMachine {
   std::unique_ptr<OpenGpus> gpus;  // with --backend cuda; outlives what `ranks` makes
 };
 
-// The value of a flag, a size over 0. InputError when it is not one.
-Bytes size_of(std::string_view flag, const std::string& text);
-
 // For `ranks` ranks in this process. Says so when ranks share GPUs. InputError when a flag belongs
 // to the other backend, or the GPUs cannot be used.
 RankMachine open_machine(const MachineFlags& flags, std::int64_t ranks);

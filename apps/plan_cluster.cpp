@@ -115,7 +115,7 @@ int new_cluster(const ClusterFlags& flags) {
   count("numa_nodes", flags.numa_nodes);
   const auto size = [&](std::string_view key, const char* flag, const std::string& value) {
     if (value.empty()) return;
-    static_cast<void>(parse_budget(flag, value));
+    static_cast<void>(parse_size(flag, value));
     text.set(key, value);
   };
   size("device_memory", "--device-memory", flags.device_memory);

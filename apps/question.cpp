@@ -20,7 +20,7 @@ namespace {
 
 Bytes device_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
   if (flags.device_budget.empty()) return cluster.device_memory;
-  const Bytes budget = parse_budget("--device-budget", flags.device_budget);
+  const Bytes budget = parse_size("--device-budget", flags.device_budget);
   if (budget > cluster.device_memory) {
     throw InputError(fmt::format("--device-budget: {} is more than the {} of a device",
                                  format_bytes(budget), format_bytes(cluster.device_memory)));
@@ -31,7 +31,7 @@ Bytes device_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
 // Memory of a host can be bought, so that more than there is may be asked.
 Bytes host_budget(const QuestionFlags& flags, const ClusterSpec& cluster) {
   if (flags.host_budget.empty()) return cluster.host_available();
-  const Bytes budget = parse_budget("--host-budget", flags.host_budget);
+  const Bytes budget = parse_size("--host-budget", flags.host_budget);
   if (budget > cluster.host_available()) {
     say(
         fmt::format("note: --host-budget: {} is more than a node of {} has to spare: {} less {} "
@@ -250,15 +250,6 @@ std::int64_t parse_length(const std::string& flag, const std::string& text) {
         "{}: expected 1 to 1G tokens, such as 64K, 2M or 100000, found \"{}\"", flag, text));
   }
   return *tokens;
-}
-
-Bytes parse_budget(const std::string& flag, const std::string& text) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes || bytes->value < 1) {
-    throw InputError(
-        fmt::format("{}: expected a size such as 64MiB or 80GiB, found \"{}\"", flag, text));
-  }
-  return *bytes;
 }
 
 void note_own_attention(const Problem& problem, const Strategy& strategy, std::string_view name) {

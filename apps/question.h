@@ -51,9 +51,8 @@ struct Question {
 // InputError with the flag or the line that is wrong. What was ignored goes to standard error.
 Question load_question(const QuestionFlags& flags);
 
-// The same with another length, machine size or budget, as sweeps need.
+// The value of a flag, a token count. InputError when it is none.
 std::int64_t parse_length(const std::string& flag, const std::string& text);
-Bytes parse_budget(const std::string& flag, const std::string& text);
 
 // Says on standard error when attention tiles are not computed by the kernels whose rates the
 // cluster has; `name`: of the strategy, where there are several.

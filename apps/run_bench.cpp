@@ -71,7 +71,7 @@ Bytes memory_of(const std::string& text, std::string_view flag,
     constexpr std::int64_t kMebibyte = 1 << 20;
     return Bytes{otherwise().value / kMebibyte * kMebibyte};
   }
-  return size_of(flag, text);
+  return parse_size(flag, text);
 }
 
 // Its name in Linux; "unknown processor" elsewhere.

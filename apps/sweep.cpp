@@ -46,7 +46,7 @@ std::int64_t parse_value(Over over, const std::string& where, const std::string&
     case Over::gpus:
       return parse_devices(where, text);
     case Over::host_budget:
-      return parse_budget(where, text).value;
+      return parse_size(where, text).value;
   }
   FPDT_ASSERT(false);
   return 0;

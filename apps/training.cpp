@@ -105,7 +105,8 @@ Run::Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, Wo
       saved_(agreed(world, [&] { return saved_course(flags); })),
       course_(agreed(world, [&] { return settle_course(flags, job, saved_); })),
       data_(agreed(world, [&] { return batches(flags.data, flags.loss_mask); })),
-      shard_bytes_(agreed(world, [&] { return size_of("--shard-size", flags.shard_size).value; })),
+      shard_bytes_(
+          agreed(world, [&] { return parse_size("--shard-size", flags.shard_size).value; })),
       saves_(agreed(world, [&] { return world.speaks() ? open_saves(flags, job) : nullptr; })),
       log_(agreed(world, [&] { return Log(world.speaks() ? flags.log : ""); })),
       drivers_(agreed(world,

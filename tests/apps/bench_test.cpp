@@ -162,7 +162,7 @@ TEST_F(Bench, RefusesWhatCannotBeMeasured) {
   EXPECT_EQ(run("bench --quick --out c.yaml --storage fp8").code, 2);
   const Outcome memory = run("bench --quick --out c.yaml --device-memory lots");
   EXPECT_EQ(memory.code, 2);
-  EXPECT_TRUE(says(memory.err, "--device-memory: expected a size such as 8GiB")) << memory.err;
+  EXPECT_TRUE(says(memory.err, "--device-memory: expected a size such as 64MiB")) << memory.err;
   EXPECT_EQ(run("bench --quick --out nowhere/c.yaml").code, 7);
 }
 

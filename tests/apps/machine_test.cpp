@@ -45,7 +45,7 @@ TEST_F(Machine, HostMemoryIsWhatTheFlagSays) {
     EXPECT_EQ(run(fmt::format("{} --host-memory 1000TiB", command)).code, 0) << command;
     const Outcome wrong = run(fmt::format("{} --host-memory lots", command));
     EXPECT_EQ(wrong.code, 2) << command;
-    EXPECT_TRUE(says(wrong.err, "--host-memory: expected a size such as 8GiB")) << wrong.err;
+    EXPECT_TRUE(says(wrong.err, "--host-memory: expected a size such as 64MiB")) << wrong.err;
   }
 }
 

@@ -14,7 +14,8 @@ using Json = nlohmann::json;
 
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
-  explicit TreeBuilder(FileFindings& findings) : findings_(&findings) {}
+  // `size`: bytes of the text.
+  TreeBuilder(FileFindings& findings, std::size_t size) : findings_(&findings), size_(size) {}
 
   Node root;
 
@@ -47,7 +48,13 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     path_.pop_back();
     return true;
   }
-  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const Json::exception& error) override {
+    if (position > size_) {
+      findings_->add("Y100", 0, 0,
+                     fmt::format("the text is cut off: it ends after {} bytes", size_));
+      return false;
+    }
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     const std::string_view text(error.what());
     findings_->add("Y100", 0, 0, std::string(text.substr(text.find("] ") + 2)));
@@ -89,6 +96,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
 
   FileFindings* findings_;
+  std::size_t size_;
   std::vector<Node*> path_;
   std::string key_;
 };
@@ -125,7 +133,7 @@ Node parse_json(std::string_view text, FileFindings& findings, std::int64_t valu
                     values, values_max));
     findings.raise();
   }
-  TreeBuilder builder(findings);
+  TreeBuilder builder(findings, text.size());
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) findings.raise();
   return std::move(builder.root);
 }

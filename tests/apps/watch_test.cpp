@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <fcntl.h>
+#include <poll.h>
 #include <string>
 #include <unistd.h>
 
@@ -33,11 +34,17 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // What has been written since the last call.
+  // What has been written since the last call. The kernel hands it over a moment later.
   [[nodiscard]] std::string text() const {
-    std::array<char, 4096> bytes{};
-    const ssize_t count = ::read(screen_, bytes.data(), bytes.size());
-    return {bytes.data(), static_cast<std::size_t>(count > 0 ? count : 0)};
+    constexpr int kQuiet = 200;  // milliseconds
+    std::string all;
+    for (pollfd screen{screen_, POLLIN, 0}; ::poll(&screen, 1, kQuiet) > 0;) {
+      std::array<char, 4096> bytes{};
+      const ssize_t count = ::read(screen_, bytes.data(), bytes.size());
+      if (count <= 0) break;
+      all.append(bytes.data(), static_cast<std::size_t>(count));
+    }
+    return all;
   }
 
  private:

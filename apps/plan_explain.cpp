@@ -25,7 +25,7 @@ struct ExplainFlags {
   std::int64_t buffers = 12;
 };
 
-constexpr std::int64_t kTraced = 300000;
+constexpr std::int64_t kExplained = 300000;
 
 // One line of a peak: a buffer, or the rest.
 struct Holder {
@@ -161,7 +161,7 @@ int explain(const ExplainFlags& flags) {
         format_bytes(found.shortage->have)));
   }
   watch.begin("proving and timing the plan");
-  const Plan plan = make_plan(problem, found.best->strategy, "", kTraced);
+  const Plan plan = make_plan(problem, found.best->strategy, "", kExplained);
   watch.begin("what each lever changes");
   const std::vector<Worth> levers = worth(problem, plan.strategy, watch.listener());
   const Peak device = peak_of(plan, MemorySpace::device);

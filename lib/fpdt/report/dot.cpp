@@ -32,7 +32,7 @@ constexpr std::string_view kGraphStyle =
     "edge [color=\"#3E4C59\", arrowsize=0.5, penwidth=0.9];\n";
 
 // An op, or the folded ops of a lane.
-struct Box {
+struct GraphBox {
   std::int32_t lane = 0;
   std::vector<std::size_t> ops;
   bool is_fold = false;
@@ -40,7 +40,7 @@ struct Box {
 };
 
 struct Layout {
-  std::vector<Box> boxes;
+  std::vector<GraphBox> boxes;
   std::vector<std::size_t> box_of;  // of each op
   std::size_t columns = 0;
 };
@@ -179,7 +179,7 @@ class Graph {
 
   void find_lanes() {
     row_of_.assign(program_.lanes.size(), -1);
-    for (const Box& box : layout_.boxes) row_of_[index(box.lane)] = 0;
+    for (const GraphBox& box : layout_.boxes) row_of_[index(box.lane)] = 0;
     for (std::int32_t& row : row_of_) {
       if (row == 0) row = lanes_++;
     }
@@ -195,10 +195,12 @@ class Graph {
     return height_ - kTitle - row_height_ * static_cast<double>(row) -
            kLaneHeight * (row_of_[index(lane)] + 0.5);
   }
-  [[nodiscard]] double x(const Box& box) const {
+  [[nodiscard]] double x(const GraphBox& box) const {
     return kLeft + kPitch * (static_cast<double>(box.column % in_row_) + 0.5);
   }
-  [[nodiscard]] double y(const Box& box) const { return middle(box.column / in_row_, box.lane); }
+  [[nodiscard]] double y(const GraphBox& box) const {
+    return middle(box.column / in_row_, box.lane);
+  }
 
   void write_title(const std::vector<OpRange>& folded) {
     std::vector<std::string> names;
@@ -264,7 +266,7 @@ class Graph {
   }
 
   void write_box(std::size_t number) {
-    const Box& box = layout_.boxes[number];
+    const GraphBox& box = layout_.boxes[number];
     const std::string place = fmt::format("pos=\"{:g},{:g}\", width={:.3f}, height={:.3f}", x(box),
                                           y(box), kBoxWidth / 72, kBoxHeight / 72);
     if (box.is_fold) {
@@ -300,11 +302,11 @@ class Graph {
   void write_lane_order() {
     std::vector<std::int64_t> last(program_.lanes.size(), -1);
     for (std::size_t i = 0; i < layout_.boxes.size(); ++i) {
-      const Box& box = layout_.boxes[i];
+      const GraphBox& box = layout_.boxes[i];
       const std::int64_t before =
           std::exchange(last[index(box.lane)], static_cast<std::int64_t>(i));
       if (before < 0) continue;
-      const Box& from = layout_.boxes[index(before)];
+      const GraphBox& from = layout_.boxes[index(before)];
       if (from.column / in_row_ != box.column / in_row_) continue;
       const double begin = x(from) + kBoxWidth / 2, end = x(box) - kBoxWidth / 2, at = y(box);
       line(
@@ -321,7 +323,7 @@ class Graph {
     std::set<std::pair<std::size_t, std::size_t>> written;
     for (const auto& [from, to] : edges_) {
       const std::size_t a = layout_.box_of[from], b = layout_.box_of[to];
-      const Box &source = layout_.boxes[a], &target = layout_.boxes[b];
+      const GraphBox &source = layout_.boxes[a], &target = layout_.boxes[b];
       if (source.lane == target.lane || (source.is_fold && target.is_fold)) continue;
       if (!written.emplace(a, b).second) continue;
       const double up = y(target) > y(source) ? 1 : -1;

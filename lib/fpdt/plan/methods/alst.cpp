@@ -17,7 +17,7 @@ Strategy tiled(const Problem& problem, Strategy strategy) {
   return tidied(problem, strategy);  // a tile of all rows is none
 }
 
-bool holds(const Problem& problem, const Strategy& strategy) {
+bool holds_alst(const Problem& problem, const Strategy& strategy) {
   const Tiles usual = tiled(problem, strategy).tiles;
   const bool has_tiles = (strategy.tiles.ffn_rows > 0 || usual.ffn_rows == 0) &&
                          (strategy.tiles.loss_rows > 0 || usual.loss_rows == 0);
@@ -25,7 +25,7 @@ bool holds(const Problem& problem, const Strategy& strategy) {
          method_named("ulysses")->holds(problem, strategy);
 }
 
-Strategy entered(const Problem& problem, Strategy strategy) {
+Strategy entered_alst(const Problem& problem, Strategy strategy) {
   strategy = method_named("ulysses")->entered(problem, strategy);
   strategy = with_kept(strategy, TensorClass::layer_input, 0);
   const bool whole = strategy.tiles.ffn_rows == 0 || strategy.tiles.loss_rows == 0;
@@ -33,7 +33,7 @@ Strategy entered(const Problem& problem, Strategy strategy) {
 }
 
 // The recipes also keep the optimizer on the host.
-Strategy published(const Problem& problem, std::int64_t batch) {
+Strategy published_alst(const Problem& problem, std::int64_t batch) {
   Strategy strategy = method_named("ulysses")->published(problem, batch);
   strategy.offload_states(true);
   return tiled(problem, strategy);
@@ -41,14 +41,19 @@ Strategy published(const Problem& problem, std::int64_t batch) {
 
 // The tiled feed-forward holds its input, output and gradient whole, and an all-to-all the packed,
 // received and unpacked copy of a tensor. Layer inputs went to pageable memory at first.
-constexpr Waste kWaste{.hidden_tensors = 6, .pageable_copies = kPageableCopies};
+constexpr Waste kAlstWaste{.hidden_tensors = 6, .pageable_copies = kPageableCopies};
 
 }  // namespace
 
 extern const Method kAlst;
 const Method kAlst{
-    "alst", "ALST",  "Arctic Long Sequence Training, arXiv 2506.13996, and its recipes",
-    holds,  entered, published,
-    kWaste};
+    .name = "alst",
+    .title = "ALST",
+    .source = "Arctic Long Sequence Training, arXiv 2506.13996, and its recipes",
+    .holds = holds_alst,
+    .entered = entered_alst,
+    .published = published_alst,
+    .waste = kAlstWaste,
+};
 
 }  // namespace fpdt

@@ -8,11 +8,11 @@
 namespace fpdt {
 namespace {
 
-bool holds(const Problem& problem, const Strategy& strategy) {
+bool holds_fpdt(const Problem& problem, const Strategy& strategy) {
   return geometry(problem, strategy).chunks > 1;
 }
 
-Strategy entered(const Problem&, Strategy strategy) { return strategy; }
+Strategy entered_fpdt(const Problem&, Strategy strategy) { return strategy; }
 
 // Chunks have 64K tokens over all ranks (the default of its flag), or the sequence if it is
 // shorter. Queries, keys, values, outputs and their gradients of all chunks are on the host. One
@@ -20,7 +20,7 @@ Strategy entered(const Problem&, Strategy strategy) { return strategy; }
 // query side streamed. The feed-forward runs in two tiles of a chunk (C / 2P rows), the loss in 32
 // (C / 32P rows). Transfers run one ahead; one stream carries both directions of the copies;
 // all-to-alls wait for the attention before them.
-Strategy published(const Problem& problem, std::int64_t batch) {
+Strategy published_fpdt(const Problem& problem, std::int64_t batch) {
   constexpr std::int64_t kChunk = 65536;
   constexpr std::int64_t kFeedForwardTiles = 2;
   constexpr std::int64_t kLossTiles = 32;
@@ -41,16 +41,22 @@ Strategy published(const Problem& problem, std::int64_t batch) {
 // lifetimes in its source make 8 such tensors. 10 explain the 68.0 G in the paper's table of
 // strategies (tests/published/fpdt-table.yaml); with more, the published 2M of Llama 3 8B on four
 // GPUs would not fit. Its allocator rounds pinned blocks up to powers of two.
-constexpr Waste kWaste{.hidden_tensors = 10,
-                       .pinned_powers_of_two = true,
-                       .pageable_copies = kPageableCopies,
-                       .host_seconds = kHostSeconds};
+constexpr Waste kFpdtWaste{.hidden_tensors = 10,
+                           .pinned_powers_of_two = true,
+                           .pageable_copies = kPageableCopies,
+                           .host_seconds = kHostSeconds};
 
 }  // namespace
 
 extern const Method kFpdt;
-const Method kFpdt{"fpdt", "FPDT",  "Yao et al., arXiv 2408.16978, and DeepSpeed's fpdt_layer.py",
-                   holds,  entered, published,
-                   kWaste};
+const Method kFpdt{
+    .name = "fpdt",
+    .title = "FPDT",
+    .source = "Yao et al., arXiv 2408.16978, and DeepSpeed's fpdt_layer.py",
+    .holds = holds_fpdt,
+    .entered = entered_fpdt,
+    .published = published_fpdt,
+    .waste = kFpdtWaste,
+};
 
 }  // namespace fpdt

@@ -22,14 +22,14 @@ bool kept(const LayerClass& layers, BackwardOrder order) {
   return order == BackwardOrder::q_outer ? all({dkv}) : all({dq, dout});
 }
 
-bool holds(const Problem& problem, const Strategy& strategy) {
+bool holds_ulysses(const Problem& problem, const Strategy& strategy) {
   return geometry(problem, strategy).chunks == 1 &&
          std::all_of(
              strategy.layer_classes.begin(), strategy.layer_classes.end(),
              [&](const LayerClass& layers) { return kept(layers, strategy.tiles.backward_order); });
 }
 
-Strategy entered(const Problem& problem, Strategy strategy) {
+Strategy entered_ulysses(const Problem& problem, Strategy strategy) {
   using enum TensorClass;
   for (const TensorClass tensor : {q, kv, attention_output, lse, dq, dkv, dout}) {
     strategy = with_kept(strategy, tensor, 1);
@@ -39,7 +39,7 @@ Strategy entered(const Problem& problem, Strategy strategy) {
 
 // With activation checkpointing and its offload: a layer's input goes to the host, and forward is
 // repeated in backward. Products and the loss take all rows of the rank at once.
-Strategy published(const Problem& problem, std::int64_t batch) {
+Strategy published_ulysses(const Problem& problem, std::int64_t batch) {
   Strategy strategy = over_most_ranks(problem, batch);
   const std::int64_t unit = problem.ranks() / strategy.mesh.replicas * problem.cluster.row_multiple;
   strategy.tiles.chunk_tokens = round_up(problem.seq_len, unit);
@@ -52,13 +52,20 @@ Strategy published(const Problem& problem, std::int64_t batch) {
 
 // Megatron-DeepSpeed's loss holds 14 bytes a logit at once (the product in 16 bits; in 32 bits its
 // copy, the softmax and the logarithm), where a schedule holds 6.
-constexpr Waste kWaste{
+constexpr Waste kUlyssesWaste{
     .logit_bytes = 8, .pageable_copies = kPageableCopies, .host_seconds = kHostSeconds};
 
 }  // namespace
 
 extern const Method kUlysses;
-const Method kUlysses{"ulysses", "Ulysses", "Jacobs et al., arXiv 2309.14509", holds, entered,
-                      published, kWaste};
+const Method kUlysses{
+    .name = "ulysses",
+    .title = "Ulysses",
+    .source = "Jacobs et al., arXiv 2309.14509",
+    .holds = holds_ulysses,
+    .entered = entered_ulysses,
+    .published = published_ulysses,
+    .waste = kUlyssesWaste,
+};
 
 }  // namespace fpdt

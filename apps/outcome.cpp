@@ -60,6 +60,14 @@ std::string long_step_text(double seconds) {
       days_text(seconds), days_text(100 * seconds));
 }
 
+std::string need_text(const Pins& pins, Bytes need, Bytes have) {
+  const std::string who =
+      pins.strategy ? "the strategy needs"
+      : pins.method ? fmt::format("every strategy of {} needs at least", pins.method->title)
+                    : "every strategy needs at least";
+  return fmt::format("{} {}, and there is {}", who, format_bytes(need), format_bytes(have));
+}
+
 std::string mfu_text(const Outcome& outcome) {
   const Throughput& now = outcome.throughput[kTypicalCase];
   return fmt::format("{:.1f} / {:.1f} %", 100 * now.mfu_causal, 100 * now.mfu_full);

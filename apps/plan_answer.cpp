@@ -237,9 +237,8 @@ Json states_json(const Answer& answer) {
 std::string shortage_lines(const Answer& answer) {
   const std::vector<Need> all = needs(answer.problem, *answer.search.shortage);
   std::string text =
-      line("short of", fmt::format("{} memory: every strategy needs at least {}, and there is {}",
-                                   word(all.front().memory), format_bytes(all.front().need),
-                                   format_bytes(all.front().have)));
+      line("short of", fmt::format("{} memory: {}", word(all.front().memory),
+                                   need_text(answer.pins, all.front().need, all.front().have)));
   text += states_line(answer);
   for (auto other = all.begin() + 1; other != all.end(); ++other) {
     text += line(

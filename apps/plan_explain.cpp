@@ -154,11 +154,10 @@ int explain(const ExplainFlags& flags) {
   watch.begin("search");
   const SearchResult found = search(problem, question.pins, {.progress = watch.listener()});
   if (!found.best) {
-    throw InfeasibleError(fmt::format(
-        "{} memory: every strategy needs at least {}, and there is {}; `fpdt-plan search` names "
-        "the nearest that fits",
-        word(found.shortage->binding), format_bytes(found.shortage->need),
-        format_bytes(found.shortage->have)));
+    throw InfeasibleError(
+        fmt::format("{} memory: {}; `fpdt-plan search` names the nearest that fits",
+                    word(found.shortage->binding),
+                    need_text(question.pins, found.shortage->need, found.shortage->have)));
   }
   watch.begin("proving and timing the plan");
   const Plan plan = make_plan(problem, found.best->strategy, "", kExplained);

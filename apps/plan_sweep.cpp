@@ -42,9 +42,8 @@ void require_free(const QuestionFlags& question, Over over) {
 std::string row(const SweepPoint& point) {
   if (!point.outcome) {
     const Shortage& shortage = point.shortage;
-    return fmt::format("{:>11}  no: {:<8} every strategy needs at least {}, and there is {}\n",
-                       point.label, word(shortage.binding), format_bytes(shortage.need),
-                       format_bytes(shortage.have));
+    return fmt::format("{:>11}  no: {:<8} {}\n", point.label, word(shortage.binding),
+                       need_text(point.pins, shortage.need, shortage.have));
   }
   const Outcome& one = *point.outcome;
   const Throughput& now = one.throughput[kTypicalCase];

@@ -386,6 +386,10 @@ TEST_F(Search, TakesThePublishedStrategy) {
   const json big = answer(one + " --device-budget 100KiB", 3);
   EXPECT_EQ(big.at("verdict"), "infeasible");
   EXPECT_EQ(big.at("strategy").at("settings"), answer(one).at("strategy").at("settings"));
+  const std::string small = fmt::format("search {} --device-budget 100KiB", kQuestion);
+  const std::string method = " --seq-len 512 --method ulysses";
+  EXPECT_TRUE(says(plan(small + method + " --published").out, "memory: the strategy needs "));
+  EXPECT_TRUE(says(plan(small + method).out, "memory: every strategy of Ulysses needs at least "));
 }
 
 TEST_F(Search, RefusesWhatContradicts) {

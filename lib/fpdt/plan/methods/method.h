@@ -38,7 +38,7 @@ struct Method {
   Waste waste;  // of that implementation
 };
 
-// What both methods inherit from Megatron-DeepSpeed.
+// What these methods inherit from DeepSpeed, and the first of them from Megatron-DeepSpeed.
 //
 // Its pinned copies of layer inputs are 6.4 times faster than the pageable ones of the time (commit
 // 858e91e of DeepSpeed).

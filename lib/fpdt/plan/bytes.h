@@ -1,10 +1,10 @@
 // Bytes by block and category, the first of the memory accounts that are compared (docs/memory.md).
 //
 // A block's bytes are the whole rings of every buffer that it accesses. `closed_form` sums the
-// table of rings, which problem and strategy determine and which never looks at a schedule;
-// `sum_of` adds up the buffers that the ops of a schedule access. Tests require both to be equal:
-// then the table knows every access. Its sizes are tested against the formulas of docs/memory.md. Predictions use
-// the closed form only.
+// table of rings, which problem and strategy determine and which never looks at a schedule.
+// `sum_of` adds up the buffers that the ops of a schedule access. Tests require both to be equal,
+// so that the table knows every access, and compare the table's sizes with the formulas of
+// docs/memory.md. Predictions use the closed form only.
 #pragma once
 
 #include <map>

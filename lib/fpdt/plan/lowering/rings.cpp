@@ -242,34 +242,30 @@ Prediction Rings::predict() const {
   return {peak[0], peak[1], peak[2], phase};
 }
 
+void Rings::flat_state(const std::string& block, const std::string& name, Category category,
+                       Dtype dtype, std::int64_t elements, std::int64_t slots, MemorySpace space) {
+  touch(block, {name, space, Role::state, category, dtype, {elements}, slots, kUnplaced}, true);
+}
+
+void Rings::whole(const std::string& block, const std::string& name, Category category, Dtype dtype,
+                  std::int64_t elements, std::int64_t slots) {
+  touch(block,
+        {name, MemorySpace::device, Role::temporary, category, dtype, {elements}, slots, kUnplaced},
+        false);
+}
+
 // ZeRO-3: 2 (or 4) + 4 + 12 bytes a parameter, over all ranks (Rajbhandari et al., section 5).
 void Rings::shard(const std::string& block, const std::vector<Tensor>& list) {
   for (const Tensor& tensor : list) {
-    touch(block,
-          {"param." + tensor.spec.name,
-           MemorySpace::device,
-           Role::state,
-           Category::weights,
-           storage_,
-           {piece(tensor)},
-           tensor.count,
-           kUnplaced},
-          true);
+    flat_state(block, "param." + tensor.spec.name, Category::weights, storage_, piece(tensor),
+               tensor.count);
   }
 }
 
 void Rings::shard_gradient(const std::string& block, const std::vector<Tensor>& list) {
   for (const Tensor& tensor : list) {
-    touch(block,
-          {"grad." + tensor.spec.name,
-           MemorySpace::device,
-           Role::state,
-           Category::gradients,
-           Dtype::f32,
-           {piece(tensor)},
-           tensor.count,
-           kUnplaced},
-          true);
+    flat_state(block, "grad." + tensor.spec.name, Category::gradients, Dtype::f32, piece(tensor),
+               tensor.count);
   }
 }
 
@@ -277,32 +273,16 @@ void Rings::shard_gradient(const std::string& block, const std::vector<Tensor>& 
 void Rings::weights(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
   if (world_ == 1) return shard(block, list);
   for (const Tensor& tensor : list) {
-    touch(block,
-          {"gathered." + tensor.spec.name,
-           MemorySpace::device,
-           Role::temporary,
-           Category::weights,
-           storage_,
-           {mul(piece(tensor), world_)},
-           slots,
-           kUnplaced},
-          false);
+    whole(block, "gathered." + tensor.spec.name, Category::weights, storage_,
+          mul(piece(tensor), world_), slots);
   }
 }
 
 void Rings::whole_sums(const std::string& block, const std::vector<Tensor>& list,
                        std::int64_t slots) {
   for (const Tensor& tensor : list) {
-    touch(block,
-          {"gradient_sum." + tensor.spec.name,
-           MemorySpace::device,
-           Role::temporary,
-           Category::gradients,
-           Dtype::f32,
-           {mul(piece(tensor), world_)},
-           slots,
-           kUnplaced},
-          false);
+    whole(block, "gradient_sum." + tensor.spec.name, Category::gradients, Dtype::f32,
+          mul(piece(tensor), world_), slots);
   }
 }
 
@@ -378,16 +358,8 @@ void Rings::optimizer(const std::string& block, const std::vector<Tensor>& list)
     const std::int64_t slots = tensor.count * div_ceil(piece(tensor), tile);
     for (const char* kind : {"master.", "moment1.", "moment2."}) {
       if (std::string_view(kind) == "master." && !offload && storage_ == Dtype::f32) continue;
-      touch(block,
-            {kind + tensor.spec.name,
-             offload ? MemorySpace::host_pinned : MemorySpace::device,
-             Role::state,
-             Category::optimizer,
-             Dtype::f32,
-             {tile},
-             slots,
-             kUnplaced},
-            true);
+      flat_state(block, kind + tensor.spec.name, Category::optimizer, Dtype::f32, tile, slots,
+                 offload ? MemorySpace::host_pinned : MemorySpace::device);
     }
   }
   if (!offload) return;

@@ -52,6 +52,12 @@ class Rings {
     return div_ceil(tensor.spec.elements(), world_);
   }
 
+  // Elements of a tensor: those that live across steps, and whole ones that do not.
+  void flat_state(const std::string& block, const std::string& name, Category category, Dtype dtype,
+                  std::int64_t elements, std::int64_t slots,
+                  MemorySpace space = MemorySpace::device);
+  void whole(const std::string& block, const std::string& name, Category category, Dtype dtype,
+             std::int64_t elements, std::int64_t slots);
   void shard(const std::string& block, const std::vector<Tensor>& list);
   void shard_gradient(const std::string& block, const std::vector<Tensor>& list);
   void weights(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots);

@@ -129,20 +129,27 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
 
 // Section 2, for a tensor of a model whose tensors R divides.
 void add_states(Table& table, const Letters& x, const TensorSpec& tensor, std::int64_t layers,
-                bool offload, std::int64_t tile) {
+                const Strategy& strategy) {
   const std::int64_t count = layers * tensor.elements();
-  table["param." + tensor.name] = x.e * count / x.R;
-  table["grad." + tensor.name] = 4 * count / x.R;
   const std::int64_t piece = tensor.elements() / x.R;
-  const std::int64_t streamed = (std::min(tile, piece) + 63) / 64 * 64;  // slots without gaps
-  const std::int64_t tiles = (piece + streamed - 1) / streamed;
-  const std::int64_t states = offload ? layers * tiles * streamed * 4 : 4 * count / x.R;
-  if (x.e == 2 || offload) table["master." + tensor.name] = states;
+  const bool several = x.R > 1;
+  const std::int64_t stage = several ? strategy.zero : 3;
+  table["param." + tensor.name] = stage == 3 ? x.e * count / x.R : x.e * count;
+  table["grad." + tensor.name] = 4 * count / x.R;
+  const std::int64_t held = stage == 0 ? tensor.elements() : piece;
+  const std::int64_t tile = strategy.copies.optimizer_tile;
+  const std::int64_t streamed = (std::min(tile, held) + 63) / 64 * 64;  // slots without gaps
+  const std::int64_t tiles = (held + streamed - 1) / streamed;
+  const bool offload = strategy.offloads_states();
+  const std::int64_t states = layers * 4 * (offload ? tiles * streamed : held);
+  const bool apart = stage == 1 || stage == 2;
+  if (x.e == 2 || offload || apart) table["master." + tensor.name] = states;
   table["moment1." + tensor.name] = table["moment2." + tensor.name] = states;
-  if (x.R == 1) return;
+  if (!several) return;
   const std::int64_t slots = layers > 1 ? 2 : 1;
-  table["gathered." + tensor.name] = slots * x.e * tensor.elements();
-  table["gradient_sum." + tensor.name] = slots * 4 * tensor.elements();
+  if (stage == 3) table["gathered." + tensor.name] = slots * x.e * tensor.elements();
+  if (apart) table["updated." + tensor.name] = slots * x.e * piece;
+  table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * tensor.elements());
 }
 
 void expect_formulas(int corner) {
@@ -160,6 +167,7 @@ void expect_formulas(int corner) {
   strategy.copies.prefetch_depth = 1 + corner % 2;
   strategy.offload_states(corner % 4 == 3);
   strategy.copies.optimizer_tile = 1024;
+  strategy.zero = 3 - corner / 7 % 4;
   LayerClass& layers = strategy.layer_classes.front();
   layers.recompute = static_cast<Recompute>(corner / 12 % 3);
   const double keep = corner % 5 == 0 ? 0 : (corner % 5 == 1 ? 1 : 0.5);
@@ -170,10 +178,10 @@ void expect_formulas(int corner) {
   Table table = classes(x, layers, q_outer);
   add_working(table, x, layers.recompute == Recompute::keep_all, q_outer, keep);
   for (const TensorSpec& tensor : layer_tensors(model)) {
-    add_states(table, x, tensor, x.L, strategy.offloads_states(), 1024);
+    add_states(table, x, tensor, x.L, strategy);
   }
   for (const TensorSpec& tensor : global_tensors(model)) {
-    add_states(table, x, tensor, 1, strategy.offloads_states(), 1024);
+    add_states(table, x, tensor, 1, strategy);
   }
   table["tokens"] = table["labels"] = 4 * x.S / x.P;
   if (problem.documents) table["documents"] = 4 * x.S;

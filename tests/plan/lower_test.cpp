@@ -120,6 +120,25 @@ INSTANTIATE_TEST_SUITE_P(Fpdt, Corners,
                                           testing::Values(0, 1), testing::Values(0, 1, 2),
                                           testing::Values(0.0, 0.5, 1.0)));
 
+// The stages of ZeRO, around everything that meets them: one micro-batch or two, one group of ranks
+// or two, states on the device or streamed, a tied embedding.
+TEST(Lower, StagesOfZeroAreSafeAndAddUp) {
+  for (int corner = 0; corner < 192; ++corner) {
+    const int ranks = 2 << corner / 3 % 2;
+    ModelSpec model = corner / 6 % 2 == 0 ? test::tiny_llama() : test::tiny_gpt();
+    model.tied_embeddings = corner / 12 % 2 == 0;
+    Strategy strategy = test::tiny_strategy(20);
+    strategy.zero = corner % 3;
+    strategy.storage = corner / 24 % 2 == 0 ? Storage::f32 : Storage::bf16;
+    strategy.offload_states(corner / 48 % 2 == 1);
+    strategy.micro_batches = 1 + corner / 96;
+    strategy.mesh.replicas = 1 + corner / 6 % 2;
+    strategy.segments = {1 + corner / 12 % 2};
+    expect_accounts(test::tiny_problem(model, ranks, 60), strategy, true,
+                    fmt::format("corner {}", corner));
+  }
+}
+
 // cuDNN's tiles share one workspace, as large as the tile that needs most.
 TEST(Lower, FusedTilesShareAWorkspace) {
   ModelSpec model = test::tiny_llama();

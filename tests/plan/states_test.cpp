@@ -1,7 +1,9 @@
-// ZeRO-3 pieces, the state table, and the ops that gather, reduce and update them.
+// Pieces of ZeRO, the state table, and the ops that gather, reduce and update them.
 #include "fpdt/plan/lowering/states.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -29,13 +31,50 @@ TEST(States, CutEveryTensorIntoEqualPieces) {
   }
 }
 
+// Stage 1 shards the states, 2 also gradients, 3 also parameters: bytes of a parameter on each of
+// four ranks, in bf16. Below stage 2, whole gradients stand beside the pieces of their sum.
+TEST(States, EachStageShardsMore) {
+  struct Expected {
+    Category category;
+    std::array<double, 4> bytes;  // at stages 0 to 3
+  };
+  constexpr std::array<Expected, 3> kExpected{
+      Expected{Category::weights, {2, 2, 2, 0.5}},
+      Expected{Category::gradients, {4 + 1, 4 + 1, 1, 1}},
+      Expected{Category::optimizer, {12, 3, 3, 3}},
+  };
+  const ModelSpec model = test::tiny_llama();
+  const Problem problem = test::tiny_problem(model, 4, 64);
+  for (std::int64_t stage = 0; stage <= 3; ++stage) {
+    Strategy strategy = test::tiny_strategy(16);
+    strategy.storage = Storage::bf16;
+    strategy.zero = stage;
+    Builder builder;
+    const Rings rings(problem, strategy);
+    const States states(builder, rings, problem, strategy);
+    std::map<Category, std::int64_t> held;  // bytes, without what slots are rounded up by
+    for (const Buffer& buffer : builder.schedule.buffers) {
+      const bool collects = stage < 2 && buffer.name.starts_with("gradient_sum.");
+      if (buffer.role == Role::state || collects) {
+        held[buffer.category] += buffer.slots * buffer.rows() * dtype_bytes(buffer.dtype);
+      }
+    }
+    for (const auto& [category, bytes] : kExpected) {
+      EXPECT_DOUBLE_EQ(
+          static_cast<double>(held[category]),
+          bytes[static_cast<std::size_t>(stage)] * static_cast<double>(parameter_count(model)))
+          << word(category) << " at stage " << stage;
+    }
+  }
+}
+
 TEST(States, OneRankGathersNothing) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 1, 64);
   const Strategy strategy = test::tiny_strategy(16);
   Builder builder;
   const Rings rings(problem, strategy);
   const States states(builder, rings, problem, strategy);
-  EXPECT_FALSE(states.sharded());
+  EXPECT_FALSE(states.gathers());
   const Operand weight = states.weight("up.weight", Version::at(7));
   EXPECT_EQ(builder.at(weight.buffer).name, "param.up.weight");
   EXPECT_EQ(weight.version, Version::at(0, 1));

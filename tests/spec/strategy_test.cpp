@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"keys", "P109", [](Problem&, Strategy& s) { s.keys = Keys::gathered; }},
         Wrong{"layout", "P109", [](Problem&, Strategy& s) { s.layout = Layout::zigzag; }},
         Wrong{"extent", "P109", [](Problem&, Strategy& s) { s.extent = Extent::whole; }},
-        Wrong{"zero", "P109", [](Problem&, Strategy& s) { s.zero = 2; }},
+        Wrong{"zero", "P103", [](Problem&, Strategy& s) { s.zero = 4; }},
         Wrong{"head_stages", "P109", [](Problem&, Strategy& s) { s.head_stages = 2; }},
         Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},
         Wrong{"half_of_the_states", "P109", [](Problem&, Strategy& s) { s.keep[2] = 0.5; }},

@@ -88,6 +88,27 @@ std::vector<Case> single_documents() {
   return cases;
 }
 
+// The stages of ZeRO over several ranks.
+std::vector<Case> stages() {
+  std::vector<Case> cases;
+  for (const ModelSpec& model : {tiny_llama(), tiny_gpt()}) {
+    for (const std::int64_t zero : {0, 1, 2}) {
+      for (const bool offload : {false, true}) {
+        Case one = make_case(model, 4, 21, 8);
+        one.strategy.zero = zero;
+        one.strategy.micro_batches = 2;
+        one.strategy.mesh.replicas = offload ? 2 : 1;
+        one.strategy.offload_states(offload);
+        one.strategy.copies.optimizer_tile = 1024;
+        one.name =
+            fmt::format("{}_stage{}{}", model.name.substr(5), zero, offload ? "_offload" : "");
+        cases.push_back(std::move(one));
+      }
+    }
+  }
+  return cases;
+}
+
 // Draws one alternative of every choice. The result may contradict itself.
 Case draw(std::mt19937& random) {
   const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
@@ -137,7 +158,7 @@ std::string describe(const Case& one) {
   const Strategy& strategy = one.strategy;
   return fmt::format(
       "{}{}{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_"
-      "micro{}"
+      "micro{}_zero{}"
       "{}_{}",
       word(one.problem.model.family), one.problem.model.qk_norm ? "_qknorm" : "",
       one.problem.model.parallel_residual ? "_parallel" : "", one.problem.model.kv_heads,
@@ -147,7 +168,8 @@ std::string describe(const Case& one) {
       strategy.copies.duplex ? "_duplex" : "", strategy.copies.prefetch_depth,
       strategy.checkpoint_every(), strategy.layer_classes.size(),
       word(strategy.layer_classes.front().recompute), strategy.mesh.replicas,
-      strategy.micro_batches, strategy.offloads_states() ? "_offload" : "", word(strategy.storage));
+      strategy.micro_batches, strategy.zero, strategy.offloads_states() ? "_offload" : "",
+      word(strategy.storage));
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -161,6 +183,7 @@ std::vector<Case> drawn() {
   std::vector<Case> cases;
   while (cases.size() < kDrawn) {
     Case one = draw(random);
+    one.strategy.zero = static_cast<std::int64_t>(cases.size() % 4);
     if (!check(one.problem, one.strategy).empty()) continue;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
     cases.push_back(std::move(one));
@@ -196,6 +219,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) { return info.para
 
 INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_of);
 INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), name_of);
+INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
 INSTANTIATE_TEST_SUITE_P(SingleDocuments, Gradients, testing::ValuesIn(single_documents()),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Drawn, Gradients, testing::ValuesIn(drawn()), name_of);

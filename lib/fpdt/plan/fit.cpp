@@ -148,6 +148,7 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
     kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
   }
   if (!kv_kept) strategy.tiles.long_tiles = false;
+  if (problem.ranks() == 1) strategy.zero = Strategy{}.zero;
   const std::int64_t rows = geometry(problem, strategy).local_rows(0);
   if (strategy.tiles.ffn_rows >= rows) strategy.tiles.ffn_rows = 0;
   if (strategy.tiles.loss_rows >= rows) strategy.tiles.loss_rows = 0;

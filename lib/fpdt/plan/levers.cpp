@@ -134,6 +134,16 @@ Changes offload_changes(const Problem& problem, const Strategy& strategy) {
   return changes.take();
 }
 
+Changes zero_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  for (const std::int64_t stage : {3, 2, 1, 0}) {
+    Strategy changed = strategy;
+    changed.zero = stage;
+    changes.add(fmt::format("ZeRO stage {} -> {}", strategy.zero, stage), changed);
+  }
+  return changes.take();
+}
+
 Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;
@@ -223,6 +233,7 @@ std::vector<Lever> levers() {
   all.push_back(flag_lever("duplex", &Strategy::copies, &Copies::duplex));
   all.push_back(flag_lever("overlap_all_to_all", &Strategy::copies, &Copies::overlap_all_to_all));
   all.push_back({"keep states", offload_changes});
+  all.push_back({"zero", zero_changes});
   all.push_back({"replicas", data_parallel_changes});
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
     const auto tensor = static_cast<TensorClass>(k);
@@ -283,6 +294,7 @@ std::string in_words(const Problem& problem, const Strategy& strategy) {
   text += fmt::format("; backward {}", strategy.tiles.backward_order == BackwardOrder::q_outer
                                            ? "query-outer"
                                            : "KV-outer");
+  if (strategy.zero != Strategy{}.zero) text += fmt::format("; ZeRO stage {}", strategy.zero);
   if (strategy.offloads_states()) text += "; optimizer states on the host";
   return text;
 }

@@ -57,6 +57,9 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
     wrong("P103", "micro_batches", "micro_batches: expected 1 to 65536, found {}",
           strategy.micro_batches);
   }
+  if (strategy.zero < 0 || strategy.zero > 3) {
+    wrong("P103", "zero", "zero: expected a stage from 0 to 3, found {}", strategy.zero);
+  }
   if (strategy.copies.optimizer_tile < 1024) {
     wrong("P103", "copies.optimizer_tile",
           "copies.optimizer_tile: expected at least 1024 elements, found {}",
@@ -78,7 +81,6 @@ void check_served(Findings& wrong, const Strategy& strategy) {
   only("keys", strategy.keys == Keys::resident, word(strategy.keys), "resident");
   only("layout", strategy.layout == Layout::interleaved, word(strategy.layout), "interleaved");
   only("extent", strategy.extent == Extent::chunk, word(strategy.extent), "chunk");
-  only("zero", strategy.zero == 3, number(strategy.zero), "3");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
   for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
     only(fmt::format("keep.{}", word(one)), strategy.kept(one) == 1, share(strategy.kept(one)),
@@ -322,6 +324,9 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
   }
   if (strategy.copies.optimizer_tile != Copies{}.optimizer_tile && !strategy.offloads_states()) {
     notes.push_back("optimizer_tile has no effect without keep: {states: host}");
+  }
+  if (strategy.zero != Strategy{}.zero && problem.ranks() == 1) {
+    notes.push_back("zero has no effect: one rank shares nothing");
   }
   return notes;
 }

@@ -30,14 +30,17 @@ Rings::Rings(const Problem& problem, const Strategy& strategy)
       strategy_(strategy),
       model_(problem.model),
       shape_(geometry(problem, strategy)),
-      world_(problem.ranks()),
+      sharding_(problem, strategy),
       ranks_(shape_.sequence_parallel),
       local_(shape_.local_rows(0)),
       rows_(shape_.rows(0)),
       overlap_(strategy_.copies.overlap_all_to_all ? 1 : 0),
       storage_(strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16) {
   for (const auto& list : {layer_list(), globals({})}) {
-    for (const Tensor& tensor : list) longest_piece_ = std::max(longest_piece_, piece(tensor));
+    for (const Tensor& tensor : list) {
+      longest_piece_ = std::max(longest_piece_, sharding_.piece(tensor.spec));
+      longest_states_ = std::max(longest_states_, sharding_.states(tensor.spec));
+    }
   }
   for (const LayerClass& choice : strategy_.layer_classes) {
     workspace_ = std::max(workspace_, workspace_bytes(choice));
@@ -248,74 +251,85 @@ void Rings::flat_state(const std::string& block, const std::string& name, Catego
 }
 
 void Rings::whole(const std::string& block, const std::string& name, Category category, Dtype dtype,
-                  std::int64_t elements, std::int64_t slots) {
+                  std::int64_t elements, std::int64_t slots, bool lasting) {
   touch(block,
         {name, MemorySpace::device, Role::temporary, category, dtype, {elements}, slots, kUnplaced},
-        false);
+        lasting);
 }
 
 // ZeRO-3: 2 (or 4) + 4 + 12 bytes a parameter, over all ranks (Rajbhandari et al., section 5).
-void Rings::shard(const std::string& block, const std::vector<Tensor>& list) {
+void Rings::parameters(const std::string& block, const std::vector<Tensor>& list) {
   for (const Tensor& tensor : list) {
-    flat_state(block, "param." + tensor.spec.name, Category::weights, storage_, piece(tensor),
-               tensor.count);
+    flat_state(block, "param." + tensor.spec.name, Category::weights, storage_,
+               sharding_.parameters(tensor.spec), tensor.count);
   }
 }
 
-void Rings::shard_gradient(const std::string& block, const std::vector<Tensor>& list) {
+void Rings::gradient_pieces(const std::string& block, const std::vector<Tensor>& list) {
   for (const Tensor& tensor : list) {
-    flat_state(block, "grad." + tensor.spec.name, Category::gradients, Dtype::f32, piece(tensor),
-               tensor.count);
+    flat_state(block, "grad." + tensor.spec.name, Category::gradients, Dtype::f32,
+               sharding_.piece(tensor.spec), tensor.count);
   }
 }
 
-// Whole tensors: gathered, or with one rank the shard itself.
+// Whole tensors: gathered, or those that the rank holds.
 void Rings::weights(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots) {
-  if (world_ == 1) return shard(block, list);
+  if (!sharding_.gathers_parameters()) return parameters(block, list);
   for (const Tensor& tensor : list) {
     whole(block, "gathered." + tensor.spec.name, Category::weights, storage_,
-          mul(piece(tensor), world_), slots);
+          sharding_.whole(tensor.spec), slots);
   }
 }
 
 void Rings::whole_sums(const std::string& block, const std::vector<Tensor>& list,
                        std::int64_t slots) {
+  const bool lasting = sharding_.collects_gradients();
   for (const Tensor& tensor : list) {
     whole(block, "gradient_sum." + tensor.spec.name, Category::gradients, Dtype::f32,
-          mul(piece(tensor), world_), slots);
+          sharding_.whole(tensor.spec), lasting ? tensor.count : slots, lasting);
   }
 }
 
 void Rings::gradient_sums(const std::string& block, const std::vector<Tensor>& list,
                           std::int64_t slots) {
-  shard_gradient(block, list);
-  if (world_ == 1) return;
+  if (sharding_.collects_gradients()) return whole_sums(block, list, slots);
+  gradient_pieces(block, list);
+  if (!sharding_.several()) return;
   whole_sums(block, list, slots);
   sum_workspace(block);
 }
 
 // The workspace of sums over ranks: as large as the longest tensor needs.
 void Rings::sum_workspace(const std::string& block) {
-  const Bytes bytes = sum_workspace_bytes(world_, Bytes{4 * longest_piece_});
+  const Bytes bytes = sum_workspace_bytes(sharding_.ranks, Bytes{4 * longest_piece_});
   flat(block, "sum_workspace", div_exact(bytes.value, 4), Dtype::f32);
 }
 
 void Rings::states() {
   const std::vector<Tensor> layers = layer_list();
   const std::vector<Tensor> global = globals({});
-  const bool several = world_ > 1;
+  const bool several = sharding_.several();
+  const bool collects = sharding_.collects_gradients();
   for (const char* block : {"begin", "begin_evaluate"}) {
     scalar(block, "step_input", 4, Role::input);
     scalar(block, "step", 4);
     scalar(block, "loss", 1);
   }
   scalar("begin", "grad_norm", 1);
-  shard_gradient("begin", global);
-  shard_gradient("begin_layer", layers);
-  shard_gradient("grad_norm_layer", layers);
-  scalar("grad_norm_layer", "grad_norm", 1);
-  shard_gradient("grad_norm", global);
-  scalar("grad_norm", "grad_norm", 1);
+  const auto filled = [&](const char* block, const std::vector<Tensor>& list) {
+    collects ? whole_sums(block, list, 1) : gradient_pieces(block, list);
+  };
+  filled("begin", global);
+  filled("begin_layer", layers);
+  const auto normed = [&](const char* block, const std::vector<Tensor>& list) {
+    gradient_pieces(block, list);
+    scalar(block, "grad_norm", 1);
+    if (!collects) return;
+    whole_sums(block, list, 1);
+    sum_workspace(block);
+  };
+  normed("grad_norm_layer", layers);
+  normed("grad_norm", global);
   if (several) {
     scalar("grad_norm", "grad_norm_total", 1);
     sum_workspace("grad_norm");
@@ -332,9 +346,13 @@ void Rings::states() {
   }
   scalar("finish", several ? "grad_norm_total" : "grad_norm", 1);
   scalar("finish", "grad_norm_output", 1, Role::output);
-  if (!several) return;
+  if (sharding_.gathers_parameters()) gathers();
+}
+
+void Rings::gathers() {
+  const std::vector<Tensor> layers = layer_list();
   const auto gather = [&](const char* block, const std::vector<Tensor>& list, std::int64_t slots) {
-    shard(block, list);
+    parameters(block, list);
     weights(block, list, slots);
   };
   gather("gather", layers, 2);
@@ -346,22 +364,24 @@ void Rings::states() {
 
 void Rings::optimizer(const std::string& block, const std::vector<Tensor>& list) {
   scalar(block, "step", 4);
-  scalar(block, world_ > 1 ? "grad_norm_total" : "grad_norm", 1);
-  shard(block, list);
-  shard_gradient(block, list);
+  scalar(block, sharding_.several() ? "grad_norm_total" : "grad_norm", 1);
+  parameters(block, list);
+  gradient_pieces(block, list);
   const bool offload = strategy_.offloads_states();
+  const bool masters = offload || storage_ != Dtype::f32 || sharding_.spreads_updates();
   constexpr std::int64_t kTile = kAlignment / 4;
   for (const Tensor& tensor : list) {
+    const std::int64_t held = sharding_.states(tensor.spec);
     const std::int64_t tile =
-        offload ? round_up(std::min(strategy_.copies.optimizer_tile, piece(tensor)), kTile)
-                : piece(tensor);
-    const std::int64_t slots = tensor.count * div_ceil(piece(tensor), tile);
+        offload ? round_up(std::min(strategy_.copies.optimizer_tile, held), kTile) : held;
+    const std::int64_t slots = tensor.count * div_ceil(held, tile);
     for (const char* kind : {"master.", "moment1.", "moment2."}) {
-      if (std::string_view(kind) == "master." && !offload && storage_ == Dtype::f32) continue;
+      if (std::string_view(kind) == "master." && !masters) continue;
       flat_state(block, kind + tensor.spec.name, Category::optimizer, Dtype::f32, tile, slots,
                  offload ? MemorySpace::host_pinned : MemorySpace::device);
     }
   }
+  updates_over_ranks(block, list);
   if (!offload) return;
   for (const char* kind : {"stage_master", "stage_moment1", "stage_moment2"}) {
     // Only the copy lane limits the first fetches: they may run ahead of the whole step.
@@ -371,10 +391,20 @@ void Rings::optimizer(const std::string& block, const std::vector<Tensor>& list)
            Role::temporary,
            Category::optimizer,
            Dtype::f32,
-           {round_up(std::min(strategy_.copies.optimizer_tile, longest_piece_), kTile)},
+           {round_up(std::min(strategy_.copies.optimizer_tile, longest_states_), kTile)},
            2,
            kUnplaced},
           true);
+  }
+}
+
+// Pieces of parameters on their way to all ranks, or whole gradients gathered from their pieces.
+void Rings::updates_over_ranks(const std::string& block, const std::vector<Tensor>& list) {
+  if (sharding_.repeats_updates()) whole_sums(block, list, 1);
+  if (!sharding_.spreads_updates()) return;
+  for (const Tensor& tensor : list) {
+    whole(block, "updated." + tensor.spec.name, Category::weights, storage_,
+          sharding_.piece(tensor.spec), std::min<std::int64_t>(2, tensor.count));
   }
 }
 
@@ -422,7 +452,7 @@ void Rings::head(const std::string& block, bool train) {
   flat(block, "logits_gradient", mul(tile, words), storage_);
   activation(block, "head_norm_gradient", tile, model_.hidden, Dtype::f32);
   // The gradient sum of a tied embedding is complete, and reduced, in embed_backward.
-  if (world_ > 1 && model_.tied_embeddings) {
+  if (sharding_.several() && model_.tied_embeddings) {
     whole_sums(block, globals({"embed.weight"}), 1);
     std::erase_if(used, [](const Tensor& tensor) { return tensor.spec.name == "embed.weight"; });
   }

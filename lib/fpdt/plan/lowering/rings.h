@@ -13,6 +13,7 @@
 #include "fpdt/base/math.h"
 #include "fpdt/plan/bytes.h"
 #include "fpdt/plan/lowering/home.h"
+#include "fpdt/plan/lowering/sharding.h"
 
 namespace fpdt {
 
@@ -48,24 +49,24 @@ class Rings {
   };
   [[nodiscard]] std::vector<Tensor> layer_list() const;
   [[nodiscard]] std::vector<Tensor> globals(const std::vector<std::string>& names) const;
-  [[nodiscard]] std::int64_t piece(const Tensor& tensor) const {
-    return div_ceil(tensor.spec.elements(), world_);
-  }
 
   // Elements of a tensor: those that live across steps, and whole ones that do not.
   void flat_state(const std::string& block, const std::string& name, Category category, Dtype dtype,
                   std::int64_t elements, std::int64_t slots,
                   MemorySpace space = MemorySpace::device);
   void whole(const std::string& block, const std::string& name, Category category, Dtype dtype,
-             std::int64_t elements, std::int64_t slots);
-  void shard(const std::string& block, const std::vector<Tensor>& list);
-  void shard_gradient(const std::string& block, const std::vector<Tensor>& list);
+             std::int64_t elements, std::int64_t slots, bool lasting = false);
+  void parameters(const std::string& block, const std::vector<Tensor>& list);
+  void gradient_pieces(const std::string& block, const std::vector<Tensor>& list);
   void weights(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots);
   void whole_sums(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots);
+  // What gradients are added to, and what their sum over ranks needs.
   void gradient_sums(const std::string& block, const std::vector<Tensor>& list, std::int64_t slots);
   void sum_workspace(const std::string& block);
   void states();
+  void gathers();
   void optimizer(const std::string& block, const std::vector<Tensor>& list);
+  void updates_over_ranks(const std::string& block, const std::vector<Tensor>& list);
 
   void ends();
   void head(const std::string& block, bool train);
@@ -110,13 +111,15 @@ class Rings {
   const Strategy& strategy_;
   const ModelSpec& model_;
   Geometry shape_;
-  std::int64_t world_, ranks_, local_, rows_, overlap_;
+  Sharding sharding_;
+  std::int64_t ranks_, local_, rows_, overlap_;
   Dtype storage_;
   std::string suffix_;      // of the current layer class
   std::int64_t count_ = 0;  // its layers
   std::int64_t workspace_ = 0;
-  std::int64_t longest_piece_ = 0;  // of any tensor
-  bool in_segment_ = false;         // blocks whose attention outputs live within a segment
+  std::int64_t longest_piece_ = 0;   // of any tensor
+  std::int64_t longest_states_ = 0;  // that a rank holds of any tensor
+  bool in_segment_ = false;          // blocks whose attention outputs live within a segment
   std::vector<Line> lines_;
   std::unordered_map<std::string, std::size_t> line_of_;                  // by name
   std::vector<std::pair<std::string, std::vector<std::size_t>>> blocks_;  // and their lines

@@ -1,4 +1,4 @@
-// ZeRO-3 (Rajbhandari et al., arXiv 1910.02054) as ops of the schedule.
+// The stages of ZeRO (Rajbhandari et al., arXiv 1910.02054) as ops of the schedule.
 #include "fpdt/plan/lowering/states.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ std::int64_t stage_version(std::int64_t tile) {
 
 States::States(Builder& builder, const Rings& rings, const Problem& problem,
                const Strategy& strategy)
-    : rings_(rings), problem_(problem), strategy_(strategy), ranks_(problem.ranks()) {
-  builder.schedule.groups.push_back({"world", ranks_, 1, {}});
+    : rings_(rings), problem_(problem), strategy_(strategy), sharding_(problem, strategy) {
+  builder.schedule.groups.push_back({"world", sharding_.ranks, 1, {}});
   for (const TensorSpec& spec : layer_tensors(problem.model)) {
     add(builder, spec, problem.model.layers);
     layer_names_.push_back(spec.name);
@@ -38,7 +38,7 @@ States::States(Builder& builder, const Rings& rings, const Problem& problem,
   norm_ = ring("grad_norm");
   loss_output_ = ring("loss_output");
   norm_output_ = ring("grad_norm_output");
-  if (!sharded()) return;
+  if (!sharding_.several()) return;
   loss_total_ = ring("loss_total");
   norm_total_ = ring("grad_norm_total");
   sum_workspace_ = ring("sum_workspace");
@@ -46,22 +46,22 @@ States::States(Builder& builder, const Rings& rings, const Problem& problem,
 
 void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
   Tensor tensor{.spec = spec, .count = std::max<std::int64_t>(1, count)};
-  tensor.piece = div_ceil(spec.elements(), ranks_);
+  tensor.held = sharding_.states(spec);
   const auto ring = [&](const std::string& prefix) {
     return builder.buffer(rings_.ring(prefix + "." + spec.name));
   };
   tensor.param = ring("param");
   tensor.grad = ring("grad");
-  const bool own_master = strategy_.storage != Storage::f32 || strategy_.offloads_states();
+  const bool own_master = strategy_.storage != Storage::f32 || strategy_.offloads_states() ||
+                          sharding_.spreads_updates();
   tensor.master = own_master ? ring("master") : tensor.param;
   tensor.moment1 = ring("moment1");
   tensor.moment2 = ring("moment2");
   tensor.tile = builder.at(tensor.moment1).rows();
-  tensor.tiles = div_ceil(tensor.piece, tensor.tile);
-  if (sharded()) {
-    tensor.gathered = ring("gathered");
-    tensor.gradient_sum = ring("gradient_sum");
-  }
+  tensor.tiles = div_ceil(tensor.held, tensor.tile);
+  if (sharding_.gathers_parameters()) tensor.gathered = ring("gathered");
+  if (sharding_.several()) tensor.gradient_sum = ring("gradient_sum");
+  if (sharding_.spreads_updates()) tensor.updated = ring("updated");
   add_state_rows(builder, tensor, count > 0);
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
 }
@@ -69,23 +69,28 @@ void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
 // Adds a row of the state table for each tensor and layer.
 void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const {
   std::int64_t slot = 0;
-  const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind) {
+  const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind,
+                       std::int64_t held) {
     State state;
     state.buffer = buffer;
     state.version = version;
     state.tensor = layered ? layer_tensor_name(slot, tensor.spec.name) : tensor.spec.name;
     state.kind = kind;
     state.shape = tensor.spec.shape;
-    state.shards = ranks_;
-    if (sharded()) state.shard = {.a = 0, .b = 1, .s = 0, .m = 1, .n = ranks_};
+    const std::int64_t ranks = sharding_.ranks;
+    const bool whole = ranks > 1 && held > sharding_.piece(tensor.spec);
+    state.shards = whole ? 1 : ranks;
+    state.replicas = whole ? ranks : 1;
+    if (state.shards > 1) state.shard = {.a = 0, .b = 1, .s = 0, .m = 1, .n = ranks};
     builder.schedule.states.push_back(std::move(state));
   };
   for (; slot < tensor.count; ++slot) {
-    row(tensor.param, slot, "parameter");
-    if (tensor.master != tensor.param) row(tensor.master, slot * tensor.tiles, "master");
-    row(tensor.moment1, slot * tensor.tiles, "moment1");
-    row(tensor.moment2, slot * tensor.tiles, "moment2");
-    row(tensor.grad, slot, "gradient");
+    row(tensor.param, slot, "parameter", sharding_.parameters(tensor.spec));
+    const std::int64_t first = slot * tensor.tiles;
+    if (tensor.master != tensor.param) row(tensor.master, first, "master", tensor.held);
+    row(tensor.moment1, first, "moment1", tensor.held);
+    row(tensor.moment2, first, "moment2", tensor.held);
+    row(tensor.grad, slot, "gradient", sharding_.piece(tensor.spec));
   }
 }
 
@@ -110,8 +115,8 @@ bool States::has(std::string_view name) const {
 
 Operand States::weight(std::string_view name, const Version& use) const {
   const Tensor& tensor = find(name);
-  if (sharded()) return {tensor.gathered, use, 0, -1};
-  return {tensor.param, Version::at(0, tensor.count > 1 ? 1 : 0), 0, -1};
+  if (gathers()) return {tensor.gathered, use, 0, -1};
+  return {tensor.param, tensor.now(), 0, -1};
 }
 
 Operand States::weight_rows(std::string_view name, const Version& use, std::int64_t first,
@@ -122,15 +127,12 @@ Operand States::weight_rows(std::string_view name, const Version& use, std::int6
   return operand;
 }
 
-// Gradients begin a new value each step, one version after the last step's.
-Version States::grad_version(const Tensor& tensor) const {
-  return Version::at(tensor.count, tensor.count > 1 ? 1 : 0);
-}
-
+// Gradients that last begin a new value each step, one version after the last step's.
 Target States::gradient(std::string_view name, const Version& sum) const {
   const Tensor& tensor = find(name);
-  if (sharded()) return {{tensor.gradient_sum, sum, 0, -1}, true};
-  return {{tensor.grad, grad_version(tensor), 0, -1}, true};
+  if (sharding_.collects_gradients()) return {{tensor.gradient_sum, tensor.now(), 0, -1}, true};
+  if (sharding_.several()) return {{tensor.gradient_sum, sum, 0, -1}, true};
+  return {{tensor.grad, tensor.next(), 0, -1}, true};
 }
 
 Target States::gradient_rows(std::string_view name, const Version& sum, std::int64_t first,
@@ -147,7 +149,7 @@ void States::emit_gather(Builder& builder, const std::vector<std::string>& names
   gather.group = "world";
   for (const std::string& name : names) {
     const Tensor& tensor = find(name);
-    gather.send.push_back({tensor.param, Version::at(0, tensor.count > 1 ? 1 : 0), 0, -1});
+    gather.send.push_back({tensor.param, tensor.now(), 0, -1});
     gather.receive.push_back({{tensor.gathered, use, 0, -1}, false});
   }
   builder.emit(std::string(op), LaneKind::comm, std::move(gather));
@@ -155,7 +157,7 @@ void States::emit_gather(Builder& builder, const std::vector<std::string>& names
 
 void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
                        const Version& sum) const {
-  if (!sharded()) return;
+  if (!sharding_.several() || sharding_.collects_gradients()) return;
   for (const std::string& name : names) {
     builder.emit("zero_" + name, LaneKind::compute,
                  Fill{{{find(name).gradient_sum, sum, 0, -1}, false}, 0});
@@ -165,13 +167,13 @@ void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
 
 void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
                          const Version& sum, std::string_view op) const {
-  if (!sharded()) return;
+  if (!sharding_.several() || sharding_.collects_gradients()) return;
   ReduceScatter reduce;
   reduce.group = "world";
   for (const std::string& name : names) {
     const Tensor& tensor = find(name);
     reduce.send.push_back({tensor.gradient_sum, sum, 0, -1});
-    reduce.receive.push_back({{tensor.grad, grad_version(tensor), 0, -1}, true});
+    reduce.receive.push_back({{tensor.grad, tensor.next(), 0, -1}, true});
   }
   reduce.workspace = next_workspace(builder);
   builder.emit(std::string(op), LaneKind::comm, std::move(reduce));
@@ -199,8 +201,10 @@ void States::emit_begin(Builder& builder) const {
     builder.emit("zero_loss", LaneKind::compute, Fill{{{loss_, Version::at(0), 0, -1}, false}, 0});
   };
   const auto zero = [&](const Tensor& tensor) {
-    builder.emit("zero_grad_" + tensor.spec.name, LaneKind::compute,
-                 Fill{{{tensor.grad, grad_version(tensor), 0, -1}, false}, 0});
+    const Operand gradient = sharding_.collects_gradients()
+                                 ? Operand{tensor.gradient_sum, tensor.now(), 0, -1}
+                                 : Operand{tensor.grad, tensor.next(), 0, -1};
+    builder.emit("zero_grad_" + tensor.spec.name, LaneKind::compute, Fill{{gradient, false}, 0});
   };
   builder.begin_block("begin");
   scalars();
@@ -215,18 +219,33 @@ void States::emit_begin(Builder& builder) const {
   builder.end_block();
 }
 
+void States::emit_collected_sum(Builder& builder, const std::vector<Tensor>& tensors) const {
+  if (!sharding_.collects_gradients()) return;
+  ReduceScatter reduce;
+  reduce.group = "world";
+  for (const Tensor& tensor : tensors) {
+    reduce.send.push_back({tensor.gradient_sum, tensor.now(), 0, -1});
+    reduce.receive.push_back({{tensor.grad, tensor.next(), 0, -1}, false});
+  }
+  reduce.workspace = next_workspace(builder);
+  builder.emit("reduce_gradients", LaneKind::comm, std::move(reduce));
+}
+
 void States::emit_norm(Builder& builder) const {
-  const auto square = [&](const Tensor& tensor) {
-    builder.emit("norm_" + tensor.spec.name, LaneKind::compute,
-                 SquaredNorm{{tensor.grad, grad_version(tensor), 0, -1},
-                             {{norm_, Version::at(0), 0, -1}, true}});
+  const auto square = [&](const std::vector<Tensor>& tensors) {
+    emit_collected_sum(builder, tensors);
+    for (const Tensor& tensor : tensors) {
+      builder.emit(
+          "norm_" + tensor.spec.name, LaneKind::compute,
+          SquaredNorm{{tensor.grad, tensor.next(), 0, -1}, {{norm_, Version::at(0), 0, -1}, true}});
+    }
   };
   builder.begin_block("grad_norm_layer");
-  for (const Tensor& tensor : layer_) square(tensor);
+  square(layer_);
   builder.end_block();
   builder.begin_block("grad_norm");
-  for (const Tensor& tensor : global_) square(tensor);
-  if (sharded()) {
+  square(global_);
+  if (sharding_.several()) {
     builder.emit("reduce_norm", LaneKind::comm,
                  AllReduce{"world",
                            {{norm_, Version::at(0), 0, -1}},
@@ -238,13 +257,17 @@ void States::emit_norm(Builder& builder) const {
 
 // The update op, without the way in which its states reach the device.
 AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const {
-  const Version next = Version::at(tensor.count, tensor.count > 1 ? 1 : 0);
   const OptimizerSpec& optimizer = problem_.optimizer;
   AdamW update;
-  update.grad = {tensor.grad, grad_version(tensor), first, rows};
-  update.norm = {sharded() ? norm_total_ : norm_, Version::at(0), 0, -1};
+  const bool whole = sharding_.repeats_updates();
+  update.grad = {whole ? tensor.gradient_sum : tensor.grad, tensor.next(), first, rows};
+  update.norm = {sharding_.several() ? norm_total_ : norm_, Version::at(0), 0, -1};
   update.step = {step_, Version::at(0), 0, -1};
-  if (tensor.master != tensor.param) update.param.operand = {tensor.param, next, first, rows};
+  if (tensor.updated >= 0) {
+    update.param.operand = {tensor.updated, Version::plus(0), first, rows};
+  } else if (tensor.master != tensor.param) {
+    update.param.operand = {tensor.param, tensor.next(), first, rows};
+  }
   update.beta1 = optimizer.beta1;
   update.beta2 = optimizer.beta2;
   update.epsilon = optimizer.epsilon;
@@ -253,25 +276,48 @@ AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t r
   return update;
 }
 
+// Makes the sums, of which each rank has a piece, whole again.
+void States::emit_whole_gradients(Builder& builder, const std::vector<Tensor>& tensors) const {
+  if (!sharding_.repeats_updates()) return;
+  AllGather gather;
+  gather.group = "world";
+  for (const Tensor& tensor : tensors) {
+    gather.send.push_back({tensor.grad, tensor.next(), 0, -1});
+    gather.receive.push_back({{tensor.gradient_sum, tensor.next(), 0, -1}, false});
+  }
+  builder.emit("gather_gradients", LaneKind::comm, std::move(gather));
+}
+
+// Gives the updated pieces of parameters to all ranks.
+void States::emit_spread(Builder& builder, const std::vector<Tensor>& tensors) const {
+  if (!sharding_.spreads_updates()) return;
+  AllGather gather;
+  gather.group = "world";
+  for (const Tensor& tensor : tensors) {
+    gather.send.push_back(builder.next(tensor.updated));
+    gather.receive.push_back({{tensor.param, tensor.next(), 0, -1}, false});
+  }
+  builder.emit("gather_parameters", LaneKind::comm, std::move(gather));
+}
+
 void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const {
+  emit_whole_gradients(builder, tensors);
   std::int64_t tile = 0;  // of the stream through the device
   for (const Tensor& tensor : tensors) {
     if (strategy_.offloads_states()) {
       emit_streamed_update(builder, tensor, tile);
       continue;
     }
-    const std::int64_t layer = tensor.count > 1 ? 1 : 0;
-    const Version now = Version::at(0, layer);
-    const Version next = Version::at(tensor.count, layer);
     AdamW update = update_of(tensor, 0, -1);
-    update.master = {tensor.master, now, 0, -1};
-    update.m = {tensor.moment1, now, 0, -1};
-    update.v = {tensor.moment2, now, 0, -1};
-    update.master_out.operand = {tensor.master, next, 0, -1};
-    update.m_out.operand = {tensor.moment1, next, 0, -1};
-    update.v_out.operand = {tensor.moment2, next, 0, -1};
+    update.master = {tensor.master, tensor.now(), 0, -1};
+    update.m = {tensor.moment1, tensor.now(), 0, -1};
+    update.v = {tensor.moment2, tensor.now(), 0, -1};
+    update.master_out.operand = {tensor.master, tensor.next(), 0, -1};
+    update.m_out.operand = {tensor.moment1, tensor.next(), 0, -1};
+    update.v_out.operand = {tensor.moment2, tensor.next(), 0, -1};
     builder.emit("update_" + tensor.spec.name, LaneKind::compute, update);
   }
+  emit_spread(builder, tensors);
 }
 
 // Fetches master weights and moments tile by tile, updates them in place and sends them back.
@@ -282,7 +328,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
   const std::array<const char*, 3> words{"master", "moment1", "moment2"};
   for (std::int64_t t = 0; t < tensor.tiles; ++t, ++tile) {
     const std::int64_t first = t * tensor.tile;
-    const std::int64_t n = std::min(tensor.tile, tensor.piece - first);
+    const std::int64_t n = std::min(tensor.tile, tensor.held - first);
     const std::int64_t layer = tensor.count > 1 ? tensor.tiles : 0;
     const Version now = Version::at(t, layer);
     const Version next = Version::at(mul(tensor.count, tensor.tiles) + t, layer);
@@ -316,22 +362,22 @@ void States::emit_finish(Builder& builder) const {
   const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
   const Version zero = Version::at(0);
   const auto give_loss = [&] {
-    if (sharded()) {
+    if (sharding_.several()) {
       builder.emit("reduce_loss", LaneKind::comm,
                    AllReduce{"world",
                              {{loss_, zero, 0, -1}},
                              {{{loss_total_, zero, 0, -1}, false}},
                              next_workspace(builder)});
     }
-    builder.emit(
-        "spill_loss", out,
-        Copy{{sharded() ? loss_total_ : loss_, zero, 0, -1}, {{loss_output_, zero, 0, -1}, false}});
+    builder.emit("spill_loss", out,
+                 Copy{{sharding_.several() ? loss_total_ : loss_, zero, 0, -1},
+                      {{loss_output_, zero, 0, -1}, false}});
   };
   builder.begin_block("finish");
   give_loss();
-  builder.emit(
-      "spill_norm", out,
-      Copy{{sharded() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});
+  builder.emit("spill_norm", out,
+               Copy{{sharding_.several() ? norm_total_ : norm_, zero, 0, -1},
+                    {{norm_output_, zero, 0, -1}, false}});
   builder.end_block();
   builder.begin_block("finish_evaluate");
   give_loss();

@@ -1,9 +1,9 @@
-// Parameters, gradients and optimizer states of any method: ZeRO-3 over all ranks.
+// Parameters, gradients and optimizer states of any method, at each stage of ZeRO over all ranks.
 //
-// Every tensor lives flat, zero-padded to equal pieces, one piece a rank. Ops of the schedule
+// Every tensor lives flat, zero-padded to equal pieces (sharding.h). At stage 3 ops of the schedule
 // gather a layer's weights before use and reduce-scatter its gradients after. With one rank there
-// is nothing to gather: the shard itself is the operand. Gradients are zero-filled once a step and
-// always accumulated.
+// is nothing to gather: the shard itself is the operand. Gradients are zero-filled and always
+// accumulated.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "fpdt/plan/lowering/builder.h"
 #include "fpdt/plan/lowering/rings.h"
+#include "fpdt/plan/lowering/sharding.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -25,11 +26,16 @@ class States {
   struct Tensor {
     TensorSpec spec;
     std::int64_t count = 1;  // layers that have it
-    std::int64_t piece = 0;  // elements on one rank
-    std::int64_t tile = 0;   // elements of a slot of master and moments: the piece, or a part
+    std::int64_t held = 0;   // elements of master and moments on one rank
+    std::int64_t tile = 0;   // elements of a slot of them: all, or a part
     std::int64_t tiles = 1;
     BufferIndex param = -1, master = -1, moment1 = -1, moment2 = -1, grad = -1;
-    BufferIndex gathered = -1, gradient_sum = -1;  // only with several ranks
+    BufferIndex gradient_sum = -1;            // of the rank, before the sum over several
+    BufferIndex gathered = -1, updated = -1;  // pieces of parameters, after and before a gather
+
+    // The versions of one slot for each layer: of this step, and of the next.
+    [[nodiscard]] Version now() const { return Version::at(0, count > 1 ? 1 : 0); }
+    [[nodiscard]] Version next() const { return Version::at(count, count > 1 ? 1 : 0); }
   };
 
   // The whole tensor as a consumer reads it. `use` numbers the gathers of layer tensors (a version
@@ -60,26 +66,29 @@ class States {
   [[nodiscard]] Target loss() const { return {{loss_, Version::at(0), 0, -1}, true}; }
 
   [[nodiscard]] const std::vector<std::string>& layer_names() const { return layer_names_; }
-  [[nodiscard]] bool sharded() const { return ranks_ > 1; }
+  // Whether blocks of the step gather parameters.
+  [[nodiscard]] bool gathers() const { return sharding_.gathers_parameters(); }
 
  private:
   [[nodiscard]] const Tensor& find(std::string_view name) const;
   void add(Builder& builder, const TensorSpec& spec, std::int64_t count);
   void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
-  [[nodiscard]] Version grad_version(const Tensor& tensor) const;
   [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
+  void emit_whole_gradients(Builder& builder, const std::vector<Tensor>& tensors) const;
+  void emit_spread(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
   // The workspace of the next sum over ranks in the open block.
   [[nodiscard]] Operand next_workspace(Builder& builder) const;
   void emit_begin(Builder& builder) const;
+  void emit_collected_sum(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_norm(Builder& builder) const;
   void emit_finish(Builder& builder) const;
 
   const Rings& rings_;
   const Problem& problem_;
   const Strategy& strategy_;
-  std::int64_t ranks_;
+  Sharding sharding_;
   std::vector<Tensor> layer_, global_;
   std::vector<std::string> layer_names_;
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;

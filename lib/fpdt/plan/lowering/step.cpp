@@ -39,7 +39,7 @@ struct GatherCount {
 }  // namespace
 
 void StepLowering::emit_gathers() {
-  if (!states_.sharded()) return;
+  if (!states_.gathers()) return;
   const GatherCount count{model_.layers, strategy_.checkpoint_every()};
   const auto gather = [&](const std::string& block, const std::vector<std::string>& names,
                           const Version& use) {
@@ -110,7 +110,7 @@ void StepLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_bat
   const std::int64_t layers = model_.layers;
   const std::int64_t every = strategy_.checkpoint_every();
   const auto gather = [&](std::int64_t layer) {
-    if (states_.sharded() && layer < layers) {
+    if (states_.gathers() && layer < layers) {
       builder_.call(calls, "gather", layer, micro_batch, layer / every);
     }
   };
@@ -157,7 +157,7 @@ void StepLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
     }
   }
   const auto gather = [&](std::size_t i) {
-    if (!states_.sharded() || i >= visits.size()) return;
+    if (!states_.gathers() || i >= visits.size()) return;
     builder_.call(calls, visits[i].gather, visits[i].layer, micro_batch, visits[i].layer / every);
   };
   if (every > 1) gather(0);
@@ -197,10 +197,10 @@ void StepLowering::emit_programs() {
   for (std::int64_t b = 0; b < strategy_.micro_batches; ++b) {
     for (auto* calls : {&schedule.train, &schedule.evaluate}) {
       call(*calls, "tokens", 0, b);
-      if (states_.sharded()) call(*calls, "gather_embed", 0, b);
+      if (states_.gathers()) call(*calls, "gather_embed", 0, b);
       call(*calls, "embed", 0, b);
       call_forward(*calls, b);
-      if (states_.sharded()) call(*calls, "gather_head", 0, b);
+      if (states_.gathers()) call(*calls, "gather_head", 0, b);
     }
     call(schedule.train, "head", 0, b);
     call(schedule.evaluate, "head_evaluate", 0, b);

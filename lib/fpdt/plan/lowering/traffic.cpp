@@ -1,5 +1,5 @@
 // FPDT's messages in closed form: all-to-alls of Ulysses (Jacobs et al., arXiv 2309.14509) in every
-// layer, gathers and sums of ZeRO-3 (Rajbhandari et al., arXiv 1910.02054).
+// layer, gathers and sums of ZeRO (Rajbhandari et al., arXiv 1910.02054).
 //
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
 // their width. A rank sends 1/P of an all-to-all's bytes to each of P ranks, and its piece of a
@@ -7,6 +7,7 @@
 #include "fpdt/plan/traffic.h"
 
 #include "fpdt/base/math.h"
+#include "fpdt/plan/lowering/sharding.h"
 
 namespace fpdt {
 namespace {
@@ -62,13 +63,32 @@ std::int64_t gathers_of_layers(std::int64_t layers, std::int64_t every) {
   return every == 1 ? 2 * layers - 1 : layers + layers / every * (2 * every - 1);
 }
 
+// Pieces of parameters, gradients and scalars that one rank gives to each, in a step.
+std::int64_t shared(const Problem& problem, const Strategy& strategy, std::int64_t element) {
+  const Sharding sharding(problem, strategy);
+  const std::vector<TensorSpec> layer = layer_tensors(problem.model);
+  const std::vector<TensorSpec> global = global_tensors(problem.model);
+  const std::int64_t layers = problem.model.layers;
+  // Of the global tensors once, and of a layer as often as `times`.
+  const auto given = [&](std::int64_t times, std::int64_t bytes) {
+    return pieces(global, sharding.ranks, bytes) + times * pieces(layer, sharding.ranks, bytes);
+  };
+  std::int64_t bytes = 2 * 4;  // the loss, and the norm of the gradient
+  bytes += (sharding.collects_gradients() ? 1 : strategy.micro_batches) * given(layers, 4);
+  if (sharding.gathers_parameters()) {
+    const std::int64_t times = gathers_of_layers(layers, strategy.checkpoint_every());
+    bytes += strategy.micro_batches * given(times, element);
+  }
+  if (sharding.spreads_updates()) bytes += given(layers, element);
+  if (sharding.repeats_updates()) bytes += given(layers, 4);
+  return bytes;
+}
+
 }  // namespace
 
 Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  const std::int64_t world = problem.ranks();
   const std::int64_t element = strategy.storage == Storage::f32 ? 4 : 2;
-  const std::int64_t layers = problem.model.layers;
   const auto to_group = [&](std::int64_t size, std::int64_t bytes) {
     return to_others({"", size, 1, {}}, 0, bytes, problem.cluster.devices_per_node);
   };
@@ -76,14 +96,7 @@ Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
                           strategy.micro_batches *
                               exchanged(problem, strategy, Exchanges(problem, shape, element)) /
                               shape.sequence_parallel);
-  const std::vector<TensorSpec> layer = layer_tensors(problem.model);
-  const std::vector<TensorSpec> global = global_tensors(problem.model);
-  const std::int64_t gathered =
-      pieces(global, world, element) +
-      gathers_of_layers(layers, strategy.checkpoint_every()) * pieces(layer, world, element);
-  const std::int64_t reduced = pieces(global, world, 4) + layers * pieces(layer, world, 4);
-  constexpr std::int64_t kScalars = 2 * 4;  // the loss, and the norm of the gradient
-  sent += to_group(world, strategy.micro_batches * (gathered + reduced) + kScalars);
+  sent += to_group(problem.ranks(), shared(problem, strategy, element));
   return sent;
 }
 

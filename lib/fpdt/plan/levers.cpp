@@ -45,6 +45,7 @@ Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const Geometry shape = geometry(problem, strategy);
   for (const std::int64_t tokens : chunk_lengths(problem, shape.sequence_parallel)) {
+    if (tokens == strategy.tiles.chunk_tokens) continue;
     Strategy changed = strategy;
     changed.tiles.chunk_tokens = tokens;
     const std::int64_t rows = tokens / shape.sequence_parallel;

@@ -53,7 +53,8 @@ void add_method(const Question& question, const Method& method, std::vector<Row>
   pins.method = &method;
   pins.batch = question.pins.batch;
   watch.begin(std::string(method.title));
-  const PublishedPlan published = published_plan(problem, method, pins.batch);
+  const PublishedPlan published =
+      published_plan(problem, method, method.published(problem, pins.batch));
   rows.push_back({fmt::format("{} (published)", method.title), outcome(problem, published.plan),
                   &method, published.wasted});
   rows.push_back({fmt::format("{} (best)", method.title), searched(problem, pins, watch), &method});

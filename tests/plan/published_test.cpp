@@ -66,7 +66,7 @@ TEST(Methods, HoldWhatTheyPublish) {
 TEST(Published, AddsItsWaste) {
   const Problem problem = timed_problem(tiny_llama(), 2, 1024);
   const Method& fpdt = *method_named("fpdt");
-  const Plan plan = published_plan(problem, fpdt, 1).plan;
+  const Plan plan = published_plan(problem, fpdt, fpdt.published(problem, 1)).plan;
   const Plan bare = make_plan(problem, plan.strategy);
   EXPECT_EQ(plan.strategy, fpdt.published(problem, 1));
   const std::int64_t rows = geometry(problem, plan.strategy).local_tokens();
@@ -83,9 +83,21 @@ TEST(Published, AddsItsWaste) {
     EXPECT_NEAR(now.mfu_full * now.step_seconds, before.mfu_full * before.step_seconds, 1e-12);
   }
   const Method& ulysses = *method_named("ulysses");
-  EXPECT_EQ(published_plan(problem, ulysses, 1).plan.usage.device -
+  EXPECT_EQ(published_plan(problem, ulysses, ulysses.published(problem, 1)).plan.usage.device -
                 make_plan(problem, ulysses.published(problem, 1)).usage.device,
             Bytes{8 * rows * problem.model.vocabulary});
+}
+
+// Layers that store everything, on the device, repeat no forward and copy no input.
+TEST(Published, WastesNothingOnWhatIsNotDone) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 1024);
+  const Method& ulysses = *method_named("ulysses");
+  Strategy strategy = ulysses.published(problem, 1);
+  strategy.layer_classes.front().recompute = Recompute::keep_all;
+  strategy.layer_classes.front().keep.fill(1);
+  const Wasted added = published_plan(problem, ulysses, strategy).wasted;
+  EXPECT_DOUBLE_EQ(added.step_seconds,
+                   ulysses.waste.host_seconds * 2 * static_cast<double>(problem.model.layers));
 }
 
 // Host time counts rows of tiles, and every block of pinned memory that does not live through the

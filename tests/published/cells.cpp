@@ -11,6 +11,7 @@
 #include "fpdt/io/model_file.h"
 #include "fpdt/io/tree.h"
 #include "fpdt/io/yaml.h"
+#include "fpdt/plan/fit.h"
 
 namespace fpdt::test {
 namespace {
@@ -77,6 +78,8 @@ std::vector<Source> load_sources() {
       like.cluster = text_of(panel, "cluster");
       like.fitted = text_of(panel, "fitted") == "true";
       like.is_speed = root.find("unit") != nullptr;
+      like.plain = text_of(panel, "plain") == "true";
+      if (panel.find("zero") != nullptr) like.zero = tokens(text_of(panel, "zero"));
       if (panel.find("vocabulary") != nullptr) {
         like.vocabulary = tokens(text_of(panel, "vocabulary"));
       }
@@ -122,9 +125,19 @@ Problem question(const Cell& cell) {
   return problem;
 }
 
+Strategy strategy_of(const Cell& cell, const Problem& problem) {
+  Strategy strategy = cell.method->published(problem, 1);
+  strategy.zero = cell.zero;
+  if (cell.plain) {
+    strategy.layer_classes.front().recompute = Recompute::keep_all;
+    strategy.layer_classes.front().keep.fill(1);
+  }
+  return tidied(problem, strategy);
+}
+
 Predicted predict(const Cell& cell) {
   const Problem problem = question(cell);
-  const Plan plan = published_plan(problem, *cell.method, 1).plan;
+  const Plan plan = published_plan(problem, *cell.method, strategy_of(cell, problem)).plan;
   const auto& [slow, typical, fast] = plan.throughput;
   Predicted found;
   found.usage = plan.usage;

@@ -16,6 +16,8 @@ struct Cell {
   const Method* method = nullptr;
   std::string model, cluster;
   std::int64_t vocabulary = 0;  // 0: the model's
+  std::int64_t zero = 3;        // ZeRO stage
+  bool plain = false;           // without activation checkpointing
   std::int64_t seq_len = 0;
   bool runs = true;         // false: the source says that it is out of memory
   double value = 0;         // MFU in percent over the full square, or a speed
@@ -49,6 +51,8 @@ std::vector<Miss> load_misses();
 const Miss* find_miss(const std::vector<Miss>& misses, const Cell& cell, std::string_view what);
 
 Problem question(const Cell& cell);
+// The published strategy in the configuration of the cell.
+Strategy strategy_of(const Cell& cell, const Problem& problem);
 Predicted predict(const Cell& cell);
 
 }  // namespace fpdt::test

@@ -136,7 +136,9 @@ std::string cell_row(const Cell& cell, const Predicted& found, const std::vector
   verdict += right ? "" : ": **wrong**";
   std::string note;
   for (const char* what : {"fits", "mfu", "memory"}) {
-    if (const Miss* miss = find_miss(misses, cell, what)) note = miss->why;
+    const Miss* miss = find_miss(misses, cell, what);
+    if (miss == nullptr || note.find(miss->why) != std::string::npos) continue;
+    note += fmt::format("{}{}", note.empty() ? "" : "; ", miss->why);
   }
   return fmt::format("| {} | {} | {} | {} | {} | {} | {}{} |\n", cell.method->title,
                      format_tokens(cell.seq_len), published, mfu, memory, verdict,
@@ -157,8 +159,8 @@ std::string source_text(const Source& source, const std::vector<Predicted>& pred
       const Cell& cell = source.cells[i];
       if (cell.device_bytes == 0) continue;
       const auto device = static_cast<double>(predicted[i].usage.device.value);
-      text += fmt::format("- {}: {:+.1f} % if G is GiB, {:+.1f} % if it is 1e9 bytes.\n",
-                          cell.method->title, 100 * (device / cell.device_bytes - 1),
+      text += fmt::format("- {} ({}): {:+.1f} % if G is GiB, {:+.1f} % if it is 1e9 bytes.\n",
+                          cell.method->title, cell.panel, 100 * (device / cell.device_bytes - 1),
                           100 * (device / (cell.device_bytes * 1e9 / kGiB) - 1));
     }
   }
@@ -179,9 +181,11 @@ std::string source_text(const Source& source, const std::vector<Predicted>& pred
 }
 
 std::string readme_row(const Cell& cell, const Predicted& found) {
-  return fmt::format("| {}, {}, {} tokens, {} | {:.1f} % | {:.1f} % |\n", cell.method->title,
-                     cell.model, format_tokens(cell.seq_len), cell.cluster, found.published,
-                     found.mfu);
+  std::string name(cell.method->title);
+  if (cell.plain) name += " without checkpointing";
+  if (cell.zero != 3) name += fmt::format(", ZeRO {}", cell.zero);
+  return fmt::format("| {}, {}, {} tokens, {} | {:.1f} % | {:.1f} % |\n", name, cell.model,
+                     format_tokens(cell.seq_len), cell.cluster, found.published, found.mfu);
 }
 
 }  // namespace

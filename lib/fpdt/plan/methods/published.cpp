@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fpdt/base/math.h"
+#include "fpdt/plan/fit.h"
 #include "fpdt/plan/throughput.h"
 
 namespace fpdt {
@@ -31,24 +32,28 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   const ModelSpec& model = problem.model;
   const Geometry shape = geometry(problem, strategy);
   constexpr std::int64_t kElement = 2;  // bytes of a stored one
-  constexpr std::int64_t kPasses = 3;   // forward, forward once more, backward
   const std::int64_t rows = shape.local_tokens();
   Wasted added;
   added.device = Bytes{mul(mul(waste.hidden_tensors, rows), model.hidden * kElement)};
   added.device += Bytes{mul(mul(waste.logit_bytes, rows), model.vocabulary)};
   if (waste.pinned_powers_of_two) added.host_rank = rounding(schedule, shape.chunks);
+  // Forward and backward, and forward once more where a layer does not store everything.
+  const std::int64_t passes = 3 * model.layers - stored_layers(problem, strategy).everything;
+  added.step_seconds = waste.host_seconds *
+                       static_cast<double>(mul(mul(passes, strategy.micro_batches), shape.chunks));
   const std::int64_t layers = mul(model.layers, strategy.micro_batches);
-  added.step_seconds =
-      waste.host_seconds * static_cast<double>(mul(kPasses * layers, shape.chunks));
-  const auto inputs = static_cast<double>(mul(mul(layers, rows), model.hidden * kElement));
+  const double offloaded = 1 - strategy.layer_classes.front().kept(TensorClass::layer_input);
+  const auto inputs =
+      offloaded * static_cast<double>(mul(mul(layers, rows), model.hidden * kElement));
   const Rates& rates = problem.cluster.rates;
   added.step_seconds +=
       waste.pageable_copies * inputs * (1 / rates.d2h.typical + 1 / rates.h2d.typical);
   return added;
 }
 
-PublishedPlan published_plan(const Problem& problem, const Method& method, std::int64_t batch) {
-  Plan plan = make_plan(problem, method.published(problem, batch));
+PublishedPlan published_plan(const Problem& problem, const Method& method,
+                             const Strategy& strategy) {
+  Plan plan = make_plan(problem, strategy);
   const Wasted added = wasted(problem, method, plan.strategy, plan.lowered.schedule.schedule());
   const ClusterSpec& cluster = problem.cluster;
   plan.usage.arena += added.device;

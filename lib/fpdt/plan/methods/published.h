@@ -17,13 +17,14 @@ struct Wasted {
 Wasted wasted(const Problem& problem, const Method& method, const Strategy& strategy,
               const Schedule& schedule);
 
-// A plan of the published strategy. Its bytes and its throughput include the waste; its simulation
-// is that of the schedule alone.
+// A plan of the published strategy, or of another configuration of the same code. Its bytes and its
+// throughput include the waste; its simulation is that of the schedule alone.
 struct PublishedPlan {
   Plan plan;
   Wasted wasted;
 };
 // Ignores budgets.
-PublishedPlan published_plan(const Problem& problem, const Method& method, std::int64_t batch);
+PublishedPlan published_plan(const Problem& problem, const Method& method,
+                             const Strategy& strategy);
 
 }  // namespace fpdt

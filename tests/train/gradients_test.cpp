@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/check/check.h"
+#include "fpdt/plan/methods/method.h"
 
 #include "cases.h"
 
@@ -86,6 +87,33 @@ std::vector<Case> single_documents() {
     }
   }
   return cases;
+}
+
+// Every method as its authors run it, in chunks that are short enough for the reference.
+std::vector<Case> published() {
+  std::vector<Case> cases;
+  for (const Method* method : methods()) {
+    for (const ModelSpec& model : {tiny_llama(), tiny_gpt()}) {
+      for (const std::int64_t ranks : {1, 2, 4}) {
+        Case one = make_case(model, ranks, 21, 8);
+        const Tiles tiles = one.strategy.tiles;
+        one.strategy = method->published(one.problem, 1);
+        one.strategy.storage = Storage::f32;
+        if (method->name == "fpdt") one.strategy.tiles.chunk_tokens = tiles.chunk_tokens;
+        one.name = fmt::format("{}_{}_ranks{}", method->name, model.name.substr(5), ranks);
+        cases.push_back(std::move(one));
+      }
+    }
+  }
+  return cases;
+}
+
+TEST(PublishedCases, AreOfTheirMethods) {
+  for (const Case& one : published()) {
+    const Method* method = method_named(one.name.substr(0, one.name.find('_')));
+    ASSERT_NE(method, nullptr) << one.name;
+    EXPECT_TRUE(method->holds(one.problem, one.strategy)) << one.name;
+  }
 }
 
 // The stages of ZeRO over several ranks.
@@ -219,6 +247,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) { return info.para
 
 INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_of);
 INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), name_of);
+INSTANTIATE_TEST_SUITE_P(Published, Gradients, testing::ValuesIn(published()), name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
 INSTANTIATE_TEST_SUITE_P(SingleDocuments, Gradients, testing::ValuesIn(single_documents()),
                          name_of);

@@ -7,7 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/report/curve_html.h"
 #include "fpdt/report/palette.h"
+#include "fpdt/report/theme.h"
 
 #include "xml.h"
 
@@ -154,6 +156,106 @@ TEST(CurveSvg, LabelsNeverTouch) {
   picture.panels.front().series = {series("crowd", std::vector<double>(200, 7))};
   for (int i = 0; i < 200; ++i) picture.places.push_back({1.0 + i, "place", ""});
   EXPECT_LT(count(curve_svg(picture), "class=\"value\""), 60U);
+}
+
+// Two curves that end, each with a cross, a row and a reason.
+CurvePicture ending_picture() {
+  CurvePicture picture = picture_of(CurveUnit::percent, {0.5, 0.4});
+  CurvePanel& panel = picture.panels.front();
+  panel.reach = "Longest";
+  panel.series.push_back(series("hollow", {0.5, 0.4}));
+  panel.series.back().stroke = CurveStroke::broken;
+  panel.series.push_back(series("main", {0.6, 0.6, 0.6, 0.6}));
+  panel.series.back().stroke = CurveStroke::thick;
+  for (std::size_t k = 0; k < 2; ++k) {
+    panel.series[k].values.resize(2);
+    panel.series[k].color = 0;
+    panel.series[k].end = CurveEnd{2, "out of memory: device"};
+  }
+  return picture;
+}
+
+// The centres of the crosses, without the paper around them.
+std::vector<Dot> crosses(const std::string& svg) {
+  const std::regex cross(
+      "d=\"M([0-9.]+) ([0-9.]+)m-5 -5l10 10m0 -10l-10 10\"[^>]* stroke-width=\"3\"");
+  std::vector<Dot> all;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), cross), end; it != end; ++it) {
+    all.push_back({std::strtod((*it)[1].str().c_str(), nullptr),
+                   std::strtod((*it)[2].str().c_str(), nullptr)});
+  }
+  return all;
+}
+
+TEST(CurveSvg, ACurveThatEndsHasACrossAndARow) {
+  const CurvePicture picture = ending_picture();
+  const std::string svg = curve_svg(picture);
+  EXPECT_EQ(test::xml_error(svg), "");
+  EXPECT_TRUE(has(svg, ">Longest<"));
+  EXPECT_TRUE(has(svg, "4K, hollow: out of memory: device"));
+  EXPECT_EQ(count(svg, ">out of memory: device<"), 2U);
+  // Two in the plot, which do not touch although both curves end at one height, and two in rows.
+  const std::vector<Dot> all = crosses(svg);
+  ASSERT_EQ(all.size(), 4U);
+  constexpr double kWide = 16;
+  for (const Dot& one : all) EXPECT_EQ(one.x, all.front().x);
+  EXPECT_GE(std::abs(all[0].y - all[1].y), kWide);
+  // Nor do they touch a point of another curve at that place.
+  const std::regex point("d=\"M([0-9.]+) ([0-9.]+)m-4.5");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), point), end; it != end; ++it) {
+    if (std::strtod((*it)[1].str().c_str(), nullptr) != all.front().x) continue;
+    const double y = std::strtod((*it)[2].str().c_str(), nullptr);
+    for (const Dot& one : all) EXPECT_GE(std::abs(one.y - y), kWide);
+  }
+}
+
+// A curve without any value has its cross and its row all the same.
+TEST(CurveSvg, ACurveThatNeverBeginsIsMarked) {
+  CurvePicture picture = ending_picture();
+  picture.panels.front().series.front().values.clear();
+  picture.panels.front().series.front().end = CurveEnd{0, "out of memory: host"};
+  const std::string svg = curve_svg(picture);
+  EXPECT_EQ(test::xml_error(svg), "");
+  EXPECT_EQ(crosses(svg).size(), 4U);
+  EXPECT_TRUE(has(svg, "1K, curve: out of memory: host"));
+}
+
+TEST(CurveSvg, StrokesTellCurvesOfOneColourApart) {
+  const std::string svg = curve_svg(ending_picture());
+  const std::size_t thick = svg.find("stroke=\"#1F2933\" stroke-width=\"9\"");
+  const std::size_t thin = svg.find("stroke=\"#0072B2\" stroke-width=\"2.6\"");
+  EXPECT_LT(thick, thin);  // below the others
+  EXPECT_NE(thin, std::string::npos);
+  EXPECT_TRUE(has(svg, "stroke-dasharray=\"7 5\""));
+  EXPECT_TRUE(has(svg, "fill=\"#F7F9FB\" stroke=\"#0072B2\""));  // hollow points
+  EXPECT_FALSE(has(curve_svg(picture_of(CurveUnit::plain, {1, 2, 3, 4})), "stroke-dasharray"));
+}
+
+TEST(CurveSvg, HasTheSizeThatIsAskedFor) {
+  const CurvePicture picture = ending_picture();
+  EXPECT_TRUE(has(curve_svg(picture, {1920, 1080}), "width=\"1920\" height=\"1080\""));
+  const double least = least_height(picture, 1920);
+  EXPECT_LT(least, 1080);
+  EXPECT_EQ(dots(curve_svg(picture, {1920, least}), 0).size(), 3U);  // and the sample of the name
+}
+
+TEST(CurveHtml, HoldsThePictureAndItsNumbers) {
+  const CurvePicture picture = ending_picture();
+  const std::string page = curve_html(picture);
+  EXPECT_TRUE(has(page, curve_svg(picture)));
+  const std::string table = page.substr(page.find("<table>"));
+  EXPECT_EQ(test::xml_error(table.substr(0, table.find("</main>"))), "");
+  EXPECT_EQ(count(table, "<tr>"), 4U);
+  EXPECT_EQ(count(table, ">60.0 %</td>"), 4U);
+  EXPECT_EQ(count(table, "<td class=\"no\">out of memory: device</td>"), 2U);
+}
+
+TEST(CurveTheme, LightensCurvesInTheDark) {
+  const std::string svg = curve_svg(ending_picture());
+  EXPECT_EQ(curves_in_theme(svg, Theme::light), svg);
+  const std::string dark = curves_in_theme(svg, Theme::dark);
+  for (const char* light : {"#0072B2", "#FFFFFF", "#1F2933"})
+    EXPECT_FALSE(has(dark, light)) << light;
 }
 
 // Nothing at all, one place, one value, no value above zero.

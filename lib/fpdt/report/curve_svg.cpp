@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/report/curve_pen.h"
 #include "fpdt/report/curve_scale.h"
 #include "fpdt/report/look.h"
 #include "fpdt/report/palette.h"
@@ -22,13 +24,16 @@ constexpr std::string_view kCurveStyle =
     ".note{font-size:12.5px;fill:#616E7C}.flag{font-size:12.5px;font-weight:600;fill:#FFFFFF}"
     ".value{font-size:12.5px;font-weight:600;paint-order:stroke;stroke:#F7F9FB;stroke-width:3px;"
     "stroke-linejoin:round}.obstacle{font-size:14px;font-weight:600;fill:#C4320A}"
-    ".limit{font-size:13px;font-weight:600;fill:#C4320A}";
+    ".limit{font-size:13px;font-weight:600;fill:#C4320A}.reach{font-size:13px;font-weight:600}";
 constexpr double kTick = 13.5;     // font sizes, as above
 constexpr double kSmall = 12.5;    // of values, notes, flags
 constexpr double kSide = 52;       // from the plot's edge to the first and last place
 constexpr double kHead = 28;       // above the highest value, for its label
 constexpr double kFlag = 24;       // above that, for the flag of the mark
+constexpr double kTop = 122;       // above the first panel
+constexpr double kBottom = 68;     // below the last
 constexpr double kBetween = 50;    // gap between panels
+constexpr double kSample = 36;     // of a curve, before its name
 constexpr double kFarLimit = 2.5;  // times the highest value: a limit up to it is drawn
 
 // The position of a panel.
@@ -40,8 +45,6 @@ struct Frame {
   CurveScale scale;
   bool first = false;
 };
-
-std::string fill_style(std::string_view color) { return fmt::format("style=\"fill:{}\"", color); }
 
 double panel_height(std::size_t panels) {
   if (panels <= 1) return 420;
@@ -156,7 +159,7 @@ std::vector<std::pair<std::size_t, std::size_t>> runs(const CurveSeries& series)
   return all;
 }
 
-void draw_curve(Svg& svg, const Frame& frame, const CurveSeries& series, std::string_view ink) {
+void draw_curve(Svg& svg, const Frame& frame, const CurveSeries& series, const CurvePen& pen) {
   for (const auto& [first, end] : runs(series)) {
     std::string there;
     std::string back;
@@ -166,18 +169,17 @@ void draw_curve(Svg& svg, const Frame& frame, const CurveSeries& series, std::st
       const double low = has_range(value) ? value.low : value.value;
       const double high = has_range(value) ? value.high : value.value;
       const std::string x = coordinate(frame.xs[i]);
-      const char* pen = i == first ? "M" : "L";
-      there += fmt::format("{}{} {}", pen, x, coordinate(frame.scale.at(high)));
+      const char* move = i == first ? "M" : "L";
+      there += fmt::format("{}{} {}", move, x, coordinate(frame.scale.at(high)));
       back = fmt::format("L{} {}{}", x, coordinate(frame.scale.at(low)), back);
-      curve += fmt::format("{}{} {}", pen, x, coordinate(frame.scale.at(value.value)));
+      curve += fmt::format("{}{} {}", move, x, coordinate(frame.scale.at(value.value)));
     }
     const bool ranged =
         std::any_of(series.values.begin() + static_cast<std::ptrdiff_t>(first),
                     series.values.begin() + static_cast<std::ptrdiff_t>(end),
                     [](const std::optional<CurveValue>& value) { return has_range(*value); });
-    if (ranged) svg.path(there + back + "Z", ink, "fill-opacity=\"0.15\"");
-    svg.path(curve, "none",
-             fmt::format("stroke=\"{}\" stroke-width=\"2.6\" stroke-linejoin=\"round\"", ink));
+    if (ranged) svg.path(there + back + "Z", pen.ink, "fill-opacity=\"0.15\"");
+    svg.path(curve, "none", pen.stroke());
   }
 }
 
@@ -185,14 +187,12 @@ std::string label_of(const CurvePanel& panel, const CurveValue& value) {
   return value.label.empty() ? format_value(panel.unit, value.value) : value.label;
 }
 
-void draw_points(Svg& svg, const Frame& frame, const CurveSeries& series, std::string_view ink) {
+void draw_points(Svg& svg, const Frame& frame, const CurveSeries& series, const CurvePen& pen) {
   each_value(series, [&](std::size_t i, const CurveValue& value) {
     const std::string& name = series.name.empty() ? frame.panel->title : series.name;
-    svg.begin_group(fmt::format("{}, {}: {}", frame.picture->places[i].label, name,
-                                label_of(*frame.panel, value)));
-    svg.path(fmt::format("M{} {}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0",
-                         coordinate(frame.xs[i]), coordinate(frame.scale.at(value.value))),
-             ink, "stroke=\"#FFFFFF\" stroke-width=\"1.5\"");
+    svg.begin_group(fmt::format("{}, {}: {}{}", frame.picture->places[i].label, name,
+                                label_of(*frame.panel, value), value.more));
+    draw_point(svg, pen, frame.xs[i], frame.scale.at(value.value));
     svg.end_group();
   });
 }
@@ -204,24 +204,86 @@ struct Box {
   }
 };
 
+// A cross at the first place that a curve does not reach, as high as the curve ended.
+struct Cross {
+  std::size_t series = 0;
+  double x = 0, y = 0;
+  [[nodiscard]] Box box() const { return {x - 8, x + 8, y - 8, y + 8}; }
+};
+
+// Each stands as near to where its curve ended as points and other crosses let it.
+std::vector<Cross> place_ends(const Frame& frame) {
+  constexpr double kApart = 17;
+  const std::vector<CurveSeries>& all = frame.panel->series;
+  std::vector<Cross> crosses;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    if (!all[k].end) continue;
+    const std::size_t place = all[k].end->place;
+    double wanted = frame.base - 12;
+    each_value(all[k],
+               [&](std::size_t, const CurveValue& value) { wanted = frame.scale.at(value.value); });
+    std::vector<double> taken;
+    for (const CurveSeries& other : all) {
+      if (place < other.values.size() && other.values[place]) {
+        taken.push_back(frame.scale.at(other.values[place]->value));
+      }
+    }
+    for (const Cross& cross : crosses) {
+      if (cross.x == frame.xs[place]) taken.push_back(cross.y);
+    }
+    const auto free = [&](double y) {
+      return y > frame.top + 8 && y < frame.base - 8 &&
+             std::all_of(taken.begin(), taken.end(),
+                         [&](double other) { return std::abs(other - y) >= kApart; });
+    };
+    // Below its curve's end first, where no label stands.
+    double y = wanted;
+    while (y < frame.base && !free(y)) ++y;
+    if (!free(y)) y = wanted;
+    while (y > frame.top && !free(y)) --y;
+    crosses.push_back({k, frame.xs[place], y});
+  }
+  return crosses;
+}
+
+void draw_ends(Svg& svg, const Frame& frame, const std::vector<Cross>& crosses) {
+  for (const Cross& cross : crosses) {
+    const CurveSeries& series = frame.panel->series[cross.series];
+    const CurvePen pen = pen_of(*frame.panel, cross.series);
+    const std::size_t place = series.end->place;
+    if (place > 0 && place <= series.values.size() && series.values[place - 1]) {
+      svg.line(frame.xs[place - 1], frame.scale.at(series.values[place - 1]->value), cross.x,
+               cross.y, pen.ink, "stroke-width=\"1.4\" stroke-dasharray=\"1.5 4\"");
+    }
+    svg.begin_group(fmt::format("{}, {}: {}", frame.picture->places[place].label, series.name,
+                                series.end->why));
+    draw_cross(svg, pen, cross.x, cross.y);
+    svg.end_group();
+  }
+}
+
 // With two or more curves, the highest gets its labels above and the lowest below, where there is
 // room. A label that would touch another one is left out.
-void draw_labels(Svg& svg, const Frame& frame) {
+void draw_labels(Svg& svg, const Frame& frame, const std::vector<Cross>& crosses) {
   const std::vector<CurveSeries>& all = frame.panel->series;
   std::vector<Box> taken;
+  for (const Cross& cross : crosses) taken.push_back(cross.box());
   const auto write = [&](std::size_t i, std::size_t series, bool above) {
     const CurveValue& value = *all[series].values[i];
     const std::string text = label_of(*frame.panel, value);
     const double half = text_width(text, kSmall) / 2 + 3;
-    const double x = frame.xs[i];
     const double y = frame.scale.at(value.value);
+    // Beside a curve that comes down steeply, not on it.
+    const auto& before = i == 0 ? std::nullopt : all[series].values[i - 1];
+    const bool falls = above && before && frame.scale.at(before->value) < y - 30;
+    const double x = frame.xs[i] + (falls ? half : 0);
     const double line = above || y + 26 > frame.base ? y - 11 : y + 21;
     const Box box{x - half, x + half, line - 12, line + 3};
     const bool touches = std::any_of(taken.begin(), taken.end(),
                                      [&](const Box& other) { return box.touches(other); });
     if (touches) return;
     taken.push_back(box);
-    svg.text(x, line, text, "value", Anchor::middle, fill_style(curve_color(series)));
+    svg.text(x, line, text, "value", Anchor::middle, fill_style(pen_of(*frame.panel, series).ink));
   };
   for (std::size_t i = 0; i < frame.xs.size(); ++i) {
     std::vector<std::size_t> there;
@@ -232,9 +294,14 @@ void draw_labels(Svg& svg, const Frame& frame) {
     const auto lower = [&](std::size_t a, std::size_t b) {
       return all[a].values[i]->value < all[b].values[i]->value;
     };
-    const auto [least, most] = std::minmax_element(there.begin(), there.end(), lower);
+    const auto least = std::min_element(there.begin(), there.end(), lower);
+    auto most = std::max_element(there.begin(), there.end(), lower);
+    const auto thick = std::find_if(there.begin(), there.end(), [&](std::size_t k) {
+      return all[k].stroke == CurveStroke::thick;
+    });
+    if (thick != there.end()) most = thick;  // the one that the picture is about
     write(i, *most, true);
-    if (least != most) write(i, *least, false);
+    if (all[*least].values[i]->value < all[*most].values[i]->value) write(i, *least, false);
   }
 }
 
@@ -243,6 +310,7 @@ struct Name {
   double y = 0;
   std::string text, note;
   std::string_view ink;
+  std::optional<CurvePen> pen;  // drawn before the name where curves differ in more than colour
   bool limit = false;
   [[nodiscard]] double height() const { return note.empty() ? 24 : 40; }
 };
@@ -266,25 +334,31 @@ void spread(std::vector<Name>& names, double top, double bottom) {
 void draw_names(Svg& svg, const Frame& frame) {
   const CurvePanel& panel = *frame.panel;
   std::vector<Name> names;
+  const bool styled =
+      std::any_of(panel.series.begin(), panel.series.end(),
+                  [](const CurveSeries& one) { return one.stroke != CurveStroke::plain; });
   for (std::size_t k = 0; k < panel.series.size(); ++k) {
     if (panel.series[k].name.empty()) continue;
     double y = frame.base;
     each_value(panel.series[k],
                [&](std::size_t, const CurveValue& value) { y = frame.scale.at(value.value); });
-    names.push_back({y - 12, panel.series[k].name, panel.series[k].note, curve_color(k), false});
+    const CurvePen pen = pen_of(panel, k);
+    names.push_back({y - 12, panel.series[k].name, panel.series[k].note, pen.ink,
+                     styled ? std::optional(pen) : std::nullopt, false});
   }
   if (panel.limit) {
     const bool inside = limit_in_plot(panel);
     const double y = inside ? frame.scale.at(panel.limit->value) - 12 : frame.top - 20;
-    names.push_back({y, (inside ? "" : "▲ ") + panel.limit->name, "", kAlarm, true});
+    names.push_back({y, (inside ? "" : "▲ ") + panel.limit->name, "", kAlarm, {}, true});
   }
   spread(names, frame.top - 24, frame.base + 24);
-  const double width = kColumnRight - kColumnLeft;
   for (const Name& name : names) {
-    svg.text(kColumnLeft, name.y + 17, fit_text(name.text, 15, width),
+    const double x = kColumnLeft + (styled && !name.limit ? kSample + 10 : 0);
+    if (name.pen) draw_sample(svg, *name.pen, kColumnLeft, kColumnLeft + kSample, name.y + 12);
+    svg.text(x, name.y + 17, fit_text(name.text, 15, kColumnRight - x),
              name.limit ? "limit" : "name", Anchor::start, name.limit ? "" : fill_style(name.ink));
     if (!name.note.empty()) {
-      svg.text(kColumnLeft, name.y + 34, fit_text(name.note, kSmall, width), "note");
+      svg.text(x, name.y + 34, fit_text(name.note, kSmall, kColumnRight - x), "note");
     }
   }
 }
@@ -311,14 +385,20 @@ void draw_panel(Svg& svg, const Frame& frame) {
     const double y = frame.scale.at(panel.limit->value);
     svg.line(kPlotLeft, y, kPlotRight, y, kAlarm, "stroke-width=\"1.8\" stroke-dasharray=\"7 4\"");
   }
-  for (std::size_t k = 0; k < panel.series.size(); ++k) {
+  // Thick curves first, below the others.
+  std::vector<std::size_t> order(panel.series.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_partition(order.begin(), order.end(), [&](std::size_t k) {
+    return panel.series[k].stroke == CurveStroke::thick;
+  });
+  for (const std::size_t k : order) {
     FPDT_ASSERT(panel.series[k].values.size() <= frame.xs.size());
-    draw_curve(svg, frame, panel.series[k], curve_color(k));
+    draw_curve(svg, frame, panel.series[k], pen_of(panel, k));
   }
-  for (std::size_t k = 0; k < panel.series.size(); ++k) {
-    draw_points(svg, frame, panel.series[k], curve_color(k));
-  }
-  draw_labels(svg, frame);
+  for (const std::size_t k : order) draw_points(svg, frame, panel.series[k], pen_of(panel, k));
+  const std::vector<Cross> crosses = place_ends(frame);
+  draw_ends(svg, frame, crosses);
+  draw_labels(svg, frame, crosses);
   draw_names(svg, frame);
 }
 
@@ -339,26 +419,46 @@ void draw_axis(Svg& svg, const CurvePicture& picture, const std::vector<double>&
   svg.text(kColumnLeft + 30, y + 45.5, picture.range, "note");
 }
 
+// All but the plots: title, gaps, rows below panels, axis.
+double around_plots(const CurvePicture& picture) {
+  double height = kTop + kBottom;
+  for (const CurvePanel& panel : picture.panels) height += reach_height(panel) + kBetween;
+  return picture.panels.empty() ? height : height - kBetween;
+}
+
 }  // namespace
 
-std::string curve_svg(const CurvePicture& picture) {
+double least_height(const CurvePicture& picture, double width) {
+  constexpr double kLeast = 150;  // of a plot
+  const double plots = kLeast * static_cast<double>(picture.panels.size());
+  return std::ceil((around_plots(picture) + plots) * width / kPictureWidth);
+}
+
+std::string curve_svg(const CurvePicture& picture, const CurveSize& size) {
   Svg svg;
   const double width = kColumnRight - kPictureMargin;
+  const double scale = size.width / kPictureWidth;
   svg.text(kPictureMargin, 46, fit_text(picture.title, 25, width, Weight::bold), "title");
   svg.text(kPictureMargin, 71, fit_text(picture.subtitle, 15, width), "subtitle");
   const std::vector<double> xs = places_x(picture);
-  const double height = panel_height(picture.panels.size());
-  double y = 122;
+  const std::size_t panels = std::max<std::size_t>(picture.panels.size(), 1);
+  double height = panel_height(picture.panels.size());
+  if (size.height > 0) {
+    height = (size.height / scale - around_plots(picture)) / static_cast<double>(panels);
+  }
+  double y = kTop;
   for (const CurvePanel& panel : picture.panels) {
     const bool first = &panel == &picture.panels.front();
     const double head = kHead + (first && picture.mark ? kFlag : 0);
     const double base = y + height;
     draw_panel(svg, {&picture, &panel, xs, y, base, scale_of(panel, y + head, base), first});
-    y = base + kBetween;
+    draw_reach(svg, panel, xs, base);
+    y = base + reach_height(panel) + kBetween;
   }
   y -= kBetween;
   draw_axis(svg, picture, xs, y);
-  return svg.finish(kPictureWidth, y + 68, picture.title, fmt::format("{}{}", kLook, kCurveStyle));
+  return svg.finish(kPictureWidth, size.height > 0 ? size.height / scale : y + kBottom,
+                    picture.title, fmt::format("{}{}", kLook, kCurveStyle), scale);
 }
 
 }  // namespace fpdt

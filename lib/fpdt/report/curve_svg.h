@@ -15,12 +15,26 @@ struct CurveValue {
   double value = 0;
   double low = 0, high = 0;  // the range around the value; both 0: none
   std::string label;         // beside the point; empty: the value in the panel's unit
+  std::string more{};        // what else the tooltip says
+};
+
+// How a curve is drawn. A broken one has hollow points; a thick one lies below the others and has
+// the colour of text.
+enum class CurveStroke : std::uint8_t { plain, broken, thick };
+
+// The first place that a curve does not reach, and why.
+struct CurveEnd {
+  std::size_t place = 0;
+  std::string why;
 };
 
 struct CurveSeries {
   std::string name;                               // empty: the panel's title is enough
   std::string note;                               // a second, softer line of the legend
   std::vector<std::optional<CurveValue>> values;  // one for each place; empty: a gap in the curve
+  CurveStroke stroke = CurveStroke::plain;
+  std::optional<std::size_t> color{};  // of which curve; empty: its own
+  std::optional<CurveEnd> end{};       // marked with a cross
 };
 
 struct CurveLimit {
@@ -34,6 +48,7 @@ struct CurvePanel {
   bool logarithmic = false;
   std::vector<CurveSeries> series;
   std::optional<CurveLimit> limit;
+  std::string reach{};  // the title of rows below that show how far each curve goes; empty: no rows
 };
 
 // A place on the axis below.
@@ -55,6 +70,14 @@ struct CurvePicture {
   std::string mark_name;
 };
 
-std::string curve_svg(const CurvePicture& picture);
+// In pixels. A height of 0 is what the panels need.
+struct CurveSize {
+  double width = 1400;
+  double height = 0;
+};
+// The least height at that width, which leaves room for the plots.
+double least_height(const CurvePicture& picture, double width);
+
+std::string curve_svg(const CurvePicture& picture, const CurveSize& size = {});
 
 }  // namespace fpdt

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <span>
 #include <string_view>
+#include <utility>
 
 namespace fpdt {
 namespace {
@@ -13,6 +15,12 @@ struct Shade {
   std::string_view light;
   std::string_view dark;
 };
+constexpr std::array<Shade, 4> kCurveShades{{
+    {"#0072B2", "#56A8E0"},
+    {"#D55E00", "#F28C3F"},
+    {"#009E73", "#2FC89B"},
+    {"#CC79A7", "#E39CC4"},
+}};
 constexpr std::array<Shade, 13> kShades{{
     {"#FFFFFF", "#14181E"},  // page
     {"#F7F9FB", "#1B2028"},  // paper behind a plot
@@ -35,19 +43,27 @@ bool same(std::string_view a, std::string_view b) {
   });
 }
 
-}  // namespace
-
-std::string in_theme(std::string picture, Theme theme) {
-  if (theme == Theme::light) return picture;
+std::string shaded(std::string picture, std::span<const Shade> shades) {
   constexpr std::size_t kLength = 7;
   for (std::size_t at = picture.find('#'); at != std::string::npos;
        at = picture.find('#', at + 1)) {
     const std::string_view color = std::string_view(picture).substr(at, kLength);
-    const auto shade = std::find_if(kShades.begin(), kShades.end(),
+    const auto shade = std::find_if(shades.begin(), shades.end(),
                                     [&](const Shade& one) { return same(one.light, color); });
-    if (shade != kShades.end()) picture.replace(at, kLength, shade->dark);
+    if (shade != shades.end()) picture.replace(at, kLength, shade->dark);
   }
   return picture;
+}
+
+}  // namespace
+
+std::string in_theme(std::string picture, Theme theme) {
+  return theme == Theme::light ? picture : shaded(std::move(picture), kShades);
+}
+
+std::string curves_in_theme(std::string picture, Theme theme) {
+  if (theme == Theme::light) return picture;
+  return shaded(shaded(std::move(picture), kShades), kCurveShades);
 }
 
 }  // namespace fpdt

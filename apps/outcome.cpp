@@ -32,8 +32,9 @@ Outcome outcome(const Problem& problem, const Strategy& strategy) {
 
 Outcome outcome(const Problem& problem, const Plan& plan) {
   const Strategy& strategy = plan.strategy;
-  Outcome one{strategy,        plan.usage, within(problem, plan.usage), binding(problem, plan),
-              plan.throughput, {}};
+  Outcome one{
+      strategy,        plan.usage, within(problem, plan.usage),           binding(problem, plan),
+      plan.throughput, {},         closed_form_traffic(problem, strategy)};
   if (!one.fits) {
     one.binding = plan.usage.device > problem.device_budget ? Binding::device : Binding::host;
   }
@@ -105,13 +106,15 @@ Json outcome_json(const Problem& problem, const Outcome& outcome) {
               {"binding", word(outcome.binding)}};
   object.update(shape_json(problem, outcome.strategy));
   object.update(speed_json(outcome.throughput));
-  object.update({{"sequence_seconds", outcome.sequence_seconds[kTypicalCase]},
-                 {"device_peak_bytes", outcome.usage.arena.value},
-                 {"outside_arena_bytes", problem.cluster.outside_bytes().value},
-                 {"outside_workspace_bytes", problem.cluster.outside.workspace.value},
-                 {"host_peak_bytes_per_node", outcome.usage.host_node.value},
-                 {"strategy", in_words(problem, outcome.strategy)},
-                 {"settings", Json::parse(strategy_json(outcome.strategy))}});
+  object.update(
+      {{"sequence_seconds", outcome.sequence_seconds[kTypicalCase]},
+       {"device_peak_bytes", outcome.usage.arena.value},
+       {"outside_arena_bytes", problem.cluster.outside_bytes().value},
+       {"outside_workspace_bytes", problem.cluster.outside.workspace.value},
+       {"host_peak_bytes_per_node", outcome.usage.host_node.value},
+       {"sent_bytes_per_rank", {{"node", outcome.sent.node}, {"network", outcome.sent.network}}},
+       {"strategy", in_words(problem, outcome.strategy)},
+       {"settings", Json::parse(strategy_json(outcome.strategy))}});
   return object;
 }
 

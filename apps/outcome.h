@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fpdt/plan/plan.h"
+#include "fpdt/plan/traffic.h"
 
 #include "command.h"
 
@@ -17,6 +18,7 @@ struct Outcome {
   Binding binding = Binding::device;         // what overflows, or what holds it back
   std::array<Throughput, 3> throughput{};    // by RateEnd: slow, typical, fast
   std::array<double, 3> sequence_seconds{};  // of one sequence: a step trains one a replica
+  Traffic sent;                              // by a rank in a step
 };
 
 // Lowers, places, proves and simulates, whether it fits or not: the numbers of `fpdt-plan search`.

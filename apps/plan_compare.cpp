@@ -124,18 +124,24 @@ std::string waste_text(const Wasted& wasted) {
 std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
   std::size_t width = 0;
   for (const Row& row : rows) width = std::max(width, row.name.size() + 2);
+  const bool several = problem.cluster.nodes > 1;
+  const auto network = [&](const std::string& column) {
+    return several ? fmt::format("{:>11}", column) : "";
+  };
   std::string text = fmt::format(
-      "{0:<{1}}{2:<11}{3:>13}{4:>8}{5:>16}{6:>11}{7:>11}\n"
-      "{8:<{1}}{8:<11}{9:>13}{8:>8}{10:>16}{11:>11}{12:>11}\n",
-      "strategy", width, "", "time", "speed", "MFU", "device", "host", "", "per sequence",
-      "causal / full", "per GPU", "per node");
+      "{0:<{1}}{2:<11}{3:>13}{4:>8}{5:>16}{6:>11}{7:>11}{8:>11}{9}  {10}\n", "strategy", width, "",
+      "time", "speed", "MFU", "device", "host", "sent", network("sent"), "limited by");
+  text += fmt::format("{0:<{1}}{0:<11}{2:>13}{0:>8}{3:>16}{4:>11}{5:>11}{6:>11}{7}\n", "", width,
+                      "per sequence", "causal / full", "per GPU", "per node", "in node",
+                      network("to nodes"));
   const double first = seconds_of(rows.front().outcome);
   for (const Row& row : rows) {
     const Outcome& one = row.outcome;
-    text += fmt::format("{:<{}}{:<11}{:>13}{:>7.2f}x{:>16}{:>11}{:>11}\n", row.name, width,
-                        verdict_text(one), format_seconds(seconds_of(one)), first / seconds_of(one),
-                        mfu_text(one), format_bytes(one.usage.device),
-                        format_bytes(one.usage.host_node));
+    text += fmt::format("{:<{}}{:<11}{:>13}{:>7.2f}x{:>16}{:>11}{:>11}{:>11}{}  {}\n", row.name,
+                        width, verdict_text(one), format_seconds(seconds_of(one)),
+                        first / seconds_of(one), mfu_text(one), format_bytes(one.usage.device),
+                        format_bytes(one.usage.host_node), format_bytes(Bytes{one.sent.node}),
+                        network(format_bytes(Bytes{one.sent.network})), word(one.binding));
   }
   text += "\n";
   for (const Row& row : rows) {
@@ -145,6 +151,12 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
   const bool all =
       std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.outcome.fits; });
   if (!all) text += "What does not fit is timed as if it did.\n";
+  const Strategy& answer = rows.back().outcome.strategy;
+  if (answer.mesh.replicas * answer.micro_batches > 1) {
+    text += fmt::format("A step of the answer trains {} sequences in {}.\n",
+                        answer.mesh.replicas * answer.micro_batches,
+                        format_seconds(rows.back().outcome.throughput[kTypicalCase].step_seconds));
+  }
   return text;
 }
 

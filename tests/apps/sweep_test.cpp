@@ -229,5 +229,19 @@ TEST_F(Compare, WhatDoesNotFitIsTimedAndSaid) {
   EXPECT_EQ(plan(compare + " --strategy strategy.yaml").code, 2);
 }
 
+// A row says what the search says of the same strategy.
+TEST_F(Compare, RowsSayWhatLinksCarryAndWhatBinds) {
+  const std::string question = fmt::format("{} --seq-len 1K", kSweepQuestion);
+  const json rows = json::parse(plan("compare " + question + " --json").out).at("rows");
+  const json answer = json::parse(plan("search " + question + " --json").out);
+  EXPECT_EQ(rows.back().at("sent_bytes_per_rank"),
+            answer.at("prediction").at("sent_bytes_per_rank"));
+  EXPECT_EQ(rows.back().at("binding"), answer.at("binding"));
+  const Outcome text = plan("compare " + question);
+  for (const char* column : {"sent", "in node", "limited by"}) {
+    EXPECT_TRUE(says(text.out, column)) << column;
+  }
+}
+
 }  // namespace
 }  // namespace fpdt::test

@@ -1,4 +1,4 @@
-// How pictures of a step look, and what writes them.
+// How pictures look, and what writes them.
 #include "picture.h"
 
 #include <filesystem>
@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/io/file.h"
+#include "fpdt/report/curve_html.h"
 #include "fpdt/report/theme.h"
 #include "fpdt/report/timeline_html.h"
 #include "fpdt/report/timeline_svg.h"
@@ -21,6 +22,19 @@ constexpr std::int64_t kNarrowest = 400;
 constexpr std::int64_t kWidest = 16000;
 
 std::string kind_of(const std::string& path) { return std::filesystem::path(path).extension(); }
+
+// `html` and `svg` make the text of such a file.
+template <class Html, class DrawSvg>
+void write_kind(const std::string& path, Html html, DrawSvg svg) {
+  const std::string kind = kind_of(path);
+  if (kind == ".png") {
+    convert(svg(), {"rsvg-convert", "-o", path}, path, "librsvg2-bin");
+  } else {
+    write_file_atomically(path, kind == ".html" ? html() : svg());
+  }
+}
+
+Theme theme_of(const PictureFlags& flags) { return flags.dark() ? Theme::dark : Theme::light; }
 
 }  // namespace
 
@@ -47,6 +61,16 @@ void add_picture_flags(Options& options, PictureFlags& flags, std::string_view a
       .one_of({"light", "dark"});
 }
 
+void add_curve_flags(Options& options, PictureFlags& flags) {
+  options.value("--width", flags.width, "Width of an .svg or .png in pixels; default: 1400")
+      .integer(kNarrowest, kWidest);
+  options
+      .value("--height", flags.height,
+             "Its height, such as 1080 of a slide; default: what the curves need")
+      .integer(1, kWidest);
+  options.value("--theme", flags.theme, "Colours of paper and ink").one_of({"light", "dark"});
+}
+
 bool names_picture(const std::string& path) {
   const std::string kind = kind_of(path);
   return kind == ".html" || kind == ".svg" || kind == ".png";
@@ -55,8 +79,7 @@ bool names_picture(const std::string& path) {
 void require_sensible(const PictureFlags& flags, const std::string& path) {
   if (flags.sized() && (!names_picture(path) || kind_of(path) == ".html")) {
     throw InputError(fmt::format(
-        "--width and --height are for pictures of a step that end in .svg or .png, not for {}",
-        path));
+        "--width and --height are for pictures that end in .svg or .png, not for {}", path));
   }
   if (flags.dark() && !names_picture(path)) {
     throw InputError(fmt::format("--theme is for .html, .svg and .png, not for {}", path));
@@ -68,21 +91,29 @@ void require_sensible(const PictureFlags& flags, const std::string& path) {
 
 void write_picture(const std::string& path, const TimelinePicture& picture,
                    const PictureFlags& flags) {
-  const Theme theme = flags.dark() ? Theme::dark : Theme::light;
-  const std::string kind = kind_of(path);
-  if (kind == ".html") {
-    write_file_atomically(path, in_theme(timeline_html(picture), theme));
-    return;
-  }
   PictureSize size;
   if (flags.width > 0) size.width = static_cast<double>(flags.width);
   if (flags.height > 0) size.height = static_cast<double>(flags.height);
-  const std::string svg = in_theme(timeline_svg(picture, size), theme);
-  if (kind == ".svg") {
-    write_file_atomically(path, svg);
-  } else {
-    convert(svg, {"rsvg-convert", "-o", path}, path, "librsvg2-bin");
+  const Theme theme = theme_of(flags);
+  write_kind(
+      path, [&] { return in_theme(timeline_html(picture), theme); },
+      [&] { return in_theme(timeline_svg(picture, size), theme); });
+}
+
+void write_picture(const std::string& path, const CurvePicture& picture,
+                   const PictureFlags& flags) {
+  CurveSize size;
+  if (flags.width > 0) size.width = static_cast<double>(flags.width);
+  if (flags.height > 0) size.height = static_cast<double>(flags.height);
+  if (const double least = least_height(picture, size.width);
+      flags.height > 0 && size.height < least) {
+    throw InputError(
+        fmt::format("--height {}: the curves need at least {} at that width", flags.height, least));
   }
+  const Theme theme = theme_of(flags);
+  write_kind(
+      path, [&] { return curves_in_theme(curve_html(picture), theme); },
+      [&] { return curves_in_theme(curve_svg(picture, size), theme); });
 }
 
 void convert(const std::string& text, std::vector<std::string> words, const std::string& path,

@@ -1,4 +1,4 @@
-// Pictures of a step, for both programs: the flags that say how they look, and their files.
+// Pictures, for both programs: the flags that say how they look, and their files.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fpdt/report/curve_svg.h"
 #include "fpdt/report/timeline.h"
 
 #include "flags.h"
@@ -23,14 +24,18 @@ struct PictureFlags {
 // `asked_by`: the flag that asks for a picture; "" where the verb does.
 void add_picture_flags(Options& options, PictureFlags& flags, std::string_view asked_by = "");
 
-// Whether `path` ends as a picture of a step does.
+// The same for curves, which `--draw` asks for.
+void add_curve_flags(Options& options, PictureFlags& flags);
+
+// Whether `path` ends as a picture does.
 bool names_picture(const std::string& path);
 // InputError when the flags contradict each other, or the kind of file that `path` names.
 void require_sensible(const PictureFlags& flags, const std::string& path);
 
-// Writes .html, .svg or .png. InputError if the height is too small for the lanes.
+// Writes .html, .svg or .png. InputError if the height is too small for lanes or curves.
 void write_picture(const std::string& path, const TimelinePicture& picture,
                    const PictureFlags& flags);
+void write_picture(const std::string& path, const CurvePicture& picture, const PictureFlags& flags);
 
 // Writes a file with a program that reads `text` from the file that is its last argument. The
 // Debian package has the program.

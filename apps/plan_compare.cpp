@@ -8,18 +8,16 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/io/file.h"
 #include "fpdt/io/strategy_file.h"
 #include "fpdt/plan/ladder.h"
-#include "fpdt/plan/methods/published.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/spec/attention_kernels.h"
 
-#include "command.h"
-#include "outcome.h"
+#include "compare.h"
+#include "picture.h"
 #include "plan_verbs.h"
-#include "question.h"
 #include "share.h"
-#include "watch.h"
 
 namespace fpdt {
 namespace {
@@ -28,6 +26,8 @@ struct CompareFlags {
   QuestionFlags question;
   std::vector<std::string> with;
   bool ladder = false;
+  std::string draw, lengths;
+  PictureFlags look;
 };
 
 struct Row {
@@ -39,25 +39,10 @@ struct Row {
 
 double seconds_of(const Outcome& outcome) { return outcome.sequence_seconds[kTypicalCase]; }
 
-// The fastest; where nothing fits, what needs least.
-Outcome searched(const Problem& problem, const Pins& pins, Watch& watch) {
-  const SearchResult found = search(problem, pins, {.progress = watch.listener()});
-  return outcome(problem, found.best ? found.best->strategy : found.shortage->closest);
-}
-
-// A method as its authors run it, and the best strategy of its region.
-void add_method(const Question& question, const Method& method, std::vector<Row>& rows,
-                Watch& watch) {
-  const Problem& problem = question.problem;
-  Pins pins;
-  pins.method = &method;
-  pins.batch = question.pins.batch;
-  watch.begin(std::string(method.title));
-  const PublishedPlan published =
-      published_plan(problem, method, method.published(problem, pins.batch));
-  rows.push_back({fmt::format("{} (published)", method.title), outcome(problem, published.plan),
-                  &method, published.wasted});
-  rows.push_back({fmt::format("{} (best)", method.title), searched(problem, pins, watch), &method});
+Row row_of(const Problem& problem, const Contender& contender, Watch& watch) {
+  watch.begin(contender.method == nullptr ? "search" : std::string(contender.method->title));
+  const Contended found = contend(problem, contender, watch);
+  return {contender.name, found.outcome, contender.method, found.wasted};
 }
 
 std::vector<Row> rows_of(const Question& question, const std::vector<std::string>& files,
@@ -74,13 +59,15 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
     require_sound(problem, given.back(), found);
   }
   std::vector<Row> rows;
-  for (const Method* method : methods()) add_method(question, *method, rows, watch);
+  const std::vector<Contender> all = contenders(question);
+  for (const Contender& contender : all) {
+    if (contender.method != nullptr) rows.push_back(row_of(problem, contender, watch));
+  }
   for (std::size_t i = 0; i < files.size(); ++i) {
     watch.begin(files[i]);
     rows.push_back({files[i], outcome(problem, given[i])});
   }
-  watch.begin("search");
-  rows.push_back({"searched", searched(problem, question.pins, watch)});
+  rows.push_back(row_of(problem, all.back(), watch));
   watch.hide();
   // Said of the question already.
   const std::string usual = why_own_attention(problem, rows.front().outcome.strategy);
@@ -217,15 +204,30 @@ int compare(const CompareFlags& flags) {
     throw InputError(fmt::format("--strategy {0}: to compare a strategy file, use --with {0}",
                                  flags.question.strategy));
   }
+  if (!flags.draw.empty() && !names_picture(flags.draw)) {
+    throw InputError(
+        fmt::format("--draw {}: expected a file that ends in .html, .svg or .png", flags.draw));
+  }
+  require_sensible(flags.look, flags.draw);
   const Question question = load_question(flags.question);
   const Problem& problem = question.problem;
+  const bool drawn = !flags.draw.empty() || !flags.lengths.empty();
+  std::vector<std::int64_t> lengths;
+  if (drawn) lengths = compared_lengths(question, flags.lengths);
+  // Opened before the work, so that a wrong path costs no time.
+  if (!flags.draw.empty()) AtomicFile{flags.draw};
   std::vector<Row> rows, rungs;
+  std::vector<ComparedCurve> curves;
   bool answered = false;
   {
     Watch watch;
     rows = rows_of(question, flags.with, watch);
     answered = rows.back().outcome.fits;
     if (flags.ladder && answered) rungs = rungs_of(problem, rows, watch);
+    if (drawn) curves = compared_curves(question, flags.lengths.empty(), lengths, watch);
+  }
+  if (!flags.draw.empty()) {
+    write_picture(flags.draw, curves_picture(question, curves, lengths), flags.look);
   }
   if (flags.ladder && !answered) say("note: --ladder: nothing fits, so there is no ladder\n");
   if (flags.question.json) {
@@ -235,10 +237,12 @@ int compare(const CompareFlags& flags) {
                 {"seq_len", problem.seq_len},
                 {"rows", rows_json(problem, rows)}};
     if (!rungs.empty()) object["ladder"] = rungs_json(problem, rungs);
+    if (drawn) object["curves"] = curves_json(curves);
     print_result(json_line(object));
   } else {
     print_result(head(question) + rows_text(problem, rows) +
-                 (rungs.empty() ? "" : rungs_text(rungs)));
+                 (rungs.empty() ? "" : rungs_text(rungs)) +
+                 (drawn ? curves_text(curves, lengths) : ""));
   }
   const bool any =
       std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.outcome.fits; });
@@ -246,6 +250,29 @@ int compare(const CompareFlags& flags) {
 }
 
 }  // namespace
+
+std::vector<Contender> contenders(const Question& question) {
+  std::vector<Contender> all;
+  for (const Method* method : methods()) {
+    Pins pins;
+    pins.method = method;
+    pins.batch = question.pins.batch;
+    all.push_back({fmt::format("{} (published)", method->title), method, true, pins});
+    all.push_back({fmt::format("{} (best)", method->title), method, false, pins});
+  }
+  all.push_back({"searched", nullptr, false, question.pins});
+  return all;
+}
+
+Contended contend(const Problem& problem, const Contender& contender, Watch& watch) {
+  if (contender.published) {
+    const PublishedPlan published = published_plan(
+        problem, *contender.method, contender.method->published(problem, contender.pins.batch));
+    return {outcome(problem, published.plan), published.wasted};
+  }
+  const SearchResult found = search(problem, contender.pins, {.progress = watch.listener()});
+  return {outcome(problem, found.best ? found.best->strategy : found.shortage->closest), {}};
+}
 
 Command declare_compare(Options& options) {
   auto flags = std::make_shared<CompareFlags>();
@@ -255,6 +282,13 @@ Command declare_compare(Options& options) {
                 "Compare this strategy, a name or a file, as well; may be repeated");
   options.flag("--ladder", flags->ladder,
                "Show what each lever gains from FPDT as published to the answer");
+  options.value("--draw", flags->draw,
+                "Draw MFU over sequence lengths to this .html, .svg or .png: each method as "
+                "published and at its best, and the answer");
+  options.value("--lengths", flags->lengths,
+                "Sequence lengths of the picture, such as 128K,512K,2M; default: doubling from "
+                "128K until nothing fits");
+  add_curve_flags(options, flags->look);
   return [flags] { return compare(*flags); };
 }
 

@@ -243,6 +243,12 @@ Question load_question(const QuestionFlags& flags) {
   return question;
 }
 
+bool possible_length(const Question& question, std::int64_t tokens) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  const std::int64_t positions = question.problem.model.learned_positions;
+  return tokens <= kMost && (positions == 0 || tokens <= positions);
+}
+
 std::int64_t parse_length(const std::string& flag, const std::string& text) {
   const auto tokens = parse_tokens(text);
   if (!tokens || *tokens < 1) {

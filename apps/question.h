@@ -51,6 +51,9 @@ struct Question {
 // InputError with the flag or the line that is wrong. What was ignored goes to standard error.
 Question load_question(const QuestionFlags& flags);
 
+// Whether a sequence may have so many tokens, apart from memory.
+bool possible_length(const Question& question, std::int64_t tokens);
+
 // The value of a flag, a token count. InputError when it is none.
 std::int64_t parse_length(const std::string& flag, const std::string& text);
 

@@ -52,13 +52,6 @@ std::int64_t parse_value(Over over, const std::string& where, const std::string&
   return 0;
 }
 
-// Whether a sequence may have so many tokens, apart from memory.
-bool possible(const Question& question, std::int64_t tokens) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  const std::int64_t positions = question.problem.model.learned_positions;
-  return tokens <= kMost && (positions == 0 || tokens <= positions);
-}
-
 // Powers of two from 64K on to the longest that fits, that one, and the next power. Where 64K is
 // too long or too far below, they begin earlier or later.
 std::vector<std::int64_t> usual_lengths(const Question& question, const OnProgress& progress) {
@@ -75,7 +68,7 @@ std::vector<std::int64_t> usual_lengths(const Question& question, const OnProgre
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = first; length <= last; length *= 2) lengths.push_back(length);
   if (static_cast<double>(longest) > kApart * static_cast<double>(last)) lengths.push_back(longest);
-  if (possible(question, 2 * last)) lengths.push_back(2 * last);
+  if (possible_length(question, 2 * last)) lengths.push_back(2 * last);
   return lengths;
 }
 
@@ -202,7 +195,7 @@ void answer_points(const Question& question, Over over, bool usual, std::vector<
   std::for_each(points.begin(), points.end(), answer);
   if (!usual || over != Over::seq_len) return;
   // The longest is a bound of closed forms: a search may go further.
-  while (points.back().outcome && possible(question, 2 * points.back().value)) {
+  while (points.back().outcome && possible_length(question, 2 * points.back().value)) {
     points.push_back(point_of(question, over, 2 * points.back().value));
     answer(points.back());
   }

@@ -243,5 +243,91 @@ TEST_F(Compare, RowsSayWhatLinksCarryAndWhatBinds) {
   }
 }
 
+// The picture, the table below the rows and the JSON have the numbers of `compare` at each length.
+TEST_F(Compare, DrawsItsRowsOverLengths) {
+  const std::string compare =
+      fmt::format("compare {} --host-budget 400KiB --device-budget 700KiB", kSweepQuestion);
+  const std::string lengths = "128,512,2K";
+  const Outcome drawn = plan(compare + " --seq-len 128 --json --draw c.svg --lengths " + lengths);
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  const json object = json::parse(drawn.out);
+  const std::string svg = contents("c.svg");
+  const std::string table = plan(compare + " --seq-len 128 --lengths " + lengths).out;
+  for (const char* text : {"attention counted over the full square", "out of memory: "}) {
+    EXPECT_TRUE(says(svg, text)) << text;
+  }
+  std::vector<json> rows;
+  for (const char* length : {"128", "512", "2K"}) {
+    rows.push_back(
+        json::parse(plan(fmt::format("{} --seq-len {} --json", compare, length)).out).at("rows"));
+  }
+  const json& curves = object.at("curves");
+  ASSERT_EQ(curves.size(), 7U);
+  bool any_ends = false;
+  for (std::size_t k = 0; k < curves.size(); ++k) {
+    const json& points = curves[k].at("points");
+    std::int64_t longest = 0;
+    std::string line = curves[k].at("name");
+    constexpr std::size_t kNameColumn = 19;  // of the longest name
+    line.resize(kNameColumn, ' ');
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      const json& row = rows[i][k];
+      EXPECT_EQ(curves[k].at("name"), row.at("name"));
+      for (const char* key : {"verdict", "binding", "settings", "mfu_full", "step_seconds",
+                              "device_peak_bytes", "sent_bytes_per_rank"}) {
+        EXPECT_EQ(points[i].at(key), row.at(key)) << curves[k].at("name") << " " << i << " " << key;
+      }
+      const bool fits = row.at("verdict") == "fits";
+      EXPECT_TRUE(fits || i + 1 == points.size());  // a curve ends where it does not fit
+      any_ends = any_ends || !fits;
+      if (fits) longest = points[i].at("seq_len");
+      const std::string mfu = fmt::format("{:.1f} %", 100 * row.at("mfu_full").get<double>());
+      EXPECT_EQ(says(svg, ": " + mfu + " ("), fits) << mfu;
+      line += fmt::format("{:>12}", fits ? mfu : "no: " + row.at("binding").get<std::string>());
+    }
+    EXPECT_TRUE(says(table, "\n" + line + "\n")) << line << "in\n" << table;
+    EXPECT_EQ(curves[k].at("longest_tokens"), longest);
+  }
+  EXPECT_TRUE(any_ends);
+}
+
+// Without lengths, they go on to the first at which nothing fits.
+TEST_F(Compare, DrawsUsualLengths) {
+  const Outcome result = plan(fmt::format(
+      "compare {} --seq-len 128 --host-budget 400KiB --device-budget 700KiB --json --draw c.html",
+      kSweepQuestion));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json curves = json::parse(result.out).at("curves");
+  std::size_t most = 0;
+  for (const json& curve : curves) most = std::max(most, curve.at("points").size());
+  EXPECT_GT(most, 2U);
+  EXPECT_LE(most, 9U);
+  for (const json& curve : curves) {
+    if (curve.at("points").size() < most) continue;
+    EXPECT_EQ(curve.at("points").front().at("verdict"), "fits");
+    EXPECT_EQ(curve.at("points").back().at("verdict"), "infeasible");
+  }
+  EXPECT_TRUE(says(contents("c.html"), "<table>"));
+}
+
+TEST_F(Compare, AWrongPictureIsKnownBeforeTheWork) {
+  const std::string compare = fmt::format("compare {} --seq-len 128", kSweepQuestion);
+  struct Case {
+    std::string_view flags, message;
+    int code;
+  };
+  for (const Case& one :
+       {Case{"--draw c.pdf", "expected a file that ends in .html, .svg or .png", 2},
+        Case{"--draw nowhere/c.svg", "nowhere/c.svg", 7},
+        Case{"--draw c.svg --lengths 64,x", "--lengths, entry 2: expected 1 to 1G", 2},
+        Case{"--draw c.html --width 800", "--width and --height are for pictures", 2},
+        Case{"--draw c.svg --width 800 --height 100 --lengths 64", "the curves need at least", 2},
+        Case{"--theme dark", "--theme", 2}}) {
+    const Outcome result = plan(fmt::format("{} {}", compare, one.flags));
+    EXPECT_EQ(result.code, one.code) << one.flags;
+    EXPECT_TRUE(says(result.err, one.message)) << one.flags << ": " << result.err;
+  }
+}
+
 }  // namespace
 }  // namespace fpdt::test

@@ -1,0 +1,227 @@
+// The field's picture: MFU over sequence lengths, a curve for each contender, which ends where it
+// runs out of memory.
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "fpdt/report/axis.h"
+
+#include "compare.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::size_t kMostLengths = 8;
+
+Problem with_length(const Question& question, std::int64_t tokens) {
+  Problem problem = question.problem;
+  problem.seq_len = tokens;
+  return problem;
+}
+
+// Powers of two from 128K to the first that does not fit; where 128K does not, from an eighth of the
+// longest that does.
+std::vector<std::int64_t> usual_lengths(const Question& question) {
+  constexpr std::int64_t kFirst = 131072;
+  const auto fits = [&](std::int64_t tokens) {
+    return possible_length(question, tokens) &&
+           any_fit(with_length(question, tokens), question.pins).has_value();
+  };
+  const std::int64_t shortest = question.problem.ranks() * question.problem.cluster.row_multiple;
+  std::int64_t longest = kFirst;
+  while (longest / 2 >= shortest && !fits(longest)) longest /= 2;
+  while (fits(2 * longest)) longest *= 2;
+  std::vector<std::int64_t> lengths;
+  std::int64_t first = std::min(kFirst, longest / 8);
+  first = std::max(longest > 4 * kFirst ? kFirst : first, longest >> (kMostLengths - 2));
+  while (first < shortest) first *= 2;
+  for (std::int64_t length = first; length <= 2 * longest; length *= 2) {
+    if (possible_length(question, length)) lengths.push_back(length);
+  }
+  return lengths;
+}
+
+ComparedPoint point_at(const Problem& problem, const Contender& contender, Watch& watch) {
+  ComparedPoint point{problem, {}};
+  if (contender.published &&
+      !check(problem, contender.method->published(problem, contender.pins.batch)).empty()) {
+    return point;
+  }
+  point.outcome = contend(problem, contender, watch).outcome;
+  return point;
+}
+
+double mfu_of(const ComparedPoint& point) {
+  return point.outcome->throughput[kTypicalCase].mfu_full;
+}
+
+std::string percent_text(double part) { return fmt::format("{:.1f} %", 100 * part); }
+
+// "out of memory: device, 95.6 GiB of 80.0 GiB".
+std::string end_text(const ComparedPoint& point) {
+  if (!point.outcome) return "not possible at this length";
+  const bool device = point.outcome->binding == Binding::device;
+  const Usage& usage = point.outcome->usage;
+  return fmt::format(
+      "out of memory: {}, {} of {}", word(point.outcome->binding),
+      format_bytes(device ? usage.device : usage.host_node),
+      format_bytes(device ? point.problem.device_budget : point.problem.host_budget));
+}
+
+std::string curve_name(const Contender& contender) {
+  if (contender.method == nullptr) return "our answer";
+  return fmt::format("{} {}", contender.method->title, contender.published ? "published" : "best");
+}
+
+std::string curve_note(const Contender& contender) {
+  if (contender.method == nullptr) return "search without a pinned method";
+  return contender.published ? "as its authors run it" : "fastest strategy of its region";
+}
+
+CurveValue value_of(const ComparedPoint& point) {
+  const Outcome& one = *point.outcome;
+  const auto& [slow, typical, fast] = one.throughput;
+  return {typical.mfu_full, 0, 0, percent_text(typical.mfu_full),
+          fmt::format(" ({:.1f} to {:.1f}), {} a sequence, device {}, host {}, limited by {}",
+                      100 * slow.mfu_full, 100 * fast.mfu_full,
+                      format_seconds(one.sequence_seconds[kTypicalCase]),
+                      format_bytes(one.usage.device), format_bytes(one.usage.host_node),
+                      word(one.binding))};
+}
+
+}  // namespace
+
+std::vector<std::int64_t> compared_lengths(const Question& question, const std::string& flag) {
+  if (flag.empty()) return usual_lengths(question);
+  std::vector<std::int64_t> lengths;
+  for (std::size_t begin = 0; begin <= flag.size();) {
+    const std::size_t end = std::min(flag.find(',', begin), flag.size());
+    const std::string where = fmt::format("--lengths, entry {}", lengths.size() + 1);
+    lengths.push_back(parse_length(where, flag.substr(begin, end - begin)));
+    const Problem problem = with_length(question, lengths.back());
+    const std::vector<Diagnostic> findings = check(problem, default_strategy(problem));
+    if (!findings.empty()) {
+      throw InputError(fmt::format("{}: {}", where, format_diagnostics(findings)));
+    }
+    begin = end + 1;
+  }
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
+std::vector<ComparedCurve> compared_curves(const Question& question, bool usual,
+                                           std::vector<std::int64_t>& lengths, Watch& watch) {
+  std::vector<ComparedCurve> curves;
+  for (Contender& contender : contenders(question)) curves.push_back({std::move(contender), {}});
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    watch.begin(fmt::format("{} tokens", format_tokens(lengths[i])),
+                static_cast<std::int64_t>(i + 1), static_cast<std::int64_t>(lengths.size()));
+    const Problem problem = with_length(question, lengths[i]);
+    bool any = false;
+    for (ComparedCurve& curve : curves) {
+      if (!curve.points.empty() && !curve.points.back().fits()) continue;
+      curve.points.push_back(point_at(problem, curve.contender, watch));
+      any = any || curve.points.back().fits();
+    }
+    // The usual lengths come from closed forms: a search may go further.
+    const bool last = i + 1 == lengths.size();
+    if (any && last && usual && possible_length(question, 2 * lengths[i])) {
+      lengths.push_back(2 * lengths[i]);
+    }
+  }
+  return curves;
+}
+
+std::string curves_text(const std::vector<ComparedCurve>& curves,
+                        const std::vector<std::int64_t>& lengths) {
+  std::size_t width = 0;
+  for (const ComparedCurve& curve : curves) width = std::max(width, curve.contender.name.size());
+  std::string text = "\nMFU over sequence lengths, attention counted over the full square\n";
+  text += fmt::format("{:<{}}", "strategy", width);
+  for (const std::int64_t length : lengths) text += fmt::format("{:>12}", format_tokens(length));
+  text += "\n";
+  for (const ComparedCurve& curve : curves) {
+    text += fmt::format("{:<{}}", curve.contender.name, width);
+    for (const ComparedPoint& point : curve.points) {
+      text += fmt::format("{:>12}", point.fits()    ? percent_text(mfu_of(point))
+                                    : point.outcome ? verdict_text(*point.outcome)
+                                                    : "no");
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+Json curves_json(const std::vector<ComparedCurve>& curves) {
+  Json list = Json::array();
+  for (const ComparedCurve& curve : curves) {
+    const Contender& contender = curve.contender;
+    Json points = Json::array();
+    std::int64_t longest = 0;
+    for (const ComparedPoint& point : curve.points) {
+      points.push_back({{"seq_len", point.problem.seq_len}});
+      if (point.fits()) longest = point.problem.seq_len;
+      points.back().update(point.outcome ? outcome_json(point.problem, *point.outcome)
+                                         : Json{{"verdict", "infeasible"}, {"binding", nullptr}});
+    }
+    list.push_back({{"name", contender.name},
+                    {"published", contender.published},
+                    {"best", contender.method != nullptr && !contender.published},
+                    {"longest_tokens", longest},
+                    {"points", std::move(points)}});
+    if (contender.method != nullptr) list.back()["method"] = contender.method->name;
+  }
+  return list;
+}
+
+CurvePicture curves_picture(const Question& question, const std::vector<ComparedCurve>& curves,
+                            const std::vector<std::int64_t>& lengths) {
+  const Problem& problem = question.problem;
+  CurvePicture picture;
+  picture.title =
+      fmt::format("{} on {}: MFU over sequence lengths", problem.model.name, problem.cluster.name);
+  picture.subtitle =
+      fmt::format("simulated at typical rates, within {} per GPU and {} of host memory per node",
+                  format_bytes(problem.device_budget), format_bytes(problem.host_budget));
+  picture.axis = "tokens per sequence";
+  picture.logarithmic = true;
+  for (const std::int64_t length : lengths) {
+    picture.places.push_back({static_cast<double>(length), format_tokens(length), ""});
+  }
+  CurvePanel panel;
+  panel.title = "Model flops utilisation (MFU), attention counted over the full square";
+  panel.unit = CurveUnit::percent;
+  panel.reach = "Longest sequence that fits, and what is short beyond it";
+  const auto all = methods();
+  for (const ComparedCurve& curve : curves) {
+    const Contender& contender = curve.contender;
+    CurveSeries series{curve_name(contender), curve_note(contender), {}};
+    series.stroke = contender.method == nullptr ? CurveStroke::thick
+                    : contender.published       ? CurveStroke::broken
+                                                : CurveStroke::plain;
+    series.color =
+        static_cast<std::size_t>(std::find(all.begin(), all.end(), contender.method) - all.begin());
+    for (std::size_t i = 0; i < curve.points.size(); ++i) {
+      const ComparedPoint& point = curve.points[i];
+      if (point.fits()) {
+        series.values.push_back(value_of(point));
+      } else {
+        series.end = CurveEnd{i, end_text(point)};
+      }
+    }
+    panel.series.push_back(std::move(series));
+  }
+  const bool over = std::any_of(curves.begin(), curves.end(), [](const ComparedCurve& curve) {
+    return std::any_of(curve.points.begin(), curve.points.end(),
+                       [](const ComparedPoint& one) { return one.fits() && mfu_of(one) > 1; });
+  });
+  if (over) {
+    picture.subtitle += "; over 100 % is possible, since half of the square is never computed";
+  }
+  picture.panels.push_back(std::move(panel));
+  return picture;
+}
+
+}  // namespace fpdt

@@ -38,7 +38,7 @@ TEST(DriverMemory, RanksOnOneGpuShareItsContextAndHaveNoChannels) {
 TEST(DriverMemory, RanksInProcessesHaveChannelsToThoseTheyMeet) {
   Schedule schedule;
   schedule.ranks = 4;
-  schedule.groups = {{"world", 4, 1, {}}, {"node", 2, 1, {0, 2, 0, 2, 2}}};
+  schedule.groups = {{"world", 4, 1, {}}, {"node", 2, 1, {0, {2, 0, 2, 2}}}};
   schedule.blocks.push_back({"step", {}, {}});
   const auto exchange = [&](const char* group, std::int32_t lane) {
     schedule.blocks[0].ops.push_back({"op", {LaneKind::comm, lane}, AllToAll{group, {}, {}}, {}});

@@ -202,15 +202,15 @@ const std::vector<HeadShape>& shapes() {
       {5, 4, 2, 6, 2, 6, 8},
       {5, 8, 2, 8, 4, 4, 1, Dtype::f32, true},   // KV heads repeat
       {7, 6, 6, 5, 3, 0, 1, Dtype::f32, false},  // no rotary
-      {4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, 4, 0, 1, 4}},
-      {3, 2, 1, 128, 2, 128, 8, Dtype::f32, false, {9999990, 1, 0, 1, 2}},
+      {4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, {4, 0, 1, 4}}},
+      {3, 2, 1, 128, 2, 128, 8, Dtype::f32, false, {9999990, {1, 0, 1, 2}}},
       {3, 2, 1, 96, 1, 24, 1, Dtype::bf16},  // part of a head turns
       {5, 4, 2, 128, 2, 64, 1, Dtype::bf16, true},
       scaled({3, 2, 1, 16, 1, 16, 4}, ScalingKind::linear, 1),
       scaled({3, 2, 1, 64, 1, 64, 4}, ScalingKind::yarn, 1.25),
       normed({3, 1, 1, 4, 1, 4}),
       normed({5, 8, 2, 8, 4, 4, 1, Dtype::f32, true}),
-      normed({4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, 4, 0, 1, 4}}),
+      normed({4, 4, 4, 64, 2, 64, 8, Dtype::bf16, true, {3, {4, 0, 1, 4}}}),
       normed({2, 2, 1, 2048, 1, 2048}),  // the longest head: fewer sums fit side by side
   };
   return all;

@@ -9,7 +9,7 @@ constexpr std::int64_t kRows = 9, kWidth = 150, kWords = 6;
 // Tokens 10 to 18 of the sequence; documents start at tokens 0, 8 and 14.
 const std::vector<double> kTokens{0, 5, 5, 2, 0, 5, 1, 1, 2};
 const std::vector<double> kStarts{0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 14, 14, 14, 14, 14};
-constexpr RankExpression kFirst{.a = 0, .b = 10, .s = 0, .m = 1, .n = 2};
+constexpr RankExpression kFirst{.a = 0, .first = {.b = 10, .n = 2}};
 constexpr std::int64_t kThisRank = 1;
 
 std::int64_t position(std::int64_t row) {

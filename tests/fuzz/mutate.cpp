@@ -30,8 +30,11 @@ struct Parts : FieldVisitor<Parts> {
     if constexpr (std::is_same_v<T, double>) reals.push_back(&value);
     if constexpr (std::is_same_v<T, bool>) flags.push_back(&value);
     if constexpr (std::is_same_v<T, RankExpression>) {
-      for (std::int64_t* part : {&value.a, &value.b, &value.s, &value.m, &value.n}) {
-        integers.push_back(part);
+      integers.push_back(&value.a);
+      for (RankTerm* term : {&value.first, &value.second}) {
+        for (std::int64_t* part : {&term->b, &term->s, &term->m, &term->n}) {
+          integers.push_back(part);
+        }
       }
     }
   }
@@ -234,7 +237,7 @@ std::string Mutator::change_state(Schedule& schedule) {
       std::swap(state.tensor, other.tensor);
       break;
     case 4:
-      state.shard.b = changed(state.shard.b);
+      state.shard.first.b = changed(state.shard.first.b);
       break;
     default:
       std::swap(state.version, other.version);
@@ -271,8 +274,8 @@ std::string Mutator::change_rest(Schedule& schedule) {
     return "advance of " + block.name;
   }
   Group& group = any(schedule.groups);
-  std::int64_t* const parts[] = {&group.size, &group.stride, &group.first.a, &group.first.b,
-                                 &group.first.m};
+  std::int64_t* const parts[] = {&group.size, &group.stride, &group.first.a, &group.first.first.b,
+                                 &group.first.first.m};
   std::int64_t& part = *parts[pick(0, 4)];
   part = changed(part);
   return "group " + group.name;

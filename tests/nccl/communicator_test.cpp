@@ -314,8 +314,8 @@ TEST(NcclCommunicator, PacksSumsIntoRounds) {
 
 // Two halves and two pairs across them, on two lanes at once.
 TEST(NcclCommunicator, GroupsAndLanesDoNotMix) {
-  const std::vector<Group> groups{{"half", 2, 1, {0, 2, 0, 2, 2}},
-                                  {"across", 2, 2, {0, 1, 0, 1, 2}}};
+  const std::vector<Group> groups{{"half", 2, 1, {0, {2, 0, 2, 2}}},
+                                  {"across", 2, 2, {0, {1, 0, 1, 2}}}};
   std::vector<Trial> trials;
   for (int round = 0; round < 5; ++round) {
     for (const char* const group : {"half", "across", "world"}) {

@@ -196,8 +196,8 @@ TEST(Collective, SumsDoNotTouchTheWorkspace) {
 
 TEST(Membership, FollowsFirstAndStride) {
   // Eight ranks in two halves of four, and the pairs across the halves.
-  const Group half{"half", 4, 1, {0, 4, 0, 4, 2}};
-  const Group pair{"pair", 2, 4, {0, 1, 0, 1, 4}};
+  const Group half{"half", 4, 1, {0, {4, 0, 4, 2}}};
+  const Group pair{"pair", 2, 4, {0, {1, 0, 1, 4}}};
   EXPECT_EQ(membership(half, 6).first, 4);
   EXPECT_EQ(membership(half, 6).mine, 2);
   EXPECT_EQ(membership(pair, 6).first, 2);

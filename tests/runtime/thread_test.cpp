@@ -75,7 +75,7 @@ TEST(RunRanks, DeadlineOfABarrier) {
 TEST(ThreadCommunicator, GroupsAndLanesDoNotMix) {
   Schedule schedule;
   schedule.ranks = 8;
-  schedule.groups = {{"half", 4, 1, {0, 4, 0, 4, 2}}, {"pair", 2, 4, {0, 1, 0, 1, 4}}};
+  schedule.groups = {{"half", 4, 1, {0, {4, 0, 4, 2}}}, {"pair", 2, 4, {0, {1, 0, 1, 4}}}};
   Buffer buffer;
   buffer.shape = {1};
   schedule.buffers = {buffer, buffer};

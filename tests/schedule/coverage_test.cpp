@@ -58,7 +58,7 @@ TEST(Coverage, HeadsAreTheSameForAllTiles) {
 TEST(Coverage, RanksHoldAllHeads) {
   Schedule schedule = test::golden("fpdt_backward.json");
   for (Op& op : test::block_of(schedule, "backward").ops) {
-    if (auto* body = std::get_if<AttentionBackward>(&op.body)) body->head_first.b = 2;
+    if (auto* body = std::get_if<AttentionBackward>(&op.body)) body->head_first.first.b = 2;
   }
   EXPECT_EQ(test::codes(schedule), Codes{"S503"});
 }

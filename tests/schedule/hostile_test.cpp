@@ -43,9 +43,9 @@ struct Poke : FieldVisitor<Poke> {
     if constexpr (std::is_same_v<T, std::int64_t>) {
       number(value_of_field);
     } else if constexpr (std::is_same_v<T, RankExpression>) {
-      for (std::int64_t* part : {&value_of_field.a, &value_of_field.b, &value_of_field.s,
-                                 &value_of_field.m, &value_of_field.n}) {
-        number(*part);
+      number(value_of_field.a);
+      for (RankTerm* term : {&value_of_field.first, &value_of_field.second}) {
+        for (std::int64_t* part : {&term->b, &term->s, &term->m, &term->n}) number(*part);
       }
     }
   }
@@ -99,7 +99,7 @@ TEST(Hostile, NumbersOfBuffersGroupsStatesAndEdges) {
     survives([&](Schedule& s) { s.buffers[0].shape = {value, value, value}; });
     survives([&](Schedule& s) { s.groups[0].size = value; });
     survives([&](Schedule& s) { s.groups[0].stride = value; });
-    survives([&](Schedule& s) { s.groups[0].first = {value, value, value, value, value}; });
+    survives([&](Schedule& s) { s.groups[0].first = {value, {value, value, value, value}}; });
     survives([&](Schedule& s) { s.states[0].version = value; });
     survives([&](Schedule& s) { s.states[0].shards = value; });
     survives([&](Schedule& s) { s.states[0].shape = {value, value}; });

@@ -77,10 +77,10 @@ TEST_F(Shapes, TokensAreOfTheSequenceOnEveryRank) {
   RankExpression& first = test::body_of<Embedding>(head, "head", "embed.0").token_first;
   const RankExpression whole = first;
   for (const RankExpression& wrong :
-       {RankExpression{-1}, RankExpression{4, -8, 0, 1, 2}, RankExpression{INT32_MAX - 3},
-        RankExpression{0, -4, 1, 1, 2}}) {
+       {RankExpression{-1}, RankExpression{4, {-8, 0, 1, 2}}, RankExpression{INT32_MAX - 3},
+        RankExpression{0, {-4, 1, 1, 2}}}) {
     first = wrong;
-    EXPECT_EQ(test::codes(head), Codes{"S205"}) << wrong.a << " " << wrong.b;
+    EXPECT_EQ(test::codes(head), Codes{"S205"}) << wrong.a << " " << wrong.first.b;
   }
   first = whole;
   EXPECT_EQ(test::codes(head), Codes{});
@@ -113,10 +113,12 @@ TEST_F(Shapes, HeadsAreNoLargerThanKernelsServe) {
 }
 
 TEST(RankBounds, AreThoseOfAllRanks) {
-  for (const RankExpression e :
-       {RankExpression{5}, RankExpression{0, 8, 0, 1, std::int64_t{1} << 62},
-        RankExpression{-4, 3, 2, 2, 3}, RankExpression{7, -2, 5, 3, 4},
-        RankExpression{0, 1, 6, 1, 8}, RankExpression{1, 1, 6, 4, 8}}) {
+  for (const RankExpression& e :
+       {RankExpression{5}, RankExpression{0, {8, 0, 1, std::int64_t{1} << 62}},
+        RankExpression{-4, {3, 2, 2, 3}}, RankExpression{7, {-2, 5, 3, 4}},
+        RankExpression{0, {1, 6, 1, 8}}, RankExpression{1, {1, 6, 4, 8}},
+        RankExpression{9, {1, 0, 1, std::int64_t{1} << 62}, {-2, 0, 1, 2}},
+        RankExpression{0, {6, 0, 4, 3}, {-1, 1, 2, 4}}}) {
     for (std::int64_t ranks = 1; ranks <= 40; ++ranks) {
       std::int64_t least = e.at(0), greatest = e.at(0);
       for (std::int64_t rank = 1; rank < ranks; ++rank) {
@@ -124,8 +126,8 @@ TEST(RankBounds, AreThoseOfAllRanks) {
         greatest = std::max(greatest, e.at(rank));
       }
       const RankBounds bounds = bounds_over(e, ranks);
-      EXPECT_EQ(bounds.least, least) << e.a << " " << e.b << " " << ranks;
-      EXPECT_EQ(bounds.greatest, greatest) << e.a << " " << e.b << " " << ranks;
+      EXPECT_EQ(bounds.least, least) << e.a << " " << e.first.b << " " << ranks;
+      EXPECT_EQ(bounds.greatest, greatest) << e.a << " " << e.first.b << " " << ranks;
     }
   }
 }
@@ -136,9 +138,9 @@ TEST_F(Shapes, OptimizerReplacesInPlace) {
 }
 
 TEST_F(Shapes, CollectivesFitTheirGroup) {
-  backward.groups[0] = {"sp", 1, 1, {0, 1, 0, 1, 2}};
+  backward.groups[0] = {"sp", 1, 1, {0, {1, 0, 1, 2}}};
   EXPECT_EQ(test::codes(backward), Codes{"S206"}) << "an all-gather of one doubles nothing";
-  head.groups[0] = {"world", 1, 1, {0, 1, 0, 1, 2}};
+  head.groups[0] = {"world", 1, 1, {0, {1, 0, 1, 2}}};
   EXPECT_EQ(test::codes(head), Codes{"S206"});
 }
 

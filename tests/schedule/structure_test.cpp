@@ -68,7 +68,7 @@ TEST_F(Structure, SizesAreSane) {
   test::body_of<Copy>(schedule, "backward", "spill.0").source.version.offset = INT64_MIN;
   EXPECT_EQ(codes(), Codes{"S103"});
   schedule = whole;
-  test::body_of<AttentionBackward>(schedule, "backward", "attn.0.0").head_first.n = 0;
+  test::body_of<AttentionBackward>(schedule, "backward", "attn.0.0").head_first.first.n = 0;
   EXPECT_EQ(codes(), Codes{"S103"});
   schedule = whole;
   test::body_of<AttentionBackward>(schedule, "backward", "attn.0.0").scale = std::nan("");
@@ -116,10 +116,10 @@ TEST_F(Structure, GroupsExist) {
 TEST_F(Structure, MembersOfAGroupAgree) {
   schedule.groups[0].first = {1};
   EXPECT_EQ(codes(), Codes{"S108"}) << "rank 0 is not in the group that it names";
-  schedule.groups[0].first = {0, 1, 0, 1, 2};
+  schedule.groups[0].first = {0, {1, 0, 1, 2}};
   EXPECT_EQ(codes(), Codes{"S108"}) << "rank 1's group ends after the last rank";
   schedule.ranks = 4;
-  schedule.groups[0] = {"sp", 3, 1, {0, 1, 0, 3, 2}};
+  schedule.groups[0] = {"sp", 3, 1, {0, {1, 0, 3, 2}}};
   EXPECT_EQ(codes().count("S108"), 1u) << "rank 3 names a group from 1, its members one from 0";
 }
 

@@ -48,18 +48,24 @@ TEST(Text, MalformedOperandsAreRefused) {
 TEST(Text, RankExpressionsRoundTrip) {
   for (const std::string text :
        {"4096", "0", "-3", "r", "8*r", "-r", "4096+8*r", "4096-8*r", "8*(r+3)", "(r mod 4)",
-        "8*(r mod 4)", "2+(r div 4)", "512*((r+1) mod 2)", "4096+512*((r+1) div 2 mod 4)"}) {
+        "8*(r mod 4)", "2+(r div 4)", "512*((r+1) mod 2)", "4096+512*((r+1) div 2 mod 4)",
+        "4*(r div 4)+(r mod 2)", "1+r-2*(r mod 2)", "-r-(r+1)"}) {
     const auto expression = parse_rank_expression(text);
     ASSERT_TRUE(expression) << text;
     EXPECT_EQ(rank_expression_text(*expression), text);
   }
   EXPECT_EQ(parse_rank_expression("4096+512*((r+1) div 2 mod 4)")->at(5), 4096 + 512 * 3);
   EXPECT_EQ(parse_rank_expression("4096-8*r")->at(2), 4080);
+  EXPECT_EQ(parse_rank_expression("1+r-2*(r mod 2)")->at(5), 4);
+  // A term that is 0 on every rank is left out.
+  EXPECT_EQ(rank_expression_text({3, {0, 1, 2, 3}, {8, 0, 1, 4}}), "3+8*(r mod 4)");
+  EXPECT_EQ(rank_expression_text({0, {5, 0, 1, 1}, {}}), "0");
 }
 
 TEST(Text, MalformedRankExpressionsAreRefused) {
-  for (const std::string text : {"", "x", "8*", "8r", "r+1", "(r", "(r mod 0)", "(r div 0)",
-                                 "8*(r mod)", "1+2", "r r", "1+", "8*r+1"}) {
+  for (const std::string text :
+       {"", "x", "8*", "8r", "r+1", "(r", "(r mod 0)", "(r div 0)", "8*(r mod)", "1+2", "r r", "1+",
+        "8*r+1", "r+r+r", "8*r(r mod 2)", "r+", "1+-r", "+r"}) {
     EXPECT_FALSE(parse_rank_expression(text)) << text;
   }
 }

@@ -83,10 +83,12 @@ class Loader {
   void check_format(Fields& fields) {
     std::int64_t format = kScheduleFormat;
     fields.required("fpdt_schedule", format);
-    if (format == kScheduleFormat) return;
-    findings_.add("J101", root_,
-                  fmt::format("fpdt_schedule: this program reads format {}, but the file has {}{}",
-                              kScheduleFormat, format, format == 1 ? kFromFormat1 : ""));
+    if (format >= kOldestFormat && format <= kScheduleFormat) return;
+    findings_.add(
+        "J101", root_,
+        fmt::format("fpdt_schedule: this program reads formats {} to {}, but the file has "
+                    "{}{}",
+                    kOldestFormat, kScheduleFormat, format, format == 1 ? kFromFormat1 : ""));
     findings_.raise();
   }
 

@@ -51,33 +51,41 @@ struct Target {
   [[nodiscard]] bool present() const { return operand.present(); }
 };
 
-// a + b * (((r + s) div m) mod n) of the rank r. Used for positions, heads, groups and shards,
-// never for memory.
-struct RankExpression {
-  std::int64_t a = 0;
+// b * (((r + s) div m) mod n) of the rank r.
+struct RankTerm {
   std::int64_t b = 0;
   std::int64_t s = 0;
   std::int64_t m = 1;
   std::int64_t n = 1;
 
-  bool operator==(const RankExpression&) const = default;
-  [[nodiscard]] std::int64_t at(std::int64_t rank) const { return a + b * (((rank + s) / m) % n); }
+  bool operator==(const RankTerm&) const = default;
+  [[nodiscard]] std::int64_t at(std::int64_t rank) const { return b * (((rank + s) / m) % n); }
 };
 
-// The least and greatest values of an expression over ranks 0 to ranks - 1.
+// A constant plus two terms. Used for positions, heads, groups and shards, never for memory.
+struct RankExpression {
+  std::int64_t a = 0;
+  RankTerm first{};
+  RankTerm second{};
+
+  bool operator==(const RankExpression&) const = default;
+  [[nodiscard]] std::int64_t at(std::int64_t rank) const {
+    return a + first.at(rank) + second.at(rank);
+  }
+};
+
+// Whether a term is 0 on every rank, and whether an expression is equal on every rank.
+inline bool is_constant(const RankTerm& term) { return term.b == 0 || term.n == 1; }
+inline bool is_constant(const RankExpression& e) {
+  return is_constant(e.first) && is_constant(e.second);
+}
+
+// The least and greatest values of an expression over ranks 0 to ranks - 1. Takes time
+// proportional to the ranks for an expression of two terms, which the verifier bounds (S103).
 struct RankBounds {
   std::int64_t least = 0;
   std::int64_t greatest = 0;
 };
-inline RankBounds bounds_over(const RankExpression& e, std::int64_t ranks) {
-  // (r + s) div m takes every value from `low` to `high`. Taken mod n, these values form one run,
-  // or they wrap around and include both 0 and n - 1.
-  const std::int64_t low = e.s / e.m;
-  const std::int64_t high = (ranks - 1 + e.s) / e.m;
-  const bool one_run = high - low < e.n && low % e.n <= high % e.n;
-  const std::int64_t first = e.a + e.b * (one_run ? low % e.n : 0);
-  const std::int64_t last = e.a + e.b * (one_run ? high % e.n : e.n - 1);
-  return {std::min(first, last), std::max(first, last)};
-}
+RankBounds bounds_over(const RankExpression& e, std::int64_t ranks);
 
 }  // namespace fpdt

@@ -66,7 +66,9 @@ struct Schedule {
   std::vector<Call> evaluate;
 };
 
-inline constexpr int kScheduleFormat = 2;
+// The format that is written, and the oldest that is read.
+inline constexpr int kScheduleFormat = 3;
+inline constexpr int kOldestFormat = 2;
 
 // Precondition of both: the group exists.
 const Group& group_named(const Schedule& schedule, std::string_view name);

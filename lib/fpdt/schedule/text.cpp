@@ -157,74 +157,87 @@ std::optional<OperandText> parse_operand(std::string_view text) {
   return operand;
 }
 
-bool is_constant(const RankExpression& expression) {
-  return expression.b == 0 || expression.n == 1;
-}
+namespace {
 
-std::string rank_expression_text(const RankExpression& expression) {
-  const auto& [a, b, s, m, n] = expression;
-  if (is_constant(expression)) return fmt::format("{}", a);
+std::string inner_text(const RankTerm& term) {
+  const auto& [b, s, m, n] = term;
   std::string inner = s == 0 ? "r" : fmt::format("(r+{})", s);
   if (m != 1) inner += fmt::format(" div {}", m);
   if (n < kNoModulus) inner += fmt::format(" mod {}", n);
-  if (m != 1 || n < kNoModulus) inner = fmt::format("({})", inner);
+  return m != 1 || n < kNoModulus ? fmt::format("({})", inner) : inner;
+}
+
+}  // namespace
+
+std::string rank_expression_text(const RankExpression& expression) {
   std::string text;
-  if (a != 0) text = fmt::format("{}", a);
-  append_term(text, b, inner);
-  return text;
+  if (expression.a != 0) text = fmt::format("{}", expression.a);
+  for (const RankTerm& term : {expression.first, expression.second}) {
+    if (!is_constant(term)) append_term(text, term.b, inner_text(term));
+  }
+  return text.empty() ? "0" : text;
 }
 
 namespace {
 
 // "r", "(r+1)", "(r mod 4)", "((r+1) div 2 mod 4)".
-bool take_inner(Reader& reader, RankExpression& expression) {
-  expression.n = kNoModulus;
+bool take_inner(Reader& reader, RankTerm& term) {
+  term.n = kNoModulus;
   if (reader.take("r")) return true;
   const auto take_sum = [&] {
     if (!reader.take("(r+")) return false;
     const auto s = reader.take_number();
     if (!s || !reader.take(")")) return false;
-    expression.s = *s;
+    term.s = *s;
     return true;
   };
   if (!reader.take("(")) return false;
   if (reader.take("r+")) {
     const auto s = reader.take_number();
-    expression.s = s.value_or(0);
+    term.s = s.value_or(0);
     return s && reader.take(")");
   }
   if (!reader.take("r") && !take_sum()) return false;
   if (reader.take(" div ")) {
     const auto m = reader.take_number();
     if (!m || *m == 0) return false;
-    expression.m = *m;
+    term.m = *m;
   }
   if (reader.take(" mod ")) {
     const auto n = reader.take_number();
     if (!n || *n == 0) return false;
-    expression.n = *n;
+    term.n = *n;
   }
   return reader.take(")");
+}
+
+// "8*r", "-r"; "+" stands before every term but the first of the text.
+bool take_rank_term(Reader& reader, RankTerm& term, bool first) {
+  const bool negative = reader.take("-");
+  if (!negative && !first && !reader.take("+")) return false;
+  const auto number = reader.at_digit() ? reader.take_number() : std::nullopt;
+  if (number && !reader.take("*")) return false;
+  term.b = (negative ? -1 : 1) * number.value_or(1);
+  return take_inner(reader, term);
 }
 
 }  // namespace
 
 std::optional<RankExpression> parse_rank_expression(std::string_view text) {
-  Reader reader(text);
   RankExpression expression;
-  bool negative = reader.take("-");
-  auto number = reader.at_digit() ? reader.take_number() : std::nullopt;
-  if (number && !reader.at('*')) {
-    expression.a = negative ? -*number : *number;
+  Reader reader(text);
+  Reader after(text);  // behind the constant, if there is one
+  const bool negative = after.take("-");
+  const auto constant = after.at_digit() ? after.take_number() : std::nullopt;
+  const bool leads = constant && !after.at('*');
+  if (leads) {
+    expression.a = negative ? -*constant : *constant;
+    reader = after;
     if (reader.done()) return expression;
-    negative = reader.take("-");
-    if (!negative && !reader.take("+")) return std::nullopt;
-    number = reader.at_digit() ? reader.take_number() : std::nullopt;
   }
-  if (number && !reader.take("*")) return std::nullopt;
-  expression.b = (negative ? -1 : 1) * number.value_or(1);
-  if (!take_inner(reader, expression) || !reader.done()) return std::nullopt;
-  return expression;
+  if (!take_rank_term(reader, expression.first, !leads)) return std::nullopt;
+  if (!reader.done() && !take_rank_term(reader, expression.second, false)) return std::nullopt;
+  return reader.done() ? std::optional(expression) : std::nullopt;
 }
 
 std::string after_text(std::string_view block, std::string_view op, std::int32_t calls_back) {

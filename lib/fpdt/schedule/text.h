@@ -33,10 +33,10 @@ struct OperandText {
 std::string operand_text(std::string_view buffer, const Operand& operand, bool accumulate = false);
 std::optional<OperandText> parse_operand(std::string_view text);
 
-// "4096", "8*r", "8*(r mod 4)", "4096+512*((r+1) div 2 mod 4)". Without "mod" n is kNoModulus. An
-// expression that is equal on every rank prints as a plain integer, which is a number in the file.
+// "4096", "8*r", "8*(r mod 4)", "4096+512*((r+1) div 2 mod 4)", "4*(r div 4)+(r mod 2)". Without
+// "mod" n is kNoModulus. An expression that is equal on every rank prints as a plain integer, which
+// is a number in the file.
 inline constexpr std::int64_t kNoModulus = std::int64_t{1} << 62;
-bool is_constant(const RankExpression& expression);
 std::string rank_expression_text(const RankExpression& expression);
 std::optional<RankExpression> parse_rank_expression(std::string_view text);
 

@@ -78,10 +78,12 @@ class Structure {
   }
 
   void expression(const RankExpression& e, const std::string& where) {
-    if (e.m < 1 || e.n < 1 || !within(e.s, 0, kMostRanks) ||
-        !within(e.a, -kMostBytes, kMostBytes) || !within(e.b, -kMostVersion, kMostVersion)) {
-      findings_.add("S103", where, "rank expression out of range");
+    bool fits = within(e.a, -kMostBytes, kMostBytes);
+    for (const RankTerm& term : {e.first, e.second}) {
+      fits = fits && term.m >= 1 && term.n >= 1 && within(term.s, 0, kMostRanks) &&
+             within(term.b, -kMostVersion, kMostVersion);
     }
+    if (!fits) findings_.add("S103", where, "rank expression out of range");
   }
 
   // Every rank must be a member of the group it names, and all members must name the same group.
@@ -176,6 +178,8 @@ class Structure {
       }
     }
     range(static_cast<std::int64_t>(lanes.size()), 0, kMostLanes, "blocks", "lanes");
+    range(mul(by_rank_, schedule_.ranks), 0, kMostRankEntries, "blocks",
+          "ranks times expressions of two terms");
   }
 
   void check_advance(const Block& block) {
@@ -226,6 +230,7 @@ class Structure {
         }
       } else if constexpr (std::is_same_v<T, RankExpression>) {
         structure.expression(value, where);
+        if (!is_constant(value.first) && !is_constant(value.second)) ++structure.by_rank_;
       }
     }
   };
@@ -372,6 +377,7 @@ class Structure {
   std::set<std::string> group_names_;
   std::set<std::string> buffer_names_;
   std::map<std::pair<BufferIndex, std::int64_t>, std::string> held_;  // slots that entries hold
+  std::int64_t by_rank_ = 0;            // constants of ops that are checked rank by rank
   std::vector<std::int64_t> calls_of_;  // of each block, in the longer of the two lists
 };
 

@@ -26,8 +26,8 @@ Sheet::Sheet(std::int64_t ranks, Bytes working_set, std::int64_t nodes)
   schedule_.problem = "{}";
   // Rank r of a node: r - r % here, and the members of its kind on all nodes: r % here.
   schedule_.groups = {{kEverybody, ranks, 1, {}},
-                      {kNode, here, 1, {.a = 0, .b = here, .s = 0, .m = here, .n = nodes}},
-                      {kAcross, nodes, here, {.a = 0, .b = 1, .s = 0, .m = 1, .n = here}}};
+                      {kNode, here, 1, {0, {here, 0, here, nodes}}},
+                      {kAcross, nodes, here, {0, {1, 0, 1, here}}}};
   schedule_.blocks = {{"first", {}, {}}, {"many", {}, {}}};
 }
 

@@ -9,7 +9,7 @@
 namespace fpdt {
 
 RankExpression Attention::head_first() const {
-  return {0, ranks_ > 1 ? shape_.heads : 0, 0, 1, ranks_};
+  return {0, {ranks_ > 1 ? shape_.heads : 0, 0, 1, ranks_}};
 }
 
 template <class Tile>

@@ -18,7 +18,7 @@ Context::Context(const Problem& question, const Strategy& choices)
   builder.schedule.row_multiple = problem.cluster.row_multiple;
   const std::int64_t replicas = shape.data_parallel;
   builder.schedule.groups.push_back(
-      {"sp", ranks, 1, {.a = 0, .b = replicas > 1 ? ranks : 0, .s = 0, .m = ranks, .n = replicas}});
+      {"sp", ranks, 1, {0, {replicas > 1 ? ranks : 0, 0, ranks, replicas}}});
   const std::int64_t layers = problem.model.layers;
   const std::int64_t every = strategy.checkpoint_every();
   layer_input = Home(builder, rings.home("layer_input"));
@@ -135,7 +135,7 @@ Instance LoweringPart::outputs(const LayerFrame& frame) const {
 }
 
 RankExpression LoweringPart::token_first(std::int64_t chunk) const {
-  return {chunk * shape_.chunk_rows, ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_};
+  return {chunk * shape_.chunk_rows, {ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_}};
 }
 
 std::int64_t LoweringPart::local_first(std::int64_t chunk) const {

@@ -81,7 +81,7 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
     const bool whole = ranks > 1 && held > sharding_.piece(tensor.spec);
     state.shards = whole ? 1 : ranks;
     state.replicas = whole ? ranks : 1;
-    if (state.shards > 1) state.shard = {.a = 0, .b = 1, .s = 0, .m = 1, .n = ranks};
+    if (state.shards > 1) state.shard = {.first = {.b = 1, .n = ranks}};
     builder.schedule.states.push_back(std::move(state));
   };
   for (; slot < tensor.count; ++slot) {

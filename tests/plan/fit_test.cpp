@@ -174,5 +174,29 @@ TEST(Fit, TidiedStrategiesHaveNoSettingsWithoutEffect) {
   EXPECT_TRUE(without_effect(problem, tidied(problem, strategy)).empty());
 }
 
+// A whole tensor is one part, kept or not, and one that a block makes and uses has no home.
+TEST(Fit, WholeTensorsAreKeptOrNot) {
+  const Problem problem = ample(1, 64);
+  Strategy strategy = tiny_strategy(16);
+  strategy.extent = Extent::whole;
+  strategy.copies.optimizer_tile = Copies{}.optimizer_tile;
+  strategy.layer_classes.front().keep.fill(0.5);
+  const LayerClass half = tidied(problem, strategy).layer_classes.front();
+  EXPECT_EQ(half.kept(TensorClass::layer_input), 0);
+  EXPECT_EQ(half.kept(TensorClass::kv), 0.5);
+  strategy.layer_classes.front().keep.fill(1);
+  const LayerClass all = tidied(problem, strategy).layer_classes.front();
+  EXPECT_EQ(all.kept(TensorClass::layer_input), 1);
+  EXPECT_EQ(all.kept(TensorClass::attention_output), 0);
+  EXPECT_EQ(all.kept(TensorClass::residual_gradient), 0);
+  const std::vector<std::string> notes = without_effect(problem, strategy);
+  EXPECT_EQ(std::count_if(notes.begin(), notes.end(),
+                          [](const std::string& note) {
+                            return note.find("extent: whole") != std::string::npos;
+                          }),
+            2);
+  EXPECT_TRUE(without_effect(problem, tidied(problem, strategy)).empty());
+}
+
 }  // namespace
 }  // namespace fpdt::test

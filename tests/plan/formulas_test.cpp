@@ -16,7 +16,7 @@ namespace {
 
 // docs/memory.md, section 1.
 struct Letters {
-  std::int64_t S, R, P, C, n, l, e, d, w, E, H, G, D, h, g, F, U, V, L, t, v, f;
+  std::int64_t S, R, P, C, n, l, m, e, d, w, E, H, G, D, h, g, F, U, V, L, t, v, f;
 };
 
 Letters letters_of(const Problem& problem, const Strategy& strategy) {
@@ -29,6 +29,7 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.n = tiles.chunk_tokens;
   x.C = (x.S + x.n - 1) / x.n;
   x.l = x.n / x.P;
+  x.m = strategy.extent == Extent::whole ? x.S / x.P : x.l;
   x.e = strategy.storage == Storage::f32 ? 4 : 2;
   x.d = strategy.copies.prefetch_depth;
   x.w = strategy.copies.overlap_all_to_all ? 1 : 0;
@@ -50,15 +51,28 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
 
 using Table = std::map<std::string, std::int64_t>;
 
-// Section 3: a class of `chunk` bytes with I instances.
+// Section 3: a class of I instances in C parts of `part` bytes, and its rings of parts.
+void rings(Table& table, const std::string& name, std::int64_t part, std::int64_t C, std::int64_t I,
+           double keep, std::int64_t produced, std::int64_t fetched) {
+  const auto k = static_cast<std::int64_t>(keep * static_cast<double>(C));
+  if (k > 0) table[name + "_kept"] = k * I * part;
+  if (k == C) return;
+  table[name + "_new"] = produced * part;
+  table[name] = fetched * part;
+  table[name + "_host"] = (C - k) * I * part;
+}
+
+// One after the all-to-all.
 void home(Table& table, const Letters& x, const std::string& name, std::int64_t chunk,
-          std::int64_t I, double keep, std::int64_t fetched = 0) {
-  const auto k = static_cast<std::int64_t>(keep * static_cast<double>(x.C));
-  if (k > 0) table[name + "_kept"] = k * I * chunk;
-  if (k == x.C) return;
-  table[name + "_new"] = 2 * chunk;
-  table[name] = (fetched > 0 ? fetched : 1 + x.d) * chunk;
-  table[name + "_host"] = (x.C - k) * I * chunk;
+          std::int64_t I, double keep) {
+  rings(table, name, chunk, x.C, I, keep, 2, 1 + x.d);
+}
+
+// One in sequence layout, of `row` bytes a row.
+void extents(Table& table, const Letters& x, const std::string& name, std::int64_t row,
+             std::int64_t I, double keep, std::int64_t more = 0) {
+  if (x.m > x.l) return rings(table, name, x.m * row, 1, I, keep, 1, 1);
+  rings(table, name, x.l * row, x.C, I, keep, 2, 1 + x.d + more);
 }
 
 Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
@@ -68,25 +82,34 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   const std::int64_t outputs = layers.recompute == Recompute::from_input ? 1 : x.L;
   const auto keep = [&](TensorClass tensor) { return layers.kept(tensor); };
   using enum TensorClass;
-  home(table, x, "layer_input", x.l * x.E * x.e, x.L + 1, keep(layer_input), 1 + x.d + 2 * x.w);
-  home(table, x, "layer_gradient", x.l * x.E * x.e, 1, keep(layer_gradient));
+  extents(table, x, "layer_input", x.E * x.e, x.L + 1, keep(layer_input), 2 * x.w);
+  extents(table, x, "layer_gradient", x.E * x.e, 1, keep(layer_gradient));
   home(table, x, "q", x.n * x.h * x.D * x.e, I, keep(q));
   home(table, x, "kv", x.n * 2 * x.g * x.D * x.e, I, keep(kv));
-  home(table, x, "attention_output", x.l * x.H * x.D * x.e, outputs, keep(attention_output));
+  const bool whole = x.m > x.l;
+  if (whole && layers.recompute == Recompute::from_input) {
+    table["attention_output_new"] = x.m * x.H * x.D * x.e;
+  } else {
+    extents(table, x, "attention_output", x.H * x.D * x.e, outputs, keep(attention_output));
+  }
   home(table, x, "lse", 4 * x.n * x.h, outputs, keep(lse));
   if (all) {
-    home(table, x, "norm_output", x.l * x.E * x.e, x.L, keep(norm_output));
-    home(table, x, "residual", x.l * x.E * x.e, x.L, keep(residual));
-    home(table, x, "ffn_hidden", x.l * x.U * x.e, x.L, keep(ffn_hidden));
+    extents(table, x, "norm_output", x.E * x.e, x.L, keep(norm_output));
+    extents(table, x, "residual", x.E * x.e, x.L, keep(residual));
+    extents(table, x, "ffn_hidden", x.U * x.e, x.L, keep(ffn_hidden));
   }
   if (q_outer) {
     home(table, x, "dkv", 4 * x.n * 2 * x.g * x.D, 1, keep(dkv));
-    table["residual_gradient_new"] = (2 + x.w) * x.l * x.E * x.e;
+    table["residual_gradient_new"] = whole ? x.m * x.E * x.e : (2 + x.w) * x.l * x.E * x.e;
     table["dout_new"] = 2 * x.n * x.h * x.D * x.e;
     table["delta_new"] = 2 * 4 * x.n * x.h;
   } else {
     home(table, x, "dq", 4 * x.n * x.h * x.D, 1, keep(dq));
-    home(table, x, "residual_gradient", x.l * x.E * x.e, 1, keep(residual_gradient));
+    if (whole) {
+      table["residual_gradient_new"] = x.m * x.E * x.e;
+    } else {
+      home(table, x, "residual_gradient", x.l * x.E * x.e, 1, keep(residual_gradient));
+    }
     home(table, x, "dout", x.n * x.h * x.D * x.e, 1, keep(dout));
     home(table, x, "delta", 4 * x.n * x.h, 1, keep(dout));
   }
@@ -96,8 +119,8 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
 // Section 4.
 void add_working(Table& table, const Letters& x, bool all, bool q_outer, double keep) {
   const std::int64_t nhDe = x.n * x.h * x.D * x.e, kv = x.n * 2 * x.g * x.D;
-  table["normed"] = table["norm_gradient"] = x.l * x.E * x.e;
-  if (!all) table["residual_chunk"] = x.l * x.E * x.e;
+  table["normed"] = table["norm_gradient"] = x.m * x.E * x.e;
+  if (!all) table["residual_chunk"] = x.m * x.E * x.e;
   table["qkv"] = x.l * (x.H + 2 * x.G) * x.D * x.e;
   table["o"] = (1 + x.w) * 4 * x.n * x.h * x.D;
   if (!all) table["up"] = x.f * x.U * x.e;
@@ -113,9 +136,11 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
   table["head_norm"] = x.t * x.E * x.e;
   table["head_norm_gradient"] = 4 * x.t * x.E;
   table["statistics"] = 12 * x.t;
+  if (x.P > 1 || x.m > x.l) {
+    table["dcontext"] = x.m * x.H * x.D * x.e;
+    table["delta_chunk"] = 4 * x.m * x.H;
+  }
   if (x.P == 1) return;
-  table["dcontext"] = x.l * x.H * x.D * x.e;
-  table["delta_chunk"] = 4 * x.l * x.H;
   const std::int64_t ring = 1 + x.w;
   for (const char* name : {"q_send", "o_receive", "dout_send", "dq_receive"}) {
     table[name] = ring * nhDe;
@@ -152,12 +177,13 @@ void add_states(Table& table, const Letters& x, const TensorSpec& tensor, std::i
   table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * tensor.elements());
 }
 
-void expect_formulas(int corner) {
+void expect_formulas(int corner, Extent extent) {
   const std::int64_t ranks = 1 << corner % 3;
   ModelSpec model = test::tiny_llama();
   model.head_dim = 64;  // pieces of all tensors are multiples of 256 bytes
   Problem problem = test::tiny_problem(model, ranks, 64);
   Strategy strategy = test::tiny_strategy(16);
+  strategy.extent = extent;
   strategy.storage = corner / 3 % 2 == 0 ? Storage::f32 : Storage::bf16;
   strategy.tiles.ffn_rows = 4;
   strategy.tiles.loss_rows = 2;
@@ -186,24 +212,26 @@ void expect_formulas(int corner) {
   table["tokens"] = table["labels"] = 4 * x.S / x.P;
   if (problem.documents) table["documents"] = 4 * x.S;
 
-  Table rings;
+  Table found;
   const Lowered lowered = lower(problem, strategy);
   for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
     if (buffer.category == Category::scalars || buffer.space == MemorySpace::host) continue;
     if (buffer.name == "sum_workspace" || buffer.name.starts_with("stage_")) continue;
-    rings[buffer.name] = buffer.slots * buffer.slot_bytes().value;
+    found[buffer.name] = buffer.slots * buffer.slot_bytes().value;
   }
   for (const auto& [name, bytes] : table) {
-    ASSERT_TRUE(rings.contains(name)) << name << " of corner " << corner;
-    EXPECT_EQ(rings.at(name), bytes) << name << " of corner " << corner;
+    ASSERT_TRUE(found.contains(name)) << name << " of corner " << corner;
+    EXPECT_EQ(found.at(name), bytes) << name << " of corner " << corner;
   }
-  for (const auto& [name, bytes] : rings) {
+  for (const auto& [name, bytes] : found) {
     EXPECT_TRUE(table.contains(name)) << "no formula for " << name << " of corner " << corner;
   }
 }
 
 TEST(Formulas, AreThoseOfTheDocument) {
-  for (int corner = 0; corner < 180; ++corner) expect_formulas(corner);
+  for (const Extent extent : {Extent::chunk, Extent::whole}) {
+    for (int corner = 0; corner < 180; ++corner) expect_formulas(corner, extent);
+  }
 }
 
 }  // namespace

@@ -139,6 +139,39 @@ TEST(Lower, StagesOfZeroAreSafeAndAddUp) {
   }
 }
 
+// Norms and products of all rows of a rank, in each corner and in the models that read other values
+// in backward.
+TEST(Lower, WholeExtentsAddUp) {
+  ModelSpec both = test::tiny_gpt();
+  both.parallel_residual = both.qk_norm = true;
+  for (int corner = 0; corner < 216; ++corner) {
+    const int ranks = 1 << corner % 3;
+    const std::int64_t chunk = corner / 3 % 3 == 0 ? 64 : (corner / 9 % 2 == 0 ? 20 : 8);
+    ModelSpec model = corner % 4 == 0 ? both : test::tiny_llama();
+    model.layers = 4;
+    Problem problem = test::tiny_problem(model, ranks, 60);
+    problem.documents = corner % 5 == 0;
+    Strategy strategy = test::tiny_strategy(chunk);
+    strategy.extent = Extent::whole;
+    strategy.tiles.backward_order = static_cast<BackwardOrder>(corner % 2);
+    strategy.tiles.serpentine = strategy.tiles.long_tiles = corner % 7 < 3;
+    strategy.copies.overlap_all_to_all = corner / 2 % 2 == 0;
+    strategy.copies.duplex = corner % 5 < 3;
+    strategy.copies.prefetch_depth = corner % 3;
+    strategy.micro_batches = 1 + corner / 8 % 2;
+    strategy.storage = corner % 5 < 2 ? Storage::f32 : Storage::bf16;
+    LayerClass& layers = strategy.layer_classes.front();
+    layers.recompute = static_cast<Recompute>(corner / 4 % 3);
+    const double keep = std::array{0.0, 0.5, 1.0}[static_cast<std::size_t>(corner / 12 % 3)];
+    layers.keep.fill(keep);
+    if (layers.recompute != Recompute::keep_all && corner % 11 < 4) strategy.segments = {2};
+    const Geometry shape = geometry(problem, strategy);
+    EXPECT_EQ(shape.extents, 1);
+    expect_accounts(problem, strategy, shape.chunks >= 3 && all_rings_turn(shape, keep),
+                    fmt::format("corner {}", corner));
+  }
+}
+
 // cuDNN's tiles share one workspace, as large as the tile that needs most.
 TEST(Lower, FusedTilesShareAWorkspace) {
   ModelSpec model = test::tiny_llama();

@@ -34,6 +34,7 @@ struct Corner {
   double keep = 0.5;
   bool streamed = false;  // optimizer states, and every second layer's input stored
   bool serpentine = false;
+  Extent extent = Extent::chunk;
   bool fused = false;  // attention tiles have a workspace, which the CPU does not use
 };
 
@@ -70,6 +71,7 @@ VerifiedSchedule small_fpdt(const Corner& corner) {
   strategy.offload_states(corner.streamed);
   strategy.copies.optimizer_tile = 1024;
   strategy.tiles.chunk_tokens = corner.chunk_tokens;
+  strategy.extent = corner.extent;
   strategy.segments = {corner.streamed ? 2 : 1};
   strategy.tiles.backward_order = corner.order;
   strategy.tiles.serpentine = strategy.tiles.long_tiles = corner.serpentine;
@@ -188,6 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
         Corner{
             .name = "keep_all", .order = BackwardOrder::q_outer, .recompute = Recompute::keep_all},
         Corner{.name = "streamed", .keep = 0, .streamed = true, .serpentine = true},
+        Corner{.name = "whole", .extent = Extent::whole},
         Corner{.name = "fused", .chunk_tokens = 256, .fused = true}),
     [](const auto& corner) { return std::string(corner.param.name); });
 

@@ -36,6 +36,10 @@ TEST(Geometry, CoversEveryTokenOnce) {
         }
         EXPECT_EQ(rows, shape.padded_tokens);
         EXPECT_EQ(local_rows, shape.local_tokens());
+        EXPECT_EQ(shape.extents, shape.chunks);
+        strategy.extent = Extent::whole;
+        EXPECT_EQ(geometry(problem, strategy).extents, 1);
+        EXPECT_EQ(geometry(problem, strategy).extent_rows(0), shape.local_tokens());
         EXPECT_GE(shape.padded_tokens, tokens);
         EXPECT_LT(shape.padded_tokens - tokens, ranks);
       }
@@ -150,7 +154,6 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"tensor", "P109", [](Problem&, Strategy& s) { s.mesh.tensor = 2; }},
         Wrong{"keys", "P109", [](Problem&, Strategy& s) { s.keys = Keys::gathered; }},
         Wrong{"layout", "P109", [](Problem&, Strategy& s) { s.layout = Layout::zigzag; }},
-        Wrong{"extent", "P109", [](Problem&, Strategy& s) { s.extent = Extent::whole; }},
         Wrong{"zero", "P103", [](Problem&, Strategy& s) { s.zero = 4; }},
         Wrong{"head_stages", "P109", [](Problem&, Strategy& s) { s.head_stages = 2; }},
         Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},

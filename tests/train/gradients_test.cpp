@@ -75,6 +75,28 @@ std::vector<Case> families() {
   return cases;
 }
 
+// Norms and products of all rows of a rank, in every model, loop order and recomputation.
+std::vector<Case> whole_extents() {
+  std::vector<Case> cases;
+  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox()}) {
+    for (const std::int64_t ranks : {1, 2, 4}) {
+      for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+        for (const Recompute recompute :
+             {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
+          Case one = make_case(model, ranks, 21, 8);
+          one.strategy.extent = Extent::whole;
+          one.strategy.tiles.backward_order = order;
+          one.strategy.layer_classes.front().recompute = recompute;
+          one.name = fmt::format("{}_ranks{}_{}_{}", model.name.substr(5), ranks, word(order),
+                                 word(recompute));
+          cases.push_back(std::move(one));
+        }
+      }
+    }
+  }
+  return cases;
+}
+
 // Without document starts, with padding.
 std::vector<Case> single_documents() {
   std::vector<Case> cases;
@@ -185,11 +207,12 @@ Case draw(std::mt19937& random) {
 std::string describe(const Case& one) {
   const Strategy& strategy = one.strategy;
   return fmt::format(
-      "{}{}{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_"
+      "{}{}{}{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_"
       "micro{}_zero{}"
       "{}_{}",
       word(one.problem.model.family), one.problem.model.qk_norm ? "_qknorm" : "",
-      one.problem.model.parallel_residual ? "_parallel" : "", one.problem.model.kv_heads,
+      one.problem.model.parallel_residual ? "_parallel" : "",
+      strategy.extent == Extent::whole ? "_whole" : "", one.problem.model.kv_heads,
       one.problem.model.layers, one.problem.ranks(), one.problem.seq_len,
       strategy.tiles.chunk_tokens, word(strategy.tiles.backward_order),
       strategy.tiles.serpentine ? "_serpentine" : "", strategy.tiles.long_tiles ? "_long" : "",
@@ -208,10 +231,12 @@ constexpr std::size_t kDrawn = 120;
 
 std::vector<Case> drawn() {
   std::mt19937 random(20240816);
+  std::mt19937 extents(20260220);
   std::vector<Case> cases;
   while (cases.size() < kDrawn) {
     Case one = draw(random);
     one.strategy.zero = static_cast<std::int64_t>(cases.size() % 4);
+    if (extents() % 4 == 0) one.strategy.extent = Extent::whole;
     if (!check(one.problem, one.strategy).empty()) continue;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
     cases.push_back(std::move(one));
@@ -249,6 +274,7 @@ INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_
 INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), name_of);
 INSTANTIATE_TEST_SUITE_P(Published, Gradients, testing::ValuesIn(published()), name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
+INSTANTIATE_TEST_SUITE_P(WholeExtents, Gradients, testing::ValuesIn(whole_extents()), name_of);
 INSTANTIATE_TEST_SUITE_P(SingleDocuments, Gradients, testing::ValuesIn(single_documents()),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Drawn, Gradients, testing::ValuesIn(drawn()), name_of);

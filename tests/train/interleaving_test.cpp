@@ -84,7 +84,14 @@ std::vector<Case> cases() {
   deep.name = "checkpoint_every_2";
   deep.strategy.segments = {2};
   deep.strategy.tiles.serpentine = true;
-  return {plain, queries, deep};
+  Case whole = make_case(tiny_gpt(), 2, 24, 8);
+  whole.name = "whole_extent";
+  whole.strategy.extent = Extent::whole;
+  Case whole_queries = make_case(tiny_llama(), 2, 20, 8);
+  whole_queries.name = "whole_extent_q_outer";
+  whole_queries.strategy.extent = Extent::whole;
+  whole_queries.strategy.tiles.backward_order = BackwardOrder::q_outer;
+  return {plain, queries, deep, whole, whole_queries};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Interleaving, testing::ValuesIn(cases()),

@@ -126,7 +126,7 @@ Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction) {
 
 Strategy tidied(const Problem& problem, Strategy strategy) {
   const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
-  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  const Geometry shape = geometry(problem, strategy);
   bool kv_kept = false;
   for (LayerClass& one : strategy.layer_classes) {
     const auto none = [&](TensorClass tensor) { one.keep[static_cast<std::size_t>(tensor)] = 0; };
@@ -135,21 +135,26 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
       none(TensorClass::residual);
       none(TensorClass::ffn_hidden);
     }
+    if (strategy.extent == Extent::whole) {
+      if (one.recompute == Recompute::from_input) none(TensorClass::attention_output);
+      none(TensorClass::residual_gradient);
+    }
     if (!query_outer) none(TensorClass::dkv);
     if (query_outer) {
       none(TensorClass::dq);
       none(TensorClass::dout);
       none(TensorClass::residual_gradient);
     }
-    for (double& fraction : one.keep) {
-      const auto kept = static_cast<std::int64_t>(fraction * static_cast<double>(chunks));
-      fraction = fraction_of(kept, chunks);
+    for (std::size_t k = 0; k < kTensorClasses; ++k) {
+      const std::int64_t parts = shape.parts(static_cast<TensorClass>(k));
+      one.keep[k] =
+          fraction_of(static_cast<std::int64_t>(one.keep[k] * static_cast<double>(parts)), parts);
     }
     kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
   }
   if (!kv_kept) strategy.tiles.long_tiles = false;
   if (problem.ranks() == 1) strategy.zero = Strategy{}.zero;
-  const std::int64_t rows = geometry(problem, strategy).local_rows(0);
+  const std::int64_t rows = shape.local_rows(0);
   if (strategy.tiles.ffn_rows >= rows) strategy.tiles.ffn_rows = 0;
   if (strategy.tiles.loss_rows >= rows) strategy.tiles.loss_rows = 0;
   if (strategy.tiles.loss_vocabulary >= problem.model.vocabulary)

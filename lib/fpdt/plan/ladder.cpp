@@ -73,6 +73,9 @@ std::vector<Pull> differences(const Problem& problem, const Strategy& from, cons
       fmt::format("chunk_tokens {} -> {}", format_tokens(a.chunk_tokens),
                   format_tokens(b.chunk_tokens)));
   add(
+      pulls, from, to, [](auto& s) -> auto& { return s.extent; },
+      fmt::format("extent {}", word(to.extent)));
+  add(
       pulls, from, to, [](auto& s) -> auto& { return s.tiles.ffn_rows; },
       tile("ffn_rows", a.ffn_rows, b.ffn_rows));
   add(

@@ -292,6 +292,7 @@ std::string in_words(const Problem& problem, const Strategy& strategy) {
   }
   text += kept.empty() ? "; all chunks spilled to the host" : "; on the device: " + kept;
   if (strategy.tiles.long_tiles) text += "; one attention tile over all keys there";
+  if (strategy.extent == Extent::whole) text += "; norms and products over all rows of a rank";
   text += fmt::format("; backward {}", strategy.tiles.backward_order == BackwardOrder::q_outer
                                            ? "query-outer"
                                            : "KV-outer");

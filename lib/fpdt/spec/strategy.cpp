@@ -80,7 +80,6 @@ void check_served(Findings& wrong, const Strategy& strategy) {
   only("mesh.tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
   only("keys", strategy.keys == Keys::resident, word(strategy.keys), "resident");
   only("layout", strategy.layout == Layout::interleaved, word(strategy.layout), "interleaved");
-  only("extent", strategy.extent == Extent::chunk, word(strategy.extent), "chunk");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
   for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
     only(fmt::format("keep.{}", word(one)), strategy.kept(one) == 1, share(strategy.kept(one)),
@@ -304,6 +303,11 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
         unused(tensor, "it is stored under recompute: keep_all only");
       }
     }
+    if (strategy.extent == Extent::whole) {
+      constexpr std::string_view kUsed = "with extent: whole one block makes it and uses it";
+      if (one.recompute == Recompute::from_input) unused(TensorClass::attention_output, kUsed);
+      if (!query_outer) unused(TensorClass::residual_gradient, kUsed);
+    }
     if (!query_outer) unused(TensorClass::dkv, "kv_outer completes it in one row");
     if (!query_outer) continue;
     unused(TensorClass::dq, "q_outer completes it in one row");
@@ -369,7 +373,29 @@ Geometry geometry(const Problem& problem, const Strategy& strategy) {
   shape.last_chunk_rows = shape.padded_tokens - (shape.chunks - 1) * shape.chunk_rows;
   shape.heads = problem.model.heads / shape.sequence_parallel;
   shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / shape.sequence_parallel);
+  shape.extents = strategy.extent == Extent::chunk ? shape.chunks : 1;
   return shape;
+}
+
+std::int64_t Geometry::parts(TensorClass tensor) const {
+  switch (tensor) {
+    case TensorClass::layer_input:
+    case TensorClass::norm_output:
+    case TensorClass::attention_output:
+    case TensorClass::residual:
+    case TensorClass::ffn_hidden:
+    case TensorClass::layer_gradient:
+    case TensorClass::residual_gradient:
+      return extents;
+    case TensorClass::q:
+    case TensorClass::kv:
+    case TensorClass::lse:
+    case TensorClass::dout:
+    case TensorClass::dq:
+    case TensorClass::dkv:
+      return chunks;
+  }
+  return chunks;
 }
 
 }  // namespace fpdt

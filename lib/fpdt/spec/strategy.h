@@ -187,6 +187,7 @@ struct Geometry {
   std::int64_t last_chunk_rows = 0;  // n of the last
   std::int64_t heads = 0;            // h on one rank
   std::int64_t kv_heads = 0;         // g on one rank, replicated when G < P
+  std::int64_t extents = 1;          // runs of rows that norms take at once: C or 1
 
   [[nodiscard]] std::int64_t rows(std::int64_t chunk) const {
     return chunk + 1 == chunks ? last_chunk_rows : chunk_rows;
@@ -195,6 +196,19 @@ struct Geometry {
     return rows(chunk) / sequence_parallel;
   }
   [[nodiscard]] std::int64_t local_tokens() const { return padded_tokens / sequence_parallel; }
+  // Where the rows of a chunk begin among those of the rank.
+  [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const {
+    return chunk * chunk_rows / sequence_parallel;
+  }
+  [[nodiscard]] std::int64_t extent_rows(std::int64_t extent) const {
+    return extents == chunks ? local_rows(extent) : local_tokens();
+  }
+  // The extent in which a chunk lies.
+  [[nodiscard]] std::int64_t extent_of(std::int64_t chunk) const {
+    return extents == chunks ? chunk : 0;
+  }
+  // Parts in which a tensor class is made and moved: those of rows in sequence layout are extents.
+  [[nodiscard]] std::int64_t parts(TensorClass tensor) const;
 };
 Geometry geometry(const Problem& problem, const Strategy& strategy);
 

@@ -138,8 +138,25 @@ RankExpression LoweringPart::token_first(std::int64_t chunk) const {
   return {chunk * shape_.chunk_rows, {ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_}};
 }
 
-std::int64_t LoweringPart::local_first(std::int64_t chunk) const {
-  return chunk * shape_.chunk_rows / ranks_;
+std::int64_t LoweringPart::extent_first(std::int64_t extent) const {
+  return shape_.extents == shape_.chunks ? shape_.local_first(extent) : 0;
+}
+
+Operand LoweringPart::chunk_of(const Operand& extent, std::int64_t chunk) const {
+  if (shape_.extents == shape_.chunks) return extent;
+  return rows_of(extent, shape_.local_first(chunk), shape_.local_rows(chunk));
+}
+
+bool LoweringPart::enters(std::int64_t chunk, Loop loop) const {
+  return shape_.extents == shape_.chunks || chunk == (loop == Loop::up ? 0 : shape_.chunks - 1);
+}
+
+bool LoweringPart::leaves(std::int64_t chunk, Loop loop) const {
+  return enters(chunk, loop == Loop::up ? Loop::down : Loop::up);
+}
+
+LoweringPart::Loop LoweringPart::backward_loop() const {
+  return strategy_.tiles.backward_order == BackwardOrder::kv_outer ? Loop::up : Loop::down;
 }
 
 LaneKind LoweringPart::out_lane() const {

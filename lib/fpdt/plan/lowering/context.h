@@ -30,15 +30,22 @@ struct Stream {
   Instance instance;
 };
 
+// The gradient of the attention output and delta, in sequence layout.
+struct OutputGradient {
+  Operand dcontext, delta;
+};
+
 // A block of a layer under construction: its layer class and its mode.
 struct LayerFrame {
   Homes* homes = nullptr;
   Pass pass = Pass::forward;
   Version weights;  // which gather its weights come from
   Stream input, output;
-  std::vector<Operand> x, q, kv, o;  // by chunk, as long as their rings hold them
-  std::vector<Operand> attention_output, lse, dout, delta, dh;
-  std::vector<Operand> dq, dkv;
+  // By chunk, as long as their rings hold them.
+  std::vector<Operand> q, kv, o, lse, dout, delta, dq, dkv;
+  // By extent.
+  std::vector<Operand> x, n1, attention_output, dh, dn1;
+  std::vector<OutputGradient> gradient;
 
   [[nodiscard]] bool stores(Recompute what) const { return homes->choice.recompute == what; }
 };
@@ -95,7 +102,14 @@ class LoweringPart {
   [[nodiscard]] Instance outputs(const LayerFrame& frame) const;
 
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
-  [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const;
+  [[nodiscard]] std::int64_t extent_first(std::int64_t extent) const;
+  // The rows of a chunk in an operand that holds an extent.
+  [[nodiscard]] Operand chunk_of(const Operand& extent, std::int64_t chunk) const;
+  // Whether a loop over chunks, up or down, meets the chunk's extent for the first or last time.
+  enum class Loop : std::uint8_t { up, down };
+  [[nodiscard]] bool enters(std::int64_t chunk, Loop loop) const;
+  [[nodiscard]] bool leaves(std::int64_t chunk, Loop loop) const;
+  [[nodiscard]] Loop backward_loop() const;
   [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }
   [[nodiscard]] LaneKind out_lane() const;
   [[nodiscard]] Home::Reuse reuse() const;

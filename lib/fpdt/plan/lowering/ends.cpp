@@ -22,21 +22,25 @@ void Ends::emit_embed() {
   const Instance first = strategy_.checkpoint_every() == 1
                              ? Version::at(0, 0, model_.layers + 1)
                              : Version::at(0, 0, model_.layers / strategy_.checkpoint_every() + 1);
+  Operand x;
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
-    const Operand x = context_.layer_input.produce(builder_, first, i);
+    const std::int64_t extent = shape_.extent_of(i);
+    if (enters(i, Loop::up)) x = context_.layer_input.produce(builder_, first, extent);
     Embedding embed;
-    embed.tokens = {context_.tokens, kMicroBatch, local_first(i), shape_.local_rows(i)};
+    embed.tokens = {context_.tokens, kMicroBatch, shape_.local_first(i), shape_.local_rows(i)};
     embed.table = states_.weight("embed.weight", kMicroBatch);
     embed.positions = optional_weight("positions.weight", kMicroBatch);
     if (embed.positions.present()) embed.documents = documents();
-    embed.x = {x, false};
+    embed.x = {chunk_of(x, i), false};
     embed.rows = shape_.local_rows(i);
     embed.width = model_.hidden;
     embed.vocabulary = model_.vocabulary;
     embed.position_count = model_.learned_positions;
     embed.token_first = token_first(i);
     builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
-    context_.layer_input.spill(builder_, first, i, x, out_lane());
+    if (leaves(i, Loop::up)) {
+      context_.layer_input.spill(builder_, first, extent, x, out_lane());
+    }
   }
   builder_.end_block();
 }
@@ -51,9 +55,10 @@ void Ends::emit_embed_backward() {
   states_.emit_fill(builder_, fresh, kMicroBatch);
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     EmbeddingBackward back;
-    back.tokens = {context_.tokens, kMicroBatch, local_first(i), shape_.local_rows(i)};
-    back.dx = context_.layer_gradient.fetch(builder_, Version::plus(0), i, Home::Reuse::latest,
-                                            LaneKind::h2d);
+    back.tokens = {context_.tokens, kMicroBatch, shape_.local_first(i), shape_.local_rows(i)};
+    const Operand dx = context_.layer_gradient.fetch(
+        builder_, Version::plus(0), shape_.extent_of(i), Home::Reuse::latest, LaneKind::h2d);
+    back.dx = chunk_of(dx, i);
     back.dtable =
         states_.gradient_rows("embed.weight", kMicroBatch, 0, model_.vocabulary * model_.hidden);
     if (states_.has("positions.weight")) {
@@ -66,7 +71,7 @@ void Ends::emit_embed_backward() {
     back.vocabulary = model_.vocabulary;
     back.position_count = model_.learned_positions;
     back.token_first = token_first(i);
-    back.local_first = local_first(i);
+    back.local_first = shape_.local_first(i);
     builder_.emit(fmt::format("dembed.{}", i), LaneKind::compute, back);
   }
   states_.emit_reduce(builder_, names, kMicroBatch, "reduce_embed");
@@ -84,13 +89,13 @@ void Ends::emit_head(const std::string& name, bool train) {
   const std::int64_t most = shape_.local_rows(0);
   const std::int64_t tile =
       strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, most) : most;
-  for (std::int64_t i = 0; i < shape_.chunks; ++i) {
+  for (std::int64_t i = 0; i < shape_.extents; ++i) {
     const Operand x =
         context_.layer_input.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
     const Operand dx =
         train ? context_.layer_gradient.produce(builder_, Version::plus(1), i) : Operand{};
-    for (std::int64_t at = 0; at < shape_.local_rows(i); at += tile) {
-      const std::int64_t rows = std::min(tile, shape_.local_rows(i) - at);
+    for (std::int64_t at = 0; at < shape_.extent_rows(i); at += tile) {
+      const std::int64_t rows = std::min(tile, shape_.extent_rows(i) - at);
       loss_rows(i, at, rows, rows_of(x, at, rows), train ? rows_of(dx, at, rows) : Operand{},
                 train);
     }
@@ -105,10 +110,10 @@ void Ends::emit_head(const std::string& name, bool train) {
 }
 
 // One tile of rows: the loss, and the gradient of x.
-void Ends::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
+void Ends::loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows, const Operand& x,
                      const Operand& dx, bool train) {
   LossTile tile;
-  tile.chunk = chunk;
+  tile.extent = extent;
   tile.first = first;
   tile.rows = rows;
   tile.wide = strategy_.tiles.loss_vocabulary > 0
@@ -116,7 +121,7 @@ void Ends::loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, 
                   : model_.vocabulary;
   tile.weight = model_.tied_embeddings ? "embed.weight" : "head.weight";
   tile.x = x;
-  tile.labels = {context_.labels, kMicroBatch, local_first(chunk) + first, rows};
+  tile.labels = {context_.labels, kMicroBatch, extent_first(extent) + first, rows};
   tile.normed = temporary("head_norm", rows);
   products_.norm(tile.name("norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
   tile.statistics = temporary("statistics", rows);
@@ -184,7 +189,7 @@ void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
     update.n = hidden;
     update.k = tile.rows;
     update.transpose_a = true;
-    update.local_first = local_first(tile.chunk) + tile.first;
+    update.local_first = extent_first(tile.extent) + tile.first;
     builder_.emit(tile.name("dw_head", word), LaneKind::compute, update);
   }
   products_.norm_backward(tile.name("dx"), {.layer = "final_norm",
@@ -195,12 +200,12 @@ void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
                                             .addend = {},
                                             .dx = dx,
                                             .rows = tile.rows,
-                                            .local_first = local_first(tile.chunk) + tile.first});
+                                            .local_first = extent_first(tile.extent) + tile.first});
 }
 
 std::string Ends::LossTile::name(const char* what, std::int64_t word) const {
-  return word < 0 ? fmt::format("{}.{}.{}", what, chunk, first)
-                  : fmt::format("{}.{}.{}.{}", what, chunk, first, word);
+  return word < 0 ? fmt::format("{}.{}.{}", what, extent, first)
+                  : fmt::format("{}.{}.{}.{}", what, extent, first, word);
 }
 
 }  // namespace fpdt

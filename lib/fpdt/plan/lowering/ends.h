@@ -16,16 +16,16 @@ class Ends : public LoweringPart {
   void emit_head(const std::string& name, bool train);
 
  private:
-  // Some rows of a chunk at the head of the model.
+  // Some rows of an extent at the head of the model.
   struct LossTile {
-    std::int64_t chunk = 0, first = 0, rows = 0;  // rows [first, first + rows) of the chunk
-    std::int64_t wide = 0;                        // words of the largest tile
+    std::int64_t extent = 0, first = 0, rows = 0;  // rows [first, first + rows) of the extent
+    std::int64_t wide = 0;                         // words of the largest tile
     std::string weight;
     Operand x, labels, normed, statistics, logits;
     [[nodiscard]] std::string name(const char* what, std::int64_t word = -1) const;
   };
 
-  void loss_rows(std::int64_t chunk, std::int64_t first, std::int64_t rows, const Operand& x,
+  void loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows, const Operand& x,
                  const Operand& dx, bool train);
   std::int64_t emit_logits(LossTile& tile, const char* name, std::int64_t word);
   void loss_gradient(LossTile& tile, const Operand& dx);

@@ -11,10 +11,14 @@ LayerFrame Layers::begin(const std::string& name, Homes& homes, Pass pass, const
   frame.pass = pass;
   frame.weights = weights;
   frame.input = input;
-  for (auto* list : {&frame.x, &frame.q, &frame.kv, &frame.o, &frame.attention_output, &frame.lse,
-                     &frame.dout, &frame.delta, &frame.dh, &frame.dq, &frame.dkv}) {
+  for (auto* list : {&frame.q, &frame.kv, &frame.o, &frame.lse, &frame.dout, &frame.delta,
+                     &frame.dq, &frame.dkv}) {
     list->resize(static_cast<std::size_t>(shape_.chunks));
   }
+  for (auto* list : {&frame.x, &frame.n1, &frame.attention_output, &frame.dh, &frame.dn1}) {
+    list->resize(static_cast<std::size_t>(shape_.extents));
+  }
+  frame.gradient.resize(static_cast<std::size_t>(shape_.extents));
   return frame;
 }
 
@@ -63,7 +67,9 @@ void Layers::forward_rows(LayerFrame& frame) {
   };
   const auto complete = [&](std::int64_t i) {
     transition_.join_output(frame, i);
-    if (frame.pass == Pass::forward) rows_.feed_forward(frame, i);
+    if (frame.pass == Pass::forward && leaves(i, Loop::up)) {
+      rows_.feed_forward(frame, shape_.extent_of(i));
+    }
   };
   if (!overlaps()) {
     for (std::int64_t i = 0; i < chunks; ++i) {

@@ -33,6 +33,8 @@ Rings::Rings(const Problem& problem, const Strategy& strategy)
       sharding_(problem, strategy),
       ranks_(shape_.sequence_parallel),
       local_(shape_.local_rows(0)),
+      extent_(shape_.extent_rows(0)),
+      whole_(strategy_.extent == Extent::whole),
       rows_(shape_.rows(0)),
       overlap_(strategy_.copies.overlap_all_to_all ? 1 : 0),
       storage_(strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16) {

@@ -75,6 +75,7 @@ class Rings {
   void layers();
   void stream(const std::string& block, unsigned parts, bool checkpoint);
   void layer_gradient(const std::string& block, unsigned parts);
+  void attention_output(const std::string& block, const LayerClass& choice, unsigned parts);
   void residual(const std::string& block, const LayerClass& choice, unsigned parts);
   [[nodiscard]] bool read_in_backward(const std::string& name, const LayerClass& choice) const;
   void rows_forward(const std::string& block, const LayerClass& choice, bool recompute);
@@ -112,7 +113,10 @@ class Rings {
   const ModelSpec& model_;
   Geometry shape_;
   Sharding sharding_;
-  std::int64_t ranks_, local_, rows_, overlap_;
+  std::int64_t ranks_;
+  std::int64_t local_, extent_;  // rows of a chunk on one rank, and those that norms take at once
+  bool whole_;
+  std::int64_t rows_, overlap_;
   Dtype storage_;
   std::string suffix_;      // of the current layer class
   std::int64_t count_ = 0;  // its layers

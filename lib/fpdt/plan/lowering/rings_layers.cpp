@@ -70,8 +70,10 @@ HomeShape Rings::head_rows(TensorClass tensor, const LayerClass& choice, std::in
 HomeShape Rings::local_rows(TensorClass tensor, const LayerClass& choice, std::int64_t width,
                             bool lasting) const {
   HomeShape shape = head_rows(tensor, choice, width, storage_, lasting);
-  shape.rows = local_;
-  shape.last_rows = shape_.local_rows(shape_.chunks - 1);
+  shape.chunks = shape_.extents;
+  shape.rows = extent_;
+  shape.last_rows = shape_.extent_rows(shape_.extents - 1);
+  if (whole_) shape.produced_slots = shape.fetched_slots = 1;
   return shape;
 }
 
@@ -82,7 +84,7 @@ void Rings::stream(const std::string& block, unsigned parts, bool checkpoint) {
   shape.name = checkpoint ? "layer_input" : "segment_input";
   shape.instances = checkpoint ? model_.layers / every + 1 : every - 1;
   // project reads x_i, and so does feed_forward, two chunks later when all-to-alls overlap.
-  shape.fetched_slots += 2 * overlap_;
+  if (!whole_) shape.fetched_slots += 2 * overlap_;
   touch_home(block, shape, parts);
 }
 
@@ -151,9 +153,7 @@ void Rings::rows_forward(const std::string& block, const LayerClass& choice, boo
   const unsigned made = kKept | kNew | (!from_input || recompute ? kHost : 0U);
   touch_home(block, head_rows(TensorClass::lse, choice, shape_.heads, Dtype::f32, !from_input),
              made);
-  touch_home(block,
-             local_rows(TensorClass::attention_output, choice, model_.q_width(), !from_input),
-             made);
+  attention_output(block, choice, made);
   if (storage_ != Dtype::f32) staging(block, "o_send", q_width(), storage_);
   staging(block, "o_receive", q_width(), storage_);
 }
@@ -164,7 +164,7 @@ void Rings::forward(const std::string& block, const LayerClass& choice, bool fro
   documents(block);
   stream(block, kKept | kHost | kFetched, from_checkpoint);
   stream(block, kKept | kNew | kHost, to_checkpoint);
-  activation(block, "normed", local_, model_.hidden, storage_);
+  activation(block, "normed", extent_, model_.hidden, storage_);
   activation(block, "qkv", local_, model_.qkv_width(), storage_);
   rows_forward(block, choice, false);
   activation(block, "act", ffn_rows(), model_.feed_forward, storage_);
@@ -173,11 +173,20 @@ void Rings::forward(const std::string& block, const LayerClass& choice, bool fro
     touch_home(block, local_rows(TensorClass::ffn_hidden, choice, model_.up_width(), true),
                kKept | kNew | kHost);
     if (model_.parallel_residual)
-      activation(block, "residual_chunk", local_, model_.hidden, storage_);
+      activation(block, "residual_chunk", extent_, model_.hidden, storage_);
     return;
   }
-  activation(block, "residual_chunk", local_, model_.hidden, storage_);
+  activation(block, "residual_chunk", extent_, model_.hidden, storage_);
   activation(block, "up", ffn_rows(), model_.up_width(), storage_);
+}
+
+// Whole ones stay on the device in the block that repeats them.
+void Rings::attention_output(const std::string& block, const LayerClass& choice, unsigned parts) {
+  const bool from_input = choice.recompute == Recompute::from_input;
+  HomeShape shape =
+      local_rows(TensorClass::attention_output, choice, model_.q_width(), !from_input);
+  shape.stored = !(whole_ && from_input);
+  touch_home(block, shape, parts);
 }
 
 // The stream between attention and feed-forward. With parallel residuals backward does not use it.
@@ -207,8 +216,8 @@ void Rings::backward(const std::string& block, const LayerClass& choice, bool fr
   documents(block);
   stream(block, kKept | kHost | kFetched, from_checkpoint);
   layer_gradient(block, kKept | kNew | kHost | kFetched);
-  activation(block, "normed", local_, model_.hidden, storage_);
-  activation(block, "norm_gradient", local_, model_.hidden, storage_);
+  activation(block, "normed", extent_, model_.hidden, storage_);
+  activation(block, "norm_gradient", extent_, model_.hidden, storage_);
   activation(block, "qkv", local_, model_.qkv_width(), storage_);
   if (model_.qk_norm) {
     activation(block, "qkv_gradient", local_, model_.qkv_width(), storage_);
@@ -222,20 +231,20 @@ void Rings::backward(const std::string& block, const LayerClass& choice, bool fr
     touch_home(block, local_rows(TensorClass::ffn_hidden, choice, model_.up_width(), true), read);
   } else {
     if (!model_.parallel_residual)
-      activation(block, "residual_chunk", local_, model_.hidden, storage_);
+      activation(block, "residual_chunk", extent_, model_.hidden, storage_);
     activation(block, "up", ffn_rows(), model_.up_width(), storage_);
   }
   activation(block, "act", ffn_rows(), model_.feed_forward, storage_);
   activation(block, "act_gradient", ffn_rows(), model_.feed_forward, storage_);
   activation(block, "up_gradient", ffn_rows(), model_.up_width(), storage_);
   HomeShape dh = local_rows(TensorClass::residual_gradient, choice, model_.hidden, false);
-  dh.stored = !fused;
-  if (fused) dh.produced_slots = 2 + overlap_;
-  touch_home(block, dh, fused ? kNew : kKept | kNew | kHost | kFetched);
+  dh.stored = !fused && !whole_;
+  if (fused && !whole_) dh.produced_slots = 2 + overlap_;
+  touch_home(block, dh, dh.stored ? kKept | kNew | kHost | kFetched : kNew);
   tiles_backward(block, choice);
-  if (ranks_ == 1) return;
-  activation(block, "dcontext", local_, model_.q_width(), storage_);
-  activation(block, "delta_chunk", local_, model_.heads, Dtype::f32);
+  if (ranks_ == 1 && shape_.extents == shape_.chunks) return;
+  activation(block, "dcontext", extent_, model_.q_width(), storage_);
+  activation(block, "delta_chunk", extent_, model_.heads, Dtype::f32);
   staging(block, "dout_send", q_width(), storage_);
   staging(block, "delta_send", shape_.heads, Dtype::f32);
   staging(block, "dq_receive", q_width(), storage_);
@@ -256,9 +265,7 @@ void Rings::tiles_backward(const std::string& block, const LayerClass& choice) {
   touch_home(block, head_rows(TensorClass::kv, choice, kv_width(), storage_, all), read);
   touch_home(block, head_rows(TensorClass::lse, choice, shape_.heads, Dtype::f32, !from_input),
              read);
-  touch_home(block,
-             local_rows(TensorClass::attention_output, choice, model_.q_width(), !from_input),
-             read);
+  attention_output(block, choice, read);
   HomeShape dout = head_rows(TensorClass::dout, choice, q_width(), storage_, false);
   HomeShape delta = head_rows(TensorClass::dout, choice, shape_.heads, Dtype::f32, false);
   delta.name = "delta" + suffix_;

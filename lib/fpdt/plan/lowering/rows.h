@@ -1,5 +1,6 @@
-// Rows of a chunk in sequence layout: norms, projections and the feed-forward, forward and
-// backward.
+// Rows in sequence layout: norms, projections and the feed-forward, forward and backward. The
+// projection to heads takes the rows of a chunk. All else takes an extent: a chunk, or all rows of
+// the rank.
 #pragma once
 
 #include "fpdt/plan/lowering/context.h"
@@ -15,15 +16,19 @@ class Rows : public LoweringPart {
 
   // q_i and kv_i in head layout from x_i.
   void project(LayerFrame& frame, std::int64_t chunk);
-  // Residual, second norm and feed-forward of chunk i: the input of the next layer.
-  void feed_forward(LayerFrame& frame, std::int64_t chunk);
+  // Residual, second norm and feed-forward of an extent: the input of the next layer.
+  void feed_forward(LayerFrame& frame, std::int64_t extent);
   // dh_i from dy_i, and the gradient of the attention output, on its way to head layout.
   void feed_forward_backward(LayerFrame& frame, std::int64_t chunk);
   // From dq_i, dkv_i and dh_i to the gradient of the layer's input.
   void projection_backward(LayerFrame& frame, std::int64_t chunk);
 
  private:
-  void tiles_backward(LayerFrame& frame, std::int64_t chunk, const Operand& h, const Operand& dy);
+  void first_norm(LayerFrame& frame, std::int64_t extent);
+  void feed_forward_gradient(LayerFrame& frame, std::int64_t extent);
+  void tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h, const Operand& dy);
+  void first_norm_again(LayerFrame& frame, std::int64_t extent);
+  void first_norm_gradient(LayerFrame& frame, std::int64_t extent);
   [[nodiscard]] std::int64_t ffn_tile() const;
   [[nodiscard]] ActivationKind activation_kind() const;
 

@@ -1,4 +1,4 @@
-// Emits the rows of a chunk, backward.
+// Emits rows, backward.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,67 +8,71 @@
 namespace fpdt {
 
 void Rows::feed_forward_backward(LayerFrame& frame, std::int64_t chunk) {
+  if (enters(chunk, backward_loop())) feed_forward_gradient(frame, shape_.extent_of(chunk));
+  transition_.output_gradient_to_heads(frame, chunk);
+}
+
+void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
   Homes& homes = *frame.homes;
-  const auto c = static_cast<std::size_t>(chunk);
-  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t rows = shape_.extent_rows(extent);
   const std::int64_t hidden = model_.hidden;
-  const Operand dy = context_.layer_gradient.fetch(builder_, Version::plus(0), chunk,
+  const Operand dy = context_.layer_gradient.fetch(builder_, Version::plus(0), extent,
                                                    Home::Reuse::latest, LaneKind::h2d);
-  const Operand context = homes.attention_output.fetch(builder_, outputs(frame), chunk,
+  const Operand context = homes.attention_output.fetch(builder_, outputs(frame), extent,
                                                        Home::Reuse::ring, LaneKind::h2d);
   const bool parallel = model_.parallel_residual;
   Operand h;  // the input of the second norm
   if (frame.stores(Recompute::keep_all) && !parallel) {
-    h = homes.residual.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
+    h = homes.residual.fetch(builder_, stored_instance(homes), extent, Home::Reuse::ring,
                              LaneKind::h2d);
   } else {
     const Operand x =
-        frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
+        frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
     h = parallel ? x : temporary("residual_chunk", rows);
     if (!parallel) {
-      products_.linear(fmt::format("out.{}", chunk), "out", frame.weights, context, h, rows,
+      products_.linear(fmt::format("out.{}", extent), "out", frame.weights, context, h, rows,
                        model_.q_width(), hidden, x);
     }
   }
-  tiles_backward(frame, chunk, h, dy);
+  tiles_backward(frame, extent, h, dy);
 
   // Gradients of attention's output projection.
-  const Operand dh = parallel ? dy : frame.dh[c];
+  const Operand dh = parallel ? dy : frame.dh[index(extent)];
   const std::int64_t width = model_.q_width();
-  const std::int64_t first = local_first(chunk);
-  products_.linear_gradient(fmt::format("{}", chunk), "out", dh, context, rows, width, hidden,
+  const std::int64_t first = extent_first(extent);
+  products_.linear_gradient(fmt::format("{}", extent), "out", dh, context, rows, width, hidden,
                             first);
-  const Transition::OutputGradient made = transition_.output_gradient(frame, chunk);
-  products_.linear_backward(fmt::format("dcontext.{}", chunk), "out", frame.weights, dh,
+  const OutputGradient made = transition_.output_gradient(frame, extent);
+  products_.linear_backward(fmt::format("dcontext.{}", extent), "out", frame.weights, dh,
                             made.dcontext, rows, width, hidden);
   builder_.emit(
-      fmt::format("delta.{}", chunk), LaneKind::compute,
+      fmt::format("delta.{}", extent), LaneKind::compute,
       AttentionDelta{
           context, made.dcontext, {made.delta, false}, rows, model_.heads, model_.head_dim});
-  transition_.output_gradient_to_heads(frame, chunk, made);
+  frame.gradient[index(extent)] = made;
 }
 
 // Feed-forward and second norm, one row tile after another.
-void Rows::tiles_backward(LayerFrame& frame, std::int64_t chunk, const Operand& h,
+void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h,
                           const Operand& dy) {
   Homes& homes = *frame.homes;
-  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t rows = shape_.extent_rows(extent);
   const std::int64_t hidden = model_.hidden;
   const std::int64_t wide = model_.up_width();
   const std::int64_t ffn = model_.feed_forward;
   const bool all = frame.stores(Recompute::keep_all);
   const Operand n2 = temporary("normed", rows);
-  products_.norm(fmt::format("renorm2.{}", chunk), "norm2", frame.weights, h, n2, rows);
+  products_.norm(fmt::format("renorm2.{}", extent), "norm2", frame.weights, h, n2, rows);
   const Operand dn2 = temporary("norm_gradient", rows);
-  const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), chunk,
+  const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), extent,
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
   const std::int64_t tile = ffn_tile();
   const auto kind = activation_kind();
   for (std::int64_t at = 0; at < rows; at += tile) {
     const std::int64_t r = std::min(tile, rows - at);
-    const std::int64_t first = local_first(chunk) + at;
-    const std::string place = fmt::format("{}.{}", chunk, at);
+    const std::int64_t first = extent_first(extent) + at;
+    const std::string place = fmt::format("{}.{}", extent, at);
     const Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r);
     const Operand n2_rows = rows_of(n2, at, r);
     const Operand dy_rows = rows_of(dy, at, r);
@@ -86,36 +90,27 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t chunk, const Operand& 
     products_.linear_backward("dn2." + place, "up", frame.weights, dup, rows_of(dn2, at, r), r,
                               hidden, wide);
   }
-  const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), chunk);
-  products_.norm_backward(fmt::format("dh.{}", chunk), {.layer = "norm2",
-                                                        .use = frame.weights,
-                                                        .sum = Version::plus(0),
-                                                        .x = h,
-                                                        .dy = dn2,
-                                                        .addend = dy,
-                                                        .dx = dh,
-                                                        .rows = rows,
-                                                        .local_first = local_first(chunk)});
-  homes.residual_gradient.spill(builder_, Version::plus(0), chunk, dh, out_lane());
-  frame.dh[static_cast<std::size_t>(chunk)] = dh;
+  const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), extent);
+  products_.norm_backward(fmt::format("dh.{}", extent), {.layer = "norm2",
+                                                         .use = frame.weights,
+                                                         .sum = Version::plus(0),
+                                                         .x = h,
+                                                         .dy = dn2,
+                                                         .addend = dy,
+                                                         .dx = dh,
+                                                         .rows = rows,
+                                                         .local_first = extent_first(extent)});
+  homes.residual_gradient.spill(builder_, Version::plus(0), extent, dh, out_lane());
+  frame.dh[index(extent)] = dh;
 }
 
 void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
-  Homes& homes = *frame.homes;
+  const std::int64_t extent = shape_.extent_of(chunk);
+  if (enters(chunk, backward_loop())) first_norm_again(frame, extent);
   const std::int64_t rows = shape_.local_rows(chunk);
   const std::int64_t hidden = model_.hidden;
   const std::int64_t width = model_.qkv_width();
-  const std::int64_t first = local_first(chunk);
-  const Operand x =
-      frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
-  Operand n1;
-  if (frame.stores(Recompute::keep_all)) {
-    n1 = homes.norm_output.fetch(builder_, stored_instance(homes), chunk, Home::Reuse::ring,
-                                 LaneKind::h2d);
-  } else {
-    n1 = temporary("normed", rows);
-    products_.norm(fmt::format("renorm1.{}", chunk), "norm1", frame.weights, x, n1, rows);
-  }
+  const Operand n1 = chunk_of(frame.n1[index(extent)], chunk);
   Operand qkv;
   if (model_.qk_norm) {
     qkv = temporary("qkv", rows);
@@ -123,23 +118,45 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
                      width);
   }
   const Operand dqkv = transition_.join_gradients(frame, chunk, qkv);
-  products_.linear_gradient(fmt::format("{}", chunk), "qkv", dqkv, n1, rows, hidden, width, first);
-  const Operand dn1 = temporary("norm_gradient", rows);
-  products_.linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv, dn1, rows,
-                            hidden, width);
-  const Operand dh = homes.residual_gradient.fetch(builder_, Version::plus(0), chunk,
-                                                   Home::Reuse::ring, LaneKind::h2d);
-  const Operand dx = context_.layer_gradient.produce(builder_, Version::plus(1), chunk);
-  products_.norm_backward(fmt::format("dx.{}", chunk), {.layer = "norm1",
-                                                        .use = frame.weights,
-                                                        .sum = Version::plus(0),
-                                                        .x = x,
-                                                        .dy = dn1,
-                                                        .addend = dh,
-                                                        .dx = dx,
-                                                        .rows = rows,
-                                                        .local_first = first});
-  context_.layer_gradient.spill(builder_, Version::plus(1), chunk, dx, out_lane());
+  products_.linear_gradient(fmt::format("{}", chunk), "qkv", dqkv, n1, rows, hidden, width,
+                            shape_.local_first(chunk));
+  products_.linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv,
+                            chunk_of(frame.dn1[index(extent)], chunk), rows, hidden, width);
+  if (leaves(chunk, backward_loop())) first_norm_gradient(frame, extent);
+}
+
+void Rows::first_norm_again(LayerFrame& frame, std::int64_t extent) {
+  Homes& homes = *frame.homes;
+  const std::int64_t rows = shape_.extent_rows(extent);
+  const Operand x =
+      frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
+  Operand n1;
+  if (frame.stores(Recompute::keep_all)) {
+    n1 = homes.norm_output.fetch(builder_, stored_instance(homes), extent, Home::Reuse::ring,
+                                 LaneKind::h2d);
+  } else {
+    n1 = temporary("normed", rows);
+    products_.norm(fmt::format("renorm1.{}", extent), "norm1", frame.weights, x, n1, rows);
+  }
+  frame.x[index(extent)] = x;
+  frame.n1[index(extent)] = n1;
+  frame.dn1[index(extent)] = temporary("norm_gradient", rows);
+}
+
+void Rows::first_norm_gradient(LayerFrame& frame, std::int64_t extent) {
+  const Operand dh = frame.homes->residual_gradient.fetch(builder_, Version::plus(0), extent,
+                                                          Home::Reuse::ring, LaneKind::h2d);
+  const Operand dx = context_.layer_gradient.produce(builder_, Version::plus(1), extent);
+  products_.norm_backward(fmt::format("dx.{}", extent), {.layer = "norm1",
+                                                         .use = frame.weights,
+                                                         .sum = Version::plus(0),
+                                                         .x = frame.x[index(extent)],
+                                                         .dy = frame.dn1[index(extent)],
+                                                         .addend = dh,
+                                                         .dx = dx,
+                                                         .rows = shape_.extent_rows(extent),
+                                                         .local_first = extent_first(extent)});
+  context_.layer_gradient.spill(builder_, Version::plus(1), extent, dx, out_lane());
 }
 
 }  // namespace fpdt

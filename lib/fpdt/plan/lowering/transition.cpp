@@ -93,49 +93,59 @@ void Transition::join_output(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance stored = outputs(frame);
-  const Operand whole = homes.attention_output.produce(builder_, stored, chunk);
+  const std::int64_t extent = shape_.extent_of(chunk);
+  Operand& whole = frame.attention_output[index(extent)];
+  if (enters(chunk, Loop::up)) whole = homes.attention_output.produce(builder_, stored, extent);
   builder_.emit(fmt::format("join_o.{}", chunk), LaneKind::compute,
-                Permute{frame.o[c], {whole, false}, ranks_, shape_.local_rows(chunk), q_width()});
-  frame.attention_output[c] = whole;
-  if (!frame.stores(Recompute::from_input) || frame.pass == Pass::recompute) {
-    homes.attention_output.spill(builder_, stored, chunk, whole, out_lane());
-    homes.lse.spill(builder_, stored, chunk, frame.lse[c], out_lane());
+                Permute{frame.o[c],
+                        {chunk_of(whole, chunk), false},
+                        ranks_,
+                        shape_.local_rows(chunk),
+                        q_width()});
+  if (frame.stores(Recompute::from_input) && frame.pass == Pass::forward) return;
+  if (leaves(chunk, Loop::up)) {
+    homes.attention_output.spill(builder_, stored, extent, whole, out_lane());
   }
+  homes.lse.spill(builder_, stored, chunk, frame.lse[c], out_lane());
 }
 
-Transition::OutputGradient Transition::output_gradient(LayerFrame& frame, std::int64_t chunk) {
-  if (ranks_ == 1) {
-    return {frame.homes->dout.produce(builder_, Version::plus(0), chunk),
-            frame.homes->delta.produce(builder_, Version::plus(0), chunk)};
+OutputGradient Transition::output_gradient(LayerFrame& frame, std::int64_t extent) {
+  if (one_layout()) {
+    return {frame.homes->dout.produce(builder_, Version::plus(0), extent),
+            frame.homes->delta.produce(builder_, Version::plus(0), extent)};
   }
-  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t rows = shape_.extent_rows(extent);
   return {temporary("dcontext", rows), temporary("delta_chunk", rows)};
 }
 
-void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk,
-                                          const OutputGradient& of) {
+void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
-  const auto c = static_cast<std::size_t>(chunk);
-  frame.dout[c] = of.dcontext;
-  frame.delta[c] = of.delta;
-  if (ranks_ > 1) {
-    const std::int64_t rows = shape_.local_rows(chunk);
-    const auto sent = [&](const char* name, std::int64_t row, const Operand& source) {
-      const Operand packed = temporary(name, shape_.rows(chunk));
-      builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
-                    Permute{source, {packed, false}, rows, ranks_, row});
+  const OutputGradient& of = frame.gradient[index(shape_.extent_of(chunk))];
+  Operand& dout = frame.dout[index(chunk)];
+  Operand& delta = frame.delta[index(chunk)];
+  dout = of.dcontext;
+  delta = of.delta;
+  if (!one_layout()) {
+    const auto sent = [&](const char* name, Home& home, std::int64_t row, const Operand& extent) {
+      const Operand packed = ranks_ > 1 ? temporary(name, shape_.rows(chunk))
+                                        : home.produce(builder_, Version::plus(0), chunk);
+      builder_.emit(
+          fmt::format("{}.{}", name, chunk), LaneKind::compute,
+          Permute{chunk_of(extent, chunk), {packed, false}, shape_.local_rows(chunk), ranks_, row});
       return packed;
     };
-    const Operand dout_send = sent("dout_send", q_width(), of.dcontext);
-    const Operand delta_send = sent("delta_send", shape_.heads, of.delta);
-    frame.dout[c] = homes.dout.produce(builder_, Version::plus(0), chunk);
-    frame.delta[c] = homes.delta.produce(builder_, Version::plus(0), chunk);
-    builder_.emit(
-        fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
-        AllToAll{"sp", {dout_send, delta_send}, {{frame.dout[c], false}, {frame.delta[c], false}}});
+    dout = sent("dout_send", homes.dout, q_width(), of.dcontext);
+    delta = sent("delta_send", homes.delta, shape_.heads, of.delta);
   }
-  homes.dout.spill(builder_, Version::plus(0), chunk, frame.dout[c], out_lane());
-  homes.delta.spill(builder_, Version::plus(0), chunk, frame.delta[c], out_lane());
+  if (ranks_ > 1) {
+    const std::vector<Operand> packed{dout, delta};
+    dout = homes.dout.produce(builder_, Version::plus(0), chunk);
+    delta = homes.delta.produce(builder_, Version::plus(0), chunk);
+    builder_.emit(fmt::format("a2a_dout.{}", chunk), LaneKind::comm,
+                  AllToAll{"sp", packed, {{dout, false}, {delta, false}}});
+  }
+  homes.dout.spill(builder_, Version::plus(0), chunk, dout, out_lane());
+  homes.delta.spill(builder_, Version::plus(0), chunk, delta, out_lane());
 }
 
 void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const Operand& dq,
@@ -166,7 +176,7 @@ Operand Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const 
     join.qkv = qkv;
     join.dq_weight = states_.gradient_rows("q_norm.weight", Version::plus(0), 0, model_.head_dim);
     join.dk_weight = states_.gradient_rows("k_norm.weight", Version::plus(0), 0, model_.head_dim);
-    join.local_first = local_first(chunk);
+    join.local_first = shape_.local_first(chunk);
   }
   describe_heads(join, frame, chunk);
   const Operand dqkv = temporary(model_.qk_norm ? "qkv_gradient" : "qkv", shape_.local_rows(chunk));

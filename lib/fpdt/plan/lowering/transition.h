@@ -16,12 +16,9 @@ class Transition : public LoweringPart {
   // Receives it there, and stores what backward needs of this row.
   void join_output(LayerFrame& frame, std::int64_t chunk);
 
-  // The gradient of the attention output and delta, in sequence layout.
-  struct OutputGradient {
-    Operand dcontext, delta;
-  };
-  [[nodiscard]] OutputGradient output_gradient(LayerFrame& frame, std::int64_t chunk);
-  void output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk, const OutputGradient& of);
+  // The place for the gradient of an extent's attention output.
+  [[nodiscard]] OutputGradient output_gradient(LayerFrame& frame, std::int64_t extent);
+  void output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk);
   // Sends dq_i and dkv_i back to sequence layout.
   void gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const Operand& dq,
                          const Operand& dkv);
@@ -30,6 +27,8 @@ class Transition : public LoweringPart {
   Operand join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
 
  private:
+  // Whether a chunk's rows in both layouts are the same tensor.
+  [[nodiscard]] bool one_layout() const { return ranks_ == 1 && shape_.extents == shape_.chunks; }
   // Sets the fields that SplitHeads and JoinHeads share.
   template <class Heads>
   void describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk) const;

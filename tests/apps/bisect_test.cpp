@@ -70,7 +70,7 @@ TEST(Bisect, SoundScheduleHasNoVariantThatDiffers) {
 TEST(Bisect, NamesTheChunksWhereLaterOnesAreWrong) {
   const Bisection found = bisect_with(four_chunks(), [](Op& op) {
     auto* const tile = std::get_if<AttentionForward>(&op.body);
-    if (tile != nullptr && tile->k_first > 0) tile->scale *= 1.5;
+    if (tile != nullptr && tile->k_first.at(0) > 0) tile->scale *= 1.5;
   });
   EXPECT_TRUE(found.schedule.disagrees());
   EXPECT_TRUE(found.lowered_again.disagrees());
@@ -80,7 +80,8 @@ TEST(Bisect, NamesTheChunksWhereLaterOnesAreWrong) {
 TEST(Bisect, NamesEveryChangeThatHelps) {
   const Bisection found = bisect_with(four_chunks(), [](Op& op) {
     auto* const tile = std::get_if<AttentionForward>(&op.body);
-    if (tile != nullptr && tile->pass == Pass::recompute && tile->k_first > 0) tile->scale *= 1.5;
+    if (tile != nullptr && tile->pass == Pass::recompute && tile->k_first.at(0) > 0)
+      tile->scale *= 1.5;
   });
   EXPECT_EQ(found.conclusion(), "The error goes away with: one chunk, nothing recomputed.");
 }
@@ -98,7 +99,7 @@ TEST(Bisect, BlamesTheKernelsWhereNothingHelps) {
 TEST(Bisect, ANormThatIsNotFiniteIsAnError) {
   const Bisection found = bisect_with(four_chunks(), [](Op& op) {
     auto* const tile = std::get_if<AttentionForward>(&op.body);
-    if (tile != nullptr && tile->k_first > 0) tile->scale = HUGE_VAL;
+    if (tile != nullptr && tile->k_first.at(0) > 0) tile->scale = HUGE_VAL;
   });
   EXPECT_TRUE(found.schedule.disagrees());
   EXPECT_NE(found.schedule.failure, "");
@@ -109,7 +110,7 @@ TEST(Bisect, TwoFaultsTakeTwoChanges) {
   const Bisection found = bisect_with(four_chunks(), [](Op& op) {
     auto* const tile = std::get_if<AttentionForward>(&op.body);
     if (tile == nullptr) return;
-    if (tile->k_first > 0) tile->scale *= 1.5;
+    if (tile->k_first.at(0) > 0) tile->scale *= 1.5;
     if (tile->heads < 4) tile->scale *= 1.5;  // a tile of one of several ranks
   });
   EXPECT_EQ(found.conclusion(),

@@ -42,10 +42,10 @@ struct Numbers {
     const std::vector<double> documents =
         op.documents.present() ? memory.values(op.documents) : std::vector<double>{};
     for (std::int64_t i = 0; i < op.q_rows; ++i) {
-      const std::int64_t token = op.q_first + i;
+      const std::int64_t token = op.q_first.at(0) + i;
       const auto start = documents.empty() ? 0 : static_cast<std::int64_t>(documents[index(token)]);
-      const std::int64_t first = std::max<std::int64_t>(0, start - op.k_first);
-      const std::int64_t end = std::min(op.k_rows, token + 1 - op.k_first);
+      const std::int64_t first = std::max<std::int64_t>(0, start - op.k_first.at(0));
+      const std::int64_t end = std::min(op.k_rows, token + 1 - op.k_first.at(0));
       for (std::int64_t head = 0; head < heads; ++head) {
         rows.push_back({token, first, std::max(first, end), index((i * heads + head) * size),
                         index(i * heads + head)});

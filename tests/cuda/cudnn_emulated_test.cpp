@@ -51,7 +51,7 @@ class Tile {
     op.kv = kv_;
     op.o = target(c_.o, c_.q_rows * c_.heads * c_.head_dim);
     op.lse = target(Dtype::f32, c_.q_rows * c_.heads);
-    op.workspace = workspace(cuda::tile_of(op));
+    op.workspace = workspace(cuda::tile_of(op, 0));
     std::vector<Expected> o, lse;
     const auto o_before = memory_.values(op.o), lse_before = memory_.values(op.lse);
     for (std::int64_t i = 0; i < c_.q_rows; ++i) {
@@ -74,7 +74,7 @@ class Tile {
     op.lse = memory_.put(Dtype::f32, lse);
     op.dq = target(Dtype::f32, c_.q_rows * c_.heads * c_.head_dim);
     op.dkv = target(Dtype::f32, c_.k_rows * 2 * c_.kv_heads * c_.head_dim);
-    op.workspace = workspace(cuda::tile_of(op, c_.members));
+    op.workspace = workspace(cuda::tile_of(op, 0, c_.members));
     std::vector<Expected> dq = before(op.dq), dkv = before(op.dkv);
     const auto dout = memory_.values(op.dout), delta = memory_.values(op.delta);
     lse = memory_.values(op.lse);

@@ -145,7 +145,7 @@ TEST(CudnnExperiment, MembersOfALaunch) {
   cuda::AttentionPlans plans;
   std::vector<float> dq, dkv;
   for (const std::int64_t members : {1, 2, 4}) {
-    const Bytes room = plans.prepare(cuda::tile_of(tile.op, members));
+    const Bytes room = plans.prepare(cuda::tile_of(tile.op, 0, members));
     const DeviceBytes workspace = device_memory(room.value);
     const std::vector<View> views = tile.views(workspace.get(), room);
     const cuda::Frame frame{views, 0, device_stream(0), nullptr};
@@ -173,7 +173,7 @@ TEST(CudnnExperiment, MembersOfALaunch) {
 TEST(CudnnExperiment, WhatIsInDqBefore) {
   const BackwardTile tile;
   const cuda::CudnnHandle handle = cuda::make_cudnn_handle();
-  const cuda::AttentionTile shape = cuda::tile_of(tile.op, kHeads / kKvHeads);
+  const cuda::AttentionTile shape = cuda::tile_of(tile.op, 0, kHeads / kKvHeads);
   cuda::Graph graph;
   const cuda::BackwardTensors tensors = cuda::add_backward(graph, shape);
   const cuda::GraphPlan plan(std::move(graph), {handle.get(), {}}, "an experiment", "");

@@ -151,7 +151,7 @@ void check_tile(const TileShape& s) {
   forward.q = q, forward.kv = kv;
   forward.o = memory.write(Dtype::f32, s.q_rows * s.heads * s.head_dim);
   forward.lse = memory.write(Dtype::f32, s.q_rows * s.heads);
-  forward.workspace = workspace(memory, cuda::tile_of(forward));
+  forward.workspace = workspace(memory, cuda::tile_of(forward, 0));
   memory.run_alone(forward);
   const Expectation seen = loops.forward();
   expect_close(memory.values(forward.o), seen.o, Dtype::f32);
@@ -174,7 +174,7 @@ void check_tile(const TileShape& s) {
   for (const std::int64_t members : {std::int64_t{1}, s.heads / s.kv_heads}) {
     backward.dq = memory.write(Dtype::f32, s.q_rows * s.heads * s.head_dim);
     backward.dkv = memory.write(Dtype::f32, s.k_rows * 2 * s.kv_heads * s.head_dim);
-    backward.workspace = workspace(memory, cuda::tile_of(backward, members));
+    backward.workspace = workspace(memory, cuda::tile_of(backward, 0, members));
     memory.run_alone(backward);
     expect_close(memory.values(backward.dq), gradients.dq, Dtype::f32);
     expect_close(memory.values(backward.dkv), gradients.dkv, Dtype::f32);
@@ -208,7 +208,7 @@ TEST(CudnnTiles, ChunksEqualTheWhole) {
   whole.kv = memory.put(Dtype::bf16, kv_all);
   whole.o = memory.write(Dtype::f32, kRows * kHeads * kDim);
   whole.lse = memory.write(Dtype::f32, kRows * kHeads);
-  whole.workspace = workspace(memory, cuda::tile_of(whole));
+  whole.workspace = workspace(memory, cuda::tile_of(whole, 0));
   memory.run_alone(whole);
   const auto o_whole = memory.values(whole.o), lse_whole = memory.values(whole.lse);
   for (std::int64_t i = 0; i < kRows; i += kChunk) {
@@ -220,7 +220,7 @@ TEST(CudnnTiles, ChunksEqualTheWhole) {
     for (std::int64_t j = 0; j <= i; j += kChunk) {
       tile.k_first = j;
       tile.kv = memory.put(Dtype::bf16, rows(kv_all, j, 2 * kKv * kDim));
-      tile.workspace = workspace(memory, cuda::tile_of(tile));
+      tile.workspace = workspace(memory, cuda::tile_of(tile, 0));
       memory.run_alone(tile);
       tile.o.accumulate = tile.lse.accumulate = true;
     }

@@ -9,13 +9,13 @@ void run_kernel(const Body& body, std::span<const View> views, std::int64_t rank
   const cuda::Frame frame{views, rank, nullptr, nullptr};
   cuda::AttentionPlans plans;
   if (const auto* forward = std::get_if<AttentionForward>(&body)) {
-    plans.prepare(cuda::tile_of(*forward));
+    plans.prepare(cuda::tile_of(*forward, rank));
     return plans.execute(*forward, frame);
   }
   const auto& backward = std::get<AttentionBackward>(body);
   const Bytes room{frame.view(backward, backward.workspace).bytes()};
-  const std::int64_t members = plans.members_within(room, cuda::tile_of(backward));
-  plans.prepare(cuda::tile_of(backward, members));
+  const std::int64_t members = plans.members_within(room, cuda::tile_of(backward, rank));
+  plans.prepare(cuda::tile_of(backward, rank, members));
   plans.execute(backward, members, frame);
 }
 

@@ -76,15 +76,15 @@ cuda::AttentionPlans& tile_plans() {
 
 void run_tile(const AttentionForward& tile, const cuda::Frame& frame) {
   if (!tile.workspace.present()) return cuda::execute(tile, frame);
-  tile_plans().prepare(cuda::tile_of(tile));
+  tile_plans().prepare(cuda::tile_of(tile, 0));
   tile_plans().execute(tile, frame);
 }
 
 void run_tile(const AttentionBackward& tile, const cuda::Frame& frame) {
   if (!tile.workspace.present()) return cuda::execute(tile, frame);
   const Bytes room{frame.view(tile, tile.workspace).bytes()};
-  const std::int64_t members = tile_plans().members_within(room, cuda::tile_of(tile));
-  tile_plans().prepare(cuda::tile_of(tile, members));
+  const std::int64_t members = tile_plans().members_within(room, cuda::tile_of(tile, 0));
+  tile_plans().prepare(cuda::tile_of(tile, 0, members));
   tile_plans().execute(tile, members, frame);
 }
 

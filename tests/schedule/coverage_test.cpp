@@ -29,7 +29,7 @@ TEST(Coverage, AMissingTileLeavesPairs) {
 
 TEST(Coverage, AShortTileLeavesPairs) {
   Schedule schedule = test::golden("fpdt_backward.json");
-  tile(schedule, "attn.1.2").q_first += 1;
+  tile(schedule, "attn.1.2").q_first.a += 1;
   EXPECT_EQ(test::codes(schedule), Codes{"S502"});
 }
 
@@ -38,9 +38,9 @@ TEST(Coverage, TilesMayBeOfAnyShape) {
   for (Op& op : test::block_of(schedule, "backward").ops) {
     auto* body = std::get_if<AttentionBackward>(&op.body);
     if (body == nullptr) continue;
-    body->q_first /= 2;
+    body->q_first.a /= 2;
     body->q_rows /= 2;
-    body->k_first /= 2;
+    body->k_first.a /= 2;
     body->k_rows /= 2;
     body->q.rows = body->dout.rows = 4;
     body->dout.row_first = 8;
@@ -61,6 +61,76 @@ TEST(Coverage, RanksHoldAllHeads) {
     if (auto* body = std::get_if<AttentionBackward>(&op.body)) body->head_first.first.b = 2;
   }
   EXPECT_EQ(test::codes(schedule), Codes{"S503"});
+}
+
+// The findings of this file. The tiles of the tests below keep the buffers of other shapes.
+Codes coverage_codes(const Schedule& schedule) {
+  Codes found = test::codes(schedule);
+  std::erase_if(found, [](const std::string& code) { return !code.starts_with("S50"); });
+  return found;
+}
+
+// Each of two ranks has all heads, and half of the queries of every tile.
+Schedule with_shared_queries() {
+  Schedule schedule = test::golden("fpdt_backward.json");
+  for (Op& op : test::block_of(schedule, "backward").ops) {
+    auto* body = std::get_if<AttentionBackward>(&op.body);
+    if (body == nullptr) continue;
+    body->head_first = 0;
+    body->q_rows /= 2;
+    body->q_first.first = {.b = body->q_rows, .n = 2};
+  }
+  return schedule;
+}
+
+TEST(Coverage, RanksMayShareQueries) { EXPECT_EQ(coverage_codes(with_shared_queries()), Codes{}); }
+
+TEST(Coverage, ATileOfTwoRanksIsNotOfOneReplica) {
+  Schedule schedule = with_shared_queries();
+  tile(schedule, "attn.1.2").q_first.first = {};
+  EXPECT_EQ(coverage_codes(schedule), Codes{"S507"});
+}
+
+TEST(Coverage, RanksMustNotShareATile) {
+  Schedule schedule = with_shared_queries();
+  tile(schedule, "attn.1.2").k_first = 0;
+  EXPECT_EQ(coverage_codes(schedule), Codes{"S507"}) << "both ranks compute two tiles twice";
+  tile(schedule, "attn.1.2").k_first = 4;
+  EXPECT_EQ(coverage_codes(schedule), (Codes{"S501"})) << "the same area, but not the same pairs";
+}
+
+TEST(Coverage, EveryRankHasItsPartOfATile) {
+  Schedule schedule = with_shared_queries();
+  tile(schedule, "attn.1.2").q_first.a = 0;
+  tile(schedule, "attn.1.2").q_first.first = {.b = 24, .n = 2};
+  const Codes found = coverage_codes(schedule);
+  EXPECT_TRUE(found.contains("S502")) << "rank 0 computes nothing of it";
+}
+
+TEST(Coverage, HeadsOfRanksFollowEachOther) {
+  Schedule schedule = with_shared_queries();
+  for (Op& op : test::block_of(schedule, "backward").ops) {
+    if (auto* body = std::get_if<AttentionBackward>(&op.body)) body->head_first = 1;
+  }
+  EXPECT_EQ(coverage_codes(schedule), Codes{"S503"});
+}
+
+// Keys of a later rank lie above the diagonal of an earlier one, which computes nothing of them.
+TEST(Coverage, ContiguousRanksLeaveTilesOut) {
+  Schedule schedule = test::golden("fpdt_backward.json");
+  for (Op& op : test::block_of(schedule, "backward").ops) {
+    auto* body = std::get_if<AttentionBackward>(&op.body);
+    if (body == nullptr) continue;
+    body->head_first = 0;
+    body->q_rows = body->k_rows = 8;
+    body->q_first = 0;
+    body->q_first.first = {.b = 8, .n = 2};
+    const bool used = op.name == "attn.0.0" || op.name == "attn.0.1";
+    body->k_first = used ? 8 * (op.name.back() - '0') : 16;
+  }
+  EXPECT_EQ(coverage_codes(schedule), Codes{});
+  tile(schedule, "attn.0.1").k_first.first = {.b = 8, .n = 2};
+  EXPECT_EQ(coverage_codes(schedule), Codes{"S502"}) << "rank 1 leaves out its diagonal";
 }
 
 TEST(Coverage, GradientChunksOverlap) {

@@ -201,6 +201,39 @@ TEST(Simulate, HalfTheRatesTakeTwiceAsLong) {
               1e-3 * 16 * static_cast<double>(fast.ops));
 }
 
+// Two ranks share queries. Later ones see more keys, so the second rank takes longer. Flops
+// are the mean of both.
+TEST(Simulate, FollowsTheRankWithMostAttention) {
+  Schedule schedule;
+  schedule.ranks = 2;
+  schedule.buffers.push_back({"x",
+                              MemorySpace::device,
+                              Role::temporary,
+                              Category::activations,
+                              Dtype::f32,
+                              {16, 8},
+                              1,
+                              0});
+  AttentionForward tile;
+  tile.q.buffer = tile.kv.buffer = 0;
+  tile.q_rows = tile.k_rows = 16;
+  tile.heads = tile.kv_heads = 1;
+  tile.head_dim = 4;
+  tile.q_first.first = {.b = 16, .n = 2};
+  schedule.blocks.push_back({"b", {}, {{"tile", {LaneKind::compute, 0}, tile, {}}}});
+  schedule.train = {{0, 0, 0, 0}};
+  const Machine machine(test::random_choice(5).problem.cluster, RateEnd::typical);
+  const Simulation both = simulate(schedule, schedule.train, machine);
+  EXPECT_EQ(both.rank, 1);
+  constexpr double kPairs[] = {16 * 17 / 2, 16 * 16};
+  EXPECT_DOUBLE_EQ(std::accumulate(both.flops.begin(), both.flops.end(), 0.0),
+                   4 * 4 * (kPairs[0] + kPairs[1]) / 2);
+  std::get<AttentionForward>(schedule.blocks[0].ops[0].body).q_first = 16;
+  const Simulation second = simulate(schedule, schedule.train, machine);
+  EXPECT_EQ(both.nanoseconds, second.nanoseconds);
+  EXPECT_EQ(second.rank, 0);
+}
+
 // A step that takes years is counted in coarser ticks, with the same relative precision.
 TEST(Simulate, CountsStepsOfYears) {
   test::Choice choice = test::random_choice(5);

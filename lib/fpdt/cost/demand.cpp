@@ -30,7 +30,7 @@ inline constexpr bool kBoundByMemory =
 
 class Rules {
  public:
-  explicit Rules(const Schedule& schedule) : schedule_(schedule) {}
+  Rules(const Schedule& schedule, std::int64_t rank) : schedule_(schedule), rank_(rank) {}
 
   [[nodiscard]] Demand of(const Body& body) const {
     Demand asked;
@@ -104,7 +104,8 @@ class Rules {
 
   template <class Tile>
   void attention(Demand& asked, const Tile& op, double flops_per_pair) const {
-    const std::int64_t pairs = visible_pairs(op.q_first, op.q_rows, op.k_first, op.k_rows);
+    const std::int64_t pairs =
+        visible_pairs(op.q_first.at(rank_), op.q_rows, op.k_first.at(rank_), op.k_rows);
     asked.pairs = static_cast<double>(pairs) * static_cast<double>(op.heads);
     asked.flops = flops_per_pair * asked.pairs * static_cast<double>(op.head_dim);
     asked.size = std::min(op.q_rows, op.k_rows);
@@ -124,7 +125,8 @@ class Rules {
       sum += rows * (op.head_dim * (kMade + passes * element(op.o)) + 4 * (1 + passes));
       held = true;
     };
-    each_key_piece(op.q_first, op.q_rows, op.k_first, op.k_rows, op.k_rows, merge);
+    each_key_piece(op.q_first.at(rank_), op.q_rows, op.k_first.at(rank_), op.k_rows, op.k_rows,
+                   merge);
     return sum;
   }
 
@@ -143,17 +145,18 @@ class Rules {
       sum += mul(2 * op.kv_heads * piece.rows, op.head_dim) * 4 * (group + passes);
       held = true;
     };
-    each_key_piece(op.q_first, op.q_rows, op.k_first, op.k_rows, kBackwardPieceMost, add_up);
+    each_key_piece(op.q_first.at(rank_), op.q_rows, op.k_first.at(rank_), op.k_rows,
+                   kBackwardPieceMost, add_up);
     return sum;
   }
   void fill(Demand& asked, const AttentionForward& op) const {
     asked.work = Work::attention_forward;
-    attention(asked, op, 4);
+    attention(asked, op, kForwardFlops);
     if (op.workspace.present()) asked.partial = merged_bytes(op);
   }
   void fill(Demand& asked, const AttentionBackward& op) const {
     asked.work = Work::attention_backward;
-    attention(asked, op, 10);
+    attention(asked, op, kBackwardFlops);
     if (op.workspace.present()) asked.partial = added_bytes(op);
   }
 
@@ -197,6 +200,7 @@ class Rules {
   }
 
   const Schedule& schedule_;
+  std::int64_t rank_;
 };
 
 }  // namespace
@@ -211,10 +215,12 @@ std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64
          triangle(q_first - k_end);
 }
 
-Demand demand(const Schedule& schedule, const Op& op) { return Rules(schedule).of(op.body); }
+Demand demand(const Schedule& schedule, const Op& op, std::int64_t rank) {
+  return Rules(schedule, rank).of(op.body);
+}
 
-std::vector<std::vector<Demand>> demands(const Schedule& schedule) {
-  const Rules rules(schedule);
+std::vector<std::vector<Demand>> demands(const Schedule& schedule, std::int64_t rank) {
+  const Rules rules(schedule, rank);
   std::vector<std::vector<Demand>> all;
   all.reserve(schedule.blocks.size());
   for (const Block& block : schedule.blocks) {

@@ -35,6 +35,10 @@ constexpr auto words_of(Work) {
 }
 inline constexpr std::size_t kWorks = words<Work>().size();
 
+// Of an attention tile, for each pair, head and element of a head.
+inline constexpr double kForwardFlops = 4;
+inline constexpr double kBackwardFlops = 10;
+
 struct Demand {
   Work work = Work::memory;
   std::int32_t kind = 0;      // index of the body in kBodyNames
@@ -50,11 +54,12 @@ struct Demand {
   bool ring = false;  // sends to the next rank only; else to all others equally (all-to-all)
 };
 
-// Precondition: the op belongs to this schedule.
-Demand demand(const Schedule& schedule, const Op& op);
+// On one rank: which pairs an attention tile sees may differ. Precondition: the op belongs to this
+// schedule.
+Demand demand(const Schedule& schedule, const Op& op, std::int64_t rank = 0);
 
 // The demands of every op: [block][op].
-std::vector<std::vector<Demand>> demands(const Schedule& schedule);
+std::vector<std::vector<Demand>> demands(const Schedule& schedule, std::int64_t rank = 0);
 
 // Pairs (q, k) with k <= q of query rows [q_first, +q_rows) and key rows [k_first, +k_rows).
 std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,

@@ -305,7 +305,7 @@ struct Permute {
 
 // One tile of exact attention: query rows [q_first, +q_rows) against key rows [k_first, +k_rows) of
 // the sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u
-// <= t. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys
+// <= t, so a tile whose keys all come later does nothing on that rank. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys
 // seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges (o, lse) of this tile
 // into them. workspace: scratch memory for a library's kernel; absent: the backend uses a kernel
 // that needs none.
@@ -314,7 +314,8 @@ struct AttentionForward {
   Operand q, kv, documents;
   Target o, lse;
   Operand workspace;
-  std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
+  RankExpression q_first, k_first;
+  std::int64_t q_rows = 0, k_rows = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  // h, g, D
   double scale = 1;
   Pass pass = Pass::forward;
@@ -368,7 +369,8 @@ struct AttentionBackward {
   Operand q, kv, dout, lse, delta, documents;
   Target dq, dkv;
   Operand workspace;
-  std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
+  RankExpression q_first, k_first;
+  std::int64_t q_rows = 0, k_rows = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double scale = 1;
   Pass pass = Pass::backward;

@@ -72,6 +72,8 @@ struct RankExpression {
   [[nodiscard]] std::int64_t at(std::int64_t rank) const {
     return a + first.at(rank) + second.at(rank);
   }
+  // A constant.
+  RankExpression& operator=(std::int64_t value) { return *this = RankExpression{.a = value}; }
 };
 
 // Whether a term is 0 on every rank, and whether an expression is equal on every rank.

@@ -114,13 +114,15 @@ void ShapeTerms::tile(const Tile& op) {
             {"heads", op.heads},
             {"kv_heads", op.kv_heads},
             {"head_dim", op.head_dim}});
-  constant(op.q_first >= 0 && op.k_first >= 0, "a tile begins before the sequence");
-  constant(op.q_first + op.q_rows <= INT32_MAX && op.k_first + op.k_rows <= INT32_MAX,
+  const RankBounds queries = bounds_over(op.q_first, schedule_.ranks);
+  const RankBounds keys = bounds_over(op.k_first, schedule_.ranks);
+  constant(queries.least >= 0 && keys.least >= 0, "a tile begins before the sequence");
+  constant(queries.greatest + op.q_rows <= INT32_MAX && keys.greatest + op.k_rows <= INT32_MAX,
            "a tile ends after any sequence");
   constant(op.head_dim <= kHeadDimMax, "head_dim is over " + std::to_string(kHeadDimMax));
   constant(op.kv_heads < 1 || op.heads % op.kv_heads == 0, "heads must divide by kv_heads");
   constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
-  documents(op.documents, {op.q_first}, op.q_rows);
+  documents(op.documents, op.q_first, op.q_rows);
 }
 
 }  // namespace fpdt

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/schedule/text.h"
 #include "fpdt/schedule/verify_parts.h"
 
 namespace fpdt {
@@ -18,15 +19,29 @@ namespace {
 // only if tiles overlap, which is a finding of its own.
 using Area = std::uint64_t;
 
-struct Tile {
-  std::int64_t q_first, q_rows, k_first, k_rows;
-  std::int64_t heads;
-  RankExpression head_first;
-  const Op* op;
+// A tile of all heads of some ranks, where these ranks compute it.
+struct Box {
+  std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
+  const Op* op = nullptr;
+
+  [[nodiscard]] auto place() const { return std::tuple(q_first, k_first, q_rows, k_rows); }
 };
 
+struct Tile {
+  RankExpression q_first, k_first, head_first;
+  std::int64_t q_rows, k_rows, heads;
+  const Op* op;
+
+  [[nodiscard]] Box on_rank(std::int64_t rank) const {
+    return {q_first.at(rank), q_rows, k_first.at(rank), k_rows, op};
+  }
+};
+
+// Boxes by their place, with the number of ranks that compute each.
+using Boxes = std::map<decltype(Box{}.place()), std::pair<Box, std::int64_t>>;
+
 // Pairs (q, k) of the tile with k <= q.
-Area causal_pairs(const Tile& tile) {
+Area causal_pairs(const Box& tile) {
   const auto triangle = [](std::int64_t n) {  // 1 + 2 + ... + n
     const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
     return count * (count + 1) / 2;
@@ -53,10 +68,11 @@ class Coverage {
     for (const Op& op : block_.ops) {
       std::visit([&](const auto& body) { collect(body, op); }, op.body);
     }
-    for (auto& [key, tiles] : tiles_) {
-      check_disjoint(tiles);
-      check_area(tiles);
-      check_heads(tiles);
+    for (const auto& [key, tiles] : tiles_) {
+      const bool alike = std::all_of(tiles.begin(), tiles.end(), [](const Tile& tile) {
+        return is_constant(tile.q_first) && is_constant(tile.k_first);
+      });
+      alike ? check_alike(tiles) : check_over_ranks(tiles);
     }
     check_gradients();
   }
@@ -76,7 +92,7 @@ class Coverage {
     }
     if constexpr (Body::kTraits.covers == Covers::pairs) {
       tiles_[{body.pass, op.body.index()}].push_back(
-          {body.q_first, body.q_rows, body.k_first, body.k_rows, body.heads, body.head_first, &op});
+          {body.q_first, body.k_first, body.head_first, body.q_rows, body.k_rows, body.heads, &op});
     }
   }
 
@@ -98,22 +114,81 @@ class Coverage {
     void gradient(std::string_view, const Target&, std::int64_t, std::int64_t) = delete;
   };
 
+  // Every rank computes the same boxes, of its own heads.
+  void check_alike(const std::vector<Tile>& tiles) {
+    std::vector<Box> boxes;
+    boxes.reserve(tiles.size());
+    for (const Tile& tile : tiles) boxes.push_back(tile.on_rank(0));
+    check_disjoint(boxes);
+    check_area(boxes);
+    check_heads(tiles);
+  }
+
+  // Ranks share the triangle. For each range of heads, the boxes of all ranks must cover it, each
+  // computed by equally many ranks: one of each replica. A box above the diagonal counts nothing.
+  void check_over_ranks(const std::vector<Tile>& tiles) {
+    std::map<std::pair<std::int64_t, std::int64_t>, Boxes> by_heads;
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      for (const Tile& tile : tiles) {
+        const Box box = tile.on_rank(rank);
+        if (box.k_first >= box.q_first + box.q_rows) continue;
+        const std::int64_t head = tile.head_first.at(rank);
+        ++by_heads[{head, tile.heads}].try_emplace(box.place(), box, 0).first->second.second;
+      }
+    }
+    std::int64_t next_head = 0;
+    std::int64_t replicas = 0;
+    std::int64_t end = 0;
+    for (const auto& [range, counted] : by_heads) {
+      const auto& [head, heads] = range;
+      if (head != next_head) {
+        findings_.add("S503", "blocks." + block_.name,
+                      fmt::format("heads {}:{} follow heads 0:{}", head, head + heads, next_head));
+        return;
+      }
+      next_head = head + heads;
+      std::vector<Box> boxes;
+      for (const auto& [place, entry] : counted) {
+        const auto& [box, ranks] = entry;
+        boxes.push_back(box);
+        if (replicas == 0) replicas = ranks;
+        if (ranks != replicas) {
+          findings_.add("S507", place_of(block_, *box.op),
+                        fmt::format("{} ranks compute queries {}:{} and keys {}:{} of heads {}:{}, "
+                                    "others are computed by {}",
+                                    ranks, box.q_first, box.q_first + box.q_rows, box.k_first,
+                                    box.k_first + box.k_rows, head, next_head, replicas));
+          return;
+        }
+      }
+      check_disjoint(boxes);
+      check_area(boxes);
+      const std::int64_t tokens = end_of(boxes);
+      if (end > 0 && tokens != end) {
+        findings_.add(
+            "S502", "blocks." + block_.name,
+            fmt::format("heads {}:{} have {} tokens, others {}", head, next_head, tokens, end));
+      }
+      end = tokens;
+    }
+  }
+
   // Sweeps over queries: the tiles that share a query must hold disjoint ranges of keys.
-  void check_disjoint(const std::vector<Tile>& tiles) {
+  void check_disjoint(const std::vector<Box>& tiles) {
     struct Event {
       std::int64_t q;
       bool begins;
-      const Tile* tile;
+      const Box* tile;
     };
     std::vector<Event> events;
-    for (const Tile& tile : tiles) {
+    for (const Box& tile : tiles) {
       events.push_back({tile.q_first, true, &tile});
       events.push_back({tile.q_first + tile.q_rows, false, &tile});
     }
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
       return std::pair(a.q, a.begins) < std::pair(b.q, b.begins);
     });
-    std::multimap<std::int64_t, const Tile*> open;  // by first key
+    std::multimap<std::int64_t, const Box*> open;  // by first key
     for (const Event& event : events) {
       const auto [begin, end] = open.equal_range(event.tile->k_first);
       if (!event.begins) {
@@ -127,20 +202,23 @@ class Coverage {
     }
   }
 
-  void overlap(const Tile& left, const Tile& right) {
+  void overlap(const Box& left, const Box& right) {
     if (left.k_first + left.k_rows <= right.k_first) return;
     findings_.add(
         "S501", place_of(block_, *right.op),
         fmt::format("the attention tile overlaps that of {}", place_of(block_, *left.op)));
   }
 
-  void check_area(const std::vector<Tile>& tiles) {
+  static std::int64_t end_of(const std::vector<Box>& tiles) {
     std::int64_t end = 0;
+    for (const Box& tile : tiles) end = std::max(end, tile.q_first + tile.q_rows);
+    return end;
+  }
+
+  void check_area(const std::vector<Box>& tiles) {
+    const std::int64_t end = end_of(tiles);
     Area covered = 0;
-    for (const Tile& tile : tiles) {
-      end = std::max(end, tile.q_first + tile.q_rows);
-      covered += causal_pairs(tile);
-    }
+    for (const Box& tile : tiles) covered += causal_pairs(tile);
     const Area whole = static_cast<Area>(end) * (static_cast<Area>(end) + 1) / 2;
     if (covered == whole) return;
     findings_.add(

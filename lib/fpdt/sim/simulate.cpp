@@ -77,6 +77,61 @@ PaceTable paces(const Machine& machine) {
   return table;
 }
 
+// Attention whose pairs differ between ranks.
+struct Imbalance {
+  std::int64_t heaviest = 0;           // the first rank with the most flops
+  std::array<double, kWorks> spare{};  // its flops less the mean of all ranks, by Work
+};
+
+Imbalance imbalance_of(const Schedule& schedule, const std::vector<std::int64_t>& calls) {
+  struct Tile {
+    RankExpression q_first, k_first;
+    std::int64_t q_rows, k_rows;
+    double flops_per_pair;
+    Work work;
+  };
+  std::vector<Tile> tiles;
+  for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {
+    for (const Op& op : schedule.blocks[b].ops) {
+      const auto add = [&](const auto& tile, double flops, Work work) {
+        if (is_constant(tile.q_first) && is_constant(tile.k_first)) return;
+        tiles.push_back({tile.q_first, tile.k_first, tile.q_rows, tile.k_rows,
+                         flops * static_cast<double>(tile.heads * tile.head_dim * calls[b]), work});
+      };
+      if (const auto* forward = std::get_if<AttentionForward>(&op.body)) {
+        add(*forward, kForwardFlops, Work::attention_forward);
+      } else if (const auto* backward = std::get_if<AttentionBackward>(&op.body)) {
+        add(*backward, kBackwardFlops, Work::attention_backward);
+      }
+    }
+  }
+  Imbalance found;
+  if (tiles.empty()) return found;
+  std::array<double, kWorks> mean{};
+  std::array<double, kWorks> most{};
+  double most_flops = -1;
+  for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+    std::array<double, kWorks> own{};
+    for (const Tile& tile : tiles) {
+      own[static_cast<std::size_t>(tile.work)] +=
+          tile.flops_per_pair *
+          static_cast<double>(visible_pairs(tile.q_first.at(rank), tile.q_rows,
+                                            tile.k_first.at(rank), tile.k_rows));
+    }
+    double flops = 0;
+    for (std::size_t work = 0; work < kWorks; ++work) {
+      flops += own[work];
+      mean[work] += own[work] / static_cast<double>(schedule.ranks);
+    }
+    if (flops <= most_flops) continue;
+    found.heaviest = rank;
+    most_flops = flops;
+    most = own;
+  }
+  for (std::size_t work = 0; work < kWorks; ++work) found.spare[work] = most[work] - mean[work];
+  return found;
+}
+
 // Counts the numbers that do not depend on time.
 void count(Simulation& simulation, const Demands& demands, const std::vector<std::int64_t>& calls) {
   simulation.kinds.resize(kBodyNames.size());
@@ -117,8 +172,9 @@ Trace trace_of(const Program& program, const Ticks& ticks, std::vector<TickSpan>
 Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
                     const Machine& machine, const SimulationOptions& options) {
   const Program program(schedule);
-  const Demands all = demands(schedule);
   const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
+  const Imbalance imbalance = imbalance_of(schedule, call_counts);
+  const Demands all = demands(schedule, imbalance.heaviest);
   Ticks ticks = ticks_of(machine, all, call_counts);
   ClockQuestion question{program, calls, std::move(ticks.of_ops), paces(machine)};
   question.hazards = options.waits == SimulationOptions::Waits::hazards;
@@ -128,7 +184,11 @@ Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
   }
   ClockAnswer answer = run_clock(question);
   Simulation simulation;
+  simulation.rank = imbalance.heaviest;
   count(simulation, all, call_counts);
+  for (std::size_t work = 0; work < kWorks; ++work) {
+    simulation.flops[work] -= imbalance.spare[work];
+  }
   simulation.nanoseconds = ticks.nanoseconds(answer.end);
   simulation.simulated = answer.simulated;
   for (std::size_t kind = 0; kind < simulation.busy.size(); ++kind) {
@@ -150,7 +210,8 @@ Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
 std::int64_t lower_bound(const Schedule& schedule, const std::vector<Call>& calls,
                          const Machine& machine) {
   const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
-  const Ticks ticks = ticks_of(machine, demands(schedule), call_counts);
+  const std::int64_t rank = imbalance_of(schedule, call_counts).heaviest;
+  const Ticks ticks = ticks_of(machine, demands(schedule, rank), call_counts);
   std::vector<std::pair<Lane, std::int64_t>> lanes;
   std::int64_t most = 0;
   for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {

@@ -51,7 +51,8 @@ struct KindTime {
 struct Simulation {
   std::int64_t nanoseconds = 0;        // duration of the step
   std::array<std::int64_t, 4> busy{};  // nanoseconds that lanes of a kind run, by LaneKind
-  std::array<double, kWorks> flops{};  // executed, by Work
+  std::int64_t rank = 0;               // whose step this is: the one with most attention
+  std::array<double, kWorks> flops{};  // executed, by Work; the mean of all ranks
   std::vector<KindTime> kinds;         // by index of kBodyNames, of one step
   std::vector<CallTime> calls;         // of every call in order (skipped ones by repetition)
   std::int64_t ops = 0;                // of the step
@@ -59,8 +60,9 @@ struct Simulation {
   Trace trace;                         // lanes, ops and the spans of the chosen calls
 };
 
-// One step (schedule.train or schedule.evaluate) of one rank. Precondition: references resolve and
-// edges name earlier ops.
+// One step (schedule.train or schedule.evaluate) of one rank. Ranks run the same ops, but where
+// their tokens differ, causal tiles may see fewer pairs; then the rank is one with the most, which
+// the others wait for. Precondition: references resolve and edges name earlier ops.
 Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
                     const Machine& machine, const SimulationOptions& options = {});
 

@@ -26,9 +26,9 @@ class Mask {
  public:
   template <class Op>
   Mask(const Op& op, const Frame& frame)
-      : documents_(frame.view(op, op.documents), op.q_first, op.q_rows),
-        q_first_(op.q_first),
-        k_first_(op.k_first) {}
+      : q_first_(op.q_first.at(frame.rank)),
+        k_first_(op.k_first.at(frame.rank)),
+        documents_(frame.view(op, op.documents), q_first_, op.q_rows) {}
 
   // The rows of `keys` that query row i sees.
   [[nodiscard]] Range visible(std::int64_t i, Range keys) const {
@@ -48,8 +48,8 @@ class Mask {
   }
 
  private:
-  Documents documents_;
   std::int64_t q_first_, k_first_;
+  Documents documents_;
 };
 
 // Rows `rows` of the head that starts at element `column` of a [*, width] view, as f32: in place,

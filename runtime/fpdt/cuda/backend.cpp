@@ -30,8 +30,8 @@ inline constexpr bool kTile =
 // Whether some query sees the last key. The library's backward leaves out the gradients of keys
 // that no query sees, which must be zero.
 template <class Tile>
-bool sees_all_keys(const Tile& tile) {
-  return tile.k_first + tile.k_rows <= tile.q_first + tile.q_rows;
+bool sees_all_keys(const Tile& tile, std::int64_t rank) {
+  return tile.k_first.at(rank) + tile.k_rows <= tile.q_first.at(rank) + tile.q_rows;
 }
 
 const Buffer& buffer_of(const Schedule& schedule, const Operand& operand) {
@@ -70,18 +70,18 @@ void require_plain_transfer(const Op& op, const Copy& copy, const Schedule& sche
       op.name, word(op.lane.kind), target.name, source.name));
 }
 
-// The views of `whole` for one piece of its keys: kv and, in backward, dkv begin later. Every piece
-// after the first adds to the results that all pieces share.
+// The views of `whole` for one piece of its keys: kv and, in backward, dkv begin `skipped` rows
+// later. Every piece after the first adds to the results that all pieces share.
 template <class Tile>
-std::vector<View> piece_views(const Tile& whole, const Tile& piece, bool first,
-                              std::span<const View> views) {
+std::vector<View> piece_views(const Tile& whole, const Tile& piece, std::int64_t skipped,
+                              bool first, std::span<const View> views) {
   std::vector<View> own(views.begin(), views.end());
   const auto view = [&](const Operand& field) -> View& {
     return own[static_cast<std::size_t>(view_number(whole, views, field))];
   };
   const std::int64_t width = 2 * piece.kv_heads * piece.head_dim;
   const auto cut = [&](View& keys) {
-    keys.data += (piece.k_first - whole.k_first) * width * dtype_bytes(keys.dtype);
+    keys.data += skipped * width * dtype_bytes(keys.dtype);
     keys.elements = piece.k_rows * width;
   };
   const auto add_to = [&](const Target& shared) {
@@ -207,7 +207,9 @@ template <class Tile>
 void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
                                const Schedule& schedule) {
   constexpr bool kBackward = std::is_same_v<Tile, AttentionBackward>;
-  if (!tile.workspace.present() || options_.deterministic || (kBackward && !sees_all_keys(tile))) {
+  const std::int64_t rank = communicator_.rank();
+  if (!tile.workspace.present() || options_.deterministic ||
+      (kBackward && !sees_all_keys(tile, rank))) {
     const Dtype q = buffer_of(schedule, tile.q).dtype;
     if (cuda::serves(tile, q)) return;
     throw InputError(fmt::format(
@@ -224,13 +226,14 @@ void CudaBackend::prepare_tile(const Tile& tile, const std::string& name,
   if (kBackward) most = std::min(most, kBackwardPieceMost);
   Cut& cut = cuts_[&tile];
   const auto needs = [&](std::int64_t rows) {
-    cut.pieces = key_pieces(tile.q_first, tile.q_rows, tile.k_first, tile.k_rows, rows);
+    cut.pieces =
+        key_pieces(tile.q_first.at(rank), tile.q_rows, tile.k_first.at(rank), tile.k_rows, rows);
     std::vector<cuda::AttentionTile> tiles;
     for (const KeyPiece& piece : cut.pieces) {
       Tile part = tile;
       part.k_first = piece.first;
       part.k_rows = piece.rows;
-      tiles.push_back(cuda::tile_of(part));
+      tiles.push_back(cuda::tile_of(part, rank));
     }
     Bytes most_bytes;
     if (kBackward && !tiles.empty()) {
@@ -304,7 +307,8 @@ void CudaBackend::run_tile(const Tile& tile, const cuda::Frame& frame) {
     Tile part = tile;
     part.k_first = piece.first;
     part.k_rows = piece.rows;
-    const std::vector<View> views = piece_views(tile, part, first, frame.views);
+    const std::vector<View> views =
+        piece_views(tile, part, piece.first - tile.k_first.at(frame.rank), first, frame.views);
     const cuda::Frame own{views, frame.rank, frame.stream, frame.scratch};
     if constexpr (std::is_same_v<Tile, AttentionForward>) {
       tiles_->execute(part, own);

@@ -169,14 +169,14 @@ std::int64_t AttentionPlans::members_within(Bytes room, AttentionTile tile) {
 }
 
 void AttentionPlans::execute(const AttentionForward& op, const Frame& frame) {
-  const auto found = forward_.find(tile_of(op));
+  const auto found = forward_.find(tile_of(op, frame.rank));
   FPDT_ASSERT(found != forward_.end());
   found->second.run(op, frame, handle_.get());
 }
 
 void AttentionPlans::execute(const AttentionBackward& op, std::int64_t members,
                              const Frame& frame) {
-  const auto found = backward_.find(tile_of(op, members));
+  const auto found = backward_.find(tile_of(op, frame.rank, members));
   FPDT_ASSERT(found != backward_.end());
   found->second.run(op, frame, handle_.get());
 }

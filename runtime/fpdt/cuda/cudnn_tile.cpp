@@ -28,14 +28,14 @@ constexpr std::array<std::int64_t, 5> kHeadDims{64, 96, 128, 192, 256};
 constexpr std::int64_t kElements = std::int64_t{1} << 31;
 
 template <class Body>
-AttentionTile tile_of(const Body& op, Direction direction) {
+AttentionTile tile_of(const Body& op, std::int64_t rank, Direction direction) {
   return {.direction = direction,
           .heads = op.heads,
           .kv_heads = op.kv_heads,
           .head_dim = op.head_dim,
           .q_rows = op.q_rows,
           .k_rows = op.k_rows,
-          .mask = mask_of(op.q_first, op.q_rows, op.k_first, op.k_rows),
+          .mask = mask_of(op.q_first.at(rank), op.q_rows, op.k_first.at(rank), op.k_rows),
           .scale = op.scale,
           .members = 1};
 }
@@ -109,9 +109,11 @@ MaskShape mask_of(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_firs
   return MaskShape::other;
 }
 
-AttentionTile tile_of(const AttentionForward& op) { return tile_of(op, Direction::forward); }
-AttentionTile tile_of(const AttentionBackward& op, std::int64_t members) {
-  AttentionTile tile = tile_of(op, Direction::backward);
+AttentionTile tile_of(const AttentionForward& op, std::int64_t rank) {
+  return tile_of(op, rank, Direction::forward);
+}
+AttentionTile tile_of(const AttentionBackward& op, std::int64_t rank, std::int64_t members) {
+  AttentionTile tile = tile_of(op, rank, Direction::backward);
   tile.members = members;
   return tile;
 }

@@ -40,8 +40,9 @@ struct AttentionTile {
 
   auto operator<=>(const AttentionTile&) const = default;
 };
-AttentionTile tile_of(const AttentionForward& op);
-AttentionTile tile_of(const AttentionBackward& op, std::int64_t members = 1);
+// The tile of an op as one rank computes it.
+AttentionTile tile_of(const AttentionForward& op, std::int64_t rank);
+AttentionTile tile_of(const AttentionBackward& op, std::int64_t rank, std::int64_t members = 1);
 
 // For example "attention forward of 4096 queries and 8192 keys, 4 and 1 heads of 128".
 std::string describe(const AttentionTile& tile);

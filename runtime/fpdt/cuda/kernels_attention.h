@@ -268,16 +268,17 @@ TileInputs tile_inputs(const Op& op, const Frame& frame) {
   FPDT_ASSERT(whole_chunks(q) && whole_chunks(kv));
   FPDT_ASSERT(q.elements >= op.q_rows * op.heads * op.head_dim);
   FPDT_ASSERT(kv.elements >= op.k_rows * 2 * op.kv_heads * op.head_dim);
-  FPDT_ASSERT(!present(documents) || documents.elements >= op.q_first + op.q_rows);
-  return {
-      elements<bf16>(q),
-      elements<bf16>(kv),
-      {present(documents) ? elements<std::int32_t>(documents) + op.q_first : nullptr, op.k_first,
-       op.q_first - op.k_first, static_cast<int>(op.q_rows), static_cast<int>(op.k_rows)},
-      static_cast<int>(op.heads),
-      static_cast<int>(op.kv_heads),
-      static_cast<int>(op.head_dim),
-      static_cast<float>(op.scale)};
+  const std::int64_t q_first = op.q_first.at(frame.rank);
+  const std::int64_t k_first = op.k_first.at(frame.rank);
+  FPDT_ASSERT(!present(documents) || documents.elements >= q_first + op.q_rows);
+  return {elements<bf16>(q),
+          elements<bf16>(kv),
+          {present(documents) ? elements<std::int32_t>(documents) + q_first : nullptr, k_first,
+           q_first - k_first, static_cast<int>(op.q_rows), static_cast<int>(op.k_rows)},
+          static_cast<int>(op.heads),
+          static_cast<int>(op.kv_heads),
+          static_cast<int>(op.head_dim),
+          static_cast<float>(op.scale)};
 }
 
 }  // namespace fpdt::cuda

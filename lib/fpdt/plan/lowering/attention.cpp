@@ -19,7 +19,7 @@ void Attention::describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_f
   tile.q_first = q_chunk * shape_.chunk_rows;
   tile.q_rows = shape_.rows(q_chunk);
   tile.k_first = k_first * shape_.chunk_rows;
-  tile.k_rows = k_last * shape_.chunk_rows + shape_.rows(k_last) - tile.k_first;
+  tile.k_rows = (k_last - k_first) * shape_.chunk_rows + shape_.rows(k_last);
   tile.heads = shape_.heads;
   tile.kv_heads = shape_.kv_heads;
   tile.head_dim = model_.head_dim;

@@ -12,7 +12,7 @@ namespace fpdt::test {
 inline constexpr double kMfuPoints = 5;
 inline constexpr double kMemoryShare = 0.1;
 
-// predicted[i][j]: of cell j of source i.
+// All of it but the answers (answers.h). predicted[i][j]: of cell j of source i.
 std::string page(const std::vector<Source>& sources,
                  const std::vector<std::vector<Predicted>>& predicted,
                  const std::vector<Miss>& misses);

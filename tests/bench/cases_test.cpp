@@ -93,7 +93,7 @@ TEST_P(Cases, MemoryBoundOpsAreAllThereAre) {
   }
   std::set<std::string> expected(kBodyNames.begin(), kBodyNames.end());
   for (const char* other : {"matmul", "attention_forward", "attention_backward", "all_to_all",
-                            "all_gather", "reduce_scatter", "all_reduce"}) {
+                            "all_gather", "reduce_scatter", "all_reduce", "exchange"}) {
     expected.erase(other);
   }
   EXPECT_EQ(kinds, expected);
@@ -117,7 +117,7 @@ TEST_P(Cases, CopiesAndCollectivesMoveTheirBytes) {
     EXPECT_EQ(demand(schedule, op).sent, blocks * 4096 * (GetParam() - 1)) << one.what;
     kinds.insert(one.what);
   }
-  EXPECT_EQ(kinds.size(), 4U);
+  EXPECT_EQ(kinds.size(), 5U);
 }
 
 // Two nodes of three ranks.

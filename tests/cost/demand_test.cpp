@@ -345,6 +345,15 @@ TEST_F(DemandOf, CollectivesSendToTheOthersOnly) {
   EXPECT_EQ(sum.stride, 4);
 }
 
+TEST_F(DemandOf, ExchangesSendOnce) {
+  const Operand whole = buffer(Dtype::bf16, {64, 8});
+  const Demand asked = of(Exchange{"sp", {whole, whole}, {{whole, false}, {whole, false}}, 3});
+  EXPECT_EQ(asked.work, Work::collective);
+  EXPECT_EQ(asked.sent, 2 * 1024);
+  EXPECT_EQ(asked.hop, 3);
+  EXPECT_EQ(asked.peers(), 1);
+}
+
 TEST_F(DemandOf, AGroupOfOneSendsNothing) {
   const Operand whole = buffer(Dtype::bf16, {64, 8});
   const Demand asked = of(AllReduce{"one", {whole}, {{whole, false}}});

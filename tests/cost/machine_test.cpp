@@ -212,6 +212,20 @@ TEST(Machine, ARingLeavesEachNodeOnce) {
   EXPECT_EQ(time_of(cluster, sends(70'000'000, 8, 1, true)), 700 * kSecond / 1'000'000);
 }
 
+// An exchange sends once, whatever the size of the group: 70 MB of eight ranks through 40 GB/s when
+// one rank of a node, or each of them, sends to the other node.
+TEST(Machine, AnExchangeLeavesTheNodeByItsHop) {
+  ClusterSpec cluster = round_cluster();
+  Demand demand = sends(70'000'000, 8, 1, false);
+  for (const auto& [hop, times] : {std::pair{1, 1}, {7, 1}, {2, 2}, {4, 4}, {5, 3}}) {
+    demand.hop = hop;
+    EXPECT_EQ(time_of(cluster, demand), times * 1750 * kSecond / 1'000'000) << hop;
+  }
+  cluster.rates.collective_seconds = exactly(1e-3);
+  demand.hop = 1;
+  EXPECT_EQ(time_of(cluster, demand), 2750 * kSecond / 1'000'000);
+}
+
 // Each node has one rank of each of four groups, so all their data leaves the node.
 TEST(Machine, StridedGroupsMeetAcrossNodes) {
   const ClusterSpec cluster = round_cluster();

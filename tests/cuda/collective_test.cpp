@@ -147,6 +147,18 @@ TEST(DeviceCollective, MovesBytesOfAnyType) {
   }
 }
 
+TEST(DeviceCollective, ExchangesGoAroundTheRing) {
+  for (const std::int64_t members : {2, 3, 5}) {
+    for (std::int64_t hop = 1; hop < members; ++hop) {
+      Body body = body_of<Exchange>(2);
+      std::get<Exchange>(body).hop = hop;
+      for (const std::int64_t block : kBlocks) {
+        check({body, members, block, block, Dtype::bf16, Dtype::bf16}, 2);
+      }
+    }
+  }
+}
+
 TEST(DeviceCollective, ConvertsAndAccumulates) {
   for (const Dtype from : kTypes) {
     for (const Dtype to : kTypes) {

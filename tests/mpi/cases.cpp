@@ -54,6 +54,10 @@ void Cases::add_all(const Group& group) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::i32}) {
     add<AllToAll>(group, {group.size, group.size, block_, dtype, Access::write});
     add<AllGather>(group, {1, group.size, block_, dtype, Access::write});
+    for (std::int64_t hop = 1; hop < group.size; ++hop) {
+      add<Exchange>(group, {1, 1, block_, dtype, Access::write});
+      std::get<Exchange>(schedule_.blocks[0].ops.back().body).hop = hop;
+    }
     if (dtype == Dtype::i32) continue;
     for (const Access access : {Access::write, Access::accumulate}) {
       add<ReduceScatter>(group, {group.size, 1, block_, dtype, access});

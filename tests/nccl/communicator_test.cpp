@@ -22,7 +22,7 @@
 namespace fpdt {
 namespace {
 
-enum class Kind { all_to_all, all_gather, reduce_scatter, all_reduce };
+enum class Kind { all_to_all, all_gather, reduce_scatter, all_reduce, exchange };
 
 // A collective of a test.
 struct Trial {
@@ -32,7 +32,8 @@ struct Trial {
   Dtype dtype = Dtype::f32;
   std::vector<std::int64_t> blocks{1};  // of each pair: elements that one member gets from another
   Access access = Access::write;
-  Bytes workspace{};  // of a sum
+  Bytes workspace{};     // of a sum
+  std::int64_t hop = 1;  // of an exchange
 
   [[nodiscard]] bool sums() const {
     return kind == Kind::reduce_scatter || kind == Kind::all_reduce;
@@ -154,12 +155,14 @@ class Stage {
     if (trial.sums()) buffer(div_ceil(trial.workspace.value, 4), Dtype::f32);
     first_.push_back(schedule.buffers.size());
     const bool adds = trial.access == Access::accumulate;
-    const Body body =
-        trial.kind == Kind::all_to_all   ? body_of<AllToAll>(trial.group, first, pairs, adds)
-        : trial.kind == Kind::all_gather ? body_of<AllGather>(trial.group, first, pairs, adds)
-        : trial.kind == Kind::reduce_scatter
-            ? body_of<ReduceScatter>(trial.group, first, pairs, adds)
-            : body_of<AllReduce>(trial.group, first, pairs, adds);
+    Body body = trial.kind == Kind::all_to_all ? body_of<AllToAll>(trial.group, first, pairs, adds)
+                : trial.kind == Kind::all_gather
+                    ? body_of<AllGather>(trial.group, first, pairs, adds)
+                : trial.kind == Kind::exchange ? body_of<Exchange>(trial.group, first, pairs, adds)
+                : trial.kind == Kind::reduce_scatter
+                    ? body_of<ReduceScatter>(trial.group, first, pairs, adds)
+                    : body_of<AllReduce>(trial.group, first, pairs, adds);
+    if (auto* exchange = std::get_if<Exchange>(&body)) exchange->hop = trial.hop;
     schedule.blocks[0].ops.push_back({fmt::format("op{}", schedule.blocks[0].ops.size()),
                                       {LaneKind::comm, trial.lane},
                                       body,
@@ -274,6 +277,26 @@ TEST(NcclCommunicator, MovesBytesOfAnyType) {
   }
 }
 
+// Rings of every hop, within a node and across nodes; two lanes at once.
+TEST(NcclCommunicator, ExchangesGoAroundTheRing) {
+  for (const std::int64_t ranks : {2, 3, 4}) {
+    std::vector<Trial> trials;
+    for (std::int64_t hop = 1; hop < ranks; ++hop) {
+      for (const std::int32_t lane : {0, 1}) {
+        trials.push_back({.kind = Kind::exchange,
+                          .lane = lane,
+                          .dtype = Dtype::bf16,
+                          .blocks = {96, 7},
+                          .hop = hop});
+      }
+    }
+    Stage stage(ranks, {}, trials);
+    expect_the_bits_of_threads(stage);
+    stage.node = 2;
+    expect_the_bits_of_threads(stage);
+  }
+}
+
 // With a workspace of one element for each member, of some packs, and of everything.
 TEST(NcclCommunicator, AddsInMemberOrder) {
   for (const std::int64_t ranks : {1, 2, 5}) {
@@ -320,8 +343,8 @@ TEST(NcclCommunicator, GroupsAndLanesDoNotMix) {
   for (int round = 0; round < 5; ++round) {
     for (const char* const group : {"half", "across", "world"}) {
       for (const std::int32_t lane : {0, 1}) {
-        for (const Kind kind :
-             {Kind::all_to_all, Kind::all_gather, Kind::reduce_scatter, Kind::all_reduce}) {
+        for (const Kind kind : {Kind::all_to_all, Kind::all_gather, Kind::reduce_scatter,
+                                Kind::all_reduce, Kind::exchange}) {
           trials.push_back({.kind = kind,
                             .group = group,
                             .lane = lane,

@@ -1,4 +1,4 @@
-// Compares the four collectives with their definitions, on integers whose sums are exact.
+// Compares the collectives with their definitions, on integers whose sums are exact.
 #include "fpdt/runtime/collective.h"
 
 #include <bit>
@@ -107,6 +107,21 @@ TEST_P(CollectiveTest, AllGatherConcatenates) {
     for (std::int64_t me = 0; me < members; ++me) {
       for (std::int64_t i = 0; i < members * block; ++i) {
         ASSERT_EQ(round.receives[index(me)].get(i), value(i / block, i % block));
+      }
+    }
+  }
+}
+
+TEST_P(CollectiveTest, ExchangesGoAroundTheRing) {
+  const auto [members, block] = GetParam();
+  for (std::int64_t hop = 1; hop < members; ++hop) {
+    Exchange body = std::get<Exchange>(body_of<Exchange>());
+    body.hop = hop;
+    const Round round = run(body, members, block, Dtype::bf16, block, Dtype::bf16, Access::write);
+    for (std::int64_t me = 0; me < members; ++me) {
+      const std::int64_t from = (me - hop + members) % members;
+      for (std::int64_t i = 0; i < block; ++i) {
+        ASSERT_EQ(round.receives[index(me)].get(i), value(from, i)) << me << " " << hop;
       }
     }
   }

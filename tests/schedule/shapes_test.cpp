@@ -144,6 +144,23 @@ TEST_F(Shapes, CollectivesFitTheirGroup) {
   EXPECT_EQ(test::codes(head), Codes{"S206"});
 }
 
+TEST_F(Shapes, ExchangesGoToAnotherMember) {
+  Op& gather = test::op_of(backward, "gather", backward.blocks[0].ops[0].name);
+  ASSERT_TRUE(std::holds_alternative<AllGather>(gather.body));
+  const AllGather whole = std::get<AllGather>(gather.body);
+  Exchange exchange{whole.group, whole.receive.empty() ? whole.send : whole.send, whole.receive};
+  exchange.receive[0].operand.rows = backward.buffers[index(whole.send[0].buffer)].rows();
+  gather.body = exchange;
+  EXPECT_EQ(test::codes(backward).count("S206"), 0U);
+  for (const std::int64_t hop : {0, 2, -1}) {
+    std::get<Exchange>(gather.body).hop = hop;
+    EXPECT_EQ(test::codes(backward).count("S206"), 1U) << hop;
+  }
+  std::get<Exchange>(gather.body).hop = 1;
+  std::get<Exchange>(gather.body).receive[0].operand.rows = 1;
+  EXPECT_EQ(test::codes(backward).count("S206"), 1U);
+}
+
 TEST_F(Shapes, WorkspacesHoldAnElementOfEachMember) {
   Operand& workspace = test::body_of<AllReduce>(head, "end", "sum_norm").workspace;
   workspace.rows = 2;

@@ -21,6 +21,15 @@ TEST(Traffic, KnowsTheNodesOfAGroup) {
   const Group strided{"dp", 3, 2, {0, {1, 0, 1, 2}}};
   EXPECT_EQ(sent(strided, 1, 4), std::pair(10L, 10L));
   EXPECT_EQ(sent(strided, 4, 4), std::pair(0L, 20L));
+  // One member further, in nodes of 4: the last member's next is the first.
+  const auto hops = [&](std::int64_t rank, std::int64_t hop) {
+    const Traffic bytes = to_others(world, rank, 10, 4, hop);
+    return std::pair(bytes.node, bytes.network);
+  };
+  EXPECT_EQ(hops(0, 1), std::pair(10L, 0L));
+  EXPECT_EQ(hops(3, 1), std::pair(0L, 10L));
+  EXPECT_EQ(hops(5, 1), std::pair(0L, 10L));
+  EXPECT_EQ(hops(1, 5), std::pair(10L, 0L));
 }
 
 TEST(Traffic, CollectivesSendABlockOrAll) {

@@ -195,7 +195,8 @@ class Rules {
     asked.work = Work::collective;
     asked.group = group.size;
     asked.stride = group.stride;
-    asked.sent = mul(group.size - 1, bytes_to_each<T>(group.size, whole));
+    if constexpr (std::is_same_v<T, Exchange>) asked.hop = op.hop;
+    asked.sent = mul(asked.peers(), bytes_to_each<T>(group.size, whole));
     asked.ring = std::is_same_v<T, AllGather>;
   }
 

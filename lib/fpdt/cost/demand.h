@@ -51,7 +51,11 @@ struct Demand {
   std::int64_t group = 1;     // ranks of the collective
   std::int64_t stride = 1;    // distance between them
   std::int64_t sent = 0;      // bytes that one rank sends: (K-1)/K of an all-to-all's, for example
-  bool ring = false;  // sends to the next rank only; else to all others equally (all-to-all)
+  bool ring = false;     // sends to the next rank only; else to all others equally (all-to-all)
+  std::int64_t hop = 0;  // of an exchange: sends once, to the rank so many members further
+
+  // How many others it meets one after another.
+  [[nodiscard]] std::int64_t peers() const { return hop > 0 ? 1 : group - 1; }
 };
 
 // On one rank: which pairs an attention tile sees may differ. Precondition: the op belongs to this

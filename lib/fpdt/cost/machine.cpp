@@ -203,11 +203,19 @@ double Machine::collective_seconds(const Demand& demand) const {
   const std::int64_t here = std::clamp<std::int64_t>(
       std::gcd(demand.group * demand.stride, devices_per_node_) / demand.stride, 1, demand.group);
   const auto sent = static_cast<double>(demand.sent);
-  const auto peers = static_cast<double>(demand.group - 1);
+  const auto peers = static_cast<double>(demand.peers());
   const auto devices = static_cast<double>(devices_per_node_);
   double in_node = 0;
   double between_nodes = 0;
-  if (demand.ring) {
+  if (demand.hop > 0) {
+    // Of a group's ranks on a node, as many send to other nodes as the hop is long, either way
+    // round.
+    const std::int64_t leaving = std::min({demand.hop, demand.group - demand.hop, here});
+    if (leaving < here) in_node = sent;
+    if (here < demand.group) {
+      between_nodes = sent * devices * static_cast<double>(leaving) / static_cast<double>(here);
+    }
+  } else if (demand.ring) {
     // In a ring, one of a group's ranks on a node sends to the next node.
     if (here > 1) in_node = sent;
     if (here < demand.group) between_nodes = sent * devices / static_cast<double>(here);

@@ -683,11 +683,30 @@ struct AllReduce {
   }
 };
 
+// receive = the send of the member `hop` before this one; so this member's send goes to the member
+// `hop` after it. Members are numbered from 0 to K-1, and the first follows the last: hop 1 is a
+// step around a ring, K-1 a step back, and in a group of two either swaps.
+struct Exchange {
+  static constexpr OpTraits kTraits{"exchange", Covers::nothing};
+  std::string group;
+  std::vector<Operand> send;
+  std::vector<Target> receive;
+  std::int64_t hop = 1;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.constant("group", self.group);
+    f.reads("send", self.send);
+    f.targets("receive", self.receive);
+    f.constant("hop", self.hop);
+  }
+};
+
 using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute,
                           AttentionForward, AttentionDelta, AttentionBackward, Activation,
                           ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
                           LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
-                          ReduceScatter, AllReduce>;
+                          ReduceScatter, AllReduce, Exchange>;
 
 inline constexpr std::size_t kBodies = std::variant_size_v<Body>;
 
@@ -707,6 +726,17 @@ concept IsCollective = requires(const T& op) {
   op.receive;
 };
 bool is_collective(const Body& body);
+
+// How many members further an op sends; 0 where it sends to all of its group, or to nobody.
+inline std::int64_t hop_of(const Body& body) {
+  const auto* exchange = std::get_if<Exchange>(&body);
+  return exchange == nullptr ? 0 : exchange->hop;
+}
+
+// The member whose send member `mine` receives in an exchange.
+inline std::int64_t source_of(std::int64_t hop, std::int64_t mine, std::int64_t members) {
+  return (mine + members - hop) % members;
+}
 
 // What an op touches, in the order of its fields.
 struct Use {

@@ -254,6 +254,16 @@ void rule(ShapeTerms& t, const AllReduce& op) {
   if (ranks > 0) t.sum_workspace(op.workspace, op.send, ranks);
 }
 
+void rule(ShapeTerms& t, const Exchange& op) {
+  const std::int64_t ranks = t.pairs(op.group, op.send, op.receive, false);
+  for (std::size_t i = 0; i < op.receive.size() && ranks > 0; ++i) {
+    t.size_of("receive", op.receive[i].operand, t.elements(op.send[i]));
+  }
+  if (ranks > 0 && (op.hop < 1 || op.hop >= ranks)) {
+    t.finding("S206", fmt::format("hop is {} in a group of {}", op.hop, ranks));
+  }
+}
+
 // S201: the rows of every operand lie inside the slot, and there is at least one.
 bool check_rows(const Schedule& schedule, const Op& op, const std::string& where,
                 Findings& findings) {

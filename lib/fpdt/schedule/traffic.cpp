@@ -9,7 +9,7 @@
 namespace fpdt {
 namespace {
 
-// What a rank sends to each other member in an op; 0 if it is no collective.
+// What a rank sends to each member that it sends to in an op; 0 if it is no collective.
 std::int64_t sent_by(const Schedule& schedule, const Op& op, std::int64_t members) {
   return std::visit(
       [&](const auto& body) -> std::int64_t {
@@ -38,12 +38,13 @@ Traffic& Traffic::operator+=(const Traffic& other) {
 }
 
 Traffic to_others(const Group& group, std::int64_t rank, std::int64_t bytes,
-                  std::int64_t devices_per_node) {
+                  std::int64_t devices_per_node, std::int64_t hop) {
   Traffic sent;
   const std::int64_t first = group.first.at(rank);
   for (std::int64_t i = 0; i < group.size; ++i) {
     const std::int64_t peer = first + i * group.stride;
     if (peer == rank) continue;
+    if (hop > 0 && ((rank - first) / group.stride + hop) % group.size != i) continue;
     const bool near = peer / devices_per_node == rank / devices_per_node;
     std::int64_t& sum = near ? sent.node : sent.network;
     sum = add(sum, bytes);
@@ -61,7 +62,7 @@ Traffic traffic(const Schedule& schedule, const std::vector<Call>& calls, std::i
       if (!is_collective(op.body)) continue;
       const Group& group = group_of(schedule, op.body);
       const std::int64_t bytes = mul(times[b], sent_by(schedule, op, group.size));
-      total += to_others(group, rank, bytes, devices_per_node);
+      total += to_others(group, rank, bytes, devices_per_node, hop_of(op.body));
     }
   }
   return total;

@@ -302,12 +302,12 @@ void Bench::measure_copies() {
 }
 
 void Bench::measure_collectives() {
-  const auto peers = static_cast<double>(options_.ranks - 1);
   options_.progress("collectives of almost nothing");
   std::vector<double> fixed;
   for (const BenchCase& one : collectives(whole_, 1)) {
     const Run op = run(one.write);
     note(one.what, format_bytes(Bytes{4 * options_.ranks}), op.asked.front(), op.spans.front());
+    const auto peers = static_cast<double>(op.asked.front().peers());
     for (const double seconds : net(op.asked.front(), op.spans.front()))
       fixed.push_back(seconds / peers);
   }
@@ -325,8 +325,6 @@ void Bench::measure_collectives() {
 // Every size and kind. Returns the rate at which the groups of a node send together, from the size
 // that gives it.
 Rate Bench::measure_circle(const Circle& circle) {
-  const double fixed_seconds =
-      result_.rates.collective_seconds.typical * static_cast<double>(circle.members - 1);
   std::vector<double> speeds;
   for (const std::int64_t bytes : extent_.collective_sizes) {
     for (const BenchCase& one : collectives(circle, bytes)) {
@@ -335,6 +333,8 @@ Rate Bench::measure_circle(const Circle& circle) {
       const Run op = run(one.write);
       note(one.what, format_bytes(Bytes{bytes}) + circle.words, op.asked.front(), op.spans.front());
       if (bytes != extent_.collective_bytes) continue;
+      const double fixed_seconds =
+          result_.rates.collective_seconds.typical * static_cast<double>(op.asked.front().peers());
       const auto sent = static_cast<double>(op.asked.front().sent * circle.beside);
       for (const double seconds : net(op.asked.front(), op.spans.front())) {
         speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));

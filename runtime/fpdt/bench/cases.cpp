@@ -326,6 +326,12 @@ std::vector<BenchCase> collective_cases(std::int64_t bytes, std::int64_t members
        [=](Sheet& s) {
          s.op(LaneKind::comm, AllReduce{group, {whole(s)}, {all(s)}, workspace(s, members)});
        }},
+      {"exchange",
+       [=](Sheet& s) {
+         s.op(LaneKind::comm, Exchange{group,
+                                       {s.given(Dtype::f32, members - 1, floats)},
+                                       {s.result(Dtype::f32, members - 1, floats)}});
+       }},
   };
 }
 

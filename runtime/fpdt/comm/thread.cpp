@@ -215,7 +215,8 @@ class ThreadCommunicator final : public Communicator {
     meeting.disperse(own.mine, taken);
     if (failure != nullptr) std::rethrow_exception(failure);
     for (const Mark done : meeting.done()) mover.await(done);
-    count(true, (own.members - 1) * bytes_to_each(body, own.members, views));
+    const std::int64_t peers = hop_of(body) > 0 ? 1 : own.members - 1;
+    count(true, peers * bytes_to_each(body, own.members, views));
   }
 
   void barrier() override { meetings_.everybody().gather(rank_, {}, nullptr); }

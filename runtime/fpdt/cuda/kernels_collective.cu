@@ -1,6 +1,6 @@
 // Collectives of ranks that share memory. A member receives `parts` equal parts, each the sum of
 // `terms` members' blocks. An all-to-all or all-gather has one part of one term for each member. A
-// reduction has one part with all members as terms.
+// reduction has one part with all members as terms, an exchange one part of one term.
 #include <algorithm>
 #include <array>
 #include <variant>
@@ -116,7 +116,7 @@ void receive_all(const Collective& op, std::int64_t mine,
   constexpr bool kCuts =
       std::is_same_v<Collective, AllToAll> || std::is_same_v<Collective, ReduceScatter>;
   static_assert(kReduces || std::is_same_v<Collective, AllToAll> ||
-                std::is_same_v<Collective, AllGather>);
+                std::is_same_v<Collective, AllGather> || std::is_same_v<Collective, Exchange>);
   const std::int64_t members = std::ssize(views);
   FPDT_ASSERT(members <= kMembersMost);
   const std::span<const View> own = views[static_cast<std::size_t>(mine)];
@@ -126,13 +126,18 @@ void receive_all(const Collective& op, std::int64_t mine,
     Pair pair;
     pair.target = own[pairs + i];
     pair.from = own[i].dtype;
-    (kReduces ? pair.terms : pair.parts) = members;
+    if (!std::is_same_v<Collective, Exchange>) (kReduces ? pair.terms : pair.parts) = members;
     pair.block = div_exact(pair.target.elements, pair.parts);
     const std::int64_t first = kCuts ? mine * pair.block : 0;
-    for (std::int64_t member = 0; member < members; ++member) {
+    const auto take = [&](std::int64_t member, std::int64_t place) {
       const View& send = views[static_cast<std::size_t>(member)][i];
       FPDT_ASSERT(send.dtype == pair.from && first + pair.block <= send.elements);
-      pair.sends.data[member] = send.data + first * dtype_bytes(send.dtype);
+      pair.sends.data[place] = send.data + first * dtype_bytes(send.dtype);
+    };
+    if constexpr (std::is_same_v<Collective, Exchange>) {
+      take(source_of(op.hop, mine, members), 0);
+    } else {
+      for (std::int64_t member = 0; member < members; ++member) take(member, member);
     }
     receive_pair(pair, stream);
   }

@@ -94,6 +94,8 @@ void MpiCommunicator::collective(const Body& body, std::int32_t lane, std::span<
           if constexpr (std::is_same_v<Collective, AllToAll> ||
                         std::is_same_v<Collective, AllGather>) {
             move(members, std::is_same_v<Collective, AllToAll>, sends, receives, tools);
+          } else if constexpr (std::is_same_v<Collective, Exchange>) {
+            pass_on(members, op.hop, sends, receives, tools);
           } else {
             for (std::size_t i = 0; i < pairs; ++i) {
               sum(members, std::is_same_v<Collective, ReduceScatter>, sends[i], receives[i],
@@ -122,6 +124,23 @@ void MpiCommunicator::move(const Membership& members, bool scatters, std::span<c
     };
     transfer(members.mine);
     each_other(members, transfer);
+  }
+  exchange(tools);
+}
+
+// Moves the sends to one member, and those of another here. In the middle of a ring of two they are
+// the same.
+void MpiCommunicator::pass_on(const Membership& members, std::int64_t hop,
+                              std::span<const View> sends, std::span<const View> receives,
+                              Tools& tools) {
+  const std::int64_t to = (members.mine + hop) % members.size;
+  const std::int64_t from = source_of(hop, members.mine, members.size);
+  tools.transfers.clear();
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    FPDT_ASSERT(receives[i].dtype == sends[i].dtype && receives[i].access == Access::write);
+    tools.transfers.push_back({members.rank_of(to), part(sends[i], 0, sends[i].elements), {}});
+    tools.transfers.push_back(
+        {members.rank_of(from), {}, part(receives[i], 0, receives[i].elements)});
   }
   exchange(tools);
 }

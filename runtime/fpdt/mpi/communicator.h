@@ -44,6 +44,8 @@ class MpiCommunicator final : public Communicator {
 
   void move(const Membership& members, bool scatters, std::span<const View> sends,
             std::span<const View> receives, Tools& tools);
+  void pass_on(const Membership& members, std::int64_t hop, std::span<const View> sends,
+               std::span<const View> receives, Tools& tools);
   void sum(const Membership& members, bool scatters, const View& send, const View& target,
            const View& workspace, Tools& tools);
 

@@ -110,9 +110,12 @@ void NcclCommunicator::seat(const Program& program, const PlainOp& op) {
   seat.what = fmt::format("{} ({}) of ranks {} on lane {}", op.op->name, body_name(body),
                           ranks_text(members), lane);
   if (members.size == 1) return;
+  const std::int64_t hop = hop_of(body);
   for (std::int64_t member = 0; member < members.size; ++member) {
-    const std::int64_t other = members.rank_of(member);
-    if (other != rank() && node_of(other) == node_of(rank())) ++seat.near;
+    const bool sends =
+        hop == 0 ? member != members.mine : member == (members.mine + hop) % members.size;
+    if (!sends) continue;
+    ++(node_of(members.rank_of(member)) == node_of(rank()) ? seat.near : seat.far);
   }
   Lane& messages = lane_of(op.lane, lane);
   seat.lane = messages.comm;
@@ -249,7 +252,7 @@ void NcclCommunicator::collective(const Body& body, std::int32_t lane, std::span
   watch_->end(static_cast<std::size_t>(lane), stream);
   const std::int64_t bytes = bytes_to_each(body, seat.members.size, views);
   count(true, seat.near * bytes);
-  count(false, (seat.members.size - 1 - seat.near) * bytes);
+  count(false, seat.far * bytes);
 }
 
 void NcclCommunicator::move(const Body& body, const Seat& seat, std::span<const View> views,
@@ -267,6 +270,15 @@ void NcclCommunicator::move(const Body& body, const Seat& seat, std::span<const 
       if (seat.own != nullptr) {
         results(api.ncclAllGather(send.data, receive.data, static_cast<std::size_t>(send.bytes()),
                                   ncclUint8, comm.handle, stream));
+        continue;
+      }
+      if (const std::int64_t hop = hop_of(body); hop > 0) {
+        const auto bytes = static_cast<std::size_t>(send.bytes());
+        const std::int64_t mine = seat.members.mine;
+        const auto to = static_cast<int>(seat.members.rank_of((mine + hop) % members));
+        const auto from = static_cast<int>(seat.members.rank_of(source_of(hop, mine, members)));
+        results(api.ncclSend(send.data, bytes, ncclUint8, to, comm.handle, stream));
+        results(api.ncclRecv(receive.data, bytes, ncclUint8, from, comm.handle, stream));
         continue;
       }
       const std::int64_t block = div_exact(receive.bytes(), members);

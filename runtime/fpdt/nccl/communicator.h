@@ -72,7 +72,8 @@ class NcclCommunicator final : public Communicator {
   struct Seat {
     std::string what;  // for people
     Membership members;
-    std::int64_t near = 0;       // other members on this rank's host
+    std::int64_t near = 0;       // members that it sends to, on this rank's host
+    std::int64_t far = 0;        // and on others
     nccl::Comm* lane = nullptr;  // for messages; null: a group of one
     nccl::Comm* own = nullptr;   // for NCCL's own collective; null: messages
   };

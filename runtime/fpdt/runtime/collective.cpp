@@ -73,13 +73,17 @@ void copy_into(const View& target, const View& source) {
 
 // One pair of send and receive: gives member `mine` its part of send(i) from every member i.
 template <class Body, class Send>
-void receive_pair(const View& target, std::int64_t mine, std::int64_t members, Send&& send) {
+void receive_pair(const Body& op, const View& target, std::int64_t mine, std::int64_t members,
+                  Send&& send) {
+  static_cast<void>(op);
   if constexpr (std::is_same_v<Body, AllToAll> || std::is_same_v<Body, AllGather>) {
     const std::int64_t block = div_exact(target.elements, members);
     const std::int64_t first = std::is_same_v<Body, AllToAll> ? mine * block : 0;
     for (std::int64_t i = 0; i < members; ++i) {
       copy_into(part(target, i * block, block), part(send(i), first, block));
     }
+  } else if constexpr (std::is_same_v<Body, Exchange>) {
+    copy_into(target, send(source_of(op.hop, mine, members)));
   } else {
     static_assert(std::is_same_v<Body, ReduceScatter> || std::is_same_v<Body, AllReduce>);
     const std::int64_t first = std::is_same_v<Body, ReduceScatter> ? mine * target.elements : 0;
@@ -111,9 +115,9 @@ void receive(const Body& body, std::int64_t mine, std::span<const std::span<cons
           const std::size_t pairs = op.receive.size();
           FPDT_ASSERT(op.send.size() == pairs && own.size() >= 2 * pairs);
           for (std::size_t pair = 0; pair < pairs; ++pair) {
-            receive_pair<Collective>(
-                own[pairs + pair], mine, std::ssize(views),
-                [&](std::int64_t member) { return views[static_cast<std::size_t>(member)][pair]; });
+            receive_pair(op, own[pairs + pair], mine, std::ssize(views), [&](std::int64_t member) {
+              return views[static_cast<std::size_t>(member)][pair];
+            });
           }
         } else {
           FPDT_ASSERT(IsCollective<Collective>);

@@ -1,5 +1,5 @@
-// What `fpdt-plan compare` sets beside each other, at one length as rows and over lengths as curves.
-// A point of a curve is the row of its length.
+// What `fpdt-plan compare` sets beside each other, at one length as rows and over lengths as
+// curves. A point of a curve is the row of its length.
 #pragma once
 
 #include <cstdint>

@@ -20,9 +20,9 @@ Problem with_length(const Question& question, std::int64_t tokens) {
   return problem;
 }
 
-// Powers of two from 128K to the first that does not fit; where 128K does not, from an eighth of the
-// longest that does.
-std::vector<std::int64_t> usual_lengths(const Question& question) {
+// Powers of two from 128K to the first that does not fit; where few of these fit, from an eighth of
+// the longest that does.
+std::vector<std::int64_t> doubling_lengths(const Question& question) {
   constexpr std::int64_t kFirst = 131072;
   const auto fits = [&](std::int64_t tokens) {
     return possible_length(question, tokens) &&
@@ -93,7 +93,7 @@ CurveValue value_of(const ComparedPoint& point) {
 }  // namespace
 
 std::vector<std::int64_t> compared_lengths(const Question& question, const std::string& flag) {
-  if (flag.empty()) return usual_lengths(question);
+  if (flag.empty()) return doubling_lengths(question);
   std::vector<std::int64_t> lengths;
   for (std::size_t begin = 0; begin <= flag.size();) {
     const std::size_t end = std::min(flag.find(',', begin), flag.size());

@@ -33,10 +33,11 @@ std::int64_t longest_answer(const Cell& cell, std::int64_t published) {
   return longest;
 }
 
-std::vector<Step> ladder_of(const Problem& problem, const Method& from, const Strategy& answer) {
+std::vector<LadderStep> ladder_of(const Problem& problem, const Method& from,
+                                  const Strategy& answer) {
   const PublishedPlan start = published_plan(problem, from, 1);
   const Machine machine(problem.cluster, RateEnd::typical);
-  std::vector<Step> steps{{"as published", step_seconds(start.plan)}};
+  std::vector<LadderStep> steps{{"as published", step_seconds(start.plan)}};
   for (const Rung& rung : ladder(problem, start.plan.strategy, answer)) {
     steps.push_back(
         {rung.lever.empty() ? "without the waste of its implementation" : rung.lever,

@@ -25,7 +25,7 @@ struct AnswerAt {
 };
 
 // A choice of the answer, and the seconds of a step once it is made.
-struct Step {
+struct LadderStep {
   std::string choice;
   double seconds = 0;
 };
@@ -38,7 +38,7 @@ struct AnswerPanel {
   // From `from` as published to the answer, at the longest length that it fits.
   const Method* from = nullptr;
   std::int64_t ladder_length = 0;
-  std::vector<Step> ladder;
+  std::vector<LadderStep> ladder;
 };
 
 // The length of a method's cells that is the longest that fits in simulation; 0: none.

@@ -14,7 +14,7 @@ constexpr double kReachRow = 21;
 constexpr double kReachSize = 13;  // font sizes
 constexpr double kReachName = 12.5;
 
-bool shown(const CurveSeries& series) { return !series.name.empty(); }
+bool has_name(const CurveSeries& series) { return !series.name.empty(); }
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void draw_sample(Svg& svg, const CurvePen& pen, double left, double right, doubl
 double reach_height(const CurvePanel& panel) {
   if (panel.reach.empty()) return 0;
   double height = kReachHead;
-  for (const CurveSeries& series : panel.series) height += shown(series) ? kReachRow : 0;
+  for (const CurveSeries& series : panel.series) height += has_name(series) ? kReachRow : 0;
   return height;
 }
 
@@ -71,7 +71,7 @@ void draw_reach(Svg& svg, const CurvePanel& panel, const std::vector<double>& xs
                 reach_height(panel) - kReachHead, kPaper);
   for (std::size_t k = 0; k < panel.series.size(); ++k) {
     const CurveSeries& series = panel.series[k];
-    if (!shown(series)) continue;
+    if (!has_name(series)) continue;
     const CurvePen pen = pen_of(panel, k);
     const double width = kPlotLeft - kPictureMargin;
     svg.text(kPlotLeft - 12, y + 4.5, fit_text(series.name, kReachName, width), "note", Anchor::end,

@@ -25,8 +25,8 @@ void draw_cross(Svg& svg, const CurvePen& pen, double x, double y);
 // A piece of the curve, with a point in its middle.
 void draw_sample(Svg& svg, const CurvePen& pen, double left, double right, double y);
 
-// A row for each curve: a line to the last place that it reaches, and a cross with the reason at the
-// first that it does not. `top`: where the plot ends.
+// A row for each curve: a line to the last place that it reaches, and a cross with the reason at
+// the first that it does not. `top`: where the plot ends.
 void draw_reach(Svg& svg, const CurvePanel& panel, const std::vector<double>& xs, double top);
 // 0 for a panel without rows.
 double reach_height(const CurvePanel& panel);

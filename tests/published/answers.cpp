@@ -21,6 +21,12 @@ Problem question_at(Cell cell, std::int64_t seq_len) {
   return question(cell);
 }
 
+// The configuration of a panel, run by one of its methods.
+PublishedPlan published_at(Cell cell, const Method& method, const Problem& problem) {
+  cell.method = &method;
+  return published_plan(problem, method, strategy_of(cell, problem));
+}
+
 // Goes on from the longest published length.
 std::int64_t longest_answer(const Cell& cell, std::int64_t published) {
   const auto fits = [&](std::int64_t tokens) {
@@ -33,9 +39,8 @@ std::int64_t longest_answer(const Cell& cell, std::int64_t published) {
   return longest;
 }
 
-std::vector<LadderStep> ladder_of(const Problem& problem, const Method& from,
+std::vector<LadderStep> ladder_of(const Problem& problem, const PublishedPlan& start,
                                   const Strategy& answer) {
-  const PublishedPlan start = published_plan(problem, from, 1);
   const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<LadderStep> steps{{"as published", step_seconds(start.plan)}};
   for (const Rung& rung : ladder(problem, start.plan.strategy, answer)) {
@@ -91,7 +96,7 @@ AnswerPanel answer(const std::vector<Cell>& cells, bool with_ladder) {
     const SearchResult found = search(problem);
     if (found.best) at.seconds = step_seconds(make_plan(problem, found.best->strategy));
     for (const Method* method : methods) {
-      const Plan plan = published_plan(problem, *method, 1).plan;
+      const Plan plan = published_at(like, *method, problem).plan;
       at.published.push_back({method, within(problem, plan.usage), step_seconds(plan)});
       const bool longer = seq_len > panel.ladder_length;
       if (!longer || !at.published.back().fits || !found.best) continue;
@@ -103,7 +108,8 @@ AnswerPanel answer(const std::vector<Cell>& cells, bool with_ladder) {
   }
   panel.longest = longest_answer(like, panel.ladder_length);
   if (best && with_ladder) {
-    panel.ladder = ladder_of(question_at(like, panel.ladder_length), *panel.from, *best);
+    const Problem problem = question_at(like, panel.ladder_length);
+    panel.ladder = ladder_of(problem, published_at(like, *panel.from, problem), *best);
   }
   return panel;
 }

@@ -29,7 +29,10 @@ TEST(Published, HasItsProportions) {
     EXPECT_FALSE(strategy.copies.overlap_all_to_all);
     EXPECT_EQ(strategy.checkpoint_every(), 1);
     EXPECT_EQ(stored_layers(problem, strategy), StoredLayers{});
-    for (const double kept : strategy.layer_classes.front().keep) EXPECT_EQ(kept, 0);
+    EXPECT_EQ(strategy.extent, Extent::whole);
+    LayerClass layers;
+    layers.keep[static_cast<std::size_t>(TensorClass::layer_gradient)] = 1;
+    EXPECT_EQ(strategy.layer_classes, std::vector{layers});
     EXPECT_EQ(tidied(problem, strategy), strategy);
   }
 }
@@ -71,7 +74,10 @@ TEST(Published, AddsItsWaste) {
   EXPECT_EQ(plan.strategy, fpdt.published(problem, 1));
   const std::int64_t rows = geometry(problem, plan.strategy).local_tokens();
   const std::int64_t hidden = 2 * rows * problem.model.hidden;
-  EXPECT_EQ(plan.usage.device - bare.usage.device, Bytes{fpdt.waste.hidden_tensors * hidden});
+  const std::int64_t tables = fpdt.waste.rotary_bytes * 1024 * problem.model.rotary_dim();
+  EXPECT_GT(tables, 0);
+  EXPECT_EQ(plan.usage.device - bare.usage.device,
+            Bytes{fpdt.waste.hidden_tensors * hidden + tables});
   EXPECT_EQ(plan.usage.arena - bare.usage.arena, plan.usage.device - bare.usage.device);
   const auto layers = static_cast<double>(problem.model.layers);
   const double copies = fpdt.waste.pageable_copies * 2 * layers * static_cast<double>(hidden) / 2e8;

@@ -15,6 +15,7 @@ namespace fpdt {
 // them (methods/published.h).
 struct Waste {
   std::int64_t hidden_tensors = 0;    // of S/P rows by the hidden size, whole on the device
+  std::int64_t rotary_bytes = 0;      // of each position of the sequence and rotated element
   std::int64_t logit_bytes = 0;       // of each logit of the rank
   bool pinned_powers_of_two = false;  // blocks of pinned memory are rounded up
   // Layer inputs go to pageable memory and come back while the device waits: how many times as long
@@ -43,8 +44,7 @@ struct Method {
 // Its pinned copies of layer inputs are 6.4 times faster than the pageable ones of the time (commit
 // 858e91e of DeepSpeed).
 inline constexpr double kPageableCopies = 6.4;
-// Python, streams made and waited for at every tile, and barriers at every chunk (fpdt_layer.py).
-// Fitted on panels a, c, e of tests/published/fpdt-figure4.yaml.
+// Python, and waits for the device. Fitted on panels a, c, e of tests/published/fpdt-figure4.yaml.
 inline constexpr double kHostSeconds = 0.040;
 
 // A special region stands before the general one that contains it.

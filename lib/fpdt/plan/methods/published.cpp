@@ -11,12 +11,12 @@
 namespace fpdt {
 namespace {
 
-// Bytes of pinned blocks beyond what a schedule asks for, where each is a power of two. Blocks that
-// live through the step hold layer inputs, which these codes do not pin.
-Bytes rounding(const Schedule& schedule, std::int64_t chunks) {
+// Bytes of pinned blocks beyond what a schedule asks for, where each is a power of two. These codes
+// do not pin layer inputs.
+Bytes rounding(const Schedule& schedule) {
   Bytes bytes;
   for (const Buffer& buffer : schedule.buffers) {
-    if (buffer.space != MemorySpace::host_pinned || buffer.slots > chunks) continue;
+    if (buffer.space != MemorySpace::host_pinned || buffer.name == "layer_input_host") continue;
     const std::int64_t slot = buffer.slot_bytes().value;
     const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(slot)));
     bytes += Bytes{mul(buffer.slots, power - slot)};
@@ -35,8 +35,9 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   const std::int64_t rows = shape.local_tokens();
   Wasted added;
   added.device = Bytes{mul(mul(waste.hidden_tensors, rows), model.hidden * kElement)};
+  added.device += Bytes{mul(mul(waste.rotary_bytes, problem.seq_len), model.rotary_dim())};
   added.device += Bytes{mul(mul(waste.logit_bytes, rows), model.vocabulary)};
-  if (waste.pinned_powers_of_two) added.host_rank = rounding(schedule, shape.chunks);
+  if (waste.pinned_powers_of_two) added.host_rank = rounding(schedule);
   // Forward and backward, and forward once more where a layer does not store everything.
   const std::int64_t passes = 3 * model.layers - stored_layers(problem, strategy).everything;
   added.step_seconds = waste.host_seconds *

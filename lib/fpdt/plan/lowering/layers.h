@@ -12,7 +12,9 @@
 //
 // Backward of a chunk is feed_forward_backward(i) (feed-forward, output projection, all-to-all of
 // the output's gradient), attention tiles in either loop order, and projection_backward(i).
-// Nothing on the device is longer than a chunk unless the strategy keeps it.
+// Nothing on the device is longer than a chunk unless the strategy keeps it, or its extent is all
+// rows of the rank: then project(0) begins with their norm, and feed_forward follows the last
+// chunk. Backward mirrors this.
 #pragma once
 
 #include <string>

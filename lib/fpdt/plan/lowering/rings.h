@@ -87,8 +87,9 @@ class Rings {
   void workspace(const std::string& block);
   [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
 
-  // The home of a tensor class in this layer class: of l rows in sequence layout, or of n rows
-  // after the all-to-all. One that lives from forward to backward has an instance for each layer.
+  // The home of a tensor class in this layer class: of an extent's rows in sequence layout, or of n
+  // rows after the all-to-all. One that lives from forward to backward has an instance for each
+  // layer.
   [[nodiscard]] HomeShape local_rows(TensorClass tensor, const LayerClass& choice,
                                      std::int64_t width, bool lasting) const;
   [[nodiscard]] HomeShape head_rows(TensorClass tensor, const LayerClass& choice,

@@ -127,6 +127,7 @@ TEST(Lower, StagesOfZeroAreSafeAndAddUp) {
     const int ranks = 2 << corner / 3 % 2;
     ModelSpec model = corner / 6 % 2 == 0 ? test::tiny_llama() : test::tiny_gpt();
     model.tied_embeddings = corner / 12 % 2 == 0;
+    model.vocabulary = 61;  // the last piece of some tensors has padding
     Strategy strategy = test::tiny_strategy(20);
     strategy.zero = corner % 3;
     strategy.storage = corner / 24 % 2 == 0 ? Storage::f32 : Storage::bf16;

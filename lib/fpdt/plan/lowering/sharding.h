@@ -38,12 +38,13 @@ struct Sharding {
   [[nodiscard]] std::int64_t whole(const TensorSpec& tensor) const {
     return mul(piece(tensor), ranks);
   }
-  // Elements of parameters, and of states, that a rank holds from step to step.
+  // Elements of parameters, and of states, that a rank holds from step to step. Parameters have
+  // the padding of the pieces that they are gathered from.
   [[nodiscard]] std::int64_t parameters(const TensorSpec& tensor) const {
-    return several() && !gathers_parameters() ? whole(tensor) : piece(tensor);
+    return spreads_updates() ? whole(tensor) : states(tensor);
   }
   [[nodiscard]] std::int64_t states(const TensorSpec& tensor) const {
-    return repeats_updates() ? whole(tensor) : piece(tensor);
+    return repeats_updates() ? tensor.elements() : piece(tensor);
   }
 };
 

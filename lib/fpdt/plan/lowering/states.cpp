@@ -69,8 +69,7 @@ void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
 // Adds a row of the state table for each tensor and layer.
 void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const {
   std::int64_t slot = 0;
-  const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind,
-                       std::int64_t held) {
+  const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind, bool whole) {
     State state;
     state.buffer = buffer;
     state.version = version;
@@ -78,19 +77,19 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
     state.kind = kind;
     state.shape = tensor.spec.shape;
     const std::int64_t ranks = sharding_.ranks;
-    const bool whole = ranks > 1 && held > sharding_.piece(tensor.spec);
     state.shards = whole ? 1 : ranks;
     state.replicas = whole ? ranks : 1;
     if (state.shards > 1) state.shard = {.first = {.b = 1, .n = ranks}};
     builder.schedule.states.push_back(std::move(state));
   };
   for (; slot < tensor.count; ++slot) {
-    row(tensor.param, slot, "parameter", sharding_.parameters(tensor.spec));
+    const bool repeats = sharding_.repeats_updates();
+    row(tensor.param, slot, "parameter", repeats || sharding_.spreads_updates());
     const std::int64_t first = slot * tensor.tiles;
-    if (tensor.master != tensor.param) row(tensor.master, first, "master", tensor.held);
-    row(tensor.moment1, first, "moment1", tensor.held);
-    row(tensor.moment2, first, "moment2", tensor.held);
-    row(tensor.grad, slot, "gradient", sharding_.piece(tensor.spec));
+    if (tensor.master != tensor.param) row(tensor.master, first, "master", repeats);
+    row(tensor.moment1, first, "moment1", repeats);
+    row(tensor.moment2, first, "moment2", repeats);
+    row(tensor.grad, slot, "gradient", false);
   }
 }
 
@@ -116,7 +115,10 @@ bool States::has(std::string_view name) const {
 Operand States::weight(std::string_view name, const Version& use) const {
   const Tensor& tensor = find(name);
   if (gathers()) return {tensor.gathered, use, 0, -1};
-  return {tensor.param, tensor.now(), 0, -1};
+  // Without the padding, which no state says to last.
+  const std::int64_t elements = tensor.spec.elements();
+  const bool padded = sharding_.parameters(tensor.spec) > elements;
+  return {tensor.param, tensor.now(), 0, padded ? elements : -1};
 }
 
 Operand States::weight_rows(std::string_view name, const Version& use, std::int64_t first,
@@ -260,7 +262,10 @@ AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t r
   const OptimizerSpec& optimizer = problem_.optimizer;
   AdamW update;
   const bool whole = sharding_.repeats_updates();
-  update.grad = {whole ? tensor.gradient_sum : tensor.grad, tensor.next(), first, rows};
+  update.grad = {tensor.grad, tensor.next(), first, rows};
+  // Whole sums have the padding of their pieces.
+  if (whole)
+    update.grad = {tensor.gradient_sum, tensor.next(), first, rows < 0 ? tensor.held : rows};
   update.norm = {sharding_.several() ? norm_total_ : norm_, Version::at(0), 0, -1};
   update.step = {step_, Version::at(0), 0, -1};
   if (tensor.updated >= 0) {

@@ -173,6 +173,31 @@ TEST(Lower, WholeExtentsAddUp) {
   }
 }
 
+// Keys are gathered over a ring, around all-to-alls of the ranks that have the same queries.
+TEST(Lower, GatheredKeysAreSafeAndAddUp) {
+  for (int corner = 0; corner < 288; ++corner) {
+    constexpr std::array<std::array<int, 2>, 4> kRanks{{{2, 2}, {3, 3}, {4, 2}, {4, 4}}};
+    const auto [ranks, ring] = kRanks[static_cast<std::size_t>(corner % 4)];
+    const ModelSpec model = corner / 4 % 2 == 0 ? test::tiny_llama() : test::tiny_gpt();
+    Strategy strategy = test::tiny_strategy(ranks == 3 ? 21 : 20);
+    strategy.keys = Keys::gathered;
+    strategy.mesh.ring = ring;
+    strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 8 % 2);
+    strategy.tiles.serpentine = strategy.tiles.long_tiles = corner % 3 == 0;
+    strategy.copies.overlap_all_to_all = corner / 16 % 2 == 0;
+    strategy.storage = corner / 32 % 2 == 0 ? Storage::f32 : Storage::bf16;
+    strategy.zero = corner % 5 == 0 ? 0 : 3;
+    LayerClass& layers = strategy.layer_classes.front();
+    layers.recompute = static_cast<Recompute>(corner / 64 % 3);
+    layers.keep.fill(corner % 7 == 0 ? 0.5 : (corner % 7 < 3 ? 1 : 0));
+    Problem problem = test::tiny_problem(model, ranks, 60);
+    const Geometry shape = geometry(problem, strategy);
+    expect_accounts(problem, strategy,
+                    shape.chunks >= 3 && all_rings_turn(shape, layers.keep.front()),
+                    fmt::format("corner {}", corner));
+  }
+}
+
 // cuDNN's tiles share one workspace, as large as the tile that needs most.
 TEST(Lower, FusedTilesShareAWorkspace) {
   ModelSpec model = test::tiny_llama();

@@ -138,6 +138,37 @@ TEST(PublishedCases, AreOfTheirMethods) {
   }
 }
 
+// Keys gathered over a ring, of any number of ranks, around all-to-alls of others.
+std::vector<Case> gathered() {
+  struct Grid {
+    std::int64_t ranks, ring;
+  };
+  std::vector<Case> cases;
+  for (const bool gpt : {false, true}) {
+    for (const std::int64_t kv_heads : {4, 1}) {
+      for (const Grid& grid : {Grid{2, 2}, Grid{3, 3}, Grid{4, 2}, Grid{4, 4}, Grid{6, 3}}) {
+        for (const bool chunked : {false, true}) {
+          for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
+            Case one = make_case(model_of(gpt, kv_heads), grid.ranks, 35, chunked ? 12 : 36);
+            one.strategy.keys = Keys::gathered;
+            one.strategy.mesh.ring = grid.ring;
+            one.strategy.tiles.backward_order = order;
+            one.strategy.layer_classes.front().recompute = static_cast<Recompute>(cases.size() % 3);
+            one.strategy.layer_classes.front().keep.fill(chunked && grid.ring == 3 ? 0.5 : 0);
+            one.strategy.copies.overlap_all_to_all = grid.ring == 2;
+            one.problem.documents = cases.size() % 4 != 0;
+            one.name =
+                fmt::format("{}_kv{}_ranks{}_ring{}_{}_{}", gpt ? "gpt" : "llama", kv_heads,
+                            grid.ranks, grid.ring, chunked ? "chunks" : "whole", word(order));
+            cases.push_back(std::move(one));
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
 // The stages of ZeRO over several ranks.
 std::vector<Case> stages() {
   std::vector<Case> cases;
@@ -273,6 +304,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) { return info.para
 INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_of);
 INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), name_of);
 INSTANTIATE_TEST_SUITE_P(Published, Gradients, testing::ValuesIn(published()), name_of);
+INSTANTIATE_TEST_SUITE_P(GatheredKeys, Gradients, testing::ValuesIn(gathered()), name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
 INSTANTIATE_TEST_SUITE_P(WholeExtents, Gradients, testing::ValuesIn(whole_extents()), name_of);
 INSTANTIATE_TEST_SUITE_P(SingleDocuments, Gradients, testing::ValuesIn(single_documents()),

@@ -441,8 +441,9 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   // In a segment whose repeats store attention, only the last layer repeats attention.
   const double last = every > 1 && stored.attention > 0 ? layers - reruns : 0;
   const auto tokens = static_cast<double>(problem.seq_len);
-  const double pairs = tokens * (tokens + 1) / 2 * static_cast<double>(shape.heads) *
-                       static_cast<double>(model.head_dim);
+  // The rank of a ring with the latest queries has a little more than this.
+  const double pairs = tokens * (tokens + 1) / 2 / static_cast<double>(shape.ring) *
+                       static_cast<double>(shape.heads) * static_cast<double>(model.head_dim);
   const auto seconds = [&](Work work, double flops, std::int64_t size) {
     Demand demand;
     demand.work = work;

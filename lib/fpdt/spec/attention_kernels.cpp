@@ -26,7 +26,7 @@ std::string why_own_attention(const Problem& problem, const Strategy& strategy) 
     return fmt::format("those of cuDNN support heads of 64, 96 or 128, not {}", size);
   }
   const Geometry shape = geometry(problem, strategy);
-  const std::int64_t longest = longest_fused_chunk(problem, shape.sequence_parallel);
+  const std::int64_t longest = longest_fused_chunk(problem, shape.sequence_parallel, shape.ring);
   if (shape.chunk_rows > longest) {
     return fmt::format("those of cuDNN support at most {} tokens per chunk here, not {}", longest,
                        shape.chunk_rows);
@@ -39,10 +39,13 @@ bool fused_attention(const Problem& problem, const Strategy& strategy) {
          why_own_attention(problem, strategy).empty();
 }
 
-std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel) {
+std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel,
+                                 std::int64_t ring) {
   const ModelSpec& model = problem.model;
-  const std::int64_t heads = std::max<std::int64_t>(1, model.heads / sequence_parallel);
-  const std::int64_t kv_heads = std::max<std::int64_t>(1, model.kv_heads / sequence_parallel);
+  const std::int64_t head_ranks = sequence_parallel / ring;
+  // A rank has the queries of 1/R of the chunk, and all of its keys.
+  const std::int64_t heads = std::max<std::int64_t>(1, model.heads / head_ranks / ring);
+  const std::int64_t kv_heads = std::max<std::int64_t>(1, model.kv_heads / head_ranks);
   const std::int64_t width = std::max(heads, 2 * kv_heads) * model.head_dim;
   const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
   return kElementsMost / width / unit * unit;

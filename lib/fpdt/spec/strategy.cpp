@@ -36,22 +36,31 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
     return;
   }
   const std::int64_t sequence_parallel = ranks / strategy.mesh.replicas;
-  if (strategy.mesh.heads != 0 && strategy.mesh.heads != sequence_parallel) {
+  if (strategy.mesh.ring < 1 || sequence_parallel % strategy.mesh.ring != 0) {
+    wrong("P101", "mesh.ring", "mesh.ring: {} does not divide the {} ranks of a replica",
+          strategy.mesh.ring, sequence_parallel);
+    return;
+  }
+  const std::int64_t head_ranks = sequence_parallel / strategy.mesh.ring;
+  if (strategy.mesh.heads != 0 && strategy.mesh.heads != head_ranks) {
     wrong("P101", "mesh.heads",
-          "mesh.heads: {} with {} replicas does not make the {} devices of cluster {}; use rest",
-          strategy.mesh.heads, strategy.mesh.replicas, ranks, problem.cluster.name);
+          "mesh.heads: {} with {} replicas{} does not make the {} devices of cluster {}; use rest",
+          strategy.mesh.heads, strategy.mesh.replicas,
+          strategy.mesh.ring > 1 ? fmt::format(" and a ring of {}", strategy.mesh.ring) : "", ranks,
+          problem.cluster.name);
     return;
   }
   const ModelSpec& model = problem.model;
-  if (model.heads % sequence_parallel != 0) {
+  if (model.heads % head_ranks != 0) {
     wrong("P102", "mesh",
           "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise "
-          "mesh.replicas or use a cluster whose devices divide {}",
-          model.heads, model.name, sequence_parallel, model.heads);
-  } else if (model.kv_heads % sequence_parallel != 0 && sequence_parallel % model.kv_heads != 0) {
+          "mesh.replicas, or mesh.ring with keys: gathered, or use a cluster whose devices divide "
+          "{}",
+          model.heads, model.name, head_ranks, model.heads);
+  } else if (model.kv_heads % head_ranks != 0 && head_ranks % model.kv_heads != 0) {
     wrong("P102", "mesh",
           "kv_heads: {} KV heads of {} neither divide by nor into {} sequence-parallel ranks",
-          model.kv_heads, model.name, sequence_parallel);
+          model.kv_heads, model.name, head_ranks);
   }
   if (strategy.micro_batches < 1 || strategy.micro_batches > 65536) {
     wrong("P103", "micro_batches", "micro_batches: expected 1 to 65536, found {}",
@@ -76,9 +85,11 @@ void check_served(Findings& wrong, const Strategy& strategy) {
   };
   const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
   const auto share = [](double kept) { return kept == 0 ? "host" : fmt::format("{}", kept); };
-  only("mesh.ring", strategy.mesh.ring == 1, number(strategy.mesh.ring), "1");
+  only("mesh.ring", strategy.mesh.ring == 1 || strategy.keys == Keys::gathered,
+       fmt::format("{} with keys: {}", strategy.mesh.ring, word(strategy.keys)),
+       "1, or keys: gathered");
   only("mesh.tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
-  only("keys", strategy.keys == Keys::resident, word(strategy.keys), "resident");
+  only("keys", strategy.keys != Keys::ring, word(strategy.keys), "gathered");
   only("layout", strategy.layout == Layout::interleaved, word(strategy.layout), "interleaved");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
   for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
@@ -329,6 +340,9 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
   if (strategy.copies.optimizer_tile != Copies{}.optimizer_tile && !strategy.offloads_states()) {
     notes.push_back("optimizer_tile has no effect without keep: {states: host}");
   }
+  if (strategy.keys == Keys::gathered && shape.ring == 1) {
+    notes.push_back("keys: gathered has no effect with mesh.ring: 1");
+  }
   if (strategy.zero != Strategy{}.zero && problem.ranks() == 1) {
     notes.push_back("zero has no effect: one rank shares nothing");
   }
@@ -366,13 +380,14 @@ Geometry geometry(const Problem& problem, const Strategy& strategy) {
   Geometry shape;
   shape.data_parallel = strategy.mesh.replicas;
   shape.sequence_parallel = div_exact(problem.ranks(), strategy.mesh.replicas);
+  shape.ring = strategy.mesh.ring;
   const std::int64_t unit = shape.sequence_parallel * problem.cluster.row_multiple;
   shape.padded_tokens = round_up(problem.seq_len, unit);
   shape.chunk_rows = std::min(strategy.tiles.chunk_tokens, shape.padded_tokens);
   shape.chunks = div_ceil(shape.padded_tokens, shape.chunk_rows);
   shape.last_chunk_rows = shape.padded_tokens - (shape.chunks - 1) * shape.chunk_rows;
-  shape.heads = problem.model.heads / shape.sequence_parallel;
-  shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / shape.sequence_parallel);
+  shape.heads = problem.model.heads / shape.head_ranks();
+  shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / shape.head_ranks());
   shape.extents = strategy.extent == Extent::chunk ? shape.chunks : 1;
   return shape;
 }

@@ -24,7 +24,7 @@ struct OptimizerSpec {
 // Ranks as a grid. Their product is the number of ranks, and the last varies fastest.
 struct Mesh {
   std::int64_t replicas = 1;  // train other sequences (data parallelism)
-  std::int64_t ring = 1;      // pass keys and values round
+  std::int64_t ring = 1;      // share the queries of a head; keys and values travel between them
   std::int64_t heads = 0;     // exchange tokens for heads by all-to-all; 0: the other ranks
   std::int64_t tensor = 1;    // share each product
   bool operator==(const Mesh&) const = default;
@@ -180,6 +180,7 @@ std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy);
 // Geometry that follows from problem and strategy.
 struct Geometry {
   std::int64_t sequence_parallel = 1;  // P
+  std::int64_t ring = 1;               // R: ranks that have the same heads and share a chunk
   std::int64_t data_parallel = 1;
   std::int64_t padded_tokens = 0;    // S with the last chunk padded to P * row_multiple
   std::int64_t chunks = 1;           // C
@@ -195,6 +196,10 @@ struct Geometry {
   [[nodiscard]] std::int64_t local_rows(std::int64_t chunk) const {
     return rows(chunk) / sequence_parallel;
   }
+  // U: ranks that exchange tokens for heads. The ranks of a replica are R by U.
+  [[nodiscard]] std::int64_t head_ranks() const { return sequence_parallel / ring; }
+  // Queries of a chunk whose attention one rank computes, for its heads.
+  [[nodiscard]] std::int64_t query_rows(std::int64_t chunk) const { return rows(chunk) / ring; }
   [[nodiscard]] std::int64_t local_tokens() const { return padded_tokens / sequence_parallel; }
   // Where the rows of a chunk begin among those of the rank.
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const {

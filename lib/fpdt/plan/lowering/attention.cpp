@@ -9,15 +9,21 @@
 namespace fpdt {
 
 RankExpression Attention::head_first() const {
-  return {0, {ranks_ > 1 ? shape_.heads : 0, 0, 1, ranks_}};
+  return {0, {head_ranks_ > 1 ? shape_.heads : 0, 0, 1, head_ranks_}};
+}
+
+// Ranks of a ring share the queries of a chunk.
+RankExpression Attention::query_first(std::int64_t chunk) const {
+  const std::int64_t rows = shape_.ring > 1 ? shape_.query_rows(chunk) : 0;
+  return {chunk * shape_.chunk_rows, {rows, 0, head_ranks_, shape_.ring}};
 }
 
 template <class Tile>
 void Attention::describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_first,
                               std::int64_t k_last) const {
   tile.documents = documents();
-  tile.q_first = q_chunk * shape_.chunk_rows;
-  tile.q_rows = shape_.rows(q_chunk);
+  tile.q_first = query_first(q_chunk);
+  tile.q_rows = shape_.query_rows(q_chunk);
   tile.k_first = k_first * shape_.chunk_rows;
   tile.k_rows = (k_last - k_first) * shape_.chunk_rows + shape_.rows(k_last);
   tile.heads = shape_.heads;
@@ -31,7 +37,7 @@ void Attention::row(LayerFrame& frame, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
-  const Operand o = temporary("o", shape_.rows(chunk));
+  const Operand o = temporary("o", shape_.query_rows(chunk));
   const Operand lse = homes.lse.produce(builder_, outputs(frame), chunk);
   frame.o[c] = o;
   frame.lse[c] = lse;
@@ -68,12 +74,12 @@ void Attention::row(LayerFrame& frame, std::int64_t chunk) {
 }
 
 Operand Attention::streamed_sum(Home& home, std::int64_t turn, std::int64_t chunk,
-                                const char* diagonal) {
+                                const char* diagonal, std::int64_t rows) {
   if (chunk >= home.first_kept()) {
     return home.fetch(builder_, Version::plus(0), chunk, Home::Reuse::none, LaneKind::h2d);
   }
   if (diagonal != nullptr) {
-    const Operand sum = temporary(diagonal, shape_.rows(chunk));
+    const Operand sum = temporary(diagonal, rows);
     if (turn > 0) {
       home.fetch_into(builder_, Version::plus(turn - 1), chunk, sum, LaneKind::h2d);
     }
@@ -95,7 +101,8 @@ Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t i) {
     const std::int64_t j =
         strategy_.tiles.serpentine && i % 2 == 1 ? chunks - 1 - (step - i) : step;
     const bool diagonal = j == i;
-    const Operand dq = streamed_sum(homes.dq, i, j, diagonal ? "dq_diagonal" : nullptr);
+    const Operand dq =
+        streamed_sum(homes.dq, i, j, diagonal ? "dq_diagonal" : nullptr, shape_.query_rows(j));
     backward_tile(frame, j, i, i, kv, {dq, i > 0}, {dkv, !first});
     if (!diagonal) spill_after_fetches({&homes.dq, Version::plus(i), j, dq});
     if (diagonal) complete = dq;
@@ -112,7 +119,7 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t i) {
   const Instance kept = inputs(frame);
   const std::int64_t resident =
       strategy_.tiles.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
-  const Operand dq = temporary("dq_sum", shape_.rows(i));
+  const Operand dq = temporary("dq_sum", shape_.query_rows(i));
   Operand complete;
   bool first = true;
   for (std::int64_t step = 0; step <= i; ++step) {
@@ -127,7 +134,8 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t i) {
     }
     const bool diagonal = j == i;
     const Operand kv = homes.kv.fetch(builder_, kept, j, reuse(), LaneKind::h2d);
-    const Operand dkv = streamed_sum(homes.dkv, turn, j, diagonal ? "dkv_diagonal" : nullptr);
+    const Operand dkv =
+        streamed_sum(homes.dkv, turn, j, diagonal ? "dkv_diagonal" : nullptr, shape_.rows(j));
     backward_tile(frame, i, j, j, kv, {dq, !first}, {dkv, turn > 0});
     if (!diagonal) spill_after_fetches({&homes.dkv, Version::plus(turn), j, dkv});
     if (diagonal) complete = dkv;

@@ -31,7 +31,8 @@ class Attention : public LoweringPart {
  private:
   // The sum of a chunk's gradient that row number `turn` continues: kept, or fetched, or new in row
   // 0. On the row's diagonal it is complete after the row, and stays in the ring of that name.
-  Operand streamed_sum(Home& home, std::int64_t turn, std::int64_t chunk, const char* diagonal);
+  Operand streamed_sum(Home& home, std::int64_t turn, std::int64_t chunk, const char* diagonal,
+                       std::int64_t rows);
   void backward_tile(LayerFrame& frame, std::int64_t q_chunk, std::int64_t k_first,
                      std::int64_t k_last, const Operand& kv, const Target& dq, const Target& dkv);
   // Sets the fields that tiles of both directions share.
@@ -39,6 +40,7 @@ class Attention : public LoweringPart {
   void describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_first,
                      std::int64_t k_last) const;
   [[nodiscard]] RankExpression head_first() const;
+  [[nodiscard]] RankExpression query_first(std::int64_t chunk) const;
 
   // A spill of the last tile, which goes after the fetches of the next.
   struct WaitingSpill {

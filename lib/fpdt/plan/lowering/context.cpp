@@ -14,11 +14,21 @@ Context::Context(const Problem& question, const Strategy& choices)
       rings(problem, strategy),
       states(builder, rings, problem, strategy) {
   builder.schedule.ranks = problem.ranks();
-  const std::int64_t ranks = shape.sequence_parallel;
   builder.schedule.row_multiple = problem.cluster.row_multiple;
-  const std::int64_t replicas = shape.data_parallel;
-  builder.schedule.groups.push_back(
-      {"sp", ranks, 1, {0, {replicas > 1 ? ranks : 0, 0, ranks, replicas}}});
+  // Group i of n groups of `size` consecutive ranks begins at rank i * size.
+  const auto runs = [](std::int64_t size, std::int64_t n) {
+    return RankTerm{n > 1 ? size : 0, 0, size, n};
+  };
+  const std::int64_t heads = shape.head_ranks();
+  builder.schedule.groups.push_back({"sp", heads, 1, {0, runs(heads, problem.ranks() / heads)}});
+  if (shape.ring > 1) {
+    const RankTerm member{heads > 1 ? 1 : 0, 0, 1, heads};
+    builder.schedule.groups.push_back(
+        {"ring",
+         shape.ring,
+         heads,
+         {0, runs(shape.sequence_parallel, shape.data_parallel), member}});
+  }
   const std::int64_t layers = problem.model.layers;
   const std::int64_t every = strategy.checkpoint_every();
   layer_input = Home(builder, rings.home("layer_input"));

@@ -80,6 +80,7 @@ class LoweringPart {
         model_(problem_.model),
         shape_(context.shape),
         ranks_(shape_.sequence_parallel),
+        head_ranks_(shape_.head_ranks()),
         storage_(strategy_.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16),
         builder_(context.builder),
         states_(context.states) {}
@@ -120,7 +121,7 @@ class LoweringPart {
   const Strategy& strategy_;
   const ModelSpec& model_;
   const Geometry& shape_;
-  std::int64_t ranks_;  // P, of the sequence
+  std::int64_t ranks_, head_ranks_;  // P, of the sequence; U, of an all-to-all
   Dtype storage_;
   Builder& builder_;
   States& states_;

@@ -31,11 +31,12 @@ Rings::Rings(const Problem& problem, const Strategy& strategy)
       model_(problem.model),
       shape_(geometry(problem, strategy)),
       sharding_(problem, strategy),
-      ranks_(shape_.sequence_parallel),
+      head_ranks_(shape_.head_ranks()),
       local_(shape_.local_rows(0)),
       extent_(shape_.extent_rows(0)),
       whole_(strategy_.extent == Extent::whole),
       rows_(shape_.rows(0)),
+      queries_(shape_.query_rows(0)),
       overlap_(strategy_.copies.overlap_all_to_all ? 1 : 0),
       storage_(strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16) {
   for (const auto& list : {layer_list(), globals({})}) {
@@ -140,14 +141,13 @@ void Rings::flat(const std::string& block, const std::string& name, std::int64_t
 
 void Rings::staging(const std::string& block, const std::string& name, std::int64_t width,
                     Dtype dtype) {
-  if (ranks_ == 1) return;
   touch(block,
         {name,
          MemorySpace::device,
          Role::temporary,
          Category::communication,
          dtype,
-         {rows_, width},
+         {queries_, width},
          1 + overlap_,
          kUnplaced},
         false);
@@ -301,9 +301,12 @@ void Rings::gradient_sums(const std::string& block, const std::vector<Tensor>& l
   sum_workspace(block);
 }
 
-// The workspace of sums over ranks: as large as the longest tensor needs.
+// The workspace of sums over ranks: as large as the longest tensor needs, or the gradients of a
+// chunk's keys.
 void Rings::sum_workspace(const std::string& block) {
-  const Bytes bytes = sum_workspace_bytes(sharding_.ranks, Bytes{4 * longest_piece_});
+  Bytes bytes = sum_workspace_bytes(sharding_.ranks, Bytes{4 * longest_piece_});
+  const Bytes keys{mul(mul(4, queries_), kv_width())};
+  bytes = std::max(bytes, sum_workspace_bytes(shape_.ring, keys));
   flat(block, "sum_workspace", div_exact(bytes.value, 4), Dtype::f32);
 }
 

@@ -114,10 +114,11 @@ class Rings {
   const ModelSpec& model_;
   Geometry shape_;
   Sharding sharding_;
-  std::int64_t ranks_;
+  std::int64_t head_ranks_;
   std::int64_t local_, extent_;  // rows of a chunk on one rank, and those that norms take at once
   bool whole_;
-  std::int64_t rows_, overlap_;
+  std::int64_t rows_, queries_;  // of a chunk: keys of a rank's heads, and queries
+  std::int64_t overlap_;
   Dtype storage_;
   std::string suffix_;      // of the current layer class
   std::int64_t count_ = 0;  // its layers

@@ -51,10 +51,12 @@ HomeShape Rings::shape_of(const std::string& name, std::int64_t rows, std::int64
 
 HomeShape Rings::head_rows(TensorClass tensor, const LayerClass& choice, std::int64_t width,
                            Dtype dtype, bool lasting) const {
-  HomeShape shape =
-      shape_of(std::string(word(tensor)) + suffix_, rows_, shape_.last_chunk_rows, width, dtype);
+  const bool keys = tensor == TensorClass::kv || tensor == TensorClass::dkv;
+  const std::int64_t last = shape_.chunks - 1;
+  HomeShape shape = shape_of(std::string(word(tensor)) + suffix_, keys ? rows_ : queries_,
+                             keys ? shape_.rows(last) : shape_.query_rows(last), width, dtype);
   shape.keep = choice.kept(tensor);
-  shape.contiguous = tensor == TensorClass::kv || tensor == TensorClass::dkv;
+  shape.contiguous = keys;
   shape.lasting = lasting;
   shape.instances = lasting ? count_ : 1;
   // Outputs that repeats of a segment store die with the segment.
@@ -114,6 +116,8 @@ void Rings::project(const std::string& block, const LayerClass& choice, bool rec
   touch_home(block, head_rows(TensorClass::q, choice, q_width(), storage_, all), made);
   touch_home(block, head_rows(TensorClass::kv, choice, kv_width(), storage_, all),
              kKept | kNew | kHost);
+  if (shape_.ring > 1) staging(block, "kv_own", kv_width(), storage_);
+  if (head_ranks_ == 1) return;
   staging(block, "q_send", q_width(), storage_);
   staging(block, "kv_send", kv_width(), storage_);
 }
@@ -129,17 +133,19 @@ std::int64_t Rings::workspace_bytes(const LayerClass& choice) const {
         .value;
   };
   using enum AttentionDirection;
-  const std::int64_t last = shape_.last_chunk_rows;
-  const std::int64_t least = std::max(
-      {bytes(forward, rows_, rows_), bytes(backward, rows_, rows_), bytes(backward, last, rows_)});
+  const std::int64_t last_keys = shape_.last_chunk_rows;
+  const std::int64_t last = last_keys / shape_.ring;  // queries
+  const std::int64_t least =
+      std::max({bytes(forward, queries_, rows_), bytes(backward, queries_, rows_),
+                bytes(backward, last, rows_)});
   if (!strategy_.tiles.long_tiles || !query_outer()) return least;
   const auto resident = static_cast<std::int64_t>(
       std::min(choice.kept(TensorClass::kv), choice.kept(TensorClass::dkv)) *
       static_cast<double>(shape_.chunks));
   if (resident == 0) return least;
   const std::int64_t before = (resident - 1) * shape_.chunk_rows;
-  return std::max({least, bytes(backward, last, before + last),
-                   bytes(backward, rows_, std::max(rows_, before))});
+  return std::max({least, bytes(backward, last, before + last_keys),
+                   bytes(backward, queries_, std::max(rows_, before))});
 }
 
 // project, attention tiles and the return of their output, for every chunk.
@@ -148,12 +154,13 @@ void Rings::rows_forward(const std::string& block, const LayerClass& choice, boo
   const bool from_input = choice.recompute == Recompute::from_input;
   project(block, choice, recompute);
   touch_home(block, head_rows(TensorClass::kv, choice, kv_width(), storage_, all), kFetched);
-  activation(block, "o", rows_, q_width(), Dtype::f32, 1 + overlap_);
+  activation(block, "o", queries_, q_width(), Dtype::f32, 1 + overlap_);
   workspace(block);
   const unsigned made = kKept | kNew | (!from_input || recompute ? kHost : 0U);
   touch_home(block, head_rows(TensorClass::lse, choice, shape_.heads, Dtype::f32, !from_input),
              made);
   attention_output(block, choice, made);
+  if (head_ranks_ == 1) return;
   if (storage_ != Dtype::f32) staging(block, "o_send", q_width(), storage_);
   staging(block, "o_receive", q_width(), storage_);
 }
@@ -242,9 +249,14 @@ void Rings::backward(const std::string& block, const LayerClass& choice, bool fr
   if (fused && !whole_) dh.produced_slots = 2 + overlap_;
   touch_home(block, dh, dh.stored ? kKept | kNew | kHost | kFetched : kNew);
   tiles_backward(block, choice);
-  if (ranks_ == 1 && shape_.extents == shape_.chunks) return;
+  if (shape_.ring > 1) {
+    staging(block, "dkv_own", kv_width(), Dtype::f32);
+    sum_workspace(block);
+  }
+  if (head_ranks_ == 1 && shape_.extents == shape_.chunks) return;
   activation(block, "dcontext", extent_, model_.q_width(), storage_);
   activation(block, "delta_chunk", extent_, model_.heads, Dtype::f32);
+  if (head_ranks_ == 1) return;
   staging(block, "dout_send", q_width(), storage_);
   staging(block, "delta_send", shape_.heads, Dtype::f32);
   staging(block, "dq_receive", q_width(), storage_);
@@ -276,11 +288,11 @@ void Rings::tiles_backward(const std::string& block, const LayerClass& choice) {
   const HomeShape streamed = head_rows(fused ? TensorClass::dkv : TensorClass::dq, choice,
                                        streamed_width, Dtype::f32, false);
   touch_home(block, streamed, read | kNew);
-  activation(block, fused ? "dq_sum" : "dkv_sum", rows_, fused ? q_width() : kv_width(), Dtype::f32,
-             1 + overlap_);
+  activation(block, fused ? "dq_sum" : "dkv_sum", fused ? queries_ : rows_,
+             fused ? q_width() : kv_width(), Dtype::f32, 1 + overlap_);
   if (streamed.kept_chunks() < streamed.chunks) {
-    activation(block, fused ? "dkv_diagonal" : "dq_diagonal", rows_, streamed_width, Dtype::f32,
-               1 + overlap_);
+    activation(block, fused ? "dkv_diagonal" : "dq_diagonal", fused ? rows_ : queries_,
+               streamed_width, Dtype::f32, 1 + overlap_);
   }
 }
 

@@ -59,6 +59,9 @@ class States {
   void emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
                    std::string_view op) const;
 
+  // The workspace of the next sum over ranks in the open block.
+  [[nodiscard]] Operand next_workspace(Builder& builder) const;
+
   // Emits whole blocks: begin, begin_layer, grad_norm_layer, grad_norm, optimizer_layer, optimizer,
   // finish and finish_evaluate. Head and trainer share the scalars `step` and `loss`.
   void emit_blocks(Builder& builder) const;
@@ -78,8 +81,6 @@ class States {
   void emit_whole_gradients(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_spread(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
-  // The workspace of the next sum over ranks in the open block.
-  [[nodiscard]] Operand next_workspace(Builder& builder) const;
   void emit_begin(Builder& builder) const;
   void emit_collected_sum(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_norm(Builder& builder) const;

@@ -1,9 +1,10 @@
-// FPDT's messages in closed form: all-to-alls of Ulysses (Jacobs et al., arXiv 2309.14509) in every
-// layer, gathers and sums of ZeRO (Rajbhandari et al., arXiv 1910.02054).
+// Messages in closed form: in every layer all-to-alls of Ulysses (Jacobs et al., arXiv 2309.14509),
+// and gathers of keys with sums of their gradients (Wang et al., arXiv 2311.02382); gathers and sums
+// of ZeRO (Rajbhandari et al., arXiv 1910.02054).
 //
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
-// their width. A rank sends 1/P of an all-to-all's bytes to each of P ranks, and its piece of a
-// tensor to each of W.
+// their width. A rank sends 1/U of an all-to-all's bytes to each of U ranks, its keys to each of R,
+// and its piece of a tensor to each of W.
 #include "fpdt/plan/traffic.h"
 
 #include "fpdt/base/math.h"
@@ -12,41 +13,26 @@
 namespace fpdt {
 namespace {
 
-// Bytes of one rank in all-to-alls of one layer and micro-batch, its own block included.
-struct Exchanges {
-  std::int64_t qkv, output;  // forward, and again where backward repeats it
-  std::int64_t gradients;    // dout, delta, dq, dk and dv
+// How often, in a micro-batch, q and kv of a layer go to their heads, and outputs come back. With
+// checkpoint_every = k, k-1 of k layers run forward twice.
+struct Passages {
+  std::int64_t qkv = 0, output = 0;
 
-  Exchanges(const Problem& problem, const Geometry& shape, std::int64_t element) {
-    const std::int64_t q = mul(shape.padded_tokens, shape.heads * problem.model.head_dim) * element;
-    const std::int64_t kv =
-        mul(shape.padded_tokens, 2 * shape.kv_heads * problem.model.head_dim) * element;
-    const std::int64_t delta = mul(shape.padded_tokens, shape.heads) * 4;
-    qkv = q + kv;
-    output = q;
-    gradients = q + delta + q + kv;
-  }
-};
-
-// All-to-alls of a micro-batch. With checkpoint_every = k, k-1 of k layers run forward twice.
-std::int64_t exchanged(const Problem& problem, const Strategy& strategy, const Exchanges& of) {
-  const std::int64_t layers = problem.model.layers;
-  const std::int64_t every = strategy.checkpoint_every();
-  const std::int64_t forwards = layers + layers / every * (every - 1);
-  std::int64_t bytes = forwards * (of.qkv + of.output) + layers * of.gradients;
-  std::int64_t first = 0;
-  for (const LayerClass& choice : strategy.layer_classes) {
-    const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
-    first += count;
-    if (choice.recompute != Recompute::keep_all) bytes += count * of.qkv;
-    // Repeats keep the output of all layers of a segment but the last, which has no repeat.
-    if (choice.recompute == Recompute::from_input) bytes += count * of.output;
-    if (choice.recompute == Recompute::keep_attention && every > 1) {
-      bytes += layers / every * of.output;
+  Passages(const Problem& problem, const Strategy& strategy) {
+    const std::int64_t layers = problem.model.layers;
+    const std::int64_t every = strategy.checkpoint_every();
+    qkv = output = layers + layers / every * (every - 1);
+    std::int64_t first = 0;
+    for (const LayerClass& choice : strategy.layer_classes) {
+      const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
+      first += count;
+      if (choice.recompute != Recompute::keep_all) qkv += count;
+      // Repeats keep the output of all layers of a segment but the last, which has no repeat.
+      if (choice.recompute == Recompute::from_input) output += count;
+      if (choice.recompute == Recompute::keep_attention && every > 1) output += layers / every;
     }
   }
-  return bytes;
-}
+};
 
 // One rank's piece of the tensors, `element` bytes each.
 std::int64_t pieces(const std::vector<TensorSpec>& tensors, std::int64_t ranks,
@@ -89,14 +75,24 @@ std::int64_t shared(const Problem& problem, const Strategy& strategy, std::int64
 Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   const std::int64_t element = strategy.storage == Storage::f32 ? 4 : 2;
-  const auto to_group = [&](std::int64_t size, std::int64_t bytes) {
-    return to_others({"", size, 1, {}}, 0, bytes, problem.cluster.devices_per_node);
+  const auto to_group = [&](std::int64_t size, std::int64_t stride, std::int64_t bytes) {
+    return to_others({"", size, stride, {}}, 0, bytes, problem.cluster.devices_per_node);
   };
-  Traffic sent = to_group(shape.sequence_parallel,
-                          strategy.micro_batches *
-                              exchanged(problem, strategy, Exchanges(problem, shape, element)) /
-                              shape.sequence_parallel);
-  sent += to_group(problem.ranks(), shared(problem, strategy, element));
+  // Tokens whose queries a rank has, and bytes of them.
+  const std::int64_t tokens = shape.padded_tokens / shape.ring;
+  const std::int64_t q = mul(tokens, shape.heads * problem.model.head_dim);
+  const std::int64_t kv = mul(tokens, 2 * shape.kv_heads * problem.model.head_dim);
+  const std::int64_t delta = mul(tokens, shape.heads) * 4;
+  const std::int64_t layers = problem.model.layers;
+  const Passages passages(problem, strategy);
+  // Backward sends dout with delta, and dq, dk and dv back.
+  const std::int64_t exchanged = passages.qkv * (q + kv) * element + passages.output * q * element +
+                                 layers * ((q + q + kv) * element + delta);
+  Traffic sent =
+      to_group(shape.head_ranks(), 1, strategy.micro_batches * exchanged / shape.head_ranks());
+  sent += to_group(shape.ring, shape.head_ranks(),
+                   strategy.micro_batches * (passages.qkv * kv * element + layers * kv * 4));
+  sent += to_group(problem.ranks(), 1, shared(problem, strategy, element));
   return sent;
 }
 

@@ -1,4 +1,4 @@
-// Emits all-to-alls and the ops that pack and unpack them.
+// Emits all-to-alls and gathers, and the ops that pack and unpack them.
 #include "fpdt/plan/lowering/transition.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ void Transition::describe_heads(Heads& body, const LayerFrame& frame, std::int64
   body.heads = model_.heads;
   body.kv_heads = model_.kv_heads;
   body.head_dim = model_.head_dim;
-  body.ranks = ranks_;
+  body.ranks = head_ranks_;
   body.rotary = rotary();
   body.token_first = token_first(chunk);
 }
@@ -56,16 +56,22 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& 
   SplitHeads split;
   split.qkv = qkv;
   describe_heads(split, frame, chunk);
-  if (ranks_ == 1) {
+  const std::int64_t rows = shape_.query_rows(chunk);
+  const Operand own = shape_.ring > 1 ? temporary("kv_own", rows) : kv;
+  if (head_ranks_ == 1) {
     split.q.operand = q;
-    split.kv.operand = kv;
+    split.kv.operand = own;
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
   } else {
-    split.q.operand = temporary("q_send", shape_.rows(chunk));
-    split.kv.operand = temporary("kv_send", shape_.rows(chunk));
+    split.q.operand = temporary("q_send", rows);
+    split.kv.operand = temporary("kv_send", rows);
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
-                  AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {kv, false}}});
+                  AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {own, false}}});
+  }
+  if (shape_.ring > 1) {
+    builder_.emit(fmt::format("gather_kv.{}", chunk), LaneKind::comm,
+                  AllGather{"ring", {own}, {{kv, false}}});
   }
   // Forward needs q only now, but K/V also in later rows of this layer.
   const bool stored = frame.stores(Recompute::keep_all) || frame.pass == Pass::recompute;
@@ -76,14 +82,14 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& 
 }
 
 void Transition::output_to_rows(LayerFrame& frame, std::int64_t chunk) {
-  if (ranks_ == 1) return;
+  if (head_ranks_ == 1) return;
   Operand& o = frame.o[static_cast<std::size_t>(chunk)];
   Operand send = o;
   if (storage_ != Dtype::f32) {
-    send = temporary("o_send", shape_.rows(chunk));
+    send = temporary("o_send", shape_.query_rows(chunk));
     builder_.emit(fmt::format("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
   }
-  const Operand receive = temporary("o_receive", shape_.rows(chunk));
+  const Operand receive = temporary("o_receive", shape_.query_rows(chunk));
   builder_.emit(fmt::format("a2a_o.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {send}, {{receive, false}}});
   o = receive;
@@ -99,7 +105,7 @@ void Transition::join_output(LayerFrame& frame, std::int64_t chunk) {
   builder_.emit(fmt::format("join_o.{}", chunk), LaneKind::compute,
                 Permute{frame.o[c],
                         {chunk_of(whole, chunk), false},
-                        ranks_,
+                        head_ranks_,
                         shape_.local_rows(chunk),
                         q_width()});
   if (frame.stores(Recompute::from_input) && frame.pass == Pass::forward) return;
@@ -127,17 +133,20 @@ void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk)
   delta = of.delta;
   if (!one_layout()) {
     const auto sent = [&](const char* name, Home& home, std::int64_t row, const Operand& extent) {
-      const Operand packed = ranks_ > 1 ? temporary(name, shape_.rows(chunk))
-                                        : home.produce(builder_, Version::plus(0), chunk);
-      builder_.emit(
-          fmt::format("{}.{}", name, chunk), LaneKind::compute,
-          Permute{chunk_of(extent, chunk), {packed, false}, shape_.local_rows(chunk), ranks_, row});
+      const Operand packed = head_ranks_ > 1 ? temporary(name, shape_.query_rows(chunk))
+                                             : home.produce(builder_, Version::plus(0), chunk);
+      builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
+                    Permute{chunk_of(extent, chunk),
+                            {packed, false},
+                            shape_.local_rows(chunk),
+                            head_ranks_,
+                            row});
       return packed;
     };
     dout = sent("dout_send", homes.dout, q_width(), of.dcontext);
     delta = sent("delta_send", homes.delta, shape_.heads, of.delta);
   }
-  if (ranks_ > 1) {
+  if (head_ranks_ > 1) {
     const std::vector<Operand> packed{dout, delta};
     dout = homes.dout.produce(builder_, Version::plus(0), chunk);
     delta = homes.delta.produce(builder_, Version::plus(0), chunk);
@@ -152,21 +161,32 @@ void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const 
                                    const Operand& dkv) {
   const auto c = static_cast<std::size_t>(chunk);
   frame.dq[c] = dq;
-  frame.dkv[c] = dkv;
-  if (ranks_ == 1) return;
-  Operand dq_send = dq;
-  Operand dkv_send = dkv;
+  frame.dkv[c] = shape_.ring > 1 ? summed_over_ring(dkv, chunk) : dkv;
+  if (head_ranks_ == 1) return;
+  const std::int64_t rows = shape_.query_rows(chunk);
+  Operand dq_send = frame.dq[c];
+  Operand dkv_send = frame.dkv[c];
   if (storage_ != Dtype::f32) {
-    dq_send = temporary("dq_send", shape_.rows(chunk));
-    dkv_send = temporary("dkv_send", shape_.rows(chunk));
-    builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute, Copy{dq, {dq_send, false}});
+    dq_send = temporary("dq_send", rows);
+    dkv_send = temporary("dkv_send", rows);
+    builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute,
+                  Copy{frame.dq[c], {dq_send, false}});
     builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute,
-                  Copy{dkv, {dkv_send, false}});
+                  Copy{frame.dkv[c], {dkv_send, false}});
   }
-  frame.dq[c] = temporary("dq_receive", shape_.rows(chunk));
-  frame.dkv[c] = temporary("dkv_receive", shape_.rows(chunk));
+  frame.dq[c] = temporary("dq_receive", rows);
+  frame.dkv[c] = temporary("dkv_receive", rows);
   builder_.emit(fmt::format("a2a_dqkv.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
+}
+
+// This rank's queries gave every key of the chunk a part of its gradient. The sum of the parts goes
+// to the rank that has the key.
+Operand Transition::summed_over_ring(const Operand& dkv, std::int64_t chunk) {
+  const Operand own = temporary("dkv_own", shape_.query_rows(chunk));
+  builder_.emit(fmt::format("sum_dkv.{}", chunk), LaneKind::comm,
+                ReduceScatter{"ring", {dkv}, {{own, false}}, states_.next_workspace(builder_)});
+  return own;
 }
 
 Operand Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv) {

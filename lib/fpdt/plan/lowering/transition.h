@@ -1,4 +1,5 @@
 // The passage between a rank's own rows and its own heads: an all-to-all, or nothing with one rank.
+// In a ring, ranks have the same heads: each keeps its queries and gathers the keys of all.
 #pragma once
 
 #include "fpdt/plan/lowering/context.h"
@@ -27,8 +28,11 @@ class Transition : public LoweringPart {
   Operand join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
 
  private:
+  Operand summed_over_ring(const Operand& dkv, std::int64_t chunk);
   // Whether a chunk's rows in both layouts are the same tensor.
-  [[nodiscard]] bool one_layout() const { return ranks_ == 1 && shape_.extents == shape_.chunks; }
+  [[nodiscard]] bool one_layout() const {
+    return head_ranks_ == 1 && shape_.extents == shape_.chunks;
+  }
   // Sets the fields that SplitHeads and JoinHeads share.
   template <class Heads>
   void describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk) const;

@@ -37,6 +37,15 @@ class Feeds : public testing::Test {
 TEST_F(Feeds, AreThoseOfAPlanner) { EXPECT_FALSE(refused()); }
 
 TEST_F(Feeds, ServeAsTheirNamesSay) {
+  for (Feed& feed : schedule.feeds) {
+    if (feed.holds == Holds::labels) feed.holds = Holds::tokens;
+  }
+  EXPECT_TRUE(refused());
+}
+
+TEST_F(Feeds, HaveNamesInTheOldFormat) {
+  schedule.feeds.clear();
+  EXPECT_FALSE(refused());
   std::swap(buffer("tokens_input").name, buffer("labels_input").name);
   EXPECT_TRUE(refused());
 }

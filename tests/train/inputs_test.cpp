@@ -70,11 +70,31 @@ TEST(TokenLayout, EachReplicaHoldsASequence) {
   EXPECT_EQ(layout.first_rank(1), 2);
 }
 
-// Lowers a case, applies a change to each embedding, and expects R106.
+// A file of format 2 has no feeds: what its embedding reads says which tokens a rank holds.
+TEST(TokenLayout, OldFilesSayTheSame) {
+  for (const std::int64_t replicas : {1, 2}) {
+    Case one = make_case(tiny_llama(), 4, 18, 8);
+    one.strategy.mesh.replicas = replicas;
+    Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();
+    const TokenLayout layout(schedule);
+    schedule.feeds.clear();
+    const TokenLayout old(schedule);
+    EXPECT_EQ(old.replicas(), replicas);
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(old.replica_of(rank), layout.replica_of(rank));
+      EXPECT_EQ(rank_inputs(old, rank, counting(18)).labels,
+                rank_inputs(layout, rank, counting(18)).labels);
+    }
+  }
+}
+
+// Lowers a case, applies a change to each embedding, and expects R106, with feeds and without.
 template <class Change>
-void expect_refused(Change&& change) {
+void expect_refused(Change&& change, bool with_feeds = true) {
+  if (with_feeds) expect_refused(change, false);
   const Case one = make_case(tiny_llama(), 2, 16, 4);
   Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();
+  if (!with_feeds) schedule.feeds.clear();
   for (Block& block : schedule.blocks) {
     for (Op& op : block.ops) {
       if (auto* const embed = std::get_if<Embedding>(&op.body)) change(*embed);

@@ -67,6 +67,8 @@ class Loader {
     if (const Node* groups = fields.find("groups")) read_groups(*groups);
     each(fields, "buffers",
          [this](const Node& node, std::string path) { read_buffer(node, std::move(path)); });
+    each(fields, "feeds",
+         [this](const Node& node, std::string path) { read_feed(node, std::move(path)); });
     each(fields, "states",
          [this](const Node& node, std::string path) { read_state(node, std::move(path)); });
     each(fields, "blocks",
@@ -162,6 +164,23 @@ class Loader {
     fields.done();
     name_entry(buffers_, node.find("name"), schedule_.buffers.size(), fields.path_of("name"));
     schedule_.buffers.push_back(std::move(buffer));
+  }
+
+  void read_feed(const Node& node, std::string path) {
+    Feed feed;
+    Fields fields(node, std::move(path), findings_);
+    std::string buffer;
+    fields.required("buffer", buffer);
+    if (!buffer.empty()) {
+      feed.buffer = resolve(buffers_, buffer, fields.path_of("buffer"), "buffer");
+    }
+    fields.required("holds", feed.holds);
+    fields.optional("row", feed.row);
+    fields.required("rows", feed.rows);
+    fields.required("first", feed.first);
+    fields.optional("replica", feed.replica);
+    fields.done();
+    schedule_.feeds.push_back(feed);
   }
 
   void read_state(const Node& node, std::string path) {

@@ -65,6 +65,10 @@ class Printer {
     list(schedule_.groups, ",", [this](const Group& group) { print_group(group); });
     text_ += "},\n\"buffers\":[";
     lines(schedule_.buffers, [this](const Buffer& buffer) { print_buffer(buffer); });
+    if (!schedule_.feeds.empty()) {
+      text_ += "],\n\"feeds\":[";
+      lines(schedule_.feeds, [this](const Feed& feed) { print_feed(feed); });
+    }
     text_ += "],\n\"states\":[";
     lines(schedule_.states, [this](const State& state) { print_state(state); });
     text_ += "],\n\"blocks\":[";
@@ -121,6 +125,16 @@ class Printer {
     extents(buffer.shape);
     key("slots", value_text(buffer.slots));
     if (buffer.offset != kUnplaced) key("offset", value_text(buffer.offset));
+    text_ += '}';
+  }
+
+  void print_feed(const Feed& feed) {
+    text_ += fmt::format("{{\"buffer\":{}", quoted(name(feed.buffer)));
+    key("holds", value_text(feed.holds));
+    if (feed.row != 0) key("row", value_text(feed.row));
+    key("rows", value_text(feed.rows));
+    key("first", value_text(feed.first));
+    if (!(feed.replica == RankExpression{})) key("replica", value_text(feed.replica));
     text_ += '}';
   }
 

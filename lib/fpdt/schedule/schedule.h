@@ -39,6 +39,20 @@ struct Group {
   RankExpression first;  // the first rank of the group that rank r belongs to
 };
 
+// Which tokens an input holds. Slot m of the buffer is that of micro-batch m; rank r finds in its
+// rows [row, row + rows) the tokens [first.at(r), +rows) of the sequence of replica replica.at(r).
+enum class Holds : std::uint8_t { tokens, labels, documents };
+constexpr auto words_of(Holds) { return word_list("tokens", "labels", "documents"); }
+
+struct Feed {
+  BufferIndex buffer = -1;
+  Holds holds = Holds::tokens;
+  std::int64_t row = 0;
+  std::int64_t rows = 0;
+  RankExpression first;
+  RankExpression replica;
+};
+
 // Which bytes hold which named tensor. The tensor, flat and zero-padded to `shards` equal pieces,
 // is cut into pieces; rank r holds piece shard.at(r). The piece begins at the slot of `version` and
 // continues through the following slots when it is longer than one (slots without gaps, see
@@ -60,6 +74,7 @@ struct Schedule {
   std::string problem;  // one JSON object; io writes and reads it
   std::vector<Group> groups;
   std::vector<Buffer> buffers;
+  std::vector<Feed> feeds;  // none: a file of format 2, or a part of a step
   std::vector<State> states;
   std::vector<Block> blocks;
   std::vector<Call> train;

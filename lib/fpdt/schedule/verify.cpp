@@ -10,6 +10,7 @@ std::vector<Diagnostic> verify(const Schedule& schedule) {
   check_structure(schedule, findings);
   if (!findings.empty()) return findings.list();
   check_shapes(schedule, findings);
+  check_feeds(schedule, findings);
   check_roles(schedule, findings);
   check_placement(schedule, findings);
   if (!findings.any("S205")) check_coverage(schedule, findings);

@@ -58,6 +58,8 @@
 //               S603  evaluation changes a state
 //               S604  a state or output is not whole at the end
 //               S605  an op adds to a gradient and does not say for which rows
+//               S606  a feed does not fit its buffer
+//               S607  a token of a replica is not fed once
 // clang-format on
 #pragma once
 

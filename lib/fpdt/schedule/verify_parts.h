@@ -42,7 +42,9 @@ inline std::string place_of(const Block& block, const Op& op) { return block.nam
 void check_structure(const Schedule& schedule, Findings& findings);
 // S2xx. After an S201 the order check must not run, since it relies on rows in range.
 void check_shapes(const Schedule& schedule, Findings& findings);
-// S6xx, static.
+// S606 and S607, static.
+void check_feeds(const Schedule& schedule, Findings& findings);
+// The rest of S6xx, static.
 void check_roles(const Schedule& schedule, Findings& findings);
 // S401 to S403, static.
 void check_placement(const Schedule& schedule, Findings& findings);

@@ -46,16 +46,18 @@ class Structure {
     range(schedule_.row_multiple, 1, kMostVersion, "schedule", "row_multiple");
     if (!findings_.empty()) return;
     // Expressions that differ between ranks are checked rank by rank.
-    const auto entries = static_cast<std::int64_t>(
-        schedule_.groups.size() + schedule_.states.size() + schedule_.blocks.size());
+    const auto entries =
+        static_cast<std::int64_t>(schedule_.groups.size() + 8 * schedule_.feeds.size() +
+                                  schedule_.states.size() + schedule_.blocks.size());
     range(mul(entries, schedule_.ranks), 0, kMostRankEntries, "schedule",
-          "ranks times groups, states and blocks");
+          "ranks times groups, feeds, states and blocks");
     if (!findings_.empty()) return;
     for (const Group& group : schedule_.groups) check_group(group);
     check_buffers();
     check_calls(schedule_.train, "train");
     check_calls(schedule_.evaluate, "evaluate");
     check_blocks();
+    check_feeds();
     if (findings_.empty()) check_states();
     if (findings_.empty()) check_expansion();
   }
@@ -278,6 +280,21 @@ class Structure {
           }
         },
         op.body);
+  }
+
+  void check_feeds() {
+    const auto buffers = static_cast<std::int64_t>(schedule_.buffers.size());
+    for (std::size_t i = 0; i < schedule_.feeds.size(); ++i) {
+      const Feed& feed = schedule_.feeds[i];
+      const std::string where = fmt::format("feeds[{}]", i);
+      if (!within(feed.buffer, 0, buffers - 1)) {
+        findings_.add("S102", where, fmt::format("no buffer with index {}", feed.buffer));
+      }
+      range(feed.row, 0, kMostBytes, where, "row");
+      range(feed.rows, 1, kMostBytes, where, "rows");
+      expression(feed.first, where);
+      expression(feed.replica, where);
+    }
   }
 
   void check_states() {

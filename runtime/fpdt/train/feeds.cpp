@@ -1,9 +1,7 @@
 // Checks the names, purposes and bounds of the inputs.
 #include "fpdt/train/feeds.h"
 
-#include <algorithm>
-#include <array>
-#include <utility>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -13,24 +11,26 @@
 namespace fpdt {
 namespace {
 
-// The purpose of each input. step_input holds no integers, so it has none.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPurposes{
-    {{kStepInput, ""},
-     {kTokensInput, "tokens"},
-     {kLabelsInput, "labels"},
-     {kDocumentsInput, "documents"}}};
+// What the trainer puts into an input, in the verifier's words: "" for step_input, which holds no
+// integers; nothing where it puts nothing.
+std::optional<std::string_view> fed_with(const Schedule& schedule, const Buffer& buffer) {
+  if (buffer.name == kStepInput) return "";
+  for (const Holds holds : {Holds::tokens, Holds::labels, Holds::documents}) {
+    if (buffer.name == input_name(schedule, holds)) return word(holds);
+  }
+  return std::nullopt;
+}
 
 void check_inputs(const Schedule& schedule, std::vector<Diagnostic>& findings) {
   const std::vector<std::string_view> served = purposes_of(schedule);
   for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
     const Buffer& buffer = schedule.buffers[i];
     if (buffer.role != Role::input) continue;
-    const auto* known = std::find_if(kPurposes.begin(), kPurposes.end(),
-                                     [&](const auto& one) { return one.first == buffer.name; });
+    const std::optional<std::string_view> fed = fed_with(schedule, buffer);
     const std::string where = fmt::format("buffer {}", buffer.name);
-    if (known == kPurposes.end()) {
+    if (!fed) {
       findings.push_back({"R105", where, "is an input that training does not fill"});
-    } else if (!served[i].empty() && served[i] != known->second) {
+    } else if (!served[i].empty() && served[i] != *fed) {
       findings.push_back({"R105", where, fmt::format("serves as {}", served[i])});
     }
   }
@@ -51,6 +51,16 @@ void check_bounds(const Block& block, const std::string& name, const Embed& op, 
 }
 
 }  // namespace
+
+std::string_view input_name(const Schedule& schedule, Holds holds) {
+  for (const Feed& feed : schedule.feeds) {
+    if (feed.holds == holds) return schedule.buffers[static_cast<std::size_t>(feed.buffer)].name;
+  }
+  if (!schedule.feeds.empty()) return "";
+  return holds == Holds::tokens   ? kTokensInput
+         : holds == Holds::labels ? kLabelsInput
+                                  : kDocumentsInput;
+}
 
 void require_feeds(const Schedule& schedule, const ModelSpec& model) {
   std::vector<Diagnostic> findings;

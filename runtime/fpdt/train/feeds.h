@@ -12,11 +12,15 @@
 
 namespace fpdt {
 
-// The names of the inputs that the trainer feeds.
+// The names of the inputs that the trainer feeds. Those of tokens, labels and document starts apply
+// to files of format 2; later ones name their inputs in their feeds.
 inline constexpr std::string_view kStepInput = "step_input";
 inline constexpr std::string_view kTokensInput = "tokens_input";
 inline constexpr std::string_view kLabelsInput = "labels_input";
 inline constexpr std::string_view kDocumentsInput = "documents_input";
+
+// The name of the input that holds tokens, labels or document starts; empty: none is fed with them.
+std::string_view input_name(const Schedule& schedule, Holds holds);
 
 // Throws InputError (R105) when an input has another name, serves another purpose than its name
 // says, or an embedding gives its kernels bounds other than the model's.

@@ -35,20 +35,29 @@ TokenLayout::TokenLayout(const Schedule& schedule) : ranks_(schedule.ranks) {
       parts_.push_back({embed->tokens.row_first, embed->rows, embed->token_first});
     }
   }
+  if (parts_.empty()) refuse("the schedule has none");
+  const std::vector<Part> embedded = std::exchange(parts_, {});
+  for (const Feed& feed : schedule.feeds) {
+    if (feed.holds == Holds::tokens) parts_.push_back({feed.row, feed.rows, feed.first});
+  }
+  if (parts_.empty()) {
+    parts_ = embedded;
+  } else {
+    require_feeds_of(schedule, embedded);
+  }
   std::sort(parts_.begin(), parts_.end(),
             [](const Part& a, const Part& b) { return a.row < b.row; });
   for (const Part& part : parts_) {
     if (part.row != rows_) refuse(fmt::format("row {} of the tokens is not read once", rows_));
     rows_ += part.count;
   }
-  if (parts_.empty()) refuse("the schedule has none");
-
-  // Ranks with the same first token hold the same tokens. The others share out a sequence.
+  // In a file of format 2, ranks with the same first token hold the same tokens.
   std::map<std::int64_t, std::int64_t> holders;
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    replica_of_.push_back(holders[parts_[0].token.at(rank)]++);
+    replica_of_.push_back(schedule.feeds.empty() ? holders[parts_[0].token.at(rank)]++
+                                                 : schedule.feeds[0].replica.at(rank));
+    replicas_ = std::max(replicas_, replica_of_.back() + 1);
   }
-  replicas_ = holders.begin()->second;
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> runs(
       static_cast<std::size_t>(replicas_));
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
@@ -64,6 +73,30 @@ TokenLayout::TokenLayout(const Schedule& schedule) : ranks_(schedule.ranks) {
       next += count;
     }
     if (next != sequence_tokens()) refuse("some tokens have more replicas than others");
+  }
+}
+
+// Rows reach their ops in place.
+void TokenLayout::require_feeds_of(const Schedule& schedule,
+                                   const std::vector<Part>& embedded) const {
+  const auto is_fed = [this](std::int64_t row, std::int64_t count, const RankExpression& token) {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+      if (row < part.row || row + count > part.row + part.count) return false;
+      for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+        if (token.at(rank) - row != part.token.at(rank) - part.row) return false;
+      }
+      return true;
+    });
+  };
+  for (const Part& part : embedded) {
+    if (is_fed(part.row, part.count, part.token)) continue;
+    refuse(
+        fmt::format("rows {}:{} are not the tokens that are fed", part.row, part.row + part.count));
+  }
+  for (const Feed& feed : schedule.feeds) {
+    if (!(feed.replica == schedule.feeds[0].replica)) refuse("feeds are of different replicas");
+    if (feed.holds != Holds::labels || is_fed(feed.row, feed.rows, feed.first)) continue;
+    refuse(fmt::format("labels {}:{} are not those of the tokens", feed.row, feed.row + feed.rows));
   }
 }
 

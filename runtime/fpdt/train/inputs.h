@@ -1,10 +1,11 @@
 // Which tokens of a step each rank holds, and its inputs cut from the sequences.
 //
-// The schedule's embedding says it: it reads rows of the rank's tokens and knows the position of
-// each in the sequence. Ranks that hold the same positions belong to different replicas, which
-// train on different sequences. Sequence i of a step belongs to replica i div B, micro-batch i mod
-// B, for B micro-batches. Tokens after the end of a sequence are padding: token 0, masked, each a
-// document of its own, so that no position exceeds those of the sequence.
+// The schedule's feeds say it. A file of format 2 has none, but its embedding reads rows of the
+// rank's tokens and knows the position of each in the sequence; ranks that hold the same positions
+// then belong to different replicas. Replicas train on different sequences. Sequence i of a step
+// belongs to replica i div B, micro-batch i mod B, for B micro-batches. Tokens after the end of a
+// sequence are padding: token 0, masked, each a document of its own, so that no position exceeds
+// those of the sequence.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ struct TokenRun {
 
 class TokenLayout {
  public:
-  // Throws InputError (R106) unless every row is embedded once and the ranks of a replica share out
-  // a sequence.
+  // Throws InputError (R106) unless every row is fed once, the ranks of a replica share out a
+  // sequence, and embeddings and labels have the tokens that are fed.
   explicit TokenLayout(const Schedule& schedule);
 
   [[nodiscard]] std::int64_t micro_batches() const { return micro_batches_; }
@@ -49,6 +50,8 @@ class TokenLayout {
     std::int64_t row = 0, count = 0;
     RankExpression token;
   };
+  void require_feeds_of(const Schedule& schedule, const std::vector<Part>& embedded) const;
+
   std::int64_t ranks_ = 1;
   std::int64_t micro_batches_ = 1;
   std::int64_t replicas_ = 1;

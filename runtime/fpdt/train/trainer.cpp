@@ -145,10 +145,12 @@ Trainer::Trainer(const VerifiedSchedule& schedule, Problem problem, const RankOp
         };
         Ports ports;
         ports.step = port(kStepInput, Role::input, Dtype::f32, 4, 1);
-        ports.tokens = port(kTokensInput, Role::input, Dtype::i32, local, micro_batches);
-        ports.labels = port(kLabelsInput, Role::input, Dtype::i32, local, micro_batches);
+        ports.tokens =
+            port(input_name(file, Holds::tokens), Role::input, Dtype::i32, local, micro_batches);
+        ports.labels =
+            port(input_name(file, Holds::labels), Role::input, Dtype::i32, local, micro_batches);
         if (problem_.documents) {
-          ports.documents = port(kDocumentsInput, Role::input, Dtype::i32,
+          ports.documents = port(input_name(file, Holds::documents), Role::input, Dtype::i32,
                                  layout_.sequence_tokens(), micro_batches);
         }
         ports.loss = port("loss_output", Role::output, Dtype::f32, 1, 1);

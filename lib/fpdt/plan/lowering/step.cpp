@@ -182,6 +182,25 @@ void StepLowering::emit_tokens() {
   context_.tokens = pair("tokens");
   context_.labels = pair("labels");
   builder_.end_block();
+  feed_tokens();
+}
+
+// Replicas are runs of ranks, of which each holds its part of every chunk.
+void StepLowering::feed_tokens() {
+  const RankExpression replica{0,
+                               {shape_.data_parallel > 1 ? 1 : 0, 0, ranks_, shape_.data_parallel}};
+  const auto feed = [&](Holds holds, std::int64_t row, std::int64_t rows,
+                        const RankExpression& first) {
+    const BufferIndex buffer =
+        builder_.buffer(context_.rings.ring(std::string(word(holds)) + "_input"));
+    builder_.schedule.feeds.push_back({buffer, holds, row, rows, first, replica});
+  };
+  for (const Holds holds : {Holds::tokens, Holds::labels}) {
+    for (std::int64_t c = 0; c < shape_.chunks; ++c) {
+      feed(holds, local_first(c), shape_.local_rows(c), token_first(c));
+    }
+  }
+  if (problem_.documents) feed(Holds::documents, 0, shape_.padded_tokens, {});
 }
 
 void StepLowering::emit_programs() {

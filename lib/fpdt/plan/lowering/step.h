@@ -17,6 +17,7 @@ class StepLowering : public LoweringPart {
 
  private:
   void emit_tokens();
+  void feed_tokens();
   void emit_gathers();
   void emit_layers();
   void emit_programs();

@@ -63,74 +63,63 @@ TEST(Coverage, RanksHoldAllHeads) {
   EXPECT_EQ(test::codes(schedule), Codes{"S503"});
 }
 
-// The findings of this file. The tiles of the tests below keep the buffers of other shapes.
-Codes coverage_codes(const Schedule& schedule) {
-  Codes found = test::codes(schedule);
-  std::erase_if(found, [](const std::string& code) { return !code.starts_with("S50"); });
-  return found;
-}
+// The triangle of the ranks together, where positions depend on the rank.
+class CoverageOfRanks : public testing::Test {
+ protected:
+  Schedule ring = test::golden("zigzag_ring_2.json");
+  Schedule gathered = test::golden("lss_2.json");
 
-// Each of two ranks has all heads, and half of the queries of every tile.
-Schedule with_shared_queries() {
-  Schedule schedule = test::golden("fpdt_backward.json");
-  for (Op& op : test::block_of(schedule, "backward").ops) {
-    auto* body = std::get_if<AttentionBackward>(&op.body);
-    if (body == nullptr) continue;
-    body->head_first = 0;
-    body->q_rows /= 2;
-    body->q_first.first = {.b = body->q_rows, .n = 2};
+  AttentionForward& forward(std::string_view op) {
+    return test::body_of<AttentionForward>(ring, "forward", op);
   }
-  return schedule;
+};
+
+TEST_F(CoverageOfRanks, ATileOfAnotherRankOverlaps) {
+  forward("attn_next.1.0").k_first = forward("attn.1.0").k_first;
+  EXPECT_EQ(test::codes(ring), (Codes{"S501"})) << "as many pairs, but own keys twice";
 }
 
-TEST(Coverage, RanksMayShareQueries) { EXPECT_EQ(coverage_codes(with_shared_queries()), Codes{}); }
-
-TEST(Coverage, ATileOfTwoRanksIsNotOfOneReplica) {
-  Schedule schedule = with_shared_queries();
-  tile(schedule, "attn.1.2").q_first.first = {};
-  EXPECT_EQ(coverage_codes(schedule), Codes{"S507"});
+TEST_F(CoverageOfRanks, AHopTheOtherWayIsFound) {
+  // Rank 0 sees keys of rank 0, and rank 1 those after the sequence.
+  forward("attn_next.0.0").k_first = RankExpression{0, {4, 0, 1, 2}};
+  EXPECT_EQ(test::codes(ring).count("S501"), 1U);
 }
 
-TEST(Coverage, RanksMustNotShareATile) {
-  Schedule schedule = with_shared_queries();
-  tile(schedule, "attn.1.2").k_first = 0;
-  EXPECT_EQ(coverage_codes(schedule), Codes{"S507"}) << "both ranks compute two tiles twice";
-  tile(schedule, "attn.1.2").k_first = 4;
-  EXPECT_EQ(coverage_codes(schedule), (Codes{"S501"})) << "the same area, but not the same pairs";
+TEST_F(CoverageOfRanks, AShortTileLeavesPairs) {
+  forward("attn_next.1.1").q_first.a += 1;
+  EXPECT_EQ(test::codes(ring).count("S502"), 1U);
+  test::body_of<AttentionBackward>(gathered, "backward", "dattn").k_first = 1;
+  EXPECT_EQ(test::codes(gathered), Codes{"S502"});
 }
 
-TEST(Coverage, EveryRankHasItsPartOfATile) {
-  Schedule schedule = with_shared_queries();
-  tile(schedule, "attn.1.2").q_first.a = 0;
-  tile(schedule, "attn.1.2").q_first.first = {.b = 24, .n = 2};
-  const Codes found = coverage_codes(schedule);
-  EXPECT_TRUE(found.contains("S502")) << "rank 0 computes nothing of it";
-}
-
-TEST(Coverage, HeadsOfRanksFollowEachOther) {
-  Schedule schedule = with_shared_queries();
-  for (Op& op : test::block_of(schedule, "backward").ops) {
-    if (auto* body = std::get_if<AttentionBackward>(&op.body)) body->head_first = 1;
+TEST_F(CoverageOfRanks, ReplicasDoNotShareTheirTriangles) {
+  // Two pairs of ranks instead of one: the same program, and each replica has its own sequence.
+  gathered.ranks = 4;
+  gathered.groups[0].first = RankExpression{0, {2, 0, 2, 2}};
+  const RankExpression first{0, {8, 0, 1, 2}};
+  for (Block& block : gathered.blocks) {
+    for (Op& op : block.ops) {
+      if (auto* tile = std::get_if<AttentionForward>(&op.body)) tile->q_first = first;
+      if (auto* tile = std::get_if<AttentionBackward>(&op.body)) tile->q_first = first;
+      if (auto* split = std::get_if<SplitHeads>(&op.body)) split->token_first = first;
+      if (auto* join = std::get_if<JoinHeads>(&op.body)) join->token_first = first;
+    }
   }
-  EXPECT_EQ(coverage_codes(schedule), Codes{"S503"});
+  for (Feed& feed : gathered.feeds) {
+    feed.replica = RankExpression{0, {1, 0, 2, 2}};
+    if (feed.holds == Holds::tokens) feed.first = first;
+  }
+  EXPECT_EQ(test::codes(gathered), Codes{});
+  for (Feed& feed : gathered.feeds) feed.replica = {};
+  EXPECT_EQ(test::codes(gathered), (Codes{"S501", "S502", "S607"}));
 }
 
-// Keys of a later rank lie above the diagonal of an earlier one, which computes nothing of them.
-TEST(Coverage, ContiguousRanksLeaveTilesOut) {
-  Schedule schedule = test::golden("fpdt_backward.json");
-  for (Op& op : test::block_of(schedule, "backward").ops) {
-    auto* body = std::get_if<AttentionBackward>(&op.body);
-    if (body == nullptr) continue;
-    body->head_first = 0;
-    body->q_rows = body->k_rows = 8;
-    body->q_first = 0;
-    body->q_first.first = {.b = 8, .n = 2};
-    const bool used = op.name == "attn.0.0" || op.name == "attn.0.1";
-    body->k_first = used ? 8 * (op.name.back() - '0') : 16;
+TEST_F(CoverageOfRanks, HeadsOfAReplicaAreWhole) {
+  for (const char* op :
+       {"attn.0.0", "attn.1.0", "attn.1.1", "attn_next.0.0", "attn_next.1.0", "attn_next.1.1"}) {
+    forward(op).head_first = 2;
   }
-  EXPECT_EQ(coverage_codes(schedule), Codes{});
-  tile(schedule, "attn.0.1").k_first.first = {.b = 8, .n = 2};
-  EXPECT_EQ(coverage_codes(schedule), Codes{"S502"}) << "rank 1 leaves out its diagonal";
+  EXPECT_EQ(test::codes(ring), Codes{"S503"});
 }
 
 TEST(Coverage, GradientChunksOverlap) {

@@ -30,8 +30,8 @@ std::int64_t bytes_to_each(std::int64_t members, std::int64_t send_bytes) {
   return kScatters ? div_exact(send_bytes, members) : send_bytes;
 }
 
-// What a rank sends to the others of its group, `bytes` to each. hop > 0: only to the member so many
-// further (hop_of).
+// What a rank sends to the others of its group, `bytes` to each. hop > 0: only to the member that
+// is so many further (hop_of).
 Traffic to_others(const Group& group, std::int64_t rank, std::int64_t bytes,
                   std::int64_t devices_per_node, std::int64_t hop = 0);
 

@@ -1,7 +1,9 @@
 // S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row
 // once. An op's `Covers` says which of the two applies.
 //
-// The check is static, one per block: every call of a block repeats it whole.
+// The check is static, one per block: every call of a block repeats it whole. Tiles whose positions
+// are equal on all ranks cover the triangle on each of them, with the heads of that rank. Where a
+// position depends on the rank, the tiles of the ranks of a replica cover it together.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "fpdt/schedule/text.h"
 #include "fpdt/schedule/verify_parts.h"
 
 namespace fpdt {
@@ -19,29 +20,27 @@ namespace {
 // only if tiles overlap, which is a finding of its own.
 using Area = std::uint64_t;
 
-// A tile of all heads of some ranks, where these ranks compute it.
-struct Box {
-  std::int64_t q_first = 0, q_rows = 0, k_first = 0, k_rows = 0;
-  const Op* op = nullptr;
-
-  [[nodiscard]] auto place() const { return std::tuple(q_first, k_first, q_rows, k_rows); }
+struct Tile {
+  std::int64_t q_first, q_rows, k_first, k_rows;
+  const Op* op;
 };
 
-struct Tile {
-  RankExpression q_first, k_first, head_first;
-  std::int64_t q_rows, k_rows, heads;
+// The same for all ranks.
+struct TileOfRanks {
+  RankExpression q_first, k_first;
+  std::int64_t q_rows, k_rows;
+  std::int64_t heads;
+  RankExpression head_first;
   const Op* op;
 
-  [[nodiscard]] Box on_rank(std::int64_t rank) const {
+  [[nodiscard]] bool moves() const { return !is_constant(q_first) || !is_constant(k_first); }
+  [[nodiscard]] Tile on(std::int64_t rank) const {
     return {q_first.at(rank), q_rows, k_first.at(rank), k_rows, op};
   }
 };
 
-// Boxes by their place, with the number of ranks that compute each.
-using Boxes = std::map<decltype(Box{}.place()), std::pair<Box, std::int64_t>>;
-
 // Pairs (q, k) of the tile with k <= q.
-Area causal_pairs(const Box& tile) {
+Area causal_pairs(const Tile& tile) {
   const auto triangle = [](std::int64_t n) {  // 1 + 2 + ... + n
     const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
     return count * (count + 1) / 2;
@@ -69,10 +68,16 @@ class Coverage {
       std::visit([&](const auto& body) { collect(body, op); }, op.body);
     }
     for (const auto& [key, tiles] : tiles_) {
-      const bool alike = std::all_of(tiles.begin(), tiles.end(), [](const Tile& tile) {
-        return is_constant(tile.q_first) && is_constant(tile.k_first);
-      });
-      alike ? check_alike(tiles) : check_over_ranks(tiles);
+      const bool same_heads = check_same_heads(tiles);
+      if (std::none_of(tiles.begin(), tiles.end(), [](const auto& tile) { return tile.moves(); })) {
+        std::vector<Tile> on_each;
+        for (const TileOfRanks& tile : tiles) on_each.push_back(tile.on(0));
+        check_disjoint(on_each);
+        check_area(on_each, end_of(on_each));
+        if (same_heads) check_heads(tiles[0]);
+      } else if (same_heads) {
+        check_ranks(tiles);
+      }
     }
     check_gradients();
   }
@@ -92,7 +97,7 @@ class Coverage {
     }
     if constexpr (Body::kTraits.covers == Covers::pairs) {
       tiles_[{body.pass, op.body.index()}].push_back(
-          {body.q_first, body.k_first, body.head_first, body.q_rows, body.k_rows, body.heads, &op});
+          {body.q_first, body.k_first, body.q_rows, body.k_rows, body.heads, body.head_first, &op});
     }
   }
 
@@ -114,81 +119,22 @@ class Coverage {
     void gradient(std::string_view, const Target&, std::int64_t, std::int64_t) = delete;
   };
 
-  // Every rank computes the same boxes, of its own heads.
-  void check_alike(const std::vector<Tile>& tiles) {
-    std::vector<Box> boxes;
-    boxes.reserve(tiles.size());
-    for (const Tile& tile : tiles) boxes.push_back(tile.on_rank(0));
-    check_disjoint(boxes);
-    check_area(boxes);
-    check_heads(tiles);
-  }
-
-  // Ranks share the triangle. For each range of heads, the boxes of all ranks must cover it, each
-  // computed by equally many ranks: one of each replica. A box above the diagonal counts nothing.
-  void check_over_ranks(const std::vector<Tile>& tiles) {
-    std::map<std::pair<std::int64_t, std::int64_t>, Boxes> by_heads;
-    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
-      for (const Tile& tile : tiles) {
-        const Box box = tile.on_rank(rank);
-        if (box.k_first >= box.q_first + box.q_rows) continue;
-        const std::int64_t head = tile.head_first.at(rank);
-        ++by_heads[{head, tile.heads}].try_emplace(box.place(), box, 0).first->second.second;
-      }
-    }
-    std::int64_t next_head = 0;
-    std::int64_t replicas = 0;
-    std::int64_t end = 0;
-    for (const auto& [range, counted] : by_heads) {
-      const auto& [head, heads] = range;
-      if (head != next_head) {
-        findings_.add("S503", "blocks." + block_.name,
-                      fmt::format("heads {}:{} follow heads 0:{}", head, head + heads, next_head));
-        return;
-      }
-      next_head = head + heads;
-      std::vector<Box> boxes;
-      for (const auto& [place, entry] : counted) {
-        const auto& [box, ranks] = entry;
-        boxes.push_back(box);
-        if (replicas == 0) replicas = ranks;
-        if (ranks != replicas) {
-          findings_.add("S507", place_of(block_, *box.op),
-                        fmt::format("{} ranks compute queries {}:{} and keys {}:{} of heads {}:{}, "
-                                    "others are computed by {}",
-                                    ranks, box.q_first, box.q_first + box.q_rows, box.k_first,
-                                    box.k_first + box.k_rows, head, next_head, replicas));
-          return;
-        }
-      }
-      check_disjoint(boxes);
-      check_area(boxes);
-      const std::int64_t tokens = end_of(boxes);
-      if (end > 0 && tokens != end) {
-        findings_.add(
-            "S502", "blocks." + block_.name,
-            fmt::format("heads {}:{} have {} tokens, others {}", head, next_head, tokens, end));
-      }
-      end = tokens;
-    }
-  }
-
   // Sweeps over queries: the tiles that share a query must hold disjoint ranges of keys.
-  void check_disjoint(const std::vector<Box>& tiles) {
+  void check_disjoint(const std::vector<Tile>& tiles) {
     struct Event {
       std::int64_t q;
       bool begins;
-      const Box* tile;
+      const Tile* tile;
     };
     std::vector<Event> events;
-    for (const Box& tile : tiles) {
+    for (const Tile& tile : tiles) {
       events.push_back({tile.q_first, true, &tile});
       events.push_back({tile.q_first + tile.q_rows, false, &tile});
     }
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
       return std::pair(a.q, a.begins) < std::pair(b.q, b.begins);
     });
-    std::multimap<std::int64_t, const Box*> open;  // by first key
+    std::multimap<std::int64_t, const Tile*> open;  // by first key
     for (const Event& event : events) {
       const auto [begin, end] = open.equal_range(event.tile->k_first);
       if (!event.begins) {
@@ -202,23 +148,22 @@ class Coverage {
     }
   }
 
-  void overlap(const Box& left, const Box& right) {
+  void overlap(const Tile& left, const Tile& right) {
     if (left.k_first + left.k_rows <= right.k_first) return;
     findings_.add(
         "S501", place_of(block_, *right.op),
         fmt::format("the attention tile overlaps that of {}", place_of(block_, *left.op)));
   }
 
-  static std::int64_t end_of(const std::vector<Box>& tiles) {
+  static std::int64_t end_of(const std::vector<Tile>& tiles) {
     std::int64_t end = 0;
-    for (const Box& tile : tiles) end = std::max(end, tile.q_first + tile.q_rows);
+    for (const Tile& tile : tiles) end = std::max(end, tile.q_first + tile.q_rows);
     return end;
   }
 
-  void check_area(const std::vector<Box>& tiles) {
-    const std::int64_t end = end_of(tiles);
+  void check_area(const std::vector<Tile>& tiles, std::int64_t end) {
     Area covered = 0;
-    for (const Box& tile : tiles) covered += causal_pairs(tile);
+    for (const Tile& tile : tiles) covered += causal_pairs(tile);
     const Area whole = static_cast<Area>(end) * (static_cast<Area>(end) + 1) / 2;
     if (covered == whole) return;
     findings_.add(
@@ -226,32 +171,72 @@ class Coverage {
         fmt::format("attention tiles cover {} of the {} pairs of {} tokens", covered, whole, end));
   }
 
-  // Head ranges of the ranks must be 0, h, 2h, ..., each held by equally many ranks, and the same
-  // for all tiles.
-  void check_heads(const std::vector<Tile>& tiles) {
-    for (const Tile& tile : tiles) {
+  // The ranks of a replica that have the same heads share out the triangle. What no query of a tile
+  // sees counts nothing.
+  void check_ranks(const std::vector<TileOfRanks>& tiles) {
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Tile>> shares;  // replica, heads
+    std::int64_t end = 0;
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t replica =
+          schedule_.feeds.empty() ? 0 : schedule_.feeds[0].replica.at(rank);
+      std::vector<Tile>& share = shares[{replica, tiles[0].head_first.at(rank)}];
+      for (const TileOfRanks& of_ranks : tiles) {
+        Tile tile = of_ranks.on(rank);
+        end = std::max(end, tile.q_first + tile.q_rows);
+        tile.k_rows = std::min(tile.k_rows, tile.q_first + tile.q_rows - tile.k_first);
+        if (tile.k_rows > 0) share.push_back(tile);
+      }
+    }
+    std::map<std::int64_t, std::int64_t> heads;  // by replica: where the next ones begin
+    for (const auto& [key, share] : shares) {
+      std::int64_t& next = heads[key.first];
+      if (key.second != next) {
+        findings_.add(
+            "S503", place_of(block_, *tiles[0].op),
+            fmt::format("heads {} of replica {} begin at {}", next, key.first, key.second));
+        return;
+      }
+      next += tiles[0].heads;
+      check_disjoint(share);
+      check_area(share, end);
+    }
+    for (const auto& [replica, count] : heads) {
+      if (count == heads.begin()->second) continue;
+      findings_.add("S503", place_of(block_, *tiles[0].op),
+                    fmt::format("replica {} has {} heads", replica, count));
+    }
+  }
+
+  // All tiles of a pass have the same heads.
+  bool check_same_heads(const std::vector<TileOfRanks>& tiles) {
+    for (const TileOfRanks& tile : tiles) {
       if (tile.heads == tiles[0].heads && tile.head_first == tiles[0].head_first) continue;
       findings_.add("S503", place_of(block_, *tile.op),
                     "heads differ from those of the other tiles");
-      return;
+      return false;
     }
+    return true;
+  }
+
+  // Head ranges of the ranks must be 0, h, 2h, ..., each held by equally many ranks.
+  void check_heads(const TileOfRanks& tile) {
     // Counts ranks that hold the heads from i * heads on.
-    const std::int64_t heads = tiles[0].heads;
+    const std::int64_t heads = tile.heads;
     std::vector<std::int64_t> holders(index(schedule_.ranks), 0);
     std::int64_t sets = 0;
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
-      const std::int64_t first = tiles[0].head_first.at(rank);
+      const std::int64_t first = tile.head_first.at(rank);
       const bool fits = first >= 0 && first % heads == 0 && first / heads < schedule_.ranks;
-      if (!fits) return uneven(tiles[0], first, 1);
+      if (!fits) return uneven(tile, first, 1);
       sets = std::max(sets, first / heads + 1);
       ++holders[index(first / heads)];
     }
     for (std::int64_t i = 0; i < sets; ++i) {
-      if (holders[index(i)] != holders[0]) return uneven(tiles[0], i * heads, holders[index(i)]);
+      if (holders[index(i)] != holders[0]) return uneven(tile, i * heads, holders[index(i)]);
     }
   }
 
-  void uneven(const Tile& tile, std::int64_t first, std::int64_t ranks) {
+  void uneven(const TileOfRanks& tile, std::int64_t first, std::int64_t ranks) {
     findings_.add(
         "S503", place_of(block_, *tile.op),
         fmt::format("heads {}:{} are held by {} of {} ranks; each {} heads from 0 must be "
@@ -296,7 +281,8 @@ class Coverage {
   const Schedule& schedule_;
   const Block& block_;
   Findings& findings_;
-  std::map<std::pair<Pass, std::size_t>, std::vector<Tile>> tiles_;  // by pass and kind of op
+  std::map<std::pair<Pass, std::size_t>, std::vector<TileOfRanks>>
+      tiles_;  // by pass and kind of op
   std::map<GradientKey, std::vector<Rows>> gradients_;
 };
 

@@ -197,7 +197,7 @@ void StepLowering::feed_tokens() {
   };
   for (const Holds holds : {Holds::tokens, Holds::labels}) {
     for (std::int64_t c = 0; c < shape_.chunks; ++c) {
-      feed(holds, local_first(c), shape_.local_rows(c), token_first(c));
+      feed(holds, shape_.local_first(c), shape_.local_rows(c), token_first(c));
     }
   }
   if (problem_.documents) feed(Holds::documents, 0, shape_.padded_tokens, {});

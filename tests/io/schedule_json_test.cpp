@@ -69,7 +69,7 @@ TEST(ScheduleJson, LoadsWhatItSays) {
 }
 
 TEST(ScheduleJson, RoundTripsToTheByte) {
-  for (const char* name : {"tied_head.json", "fpdt_backward.json"}) {
+  for (const char* name : {"tied_head.json", "fpdt_backward.json", "tp_sp_2.json"}) {
     const Schedule schedule = parse_schedule(golden(name), name);
     const std::string text = print(schedule);
     EXPECT_EQ(print(parse_schedule(text, name)), text) << name;

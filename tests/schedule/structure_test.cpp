@@ -168,5 +168,23 @@ TEST(States, ShareNoSlot) {
   EXPECT_EQ(test::codes(head), Codes{"S110"});
 }
 
+TEST(Cuts, AreEqualPartsOfTheSections) {
+  const Schedule whole = test::golden("tp_sp_2.json");
+  const auto codes_with = [&](auto&& change) {
+    Schedule schedule = whole;
+    change(schedule.states[1]);
+    return test::codes(schedule);
+  };
+  EXPECT_EQ(codes_with([](State&) {}), Codes{});
+  EXPECT_EQ(codes_with([](State& s) { s.cut.sections = {16, 8}; }), Codes{});
+  EXPECT_EQ(codes_with([](State& s) { s.cut.sections = {16, 7}; }), Codes{"S110"});
+  EXPECT_EQ(codes_with([](State& s) { s.cut.sections = {15, 9}; }), Codes{"S110"});
+  EXPECT_EQ(codes_with([](State& s) { s.cut.axis = 2; }), Codes{"S110"});
+  EXPECT_EQ(codes_with([](State& s) { s.cut.ways = 0; }).count("S110"), 1U);
+  EXPECT_EQ(codes_with([](State& s) { s.cut.part = 0; }), Codes{"S110"}) << "held twice";
+  EXPECT_EQ(codes_with([](State& s) { s.cut = {}; }), Codes{"S110"}) << "the whole does not fit";
+  EXPECT_EQ(codes_with([](State& s) { s.shards = 2; }), Codes{"S110"}) << "more pieces than ranks";
+}
+
 }  // namespace
 }  // namespace fpdt

@@ -143,11 +143,15 @@ class Loader {
   }
 
   void read_shape(Fields& fields, std::vector<std::int64_t>& shape) {
-    const Node* node = fields.find("shape");
-    if (node == nullptr) return fields.missing("shape");
+    read_integers(fields, "shape", shape);
+  }
+
+  void read_integers(Fields& fields, std::string_view key, std::vector<std::int64_t>& shape) {
+    const Node* node = fields.find(key);
+    if (node == nullptr) return fields.missing(key);
     bool good = node->kind == NodeKind::list && !node->items.empty();
     for (const Node& item : node->items) good = convert(item, shape.emplace_back()) && good;
-    if (!good) fields.wrong(*node, "shape", "a list of integers");
+    if (!good) fields.wrong(*node, key, "a list of integers");
   }
 
   void read_buffer(const Node& node, std::string path) {
@@ -195,6 +199,14 @@ class Loader {
     if (target.present() &&
         !(target == Target{{state.buffer, Version::at(state.version)}, false})) {
       wrong(fields.path_of("buffer"), "expected a buffer and a constant version, such as \"w[3]\"");
+    }
+    if (const Node* cut = fields.find("cut")) {
+      Fields parts(*cut, fields.path_of("cut"), findings_);
+      parts.required("axis", state.cut.axis);
+      read_integers(parts, "sections", state.cut.sections);
+      parts.required("ways", state.cut.ways);
+      parts.required("part", state.cut.part);
+      parts.done();
     }
     fields.optional("shards", state.shards);
     fields.optional("shard", state.shard);

@@ -145,6 +145,13 @@ class Printer {
     extents(state.shape);
     key("buffer",
         quoted(operand_text(name(state.buffer), {state.buffer, Version::at(state.version)})));
+    if (!(state.cut == TensorCut{})) {
+      text_ += fmt::format(",\"cut\":{{\"axis\":{},\"sections\":", state.cut.axis);
+      extents(state.cut.sections);
+      key("ways", value_text(state.cut.ways));
+      key("part", value_text(state.cut.part));
+      text_ += '}';
+    }
     if (state.shards != 1) key("shards", value_text(state.shards));
     if (!(state.shard == RankExpression{})) key("shard", value_text(state.shard));
     if (state.replicas != 1) key("replicas", value_text(state.replicas));

@@ -53,16 +53,29 @@ struct Feed {
   RankExpression replica;
 };
 
-// Which bytes hold which named tensor. The tensor, flat and zero-padded to `shards` equal pieces,
-// is cut into pieces; rank r holds piece shard.at(r). The piece begins at the slot of `version` and
-// continues through the following slots when it is longer than one (slots without gaps, see
-// Buffer::slot_stride). kind is parameter, master, moment1, moment2 or gradient.
+// A part of a tensor, cut along an axis. The axis consists of sections (one fused from several
+// weights has more than one), and each section is cut into `ways` equal parts. Part p of the tensor
+// is part p of every section, one after the other. ways = 1: the whole tensor.
+struct TensorCut {
+  std::int64_t axis = 0;
+  std::vector<std::int64_t> sections;
+  std::int64_t ways = 1;
+  RankExpression part;
+  bool operator==(const TensorCut&) const = default;
+};
+
+// Which bytes hold which named tensor. The tensor, or the part of it that `cut` says, is flat and
+// zero-padded, and is then cut into `shards` equal pieces; rank r holds piece shard.at(r). The
+// piece begins at the slot of `version` and continues through the following slots when it is longer
+// than one (slots without gaps, see Buffer::slot_stride). kind is parameter, master, moment1,
+// moment2 or gradient.
 struct State {
   BufferIndex buffer = -1;
   std::int64_t version = 0;  // also the slot at the start of a step
   std::string tensor;        // such as "layers.3.qkv.weight"
   std::string kind;
   std::vector<std::int64_t> shape;
+  TensorCut cut;
   std::int64_t shards = 1;
   RankExpression shard;
   std::int64_t replicas = 1;  // ranks that hold the same piece

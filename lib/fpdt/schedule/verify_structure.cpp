@@ -339,6 +339,8 @@ class Structure {
     const bool exists = within(state.version, 0, buffer.slots - 1);
     const std::int64_t slots = gapless && exists ? buffer.slots - state.version : 1;
     const std::int64_t room = buffer.rows() * buffer.row_elements() * slots;
+    if (!check_cut(state, where)) return;
+    elements = div_ceil(elements, state.cut.ways);
     if (buffer.role != Role::state || !exists || state.shards < 1 || elements >= kMostBytes ||
         div_ceil(elements, state.shards) > room) {
       findings_.add("S110", where,
@@ -356,14 +358,41 @@ class Structure {
     }
   }
 
+  // The sections of a cut make up its axis, and each is cut into equal parts.
+  bool check_cut(const State& state, const std::string& where) {
+    const TensorCut& cut = state.cut;
+    if (cut == TensorCut{}) return true;
+    const auto axes = static_cast<std::int64_t>(state.shape.size());
+    bool fits = within(cut.axis, 0, axes - 1) && within(cut.ways, 1, schedule_.ranks);
+    std::int64_t left = fits ? state.shape[index(cut.axis)] : 0;
+    for (const std::int64_t section : cut.sections) {
+      fits = fits && within(section, 1, left) && section % cut.ways == 0;
+      left -= section;
+    }
+    if (fits && left == 0) return true;
+    findings_.add("S110", where,
+                  fmt::format("the sections of a cut in {} are not equal parts of axis {}",
+                              cut.ways, cut.axis));
+    return false;
+  }
+
   void check_shards(const State& state, const std::string& where) {
     expression(state.shard, where);
+    expression(state.cut.part, where);
     range(state.shards, 1, schedule_.ranks, where, "shards");
+    range(state.cut.ways, 1, schedule_.ranks, where, "ways");
     if (findings_.any("S103")) return;
-    std::vector<std::int64_t> holders(index(state.shards), 0);
+    const std::int64_t pieces = mul(state.cut.ways, state.shards);
+    if (pieces > schedule_.ranks) {
+      findings_.add("S110", where, fmt::format("{} ranks hold {} pieces", schedule_.ranks, pieces));
+      return;
+    }
+    std::vector<std::int64_t> holders(index(pieces), 0);
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       const std::int64_t shard = state.shard.at(rank);
-      if (within(shard, 0, state.shards - 1)) ++holders[index(shard)];
+      const std::int64_t part = state.cut.part.at(rank);
+      if (!within(shard, 0, state.shards - 1) || !within(part, 0, state.cut.ways - 1)) continue;
+      ++holders[index(part * state.shards + shard)];
     }
     for (const std::int64_t count : holders) {
       if (count == state.replicas) continue;

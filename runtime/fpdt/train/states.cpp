@@ -170,6 +170,9 @@ void require_states(const Schedule& schedule, const ModelSpec& model) {
            fmt::format("expected the shape [{}], found [{}]", fmt::join(known->second, ", "),
                        fmt::join(state.shape, ", "))});
     }
+    if (state.cut.ways != 1) {
+      findings.push_back({"R101", where, "is cut between ranks, which training does not serve"});
+    }
     found.insert(fmt::format("{} {}", state.kind, state.tensor));
   }
   for (const auto& [tensor, shape] : shapes) {

@@ -32,10 +32,10 @@ class DemandOf : public ::testing::Test {
     schedule_.buffers.push_back(one);
     return {static_cast<BufferIndex>(schedule_.buffers.size() - 1), {}, 0, -1};
   }
-  [[nodiscard]] Demand of(Body body) const {
+  [[nodiscard]] Demand of(Body body, std::int64_t rank = 0) const {
     Op op;
     op.body = std::move(body);
-    return demand(schedule_, op);
+    return demand(schedule_, op, rank);
   }
 
   Schedule schedule_;
@@ -62,6 +62,17 @@ class LlamaTile : public DemandOf {
     return tile;
   }
 };
+
+TEST_F(LlamaTile, DependsOnTheRankWhereItsPositionDoes) {
+  AttentionForward tile = forward(0, 0);
+  tile.q_first = RankExpression{0, {kRows, 0, 1, 3}};
+  EXPECT_EQ(of(tile, 0).flops, of(forward(0, 0)).flops);
+  EXPECT_EQ(of(tile, 2).flops, of(forward(2 * kRows, 0)).flops);
+  tile.k_first = 2 * kRows;
+  EXPECT_EQ(of(tile, 1).flops, 0);
+  EXPECT_EQ(of(tile, 1).bytes, 0) << "nothing is seen";
+  EXPECT_GT(of(tile, 2).bytes, 0);
+}
 
 TEST_F(LlamaTile, CountsTheWholeSquareBelowTheDiagonal) {
   AttentionForward tile = forward(kRows, 0);

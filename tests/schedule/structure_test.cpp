@@ -81,6 +81,25 @@ TEST_F(Structure, SizesAreSane) {
   EXPECT_EQ(codes(), Codes{"S103"});
 }
 
+// What differs between ranks is computed for each of them, so there is a limit to it.
+TEST(Limits, ConstantsThatDependOnTheRank) {
+  const auto codes_with = [](std::int64_t tiles, const RankExpression& q_first) {
+    Schedule schedule;
+    schedule.ranks = 1 << 20;
+    schedule.blocks.push_back({"step", {}, {}});
+    for (std::int64_t i = 0; i < tiles; ++i) {
+      AttentionForward tile;
+      tile.q_first = q_first;
+      schedule.blocks[0].ops.push_back({std::to_string(i), {}, tile, {}});
+    }
+    return test::codes(schedule);
+  };
+  const RankTerm by_rank{1, 0, 1, 1 << 20};
+  EXPECT_EQ(codes_with(4, {0, by_rank}).count("S103"), 0U);
+  EXPECT_EQ(codes_with(5, {0, by_rank}), Codes{"S103"});
+  EXPECT_EQ(codes_with(5, {8}).count("S103"), 0U);
+}
+
 TEST_F(Structure, EdgesPointBackwards) {
   const Schedule whole = schedule;
   op("attn.0.0").after[0] = {1, 39, 0};

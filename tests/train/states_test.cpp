@@ -265,5 +265,19 @@ TEST(States, AnotherModelIsRefused) {
   EXPECT_THROW(Trainer(lowered.schedule, problem, {}), InputError);
 }
 
+TEST(States, PartsOfATensorAreRefused) {
+  const Case one = make_case(tiny_llama(), 2, 16, 8);
+  Schedule schedule = lower(one.problem, one.strategy).schedule.schedule();
+  State& state = schedule.states[0];
+  state.cut = {0, {state.shape[0]}, 2, RankExpression{0, {1, 0, 1, 2}}};
+  try {
+    require_states(schedule, one.problem.model);
+    FAIL() << "not refused";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string_view(error.what()).find("is cut between ranks"), std::string_view::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace fpdt

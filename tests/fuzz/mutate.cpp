@@ -273,6 +273,14 @@ std::string Mutator::change_rest(Schedule& schedule) {
     any(block.advance).second += pick(-1, 1);
     return "advance of " + block.name;
   }
+  if (!schedule.feeds.empty() && chance(50)) {
+    Feed& feed = any(schedule.feeds);
+    std::int64_t* const parts[] = {&feed.row, &feed.rows, &feed.first.a, &feed.first.first.b,
+                                   &feed.replica.first.b};
+    std::int64_t& part = *parts[pick(0, 4)];
+    part = changed(part);
+    return "feed of " + schedule.buffers[static_cast<std::size_t>(feed.buffer)].name;
+  }
   Group& group = any(schedule.groups);
   std::int64_t* const parts[] = {&group.size, &group.stride, &group.first.a, &group.first.first.b,
                                  &group.first.first.m};

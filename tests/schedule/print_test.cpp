@@ -84,5 +84,11 @@ TEST(Print, HashIsFnv1a) {
   EXPECT_EQ(content_hash("foobar"), "85944171f73967e8");
 }
 
+TEST(Print, AReplicaThatIsZeroOnEveryRankIsLeftOut) {
+  Schedule schedule = test::golden("lss_2.json");
+  schedule.feeds[0].replica = RankExpression{0, {1, 0, 2, 1}};
+  EXPECT_EQ(print(schedule), test::golden_text("lss_2.json"));
+}
+
 }  // namespace
 }  // namespace fpdt

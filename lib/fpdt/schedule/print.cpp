@@ -134,7 +134,7 @@ class Printer {
     if (feed.row != 0) key("row", value_text(feed.row));
     key("rows", value_text(feed.rows));
     key("first", value_text(feed.first));
-    if (!(feed.replica == RankExpression{})) key("replica", value_text(feed.replica));
+    if (value_text(feed.replica) != "0") key("replica", value_text(feed.replica));
     text_ += '}';
   }
 

@@ -80,6 +80,11 @@ Json shape_json(const Problem& problem, const Strategy& strategy) {
   const Method* method = method_of(problem, strategy);
   return {{"method", method ? Json(method->name) : Json()},
           {"ranks", problem.ranks()},
+          {"mesh",
+           {{"replicas", shape.data_parallel},
+            {"ring", shape.ring},
+            {"heads", shape.head_ranks()},
+            {"tensor", 1}}},
           {"sequence_parallel", shape.sequence_parallel},
           {"data_parallel", shape.data_parallel},
           {"chunk_tokens", shape.chunk_rows},

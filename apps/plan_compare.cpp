@@ -209,7 +209,9 @@ int compare(const CompareFlags& flags) {
         fmt::format("--draw {}: expected a file that ends in .html, .svg or .png", flags.draw));
   }
   require_sensible(flags.look, flags.draw);
-  const Question question = load_question(flags.question);
+  QuestionFlags asked = flags.question;
+  asked.methods = true;
+  const Question question = load_question(asked);
   const Problem& problem = question.problem;
   const bool drawn = !flags.draw.empty() || !flags.lengths.empty();
   std::vector<std::int64_t> lengths;

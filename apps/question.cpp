@@ -67,6 +67,7 @@ void set_batch(Pins& pins, const QuestionFlags& flags) {
 }
 
 // Takes the largest part of the machine whose ranks can share the batch, and names what is left.
+// Where no method is named, rings let any number of ranks share it.
 void leave_out_devices(Problem& problem, const Pins& pins) {
   if (!splits(problem, pins).empty()) return;
   const ClusterSpec whole = problem.cluster;
@@ -238,7 +239,11 @@ Question load_question(const QuestionFlags& flags) {
   problem.device_budget = device_budget(flags, problem.cluster);
   problem.host_budget = host_budget(flags, problem.cluster);
   question.pins = load_pins(flags, problem);
-  if (!question.pins.strategy) leave_out_devices(problem, question.pins);
+  if (!question.pins.strategy) {
+    Pins pins = question.pins;
+    if (flags.methods) pins.method = methods().front();
+    leave_out_devices(problem, pins);
+  }
   note_own_attention(problem, question.pins.strategy.value_or(default_strategy(problem)));
   return question;
 }

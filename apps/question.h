@@ -22,6 +22,7 @@ struct QuestionFlags {
   std::string host_budget;                       // empty: what a node has to spare
   std::string method;                            // empty: the fastest
   bool published = false;                        // the method's published strategy, not searched
+  bool methods = false;                          // all methods are asked for
   std::string strategy;                          // a file; empty: searched
   std::string chunk;                             // empty: searched
   std::int64_t batch = 0;                        // 0: data_parallel * micro_batches

@@ -53,14 +53,25 @@ TEST_F(Asked, StepsHaveTheSequencesThatAreAsked) {
   EXPECT_TRUE(says(uneven.err, "--batch 5: --data-parallel 2 with --micro-batches 1 makes 2"));
 }
 
-// Four heads cannot be divided over 8 ranks that train one sequence.
+// Four heads cannot be divided over 8 or 6 ranks that train one sequence. Rings share its queries.
+TEST_F(Asked, AnyNumberOfDevicesSharesASequence) {
+  for (const int gpus : {8, 6}) {
+    const Outcome one = search(fmt::format("--seq-len 66 --gpus {} --json", gpus));
+    ASSERT_EQ(one.code, 0) << one.err;
+    const nlohmann::json answer = nlohmann::json::parse(one.out).at("strategy");
+    EXPECT_EQ(answer.at("ranks"), gpus);
+    EXPECT_GT(answer.at("mesh").at("ring"), 1);
+    EXPECT_FALSE(says(one.err, "unused"));
+  }
+}
+
 TEST_F(Asked, SaysWhichDevicesStayUnused) {
-  const Outcome one = search("--seq-len 64 --gpus 8 --json");
+  const Outcome one = search("--seq-len 64 --gpus 8 --method fpdt --json");
   ASSERT_EQ(one.code, 0) << one.err;
   EXPECT_TRUE(says(one.err, "note: 4 of 8 GPUs stay unused: 1 sequence and 4 heads do not divide"));
   EXPECT_TRUE(says(one.err, "--batch 2 uses all"));
   EXPECT_EQ(nlohmann::json::parse(one.out).at("strategy").at("ranks"), 4);
-  const Outcome two = search("--seq-len 64 --gpus 8 --batch 2");
+  const Outcome two = search("--seq-len 64 --gpus 8 --batch 2 --method fpdt");
   EXPECT_FALSE(says(two.err, "unused"));
 }
 

@@ -17,7 +17,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
   if (all_splits.empty()) return {};
   const Split& split = all_splits.front();
   std::vector<std::int64_t> lengths =
-      lengths_of(problem, pins, problem.ranks() / split.data_parallel);
+      lengths_of(problem, pins, problem.ranks() / split.data_parallel, split.ring);
   constexpr std::size_t kShortest = 3;
   if (lengths.size() > kShortest) lengths.resize(kShortest);
   std::vector<Strategy> all;

@@ -153,6 +153,7 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
     kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
   }
   if (!kv_kept) strategy.tiles.long_tiles = false;
+  if (strategy.mesh.ring == 1) strategy.keys = Keys::resident;
   if (problem.ranks() == 1) strategy.zero = Strategy{}.zero;
   const std::int64_t rows = shape.local_rows(0);
   if (strategy.tiles.ffn_rows >= rows) strategy.tiles.ffn_rows = 0;
@@ -209,7 +210,8 @@ Strategy filled(const Problem& problem, const Strategy& strategy, bool everythin
   return solved(stored);
 }
 
-std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel) {
+std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel,
+                                        std::int64_t ring) {
   const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
   const std::int64_t whole = round_up(problem.seq_len, unit);
   std::vector<std::int64_t> lengths;
@@ -227,8 +229,9 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
   Strategy shortest;
   shortest.mesh.replicas = problem.ranks() / sequence_parallel;
   shortest.tiles.chunk_tokens = least;
+  shortest = with_ring(shortest, ring);
   if (!fused_attention(problem, shortest)) return lengths;
-  const std::int64_t longest = longest_fused_chunk(problem, sequence_parallel);
+  const std::int64_t longest = longest_fused_chunk(problem, sequence_parallel, ring);
   while (lengths.size() > 1 && lengths.back() > longest) lengths.pop_back();
   return lengths;
 }
@@ -238,11 +241,7 @@ std::vector<std::int64_t> data_parallel_degrees(const Problem& problem) {
   const std::int64_t ranks = problem.ranks();
   for (std::int64_t degree = 1; degree <= ranks; ++degree) {
     if (ranks % degree != 0) continue;
-    const std::int64_t sequence = ranks / degree;
-    const ModelSpec& model = problem.model;
-    if (model.heads % sequence != 0) continue;
-    if (model.kv_heads % sequence != 0 && sequence % model.kv_heads != 0) continue;
-    degrees.push_back(degree);
+    if (rings(problem, ranks / degree).front() == 1) degrees.push_back(degree);
   }
   return degrees;
 }
@@ -263,8 +262,28 @@ std::vector<std::int64_t> checkpoint_intervals(const Problem& problem) {
   return intervals;
 }
 
-Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens) {
-  Strategy strategy = default_strategy(problem);
+Strategy with_ring(Strategy strategy, std::int64_t ring) {
+  strategy.mesh.ring = ring;
+  strategy.keys = ring > 1 ? Keys::gathered : Keys::resident;
+  return strategy;
+}
+
+std::vector<std::int64_t> rings(const Problem& problem, std::int64_t sequence_parallel) {
+  const ModelSpec& model = problem.model;
+  std::vector<std::int64_t> found;
+  for (std::int64_t ring = 1; ring <= sequence_parallel; ++ring) {
+    if (sequence_parallel % ring != 0) continue;
+    const std::int64_t heads = sequence_parallel / ring;
+    if (model.heads % heads != 0) continue;
+    if (model.kv_heads % heads != 0 && heads % model.kv_heads != 0) continue;
+    found.push_back(ring);
+  }
+  return found;  // one rank has all heads, so the largest ring always works
+}
+
+Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
+                 std::int64_t ring) {
+  Strategy strategy = with_ring(default_strategy(problem), ring);
   strategy.mesh.replicas = data_parallel;
   strategy.tiles.chunk_tokens = chunk_tokens;
   strategy.tiles.serpentine = true;

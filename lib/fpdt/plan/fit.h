@@ -76,7 +76,8 @@ Strategy filled(const Problem& problem, const Strategy& strategy, bool everythin
 
 // Chunk lengths to try, ascending: powers of two and the whole sequence. Where cuDNN computes
 // attention, only lengths that it accepts.
-std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel);
+std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel,
+                                        std::int64_t ring = 1);
 // Data-parallel degrees, ascending, for which the heads allow the sequence-parallel degree that
 // results.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
@@ -85,6 +86,11 @@ std::vector<std::int64_t> checkpoint_intervals(const Problem& problem);
 // Defaults for `batch` sequences over as many ranks as the heads allow, so that all share each one.
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch);
 // The strategy with everything spilled and tiles in proportion to the chunk.
-Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens);
+Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
+                 std::int64_t ring = 1);
+// The strategy with rings of this many ranks; keys are gathered where they have several.
+Strategy with_ring(Strategy strategy, std::int64_t ring);
+// The rings that let `sequence_parallel` ranks share the heads, ascending. 1: heads alone do.
+std::vector<std::int64_t> rings(const Problem& problem, std::int64_t sequence_parallel);
 
 }  // namespace fpdt

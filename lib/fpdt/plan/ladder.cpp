@@ -64,6 +64,39 @@ void add_kept(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to
   }
 }
 
+// What ranks share, and types and homes of what they hold.
+void add_shared(std::vector<Pull>& pulls, const Strategy& from, const Strategy& to) {
+  if (from.offloads_states() != to.offloads_states() ||
+      from.copies.optimizer_tile != to.copies.optimizer_tile) {
+    pulls.push_back({fmt::format("states on the {}", to.offloads_states() ? "host" : "device"),
+                     [](Strategy& strategy, const Strategy& target) {
+                       strategy.offload_states(target.offloads_states());
+                       strategy.copies.optimizer_tile = target.copies.optimizer_tile;
+                     }});
+  }
+  if (from.mesh.replicas != to.mesh.replicas || from.micro_batches != to.micro_batches) {
+    pulls.push_back(
+        {fmt::format("{} replicas of {} sequences instead of {} of {}", to.mesh.replicas,
+                     to.micro_batches, from.mesh.replicas, from.micro_batches),
+         [](Strategy& strategy, const Strategy& target) {
+           strategy.mesh.replicas = target.mesh.replicas;
+           strategy.micro_batches = target.micro_batches;
+         }});
+  }
+  if (from.mesh.ring != to.mesh.ring) {
+    pulls.push_back(
+        {fmt::format("rings of {} -> {} ranks that gather keys", from.mesh.ring, to.mesh.ring),
+         [](Strategy& strategy, const Strategy& target) {
+           strategy = with_ring(std::move(strategy), target.mesh.ring);
+         }});
+  }
+  if (from.storage != to.storage) {
+    pulls.push_back(
+        {fmt::format("storage {}", word(to.storage)),
+         [](Strategy& strategy, const Strategy& target) { strategy.storage = target.storage; }});
+  }
+}
+
 // The choices that differ between the two.
 std::vector<Pull> differences(const Problem& problem, const Strategy& from, const Strategy& to) {
   std::vector<Pull> pulls;
@@ -110,28 +143,7 @@ std::vector<Pull> differences(const Problem& problem, const Strategy& from, cons
       fmt::format("segments of {} -> {} layers", from.checkpoint_every(), to.checkpoint_every()));
   add_stored(pulls, problem, from, to);
   add_kept(pulls, from, to);
-  if (from.offloads_states() != to.offloads_states() ||
-      from.copies.optimizer_tile != to.copies.optimizer_tile) {
-    pulls.push_back({fmt::format("states on the {}", to.offloads_states() ? "host" : "device"),
-                     [](Strategy& strategy, const Strategy& target) {
-                       strategy.offload_states(target.offloads_states());
-                       strategy.copies.optimizer_tile = target.copies.optimizer_tile;
-                     }});
-  }
-  if (from.mesh.replicas != to.mesh.replicas || from.micro_batches != to.micro_batches) {
-    pulls.push_back(
-        {fmt::format("{} replicas of {} sequences instead of {} of {}", to.mesh.replicas,
-                     to.micro_batches, from.mesh.replicas, from.micro_batches),
-         [](Strategy& strategy, const Strategy& target) {
-           strategy.mesh.replicas = target.mesh.replicas;
-           strategy.micro_batches = target.micro_batches;
-         }});
-  }
-  if (from.storage != to.storage) {
-    pulls.push_back(
-        {fmt::format("storage {}", word(to.storage)),
-         [](Strategy& strategy, const Strategy& target) { strategy.storage = target.storage; }});
-  }
+  add_shared(pulls, from, to);
   return pulls;
 }
 

@@ -44,7 +44,7 @@ class Collector {
 Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const Geometry shape = geometry(problem, strategy);
-  for (const std::int64_t tokens : chunk_lengths(problem, shape.sequence_parallel)) {
+  for (const std::int64_t tokens : chunk_lengths(problem, shape.sequence_parallel, shape.ring)) {
     if (tokens == strategy.tiles.chunk_tokens) continue;
     Strategy changed = strategy;
     changed.tiles.chunk_tokens = tokens;
@@ -145,6 +145,15 @@ Changes zero_changes(const Problem& problem, const Strategy& strategy) {
   return changes.take();
 }
 
+Changes ring_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  for (const std::int64_t ring : rings(problem, geometry(problem, strategy).sequence_parallel)) {
+    changes.add(fmt::format("rings of {} -> {} ranks that gather keys", strategy.mesh.ring, ring),
+                with_ring(strategy, ring));
+  }
+  return changes.take();
+}
+
 Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;
@@ -154,6 +163,7 @@ Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) 
     Strategy changed = strategy;
     changed.mesh.replicas = degree;
     changed.micro_batches = batch / degree;
+    changed = with_ring(changed, 1);  // these degrees need none
     const std::int64_t unit = problem.ranks() / degree * problem.cluster.row_multiple;
     changed.tiles.chunk_tokens = round_up(strategy.tiles.chunk_tokens, unit);
     changes.add(fmt::format("sequence-parallel {} x data-parallel {} -> {} x {}", now,
@@ -235,6 +245,7 @@ std::vector<Lever> levers() {
   all.push_back(flag_lever("overlap_all_to_all", &Strategy::copies, &Copies::overlap_all_to_all));
   all.push_back({"keep states", offload_changes});
   all.push_back({"zero", zero_changes});
+  all.push_back({"mesh.ring", ring_changes});
   all.push_back({"replicas", data_parallel_changes});
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
     const auto tensor = static_cast<TensorClass>(k);
@@ -254,15 +265,26 @@ std::vector<Lever> levers() {
   return all;
 }
 
+namespace {
+
+std::string mesh_words(const Geometry& shape) {
+  if (shape.ring == 1) {
+    return fmt::format("mesh {} x {} (replicas x heads)", shape.data_parallel,
+                       shape.sequence_parallel);
+  }
+  return fmt::format("keys gathered over mesh {} x {} x {} (replicas x ring x heads)",
+                     shape.data_parallel, shape.ring, shape.head_ranks());
+}
+
+}  // namespace
+
 std::string in_words(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   const std::string ranks = shape.sequence_parallel == 1
                                 ? "on one rank"
                                 : fmt::format("over {} ranks", shape.sequence_parallel);
   const Method* method = method_of(problem, strategy);
-  const std::string who = method ? fmt::format("{} {}", method->title, ranks)
-                                 : fmt::format("mesh {} x {} (replicas x heads)",
-                                               shape.data_parallel, shape.sequence_parallel);
+  const std::string who = method ? fmt::format("{} {}", method->title, ranks) : mesh_words(shape);
   std::string text =
       fmt::format("{}: {} of {} tokens", who,
                   shape.chunks == 1 ? "one chunk" : fmt::format("{} chunks", shape.chunks),

@@ -35,6 +35,13 @@ std::vector<Split> splits(const Problem& problem, const Pins& pins) {
     if (pins.batch % degree != 0 || pins.data_parallel.value_or(degree) != degree) continue;
     all.push_back({degree, pins.batch / degree});
   }
+  if (!all.empty() || pins.method != nullptr) return all;
+  const std::int64_t ranks = problem.ranks();
+  for (std::int64_t degree = 1; degree <= ranks; ++degree) {
+    if (ranks % degree != 0 || pins.batch % degree != 0) continue;
+    if (pins.data_parallel.value_or(degree) != degree) continue;
+    all.push_back({degree, pins.batch / degree, rings(problem, ranks / degree).front()});
+  }
   return all;
 }
 
@@ -49,7 +56,8 @@ void require_possible(const Problem& problem, const Pins& pins) {
   const std::vector<Split> all = splits(problem, pins);
   if (!pins.strategy && !all.empty()) {
     const std::int64_t ranks = problem.ranks() / all.front().data_parallel;
-    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, ranks).front());
+    const std::int64_t ring = all.front().ring;
+    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, ranks, ring).front());
   }
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
@@ -72,9 +80,9 @@ bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const
 }
 
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
-                                     std::int64_t sequence_parallel) {
+                                     std::int64_t sequence_parallel, std::int64_t ring) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
-  const std::vector<std::int64_t> all = chunk_lengths(problem, sequence_parallel);
+  const std::vector<std::int64_t> all = chunk_lengths(problem, sequence_parallel, ring);
   if (pins.method == nullptr) return all;
   std::vector<std::int64_t> lengths = all;
   const std::int64_t whole =
@@ -89,7 +97,7 @@ std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
 }
 
 Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens) {
-  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens);
+  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens, split.ring);
   strategy.micro_batches = split.micro_batches;
   return strategy;
 }

@@ -22,9 +22,11 @@ struct Pins {
 struct Split {
   std::int64_t data_parallel = 1;
   std::int64_t micro_batches = 1;
+  std::int64_t ring = 1;
 };
-// Those that the heads and the pins allow, ascending by data_parallel. Empty: the ranks of this
-// problem cannot share the batch.
+// Those that the heads and the pins allow, ascending by data_parallel. Where heads alone allow
+// none, ranks also share queries in the smallest rings, unless a method is pinned. Empty: the ranks
+// of this problem cannot share the batch.
 std::vector<Split> splits(const Problem& problem, const Pins& pins);
 
 // InputError for a problem that no strategy solves: budgets of 0, ranks that cannot share the heads
@@ -43,7 +45,7 @@ bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const
 
 // The chunk lengths that the pins allow, ascending.
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
-                                     std::int64_t sequence_parallel);
+                                     std::int64_t sequence_parallel, std::int64_t ring = 1);
 
 // `spilled`, for a batch that is divided like this.
 Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens);

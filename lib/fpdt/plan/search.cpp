@@ -180,7 +180,7 @@ class Search {
     std::vector<Start> starts;
     for (const Split& split : splits(problem_, pins_)) {
       const std::int64_t ranks = problem_.ranks() / split.data_parallel;
-      for (const std::int64_t tokens : lengths_of(problem_, pins_, ranks)) {
+      for (const std::int64_t tokens : lengths_of(problem_, pins_, ranks, split.ring)) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           for (const bool offload : {false, true}) {
             Strategy skeleton = skeleton_of(problem_, split, tokens);

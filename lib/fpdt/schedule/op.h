@@ -305,10 +305,10 @@ struct Permute {
 
 // One tile of exact attention: query rows [q_first, +q_rows) against key rows [k_first, +k_rows) of
 // the sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u
-// <= t, so a tile whose keys all come later does nothing on that rank. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised output over the keys
-// seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges (o, lse) of this tile
-// into them. workspace: scratch memory for a library's kernel; absent: the backend uses a kernel
-// that needs none.
+// <= t, so a tile whose keys all come later does nothing on that rank. q [q_rows, h*D], kv [k_rows,
+// 2*g*D]; o [q_rows, h*D] is the normalised output over the keys seen so far and lse [q_rows, h]
+// its natural log-sum-exp; accumulate merges (o, lse) of this tile into them. workspace: scratch
+// memory for a library's kernel; absent: the backend uses a kernel that needs none.
 struct AttentionForward {
   static constexpr OpTraits kTraits{"attention_forward", Covers::pairs};
   Operand q, kv, documents;

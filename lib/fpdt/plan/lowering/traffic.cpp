@@ -1,6 +1,6 @@
 // Messages in closed form: in every layer all-to-alls of Ulysses (Jacobs et al., arXiv 2309.14509),
-// and gathers of keys with sums of their gradients (Wang et al., arXiv 2311.02382); gathers and sums
-// of ZeRO (Rajbhandari et al., arXiv 1910.02054).
+// and gathers of keys with sums of their gradients (arXiv 2311.02382); gathers and sums of ZeRO
+// (Rajbhandari et al., arXiv 1910.02054).
 //
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
 // their width. A rank sends 1/U of an all-to-all's bytes to each of U ranks, its keys to each of R,

@@ -9,7 +9,7 @@ namespace fpdt {
 namespace {
 
 bool holds_fpdt(const Problem& problem, const Strategy& strategy) {
-  return geometry(problem, strategy).chunks > 1;
+  return strategy.mesh.ring == 1 && geometry(problem, strategy).chunks > 1;
 }
 
 Strategy entered_fpdt(const Problem&, Strategy strategy) { return strategy; }

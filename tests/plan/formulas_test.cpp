@@ -16,7 +16,8 @@ namespace {
 
 // docs/memory.md, section 1.
 struct Letters {
-  std::int64_t S, R, P, C, n, l, m, e, d, w, E, H, G, D, h, g, F, U, V, L, t, v, f;
+  std::int64_t S, R, P, rho, C, n, l, m, e, d, w, E, H, G, D, h, g, F, U, V, L, t, v, f;
+  std::int64_t queries;  // n / rho, of a chunk on one rank
 };
 
 Letters letters_of(const Problem& problem, const Strategy& strategy) {
@@ -26,7 +27,9 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.S = problem.seq_len;
   x.R = problem.ranks();
   x.P = x.R / strategy.mesh.replicas;
+  x.rho = strategy.mesh.ring;
   x.n = tiles.chunk_tokens;
+  x.queries = x.n / x.rho;
   x.C = (x.S + x.n - 1) / x.n;
   x.l = x.n / x.P;
   x.m = strategy.extent == Extent::whole ? x.S / x.P : x.l;
@@ -37,8 +40,8 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.H = m.heads;
   x.G = m.kv_heads;
   x.D = m.head_dim;
-  x.h = x.H / x.P;
-  x.g = std::max<std::int64_t>(1, x.G / x.P);
+  x.h = x.H * x.rho / x.P;
+  x.g = std::max<std::int64_t>(1, x.G * x.rho / x.P);
   x.F = m.feed_forward;
   x.U = m.activation == ActivationFamily::swiglu ? 2 * x.F : x.F;
   x.V = m.vocabulary;
@@ -84,7 +87,7 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   using enum TensorClass;
   extents(table, x, "layer_input", x.E * x.e, x.L + 1, keep(layer_input), 2 * x.w);
   extents(table, x, "layer_gradient", x.E * x.e, 1, keep(layer_gradient));
-  home(table, x, "q", x.n * x.h * x.D * x.e, I, keep(q));
+  home(table, x, "q", x.queries * x.h * x.D * x.e, I, keep(q));
   home(table, x, "kv", x.n * 2 * x.g * x.D * x.e, I, keep(kv));
   const bool whole = x.m > x.l;
   if (whole && layers.recompute == Recompute::from_input) {
@@ -92,7 +95,7 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   } else {
     extents(table, x, "attention_output", x.H * x.D * x.e, outputs, keep(attention_output));
   }
-  home(table, x, "lse", 4 * x.n * x.h, outputs, keep(lse));
+  home(table, x, "lse", 4 * x.queries * x.h, outputs, keep(lse));
   if (all) {
     extents(table, x, "norm_output", x.E * x.e, x.L, keep(norm_output));
     extents(table, x, "residual", x.E * x.e, x.L, keep(residual));
@@ -101,55 +104,59 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   if (q_outer) {
     home(table, x, "dkv", 4 * x.n * 2 * x.g * x.D, 1, keep(dkv));
     table["residual_gradient_new"] = whole ? x.m * x.E * x.e : (2 + x.w) * x.l * x.E * x.e;
-    table["dout_new"] = 2 * x.n * x.h * x.D * x.e;
-    table["delta_new"] = 2 * 4 * x.n * x.h;
+    table["dout_new"] = 2 * x.queries * x.h * x.D * x.e;
+    table["delta_new"] = 2 * 4 * x.queries * x.h;
   } else {
-    home(table, x, "dq", 4 * x.n * x.h * x.D, 1, keep(dq));
+    home(table, x, "dq", 4 * x.queries * x.h * x.D, 1, keep(dq));
     if (whole) {
       table["residual_gradient_new"] = x.m * x.E * x.e;
     } else {
       home(table, x, "residual_gradient", x.l * x.E * x.e, 1, keep(residual_gradient));
     }
-    home(table, x, "dout", x.n * x.h * x.D * x.e, 1, keep(dout));
-    home(table, x, "delta", 4 * x.n * x.h, 1, keep(dout));
+    home(table, x, "dout", x.queries * x.h * x.D * x.e, 1, keep(dout));
+    home(table, x, "delta", 4 * x.queries * x.h, 1, keep(dout));
   }
   return table;
 }
 
 // Section 4.
 void add_working(Table& table, const Letters& x, bool all, bool q_outer, double keep) {
-  const std::int64_t nhDe = x.n * x.h * x.D * x.e, kv = x.n * 2 * x.g * x.D;
+  const std::int64_t nhDe = x.queries * x.h * x.D * x.e, kv = x.n * 2 * x.g * x.D;
   table["normed"] = table["norm_gradient"] = x.m * x.E * x.e;
   if (!all) table["residual_chunk"] = x.m * x.E * x.e;
   table["qkv"] = x.l * (x.H + 2 * x.G) * x.D * x.e;
-  table["o"] = (1 + x.w) * 4 * x.n * x.h * x.D;
+  table["o"] = (1 + x.w) * 4 * x.queries * x.h * x.D;
   if (!all) table["up"] = x.f * x.U * x.e;
   table["act"] = table["act_gradient"] = x.f * x.F * x.e;
   table["up_gradient"] = x.f * x.U * x.e;
-  table[q_outer ? "dq_sum" : "dkv_sum"] = (1 + x.w) * 4 * (q_outer ? x.n * x.h * x.D : kv);
+  table[q_outer ? "dq_sum" : "dkv_sum"] = (1 + x.w) * 4 * (q_outer ? x.queries * x.h * x.D : kv);
   if (keep < 1) {
     table[q_outer ? "dkv_diagonal" : "dq_diagonal"] =
-        (1 + x.w) * 4 * (q_outer ? kv : x.n * x.h * x.D);
+        (1 + x.w) * 4 * (q_outer ? kv : x.queries * x.h * x.D);
   }
   table["logits"] = 4 * x.t * x.v;
   table["logits_gradient"] = x.t * x.v * x.e;
   table["head_norm"] = x.t * x.E * x.e;
   table["head_norm_gradient"] = 4 * x.t * x.E;
   table["statistics"] = 12 * x.t;
-  if (x.P > 1 || x.m > x.l) {
+  if (x.rho > 1) {
+    table["kv_own"] = (1 + x.w) * x.queries * 2 * x.g * x.D * x.e;
+    table["dkv_own"] = (1 + x.w) * x.queries * 8 * x.g * x.D;
+  }
+  if (x.P > x.rho || x.m > x.l) {
     table["dcontext"] = x.m * x.H * x.D * x.e;
     table["delta_chunk"] = 4 * x.m * x.H;
   }
-  if (x.P == 1) return;
-  const std::int64_t ring = 1 + x.w;
+  if (x.P == x.rho) return;
+  const std::int64_t ring = 1 + x.w, own = x.queries * 2 * x.g * x.D;
   for (const char* name : {"q_send", "o_receive", "dout_send", "dq_receive"}) {
     table[name] = ring * nhDe;
   }
-  for (const char* name : {"kv_send", "dkv_receive"}) table[name] = ring * kv * x.e;
-  table["delta_send"] = ring * 4 * x.n * x.h;
+  for (const char* name : {"kv_send", "dkv_receive"}) table[name] = ring * own * x.e;
+  table["delta_send"] = ring * 4 * x.queries * x.h;
   if (x.e == 4) return;
   for (const char* name : {"o_send", "dq_send"}) table[name] = ring * nhDe;
-  table["dkv_send"] = ring * kv * x.e;
+  table["dkv_send"] = ring * own * x.e;
 }
 
 // Section 2, for a tensor of a model whose tensors R divides.
@@ -177,8 +184,8 @@ void add_states(Table& table, const Letters& x, const TensorSpec& tensor, std::i
   table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * tensor.elements());
 }
 
-void expect_formulas(int corner, Extent extent) {
-  const std::int64_t ranks = 1 << corner % 3;
+void expect_formulas(int corner, Extent extent, std::int64_t ring = 1) {
+  const std::int64_t ranks = ring > 1 ? 4 : 1 << corner % 3;
   ModelSpec model = test::tiny_llama();
   model.head_dim = 64;  // pieces of all tensors are multiples of 256 bytes
   Problem problem = test::tiny_problem(model, ranks, 64);
@@ -194,6 +201,8 @@ void expect_formulas(int corner, Extent extent) {
   strategy.offload_states(corner % 4 == 3);
   strategy.copies.optimizer_tile = 1024;
   strategy.zero = 3 - corner / 7 % 4;
+  strategy.mesh.ring = ring;
+  strategy.keys = ring > 1 ? Keys::gathered : Keys::resident;
   LayerClass& layers = strategy.layer_classes.front();
   layers.recompute = static_cast<Recompute>(corner / 12 % 3);
   const double keep = corner % 5 == 0 ? 0 : (corner % 5 == 1 ? 1 : 0.5);
@@ -231,6 +240,7 @@ void expect_formulas(int corner, Extent extent) {
 TEST(Formulas, AreThoseOfTheDocument) {
   for (const Extent extent : {Extent::chunk, Extent::whole}) {
     for (int corner = 0; corner < 180; ++corner) expect_formulas(corner, extent);
+    for (int corner = 0; corner < 72; ++corner) expect_formulas(corner, extent, 2 + corner % 2 * 2);
   }
 }
 

@@ -14,6 +14,14 @@
 namespace fpdt {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kDrawn = 30;  // up to ten times slower each
+constexpr std::size_t kGatheredOf = 5;
+#else
+constexpr std::size_t kDrawn = 120;
+constexpr std::size_t kGatheredOf = 1;
+#endif
+
 struct Chunks {
   std::int64_t seq_len, chunk_tokens;
 };
@@ -144,6 +152,7 @@ std::vector<Case> gathered() {
     std::int64_t ranks, ring;
   };
   std::vector<Case> cases;
+  std::size_t number = 0;
   for (const bool gpt : {false, true}) {
     for (const std::int64_t kv_heads : {4, 1}) {
       for (const Grid& grid : {Grid{2, 2}, Grid{3, 3}, Grid{4, 2}, Grid{4, 4}, Grid{6, 3}}) {
@@ -153,14 +162,14 @@ std::vector<Case> gathered() {
             one.strategy.keys = Keys::gathered;
             one.strategy.mesh.ring = grid.ring;
             one.strategy.tiles.backward_order = order;
-            one.strategy.layer_classes.front().recompute = static_cast<Recompute>(cases.size() % 3);
+            one.strategy.layer_classes.front().recompute = static_cast<Recompute>(number % 3);
             one.strategy.layer_classes.front().keep.fill(chunked && grid.ring == 3 ? 0.5 : 0);
             one.strategy.copies.overlap_all_to_all = grid.ring == 2;
-            one.problem.documents = cases.size() % 4 != 0;
+            one.problem.documents = number % 4 != 0;
             one.name =
                 fmt::format("{}_kv{}_ranks{}_ring{}_{}_{}", gpt ? "gpt" : "llama", kv_heads,
                             grid.ranks, grid.ring, chunked ? "chunks" : "whole", word(order));
-            cases.push_back(std::move(one));
+            if (number++ % kGatheredOf == 0) cases.push_back(std::move(one));
           }
         }
       }
@@ -253,12 +262,6 @@ std::string describe(const Case& one) {
       strategy.micro_batches, strategy.zero, strategy.offloads_states() ? "_offload" : "",
       word(strategy.storage));
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kDrawn = 30;  // up to ten times slower each
-#else
-constexpr std::size_t kDrawn = 120;
-#endif
 
 std::vector<Case> drawn() {
   std::mt19937 random(20240816);

@@ -91,7 +91,21 @@ std::vector<Case> cases() {
   whole_queries.name = "whole_extent_q_outer";
   whole_queries.strategy.extent = Extent::whole;
   whole_queries.strategy.tiles.backward_order = BackwardOrder::q_outer;
-  return {plain, queries, deep, whole, whole_queries};
+  Case gathered = make_case(tiny_llama(), 4, 24, 8);
+  gathered.name = "gathered_keys";
+  gathered.strategy.keys = Keys::gathered;
+  gathered.strategy.mesh.ring = 2;
+  Case gathered_queries = make_case(tiny_gpt(), 3, 24, 9);
+  gathered_queries.name = "gathered_keys_q_outer";
+  gathered_queries.strategy.keys = Keys::gathered;
+  gathered_queries.strategy.mesh.ring = 3;
+  gathered_queries.strategy.tiles.backward_order = BackwardOrder::q_outer;
+  Case stage = make_case(tiny_gpt(), 3, 21, 9);
+  stage.name = "zero_1";
+  stage.strategy = gathered_queries.strategy;
+  stage.strategy.zero = 1;
+  stage.strategy.micro_batches = 2;
+  return {plain, queries, deep, whole, whole_queries, gathered, gathered_queries, stage};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Interleaving, testing::ValuesIn(cases()),

@@ -14,7 +14,7 @@ namespace fpdt {
 namespace {
 
 // Styles in addition to those of all pictures.
-constexpr std::string_view kTimelineStyle =
+constexpr std::string_view kTimelineSvgStyle =
     ".fact{font-size:15px;font-weight:600}.factname{font-size:12px;fill:#616E7C}"
     ".heading2{font-size:12.5px;font-weight:600}.row{font-size:12px}"
     ".axis{font-size:11.5px;fill:#616E7C}"
@@ -197,7 +197,7 @@ std::string timeline_svg(const TimelinePicture& picture, const PictureSize& size
     if (detail.from < detail.to) y = draw_detail(svg, data, overview, detail, y);
   }
   return svg.finish(frame.width, slide ? size.height / scale : y + kBelowPicture, picture.title,
-                    fmt::format("{}{}", kLook, kTimelineStyle), scale);
+                    fmt::format("{}{}", kLook, kTimelineSvgStyle), scale);
 }
 
 }  // namespace fpdt

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/plan/floor.h"
 #include "fpdt/plan/ladder.h"
 #include "fpdt/plan/longest.h"
 #include "fpdt/plan/plan.h"

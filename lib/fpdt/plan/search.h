@@ -86,8 +86,5 @@ std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
 // The simulated time of a step at typical rates, without placement.
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine);
-// Nanoseconds of products and attention on one rank, a lower bound on any schedule of the strategy.
-std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
-                           const Machine& machine);
 
 }  // namespace fpdt

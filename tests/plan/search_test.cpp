@@ -275,9 +275,52 @@ TEST(Search, HoldsItsPins) {
   EXPECT_THROW(search(problem, {nullptr, 33, {}}), InputError);
 }
 
+class AllRegions : public testing::TestWithParam<SmallCase> {};
+
+// The answer fits if that of a method does, and it is as fast, up to the search's indifference.
+TEST_P(AllRegions, ContainTheAnswer) {
+  const SmallCase& one = GetParam();
+  Problem problem = timed_problem(tiny_llama(), one.ranks, one.seq_len);
+  problem.device_budget = Bytes{one.device_kib << 10};
+  problem.host_budget = Bytes{one.host_kib << 10};
+  const SearchResult found = search(problem);
+  for (const Method* method : methods()) {
+    Pins pins;
+    pins.method = method;
+    const SearchResult pinned = search(problem, pins);
+    if (!pinned.best) continue;
+    ASSERT_TRUE(found.best) << method->name;
+    EXPECT_LE(cost(*found.best), (1 + SearchEffort{}.indifference) * cost(*pinned.best))
+        << method->name;
+  }
+}
+
+// On two ranks, less than 400 KiB of the host are left for tensors, so nearly all stay on the
+// device.
+INSTANTIATE_TEST_SUITE_P(Budgets, AllRegions,
+                         testing::Values(SmallCase{"Roomy", 1, 512, 10000, 10000},
+                                         SmallCase{"Even", 1, 128, 600, 800},
+                                         SmallCase{"TightHost", 1, 128, 500, 200},
+                                         SmallCase{"OnlyOnTheDevice", 2, 512, 10000, 400},
+                                         SmallCase{"TwoRanks", 2, 512, 1500, 1600},
+                                         SmallCase{"TightDevice", 2, 512, 600, 1600},
+                                         SmallCase{"FourRanks", 4, 512, 1000, 1600}),
+                         [](const auto& which) { return std::string(which.param.name); });
+
+// Spilled strategies need too much of the host, others too much of the device before placement.
+TEST(Search, FindsTheOnlyDivisionThatFits) {
+  Problem problem = timed_problem(tiny_llama(), 2, 512);
+  problem.device_budget = Bytes{std::int64_t{700} << 10};
+  problem.host_budget = Bytes{std::int64_t{400} << 10};
+  const SearchResult found = search(problem);
+  ASSERT_TRUE(found.best);
+  EXPECT_TRUE(within(problem, found.best->usage));
+  EXPECT_FALSE(found.shortage);
+}
+
 TEST(Search, SaysWhatBindsAndHowFarItGoes) {
   Problem problem = timed_problem(tiny_llama(), 2, 4096);
-  problem.device_budget = Bytes{std::int64_t{8} << 20};
+  problem.device_budget = Bytes{std::int64_t{2} << 20};
   problem.host_budget = 2 * loading_bytes(problem.model) + Bytes{std::int64_t{400} << 10};
   const SearchResult found = search(problem);
   ASSERT_FALSE(found.best);

@@ -38,6 +38,15 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
       }
     }
   }
+  if (pins.method != nullptr) return all;
+  // With more on the device, those of a method may need less of the host.
+  for (const Method* method : methods()) {
+    Pins region = pins;
+    region.method = method;
+    for (const Strategy& strategy : frugal(problem, region)) {
+      if (std::find(all.begin(), all.end(), strategy) == all.end()) all.push_back(strategy);
+    }
+  }
   return all;
 }
 

@@ -105,15 +105,25 @@ class Search {
 
   SearchResult run() {
     const std::vector<Start> all = starts();
+    std::int64_t bound = effort_.bound;
     for (std::size_t i = 0; i < all.size(); ++i) {
       report(effort_.progress, SearchProgress::Stage::starts, i, all.size());
-      if (result_.best && all[i].floor >= result_.best->nanoseconds) break;
+      if (all[i].floor >= bound) break;
+      // Where all else fits with the states on the device, on the host they only cost transfers.
+      Strategy on_device = all[i].strategy;
+      on_device.offload_states(false);
+      if (on_device != all[i].strategy && seen(on_device)) continue;
       consider(all[i].strategy, all[i].usage);
       if (effort_.any) break;
+      bound = std::min(bound, result_.best->nanoseconds);
     }
-    if (result_.best && !effort_.any) improve();
-    result_.front = pareto(problem_, std::move(seen_));
-    return std::move(result_);
+    return finished();
+  }
+
+  // Improves one strategy that fits.
+  SearchResult run_from(const Strategy& strategy) {
+    consider(strategy, usage(problem_, strategy));
+    return finished();
   }
 
  private:
@@ -122,6 +132,12 @@ class Search {
     Usage usage;
     std::int64_t floor = 0;
   };
+
+  SearchResult finished() {
+    if (result_.best && !effort_.any) improve();
+    result_.front = pareto(problem_, std::move(seen_));
+    return std::move(result_);
+  }
 
   std::int64_t floor_of(const Strategy& strategy) const {
     return compute_floor(problem_, strategy, estimates_.machine());
@@ -200,11 +216,14 @@ class Search {
     return starts;
   }
 
+  bool seen(const Strategy& strategy) const {
+    return std::any_of(seen_.begin(), seen_.end(),
+                       [&](const Candidate& one) { return one.strategy == strategy; });
+  }
+
   // Simulates a strategy that fits; true when it becomes the best.
   bool consider(const Strategy& strategy, const Usage& need) {
-    for (const Candidate& seen : seen_) {
-      if (seen.strategy == strategy) return false;
-    }
+    if (seen(strategy)) return false;
     seen_.push_back({strategy, need, estimates_.nanoseconds(strategy)});
     const Candidate& now = seen_.back();
     fastest_ = std::min(fastest_, now.nanoseconds);
@@ -335,6 +354,19 @@ void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort
   result.front = pareto(problem, std::move(result.front), kEqualMemory);
 }
 
+// Takes the fastest of the front that fits after placement, if it is faster than the best.
+void take_placed(const Problem& problem, std::vector<Candidate> front, SearchResult& result) {
+  for (const Candidate& one : front) {
+    if (result.best && cost(one) >= cost(*result.best)) return;
+    const Usage placed = placed_usage(problem, one.strategy);
+    if (!within(problem, placed)) continue;
+    result.best = {one.strategy, placed, one.nanoseconds};
+    result.front = std::move(front);
+    result.shortage.reset();
+    return;
+  }
+}
+
 // The closed form never underestimates. Another strategy may use the bytes that placement saves on
 // the current answer, if placement saves about as much there.
 void use_placement(const Problem& problem, const Pins& pins, const SearchEffort& effort,
@@ -350,21 +382,52 @@ void use_placement(const Problem& problem, const Pins& pins, const SearchEffort&
     roomier.device_budget += Bytes{room.value / 8 * eighths};
     SearchResult second = pinned_or_free(roomier, pins, effort, estimates);
     result.candidates += second.candidates;
-    // What gains nothing with this much room gains nothing with less.
-    if (result.best && (second.front.empty() || cost(second.front.front()) >= cost(*result.best))) {
-      return;
-    }
-    for (const Candidate& one : second.front) {
-      if (result.best && cost(one) >= cost(*result.best)) break;
-      const Usage placed = placed_usage(problem, one.strategy);
-      if (placed.device > problem.device_budget) continue;
-      result.best = {one.strategy, placed, one.nanoseconds};
-      result.front = std::move(second.front);
-      result.shortage.reset();
-      break;
-    }
+    // What finds or gains nothing with this much room does not with less.
+    if (second.front.empty()) return;
+    if (result.best && cost(second.front.front()) >= cost(*result.best)) return;
+    take_placed(problem, std::move(second.front), result);
     if (result.best && effort.any) return;
   }
+}
+
+// Adds what another search found.
+void add_front(const Problem& problem, std::vector<Candidate> front, SearchResult& result) {
+  std::move(front.begin(), front.end(), std::back_inserter(result.front));
+  result.front = pareto(problem, std::move(result.front));
+}
+
+// One lever at a time ends in a local optimum. Where the answer is that of one region, each of the
+// others may have a faster one.
+void enter_regions(const Problem& problem, const Pins& pins, const SearchEffort& effort,
+                   Estimates& estimates, SearchResult& result) {
+  bool gained = false;
+  for (const Method* method : methods()) {
+    if (result.best && (effort.any || method == method_of(problem, result.best->strategy)))
+      continue;
+    Pins region = pins;
+    region.method = method;
+    SearchEffort faster = effort;
+    if (result.best) faster.bound = result.best->nanoseconds;
+    SearchResult found = pinned_or_free(problem, region, faster, estimates);
+    use_placement(problem, region, faster, estimates, found);
+    result.candidates += found.candidates;
+    if (!found.best) continue;
+    add_front(problem, std::move(found.front), result);
+    if (result.best && cost(*found.best) >= cost(*result.best)) continue;
+    result.best = found.best;
+    result.shortage.reset();
+    gained = true;
+  }
+  if (!gained || effort.any) return;
+  // Beyond the region, levers may gain more.
+  Problem roomier = problem;
+  if (!fits(problem, result.best->strategy)) {
+    roomier.device_budget += placement_gain(problem, result.best->strategy);
+  }
+  SearchResult beyond = Search(roomier, pins, effort, estimates).run_from(result.best->strategy);
+  result.candidates += beyond.candidates;
+  add_front(problem, std::move(beyond.front), result);
+  take_placed(problem, result.front, result);
 }
 
 }  // namespace
@@ -384,6 +447,9 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
   Estimates estimates(problem);
   SearchResult result = pinned_or_free(problem, pins, effort, estimates);
   if (!result.best || !effort.any) use_placement(problem, pins, effort, estimates, result);
+  if (pins.method == nullptr && !pins.strategy) {
+    enter_regions(problem, pins, effort, estimates, result);
+  }
   if (!effort.any) {
     // A fast strategy may need more than placement saves where a frugal one does not.
     if (!result.best) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,8 +65,10 @@ struct SearchEffort {
   // that differ by less are equally fast.
   double indifference = 1e-3;
   std::vector<Lever> levers = fpdt::levers();  // those that are pulled one at a time
-  bool any = false;                            // the first strategy that fits is enough
-  OnProgress progress = {};                    // called often
+  // Only steps of fewer nanoseconds matter.
+  std::int64_t bound = std::numeric_limits<std::int64_t>::max();
+  bool any = false;          // the first strategy that fits is enough
+  OnProgress progress = {};  // called often
 };
 
 // InputError as of require_possible, when the pins cannot work, or the cluster has no rates.

@@ -406,6 +406,7 @@ void enter_regions(const Problem& problem, const Pins& pins, const SearchEffort&
       continue;
     Pins region = pins;
     region.method = method;
+    if (splits(problem, region).empty()) continue;  // the heads do not divide
     SearchEffort faster = effort;
     if (result.best) faster.bound = result.best->nanoseconds;
     SearchResult found = pinned_or_free(problem, region, faster, estimates);

@@ -402,8 +402,7 @@ void enter_regions(const Problem& problem, const Pins& pins, const SearchEffort&
                    Estimates& estimates, SearchResult& result) {
   bool gained = false;
   for (const Method* method : methods()) {
-    if (result.best && (effort.any || method == method_of(problem, result.best->strategy)))
-      continue;
+    if (result.best && method == method_of(problem, result.best->strategy)) continue;
     Pins region = pins;
     region.method = method;
     if (splits(problem, region).empty()) continue;  // the heads do not divide
@@ -419,7 +418,7 @@ void enter_regions(const Problem& problem, const Pins& pins, const SearchEffort&
     result.shortage.reset();
     gained = true;
   }
-  if (!gained || effort.any) return;
+  if (!gained) return;
   // Beyond the region, levers may gain more.
   Problem roomier = problem;
   if (!fits(problem, result.best->strategy)) {
@@ -448,7 +447,7 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
   Estimates estimates(problem);
   SearchResult result = pinned_or_free(problem, pins, effort, estimates);
   if (!result.best || !effort.any) use_placement(problem, pins, effort, estimates, result);
-  if (pins.method == nullptr && !pins.strategy) {
+  if (pins.method == nullptr && !pins.strategy && !effort.any) {
     enter_regions(problem, pins, effort, estimates, result);
   }
   if (!effort.any) {

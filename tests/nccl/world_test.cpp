@@ -340,7 +340,7 @@ TEST(NcclWorldTest, ABenchMeasuresAllProcesses) {
   for (const std::optional<Error>& outcome : outcomes) {
     EXPECT_FALSE(outcome.has_value()) << outcome->what();
   }
-  constexpr std::size_t kTraces = 4 * 2;  // kinds of collective, and recorded steps
+  constexpr std::size_t kTraces = 5 * 2;  // kinds of collective, and recorded steps
   EXPECT_EQ(traces, (std::vector<std::size_t>{kTraces * kRanks, kTraces, kTraces}));
 }
 

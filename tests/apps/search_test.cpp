@@ -38,7 +38,7 @@ void expect_object(const json& object) {
   for (const char* key : {"verdict", "binding"}) EXPECT_TRUE(object.at(key).is_string()) << key;
   const json& strategy = object.at("strategy");
   const json& method = strategy.at("method");
-  EXPECT_TRUE(method.is_null() || method == "fpdt" || method == "ulysses");
+  EXPECT_TRUE(method.is_null() || method == "fpdt" || method == "ulysses" || method == "alst");
   for (const char* key : {"ranks", "chunk_tokens"}) {
     EXPECT_TRUE(strategy.at(key).is_number_integer()) << key;
   }
@@ -143,7 +143,7 @@ TEST_F(Search, PrintsLinesThatFitAScreen) {
       "search --model model.yaml --cluster numa.yaml --gpus 1 --seq-len 4K --host-budget 900KiB "
       "--device-budget 1MiB");
   EXPECT_TRUE(says(note.out, "ranks of one NUMA node hold"));
-  const Outcome replicas = search("--seq-len 512 --batch 2");
+  const Outcome replicas = search("--seq-len 512 --batch 2 --device-budget 900KiB");
   EXPECT_TRUE(says(replicas.out, "in 2 replicas"));
   const Outcome lowered = plan(
       "lower --model model.yaml --cluster numa.yaml --gpus 1 --strategy strategy.yaml --seq-len "

@@ -28,7 +28,8 @@ TEST_P(PublishedAnswers, AreNowhereSlowerNorShorter) {
       EXPECT_LE(at.seconds, form.seconds) << where;
     }
   }
-  EXPECT_GE(compared, 2);
+  // The table's other configurations have one length each, which some do not fit.
+  EXPECT_GE(compared, panel.lengths.size() > 1 ? 2 : 0);
   for (const Method* method : methods()) {
     EXPECT_GE(panel.longest, longest_published(panel, *method)) << method->title;
   }
@@ -44,9 +45,9 @@ TEST_P(PublishedAnswers, AreNowhereSlowerNorShorter) {
   EXPECT_NEAR(panel.ladder.back().seconds, end.seconds, 1e-9 * end.seconds);
 }
 
-INSTANTIATE_TEST_SUITE_P(Panels, PublishedAnswers, testing::Range<std::size_t>(0, 8));
+INSTANTIATE_TEST_SUITE_P(Panels, PublishedAnswers, testing::Range<std::size_t>(0, 13));
 
-TEST(PublishedPanels, HaveACaseEach) { EXPECT_EQ(panels_of(load_sources()).size(), 8U); }
+TEST(PublishedPanels, HaveACaseEach) { EXPECT_EQ(panels_of(load_sources()).size(), 13U); }
 
 }  // namespace
 }  // namespace fpdt::test

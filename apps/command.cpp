@@ -50,9 +50,14 @@ void print_result(std::string_view text) {
   }
 }
 
+bool understands_escapes(int descriptor) {
+  return isatty(descriptor) == 1 && environment("TERM") != "dumb";
+}
+
 std::string toned(Tone tone, std::string_view text, int descriptor) {
-  const bool dumb = environment("TERM") == "dumb";
-  if (isatty(descriptor) != 1 || dumb || !environment("NO_COLOR").empty()) return std::string(text);
+  if (!understands_escapes(descriptor) || !environment("NO_COLOR").empty()) {
+    return std::string(text);
+  }
   constexpr std::array<std::string_view, 3> kCodes{"1", "1;32", "1;31"};
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(tone)], text);
 }

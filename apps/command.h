@@ -26,6 +26,9 @@ void print_result(std::string_view text);
 // 100 where standard output is none.
 std::size_t output_columns();
 
+// Whether the descriptor is a terminal that escape sequences mean something to.
+bool understands_escapes(int descriptor);
+
 enum class Tone : std::uint8_t { strong, good, bad };
 // The text in bold, green or red where the descriptor is a terminal, TERM is not "dumb" and
 // NO_COLOR is not set (no-color.org).

@@ -24,7 +24,7 @@ std::string format_clock(double seconds) {
 }
 
 StatusLine::StatusLine(Shown shown, std::chrono::milliseconds after)
-    : terminal_(isatty(STDERR_FILENO) == 1), shown_(shown), next_(Clock::now() + after) {}
+    : terminal_(understands_escapes(STDERR_FILENO)), shown_(shown), next_(Clock::now() + after) {}
 
 void StatusLine::show(std::string_view text) {
   if (shown_ == Shown::nowhere || Clock::now() < next_) return;

@@ -84,7 +84,7 @@ Json shape_json(const Problem& problem, const Strategy& strategy) {
            {{"replicas", shape.data_parallel},
             {"ring", shape.ring},
             {"heads", shape.head_ranks()},
-            {"tensor", 1}}},
+            {"tensor", strategy.mesh.tensor}}},
           {"sequence_parallel", shape.sequence_parallel},
           {"data_parallel", shape.data_parallel},
           {"chunk_tokens", shape.chunk_rows},

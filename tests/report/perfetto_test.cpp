@@ -146,6 +146,26 @@ TEST(Perfetto, OpsSayTheirRates) {
   EXPECT_GT(with["GB/s"], with["TFLOP/s"]);
 }
 
+// Queries of the second rank come later, and see more keys.
+TEST(Perfetto, OpsSayWhatTheirRankComputes) {
+  test::MadeUp made(3);
+  for (Block& block : made.schedule.blocks) {
+    for (Op& op : block.ops) {
+      auto* tile = std::get_if<AttentionForward>(&op.body);
+      if (tile != nullptr) tile->q_first.first = {.b = tile->q_rows, .n = 2};
+    }
+  }
+  const auto told = [&](std::int64_t rank) {
+    made.trace.rank = rank;
+    double flops = 0;
+    for (const Json& event : events(perfetto_json({made.run()}), "X")) {
+      flops += event["args"].value("flops", 0.0);
+    }
+    return flops;
+  };
+  EXPECT_GT(told(1), told(0));
+}
+
 TEST(Perfetto, ArrowsLeadFromSpillOverFetchToUse) {
   const test::MadeUp made(3);
   const std::string text = perfetto_json({made.run()});

@@ -224,14 +224,14 @@ TEST(Simulate, FollowsTheRankWithMostAttention) {
   schedule.train = {{0, 0, 0, 0}};
   const Machine machine(test::random_choice(5).problem.cluster, RateEnd::typical);
   const Simulation both = simulate(schedule, schedule.train, machine);
-  EXPECT_EQ(both.rank, 1);
+  EXPECT_EQ(both.trace.rank, 1);
   constexpr double kPairs[] = {16 * 17 / 2, 16 * 16};
   EXPECT_DOUBLE_EQ(std::accumulate(both.flops.begin(), both.flops.end(), 0.0),
                    4 * 4 * (kPairs[0] + kPairs[1]) / 2);
   std::get<AttentionForward>(schedule.blocks[0].ops[0].body).q_first = 16;
   const Simulation second = simulate(schedule, schedule.train, machine);
   EXPECT_EQ(both.nanoseconds, second.nanoseconds);
-  EXPECT_EQ(second.rank, 0);
+  EXPECT_EQ(second.trace.rank, 0);
 }
 
 // A step that takes years is counted in coarser ticks, with the same relative precision.

@@ -35,9 +35,9 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const double products =
       2 * static_cast<double>(weights) * tokens / static_cast<double>(shape.sequence_parallel);
   const double once =
-      seconds(Work::attention_forward, 4 * pairs * (layers + repeated + reruns + last),
+      seconds(Work::attention_forward, kForwardFlops * pairs * (layers + repeated + reruns + last),
               shape.chunk_rows) +
-      seconds(Work::attention_backward, 10 * pairs * layers, shape.chunk_rows) +
+      seconds(Work::attention_backward, kBackwardFlops * pairs * layers, shape.chunk_rows) +
       seconds(Work::matmul, products * (3 * layers + repeated + reruns), shape.local_rows(0));
   constexpr double kMost = 9e18;  // centuries; simulation refuses such a step
   return static_cast<std::int64_t>(

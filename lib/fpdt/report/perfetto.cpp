@@ -32,7 +32,7 @@ class Events {
       : json_(json),
         run_(run),
         schedule_(*run.program->schedule),
-        demands_(demands(*run.program->schedule)) {
+        demands_(demands(*run.program->schedule, run.trace->rank)) {
     pid_ = static_cast<std::int64_t>(number) * 10000 + run.trace->rank;
     first_tid_ = pid_ * 100 + 1;
   }

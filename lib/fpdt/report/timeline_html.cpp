@@ -93,9 +93,11 @@ void append_op(std::string& json, const Program& program, const PlainOp& op, con
   append(json, ",{},{}]", amount.flops, amount.bytes);
 }
 
-void append_program(std::string& json, const Program& program, const std::vector<Call>& calls) {
+void append_program(std::string& json, const TracedRun& run) {
+  const Program& program = *run.program;
+  const std::vector<Call>& calls = *run.calls;
   const Schedule& schedule = *program.schedule;
-  const std::vector<std::vector<Demand>> asked = demands(schedule);
+  const std::vector<std::vector<Demand>> asked = demands(schedule, run.trace->rank);
   json += ",\"lanes\":";
   list(json, program.lanes.size(), [&](std::size_t i) {
     append(json, "\"{}.{}\"", word(program.lanes[i].kind), program.lanes[i].index);
@@ -333,7 +335,7 @@ std::string data_json(const TimelineData& data) {
   append(json, ",\"capacity\":[{},{}],\"arena\":[{},{}]", picture.device_capacity.value,
          picture.host_capacity.value, arena_end(schedule, MemorySpace::device).value,
          arena_end(schedule, MemorySpace::host_pinned).value);
-  append_program(json, *picture.run.program, *picture.run.calls);
+  append_program(json, picture.run);
   append_bars(json, data.times);
   append_sums(json, data);
   append_peaks(json, data.live);

@@ -184,7 +184,6 @@ Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
   }
   ClockAnswer answer = run_clock(question);
   Simulation simulation;
-  simulation.rank = imbalance.heaviest;
   count(simulation, all, call_counts);
   for (std::size_t work = 0; work < kWorks; ++work) {
     simulation.flops[work] -= imbalance.spare[work];
@@ -204,6 +203,7 @@ Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
     simulation.calls.push_back({empty ? last : ticks.nanoseconds(span.begin), last});
   }
   simulation.trace = trace_of(program, ticks, std::move(answer.spans));
+  simulation.trace.rank = imbalance.heaviest;
   return simulation;
 }
 

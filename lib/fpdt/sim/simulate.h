@@ -51,13 +51,12 @@ struct KindTime {
 struct Simulation {
   std::int64_t nanoseconds = 0;        // duration of the step
   std::array<std::int64_t, 4> busy{};  // nanoseconds that lanes of a kind run, by LaneKind
-  std::int64_t rank = 0;               // whose step this is: the one with most attention
   std::array<double, kWorks> flops{};  // executed, by Work; the mean of all ranks
   std::vector<KindTime> kinds;         // by index of kBodyNames, of one step
   std::vector<CallTime> calls;         // of every call in order (skipped ones by repetition)
   std::int64_t ops = 0;                // of the step
   std::int64_t simulated = 0;          // ops that were not skipped
-  Trace trace;                         // lanes, ops and the spans of the chosen calls
+  Trace trace;                         // rank, lanes, ops and the spans of the chosen calls
 };
 
 // One step (schedule.train or schedule.evaluate) of one rank. Ranks run the same ops, but where

@@ -53,13 +53,12 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
   const ModelSpec& model = problem.model;
   if (model.heads % head_ranks != 0) {
     wrong("P102", "mesh",
-          "heads: {} query heads of {} do not divide by {} sequence-parallel ranks; raise "
+          "heads: {} query heads of {} do not divide by {} ranks; raise "
           "mesh.replicas, or mesh.ring with keys: gathered, or use a cluster whose devices divide "
           "{}",
           model.heads, model.name, head_ranks, model.heads);
   } else if (model.kv_heads % head_ranks != 0 && head_ranks % model.kv_heads != 0) {
-    wrong("P102", "mesh",
-          "kv_heads: {} KV heads of {} neither divide by nor into {} sequence-parallel ranks",
+    wrong("P102", "mesh", "kv_heads: {} KV heads of {} neither divide by nor into {} ranks",
           model.kv_heads, model.name, head_ranks);
   }
   if (strategy.micro_batches < 1 || strategy.micro_batches > 65536) {

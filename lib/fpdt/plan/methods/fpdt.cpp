@@ -46,14 +46,11 @@ Strategy published_fpdt(const Problem& problem, std::int64_t batch) {
 // With one more, the published 2M of Llama 3 8B on four GPUs would not fit. Every rank holds the
 // cosines and sines of the whole sequence, in f32 and in bf16. Its allocator rounds pinned blocks
 // up to powers of two.
-//
-// Beside what costs Ulysses its host time, it makes streams and waits for them at every tile, and
-// for all ranks at every chunk. Fitted as for Ulysses.
 constexpr Waste kFpdtWaste{.hidden_tensors = 3,
                            .rotary_bytes = 12,
                            .pinned_powers_of_two = true,
                            .pageable_copies = kPageableCopies,
-                           .host_seconds = 0.045};
+                           .host_seconds = kHostSeconds};
 
 }  // namespace
 

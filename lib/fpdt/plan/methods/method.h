@@ -44,7 +44,8 @@ struct Method {
 // Its pinned copies of layer inputs are 6.4 times faster than the pageable ones of the time (commit
 // 858e91e of DeepSpeed).
 inline constexpr double kPageableCopies = 6.4;
-// Python, and waits for the device. Fitted on panels a, c, e of tests/published/fpdt-figure4.yaml.
+// Python, and waits for the device. FPDT makes streams and waits for them at every tile, and for
+// all ranks at every chunk. Fitted on panels a, c, e of tests/published/fpdt-figure4.yaml.
 inline constexpr double kHostSeconds = 0.040;
 
 // A special region stands before the general one that contains it.

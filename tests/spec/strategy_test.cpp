@@ -153,7 +153,6 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"ring", "P109", [](Problem&, Strategy& s) { s.mesh.ring = 2; }},
         Wrong{"tensor", "P109", [](Problem&, Strategy& s) { s.mesh.tensor = 2; }},
         Wrong{"keys", "P109", [](Problem&, Strategy& s) { s.keys = Keys::ring; }},
-        Wrong{"layout", "P109", [](Problem&, Strategy& s) { s.layout = Layout::zigzag; }},
         Wrong{"zero", "P103", [](Problem&, Strategy& s) { s.zero = 4; }},
         Wrong{"head_stages", "P109", [](Problem&, Strategy& s) { s.head_stages = 2; }},
         Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},

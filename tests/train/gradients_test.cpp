@@ -161,6 +161,7 @@ std::vector<Case> gathered() {
             Case one = make_case(model_of(gpt, kv_heads), grid.ranks, 35, chunked ? 12 : 36);
             one.strategy.keys = Keys::gathered;
             one.strategy.mesh.ring = grid.ring;
+            if (chunked && number % 8 < 5) one.strategy.layout = Layout::zigzag;
             one.strategy.tiles.backward_order = order;
             one.strategy.layer_classes.front().recompute = static_cast<Recompute>(number % 3);
             one.strategy.layer_classes.front().keep.fill(chunked && grid.ring == 3 ? 0.5 : 0);

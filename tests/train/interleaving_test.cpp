@@ -95,6 +95,7 @@ std::vector<Case> cases() {
   gathered.name = "gathered_keys";
   gathered.strategy.keys = Keys::gathered;
   gathered.strategy.mesh.ring = 2;
+  gathered.strategy.layout = Layout::zigzag;
   Case gathered_queries = make_case(tiny_gpt(), 3, 24, 9);
   gathered_queries.name = "gathered_keys_q_outer";
   gathered_queries.strategy.keys = Keys::gathered;

@@ -194,7 +194,7 @@ class Rules {
     for (const Operand& operand : op.send) whole = add(whole, bytes(operand));
     asked.work = Work::collective;
     asked.group = group.size;
-    asked.stride = group.stride;
+    asked.stride = std::abs(group.stride);
     if constexpr (std::is_same_v<T, Exchange>) asked.hop = op.hop;
     asked.sent = mul(asked.peers(), bytes_to_each<T>(group.size, whole));
     asked.ring = std::is_same_v<T, AllGather>;

@@ -154,6 +154,7 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
   }
   if (!kv_kept) strategy.tiles.long_tiles = false;
   if (strategy.mesh.ring == 1) strategy.keys = Keys::resident;
+  if (!shape.zigzag) strategy.layout = Layout::interleaved;
   if (problem.ranks() == 1) strategy.zero = Strategy{}.zero;
   const std::int64_t rows = shape.local_rows(0);
   if (strategy.tiles.ffn_rows >= rows) strategy.tiles.ffn_rows = 0;

@@ -136,6 +136,9 @@ std::vector<Pull> differences(const Problem& problem, const Strategy& from, cons
       pulls, from, to, [](auto& s) -> auto& { return s.copies.overlap_all_to_all; },
       flag("overlap_all_to_all", to.copies.overlap_all_to_all));
   add(
+      pulls, from, to, [](auto& s) -> auto& { return s.layout; },
+      fmt::format("layout {}", word(to.layout)));
+  add(
       pulls, from, to, [](auto& s) -> auto& { return s.zero; },
       fmt::format("ZeRO stage {} -> {}", from.zero, to.zero));
   add(

@@ -154,6 +154,16 @@ Changes ring_changes(const Problem& problem, const Strategy& strategy) {
   return changes.take();
 }
 
+Changes layout_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  for (const Layout layout : {Layout::interleaved, Layout::zigzag}) {
+    Strategy changed = strategy;
+    changed.layout = layout;
+    changes.add(fmt::format("layout {} -> {}", word(strategy.layout), word(layout)), changed);
+  }
+  return changes.take();
+}
+
 Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;
@@ -246,6 +256,7 @@ std::vector<Lever> levers() {
   all.push_back({"keep states", offload_changes});
   all.push_back({"zero", zero_changes});
   all.push_back({"mesh.ring", ring_changes});
+  all.push_back({"layout", layout_changes});
   all.push_back({"replicas", data_parallel_changes});
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
     const auto tensor = static_cast<TensorClass>(k);
@@ -314,6 +325,7 @@ std::string in_words(const Problem& problem, const Strategy& strategy) {
   }
   text += kept.empty() ? "; all chunks spilled to the host" : "; on the device: " + kept;
   if (strategy.tiles.long_tiles) text += "; one attention tile over all keys there";
+  if (shape.zigzag) text += "; runs of every second chunk in reversed order";
   if (strategy.extent == Extent::whole) text += "; norms and products over all rows of a rank";
   text += fmt::format("; backward {}", strategy.tiles.backward_order == BackwardOrder::q_outer
                                            ? "query-outer"

@@ -31,7 +31,7 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-// A communicator: `size` ranks first, first + stride, ...
+// A communicator: `size` ranks first, first + stride, ... A negative stride counts down.
 struct Group {
   std::string name;
   std::int64_t size = 1;

@@ -94,14 +94,14 @@ class Structure {
     const std::string where = "groups." + group.name;
     name(group_names_, group.name, where);
     range(group.size, 1, schedule_.ranks, where, "size");
-    range(group.stride, 1, schedule_.ranks, where, "stride");
+    range(std::abs(group.stride), 1, schedule_.ranks, where, "distance of members");
     expression(group.first, where);
     if (!findings_.empty()) return;
     std::vector<std::int64_t> members(index(schedule_.ranks), 0);
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       const std::int64_t first = group.first.at(rank);
-      const std::int64_t last = first + (group.size - 1) * group.stride;
-      const bool member = first >= 0 && last < schedule_.ranks && within(rank, first, last) &&
+      const auto [low, high] = std::minmax({first, first + (group.size - 1) * group.stride});
+      const bool member = low >= 0 && high < schedule_.ranks && within(rank, low, high) &&
                           (rank - first) % group.stride == 0;
       if (!member) {
         findings_.add("S108", where,

@@ -89,7 +89,6 @@ void check_served(Findings& wrong, const Strategy& strategy) {
        "1, or keys: gathered");
   only("mesh.tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
   only("keys", strategy.keys != Keys::ring, word(strategy.keys), "gathered");
-  only("layout", strategy.layout == Layout::interleaved, word(strategy.layout), "interleaved");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
   for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
     only(fmt::format("keep.{}", word(one)), strategy.kept(one) == 1, share(strategy.kept(one)),
@@ -342,6 +341,9 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
   if (strategy.keys == Keys::gathered && shape.ring == 1) {
     notes.push_back("keys: gathered has no effect with mesh.ring: 1");
   }
+  if (strategy.layout == Layout::zigzag && !shape.zigzag) {
+    notes.push_back("layout: zigzag has no effect without a ring and several chunks");
+  }
   if (strategy.zero != Strategy{}.zero && problem.ranks() == 1) {
     notes.push_back("zero has no effect: one rank shares nothing");
   }
@@ -388,6 +390,7 @@ Geometry geometry(const Problem& problem, const Strategy& strategy) {
   shape.heads = problem.model.heads / shape.head_ranks();
   shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / shape.head_ranks());
   shape.extents = strategy.extent == Extent::chunk ? shape.chunks : 1;
+  shape.zigzag = strategy.layout == Layout::zigzag && shape.ring > 1 && shape.chunks > 1;
   return shape;
 }
 

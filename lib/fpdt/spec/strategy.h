@@ -32,9 +32,11 @@ struct Mesh {
 
 // Where the keys of an attention tile come from: this rank's chunks, a neighbour, or all ranks.
 enum class Keys : std::uint8_t { resident, ring, gathered };
-// Which tokens of a sequence a rank holds before the all-to-all: one run; a run of each chunk; a
-// run of the first half and one of the second.
-enum class Layout : std::uint8_t { contiguous, interleaved, zigzag };
+// Which tokens of a sequence a rank holds before the all-to-all. Each chunk is cut into a run for
+// every rank, so with one chunk a rank holds one run. Zigzag: rings take the runs of every second
+// chunk in the opposite order, so that ranks with late tokens of one chunk have early ones of the
+// next, and causal attention is the same work for all of them.
+enum class Layout : std::uint8_t { interleaved, zigzag };
 // Rows of norms and products: those of a chunk, or all of the rank.
 enum class Extent : std::uint8_t { chunk, whole };
 enum class Storage : std::uint8_t { f32, bf16 };
@@ -44,7 +46,7 @@ enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
 
 constexpr auto words_of(Keys) { return word_list("resident", "ring", "gathered"); }
-constexpr auto words_of(Layout) { return word_list("contiguous", "interleaved", "zigzag"); }
+constexpr auto words_of(Layout) { return word_list("interleaved", "zigzag"); }
 constexpr auto words_of(Extent) { return word_list("chunk", "whole"); }
 constexpr auto words_of(Storage) { return word_list("f32", "bf16"); }
 constexpr auto words_of(Recompute) { return word_list("from_input", "keep_attention", "keep_all"); }
@@ -189,6 +191,7 @@ struct Geometry {
   std::int64_t heads = 0;            // h on one rank
   std::int64_t kv_heads = 0;         // g on one rank, replicated when G < P
   std::int64_t extents = 1;          // runs of rows that norms take at once: C or 1
+  bool zigzag = false;
 
   [[nodiscard]] std::int64_t rows(std::int64_t chunk) const {
     return chunk + 1 == chunks ? last_chunk_rows : chunk_rows;
@@ -201,6 +204,8 @@ struct Geometry {
   // Queries of a chunk whose attention one rank computes, for its heads.
   [[nodiscard]] std::int64_t query_rows(std::int64_t chunk) const { return rows(chunk) / ring; }
   [[nodiscard]] std::int64_t local_tokens() const { return padded_tokens / sequence_parallel; }
+  // Whether the ranks of a ring take the runs of a chunk in the opposite order.
+  [[nodiscard]] bool reversed(std::int64_t chunk) const { return zigzag && chunk % 2 == 1; }
   // Where the rows of a chunk begin among those of the rank.
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const {
     return chunk * chunk_rows / sequence_parallel;

@@ -12,12 +12,6 @@ RankExpression Attention::head_first() const {
   return {0, {head_ranks_ > 1 ? shape_.heads : 0, 0, 1, head_ranks_}};
 }
 
-// Ranks of a ring share the queries of a chunk.
-RankExpression Attention::query_first(std::int64_t chunk) const {
-  const std::int64_t rows = shape_.ring > 1 ? shape_.query_rows(chunk) : 0;
-  return {chunk * shape_.chunk_rows, {rows, 0, head_ranks_, shape_.ring}};
-}
-
 template <class Tile>
 void Attention::describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_first,
                               std::int64_t k_last) const {

@@ -40,7 +40,6 @@ class Attention : public LoweringPart {
   void describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_first,
                      std::int64_t k_last) const;
   [[nodiscard]] RankExpression head_first() const;
-  [[nodiscard]] RankExpression query_first(std::int64_t chunk) const;
 
   // A spill of the last tile, which goes after the fetches of the next.
   struct WaitingSpill {

@@ -23,11 +23,13 @@ Context::Context(const Problem& question, const Strategy& choices)
   builder.schedule.groups.push_back({"sp", heads, 1, {0, runs(heads, problem.ranks() / heads)}});
   if (shape.ring > 1) {
     const RankTerm member{heads > 1 ? 1 : 0, 0, 1, heads};
-    builder.schedule.groups.push_back(
-        {"ring",
-         shape.ring,
-         heads,
-         {0, runs(shape.sequence_parallel, shape.data_parallel), member}});
+    const RankTerm replica = runs(shape.sequence_parallel, shape.data_parallel);
+    builder.schedule.groups.push_back({"ring", shape.ring, heads, {0, replica, member}});
+    if (shape.zigzag) {
+      const std::int64_t last = (shape.ring - 1) * heads;
+      builder.schedule.groups.push_back(
+          {"ring_reversed", shape.ring, -heads, {last, replica, member}});
+    }
   }
   const std::int64_t layers = problem.model.layers;
   const std::int64_t every = strategy.checkpoint_every();
@@ -145,7 +147,21 @@ Instance LoweringPart::outputs(const LayerFrame& frame) const {
 }
 
 RankExpression LoweringPart::token_first(std::int64_t chunk) const {
-  return {chunk * shape_.chunk_rows, {ranks_ > 1 ? shape_.local_rows(chunk) : 0, 0, 1, ranks_}};
+  const std::int64_t rows = shape_.local_rows(chunk);
+  if (!shape_.reversed(chunk)) {
+    return {chunk * shape_.chunk_rows, {ranks_ > 1 ? rows : 0, 0, 1, ranks_}};
+  }
+  RankExpression first = query_first(chunk);
+  first.second = {head_ranks_ > 1 ? rows : 0, 0, 1, head_ranks_};
+  return first;
+}
+
+// Ranks of a ring share the queries of a chunk.
+RankExpression LoweringPart::query_first(std::int64_t chunk) const {
+  const std::int64_t rows = shape_.ring > 1 ? shape_.query_rows(chunk) : 0;
+  const std::int64_t begin = chunk * shape_.chunk_rows;
+  if (!shape_.reversed(chunk)) return {begin, {rows, 0, head_ranks_, shape_.ring}};
+  return {begin + (shape_.ring - 1) * rows, {-rows, 0, head_ranks_, shape_.ring}};
 }
 
 std::int64_t LoweringPart::extent_first(std::int64_t extent) const {

@@ -102,7 +102,9 @@ class LoweringPart {
   [[nodiscard]] Instance inputs(const LayerFrame& frame) const;
   [[nodiscard]] Instance outputs(const LayerFrame& frame) const;
 
+  // The first token of a chunk that this rank holds, and the first query that it attends.
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
+  [[nodiscard]] RankExpression query_first(std::int64_t chunk) const;
   [[nodiscard]] std::int64_t extent_first(std::int64_t extent) const;
   // The rows of a chunk in an operand that holds an extent.
   [[nodiscard]] Operand chunk_of(const Operand& extent, std::int64_t chunk) const;

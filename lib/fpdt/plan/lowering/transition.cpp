@@ -71,7 +71,7 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& 
   }
   if (shape_.ring > 1) {
     builder_.emit(fmt::format("gather_kv.{}", chunk), LaneKind::comm,
-                  AllGather{"ring", {own}, {{kv, false}}});
+                  AllGather{ring_of(chunk), {own}, {{kv, false}}});
   }
   // Forward needs q only now, but K/V also in later rows of this layer.
   const bool stored = frame.stores(Recompute::keep_all) || frame.pass == Pass::recompute;
@@ -184,8 +184,9 @@ void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const 
 // to the rank that has the key.
 Operand Transition::summed_over_ring(const Operand& dkv, std::int64_t chunk) {
   const Operand own = temporary("dkv_own", shape_.query_rows(chunk));
-  builder_.emit(fmt::format("sum_dkv.{}", chunk), LaneKind::comm,
-                ReduceScatter{"ring", {dkv}, {{own, false}}, states_.next_workspace(builder_)});
+  builder_.emit(
+      fmt::format("sum_dkv.{}", chunk), LaneKind::comm,
+      ReduceScatter{ring_of(chunk), {dkv}, {{own, false}}, states_.next_workspace(builder_)});
   return own;
 }
 

@@ -28,6 +28,10 @@ class Transition : public LoweringPart {
   Operand join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
 
  private:
+  // The ranks of a ring in the order of their runs of the chunk.
+  [[nodiscard]] const char* ring_of(std::int64_t chunk) const {
+    return shape_.reversed(chunk) ? "ring_reversed" : "ring";
+  }
   Operand summed_over_ring(const Operand& dkv, std::int64_t chunk);
   // Whether a chunk's rows in both layouts are the same tensor.
   [[nodiscard]] bool one_layout() const {

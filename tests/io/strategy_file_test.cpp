@@ -38,6 +38,7 @@ Strategy unusual() {
   strategy.micro_batches = 3;
   strategy.head_stages = 6;
   strategy.storage = Storage::f32;
+  strategy.key_gradients = Storage::bf16;
   strategy.keep = {0.25, 0.5, 0};
   strategy.segments = {4, 2};
   strategy.tiles = {5000, 64, 32, 100, BackwardOrder::q_outer, true, true};
@@ -54,9 +55,10 @@ TEST(StrategyFile, RoundTrips) {
 TEST(StrategyFile, PrintsForPeople) {
   const std::string text = print_strategy(unusual());
   EXPECT_THAT(text, HasSubstr("\n  chunk_tokens: 5000\n"));
-  EXPECT_THAT(text, HasSubstr("\n  - layers: 5\n    recompute: keep_attention\n"
-                              "    first_stored_chunk: 7\n"
-                              "    keep: {layer_input: device, dkv: 0.3}\n  - layers: rest\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\n  - layers: 5\n    recompute: keep_attention\n"
+                        "    first_stored_chunk: 7\n"
+                        "    keep: {layer_input: device, attention_sum: 0.3}\n  - layers: rest\n"));
   EXPECT_THAT(text, HasSubstr("\nkeep: {parameters: 0.25, gradients: 0.5, states: host}\n"
                               "segments: [4, 2]\n"));
   EXPECT_THAT(print_strategy(Strategy{}), HasSubstr("\n  chunk_tokens: 64K\n"));

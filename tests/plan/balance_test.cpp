@@ -56,8 +56,10 @@ TEST(Balance, ChunksDivideTheDifference) {
 }
 
 TEST(Balance, ZigzagIsEqual) {
-  for (const std::int64_t chunk : {8, 16, 32}) {
-    EXPECT_EQ(heaviest(shares(Keys::gathered, Layout::zigzag, chunk)), 1.0) << chunk;
+  for (const Keys keys : {Keys::gathered, Keys::ring}) {
+    for (const std::int64_t chunk : {8, 16, 32}) {
+      EXPECT_EQ(heaviest(shares(keys, Layout::zigzag, chunk)), 1.0) << word(keys) << chunk;
+    }
   }
 }
 

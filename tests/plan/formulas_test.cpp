@@ -18,6 +18,9 @@ namespace {
 struct Letters {
   std::int64_t S, R, P, rho, C, n, l, m, e, d, w, E, H, G, D, h, g, F, U, V, L, t, v, f;
   std::int64_t queries;  // n / rho, of a chunk on one rank
+  std::int64_t hops;     // rho with keys: ring, otherwise 1
+  std::int64_t keys;     // n / hops
+  std::int64_t t_dkv;    // bytes of a gradient of keys on its way
 };
 
 Letters letters_of(const Problem& problem, const Strategy& strategy) {
@@ -30,10 +33,13 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.rho = strategy.mesh.ring;
   x.n = tiles.chunk_tokens;
   x.queries = x.n / x.rho;
+  x.hops = strategy.keys == Keys::ring ? x.rho : 1;
+  x.keys = x.n / x.hops;
   x.C = (x.S + x.n - 1) / x.n;
   x.l = x.n / x.P;
   x.m = strategy.extent == Extent::whole ? x.S / x.P : x.l;
   x.e = strategy.storage == Storage::f32 ? 4 : 2;
+  x.t_dkv = strategy.key_gradients == Storage::f32 ? 4 : x.e;
   x.d = strategy.copies.prefetch_depth;
   x.w = strategy.copies.overlap_all_to_all ? 1 : 0;
   x.E = m.hidden;
@@ -71,6 +77,13 @@ void home(Table& table, const Letters& x, const std::string& name, std::int64_t 
   rings(table, name, chunk, x.C, I, keep, 2, 1 + x.d);
 }
 
+// One that streams from hop to hop. The last fetches it into a ring of the row.
+void between_hops(Table& table, const Letters& x, const std::string& name, std::int64_t chunk,
+                  double keep) {
+  home(table, x, name, chunk, 1, keep);
+  if (x.hops == 2) table.erase(name);
+}
+
 // One in sequence layout, of `row` bytes a row.
 void extents(Table& table, const Letters& x, const std::string& name, std::int64_t row,
              std::int64_t I, double keep, std::int64_t more = 0) {
@@ -85,10 +98,17 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   const std::int64_t outputs = layers.recompute == Recompute::from_input ? 1 : x.L;
   const auto keep = [&](TensorClass tensor) { return layers.kept(tensor); };
   using enum TensorClass;
-  extents(table, x, "layer_input", x.E * x.e, x.L + 1, keep(layer_input), 2 * x.w);
+  extents(table, x, "layer_input", x.E * x.e, x.L + 1, keep(layer_input), x.hops > 1 ? 0 : 2 * x.w);
   extents(table, x, "layer_gradient", x.E * x.e, 1, keep(layer_gradient));
   home(table, x, "q", x.queries * x.h * x.D * x.e, I, keep(q));
-  home(table, x, "kv", x.n * 2 * x.g * x.D * x.e, I, keep(kv));
+  home(table, x, "kv", x.keys * 2 * x.g * x.D * x.e, I, keep(kv));
+  if (x.hops > 1) {
+    const std::int64_t two = std::min<std::int64_t>(2, x.hops - 1);
+    home(table, x, "kv_ring", x.keys * 2 * x.g * x.D * x.e, two, keep(kv));
+    home(table, x, "dkv_ring", x.keys * 2 * x.g * x.D * x.t_dkv, two, keep(dkv));
+    between_hops(table, x, "attention_sum", 4 * x.queries * x.h * x.D, keep(attention_sum));
+    between_hops(table, x, "lse_sum", 4 * x.queries * x.h, keep(attention_sum));
+  }
   const bool whole = x.m > x.l;
   if (whole && layers.recompute == Recompute::from_input) {
     table["attention_output_new"] = x.m * x.H * x.D * x.e;
@@ -101,13 +121,16 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
     extents(table, x, "residual", x.E * x.e, x.L, keep(residual));
     extents(table, x, "ffn_hidden", x.U * x.e, x.L, keep(ffn_hidden));
   }
-  if (q_outer) {
-    home(table, x, "dkv", 4 * x.n * 2 * x.g * x.D, 1, keep(dkv));
+  if (q_outer) home(table, x, "dkv", 4 * x.keys * 2 * x.g * x.D, 1, keep(dkv));
+  if (q_outer && x.hops > 1) {
+    between_hops(table, x, "dq", 4 * x.queries * x.h * x.D, keep(dq));
+  }
+  if (q_outer && x.hops == 1) {
     table["residual_gradient_new"] = whole ? x.m * x.E * x.e : (2 + x.w) * x.l * x.E * x.e;
     table["dout_new"] = 2 * x.queries * x.h * x.D * x.e;
     table["delta_new"] = 2 * 4 * x.queries * x.h;
   } else {
-    home(table, x, "dq", 4 * x.queries * x.h * x.D, 1, keep(dq));
+    if (!q_outer) home(table, x, "dq", 4 * x.queries * x.h * x.D, 1, keep(dq));
     if (whole) {
       table["residual_gradient_new"] = x.m * x.E * x.e;
     } else {
@@ -121,15 +144,16 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
 
 // Section 4.
 void add_working(Table& table, const Letters& x, bool all, bool q_outer, double keep) {
-  const std::int64_t nhDe = x.queries * x.h * x.D * x.e, kv = x.n * 2 * x.g * x.D;
+  const std::int64_t nhDe = x.queries * x.h * x.D * x.e, kv = x.keys * 2 * x.g * x.D;
   table["normed"] = table["norm_gradient"] = x.m * x.E * x.e;
   if (!all) table["residual_chunk"] = x.m * x.E * x.e;
   table["qkv"] = x.l * (x.H + 2 * x.G) * x.D * x.e;
-  table["o"] = (1 + x.w) * 4 * x.queries * x.h * x.D;
+  if (x.hops == 1 || keep < 1) table["o"] = (1 + x.w) * 4 * x.queries * x.h * x.D;
   if (!all) table["up"] = x.f * x.U * x.e;
   table["act"] = table["act_gradient"] = x.f * x.F * x.e;
   table["up_gradient"] = x.f * x.U * x.e;
-  table[q_outer ? "dq_sum" : "dkv_sum"] = (1 + x.w) * 4 * (q_outer ? x.queries * x.h * x.D : kv);
+  if (!q_outer || x.hops == 1 || keep < 1)
+    table[q_outer ? "dq_sum" : "dkv_sum"] = (1 + x.w) * 4 * (q_outer ? x.queries * x.h * x.D : kv);
   if (keep < 1) {
     table[q_outer ? "dkv_diagonal" : "dq_diagonal"] =
         (1 + x.w) * 4 * (q_outer ? kv : x.queries * x.h * x.D);
@@ -139,7 +163,8 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
   table["head_norm"] = x.t * x.E * x.e;
   table["head_norm_gradient"] = 4 * x.t * x.E;
   table["statistics"] = 12 * x.t;
-  if (x.rho > 1) {
+  if (x.hops > 1 && x.t_dkv == 2) table["dkv_pass"] = (1 + x.w) * kv * x.e;
+  if (x.rho > x.hops) {
     table["kv_own"] = (1 + x.w) * x.queries * 2 * x.g * x.D * x.e;
     table["dkv_own"] = (1 + x.w) * x.queries * 8 * x.g * x.D;
   }
@@ -184,7 +209,7 @@ void add_states(Table& table, const Letters& x, const TensorSpec& tensor, std::i
   table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * tensor.elements());
 }
 
-void expect_formulas(int corner, Extent extent, std::int64_t ring = 1) {
+void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys = Keys::gathered) {
   const std::int64_t ranks = ring > 1 ? 4 : 1 << corner % 3;
   ModelSpec model = test::tiny_llama();
   model.head_dim = 64;  // pieces of all tensors are multiples of 256 bytes
@@ -202,7 +227,8 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1) {
   strategy.copies.optimizer_tile = 1024;
   strategy.zero = 3 - corner / 7 % 4;
   strategy.mesh.ring = ring;
-  strategy.keys = ring > 1 ? Keys::gathered : Keys::resident;
+  strategy.keys = ring > 1 ? keys : Keys::resident;
+  if (corner % 8 < 4) strategy.key_gradients = Storage::bf16;
   LayerClass& layers = strategy.layer_classes.front();
   layers.recompute = static_cast<Recompute>(corner / 12 % 3);
   const double keep = corner % 5 == 0 ? 0 : (corner % 5 == 1 ? 1 : 0.5);
@@ -240,7 +266,11 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1) {
 TEST(Formulas, AreThoseOfTheDocument) {
   for (const Extent extent : {Extent::chunk, Extent::whole}) {
     for (int corner = 0; corner < 180; ++corner) expect_formulas(corner, extent);
-    for (int corner = 0; corner < 72; ++corner) expect_formulas(corner, extent, 2 + corner % 2 * 2);
+    for (const Keys keys : {Keys::gathered, Keys::ring}) {
+      for (int corner = 0; corner < 72; ++corner) {
+        expect_formulas(corner, extent, 2 + corner % 2 * 2, keys);
+      }
+    }
   }
 }
 

@@ -21,13 +21,16 @@ struct Sent {
 };
 
 // Of collectives of the group, in the blocks of a layer whose forward is not repeated.
-Sent sent(std::int64_t ring, std::string_view group) {
+Sent sent(std::int64_t ring, std::string_view group, Keys keys = Keys::gathered,
+          Storage key_gradients = Storage::f32) {
   Problem problem;
   problem.model = load_model(FPDT_SOURCE_DIR "/models/llama3-8b.yaml");
   problem.cluster = load_cluster(FPDT_SOURCE_DIR "/configs/clusters/h100-80g-x8.yaml");
   problem.documents = false;
   problem.seq_len = 8 * kTokens;
   Strategy strategy = with_ring(Strategy{}, ring);
+  if (ring > 1) strategy.keys = keys;
+  strategy.key_gradients = key_gradients;
   strategy.layer_classes.front().recompute = Recompute::keep_all;
   const Schedule schedule = lower_ops(problem, strategy);
   Sent bytes;
@@ -59,6 +62,16 @@ TEST(LayerTraffic, OfGatheredKeys) {
   EXPECT_EQ(found.forward, 2 * keys * kOthers);
   EXPECT_EQ(found.forward, 3758096384);
   EXPECT_EQ(found.backward, 4 * keys * kOthers);
+}
+
+// 3.758 GB forward: keys and values make seven hops. Backward moves them once more, with their
+// gradients: 7.516 GB where these have 16 bits, as in TransformerEngine.
+TEST(LayerTraffic, OfARing) {
+  const std::int64_t keys = kTokens * 2 * kKeys;
+  const Sent found = sent(8, "ring", Keys::ring);
+  EXPECT_EQ(found.forward, 3758096384);
+  EXPECT_EQ(found.backward, (2 + 4) * keys * kOthers);
+  EXPECT_EQ(sent(8, "ring", Keys::ring, Storage::bf16).backward, 2 * 3758096384);
 }
 
 // A grid of 4 by 2: all-to-alls between two ranks, and gathers between four that have half of the

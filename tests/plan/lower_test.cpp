@@ -199,6 +199,36 @@ TEST(Lower, GatheredKeysAreSafeAndAddUp) {
   }
 }
 
+// Keys go around a ring, each hop in chunks, around all-to-alls.
+TEST(Lower, TravellingKeysAreSafeAndAddUp) {
+  for (int corner = 0; corner < 288; ++corner) {
+    constexpr std::array<std::array<int, 2>, 4> kRanks{{{2, 2}, {3, 3}, {4, 2}, {4, 4}}};
+    const auto [ranks, ring] = kRanks[static_cast<std::size_t>(corner % 4)];
+    const ModelSpec model = corner / 4 % 2 == 0 ? test::tiny_llama() : test::tiny_gpt();
+    Strategy strategy = test::tiny_strategy(ranks == 3 ? 21 : 20);
+    strategy.keys = Keys::ring;
+    strategy.mesh.ring = ring;
+    if (corner % 11 < 5) strategy.layout = Layout::zigzag;
+    if (corner % 13 < 5) strategy.key_gradients = Storage::bf16;
+    if (corner % 17 < 5) strategy.tiles.chunk_tokens = 60;
+    if (corner % 17 == 5) strategy.extent = Extent::whole;
+    strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 8 % 2);
+    strategy.tiles.serpentine = corner % 3 == 0;
+    strategy.copies.overlap_all_to_all = corner / 16 % 2 == 0;
+    strategy.copies.duplex = corner % 5 < 3;
+    strategy.copies.prefetch_depth = corner % 4;
+    strategy.storage = corner / 32 % 2 == 0 ? Storage::f32 : Storage::bf16;
+    LayerClass& layers = strategy.layer_classes.front();
+    layers.recompute = static_cast<Recompute>(corner / 64 % 3);
+    layers.keep.fill(corner % 7 == 0 ? 0.5 : (corner % 7 < 3 ? 1 : 0));
+    Problem problem = test::tiny_problem(model, ranks, 60);
+    const Geometry shape = geometry(problem, strategy);
+    expect_accounts(problem, strategy,
+                    shape.chunks >= 3 && all_rings_turn(shape, layers.keep.front()),
+                    fmt::format("corner {}", corner));
+  }
+}
+
 // cuDNN's tiles share one workspace, as large as the tile that needs most.
 TEST(Lower, FusedTilesShareAWorkspace) {
   ModelSpec model = test::tiny_llama();

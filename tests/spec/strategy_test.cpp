@@ -152,7 +152,10 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"ranks_of_heads", "P101", [](Problem&, Strategy& s) { s.mesh.heads = 3; }},
         Wrong{"ring", "P109", [](Problem&, Strategy& s) { s.mesh.ring = 2; }},
         Wrong{"tensor", "P109", [](Problem&, Strategy& s) { s.mesh.tensor = 2; }},
-        Wrong{"keys", "P109", [](Problem&, Strategy& s) { s.keys = Keys::ring; }},
+        Wrong{"long_tiles_of_a_ring", "P109",
+              [](Problem&, Strategy& s) {
+                s.keys = Keys::ring, s.mesh.ring = 2, s.tiles.long_tiles = true;
+              }},
         Wrong{"zero", "P103", [](Problem&, Strategy& s) { s.zero = 4; }},
         Wrong{"head_stages", "P109", [](Problem&, Strategy& s) { s.head_stages = 2; }},
         Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},

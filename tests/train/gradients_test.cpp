@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/check/check.h"
+#include "fpdt/plan/fit.h"
 #include "fpdt/plan/methods/method.h"
 
 #include "cases.h"
@@ -179,6 +180,18 @@ std::vector<Case> gathered() {
   return cases;
 }
 
+// The same with keys that go around the ring.
+std::vector<Case> travelling() {
+  std::vector<Case> cases = gathered();
+  std::size_t number = 0;
+  for (Case& one : cases) {
+    one.strategy.keys = Keys::ring;
+    one.strategy.tiles.serpentine = number % 3 == 1;
+    if (number++ % 2 == 1) one.strategy.layer_classes.front().keep.fill(1);
+  }
+  return cases;
+}
+
 // The stages of ZeRO over several ranks.
 std::vector<Case> stages() {
   std::vector<Case> cases;
@@ -240,20 +253,25 @@ Case draw(std::mt19937& random) {
   if (classes == 2) strategy.layer_classes.front().layers = 1;
   for (LayerClass& layers : strategy.layer_classes) {
     layers.recompute = static_cast<Recompute>(below(strategy.checkpoint_every() > 1 ? 2 : 3));
-    for (double& keep : layers.keep) keep = static_cast<double>(one_of({0, 0, 1, 2})) / 2;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(TensorClass::attention_sum); ++k) {
+      layers.keep[k] = static_cast<double>(one_of({0, 0, 1, 2})) / 2;
+    }
   }
   return one;
 }
 
 std::string describe(const Case& one) {
   const Strategy& strategy = one.strategy;
+  const std::string ring =
+      strategy.mesh.ring == 1 ? "" : fmt::format("_{}{}", word(strategy.keys), strategy.mesh.ring);
   return fmt::format(
-      "{}{}{}{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}_"
+      "{}{}{}{}{}_kv{}_layers{}_ranks{}_tokens{}_by{}_{}{}{}{}_prefetch{}_every{}_classes{}_{}_dp{}"
+      "_"
       "micro{}_zero{}"
       "{}_{}",
       word(one.problem.model.family), one.problem.model.qk_norm ? "_qknorm" : "",
       one.problem.model.parallel_residual ? "_parallel" : "",
-      strategy.extent == Extent::whole ? "_whole" : "", one.problem.model.kv_heads,
+      strategy.extent == Extent::whole ? "_whole" : "", ring, one.problem.model.kv_heads,
       one.problem.model.layers, one.problem.ranks(), one.problem.seq_len,
       strategy.tiles.chunk_tokens, word(strategy.tiles.backward_order),
       strategy.tiles.serpentine ? "_serpentine" : "", strategy.tiles.long_tiles ? "_long" : "",
@@ -266,12 +284,21 @@ std::string describe(const Case& one) {
 
 std::vector<Case> drawn() {
   std::mt19937 random(20240816);
-  std::mt19937 extents(20260220);
+  std::mt19937 extents(20260220), rings(20261123);
   std::vector<Case> cases;
   while (cases.size() < kDrawn) {
     Case one = draw(random);
     one.strategy.zero = static_cast<std::int64_t>(cases.size() % 4);
     if (extents() % 4 == 0) one.strategy.extent = Extent::whole;
+    if (const auto number = rings(); number % 3 == 0) {
+      one.strategy.keys = number / 3 % 2 == 0 ? Keys::ring : Keys::gathered;
+      one.strategy.mesh.ring = number / 6 % 2 == 0 ? 2 : 4;
+      one.strategy.layout = number / 12 % 2 == 0 ? Layout::zigzag : Layout::interleaved;
+      if (number / 24 % 2 == 0) one.strategy.key_gradients = Storage::bf16;
+      if (one.strategy.keys == Keys::ring) one.strategy.tiles.long_tiles = false;
+      one.strategy = with_kept(one.strategy, TensorClass::attention_sum,
+                               0.5 * static_cast<double>(number / 48 % 3));
+    }
     if (!check(one.problem, one.strategy).empty()) continue;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
     cases.push_back(std::move(one));
@@ -309,6 +336,7 @@ INSTANTIATE_TEST_SUITE_P(Crossed, Gradients, testing::ValuesIn(crossed()), name_
 INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), name_of);
 INSTANTIATE_TEST_SUITE_P(Published, Gradients, testing::ValuesIn(published()), name_of);
 INSTANTIATE_TEST_SUITE_P(GatheredKeys, Gradients, testing::ValuesIn(gathered()), name_of);
+INSTANTIATE_TEST_SUITE_P(TravellingKeys, Gradients, testing::ValuesIn(travelling()), name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
 INSTANTIATE_TEST_SUITE_P(WholeExtents, Gradients, testing::ValuesIn(whole_extents()), name_of);
 INSTANTIATE_TEST_SUITE_P(SingleDocuments, Gradients, testing::ValuesIn(single_documents()),

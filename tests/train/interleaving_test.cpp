@@ -101,12 +101,25 @@ std::vector<Case> cases() {
   gathered_queries.strategy.keys = Keys::gathered;
   gathered_queries.strategy.mesh.ring = 3;
   gathered_queries.strategy.tiles.backward_order = BackwardOrder::q_outer;
+  Case ring = make_case(tiny_llama(), 3, 24, 6);
+  ring.name = "ring_of_keys";
+  ring.strategy.keys = Keys::ring;
+  ring.strategy.mesh.ring = 3;
+  ring.strategy.layout = Layout::zigzag;
+  Case ring_queries = make_case(tiny_gpt(), 4, 24, 8);
+  ring_queries.name = "ring_of_keys_q_outer";
+  ring_queries.strategy.keys = Keys::ring;
+  ring_queries.strategy.mesh.ring = 2;
+  ring_queries.strategy.tiles.backward_order = BackwardOrder::q_outer;
+  ring_queries.strategy.storage = Storage::bf16;
+  ring_queries.strategy.key_gradients = Storage::bf16;
   Case stage = make_case(tiny_gpt(), 3, 21, 9);
   stage.name = "zero_1";
   stage.strategy = gathered_queries.strategy;
   stage.strategy.zero = 1;
   stage.strategy.micro_batches = 2;
-  return {plain, queries, deep, whole, whole_queries, gathered, gathered_queries, stage};
+  return {plain,    queries,          deep, whole,        whole_queries,
+          gathered, gathered_queries, ring, ring_queries, stage};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Interleaving, testing::ValuesIn(cases()),

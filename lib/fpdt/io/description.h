@@ -194,6 +194,7 @@ void describe(Self& strategy, Visitor& f) {
   f.optional("zero", strategy.zero);
   f.optional("micro_batches", strategy.micro_batches);
   f.optional("head_stages", strategy.head_stages);
+  f.optional("key_gradients", strategy.key_gradients);
   f.optional("storage", strategy.storage);
   f.fractions("keep", strategy.keep, words<StateClass>(), 1);
   f.integers("segments", strategy.segments);

@@ -125,25 +125,14 @@ Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction) {
 }
 
 Strategy tidied(const Problem& problem, Strategy strategy) {
-  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   const Geometry shape = geometry(problem, strategy);
+  if (shape.ring == 1) strategy.keys = Keys::resident;
+  if (!shape.zigzag) strategy.layout = Layout::interleaved;
+  if (shape.hops == 1 || strategy.storage == Storage::f32) strategy.key_gradients = Storage::f32;
   bool kv_kept = false;
   for (LayerClass& one : strategy.layer_classes) {
-    const auto none = [&](TensorClass tensor) { one.keep[static_cast<std::size_t>(tensor)] = 0; };
-    if (one.recompute != Recompute::keep_all) {
-      none(TensorClass::norm_output);
-      none(TensorClass::residual);
-      none(TensorClass::ffn_hidden);
-    }
-    if (strategy.extent == Extent::whole) {
-      if (one.recompute == Recompute::from_input) none(TensorClass::attention_output);
-      none(TensorClass::residual_gradient);
-    }
-    if (!query_outer) none(TensorClass::dkv);
-    if (query_outer) {
-      none(TensorClass::dq);
-      none(TensorClass::dout);
-      none(TensorClass::residual_gradient);
+    for (std::size_t k = 0; k < kTensorClasses; ++k) {
+      if (!why_unused(strategy, one, static_cast<TensorClass>(k)).empty()) one.keep[k] = 0;
     }
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       const std::int64_t parts = shape.parts(static_cast<TensorClass>(k));
@@ -152,9 +141,7 @@ Strategy tidied(const Problem& problem, Strategy strategy) {
     }
     kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
   }
-  if (!kv_kept) strategy.tiles.long_tiles = false;
-  if (strategy.mesh.ring == 1) strategy.keys = Keys::resident;
-  if (!shape.zigzag) strategy.layout = Layout::interleaved;
+  if (!kv_kept || shape.hops > 1) strategy.tiles.long_tiles = false;
   if (problem.ranks() == 1) strategy.zero = Strategy{}.zero;
   const std::int64_t rows = shape.local_rows(0);
   if (strategy.tiles.ffn_rows >= rows) strategy.tiles.ffn_rows = 0;
@@ -265,7 +252,8 @@ std::vector<std::int64_t> checkpoint_intervals(const Problem& problem) {
 
 Strategy with_ring(Strategy strategy, std::int64_t ring) {
   strategy.mesh.ring = ring;
-  strategy.keys = ring > 1 ? Keys::gathered : Keys::resident;
+  if (ring == 1) strategy.keys = Keys::resident;
+  if (ring > 1 && strategy.keys == Keys::resident) strategy.keys = Keys::gathered;
   return strategy;
 }
 

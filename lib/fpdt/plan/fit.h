@@ -88,7 +88,8 @@ Strategy over_most_ranks(const Problem& problem, std::int64_t batch);
 // The strategy with everything spilled and tiles in proportion to the chunk.
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
                  std::int64_t ring = 1);
-// The strategy with rings of this many ranks; keys are gathered where they have several.
+// The strategy with rings of this many ranks. Where they have several, keys are gathered unless
+// they go around.
 Strategy with_ring(Strategy strategy, std::int64_t ring);
 // The rings that let `sequence_parallel` ranks share the heads, ascending. 1: heads alone do.
 std::vector<std::int64_t> rings(const Problem& problem, std::int64_t sequence_parallel);

@@ -84,11 +84,10 @@ void add_shared(std::vector<Pull>& pulls, const Strategy& from, const Strategy& 
          }});
   }
   if (from.mesh.ring != to.mesh.ring) {
-    pulls.push_back(
-        {fmt::format("rings of {} -> {} ranks that gather keys", from.mesh.ring, to.mesh.ring),
-         [](Strategy& strategy, const Strategy& target) {
-           strategy = with_ring(std::move(strategy), target.mesh.ring);
-         }});
+    pulls.push_back({fmt::format("rings of {} -> {} ranks", from.mesh.ring, to.mesh.ring),
+                     [](Strategy& strategy, const Strategy& target) {
+                       strategy = with_ring(std::move(strategy), target.mesh.ring);
+                     }});
   }
   if (from.storage != to.storage) {
     pulls.push_back(
@@ -135,6 +134,12 @@ std::vector<Pull> differences(const Problem& problem, const Strategy& from, cons
   add(
       pulls, from, to, [](auto& s) -> auto& { return s.copies.overlap_all_to_all; },
       flag("overlap_all_to_all", to.copies.overlap_all_to_all));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.keys; },
+      fmt::format("keys {}", word(to.keys)));
+  add(
+      pulls, from, to, [](auto& s) -> auto& { return s.key_gradients; },
+      fmt::format("key_gradients {}", word(to.key_gradients)));
   add(
       pulls, from, to, [](auto& s) -> auto& { return s.layout; },
       fmt::format("layout {}", word(to.layout)));

@@ -148,8 +148,18 @@ Changes zero_changes(const Problem& problem, const Strategy& strategy) {
 Changes ring_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   for (const std::int64_t ring : rings(problem, geometry(problem, strategy).sequence_parallel)) {
-    changes.add(fmt::format("rings of {} -> {} ranks that gather keys", strategy.mesh.ring, ring),
+    changes.add(fmt::format("rings of {} -> {} ranks", strategy.mesh.ring, ring),
                 with_ring(strategy, ring));
+  }
+  return changes.take();
+}
+
+Changes key_changes(const Problem& problem, const Strategy& strategy) {
+  Collector changes(problem, strategy);
+  for (const Keys keys : {Keys::gathered, Keys::ring}) {
+    Strategy changed = strategy;
+    changed.keys = keys;
+    changes.add(fmt::format("keys {} -> {}", word(strategy.keys), word(keys)), changed);
   }
   return changes.take();
 }
@@ -256,6 +266,7 @@ std::vector<Lever> levers() {
   all.push_back({"keep states", offload_changes});
   all.push_back({"zero", zero_changes});
   all.push_back({"mesh.ring", ring_changes});
+  all.push_back({"keys", key_changes});
   all.push_back({"layout", layout_changes});
   all.push_back({"replicas", data_parallel_changes});
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
@@ -283,8 +294,9 @@ std::string mesh_words(const Geometry& shape) {
     return fmt::format("mesh {} x {} (replicas x heads)", shape.data_parallel,
                        shape.sequence_parallel);
   }
-  return fmt::format("keys gathered over mesh {} x {} x {} (replicas x ring x heads)",
-                     shape.data_parallel, shape.ring, shape.head_ranks());
+  return fmt::format("keys {} over mesh {} x {} x {} (replicas x ring x heads)",
+                     shape.hops > 1 ? "around rings" : "gathered", shape.data_parallel, shape.ring,
+                     shape.head_ranks());
 }
 
 }  // namespace

@@ -75,6 +75,13 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
   }
 }
 
+// Each hop of a ring repeats the tiles of all chunks.
+std::int64_t chunks_most(const Strategy& strategy) {
+  const std::int64_t hops = strategy.keys == Keys::ring ? strategy.mesh.ring : 1;
+  const double most = static_cast<double>(kChunksMost) / std::sqrt(static_cast<double>(hops));
+  return std::max<std::int64_t>(2, static_cast<std::int64_t>(most));
+}
+
 // Values that have a key but no lowering yet.
 void check_served(Findings& wrong, const Strategy& strategy) {
   const auto only = [&](std::string_view key, bool served, std::string_view found,
@@ -84,11 +91,13 @@ void check_served(Findings& wrong, const Strategy& strategy) {
   };
   const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
   const auto share = [](double kept) { return kept == 0 ? "host" : fmt::format("{}", kept); };
-  only("mesh.ring", strategy.mesh.ring == 1 || strategy.keys == Keys::gathered,
+  only("mesh.ring", strategy.mesh.ring == 1 || strategy.keys != Keys::resident,
        fmt::format("{} with keys: {}", strategy.mesh.ring, word(strategy.keys)),
        "1, or keys: gathered");
+  only("tiles.long_tiles",
+       !strategy.tiles.long_tiles || strategy.mesh.ring == 1 || strategy.keys != Keys::ring,
+       "true with keys: ring", "false");
   only("mesh.tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
-  only("keys", strategy.keys != Keys::ring, word(strategy.keys), "gathered");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
   for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
     only(fmt::format("keep.{}", word(one)), strategy.kept(one) == 1, share(strategy.kept(one)),
@@ -181,11 +190,12 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
           strategy.tiles.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
           round_up(strategy.tiles.chunk_tokens, unit));
   }
-  if (div_ceil(problem.seq_len, strategy.tiles.chunk_tokens) > kChunksMost) {
+  const std::int64_t most = chunks_most(strategy);
+  if (div_ceil(problem.seq_len, strategy.tiles.chunk_tokens) > most) {
     wrong("P104", "tiles.chunk_tokens",
           "tiles.chunk_tokens: {} makes {} chunks of {} tokens, above the limit of {}; use {}",
           strategy.tiles.chunk_tokens, div_ceil(problem.seq_len, strategy.tiles.chunk_tokens),
-          problem.seq_len, kChunksMost, round_up(div_ceil(problem.seq_len, kChunksMost), unit));
+          problem.seq_len, most, round_up(div_ceil(problem.seq_len, most), unit));
   }
   const auto tile = [&](std::string_view name, std::int64_t value) {
     if (value < 0) wrong("P104", name, "{}: expected 0 (whole) or more, found {}", name, value);
@@ -294,34 +304,59 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   return wrong.list;
 }
 
+std::string_view why_unused(const Strategy& strategy, const LayerClass& layers,
+                            TensorClass tensor) {
+  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
+  const bool travel = strategy.keys == Keys::ring && strategy.mesh.ring > 1;
+  const bool whole = strategy.extent == Extent::whole;
+  switch (tensor) {
+    case TensorClass::norm_output:
+    case TensorClass::residual:
+    case TensorClass::ffn_hidden:
+      if (layers.recompute == Recompute::keep_all) return {};
+      return "it is stored under recompute: keep_all only";
+    case TensorClass::attention_output:
+      if (!whole || layers.recompute != Recompute::from_input) return {};
+      return "with extent: whole one block makes it and uses it";
+    case TensorClass::residual_gradient:
+      if (whole) return "with extent: whole one block makes it and uses it";
+      if (query_outer && !travel) return "q_outer uses it in the row that makes it";
+      return {};
+    case TensorClass::dout:
+      if (query_outer && !travel) return "q_outer uses it in the row that makes it";
+      return {};
+    case TensorClass::dq:
+      if (query_outer && !travel) return "q_outer completes it in one row";
+      return {};
+    case TensorClass::dkv:
+      if (!query_outer && !travel) return "kv_outer completes it in one row";
+      return {};
+    case TensorClass::attention_sum:
+      if (!travel) return "a row of tiles completes it without keys: ring";
+      return {};
+    case TensorClass::layer_input:
+    case TensorClass::q:
+    case TensorClass::kv:
+    case TensorClass::lse:
+    case TensorClass::layer_gradient:
+      return {};
+  }
+  return {};
+}
+
 std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy) {
   std::vector<std::string> notes;
-  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   bool kv_kept = false;
   for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
     const LayerClass& one = strategy.layer_classes[i];
-    const auto unused = [&](TensorClass tensor, std::string_view why) {
-      if (one.kept(tensor) == 0) return;
+    for (std::size_t k = 0; k < kTensorClasses; ++k) {
+      const auto tensor = static_cast<TensorClass>(k);
+      const std::string_view why = why_unused(strategy, one, tensor);
+      if (one.kept(tensor) == 0 || why.empty()) continue;
       notes.push_back(
           fmt::format("layer_classes[{}].keep.{} has no effect: {}", i, word(tensor), why));
-    };
+    }
     kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
-    if (one.recompute != Recompute::keep_all) {
-      for (const TensorClass tensor :
-           {TensorClass::norm_output, TensorClass::residual, TensorClass::ffn_hidden}) {
-        unused(tensor, "it is stored under recompute: keep_all only");
-      }
-    }
-    if (strategy.extent == Extent::whole) {
-      constexpr std::string_view kUsed = "with extent: whole one block makes it and uses it";
-      if (one.recompute == Recompute::from_input) unused(TensorClass::attention_output, kUsed);
-      if (!query_outer) unused(TensorClass::residual_gradient, kUsed);
-    }
-    if (!query_outer) unused(TensorClass::dkv, "kv_outer completes it in one row");
-    if (!query_outer) continue;
-    unused(TensorClass::dq, "q_outer completes it in one row");
-    unused(TensorClass::dout, "q_outer uses it in the row that makes it");
-    unused(TensorClass::residual_gradient, "q_outer uses it in the row that makes it");
   }
   if (strategy.tiles.long_tiles && !kv_kept) {
     notes.push_back("long_tiles has no effect: no layer class keeps kv on the device");
@@ -338,8 +373,12 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
   if (strategy.copies.optimizer_tile != Copies{}.optimizer_tile && !strategy.offloads_states()) {
     notes.push_back("optimizer_tile has no effect without keep: {states: host}");
   }
-  if (strategy.keys == Keys::gathered && shape.ring == 1) {
-    notes.push_back("keys: gathered has no effect with mesh.ring: 1");
+  if (strategy.keys != Keys::resident && shape.ring == 1) {
+    notes.push_back(fmt::format("keys: {} has no effect with mesh.ring: 1", word(strategy.keys)));
+  }
+  if (strategy.key_gradients != Storage::f32 &&
+      (shape.hops == 1 || strategy.storage == Storage::f32)) {
+    notes.push_back("key_gradients has no effect without keys: ring and storage: bf16");
   }
   if (strategy.layout == Layout::zigzag && !shape.zigzag) {
     notes.push_back("layout: zigzag has no effect without a ring and several chunks");
@@ -390,6 +429,7 @@ Geometry geometry(const Problem& problem, const Strategy& strategy) {
   shape.heads = problem.model.heads / shape.head_ranks();
   shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / shape.head_ranks());
   shape.extents = strategy.extent == Extent::chunk ? shape.chunks : 1;
+  shape.hops = strategy.keys == Keys::ring ? shape.ring : 1;
   shape.zigzag = strategy.layout == Layout::zigzag && shape.ring > 1 && shape.chunks > 1;
   return shape;
 }
@@ -410,6 +450,7 @@ std::int64_t Geometry::parts(TensorClass tensor) const {
     case TensorClass::dout:
     case TensorClass::dq:
     case TensorClass::dkv:
+    case TensorClass::attention_sum:
       return chunks;
   }
   return chunks;

@@ -67,10 +67,12 @@ enum class TensorClass : std::uint8_t {
   dout,               // [n, h*D] and delta [n, h]
   dq,                 // [n, h*D] f32 accumulator
   dkv,                // [n, 2*g*D] f32 accumulator
+  attention_sum,      // [n, h*D] and lse [n, h] f32, while keys go around a ring
 };
 constexpr auto words_of(TensorClass) {
   return word_list("layer_input", "norm_output", "q", "kv", "attention_output", "lse", "residual",
-                   "ffn_hidden", "layer_gradient", "residual_gradient", "dout", "dq", "dkv");
+                   "ffn_hidden", "layer_gradient", "residual_gradient", "dout", "dq", "dkv",
+                   "attention_sum");
 }
 inline constexpr std::size_t kTensorClasses = words<TensorClass>().size();
 
@@ -123,8 +125,9 @@ struct Strategy {
   Extent extent = Extent::chunk;
   std::int64_t zero = 3;  // ZeRO stage: 1 shards the states, 2 also gradients, 3 also parameters
   std::int64_t micro_batches = 1;
-  std::int64_t head_stages = 1;     // groups of heads that attention takes one after the other
-  Storage storage = Storage::bf16;  // of parameters and activations; sums are f32
+  std::int64_t head_stages = 1;          // groups of heads that attention takes one after the other
+  Storage storage = Storage::bf16;       // of parameters and activations; sums are f32
+  Storage key_gradients = Storage::f32;  // of keys, on their way around a ring
   // Fraction of each on the device; the rest has its home on the pinned host.
   std::array<double, kStateClasses> keep{1, 1, 1};
   // Layers of each segment from the input on; the last number repeats. Only the input of a
@@ -167,6 +170,9 @@ inline constexpr std::int64_t kChunksMost = 180;
 // learned positions.
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 
+// Why the residency of a tensor class has no effect; empty if it has one.
+std::string_view why_unused(const Strategy& strategy, const LayerClass& layers, TensorClass tensor);
+
 // Settings without effect beside the others, one sentence each.
 std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy);
 
@@ -192,6 +198,7 @@ struct Geometry {
   std::int64_t kv_heads = 0;         // g on one rank, replicated when G < P
   std::int64_t extents = 1;          // runs of rows that norms take at once: C or 1
   bool zigzag = false;
+  std::int64_t hops = 1;  // R where keys go around the ring: attention meets those of each rank
 
   [[nodiscard]] std::int64_t rows(std::int64_t chunk) const {
     return chunk + 1 == chunks ? last_chunk_rows : chunk_rows;
@@ -204,6 +211,12 @@ struct Geometry {
   // Queries of a chunk whose attention one rank computes, for its heads.
   [[nodiscard]] std::int64_t query_rows(std::int64_t chunk) const { return rows(chunk) / ring; }
   [[nodiscard]] std::int64_t local_tokens() const { return padded_tokens / sequence_parallel; }
+  // Whether a rank has the keys of the whole chunk from all ranks of its ring.
+  [[nodiscard]] bool gathers_keys() const { return ring > 1 && hops == 1; }
+  // Keys of a chunk that attention meets at once, for a rank's heads.
+  [[nodiscard]] std::int64_t key_rows(std::int64_t chunk) const {
+    return hops > 1 ? query_rows(chunk) : rows(chunk);
+  }
   // Whether the ranks of a ring take the runs of a chunk in the opposite order.
   [[nodiscard]] bool reversed(std::int64_t chunk) const { return zigzag && chunk % 2 == 1; }
   // Where the rows of a chunk begin among those of the rank.

@@ -12,14 +12,19 @@ RankExpression Attention::head_first() const {
   return {0, {head_ranks_ > 1 ? shape_.heads : 0, 0, 1, head_ranks_}};
 }
 
+std::string Attention::Place::name(const char* what) const {
+  std::string text = fmt::format("{}.{}.{}", what, q_chunk, k_first);
+  if (hop > 0) text += fmt::format(".{}", hop);
+  return text;
+}
+
 template <class Tile>
-void Attention::describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_first,
-                              std::int64_t k_last) const {
+void Attention::describe_tile(Tile& tile, const Place& place) const {
   tile.documents = documents();
-  tile.q_first = query_first(q_chunk);
-  tile.q_rows = shape_.query_rows(q_chunk);
-  tile.k_first = k_first * shape_.chunk_rows;
-  tile.k_rows = (k_last - k_first) * shape_.chunk_rows + shape_.rows(k_last);
+  tile.q_first = query_first(place.q_chunk);
+  tile.q_rows = shape_.query_rows(place.q_chunk);
+  tile.k_first = key_first(place.k_first, place.hop);
+  tile.k_rows = (place.k_last - place.k_first) * shape_.chunk_rows + shape_.key_rows(place.k_last);
   tile.heads = shape_.heads;
   tile.kv_heads = shape_.kv_heads;
   tile.head_dim = model_.head_dim;
@@ -27,25 +32,31 @@ void Attention::describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_f
   tile.head_first = head_first();
 }
 
-void Attention::row(LayerFrame& frame, std::int64_t chunk) {
+void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
-  const Operand o = temporary("o", shape_.query_rows(chunk));
-  const Operand lse = homes.lse.produce(builder_, outputs(frame), chunk);
+  Continued before{Version::plus(0), {}};
+  if (hop > 0) before.last = Version::plus(hop - 1);
+  const std::int64_t rows = shape_.query_rows(chunk);
+  const Operand o = shape_.hops == 1 ? temporary("o", rows)
+                                     : streamed_sum(homes.attention_sum, before, chunk,
+                                                    is_last(hop) ? "o" : nullptr, rows);
+  const Operand lse = lse_sum(frame, hop, chunk);
   frame.o[c] = o;
   frame.lse[c] = lse;
 
   AttentionForward tile;
-  tile.q = frame.q[c];
-  tile.o = {o, false};
-  tile.lse = {lse, false};
+  tile.q = hop == 0 ? frame.q[c] : homes.q.fetch(builder_, kept, chunk, reuse(), LaneKind::h2d);
+  tile.o = {o, hop > 0};
+  tile.lse = {lse, hop > 0};
   tile.pass = frame.pass;
   const auto emit = [&](std::int64_t first, std::int64_t last, const Operand& kv) {
+    const Place place{hop, chunk, first, last};
     tile.kv = kv;
-    describe_tile(tile, chunk, first, last);
+    describe_tile(tile, place);
     tile.workspace = workspace();
-    builder_.emit(fmt::format("attn.{}.{}", chunk, first), LaneKind::compute, tile);
+    builder_.emit(place.name("attn"), LaneKind::compute, tile);
     tile.o.accumulate = tile.lse.accumulate = true;
   };
   const std::int64_t resident = std::max<std::int64_t>(homes.kv.first_kept(), 0);
@@ -58,84 +69,119 @@ void Attention::row(LayerFrame& frame, std::int64_t chunk) {
       }
       continue;
     }
-    if (j == chunk) {
-      homes.kv.used(j, frame.kv[c]);
-      emit(j, j, frame.kv[c]);
-    } else {
-      emit(j, j, homes.kv.fetch(builder_, kept, j, reuse(), LaneKind::h2d));
-    }
+    const bool fresh = hop == 0 && j == chunk;
+    if (fresh) homes.kv.used(kept, j, frame.kv[c]);
+    const Operand kv = fresh ? frame.kv[c] : travel_.keys(frame, hop, j);
+    if (j == chunk) travel_.pass(frame, hop, j, kv);
+    emit(j, j, kv);
   }
+  if (is_last(hop)) return;
+  homes.attention_sum.spill(builder_, Version::plus(hop), chunk, o, out_lane());
+  homes.lse_sum.spill(builder_, Version::plus(hop), chunk, lse, out_lane());
 }
 
-Operand Attention::streamed_sum(Home& home, std::int64_t turn, std::int64_t chunk,
-                                const char* diagonal, std::int64_t rows) {
-  if (chunk >= home.first_kept()) {
-    return home.fetch(builder_, Version::plus(0), chunk, Home::Reuse::none, LaneKind::h2d);
+Operand Attention::lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  Continued before{Version::plus(0), {}};
+  if (hop > 0) before.last = Version::plus(hop - 1);
+  const std::int64_t rows = shape_.query_rows(chunk);
+  if (!is_last(hop)) return streamed_sum(homes.lse_sum, before, chunk, nullptr, rows);
+  const Operand lse = homes.lse.produce(builder_, outputs(frame), chunk);
+  if (hop == 0) return lse;
+  if (chunk < homes.lse_sum.first_kept()) {
+    homes.lse_sum.fetch_into(builder_, *before.last, chunk, lse, LaneKind::h2d);
+  } else {
+    const Operand sum = streamed_sum(homes.lse_sum, before, chunk, nullptr, rows);
+    builder_.emit(fmt::format("lse.{}", chunk), LaneKind::compute, Copy{sum, {lse, false}});
   }
-  if (diagonal != nullptr) {
-    const Operand sum = temporary(diagonal, rows);
-    if (turn > 0) {
-      home.fetch_into(builder_, Version::plus(turn - 1), chunk, sum, LaneKind::h2d);
-    }
+  return lse;
+}
+
+Operand Attention::streamed_sum(Home& home, const Continued& from, std::int64_t chunk,
+                                const char* complete, std::int64_t rows) {
+  if (chunk >= home.first_kept()) {
+    return home.fetch(builder_, from.kept, chunk, Home::Reuse::none, LaneKind::h2d);
+  }
+  if (complete != nullptr) {
+    const Operand sum = temporary(complete, rows);
+    if (from.last) home.fetch_into(builder_, *from.last, chunk, sum, LaneKind::h2d);
     return sum;
   }
-  if (turn == 0) return home.produce(builder_, Version::plus(0), chunk);
-  return home.fetch(builder_, Version::plus(turn - 1), chunk, Home::Reuse::none, LaneKind::h2d);
+  if (!from.last) return home.produce(builder_, from.kept, chunk);
+  return home.fetch(builder_, *from.last, chunk, Home::Reuse::none, LaneKind::h2d);
 }
 
 // With Reuse::latest, the query side of a row's last tile serves the first tile of the next row.
-Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t i) {
+Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t hop, std::int64_t i) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
-  const Operand kv = homes.kv.fetch(builder_, inputs(frame), i, reuse(), LaneKind::h2d);
-  const Operand dkv = temporary("dkv_sum", shape_.rows(i));
+  const std::int64_t before = (shape_.hops - 1 - hop) * chunks;  // rows of the hops before
+  const Operand kv = travel_.keys(frame, hop, i);
+  travel_.pass(frame, hop, i, kv);
+  const Operand dkv = temporary("dkv_sum", shape_.key_rows(i));
   Operand complete;
   bool first = true;
   for (std::int64_t step = i; step < chunks; ++step) {
     const std::int64_t j =
         strategy_.tiles.serpentine && i % 2 == 1 ? chunks - 1 - (step - i) : step;
-    const bool diagonal = j == i;
+    const bool last = hop == 0 && j == i;
+    Continued from{Version::plus(0), {}};
+    if (i > 0) from.last = Version::plus(before + i - 1);
+    if (i == 0 && before > 0) from.last = Version::plus(before - chunks + j);
     const Operand dq =
-        streamed_sum(homes.dq, i, j, diagonal ? "dq_diagonal" : nullptr, shape_.query_rows(j));
-    backward_tile(frame, j, i, i, kv, {dq, i > 0}, {dkv, !first});
-    if (!diagonal) spill_after_fetches({&homes.dq, Version::plus(i), j, dq});
-    if (diagonal) complete = dq;
+        streamed_sum(homes.dq, from, j, last ? "dq_diagonal" : nullptr, shape_.query_rows(j));
+    backward_tile(frame, {hop, j, i, i}, kv, {dq, from.last.has_value()}, {dkv, !first});
+    if (!last) spill_after_fetches({&homes.dq, Version::plus(before + i), j, dq});
+    if (last) complete = dq;
     first = false;
   }
   emit_waiting_spill();  // the next row may begin with this chunk
+  if (shape_.hops > 1) travel_.pass_gradient(frame, hop, i, dkv);
   return {complete, dkv};
 }
 
-Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t i) {
+Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop, std::int64_t i) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
   const std::int64_t turn = chunks - 1 - i;
+  const std::int64_t hops_before = shape_.hops - 1 - hop;
+  const std::int64_t before = hops_before * chunks;
   const Instance kept = inputs(frame);
   const std::int64_t resident =
       strategy_.tiles.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
-  const Operand dq = temporary("dq_sum", shape_.query_rows(i));
+  Continued of_dq{Version::plus(0), {}};
+  if (hops_before > 0) of_dq.last = Version::plus(hops_before - 1);
+  const Operand dq =
+      shape_.hops == 1
+          ? temporary("dq_sum", shape_.query_rows(i))
+          : streamed_sum(homes.dq, of_dq, i, hop == 0 ? "dq_sum" : nullptr, shape_.query_rows(i));
   Operand complete;
-  bool first = true;
+  bool first = hops_before == 0;
   for (std::int64_t step = 0; step <= i; ++step) {
     const std::int64_t j = strategy_.tiles.serpentine && turn % 2 == 1 ? i - step : step;
     if (j >= resident) {
       if (j != (strategy_.tiles.serpentine && turn % 2 == 1 ? i : resident)) continue;
-      backward_tile(frame, i, resident, i, homes.kv.kept_span(kept, resident, i), {dq, !first},
-                    {homes.dkv.kept_span(Version::plus(0), resident, i), turn > 0});
+      backward_tile(frame, {hop, i, resident, i}, homes.kv.kept_span(kept, resident, i),
+                    {dq, !first}, {homes.dkv.kept_span(Version::plus(0), resident, i), turn > 0});
       complete = homes.dkv.kept_span(Version::plus(0), i, i);
       first = false;
       continue;
     }
     const bool diagonal = j == i;
-    const Operand kv = homes.kv.fetch(builder_, kept, j, reuse(), LaneKind::h2d);
+    const Operand kv = travel_.keys(frame, hop, j);
+    if (turn == 0) travel_.pass(frame, hop, j, kv);
+    Continued of_dkv{Version::plus(before), {}};
+    if (turn > 0) of_dkv.last = Version::plus(before + turn - 1);
     const Operand dkv =
-        streamed_sum(homes.dkv, turn, j, diagonal ? "dkv_diagonal" : nullptr, shape_.rows(j));
-    backward_tile(frame, i, j, j, kv, {dq, !first}, {dkv, turn > 0});
-    if (!diagonal) spill_after_fetches({&homes.dkv, Version::plus(turn), j, dkv});
+        streamed_sum(homes.dkv, of_dkv, j, diagonal ? "dkv_diagonal" : nullptr, shape_.key_rows(j));
+    backward_tile(frame, {hop, i, j, j}, kv, {dq, !first}, {dkv, turn > 0});
+    if (!diagonal) spill_after_fetches({&homes.dkv, Version::plus(before + turn), j, dkv});
     if (diagonal) complete = dkv;
     first = false;
   }
   emit_waiting_spill();
+  if (hop > 0) homes.dq.spill(builder_, Version::plus(hops_before), i, dq, out_lane());
+  if (shape_.hops > 1) travel_.pass_gradient(frame, hop, i, complete);
   return {dq, complete};
 }
 
@@ -154,24 +200,23 @@ void Attention::emit_waiting_spill() {
   waiting_spill_.reset();
 }
 
-void Attention::backward_tile(LayerFrame& frame, std::int64_t q_chunk, std::int64_t k_first,
-                              std::int64_t k_last, const Operand& kv, const Target& dq,
-                              const Target& dkv) {
+void Attention::backward_tile(LayerFrame& frame, const Place& place, const Operand& kv,
+                              const Target& dq, const Target& dkv) {
   Homes& homes = *frame.homes;
   // Both loop orders return to the query chunk that they used last.
   const Home::Reuse mode = reuse();
   AttentionBackward tile;
-  tile.q = homes.q.fetch(builder_, inputs(frame), q_chunk, mode, LaneKind::h2d);
+  tile.q = homes.q.fetch(builder_, inputs(frame), place.q_chunk, mode, LaneKind::h2d);
   tile.kv = kv;
-  tile.dout = homes.dout.fetch(builder_, Version::plus(0), q_chunk, mode, LaneKind::h2d);
-  tile.lse = homes.lse.fetch(builder_, outputs(frame), q_chunk, mode, LaneKind::h2d);
-  tile.delta = homes.delta.fetch(builder_, Version::plus(0), q_chunk, mode, LaneKind::h2d);
+  tile.dout = homes.dout.fetch(builder_, Version::plus(0), place.q_chunk, mode, LaneKind::h2d);
+  tile.lse = homes.lse.fetch(builder_, outputs(frame), place.q_chunk, mode, LaneKind::h2d);
+  tile.delta = homes.delta.fetch(builder_, Version::plus(0), place.q_chunk, mode, LaneKind::h2d);
   tile.dq = dq;
   tile.dkv = dkv;
   tile.workspace = workspace();
-  describe_tile(tile, q_chunk, k_first, k_last);
+  describe_tile(tile, place);
   emit_waiting_spill();
-  builder_.emit(fmt::format("dattn.{}.{}", q_chunk, k_first), LaneKind::compute, tile);
+  builder_.emit(place.name("dattn"), LaneKind::compute, tile);
 }
 
 }  // namespace fpdt

@@ -5,41 +5,58 @@
 // through the host. q_outer (rows are query chunks, descending): dq_i and dkv_i are complete after
 // row i; dkv streams. The gradient of the output is used in the row that makes it, so it is never
 // stored.
+//
+// Where keys go around a ring, all rows are repeated at every hop, with the keys of another rank.
+// Sums that a row completes otherwise go on from hop to hop.
 #pragma once
 
 #include <optional>
+#include <string>
 
-#include "fpdt/plan/lowering/context.h"
+#include "fpdt/plan/lowering/travel.h"
 
 namespace fpdt {
 
 class Attention : public LoweringPart {
  public:
-  explicit Attention(Context& context) : LoweringPart(context) {}
+  explicit Attention(Context& context) : LoweringPart(context), travel_(context) {}
 
-  // o_i and lse_i: the tiles of q_i over kv_0 .. kv_i.
-  void row(LayerFrame& frame, std::int64_t chunk);
+  // o_i and lse_i: the tiles of q_i over kv_0 .. kv_i. They are complete at the last hop.
+  void row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
 
   struct RowGradient {
-    Operand dq, dkv;  // complete, of the row's own chunk
+    Operand dq, dkv;  // of the row's own chunk, complete at hop 0, the last one of backward
   };
   // The tiles of kv_i under q_i .. q_{C-1}; rows ascend.
-  RowGradient kv_row(LayerFrame& frame, std::int64_t chunk);
+  RowGradient kv_row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
   // The tiles of q_i over kv_0 .. kv_i; rows descend.
-  RowGradient query_row(LayerFrame& frame, std::int64_t chunk);
+  RowGradient query_row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
 
  private:
-  // The sum of a chunk's gradient that row number `turn` continues: kept, or fetched, or new in row
-  // 0. On the row's diagonal it is complete after the row, and stays in the ring of that name.
-  Operand streamed_sum(Home& home, std::int64_t turn, std::int64_t chunk, const char* diagonal,
+  // The chunks of a tile: of queries, and the first and the last of keys, which came `hop` hops.
+  struct Place {
+    std::int64_t hop, q_chunk, k_first, k_last;
+    [[nodiscard]] std::string name(const char* what) const;
+  };
+  // Where a sum of a chunk has its home between two rows: on the device in `kept`; on the host in
+  // the instance that the last row spilled, if there was one.
+  struct Continued {
+    Instance kept;
+    std::optional<Instance> last;
+  };
+  // The sum that a row continues: kept, or fetched, or new. If the row completes it, it stays in
+  // the ring of that name.
+  Operand streamed_sum(Home& home, const Continued& from, std::int64_t chunk, const char* complete,
                        std::int64_t rows);
-  void backward_tile(LayerFrame& frame, std::int64_t q_chunk, std::int64_t k_first,
-                     std::int64_t k_last, const Operand& kv, const Target& dq, const Target& dkv);
+  // lse_i at this hop. At the last one it is in its own home.
+  Operand lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
+  void backward_tile(LayerFrame& frame, const Place& place, const Operand& kv, const Target& dq,
+                     const Target& dkv);
   // Sets the fields that tiles of both directions share.
   template <class Tile>
-  void describe_tile(Tile& tile, std::int64_t q_chunk, std::int64_t k_first,
-                     std::int64_t k_last) const;
+  void describe_tile(Tile& tile, const Place& place) const;
   [[nodiscard]] RankExpression head_first() const;
+  [[nodiscard]] bool is_last(std::int64_t hop) const { return hop + 1 == shape_.hops; }
 
   // A spill of the last tile, which goes after the fetches of the next.
   struct WaitingSpill {
@@ -51,6 +68,7 @@ class Attention : public LoweringPart {
   void spill_after_fetches(const WaitingSpill& spill);
   void emit_waiting_spill();
 
+  Travel travel_;
   std::optional<WaitingSpill> waiting_spill_;
 };
 

@@ -82,10 +82,15 @@ Homes Context::make_homes(const LayerClass& choice, std::size_t number, std::int
   made.residual_gradient = make("residual_gradient");
   made.dout = make("dout");
   made.delta = make("delta");
-  if (strategy.tiles.backward_order == BackwardOrder::q_outer) {
-    made.dkv = make("dkv");
-  } else {
-    made.dq = make("dq");
+  const bool travel = shape.hops > 1;
+  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
+  if (query_outer) made.dkv = make("dkv");
+  if (!query_outer || travel) made.dq = make("dq");
+  if (travel) {
+    made.kv_ring = make("kv_ring");
+    made.dkv_ring = make("dkv_ring");
+    made.attention_sum = make("attention_sum");
+    made.lse_sum = make("lse_sum");
   }
   return made;
 }
@@ -98,7 +103,8 @@ void Context::begin_block(const std::string& name) {
   for (Homes& one : homes) {
     for (Home* home :
          {&one.norm_output, &one.q, &one.kv, &one.attention_output, &one.lse, &one.residual,
-          &one.ffn_hidden, &one.residual_gradient, &one.dout, &one.delta, &one.dq, &one.dkv}) {
+          &one.ffn_hidden, &one.residual_gradient, &one.dout, &one.delta, &one.dq, &one.dkv,
+          &one.kv_ring, &one.dkv_ring, &one.attention_sum, &one.lse_sum}) {
       home->begin_block();
     }
   }
@@ -162,6 +168,13 @@ RankExpression LoweringPart::query_first(std::int64_t chunk) const {
   const std::int64_t begin = chunk * shape_.chunk_rows;
   if (!shape_.reversed(chunk)) return {begin, {rows, 0, head_ranks_, shape_.ring}};
   return {begin + (shape_.ring - 1) * rows, {-rows, 0, head_ranks_, shape_.ring}};
+}
+
+RankExpression LoweringPart::key_first(std::int64_t chunk, std::int64_t hop) const {
+  if (shape_.hops == 1) return {.a = chunk * shape_.chunk_rows};
+  RankExpression first = query_first(chunk);
+  first.first.s = (shape_.ring - hop) % shape_.ring * head_ranks_;
+  return first;
 }
 
 std::int64_t LoweringPart::extent_first(std::int64_t extent) const {

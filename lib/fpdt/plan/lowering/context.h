@@ -22,6 +22,7 @@ struct Homes {
   bool in_segment = false;  // what is stored lives within a segment of several layers
   Home norm_output, q, kv, attention_output, lse, residual, ffn_hidden;
   Home residual_gradient, dout, delta, dq, dkv;
+  Home kv_ring, dkv_ring, attention_sum, lse_sum;  // where keys go around a ring
 };
 
 // Where the residual stream enters or leaves a layer.
@@ -39,7 +40,9 @@ struct OutputGradient {
 struct LayerFrame {
   Homes* homes = nullptr;
   Pass pass = Pass::forward;
-  Version weights;  // which gather its weights come from
+  bool back = false;          // past the forward that a backward block repeats
+  std::int64_t arrivals = 0;  // hops whose keys have come in this block
+  Version weights;            // which gather its weights come from
   Stream input, output;
   // By chunk, as long as their rings hold them.
   std::vector<Operand> q, kv, o, lse, dout, delta, dq, dkv;
@@ -105,6 +108,8 @@ class LoweringPart {
   // The first token of a chunk that this rank holds, and the first query that it attends.
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression query_first(std::int64_t chunk) const;
+  // The first key of those that came so many hops, each from the member before.
+  [[nodiscard]] RankExpression key_first(std::int64_t chunk, std::int64_t hop) const;
   [[nodiscard]] std::int64_t extent_first(std::int64_t extent) const;
   // The rows of a chunk in an operand that holds an extent.
   [[nodiscard]] Operand chunk_of(const Operand& extent, std::int64_t chunk) const;

@@ -21,7 +21,7 @@ std::optional<Buffer> HomeShape::ring(HomePart part) const {
   }
   if (kept == chunks) return std::nullopt;
   if (part == kNew) return ring("_new", MemorySpace::device, rows, produced_slots);
-  if (!stored) return std::nullopt;
+  if (!stored || (part == kFetched && fetched_slots == 0)) return std::nullopt;
   return part == kHost
              ? ring("_host", MemorySpace::host_pinned, rows, mul(chunks - kept, instances))
              : ring("", MemorySpace::device, rows, fetched_slots);
@@ -82,7 +82,7 @@ bool Home::alive(const Builder& builder, const Operand& value) const {
 Operand Home::produce(Builder& builder, const Instance& instance, std::int64_t chunk) {
   if (chunk >= first_kept_) return kept(instance, chunk);
   const Operand value = builder.next(produced_, shape_.rows_of(chunk));
-  hold(builder, {chunk, value});
+  hold(builder, {instance, chunk, value});
   return value;
 }
 
@@ -103,12 +103,12 @@ void Home::spill(Builder& builder, const Instance& instance, std::int64_t chunk,
 Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chunk, Reuse reuse,
                     LaneKind lane) {
   if (chunk >= first_kept_) return kept(instance, chunk);
-  if (reuse != Reuse::none && latest_.chunk == chunk && alive(builder, latest_.value)) {
+  if (reuse != Reuse::none && latest_.is(instance, chunk) && alive(builder, latest_.value)) {
     return latest_.value;
   }
   if (reuse == Reuse::ring || host_ < 0) {
     for (auto known = in_rings_.rbegin(); known != in_rings_.rend(); ++known) {
-      if (known->chunk == chunk && alive(builder, known->value)) {
+      if (known->is(instance, chunk) && alive(builder, known->value)) {
         latest_ = *known;
         return known->value;
       }
@@ -118,14 +118,14 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
   const Operand value = builder.next(fetched_, shape_.rows_of(chunk));
   builder.emit(fmt::format("fetch_{}.{}.{}", shape_.name, chunk, value.version.offset), lane,
                Copy{on_host(instance, chunk), {value, false}});
-  hold(builder, {chunk, value});
-  latest_ = {chunk, value};
+  hold(builder, {instance, chunk, value});
+  latest_ = {instance, chunk, value};
   return value;
 }
 
 void Home::fetch_into(Builder& builder, const Instance& instance, std::int64_t chunk,
                       const Operand& place, LaneKind lane) const {
-  builder.emit(fmt::format("fetch_{}.{}.last", shape_.name, chunk), lane,
+  builder.emit(fmt::format("fetch_{}.{}.into.{}", shape_.name, chunk, place.version.offset), lane,
                Copy{on_host(instance, chunk), {place, false}});
 }
 

@@ -23,7 +23,7 @@ using Instance = Version;
 
 // The rings of a home: of kept chunks, of chunks at their producer, of spilled chunks, and of
 // chunks at their consumer.
-enum HomePart : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8 };
+enum HomePart : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8, kAllParts = 15 };
 
 struct HomeShape {
   std::string name;
@@ -35,10 +35,10 @@ struct HomeShape {
   std::int64_t instances = 1;  // alive at once
   double keep = 0;             // fraction of chunks on the device
   std::int64_t produced_slots = 2;
-  std::int64_t fetched_slots = 2;
-  bool contiguous = false;  // kept chunks are rows of one slot, so one op can span them
-  bool stored = true;       // false: chunks live only in the produced ring, until it wraps around
-  bool lasting = false;     // lives from forward to backward
+  std::int64_t fetched_slots = 2;  // 0: consumers have rings of their own
+  bool contiguous = false;         // kept chunks are rows of one slot, so one op can span them
+  bool stored = true;    // false: chunks live only in the produced ring, until it wraps around
+  bool lasting = false;  // lives from forward to backward
 
   [[nodiscard]] std::int64_t rows_of(std::int64_t chunk) const {
     return chunk + 1 == chunks ? last_rows : rows;
@@ -82,7 +82,9 @@ class Home {
 
   [[nodiscard]] std::int64_t first_kept() const { return first_kept_; }
   // Records that a consumer used a chunk without fetching it (the diagonal), for Reuse::latest.
-  void used(std::int64_t chunk, const Operand& value) { latest_ = Held{chunk, value}; }
+  void used(const Instance& instance, std::int64_t chunk, const Operand& value) {
+    latest_ = Held{instance, chunk, value};
+  }
 
  private:
   [[nodiscard]] Version version(const Instance& instance, std::int64_t chunk) const;
@@ -98,8 +100,12 @@ class Home {
   BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
   // A chunk and the operand that holds it on the device.
   struct Held {
+    Instance instance;
     std::int64_t chunk = -1;
     Operand value;
+    [[nodiscard]] bool is(const Instance& of, std::int64_t number) const {
+      return chunk == number && instance == of;
+    }
   };
   void hold(const Builder& builder, const Held& held);
 

@@ -27,7 +27,7 @@ void Layers::forward_block(const std::string& name, Homes& homes, const Version&
   LayerFrame frame = begin(name, homes, Pass::forward, weights, input);
   frame.output = output;
   forward_rows(frame);
-  advance_repeated(homes);
+  advance_repeated(frame);
   builder_.end_block();
 }
 
@@ -40,63 +40,63 @@ void Layers::backward_block(const std::string& name, Homes& homes, const Version
   } else if (frame.stores(Recompute::keep_attention)) {
     for (std::int64_t i = 0; i < shape_.chunks; ++i) rows_.project(frame, i);
   }
+  travel_.begin_backward(frame);
   if (strategy_.tiles.backward_order == BackwardOrder::kv_outer) {
     kv_outer(frame);
   } else {
     query_outer(frame);
   }
   states_.emit_reduce(builder_, states_.layer_names(), Version::plus(0), "reduce_gradients");
-  advance_repeated(homes);
+  advance_repeated(frame);
   for (const Home* home : {&homes.residual_gradient, &homes.dout, &homes.delta}) {
     home->advance(builder_, 1);
   }
   // The streamed accumulator begins a new value in every row.
-  homes.dq.advance(builder_, shape_.chunks);
-  homes.dkv.advance(builder_, shape_.chunks);
+  homes.dq.advance(builder_, shape_.hops * shape_.chunks);
+  homes.dkv.advance(builder_, shape_.hops * shape_.chunks);
   context_.layer_gradient.advance(builder_, 1);
   builder_.end_block();
 }
 
 // With overlap, compute runs project(i+1), row(i), feed_forward(i-1). The all-to-alls of q and kv
 // of chunk i+1 and of the output of chunk i-1 are on their lane while the tiles of chunk i run.
+// With several hops, projections belong to the first and outputs to the last.
 void Layers::forward_rows(LayerFrame& frame) {
   const std::int64_t chunks = shape_.chunks;
-  const auto attend = [&](std::int64_t i) {
-    attention_.row(frame, i);
-    transition_.output_to_rows(frame, i);
-  };
   const auto complete = [&](std::int64_t i) {
     transition_.join_output(frame, i);
     if (frame.pass == Pass::forward && leaves(i, Loop::up)) {
       rows_.feed_forward(frame, shape_.extent_of(i));
     }
   };
-  if (!overlaps()) {
+  if (overlaps()) rows_.project(frame, 0);
+  for (std::int64_t hop = 0; hop < shape_.hops; ++hop) {
+    const bool last = hop + 1 == shape_.hops;
     for (std::int64_t i = 0; i < chunks; ++i) {
-      rows_.project(frame, i);
-      attend(i);
-      complete(i);
+      const std::int64_t next = overlaps() ? i + 1 : i;
+      if (hop == 0 && next < chunks) rows_.project(frame, next);
+      attention_.row(frame, hop, i);
+      if (last) transition_.output_to_rows(frame, i);
+      const std::int64_t before = overlaps() ? i - 1 : i;
+      if (last && before >= 0) complete(before);
     }
-    return;
   }
-  rows_.project(frame, 0);
-  for (std::int64_t i = 0; i < chunks; ++i) {
-    if (i + 1 < chunks) rows_.project(frame, i + 1);
-    attend(i);
-    if (i > 0) complete(i - 1);
-  }
-  complete(chunks - 1);
+  if (overlaps()) complete(chunks - 1);
+  frame.arrivals += shape_.hops - 1;
 }
 
 // Rows are KV chunks.
 void Layers::kv_outer(LayerFrame& frame) {
   const std::int64_t chunks = shape_.chunks;
   for (std::int64_t i = 0; i < chunks; ++i) rows_.feed_forward_backward(frame, i);
-  for (std::int64_t i = 0; i < chunks; ++i) {
-    const auto [dq, dkv] = attention_.kv_row(frame, i);
-    transition_.gradients_to_rows(frame, i, dq, dkv);
-    if (!overlaps()) rows_.projection_backward(frame, i);
-    if (overlaps() && i > 0) rows_.projection_backward(frame, i - 1);
+  for (std::int64_t hop = shape_.hops - 1; hop >= 0; --hop) {
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      const auto [dq, dkv] = attention_.kv_row(frame, hop, i);
+      if (hop > 0) continue;
+      transition_.gradients_to_rows(frame, i, dq, dkv);
+      if (!overlaps()) rows_.projection_backward(frame, i);
+      if (overlaps() && i > 0) rows_.projection_backward(frame, i - 1);
+    }
   }
   if (overlaps()) rows_.projection_backward(frame, chunks - 1);
 }
@@ -105,19 +105,23 @@ void Layers::kv_outer(LayerFrame& frame) {
 void Layers::query_outer(LayerFrame& frame) {
   const std::int64_t last = shape_.chunks - 1;
   if (overlaps()) rows_.feed_forward_backward(frame, last);
-  for (std::int64_t i = last; i >= 0; --i) {
-    if (!overlaps()) rows_.feed_forward_backward(frame, i);
-    if (overlaps() && i > 0) rows_.feed_forward_backward(frame, i - 1);
-    const auto [dq, dkv] = attention_.query_row(frame, i);
-    transition_.gradients_to_rows(frame, i, dq, dkv);
-    if (!overlaps()) rows_.projection_backward(frame, i);
-    if (overlaps() && i < last) rows_.projection_backward(frame, i + 1);
+  for (std::int64_t hop = shape_.hops - 1; hop >= 0; --hop) {
+    for (std::int64_t i = last; i >= 0; --i) {
+      const std::int64_t next = overlaps() ? i - 1 : i;
+      if (hop + 1 == shape_.hops && next >= 0) rows_.feed_forward_backward(frame, next);
+      const auto [dq, dkv] = attention_.query_row(frame, hop, i);
+      if (hop > 0) continue;
+      transition_.gradients_to_rows(frame, i, dq, dkv);
+      if (!overlaps()) rows_.projection_backward(frame, i);
+      if (overlaps() && i < last) rows_.projection_backward(frame, i + 1);
+    }
   }
   if (overlaps()) rows_.projection_backward(frame, 0);
 }
 
 // A tensor that is not stored across the step begins a new instance in every block that makes it.
-void Layers::advance_repeated(const Homes& homes) {
+void Layers::advance_repeated(const LayerFrame& frame) {
+  const Homes& homes = *frame.homes;
   if (homes.choice.recompute != Recompute::keep_all) {
     homes.q.advance(builder_, 1);
     homes.kv.advance(builder_, 1);
@@ -126,6 +130,7 @@ void Layers::advance_repeated(const Homes& homes) {
     homes.attention_output.advance(builder_, 1);
     homes.lse.advance(builder_, 1);
   }
+  travel_.advance(frame);
 }
 
 }  // namespace fpdt

@@ -31,7 +31,8 @@ class Layers : public LoweringPart {
       : LoweringPart(context),
         transition_(context),
         rows_(context, transition_),
-        attention_(context) {}
+        attention_(context),
+        travel_(context) {}
 
   void forward_block(const std::string& name, Homes& homes, const Version& weights,
                      const Stream& input, const Stream& output);
@@ -44,11 +45,12 @@ class Layers : public LoweringPart {
   void forward_rows(LayerFrame& frame);
   void kv_outer(LayerFrame& frame);
   void query_outer(LayerFrame& frame);
-  void advance_repeated(const Homes& homes);
+  void advance_repeated(const LayerFrame& frame);
 
   Transition transition_;
   Rows rows_;
   Attention attention_;
+  Travel travel_;
 };
 
 }  // namespace fpdt

@@ -35,7 +35,7 @@ Rings::Rings(const Problem& problem, const Strategy& strategy)
       local_(shape_.local_rows(0)),
       extent_(shape_.extent_rows(0)),
       whole_(strategy_.extent == Extent::whole),
-      rows_(shape_.rows(0)),
+      keys_(shape_.key_rows(0)),
       queries_(shape_.query_rows(0)),
       overlap_(strategy_.copies.overlap_all_to_all ? 1 : 0),
       storage_(strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16) {

@@ -80,10 +80,12 @@ class Rings {
   [[nodiscard]] bool read_in_backward(const std::string& name, const LayerClass& choice) const;
   void rows_forward(const std::string& block, const LayerClass& choice, bool recompute);
   void project(const std::string& block, const LayerClass& choice, bool recompute);
+  void hops(const std::string& block, const LayerClass& choice);
   void forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
                bool to_checkpoint);
   void backward(const std::string& block, const LayerClass& choice, bool from_checkpoint);
   void tiles_backward(const std::string& block, const LayerClass& choice);
+  void gradient_hops(const std::string& block, const LayerClass& choice);
   void workspace(const std::string& block);
   [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
 
@@ -94,6 +96,9 @@ class Rings {
                                      std::int64_t width, bool lasting) const;
   [[nodiscard]] HomeShape head_rows(TensorClass tensor, const LayerClass& choice,
                                     std::int64_t width, Dtype dtype, bool lasting) const;
+  [[nodiscard]] HomeShape between_hops(TensorClass tensor, const LayerClass& choice,
+                                       std::int64_t width) const;
+  [[nodiscard]] HomeShape key_ring(TensorClass tensor, const LayerClass& choice) const;
   [[nodiscard]] HomeShape shape_of(const std::string& name, std::int64_t rows,
                                    std::int64_t last_rows, std::int64_t width, Dtype dtype) const;
   [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }
@@ -102,6 +107,8 @@ class Rings {
   [[nodiscard]] bool query_outer() const {
     return strategy_.tiles.backward_order == BackwardOrder::q_outer;
   }
+  // The row that makes gradients of outputs and of the residual also uses them.
+  [[nodiscard]] bool used_in_row() const { return query_outer() && shape_.hops == 1; }
 
   // Lasting ones count in every neighbourhood: states, and what lives from forward to backward.
   struct Line {
@@ -117,7 +124,7 @@ class Rings {
   std::int64_t head_ranks_;
   std::int64_t local_, extent_;  // rows of a chunk on one rank, and those that norms take at once
   bool whole_;
-  std::int64_t rows_, queries_;  // of a chunk: keys of a rank's heads, and queries
+  std::int64_t keys_, queries_;  // rows of a chunk that a rank's attention meets at once
   std::int64_t overlap_;
   Dtype storage_;
   std::string suffix_;      // of the current layer class

@@ -53,10 +53,10 @@ HomeShape Rings::head_rows(TensorClass tensor, const LayerClass& choice, std::in
                            Dtype dtype, bool lasting) const {
   const bool keys = tensor == TensorClass::kv || tensor == TensorClass::dkv;
   const std::int64_t last = shape_.chunks - 1;
-  HomeShape shape = shape_of(std::string(word(tensor)) + suffix_, keys ? rows_ : queries_,
-                             keys ? shape_.rows(last) : shape_.query_rows(last), width, dtype);
+  HomeShape shape = shape_of(std::string(word(tensor)) + suffix_, keys ? keys_ : queries_,
+                             keys ? shape_.key_rows(last) : shape_.query_rows(last), width, dtype);
   shape.keep = choice.kept(tensor);
-  shape.contiguous = keys;
+  shape.contiguous = keys && shape_.hops == 1;
   shape.lasting = lasting;
   shape.instances = lasting ? count_ : 1;
   // Outputs that repeats of a segment store die with the segment.
@@ -85,8 +85,9 @@ void Rings::stream(const std::string& block, unsigned parts, bool checkpoint) {
                                model_.hidden, checkpoint);
   shape.name = checkpoint ? "layer_input" : "segment_input";
   shape.instances = checkpoint ? model_.layers / every + 1 : every - 1;
-  // project reads x_i, and so does feed_forward, two chunks later when all-to-alls overlap.
-  if (!whole_) shape.fetched_slots += 2 * overlap_;
+  // project reads x_i, and so does feed_forward, two chunks later when all-to-alls overlap. Where
+  // keys go around a ring, it comes again.
+  if (!whole_ && shape_.hops == 1) shape.fetched_slots += 2 * overlap_;
   touch_home(block, shape, parts);
 }
 
@@ -109,14 +110,14 @@ void Rings::workspace(const std::string& block) {
 
 void Rings::project(const std::string& block, const LayerClass& choice, bool recompute) {
   const bool all = choice.recompute == Recompute::keep_all;
-  const unsigned made = kKept | kNew | (all || recompute ? kHost : 0U);
+  const unsigned made = kKept | kNew | (all || recompute || shape_.hops > 1 ? kHost : 0U);
   if (all) {
     touch_home(block, local_rows(TensorClass::norm_output, choice, model_.hidden, true), made);
   }
   touch_home(block, head_rows(TensorClass::q, choice, q_width(), storage_, all), made);
   touch_home(block, head_rows(TensorClass::kv, choice, kv_width(), storage_, all),
              kKept | kNew | kHost);
-  if (shape_.ring > 1) staging(block, "kv_own", kv_width(), storage_);
+  if (shape_.gathers_keys()) staging(block, "kv_own", kv_width(), storage_);
   if (head_ranks_ == 1) return;
   staging(block, "q_send", q_width(), storage_);
   staging(block, "kv_send", kv_width(), storage_);
@@ -133,11 +134,11 @@ std::int64_t Rings::workspace_bytes(const LayerClass& choice) const {
         .value;
   };
   using enum AttentionDirection;
-  const std::int64_t last_keys = shape_.last_chunk_rows;
-  const std::int64_t last = last_keys / shape_.ring;  // queries
+  const std::int64_t last_keys = shape_.key_rows(shape_.chunks - 1);
+  const std::int64_t last = shape_.query_rows(shape_.chunks - 1);
   const std::int64_t least =
-      std::max({bytes(forward, queries_, rows_), bytes(backward, queries_, rows_),
-                bytes(backward, last, rows_)});
+      std::max({bytes(forward, queries_, keys_), bytes(backward, queries_, keys_),
+                bytes(backward, last, keys_)});
   if (!strategy_.tiles.long_tiles || !query_outer()) return least;
   const auto resident = static_cast<std::int64_t>(
       std::min(choice.kept(TensorClass::kv), choice.kept(TensorClass::dkv)) *
@@ -145,7 +146,7 @@ std::int64_t Rings::workspace_bytes(const LayerClass& choice) const {
   if (resident == 0) return least;
   const std::int64_t before = (resident - 1) * shape_.chunk_rows;
   return std::max({least, bytes(backward, last, before + last_keys),
-                   bytes(backward, queries_, std::max(rows_, before))});
+                   bytes(backward, queries_, std::max(keys_, before))});
 }
 
 // project, attention tiles and the return of their output, for every chunk.
@@ -154,7 +155,11 @@ void Rings::rows_forward(const std::string& block, const LayerClass& choice, boo
   const bool from_input = choice.recompute == Recompute::from_input;
   project(block, choice, recompute);
   touch_home(block, head_rows(TensorClass::kv, choice, kv_width(), storage_, all), kFetched);
-  activation(block, "o", queries_, q_width(), Dtype::f32, 1 + overlap_);
+  if (shape_.hops > 1) hops(block, choice);
+  const HomeShape sums = between_hops(TensorClass::attention_sum, choice, q_width());
+  if (shape_.hops == 1 || sums.kept_chunks() < sums.chunks) {
+    activation(block, "o", queries_, q_width(), Dtype::f32, 1 + overlap_);
+  }
   workspace(block);
   const unsigned made = kKept | kNew | (!from_input || recompute ? kHost : 0U);
   touch_home(block, head_rows(TensorClass::lse, choice, shape_.heads, Dtype::f32, !from_input),
@@ -163,6 +168,36 @@ void Rings::rows_forward(const std::string& block, const LayerClass& choice, boo
   if (head_ranks_ == 1) return;
   if (storage_ != Dtype::f32) staging(block, "o_send", q_width(), storage_);
   staging(block, "o_receive", q_width(), storage_);
+}
+
+// Keys of other ranks, and sums of attention that go on from hop to hop.
+void Rings::hops(const std::string& block, const LayerClass& choice) {
+  const bool all = choice.recompute == Recompute::keep_all;
+  touch_home(block, head_rows(TensorClass::q, choice, q_width(), storage_, all), kFetched);
+  touch_home(block, key_ring(TensorClass::kv, choice), kAllParts);
+  touch_home(block, between_hops(TensorClass::attention_sum, choice, q_width()), kAllParts);
+  HomeShape lse = between_hops(TensorClass::attention_sum, choice, shape_.heads);
+  lse.name = "lse_sum" + suffix_;
+  touch_home(block, lse, kAllParts);
+}
+
+// A sum that goes on from hop to hop. It goes to the host in the first, and comes back for the last
+// into a ring of its row.
+HomeShape Rings::between_hops(TensorClass tensor, const LayerClass& choice,
+                              std::int64_t width) const {
+  HomeShape shape = head_rows(tensor, choice, width, Dtype::f32, false);
+  if (shape_.hops == 2) shape.fetched_slots = 0;
+  return shape;
+}
+
+// Chunks that arrive, while those of the hop before are in use.
+HomeShape Rings::key_ring(TensorClass tensor, const LayerClass& choice) const {
+  const bool gradients = tensor == TensorClass::dkv;
+  const bool exact = gradients && strategy_.key_gradients == Storage::f32;
+  HomeShape shape = head_rows(tensor, choice, kv_width(), exact ? Dtype::f32 : storage_, false);
+  shape.name = (gradients ? "dkv_ring" : "kv_ring") + suffix_;
+  shape.instances = std::min<std::int64_t>(2, shape_.hops - 1);
+  return shape;
 }
 
 void Rings::forward(const std::string& block, const LayerClass& choice, bool from_checkpoint,
@@ -214,7 +249,6 @@ bool Rings::read_in_backward(const std::string& name, const LayerClass& choice) 
 }
 
 void Rings::backward(const std::string& block, const LayerClass& choice, bool from_checkpoint) {
-  const bool fused = query_outer();
   std::vector<Tensor> read_weights = layer_list();
   std::erase_if(read_weights,
                 [&](const Tensor& tensor) { return !read_in_backward(tensor.spec.name, choice); });
@@ -245,14 +279,15 @@ void Rings::backward(const std::string& block, const LayerClass& choice, bool fr
   activation(block, "act_gradient", ffn_rows(), model_.feed_forward, storage_);
   activation(block, "up_gradient", ffn_rows(), model_.up_width(), storage_);
   HomeShape dh = local_rows(TensorClass::residual_gradient, choice, model_.hidden, false);
-  dh.stored = !fused && !whole_;
-  if (fused && !whole_) dh.produced_slots = 2 + overlap_;
+  dh.stored = !used_in_row() && !whole_;
+  if (used_in_row() && !whole_) dh.produced_slots = 2 + overlap_;
   touch_home(block, dh, dh.stored ? kKept | kNew | kHost | kFetched : kNew);
   tiles_backward(block, choice);
-  if (shape_.ring > 1) {
+  if (shape_.gathers_keys()) {
     staging(block, "dkv_own", kv_width(), Dtype::f32);
     sum_workspace(block);
   }
+  if (shape_.hops > 1) gradient_hops(block, choice);
   if (head_ranks_ == 1 && shape_.extents == shape_.chunks) return;
   activation(block, "dcontext", extent_, model_.q_width(), storage_);
   activation(block, "delta_chunk", extent_, model_.heads, Dtype::f32);
@@ -270,7 +305,6 @@ void Rings::backward(const std::string& block, const LayerClass& choice, bool fr
 void Rings::tiles_backward(const std::string& block, const LayerClass& choice) {
   const bool all = choice.recompute == Recompute::keep_all;
   const bool from_input = choice.recompute == Recompute::from_input;
-  const bool fused = query_outer();
   const unsigned read = kKept | kHost | kFetched;
   workspace(block);
   touch_home(block, head_rows(TensorClass::q, choice, q_width(), storage_, all), read);
@@ -281,19 +315,36 @@ void Rings::tiles_backward(const std::string& block, const LayerClass& choice) {
   HomeShape dout = head_rows(TensorClass::dout, choice, q_width(), storage_, false);
   HomeShape delta = head_rows(TensorClass::dout, choice, shape_.heads, Dtype::f32, false);
   delta.name = "delta" + suffix_;
-  dout.stored = delta.stored = !fused;
-  touch_home(block, dout, fused ? kNew : read | kNew);
-  touch_home(block, delta, fused ? kNew : read | kNew);
-  const std::int64_t streamed_width = fused ? kv_width() : q_width();
-  const HomeShape streamed = head_rows(fused ? TensorClass::dkv : TensorClass::dq, choice,
-                                       streamed_width, Dtype::f32, false);
-  touch_home(block, streamed, read | kNew);
-  activation(block, fused ? "dq_sum" : "dkv_sum", fused ? queries_ : rows_,
-             fused ? q_width() : kv_width(), Dtype::f32, 1 + overlap_);
-  if (streamed.kept_chunks() < streamed.chunks) {
-    activation(block, fused ? "dkv_diagonal" : "dq_diagonal", fused ? rows_ : queries_,
-               streamed_width, Dtype::f32, 1 + overlap_);
+  dout.stored = delta.stored = !used_in_row();
+  touch_home(block, dout, dout.stored ? read | kNew : kNew);
+  touch_home(block, delta, dout.stored ? read | kNew : kNew);
+  const HomeShape dq = query_outer() && shape_.hops > 1
+                           ? between_hops(TensorClass::dq, choice, q_width())
+                           : head_rows(TensorClass::dq, choice, q_width(), Dtype::f32, false);
+  const HomeShape dkv = head_rows(TensorClass::dkv, choice, kv_width(), Dtype::f32, false);
+  const auto sum = [&](const char* name, const HomeShape& like) {
+    activation(block, name, like.rows, like.width, Dtype::f32, 1 + overlap_);
+  };
+  const auto spills = [](const HomeShape& home) { return home.kept_chunks() < home.chunks; };
+  if (query_outer()) {
+    touch_home(block, dkv, read | kNew);
+    if (spills(dkv)) sum("dkv_diagonal", dkv);
+    if (shape_.hops > 1) touch_home(block, dq, kAllParts);
+    if (shape_.hops == 1 || spills(dq)) sum("dq_sum", dq);
+  } else {
+    touch_home(block, dq, read | kNew);
+    if (spills(dq)) sum("dq_diagonal", dq);
+    sum("dkv_sum", dkv);
   }
+}
+
+// Keys of other ranks, and their gradients on the way home.
+void Rings::gradient_hops(const std::string& block, const LayerClass& choice) {
+  touch_home(block, key_ring(TensorClass::kv, choice), kAllParts);
+  const HomeShape gradients = key_ring(TensorClass::dkv, choice);
+  touch_home(block, gradients, kAllParts);
+  if (gradients.dtype == Dtype::f32) return;
+  activation(block, "dkv_pass", keys_, kv_width(), gradients.dtype, 1 + overlap_);
 }
 
 }  // namespace fpdt

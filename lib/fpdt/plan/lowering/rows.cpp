@@ -57,14 +57,18 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   const bool parallel = model_.parallel_residual;
   const Instance stored = stored_instance(homes);
   const bool keep = all && !parallel;
+  Operand& x = frame.x[at];  // of the projection, unless that was many rows ago
+  if (shape_.hops > 1) {
+    x = frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
+  }
   const Operand h =
       keep ? homes.residual.produce(builder_, stored, extent) : temporary("residual_chunk", rows);
   products_.linear(fmt::format("out.{}", extent), "out", frame.weights, frame.attention_output[at],
-                   h, rows, model_.q_width(), hidden, frame.x[at]);
+                   h, rows, model_.q_width(), hidden, x);
   if (keep) homes.residual.spill(builder_, stored, extent, h, out_lane());
   const Operand n2 = temporary("normed", rows);
-  products_.norm(fmt::format("norm2.{}", extent), "norm2", frame.weights,
-                 parallel ? frame.x[at] : h, n2, rows);
+  products_.norm(fmt::format("norm2.{}", extent), "norm2", frame.weights, parallel ? x : h, n2,
+                 rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, extent);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, extent) : Operand{};
   const std::int64_t tile = ffn_tile();

@@ -1,6 +1,7 @@
 // Messages in closed form: in every layer all-to-alls of Ulysses (Jacobs et al., arXiv 2309.14509),
-// and gathers of keys with sums of their gradients (arXiv 2311.02382); gathers and sums of ZeRO
-// (Rajbhandari et al., arXiv 1910.02054).
+// and gathers of keys with sums of their gradients (arXiv 2311.02382), or keys that go around a ring
+// with their gradients (arXiv 2310.01889); gathers and sums of ZeRO (Rajbhandari et al., arXiv
+// 1910.02054).
 //
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
 // their width. A rank sends 1/U of an all-to-all's bytes to each of U ranks, its keys to each of R,
@@ -75,8 +76,9 @@ std::int64_t shared(const Problem& problem, const Strategy& strategy, std::int64
 Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
   const std::int64_t element = strategy.storage == Storage::f32 ? 4 : 2;
-  const auto to_group = [&](std::int64_t size, std::int64_t stride, std::int64_t bytes) {
-    return to_others({"", size, stride, {}}, 0, bytes, problem.cluster.devices_per_node);
+  const auto to_group = [&](std::int64_t size, std::int64_t stride, std::int64_t bytes,
+                            std::int64_t hop = 0) {
+    return to_others({"", size, stride, {}}, 0, bytes, problem.cluster.devices_per_node, hop);
   };
   // Tokens whose queries a rank has, and bytes of them.
   const std::int64_t tokens = shape.padded_tokens / shape.ring;
@@ -90,8 +92,20 @@ Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
                                  layers * ((q + q + kv) * element + delta);
   Traffic sent =
       to_group(shape.head_ranks(), 1, strategy.micro_batches * exchanged / shape.head_ranks());
-  sent += to_group(shape.ring, shape.head_ranks(),
-                   strategy.micro_batches * (passages.qkv * kv * element + layers * kv * 4));
+  // Keys are gathered after each projection; or they go around, once for each attention and once
+  // for backward.
+  const std::int64_t gradient =
+      shape.hops > 1 && strategy.key_gradients != Storage::f32 ? element : 4;
+  const std::int64_t times = shape.hops > 1 ? passages.output + layers : passages.qkv;
+  const std::int64_t keys =
+      strategy.micro_batches * (times * kv * element + layers * kv * gradient);
+  if (shape.gathers_keys()) sent += to_group(shape.ring, shape.head_ranks(), keys);
+  if (shape.hops > 1) {
+    const std::int64_t forward = strategy.micro_batches * passages.output * kv * element;
+    const std::int64_t hops = shape.hops - 1;
+    sent += to_group(shape.ring, shape.head_ranks(), hops * forward, 1);
+    sent += to_group(shape.ring, shape.head_ranks(), hops * (keys - forward), hops);
+  }
   sent += to_group(problem.ranks(), 1, shared(problem, strategy, element));
   return sent;
 }

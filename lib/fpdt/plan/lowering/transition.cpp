@@ -57,7 +57,7 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& 
   split.qkv = qkv;
   describe_heads(split, frame, chunk);
   const std::int64_t rows = shape_.query_rows(chunk);
-  const Operand own = shape_.ring > 1 ? temporary("kv_own", rows) : kv;
+  const Operand own = shape_.gathers_keys() ? temporary("kv_own", rows) : kv;
   if (head_ranks_ == 1) {
     split.q.operand = q;
     split.kv.operand = own;
@@ -69,13 +69,13 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& 
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {own, false}}});
   }
-  if (shape_.ring > 1) {
+  if (shape_.gathers_keys()) {
     builder_.emit(fmt::format("gather_kv.{}", chunk), LaneKind::comm,
                   AllGather{ring_of(chunk), {own}, {{kv, false}}});
   }
-  // Forward needs q only now, but K/V also in later rows of this layer.
+  // Forward needs q only now, or once a hop, but K/V also in later rows of this layer.
   const bool stored = frame.stores(Recompute::keep_all) || frame.pass == Pass::recompute;
-  if (stored) homes.q.spill(builder_, kept, chunk, q, out_lane());
+  if (stored || shape_.hops > 1) homes.q.spill(builder_, kept, chunk, q, out_lane());
   if (stored || chunk + 1 < shape_.chunks) homes.kv.spill(builder_, kept, chunk, kv, out_lane());
   frame.q[c] = q;
   frame.kv[c] = kv;
@@ -161,7 +161,7 @@ void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const 
                                    const Operand& dkv) {
   const auto c = static_cast<std::size_t>(chunk);
   frame.dq[c] = dq;
-  frame.dkv[c] = shape_.ring > 1 ? summed_over_ring(dkv, chunk) : dkv;
+  frame.dkv[c] = shape_.gathers_keys() ? summed_over_ring(dkv, chunk) : dkv;
   if (head_ranks_ == 1) return;
   const std::int64_t rows = shape_.query_rows(chunk);
   Operand dq_send = frame.dq[c];

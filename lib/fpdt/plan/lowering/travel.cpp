@@ -1,0 +1,77 @@
+// Emits the exchanges of a ring.
+#include "fpdt/plan/lowering/travel.h"
+
+#include <fmt/format.h>
+
+namespace fpdt {
+
+// Numbers the hops of this block, in the order in which keys arrive.
+Instance Travel::arrival(const LayerFrame& frame, std::int64_t hop) const {
+  return Version::plus(frame.arrivals + (frame.back ? shape_.hops - 1 - hop : hop - 1));
+}
+
+Operand Travel::keys(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
+  Homes& homes = *frame.homes;
+  if (hop == 0) return homes.kv.fetch(builder_, inputs(frame), chunk, reuse(), LaneKind::h2d);
+  // Not from the ring in which they arrived: `pass` may need its slot.
+  return homes.kv_ring.fetch(builder_, arrival(frame, hop), chunk, Home::Reuse::latest,
+                             LaneKind::h2d);
+}
+
+void Travel::pass(LayerFrame& frame, std::int64_t hop, std::int64_t chunk, const Operand& keys) {
+  const std::int64_t next = frame.back ? hop - 1 : hop + 1;
+  if (next > 0 && next < shape_.hops) send_keys(frame, next, chunk, keys);
+}
+
+void Travel::send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chunk,
+                       const Operand& keys) {
+  Home& home = frame.homes->kv_ring;
+  const Instance instance = arrival(frame, to_hop);
+  const Operand arrived = home.produce(builder_, instance, chunk);
+  builder_.emit(fmt::format("pass_{}kv.{}.{}", frame.back ? "back_" : "", chunk, to_hop),
+                LaneKind::comm,
+                Exchange{"ring", {keys}, {{arrived, false}}, frame.back ? shape_.hops - 1 : 1});
+  home.spill(builder_, instance, chunk, arrived, out_lane());
+}
+
+void Travel::begin_backward(LayerFrame& frame) {
+  frame.back = true;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks && shape_.hops > 1; ++chunk) {
+    send_keys(frame, shape_.hops - 1, chunk, keys(frame, 0, chunk));
+  }
+}
+
+void Travel::pass_gradient(LayerFrame& frame, std::int64_t hop, std::int64_t chunk,
+                           const Operand& part) {
+  Home& home = frame.homes->dkv_ring;
+  const std::int64_t turn = shape_.hops - 1 - hop;
+  if (turn > 0) {
+    const Operand arrived =
+        home.fetch(builder_, Version::plus(turn - 1), chunk, Home::Reuse::none, LaneKind::h2d);
+    builder_.emit(fmt::format("add_dkv.{}.{}", chunk, hop), LaneKind::compute,
+                  Copy{arrived, {part, true}});
+  }
+  if (hop == 0) return;
+  Operand sent = part;
+  if (strategy_.key_gradients != Storage::f32 && storage_ != Dtype::f32) {
+    sent = temporary("dkv_pass", shape_.key_rows(chunk));
+    builder_.emit(fmt::format("round_dkv.{}.{}", chunk, hop), LaneKind::compute,
+                  Copy{part, {sent, false}});
+  }
+  const Operand arrived = home.produce(builder_, Version::plus(turn), chunk);
+  builder_.emit(fmt::format("pass_dkv.{}.{}", chunk, hop), LaneKind::comm,
+                Exchange{"ring", {sent}, {{arrived, false}}, shape_.hops - 1});
+  home.spill(builder_, Version::plus(turn), chunk, arrived, out_lane());
+}
+
+void Travel::advance(const LayerFrame& frame) const {
+  if (shape_.hops == 1) return;
+  const Homes& homes = *frame.homes;
+  const std::int64_t hops = shape_.hops - 1;
+  homes.kv_ring.advance(builder_, frame.arrivals + (frame.back ? hops : 0));
+  homes.attention_sum.advance(builder_, shape_.hops);
+  homes.lse_sum.advance(builder_, shape_.hops);
+  if (frame.back) homes.dkv_ring.advance(builder_, hops);
+}
+
+}  // namespace fpdt

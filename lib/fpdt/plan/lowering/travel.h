@@ -1,0 +1,35 @@
+// Keys that go around a ring (Liu et al., arXiv 2310.01889), a chunk at a time, and the gradients
+// that follow them home.
+//
+// Hop h of forward meets the keys of the h-th member before this one: each chunk goes on to the
+// next member while this one's tiles use it. Backward goes the other way, from the keys that are
+// furthest from home to its own. Every member adds its part to their gradients and gives them to
+// the member that has the keys next, so that they reach home with the last part.
+#pragma once
+
+#include "fpdt/plan/lowering/context.h"
+
+namespace fpdt {
+
+class Travel : public LoweringPart {
+ public:
+  explicit Travel(Context& context) : LoweringPart(context) {}
+
+  // The keys and values of a chunk at this hop. Own ones are at hop 0.
+  Operand keys(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
+  // Gives them to the member that uses them next, if there is one.
+  void pass(LayerFrame& frame, std::int64_t hop, std::int64_t chunk, const Operand& keys);
+  // Brings the keys of the first hop of backward.
+  void begin_backward(LayerFrame& frame);
+  // Adds what came with the keys to this rank's part of their gradient, and passes on the sum.
+  // After hop 0 it is complete.
+  void pass_gradient(LayerFrame& frame, std::int64_t hop, std::int64_t chunk, const Operand& part);
+  // Moves the bases of the homes at the end of a block.
+  void advance(const LayerFrame& frame) const;
+
+ private:
+  [[nodiscard]] Instance arrival(const LayerFrame& frame, std::int64_t hop) const;
+  void send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chunk, const Operand& keys);
+};
+
+}  // namespace fpdt

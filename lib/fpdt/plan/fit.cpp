@@ -229,7 +229,7 @@ std::vector<std::int64_t> data_parallel_degrees(const Problem& problem) {
   const std::int64_t ranks = problem.ranks();
   for (std::int64_t degree = 1; degree <= ranks; ++degree) {
     if (ranks % degree != 0) continue;
-    if (rings(problem, ranks / degree).front() == 1) degrees.push_back(degree);
+    if (divides_heads(problem.model, ranks / degree)) degrees.push_back(degree);
   }
   return degrees;
 }
@@ -258,14 +258,10 @@ Strategy with_ring(Strategy strategy, std::int64_t ring) {
 }
 
 std::vector<std::int64_t> rings(const Problem& problem, std::int64_t sequence_parallel) {
-  const ModelSpec& model = problem.model;
   std::vector<std::int64_t> found;
   for (std::int64_t ring = 1; ring <= sequence_parallel; ++ring) {
     if (sequence_parallel % ring != 0) continue;
-    const std::int64_t heads = sequence_parallel / ring;
-    if (model.heads % heads != 0) continue;
-    if (model.kv_heads % heads != 0 && heads % model.kv_heads != 0) continue;
-    found.push_back(ring);
+    if (divides_heads(problem.model, sequence_parallel / ring)) found.push_back(ring);
   }
   return found;  // one rank has all heads, so the largest ring always works
 }

@@ -83,6 +83,11 @@ std::string layer_tensor_name(std::int64_t layer, std::string_view tensor) {
 
 std::int64_t layer_parameter_count(const ModelSpec& model) { return count(layer_tensors(model)); }
 
+bool divides_heads(const ModelSpec& model, std::int64_t ranks) {
+  const bool shares_keys = model.kv_heads % ranks == 0 || ranks % model.kv_heads == 0;
+  return model.heads % ranks == 0 && shares_keys;
+}
+
 std::int64_t parameter_count(const ModelSpec& model) {
   return add(mul(model.layers, layer_parameter_count(model)), count(global_tensors(model)));
 }

@@ -104,6 +104,10 @@ std::vector<TensorSpec> global_tensors(const ModelSpec& model);
 // "layers.3.qkv.weight".
 std::string layer_tensor_name(std::int64_t layer, std::string_view tensor);
 
+// Whether so many ranks can exchange tokens for heads: each gets whole query heads, and with them
+// whole KV heads or a copy of one.
+bool divides_heads(const ModelSpec& model, std::int64_t ranks);
+
 // Parameters of the whole model, exact.
 std::int64_t parameter_count(const ModelSpec& model);
 std::int64_t layer_parameter_count(const ModelSpec& model);

@@ -57,7 +57,7 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
           "mesh.replicas, or mesh.ring with keys: gathered, or use a cluster whose devices divide "
           "{}",
           model.heads, model.name, head_ranks, model.heads);
-  } else if (model.kv_heads % head_ranks != 0 && head_ranks % model.kv_heads != 0) {
+  } else if (!divides_heads(model, head_ranks)) {
     wrong("P102", "mesh", "kv_heads: {} KV heads of {} neither divide by nor into {} ranks",
           model.kv_heads, model.name, head_ranks);
   }

@@ -229,6 +229,25 @@ TEST(Search, TheFloorIsBelowEverySimulation) {
   }
 }
 
+// In a ring, one chunk gives the last of four ranks 7 of the 16 parts of the causal half.
+TEST(Search, TheFloorFollowsTheLastRankOfARing) {
+  Problem problem = timed_problem(tiny_llama(), 4, 4096);
+  problem.cluster.rates.matmul = {1e18, 1e18, 1e18};  // so that attention is nearly all
+  const Machine machine(problem.cluster, RateEnd::typical);
+  const auto floor = [&](std::int64_t ring, std::int64_t tokens, Layout layout) {
+    Strategy strategy = with_ring(spilled(problem, 1, tokens), ring);
+    strategy.layout = layout;
+    const std::int64_t least = compute_floor(problem, strategy, machine);
+    EXPECT_LE(least, step_nanoseconds(problem, strategy, machine));
+    return static_cast<double>(least);
+  };
+  const double whole = floor(1, 4096, Layout::interleaved);
+  const double chunks = floor(1, 1024, Layout::interleaved);
+  EXPECT_NEAR(floor(4, 4096, Layout::interleaved) / whole, 4 * 7.0 / 16, 0.01);
+  EXPECT_NEAR(floor(4, 1024, Layout::interleaved) / chunks, 1 + 0.75 / 4, 0.01);
+  EXPECT_NEAR(floor(4, 1024, Layout::zigzag) / chunks, 1, 0.01);
+}
+
 // Skipping periods is exact. The search times a sketch without edges. Edges of a block serve all
 // its calls, so some calls wait for more than they need, and the full step is never faster.
 TEST(Search, TheAnswerInFullEqualsItsExtrapolation) {

@@ -3,9 +3,27 @@
 
 #include <algorithm>
 
+#include "fpdt/cost/demand.h"
 #include "fpdt/plan/fit.h"
 
 namespace fpdt {
+namespace {
+
+// (query, key) pairs of a head on the rank with most of them, which is the last of a ring.
+double most_pairs(const Problem& problem, const Geometry& shape) {
+  const auto tokens = static_cast<double>(problem.seq_len);
+  if (shape.ring == 1) return tokens * (tokens + 1) / 2;
+  double pairs = 0;
+  for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    const std::int64_t rows = shape.query_rows(chunk);
+    const std::int64_t run = shape.reversed(chunk) ? 0 : shape.ring - 1;
+    const std::int64_t first = chunk * shape.chunk_rows + run * rows;
+    pairs += static_cast<double>(visible_pairs(first, rows, 0, first + rows));
+  }
+  return pairs;
+}
+
+}  // namespace
 
 std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
                            const Machine& machine) {
@@ -19,9 +37,8 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   // In a segment whose repeats store attention, only the last layer repeats attention.
   const double last = every > 1 && stored.attention > 0 ? layers - reruns : 0;
   const auto tokens = static_cast<double>(problem.seq_len);
-  // The rank of a ring with the latest queries has a little more than this.
-  const double pairs = tokens * (tokens + 1) / 2 / static_cast<double>(shape.ring) *
-                       static_cast<double>(shape.heads) * static_cast<double>(model.head_dim);
+  const double pairs = most_pairs(problem, shape) * static_cast<double>(shape.heads) *
+                       static_cast<double>(model.head_dim);
   const auto seconds = [&](Work work, double flops, std::int64_t size) {
     Demand demand;
     demand.work = work;
@@ -36,8 +53,8 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
       2 * static_cast<double>(weights) * tokens / static_cast<double>(shape.sequence_parallel);
   const double once =
       seconds(Work::attention_forward, kForwardFlops * pairs * (layers + repeated + reruns + last),
-              shape.chunk_rows) +
-      seconds(Work::attention_backward, kBackwardFlops * pairs * layers, shape.chunk_rows) +
+              shape.query_rows(0)) +
+      seconds(Work::attention_backward, kBackwardFlops * pairs * layers, shape.query_rows(0)) +
       seconds(Work::matmul, products * (3 * layers + repeated + reruns), shape.local_rows(0));
   constexpr double kMost = 9e18;  // centuries; simulation refuses such a step
   return static_cast<std::int64_t>(

@@ -95,10 +95,8 @@ void leave_out_devices(Problem& problem, const Pins& pins) {
 void require_region(const Problem& problem, const Pins& pins) {
   const std::vector<Split> all = splits(problem, pins);
   if (pins.method == nullptr || !pins.chunk_tokens || all.empty()) return;
-  Strategy strategy = default_strategy(problem);
-  strategy.mesh.replicas = all.front().data_parallel;
-  strategy.tiles.chunk_tokens = *pins.chunk_tokens;
-  strategy = entered(problem, pins, strategy);
+  const Strategy strategy =
+      entered(problem, pins, skeleton_of(problem, all.front(), *pins.chunk_tokens));
   if (!check(problem, strategy).empty() || pins.method->holds(problem, strategy)) return;
   throw InputError(fmt::format(
       "--chunk {}: {} has no such strategy for {} tokens; leave --chunk or --method out",

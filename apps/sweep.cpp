@@ -97,10 +97,13 @@ std::vector<std::int64_t> usual_values(const Question& question, Over over,
   switch (over) {
     case Over::chunk: {
       const std::vector<Split> all = splits(question.problem, question.pins);
-      const std::int64_t replicas = question.pins.strategy ? question.pins.strategy->mesh.replicas
-                                    : all.empty()          ? 1
-                                                           : all.front().data_parallel;
-      return chunk_lengths(question.problem, question.problem.ranks() / replicas);
+      Split split = all.empty() ? Split{} : all.front();
+      if (question.pins.strategy) {
+        split.data_parallel = question.pins.strategy->mesh.replicas;
+        split.ring = question.pins.strategy->mesh.ring;
+      }
+      const std::int64_t ranks = question.problem.ranks() / split.data_parallel;
+      return chunk_lengths(question.problem, ranks, split.ring);
     }
     case Over::seq_len:
       return usual_lengths(question, progress);

@@ -16,8 +16,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
   const std::vector<Split> all_splits = splits(problem, pins);
   if (all_splits.empty()) return {};
   const Split& split = all_splits.front();
-  std::vector<std::int64_t> lengths =
-      lengths_of(problem, pins, problem.ranks() / split.data_parallel, split.ring);
+  std::vector<std::int64_t> lengths = lengths_of(problem, pins, split);
   constexpr std::size_t kShortest = 3;
   if (lengths.size() > kShortest) lengths.resize(kShortest);
   std::vector<Strategy> all;

@@ -242,6 +242,12 @@ Strategy over_most_ranks(const Problem& problem, std::int64_t batch) {
   return strategy;
 }
 
+Strategy over_all_ranks(const Problem& problem, std::int64_t batch) {
+  Strategy strategy = with_ring(Strategy{}, problem.ranks());
+  strategy.micro_batches = batch;
+  return strategy;
+}
+
 std::vector<std::int64_t> checkpoint_intervals(const Problem& problem) {
   std::vector<std::int64_t> intervals;
   for (std::int64_t k = 1; k <= problem.model.layers; ++k) {

@@ -85,6 +85,8 @@ std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
 std::vector<std::int64_t> checkpoint_intervals(const Problem& problem);
 // Defaults for `batch` sequences over as many ranks as the heads allow, so that all share each one.
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch);
+// The same over all ranks, in one ring.
+Strategy over_all_ranks(const Problem& problem, std::int64_t batch);
 // The strategy with everything spilled and tiles in proportion to the chunk.
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
                  std::int64_t ring = 1);

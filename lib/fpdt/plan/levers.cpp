@@ -178,17 +178,23 @@ Changes data_parallel_changes(const Problem& problem, const Strategy& strategy) 
   Collector changes(problem, strategy);
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;
   const std::int64_t batch = strategy.mesh.replicas * strategy.micro_batches;
-  for (const std::int64_t degree : data_parallel_degrees(problem)) {
-    if (batch % degree != 0) continue;
+  const auto add = [&](std::int64_t degree, std::int64_t ring) {
+    if (batch % degree != 0) return;
     Strategy changed = strategy;
     changed.mesh.replicas = degree;
     changed.micro_batches = batch / degree;
-    changed = with_ring(changed, 1);  // these degrees need none
+    changed = with_ring(changed, ring);
     const std::int64_t unit = problem.ranks() / degree * problem.cluster.row_multiple;
     changed.tiles.chunk_tokens = round_up(strategy.tiles.chunk_tokens, unit);
     changes.add(fmt::format("sequence-parallel {} x data-parallel {} -> {} x {}", now,
                             strategy.mesh.replicas, problem.ranks() / degree, degree),
                 changed);
+  };
+  for (const std::int64_t degree : data_parallel_degrees(problem)) add(degree, 1);
+  if (now == 1 || strategy.mesh.ring < now) return changes.take();
+  // Ranks that all share queries do so in any number.
+  for (std::int64_t degree = 1; degree <= problem.ranks(); ++degree) {
+    if (problem.ranks() % degree == 0) add(degree, problem.ranks() / degree);
   }
   return changes.take();
 }

@@ -30,19 +30,26 @@ std::string why_no_split(const Problem& problem, const Pins& pins) {
 }  // namespace
 
 std::vector<Split> splits(const Problem& problem, const Pins& pins) {
-  std::vector<Split> all;
-  for (const std::int64_t degree : data_parallel_degrees(problem)) {
-    if (pins.batch % degree != 0 || pins.data_parallel.value_or(degree) != degree) continue;
-    all.push_back({degree, pins.batch / degree});
-  }
-  if (!all.empty() || pins.method != nullptr) return all;
   const std::int64_t ranks = problem.ranks();
-  for (std::int64_t degree = 1; degree <= ranks; ++degree) {
-    if (ranks % degree != 0 || pins.batch % degree != 0) continue;
-    if (pins.data_parallel.value_or(degree) != degree) continue;
-    all.push_back({degree, pins.batch / degree, rings(problem, ranks / degree).front()});
+  // `ring`: of a number of ranks; 0: they cannot share a sequence.
+  const auto with = [&](auto ring) {
+    std::vector<Split> all;
+    for (std::int64_t degree = 1; degree <= ranks; ++degree) {
+      if (ranks % degree != 0 || pins.batch % degree != 0) continue;
+      if (pins.data_parallel.value_or(degree) != degree) continue;
+      const Split split{degree, pins.batch / degree, ring(ranks / degree)};
+      if (split.ring > 0) all.push_back(split);
+    }
+    return all;
+  };
+  if (pins.method != nullptr && pins.method->sharing == Sharing::queries) {
+    return with([](std::int64_t among) { return among; });
   }
-  return all;
+  const std::vector<Split> all = with([&](std::int64_t among) -> std::int64_t {
+    return divides_heads(problem.model, among) ? 1 : 0;
+  });
+  if (!all.empty() || pins.method != nullptr) return all;
+  return with([&](std::int64_t among) { return rings(problem, among).front(); });
 }
 
 void require_possible(const Problem& problem, const Pins& pins) {
@@ -55,9 +62,7 @@ void require_possible(const Problem& problem, const Pins& pins) {
   Strategy strategy = pins.strategy.value_or(default_strategy(problem));
   const std::vector<Split> all = splits(problem, pins);
   if (!pins.strategy && !all.empty()) {
-    const std::int64_t ranks = problem.ranks() / all.front().data_parallel;
-    const std::int64_t ring = all.front().ring;
-    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, ranks, ring).front());
+    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, all.front()).front());
   }
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
@@ -79,17 +84,15 @@ bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const
          !pins.method->holds(problem, from);
 }
 
-std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
-                                     std::int64_t sequence_parallel, std::int64_t ring) {
+std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, const Split& split) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
-  const std::vector<std::int64_t> all = chunk_lengths(problem, sequence_parallel, ring);
+  const std::int64_t ranks = problem.ranks() / split.data_parallel;
+  const std::vector<std::int64_t> all = chunk_lengths(problem, ranks, split.ring);
   if (pins.method == nullptr) return all;
   std::vector<std::int64_t> lengths = all;
-  const std::int64_t whole =
-      round_up(problem.seq_len, sequence_parallel * problem.cluster.row_multiple);
+  const std::int64_t whole = round_up(problem.seq_len, ranks * problem.cluster.row_multiple);
   if (lengths.back() != whole) lengths.push_back(whole);
   std::erase_if(lengths, [&](std::int64_t tokens) {
-    const Split split{problem.ranks() / sequence_parallel, 1};
     return !pins.method->holds(problem,
                                entered(problem, pins, skeleton_of(problem, split, tokens)));
   });

@@ -24,9 +24,9 @@ struct Split {
   std::int64_t micro_batches = 1;
   std::int64_t ring = 1;
 };
-// Those that the heads and the pins allow, ascending by data_parallel. Where heads alone allow
-// none, ranks also share queries in the smallest rings, unless a method is pinned. Empty: the ranks
-// of this problem cannot share the batch.
+// Those that the heads and the pins allow, ascending by data_parallel. A pinned method says whether
+// ranks share heads or queries. Without one they share heads; where heads allow none, they also
+// share queries in the smallest rings. Empty: the ranks of this problem cannot share the batch.
 std::vector<Split> splits(const Problem& problem, const Pins& pins);
 
 // InputError for a problem that no strategy solves: budgets of 0, ranks that cannot share the heads
@@ -44,8 +44,7 @@ Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strat
 bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const Strategy& to);
 
 // The chunk lengths that the pins allow, ascending.
-std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins,
-                                     std::int64_t sequence_parallel, std::int64_t ring = 1);
+std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, const Split& split);
 
 // `spilled`, for a batch that is divided like this.
 Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens);

@@ -195,15 +195,17 @@ class Search {
   std::vector<Start> starts() {
     std::vector<Start> starts;
     for (const Split& split : splits(problem_, pins_)) {
-      const std::int64_t ranks = problem_.ranks() / split.data_parallel;
-      for (const std::int64_t tokens : lengths_of(problem_, pins_, ranks, split.ring)) {
+      for (const std::int64_t tokens : lengths_of(problem_, pins_, split)) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           for (const bool offload : {false, true}) {
             Strategy skeleton = skeleton_of(problem_, split, tokens);
             skeleton.tiles.backward_order = order;
             skeleton.offload_states(offload);
             skeleton = entered(problem_, pins_, skeleton);
-            if (check(problem_, skeleton).empty()) add_skeleton(starts, skeleton);
+            if (!check(problem_, skeleton).empty()) continue;
+            // Nothing is faster than to repeat no forward.
+            const Strategy stored = with_stored(problem_, skeleton, {problem_.model.layers, 0});
+            if (floor_of(stored) < effort_.bound) add_skeleton(starts, skeleton);
           }
         }
       }

@@ -14,9 +14,9 @@ namespace fpdt {
 // about that code, each with its source. They belong to no strategy: nothing searches or executes
 // them (methods/published.h).
 struct Waste {
-  std::int64_t hidden_tensors = 0;    // of S/P rows by the hidden size, whole on the device
-  std::int64_t rotary_bytes = 0;      // of each position of the sequence and rotated element
-  std::int64_t logit_bytes = 0;       // of each logit of the rank
+  std::int64_t hidden_tensors = 0;  // of S/P rows by the hidden size, whole on the device
+  std::int64_t rotary_bytes = 0;    // of each position of the sequence and rotated element
+  std::int64_t logit_bytes = 0;     // of each logit of the rank
   bool pinned_powers_of_two = false;  // blocks of pinned memory are rounded up
   // Layer inputs go to pageable memory and come back while the device waits: how many times as long
   // as from pinned memory.
@@ -24,17 +24,22 @@ struct Waste {
   double host_seconds = 0;  // in which lanes idle, for each row of tiles in each pass over a layer
 };
 
+// How the ranks of a replica share attention: each has some heads of all queries, or some queries
+// of all heads. Heads must divide; queries do for any number of ranks, which form one ring.
+enum class Sharing : std::uint8_t { heads, queries };
+
 struct Method {
   std::string_view name;    // of flags and JSON
   std::string_view title;   // in sentences
   std::string_view source;  // the paper and the code that define it
+  Sharing sharing = Sharing::heads;
   // Whether a sound strategy is in the region.
   bool (*holds)(const Problem& problem, const Strategy& strategy);
   // The strategy with the residency that the region demands of its tensors. It is in the region if
   // its chunks allow that.
   Strategy (*entered)(const Problem& problem, Strategy strategy);
-  // The choices of the published implementation, over as many ranks as the heads and the sequences
-  // of a step allow. They may exceed the budgets.
+  // The choices of the published implementation, over as many ranks as the heads (where they are
+  // shared) and the sequences of a step allow. They may exceed the budgets.
   Strategy (*published)(const Problem& problem, std::int64_t batch);
   Waste waste;  // of that implementation
 };

@@ -50,6 +50,55 @@ TEST(Published, UlyssesIsOneChunkWhoseInputsAreOffloaded) {
   EXPECT_EQ(layers.kept(TensorClass::kv), 1);
 }
 
+// Gathered keys of all layers stay on the device, as do parameters and states of the whole model.
+TEST(Published, LssIsOneChunkThatStoresEverything) {
+  const Problem problem = tiny_problem(tiny_llama(), 6, 1000);  // four heads
+  const Strategy strategy = method_named("lss")->published(problem, 2);
+  EXPECT_TRUE(check(problem, strategy).empty());
+  const Geometry shape = geometry(problem, strategy);
+  EXPECT_EQ(shape.ring, 6);
+  EXPECT_EQ(shape.chunks, 1);
+  EXPECT_EQ(shape.local_tokens(), 167);
+  EXPECT_EQ(strategy.keys, Keys::gathered);
+  EXPECT_EQ(strategy.zero, 0);
+  EXPECT_FALSE(strategy.offloads_states());
+  EXPECT_EQ(stored_layers(problem, strategy), (StoredLayers{problem.model.layers, 0}));
+  EXPECT_EQ(predict(problem, strategy).host_pinned, Bytes{0});
+}
+
+TEST(Published, ContextParallelismIsTwoRunsOfARank) {
+  const Problem problem = tiny_problem(tiny_llama(), 6, 1000);
+  const Strategy strategy = method_named("allgather-cp")->published(problem, 1);
+  EXPECT_TRUE(check(problem, strategy).empty());
+  const Geometry shape = geometry(problem, strategy);
+  EXPECT_EQ(shape.ring, 6);
+  EXPECT_EQ(shape.chunks, 2);
+  EXPECT_EQ(strategy.zero, 2);
+  EXPECT_EQ(stored_layers(problem, strategy), StoredLayers{});
+  EXPECT_EQ(predict(problem, strategy).host_pinned, Bytes{0});
+}
+
+// Either region has any number of ranks, but only whole rings of them. One chunk is both, and has
+// the name of the special one.
+TEST(Methods, OfGatheredKeysHaveOneRing) {
+  const Problem problem = tiny_problem(tiny_llama(), 6, 1 << 10);
+  const Method& lss = *method_named("lss");
+  const Method& context = *method_named("allgather-cp");
+  const Strategy whole = spilled(problem, 1, 1026, 6);
+  EXPECT_TRUE(lss.holds(problem, whole));
+  EXPECT_TRUE(context.holds(problem, whole));
+  EXPECT_EQ(method_of(problem, whole), &lss);
+  const Strategy chunks = spilled(problem, 1, 258, 6);
+  EXPECT_FALSE(lss.holds(problem, chunks));
+  EXPECT_EQ(method_of(problem, chunks), &context);
+  const Strategy grid = spilled(problem, 1, 258, 3);
+  EXPECT_FALSE(context.holds(problem, grid));
+  EXPECT_EQ(method_of(problem, grid), nullptr);
+  EXPECT_EQ(lss.entered(problem, whole), whole);
+  EXPECT_EQ(context.entered(problem, chunks), chunks);
+  EXPECT_TRUE(context.holds(problem, spilled(problem, 2, 258, 3)));
+}
+
 TEST(Methods, HoldWhatTheyPublish) {
   EXPECT_EQ(method_named("megatron"), nullptr);
   for (const Method* method : methods()) {
@@ -92,6 +141,23 @@ TEST(Published, AddsItsWaste) {
   EXPECT_EQ(published_plan(problem, ulysses, ulysses.published(problem, 1)).plan.usage.device -
                 make_plan(problem, ulysses.published(problem, 1)).usage.device,
             Bytes{8 * rows * problem.model.vocabulary});
+}
+
+// 1024 tokens of two ranks, 4 heads, 2 layers: 5 bytes of each of 512 x 1024 x 4 scores of a layer.
+// Where forward is repeated, one layer has scores at a time. They pass device memory twice.
+TEST(Published, WastesScores) {
+  const Problem problem = timed_problem(tiny_llama(), 2, 1024);
+  const Method& lss = *method_named("lss");
+  ASSERT_EQ(problem.model.layers, 2);
+  Strategy strategy = lss.published(problem, 3);
+  const Bytes layer{std::int64_t{5} * 4 * 512 * 1024};
+  Wasted added = published_plan(problem, lss, strategy).wasted;
+  EXPECT_EQ(added.device, 2 * layer);
+  EXPECT_DOUBLE_EQ(added.step_seconds, 3 * 2 * 2 * static_cast<double>(layer.value) /
+                                           problem.cluster.rates.device_bandwidth.typical);
+  strategy.layer_classes.front().recompute = Recompute::from_input;
+  added = published_plan(problem, lss, tidied(problem, strategy)).wasted;
+  EXPECT_EQ(added.device, layer);
 }
 
 // Layers that store everything, on the device, repeat no forward and copy no input.

@@ -275,6 +275,7 @@ std::vector<std::int64_t> rings(const Problem& problem, std::int64_t sequence_pa
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
                  std::int64_t ring) {
   Strategy strategy = with_ring(default_strategy(problem), ring);
+  strategy.layout = Layout::zigzag;  // in a ring, ranks then have the same work
   strategy.mesh.replicas = data_parallel;
   strategy.tiles.chunk_tokens = chunk_tokens;
   strategy.tiles.serpentine = true;

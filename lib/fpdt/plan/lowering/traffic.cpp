@@ -1,6 +1,6 @@
 // Messages in closed form: in every layer all-to-alls of Ulysses (Jacobs et al., arXiv 2309.14509),
-// and gathers of keys with sums of their gradients (arXiv 2311.02382), or keys that go around a ring
-// with their gradients (arXiv 2310.01889); gathers and sums of ZeRO (Rajbhandari et al., arXiv
+// and gathers of keys with sums of their gradients (arXiv 2311.02382), or keys that go around a
+// ring with their gradients (arXiv 2310.01889); gathers and sums of ZeRO (Rajbhandari et al., arXiv
 // 1910.02054).
 //
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D

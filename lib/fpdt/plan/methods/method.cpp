@@ -5,10 +5,11 @@
 
 namespace fpdt {
 
-extern const Method kFpdt, kAlst, kUlysses;
+extern const Method kFpdt, kAlst, kUlysses, kLss, kAllgatherCp;
 
 std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 3> kAll{&kFpdt, &kAlst, &kUlysses};
+  static constexpr std::array<const Method*, 5> kAll{&kFpdt, &kAlst, &kUlysses, &kLss,
+                                                     &kAllgatherCp};
   return kAll;
 }
 

@@ -17,6 +17,9 @@ struct Waste {
   std::int64_t hidden_tensors = 0;  // of S/P rows by the hidden size, whole on the device
   std::int64_t rotary_bytes = 0;    // of each position of the sequence and rotated element
   std::int64_t logit_bytes = 0;     // of each logit of the rank
+  // Of each query, key and head of the full square, which attention without a fused kernel stores
+  // for backward: written and read once at least.
+  std::int64_t score_bytes = 0;
   bool pinned_powers_of_two = false;  // blocks of pinned memory are rounded up
   // Layer inputs go to pageable memory and come back while the device waits: how many times as long
   // as from pinned memory.

@@ -1,6 +1,7 @@
 // Adds the waste of a published implementation to the plan of its strategy.
 #include "fpdt/plan/methods/published.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -37,9 +38,13 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   added.device = Bytes{mul(mul(waste.hidden_tensors, rows), model.hidden * kElement)};
   added.device += Bytes{mul(mul(waste.rotary_bytes, problem.seq_len), model.rotary_dim())};
   added.device += Bytes{mul(mul(waste.logit_bytes, rows), model.vocabulary)};
+  // All layers that store everything have scores, and the one whose forward is repeated.
+  const std::int64_t stored = stored_layers(problem, strategy).everything;
+  const Bytes scores{mul(mul(mul(waste.score_bytes, model.heads), rows), shape.padded_tokens)};
+  added.device += std::min(model.layers, stored + 1) * scores;
   if (waste.pinned_powers_of_two) added.host_rank = rounding(schedule);
   // Forward and backward, and forward once more where a layer does not store everything.
-  const std::int64_t passes = 3 * model.layers - stored_layers(problem, strategy).everything;
+  const std::int64_t passes = 3 * model.layers - stored;
   added.step_seconds = waste.host_seconds *
                        static_cast<double>(mul(mul(passes, strategy.micro_batches), shape.chunks));
   const std::int64_t layers = mul(model.layers, strategy.micro_batches);
@@ -47,6 +52,8 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   const auto inputs =
       offloaded * static_cast<double>(mul(mul(layers, rows), model.hidden * kElement));
   const Rates& rates = problem.cluster.rates;
+  added.step_seconds += 2 * static_cast<double>(layers) * static_cast<double>(scores.value) /
+                        rates.device_bandwidth.typical;
   added.step_seconds +=
       waste.pageable_copies * inputs * (1 / rates.d2h.typical + 1 / rates.h2d.typical);
   return added;

@@ -22,15 +22,22 @@ struct Contender {
   std::string name;
   const Method* method = nullptr;  // null: the answer
   bool published = false;
-  Pins pins;  // of the search; of a published strategy, the batch
+  Pins pins;            // of the search; of a published strategy, the batch
+  ClusterSpec cluster;  // the GPUs that it can use
+
+  [[nodiscard]] Problem on_its_gpus(Problem problem) const {
+    problem.cluster = cluster;
+    return problem;
+  }
 };
-// Two for each method, and the answer, which is last.
+// Two for each method, and the answer, which is last. Says which GPUs stay unused.
 std::vector<Contender> contenders(const Question& question);
 
 struct Contended {
   Outcome outcome;               // where nothing fits, of what needs least
   std::optional<Wasted> wasted;  // of a published form
 };
+// `problem`: on its GPUs.
 Contended contend(const Problem& problem, const Contender& contender, Watch& watch);
 
 // One length of a curve.
@@ -51,7 +58,8 @@ struct ComparedCurve {
 std::vector<std::int64_t> compared_lengths(const Question& question, const std::string& flag);
 // `usual`: the lengths were not given. They go on until nothing fits.
 std::vector<ComparedCurve> compared_curves(const Question& question, bool usual,
-                                           std::vector<std::int64_t>& lengths, Watch& watch);
+                                           std::vector<std::int64_t>& lengths,
+                                           std::vector<Contender> all, Watch& watch);
 
 std::string curves_text(const std::vector<ComparedCurve>& curves,
                         const std::vector<std::int64_t>& lengths);

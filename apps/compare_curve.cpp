@@ -100,7 +100,8 @@ std::vector<std::int64_t> compared_lengths(const Question& question, const std::
     const std::string where = fmt::format("--lengths, entry {}", lengths.size() + 1);
     lengths.push_back(parse_length(where, flag.substr(begin, end - begin)));
     const Problem problem = with_length(question, lengths.back());
-    const std::vector<Diagnostic> findings = check(problem, default_strategy(problem));
+    const Strategy any = with_ring(default_strategy(problem), problem.ranks());
+    const std::vector<Diagnostic> findings = check(problem, any);
     if (!findings.empty()) {
       throw InputError(fmt::format("{}: {}", where, format_diagnostics(findings)));
     }
@@ -112,9 +113,10 @@ std::vector<std::int64_t> compared_lengths(const Question& question, const std::
 }
 
 std::vector<ComparedCurve> compared_curves(const Question& question, bool usual,
-                                           std::vector<std::int64_t>& lengths, Watch& watch) {
+                                           std::vector<std::int64_t>& lengths,
+                                           std::vector<Contender> all, Watch& watch) {
   std::vector<ComparedCurve> curves;
-  for (Contender& contender : contenders(question)) curves.push_back({std::move(contender), {}});
+  for (Contender& contender : all) curves.push_back({std::move(contender), {}});
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     watch.begin(fmt::format("{} tokens", format_tokens(lengths[i])),
                 static_cast<std::int64_t>(i + 1), static_cast<std::int64_t>(lengths.size()));
@@ -122,7 +124,8 @@ std::vector<ComparedCurve> compared_curves(const Question& question, bool usual,
     bool any = false;
     for (ComparedCurve& curve : curves) {
       if (!curve.points.empty() && !curve.points.back().fits()) continue;
-      curve.points.push_back(point_at(problem, curve.contender, watch));
+      const Contender& contender = curve.contender;
+      curve.points.push_back(point_at(contender.on_its_gpus(problem), contender, watch));
       any = any || curve.points.back().fits();
     }
     // The usual lengths come from closed forms: a search may go further.

@@ -32,6 +32,7 @@ struct CompareFlags {
 
 struct Row {
   std::string name;
+  Problem problem;  // on the GPUs that it uses
   Outcome outcome;
   const Method* method = nullptr;  // whose row it is
   std::optional<Wasted> wasted{};  // of a method as its authors run it
@@ -39,18 +40,21 @@ struct Row {
 
 double seconds_of(const Outcome& outcome) { return outcome.sequence_seconds[kTypicalCase]; }
 
-Row row_of(const Problem& problem, const Contender& contender, Watch& watch) {
+Row row_of(const Question& question, const Contender& contender, Watch& watch) {
+  const Problem problem = contender.on_its_gpus(question.problem);
   watch.begin(contender.method == nullptr ? "search" : std::string(contender.method->title));
   const Contended found = contend(problem, contender, watch);
-  return {contender.name, found.outcome, contender.method, found.wasted};
+  return {contender.name, problem, found.outcome, contender.method, found.wasted};
 }
 
-std::vector<Row> rows_of(const Question& question, const std::vector<std::string>& files,
-                         Watch& watch) {
+std::vector<Row> rows_of(const Question& question, const std::vector<Contender>& all,
+                         const std::vector<std::string>& files, Watch& watch) {
   const Problem& problem = question.problem;
   require_possible(problem, question.pins);
-  for (const Method* method : methods()) {
-    require_sound(problem, method->published(problem, question.pins.batch), "");
+  for (const Contender& contender : all) {
+    if (!contender.published) continue;
+    const Problem its = contender.on_its_gpus(problem);
+    require_sound(its, contender.method->published(its, question.pins.batch), "");
   }
   std::vector<Strategy> given;
   for (const std::string& file : files) {
@@ -59,22 +63,23 @@ std::vector<Row> rows_of(const Question& question, const std::vector<std::string
     require_sound(problem, given.back(), found);
   }
   std::vector<Row> rows;
-  const std::vector<Contender> all = contenders(question);
   for (const Contender& contender : all) {
-    if (contender.method != nullptr) rows.push_back(row_of(problem, contender, watch));
+    if (contender.method != nullptr) rows.push_back(row_of(question, contender, watch));
   }
   for (std::size_t i = 0; i < files.size(); ++i) {
     watch.begin(files[i]);
-    rows.push_back({files[i], outcome(problem, given[i])});
+    rows.push_back({files[i], problem, outcome(problem, given[i])});
   }
-  rows.push_back(row_of(problem, all.back(), watch));
+  rows.push_back(row_of(question, all.back(), watch));
   watch.hide();
   // Said of the question already.
-  const std::string usual = why_own_attention(problem, rows.front().outcome.strategy);
+  const Row& front = rows.front();
+  const std::string usual = why_own_attention(front.problem, front.outcome.strategy);
   for (const Row& row : rows) {
     const Strategy& strategy = row.outcome.strategy;
-    if (row.wasted || !row.outcome.fits || why_own_attention(problem, strategy) == usual) continue;
-    note_own_attention(problem, strategy, row.name);
+    if (row.wasted || !row.outcome.fits) continue;
+    if (why_own_attention(row.problem, strategy) == usual) continue;
+    note_own_attention(row.problem, strategy, row.name);
   }
   return rows;
 }
@@ -90,7 +95,7 @@ std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows, 
     watch.begin("timing the ladder", static_cast<std::int64_t>(all.size()),
                 static_cast<std::int64_t>(rungs.size()));
     all.push_back({rung.lever.empty() ? "without the waste of its implementation" : rung.lever,
-                   outcome(problem, rung.strategy)});
+                   problem, outcome(problem, rung.strategy)});
   }
   return all;
 }
@@ -132,7 +137,7 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
   }
   text += "\n";
   for (const Row& row : rows) {
-    text += fmt::format("{}: {}{}\n", row.name, in_words(problem, row.outcome.strategy),
+    text += fmt::format("{}: {}{}\n", row.name, in_words(row.problem, row.outcome.strategy),
                         row.wasted ? waste_text(*row.wasted) : "");
   }
   const bool all =
@@ -171,12 +176,12 @@ std::string rungs_text(const std::vector<Row>& rungs) {
   return text;
 }
 
-Json rows_json(const Problem& problem, const std::vector<Row>& rows) {
+Json rows_json(const std::vector<Row>& rows) {
   const double first = seconds_of(rows.front().outcome);
   Json list = Json::array();
   for (const Row& row : rows) {
     list.push_back({{"name", row.name}, {"relative_speed", first / seconds_of(row.outcome)}});
-    list.back().update(outcome_json(problem, row.outcome));
+    list.back().update(outcome_json(row.problem, row.outcome));
     if (row.method != nullptr) list.back()["method"] = row.method->name;
     list.back()["published"] = row.wasted.has_value();
     list.back()["best"] = row.method != nullptr && !row.wasted;
@@ -209,9 +214,7 @@ int compare(const CompareFlags& flags) {
         fmt::format("--draw {}: expected a file that ends in .html, .svg or .png", flags.draw));
   }
   require_sensible(flags.look, flags.draw);
-  QuestionFlags asked = flags.question;
-  asked.methods = true;
-  const Question question = load_question(asked);
+  const Question question = load_question(flags.question);
   const Problem& problem = question.problem;
   const bool drawn = !flags.draw.empty() || !flags.lengths.empty();
   std::vector<std::int64_t> lengths;
@@ -220,24 +223,29 @@ int compare(const CompareFlags& flags) {
   if (!flags.draw.empty()) AtomicFile{flags.draw};
   std::vector<Row> rows, rungs;
   std::vector<ComparedCurve> curves;
-  bool answered = false;
+  bool answered = false, joined = false;
   {
     Watch watch;
-    rows = rows_of(question, flags.with, watch);
+    const std::vector<Contender> all = contenders(question);
+    rows = rows_of(question, all, flags.with, watch);
     answered = rows.back().outcome.fits;
-    if (flags.ladder && answered) rungs = rungs_of(problem, rows, watch);
-    if (drawn) curves = compared_curves(question, flags.lengths.empty(), lengths, watch);
+    joined = rows.front().problem == rows.back().problem;
+    if (flags.ladder && answered && joined) rungs = rungs_of(problem, rows, watch);
+    if (drawn) curves = compared_curves(question, flags.lengths.empty(), lengths, all, watch);
   }
   if (!flags.draw.empty()) {
     write_picture(flags.draw, curves_picture(question, curves, lengths), flags.look);
   }
   if (flags.ladder && !answered) say("note: --ladder: nothing fits, so there is no ladder\n");
+  if (flags.ladder && answered && !joined) {
+    say("note: --ladder: the answer uses more GPUs than FPDT can, so there is no ladder\n");
+  }
   if (flags.question.json) {
     Json object{{"schema", "fpdt.compare/1"},
                 {"model", problem.model.name},
                 {"cluster", problem.cluster.name},
                 {"seq_len", problem.seq_len},
-                {"rows", rows_json(problem, rows)}};
+                {"rows", rows_json(rows)}};
     if (!rungs.empty()) object["ladder"] = rungs_json(problem, rungs);
     if (drawn) object["curves"] = curves_json(curves);
     print_result(json_line(object));
@@ -259,10 +267,11 @@ std::vector<Contender> contenders(const Question& question) {
     Pins pins;
     pins.method = method;
     pins.batch = question.pins.batch;
-    all.push_back({fmt::format("{} (published)", method->title), method, true, pins});
-    all.push_back({fmt::format("{} (best)", method->title), method, false, pins});
+    const ClusterSpec its = usable_cluster(question.problem, pins, method->title);
+    all.push_back({fmt::format("{} (published)", method->title), method, true, pins, its});
+    all.push_back({fmt::format("{} (best)", method->title), method, false, pins, its});
   }
-  all.push_back({"searched", nullptr, false, question.pins});
+  all.push_back({"searched", nullptr, false, question.pins, question.problem.cluster});
   return all;
 }
 

@@ -66,31 +66,6 @@ void set_batch(Pins& pins, const QuestionFlags& flags) {
   if (flags.micro_batches > 0) pins.data_parallel = pins.batch / flags.micro_batches;
 }
 
-// Takes the largest part of the machine whose ranks can share the batch, and names what is left.
-// Where no method is named, rings let any number of ranks share it.
-void leave_out_devices(Problem& problem, const Pins& pins) {
-  if (!splits(problem, pins).empty()) return;
-  const ClusterSpec whole = problem.cluster;
-  const std::int64_t node = whole.devices_per_node;
-  for (std::int64_t devices = whole.devices() - 1; devices > 0; --devices) {
-    if (devices > node && devices % node != 0) continue;
-    Problem smaller = problem;
-    smaller.cluster = with_devices(whole, devices);
-    if (splits(smaller, pins).empty()) continue;
-    const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
-    const std::string nearest =
-        degrees.empty() || pins.data_parallel
-            ? ""
-            : fmt::format("; --batch {} uses all", round_up(pins.batch, degrees.front()));
-    say(fmt::format(
-        "note: {} of {} GPUs stay unused: {} sequence{} and {} heads do not divide by more{}\n",
-        whole.devices() - devices, whole.devices(), pins.batch, pins.batch == 1 ? "" : "s",
-        problem.model.heads, nearest));
-    problem.cluster = smaller.cluster;
-    return;
-  }
-}
-
 // A chunk and a method may contradict each other.
 void require_region(const Problem& problem, const Pins& pins) {
   const std::vector<Split> all = splits(problem, pins);
@@ -237,13 +212,32 @@ Question load_question(const QuestionFlags& flags) {
   problem.device_budget = device_budget(flags, problem.cluster);
   problem.host_budget = host_budget(flags, problem.cluster);
   question.pins = load_pins(flags, problem);
-  if (!question.pins.strategy) {
-    Pins pins = question.pins;
-    if (flags.methods) pins.method = methods().front();
-    leave_out_devices(problem, pins);
-  }
+  if (!question.pins.strategy) problem.cluster = usable_cluster(problem, question.pins);
   note_own_attention(problem, question.pins.strategy.value_or(default_strategy(problem)));
   return question;
+}
+
+ClusterSpec usable_cluster(const Problem& problem, const Pins& pins, std::string_view name) {
+  const ClusterSpec& whole = problem.cluster;
+  if (!splits(problem, pins).empty()) return whole;
+  const std::int64_t node = whole.devices_per_node;
+  for (std::int64_t devices = whole.devices() - 1; devices > 0; --devices) {
+    if (devices > node && devices % node != 0) continue;
+    Problem smaller = problem;
+    smaller.cluster = with_devices(whole, devices);
+    if (splits(smaller, pins).empty()) continue;
+    const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+    const std::string nearest =
+        degrees.empty() || pins.data_parallel
+            ? ""
+            : fmt::format("; --batch {} uses all", round_up(pins.batch, degrees.front()));
+    say(fmt::format(
+        "note: {}{} of {} GPUs stay unused: {} sequence{} and {} heads do not divide by more{}\n",
+        name.empty() ? "" : fmt::format("{}: ", name), whole.devices() - devices, whole.devices(),
+        pins.batch, pins.batch == 1 ? "" : "s", problem.model.heads, nearest));
+    return smaller.cluster;
+  }
+  return whole;
 }
 
 bool possible_length(const Question& question, std::int64_t tokens) {

@@ -22,7 +22,6 @@ struct QuestionFlags {
   std::string host_budget;                       // empty: what a node has to spare
   std::string method;                            // empty: the fastest
   bool published = false;                        // the method's published strategy, not searched
-  bool methods = false;                          // all methods are asked for
   std::string strategy;                          // a file; empty: searched
   std::string chunk;                             // empty: searched
   std::int64_t batch = 0;                        // 0: data_parallel * micro_batches
@@ -51,6 +50,10 @@ struct Question {
 
 // InputError with the flag or the line that is wrong. What was ignored goes to standard error.
 Question load_question(const QuestionFlags& flags);
+
+// The largest part of the machine whose ranks can share the batch under these pins. Says how many
+// GPUs stay unused; `name`: of the contender, where there are several.
+ClusterSpec usable_cluster(const Problem& problem, const Pins& pins, std::string_view name = "");
 
 // Whether a sequence may have so many tokens, apart from memory.
 bool possible_length(const Question& question, std::int64_t tokens);

@@ -221,6 +221,29 @@ TEST_F(Compare, ThePublishedFileIsThePublishedPolicy) {
   EXPECT_EQ(rows[0].at("settings"), file->at("settings"));
 }
 
+// Four heads divide by two of three GPUs. Methods that share queries have all three, and a ladder
+// does not lead from two to three.
+TEST_F(Compare, EachMethodHasTheGpusThatItCanUse) {
+  ASSERT_EQ(shell("sed 's/devices_per_node: 2/devices_per_node: 3/' timed.yaml >three.yaml").code,
+            0);
+  const std::string compare =
+      "compare --model model.yaml --cluster three.yaml --seq-len 1K --ladder --lengths 512,1K";
+  const Outcome result = plan(compare + " --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "note: FPDT: 1 of 3 GPUs stay unused"));
+  EXPECT_FALSE(says(result.err, "note: LSS: "));
+  EXPECT_TRUE(says(result.err, "more GPUs than FPDT can"));
+  const json object = json::parse(result.out);
+  EXPECT_FALSE(object.contains("ladder"));
+  const json& rows = object.at("rows");
+  ASSERT_EQ(rows.size(), 11U);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].at("ranks"), i < 6 ? 2 : 3) << i;
+    const json& points = object.at("curves")[i].at("points");
+    EXPECT_EQ(points.back().at("mfu_full"), rows[i].at("mfu_full")) << i;
+  }
+}
+
 TEST_F(Compare, WhatDoesNotFitIsTimedAndSaid) {
   const std::string compare =
       fmt::format("compare {} --seq-len 1K --device-budget 1KiB --ladder", kSweepQuestion);

@@ -47,6 +47,19 @@ TEST(ClusterFile, SaysWhyNothingRunsThere) {
               HasSubstr("plan_only: expected the reason in words, found \"true\""));
 }
 
+// From one node to the 576 of LSS, what lies outside the arenas leaves 14 of the 16 GiB.
+TEST(ClusterFile, SummitHasAnyNumberOfNodes) {
+  const ClusterSpec node = load_cluster(source_path("configs/clusters/v100-16g-summit.yaml"));
+  EXPECT_EQ(node.row_multiple, 1);
+  for (const int devices : {6, 36, 144, 864, 3456}) {
+    const ClusterSpec cluster = with_devices(node, devices);
+    EXPECT_TRUE(check(cluster).empty()) << devices;
+    EXPECT_EQ(cluster.devices(), devices);
+    EXPECT_EQ(cluster.devices_per_node, 6);
+    EXPECT_GT(cluster.device_memory - cluster.outside_bytes(), Bytes{std::int64_t{14} << 30});
+  }
+}
+
 // They describe the same machines, so nobody has to write a file for another number of them.
 TEST(ClusterFile, ConfigsOfOneMachineDifferInNumberOnly) {
   const auto load = [](const std::string& name) {

@@ -167,11 +167,11 @@ TEST_F(Compare, SetsStrategiesBesideEachOther) {
   const json object = json::parse(result.out);
   EXPECT_EQ(object.at("schema"), "fpdt.compare/1");
   const json& rows = object.at("rows");
-  ASSERT_EQ(rows.size(), 13U);
+  ASSERT_EQ(rows.size(), 17U);
   EXPECT_EQ(rows[0].at("relative_speed"), 1);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i].at("published"), i < 10 && i % 2 == 0) << i;
-    EXPECT_EQ(rows[i].at("best"), i < 10 && i % 2 == 1) << i;
+    EXPECT_EQ(rows[i].at("published"), i < 14 && i % 2 == 0) << i;
+    EXPECT_EQ(rows[i].at("best"), i < 14 && i % 2 == 1) << i;
   }
   EXPECT_EQ(rows[0].at("method"), "fpdt");
   EXPECT_EQ(rows[2].at("method"), "alst");
@@ -180,16 +180,19 @@ TEST_F(Compare, SetsStrategiesBesideEachOther) {
   EXPECT_EQ(rows[6].at("method"), "lss");
   EXPECT_EQ(rows[7].at("chunks"), 1);
   EXPECT_EQ(rows[8].at("method"), "allgather-cp");
-  EXPECT_EQ(rows[10].at("chunk_tokens"), 64);
+  EXPECT_EQ(rows[10].at("method"), "ring");
+  EXPECT_EQ(rows[11].at("chunks"), 1);
+  EXPECT_EQ(rows[12].at("method"), "zigzag");
+  EXPECT_EQ(rows[14].at("chunk_tokens"), 64);
   const double published = rows[0].at("sequence_seconds");
-  const double answer = rows[12].at("sequence_seconds");
-  EXPECT_DOUBLE_EQ(rows[12].at("relative_speed"), published / answer);
+  const double answer = rows[16].at("sequence_seconds");
+  EXPECT_DOUBLE_EQ(rows[16].at("relative_speed"), published / answer);
   for (const json& row : rows) EXPECT_GE(row.at("sequence_seconds"), 0.99 * answer);
   // The ladder leads from the first row to the last, and its gains add up.
   const json& rungs = object.at("ladder");
   ASSERT_GT(rungs.size(), 2U);
   EXPECT_EQ(rungs.front().at("settings"), rows[0].at("settings"));
-  EXPECT_EQ(rungs.back().at("settings"), rows[12].at("settings"));
+  EXPECT_EQ(rungs.back().at("settings"), rows[16].at("settings"));
   EXPECT_EQ(rungs[1].at("lever"), "without the waste of its implementation");
   EXPECT_EQ(rungs[1].at("settings"), rows[0].at("settings"));
   EXPECT_LT(rungs[1].at("device_peak_bytes"), rows[0].at("device_peak_bytes"));
@@ -236,7 +239,7 @@ TEST_F(Compare, EachMethodHasTheGpusThatItCanUse) {
   const json object = json::parse(result.out);
   EXPECT_FALSE(object.contains("ladder"));
   const json& rows = object.at("rows");
-  ASSERT_EQ(rows.size(), 11U);
+  ASSERT_EQ(rows.size(), 15U);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].at("ranks"), i < 6 ? 2 : 3) << i;
     const json& points = object.at("curves")[i].at("points");
@@ -288,13 +291,13 @@ TEST_F(Compare, DrawsItsRowsOverLengths) {
         json::parse(plan(fmt::format("{} --seq-len {} --json", compare, length)).out).at("rows"));
   }
   const json& curves = object.at("curves");
-  ASSERT_EQ(curves.size(), 11U);
+  ASSERT_EQ(curves.size(), 15U);
   bool any_ends = false;
   for (std::size_t k = 0; k < curves.size(); ++k) {
     const json& points = curves[k].at("points");
     std::int64_t longest = 0;
     std::string line = curves[k].at("name");
-    constexpr std::size_t kNameColumn = 25;  // of the longest name
+    constexpr std::size_t kNameColumn = 26;  // of the longest name
     line.resize(kNameColumn, ' ');
     for (std::size_t i = 0; i < points.size(); ++i) {
       const json& row = rows[i][k];

@@ -93,8 +93,8 @@ std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, c
   const std::int64_t whole = round_up(problem.seq_len, ranks * problem.cluster.row_multiple);
   if (lengths.back() != whole) lengths.push_back(whole);
   std::erase_if(lengths, [&](std::int64_t tokens) {
-    return !pins.method->holds(problem,
-                               entered(problem, pins, skeleton_of(problem, split, tokens)));
+    const Strategy strategy = entered(problem, pins, skeleton_of(problem, split, tokens));
+    return !pins.method->holds(problem, strategy) || !check(problem, strategy).empty();
   });
   return lengths.empty() ? all : lengths;  // too short for several chunks
 }

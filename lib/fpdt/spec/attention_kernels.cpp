@@ -26,7 +26,8 @@ std::string why_own_attention(const Problem& problem, const Strategy& strategy) 
     return fmt::format("those of cuDNN support heads of 64, 96 or 128, not {}", size);
   }
   const Geometry shape = geometry(problem, strategy);
-  const std::int64_t longest = longest_fused_chunk(problem, shape.sequence_parallel, shape.ring);
+  const std::int64_t longest =
+      longest_fused_chunk(problem, shape.sequence_parallel, shape.ring, shape.hops);
   if (shape.chunk_rows > longest) {
     return fmt::format("those of cuDNN support at most {} tokens per chunk here, not {}", longest,
                        shape.chunk_rows);
@@ -40,15 +41,16 @@ bool fused_attention(const Problem& problem, const Strategy& strategy) {
 }
 
 std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel,
-                                 std::int64_t ring) {
+                                 std::int64_t ring, std::int64_t hops) {
   const ModelSpec& model = problem.model;
   const std::int64_t head_ranks = sequence_parallel / ring;
-  // A rank has the queries of 1/R of the chunk, and all of its keys.
-  const std::int64_t heads = std::max<std::int64_t>(1, model.heads / head_ranks / ring);
+  // A tile has the queries of 1/R of the chunk, and all of its keys unless these go around.
+  const std::int64_t heads = std::max<std::int64_t>(1, model.heads / head_ranks);
   const std::int64_t kv_heads = std::max<std::int64_t>(1, model.kv_heads / head_ranks);
-  const std::int64_t width = std::max(heads, 2 * kv_heads) * model.head_dim;
   const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
-  return kElementsMost / width / unit * unit;
+  const std::int64_t queries = kElementsMost / (heads * model.head_dim) * ring;
+  const std::int64_t keys = kElementsMost / (2 * kv_heads * model.head_dim) * hops;
+  return std::min(queries, keys) / unit * unit;
 }
 
 }  // namespace fpdt

@@ -16,6 +16,6 @@ bool fused_attention(const Problem& problem, const Strategy& strategy);
 // The longest chunk whose tiles cuDNN accepts, in whole rows of all ranks of a sequence: operands
 // must have less than 2^31 elements.
 std::int64_t longest_fused_chunk(const Problem& problem, std::int64_t sequence_parallel,
-                                 std::int64_t ring = 1);
+                                 std::int64_t ring = 1, std::int64_t hops = 1);
 
 }  // namespace fpdt

@@ -9,10 +9,13 @@ namespace {
 
 bool holds_allgather_cp(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  return shape.ring == shape.sequence_parallel;
+  return shape.hops == 1 && shape.ring == shape.sequence_parallel;
 }
 
-Strategy entered_allgather_cp(const Problem&, Strategy strategy) { return strategy; }
+Strategy entered_allgather_cp(const Problem&, Strategy strategy) {
+  strategy.keys = Keys::gathered;
+  return strategy;
+}
 
 // A rank has a run of each half of the sequence, in opposite orders. Layers repeat forward from
 // their input, which stays on the device, and so gather keys once more, as TransformerEngine does.

@@ -10,10 +10,13 @@ namespace {
 // With one chunk, the interleaved layout is the contiguous one of the paper.
 bool holds_lss(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  return shape.ring == shape.sequence_parallel && shape.chunks == 1;
+  return shape.hops == 1 && shape.ring == shape.sequence_parallel && shape.chunks == 1;
 }
 
-Strategy entered_lss(const Problem&, Strategy strategy) { return strategy; }
+Strategy entered_lss(const Problem&, Strategy strategy) {
+  strategy.keys = Keys::gathered;
+  return strategy;
+}
 
 // Ranks hold whole parameters, gradients and states, and average gradients once a step. Layers
 // store all that backward reads, on the device: the paper names no checkpoints and no host memory.

@@ -5,11 +5,11 @@
 
 namespace fpdt {
 
-extern const Method kFpdt, kAlst, kUlysses, kLss, kAllgatherCp;
+extern const Method kFpdt, kAlst, kUlysses, kLss, kAllgatherCp, kRing, kZigzag;
 
 std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 5> kAll{&kFpdt, &kAlst, &kUlysses, &kLss,
-                                                     &kAllgatherCp};
+  static constexpr std::array<const Method*, 7> kAll{&kFpdt,        &kAlst, &kUlysses, &kLss,
+                                                     &kAllgatherCp, &kRing, &kZigzag};
   return kAll;
 }
 
@@ -21,7 +21,9 @@ const Method* method_named(std::string_view name) {
 }
 
 const Method* method_of(const Problem& problem, const Strategy& strategy) {
+  const bool alone = geometry(problem, strategy).sequence_parallel == 1;
   for (const Method* method : methods()) {
+    if (alone && method->sharing == Sharing::queries) continue;
     if (method->holds(problem, strategy)) return method;
   }
   return nullptr;

@@ -28,7 +28,8 @@ struct Waste {
 };
 
 // How the ranks of a replica share attention: each has some heads of all queries, or some queries
-// of all heads. Heads must divide; queries do for any number of ranks, which form one ring.
+// of all heads. Heads must divide; queries do for any number of ranks, which form one ring. One
+// rank shares nothing, and no point of it is named after methods of queries.
 enum class Sharing : std::uint8_t { heads, queries };
 
 struct Method {

@@ -94,6 +94,11 @@ TEST(Methods, OfGatheredKeysHaveOneRing) {
   const Strategy grid = spilled(problem, 1, 258, 3);
   EXPECT_FALSE(context.holds(problem, grid));
   EXPECT_EQ(method_of(problem, grid), nullptr);
+  Strategy around = chunks;
+  around.keys = Keys::ring;
+  EXPECT_FALSE(context.holds(problem, around));
+  around.tiles.chunk_tokens = whole.tiles.chunk_tokens;
+  EXPECT_FALSE(lss.holds(problem, around));
   EXPECT_EQ(lss.entered(problem, whole), whole);
   EXPECT_EQ(context.entered(problem, chunks), chunks);
   EXPECT_TRUE(context.holds(problem, spilled(problem, 2, 258, 3)));

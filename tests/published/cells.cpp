@@ -9,7 +9,6 @@
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
 #include "fpdt/io/model_file.h"
-#include "fpdt/io/tree.h"
 #include "fpdt/io/yaml.h"
 #include "fpdt/plan/fit.h"
 
@@ -23,19 +22,6 @@ std::int64_t tokens(const std::string& text) {
   const auto parsed = parse_tokens(text);
   if (!parsed) throw InputError(fmt::format("\"{}\" is no number of tokens", text));
   return *parsed;
-}
-
-Node load(std::string_view name) {
-  const std::string path = fmt::format("{}/tests/published/{}.yaml", FPDT_SOURCE_DIR, name);
-  FileFindings findings(path);
-  Node root = parse_yaml(read_file(path, kYamlBytesMax), findings);
-  findings.raise();
-  return root;
-}
-
-std::string text_of(const Node& node, std::string_view key) {
-  const Node* found = node.find(key);
-  return found == nullptr ? "" : found->text;
 }
 
 const Node& list_of(const Node& root, std::string_view key) {
@@ -61,6 +47,19 @@ void add_cells(std::vector<Cell>& cells, const Cell& like, const Node& panel) {
 }
 
 }  // namespace
+
+Node load(std::string_view name) {
+  const std::string path = fmt::format("{}/tests/published/{}.yaml", FPDT_SOURCE_DIR, name);
+  FileFindings findings(path);
+  Node root = parse_yaml(read_file(path, kYamlBytesMax), findings);
+  findings.raise();
+  return root;
+}
+
+std::string text_of(const Node& node, std::string_view key) {
+  const Node* found = node.find(key);
+  return found == nullptr ? "" : found->text;
+}
 
 std::vector<Source> load_sources() {
   constexpr std::array<std::string_view, 3> kNames{"fpdt-figure4", "fpdt-table", "upipe"};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fpdt/io/tree.h"
 #include "fpdt/plan/methods/published.h"
 
 namespace fpdt::test {
@@ -44,6 +45,10 @@ struct Predicted {
   double mfu = 0;        // at typical rates
   double slow_mfu = 0, fast_mfu = 0;
 };
+
+// A file of this folder, and the text of a key; empty: it has none.
+Node load(std::string_view name);
+std::string text_of(const Node& node, std::string_view key);
 
 std::vector<Source> load_sources();
 std::vector<Miss> load_misses();

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "lss.h"
+
 namespace fpdt::test {
 namespace {
 
@@ -18,10 +20,11 @@ std::string intro() {
   const Waste& alst = method_named("alst")->waste;
   std::string text = R"(# Published numbers
 
-This page compares simulated with published runs of FPDT, Ulysses and ALST. Every prediction is that
-of the method as its authors run it: the schedule of its published strategy, and beside it the waste
-of its implementation. `fpdt-plan compare` shows the same in its rows `(published)`. All numbers of
-this page come from one command, and a test compares the page with what the command prints:
+This page compares simulated with published runs of FPDT, Ulysses and ALST, and with the claims of
+LSS. Every prediction is that of the method as its authors run it: the schedule of its published
+strategy, and beside it the waste of its implementation. `fpdt-plan compare` shows the same in its
+rows `(published)`. All numbers of this page come from one command, and a test compares the page
+with what the command prints:
 
 ```
 build/dev/tests/published/published_page > docs/results/published.md
@@ -234,7 +237,8 @@ std::string page(const std::vector<Source>& sources,
   for (std::size_t i = 0; i < sources.size(); ++i) {
     text += source_text(sources[i], predicted[i], misses);
   }
-  return text;
+  const Claims claims = load_claims();
+  return text + lss_text(claims, lss_rows(claims));
 }
 
 }  // namespace fpdt::test

@@ -2,7 +2,8 @@
 //
 // It trusts nothing: neither the loader, nor `depend`, nor the placement. It checks structure
 // first, then shapes, roles, placement and coverage, then order, races and sharing over the full
-// expansion of both call lists, with vector clocks. The codes of its findings:
+// expansion of both call lists, with vector clocks. At last it follows which tokens rows hold. The
+// codes of its findings:
 //
 // clang-format off
 //   Structure   S101  a name is missing, malformed or taken
@@ -60,6 +61,11 @@
 //               S605  an op adds to a gradient and does not say for which rows
 //               S606  a feed does not fit its buffer
 //               S607  a token of a replica is not fed once
+//
+//   Origins     S701  rows hold other tokens or heads than an op states
+//               S702  an op combines rows of different tokens or heads
+//               S703  a sum over attention tiles is not whole where it is used
+//               S704  rows cannot be followed
 // clang-format on
 #pragma once
 

@@ -52,5 +52,7 @@ void check_placement(const Schedule& schedule, Findings& findings);
 void check_order(const Schedule& schedule, Findings& findings);
 // S5xx. Must not run after an S205, since tiles must have rows.
 void check_coverage(const Schedule& schedule, Findings& findings);
+// S7xx, over the calls. Must not run after any finding, since it relies on all of the above.
+void check_origins(const Schedule& schedule, Findings& findings);
 
 }  // namespace fpdt

@@ -1,0 +1,150 @@
+// S7xx finds what a wrong lowering would do to the rows of a schedule that passes all other checks.
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/lower.h"
+#include "fpdt/schedule/depend.h"
+#include "fpdt/schedule/verify.h"
+
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+using Codes = std::set<std::string>;
+
+// Three chunks on two ranks that divide heads, or that gather keys.
+class LoweredOrigins : public testing::Test {
+ protected:
+  static Schedule lowered(Keys keys = Keys::resident, int ranks = 2, Recompute recompute = {}) {
+    Strategy strategy = test::tiny_strategy(20);
+    strategy.keys = keys;
+    strategy.mesh.ring = keys == Keys::gathered ? 2 : 1;
+    strategy.layer_classes.front().recompute = recompute;
+    return lower(test::tiny_problem(test::tiny_llama(), ranks, 60), strategy).schedule.schedule();
+  }
+
+  // An op of a block: the first that has this name.
+  template <class Body>
+  static Body& body(Schedule& schedule, std::string_view block, std::string_view name) {
+    for (Block& one : schedule.blocks) {
+      if (one.name != block) continue;
+      for (Op& op : one.ops) {
+        if (op.name == name) return std::get<Body>(op.body);
+      }
+    }
+    throw std::out_of_range(std::string(name));
+  }
+
+  static Codes codes(Schedule schedule) {
+    depend(schedule);
+    Codes found;
+    for (const Diagnostic& one : verify(schedule)) found.insert(one.code);
+    return found;
+  }
+};
+
+// With keep_all, backward reads the keys that forward stored.
+TEST_F(LoweredOrigins, ACopyOfAnotherChunkIsFound) {
+  for (const Recompute recompute :
+       {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
+    Schedule schedule = lowered(Keys::resident, 2, recompute);
+    int mutants = 0;
+    for (Block& block : schedule.blocks) {
+      for (Op& op : block.ops) {
+        auto* copy = std::get_if<Copy>(&op.body);
+        if (copy == nullptr || op.name.rfind("fetch_kv.1", 0) != 0) continue;
+        const Copy right = *copy;
+        --copy->source.version.offset;
+        EXPECT_EQ(codes(schedule), Codes{"S701"}) << block.name << "." << op.name;
+        *copy = right;
+        ++mutants;
+      }
+    }
+    EXPECT_GE(mutants, 2) << "forward and backward";
+  }
+}
+
+TEST_F(LoweredOrigins, ATileOfAnotherChunkIsFound) {
+  Schedule schedule = lowered();
+  auto& one = body<AttentionForward>(schedule, "forward", "attn.2.0");
+  auto& other = body<AttentionForward>(schedule, "forward", "attn.2.1");
+  std::swap(one.k_first, other.k_first);
+  EXPECT_EQ(codes(schedule), Codes{"S701"});
+}
+
+TEST_F(LoweredOrigins, RowsAreDealtToTheRanksOfTheirHeads) {
+  Schedule schedule = lowered(Keys::gathered, 4);
+  EXPECT_EQ(codes(schedule), Codes{});
+  ASSERT_EQ(schedule.groups.size(), 3U);
+  const auto group = [&](std::string_view name) {
+    return std::find_if(schedule.groups.begin(), schedule.groups.end(),
+                        [&](const Group& one) { return one.name == name; });
+  };
+  std::swap(group("sp")->stride, group("ring")->stride);
+  std::swap(group("sp")->first, group("ring")->first);
+  EXPECT_EQ(codes(schedule).count("S701"), 1U);
+}
+
+// After the all-to-all, all ranks hold the same tokens.
+TEST_F(LoweredOrigins, HeadsOfAnotherRankAreFound) {
+  Schedule schedule = lowered();
+  auto& tile = body<AttentionForward>(schedule, "forward", "attn.0.0");
+  Buffer spare = schedule.buffers[index(tile.q.buffer)];
+  spare.name = "spare";
+  schedule.buffers.push_back(spare);
+  for (Buffer& one : schedule.buffers) one.offset = kUnplaced;
+  Operand other = tile.q;
+  other.buffer = static_cast<BufferIndex>(schedule.buffers.size()) - 1;
+  other.version = Version::plus(0);
+  const Op swap{"swap", {LaneKind::comm, 0}, Exchange{"sp", {tile.q}, {{other, false}}}, {}};
+  tile.q = other;
+  for (Block& block : schedule.blocks) {
+    if (block.name != "forward") continue;
+    block.advance.emplace_back(other.buffer, 1);
+    block.ops.insert(std::find_if(block.ops.begin(), block.ops.end(),
+                                  [](const Op& op) { return op.name == "attn.0.0"; }),
+                     swap);
+  }
+  EXPECT_EQ(codes(schedule), Codes{"S701"});
+}
+
+TEST_F(LoweredOrigins, ATileThatIsNotAddedIsFound) {
+  for (const Keys keys : {Keys::resident, Keys::gathered}) {
+    Schedule schedule = lowered(keys);
+    auto& tile = body<AttentionBackward>(schedule, "backward", "dattn.2.1");
+    ASSERT_TRUE(tile.dq.accumulate);
+    Buffer spare = schedule.buffers[index(tile.dq.operand.buffer)];
+    spare.name = "spare";
+    schedule.buffers.push_back(spare);
+    const auto number = static_cast<BufferIndex>(schedule.buffers.size()) - 1;
+    tile.dq = {{number, Version::plus(0), 0, tile.dq.operand.rows}, false};
+    for (Block& block : schedule.blocks) {
+      if (block.name == "backward") block.advance.emplace_back(number, 1);
+    }
+    for (Buffer& one : schedule.buffers) one.offset = kUnplaced;
+    EXPECT_EQ(codes(schedule), Codes{"S703"});
+  }
+}
+
+TEST_F(LoweredOrigins, LabelsAreThoseOfTheLogits) {
+  Schedule schedule = lowered();
+  for (Block& block : schedule.blocks) {
+    for (Op& op : block.ops) {
+      if (auto* loss = std::get_if<LossGradient>(&op.body)) {
+        loss->labels.row_first = std::max<std::int64_t>(0, loss->labels.row_first - 1);
+      }
+    }
+  }
+  EXPECT_EQ(codes(schedule), Codes{"S702"});
+}
+
+}  // namespace
+}  // namespace fpdt

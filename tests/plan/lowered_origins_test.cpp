@@ -24,9 +24,9 @@ using Codes = std::set<std::string>;
 class LoweredOrigins : public testing::Test {
  protected:
   static Schedule lowered(Keys keys = Keys::resident, int ranks = 2, Recompute recompute = {}) {
-    Strategy strategy = test::tiny_strategy(20);
+    Strategy strategy = test::tiny_strategy(ranks == 3 ? 21 : 20);
     strategy.keys = keys;
-    strategy.mesh.ring = keys == Keys::gathered ? 2 : 1;
+    strategy.mesh.ring = keys == Keys::resident ? 1 : (keys == Keys::ring ? ranks : 2);
     strategy.layer_classes.front().recompute = recompute;
     return lower(test::tiny_problem(test::tiny_llama(), ranks, 60), strategy).schedule.schedule();
   }
@@ -132,6 +132,33 @@ TEST_F(LoweredOrigins, ATileThatIsNotAddedIsFound) {
     for (Buffer& one : schedule.buffers) one.offset = kUnplaced;
     EXPECT_EQ(codes(schedule), Codes{"S703"});
   }
+}
+
+// Keys in another order, and gradients that go another way or are not added.
+TEST_F(LoweredOrigins, WhatTakesAnotherWayAroundARingIsFound) {
+  const auto find = [](auto break_it, std::string_view prefix, std::size_t least) {
+    Schedule schedule = lowered(Keys::ring, 3);
+    std::size_t mutants = 0;
+    for (Block& block : schedule.blocks) {
+      for (Op& op : block.ops) {
+        if (op.name.rfind(prefix, 0) != 0) continue;
+        const Body right = op.body;
+        break_it(op.body);
+        EXPECT_FALSE(codes(schedule).empty()) << block.name << "." << op.name;
+        op.body = right;
+        ++mutants;
+      }
+    }
+    EXPECT_GE(mutants, least) << prefix;
+  };
+  const auto turn = [](Body& body) {
+    auto& exchange = std::get<Exchange>(body);
+    exchange.hop = 3 - exchange.hop;
+  };
+  find(turn, "pass_kv", 12);  // two hops of three chunks, forward and repeated
+  find(turn, "pass_back_kv", 6);
+  find(turn, "pass_dkv", 6);
+  find([](Body& body) { std::get<Copy>(body).target.accumulate = false; }, "add_dkv", 6);
 }
 
 TEST_F(LoweredOrigins, LabelsAreThoseOfTheLogits) {

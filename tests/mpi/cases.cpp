@@ -41,6 +41,7 @@ Cases::Cases(std::int64_t ranks, std::int64_t block) : block_(block) {
   if (ranks == 4) {
     schedule_.groups.push_back({"half", 2, 1, {0, {2, 0, 2, 2}}});
     schedule_.groups.push_back({"across", 2, 2, {0, {1, 0, 1, 2}}});
+    schedule_.groups.push_back({"reversed", 4, -1, {3}});
   }
   Buffer buffer;
   buffer.shape = {1};

@@ -335,13 +335,14 @@ TEST(NcclCommunicator, PacksSumsIntoRounds) {
   }
 }
 
-// Two halves and two pairs across them, on two lanes at once.
+// Two halves, two pairs across them, and all in reversed order, on two lanes at once.
 TEST(NcclCommunicator, GroupsAndLanesDoNotMix) {
   const std::vector<Group> groups{{"half", 2, 1, {0, {2, 0, 2, 2}}},
-                                  {"across", 2, 2, {0, {1, 0, 1, 2}}}};
+                                  {"across", 2, 2, {0, {1, 0, 1, 2}}},
+                                  {"reversed", 4, -1, {3}}};
   std::vector<Trial> trials;
   for (int round = 0; round < 5; ++round) {
-    for (const char* const group : {"half", "across", "world"}) {
+    for (const char* const group : {"half", "across", "reversed", "world"}) {
       for (const std::int32_t lane : {0, 1}) {
         for (const Kind kind : {Kind::all_to_all, Kind::all_gather, Kind::reduce_scatter,
                                 Kind::all_reduce, Kind::exchange}) {

@@ -18,6 +18,7 @@ struct Choice {
   Recompute recompute = Recompute::from_input;
   double keep = 0;
   bool offload = false;
+  Keys keys = Keys::resident;  // otherwise of all ranks, in a zigzag
 };
 
 class Edges : public testing::TestWithParam<Choice> {};
@@ -28,6 +29,9 @@ TEST_P(Edges, AreAllNeeded) {
   strategy.micro_batches = 2;
   strategy.offload_states(choice.offload);
   strategy.tiles.backward_order = choice.order;
+  strategy.keys = choice.keys;
+  if (choice.keys != Keys::resident) strategy.mesh.ring = choice.ranks;
+  strategy.layout = Layout::zigzag;
   strategy.layer_classes.front().recompute = choice.recompute;
   strategy.layer_classes.front().keep.fill(choice.keep);
   ModelSpec model = test::tiny_llama();
@@ -54,11 +58,15 @@ TEST_P(Edges, AreAllNeeded) {
 
 INSTANTIATE_TEST_SUITE_P(
     Strategies, Edges,
-    testing::Values(Choice{.name = "spilled"}, Choice{.name = "one_rank", .ranks = 1},
-                    Choice{.name = "q_outer", .order = BackwardOrder::q_outer, .keep = 0.5},
-                    Choice{.name = "kept", .ranks = 4, .recompute = Recompute::keep_all, .keep = 1},
-                    Choice{.name = "attention", .recompute = Recompute::keep_attention},
-                    Choice{.name = "offloaded", .ranks = 4, .offload = true}),
+    testing::Values(
+        Choice{.name = "spilled"}, Choice{.name = "one_rank", .ranks = 1},
+        Choice{.name = "q_outer", .order = BackwardOrder::q_outer, .keep = 0.5},
+        Choice{.name = "kept", .ranks = 4, .recompute = Recompute::keep_all, .keep = 1},
+        Choice{.name = "attention", .recompute = Recompute::keep_attention},
+        Choice{.name = "offloaded", .ranks = 4, .offload = true},
+        Choice{.name = "gathered_keys", .keys = Keys::gathered},
+        Choice{.name = "ring", .ranks = 4, .keep = 0.5, .keys = Keys::ring},
+        Choice{.name = "ring_q_outer", .order = BackwardOrder::q_outer, .keys = Keys::ring}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // A lane that carries both directions fetches for the next tile while this one runs.

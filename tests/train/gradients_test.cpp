@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "fpdt/base/math.h"
 #include "fpdt/check/check.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/methods/method.h"
@@ -157,30 +158,34 @@ TEST(PublishedCases, AreOfTheirMethods) {
   }
 }
 
-// Keys gathered over a ring, of any number of ranks, around all-to-alls of others.
+// Keys gathered over a ring, of any number of ranks, around all-to-alls of others, and beside
+// replicas.
 std::vector<Case> gathered() {
   struct Grid {
-    std::int64_t ranks, ring;
+    std::int64_t ranks, ring, replicas = 1;
   };
   std::vector<Case> cases;
   std::size_t number = 0;
   for (const bool gpt : {false, true}) {
-    for (const std::int64_t kv_heads : {4, 1}) {
-      for (const Grid& grid : {Grid{2, 2}, Grid{3, 3}, Grid{4, 2}, Grid{4, 4}, Grid{6, 3}}) {
+    for (const std::int64_t kv_heads : {4, 2, 1}) {
+      for (const Grid& grid : {Grid{2, 2}, Grid{3, 3}, Grid{4, 2}, Grid{4, 4}, Grid{5, 5},
+                               Grid{6, 3}, Grid{4, 2, 2}}) {
         for (const bool chunked : {false, true}) {
           for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
-            Case one = make_case(model_of(gpt, kv_heads), grid.ranks, 35, chunked ? 12 : 36);
+            Case one = make_case(model_of(gpt, kv_heads), grid.ranks, 35,
+                                 round_up(chunked ? 12 : 36, grid.ranks));
+            one.strategy.mesh.replicas = grid.replicas;
             one.strategy.keys = Keys::gathered;
             one.strategy.mesh.ring = grid.ring;
-            if (chunked && number % 8 < 5) one.strategy.layout = Layout::zigzag;
+            if (chunked && number % 11 < 6) one.strategy.layout = Layout::zigzag;
             one.strategy.tiles.backward_order = order;
             one.strategy.layer_classes.front().recompute = static_cast<Recompute>(number % 3);
             one.strategy.layer_classes.front().keep.fill(chunked && grid.ring == 3 ? 0.5 : 0);
             one.strategy.copies.overlap_all_to_all = grid.ring == 2;
-            one.problem.documents = number % 4 != 0;
-            one.name =
-                fmt::format("{}_kv{}_ranks{}_ring{}_{}_{}", gpt ? "gpt" : "llama", kv_heads,
-                            grid.ranks, grid.ring, chunked ? "chunks" : "whole", word(order));
+            one.problem.documents = number % 7 != 0;
+            one.name = fmt::format("{}_kv{}_ranks{}_ring{}_dp{}_{}_{}", gpt ? "gpt" : "llama",
+                                   kv_heads, grid.ranks, grid.ring, grid.replicas,
+                                   chunked ? "chunks" : "whole", word(order));
             if (number++ % kGatheredOf == 0) cases.push_back(std::move(one));
           }
         }

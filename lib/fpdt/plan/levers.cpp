@@ -86,6 +86,21 @@ Lever flag_lever(const std::string& name, Group Strategy::*group, bool Group::*f
           }};
 }
 
+template <class Word>
+Lever word_lever(const std::string& name, Word Strategy::*choice) {
+  return {name, [name, choice](const Problem& problem, const Strategy& strategy) {
+            Collector changes(problem, strategy);
+            for (std::size_t k = 0; k < words<Word>().size(); ++k) {
+              Strategy changed = strategy;
+              changed.*choice = static_cast<Word>(k);
+              changes.add(
+                  fmt::format("{} {} -> {}", name, word(strategy.*choice), word(changed.*choice)),
+                  changed);
+            }
+            return changes.take();
+          }};
+}
+
 Changes order_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   Strategy changed = strategy;
@@ -150,26 +165,6 @@ Changes ring_changes(const Problem& problem, const Strategy& strategy) {
   for (const std::int64_t ring : rings(problem, geometry(problem, strategy).sequence_parallel)) {
     changes.add(fmt::format("rings of {} -> {} ranks", strategy.mesh.ring, ring),
                 with_ring(strategy, ring));
-  }
-  return changes.take();
-}
-
-Changes key_changes(const Problem& problem, const Strategy& strategy) {
-  Collector changes(problem, strategy);
-  for (const Keys keys : {Keys::gathered, Keys::ring}) {
-    Strategy changed = strategy;
-    changed.keys = keys;
-    changes.add(fmt::format("keys {} -> {}", word(strategy.keys), word(keys)), changed);
-  }
-  return changes.take();
-}
-
-Changes layout_changes(const Problem& problem, const Strategy& strategy) {
-  Collector changes(problem, strategy);
-  for (const Layout layout : {Layout::interleaved, Layout::zigzag}) {
-    Strategy changed = strategy;
-    changed.layout = layout;
-    changes.add(fmt::format("layout {} -> {}", word(strategy.layout), word(layout)), changed);
   }
   return changes.take();
 }
@@ -272,8 +267,8 @@ std::vector<Lever> levers() {
   all.push_back({"keep states", offload_changes});
   all.push_back({"zero", zero_changes});
   all.push_back({"mesh.ring", ring_changes});
-  all.push_back({"keys", key_changes});
-  all.push_back({"layout", layout_changes});
+  all.push_back(word_lever("keys", &Strategy::keys));
+  all.push_back(word_lever("layout", &Strategy::layout));
   all.push_back({"replicas", data_parallel_changes});
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
     const auto tensor = static_cast<TensorClass>(k);

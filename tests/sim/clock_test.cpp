@@ -151,5 +151,55 @@ TEST(Clock, DoesNotSkipPastWhatABlockedLaneWaitsFor) {
   EXPECT_LT(some.simulated, 50);
 }
 
+// Two ranks compute for 10 and 4 ticks before they meet in an op of 3. In each call the second
+// idles for 6 ticks.
+TEST(Clock, RanksWaitForEachOtherWhereTheyMeet) {
+  Score slow;
+  slow.block().op(kCompute, 10).op(kCopy, 3, {{0, 0, 0}}).op(kCompute, 1, {{0, 1, 0}}).call(0, 2);
+  const Program program(slow.schedule);
+  std::vector<ClockQuestion> ranks(2, {program, slow.schedule.train, slow.ticks, slow.pace});
+  ranks[1].ticks[0][0] = 4;
+  for (ClockQuestion& rank : ranks) rank.traced.assign(2, true);
+  const std::vector<ClockAnswer> met = run_clocks(ranks, {{{{}, {1}, {}}}, {{{}, {0}, {}}}});
+  ASSERT_EQ(met.size(), 2U);
+  const auto begins = [&](std::size_t rank) {
+    std::vector<std::int64_t> times;
+    for (const TickSpan& span : met[rank].spans) times.push_back(span.begin);
+    return times;
+  };
+  EXPECT_EQ(begins(0), (std::vector<std::int64_t>{0, 10, 13, 14, 24, 27}));
+  EXPECT_EQ(begins(1), (std::vector<std::int64_t>{0, 10, 13, 14, 24, 27}));
+  EXPECT_EQ(met[0].end, 28);
+  EXPECT_EQ(met[0].lane_busy[0], 22);
+  EXPECT_EQ(met[1].lane_busy[0], 10);
+  // Without meeting, the second is done before.
+  EXPECT_EQ(run_clocks(ranks, {{{{}, {}, {}}}, {{{}, {}, {}}}})[1].end, 16);
+}
+
+// Around a ring of four, a late rank delays its neighbours at once and the one beyond them a hop
+// later.
+TEST(Clock, ARankWaitsOnlyForThoseThatItMeets) {
+  Score score;
+  score.block().op(kCompute, 5).op(kCopy, 2, {{0, 0, 0}}).op(kCopy, 2).call(0);
+  const Program program(score.schedule);
+  std::vector<ClockQuestion> ranks(4, {program, score.schedule.train, score.ticks, score.pace});
+  ranks[0].ticks[0][0] = 9;
+  std::vector<Partners> partners;
+  for (std::int32_t rank = 0; rank < 4; ++rank) {
+    const std::vector<std::int32_t> beside{(rank + 1) % 4, (rank + 3) % 4};
+    partners.push_back({{{}, beside, beside}});
+  }
+  const std::vector<ClockAnswer> met = run_clocks(ranks, partners);
+  std::vector<std::int64_t> ends;
+  for (const ClockAnswer& one : met) ends.push_back(one.end);
+  EXPECT_EQ(ends, (std::vector<std::int64_t>{13, 13, 13, 13}));
+  for (ClockQuestion& rank : ranks) rank.traced.assign(1, true);
+  std::vector<std::int64_t> first_hops;
+  for (const ClockAnswer& one : run_clocks(ranks, partners)) {
+    first_hops.push_back(one.spans[1].begin);
+  }
+  EXPECT_EQ(first_hops, (std::vector<std::int64_t>{9, 9, 5, 9}));
+}
+
 }  // namespace
 }  // namespace fpdt

@@ -234,6 +234,92 @@ TEST(Simulate, FollowsTheRankWithMostAttention) {
   EXPECT_EQ(second.trace.rank, 0);
 }
 
+// Ranks with the same tiles meet at once everywhere, so each does as one alone.
+TEST_P(Random, EqualRanksTogetherTakeTheTimesOfOne) {
+  for (std::uint32_t i = 0; i < kSeedsOfCase; ++i) {
+    const test::Choice choice = test::random_choice(GetParam() * kSeedsOfCase + i);
+    const Machine machine(choice.problem.cluster, RateEnd::typical);
+    const Schedule schedule = with_edges(choice);
+    SimulationOptions options;
+    options.trace_call = [](std::size_t call) { return call % 5 == 1; };
+    const Simulation alone = simulate(schedule, schedule.train, machine, options);
+    std::int64_t rank = 0;
+    for (const Simulation& one : simulate_together(schedule, schedule.train, machine, options)) {
+      expect_same(one, alone, "rank " + std::to_string(rank));
+      EXPECT_TRUE(one.trace.spans == alone.trace.spans) << "rank " << rank;
+      EXPECT_EQ(one.trace.rank, rank++);
+    }
+    EXPECT_EQ(rank, schedule.ranks);
+  }
+}
+
+// Gathered keys and interleaved tokens in one chunk: of two ranks the second sees most pairs.
+test::Choice contiguous_ring() {
+  test::Choice choice{test::timed_problem(test::tiny_llama(), 2, 512), test::tiny_strategy(512)};
+  choice.strategy.mesh.ring = 2;
+  choice.strategy.keys = Keys::gathered;
+  // Interference would make the time of an op depend on when it runs.
+  choice.problem.cluster.rates.interference = {};
+  return choice;
+}
+
+TEST(Simulate, ARankWithLessAttentionIdles) {
+  const test::Choice choice = contiguous_ring();
+  const Machine machine(choice.problem.cluster, RateEnd::typical);
+  const Schedule schedule = with_edges(choice);
+  const Simulation alone = simulate(schedule, schedule.train, machine);
+  const auto ranks = simulate_together(schedule, schedule.train, machine);
+  ASSERT_EQ(ranks.size(), 2U);
+  ASSERT_EQ(alone.trace.rank, 1);
+  // The second rank never waits for the first.
+  EXPECT_EQ(ranks[1].calls, alone.calls);
+  EXPECT_EQ(ranks[1].nanoseconds, alone.nanoseconds);
+  // Everything but attention takes both ranks the same time. The seconds of tiles differ as those
+  // of their ops alone.
+  std::int64_t less = 0;
+  const auto light = demands(schedule, 0);
+  const auto heavy = demands(schedule, 1);
+  for (const Call& call : schedule.train) {
+    const auto block = static_cast<std::size_t>(call.block);
+    for (std::size_t op = 0; op < light[block].size(); ++op) {
+      less += machine.picoseconds(heavy[block][op]) - machine.picoseconds(light[block][op]);
+    }
+  }
+  ASSERT_GT(less, 0);
+  const auto compute = static_cast<std::size_t>(LaneKind::compute);
+  EXPECT_NEAR(static_cast<double>(ranks[1].busy[compute] - ranks[0].busy[compute]),
+              static_cast<double>(less) / 1000, 1);
+  for (std::size_t lane = 0; lane < ranks[0].busy.size(); ++lane) {
+    if (lane == compute) continue;
+    EXPECT_EQ(ranks[0].busy[lane], ranks[1].busy[lane]) << lane;
+  }
+}
+
+// Of rings whose ranks alternate in being heavy, together they take at least as long as any alone.
+TEST(Simulate, TogetherRanksTakeAtLeastAsLongAsTheHeaviest) {
+  for (const Keys keys : {Keys::gathered, Keys::ring}) {
+    for (const Layout layout : {Layout::interleaved, Layout::zigzag}) {
+      for (const std::int64_t chunk : {512, 256, 128}) {
+        test::Choice choice = contiguous_ring();
+        choice.problem = test::timed_problem(test::tiny_llama(), 4, 512);
+        choice.problem.cluster.rates.interference = {};
+        choice.strategy = test::tiny_strategy(chunk);
+        choice.strategy.mesh.ring = 4;
+        choice.strategy.keys = keys;
+        choice.strategy.layout = layout;
+        const Machine machine(choice.problem.cluster, RateEnd::typical);
+        const Schedule schedule = with_edges(choice);
+        const Simulation alone = simulate(schedule, schedule.train, machine);
+        std::int64_t step = 0;
+        for (const Simulation& rank : simulate_together(schedule, schedule.train, machine)) {
+          step = std::max(step, rank.nanoseconds);
+        }
+        EXPECT_GE(step, alone.nanoseconds) << word(keys) << ' ' << word(layout) << ' ' << chunk;
+      }
+    }
+  }
+}
+
 // A step that takes years is counted in coarser ticks, with the same relative precision.
 TEST(Simulate, CountsStepsOfYears) {
   test::Choice choice = test::random_choice(5);

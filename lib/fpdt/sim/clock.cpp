@@ -53,14 +53,9 @@ class Clock {
   }
 
   ClockAnswer run() {
-    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
-      runners_[lane].kind = static_cast<std::size_t>(question_.program.lanes[lane].kind);
-      enter(lane, 0);
-    }
-    oldest_ = oldest();
-    while (start_ready()) {
-      now_ = next_end();
-      complete_ended();
+    begin();
+    while (start_ready([](std::size_t /*lane*/) { return true; })) {
+      complete_ended(next_end());
       if (!moved_) continue;
       moved_ = false;
       if (const std::int32_t call = oldest(); call != oldest_) {
@@ -69,9 +64,97 @@ class Clock {
         if (question_.skip_periods && oldest_ < table_.size()) skip();
       }
     }
+    return finish();
+  }
+
+  // What `run` does, one event at a time, for ranks that wait for each other.
+  void begin() {
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      runners_[lane].kind = static_cast<std::size_t>(question_.program.lanes[lane].kind);
+      enter(lane, 0);
+    }
+    oldest_ = oldest();
+  }
+
+  ClockAnswer finish() {
     for (const Runner& runner : runners_) FPDT_ASSERT(runner.ended);
-    answer_.end = now_;
     return std::move(answer_);
+  }
+
+  // How many ops each lane has come to: has completed, runs, or could start if this rank were
+  // alone.
+  void come_to(std::vector<LanePosition>& ops) {
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      const Runner& runner = runners_[lane];
+      const bool here = !runner.ended && (runner.running || !blocked(lane));
+      ops[lane] = completed_[lane] + (here ? 1 : 0);
+    }
+  }
+
+  [[nodiscard]] LanePosition completed(std::size_t lane) const { return completed_[lane]; }
+  [[nodiscard]] std::int32_t block(std::size_t lane) const {
+    return table_.block(runners_[lane].call);
+  }
+  // The lane's op, in its block.
+  [[nodiscard]] std::int32_t op(std::size_t lane) const {
+    return runners_[lane].steps[runners_[lane].step].op;
+  }
+
+  // Starts every op that can start if may(lane), and sets the pace of all running ops. Returns
+  // whether any runs.
+  template <class May>
+  bool start_ready(May&& may) {
+    unsigned active = 0;
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      Runner& runner = runners_[lane];
+      if (!runner.running && !runner.ended && !blocked(lane) && may(lane)) {
+        const Step& step = runner.steps[runner.step];
+        runner.running = true;
+        runner.start = runner.since = now_;
+        runner.remaining = step.work;
+        runner.pace = 0;
+        std::int64_t& begin = answer_.calls[index(runner.call)].begin;
+        if (begin < 0) begin = now_;
+      }
+      if (runner.running) active |= 1U << runner.kind;
+    }
+    for (Runner& runner : runners_) {
+      if (runner.running) set_pace(runner, question_.pace[runner.kind][active]);
+    }
+    return active != 0;
+  }
+
+  [[nodiscard]] std::int64_t next_end() const {
+    std::int64_t next = std::numeric_limits<std::int64_t>::max();
+    for (const Runner& runner : runners_) {
+      if (runner.running) next = std::min(next, runner.finish);
+    }
+    return next;
+  }
+
+  // Moves to the moment `now`, at which ops may end.
+  void complete_ended(std::int64_t now) {
+    now_ = now;
+    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
+      Runner& runner = runners_[lane];
+      if (!runner.running || runner.finish != now_) continue;
+      const Step& step = runner.steps[runner.step];
+      answer_.lane_busy[runner.kind] += now_ - runner.start;
+      answer_.kind_busy[index(step.kind)] += now_ - runner.start;
+      answer_.calls[index(runner.call)].end = now_;
+      answer_.end = now_;
+      ++answer_.simulated;
+      ++completed_[lane];
+      runner.running = false;
+      runner.blocker_position = -1;
+      if (!question_.traced.empty() && question_.traced[index(runner.call)]) {
+        answer_.spans.push_back({runner.call, table_.block(runner.call), step.op,
+                                 static_cast<std::int32_t>(lane), runner.start, now_});
+      }
+      if (++runner.step < runner.count) continue;
+      enter(lane, runner.call + 1);
+      moved_ = true;
+    }
   }
 
  private:
@@ -99,28 +182,6 @@ class Clock {
     return call;
   }
 
-  // Starts every op that can start, and sets the pace of all running ops. Returns whether any runs.
-  bool start_ready() {
-    unsigned active = 0;
-    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
-      Runner& runner = runners_[lane];
-      if (!runner.running && !runner.ended && !blocked(lane)) {
-        const Step& step = runner.steps[runner.step];
-        runner.running = true;
-        runner.start = runner.since = now_;
-        runner.remaining = step.work;
-        runner.pace = 0;
-        std::int64_t& begin = answer_.calls[index(runner.call)].begin;
-        if (begin < 0) begin = now_;
-      }
-      if (runner.running) active |= 1U << runner.kind;
-    }
-    for (Runner& runner : runners_) {
-      if (runner.running) set_pace(runner, question_.pace[runner.kind][active]);
-    }
-    return active != 0;
-  }
-
   bool blocked(std::size_t lane) {
     Runner& runner = runners_[lane];
     if (completed_[index(runner.blocker_lane)] <= runner.blocker_position) return true;
@@ -142,36 +203,6 @@ class Clock {
     runner.finish =
         now_ + (pace == kWorkPerTick ? (runner.remaining + kWorkPerTick - 1) / kWorkPerTick
                                      : (runner.remaining + pace - 1) / pace);
-  }
-
-  [[nodiscard]] std::int64_t next_end() const {
-    std::int64_t next = std::numeric_limits<std::int64_t>::max();
-    for (const Runner& runner : runners_) {
-      if (runner.running) next = std::min(next, runner.finish);
-    }
-    return next;
-  }
-
-  void complete_ended() {
-    for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
-      Runner& runner = runners_[lane];
-      if (!runner.running || runner.finish != now_) continue;
-      const Step& step = runner.steps[runner.step];
-      answer_.lane_busy[runner.kind] += now_ - runner.start;
-      answer_.kind_busy[index(step.kind)] += now_ - runner.start;
-      answer_.calls[index(runner.call)].end = now_;
-      ++answer_.simulated;
-      ++completed_[lane];
-      runner.running = false;
-      runner.blocker_position = -1;
-      if (!question_.traced.empty() && question_.traced[index(runner.call)]) {
-        answer_.spans.push_back({runner.call, table_.block(runner.call), step.op,
-                                 static_cast<std::int32_t>(lane), runner.start, now_});
-      }
-      if (++runner.step < runner.count) continue;
-      enter(lane, runner.call + 1);
-      moved_ = true;
-    }
   }
 
   // Records the state. If it was seen before, leaves out whole periods.
@@ -292,12 +323,16 @@ class Clock {
   ClockAnswer answer_;
 };
 
+void require_progress(const PaceTable& table) {
+  for (const auto& kind : table) {
+    for (const std::int64_t pace : kind) FPDT_ASSERT(pace > 0);
+  }
+}
+
 }  // namespace
 
 ClockAnswer run_clock(const ClockQuestion& question) {
-  for (const auto& kind : question.pace) {
-    for (const std::int64_t pace : kind) FPDT_ASSERT(pace > 0);
-  }
+  require_progress(question.pace);
   const std::vector<BlockSteps> steps = steps_of(question.program, question.ticks);
   const CallTable table(question.program, question.calls);
   if (question.hazards) {
@@ -306,6 +341,43 @@ ClockAnswer run_clock(const ClockQuestion& question) {
   }
   EdgeWaits waits(steps, table, question.program.lanes.size());
   return Clock<EdgeWaits>(question, steps, table, std::move(waits)).run();
+}
+
+std::vector<ClockAnswer> run_clocks(const std::vector<ClockQuestion>& ranks,
+                                    const std::vector<Partners>& partners) {
+  const Program& program = ranks.front().program;
+  const std::size_t lanes = program.lanes.size();
+  const CallTable table(program, ranks.front().calls);
+  std::vector<std::vector<BlockSteps>> steps;
+  for (const ClockQuestion& rank : ranks) {
+    require_progress(rank.pace);
+    steps.push_back(steps_of(program, rank.ticks));
+  }
+  std::vector<Clock<EdgeWaits>> clocks;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    clocks.emplace_back(ranks[rank], steps[rank], table, EdgeWaits(steps[rank], table, lanes));
+    clocks.back().begin();
+  }
+  std::vector<std::vector<LanePosition>> came(ranks.size(), std::vector<LanePosition>(lanes));
+  while (true) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) clocks[rank].come_to(came[rank]);
+    std::int64_t next = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      Clock<EdgeWaits>& clock = clocks[rank];
+      clock.start_ready([&](std::size_t lane) {
+        const auto& others = partners[rank][index(clock.block(lane))][index(clock.op(lane))];
+        return std::all_of(others.begin(), others.end(), [&](std::int32_t other) {
+          return came[index(other)][lane] > clock.completed(lane);
+        });
+      });
+      next = std::min(next, clock.next_end());
+    }
+    if (next == std::numeric_limits<std::int64_t>::max()) break;
+    for (Clock<EdgeWaits>& clock : clocks) clock.complete_ended(next);
+  }
+  std::vector<ClockAnswer> answers;
+  for (Clock<EdgeWaits>& clock : clocks) answers.push_back(clock.finish());
+  return answers;
 }
 
 }  // namespace fpdt

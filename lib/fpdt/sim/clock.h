@@ -58,4 +58,14 @@ struct ClockAnswer {
 // Precondition: edges name earlier ops.
 ClockAnswer run_clock(const ClockQuestion& question);
 
+// The other ranks that a rank meets in each op, [block][op]: those that a collective of its sends
+// to or receives from.
+using Partners = std::vector<std::vector<std::vector<std::int32_t>>>;
+
+// Several ranks on one clock, by rank: the same program and calls, waiting for edges, each with its
+// own ticks. A collective starts on a rank when the ranks that it meets there have come to it as
+// well; until then its lane is idle. Nothing is skipped. Precondition: partners are mutual.
+std::vector<ClockAnswer> run_clocks(const std::vector<ClockQuestion>& ranks,
+                                    const std::vector<Partners>& partners);
+
 }  // namespace fpdt

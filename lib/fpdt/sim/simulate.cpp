@@ -2,6 +2,7 @@
 #include "fpdt/sim/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,8 +34,9 @@ struct Ticks {
   }
 };
 
+// `least_shift`: of ranks whose times are counted in the same ticks.
 Ticks ticks_of(const Machine& machine, const Demands& demands,
-               const std::vector<std::int64_t>& calls) {
+               const std::vector<std::int64_t>& calls, int least_shift = 0) {
   // Even if all ops run one after another, each slowed down 16 times, this stays far from overflow.
   constexpr double kMostOfStep = static_cast<double>(std::int64_t{1} << 58);
   // Nanoseconds reach 292 years. If all ops are slowed down 16 times, a sixteenth of that remains.
@@ -55,11 +57,12 @@ Ticks ticks_of(const Machine& machine, const Demands& demands,
   if (sum > kMostPicoseconds) {
     throw InputError("the step takes more than 16 years at the rates of the cluster");
   }
-  while (longest > static_cast<double>(kMostTicks) || sum > kMostOfStep) {
-    ++ticks.shift;
-    longest /= 2;
-    sum /= 2;
-  }
+  const auto too_fine = [&](int shift) {
+    return std::ldexp(longest, -shift) > static_cast<double>(kMostTicks) ||
+           std::ldexp(sum, -shift) > kMostOfStep;
+  };
+  ticks.shift = least_shift;
+  while (too_fine(ticks.shift)) ++ticks.shift;
   if (ticks.shift == 0) return ticks;
   for (auto& block : ticks.of_ops) {
     for (std::int64_t& op : block) op = std::max<std::int64_t>(1, op >> ticks.shift);
@@ -167,27 +170,20 @@ Trace trace_of(const Program& program, const Ticks& ticks, std::vector<TickSpan>
   return trace;
 }
 
-}  // namespace
+std::vector<bool> traced_calls(const SimulationOptions& options, std::size_t calls) {
+  std::vector<bool> traced;
+  for (std::size_t call = 0; options.trace_call && call < calls; ++call) {
+    traced.push_back(options.trace_call(call));
+  }
+  return traced;
+}
 
-Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
-                    const Machine& machine, const SimulationOptions& options) {
-  const Program program(schedule);
-  const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
-  const Imbalance imbalance = imbalance_of(schedule, call_counts);
-  const Demands all = demands(schedule, imbalance.heaviest);
-  Ticks ticks = ticks_of(machine, all, call_counts);
-  ClockQuestion question{program, calls, std::move(ticks.of_ops), paces(machine)};
-  question.hazards = options.waits == SimulationOptions::Waits::hazards;
-  question.skip_periods = options.skip_periods;
-  for (std::size_t call = 0; options.trace_call && call < calls.size(); ++call) {
-    question.traced.push_back(options.trace_call(call));
-  }
-  ClockAnswer answer = run_clock(question);
+// From ticks to nanoseconds, of one rank.
+Simulation simulation_of(const Program& program, const Demands& demands,
+                         const std::vector<std::int64_t>& call_counts, const Ticks& ticks,
+                         ClockAnswer answer) {
   Simulation simulation;
-  count(simulation, all, call_counts);
-  for (std::size_t work = 0; work < kWorks; ++work) {
-    simulation.flops[work] -= imbalance.spare[work];
-  }
+  count(simulation, demands, call_counts);
   simulation.nanoseconds = ticks.nanoseconds(answer.end);
   simulation.simulated = answer.simulated;
   for (std::size_t kind = 0; kind < simulation.busy.size(); ++kind) {
@@ -203,8 +199,78 @@ Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
     simulation.calls.push_back({empty ? last : ticks.nanoseconds(span.begin), last});
   }
   simulation.trace = trace_of(program, ticks, std::move(answer.spans));
+  return simulation;
+}
+
+Partners partners_of(const Schedule& schedule, std::int64_t rank) {
+  Partners partners;
+  for (const Block& block : schedule.blocks) {
+    partners.emplace_back(block.ops.size());
+    for (std::size_t i = 0; i < block.ops.size(); ++i) {
+      const Body& body = block.ops[i].body;
+      if (!is_collective(body)) continue;
+      const Group& group = group_of(schedule, body);
+      const std::int64_t first = group.first.at(rank);
+      const std::int64_t mine = (rank - first) / group.stride;
+      const std::int64_t hop = hop_of(body);
+      for (std::int64_t member = 0; member < group.size; ++member) {
+        const bool meets = hop == 0 || source_of(hop, mine, group.size) == member ||
+                           source_of(hop, member, group.size) == mine;
+        if (member == mine || !meets) continue;
+        partners.back()[i].push_back(static_cast<std::int32_t>(first + member * group.stride));
+      }
+    }
+  }
+  return partners;
+}
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
+                    const Machine& machine, const SimulationOptions& options) {
+  const Program program(schedule);
+  const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
+  const Imbalance imbalance = imbalance_of(schedule, call_counts);
+  const Demands all = demands(schedule, imbalance.heaviest);
+  Ticks ticks = ticks_of(machine, all, call_counts);
+  ClockQuestion question{program, calls, std::move(ticks.of_ops), paces(machine)};
+  question.hazards = options.waits == SimulationOptions::Waits::hazards;
+  question.skip_periods = options.skip_periods;
+  question.traced = traced_calls(options, calls.size());
+  Simulation simulation = simulation_of(program, all, call_counts, ticks, run_clock(question));
+  for (std::size_t work = 0; work < kWorks; ++work) {
+    simulation.flops[work] -= imbalance.spare[work];
+  }
   simulation.trace.rank = imbalance.heaviest;
   return simulation;
+}
+
+std::vector<Simulation> simulate_together(const Schedule& schedule, const std::vector<Call>& calls,
+                                          const Machine& machine,
+                                          const SimulationOptions& options) {
+  FPDT_ASSERT(options.waits == SimulationOptions::Waits::edges);
+  const Program program(schedule);
+  const std::vector<std::int64_t> call_counts = calls_of_blocks(schedule, calls);
+  Ticks ticks;
+  for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+    ticks.shift = ticks_of(machine, demands(schedule, rank), call_counts, ticks.shift).shift;
+  }
+  std::vector<ClockQuestion> questions;
+  std::vector<Partners> partners;
+  for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+    Ticks own = ticks_of(machine, demands(schedule, rank), call_counts, ticks.shift);
+    questions.push_back({program, calls, std::move(own.of_ops), paces(machine)});
+    questions.back().traced = traced_calls(options, calls.size());
+    partners.push_back(partners_of(schedule, rank));
+  }
+  std::vector<Simulation> simulations;
+  for (ClockAnswer& answer : run_clocks(questions, partners)) {
+    const std::int64_t rank = std::ssize(simulations);
+    simulations.push_back(
+        simulation_of(program, demands(schedule, rank), call_counts, ticks, std::move(answer)));
+    simulations.back().trace.rank = rank;
+  }
+  return simulations;
 }
 
 std::int64_t lower_bound(const Schedule& schedule, const std::vector<Call>& calls,

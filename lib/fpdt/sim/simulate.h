@@ -65,6 +65,13 @@ struct Simulation {
 Simulation simulate(const Schedule& schedule, const std::vector<Call>& calls,
                     const Machine& machine, const SimulationOptions& options = {});
 
+// The same step of every rank, on one clock. At a collective a rank waits for those that it sends
+// to and receives from, so a rank with less attention idles. Flops are those of each rank. No
+// period is skipped. Precondition: as above, and options.waits is edges.
+std::vector<Simulation> simulate_together(const Schedule& schedule, const std::vector<Call>& calls,
+                                          const Machine& machine,
+                                          const SimulationOptions& options = {});
+
 // Lower bound of the step in nanoseconds: the busiest lane's ops, each running alone, summed.
 std::int64_t lower_bound(const Schedule& schedule, const std::vector<Call>& calls,
                          const Machine& machine);

@@ -115,6 +115,39 @@ TEST(TimelineSvg, SaysWhichRanksAreLeftOut) {
   EXPECT_FALSE(has(svg, ">rank 7<"));
 }
 
+TEST(TimelineSvg, DrawsTheChosenRanks) {
+  const test::MadeUp made(1);
+  const std::vector<Trace> ranks = test::ranks_of(made.measured, 12, 10);
+  TimelinePicture picture = picture_of(made);
+  picture.measured = test::runs_of(made, ranks);
+  picture.rows = {2, 9};
+  const std::string svg = timeline_svg(picture);
+  EXPECT_TRUE(has(svg, ">rank 2<"));
+  EXPECT_TRUE(has(svg, ">rank 9<"));
+  EXPECT_FALSE(has(svg, ">rank 0<"));
+  EXPECT_FALSE(has(svg, ">rank 11<"));
+  EXPECT_TRUE(has(svg, "step of 12 ranks, measured"));
+  EXPECT_TRUE(has(svg, "rows of ranks 0-1, 3-8, 10-11 are left out")) << svg;
+}
+
+// A simulation records no bytes, but its spans tell them.
+TEST(TimelineSvg, FindsTheFullestRankBySpans) {
+  const test::MadeUp made(3);
+  std::vector<Trace> ranks = test::ranks_of(made.trace, 3, 0);
+  // Copies to the host that take longer keep what they read.
+  for (Span& span : ranks[1].spans) {
+    if (made.trace.lanes[static_cast<std::size_t>(span.lane)] == "d2h.0") span.end += 50'000'000;
+  }
+  TimelinePicture picture = picture_of(made);
+  picture.measured = test::runs_of(made, ranks);
+  const auto peak_of = [&](std::size_t rank) {
+    return find_peak(find_live(picture.measured[rank]), MemorySpace::device).bytes;
+  };
+  ASSERT_GT(peak_of(1), peak_of(0));
+  EXPECT_TRUE(has(timeline_svg(picture), "lines: rank 1, the fullest"));
+  EXPECT_TRUE(has(timeline_svg(picture), format_bytes(peak_of(1))));
+}
+
 TEST(TimelineSvg, CapacityFarAboveStandsBesideThePlot) {
   const test::MadeUp made(2);
   TimelinePicture picture = picture_of(made);

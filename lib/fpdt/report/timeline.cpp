@@ -22,6 +22,22 @@ std::string_view extent(const TracedRun& run) {
   return run.trace->spans.size() == ops ? "step" : "shown";
 }
 
+// The highest live bytes of each run: those that it recorded, or, where no run did, those of its
+// spans.
+std::vector<std::int64_t> peaks(const std::vector<TracedRun>& runs, MemorySpace space) {
+  const auto curve = [&](const TracedRun& run) { return find_curve(*run.trace, word(space)); };
+  const bool recorded = std::any_of(runs.begin(), runs.end(), curve);
+  std::vector<std::int64_t> all;
+  for (const TracedRun& run : runs) {
+    if (recorded) {
+      all.push_back(curve(run) == nullptr ? 0 : peak(*curve(run)).value);
+    } else {
+      all.push_back(find_peak(find_live(run), space).bytes.value);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 LaneTimes lane_times(const TracedRun& run) {
@@ -95,15 +111,9 @@ TimelineData timeline_data(const TimelinePicture& picture) {
       order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return end(a) < end(b); });
   data.end = std::max(data.end, end(last));
   for (std::size_t space = 0; space < data.fullest.size(); ++space) {
-    std::int64_t most = -1;
-    for (const std::size_t rank : order) {
-      const LiveCurve* curve = find_curve(*runs[rank].trace, word(static_cast<MemorySpace>(space)));
-      const std::int64_t bytes = curve == nullptr ? 0 : peak(*curve).value;
-      if (bytes <= most) continue;
-      most = bytes;
-      data.fullest[space] = rank;
-    }
-    const std::size_t rank = data.fullest[space];
+    const std::vector<std::int64_t> bytes = peaks(runs, static_cast<MemorySpace>(space));
+    const std::size_t rank = index(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+    data.fullest[space] = rank;
     if (!data.lives.contains(rank)) data.lives.emplace(rank, find_live(runs[rank]));
   }
   const auto tells = [&](std::size_t rank) {
@@ -112,7 +122,7 @@ TimelineData timeline_data(const TimelinePicture& picture) {
   std::stable_partition(order.begin(), order.end(), tells);
   order.resize(std::min(order.size(), kMostRanks));
   std::sort(order.begin(), order.end());
-  data.drawn = std::move(order);
+  data.drawn = picture.rows.empty() ? std::move(order) : picture.rows;
   for (const TracedRun& run : runs) data.ranks.push_back(lane_times(run));
   return data;
 }

@@ -23,16 +23,20 @@ struct CallRange {
 
 struct TimelinePicture {
   TracedRun run;
-  std::string title;                  // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
-  std::string subtitle;               // such as the strategy in words
-  Bytes device_capacity;              // for the arena of one device; 0: no line
-  Bytes host_capacity;                // pinned memory of one rank; 0: no line
-  CallRange zoom;                     // drawn once more, op by op
-  std::vector<TracedRun> measured{};  // the same calls on each rank, on one clock with `run`
-  Bytes outside{};                    // of the device's budget, what is not for the arena
+  std::string title;      // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
+  std::string subtitle;   // such as the strategy in words
+  Bytes device_capacity;  // for the arena of one device; 0: no line
+  Bytes host_capacity;    // pinned memory of one rank; 0: no line
+  CallRange zoom;         // drawn once more, op by op
+  // The same calls on each rank, on one clock with `run`: measured, or simulated together.
+  std::vector<TracedRun> measured{};
+  Bytes outside{};  // of the device's budget, what is not for the arena
   // The calls whose ops the HTML version holds one by one; of the others it holds averages. Empty:
   // all. Traces hold every call either way, and so do all sums, shares and peaks.
   std::function<bool(std::size_t call)> holds{};
+  // The measured runs whose lanes are drawn, ascending. Empty: those that tell most, and others by
+  // number, up to kMostRanks.
+  std::vector<std::size_t> rows{};
 };
 
 // The call to zoom in on: the middle call of the block with the longest total time. Empty when the

@@ -1,6 +1,9 @@
 // Numbers, pictures and exports of one simulated step.
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -21,7 +24,7 @@ namespace fpdt {
 namespace {
 
 struct DrawFlags {
-  std::string schedule, cluster, out, what, blocks, ops;
+  std::string schedule, cluster, out, what, blocks, ops, ranks;
   PictureFlags look;
   bool json = false, graph = false;
 };
@@ -30,6 +33,8 @@ struct DrawFlags {
 constexpr std::int64_t kHeld = 1000000;
 // A picture takes about 300 bytes for each op.
 constexpr std::int64_t kDrawn = 50000000;
+// Ops of all ranks that are simulated together, none of which is skipped.
+constexpr std::int64_t kTogether = 5000000;
 
 void write(const std::string& path, const std::string& text) {
   AtomicFile file(path);
@@ -140,6 +145,51 @@ int draw_graph(const DrawFlags& flags, bool as_dot) {
   return 0;
 }
 
+// "all" as no rank, and "0,3" as these two.
+std::vector<std::size_t> parse_ranks(const std::string& text, std::int64_t ranks) {
+  std::set<std::size_t> chosen;
+  const std::string_view all = text;
+  for (std::size_t begin = 0, end = 0; text != "all" && begin <= all.size(); begin = end + 1) {
+    end = std::min(all.find(',', begin), all.size());
+    const std::optional<std::int64_t> rank = parse_tokens(all.substr(begin, end - begin));
+    if (!rank || *rank >= ranks) {
+      throw InputError(fmt::format("--ranks {}: expected all, or some of 0 to {}, such as 0,{}",
+                                   text, ranks - 1, ranks - 1));
+    }
+    chosen.insert(static_cast<std::size_t>(*rank));
+  }
+  if (chosen.size() > kMostRanks) {
+    throw InputError(fmt::format("--ranks: {} ranks are too many to read, at most {}",
+                                 chosen.size(), kMostRanks));
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+// The ranks below the one that stands for them when it is simulated alone.
+void draw_ranks(const DrawFlags& flags, const Simulated& one) {
+  const Schedule& schedule = one.schedule();
+  if (schedule.ranks == 1) throw InputError("--ranks: the schedule has one rank");
+  TimelinePicture picture = one.picture();
+  picture.rows = parse_ranks(flags.ranks, schedule.ranks);
+  const std::int64_t most = kTogether / schedule.ranks;
+  if (const std::int64_t ops = one.simulation().ops; ops > most) {
+    throw InputError(
+        fmt::format("{}: {} ops are too many to simulate {} ranks together, at most {}; use longer "
+                    "chunks, or a model of fewer layers",
+                    flags.schedule, ops, schedule.ranks, most));
+  }
+  Trace alone = *picture.run.trace;
+  alone.source = "one rank";
+  picture.run.trace = &alone;
+  const std::vector<Trace> ranks = one.ranks_together();
+  for (const Trace& rank : ranks) {
+    picture.measured.push_back({picture.run.program, picture.run.calls, &rank});
+  }
+  const std::size_t rows = picture.rows.empty() ? kMostRanks : picture.rows.size();
+  picture.holds = telling_calls(schedule, kHeld / static_cast<std::int64_t>(rows + 1));
+  write_picture(flags.out, picture, flags.look);
+}
+
 int draw(const DrawFlags& flags) {
   const std::string kind = std::filesystem::path(flags.out).extension();
   const bool known = flags.graph ? kind == ".svg" || kind == ".dot" : names_picture(flags.out);
@@ -149,6 +199,9 @@ int draw(const DrawFlags& flags) {
   }
   if (flags.graph && flags.look.sized()) {
     throw InputError("--width and --height are for pictures of a step, not for a graph");
+  }
+  if (flags.graph && !flags.ranks.empty()) {
+    throw InputError("--ranks is for pictures of a step; a graph is the same on all ranks");
   }
   if (flags.graph) return draw_graph(flags, kind == ".dot");
   if (!flags.blocks.empty() || !flags.ops.empty()) {
@@ -160,9 +213,13 @@ int draw(const DrawFlags& flags) {
     throw InputError(fmt::format("{}: {} ops are too many to draw, at most {}; use longer chunks",
                                  flags.schedule, one.simulation().ops, kDrawn));
   }
-  TimelinePicture picture = one.picture();
-  picture.holds = telling_calls(one.schedule(), kHeld);
-  write_picture(flags.out, picture, flags.look);
+  if (flags.ranks.empty()) {
+    TimelinePicture picture = one.picture();
+    picture.holds = telling_calls(one.schedule(), kHeld);
+    write_picture(flags.out, picture, flags.look);
+  } else {
+    draw_ranks(flags, one);
+  }
   print_result(fmt::format("wrote {}\n", flags.out));
   return 0;
 }
@@ -199,6 +256,9 @@ Command declare_draw(Options& options) {
       .value("--out", flags->out,
              "File to write: .html (hover and zoom), .svg or .png; with --graph, .dot or .svg")
       .required();
+  options.value("--ranks", flags->ranks,
+                "Simulate all ranks together, each waiting for the others, and draw a row of each "
+                "lane for these: all, or numbers such as 0,3");
   add_picture_flags(options, flags->look);
   options.flag("--graph", flags->graph,
                "Draw which op waits for which in a block, with Graphviz; needs no rates");

@@ -1,6 +1,8 @@
 // From a schedule file to its simulated step.
 #include "simulated.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "fpdt/io/cluster_file.h"
@@ -40,6 +42,18 @@ TimelinePicture Simulated::picture() const {
   picture.host_capacity = Bytes{problem().host_budget.value / cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);
   return picture;
+}
+
+std::vector<Trace> Simulated::ranks_together() const {
+  SimulationOptions options;
+  options.trace_call = [](std::size_t) { return true; };
+  const Machine machine(problem().cluster, RateEnd::typical);
+  std::vector<Trace> traces;
+  for (Simulation& one : simulate_together(schedule(), schedule().train, machine, options)) {
+    traces.push_back(std::move(one.trace));
+    traces.back().source = "all together";
+  }
+  return traces;
 }
 
 }  // namespace fpdt

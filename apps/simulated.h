@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "fpdt/plan/plan.h"
 #include "fpdt/report/timeline.h"
@@ -25,6 +26,8 @@ class Simulated {
   [[nodiscard]] TracedRun run() const { return {&program_, &schedule().train, &simulation_.trace}; }
   // With title, capacities and a call to look at closely.
   [[nodiscard]] TimelinePicture picture() const;
+  // Every op of the step on all ranks, which wait for each other.
+  [[nodiscard]] std::vector<Trace> ranks_together() const;
 
  private:
   void move_to(const ClusterSpec& cluster);

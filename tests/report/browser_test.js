@@ -91,6 +91,13 @@ async function run() {
   check('its flops in a second are told',
         why.includes('TFLOP/s') === late.flops > 0 &&
         why.includes(late.flops > 0 ? `${significant(late.flops / took / 1e3)} TFLOP/s` : ''), why);
+  const again = layout.lanes[late.lane][1], other = traces[1].ops;
+  const same = other.lanes[late.lane].reduce((a, b) => other.end[b] - other.begin[b] >
+                                             other.end[a] - other.begin[a] ? b : a);
+  traces[1].amounts.set(`${data.calls[other.call[same]][0]}.${other.op[same]}`, [7e12, 0]);
+  mouse('mousemove', xOf((other.begin[same] + other.end[same]) / 2), again.top + again.height / 2);
+  check('a rank has amounts of its own', byId('op').textContent.includes('7.00 TFLOP'),
+        byId('op').textContent);
   const whys = [...first.ops.begin.keys()].map(k => waitText({trace: 0, ops: first.ops, k}));
   check('every op says why it began', whys.every(line => /^its lane waited |^it waited |^its lane was idle /.test(line)),
         whys.find(line => !/^its lane waited |^it waited |^its lane was idle /.test(line)));

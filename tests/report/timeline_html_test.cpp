@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/cost/demand.h"
+
 #include "made_up.h"
 
 namespace fpdt {
@@ -81,6 +83,29 @@ TEST(TimelineHtml, HoldsAllRanksOnOneClock) {
   EXPECT_EQ(data["lines"], (Json{1, 1}));
   EXPECT_FALSE(data["traces"][1]["changes"][0].empty());
   EXPECT_TRUE(data["traces"][2]["changes"][0].empty());
+}
+
+// A tile that sees other keys on another rank has the flops of that rank in its row.
+TEST(TimelineHtml, HoldsWhatDiffersBetweenRanks) {
+  test::MadeUp made(2);
+  Json expected;
+  for (std::size_t b = 0; b < made.schedule.blocks.size(); ++b) {
+    std::vector<Op>& ops = made.schedule.blocks[b].ops;
+    for (std::size_t i = 0; i < ops.size() && expected.empty(); ++i) {
+      auto* tile = std::get_if<AttentionForward>(&ops[i].body);
+      if (tile == nullptr) continue;
+      tile->q_first.first = {.b = tile->q_rows / 2, .n = 2};
+      const Demand one = demand(made.schedule, ops[i], 1);
+      ASSERT_NE(one.flops, demand(made.schedule, ops[i], 0).flops);
+      expected = Json::array({b, i, one.flops, one.bytes + one.partial});
+    }
+  }
+  const std::vector<Trace> ranks = test::ranks_of(made.measured, 2, 0);
+  const Json data =
+      data_of(timeline_html({made.run(), "t", "", {}, {}, {}, test::runs_of(made, ranks)}));
+  EXPECT_EQ(data["traces"][0]["amounts"], Json::array());
+  EXPECT_EQ(data["traces"][1]["amounts"], Json::array());
+  EXPECT_EQ(data["traces"][2]["amounts"], Json::array({expected}));
 }
 
 // A page that holds a part of the ops has the sums, shares and peaks of all.

@@ -11,6 +11,7 @@ struct Amount {
   double flops = 0;  // executed under the causal mask
   // Of device memory, or of the transfer. Of a collective, those that one rank sends.
   std::int64_t bytes = 0;
+  bool operator==(const Amount&) const = default;
 };
 
 inline Amount amount_of(const Demand& asked) {

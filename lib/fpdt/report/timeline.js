@@ -90,7 +90,8 @@ function opHtml(hit) {
       `<td class="soft">${o.slots > 1 ? `slot ${o.slot}` : ''}</td><td>${bytesText(o.bytes)}</td></tr>`);
   const step = Math.min((view.to - view.from) / 1000, (ops.end[k] - ops.begin[k]) / 100);
   const which = traces.length > 1 ? `${escapeText(traces[hit.trace].label)}: ` : '';
-  const [name, , , , , flops, bytes] = block.ops[ops.op[k]], took = ops.end[k] - ops.begin[k];
+  const [name, , , , , ...usual] = block.ops[ops.op[k]], took = ops.end[k] - ops.begin[k];
+  const [flops, bytes] = traces[hit.trace].amounts.get(`${call[0]}.${ops.op[k]}`) || usual;
   const work = workTexts(flops, bytes, Math.max(took, 1)).map(part => part + '<br>').join('');
   return `<b>${escapeText(block.name)}.${escapeText(name)}</b>, layer ${call[1]}<br>` +
       `${which}${timeText(took)}, from ${momentText(ops.begin[k], step)} to ` +

@@ -88,6 +88,7 @@ function decodeShares(numbers) {
 const traces = data.traces.map(trace => ({
   label: trace.label,
   ops: decodeOps(trace),
+  amounts: new Map(trace.amounts.map(([block, op, ...amount]) => [`${block}.${op}`, amount])),
   memory: SPACES.map(space => trace.shares ? decodeLevels(trace, space) : decodeMemory(trace, space)),
   shares: trace.shares && trace.shares.map(decodeShares),
   begin: trace.begin,

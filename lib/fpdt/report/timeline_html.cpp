@@ -11,7 +11,11 @@
 //   sums [label, [nanoseconds by kind]] of the whole step,
 //   peaks [[buffer, slots, bytes]] by space: the heaviest values at the peak of the run,
 //   lines [the trace whose bytes are a line] by space; 0: none,
-//   traces {label, begin, end, calls [[first, last]], times, changes}: the run and the drawn ranks.
+//   traces {label, begin, end, amounts [[block, op, flops, bytes]], calls [[first, last]], times,
+//   changes}: the run and the drawn ranks.
+//
+// Amounts of blocks are those of the run's rank. `amounts` are of ops that differ on the rank of the
+// trace, whose attention sees more or fewer keys.
 //
 // A step of very many ops is held in part: `calls` are then some ranges, and each trace has
 // `shares` and `levels` for the whole step instead of `changes`. `shares` divide the step into
@@ -244,11 +248,29 @@ struct PageRow {
   const Live* live = nullptr;  // null when its bytes are not drawn
 };
 
+// Where a run's rank does more or less than that of the picture's run.
+void append_amounts(std::string& json, const TimelineData& data, const TracedRun& run) {
+  const Schedule& schedule = *data.live.schedule;
+  const auto usual = demands(schedule, data.picture->run.trace->rank);
+  const auto own = demands(schedule, run.trace->rank);
+  std::string differing;
+  for (std::size_t block = 0; block < own.size(); ++block) {
+    for (std::size_t op = 0; op < own[block].size(); ++op) {
+      const Amount amount = amount_of(own[block][op]);
+      if (amount == amount_of(usual[block][op])) continue;
+      append(differing, ",[{},{},{},{}]", block, op, amount.flops, amount.bytes);
+    }
+  }
+  append(json, "[{}]", differing.empty() ? differing : differing.substr(1));
+}
+
 void append_trace(std::string& json, const TimelineData& data, const PageRow& row) {
   const TracedRun& run = row.run;
   const Trace& trace = *run.trace;
-  append(json, "\n{{\"label\":{},\"begin\":{},\"end\":{},\"calls\":", quote_json(row.label),
+  append(json, "\n{{\"label\":{},\"begin\":{},\"end\":{},\"amounts\":", quote_json(row.label),
          run.shift, run.shift + duration(trace));
+  append_amounts(json, data, run);
+  json += ",\"calls\":";
   const std::vector<CallRange> ranges = held_calls(*data.picture, trace);
   list(json, ranges.size(),
        [&](std::size_t i) { append(json, "[{},{}]", ranges[i].first, ranges[i].last); });

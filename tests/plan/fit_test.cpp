@@ -139,6 +139,12 @@ TEST(Fit, ChunkLengthsAscendToTheWholeSequence) {
   EXPECT_EQ(chunk_lengths(problem, 4), (std::vector<std::int64_t>{512, 1024}));
 }
 
+TEST(Fit, ChunksOfARingAreFewer) {
+  const Problem problem = ample(4, 1 << 20);
+  EXPECT_EQ(chunk_lengths(problem, 4, 4).front(), 1 << 14);
+  EXPECT_EQ(chunk_lengths(problem, 4, 4, 4).front(), 1 << 15);
+}
+
 // 4 heads of 128 on one rank: cuDNN refuses 2^22 rows, and the cluster has only cuDNN's rates.
 TEST(Fit, ChunkLengthsEndWhereCudnnDoes) {
   Problem problem = ample(1, 1 << 22);

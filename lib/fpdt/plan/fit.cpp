@@ -199,14 +199,20 @@ Strategy filled(const Problem& problem, const Strategy& strategy, bool everythin
 }
 
 std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel,
-                                        std::int64_t ring) {
+                                        std::int64_t ring, std::int64_t hops) {
   const std::int64_t unit = sequence_parallel * problem.cluster.row_multiple;
   const std::int64_t whole = round_up(problem.seq_len, unit);
   std::vector<std::int64_t> lengths;
-  const std::int64_t least = std::max(unit, round_up(div_ceil(whole, kChunksMost), unit));
+  // As many tiles in all hops as without.
+  const auto fewer = [&](std::int64_t chunks) {
+    return static_cast<std::int64_t>(static_cast<double>(chunks) /
+                                     std::sqrt(static_cast<double>(hops)));
+  };
+  const std::int64_t chunks = std::max<std::int64_t>(2, fewer(kChunksMost));
+  const std::int64_t least = std::max(unit, round_up(div_ceil(whole, chunks), unit));
   // Chunks are shorter than 1/64 of the sequence only where that would be over 64K tokens.
   std::int64_t c = 1;
-  while (c < least || (c < 65536 && c * 64 < whole)) c *= 2;
+  while (c < least || (fewer(c) < 65536 && c * fewer(64) < whole)) c *= 2;
   const std::int64_t most = std::max(kChunkTokensMost, 2 * least);  // for sequences beyond 90M
   for (; c < whole && c <= most; c *= 2) {
     const std::int64_t length = round_up(c, unit);
@@ -219,7 +225,7 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
   shortest.tiles.chunk_tokens = least;
   shortest = with_ring(shortest, ring);
   if (!fused_attention(problem, shortest)) return lengths;
-  const std::int64_t longest = longest_fused_chunk(problem, sequence_parallel, ring);
+  const std::int64_t longest = longest_fused_chunk(problem, sequence_parallel, ring, hops);
   while (lengths.size() > 1 && lengths.back() > longest) lengths.pop_back();
   return lengths;
 }

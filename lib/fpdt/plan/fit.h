@@ -75,9 +75,10 @@ Strategy unburdened(const Problem& problem, Strategy strategy,
 Strategy filled(const Problem& problem, const Strategy& strategy, bool everything);
 
 // Chunk lengths to try, ascending: powers of two and the whole sequence. Where cuDNN computes
-// attention, only lengths that it accepts.
+// attention, only lengths that it accepts. Each of several hops repeats all tiles, so that chunks
+// are fewer.
 std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel,
-                                        std::int64_t ring = 1);
+                                        std::int64_t ring = 1, std::int64_t hops = 1);
 // Data-parallel degrees, ascending, for which the heads allow the sequence-parallel degree that
 // results.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);

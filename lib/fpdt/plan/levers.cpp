@@ -44,7 +44,8 @@ class Collector {
 Changes chunk_changes(const Problem& problem, const Strategy& strategy) {
   Collector changes(problem, strategy);
   const Geometry shape = geometry(problem, strategy);
-  for (const std::int64_t tokens : chunk_lengths(problem, shape.sequence_parallel, shape.ring)) {
+  for (const std::int64_t tokens :
+       chunk_lengths(problem, shape.sequence_parallel, shape.ring, shape.hops)) {
     if (tokens == strategy.tiles.chunk_tokens) continue;
     Strategy changed = strategy;
     changed.tiles.chunk_tokens = tokens;

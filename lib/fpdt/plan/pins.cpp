@@ -87,10 +87,12 @@ bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, const Split& split) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
   const std::int64_t ranks = problem.ranks() / split.data_parallel;
-  const std::vector<std::int64_t> all = chunk_lengths(problem, ranks, split.ring);
-  if (pins.method == nullptr) return all;
-  std::vector<std::int64_t> lengths = all;
+  if (pins.method == nullptr) return chunk_lengths(problem, ranks, split.ring);
   const std::int64_t whole = round_up(problem.seq_len, ranks * problem.cluster.row_multiple);
+  const Strategy any = entered(problem, pins, skeleton_of(problem, split, whole));
+  const std::vector<std::int64_t> all =
+      chunk_lengths(problem, ranks, split.ring, geometry(problem, any).hops);
+  std::vector<std::int64_t> lengths = all;
   if (lengths.back() != whole) lengths.push_back(whole);
   std::erase_if(lengths, [&](std::int64_t tokens) {
     const Strategy strategy = entered(problem, pins, skeleton_of(problem, split, tokens));

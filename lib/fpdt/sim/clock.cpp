@@ -358,22 +358,30 @@ std::vector<ClockAnswer> run_clocks(const std::vector<ClockQuestion>& ranks,
     clocks.emplace_back(ranks[rank], steps[rank], table, EdgeWaits(steps[rank], table, lanes));
     clocks.back().begin();
   }
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   std::vector<std::vector<LanePosition>> came(ranks.size(), std::vector<LanePosition>(lanes));
-  while (true) {
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) clocks[rank].come_to(came[rank]);
-    std::int64_t next = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> next(ranks.size(), 0);  // end of an op
+  std::vector<bool> waits(ranks.size(), false);     // for a rank that has not come
+  for (std::int64_t now = 0; now != kNever; now = *std::min_element(next.begin(), next.end())) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (next[rank] != now && !waits[rank]) continue;
+      clocks[rank].complete_ended(now);
+      clocks[rank].come_to(came[rank]);
+    }
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (next[rank] != now && !waits[rank]) continue;
       Clock<EdgeWaits>& clock = clocks[rank];
+      waits[rank] = false;
       clock.start_ready([&](std::size_t lane) {
         const auto& others = partners[rank][index(clock.block(lane))][index(clock.op(lane))];
-        return std::all_of(others.begin(), others.end(), [&](std::int32_t other) {
+        const bool all = std::all_of(others.begin(), others.end(), [&](std::int32_t other) {
           return came[index(other)][lane] > clock.completed(lane);
         });
+        waits[rank] = waits[rank] || !all;
+        return all;
       });
-      next = std::min(next, clock.next_end());
+      next[rank] = clock.next_end();
     }
-    if (next == std::numeric_limits<std::int64_t>::max()) break;
-    for (Clock<EdgeWaits>& clock : clocks) clock.complete_ended(next);
   }
   std::vector<ClockAnswer> answers;
   for (Clock<EdgeWaits>& clock : clocks) answers.push_back(clock.finish());

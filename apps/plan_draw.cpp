@@ -145,9 +145,12 @@ int draw_graph(const DrawFlags& flags, bool as_dot) {
   return 0;
 }
 
-// "all" as no rank, and "0,3" as these two.
+// "0,3" as these two; "all" as every rank, or as many as can be read, from the first to the last.
 std::vector<std::size_t> parse_ranks(const std::string& text, std::int64_t ranks) {
   std::set<std::size_t> chosen;
+  const auto last = static_cast<std::size_t>(ranks) - 1;
+  const std::size_t rows = std::min(last, kMostRanks - 1);
+  for (std::size_t row = 0; text == "all" && row <= rows; ++row) chosen.insert(row * last / rows);
   const std::string_view all = text;
   for (std::size_t begin = 0, end = 0; text != "all" && begin <= all.size(); begin = end + 1) {
     end = std::min(all.find(',', begin), all.size());
@@ -185,8 +188,7 @@ void draw_ranks(const DrawFlags& flags, const Simulated& one) {
   for (const Trace& rank : ranks) {
     picture.measured.push_back({picture.run.program, picture.run.calls, &rank});
   }
-  const std::size_t rows = picture.rows.empty() ? kMostRanks : picture.rows.size();
-  picture.holds = telling_calls(schedule, kHeld / static_cast<std::int64_t>(rows + 1));
+  picture.holds = telling_calls(schedule, kHeld / (std::ssize(picture.rows) + 1));
   write_picture(flags.out, picture, flags.look);
 }
 

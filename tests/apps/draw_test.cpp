@@ -85,6 +85,13 @@ TEST_F(Draw, DrawsRanksThatWaitForEachOther) {
   EXPECT_EQ(draw("--ranks all --graph --block forward --out graph.dot").code, 2);
   EXPECT_FALSE(exists("wrong.svg"));
 
+  // Of many ranks the first, the last and some between them have rows.
+  write("few.yaml", contents("strategy.yaml") + "mesh: {replicas: 8}\n");
+  ASSERT_EQ(lower("--gpus 16 --strategy few.yaml --seq-len 64 --out-dir few").code, 0);
+  ASSERT_EQ(plan("draw few/schedule.json --ranks all --out few.svg").code, 0);
+  const std::string few = contents("few.svg");
+  EXPECT_TRUE(says(few, "rows of ranks 1, 3, 5, 7, 9, 11, 13-14 are left out"));
+
   // Ranks that are too many to simulate together.
   write("many.yaml", contents("strategy.yaml") + "micro_batches: 256\nmesh: {replicas: 128}\n");
   const Outcome many = lower("--gpus 256 --strategy many.yaml --seq-len 64 --out-dir many");

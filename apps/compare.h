@@ -30,8 +30,9 @@ struct Contender {
     return problem;
   }
 };
-// Two for each method, and the answer, which is last. Says which GPUs stay unused.
-std::vector<Contender> contenders(const Question& question);
+// Two for each method, and the answer, which is last. Says which GPUs stay unused. `names`: of the
+// methods; empty: all.
+std::vector<Contender> contenders(const Question& question, const std::vector<std::string>& names);
 
 struct Contended {
   Outcome outcome;               // where nothing fits, of what needs least

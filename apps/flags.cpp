@@ -1,6 +1,7 @@
 // Verbs and flags by CLI11, with conversions that know no locale, octal numbers or silent limits.
 #include "flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -219,7 +220,20 @@ Option& Option::from_zero() {
 }
 
 Option& Option::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
+  option_->check(CLI::Validator(
+      [words](std::string& text) {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+        const std::string nearest =
+            nearest_word(text, std::vector<std::string_view>(words.begin(), words.end()));
+        return fmt::format("expected one of {}, found \"{}\"{}", fmt::join(words, ", "), text,
+                           nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+      },
+      fmt::format("{{{}}}", fmt::join(words, ","))));
+  return *this;
+}
+
+Option& Option::separated() {
+  option_->delimiter(',');
   return *this;
 }
 

@@ -39,6 +39,8 @@ class Option {
   Option& positive();
   Option& from_zero();
   Option& one_of(const std::vector<std::string>& words);
+  // Commas separate values, for a vector. Without them, the flag is repeated.
+  Option& separated();
   Option& excludes(const Option& other);
   // Its help stands under this heading, after that of other flags.
   Option& under(const std::string& heading);

@@ -24,7 +24,7 @@ namespace {
 
 struct CompareFlags {
   QuestionFlags question;
-  std::vector<std::string> with;
+  std::vector<std::string> methods, with;
   bool ladder = false;
   std::string draw, lengths;
   PictureFlags look;
@@ -154,8 +154,9 @@ std::string rows_text(const Problem& problem, const std::vector<Row>& rows) {
 
 std::string rungs_text(const std::vector<Row>& rungs) {
   constexpr const char* kColumns = "{:>13}{:>13}{:>8}{:>11}{:>11}{:>11}{:>11}{}\n";
-  std::string text =
-      "\nfrom FPDT as published to the answer: at each rung, the remaining lever that gains most\n";
+  std::string text = fmt::format(
+      "\nfrom {} as published to the answer: at each rung, the remaining lever that gains most\n",
+      rungs.front().method->title);
   text +=
       fmt::format(kColumns, "time", "gained", "speed", "device", "change", "host", "change", "");
   text += fmt::format(kColumns, "per sequence", "", "", "per GPU", "", "per node", "", "  lever");
@@ -226,7 +227,7 @@ int compare(const CompareFlags& flags) {
   bool answered = false, joined = false;
   {
     Watch watch;
-    const std::vector<Contender> all = contenders(question);
+    const std::vector<Contender> all = contenders(question, flags.methods);
     rows = rows_of(question, all, flags.with, watch);
     answered = rows.back().outcome.fits;
     joined = rows.front().problem == rows.back().problem;
@@ -238,7 +239,9 @@ int compare(const CompareFlags& flags) {
   }
   if (flags.ladder && !answered) say("note: --ladder: nothing fits, so there is no ladder\n");
   if (flags.ladder && answered && !joined) {
-    say("note: --ladder: the answer uses more GPUs than FPDT can, so there is no ladder\n");
+    say(fmt::format(
+        "note: --ladder: the answer uses more GPUs than {} can, so there is no ladder\n",
+        rows.front().method->title));
   }
   if (flags.question.json) {
     Json object{{"schema", "fpdt.compare/1"},
@@ -261,9 +264,12 @@ int compare(const CompareFlags& flags) {
 
 }  // namespace
 
-std::vector<Contender> contenders(const Question& question) {
+std::vector<Contender> contenders(const Question& question, const std::vector<std::string>& names) {
   std::vector<Contender> all;
   for (const Method* method : methods()) {
+    if (!names.empty() && std::find(names.begin(), names.end(), method->name) == names.end()) {
+      continue;
+    }
     Pins pins;
     pins.method = method;
     pins.batch = question.pins.batch;
@@ -288,11 +294,17 @@ Contended contend(const Problem& problem, const Contender& contender, Watch& wat
 Command declare_compare(Options& options) {
   auto flags = std::make_shared<CompareFlags>();
   add_question(options, flags->question);
-  add_pins(options, flags->question);
+  add_other_pins(options, flags->question);
+  options
+      .value("--method", flags->methods,
+             "Compare only this method, or several such as fpdt,ring; may be repeated; default: "
+             "all")
+      .one_of(method_names())
+      .separated();
   options.value("--with", flags->with,
                 "Compare this strategy, a name or a file, as well; may be repeated");
   options.flag("--ladder", flags->ladder,
-               "Show what each lever gains from FPDT as published to the answer");
+               "Show what each lever gains from the first method as published to the answer");
   options.value("--draw", flags->draw,
                 "Draw MFU over sequence lengths to this .html, .svg or .png: each method as "
                 "published and at its best, and the answer");

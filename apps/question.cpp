@@ -163,10 +163,14 @@ void add_question(Options& options, QuestionFlags& flags, Length length) {
   options.flag("--json", flags.json, "Print one JSON object");
 }
 
-void add_method(Options& options, QuestionFlags& flags) {
+std::vector<std::string> method_names() {
   std::vector<std::string> names;
   for (const Method* method : methods()) names.emplace_back(method->name);
-  options.value("--method", flags.method, "Method; default: the fastest").one_of(names);
+  return names;
+}
+
+void add_method(Options& options, QuestionFlags& flags) {
+  options.value("--method", flags.method, "Method; default: the fastest").one_of(method_names());
 }
 
 void add_published(Options& options, QuestionFlags& flags) {
@@ -176,6 +180,10 @@ void add_published(Options& options, QuestionFlags& flags) {
 
 void add_pins(Options& options, QuestionFlags& flags) {
   add_method(options, flags);
+  add_other_pins(options, flags);
+}
+
+void add_other_pins(Options& options, QuestionFlags& flags) {
   options.value("--chunk", flags.chunk,
                 "Tokens in a chunk over all ranks, such as 64K; default: the fastest");
   constexpr std::int64_t kMost = 1 << 20;

@@ -38,6 +38,10 @@ enum class Length : std::uint8_t { required, optional, found };  // found: there
 void add_question(Options& options, QuestionFlags& flags, Length length = Length::required);
 // --method, --chunk and the batch, for verbs that search.
 void add_pins(Options& options, QuestionFlags& flags);
+// The same without --method.
+void add_other_pins(Options& options, QuestionFlags& flags);
+// The names of all methods, as --method takes them.
+std::vector<std::string> method_names();
 // --method, and --published, for which the length must be known.
 void add_method(Options& options, QuestionFlags& flags);
 void add_published(Options& options, QuestionFlags& flags);

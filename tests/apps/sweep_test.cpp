@@ -160,39 +160,30 @@ TEST_F(Sweep, NothingFitsIsItsOwnExit) {
 
 TEST_F(Compare, SetsStrategiesBesideEachOther) {
   write("s.yaml", "storage: f32\ntiles: {chunk_tokens: 64}\n");
-  const std::string compare =
-      fmt::format("compare {} --seq-len 1K --with s.yaml --with strategy.yaml", kSweepQuestion);
+  const std::string compare = fmt::format(
+      "compare {} --seq-len 512 --method fpdt --with s.yaml --with strategy.yaml", kSweepQuestion);
   const Outcome result = plan(compare + " --ladder --json");
   ASSERT_EQ(result.code, 0) << result.err;
   const json object = json::parse(result.out);
   EXPECT_EQ(object.at("schema"), "fpdt.compare/1");
   const json& rows = object.at("rows");
-  ASSERT_EQ(rows.size(), 17U);
+  ASSERT_EQ(rows.size(), 5U);
   EXPECT_EQ(rows[0].at("relative_speed"), 1);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i].at("published"), i < 14 && i % 2 == 0) << i;
-    EXPECT_EQ(rows[i].at("best"), i < 14 && i % 2 == 1) << i;
+    EXPECT_EQ(rows[i].at("published"), i == 0) << i;
+    EXPECT_EQ(rows[i].at("best"), i == 1) << i;
   }
   EXPECT_EQ(rows[0].at("method"), "fpdt");
-  EXPECT_EQ(rows[2].at("method"), "alst");
-  EXPECT_EQ(rows[4].at("method"), "ulysses");
-  EXPECT_EQ(rows[5].at("chunks"), 1);
-  EXPECT_EQ(rows[6].at("method"), "lss");
-  EXPECT_EQ(rows[7].at("chunks"), 1);
-  EXPECT_EQ(rows[8].at("method"), "allgather-cp");
-  EXPECT_EQ(rows[10].at("method"), "ring");
-  EXPECT_EQ(rows[11].at("chunks"), 1);
-  EXPECT_EQ(rows[12].at("method"), "zigzag");
-  EXPECT_EQ(rows[14].at("chunk_tokens"), 64);
+  EXPECT_EQ(rows[2].at("chunk_tokens"), 64);
   const double published = rows[0].at("sequence_seconds");
-  const double answer = rows[16].at("sequence_seconds");
-  EXPECT_DOUBLE_EQ(rows[16].at("relative_speed"), published / answer);
+  const double answer = rows[4].at("sequence_seconds");
+  EXPECT_DOUBLE_EQ(rows[4].at("relative_speed"), published / answer);
   for (const json& row : rows) EXPECT_GE(row.at("sequence_seconds"), 0.99 * answer);
   // The ladder leads from the first row to the last, and its gains add up.
   const json& rungs = object.at("ladder");
   ASSERT_GT(rungs.size(), 2U);
   EXPECT_EQ(rungs.front().at("settings"), rows[0].at("settings"));
-  EXPECT_EQ(rungs.back().at("settings"), rows[16].at("settings"));
+  EXPECT_EQ(rungs.back().at("settings"), rows[4].at("settings"));
   EXPECT_EQ(rungs[1].at("lever"), "without the waste of its implementation");
   EXPECT_EQ(rungs[1].at("settings"), rows[0].at("settings"));
   EXPECT_LT(rungs[1].at("device_peak_bytes"), rows[0].at("device_peak_bytes"));
@@ -207,13 +198,49 @@ TEST_F(Compare, SetsStrategiesBesideEachOther) {
   EXPECT_EQ(text.out, plan(compare + " --ladder").out);
 }
 
+// Some methods have the rows, notes and curves that they have among all of them. The answer is that
+// of all methods.
+TEST_F(Compare, HasTheMethodsThatAreAsked) {
+  ASSERT_EQ(shell("sed 's/devices_per_node: 2/devices_per_node: 3/' timed.yaml >three.yaml").code,
+            0);
+  const std::string compare =
+      "compare --model model.yaml --cluster three.yaml --seq-len 512 --json --ladder";
+  const Outcome all = plan(compare);
+  const Outcome some = plan(compare + " --lengths 512 --method zigzag,lss --method zigzag");
+  ASSERT_EQ(some.code, 0) << some.err;
+  EXPECT_FALSE(says(some.err, "note: FPDT"));
+  const json rows = json::parse(all.out).at("rows");
+  const json object = json::parse(some.out);
+  EXPECT_EQ(object.at("curves").size(), 5U);
+  ASSERT_EQ(object.at("rows").size(), 5U);
+  for (json row : object.at("rows")) {
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const json& one) {
+      return one.at("name") == row.at("name");
+    });
+    ASSERT_NE(same, rows.end());
+    row.at("relative_speed") = same->at("relative_speed");  // to the first row
+    EXPECT_EQ(row, *same);
+  }
+  // LSS comes first, so that the ladder begins there.
+  const json& rungs = object.at("ladder");
+  EXPECT_EQ(rungs.front().at("settings"), object.at("rows")[0].at("settings"));
+  EXPECT_EQ(rungs.back().at("settings"), rows.back().at("settings"));
+  EXPECT_TRUE(says(plan("compare --model model.yaml --cluster three.yaml --seq-len 512 --ladder "
+                        "--method ring")
+                       .out,
+                   "\nfrom Ring attention as published to the answer"));
+  const Outcome wrong = plan(compare + " --method lss,rign");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_TRUE(says(wrong.err, "found \"rign\"; did you mean ring?")) << wrong.err;
+}
+
 // The file of the published policy equals what the function for it makes.
 TEST_F(Compare, ThePublishedFileIsThePublishedPolicy) {
   ASSERT_EQ(shell("sed 's/devices_per_node: 2/devices_per_node: 4/' timed.yaml >four.yaml").code,
             0);
   const Outcome result = plan(fmt::format(
-      "compare --model model.yaml --cluster four.yaml --seq-len 128K --chunk 64K --json --with "
-      "{}/configs/strategies/fpdt-published.yaml",
+      "compare --model model.yaml --cluster four.yaml --seq-len 128K --chunk 64K --json "
+      "--method fpdt --with {}/configs/strategies/fpdt-published.yaml",
       FPDT_SOURCE_DIR));
   ASSERT_EQ(result.code, 0) << result.err;
   const json rows = json::parse(result.out).at("rows");
@@ -230,10 +257,12 @@ TEST_F(Compare, EachMethodHasTheGpusThatItCanUse) {
   ASSERT_EQ(shell("sed 's/devices_per_node: 2/devices_per_node: 3/' timed.yaml >three.yaml").code,
             0);
   const std::string compare =
-      "compare --model model.yaml --cluster three.yaml --seq-len 1K --ladder --lengths 512,1K";
+      "compare --model model.yaml --cluster three.yaml --seq-len 512 --ladder --lengths 256,512";
   const Outcome result = plan(compare + " --json");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "note: FPDT: 1 of 3 GPUs stay unused"));
+  constexpr std::string_view kMethods[] = {"fpdt",         "alst", "ulysses", "lss",
+                                           "allgather-cp", "ring", "zigzag"};
   EXPECT_FALSE(says(result.err, "note: LSS: "));
   EXPECT_TRUE(says(result.err, "more GPUs than FPDT can"));
   const json object = json::parse(result.out);
@@ -242,14 +271,23 @@ TEST_F(Compare, EachMethodHasTheGpusThatItCanUse) {
   ASSERT_EQ(rows.size(), 15U);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].at("ranks"), i < 6 ? 2 : 3) << i;
+    EXPECT_EQ(rows[i].at("published"), i < 14 && i % 2 == 0) << i;
+    EXPECT_EQ(rows[i].at("best"), i < 14 && i % 2 == 1) << i;
+    if (i == 14) continue;
+    const std::string_view method = kMethods[i / 2];
+    EXPECT_EQ(rows[i].at("method"), method);
+    const bool whole = method == "ulysses" || method == "lss" || method == "ring";
+    if (whole && i % 2 == 1) {
+      EXPECT_EQ(rows[i].at("chunks"), 1) << method;
+    }
     const json& points = object.at("curves")[i].at("points");
     EXPECT_EQ(points.back().at("mfu_full"), rows[i].at("mfu_full")) << i;
   }
 }
 
 TEST_F(Compare, WhatDoesNotFitIsTimedAndSaid) {
-  const std::string compare =
-      fmt::format("compare {} --seq-len 1K --device-budget 1KiB --ladder", kSweepQuestion);
+  const std::string compare = fmt::format(
+      "compare {} --seq-len 1K --device-budget 1KiB --ladder --method fpdt", kSweepQuestion);
   const Outcome result = plan(compare);
   EXPECT_EQ(result.code, 3);
   EXPECT_TRUE(says(result.out, "no: device"));
@@ -260,13 +298,14 @@ TEST_F(Compare, WhatDoesNotFitIsTimedAndSaid) {
 
 // A row says what the search says of the same strategy.
 TEST_F(Compare, RowsSayWhatLinksCarryAndWhatBinds) {
-  const std::string question = fmt::format("{} --seq-len 1K", kSweepQuestion);
-  const json rows = json::parse(plan("compare " + question + " --json").out).at("rows");
+  const std::string question = fmt::format("{} --seq-len 512 --chunk 64", kSweepQuestion);
+  const std::string compare = "compare --method ulysses " + question;
+  const json rows = json::parse(plan(compare + " --json").out).at("rows");
   const json answer = json::parse(plan("search " + question + " --json").out);
   EXPECT_EQ(rows.back().at("sent_bytes_per_rank"),
             answer.at("prediction").at("sent_bytes_per_rank"));
   EXPECT_EQ(rows.back().at("binding"), answer.at("binding"));
-  const Outcome text = plan("compare " + question);
+  const Outcome text = plan(compare);
   for (const char* column : {"sent", "in node", "limited by"}) {
     EXPECT_TRUE(says(text.out, column)) << column;
   }
@@ -274,9 +313,11 @@ TEST_F(Compare, RowsSayWhatLinksCarryAndWhatBinds) {
 
 // The picture, the table below the rows and the JSON have the numbers of `compare` at each length.
 TEST_F(Compare, DrawsItsRowsOverLengths) {
-  const std::string compare =
-      fmt::format("compare {} --host-budget 400KiB --device-budget 700KiB", kSweepQuestion);
-  const std::string lengths = "128,2K";
+  const std::string compare = fmt::format(
+      "compare {} --host-budget 400KiB --device-budget 700KiB "
+      "--method fpdt,ulysses --chunk 64",
+      kSweepQuestion);
+  const std::string lengths = "128,512";
   const Outcome drawn = plan(compare + " --seq-len 128 --json --draw c.svg --lengths " + lengths);
   ASSERT_EQ(drawn.code, 0) << drawn.err;
   const json object = json::parse(drawn.out);
@@ -286,18 +327,18 @@ TEST_F(Compare, DrawsItsRowsOverLengths) {
     EXPECT_TRUE(says(svg, text)) << text;
   }
   std::vector<json> rows;
-  for (const char* length : {"128", "2K"}) {
+  for (const char* length : {"128", "512"}) {
     rows.push_back(
         json::parse(plan(fmt::format("{} --seq-len {} --json", compare, length)).out).at("rows"));
   }
   const json& curves = object.at("curves");
-  ASSERT_EQ(curves.size(), 15U);
+  ASSERT_EQ(curves.size(), 5U);
   bool any_ends = false;
   for (std::size_t k = 0; k < curves.size(); ++k) {
     const json& points = curves[k].at("points");
     std::int64_t longest = 0;
     std::string line = curves[k].at("name");
-    constexpr std::size_t kNameColumn = 26;  // of the longest name
+    constexpr std::size_t kNameColumn = 19;  // of the longest name
     line.resize(kNameColumn, ' ');
     for (std::size_t i = 0; i < points.size(); ++i) {
       const json& row = rows[i][k];
@@ -323,7 +364,8 @@ TEST_F(Compare, DrawsItsRowsOverLengths) {
 // Without lengths, they go on to the first at which nothing fits.
 TEST_F(Compare, DrawsUsualLengths) {
   const Outcome result = plan(fmt::format(
-      "compare {} --seq-len 128 --host-budget 400KiB --device-budget 700KiB --json --draw c.html",
+      "compare {} --seq-len 128 --host-budget 400KiB --device-budget 700KiB --json --draw c.html "
+      "--method ulysses --chunk 64",
       kSweepQuestion));
   ASSERT_EQ(result.code, 0) << result.err;
   const json curves = json::parse(result.out).at("curves");
@@ -340,7 +382,8 @@ TEST_F(Compare, DrawsUsualLengths) {
 }
 
 TEST_F(Compare, AWrongPictureIsKnownBeforeTheWork) {
-  const std::string compare = fmt::format("compare {} --seq-len 128", kSweepQuestion);
+  const std::string compare =
+      fmt::format("compare {} --seq-len 128 --method ulysses --chunk 64", kSweepQuestion);
   struct Case {
     std::string_view flags, message;
     int code;

@@ -84,14 +84,19 @@ std::vector<Row> rows_of(const Question& question, const std::vector<Contender>&
   return rows;
 }
 
+bool wastes(const Wasted& wasted) {
+  return wasted.device.value > 0 || wasted.host_rank.value > 0 || wasted.step_seconds > 0;
+}
+
 // From the first row to the last; each rung as it is placed. The waste goes first, as a rung of its
-// own.
+// own where there is any.
 std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows, Watch& watch) {
   watch.begin("ladder");
   const std::vector<Rung> rungs = ladder(problem, rows.front().outcome.strategy,
                                          rows.back().outcome.strategy, watch.listener());
   std::vector<Row> all{rows.front()};
   for (const Rung& rung : rungs) {
+    if (rung.lever.empty() && !wastes(*rows.front().wasted)) continue;
     watch.begin("timing the ladder", static_cast<std::int64_t>(all.size()),
                 static_cast<std::int64_t>(rungs.size()));
     all.push_back({rung.lever.empty() ? "without the waste of its implementation" : rung.lever,
@@ -108,6 +113,7 @@ std::string head(const Question& question) {
 }
 
 std::string waste_text(const Wasted& wasted) {
+  if (!wastes(wasted)) return "";
   return fmt::format("; its implementation wastes {} of a device, {} of a host per rank and {}",
                      format_bytes(wasted.device), format_bytes(wasted.host_rank),
                      format_seconds(wasted.step_seconds));

@@ -225,10 +225,11 @@ TEST_F(Compare, HasTheMethodsThatAreAsked) {
   const json& rungs = object.at("ladder");
   EXPECT_EQ(rungs.front().at("settings"), object.at("rows")[0].at("settings"));
   EXPECT_EQ(rungs.back().at("settings"), rows.back().at("settings"));
-  EXPECT_TRUE(says(plan("compare --model model.yaml --cluster three.yaml --seq-len 512 --ladder "
-                        "--method ring")
-                       .out,
-                   "\nfrom Ring attention as published to the answer"));
+  // Nothing says that the authors' code of ring attention wastes anything.
+  const Outcome ring =
+      plan("compare --model model.yaml --cluster three.yaml --seq-len 512 --ladder --method ring");
+  EXPECT_TRUE(says(ring.out, "\nfrom Ring attention as published to the answer"));
+  EXPECT_FALSE(says(ring.out, "waste"));
   const Outcome wrong = plan(compare + " --method lss,rign");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(says(wrong.err, "found \"rign\"; did you mean ring?")) << wrong.err;

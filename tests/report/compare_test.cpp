@@ -93,6 +93,13 @@ TEST(Compare, ErrorsAreOfWhatWasMeasured) {
   EXPECT_EQ(relative_error(1, 0), 0);
 }
 
+TEST(Compare, NoErrorHasOneSign) {
+  EXPECT_EQ(format_error(999, 1000), "+0 %");
+  EXPECT_EQ(format_error(1000, 1000), "+0 %");
+  EXPECT_EQ(format_error(1001, 1000), "+0 %");
+  EXPECT_EQ(format_error(99, 100), "-1 %");
+}
+
 TEST(Compare, PrintsATableAndJson) {
   const Comparison found = compare(four_ops(), trace_of(10, 1, 4, 2), {trace_of(8, 1, 5, 0)});
   const std::string text = table(found);

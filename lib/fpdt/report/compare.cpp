@@ -2,6 +2,7 @@
 #include "fpdt/report/compare.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -83,7 +84,9 @@ double relative_error(double predicted, double measured) {
 }
 
 std::string format_error(double predicted, double measured) {
-  return fmt::format("{:+.0f} %", 100 * relative_error(predicted, measured));
+  // Adding 0 makes a negative zero positive.
+  const double percent = std::nearbyint(100 * relative_error(predicted, measured)) + 0.0;
+  return fmt::format("{:+.0f} %", percent);
 }
 
 Comparison compare(const Schedule& schedule, const Trace& predicted,

@@ -14,8 +14,8 @@
 //   traces {label, begin, end, amounts [[block, op, flops, bytes]], calls [[first, last]], times,
 //   changes}: the run and the drawn ranks.
 //
-// Amounts of blocks are those of the run's rank. `amounts` are of ops that differ on the rank of the
-// trace, whose attention sees more or fewer keys.
+// Amounts of blocks are those of the run's rank. `amounts` are of the ops that differ on the rank
+// of the trace, because their attention sees more or fewer keys.
 //
 // A step of very many ops is held in part: `calls` are then some ranges, and each trace has
 // `shares` and `levels` for the whole step instead of `changes`. `shares` divide the step into

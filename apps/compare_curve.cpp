@@ -74,11 +74,6 @@ std::string curve_name(const Contender& contender) {
   return fmt::format("{} {}", contender.method->title, contender.published ? "published" : "best");
 }
 
-std::string curve_note(const Contender& contender) {
-  if (contender.method == nullptr) return "search without a pinned method";
-  return contender.published ? "as its authors run it" : "fastest strategy of its region";
-}
-
 CurveValue value_of(const ComparedPoint& point) {
   const Outcome& one = *point.outcome;
   const auto& [slow, typical, fast] = one.throughput;
@@ -188,6 +183,7 @@ CurvePicture curves_picture(const Question& question, const std::vector<Compared
   picture.subtitle =
       fmt::format("simulated at typical rates, within {} per GPU and {} of host memory per node",
                   format_bytes(problem.device_budget), format_bytes(problem.host_budget));
+  picture.subtitle += "; published: as its authors run it; best: the fastest of its region";
   picture.axis = "tokens per sequence";
   picture.logarithmic = true;
   for (const std::int64_t length : lengths) {
@@ -200,7 +196,8 @@ CurvePicture curves_picture(const Question& question, const std::vector<Compared
   const auto all = methods();
   for (const ComparedCurve& curve : curves) {
     const Contender& contender = curve.contender;
-    CurveSeries series{curve_name(contender), curve_note(contender), {}};
+    CurveSeries series{curve_name(contender), "", {}};
+    if (contender.method != nullptr) series.family = contender.method->title;
     series.stroke = contender.method == nullptr ? CurveStroke::thick
                     : contender.published       ? CurveStroke::broken
                                                 : CurveStroke::plain;

@@ -1,9 +1,11 @@
 // Curves: what is drawn and where, and what is left out.
 #include "fpdt/report/curve_svg.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <regex>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -229,6 +231,58 @@ TEST(CurveSvg, StrokesTellCurvesOfOneColourApart) {
   EXPECT_TRUE(has(svg, "stroke-dasharray=\"7 5\""));
   EXPECT_TRUE(has(svg, "fill=\"#F7F9FB\" stroke=\"#0072B2\""));  // hollow points
   EXPECT_FALSE(has(curve_svg(picture_of(CurveUnit::plain, {1, 2, 3, 4})), "stroke-dasharray"));
+}
+
+// Seven families of two curves each, as many as there are methods.
+CurvePicture crowded_picture() {
+  CurvePicture picture = picture_of(CurveUnit::percent, {0.5});
+  CurvePanel& panel = picture.panels.front();
+  panel.reach = "Longest";
+  panel.series.clear();
+  for (std::size_t k = 0; k < 14; ++k) {
+    const std::string family = "family of curves " + std::to_string(k / 2);
+    panel.series.push_back(series(family + (k % 2 == 0 ? " published" : " best"), {0.5}));
+    panel.series.back().color = k / 2;
+    panel.series.back().family = family;
+  }
+  return picture;
+}
+
+// Names stand below each other, inside the picture, however low it is.
+TEST(CurveSvg, ManyNamesAreAllReadable) {
+  const CurvePicture picture = crowded_picture();
+  for (const double height : {0.0, least_height(picture, 1400)}) {
+    const std::string svg = curve_svg(picture, {1400, height});
+    const std::regex name("y=\"(-?[0-9.]+)\"[^>]* class=\"name\"");
+    std::vector<double> all;
+    for (std::sregex_iterator it(svg.begin(), svg.end(), name), end; it != end; ++it) {
+      all.push_back(std::strtod((*it)[1].str().c_str(), nullptr));
+    }
+    ASSERT_EQ(all.size(), 14U);
+    std::sort(all.begin(), all.end());
+    constexpr double kPlotTop = 122;
+    constexpr double kLine = 20;
+    EXPECT_GT(all.front(), kPlotTop - kLine);
+    for (std::size_t i = 1; i < all.size(); ++i) EXPECT_GE(all[i] - all[i - 1], kLine);
+  }
+}
+
+TEST(CurveSvg, RowsOfAFamilyHaveOneName) {
+  const std::string svg = curve_svg(crowded_picture());
+  EXPECT_EQ(count(svg, ">family of curves 3<"), 1U);
+  EXPECT_EQ(count(svg, ">family of curves 3 best<"), 1U);  // beside the plot
+}
+
+TEST(CurveSvg, SevenCurvesHaveColoursOfTheirOwn) {
+  std::set<std::string> light;
+  std::set<std::string> dark;
+  for (std::size_t k = 0; k < 7; ++k) {
+    light.insert(std::string(curve_color(k)));
+    dark.insert(curves_in_theme(std::string(curve_color(k)), Theme::dark));
+  }
+  EXPECT_EQ(light.size(), 7U);
+  EXPECT_EQ(dark.size(), 7U);
+  for (const std::string& color : dark) EXPECT_EQ(light.count(color), 0U) << color;
 }
 
 TEST(CurveSvg, HasTheSizeThatIsAskedFor) {

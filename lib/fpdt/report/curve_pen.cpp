@@ -16,6 +16,17 @@ constexpr double kReachName = 12.5;
 
 bool has_name(const CurveSeries& series) { return !series.name.empty(); }
 
+// How many rows the name beside this one is for; 0: an earlier row has it.
+std::size_t kinship(const CurvePanel& panel, std::size_t series) {
+  const std::string& family = panel.series[series].family;
+  if (family.empty()) return 1;
+  const auto kin = [&](std::size_t k) { return panel.series[k].family == family; };
+  if (series > 0 && kin(series - 1)) return 0;
+  std::size_t rows = 1;
+  while (series + rows < panel.series.size() && kin(series + rows)) ++rows;
+  return rows;
+}
+
 }  // namespace
 
 std::string CurvePen::stroke() const {
@@ -74,8 +85,12 @@ void draw_reach(Svg& svg, const CurvePanel& panel, const std::vector<double>& xs
     if (!has_name(series)) continue;
     const CurvePen pen = pen_of(panel, k);
     const double width = kPlotLeft - kPictureMargin;
-    svg.text(kPlotLeft - 12, y + 4.5, fit_text(series.name, kReachName, width), "note", Anchor::end,
-             fill_style(pen.ink));
+    const std::size_t kin = kinship(panel, k);
+    if (kin > 0) {
+      const std::string& name = series.family.empty() ? series.name : series.family;
+      svg.text(kPlotLeft - 12, y + 4.5 + kReachRow * static_cast<double>(kin - 1) / 2,
+               fit_text(name, kReachName, width), "note", Anchor::end, fill_style(pen.ink));
+    }
     double last = kPlotLeft;
     for (std::size_t i = 0; i < series.values.size(); ++i) {
       if (series.values[i]) last = xs[i];

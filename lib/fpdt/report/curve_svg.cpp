@@ -46,9 +46,27 @@ struct Frame {
   bool first = false;
 };
 
-double panel_height(std::size_t panels) {
-  if (panels <= 1) return 420;
-  return panels == 2 ? 280 : 205;
+// Of names beside the plot, with and without a note.
+constexpr double kNoted = 40, kNamed = 24;
+constexpr double kNamesAround = 24;  // how far names may stand above and below the plot
+
+// Which the names beside a plot need.
+double names_height(const CurvePicture& picture) {
+  double most = 0;
+  for (const CurvePanel& panel : picture.panels) {
+    double height = panel.limit ? kNamed : 0;
+    for (const CurveSeries& series : panel.series) {
+      if (!series.name.empty()) height += series.note.empty() ? kNamed : kNoted;
+    }
+    most = std::max(most, height);
+  }
+  return most - 2 * kNamesAround;
+}
+
+double panel_height(const CurvePicture& picture) {
+  const std::size_t panels = picture.panels.size();
+  const double usual = panels <= 1 ? 420 : panels == 2 ? 280 : 205;
+  return std::max(usual, names_height(picture));
 }
 
 std::vector<double> places_x(const CurvePicture& picture) {
@@ -312,7 +330,7 @@ struct Name {
   std::string_view ink;
   std::optional<CurvePen> pen;  // drawn before the name where curves differ in more than colour
   bool limit = false;
-  [[nodiscard]] double height() const { return note.empty() ? 24 : 40; }
+  [[nodiscard]] double height() const { return note.empty() ? kNamed : kNoted; }
 };
 
 // Places names between `top` and `bottom`, in the order of their targets and without overlap.
@@ -351,7 +369,7 @@ void draw_names(Svg& svg, const Frame& frame) {
     const double y = inside ? frame.scale.at(panel.limit->value) - 12 : frame.top - 20;
     names.push_back({y, (inside ? "" : "▲ ") + panel.limit->name, "", kAlarm, {}, true});
   }
-  spread(names, frame.top - 24, frame.base + 24);
+  spread(names, frame.top - kNamesAround, frame.base + kNamesAround);
   for (const Name& name : names) {
     const double x = kColumnLeft + (styled && !name.limit ? kSample + 10 : 0);
     if (name.pen) draw_sample(svg, *name.pen, kColumnLeft, kColumnLeft + kSample, name.y + 12);
@@ -430,7 +448,8 @@ double around_plots(const CurvePicture& picture) {
 
 double least_height(const CurvePicture& picture, double width) {
   constexpr double kLeast = 150;  // of a plot
-  const double plots = kLeast * static_cast<double>(picture.panels.size());
+  const double plots =
+      std::max(kLeast, names_height(picture)) * static_cast<double>(picture.panels.size());
   return std::ceil((around_plots(picture) + plots) * width / kPictureWidth);
 }
 
@@ -442,7 +461,7 @@ std::string curve_svg(const CurvePicture& picture, const CurveSize& size) {
   svg.text(kPictureMargin, 71, fit_text(picture.subtitle, 15, width), "subtitle");
   const std::vector<double> xs = places_x(picture);
   const std::size_t panels = std::max<std::size_t>(picture.panels.size(), 1);
-  double height = panel_height(picture.panels.size());
+  double height = panel_height(picture);
   if (size.height > 0) {
     height = (size.height / scale - around_plots(picture)) / static_cast<double>(panels);
   }

@@ -34,6 +34,7 @@ struct CurveSeries {
   std::vector<std::optional<CurveValue>> values;  // one for each place; empty: a gap in the curve
   CurveStroke stroke = CurveStroke::plain;
   std::optional<std::size_t> color{};  // of which curve; empty: its own
+  std::string family{};                // neighbours of one family share the name of their rows
   std::optional<CurveEnd> end{};       // marked with a cross
 };
 

@@ -42,8 +42,9 @@ constexpr std::array<PartPaint, kParts> kPartPaints{{
     {"other", "#444444"},
 }};
 
-// Four colours of Okabe and Ito that stand out as thin lines.
-constexpr std::array<std::string_view, 4> kCurveColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7"};
+// Colours of Okabe and Ito that stand out as thin lines, and a brown that is darker than they are.
+constexpr std::array<std::string_view, 7> kCurveColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                                       "#E69F00", "#56B4E9", "#7A4B1E"};
 
 const Paint& paint(OpKind kind) { return kPaints[static_cast<std::size_t>(kind)]; }
 

@@ -57,7 +57,7 @@ std::string_view color(OpKind kind);
 // Whether text on the colour should be white.
 bool is_dark(OpKind kind);
 
-// The colour of the n-th curve of a plot; it repeats after four.
+// The colour of the n-th curve of a plot; it repeats after seven.
 std::string_view curve_color(std::size_t curve);
 
 }  // namespace fpdt

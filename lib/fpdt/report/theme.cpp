@@ -15,11 +15,14 @@ struct Shade {
   std::string_view light;
   std::string_view dark;
 };
-constexpr std::array<Shade, 4> kCurveShades{{
+constexpr std::array<Shade, 7> kCurveShades{{
     {"#0072B2", "#56A8E0"},
     {"#D55E00", "#F28C3F"},
     {"#009E73", "#2FC89B"},
     {"#CC79A7", "#E39CC4"},
+    {"#E69F00", "#F2C14E"},
+    {"#56B4E9", "#9FD8FF"},
+    {"#7A4B1E", "#B98A5E"},
 }};
 constexpr std::array<Shade, 13> kShades{{
     {"#FFFFFF", "#14181E"},  // page

@@ -92,12 +92,6 @@ class Estimates {
   std::vector<std::pair<Strategy, std::int64_t>> known_;
 };
 
-void report(const OnProgress& progress, SearchProgress::Stage stage, std::size_t done,
-            std::size_t total) {
-  if (!progress) return;
-  progress({stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), 0});
-}
-
 class Search {
  public:
   Search(const Problem& problem, const Pins& pins, const SearchEffort& effort, Estimates& estimates)
@@ -285,11 +279,6 @@ Usage placed_usage(const Problem& problem, const Strategy& strategy) {
   return usage(problem, place(schedule));
 }
 
-// How many bytes smaller the placed arena is than the closed form.
-Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
-  return usage(problem, strategy).arena - placed_usage(problem, strategy).arena;
-}
-
 // The strategy as a plan would have it: bytes after placement, and the time of its edges.
 Candidate settled(const Problem& problem, const Strategy& strategy, const Machine& machine) {
   Schedule schedule = lower_ops(problem, strategy);
@@ -432,7 +421,26 @@ void enter_regions(const Problem& problem, const Pins& pins, const SearchEffort&
   take_placed(problem, result.front, result);
 }
 
+// The division between host and device may have made room for more.
+void use_headroom(const Problem& problem, const Pins& pins, const SearchEffort& effort,
+                  Estimates& estimates, SearchResult& result) {
+  const Strategy from = result.best->strategy;
+  Problem roomier = problem;
+  if (!fits(problem, from)) roomier.device_budget += placement_gain(problem, from);
+  SearchResult more = Search(roomier, pins, effort, estimates).run_from(from);
+  result.candidates += more.candidates;
+  const double enough = (1 - effort.indifference) * cost(*result.best);
+  if (!more.best || cost(*more.best) > enough) return;
+  add_front(problem, std::move(more.front), result);
+  take_placed(problem, result.front, result);
+  finish(problem, pins, effort, estimates.machine(), result);
+}
+
 }  // namespace
+
+Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
+  return usage(problem, strategy).arena - placed_usage(problem, strategy).arena;
+}
 
 double headroom(const Problem& problem, const Usage& usage) {
   return std::min(left(usage.device, problem.device_budget),
@@ -458,36 +466,10 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
       use_placement(problem, pins, {.levers = {}, .any = true}, estimates, result);
     }
     if (result.best) finish(problem, pins, effort, estimates.machine(), result);
+    if (result.best && !pins.strategy) use_headroom(problem, pins, effort, estimates, result);
   }
   result.simulated += estimates.simulated();
   return result;
-}
-
-std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
-                         const OnProgress& progress) {
-  // An answer that fits only after placement gets the budget plus its savings.
-  Problem problem = question;
-  if (!fits(problem, strategy)) problem.device_budget += placement_gain(problem, strategy);
-  const Machine machine(problem.cluster, RateEnd::typical);
-  std::vector<Worth> all;
-  const std::vector<Lever> pulled = levers();
-  for (std::size_t i = 0; i < pulled.size(); ++i) {
-    report(progress, SearchProgress::Stage::worth, i, pulled.size());
-    const Lever& lever = pulled[i];
-    std::optional<Worth> best;
-    for (const Change& change : lever.changes(problem, strategy)) {
-      Worth one{lever.name, change, usage(problem, change.strategy), false, 0};
-      one.fits = within(problem, one.usage);
-      if (best && best->fits && !one.fits) continue;
-      one.nanoseconds = step_nanoseconds(problem, change.strategy, machine);
-      const auto cost_of = [](const Worth& w) {
-        return cost({w.change.strategy, w.usage, w.nanoseconds});
-      };
-      if (!best || (one.fits && !best->fits) || cost_of(one) < cost_of(*best)) best = one;
-    }
-    if (best) all.push_back(*best);
-  }
-  return all;
 }
 
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,

@@ -59,6 +59,11 @@ struct SearchProgress {
   std::int64_t longest = 0;  // of `lengths`: tokens that fit so far
 };
 using OnProgress = std::function<void(const SearchProgress&)>;
+inline void report(const OnProgress& progress, SearchProgress::Stage stage, std::size_t done,
+                   std::size_t total) {
+  if (!progress) return;
+  progress({stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), 0});
+}
 
 struct SearchEffort {
   // The search stops at gains below this share of a step, which are noise of the rates. Strategies
@@ -73,6 +78,9 @@ struct SearchEffort {
 
 // InputError as of require_possible, when the pins cannot work, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
+
+// How many bytes smaller the arena of a device is after placement than in closed form.
+Bytes placement_gain(const Problem& problem, const Strategy& strategy);
 
 // One change of a lever, with its effects.
 struct Worth {

@@ -94,7 +94,8 @@ class Structure {
     const std::string where = "groups." + group.name;
     name(group_names_, group.name, where);
     range(group.size, 1, schedule_.ranks, where, "size");
-    range(std::abs(group.stride), 1, schedule_.ranks, where, "distance of members");
+    range(group.stride, -schedule_.ranks, schedule_.ranks, where, "stride");
+    if (group.stride == 0) findings_.add("S103", where, "stride is 0, expected a distance");
     expression(group.first, where);
     if (!findings_.empty()) return;
     std::vector<std::int64_t> members(index(schedule_.ranks), 0);

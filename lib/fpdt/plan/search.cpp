@@ -424,16 +424,19 @@ void enter_regions(const Problem& problem, const Pins& pins, const SearchEffort&
 // The division between host and device may have made room for more.
 void use_headroom(const Problem& problem, const Pins& pins, const SearchEffort& effort,
                   Estimates& estimates, SearchResult& result) {
-  const Strategy from = result.best->strategy;
-  Problem roomier = problem;
-  if (!fits(problem, from)) roomier.device_budget += placement_gain(problem, from);
-  SearchResult more = Search(roomier, pins, effort, estimates).run_from(from);
-  result.candidates += more.candidates;
-  const double enough = (1 - effort.indifference) * cost(*result.best);
-  if (!more.best || cost(*more.best) > enough) return;
-  add_front(problem, std::move(more.front), result);
-  take_placed(problem, result.front, result);
-  finish(problem, pins, effort, estimates.machine(), result);
+  constexpr int kRounds = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    const Strategy from = result.best->strategy;
+    Problem roomier = problem;
+    if (!fits(problem, from)) roomier.device_budget += placement_gain(problem, from);
+    SearchResult more = Search(roomier, pins, effort, estimates).run_from(from);
+    result.candidates += more.candidates;
+    const double enough = (1 - effort.indifference) * cost(*result.best);
+    if (!more.best || cost(*more.best) > enough) return;
+    add_front(problem, std::move(more.front), result);
+    take_placed(problem, result.front, result);
+    finish(problem, pins, effort, estimates.machine(), result);
+  }
 }
 
 }  // namespace

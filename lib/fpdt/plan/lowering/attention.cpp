@@ -36,12 +36,10 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
-  Continued before{Version::plus(0), {}};
-  if (hop > 0) before.last = Version::plus(hop - 1);
   const std::int64_t rows = shape_.query_rows(chunk);
   const Operand o = shape_.hops == 1 ? temporary("o", rows)
-                                     : streamed_sum(homes.attention_sum, before, chunk,
-                                                    is_last(hop) ? "o" : nullptr, rows);
+                                     : streamed_sum(homes.attention_sum, Continued::after(hop),
+                                                    chunk, is_last(hop) ? "o" : nullptr, rows);
   const Operand lse = lse_sum(frame, hop, chunk);
   frame.o[c] = o;
   frame.lse[c] = lse;
@@ -82,8 +80,7 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
 
 Operand Attention::lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   Homes& homes = *frame.homes;
-  Continued before{Version::plus(0), {}};
-  if (hop > 0) before.last = Version::plus(hop - 1);
+  const Continued before = Continued::after(hop);
   const std::int64_t rows = shape_.query_rows(chunk);
   if (!is_last(hop)) return streamed_sum(homes.lse_sum, before, chunk, nullptr, rows);
   const Operand lse = homes.lse.produce(builder_, outputs(frame), chunk);
@@ -149,12 +146,10 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
   const Instance kept = inputs(frame);
   const std::int64_t resident =
       strategy_.tiles.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
-  Continued of_dq{Version::plus(0), {}};
-  if (hops_before > 0) of_dq.last = Version::plus(hops_before - 1);
-  const Operand dq =
-      shape_.hops == 1
-          ? temporary("dq_sum", shape_.query_rows(i))
-          : streamed_sum(homes.dq, of_dq, i, hop == 0 ? "dq_sum" : nullptr, shape_.query_rows(i));
+  const std::int64_t rows = shape_.query_rows(i);
+  const Operand dq = shape_.hops == 1 ? temporary("dq_sum", rows)
+                                      : streamed_sum(homes.dq, Continued::after(hops_before), i,
+                                                     hop == 0 ? "dq_sum" : nullptr, rows);
   Operand complete;
   bool first = hops_before == 0;
   for (std::int64_t step = 0; step <= i; ++step) {

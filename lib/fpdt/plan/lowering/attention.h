@@ -43,6 +43,12 @@ class Attention : public LoweringPart {
   struct Continued {
     Instance kept;
     std::optional<Instance> last;
+    // Of a sum that each hop continues once, after so many hops.
+    static Continued after(std::int64_t hops) {
+      Continued from{Version::plus(0), {}};
+      if (hops > 0) from.last = Version::plus(hops - 1);
+      return from;
+    }
   };
   // The sum that a row continues: kept, or fetched, or new. If the row completes it, it stays in
   // the ring of that name.

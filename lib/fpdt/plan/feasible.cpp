@@ -40,6 +40,8 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
   if (pins.method != nullptr) return all;
   // With more on the device, those of a method may need less of the host.
   for (const Method* method : methods()) {
+    // Ranks that share queries hold as many tokens as those that share heads.
+    if (method->sharing == Sharing::queries && split.ring == 1) continue;
     Pins region = pins;
     region.method = method;
     for (const Strategy& strategy : frugal(problem, region)) {

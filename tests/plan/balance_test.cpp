@@ -1,11 +1,14 @@
 // How attention is shared by the ranks of a ring.
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "fpdt/cost/demand.h"
+#include "fpdt/plan/lower.h"
 #include "fpdt/plan/lowering/lower_ops.h"
 
 #include "problems.h"
@@ -61,6 +64,25 @@ TEST(Balance, ZigzagIsEqual) {
       EXPECT_EQ(heaviest(shares(keys, Layout::zigzag, chunk)), 1.0) << word(keys) << chunk;
     }
   }
+}
+
+// What check allows, the verifier takes; one rank or one chunk more is refused before.
+TEST(Balance, LargestRingsCanBeVerified) {
+  const auto around = [](int ranks, std::int64_t chunk_tokens) {
+    const Problem problem = test::tiny_problem(test::tiny_llama(), ranks, 2 * ranks);
+    Strategy strategy = test::tiny_strategy(chunk_tokens);
+    strategy.keys = Keys::ring;
+    strategy.mesh.ring = ranks;
+    return std::pair(problem, strategy);
+  };
+  const auto [problem, strategy] = around(471, 471);
+  EXPECT_TRUE(check(problem, strategy).empty());
+  EXPECT_NO_THROW(static_cast<void>(lower(problem, strategy)));
+  const auto [larger, same] = around(472, 472);
+  ASSERT_EQ(check(larger, same).size(), 1U);
+  EXPECT_NE(check(larger, same).front().message.find("can be verified for 1; use 944"),
+            std::string::npos)
+      << check(larger, same).front().message;
 }
 
 }  // namespace

@@ -179,6 +179,19 @@ INSTANTIATE_TEST_SUITE_P(
                 p.seq_len = 4096;
                 s.tiles.chunk_tokens = 4;
               }},
+        Wrong{"too_many_hops", "P104",
+              [](Problem& p, Strategy& s) {
+                p.cluster.devices_per_node = s.mesh.ring = 1024;
+                p.seq_len = s.tiles.chunk_tokens = 1 << 20;
+                s.keys = Keys::ring;
+              }},
+        Wrong{"too_many_tiles_of_ranks", "P104",
+              [](Problem& p, Strategy& s) {
+                p.cluster.devices_per_node = s.mesh.ring = 1024;
+                p.seq_len = 1 << 20;
+                s.tiles.chunk_tokens = 1 << 14;
+                s.keys = Keys::gathered;
+              }},
         Wrong{"negative_tile", "P104", [](Problem&, Strategy& s) { s.tiles.ffn_rows = -1; }},
         Wrong{"too_many_tiles", "P104",
               [](Problem& p, Strategy& s) {

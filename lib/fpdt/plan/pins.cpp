@@ -27,6 +27,12 @@ std::string why_no_split(const Problem& problem, const Pins& pins) {
                      pins.batch, problem.ranks(), degree, round_up(pins.batch, degree));
 }
 
+// The strategy with the shortest chunks that the pins leave.
+Strategy first_strategy(const Problem& problem, const Pins& pins, const Split& split) {
+  const std::int64_t tokens = lengths_of(problem, pins, split).front();
+  return entered(problem, pins, skeleton_of(problem, split, tokens));
+}
+
 }  // namespace
 
 std::vector<Split> splits(const Problem& problem, const Pins& pins) {
@@ -52,6 +58,11 @@ std::vector<Split> splits(const Problem& problem, const Pins& pins) {
   return with([&](std::int64_t among) { return rings(problem, among).front(); });
 }
 
+bool possible(const Problem& problem, const Pins& pins) {
+  const std::vector<Split> all = splits(problem, pins);
+  return !all.empty() && check(problem, first_strategy(problem, pins, all.front())).empty();
+}
+
 void require_possible(const Problem& problem, const Pins& pins) {
   if (problem.device_budget.value <= 0 || problem.host_budget.value <= 0) {
     throw InputError(
@@ -62,7 +73,7 @@ void require_possible(const Problem& problem, const Pins& pins) {
   Strategy strategy = pins.strategy.value_or(default_strategy(problem));
   const std::vector<Split> all = splits(problem, pins);
   if (!pins.strategy && !all.empty()) {
-    strategy = skeleton_of(problem, all.front(), lengths_of(problem, pins, all.front()).front());
+    strategy = first_strategy(problem, pins, all.front());
   }
   const std::vector<Diagnostic> findings = check(problem, strategy);
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
@@ -87,16 +98,17 @@ bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const
 std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, const Split& split) {
   if (pins.chunk_tokens) return {*pins.chunk_tokens};
   const std::int64_t ranks = problem.ranks() / split.data_parallel;
-  if (pins.method == nullptr) return chunk_lengths(problem, ranks, split.ring);
   const std::int64_t whole = round_up(problem.seq_len, ranks * problem.cluster.row_multiple);
   const Strategy any = entered(problem, pins, skeleton_of(problem, split, whole));
   const std::vector<std::int64_t> all =
       chunk_lengths(problem, ranks, split.ring, geometry(problem, any).hops);
   std::vector<std::int64_t> lengths = all;
-  if (lengths.back() != whole) lengths.push_back(whole);
+  if (pins.method != nullptr && lengths.back() != whole) lengths.push_back(whole);
+  if (pins.method == nullptr && split.ring == 1) return lengths;
   std::erase_if(lengths, [&](std::int64_t tokens) {
     const Strategy strategy = entered(problem, pins, skeleton_of(problem, split, tokens));
-    return !pins.method->holds(problem, strategy) || !check(problem, strategy).empty();
+    const bool held = pins.method == nullptr || pins.method->holds(problem, strategy);
+    return !held || !check(problem, strategy).empty();
   });
   return lengths.empty() ? all : lengths;  // too short for several chunks
 }

@@ -29,6 +29,9 @@ struct Split {
 // share queries in the smallest rings. Empty: the ranks of this problem cannot share the batch.
 std::vector<Split> splits(const Problem& problem, const Pins& pins);
 
+// Whether the pins leave any strategy for these ranks and this batch.
+bool possible(const Problem& problem, const Pins& pins);
+
 // InputError for a problem that no strategy solves: budgets of 0, ranks that cannot share the heads
 // or the batch, a pinned chunk without a whole number of rows.
 void require_possible(const Problem& problem, const Pins& pins);

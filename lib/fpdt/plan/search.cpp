@@ -396,7 +396,7 @@ void enter_regions(const Problem& problem, const Pins& pins, const SearchEffort&
     if (result.best && method == method_of(problem, result.best->strategy)) continue;
     Pins region = pins;
     region.method = method;
-    if (splits(problem, region).empty()) continue;  // the heads do not divide
+    if (!possible(problem, region)) continue;
     SearchEffort faster = effort;
     if (result.best) faster.bound = result.best->nanoseconds;
     SearchResult found = pinned_or_free(problem, region, faster, estimates);

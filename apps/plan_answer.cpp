@@ -164,14 +164,21 @@ std::vector<const Candidate*> alternatives(const Answer& answer) {
     const bool otherwise =
         one.strategy.tiles.chunk_tokens != best.strategy.tiles.chunk_tokens ||
         one.strategy.tiles.backward_order != best.strategy.tiles.backward_order ||
-        one.strategy.mesh.replicas != best.strategy.mesh.replicas;
+        one.strategy.mesh != best.strategy.mesh || one.strategy.keys != best.strategy.keys;
     if (!otherwise) continue;
     add(&one);
     break;
   }
   add(least([](const Candidate& one) { return one.usage.device; }));
   add(least([](const Candidate& one) { return one.usage.host_node; }));
+  std::stable_sort(shown.begin(), shown.end(),
+                   [](const Candidate* a, const Candidate* b) { return cost(*a) < cost(*b); });
   return shown;
+}
+
+std::string ring_words(const Geometry& shape) {
+  if (shape.ring == 1) return "";
+  return shape.hops > 1 ? ", keys around a ring" : ", keys gathered";
 }
 
 std::string alternative_lines(const Answer& answer) {
@@ -184,13 +191,14 @@ std::string alternative_lines(const Answer& answer) {
     const Geometry shape = geometry(answer.problem, one->strategy);
     const StoredLayers stored = stored_layers(answer.problem, one->strategy);
     text += wrapped(
-        "", fmt::format(
-                "{:>11} {:>9} {:>9}  {} x {}{}, {} of {} layers store attention",
-                format_seconds(static_cast<double>(one->nanoseconds) * 1e-9),
-                format_bytes(one->usage.device), format_bytes(one->usage.host_node), shape.chunks,
-                format_tokens(shape.chunk_rows),
-                shape.data_parallel > 1 ? fmt::format(" in {} replicas", shape.data_parallel) : "",
-                stored.attention + stored.everything, answer.problem.model.layers));
+        "",
+        fmt::format(
+            "{:>11} {:>9} {:>9}  {} x {}{}{}, {} of {} layers store attention",
+            format_seconds(static_cast<double>(one->nanoseconds) * 1e-9),
+            format_bytes(one->usage.device), format_bytes(one->usage.host_node), shape.chunks,
+            format_tokens(shape.chunk_rows),
+            shape.data_parallel > 1 ? fmt::format(" in {} replicas", shape.data_parallel) : "",
+            ring_words(shape), stored.attention + stored.everything, answer.problem.model.layers));
   }
   return text;
 }

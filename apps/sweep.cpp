@@ -96,12 +96,12 @@ std::vector<std::int64_t> usual_values(const Question& question, Over over,
                                        const OnProgress& progress) {
   switch (over) {
     case Over::chunk: {
-      const std::vector<Split> all = splits(question.problem, question.pins);
-      Split split = all.empty() ? Split{} : all.front();
       if (question.pins.strategy) {
-        split.data_parallel = question.pins.strategy->mesh.replicas;
-        split.ring = question.pins.strategy->mesh.ring;
+        const Geometry shape = geometry(question.problem, *question.pins.strategy);
+        return chunk_lengths(question.problem, shape.sequence_parallel, shape.ring, shape.hops);
       }
+      const std::vector<Split> all = splits(question.problem, question.pins);
+      const Split split = all.empty() ? Split{} : all.front();
       const std::int64_t ranks = question.problem.ranks() / split.data_parallel;
       return chunk_lengths(question.problem, ranks, split.ring);
     }

@@ -65,6 +65,11 @@ TEST_F(Sweep, KnowsTheUsualValues) {
   ASSERT_GT(chunks.size(), 3U);
   EXPECT_EQ(chunks.back().at("method"), "ulysses");
   EXPECT_EQ(chunks.back().at("value"), 1024);
+  // Each of two hops repeats all tiles, so chunks are fewer than the 64 of one rank.
+  write("ring.yaml", "mesh: {ring: 2}\nkeys: ring\nstorage: f32\ntiles: {chunk_tokens: 256}\n");
+  const json hops = points("--over chunk --seq-len 4K --strategy ring.yaml");
+  ASSERT_GT(hops.size(), 2U);
+  EXPECT_EQ(hops.front().at("value"), 128);
   const json devices = points("--over gpus --seq-len 64 --batch 4");  // four heads
   ASSERT_EQ(devices.size(), 4U);
   EXPECT_EQ(devices.front().at("gpus"), 2);

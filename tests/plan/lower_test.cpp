@@ -173,59 +173,56 @@ TEST(Lower, WholeExtentsAddUp) {
   }
 }
 
-// Keys are gathered over a ring, around all-to-alls of the ranks that have the same queries.
+// A ring, around all-to-alls of the ranks that have the same queries.
+struct RingCorner {
+  Problem problem;
+  Strategy strategy;
+};
+
+RingCorner ring_corner(int corner, Keys keys) {
+  constexpr std::array<std::array<int, 2>, 4> kRanks{{{2, 2}, {3, 3}, {4, 2}, {4, 4}}};
+  const auto [ranks, ring] = kRanks[static_cast<std::size_t>(corner % 4)];
+  const ModelSpec model = corner / 4 % 2 == 0 ? test::tiny_llama() : test::tiny_gpt();
+  Strategy strategy = test::tiny_strategy(ranks == 3 ? 21 : 20);
+  strategy.keys = keys;
+  strategy.mesh.ring = ring;
+  if (corner % 11 < 5) strategy.layout = Layout::zigzag;
+  strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 8 % 2);
+  strategy.tiles.serpentine = corner % 3 == 0;
+  strategy.copies.overlap_all_to_all = corner / 16 % 2 == 0;
+  strategy.storage = corner / 32 % 2 == 0 ? Storage::f32 : Storage::bf16;
+  LayerClass& layers = strategy.layer_classes.front();
+  layers.recompute = static_cast<Recompute>(corner / 64 % 3);
+  layers.keep.fill(corner % 7 == 0 ? 0.5 : (corner % 7 < 3 ? 1 : 0));
+  return {test::tiny_problem(model, ranks, 60), strategy};
+}
+
+void expect_accounts(const RingCorner& one, int corner) {
+  const Geometry shape = geometry(one.problem, one.strategy);
+  const double keep = one.strategy.layer_classes.front().keep.front();
+  expect_accounts(one.problem, one.strategy, shape.chunks >= 3 && all_rings_turn(shape, keep),
+                  fmt::format("corner {}", corner));
+}
+
 TEST(Lower, GatheredKeysAreSafeAndAddUp) {
   for (int corner = 0; corner < 288; ++corner) {
-    constexpr std::array<std::array<int, 2>, 4> kRanks{{{2, 2}, {3, 3}, {4, 2}, {4, 4}}};
-    const auto [ranks, ring] = kRanks[static_cast<std::size_t>(corner % 4)];
-    const ModelSpec model = corner / 4 % 2 == 0 ? test::tiny_llama() : test::tiny_gpt();
-    Strategy strategy = test::tiny_strategy(ranks == 3 ? 21 : 20);
-    strategy.keys = Keys::gathered;
-    strategy.mesh.ring = ring;
-    if (corner % 11 < 5) strategy.layout = Layout::zigzag;
-    strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 8 % 2);
-    strategy.tiles.serpentine = strategy.tiles.long_tiles = corner % 3 == 0;
-    strategy.copies.overlap_all_to_all = corner / 16 % 2 == 0;
-    strategy.storage = corner / 32 % 2 == 0 ? Storage::f32 : Storage::bf16;
-    strategy.zero = corner % 5 == 0 ? 0 : 3;
-    LayerClass& layers = strategy.layer_classes.front();
-    layers.recompute = static_cast<Recompute>(corner / 64 % 3);
-    layers.keep.fill(corner % 7 == 0 ? 0.5 : (corner % 7 < 3 ? 1 : 0));
-    Problem problem = test::tiny_problem(model, ranks, 60);
-    const Geometry shape = geometry(problem, strategy);
-    expect_accounts(problem, strategy,
-                    shape.chunks >= 3 && all_rings_turn(shape, layers.keep.front()),
-                    fmt::format("corner {}", corner));
+    RingCorner one = ring_corner(corner, Keys::gathered);
+    one.strategy.tiles.long_tiles = corner % 3 == 0;
+    one.strategy.zero = corner % 5 == 0 ? 0 : 3;
+    expect_accounts(one, corner);
   }
 }
 
-// Keys go around a ring, each hop in chunks, around all-to-alls.
+// Keys go around the ring, each hop in chunks.
 TEST(Lower, TravellingKeysAreSafeAndAddUp) {
   for (int corner = 0; corner < 288; ++corner) {
-    constexpr std::array<std::array<int, 2>, 4> kRanks{{{2, 2}, {3, 3}, {4, 2}, {4, 4}}};
-    const auto [ranks, ring] = kRanks[static_cast<std::size_t>(corner % 4)];
-    const ModelSpec model = corner / 4 % 2 == 0 ? test::tiny_llama() : test::tiny_gpt();
-    Strategy strategy = test::tiny_strategy(ranks == 3 ? 21 : 20);
-    strategy.keys = Keys::ring;
-    strategy.mesh.ring = ring;
-    if (corner % 11 < 5) strategy.layout = Layout::zigzag;
-    if (corner % 13 < 5) strategy.key_gradients = Storage::bf16;
-    if (corner % 17 < 5) strategy.tiles.chunk_tokens = 60;
-    if (corner % 17 == 5) strategy.extent = Extent::whole;
-    strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 8 % 2);
-    strategy.tiles.serpentine = corner % 3 == 0;
-    strategy.copies.overlap_all_to_all = corner / 16 % 2 == 0;
-    strategy.copies.duplex = corner % 5 < 3;
-    strategy.copies.prefetch_depth = corner % 4;
-    strategy.storage = corner / 32 % 2 == 0 ? Storage::f32 : Storage::bf16;
-    LayerClass& layers = strategy.layer_classes.front();
-    layers.recompute = static_cast<Recompute>(corner / 64 % 3);
-    layers.keep.fill(corner % 7 == 0 ? 0.5 : (corner % 7 < 3 ? 1 : 0));
-    Problem problem = test::tiny_problem(model, ranks, 60);
-    const Geometry shape = geometry(problem, strategy);
-    expect_accounts(problem, strategy,
-                    shape.chunks >= 3 && all_rings_turn(shape, layers.keep.front()),
-                    fmt::format("corner {}", corner));
+    RingCorner one = ring_corner(corner, Keys::ring);
+    if (corner % 13 < 5) one.strategy.key_gradients = Storage::bf16;
+    if (corner % 17 < 5) one.strategy.tiles.chunk_tokens = 60;
+    if (corner % 17 == 5) one.strategy.extent = Extent::whole;
+    one.strategy.copies.duplex = corner % 5 < 3;
+    one.strategy.copies.prefetch_depth = corner % 4;
+    expect_accounts(one, corner);
   }
 }
 

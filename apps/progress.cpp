@@ -23,13 +23,16 @@ std::string format_clock(double seconds) {
   return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
 }
 
-StatusLine::StatusLine(Shown shown, std::chrono::milliseconds after)
-    : terminal_(understands_escapes(STDERR_FILENO)), shown_(shown), next_(Clock::now() + after) {}
+StatusLine::StatusLine(Shown shown, std::chrono::milliseconds after, Now now)
+    : now_(now),
+      terminal_(understands_escapes(STDERR_FILENO)),
+      shown_(shown),
+      next_(now() + after) {}
 
 void StatusLine::show(std::string_view text) {
-  if (shown_ == Shown::nowhere || Clock::now() < next_) return;
+  if (shown_ == Shown::nowhere || now_() < next_) return;
   if (!terminal_ && shown_ == Shown::on_terminals) return;
-  next_ = Clock::now() + (terminal_ ? kOnTerminal : kElsewhere);
+  next_ = now_() + (terminal_ ? kOnTerminal : kElsewhere);
   if (!terminal_) return keep(text);
   say(text, "\r", "\x1b[K");
   open_ = true;
@@ -44,7 +47,7 @@ void StatusLine::keep(std::string_view text) {
 void StatusLine::erase() {
   if (open_) {
     say("", "\r\x1b[K");
-    next_ = Clock::now();
+    next_ = now_();
   }
   open_ = false;
 }

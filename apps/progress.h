@@ -8,6 +8,9 @@
 
 namespace fpdt {
 
+// What tells the time: the steady clock, or that of a test.
+using Now = std::chrono::steady_clock::time_point (*)();
+
 // "1:02:03", "12:03", "0:07".
 std::string format_clock(double seconds);
 
@@ -15,7 +18,8 @@ class StatusLine {
  public:
   enum class Shown : std::uint8_t { everywhere, on_terminals, nowhere };
   // `after`: shows nothing before so much time has passed.
-  explicit StatusLine(Shown shown = Shown::everywhere, std::chrono::milliseconds after = {});
+  explicit StatusLine(Shown shown = Shown::everywhere, std::chrono::milliseconds after = {},
+                      Now now = &std::chrono::steady_clock::now);
   ~StatusLine() { end(); }
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
@@ -30,11 +34,11 @@ class StatusLine {
   void erase();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  Now now_;
   bool terminal_;
   Shown shown_;
   bool open_ = false;  // the cursor stands on the status line
-  Clock::time_point next_;
+  std::chrono::steady_clock::time_point next_;
 };
 
 }  // namespace fpdt

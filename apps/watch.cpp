@@ -10,10 +10,6 @@
 namespace fpdt {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 // The seconds that even work still takes when `done` of `total` took so long.
 double seconds_left(double seconds, std::int64_t done, std::int64_t total) {
   return seconds / static_cast<double>(done) * static_cast<double>(total - done);
@@ -25,14 +21,21 @@ std::string about(double seconds) {
 
 }  // namespace
 
-Watch::Watch(std::chrono::milliseconds after)
-    : line_(StatusLine::Shown::on_terminals, after), first_(Clock::now()), began_(first_) {}
+Watch::Watch(std::chrono::milliseconds after, Now now)
+    : now_(now),
+      line_(StatusLine::Shown::on_terminals, after, now),
+      first_(now()),
+      began_(first_) {}
+
+double Watch::seconds_since(std::chrono::steady_clock::time_point begin) const {
+  return std::chrono::duration<double>(now_() - begin).count();
+}
 
 void Watch::begin(const std::string& what) { begin_at(what, {}); }
 
 void Watch::begin(const std::string& what, std::int64_t part, std::int64_t parts) {
   std::optional<double> left;
-  if (part == 1) first_ = Clock::now();
+  if (part == 1) first_ = now_();
   if (part > 1) left = seconds_left(seconds_since(first_), part - 1, parts);
   begin_at(fmt::format("{}, {} of {}", what, part, parts), left);
 }
@@ -40,7 +43,7 @@ void Watch::begin(const std::string& what, std::int64_t part, std::int64_t parts
 void Watch::begin_at(const std::string& what, std::optional<double> left) {
   what_ = what;
   left_ = left;
-  began_ = Clock::now();
+  began_ = now_();
   pass_ = 0;
   hide();  // so that the line changes now, however recent it is: this work may have no listener
   show("");

@@ -15,7 +15,8 @@ namespace fpdt {
 class Watch {
  public:
   // Short work shows nothing.
-  explicit Watch(std::chrono::milliseconds after = std::chrono::seconds(2));
+  explicit Watch(std::chrono::milliseconds after = std::chrono::seconds(2),
+                 Now now = &std::chrono::steady_clock::now);
   ~Watch() { hide(); }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -30,15 +31,16 @@ class Watch {
   void hide() { line_.erase(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  [[nodiscard]] double seconds_since(std::chrono::steady_clock::time_point begin) const;
   void begin_at(const std::string& what, std::optional<double> left);
   void show(const std::string& how_far);
   [[nodiscard]] std::string detail(const SearchProgress& progress);
 
+  Now now_;
   StatusLine line_;
-  Clock::time_point first_;     // when the first part began
-  Clock::time_point began_;     // when this work began
-  std::optional<double> left_;  // seconds of all parts from `began_` on
+  std::chrono::steady_clock::time_point first_;  // when the first part began
+  std::chrono::steady_clock::time_point began_;  // when this work began
+  std::optional<double> left_;                   // seconds of all parts from `began_` on
   std::string what_;
   std::int64_t pass_ = 0;  // of a search
 };

@@ -38,8 +38,8 @@ TimelinePicture Simulated::picture() const {
                               format_tokens(problem().seq_len), cluster.name);
   picture.subtitle = in_words(problem(), strategy());
   picture.outside = cluster.outside_bytes();
-  picture.device_capacity = problem().device_budget - cluster.outside_bytes();
-  picture.host_capacity = Bytes{problem().host_budget.value / cluster.devices_per_node};
+  picture.device_budget = problem().device_budget;
+  picture.host_budget = Bytes{problem().host_budget.value / cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);
   const Throughput now = throughput(problem(), strategy(), simulation_);
   picture.rates = {{"tokens/s per GPU", fmt::format("{:.4g}", now.tokens_per_second_per_gpu)},

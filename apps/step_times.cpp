@@ -72,8 +72,9 @@ void StepTimes::draw(const std::string& path, const PictureFlags& look) const {
       fmt::format("{}, {} tokens on {}: measured over predicted", job_.problem.model.name,
                   format_tokens(job_.problem.seq_len), job_.problem.cluster.name);
   picture.subtitle = in_words(job_.problem, job_.strategy);
-  picture.device_capacity = job_.problem.device_budget;
-  picture.host_capacity =
+  picture.outside = job_.problem.cluster.outside_bytes();
+  picture.device_budget = job_.problem.device_budget;
+  picture.host_budget =
       Bytes{job_.problem.host_budget.value / job_.problem.cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);
   const auto rows = std::ssize(picture.measured) + 1;

@@ -36,10 +36,12 @@ TEST(TimelineHtml, NeedsNothingElse) {
 
 TEST(TimelineHtml, HoldsEveryOpAndChange) {
   const test::MadeUp made(3);
-  const std::string html =
-      timeline_html({made.run(), "t", "", Bytes{5}, Bytes{7}, {}, {made.second()}});
+  TimelinePicture picture{made.run(), "t", "", Bytes{5}, Bytes{7}, {}, {made.second()}};
+  picture.outside = Bytes{2};
+  const std::string html = timeline_html(picture);
   const Json data = data_of(html);
-  EXPECT_EQ(data["capacity"], (Json{5, 7}));
+  EXPECT_EQ(data["budget"], (Json{{{"name", "budget less outside"}, {"bytes", 3}},
+                                  {{"name", "budget"}, {"bytes", 7}}}));
   EXPECT_EQ(data["buffers"].size(), made.schedule.buffers.size());
   EXPECT_EQ(data["calls"].size(), made.schedule.train.size());
   ASSERT_EQ(data["traces"].size(), 2U);
@@ -61,7 +63,7 @@ TEST(TimelineHtml, HoldsEveryOpAndChange) {
     for (std::size_t i = 1; i < changes.size(); i += 2) sum += changes[i].get<std::int64_t>();
     EXPECT_EQ(sum, 0);
   }
-  EXPECT_EQ(html, timeline_html({made.run(), "t", "", Bytes{5}, Bytes{7}, {}, {made.second()}}));
+  EXPECT_EQ(html, timeline_html(picture));
 }
 
 TEST(TimelineHtml, HoldsAllRanksOnOneClock) {

@@ -33,8 +33,8 @@ TimelinePicture picture_of(const test::MadeUp& made) {
   picture.run = made.run();
   picture.title = "tiny & <small>";
   picture.subtitle = "two chunks";
-  picture.device_capacity = Bytes{400 << 10};
-  picture.host_capacity = Bytes{70 << 10};
+  picture.device_budget = Bytes{400 << 10};
+  picture.host_budget = Bytes{70 << 10};
   return picture;
 }
 
@@ -81,11 +81,21 @@ TEST(TimelineSvg, IsWellFormedAndSaysThePeaks) {
   for (const MemorySpace space : {MemorySpace::device, MemorySpace::host_pinned}) {
     EXPECT_TRUE(has(svg, "peak " + format_bytes(find_peak(live, space).bytes)));
   }
-  EXPECT_TRUE(has(svg, "capacity 400 KiB"));
+  EXPECT_TRUE(has(svg, "budget 400 KiB"));
   EXPECT_TRUE(has(svg, "arena " + format_bytes(arena_end(made.schedule, MemorySpace::device))));
   for (const char* lane : {">compute<", ">h2d<", ">d2h<", ">comm<"}) EXPECT_TRUE(has(svg, lane));
   EXPECT_TRUE(has(svg, "backward × 2"));
   EXPECT_EQ(svg, timeline_svg(picture));
+}
+
+TEST(TimelineSvg, NamesWhatTheBudgetLeavesTheArena) {
+  const test::MadeUp made(3);
+  TimelinePicture picture = picture_of(made);
+  picture.outside = Bytes{100 << 10};
+  const std::string svg = timeline_svg(picture);
+  EXPECT_TRUE(has(svg, "budget less outside 300 KiB"));
+  EXPECT_TRUE(has(svg, " of 400 KiB"));
+  EXPECT_TRUE(has(svg, ", 100 KiB outside the arena"));
 }
 
 TEST(TimelineSvg, DrawsTwoTraces) {
@@ -184,11 +194,11 @@ TEST(TimelineSvg, FindsTheFullestRankBySpans) {
 TEST(TimelineSvg, CapacityFarAboveStandsBesideThePlot) {
   const test::MadeUp made(2);
   TimelinePicture picture = picture_of(made);
-  picture.device_capacity = Bytes{std::int64_t{80} << 30};
-  EXPECT_TRUE(has(timeline_svg(picture), "▲ capacity 80.0 GiB"));
-  picture.device_capacity = {};
-  picture.host_capacity = {};
-  EXPECT_FALSE(has(timeline_svg(picture), "capacity"));
+  picture.device_budget = Bytes{std::int64_t{80} << 30};
+  EXPECT_TRUE(has(timeline_svg(picture), "▲ budget 80.0 GiB"));
+  picture.device_budget = {};
+  picture.host_budget = {};
+  EXPECT_FALSE(has(timeline_svg(picture), "budget"));
 }
 
 // A slide says how fast its step is, and nothing twice.
@@ -218,7 +228,7 @@ TEST(TimelineSvg, SaysNothingOfAnUnusedHost) {
 TEST(TimelineSvg, LevelsAreNamedBesideTheData) {
   const test::MadeUp made(3);
   TimelinePicture picture = picture_of(made);
-  picture.device_capacity = arena_end(made.schedule, MemorySpace::device) + Bytes{2000};
+  picture.device_budget = arena_end(made.schedule, MemorySpace::device) + Bytes{2000};
   const std::string svg = timeline_svg(picture);
   const std::vector<Drawn> all = texts(svg);
   const std::string name = "arena " + format_bytes(arena_end(made.schedule, MemorySpace::device));
@@ -283,7 +293,7 @@ TEST(TimelineSvg, ShortOpsDoNotFillTheirLane) {
   }
   TimelinePicture picture = picture_of(made);
   picture.run.trace = &trace;
-  picture.device_capacity = picture.host_capacity = {};
+  picture.device_budget = picture.host_budget = {};
   const std::string svg = timeline_svg(picture);
   EXPECT_FALSE(has(svg, fmt::format("height=\"30\" fill=\"{}\"", color(OpKind::fetch))));
   EXPECT_FALSE(has(svg, fmt::format("height=\"30\" fill=\"{}\"", color(OpKind::matmul))));
@@ -380,10 +390,10 @@ TEST(TimelineSvg, TextsAreReadable) {
         "all chunks spilled to the host; one attention tile over all keys there; backward "
         "KV-outer; "
         "the optimizer on the host";
-    // Capacities next to the arena and the peak, which are the hardest to label.
+    // Budgets next to the arena and the peak, which are the hardest to label.
     for (const std::int64_t above : {0, 2000, 400000}) {
-      picture.device_capacity = arena_end(made.schedule, MemorySpace::device) + Bytes{above};
-      picture.host_capacity = arena_end(made.schedule, MemorySpace::host_pinned) + Bytes{above};
+      picture.device_budget = arena_end(made.schedule, MemorySpace::device) + Bytes{above};
+      picture.host_budget = arena_end(made.schedule, MemorySpace::host_pinned) + Bytes{above};
       picture.measured.clear();
       expect_readable(timeline_svg(picture));
       const std::vector<Trace> ranks = test::ranks_of(made.measured, 8, 5000);

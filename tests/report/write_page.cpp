@@ -106,8 +106,8 @@ std::string expectations(const test::MadeUp& made) {
 void write(const std::string& path) {
   const test::MadeUp made(3);
   TimelinePicture picture{made.run(), "A <small> step", "two & three", {}, {}, {}, {made.second()}};
-  picture.device_capacity = arena_end(made.schedule, MemorySpace::device) + Bytes{2000};
-  picture.host_capacity = arena_end(made.schedule, MemorySpace::host_pinned) + Bytes{500};
+  picture.device_budget = arena_end(made.schedule, MemorySpace::device) + Bytes{2000};
+  picture.host_budget = arena_end(made.schedule, MemorySpace::host_pinned) + Bytes{500};
   std::ofstream file(path, std::ios::binary);
   file << timeline_html(picture) << expectations(made);
 }

@@ -217,10 +217,10 @@ std::vector<Fact> facts(const TimelineData& data) {
     const bool device = space == MemorySpace::device;
     if (!device && !has_pinned(*data.live.schedule)) continue;
     const Bytes outside = device ? picture.outside : Bytes{};
-    const Bytes capacity = device ? picture.device_capacity : picture.host_capacity;
+    const Bytes budget = device ? picture.device_budget : picture.host_budget;
     const Bytes arena = arena_end(*data.live.schedule, space);
     std::string text = format_bytes(arena + outside);
-    if (capacity.value > 0) text += fmt::format(" of {}", format_bytes(capacity + outside));
+    if (budget.value > 0) text += fmt::format(" of {}", format_bytes(budget));
     std::string name = device ? "device" : "pinned host, each rank";
     if (outside.value > 0) name += fmt::format(", {} outside the arena", format_bytes(outside));
     all.push_back({name, text});
@@ -244,6 +244,13 @@ Bytes arena_end(const Schedule& schedule, MemorySpace space) {
     end = std::max(end, Bytes{buffer.offset} + buffer.bytes());
   }
   return end;
+}
+
+BudgetLine budget_line(const TimelinePicture& picture, MemorySpace space) {
+  if (space == MemorySpace::host_pinned) return {"budget", picture.host_budget};
+  if (picture.device_budget.value <= 0) return {"budget", {}};
+  return {picture.outside.value > 0 ? "budget less outside" : "budget",
+          picture.device_budget - picture.outside};
 }
 
 std::string_view title_of(MemorySpace space) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fpdt/base/units.h"
@@ -28,11 +29,11 @@ struct Fact {
 };
 struct TimelinePicture {
   TracedRun run;
-  std::string title;      // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
-  std::string subtitle;   // such as the strategy in words
-  Bytes device_capacity;  // for the arena of one device; 0: no line
-  Bytes host_capacity;    // pinned memory of one rank; 0: no line
-  CallRange zoom;         // drawn once more, op by op
+  std::string title;     // such as "llama3-8b, 2M tokens on 4 x A100 80 GiB"
+  std::string subtitle;  // such as the strategy in words
+  Bytes device_budget;   // of one device, what lies outside the arena included; 0: no line
+  Bytes host_budget;     // pinned memory of one rank; 0: no line
+  CallRange zoom;        // drawn once more, op by op
   // The same calls on each rank, on one clock with `run`: measured, or simulated together.
   std::vector<TracedRun> measured{};
   Bytes outside{};  // of the device's budget, what is not for the arena
@@ -114,6 +115,13 @@ bool has_pinned(const Schedule& schedule);
 
 // The end of the last buffer of a space, in bytes; 0 when buffers are not placed.
 Bytes arena_end(const Schedule& schedule, MemorySpace space);
+
+// What a budget leaves the arena of a space, and its name in pictures; 0 B: no line.
+struct BudgetLine {
+  std::string_view name;
+  Bytes bytes;
+};
+BudgetLine budget_line(const TimelinePicture& picture, MemorySpace space);
 
 // The title of a space in pictures.
 std::string_view title_of(MemorySpace space);

@@ -29,7 +29,7 @@ function rescale() {
     let most = Math.max(...traces.map(trace => visibleTotals(trace.memory[s])));
     if (hidden.category.size === 0) {
       most = Math.max(most, data.arena[space]);
-      if (data.capacity[space] < 2.5 * most) most = Math.max(most, data.capacity[space]);
+      if (data.budget[space].bytes < 2.5 * most) most = Math.max(most, data.budget[space].bytes);
     }
     return Math.max(most * 1.14, 1);
   });
@@ -157,7 +157,8 @@ function drawMemory(panel, s) {
     ctx.strokeStyle = '#ffffffcc'; ctx.lineWidth = 3.2; ctx.stroke();
     ctx.strokeStyle = '#111111'; ctx.lineWidth = 1.4; ctx.stroke();
   }
-  const levels = [data.capacity[panel.space], data.arena[panel.space]];
+  const budget = data.budget[panel.space];
+  const levels = [budget.bytes, data.arena[panel.space]];
   const wide = width - LEFT - RIGHT;
   const drawn = levels.map(bytes => ({left: LEFT, top: y(bytes) - 1, width: wide, height: 2}));
   rows.forEach((row, c) => {
@@ -165,7 +166,7 @@ function drawMemory(panel, s) {
     drawn.push({left: LEFT + c, top, width: 1, height: bottom - top});
   });
   const taken = [peakFlag(panel, s)];
-  drawLevel(panel, y, most, levels[0], 'capacity', '#c4320a', [7, 4], taken, drawn);
+  drawLevel(panel, y, most, levels[0], budget.name, '#c4320a', [7, 4], taken, drawn);
   drawLevel(panel, y, most, levels[1], 'arena', '#616e7c', [2, 3], taken, drawn);
 }
 

@@ -7,7 +7,7 @@
 //   ops [[name, lane, kind, uses, after, flops, bytes]]}; a use is
 //   [buffer, access, relative, offset, layer, micro_batch, segment] without the zeros at its end;
 //   after lists what an op waits for, [block, op, calls_back],
-//   calls [block, layer, micro_batch, segment], capacity and arena by space,
+//   calls [block, layer, micro_batch, segment], budget (name and bytes of its line) and arena by space,
 //   bars [call, begin, end] of calls on the compute lanes,
 //   sums [label, [nanoseconds by kind]] of the whole step,
 //   peaks [[buffer, slots, bytes]] by space: the heaviest values at the peak of the run,
@@ -381,8 +381,12 @@ std::string data_json(const TimelineData& data) {
   const Schedule& schedule = *picture.run.program->schedule;
   std::string json = "{";
   append_words(json, data.live);
-  append(json, ",\"capacity\":[{},{}],\"arena\":[{},{}]", picture.device_capacity.value,
-         picture.host_capacity.value, arena_end(schedule, MemorySpace::device).value,
+  const BudgetLine device = budget_line(picture, MemorySpace::device);
+  const BudgetLine host = budget_line(picture, MemorySpace::host_pinned);
+  append(json,
+         R"(,"budget":[{{"name":"{}","bytes":{}}},{{"name":"{}","bytes":{}}}],"arena":[{},{}])",
+         device.name, device.bytes.value, host.name, host.bytes.value,
+         arena_end(schedule, MemorySpace::device).value,
          arena_end(schedule, MemorySpace::host_pinned).value);
   append_program(json, picture.run, data.live);
   append_bars(json, data.times);

@@ -1,4 +1,4 @@
-// Memory over time: stacked by category, capacity and arena as lines, a flag at the peak, and
+// Memory over time: stacked by category, budget and arena as lines, a flag at the peak, and
 // beside it a table of the values live there.
 #include <algorithm>
 #include <array>
@@ -90,7 +90,7 @@ struct Label {
   }
 };
 
-// A level across the plot, such as the capacity.
+// A level across the plot, such as the budget.
 struct Level {
   std::string_view name;
   Bytes bytes;
@@ -291,8 +291,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
                  const MemoryPanel& panel) {
   const MemorySpace space = panel.space;
   const Schedule& schedule = *data.live.schedule;
-  const Bytes capacity =
-      space == MemorySpace::device ? data.picture->device_capacity : data.picture->host_capacity;
+  const BudgetLine budget = budget_line(*data.picture, space);
   const Bytes arena = arena_end(schedule, space);
   const auto columns = static_cast<std::size_t>(window.frame.plot_right() - kPlotLeft);
   const auto steps = live_steps(data.live, space, window.from, window.to, columns);
@@ -311,7 +310,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   }
   if (!panel.detail) {
     most = std::max(most, arena.value);
-    if (capacity.value < 5 * most / 2) most = std::max(most, capacity.value);
+    if (budget.bytes.value < 5 * most / 2) most = std::max(most, budget.bytes.value);
   }
   const double with_flag =
       static_cast<double>(peak.bytes.value - stays) * panel.height / (panel.height - kFlagRoom);
@@ -331,7 +330,7 @@ void draw_memory(Svg& svg, const TimelineData& data, const Window& window,
   const double y = scale.y(peak.bytes.value - stays);
   const Label flag = flag_at(window.frame, x, y, text);
   if (!panel.detail) {
-    draw_levels(svg, scale, {{"capacity", capacity, true}, {"arena", arena, false}}, flag,
+    draw_levels(svg, scale, {{budget.name, budget.bytes, true}, {"arena", arena, false}}, flag,
                 bars_of(steps, window, scale));
     draw_table(svg, window.frame, data, peak, seen(steps, peak), panel.top + 4, scale.base + 4);
   }

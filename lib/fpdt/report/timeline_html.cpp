@@ -7,7 +7,7 @@
 //   ops [[name, lane, kind, uses, after, flops, bytes]]}; a use is
 //   [buffer, access, relative, offset, layer, micro_batch, segment] without the zeros at its end;
 //   after lists what an op waits for, [block, op, calls_back],
-//   calls [block, layer, micro_batch, segment], budget (name and bytes of its line) and arena by space,
+//   calls [block, layer, micro_batch, segment], budget (of its line) and arena by space,
 //   bars [call, begin, end] of calls on the compute lanes,
 //   sums [label, [nanoseconds by kind]] of the whole step,
 //   peaks [[buffer, slots, bytes]] by space: the heaviest values at the peak of the run,

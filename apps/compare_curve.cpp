@@ -132,7 +132,7 @@ std::vector<ComparedCurve> compared_curves(const Question& question, bool usual,
       curve.points.push_back(point_at(contender.on_its_gpus(problem), contender, watch));
       any = any || curve.points.back().fits();
     }
-    // The usual lengths come from closed forms: a search may go further.
+    // The usual lengths come from bytes before placement: a search may go further.
     const bool last = i + 1 == lengths.size();
     if (any && last && usual && possible_length(question, 2 * lengths[i])) {
       lengths.push_back(2 * lengths[i]);

@@ -17,7 +17,7 @@
 namespace fpdt {
 
 struct Job : ScheduleFile {
-  Prediction predicted;  // of one rank: the closed form, which does not look at the schedule
+  Prediction predicted;  // of one rank, from problem and strategy alone
 };
 
 // InputError with the findings of loader, verifier or problem section.

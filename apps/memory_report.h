@@ -28,7 +28,7 @@ struct MemoryReport {
 std::string table(const MemoryReport& report);
 Json json(const MemoryReport& report);
 // {"predicted":{...},"measured":{...}}: peaks of one rank. Predicted: the placed arenas, and the
-// closed form's bound; measured: bytes that a step changed or the trainer filled, and pages that
+// bound before placement; measured: bytes that a step changed or the trainer filled, and pages that
 // the operating system holds (null of the memory of a GPU).
 Json peaks_json(const MemoryReport& report);
 

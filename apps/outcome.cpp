@@ -34,8 +34,8 @@ Outcome outcome(const Problem& problem, const Strategy& strategy) {
 Outcome outcome(const Problem& problem, const Plan& plan) {
   const Strategy& strategy = plan.strategy;
   Outcome one{
-      strategy,        plan.usage, within(problem, plan.usage),           binding(problem, plan),
-      plan.throughput, {},         closed_form_traffic(problem, strategy)};
+      strategy, plan.usage, within(problem, plan.usage), binding(problem, plan), plan.throughput,
+      {},       plan.sent};
   if (!one.fits) {
     one.binding = plan.usage.device > problem.device_budget ? Binding::device : Binding::host;
   }

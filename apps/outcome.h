@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fpdt/plan/methods/published.h"
-#include "fpdt/plan/traffic.h"
+#include "fpdt/schedule/traffic.h"
 
 #include "command.h"
 

@@ -10,7 +10,6 @@
 
 #include "fpdt/io/problem_json.h"
 #include "fpdt/io/strategy_file.h"
-#include "fpdt/plan/traffic.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/report/live.h"
 
@@ -125,9 +124,8 @@ std::string limit_line(const Problem& problem, const Plan& plan) {
 }
 
 // Empty for one rank.
-std::string sent_line(const Problem& problem, const Strategy& strategy) {
+std::string sent_line(const Problem& problem, const Traffic& sent) {
   if (problem.ranks() == 1) return "";
-  const Traffic sent = closed_form_traffic(problem, strategy);
   std::string text =
       fmt::format("by each rank in a step: {} to its node", format_bytes(Bytes{sent.node}));
   if (problem.cluster.nodes > 1) {
@@ -207,8 +205,7 @@ Json prediction_json(const Problem& problem, const Plan& plan) {
   object["outside_workspace_bytes"] = problem.cluster.outside.workspace.value;
   object["host_outside_bytes"] = problem.cluster.host_outside_bytes().value;
   object.update(speed_json(plan.throughput));
-  const Traffic sent = closed_form_traffic(problem, plan.strategy);
-  object["sent_bytes_per_rank"] = {{"node", sent.node}, {"network", sent.network}};
+  object["sent_bytes_per_rank"] = {{"node", plan.sent.node}, {"network", plan.sent.network}};
   object["device_bytes"] = {{"parameters", peak.parameters.value},
                             {"gathered", peak.gathered.value},
                             {"gradients", peak.gradients.value},
@@ -370,7 +367,7 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
     text += wrapped("waste", waste_beside(problem, plan, *answer.wasted));
   }
   text += limit_line(problem, plan);
-  text += sent_line(problem, plan.strategy);
+  text += sent_line(problem, plan.sent);
   text += alternative_lines(answer);
   text += line("search", fmt::format("{} candidates, {} simulated, {}", answer.search.candidates,
                                      answer.search.simulated, format_seconds(answer.seconds)));

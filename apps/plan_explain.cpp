@@ -110,10 +110,10 @@ std::string lever_text(const Problem& problem, const Plan& plan, const std::vect
   const double base = cost({plan.strategy, now, plan.simulation.nanoseconds});
   std::string text = fmt::format(
       "\nlevers: each at its best other value, the fastest first, then what does not fit\n"
-      "(time per sequence, closed-form bytes)\n"
+      "(time per sequence, bytes before placement)\n"
       "{:>9} {:>12} {:>13}  {}\n",
       "time", "device", "host per node", "change");
-  const std::string_view phase = predict(problem, plan.strategy).device_peak;
+  const std::string phase = predict(problem, plan.strategy).device_peak;
   std::string without;
   for (const Worth& one : sorted(problem, levers)) {
     const double percent = 100 * (cost_of(one) / base - 1);
@@ -122,7 +122,7 @@ std::string lever_text(const Problem& problem, const Plan& plan, const std::vect
       without += fmt::format("{}{}", without.empty() ? "" : "; ", one.change.words);
       continue;
     }
-    const std::string_view moved = predict(problem, one.change.strategy).device_peak;
+    const std::string moved = predict(problem, one.change.strategy).device_peak;
     text += fmt::format("{:>+8.2f}% {:>12} {:>13}  {}{}{}\n", percent,
                         format_change(one.usage.device, now.device),
                         format_change(one.usage.host_node, now.host_node), one.change.words,

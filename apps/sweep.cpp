@@ -197,7 +197,7 @@ void answer_points(const Question& question, Over over, bool usual, std::vector<
   };
   std::for_each(points.begin(), points.end(), answer);
   if (!usual || over != Over::seq_len) return;
-  // The longest is a bound of closed forms: a search may go further.
+  // The longest is a bound before placement: a search may go further.
   while (points.back().outcome && possible_length(question, 2 * points.back().value)) {
     points.push_back(point_of(question, over, 2 * points.back().value));
     answer(points.back());

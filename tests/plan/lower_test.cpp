@@ -11,12 +11,14 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/bytes.h"
-#include "fpdt/plan/traffic.h"
+#include "fpdt/plan/lowering/lower_ops.h"
+#include "fpdt/plan/thumbnail.h"
 #include "fpdt/schedule/attention_workspace.h"
 #include "fpdt/schedule/depend.h"
 #include "fpdt/schedule/sum_workspace.h"
 
 #include "problems.h"
+#include "traffic_formula.h"
 
 namespace fpdt {
 namespace {
@@ -28,11 +30,17 @@ bool all_rings_turn(const Geometry& shape, double keep) {
   return kept == shape.chunks || shape.chunks - kept >= 3;
 }
 
+std::vector<std::string> names(const std::vector<Buffer>& buffers) {
+  std::vector<std::string> found;
+  for (const Buffer& buffer : buffers) found.push_back(buffer.name);
+  return found;
+}
+
 void expect_accounts(const Problem& problem, const Strategy& strategy, bool exact,
                      const std::string& what) {
   const Lowered lowered = lower(problem, strategy);
   const Schedule& schedule = lowered.schedule.schedule();
-  const BlockBytes formula = closed_form(problem, strategy);
+  const BlockBytes formula = block_bytes(problem, strategy);
   const BlockBytes sums = sum_of(schedule);
   for (const auto& [key, bytes] : sums) {
     const auto found = formula.find(key);
@@ -45,6 +53,10 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
   if (exact) {
     EXPECT_EQ(formula.size(), sums.size()) << what;
   }
+  const Thumbnail small = thumbnail(problem, strategy);
+  EXPECT_EQ(names(declared_buffers(problem, strategy, small.fused)),
+            names(declared_buffers(small.problem, small.strategy, small.fused)))
+      << what;
   const std::int64_t near = problem.cluster.devices_per_node;
   const Traffic formula_sent = closed_form_traffic(problem, strategy);
   const Traffic sent = traffic(schedule, schedule.train, 0, near);

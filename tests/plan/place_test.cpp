@@ -19,10 +19,10 @@ struct Chain {
   BufferIndex a, b, c, d;
 
   explicit Chain(LaneKind second) {
-    a = builder.buffer(ring("a", 1024));
-    b = builder.buffer(ring("b", 1024));
-    c = builder.buffer(ring("c", 1024));
-    d = builder.buffer(ring("d", 1024));
+    a = builder.add(ring("a", 1024));
+    b = builder.add(ring("b", 1024));
+    c = builder.add(ring("c", 1024));
+    d = builder.add(ring("d", 1024));
     builder.begin_block("all");
     const Operand a0 = builder.next(a);
     builder.emit("fill_a", LaneKind::compute, Fill{{a0, false}, 0});
@@ -32,7 +32,7 @@ struct Chain {
     builder.emit("copy_d", second, Copy{c0, {builder.next(d), false}});
     builder.end_block();
     builder.call(builder.schedule.train, "all");
-    depend(builder.schedule);
+    depend(builder.finish());
   }
 };
 
@@ -52,14 +52,14 @@ TEST(Place, KeepsApartWhatMayRunTogether) {
 
 TEST(Place, StatesShareWithNothing) {
   Builder builder;
-  const BufferIndex state = builder.buffer(ring("state", 1024, Role::state));
-  const BufferIndex temporary = builder.buffer(ring("temporary", 1024));
+  const BufferIndex state = builder.add(ring("state", 1024, Role::state));
+  const BufferIndex temporary = builder.add(ring("temporary", 1024));
   builder.begin_block("all");
   builder.emit("read", LaneKind::compute,
                Copy{{state, Version::at(0), 0, -1}, {builder.next(temporary), false}});
   builder.end_block();
   builder.call(builder.schedule.train, "all");
-  depend(builder.schedule);
+  depend(builder.finish());
   EXPECT_EQ(place(builder.schedule).of(MemorySpace::device).arena, Bytes{2 * 4096});
 }
 

@@ -16,9 +16,8 @@ TEST(States, CutEveryTensorIntoEqualPieces) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 4, 64);
   const Strategy strategy = test::tiny_strategy(16);
   Builder builder;
-  const Rings rings(problem, strategy);
-  const States states(builder, rings, problem, strategy);
-  const Schedule& schedule = builder.schedule;
+  States(builder, problem, strategy).emit_blocks(builder);
+  const Schedule& schedule = builder.finish();
   // Six tensors of two layers and three global ones; f32: parameter, moments and gradient of each.
   EXPECT_EQ(schedule.states.size(), (6U * 2 + 3) * 4);
   for (const State& state : schedule.states) {
@@ -50,10 +49,9 @@ TEST(States, EachStageShardsMore) {
     strategy.storage = Storage::bf16;
     strategy.zero = stage;
     Builder builder;
-    const Rings rings(problem, strategy);
-    const States states(builder, rings, problem, strategy);
+    const States states(builder, problem, strategy);
     std::map<Category, std::int64_t> held;  // bytes, without what slots are rounded up by
-    for (const Buffer& buffer : builder.schedule.buffers) {
+    for (const Buffer& buffer : builder.finish().buffers) {
       const bool collects = stage < 2 && buffer.name.starts_with("gradient_sum.");
       if (buffer.role == Role::state || collects) {
         held[buffer.category] += buffer.slots * buffer.rows() * dtype_bytes(buffer.dtype);
@@ -72,8 +70,7 @@ TEST(States, OneRankGathersNothing) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 1, 64);
   const Strategy strategy = test::tiny_strategy(16);
   Builder builder;
-  const Rings rings(problem, strategy);
-  const States states(builder, rings, problem, strategy);
+  const States states(builder, problem, strategy);
   EXPECT_FALSE(states.gathers());
   const Operand weight = states.weight("up.weight", Version::at(7));
   EXPECT_EQ(builder.at(weight.buffer).name, "param.up.weight");
@@ -89,10 +86,9 @@ TEST(States, StreamInTiles) {
   Strategy strategy = test::tiny_strategy(16);
   strategy.offload_states(true);
   Builder builder;
-  const Rings rings(problem, strategy);
-  const States states(builder, rings, problem, strategy);
+  const States states(builder, problem, strategy);
   states.emit_blocks(builder);
-  const Schedule& schedule = builder.schedule;
+  const Schedule& schedule = builder.finish();
   const auto block = std::find_if(schedule.blocks.begin(), schedule.blocks.end(),
                                   [](const Block& one) { return one.name == "optimizer_layer"; });
   ASSERT_NE(block, schedule.blocks.end());

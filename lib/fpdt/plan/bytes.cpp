@@ -1,23 +1,193 @@
-// Sums bytes over a schedule's buffers; tests compare the result with the closed form.
+// Sums bytes over the buffers of blocks and of calls in flight.
 #include "fpdt/plan/bytes.h"
 
+#include <algorithm>
+#include <array>
 #include <set>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
+#include "fpdt/plan/lowering/lower_ops.h"
+#include "fpdt/plan/phases.h"
+#include "fpdt/plan/thumbnail.h"
 
 namespace fpdt {
+namespace {
+
+// Arenas are mapped in whole pages of the operating system.
+constexpr std::int64_t kPageBytes = 4096;
+constexpr std::size_t kRemembered = 4096;
+
+// Calls `found` with the number of each buffer that ops of the block access, once.
+template <class Found>
+void for_each_buffer(const Block& block, Found found) {
+  std::set<BufferIndex> touched;
+  for (const Op& op : block.ops) {
+    for (const Use& use : operands(op.body)) touched.insert(use.operand.buffer);
+  }
+  for (const BufferIndex buffer : touched) found(buffer);
+}
+
+// "backward" for "backward_1", of the second class of layers.
+std::string without_class(const std::string& block) {
+  const bool numbered = block.size() > 2 && block[block.size() - 2] == '_' && block.back() >= '0' &&
+                        block.back() <= '9';
+  return numbered ? block.substr(0, block.size() - 2) : block;
+}
+
+// Which of the declared buffers belong together.
+struct Members {
+  explicit Members(const Thumbnail& small);
+
+  using Ids = std::vector<std::size_t>;
+  struct Window {
+    std::string blocks;
+    Ids ids;
+  };
+  std::size_t declared = 0;
+  Ids always;  // states, inputs, outputs
+  std::vector<std::pair<std::string, Ids>> blocks;
+  std::vector<Window> windows;  // two calls; without `always`
+
+ private:
+  void add_windows(const Program& program, const std::vector<Call>& calls, const Ids& id_of);
+};
+
+Members::Members(const Thumbnail& small) {
+  std::unordered_map<std::string, std::size_t> id_of_name;
+  for (Buffer& buffer : declared_buffers(small.problem, small.strategy, small.fused)) {
+    const bool fresh = id_of_name.emplace(std::move(buffer.name), declared++).second;
+    FPDT_ASSERT(fresh);
+  }
+  const Schedule schedule = lower_ops(small.problem, small.strategy, small.fused);
+  Ids id_of;
+  for (const Buffer& buffer : schedule.buffers) {
+    id_of.push_back(id_of_name.at(buffer.name));
+    if (buffer.role != Role::temporary) always.push_back(id_of.back());
+  }
+  for (const Block& block : schedule.blocks) {
+    Ids& ids = blocks.emplace_back(block.name, Ids{}).second;
+    for_each_buffer(block, [&](BufferIndex buffer) { ids.push_back(id_of[index(buffer)]); });
+  }
+  const Program program(schedule);
+  add_windows(program, schedule.train, id_of);
+  add_windows(program, schedule.evaluate, id_of);
+}
+
+void Members::add_windows(const Program& program, const std::vector<Call>& calls,
+                          const Ids& id_of) {
+  const Schedule& schedule = *program.schedule;
+  const std::vector<Phase> all = phases(program, calls);
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    const Phase& next = all[std::min(at + 1, all.size() - 1)];
+    const std::string one = without_class(schedule.blocks[index(all[at].block)].name);
+    const std::string other = without_class(schedule.blocks[index(next.block)].name);
+    Window window{one == other ? one : fmt::format("{} and {}", one, other), {}};
+    for (std::size_t i = 0; i < id_of.size(); ++i) {
+      const bool temporary = schedule.buffers[i].role == Role::temporary;
+      if (temporary && (all[at].alive[i] || next.alive[i])) window.ids.push_back(id_of[i]);
+    }
+    std::sort(window.ids.begin(), window.ids.end());
+    const auto within = [](const Ids& few, const Ids& many) {
+      return std::includes(many.begin(), many.end(), few.begin(), few.end());
+    };
+    if (std::any_of(windows.begin(), windows.end(),
+                    [&](const Window& known) { return within(window.ids, known.ids); })) {
+      continue;
+    }
+    std::erase_if(windows, [&](const Window& known) { return within(known.ids, window.ids); });
+    windows.push_back(std::move(window));
+  }
+}
+
+// Of what differs most within a search.
+struct HashOfThumbnail {
+  std::size_t operator()(const Thumbnail& small) const {
+    std::size_t hash = 0;
+    const auto mix = [&](auto value) {
+      hash = hash * 0x9E3779B97F4A7C15U + std::hash<decltype(value)>{}(value);
+    };
+    const Strategy& strategy = small.strategy;
+    mix(small.problem.seq_len);
+    mix(small.problem.model.layers);
+    mix(strategy.mesh.ring);
+    mix(strategy.zero);
+    mix(strategy.segments.front());
+    mix(strategy.copies.optimizer_tile);
+    mix(strategy.copies.overlap_all_to_all);
+    mix(strategy.tiles.backward_order);
+    mix(strategy.tiles.long_tiles);
+    for (const LayerClass& one : strategy.layer_classes) {
+      mix(one.layers);
+      mix(one.recompute);
+      for (const double kept : one.keep) mix(kept);
+    }
+    return hash;
+  }
+};
+
+// Those of the strategies that this thread has asked for lately.
+const Members& members_of(const Thumbnail& small) {
+  thread_local std::unordered_map<Thumbnail, Members, HashOfThumbnail> known;
+  const auto one = known.find(small);
+  if (one != known.end()) return one->second;
+  if (known.size() == kRemembered) known.clear();
+  return known.emplace(small, small).first->second;
+}
+
+}  // namespace
+
+BlockBytes block_bytes(const Problem& problem, const Strategy& strategy) {
+  const Thumbnail small = thumbnail(problem, strategy);
+  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
+  BlockBytes bytes;
+  for (const auto& [block, ids] : members_of(small).blocks) {
+    for (const std::size_t id : ids) {
+      const Buffer& buffer = buffers[id];
+      bytes[{block, buffer.space, buffer.category}] += buffer.bytes();
+    }
+  }
+  return bytes;
+}
 
 BlockBytes sum_of(const Schedule& schedule) {
   BlockBytes bytes;
   for (const Block& block : schedule.blocks) {
-    std::set<BufferIndex> touched;
-    for (const Op& op : block.ops) {
-      for (const Use& use : operands(op.body)) touched.insert(use.operand.buffer);
-    }
-    for (const BufferIndex index : touched) {
-      const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(index)];
+    for_each_buffer(block, [&](BufferIndex number) {
+      const Buffer& buffer = schedule.buffers[index(number)];
       bytes[{block.name, buffer.space, buffer.category}] += buffer.bytes();
-    }
+    });
   }
   return bytes;
+}
+
+Prediction predict(const Problem& problem, const Strategy& strategy) {
+  const Thumbnail small = thumbnail(problem, strategy);
+  const Members& members = members_of(small);
+  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
+  FPDT_ASSERT(buffers.size() == members.declared);
+  using Sums = std::array<Bytes, 3>;  // by MemorySpace
+  const auto add = [&](const Members::Ids& ids, Sums& sums) {
+    for (const std::size_t id : ids) {
+      sums[static_cast<std::size_t>(buffers[id].space)] += buffers[id].bytes();
+    }
+  };
+  Sums always{};
+  add(members.always, always);
+  Sums peak = always;
+  const std::string* device_peak = nullptr;
+  for (const Members::Window& window : members.windows) {
+    Sums sums = always;
+    add(window.ids, sums);
+    if (device_peak == nullptr || sums[0] > peak[0]) device_peak = &window.blocks;
+    for (std::size_t i = 0; i < sums.size(); ++i) peak[i] = std::max(peak[i], sums[i]);
+  }
+  for (Bytes& bytes : peak) bytes.value = round_up(bytes.value, kPageBytes);
+  return {peak[0], peak[1], peak[2], *device_peak};
 }
 
 }  // namespace fpdt

@@ -1,4 +1,4 @@
-// Bytes against budgets, in closed form: tens of microseconds a strategy.
+// Bytes against budgets, by prediction: tens of microseconds a strategy.
 #pragma once
 
 #include <initializer_list>
@@ -31,7 +31,7 @@ struct Usage {
 };
 Usage usage(const Problem& problem, const Prediction& prediction);
 Usage usage(const Problem& problem, const Strategy& strategy);
-// That of a placed schedule, at most the closed form's.
+// That of a placed schedule, at most the predicted one.
 Usage usage(const Problem& problem, const Placement& placement);
 
 bool within(const Problem& problem, const Usage& usage);

@@ -10,8 +10,9 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
                std::int64_t traced_ops) {
   Lowered lowered = lower(problem, strategy, std::move(problem_section));
   const Usage need = usage(problem, lowered.placement);
-  Plan plan{strategy, std::move(lowered), need, {}, {}};
+  Plan plan{strategy, std::move(lowered), need, {}, {}, {}};
   const Schedule& schedule = plan.lowered.schedule.schedule();
+  plan.sent = traffic(schedule, schedule.train, 0, problem.cluster.devices_per_node);
   for (const RateEnd which : {RateEnd::slow, RateEnd::typical, RateEnd::fast}) {
     const Machine machine(problem.cluster, which);
     SimulationOptions options;

@@ -8,6 +8,7 @@
 #include "fpdt/plan/lower.h"
 #include "fpdt/plan/search.h"
 #include "fpdt/plan/throughput.h"
+#include "fpdt/schedule/traffic.h"
 
 namespace fpdt {
 
@@ -15,6 +16,7 @@ struct Plan {
   Strategy strategy;
   Lowered lowered;
   Usage usage;                             // of the placed schedule
+  Traffic sent;                            // by rank 0 in a step
   Simulation simulation;                   // at typical rates, with the traced calls
   std::array<Throughput, 3> throughput{};  // by RateEnd: slow, typical, fast
 };

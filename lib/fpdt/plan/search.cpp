@@ -272,7 +272,7 @@ SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const Sear
   return result;
 }
 
-// The bytes of a strategy after placement, which are at most those of the closed form.
+// The bytes of a strategy after placement, which are at most the predicted ones.
 Usage placed_usage(const Problem& problem, const Strategy& strategy) {
   Schedule schedule = lower_ops(problem, strategy);
   depend(schedule);
@@ -359,7 +359,7 @@ void take_placed(const Problem& problem, std::vector<Candidate> front, SearchRes
   }
 }
 
-// The closed form never underestimates. Another strategy may use the bytes that placement saves on
+// The prediction is never too low. Another strategy may use the bytes that placement saves on
 // the current answer, if placement saves about as much there.
 void use_placement(const Problem& problem, const Pins& pins, const SearchEffort& effort,
                    Estimates& estimates, SearchResult& result) {

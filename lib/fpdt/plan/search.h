@@ -1,7 +1,7 @@
 // Searches for the fastest strategy within the budgets. Among strategies that are about as fast, it
 // takes the one with the most headroom.
 //
-// Bytes are solved in closed form, seconds are simulated. Starting points cover the choices that
+// Bytes are predicted (bytes.h), seconds are simulated. Starting points cover the choices that
 // interact (parallelism, chunk length, loop order, what is stored), each filled up to the budgets.
 // The search then improves the best one lever at a time until no single lever gains. It never
 // simulates a strategy whose products and attention alone take longer than the best so far.
@@ -25,7 +25,7 @@ namespace fpdt {
 
 struct Candidate {
   Strategy strategy;
-  Usage usage;                   // closed form
+  Usage usage;                   // before placement
   std::int64_t nanoseconds = 0;  // of a step at typical rates
 };
 
@@ -79,7 +79,7 @@ struct SearchEffort {
 // InputError as of require_possible, when the pins cannot work, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 
-// How many bytes smaller the arena of a device is after placement than in closed form.
+// How many bytes smaller the arena of a device is after placement than predicted.
 Bytes placement_gain(const Problem& problem, const Strategy& strategy);
 
 // One change of a lever, with its effects.

@@ -1,8 +1,8 @@
 // Bytes that a rank sends to other ranks, by the kind of link.
 //
 // What counts is who sends to whom, not the route: a library's ring passes on what others sent, and
-// that is not counted again. Ranks are numbered node by node. Three accounts must agree: a formula
-// (plan/traffic.h), the sum over a schedule's ops, and what communicators count as they send.
+// that is not counted again. Ranks are numbered node by node. Three accounts must agree: the
+// formula of docs/processes.md, the sum over a schedule's ops, and what communicators count.
 #pragma once
 
 #include <cstdint>

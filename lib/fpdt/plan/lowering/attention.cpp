@@ -6,7 +6,65 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/math.h"
+#include "fpdt/schedule/attention_workspace.h"
+
 namespace fpdt {
+
+Attention::Attention(Context& context, Travel& travel) : LoweringPart(context), travel_(travel) {
+  const auto sum = [&](const char* name, std::int64_t rows, std::int64_t width) {
+    return rows_of_width(name, rows, width, Dtype::f32, overlaps() ? 2 : 1);
+  };
+  output_ = sum("o", shape_.query_rows(0), q_width());
+  dq_diagonal_ = sum("dq_diagonal", shape_.query_rows(0), q_width());
+  dq_sum_ = sum("dq_sum", shape_.query_rows(0), q_width());
+  dkv_diagonal_ = sum("dkv_diagonal", shape_.key_rows(0), kv_width());
+  dkv_sum_ = sum("dkv_sum", shape_.key_rows(0), kv_width());
+  if (!context.fused) return;
+  std::int64_t most = 0;
+  for (const LayerClass& choice : strategy_.layer_classes) {
+    most = std::max(most, workspace_bytes(choice));
+  }
+  workspace_ = builder_.declare({"workspace",
+                                 MemorySpace::device,
+                                 Role::temporary,
+                                 Category::activations,
+                                 Dtype::f32,
+                                 {div_exact(most, 4)},
+                                 1,
+                                 kUnplaced});
+}
+
+// The library's workspace of the largest tile. Forward does not depend on the keys. A backward tile
+// has the keys of one chunk, or of all chunks up to its own whose K/V and their gradients are on
+// the device; the last chunk may be shorter.
+std::int64_t Attention::workspace_bytes(const LayerClass& choice) const {
+  const auto bytes = [&](AttentionDirection direction, std::int64_t rows, std::int64_t keys) {
+    return attention_workspace_bytes(direction, rows, keys, shape_.heads, shape_.kv_heads,
+                                     model_.head_dim)
+        .value;
+  };
+  using enum AttentionDirection;
+  const std::int64_t keys = shape_.key_rows(0);
+  const std::int64_t queries = shape_.query_rows(0);
+  const std::int64_t last_keys = shape_.key_rows(shape_.chunks - 1);
+  const std::int64_t last = shape_.query_rows(shape_.chunks - 1);
+  const std::int64_t least = std::max(
+      {bytes(forward, queries, keys), bytes(backward, queries, keys), bytes(backward, last, keys)});
+  const bool query_outer = strategy_.tiles.backward_order == BackwardOrder::q_outer;
+  if (!strategy_.tiles.long_tiles || !query_outer) return least;
+  const auto resident = static_cast<std::int64_t>(
+      std::min(choice.kept(TensorClass::kv), choice.kept(TensorClass::dkv)) *
+      static_cast<double>(shape_.chunks));
+  if (resident == 0) return least;
+  const std::int64_t before = (resident - 1) * shape_.chunk_rows;
+  return std::max({least, bytes(backward, last, before + last_keys),
+                   bytes(backward, queries, std::max(keys, before))});
+}
+
+Operand Attention::workspace() {
+  return context_.fused ? builder_.next(builder_.use(workspace_)) : Operand{};
+}
 
 RankExpression Attention::head_first() const {
   return {0, {head_ranks_ > 1 ? shape_.heads : 0, 0, 1, head_ranks_}};
@@ -37,9 +95,10 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
   const std::int64_t rows = shape_.query_rows(chunk);
-  const Operand o = shape_.hops == 1 ? temporary("o", rows)
-                                     : streamed_sum(homes.attention_sum, Continued::after(hop),
-                                                    chunk, is_last(hop) ? "o" : nullptr, rows);
+  const Operand o = shape_.hops == 1
+                        ? temporary(output_, rows)
+                        : streamed_sum(homes.attention_sum, Continued::after(hop), chunk,
+                                       is_last(hop) ? std::optional(output_) : std::nullopt, rows);
   const Operand lse = lse_sum(frame, hop, chunk);
   frame.o[c] = o;
   frame.lse[c] = lse;
@@ -82,25 +141,25 @@ Operand Attention::lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chu
   Homes& homes = *frame.homes;
   const Continued before = Continued::after(hop);
   const std::int64_t rows = shape_.query_rows(chunk);
-  if (!is_last(hop)) return streamed_sum(homes.lse_sum, before, chunk, nullptr, rows);
+  if (!is_last(hop)) return streamed_sum(homes.lse_sum, before, chunk, {}, rows);
   const Operand lse = homes.lse.produce(builder_, outputs(frame), chunk);
   if (hop == 0) return lse;
   if (chunk < homes.lse_sum.first_kept()) {
     homes.lse_sum.fetch_into(builder_, *before.last, chunk, lse, LaneKind::h2d);
   } else {
-    const Operand sum = streamed_sum(homes.lse_sum, before, chunk, nullptr, rows);
+    const Operand sum = streamed_sum(homes.lse_sum, before, chunk, {}, rows);
     builder_.emit(fmt::format("lse.{}", chunk), LaneKind::compute, Copy{sum, {lse, false}});
   }
   return lse;
 }
 
 Operand Attention::streamed_sum(Home& home, const Continued& from, std::int64_t chunk,
-                                const char* complete, std::int64_t rows) {
+                                std::optional<BufferId> complete, std::int64_t rows) {
   if (chunk >= home.first_kept()) {
     return home.fetch(builder_, from.kept, chunk, Home::Reuse::none, LaneKind::h2d);
   }
-  if (complete != nullptr) {
-    const Operand sum = temporary(complete, rows);
+  if (complete) {
+    const Operand sum = temporary(*complete, rows);
     if (from.last) home.fetch_into(builder_, *from.last, chunk, sum, LaneKind::h2d);
     return sum;
   }
@@ -115,7 +174,7 @@ Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t hop, st
   const std::int64_t before = (shape_.hops - 1 - hop) * chunks;  // rows of the hops before
   const Operand kv = travel_.keys(frame, hop, i);
   travel_.pass(frame, hop, i, kv);
-  const Operand dkv = temporary("dkv_sum", shape_.key_rows(i));
+  const Operand dkv = temporary(dkv_sum_, shape_.key_rows(i));
   Operand complete;
   bool first = true;
   for (std::int64_t step = i; step < chunks; ++step) {
@@ -125,8 +184,8 @@ Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t hop, st
     Continued from{Version::plus(0), {}};
     if (i > 0) from.last = Version::plus(before + i - 1);
     if (i == 0 && before > 0) from.last = Version::plus(before - chunks + j);
-    const Operand dq =
-        streamed_sum(homes.dq, from, j, last ? "dq_diagonal" : nullptr, shape_.query_rows(j));
+    const Operand dq = streamed_sum(
+        homes.dq, from, j, last ? std::optional(dq_diagonal_) : std::nullopt, shape_.query_rows(j));
     backward_tile(frame, {hop, j, i, i}, kv, {dq, from.last.has_value()}, {dkv, !first});
     if (!last) spill_after_fetches({&homes.dq, Version::plus(before + i), j, dq});
     if (last) complete = dq;
@@ -147,9 +206,10 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
   const std::int64_t resident =
       strategy_.tiles.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
   const std::int64_t rows = shape_.query_rows(i);
-  const Operand dq = shape_.hops == 1 ? temporary("dq_sum", rows)
-                                      : streamed_sum(homes.dq, Continued::after(hops_before), i,
-                                                     hop == 0 ? "dq_sum" : nullptr, rows);
+  const Operand dq = shape_.hops == 1
+                         ? temporary(dq_sum_, rows)
+                         : streamed_sum(homes.dq, Continued::after(hops_before), i,
+                                        hop == 0 ? std::optional(dq_sum_) : std::nullopt, rows);
   Operand complete;
   bool first = hops_before == 0;
   for (std::int64_t step = 0; step <= i; ++step) {
@@ -168,7 +228,8 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
     Continued of_dkv{Version::plus(before), {}};
     if (turn > 0) of_dkv.last = Version::plus(before + turn - 1);
     const Operand dkv =
-        streamed_sum(homes.dkv, of_dkv, j, diagonal ? "dkv_diagonal" : nullptr, shape_.key_rows(j));
+        streamed_sum(homes.dkv, of_dkv, j, diagonal ? std::optional(dkv_diagonal_) : std::nullopt,
+                     shape_.key_rows(j));
     backward_tile(frame, {hop, i, j, j}, kv, {dq, !first}, {dkv, turn > 0});
     if (!diagonal) spill_after_fetches({&homes.dkv, Version::plus(before + turn), j, dkv});
     if (diagonal) complete = dkv;

@@ -19,7 +19,7 @@ namespace fpdt {
 
 class Attention : public LoweringPart {
  public:
-  explicit Attention(Context& context) : LoweringPart(context), travel_(context) {}
+  Attention(Context& context, Travel& travel);
 
   // o_i and lse_i: the tiles of q_i over kv_0 .. kv_i. They are complete at the last hop.
   void row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
@@ -51,9 +51,9 @@ class Attention : public LoweringPart {
     }
   };
   // The sum that a row continues: kept, or fetched, or new. If the row completes it, it stays in
-  // the ring of that name.
-  Operand streamed_sum(Home& home, const Continued& from, std::int64_t chunk, const char* complete,
-                       std::int64_t rows);
+  // that ring.
+  Operand streamed_sum(Home& home, const Continued& from, std::int64_t chunk,
+                       std::optional<BufferId> complete, std::int64_t rows);
   // lse_i at this hop. At the last one it is in its own home.
   Operand lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
   void backward_tile(LayerFrame& frame, const Place& place, const Operand& kv, const Target& dq,
@@ -74,7 +74,14 @@ class Attention : public LoweringPart {
   void spill_after_fetches(const WaitingSpill& spill);
   void emit_waiting_spill();
 
-  Travel travel_;
+  [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
+  // The next version of the workspace, of which a tile uses the part it needs; absent when none is
+  // needed.
+  Operand workspace();
+
+  Travel& travel_;
+  BufferId output_, dq_diagonal_, dq_sum_, dkv_diagonal_, dkv_sum_;
+  BufferId workspace_ = -1;
   std::optional<WaitingSpill> waiting_spill_;
 };
 

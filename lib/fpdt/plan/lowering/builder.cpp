@@ -7,22 +7,30 @@
 
 namespace fpdt {
 
-BufferIndex Builder::buffer(const Buffer& buffer) {
-  for (std::size_t i = 0; i < schedule.buffers.size(); ++i) {
-    Buffer& known = schedule.buffers[i];
-    if (known.name != buffer.name) continue;
-    FPDT_ASSERT(known.shape == buffer.shape && known.dtype == buffer.dtype &&
-                known.space == buffer.space);
-    known.slots = std::max(known.slots, buffer.slots);
-    return static_cast<BufferIndex>(i);
-  }
-  FPDT_ASSERT(buffer.slots > 0);
-  schedule.buffers.push_back(buffer);
-  begun_.push_back(0);
-  return static_cast<BufferIndex>(schedule.buffers.size() - 1);
+BufferId Builder::declare(Buffer buffer) {
+  declared_.push_back(std::move(buffer));
+  number_.push_back(-1);
+  return static_cast<BufferId>(declared_.size() - 1);
 }
 
-const Buffer& Builder::at(BufferIndex buffer) const { return schedule.buffers[index(buffer)]; }
+BufferIndex Builder::use(BufferId id) {
+  BufferIndex& number = number_[index(id)];
+  if (number < 0) {
+    number = static_cast<BufferIndex>(used_.size());
+    used_.push_back(id);
+    begun_.push_back(0);
+  }
+  return number;
+}
+
+Schedule& Builder::finish() {
+  for (const BufferId id : used_) schedule.buffers.push_back(declared_[index(id)]);
+  return schedule;
+}
+
+const Buffer& Builder::at(BufferIndex buffer) const {
+  return declared_[index(used_[index(buffer)])];
+}
 
 void Builder::begin_block(std::string name) {
   schedule.blocks.push_back({std::move(name), {}, {}});

@@ -7,19 +7,37 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fpdt/schedule/schedule.h"
+#include "fpdt/spec/strategy.h"
 
 namespace fpdt {
 
+// How parameters and activations are stored.
+inline Dtype storage_type(const Strategy& strategy) {
+  return strategy.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16;
+}
+
+// Numbers the buffers that parts of a lowering declare. A schedule has those of them that it uses.
+using BufferId = std::int32_t;
+
 class Builder {
  public:
-  Schedule schedule;
+  Schedule schedule;  // has its buffers when it is finished
 
-  // Returns the buffer of this name. A new one is made from `buffer`; an existing one keeps the
-  // larger number of slots.
-  BufferIndex buffer(const Buffer& buffer);
+  // Gives the schedule the buffers that it uses, in the order of their first uses.
+  Schedule& finish();
+
+  // Declares a buffer, by a name that no other has. Each part of a lowering declares what its ops
+  // use when it is made, so that bytes can be summed where no op is emitted.
+  BufferId declare(Buffer buffer);
+  [[nodiscard]] std::vector<Buffer>& declared() { return declared_; }
+  // The buffer in the schedule, from its first use on.
+  BufferIndex use(BufferId id);
+  // Declares a buffer that is in the schedule in any case.
+  BufferIndex add(Buffer buffer) { return use(declare(std::move(buffer))); }
   [[nodiscard]] const Buffer& at(BufferIndex buffer) const;
 
   void begin_block(std::string name);
@@ -39,7 +57,10 @@ class Builder {
             std::int64_t micro_batch = 0, std::int64_t segment = 0) const;
 
  private:
-  std::vector<std::int64_t> begun_;  // per buffer, in the open block
+  std::vector<Buffer> declared_;
+  std::vector<BufferIndex> number_;  // of each declared buffer; -1 before its first use
+  std::vector<BufferId> used_;       // of each buffer of the schedule
+  std::vector<std::int64_t> begun_;  // per buffer of the schedule, in the open block
 };
 
 }  // namespace fpdt

@@ -1,18 +1,14 @@
-// Homes of every layer class, and what parts ask of the context.
+// Groups of ranks, and what parts ask of the context.
 #include "fpdt/plan/lowering/context.h"
-
-#include <fmt/format.h>
-
-#include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
 
-Context::Context(const Problem& question, const Strategy& choices)
+Context::Context(const Problem& question, const Strategy& choices, bool with_library)
     : problem(question),
       strategy(choices),
       shape(geometry(problem, strategy)),
-      rings(problem, strategy),
-      states(builder, rings, problem, strategy) {
+      fused(with_library),
+      states(builder, problem, strategy) {
   builder.schedule.ranks = problem.ranks();
   builder.schedule.row_multiple = problem.cluster.row_multiple;
   // Group i of n groups of `size` consecutive ranks begins at rank i * size.
@@ -31,68 +27,7 @@ Context::Context(const Problem& question, const Strategy& choices)
           {"ring_reversed", shape.ring, -heads, {last, replica, member}});
     }
   }
-  const std::int64_t layers = problem.model.layers;
-  const std::int64_t every = strategy.checkpoint_every();
-  layer_input = Home(builder, rings.home("layer_input"));
-  if (every > 1) segment_input = Home(builder, rings.home("segment_input"));
-  layer_gradient = Home(builder, rings.home("layer_gradient"));
-
-  std::int64_t first = 0;
-  for (std::size_t c = 0; c < strategy.layer_classes.size(); ++c) {
-    LayerClass choice = strategy.layer_classes[c];
-    const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
-    if (every > 1 && choice.recompute == Recompute::keep_attention) {
-      // The repeats of a segment store their outputs; its first forward and its last layer store
-      // none.
-      LayerClass plain = choice;
-      plain.recompute = Recompute::from_input;
-      homes.push_back(make_homes(plain, c, first, count));
-      homes.push_back(make_homes(choice, c, first, count, true));
-    } else {
-      homes.push_back(make_homes(choice, c, first, count));
-    }
-    first += count;
-  }
-}
-
-Homes Context::make_homes(const LayerClass& choice, std::size_t number, std::int64_t first,
-                          std::int64_t count, bool in_segment) {
-  Homes made;
-  made.choice = choice;
-  made.suffix = strategy.layer_classes.size() > 1 ? fmt::format("_{}", number) : "";
-  made.first = first;
-  made.count = count;
-  made.in_segment = in_segment;
-  const auto make = [&](const std::string& name) {
-    return Home(builder, rings.home(name + made.suffix));
-  };
-  if (choice.recompute == Recompute::keep_all) {
-    made.norm_output = make("norm_output");
-    // Backward reads it where the feed-forward follows attention.
-    if (!problem.model.parallel_residual) made.residual = make("residual");
-    made.ffn_hidden = make("ffn_hidden");
-  }
-  made.q = make("q");
-  made.kv = make("kv");
-  const auto make_output = [&](const std::string& name) {
-    return Home(builder, rings.home(name + made.suffix + (in_segment ? "_segment" : "")));
-  };
-  made.attention_output = make_output("attention_output");
-  made.lse = make_output("lse");
-  made.residual_gradient = make("residual_gradient");
-  made.dout = make("dout");
-  made.delta = make("delta");
-  const bool travel = shape.hops > 1;
-  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
-  if (query_outer) made.dkv = make("dkv");
-  if (!query_outer || travel) made.dq = make("dq");
-  if (travel) {
-    made.kv_ring = make("kv_ring");
-    made.dkv_ring = make("dkv_ring");
-    made.attention_sum = make("attention_sum");
-    made.lse_sum = make("lse_sum");
-  }
-  return made;
+  make_homes();
 }
 
 void Context::begin_block(const std::string& name) {
@@ -110,14 +45,20 @@ void Context::begin_block(const std::string& name) {
   }
 }
 
-// Its slots fit the longest chunk; a shorter chunk uses the first rows.
-Operand LoweringPart::temporary(const std::string& name, std::int64_t rows) {
-  return builder_.next(builder_.buffer(context_.rings.ring(name)), rows);
+BufferId LoweringPart::rows_of_width(const char* name, std::int64_t rows, std::int64_t width,
+                                     Dtype dtype, std::int64_t slots, Category category) {
+  return builder_.declare({name,
+                           MemorySpace::device,
+                           Role::temporary,
+                           category,
+                           dtype,
+                           {rows, width},
+                           slots,
+                           kUnplaced});
 }
 
-Operand LoweringPart::workspace() {
-  if (!fused_attention(problem_, strategy_)) return {};
-  return builder_.next(builder_.buffer(context_.rings.ring("workspace")));
+Operand LoweringPart::temporary(BufferId id, std::int64_t rows) {
+  return builder_.next(builder_.use(id), rows);
 }
 
 Operand LoweringPart::rows_of(const Operand& operand, std::int64_t first, std::int64_t rows) {

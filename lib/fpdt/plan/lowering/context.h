@@ -1,5 +1,5 @@
-// What every part of a lowering sees: the question, the rings, the schedule under construction, and
-// the homes of tensors.
+// What every part of a lowering sees: the question, the schedule under construction, and the homes
+// of tensors.
 #pragma once
 
 #include <string>
@@ -7,7 +7,6 @@
 
 #include "fpdt/plan/lowering/builder.h"
 #include "fpdt/plan/lowering/home.h"
-#include "fpdt/plan/lowering/rings.h"
 #include "fpdt/plan/lowering/states.h"
 #include "fpdt/spec/strategy.h"
 
@@ -54,14 +53,15 @@ struct LayerFrame {
 };
 
 struct Context {
-  Context(const Problem& problem, const Strategy& strategy);
+  // `fused`: a library computes attention tiles, and needs a workspace.
+  Context(const Problem& problem, const Strategy& strategy, bool fused);
 
   void begin_block(const std::string& name);
 
   const Problem& problem;
   const Strategy& strategy;
   Geometry shape;
-  Rings rings;
+  bool fused;
   Builder builder;
   States states;
   Home layer_input, segment_input, layer_gradient;  // the residual stream
@@ -69,8 +69,7 @@ struct Context {
   BufferIndex tokens = -1, labels = -1, documents = -1;
 
  private:
-  [[nodiscard]] Homes make_homes(const LayerClass& choice, std::size_t number, std::int64_t first,
-                                 std::int64_t count, bool in_segment = false);
+  void make_homes();
 };
 
 // The base of all parts, which share one context.
@@ -84,16 +83,16 @@ class LoweringPart {
         shape_(context.shape),
         ranks_(shape_.sequence_parallel),
         head_ranks_(shape_.head_ranks()),
-        storage_(strategy_.storage == Storage::f32 ? Dtype::f32 : Dtype::bf16),
+        storage_(storage_type(strategy_)),
         builder_(context.builder),
         states_(context.states) {}
 
-  // The next version of a ring of this block. Its slots fit the longest chunk; a shorter chunk uses
-  // the first rows.
-  Operand temporary(const std::string& name, std::int64_t rows);
-  // The next version of the workspace, of which a tile uses the part it needs; absent when none is
-  // needed.
-  Operand workspace();
+  // Declares rows of activations on the device; one block at a time uses them. The slots fit the
+  // longest chunk.
+  BufferId rows_of_width(const char* name, std::int64_t rows, std::int64_t width, Dtype dtype,
+                         std::int64_t slots = 1, Category category = Category::activations);
+  // The next version of a declared ring in this block; a shorter chunk uses the first rows.
+  Operand temporary(BufferId id, std::int64_t rows);
   [[nodiscard]] static Operand rows_of(const Operand& operand, std::int64_t first,
                                        std::int64_t rows);
   [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
@@ -119,6 +118,7 @@ class LoweringPart {
   [[nodiscard]] bool leaves(std::int64_t chunk, Loop loop) const;
   [[nodiscard]] Loop backward_loop() const;
   [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return 2 * shape_.kv_heads * model_.head_dim; }
   [[nodiscard]] LaneKind out_lane() const;
   [[nodiscard]] Home::Reuse reuse() const;
   [[nodiscard]] bool overlaps() const { return strategy_.copies.overlap_all_to_all; }

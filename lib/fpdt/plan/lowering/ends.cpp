@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/base/math.h"
+
 namespace fpdt {
 namespace {
 
@@ -16,6 +18,37 @@ namespace {
 const Version kMicroBatch = Version::at(0, 0, 1);
 
 }  // namespace
+
+// The loss holds one tile of logits in f32 and its gradient in storage type (14 bytes a logit
+// without tiles).
+Ends::Ends(Context& context) : LoweringPart(context), products_(context) {
+  const auto logits = [&](const char* name, Dtype dtype) {
+    return builder_.declare({name,
+                             MemorySpace::device,
+                             Role::temporary,
+                             Category::activations,
+                             dtype,
+                             {mul(loss_tile(), words())},
+                             1,
+                             kUnplaced});
+  };
+  normed_ = rows_of_width("head_norm", loss_tile(), model_.hidden, storage_);
+  logits_ = logits("logits", Dtype::f32);
+  statistics_ = rows_of_width("statistics", loss_tile(), 3, Dtype::f32);
+  normed_gradient_ = rows_of_width("head_norm_gradient", loss_tile(), model_.hidden, Dtype::f32);
+  logits_gradient_ = logits("logits_gradient", storage_);
+}
+
+std::int64_t Ends::loss_tile() const {
+  const std::int64_t most = shape_.local_rows(0);
+  return strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, most) : most;
+}
+
+std::int64_t Ends::words() const {
+  return strategy_.tiles.loss_vocabulary > 0
+             ? std::min(strategy_.tiles.loss_vocabulary, model_.vocabulary)
+             : model_.vocabulary;
+}
 
 void Ends::emit_embed() {
   context_.begin_block("embed");
@@ -86,9 +119,7 @@ void Ends::emit_head(const std::string& name, bool train) {
   if (train) states_.emit_fill(builder_, names, kMicroBatch);
   const std::int64_t checkpoints = model_.layers / strategy_.checkpoint_every();
   const Instance last = Version::at(checkpoints, 0, checkpoints + 1);
-  const std::int64_t most = shape_.local_rows(0);
-  const std::int64_t tile =
-      strategy_.tiles.loss_rows > 0 ? std::min(strategy_.tiles.loss_rows, most) : most;
+  const std::int64_t tile = loss_tile();
   for (std::int64_t i = 0; i < shape_.extents; ++i) {
     const Operand x =
         context_.layer_input.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
@@ -116,15 +147,13 @@ void Ends::loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows,
   tile.extent = extent;
   tile.first = first;
   tile.rows = rows;
-  tile.wide = strategy_.tiles.loss_vocabulary > 0
-                  ? std::min(strategy_.tiles.loss_vocabulary, model_.vocabulary)
-                  : model_.vocabulary;
+  tile.wide = words();
   tile.weight = model_.tied_embeddings ? "embed.weight" : "head.weight";
   tile.x = x;
   tile.labels = {context_.labels, kMicroBatch, extent_first(extent) + first, rows};
-  tile.normed = temporary("head_norm", rows);
+  tile.normed = temporary(normed_, rows);
   products_.norm(tile.name("norm"), "final_norm", kMicroBatch, x, tile.normed, rows);
-  tile.statistics = temporary("statistics", rows);
+  tile.statistics = temporary(statistics_, rows);
   for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
     const std::int64_t count = emit_logits(tile, "logits", word);
     builder_.emit(
@@ -140,7 +169,7 @@ void Ends::loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows,
 // last, narrower one uses the first elements of the slot.
 std::int64_t Ends::emit_logits(LossTile& tile, const char* name, std::int64_t word) {
   const std::int64_t count = std::min(tile.wide, model_.vocabulary - word);
-  tile.logits = temporary("logits", tile.rows * count);
+  tile.logits = temporary(logits_, tile.rows * count);
   Matmul product{
       tile.normed,
       states_.weight_rows(tile.weight, kMicroBatch, word * model_.hidden, count * model_.hidden),
@@ -158,10 +187,10 @@ std::int64_t Ends::emit_logits(LossTile& tile, const char* name, std::int64_t wo
 void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
   const std::int64_t hidden = model_.hidden;
   const std::int64_t words = model_.vocabulary;
-  const Operand dnormed = temporary("head_norm_gradient", tile.rows);
+  const Operand dnormed = temporary(normed_gradient_, tile.rows);
   for (std::int64_t word = 0; word < words; word += tile.wide) {
     const std::int64_t count = tile.wide < words ? emit_logits(tile, "relogits", word) : words;
-    const Operand dlogits = temporary("logits_gradient", tile.rows * count);
+    const Operand dlogits = temporary(logits_gradient_, tile.rows * count);
     builder_.emit(tile.name("dlogits", word), LaneKind::compute,
                   LossGradient{tile.logits,
                                tile.labels,

@@ -9,7 +9,7 @@ namespace fpdt {
 
 class Ends : public LoweringPart {
  public:
-  explicit Ends(Context& context) : LoweringPart(context), products_(context) {}
+  explicit Ends(Context& context);
 
   void emit_embed();
   void emit_embed_backward();
@@ -30,7 +30,12 @@ class Ends : public LoweringPart {
   std::int64_t emit_logits(LossTile& tile, const char* name, std::int64_t word);
   void loss_gradient(LossTile& tile, const Operand& dx);
 
+  // Rows and words of the largest tile.
+  [[nodiscard]] std::int64_t loss_tile() const;
+  [[nodiscard]] std::int64_t words() const;
+
   Products products_;
+  BufferId normed_, logits_, statistics_, normed_gradient_, logits_gradient_;
 };
 
 }  // namespace fpdt

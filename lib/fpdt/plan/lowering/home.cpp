@@ -7,36 +7,35 @@
 #include "fpdt/base/math.h"
 
 namespace fpdt {
-std::optional<Buffer> HomeShape::ring(HomePart part) const {
-  const std::int64_t kept = kept_chunks();
-  const auto ring = [&](const char* suffix, MemorySpace space, std::int64_t ring_rows,
-                        std::int64_t slots) {
-    return Buffer{name + suffix,      space, Role::temporary, Category::activations, dtype,
-                  {ring_rows, width}, slots, kUnplaced};
-  };
-  if (part == kKept) {
-    if (kept == 0) return std::nullopt;
-    return contiguous ? ring("_kept", MemorySpace::device, (kept - 1) * rows + last_rows, instances)
-                      : ring("_kept", MemorySpace::device, rows, mul(kept, instances));
-  }
-  if (kept == chunks) return std::nullopt;
-  if (part == kNew) return ring("_new", MemorySpace::device, rows, produced_slots);
-  if (!stored || (part == kFetched && fetched_slots == 0)) return std::nullopt;
-  return part == kHost
-             ? ring("_host", MemorySpace::host_pinned, rows, mul(chunks - kept, instances))
-             : ring("", MemorySpace::device, rows, fetched_slots);
-}
 
+// Declares the rings that the chunks need: of kept ones, of chunks at their producer, of spilled
+// ones on the host, and of chunks at their consumer.
 Home::Home(Builder& builder, const HomeShape& shape)
     : shape_(shape), first_kept_(shape.chunks - shape.kept_chunks()) {
-  const auto ring = [&](HomePart part) {
-    const std::optional<Buffer> buffer = shape.ring(part);
-    return buffer ? builder.buffer(*buffer) : -1;
+  const auto ring = [&](const char* suffix, MemorySpace space, std::int64_t rows,
+                        std::int64_t slots) {
+    return builder.add({shape.name + suffix,
+                        space,
+                        Role::temporary,
+                        Category::activations,
+                        shape.dtype,
+                        {rows, shape.width},
+                        slots,
+                        kUnplaced});
   };
-  kept_ = ring(kKept);
-  produced_ = ring(kNew);
-  host_ = ring(kHost);
-  fetched_ = ring(kFetched);
+  const std::int64_t kept = shape.kept_chunks();
+  const MemorySpace device = MemorySpace::device;
+  if (kept > 0 && shape.contiguous) {
+    kept_ = ring("_kept", device, (kept - 1) * shape.rows + shape.last_rows, shape.instances);
+  } else if (kept > 0) {
+    kept_ = ring("_kept", device, shape.rows, mul(kept, shape.instances));
+  }
+  if (kept == shape.chunks) return;
+  produced_ = ring("_new", device, shape.rows, shape.produced_slots);
+  if (!shape.stored) return;
+  host_ = ring("_host", MemorySpace::host_pinned, shape.rows,
+               mul(shape.chunks - kept, shape.instances));
+  if (shape.fetched_slots > 0) fetched_ = ring("", device, shape.rows, shape.fetched_slots);
 }
 
 // The first rows of a slot; all of them for a whole chunk.

@@ -21,10 +21,6 @@ namespace fpdt {
 // An instance number: relative to the calls of the block, or affine in the call's arguments.
 using Instance = Version;
 
-// The rings of a home: of kept chunks, of chunks at their producer, of spilled chunks, and of
-// chunks at their consumer.
-enum HomePart : unsigned { kKept = 1, kNew = 2, kHost = 4, kFetched = 8, kAllParts = 15 };
-
 struct HomeShape {
   std::string name;
   Dtype dtype = Dtype::f32;
@@ -37,8 +33,7 @@ struct HomeShape {
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;  // 0: consumers have rings of their own
   bool contiguous = false;         // kept chunks are rows of one slot, so one op can span them
-  bool stored = true;    // false: chunks live only in the produced ring, until it wraps around
-  bool lasting = false;  // lives from forward to backward
+  bool stored = true;  // false: chunks live only in the produced ring, until it wraps around
 
   [[nodiscard]] std::int64_t rows_of(std::int64_t chunk) const {
     return chunk + 1 == chunks ? last_rows : rows;
@@ -47,8 +42,6 @@ struct HomeShape {
   [[nodiscard]] std::int64_t kept_chunks() const {
     return stored ? static_cast<std::int64_t>(keep * static_cast<double>(chunks)) : 0;
   }
-  // One of its rings; empty if there is none.
-  [[nodiscard]] std::optional<Buffer> ring(HomePart part) const;
 };
 
 class Home {

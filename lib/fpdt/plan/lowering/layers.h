@@ -31,8 +31,8 @@ class Layers : public LoweringPart {
       : LoweringPart(context),
         transition_(context),
         rows_(context, transition_),
-        attention_(context),
-        travel_(context) {}
+        travel_(context),
+        attention_(context, travel_) {}
 
   void forward_block(const std::string& name, Homes& homes, const Version& weights,
                      const Stream& input, const Stream& output);
@@ -49,8 +49,8 @@ class Layers : public LoweringPart {
 
   Transition transition_;
   Rows rows_;
-  Attention attention_;
   Travel travel_;
+  Attention attention_;
 };
 
 }  // namespace fpdt

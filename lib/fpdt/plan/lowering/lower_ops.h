@@ -2,6 +2,8 @@
 // attention runs.
 #pragma once
 
+#include <vector>
+
 #include "fpdt/schedule/schedule.h"
 #include "fpdt/spec/strategy.h"
 
@@ -10,5 +12,11 @@ namespace fpdt {
 // The whole step as ops, lanes and order: no edges (depend), no offsets (place), no problem section
 // (io). Precondition: check(problem, strategy) finds nothing.
 Schedule lower_ops(const Problem& problem, const Strategy& strategy);
+// `fused`: whether a library computes attention tiles, which problem and strategy say otherwise.
+Schedule lower_ops(const Problem& problem, const Strategy& strategy, bool fused);
+
+// Every buffer that some op of the step may use, in an order that only the discrete choices of the
+// strategy change. Much cheaper than the ops.
+std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy, bool fused);
 
 }  // namespace fpdt

@@ -11,8 +11,7 @@ namespace fpdt {
 
 class Rows : public LoweringPart {
  public:
-  Rows(Context& context, Transition& transition)
-      : LoweringPart(context), products_(context), transition_(transition) {}
+  Rows(Context& context, Transition& transition);
 
   // q_i and kv_i in head layout from x_i.
   void project(LayerFrame& frame, std::int64_t chunk);
@@ -34,6 +33,8 @@ class Rows : public LoweringPart {
 
   Products products_;
   Transition& transition_;
+  BufferId normed_, qkv_, residual_, up_, act_;
+  BufferId norm_gradient_, qkv_gradient_, act_gradient_, up_gradient_;
 };
 
 }  // namespace fpdt

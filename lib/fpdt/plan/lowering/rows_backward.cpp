@@ -28,7 +28,7 @@ void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
   } else {
     const Operand x =
         frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
-    h = parallel ? x : temporary("residual_chunk", rows);
+    h = parallel ? x : temporary(residual_, rows);
     if (!parallel) {
       products_.linear(fmt::format("out.{}", extent), "out", frame.weights, context, h, rows,
                        model_.q_width(), hidden, x);
@@ -61,9 +61,9 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand&
   const std::int64_t wide = model_.up_width();
   const std::int64_t ffn = model_.feed_forward;
   const bool all = frame.stores(Recompute::keep_all);
-  const Operand n2 = temporary("normed", rows);
+  const Operand n2 = temporary(normed_, rows);
   products_.norm(fmt::format("renorm2.{}", extent), "norm2", frame.weights, h, n2, rows);
-  const Operand dn2 = temporary("norm_gradient", rows);
+  const Operand dn2 = temporary(norm_gradient_, rows);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), extent,
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
@@ -73,17 +73,17 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand&
     const std::int64_t r = std::min(tile, rows - at);
     const std::int64_t first = extent_first(extent) + at;
     const std::string place = fmt::format("{}.{}", extent, at);
-    const Operand up = all ? rows_of(kept_up, at, r) : temporary("up", r);
+    const Operand up = all ? rows_of(kept_up, at, r) : temporary(up_, r);
     const Operand n2_rows = rows_of(n2, at, r);
     const Operand dy_rows = rows_of(dy, at, r);
     if (!all) products_.linear("reup." + place, "up", frame.weights, n2_rows, up, r, hidden, wide);
-    const Operand act = temporary("act", r);
+    const Operand act = temporary(act_, r);
     builder_.emit("react." + place, LaneKind::compute, Activation{up, {act, false}, kind, r, ffn});
     products_.linear_gradient(place, "down", dy_rows, act, r, ffn, hidden, first);
-    const Operand dact = temporary("act_gradient", r);
+    const Operand dact = temporary(act_gradient_, r);
     products_.linear_backward("dact." + place, "down", frame.weights, dy_rows, dact, r, ffn,
                               hidden);
-    const Operand dup = temporary("up_gradient", r);
+    const Operand dup = temporary(up_gradient_, r);
     builder_.emit("dup." + place, LaneKind::compute,
                   ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
     products_.linear_gradient(place, "up", dup, n2_rows, r, hidden, wide, first);
@@ -113,11 +113,12 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
   const Operand n1 = chunk_of(frame.n1[index(extent)], chunk);
   Operand qkv;
   if (model_.qk_norm) {
-    qkv = temporary("qkv", rows);
+    qkv = temporary(qkv_, rows);
     products_.linear(fmt::format("reqkv.{}", chunk), "qkv", frame.weights, n1, qkv, rows, hidden,
                      width);
   }
-  const Operand dqkv = transition_.join_gradients(frame, chunk, qkv);
+  const Operand dqkv = temporary(model_.qk_norm ? qkv_gradient_ : qkv_, rows);
+  transition_.join_gradients(frame, chunk, qkv, dqkv);
   products_.linear_gradient(fmt::format("{}", chunk), "qkv", dqkv, n1, rows, hidden, width,
                             shape_.local_first(chunk));
   products_.linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv,
@@ -135,12 +136,12 @@ void Rows::first_norm_again(LayerFrame& frame, std::int64_t extent) {
     n1 = homes.norm_output.fetch(builder_, stored_instance(homes), extent, Home::Reuse::ring,
                                  LaneKind::h2d);
   } else {
-    n1 = temporary("normed", rows);
+    n1 = temporary(normed_, rows);
     products_.norm(fmt::format("renorm1.{}", extent), "norm1", frame.weights, x, n1, rows);
   }
   frame.x[index(extent)] = x;
   frame.n1[index(extent)] = n1;
-  frame.dn1[index(extent)] = temporary("norm_gradient", rows);
+  frame.dn1[index(extent)] = temporary(norm_gradient_, rows);
 }
 
 void Rows::first_norm_gradient(LayerFrame& frame, std::int64_t extent) {

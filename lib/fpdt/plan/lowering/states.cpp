@@ -8,6 +8,7 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
+#include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
 namespace {
@@ -22,48 +23,122 @@ std::int64_t stage_version(std::int64_t tile) {
 
 }  // namespace
 
-States::States(Builder& builder, const Rings& rings, const Problem& problem,
-               const Strategy& strategy)
-    : rings_(rings), problem_(problem), strategy_(strategy), sharding_(problem, strategy) {
+States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
+    : problem_(problem), strategy_(strategy), sharding_(problem, strategy) {
   builder.schedule.groups.push_back({"world", sharding_.ranks, 1, {}});
   for (const TensorSpec& spec : layer_tensors(problem.model)) {
     add(builder, spec, problem.model.layers);
     layer_names_.push_back(spec.name);
   }
   for (const TensorSpec& spec : global_tensors(problem.model)) add(builder, spec, 0);
-  const auto ring = [&](const char* name) { return builder.buffer(rings.ring(name)); };
-  step_input_ = ring("step_input");
-  step_ = ring("step");
-  loss_ = ring("loss");
-  norm_ = ring("grad_norm");
-  loss_output_ = ring("loss_output");
-  norm_output_ = ring("grad_norm_output");
-  if (!sharding_.several()) return;
-  loss_total_ = ring("loss_total");
-  norm_total_ = ring("grad_norm_total");
-  sum_workspace_ = ring("sum_workspace");
+  declare_scalars(builder);
+  if (strategy.offloads_states()) declare_stages(builder);
 }
 
+BufferIndex States::state(Builder& builder, const char* kind, const Tensor& tensor,
+                          Category category, Dtype dtype, std::int64_t elements, std::int64_t slots,
+                          MemorySpace space) {
+  return builder.add({fmt::format("{}.{}", kind, tensor.spec.name),
+                      space,
+                      Role::state,
+                      category,
+                      dtype,
+                      {elements},
+                      slots,
+                      kUnplaced});
+}
+
+BufferIndex States::temporary(Builder& builder, const std::string& name, Category category,
+                              Dtype dtype, std::int64_t elements, std::int64_t slots) {
+  return builder.add(
+      {name, MemorySpace::device, Role::temporary, category, dtype, {elements}, slots, kUnplaced});
+}
+
+// ZeRO-3: 2 (or 4) + 4 + 12 bytes a parameter, over all ranks (Rajbhandari et al., section 5).
 void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
   Tensor tensor{.spec = spec, .count = std::max<std::int64_t>(1, count)};
-  tensor.held = sharding_.states(spec);
-  const auto ring = [&](const std::string& prefix) {
-    return builder.buffer(rings_.ring(prefix + "." + spec.name));
+  const std::int64_t held = sharding_.states(spec);
+  const std::int64_t piece = sharding_.piece(spec);
+  const std::int64_t whole = sharding_.whole(spec);
+  const Dtype storage = storage_type(strategy_);
+  const bool offload = strategy_.offloads_states();
+  tensor.held = held;
+  tensor.tile = offload ? state_tile(held) : held;
+  tensor.tiles = div_ceil(held, tensor.tile);
+  tensor.param = state(builder, "param", tensor, Category::weights, storage,
+                       sharding_.parameters(spec), tensor.count);
+  tensor.grad =
+      state(builder, "grad", tensor, Category::gradients, Dtype::f32, piece, tensor.count);
+  const auto optimizer = [&](const char* kind) {
+    return state(builder, kind, tensor, Category::optimizer, Dtype::f32, tensor.tile,
+                 tensor.count * tensor.tiles,
+                 offload ? MemorySpace::host_pinned : MemorySpace::device);
   };
-  tensor.param = ring("param");
-  tensor.grad = ring("grad");
-  const bool own_master = strategy_.storage != Storage::f32 || strategy_.offloads_states() ||
-                          sharding_.spreads_updates();
-  tensor.master = own_master ? ring("master") : tensor.param;
-  tensor.moment1 = ring("moment1");
-  tensor.moment2 = ring("moment2");
-  tensor.tile = builder.at(tensor.moment1).rows();
-  tensor.tiles = div_ceil(tensor.held, tensor.tile);
-  if (sharding_.gathers_parameters()) tensor.gathered = ring("gathered");
-  if (sharding_.several()) tensor.gradient_sum = ring("gradient_sum");
-  if (sharding_.spreads_updates()) tensor.updated = ring("updated");
-  add_state_rows(builder, tensor, count > 0);
+  const bool own_master = offload || storage != Dtype::f32 || sharding_.spreads_updates();
+  tensor.master = own_master ? optimizer("master") : tensor.param;
+  tensor.moment1 = optimizer("moment1");
+  tensor.moment2 = optimizer("moment2");
+  // Whole tensors, while a layer uses them and the next is on its way.
+  const std::int64_t slots = count > 0 ? 2 : 1;
+  if (sharding_.gathers_parameters()) {
+    tensor.gathered =
+        temporary(builder, "gathered." + spec.name, Category::weights, storage, whole, slots);
+  }
+  if (sharding_.several()) {
+    tensor.gradient_sum =
+        temporary(builder, "gradient_sum." + spec.name, Category::gradients, Dtype::f32, whole,
+                  sharding_.collects_gradients() ? tensor.count : slots);
+  }
+  // Pieces of parameters on their way to all ranks.
+  if (sharding_.spreads_updates()) {
+    tensor.updated = temporary(builder, "updated." + spec.name, Category::weights, storage, piece,
+                               std::min<std::int64_t>(2, tensor.count));
+  }
+  longest_piece_ = std::max(longest_piece_, piece);
+  longest_held_ = std::max(longest_held_, held);
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
+}
+
+// Elements of a piece of states that come from the host.
+std::int64_t States::state_tile(std::int64_t held) const {
+  return round_up(std::min(strategy_.copies.optimizer_tile, held), kAlignment / 4);
+}
+
+void States::declare_scalars(Builder& builder) {
+  const auto scalars = [&](const char* name, std::int64_t n, Role role) {
+    const MemorySpace space = role == Role::temporary ? MemorySpace::device : MemorySpace::host;
+    return builder.add({name, space, role, Category::scalars, Dtype::f32, {n}, 1, kUnplaced});
+  };
+  step_input_ = scalars("step_input", 4, Role::input);
+  step_ = scalars("step", 4, Role::temporary);
+  loss_ = scalars("loss", 1, Role::temporary);
+  norm_ = scalars("grad_norm", 1, Role::temporary);
+  loss_output_ = scalars("loss_output", 1, Role::output);
+  norm_output_ = scalars("grad_norm_output", 1, Role::output);
+  if (!sharding_.several()) return;
+  loss_total_ = scalars("loss_total", 1, Role::temporary);
+  norm_total_ = scalars("grad_norm_total", 1, Role::temporary);
+  // As large as the sum of the longest tensor needs, or that of the gradients of a chunk's keys.
+  const Geometry shape = geometry(problem_, strategy_);
+  const Bytes keys{mul(mul(4, shape.query_rows(0)), 2 * shape.kv_heads * problem_.model.head_dim)};
+  const Bytes bytes = std::max(sum_workspace_bytes(sharding_.ranks, Bytes{4 * longest_piece_}),
+                               sum_workspace_bytes(shape.ring, keys));
+  sum_workspace_ = temporary(builder, "sum_workspace", Category::activations, Dtype::f32,
+                             div_exact(bytes.value, 4), 1);
+}
+
+void States::declare_stages(Builder& builder) {
+  constexpr std::array<const char*, 3> kNames{"stage_master", "stage_moment1", "stage_moment2"};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    stages_[i] = builder.declare({kNames[i],
+                                  MemorySpace::device,
+                                  Role::temporary,
+                                  Category::optimizer,
+                                  Dtype::f32,
+                                  {state_tile(longest_held_)},
+                                  kStageSlots,
+                                  kUnplaced});
+  }
 }
 
 // Adds a row of the state table for each tensor and layer.
@@ -184,6 +259,8 @@ void States::emit_reduce(Builder& builder, const std::vector<std::string>& names
 Operand States::next_workspace(Builder& builder) const { return builder.next(sum_workspace_); }
 
 void States::emit_blocks(Builder& builder) const {
+  for (const Tensor& tensor : layer_) add_state_rows(builder, tensor, true);
+  for (const Tensor& tensor : global_) add_state_rows(builder, tensor, false);
   emit_begin(builder);
   emit_norm(builder);
   builder.begin_block("optimizer_layer");
@@ -340,7 +417,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
     std::array<Operand, 3> before{};
     std::array<Operand, 3> after{};
     for (std::size_t i = 0; i < 3; ++i) {
-      const BufferIndex stage = builder.buffer(rings_.ring(fmt::format("stage_{}", words[i])));
+      const BufferIndex stage = builder.use(stages_[i]);
       const std::int64_t fetched = stage_version(tile);
       before[i] = {stage, Version::plus(fetched), 0, n};
       after[i] = {stage, Version::plus(fetched + kStageSlots), 0, n};

@@ -6,13 +6,13 @@
 // accumulated.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fpdt/plan/lowering/builder.h"
-#include "fpdt/plan/lowering/rings.h"
 #include "fpdt/plan/lowering/sharding.h"
 #include "fpdt/spec/strategy.h"
 
@@ -20,7 +20,7 @@ namespace fpdt {
 
 class States {
  public:
-  States(Builder& builder, const Rings& rings, const Problem& problem, const Strategy& strategy);
+  States(Builder& builder, const Problem& problem, const Strategy& strategy);
 
   // One tensor of every layer, or a global one.
   struct Tensor {
@@ -63,7 +63,8 @@ class States {
   [[nodiscard]] Operand next_workspace(Builder& builder) const;
 
   // Emits whole blocks: begin, begin_layer, grad_norm_layer, grad_norm, optimizer_layer, optimizer,
-  // finish and finish_evaluate. Head and trainer share the scalars `step` and `loss`.
+  // finish and finish_evaluate; and the table of states. Head and trainer share the scalars `step`
+  // and `loss`.
   void emit_blocks(Builder& builder) const;
   [[nodiscard]] Operand loss_scale() const { return {step_, Version::at(0), 3, 1}; }
   [[nodiscard]] Target loss() const { return {{loss_, Version::at(0), 0, -1}, true}; }
@@ -75,6 +76,15 @@ class States {
  private:
   [[nodiscard]] const Tensor& find(std::string_view name) const;
   void add(Builder& builder, const TensorSpec& spec, std::int64_t count);
+  // Declare buffers of elements of a tensor: what lives across steps, and what does not.
+  static BufferIndex state(Builder& builder, const char* kind, const Tensor& tensor,
+                           Category category, Dtype dtype, std::int64_t elements,
+                           std::int64_t slots, MemorySpace space = MemorySpace::device);
+  static BufferIndex temporary(Builder& builder, const std::string& name, Category category,
+                               Dtype dtype, std::int64_t elements, std::int64_t slots);
+  void declare_scalars(Builder& builder);
+  void declare_stages(Builder& builder);
+  [[nodiscard]] std::int64_t state_tile(std::int64_t held) const;
   void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
   [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
@@ -86,16 +96,17 @@ class States {
   void emit_norm(Builder& builder) const;
   void emit_finish(Builder& builder) const;
 
-  const Rings& rings_;
   const Problem& problem_;
   const Strategy& strategy_;
   Sharding sharding_;
   std::vector<Tensor> layer_, global_;
+  std::int64_t longest_piece_ = 0, longest_held_ = 0;  // elements of any tensor
   std::vector<std::string> layer_names_;
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;
-  BufferIndex sum_workspace_ =
-      -1;  // only with several ranks; all sums run on one lane and share it
+  // Only with several ranks. All sums run on one lane and share it.
+  BufferIndex sum_workspace_ = -1;
+  std::array<BufferId, 3> stages_{};  // of master, moment1 and moment2 on their way to an update
 };
 
 }  // namespace fpdt

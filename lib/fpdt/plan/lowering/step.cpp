@@ -5,8 +5,11 @@
 // k-1 layers.
 #include "fpdt/plan/lowering/step.h"
 
+#include <fmt/format.h>
+
 #include "fpdt/base/math.h"
 #include "fpdt/plan/lowering/lower_ops.h"
+#include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
 namespace {
@@ -167,20 +170,40 @@ void StepLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
   }
 }
 
-// Tokens, labels and document starts of one micro-batch: the only device buffers that grow with S.
-void StepLowering::emit_tokens() {
-  const auto pair = [&](const std::string& name) {
-    const BufferIndex input = builder_.buffer(context_.rings.ring(name + "_input"));
-    const BufferIndex here = builder_.buffer(context_.rings.ring(name));
-    builder_.emit(
-        "fetch_" + name, LaneKind::h2d,
-        Copy{{input, Version::at(0, 0, 1), 0, -1}, {{here, Version::at(0, 0, 1), 0, -1}, false}});
-    return here;
+StepLowering::StepLowering(Context& context)
+    : LoweringPart(context),
+      layers_(context),
+      ends_(context),
+      documents_(declare_tokens(Holds::documents, shape_.padded_tokens)),
+      tokens_(declare_tokens(Holds::tokens, shape_.local_tokens())),
+      labels_(declare_tokens(Holds::labels, shape_.local_tokens())) {}
+
+StepLowering::Rows StepLowering::declare_tokens(Holds holds, std::int64_t rows) {
+  const std::string name(word(holds));
+  const auto declare = [&](const std::string& of, MemorySpace space, Role role,
+                           std::int64_t slots) {
+    return builder_.declare(
+        {of, space, role, Category::tokens, Dtype::i32, {rows}, slots, kUnplaced});
   };
+  return {declare(name + "_input", MemorySpace::host, Role::input, strategy_.micro_batches),
+          declare(name, MemorySpace::device, Role::temporary, 1)};
+}
+
+BufferIndex StepLowering::fetch(Holds holds, const Rows& rows) {
+  const BufferIndex input = builder_.use(rows.input);
+  const BufferIndex here = builder_.use(rows.here);
+  builder_.emit(
+      fmt::format("fetch_{}", word(holds)), LaneKind::h2d,
+      Copy{{input, Version::at(0, 0, 1), 0, -1}, {{here, Version::at(0, 0, 1), 0, -1}, false}});
+  return here;
+}
+
+// The only device buffers that grow with S.
+void StepLowering::emit_tokens() {
   context_.begin_block("tokens");
-  if (problem_.documents) context_.documents = pair("documents");
-  context_.tokens = pair("tokens");
-  context_.labels = pair("labels");
+  if (problem_.documents) context_.documents = fetch(Holds::documents, documents_);
+  context_.tokens = fetch(Holds::tokens, tokens_);
+  context_.labels = fetch(Holds::labels, labels_);
   builder_.end_block();
   feed_tokens();
 }
@@ -189,18 +212,17 @@ void StepLowering::emit_tokens() {
 void StepLowering::feed_tokens() {
   const RankExpression replica{0,
                                {shape_.data_parallel > 1 ? 1 : 0, 0, ranks_, shape_.data_parallel}};
-  const auto feed = [&](Holds holds, std::int64_t row, std::int64_t rows,
+  const auto feed = [&](const Rows& to, Holds holds, std::int64_t row, std::int64_t rows,
                         const RankExpression& first) {
-    const BufferIndex buffer =
-        builder_.buffer(context_.rings.ring(std::string(word(holds)) + "_input"));
-    builder_.schedule.feeds.push_back({buffer, holds, row, rows, first, replica});
+    builder_.schedule.feeds.push_back({builder_.use(to.input), holds, row, rows, first, replica});
   };
   for (const Holds holds : {Holds::tokens, Holds::labels}) {
+    const Rows& to = holds == Holds::tokens ? tokens_ : labels_;
     for (std::int64_t c = 0; c < shape_.chunks; ++c) {
-      feed(holds, shape_.local_first(c), shape_.local_rows(c), token_first(c));
+      feed(to, holds, shape_.local_first(c), shape_.local_rows(c), token_first(c));
     }
   }
-  if (problem_.documents) feed(Holds::documents, 0, shape_.padded_tokens, {});
+  if (problem_.documents) feed(documents_, Holds::documents, 0, shape_.padded_tokens, {});
 }
 
 void StepLowering::emit_programs() {
@@ -244,12 +266,22 @@ Schedule StepLowering::lower() {
   ends_.emit_head("head_evaluate", false);
   ends_.emit_embed_backward();
   emit_programs();
-  return std::move(builder_.schedule);
+  return std::move(builder_.finish());
 }
 
 Schedule lower_ops(const Problem& problem, const Strategy& strategy) {
-  Context context(problem, strategy);
+  return lower_ops(problem, strategy, fused_attention(problem, strategy));
+}
+
+Schedule lower_ops(const Problem& problem, const Strategy& strategy, bool fused) {
+  Context context(problem, strategy, fused);
   return StepLowering(context).lower();
+}
+
+std::vector<Buffer> declared_buffers(const Problem& problem, const Strategy& strategy, bool fused) {
+  Context context(problem, strategy, fused);
+  const StepLowering parts(context);
+  return std::move(context.builder.declared());
 }
 
 }  // namespace fpdt

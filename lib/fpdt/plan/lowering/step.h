@@ -10,8 +10,7 @@ namespace fpdt {
 
 class StepLowering : public LoweringPart {
  public:
-  explicit StepLowering(Context& context)
-      : LoweringPart(context), layers_(context), ends_(context) {}
+  explicit StepLowering(Context& context);
 
   Schedule lower();
 
@@ -24,8 +23,16 @@ class StepLowering : public LoweringPart {
   void call_forward(std::vector<Call>& calls, std::int64_t micro_batch);
   void call_backward(std::vector<Call>& calls, std::int64_t micro_batch);
 
+  // Tokens, labels or document starts: of all micro-batches on the host, of one on the device.
+  struct Rows {
+    BufferId input, here;
+  };
+  Rows declare_tokens(Holds holds, std::int64_t rows);
+  BufferIndex fetch(Holds holds, const Rows& rows);
+
   Layers layers_;
   Ends ends_;
+  Rows documents_, tokens_, labels_;
 };
 
 }  // namespace fpdt

@@ -20,6 +20,28 @@ ScalingKind scaling_kind(RotaryScaling scaling) {
 
 }  // namespace
 
+Transition::Transition(Context& context) : LoweringPart(context) {
+  const auto staging = [&](const char* name, std::int64_t width, Dtype dtype) {
+    return rows_of_width(name, shape_.query_rows(0), width, dtype, overlaps() ? 2 : 1,
+                         Category::communication);
+  };
+  kv_own_ = staging("kv_own", kv_width(), storage_);
+  dkv_own_ = staging("dkv_own", kv_width(), Dtype::f32);
+  const std::int64_t extent = shape_.extent_rows(0);
+  dcontext_ = rows_of_width("dcontext", extent, model_.q_width(), storage_);
+  delta_ = rows_of_width("delta_chunk", extent, model_.heads, Dtype::f32);
+  q_send_ = staging("q_send", q_width(), storage_);
+  kv_send_ = staging("kv_send", kv_width(), storage_);
+  o_send_ = staging("o_send", q_width(), storage_);
+  o_receive_ = staging("o_receive", q_width(), storage_);
+  dout_send_ = staging("dout_send", q_width(), storage_);
+  delta_send_ = staging("delta_send", shape_.heads, Dtype::f32);
+  dq_send_ = staging("dq_send", q_width(), storage_);
+  dkv_send_ = staging("dkv_send", kv_width(), storage_);
+  dq_receive_ = staging("dq_receive", q_width(), storage_);
+  dkv_receive_ = staging("dkv_receive", kv_width(), storage_);
+}
+
 Rotary Transition::rotary() const {
   const RotarySpec& spec = model_.rotary;
   return {model_.rotary_dim(),
@@ -57,14 +79,14 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& 
   split.qkv = qkv;
   describe_heads(split, frame, chunk);
   const std::int64_t rows = shape_.query_rows(chunk);
-  const Operand own = shape_.gathers_keys() ? temporary("kv_own", rows) : kv;
+  const Operand own = shape_.gathers_keys() ? temporary(kv_own_, rows) : kv;
   if (head_ranks_ == 1) {
     split.q.operand = q;
     split.kv.operand = own;
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
   } else {
-    split.q.operand = temporary("q_send", rows);
-    split.kv.operand = temporary("kv_send", rows);
+    split.q.operand = temporary(q_send_, rows);
+    split.kv.operand = temporary(kv_send_, rows);
     builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
                   AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {own, false}}});
@@ -86,10 +108,10 @@ void Transition::output_to_rows(LayerFrame& frame, std::int64_t chunk) {
   Operand& o = frame.o[static_cast<std::size_t>(chunk)];
   Operand send = o;
   if (storage_ != Dtype::f32) {
-    send = temporary("o_send", shape_.query_rows(chunk));
+    send = temporary(o_send_, shape_.query_rows(chunk));
     builder_.emit(fmt::format("round_o.{}", chunk), LaneKind::compute, Copy{o, {send, false}});
   }
-  const Operand receive = temporary("o_receive", shape_.query_rows(chunk));
+  const Operand receive = temporary(o_receive_, shape_.query_rows(chunk));
   builder_.emit(fmt::format("a2a_o.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {send}, {{receive, false}}});
   o = receive;
@@ -121,7 +143,7 @@ OutputGradient Transition::output_gradient(LayerFrame& frame, std::int64_t exten
             frame.homes->delta.produce(builder_, Version::plus(0), extent)};
   }
   const std::int64_t rows = shape_.extent_rows(extent);
-  return {temporary("dcontext", rows), temporary("delta_chunk", rows)};
+  return {temporary(dcontext_, rows), temporary(delta_, rows)};
 }
 
 void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk) {
@@ -132,8 +154,9 @@ void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk)
   dout = of.dcontext;
   delta = of.delta;
   if (!one_layout()) {
-    const auto sent = [&](const char* name, Home& home, std::int64_t row, const Operand& extent) {
-      const Operand packed = head_ranks_ > 1 ? temporary(name, shape_.query_rows(chunk))
+    const auto sent = [&](BufferId send, const char* name, Home& home, std::int64_t row,
+                          const Operand& extent) {
+      const Operand packed = head_ranks_ > 1 ? temporary(send, shape_.query_rows(chunk))
                                              : home.produce(builder_, Version::plus(0), chunk);
       builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
                     Permute{chunk_of(extent, chunk),
@@ -143,8 +166,8 @@ void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk)
                             row});
       return packed;
     };
-    dout = sent("dout_send", homes.dout, q_width(), of.dcontext);
-    delta = sent("delta_send", homes.delta, shape_.heads, of.delta);
+    dout = sent(dout_send_, "dout_send", homes.dout, q_width(), of.dcontext);
+    delta = sent(delta_send_, "delta_send", homes.delta, shape_.heads, of.delta);
   }
   if (head_ranks_ > 1) {
     const std::vector<Operand> packed{dout, delta};
@@ -167,15 +190,15 @@ void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const 
   Operand dq_send = frame.dq[c];
   Operand dkv_send = frame.dkv[c];
   if (storage_ != Dtype::f32) {
-    dq_send = temporary("dq_send", rows);
-    dkv_send = temporary("dkv_send", rows);
+    dq_send = temporary(dq_send_, rows);
+    dkv_send = temporary(dkv_send_, rows);
     builder_.emit(fmt::format("round_dq.{}", chunk), LaneKind::compute,
                   Copy{frame.dq[c], {dq_send, false}});
     builder_.emit(fmt::format("round_dkv.{}", chunk), LaneKind::compute,
                   Copy{frame.dkv[c], {dkv_send, false}});
   }
-  frame.dq[c] = temporary("dq_receive", rows);
-  frame.dkv[c] = temporary("dkv_receive", rows);
+  frame.dq[c] = temporary(dq_receive_, rows);
+  frame.dkv[c] = temporary(dkv_receive_, rows);
   builder_.emit(fmt::format("a2a_dqkv.{}", chunk), LaneKind::comm,
                 AllToAll{"sp", {dq_send, dkv_send}, {{frame.dq[c], false}, {frame.dkv[c], false}}});
 }
@@ -183,14 +206,15 @@ void Transition::gradients_to_rows(LayerFrame& frame, std::int64_t chunk, const 
 // This rank's queries gave every key of the chunk a part of its gradient. The sum of the parts goes
 // to the rank that has the key.
 Operand Transition::summed_over_ring(const Operand& dkv, std::int64_t chunk) {
-  const Operand own = temporary("dkv_own", shape_.query_rows(chunk));
+  const Operand own = temporary(dkv_own_, shape_.query_rows(chunk));
   builder_.emit(
       fmt::format("sum_dkv.{}", chunk), LaneKind::comm,
       ReduceScatter{ring_of(chunk), {dkv}, {{own, false}}, states_.next_workspace(builder_)});
   return own;
 }
 
-Operand Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv) {
+void Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv,
+                                const Operand& dqkv) {
   const auto c = static_cast<std::size_t>(chunk);
   JoinHeads join;
   if (model_.qk_norm) {
@@ -200,12 +224,10 @@ Operand Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const 
     join.local_first = shape_.local_first(chunk);
   }
   describe_heads(join, frame, chunk);
-  const Operand dqkv = temporary(model_.qk_norm ? "qkv_gradient" : "qkv", shape_.local_rows(chunk));
   join.dq = frame.dq[c];
   join.dkv = frame.dkv[c];
   join.dqkv = {dqkv, false};
   builder_.emit(fmt::format("dheads.{}", chunk), LaneKind::compute, join);
-  return dqkv;
 }
 
 }  // namespace fpdt

@@ -8,7 +8,7 @@ namespace fpdt {
 
 class Transition : public LoweringPart {
  public:
-  explicit Transition(Context& context) : LoweringPart(context) {}
+  explicit Transition(Context& context);
 
   // q_i and kv_i in head layout from the rows of qkv_i.
   void to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
@@ -25,7 +25,8 @@ class Transition : public LoweringPart {
                          const Operand& dkv);
   // The gradient of qkv_i from both. The norm of heads needs `qkv`, q and k before
   // normalisation; the ones in their homes are normalised.
-  Operand join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
+  void join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv,
+                      const Operand& dqkv);
 
  private:
   // The ranks of a ring in the order of their runs of the chunk.
@@ -41,6 +42,12 @@ class Transition : public LoweringPart {
   template <class Heads>
   void describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk) const;
   [[nodiscard]] Rotary rotary() const;
+
+  BufferId kv_own_, dkv_own_;  // of this rank, where keys are gathered
+  BufferId dcontext_, delta_;
+  // What all-to-alls send and receive.
+  BufferId q_send_, kv_send_, o_send_, o_receive_, dout_send_, delta_send_;
+  BufferId dq_send_, dkv_send_, dq_receive_, dkv_receive_;
 };
 
 }  // namespace fpdt

@@ -5,6 +5,11 @@
 
 namespace fpdt {
 
+Travel::Travel(Context& context)
+    : LoweringPart(context),
+      gradient_(rows_of_width("dkv_pass", shape_.key_rows(0), kv_width(), storage_,
+                              overlaps() ? 2 : 1)) {}
+
 // Numbers the hops of this block, in the order in which keys arrive.
 Instance Travel::arrival(const LayerFrame& frame, std::int64_t hop) const {
   return Version::plus(frame.arrivals + (frame.back ? shape_.hops - 1 - hop : hop - 1));
@@ -54,7 +59,7 @@ void Travel::pass_gradient(LayerFrame& frame, std::int64_t hop, std::int64_t chu
   if (hop == 0) return;
   Operand sent = part;
   if (strategy_.key_gradients != Storage::f32 && storage_ != Dtype::f32) {
-    sent = temporary("dkv_pass", shape_.key_rows(chunk));
+    sent = temporary(gradient_, shape_.key_rows(chunk));
     builder_.emit(fmt::format("round_dkv.{}.{}", chunk, hop), LaneKind::compute,
                   Copy{part, {sent, false}});
   }

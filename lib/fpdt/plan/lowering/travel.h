@@ -13,7 +13,7 @@ namespace fpdt {
 
 class Travel : public LoweringPart {
  public:
-  explicit Travel(Context& context) : LoweringPart(context) {}
+  explicit Travel(Context& context);
 
   // The keys and values of a chunk at this hop. Own ones are at hop 0.
   Operand keys(LayerFrame& frame, std::int64_t hop, std::int64_t chunk);
@@ -30,6 +30,8 @@ class Travel : public LoweringPart {
  private:
   [[nodiscard]] Instance arrival(const LayerFrame& frame, std::int64_t hop) const;
   void send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chunk, const Operand& keys);
+
+  BufferId gradient_;  // of a chunk's keys, rounded for the way
 };
 
 }  // namespace fpdt

@@ -1,6 +1,5 @@
-// What a rank sends in a training step, by formula. Tests require it to be equal to the sum over
-// the schedule (schedule/traffic.h), and that to what communicators count. docs/processes.md has
-// the formula in words.
+// What a rank sends in a training step, by the formula of docs/processes.md. The sum over the
+// schedule (schedule/traffic.h) must be equal to it, and what communicators count to that.
 #pragma once
 
 #include "fpdt/schedule/traffic.h"

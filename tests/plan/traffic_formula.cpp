@@ -6,7 +6,7 @@
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
 // their width. A rank sends 1/U of an all-to-all's bytes to each of U ranks, its keys to each of R,
 // and its piece of a tensor to each of W.
-#include "fpdt/plan/traffic.h"
+#include "traffic_formula.h"
 
 #include "fpdt/base/math.h"
 #include "fpdt/plan/lowering/sharding.h"

@@ -1,0 +1,200 @@
+// The homes of the residual stream and of every layer class.
+//
+// Units: one rank; e bytes of storage; l = c/P rows of a chunk on one rank, n = c rows after the
+// all-to-all, C chunks, h = H/P and g = max(1, G/P) heads.
+//
+// Per chunk (the counts of Yao et al., arXiv 2408.16978): hidden tensors l*E*e; q, o, dO and dq
+// n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class that keeps k of C chunks costs
+// k device chunks a live instance. The others cost C-k host chunks an instance, two device chunks
+// where they are produced and 1 + depth where they are fetched. Every slot is rounded up to
+// kAlignment.
+#include "fpdt/plan/lowering/context.h"
+
+namespace fpdt {
+namespace {
+
+// Makes the homes of one layer class.
+class HomeMaker {
+ public:
+  HomeMaker(Context& context, const LayerClass& choice, std::string suffix, std::int64_t layers)
+      : context_(context),
+        strategy_(context.strategy),
+        model_(context.problem.model),
+        shape_(context.shape),
+        choice_(choice),
+        suffix_(std::move(suffix)),
+        layers_(layers) {}
+
+  // What lives from forward to backward has an instance for each layer.
+  [[nodiscard]] std::int64_t instances(bool lasting) const { return lasting ? layers_ : 1; }
+
+  // Rows of queries or keys of this rank's heads.
+  [[nodiscard]] HomeShape head_rows(TensorClass tensor, std::int64_t width, Dtype dtype,
+                                    bool lasting = false) const {
+    const bool keys = tensor == TensorClass::kv || tensor == TensorClass::dkv;
+    const std::int64_t last = shape_.chunks - 1;
+    HomeShape made;
+    made.name = std::string(word(tensor)) + suffix_;
+    made.dtype = dtype;
+    made.width = width;
+    made.chunks = shape_.chunks;
+    made.rows = keys ? shape_.key_rows(0) : shape_.query_rows(0);
+    made.last_rows = keys ? shape_.key_rows(last) : shape_.query_rows(last);
+    made.fetched_slots = 1 + strategy_.copies.prefetch_depth;
+    made.keep = choice_.kept(tensor);
+    made.contiguous = keys && shape_.hops == 1;
+    made.instances = instances(lasting);
+    return made;
+  }
+
+  // An extent of rows in sequence layout.
+  [[nodiscard]] HomeShape local_rows(TensorClass tensor, std::int64_t width,
+                                     bool lasting = false) const {
+    HomeShape made = head_rows(tensor, width, storage(), lasting);
+    made.chunks = shape_.extents;
+    made.rows = shape_.extent_rows(0);
+    made.last_rows = shape_.extent_rows(shape_.extents - 1);
+    if (whole()) made.produced_slots = made.fetched_slots = 1;
+    return made;
+  }
+
+  // A sum that goes on from hop to hop. It goes to the host in the first, and comes back for the
+  // last into a ring of its row.
+  [[nodiscard]] HomeShape between_hops(TensorClass tensor, std::int64_t width) const {
+    HomeShape made = head_rows(tensor, width, Dtype::f32);
+    if (shape_.hops == 2) made.fetched_slots = 0;
+    return made;
+  }
+
+  // Chunks that arrive, while those of the hop before are in use.
+  [[nodiscard]] HomeShape key_ring(TensorClass tensor, const char* name, Dtype dtype) const {
+    HomeShape made = head_rows(tensor, kv_width(), dtype);
+    made.name = name + suffix_;
+    made.instances = std::min<std::int64_t>(2, shape_.hops - 1);
+    return made;
+  }
+
+  // Attention output and lse, which repeats of a segment keep until its end.
+  void attention_outputs(Homes& made) const {
+    const bool from_input = choice_.recompute == Recompute::from_input;
+    HomeShape output = local_rows(TensorClass::attention_output, model_.q_width(), !from_input);
+    // Whole ones stay on the device in the block that repeats them.
+    output.stored = !(whole() && from_input);
+    HomeShape lse = head_rows(TensorClass::lse, shape_.heads, Dtype::f32, !from_input);
+    if (made.in_segment) {
+      for (HomeShape* one : {&output, &lse}) {
+        one->name += "_segment";
+        one->instances = strategy_.checkpoint_every() - 1;
+      }
+    }
+    made.attention_output = home(output);
+    made.lse = home(lse);
+  }
+
+  void all(Homes& made) const {
+    const bool stored = choice_.recompute == Recompute::keep_all;
+    if (stored) {
+      made.norm_output = home(local_rows(TensorClass::norm_output, model_.hidden, true));
+      // Backward reads it where the feed-forward follows attention.
+      if (!model_.parallel_residual) {
+        made.residual = home(local_rows(TensorClass::residual, model_.hidden, true));
+      }
+      made.ffn_hidden = home(local_rows(TensorClass::ffn_hidden, model_.up_width(), true));
+    }
+    made.q = home(head_rows(TensorClass::q, q_width(), storage(), stored));
+    made.kv = home(head_rows(TensorClass::kv, kv_width(), storage(), stored));
+    attention_outputs(made);
+    gradients(made);
+    if (shape_.hops > 1) between_ranks(made);
+  }
+
+ private:
+  void gradients(Homes& made) const {
+    const bool query_outer = strategy_.tiles.backward_order == BackwardOrder::q_outer;
+    // The row that makes gradients of outputs and of the residual also uses them.
+    const bool used_in_row = query_outer && shape_.hops == 1;
+    HomeShape residual = local_rows(TensorClass::residual_gradient, model_.hidden);
+    residual.stored = !used_in_row && !whole();
+    if (used_in_row && !whole()) {
+      residual.produced_slots = strategy_.copies.overlap_all_to_all ? 3 : 2;
+    }
+    made.residual_gradient = home(residual);
+    HomeShape dout = head_rows(TensorClass::dout, q_width(), storage());
+    HomeShape delta = head_rows(TensorClass::dout, shape_.heads, Dtype::f32);
+    delta.name = "delta" + suffix_;
+    dout.stored = delta.stored = !used_in_row;
+    made.dout = home(dout);
+    made.delta = home(delta);
+    if (query_outer) made.dkv = home(head_rows(TensorClass::dkv, kv_width(), Dtype::f32));
+    if (query_outer && shape_.hops > 1) made.dq = home(between_hops(TensorClass::dq, q_width()));
+    if (!query_outer) made.dq = home(head_rows(TensorClass::dq, q_width(), Dtype::f32));
+  }
+
+  void between_ranks(Homes& made) const {
+    const bool exact = strategy_.key_gradients == Storage::f32;
+    made.kv_ring = home(key_ring(TensorClass::kv, "kv_ring", storage()));
+    made.dkv_ring = home(key_ring(TensorClass::dkv, "dkv_ring", exact ? Dtype::f32 : storage()));
+    made.attention_sum = home(between_hops(TensorClass::attention_sum, q_width()));
+    HomeShape lse = between_hops(TensorClass::attention_sum, shape_.heads);
+    lse.name = "lse_sum" + suffix_;
+    made.lse_sum = home(lse);
+  }
+
+  [[nodiscard]] Home home(const HomeShape& shape) const { return {context_.builder, shape}; }
+  [[nodiscard]] Dtype storage() const { return storage_type(strategy_); }
+  [[nodiscard]] bool whole() const { return strategy_.extent == Extent::whole; }
+  [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return 2 * shape_.kv_heads * model_.head_dim; }
+
+  Context& context_;
+  const Strategy& strategy_;
+  const ModelSpec& model_;
+  const Geometry& shape_;
+  const LayerClass& choice_;
+  std::string suffix_;
+  std::int64_t layers_;
+};
+
+}  // namespace
+
+void Context::make_homes() {
+  const std::int64_t layers = problem.model.layers;
+  const std::int64_t every = strategy.checkpoint_every();
+  const HomeMaker stream(*this, strategy.layer_classes.front(), "", 1);
+  const auto rows = [&](TensorClass tensor, const char* name, std::int64_t instances) {
+    HomeShape made = stream.local_rows(tensor, problem.model.hidden);
+    made.name = name;
+    made.instances = instances;
+    // project reads x_i, and so does feed_forward, two chunks later when all-to-alls overlap. Where
+    // keys go around a ring, it comes again.
+    const bool again = tensor == TensorClass::layer_input && strategy.extent == Extent::chunk;
+    if (again && shape.hops == 1 && strategy.copies.overlap_all_to_all) made.fetched_slots += 2;
+    return Home(builder, made);
+  };
+  layer_input = rows(TensorClass::layer_input, "layer_input", layers / every + 1);
+  if (every > 1) segment_input = rows(TensorClass::layer_input, "segment_input", every - 1);
+  layer_gradient = rows(TensorClass::layer_gradient, "layer_gradient", 1);
+
+  std::int64_t first = 0;
+  for (std::size_t c = 0; c < strategy.layer_classes.size(); ++c) {
+    Homes made;
+    made.choice = strategy.layer_classes[c];
+    if (strategy.layer_classes.size() > 1) made.suffix.append(1, '_').append(std::to_string(c));
+    made.first = first;
+    made.count = made.choice.layers > 0 ? made.choice.layers : layers - first;
+    first += made.count;
+    // The repeats of a segment may store their outputs; its first forward and its last layer store
+    // none.
+    const bool in_segment = every > 1 && made.choice.recompute == Recompute::keep_attention;
+    if (in_segment) made.choice.recompute = Recompute::from_input;
+    HomeMaker(*this, made.choice, made.suffix, made.count).all(made);
+    homes.push_back(made);
+    if (!in_segment) continue;
+    made.choice = strategy.layer_classes[c];
+    made.in_segment = true;
+    HomeMaker(*this, made.choice, made.suffix, made.count).attention_outputs(made);
+    homes.push_back(made);
+  }
+}
+
+}  // namespace fpdt

@@ -1,0 +1,98 @@
+// Shortens every loop of a step.
+#include "fpdt/plan/thumbnail.h"
+
+#include <algorithm>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/fit.h"
+#include "fpdt/plan/lowering/sharding.h"
+#include "fpdt/spec/attention_kernels.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kAlike = 3;    // layers, segments and hops that are alike
+constexpr std::int64_t kSegment = 4;  // layers: the first, two inside, the last
+constexpr std::int64_t kChunks = 4;   // three on the host and one on the device
+constexpr std::int64_t kRows = 2;     // of a chunk on one rank: a tile each
+
+// The same chunks of a few, or all, none or the last on the device.
+double shortened(double keep, std::int64_t parts, std::int64_t few) {
+  const auto kept = static_cast<std::int64_t>(keep * static_cast<double>(parts));
+  if (parts == few || kept == 0) return fraction_of(kept, parts);
+  return fraction_of(kept == parts ? few : 1, few);
+}
+
+void shorten_layers(ModelSpec& model, Strategy& strategy) {
+  const std::int64_t every = strategy.checkpoint_every();
+  if (every > 1) {
+    const std::int64_t segments = std::min(model.layers / every, kAlike);
+    strategy.segments = {std::min(every, kSegment)};
+    for (LayerClass& one : strategy.layer_classes) one.layers = 0;
+    model.layers = segments * strategy.checkpoint_every();
+    return;
+  }
+  std::int64_t rest = model.layers;
+  std::int64_t layers = 0;
+  for (LayerClass& one : strategy.layer_classes) {
+    const std::int64_t count = one.layers > 0 ? one.layers : rest;
+    rest -= count;
+    const std::int64_t few = std::min(count, kAlike);
+    one.layers = &one == &strategy.layer_classes.back() ? 0 : few;
+    layers += few;
+  }
+  model.layers = layers;
+}
+
+void shorten_tiles(const Geometry& shape, const ModelSpec& model, Tiles& tiles) {
+  const auto rows = [&](std::int64_t& tile) {
+    tile = tile > 0 && tile < shape.local_rows(0) ? 1 : 0;
+  };
+  rows(tiles.ffn_rows);
+  rows(tiles.loss_rows);
+  const bool words = tiles.loss_vocabulary > 0 && tiles.loss_vocabulary < model.vocabulary;
+  tiles.loss_vocabulary = words ? div_ceil(model.vocabulary, kRows) : 0;
+}
+
+// So that the longest tensor has two tiles.
+std::int64_t optimizer_tile(const Problem& problem, const Strategy& strategy) {
+  const Sharding sharding(problem, strategy);
+  std::int64_t longest = 1;
+  for (const auto& tensors : {layer_tensors(problem.model), global_tensors(problem.model)}) {
+    for (const TensorSpec& tensor : tensors) longest = std::max(longest, sharding.states(tensor));
+  }
+  return div_ceil(longest, kRows);
+}
+
+}  // namespace
+
+Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
+  const Geometry shape = geometry(problem, strategy);
+  const std::int64_t chunks = std::min(shape.chunks, kChunks);
+  Thumbnail made{{}, strategy, fused_attention(problem, strategy)};
+  made.problem.model = problem.model;
+  made.problem.documents = problem.documents;
+  Strategy& few = made.strategy;
+  shorten_layers(made.problem.model, few);
+  for (LayerClass& one : few.layer_classes) {
+    for (std::size_t k = 0; k < kTensorClasses; ++k) {
+      const std::int64_t parts = shape.parts(static_cast<TensorClass>(k));
+      one.keep[k] = shortened(one.keep[k], parts, std::min(parts, kChunks));
+    }
+  }
+  few.mesh.replicas = std::min<std::int64_t>(shape.data_parallel, 2);
+  few.mesh.ring = std::min<std::int64_t>(shape.ring, shape.hops > 1 ? kAlike : 2);
+  few.mesh.heads = 0;
+  few.micro_batches = std::min<std::int64_t>(strategy.micro_batches, 2);
+  few.copies.prefetch_depth = std::min<std::int64_t>(strategy.copies.prefetch_depth, 2);
+  const std::int64_t ranks = shape.head_ranks() * few.mesh.ring;
+  made.problem.cluster.devices_per_node = ranks * few.mesh.replicas;
+  few.tiles.chunk_tokens = ranks * kRows;
+  made.problem.seq_len = chunks * few.tiles.chunk_tokens;
+  shorten_tiles(shape, problem.model, few.tiles);
+  few.copies.optimizer_tile =
+      few.offloads_states() ? optimizer_tile(made.problem, few) : Copies{}.optimizer_tile;
+  return made;
+}
+
+}  // namespace fpdt

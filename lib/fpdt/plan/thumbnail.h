@@ -1,0 +1,27 @@
+// A step with the blocks, ops and buffers of another, in short loops.
+//
+// Which block touches which buffer depends on the discrete choices of a strategy: what is kept on
+// the device, repeated, exchanged or streamed. It does not depend on how long the sequence, the
+// chunks and the tiles are. So it is found once, in the smallest step that has the same choices.
+//
+// Kept: up to four chunks as they are; of more, three that a tensor may have on the host and the
+// last, which is on the device if any is. Two tiles of rows, words and states; three layers of a
+// class; four of a segment; three hops of a ring; two micro-batches. Prefetches are at most two
+// ahead: in a longer ring, fewer chunks come back from the host.
+#pragma once
+
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+// Not a problem that can run: its tensors have their widths, but its chunks have a few rows.
+struct Thumbnail {
+  Problem problem;
+  Strategy strategy;
+  bool fused = false;  // of the whole step: a library computes attention tiles
+  bool operator==(const Thumbnail&) const = default;
+};
+
+Thumbnail thumbnail(const Problem& problem, const Strategy& strategy);
+
+}  // namespace fpdt

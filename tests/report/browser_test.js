@@ -34,7 +34,7 @@ async function run() {
 
   // Names of levels at nearly the same height stand apart.
   equal('levels are named', layout.labels.map(l => l.label.split(' ')[0]),
-        ['capacity', 'arena', 'capacity', 'arena']);
+        ['budget', 'arena', 'budget', 'arena']);
   check('names of levels stand apart',
         layout.labels.every((a, i) => layout.labels.every((b, k) => i === k || !meet(a, b))),
         JSON.stringify(layout.labels));

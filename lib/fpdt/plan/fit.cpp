@@ -7,6 +7,7 @@
 #include "fpdt/base/math.h"
 #include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/checkpoint_bytes.h"
+#include "fpdt/spec/unused.h"
 
 namespace fpdt {
 namespace {
@@ -126,29 +127,14 @@ Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction) {
 
 Strategy tidied(const Problem& problem, Strategy strategy) {
   const Geometry shape = geometry(problem, strategy);
-  if (shape.ring == 1) strategy.keys = Keys::resident;
-  if (!shape.zigzag) strategy.layout = Layout::interleaved;
-  if (shape.hops == 1 || strategy.storage == Storage::f32) strategy.key_gradients = Storage::f32;
-  bool kv_kept = false;
   for (LayerClass& one : strategy.layer_classes) {
-    for (std::size_t k = 0; k < kTensorClasses; ++k) {
-      if (!why_unused(strategy, one, static_cast<TensorClass>(k)).empty()) one.keep[k] = 0;
-    }
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       const std::int64_t parts = shape.parts(static_cast<TensorClass>(k));
       one.keep[k] =
           fraction_of(static_cast<std::int64_t>(one.keep[k] * static_cast<double>(parts)), parts);
     }
-    kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
   }
-  if (!kv_kept || shape.hops > 1) strategy.tiles.long_tiles = false;
-  if (problem.ranks() == 1) strategy.zero = Strategy{}.zero;
-  const std::int64_t rows = shape.local_rows(0);
-  if (strategy.tiles.ffn_rows >= rows) strategy.tiles.ffn_rows = 0;
-  if (strategy.tiles.loss_rows >= rows) strategy.tiles.loss_rows = 0;
-  if (strategy.tiles.loss_vocabulary >= problem.model.vocabulary)
-    strategy.tiles.loss_vocabulary = 0;
-  return strategy;
+  return without_unused(problem, std::move(strategy));
 }
 
 Strategy unburdened(const Problem& problem, Strategy strategy,

@@ -373,51 +373,6 @@ std::string_view why_unused(const Strategy& strategy, const LayerClass& layers,
   return {};
 }
 
-std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy) {
-  std::vector<std::string> notes;
-  bool kv_kept = false;
-  for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
-    const LayerClass& one = strategy.layer_classes[i];
-    for (std::size_t k = 0; k < kTensorClasses; ++k) {
-      const auto tensor = static_cast<TensorClass>(k);
-      const std::string_view why = why_unused(strategy, one, tensor);
-      if (one.kept(tensor) == 0 || why.empty()) continue;
-      notes.push_back(
-          fmt::format("layer_classes[{}].keep.{} has no effect: {}", i, word(tensor), why));
-    }
-    kv_kept = kv_kept || one.kept(TensorClass::kv) > 0;
-  }
-  if (strategy.tiles.long_tiles && !kv_kept) {
-    notes.push_back("long_tiles has no effect: no layer class keeps kv on the device");
-  }
-  const Geometry shape = geometry(problem, strategy);
-  if (strategy.tiles.ffn_rows > shape.local_rows(0)) {
-    notes.push_back(fmt::format("ffn_rows: a chunk has {} rows on one rank, so a tile is that",
-                                shape.local_rows(0)));
-  }
-  if (strategy.tiles.loss_rows > shape.local_rows(0)) {
-    notes.push_back(fmt::format("loss_rows: a chunk has {} rows on one rank, so a tile is that",
-                                shape.local_rows(0)));
-  }
-  if (strategy.copies.optimizer_tile != Copies{}.optimizer_tile && !strategy.offloads_states()) {
-    notes.push_back("optimizer_tile has no effect without keep: {states: host}");
-  }
-  if (strategy.keys != Keys::resident && shape.ring == 1) {
-    notes.push_back(fmt::format("keys: {} has no effect with mesh.ring: 1", word(strategy.keys)));
-  }
-  if (strategy.key_gradients != Storage::f32 &&
-      (shape.hops == 1 || strategy.storage == Storage::f32)) {
-    notes.push_back("key_gradients has no effect without keys: ring and storage: bf16");
-  }
-  if (strategy.layout == Layout::zigzag && !shape.zigzag) {
-    notes.push_back("layout: zigzag has no effect without a ring and several chunks");
-  }
-  if (strategy.zero != Strategy{}.zero && problem.ranks() == 1) {
-    notes.push_back("zero has no effect: one rank shares nothing");
-  }
-  return notes;
-}
-
 Strategy default_strategy(const Problem& problem) {
   Strategy strategy;
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;

@@ -78,8 +78,7 @@ class HomeMaker {
   void attention_outputs(Homes& made) const {
     const bool from_input = choice_.recompute == Recompute::from_input;
     HomeShape output = local_rows(TensorClass::attention_output, model_.q_width(), !from_input);
-    // Whole ones stay on the device in the block that repeats them.
-    output.stored = !(whole() && from_input);
+    output.stored = stored(TensorClass::attention_output);
     HomeShape lse = head_rows(TensorClass::lse, shape_.heads, Dtype::f32, !from_input);
     if (made.in_segment) {
       for (HomeShape* one : {&output, &lse}) {
@@ -92,8 +91,8 @@ class HomeMaker {
   }
 
   void all(Homes& made) const {
-    const bool stored = choice_.recompute == Recompute::keep_all;
-    if (stored) {
+    const bool keep_all = choice_.recompute == Recompute::keep_all;
+    if (keep_all) {
       made.norm_output = home(local_rows(TensorClass::norm_output, model_.hidden, true));
       // Backward reads it where the feed-forward follows attention.
       if (!model_.parallel_residual) {
@@ -101,8 +100,8 @@ class HomeMaker {
       }
       made.ffn_hidden = home(local_rows(TensorClass::ffn_hidden, model_.up_width(), true));
     }
-    made.q = home(head_rows(TensorClass::q, q_width(), storage(), stored));
-    made.kv = home(head_rows(TensorClass::kv, kv_width(), storage(), stored));
+    made.q = home(head_rows(TensorClass::q, q_width(), storage(), keep_all));
+    made.kv = home(head_rows(TensorClass::kv, kv_width(), storage(), keep_all));
     attention_outputs(made);
     gradients(made);
     if (shape_.hops > 1) between_ranks(made);
@@ -111,23 +110,22 @@ class HomeMaker {
  private:
   void gradients(Homes& made) const {
     const bool query_outer = strategy_.tiles.backward_order == BackwardOrder::q_outer;
-    // The row that makes gradients of outputs and of the residual also uses them.
-    const bool used_in_row = query_outer && shape_.hops == 1;
     HomeShape residual = local_rows(TensorClass::residual_gradient, model_.hidden);
-    residual.stored = !used_in_row && !whole();
-    if (used_in_row && !whole()) {
+    residual.stored = stored(TensorClass::residual_gradient);
+    if (!residual.stored && !whole()) {
       residual.produced_slots = strategy_.copies.overlap_all_to_all ? 3 : 2;
     }
     made.residual_gradient = home(residual);
     HomeShape dout = head_rows(TensorClass::dout, q_width(), storage());
     HomeShape delta = head_rows(TensorClass::dout, shape_.heads, Dtype::f32);
     delta.name = "delta" + suffix_;
-    dout.stored = delta.stored = !used_in_row;
+    dout.stored = delta.stored = stored(TensorClass::dout);
     made.dout = home(dout);
     made.delta = home(delta);
     if (query_outer) made.dkv = home(head_rows(TensorClass::dkv, kv_width(), Dtype::f32));
-    if (query_outer && shape_.hops > 1) made.dq = home(between_hops(TensorClass::dq, q_width()));
-    if (!query_outer) made.dq = home(head_rows(TensorClass::dq, q_width(), Dtype::f32));
+    if (!stored(TensorClass::dq)) return;
+    made.dq = home(query_outer ? between_hops(TensorClass::dq, q_width())
+                               : head_rows(TensorClass::dq, q_width(), Dtype::f32));
   }
 
   void between_ranks(Homes& made) const {
@@ -140,6 +138,10 @@ class HomeMaker {
     made.lse_sum = home(lse);
   }
 
+  // Whether chunks live beyond the row or block that makes them.
+  [[nodiscard]] bool stored(TensorClass tensor) const {
+    return why_unused(strategy_, choice_, tensor).empty();
+  }
   [[nodiscard]] Home home(const HomeShape& shape) const { return {context_.builder, shape}; }
   [[nodiscard]] Dtype storage() const { return storage_type(strategy_); }
   [[nodiscard]] bool whole() const { return strategy_.extent == Extent::whole; }

@@ -69,6 +69,13 @@ std::vector<bool> alive(Builder& builder, BufferIndex buffer) {
 
 using Alive = std::vector<bool>;
 
+// A block with one compute op.
+void add_fill(Builder& builder, const std::string& block, BufferIndex buffer) {
+  builder.begin_block(block);
+  builder.emit(block, LaneKind::compute, filled(builder.next(buffer)));
+  builder.end_block();
+}
+
 // One block makes and sends a value, three others compute. `waits`: the second of these reads what
 // came.
 void send(Builder& builder, bool waits) {
@@ -113,12 +120,8 @@ TEST(Phases, ACopyRunsAheadAsFarAsItsSlotsAllow) {
     const BufferIndex fetched = ring(builder, "fetched", slots);
     const BufferIndex marked = ring(builder, "marked", 1);
     const BufferIndex other = ring(builder, "other", 1);
-    builder.begin_block("fill");
-    builder.emit("fill", LaneKind::compute, filled(builder.next(home)));
-    builder.end_block();
-    builder.begin_block("pause");
-    builder.emit("pause", LaneKind::compute, filled(builder.next(other)));
-    builder.end_block();
+    add_fill(builder, "fill", home);
+    add_fill(builder, "pause", other);
     // The second fetch of the block; what it brings is copied on by the same lane.
     builder.begin_block("use");
     for (const char* name : {"first", "second"}) {
@@ -144,9 +147,7 @@ TEST(Phases, AGatherBelongsToTheCallsBesideIt) {
   const BufferIndex home = ring(builder, "home", 1);
   const BufferIndex gathered = ring(builder, "gathered", 1);
   const BufferIndex other = ring(builder, "other", 1);
-  builder.begin_block("fill");
-  builder.emit("fill", LaneKind::compute, filled(builder.next(home)));
-  builder.end_block();
+  add_fill(builder, "fill", home);
   builder.begin_block("gather");
   const Operand value = builder.next(gathered);
   builder.emit("gather", LaneKind::h2d, copied({home, Version::at(0), 0, -1}, value));

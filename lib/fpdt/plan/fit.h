@@ -59,8 +59,7 @@ Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLaye
 // The strategy with this residency of one tensor class in every layer class.
 Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction);
 
-// The strategy in canonical form: fractions without effect are zero, and no tile is longer than a
-// chunk.
+// The strategy in canonical form: fractions are whole chunks, and what has no effect is not set.
 Strategy tidied(const Problem& problem, Strategy strategy);
 
 // Moves tensor classes that live through the step from the host to the device, one class after the

@@ -25,10 +25,8 @@ class HomeMaker {
         suffix_(std::move(suffix)),
         layers_(layers) {}
 
-  // What lives from forward to backward has an instance for each layer.
-  [[nodiscard]] std::int64_t instances(bool lasting) const { return lasting ? layers_ : 1; }
-
-  // Rows of queries or keys of this rank's heads.
+  // Rows of queries or keys of this rank's heads. `lasting`: they live from forward to backward, so
+  // that each layer has an instance.
   [[nodiscard]] HomeShape head_rows(TensorClass tensor, std::int64_t width, Dtype dtype,
                                     bool lasting = false) const {
     const bool keys = tensor == TensorClass::kv || tensor == TensorClass::dkv;
@@ -43,7 +41,7 @@ class HomeMaker {
     made.fetched_slots = 1 + strategy_.copies.prefetch_depth;
     made.keep = choice_.kept(tensor);
     made.contiguous = keys && shape_.hops == 1;
-    made.instances = instances(lasting);
+    made.instances = lasting ? layers_ : 1;
     return made;
   }
 

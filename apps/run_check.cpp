@@ -11,10 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include "fpdt/base/error.h"
+#include "fpdt/check/bisect.h"
 #include "fpdt/check/check.h"
+#include "fpdt/io/problem_json.h"
+#include "fpdt/plan/lower.h"
 #include "fpdt/train/inputs.h"
 
-#include "bisect.h"
 #include "command.h"
 #include "job.h"
 #include "machine.h"
@@ -180,8 +182,11 @@ int run_check(const CheckFlags& flags) {
     return static_cast<int>(report.agrees() ? ExitCode::done : ExitCode::disagree);
   }
   StatusLine status;
+  const Lowering lowering = [](const Problem& problem, const Strategy& strategy) {
+    return lower(problem, strategy, print_problem(problem, strategy)).schedule;
+  };
   const Bisection found =
-      bisect(job.schedule, job.problem, job.strategy, options,
+      bisect(job.schedule, job.problem, job.strategy, options, lowering,
              [&](std::string_view change) { status.show(fmt::format("checking: {}", change)); });
   status.end();
   const std::optional<CheckReport>& report = found.schedule.report;

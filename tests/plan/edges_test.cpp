@@ -11,7 +11,7 @@
 namespace fpdt {
 namespace {
 
-struct Choice {
+struct Corner {
   const char* name;
   std::int64_t ranks = 2;
   BackwardOrder order = BackwardOrder::kv_outer;
@@ -21,10 +21,10 @@ struct Choice {
   Keys keys = Keys::resident;  // otherwise of all ranks, in a zigzag
 };
 
-class Edges : public testing::TestWithParam<Choice> {};
+class Edges : public testing::TestWithParam<Corner> {};
 
 TEST_P(Edges, AreAllNeeded) {
-  const Choice& choice = GetParam();
+  const Corner& choice = GetParam();
   Strategy strategy = test::tiny_strategy(16);
   strategy.micro_batches = 2;
   strategy.offload_states(choice.offload);
@@ -59,14 +59,14 @@ TEST_P(Edges, AreAllNeeded) {
 INSTANTIATE_TEST_SUITE_P(
     Strategies, Edges,
     testing::Values(
-        Choice{.name = "spilled"}, Choice{.name = "one_rank", .ranks = 1},
-        Choice{.name = "q_outer", .order = BackwardOrder::q_outer, .keep = 0.5},
-        Choice{.name = "kept", .ranks = 4, .recompute = Recompute::keep_all, .keep = 1},
-        Choice{.name = "attention", .recompute = Recompute::keep_attention},
-        Choice{.name = "offloaded", .ranks = 4, .offload = true},
-        Choice{.name = "gathered_keys", .keys = Keys::gathered},
-        Choice{.name = "ring", .ranks = 4, .keep = 0.5, .keys = Keys::ring},
-        Choice{.name = "ring_q_outer", .order = BackwardOrder::q_outer, .keys = Keys::ring}),
+        Corner{.name = "spilled"}, Corner{.name = "one_rank", .ranks = 1},
+        Corner{.name = "q_outer", .order = BackwardOrder::q_outer, .keep = 0.5},
+        Corner{.name = "kept", .ranks = 4, .recompute = Recompute::keep_all, .keep = 1},
+        Corner{.name = "attention", .recompute = Recompute::keep_attention},
+        Corner{.name = "offloaded", .ranks = 4, .offload = true},
+        Corner{.name = "gathered_keys", .keys = Keys::gathered},
+        Corner{.name = "ring", .ranks = 4, .keep = 0.5, .keys = Keys::ring},
+        Corner{.name = "ring_q_outer", .order = BackwardOrder::q_outer, .keys = Keys::ring}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // A lane that carries both directions fetches for the next tile while this one runs.

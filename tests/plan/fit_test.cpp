@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/spec/checkpoint_bytes.h"
+#include "fpdt/spec/edits.h"
 
 #include "problems.h"
 

@@ -328,7 +328,7 @@ TEST(Ladder, ChangesAtOnceWhatIsSoundOnlyTogether) {
   const std::vector<Rung> rungs = ladder(problem, from, to);
   ASSERT_EQ(rungs.size(), 2U);
   EXPECT_EQ(rungs.back().strategy, to);
-  EXPECT_EQ(rungs.back().lever, "prefetch_depth 100 -> 1; segments of 3 -> 1 layers");
+  EXPECT_EQ(rungs.back().lever, "segments 3 -> 1; prefetch_depth 100 -> 1");
 }
 
 }  // namespace

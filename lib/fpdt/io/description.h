@@ -2,17 +2,21 @@
 // printing as JSON are visitors of it, so a new field here is read, printed and round-tripped
 // everywhere.
 //
-// A visitor offers required, optional, sparse, tokens, integers, count_or_word, fractions, group,
-// sparse_group, list and moved (see Fields). Sparse entries are left out where they equal their
-// default; YAML shows a sparse group as `{}` then.
+// A visitor offers required, optional, sparse, tokens, integers, count_or_word, word, fractions,
+// group, sparse_group, list and moved (see Fields). Sparse entries are left out where they equal
+// their default; YAML shows a sparse group as `{}` then. The keys of a strategy are rows of the
+// table of choices.
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "fpdt/io/tree.h"
+#include "fpdt/spec/choices.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -141,14 +145,6 @@ void describe(Self& optimizer, Visitor& f) {
   f.optional("clip", optimizer.clip);
 }
 
-template <Describes<LayerClass> Self, class Visitor>
-void describe(Self& layers, Visitor& f) {
-  f.count_or_word("layers", layers.layers, "rest");
-  f.optional("recompute", layers.recompute);
-  f.sparse("first_stored_chunk", layers.first_stored_chunk);
-  f.fractions("keep", layers.keep, words<TensorClass>(), 0);
-}
-
 // Keys of strategy files of version 0.1, and where their values stand now.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kMovedKeys{{
     {"data_parallel", "mesh.replicas"},
@@ -160,50 +156,78 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kM
      "(checkpoint_every) and layer_classes"},
 }};
 
-template <Describes<Mesh> Self, class Visitor>
-void describe(Self& mesh, Visitor& f) {
-  f.optional("replicas", mesh.replicas);
-  f.optional("ring", mesh.ring);
-  f.count_or_word("heads", mesh.heads, "rest");
-  f.optional("tensor", mesh.tensor);
+// The rows of the table of choices whose keys begin with `prefix`, in a strategy or in one of its
+// layer classes.
+struct ChoiceRows {
+  Choices table;
+  std::string prefix;
+  Strategy* strategy = nullptr;
+  LayerClass* layers = nullptr;
+};
+
+template <class Visitor>
+void describe_member(const Choice& choice, std::string_view key, const Member& member, Visitor& f) {
+  if (const auto* number = std::get_if<std::int64_t*>(&member)) {
+    switch (choice.form) {
+      case Form::plain:
+        return f.optional(key, **number);
+      case Form::sparse:
+        return f.sparse(key, **number);
+      case Form::tokens:
+        return f.tokens(key, **number);
+      case Form::rest:
+        return f.count_or_word(key, **number, "rest");
+    }
+  }
+  if (const auto* flag = std::get_if<bool*>(&member)) f.optional(key, **flag);
+  if (const auto* word = std::get_if<Word>(&member)) f.word(key, *word->value, word->words);
+  if (const auto* list = std::get_if<std::vector<std::int64_t>*>(&member)) f.integers(key, **list);
+  if (const auto* keep = std::get_if<Fractions>(&member)) {
+    f.fractions(key, keep->values, keep->names, keep->usual);
+  }
 }
 
-template <Describes<Tiles> Self, class Visitor>
-void describe(Self& tiles, Visitor& f) {
-  f.tokens("chunk_tokens", tiles.chunk_tokens);
-  f.tokens("ffn_rows", tiles.ffn_rows);
-  f.tokens("loss_rows", tiles.loss_rows);
-  f.tokens("loss_vocabulary", tiles.loss_vocabulary);
-  f.optional("backward_order", tiles.backward_order);
-  f.optional("serpentine", tiles.serpentine);
-  f.optional("long_tiles", tiles.long_tiles);
+template <Describes<ChoiceRows> Self, class Visitor>
+void describe(Self& rows, Visitor& f) {
+  for (const Choice& choice : rows.table) {
+    if (choice.key.empty() || !choice.key.starts_with(rows.prefix)) continue;
+    const std::string_view key = std::string_view(choice.key).substr(rows.prefix.size());
+    if (key.find('.') != std::string_view::npos) continue;  // of a map within this one
+    if constexpr (requires { f.meaning(choice.meaning); }) f.meaning(choice.meaning);
+    const auto within = [&](std::string_view suffix, LayerClass* layers) {
+      return ChoiceRows{rows.table, choice.key + std::string(suffix), rows.strategy, layers};
+    };
+    if (choice.member) {
+      describe_member(choice, key, choice.member(*rows.strategy, *rows.layers), f);
+    } else if (key == "layer_classes") {
+      f.list(key, rows.strategy->layer_classes, [&](LayerClass& one, auto& nested) {
+        const ChoiceRows inner = within("[].", &one);
+        describe(inner, nested);
+      });
+    } else {
+      const ChoiceRows inner = within(".", rows.layers);
+      f.group(key, inner);
+    }
+  }
 }
 
-template <Describes<Copies> Self, class Visitor>
-void describe(Self& copies, Visitor& f) {
-  f.optional("prefetch_depth", copies.prefetch_depth);
-  f.optional("duplex", copies.duplex);
-  f.optional("overlap_all_to_all", copies.overlap_all_to_all);
-  f.tokens("optimizer_tile", copies.optimizer_tile);
+// By the rows of the table.
+template <class Visitor>
+void describe_choices(Strategy& strategy, Choices table, Visitor& f) {
+  LayerClass none;
+  const ChoiceRows rows{table, "", &strategy, &none};
+  describe(rows, f);
+  for (const auto& [old, now] : kMovedKeys) f.moved(old, now);
 }
 
 template <Describes<Strategy> Self, class Visitor>
 void describe(Self& strategy, Visitor& f) {
-  f.group("mesh", strategy.mesh);
-  f.optional("keys", strategy.keys);
-  f.optional("layout", strategy.layout);
-  f.optional("extent", strategy.extent);
-  f.optional("zero", strategy.zero);
-  f.optional("micro_batches", strategy.micro_batches);
-  f.optional("head_stages", strategy.head_stages);
-  f.optional("key_gradients", strategy.key_gradients);
-  f.optional("storage", strategy.storage);
-  f.fractions("keep", strategy.keep, words<StateClass>(), 1);
-  f.integers("segments", strategy.segments);
-  f.group("tiles", strategy.tiles);
-  f.group("copies", strategy.copies);
-  f.list("layer_classes", strategy.layer_classes);
-  for (const auto& [old, now] : kMovedKeys) f.moved(old, now);
+  if constexpr (std::is_const_v<Self>) {
+    Strategy copy = strategy;
+    describe_choices(copy, choices(), f);
+  } else {
+    describe_choices(strategy, choices(), f);
+  }
 }
 
 }  // namespace fpdt

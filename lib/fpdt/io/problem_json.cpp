@@ -16,7 +16,7 @@ class JsonPrinter {
   template <class T>
   void required(std::string_view key, const T& value) {
     if constexpr (HasWords<T>) {
-      entry(key, fmt::format("\"{}\"", word(value)));
+      entry(key, fmt::format("\"{}\"", fpdt::word(value)));
     } else if constexpr (std::is_same_v<T, std::string>) {
       entry(key, json_string(value));
     } else if constexpr (std::is_same_v<T, Bytes>) {
@@ -57,11 +57,16 @@ class JsonPrinter {
   void group(std::string_view key, const T& value) {
     entry(key, object_of(value));
   }
-  template <class T>
-  void list(std::string_view key, const std::vector<T>& values) {
+  void word(std::string_view key, std::uint8_t value, std::span<const std::string_view> words) {
+    entry(key, fmt::format("\"{}\"", words[value]));
+  }
+  template <class T, class Describe>
+  void list(std::string_view key, std::vector<T>& values, const Describe& describe_one) {
     std::string items;
-    for (const T& value : values) {
-      items += fmt::format("{}{}", items.empty() ? "" : ",", object_of(value));
+    for (T& value : values) {
+      JsonPrinter nested;
+      describe_one(value, nested);
+      items += fmt::format("{}{}", items.empty() ? "" : ",", nested.object());
     }
     entry(key, fmt::format("[{}]", items));
   }

@@ -1,4 +1,4 @@
-// A strategy file has the fields of Strategy; printing visits the same description as reading.
+// A strategy file has the keys of the table of choices; printing and reading visit it.
 #include "fpdt/io/strategy_file.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ Strategy load_strategy(const std::string& path) {
   return parse_strategy(read_file(path, kYamlBytesMax), path);
 }
 
-Strategy parse_strategy(std::string_view text, std::string_view file_name) {
+Strategy parse_strategy(std::string_view text, std::string_view file_name, Choices table) {
   FileFindings findings(file_name);
   const Node root = parse_yaml(text, findings);
   Strategy strategy;
   Fields fields(root, "", findings);
-  describe(strategy, fields);
+  describe_choices(strategy, table, fields);
   fields.done();
   findings.raise();
   return strategy;
@@ -46,9 +46,9 @@ std::string place_of_key(const std::string& path, std::string_view key) {
   return node == nullptr ? path : fmt::format("{}:{}:{}", path, node->line, node->column);
 }
 
-std::string print_strategy(const Strategy& strategy) {
+std::string print_strategy(Strategy strategy, Choices table) {
   YamlPrinter printer;
-  describe(strategy, printer);
+  describe_choices(strategy, table, printer);
   return printer.text;
 }
 

@@ -246,8 +246,15 @@ void Fields::wrong(const Node& node, std::string_view key, std::string_view expe
       fmt::format("{}: expected {}, found {}", path_of(key), expectation, describe_found(node)));
 }
 
-void Fields::wrong_word(const Node& node, std::string_view key,
-                        std::span<const std::string_view> words) {
+void Fields::read_word(const Node& node, std::string_view key, std::uint8_t& value,
+                       std::span<const std::string_view> words) {
+  std::string text;
+  if (!convert(node, text)) return wrong(node, key, "a word");
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found != words.end()) {
+    value = static_cast<std::uint8_t>(found - words.begin());
+    return;
+  }
   const std::string nearest = nearest_word(node.text, words);
   findings_->add(
       "Y105", node,

@@ -99,7 +99,10 @@ class Fields {
     const Node* node = find(key);
     if (node == nullptr) return;
     if constexpr (HasWords<T>) {
-      read_word(*node, key, value);
+      constexpr static auto kWords = words<T>();
+      auto index = static_cast<std::uint8_t>(value);
+      read_word(*node, key, index, kWords);
+      value = static_cast<T>(index);
     } else if constexpr (std::is_same_v<T, std::string>) {
       if (!convert_line(*node, value)) wrong(*node, key, expected(value));
     } else if (!convert(*node, value)) {
@@ -131,6 +134,11 @@ class Fields {
   void integers(std::string_view key, std::vector<std::int64_t>& values);
   // Refuses a key of earlier files and names its new place.
   void moved(std::string_view key, std::string_view now);
+  // One of `words`, by its index.
+  void word(std::string_view key, std::uint8_t& value, std::span<const std::string_view> words) {
+    const Node* node = find(key);
+    if (node != nullptr) read_word(*node, key, value, words);
+  }
   // A nested map with its own description.
   template <class T>
   void group(std::string_view key, T& value) {
@@ -140,16 +148,16 @@ class Fields {
     describe(value, nested);
     nested.done();
   }
-  // A list of described maps; replaces `values`.
-  template <class T>
-  void list(std::string_view key, std::vector<T>& values) {
+  // A list of maps, which `describe_one` describes; replaces `values`.
+  template <class T, class Describe>
+  void list(std::string_view key, std::vector<T>& values, const Describe& describe_one) {
     const Node* node = find(key);
     if (node == nullptr) return;
     if (node->kind != NodeKind::list) return wrong(*node, key, "a list");
     values.clear();
     for (const Node& item : node->items) {
       Fields nested(item, path_of(key) + "[" + std::to_string(values.size()) + "]", *findings_);
-      describe(values.emplace_back(), nested);
+      describe_one(values.emplace_back(), nested);
       nested.done();
     }
   }
@@ -165,15 +173,8 @@ class Fields {
   [[nodiscard]] FileFindings& findings() { return *findings_; }
 
  private:
-  template <class E>
-  void read_word(const Node& node, std::string_view key, E& value) {
-    std::string text;
-    if (!convert(node, text)) return wrong(node, key, "a word");
-    const std::optional<E> parsed = parse_word<E>(text);
-    if (!parsed) return wrong_word(node, key, words<E>());
-    value = *parsed;
-  }
-  void wrong_word(const Node& node, std::string_view key, std::span<const std::string_view> words);
+  void read_word(const Node& node, std::string_view key, std::uint8_t& value,
+                 std::span<const std::string_view> words);
 
   const Node* node_;
   std::string path_;

@@ -33,7 +33,7 @@ class YamlPrinter {
   template <class T>
   void optional(std::string_view key, const T& value) {
     if constexpr (HasWords<T>) {
-      line(key, std::string(word(value)));
+      line(key, std::string(fpdt::word(value)));
     } else {
       line(key, yaml_scalar(value));
     }
@@ -67,12 +67,15 @@ class YamlPrinter {
     describe(value, nested);
     text += nested.text;
   }
-  template <class T>
-  void list(std::string_view key, const std::vector<T>& values) {
+  void word(std::string_view key, std::uint8_t value, std::span<const std::string_view> words) {
+    line(key, std::string(words[value]));
+  }
+  template <class T, class Describe>
+  void list(std::string_view key, std::vector<T>& values, const Describe& describe_one) {
     line(key, "");
-    for (const T& value : values) {
+    for (T& value : values) {
       YamlPrinter nested(indent_ + "    ");
-      describe(value, nested);
+      describe_one(value, nested);
       nested.text[indent_.size() + 2] = '-';
       text += nested.text;
     }

@@ -19,6 +19,6 @@ struct Rung {
 // The first rung is `from`, the last is `to`, both with one residency for all layers. Times are
 // those of the search.
 std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Strategy& to,
-                         const OnProgress& progress = {});
+                         const OnProgress& progress = {}, Choices table = choices());
 
 }  // namespace fpdt

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "fpdt/spec/strategy.h"
+#include "fpdt/spec/choices.h"
 
 namespace fpdt {
 
@@ -23,10 +23,10 @@ struct Lever {
   std::function<std::vector<Change>(const Problem&, const Strategy&)> changes;
 };
 
-// All levers.
-std::vector<Lever> levers();
+// One for each choice that a search changes. The table must outlive them.
+std::vector<Lever> levers(Choices table = choices());
 
 // Describes a strategy in a sentence or two for people.
-std::string in_words(const Problem& problem, const Strategy& strategy);
+std::string in_words(const Problem& problem, const Strategy& strategy, Choices table = choices());
 
 }  // namespace fpdt

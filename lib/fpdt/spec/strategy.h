@@ -173,9 +173,6 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 // Why the residency of a tensor class has no effect; empty if it has one.
 std::string_view why_unused(const Strategy& strategy, const LayerClass& layers, TensorClass tensor);
 
-// Settings without effect beside the others, one sentence each.
-std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy);
-
 // Defaults for a problem: chunks of 64K tokens, or of the sequence if it is shorter, with
 // everything spilled that can be.
 Strategy default_strategy(const Problem& problem);

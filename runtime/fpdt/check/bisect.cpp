@@ -1,13 +1,11 @@
-// The table of simplifications, and what follows from their checks.
-#include "bisect.h"
+// Simplifications of problem and strategy, and what follows from their checks.
+#include "fpdt/check/bisect.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
-#include "fpdt/io/problem_json.h"
-#include "fpdt/plan/lower.h"
 
 namespace fpdt {
 namespace {
@@ -16,27 +14,16 @@ constexpr std::string_view kTogether = "all of these";
 
 struct Rule {
   std::string_view change;
-  void (*apply)(Problem&, Strategy&);
+  std::function<void(Problem&, Strategy&)> apply;
 };
 
-void set_ranks(Problem& problem, std::int64_t ranks) {
-  problem.cluster.nodes = 1;
-  problem.cluster.devices_per_node = ranks;
-}
-
-constexpr Rule kRules[] = {
+// Of the problem. Those of the strategy stand in the table of choices.
+const Rule kRules[] = {
     {"one rank",
      [](Problem& problem, Strategy& strategy) {
-       set_ranks(problem, 1);
-       strategy.mesh.replicas = 1;
+       problem.cluster.nodes = problem.cluster.devices_per_node = 1;
+       strategy.mesh = Mesh{};
      }},
-    {"one replica",
-     [](Problem& problem, Strategy& strategy) {
-       if (strategy.mesh.replicas == 1) return;
-       set_ranks(problem, problem.ranks() / strategy.mesh.replicas);
-       strategy.mesh.replicas = 1;
-     }},
-    {"one micro-batch", [](Problem&, Strategy& strategy) { strategy.micro_batches = 1; }},
     {"one document per sequence", [](Problem& problem, Strategy&) { problem.documents = false; }},
     {"one layer",
      [](Problem& problem, Strategy& strategy) {
@@ -46,40 +33,6 @@ constexpr Rule kRules[] = {
        strategy.layer_classes.resize(1);
        strategy.layer_classes.front().layers = 0;
      }},
-    {"one chunk",
-     [](Problem& problem, Strategy& strategy) {
-       const Geometry shape = geometry(problem, strategy);
-       if (shape.chunks > 1) strategy.tiles.chunk_tokens = shape.padded_tokens;
-     }},
-    {"whole tiles of feed-forward and loss",
-     [](Problem&, Strategy& strategy) {
-       strategy.tiles.ffn_rows = 0;
-       strategy.tiles.loss_rows = 0;
-       strategy.tiles.loss_vocabulary = 0;
-     }},
-    {"nothing recomputed",
-     [](Problem&, Strategy& strategy) {
-       strategy.segments = {1};
-       for (LayerClass& one : strategy.layer_classes) one.recompute = Recompute::keep_all;
-     }},
-    {"nothing spilled",
-     [](Problem&, Strategy& strategy) {
-       for (LayerClass& one : strategy.layer_classes) one.keep.fill(1);
-     }},
-    {"optimizer on the device",
-     [](Problem&, Strategy& strategy) { strategy.offload_states(false); }},
-    {"the other backward order",
-     [](Problem&, Strategy& strategy) {
-       BackwardOrder& order = strategy.tiles.backward_order;
-       order = order == BackwardOrder::kv_outer ? BackwardOrder::q_outer : BackwardOrder::kv_outer;
-     }},
-    {"serpentine off", [](Problem&, Strategy& strategy) { strategy.tiles.serpentine = false; }},
-    {"long_tiles off", [](Problem&, Strategy& strategy) { strategy.tiles.long_tiles = false; }},
-    {"no prefetch", [](Problem&, Strategy& strategy) { strategy.copies.prefetch_depth = 0; }},
-    {"one copy lane", [](Problem&, Strategy& strategy) { strategy.copies.duplex = false; }},
-    {"overlap_all_to_all off",
-     [](Problem&, Strategy& strategy) { strategy.copies.overlap_all_to_all = false; }},
-    {"f32 storage", [](Problem&, Strategy& strategy) { strategy.storage = Storage::f32; }},
     {"own attention kernels",
      [](Problem& problem, Strategy&) { problem.cluster.attention = AttentionKernels::own; }},
 };
@@ -107,10 +60,15 @@ std::string changes_of(const std::vector<Trial>& trials, const Is& is) {
 
 }  // namespace
 
-std::vector<Simplification> simplifications(const Problem& problem, const Strategy& strategy) {
+std::vector<Simplification> simplifications(const Problem& problem, const Strategy& strategy,
+                                            Choices table) {
   std::vector<Simplification> found;
   Simplification together{std::string(kTogether), problem, strategy};
-  for (const Rule& rule : kRules) {
+  std::vector<Rule> rules(std::begin(kRules), std::end(kRules));
+  for (const Choice& choice : table) {
+    if (choice.simplify) rules.push_back({choice.simplest, choice.simplify});
+  }
+  for (const Rule& rule : rules) {
     Simplification one{std::string(rule.change), problem, strategy};
     rule.apply(one.problem, one.strategy);
     if (one.problem == problem && one.strategy == strategy) continue;
@@ -122,13 +80,12 @@ std::vector<Simplification> simplifications(const Problem& problem, const Strate
 }
 
 Bisection bisect(const VerifiedSchedule& schedule, const Problem& problem, const Strategy& strategy,
-                 const CheckOptions& options,
+                 const CheckOptions& options, const Lowering& lowering,
                  const std::function<void(std::string_view)>& progress) {
   const auto lowered = [&](std::string_view change, const Problem& simpler, const Strategy& with) {
     progress(change);
     try {
-      const Lowered variant = lower(simpler, with, print_problem(simpler, with));
-      return checked(change, variant.schedule, simpler, options);
+      return checked(change, lowering(simpler, with), simpler, options);
     } catch (const InputError& error) {
       return Trial{std::string(change), {}, error.what(), false};
     } catch (const MemoryError& error) {

@@ -1,5 +1,5 @@
 // Faults that depend on one choice of a strategy, and what bisect concludes.
-#include "bisect.h"
+#include "fpdt/check/bisect.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "fpdt/cpu/backend.h"
 #include "fpdt/plan/lower.h"
 
-#include "../train/cases.h"
+#include "cases.h"
 
 namespace fpdt {
 namespace {
@@ -49,8 +49,11 @@ Bisection bisect_with(const Case& one, FaultyBackend::Fault fault) {
   options.ranks.make_backend = [fault](Communicator& communicator) {
     return std::make_unique<FaultyBackend>(communicator, fault);
   };
-  const Lowered lowered = lower(one.problem, one.strategy);
-  return bisect(lowered.schedule, one.problem, one.strategy, options, [](std::string_view) {});
+  const Lowering lowering = [](const Problem& problem, const Strategy& strategy) {
+    return lower(problem, strategy).schedule;
+  };
+  return bisect(lowering(one.problem, one.strategy), one.problem, one.strategy, options, lowering,
+                [](std::string_view) {});
 }
 
 TEST(Bisect, SoundScheduleHasNoVariantThatDiffers) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fpdt/check/check.h"
+#include "fpdt/spec/choices.h"
 
 namespace fpdt {
 
@@ -20,7 +21,8 @@ struct Simplification {
 
 // One for each choice that is not at its simplest yet; if there are several, also all of them
 // together, last. Some may not be possible: `check` says.
-std::vector<Simplification> simplifications(const Problem& problem, const Strategy& strategy);
+std::vector<Simplification> simplifications(const Problem& problem, const Strategy& strategy,
+                                            Choices table = choices());
 
 // The check of one schedule.
 struct Trial {
@@ -43,9 +45,12 @@ struct Bisection {
   [[nodiscard]] std::string conclusion() const;
 };
 
+// Makes the schedule of a strategy; InputError or MemoryError where it cannot.
+using Lowering = std::function<VerifiedSchedule(const Problem&, const Strategy&)>;
+
 // Checks all of them; `progress` hears which, before each.
 Bisection bisect(const VerifiedSchedule& schedule, const Problem& problem, const Strategy& strategy,
-                 const CheckOptions& options,
+                 const CheckOptions& options, const Lowering& lowering,
                  const std::function<void(std::string_view)>& progress);
 
 }  // namespace fpdt

@@ -1,0 +1,210 @@
+// The values that choices may take, and the words of those that are more than a member.
+#include "fpdt/spec/choice_values.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+namespace {
+
+// The strategy with one member changed.
+template <class Change>
+Strategy with(Strategy strategy, const Change& change) {
+  change(strategy);
+  return strategy;
+}
+
+// None, all, one more or less than `now`, and as many as fit of at most `most`.
+template <class With>
+Strategies amounts(std::int64_t now, std::int64_t most, const Fits& fits, const With& with) {
+  std::int64_t fit = 0;
+  for (std::int64_t high = most + 1; high - fit > 1;) {
+    const std::int64_t middle = fit + (high - fit) / 2;
+    (fits(with(middle)) ? fit : high) = middle;
+  }
+  Strategies values;
+  for (const std::int64_t n : {std::int64_t{0}, now - 1, now + 1, fit, most}) {
+    if (n >= 0 && n <= most) values.push_back(with(n));
+  }
+  return values;
+}
+
+}  // namespace
+
+// A tile keeps its rows. A tile of a whole chunk stays whole up to 8192 rows (feed-forward) or 1024
+// rows (loss).
+Strategies other_chunks(const Problem& problem, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  const Geometry shape = geometry(problem, strategy);
+  for (const std::int64_t tokens :
+       chunk_lengths(problem, shape.sequence_parallel, shape.ring, shape.hops)) {
+    if (tokens == strategy.tiles.chunk_tokens) continue;
+    Tiles& tiles = values.emplace_back(strategy).tiles;
+    tiles.chunk_tokens = tokens;
+    const std::int64_t rows = tokens / shape.sequence_parallel;
+    if (tiles.ffn_rows == 0 && rows > 8192) tiles.ffn_rows = 8192;
+    if (tiles.loss_rows == 0 && rows > 1024) tiles.loss_rows = 1024;
+  }
+  return values;
+}
+
+Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std::int64_t whole) {
+  Strategies values;
+  const std::int64_t now = strategy.tiles.*tile > 0 ? strategy.tiles.*tile : whole;
+  for (const std::int64_t rows : {now / 2, 2 * now}) {
+    if (rows < 1) continue;
+    values.push_back(
+        with(strategy, [&](Strategy& s) { s.tiles.*tile = rows >= whole ? 0 : rows; }));
+  }
+  return values;
+}
+
+Strategies other_depths(const Problem&, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  for (const std::int64_t step : {-1, 1}) {
+    const std::int64_t depth = strategy.copies.prefetch_depth + step;
+    // Without prefetch the first delay of a copy stops the compute lane, which no simulation shows.
+    if (depth < 1 || depth > 4) continue;
+    values.push_back(with(strategy, [&](Strategy& s) { s.copies.prefetch_depth = depth; }));
+  }
+  return values;
+}
+
+Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  const bool stored = stored_layers(problem, strategy).attention > 0;
+  for (const std::int64_t every : checkpoint_intervals(problem)) {
+    // Segments have one class; their repeats may store attention outputs.
+    values.push_back(every == 1
+                         ? strategy
+                         : with_stored(problem, strategy, {0, stored ? problem.model.layers : 0}));
+    values.back().segments = {every};
+  }
+  return values;
+}
+
+Strategies other_homes_of_states(const Problem&, const Strategy& strategy, const Fits&) {
+  return {with(strategy, [](Strategy& s) { s.offload_states(!s.offloads_states()); })};
+}
+
+Strategies other_stages(const Problem&, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  for (const std::int64_t stage : {3, 2, 1, 0}) {
+    values.push_back(with(strategy, [&](Strategy& s) { s.zero = stage; }));
+  }
+  return values;
+}
+
+Strategies other_rings(const Problem& problem, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  for (const std::int64_t ring : rings(problem, geometry(problem, strategy).sequence_parallel)) {
+    values.push_back(with_ring(strategy, ring));
+  }
+  return values;
+}
+
+Strategies other_replicas(const Problem& problem, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  const std::int64_t now = geometry(problem, strategy).sequence_parallel;
+  const std::int64_t batch = strategy.mesh.replicas * strategy.micro_batches;
+  const auto add = [&](std::int64_t degree, std::int64_t ring) {
+    if (batch % degree != 0) return;
+    Strategy changed = strategy;
+    changed.mesh.replicas = degree;
+    changed.micro_batches = batch / degree;
+    changed = with_ring(changed, ring);
+    const std::int64_t unit = problem.ranks() / degree * problem.cluster.row_multiple;
+    changed.tiles.chunk_tokens = round_up(strategy.tiles.chunk_tokens, unit);
+    values.push_back(std::move(changed));
+  };
+  for (const std::int64_t degree : data_parallel_degrees(problem)) add(degree, 1);
+  if (now == 1 || strategy.mesh.ring < now) return values;
+  // Ranks that all share queries do so in any number.
+  for (std::int64_t degree = 1; degree <= problem.ranks(); ++degree) {
+    if (problem.ranks() % degree == 0) add(degree, problem.ranks() / degree);
+  }
+  return values;
+}
+
+// Layers that store everything may have stored only their attention output before.
+Strategies other_stored(const Problem& problem, const Strategy& strategy, const Fits& fits,
+                        std::int64_t StoredLayers::*which) {
+  const StoredLayers now = stored_layers(problem, strategy);
+  const std::int64_t layers = problem.model.layers;
+  const bool all = which == &StoredLayers::everything;
+  return amounts(now.*which, all ? layers : layers - now.everything, fits, [&](std::int64_t n) {
+    StoredLayers stored = now;
+    stored.*which = n;
+    stored.attention = std::min(stored.attention, layers - stored.everything);
+    return with_stored(problem, strategy, stored);
+  });
+}
+
+Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fits& fits,
+                      TensorClass tensor) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  const double fraction = strategy.layer_classes.front().kept(tensor);
+  const auto now = static_cast<std::int64_t>(fraction * static_cast<double>(chunks));
+  const auto with = [&](std::int64_t n) {
+    return tidied(problem, with_kept(strategy, tensor, fraction_of(n, chunks)));
+  };
+  if (with(chunks) == with(0)) return {};  // without effect here
+  return amounts(now, chunks, fits, with);
+}
+
+std::string words_of_stored(const Problem& problem, const Strategy& strategy, const Geometry&) {
+  std::string text;
+  const auto add = [&](std::int64_t layers, std::string_view what) {
+    if (layers > 0) text += fmt::format("{}{} layers {}", text.empty() ? "" : "; ", layers, what);
+  };
+  const StoredLayers stored = stored_layers(problem, strategy);
+  add(stored.everything, "store everything");
+  if (strategy.checkpoint_every() > 1) {
+    return fmt::format("{}{}one layer in {} stores its input, {}", text, text.empty() ? "" : "; ",
+                       strategy.checkpoint_every(),
+                       stored.attention > 0 ? "the others repeat forward"
+                                            : "the others repeat forward and attention once more");
+  }
+  add(stored.attention, "store their attention output");
+  add(problem.model.layers - stored.everything - stored.attention,
+      "repeat forward from their input");
+  return text;
+}
+
+std::string words_of_kept(const Problem&, const Strategy& strategy, const Geometry&) {
+  std::string kept;
+  for (std::size_t k = 0; k < kTensorClasses; ++k) {
+    const double fraction = strategy.layer_classes.front().keep[k];
+    if (fraction == 0) continue;
+    kept += fmt::format("{}{}", kept.empty() ? "" : ", ", word(static_cast<TensorClass>(k)));
+    if (fraction < 1) kept += fmt::format(" ({:.0f} %)", 100 * fraction);
+  }
+  return kept.empty() ? "all chunks spilled to the host" : "on the device: " + kept;
+}
+
+std::string change_of_stored(const Problem& problem, const Strategy& from, const Strategy& to) {
+  std::string text;
+  const auto add = [&](std::string_view what, std::int64_t before, std::int64_t after) {
+    if (before == after) return;
+    text += fmt::format("{}{} stored in {} -> {} layers", text.empty() ? "" : ", ", what, before,
+                        after);
+  };
+  const StoredLayers before = stored_layers(problem, from), after = stored_layers(problem, to);
+  add("everything", before.everything, after.everything);
+  add("attention output", before.attention, after.attention);
+  return text;
+}
+
+std::string change_of_kept(const Problem& problem, const Strategy& to, TensorClass tensor) {
+  const std::int64_t parts = geometry(problem, to).parts(tensor);
+  const double fraction = to.layer_classes.front().kept(tensor);
+  const auto kept = static_cast<std::int64_t>(fraction * static_cast<double>(parts));
+  if (kept == parts) return fmt::format("keep all of {} on the device", word(tensor));
+  if (kept == 0) return fmt::format("keep no {} on the device", word(tensor));
+  return fmt::format("keep {} of {} chunks of {} on the device", kept, parts, word(tensor));
+}
+
+}  // namespace fpdt

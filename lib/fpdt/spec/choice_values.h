@@ -1,0 +1,37 @@
+// What rows of the table of choices need functions for.
+#pragma once
+
+#include "fpdt/spec/choices.h"
+#include "fpdt/spec/edits.h"
+
+namespace fpdt {
+
+using Strategies = std::vector<Strategy>;
+
+// Other values of a choice.
+Strategies other_chunks(const Problem& problem, const Strategy& strategy, const Fits& fits);
+Strategies other_depths(const Problem& problem, const Strategy& strategy, const Fits& fits);
+Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits& fits);
+Strategies other_homes_of_states(const Problem& problem, const Strategy& strategy,
+                                 const Fits& fits);
+Strategies other_stages(const Problem& problem, const Strategy& strategy, const Fits& fits);
+Strategies other_rings(const Problem& problem, const Strategy& strategy, const Fits& fits);
+Strategies other_replicas(const Problem& problem, const Strategy& strategy, const Fits& fits);
+// None, all, one more or less, and as many as fit: of layers that store something, and of chunks of
+// a tensor class on the device.
+Strategies other_stored(const Problem& problem, const Strategy& strategy, const Fits& fits,
+                        std::int64_t StoredLayers::*which);
+Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fits& fits,
+                      TensorClass tensor);
+// Half and twice a tile. 0 stands for `whole`.
+Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std::int64_t whole);
+
+// Clauses of a sentence.
+std::string words_of_stored(const Problem& problem, const Strategy& strategy,
+                            const Geometry& shape);
+std::string words_of_kept(const Problem& problem, const Strategy& strategy, const Geometry& shape);
+// Changes in words.
+std::string change_of_stored(const Problem& problem, const Strategy& from, const Strategy& to);
+std::string change_of_kept(const Problem& problem, const Strategy& to, TensorClass tensor);
+
+}  // namespace fpdt

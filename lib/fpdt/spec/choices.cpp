@@ -1,0 +1,473 @@
+// One row for each choice.
+#include "fpdt/spec/choices.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/units.h"
+#include "fpdt/spec/choice_values.h"
+
+namespace fpdt {
+namespace {
+
+template <HasWords E>
+constexpr auto kWords = words<E>();
+
+Member member_of(std::int64_t& value) { return &value; }
+Member member_of(bool& value) { return &value; }
+Member member_of(double& value) { return &value; }
+Member member_of(std::vector<std::int64_t>& value) { return &value; }
+template <HasWords E>
+Member member_of(E& value) {
+  static_assert(sizeof(E) == 1);
+  return Word{kWords<E>, reinterpret_cast<std::uint8_t*>(&value)};
+}
+Member member_of(std::array<double, kStateClasses>& keep) {
+  return Fractions{kWords<StateClass>, keep, 1};
+}
+Member member_of(std::array<double, kTensorClasses>& keep) {
+  return Fractions{kWords<TensorClass>, keep, 0};
+}
+
+using MemberOf = std::function<Member(Strategy&, LayerClass&)>;
+template <class T>
+MemberOf at(T Strategy::*member) {
+  return [member](Strategy& s, LayerClass&) { return member_of(s.*member); };
+}
+template <class Group, class T>
+MemberOf at(Group Strategy::*group, T Group::*member) {
+  return [group, member](Strategy& s, LayerClass&) { return member_of(s.*group.*member); };
+}
+template <class T>
+MemberOf at(T LayerClass::*member) {
+  return [member](Strategy&, LayerClass& one) { return member_of(one.*member); };
+}
+
+template <class T>
+std::function<void(Problem&, Strategy&)> set(T Strategy::*member, T value) {
+  return [=](Problem&, Strategy& s) { s.*member = value; };
+}
+template <class Group, class T>
+std::function<void(Problem&, Strategy&)> set(Group Strategy::*group, T Group::*member, T value) {
+  return [=](Problem&, Strategy& s) { s.*group.*member = value; };
+}
+
+// One of `divisor` equal groups of ranks.
+void leave_ranks(Problem& problem, std::int64_t divisor) {
+  if (divisor == 1) return;
+  problem.cluster.devices_per_node = problem.ranks() / divisor;
+  problem.cluster.nodes = 1;
+}
+
+std::string unless(bool effect, std::string_view reason) {
+  return effect ? "" : std::string(reason);
+}
+
+std::string unused_long_tiles(const Problem&, const Strategy& s, const LayerClass&,
+                              const Geometry& shape) {
+  if (!s.tiles.long_tiles) return "";
+  if (shape.hops > 1) return "keys go around a ring";
+  return unless(std::any_of(s.layer_classes.begin(), s.layer_classes.end(),
+                            [](const LayerClass& one) { return one.kept(TensorClass::kv) > 0; }),
+                "no layer class keeps kv on the device");
+}
+
+std::vector<Choice> rows_of_mesh() {
+  return {
+      {.key = "mesh",
+       .meaning = "ranks as a grid, whose sides multiply to the number of devices; the last varies "
+                  "fastest"},
+      {.key = "mesh.replicas",
+       .meaning = "ranks that train other sequences: data parallelism",
+       .member = at(&Strategy::mesh, &Mesh::replicas),
+       .turn = 16,
+       .others = other_replicas,
+       .says =
+           [](const Problem&, const Strategy& from, const Strategy& to) {
+             return fmt::format("replicas x micro-batches {} x {} -> {} x {}", from.mesh.replicas,
+                                from.micro_batches, to.mesh.replicas, to.micro_batches);
+           },
+       .simplest = "one replica",
+       .simplify =
+           [](Problem& problem, Strategy& s) {
+             leave_ranks(problem, s.mesh.replicas);
+             s.mesh.replicas = 1;
+           }},
+      {.key = "mesh.ring",
+       .meaning = "ranks that share the queries of a head; keys and values travel between them",
+       .member = at(&Strategy::mesh, &Mesh::ring),
+       .label = "mesh.ring",
+       .turn = 13,
+       .others = other_rings,
+       .take =
+           [](const Problem&, Strategy& to, const Strategy& from) {
+             if (to.mesh.ring != from.mesh.ring) to = with_ring(std::move(to), from.mesh.ring);
+           },
+       .simplest = "no ring",
+       .simplify =
+           [](Problem& problem, Strategy& s) {
+             leave_ranks(problem, s.mesh.ring);
+             s = with_ring(std::move(s), 1);
+           }},
+      {.key = "mesh.heads",
+       .meaning = "ranks that exchange tokens for heads by all-to-all",
+       .member = at(&Strategy::mesh, &Mesh::heads),
+       .form = Form::rest},
+      {.key = "mesh.tensor",
+       .meaning = "ranks that share each product",
+       .member = at(&Strategy::mesh, &Mesh::tensor)},
+  };
+}
+
+std::vector<Choice> rows_of_keys() {
+  return {
+      {.key = "keys",
+       .meaning = "where the keys of an attention tile come from: chunks of this rank, a "
+                  "neighbour, or all ranks",
+       .member = at(&Strategy::keys),
+       .turn = 14,
+       .unused =
+           [](const Problem&, const Strategy& s, const LayerClass&, const Geometry& shape) {
+             return unless(s.keys == Keys::resident || shape.ring > 1, "mesh.ring is 1");
+           }},
+      {.key = "layout",
+       .meaning = "which tokens a rank holds: a run of each chunk; the same with every second "
+                  "chunk in the opposite order of the ranks of a ring",
+       .member = at(&Strategy::layout),
+       .turn = 15,
+       .words =
+           [](const Problem&, const Strategy&, const Geometry& shape) {
+             return unless(!shape.zigzag, "runs of every second chunk in reversed order");
+           },
+       .simplest = "no zigzag",
+       .simplify = set(&Strategy::layout, Layout::interleaved),
+       .unused =
+           [](const Problem&, const Strategy& s, const LayerClass&, const Geometry& shape) {
+             return unless(s.layout == Layout::interleaved || shape.zigzag,
+                           "it needs a ring and several chunks");
+           }},
+      {.key = "extent",
+       .meaning = "rows of norms and products: those of a chunk, or all of the rank",
+       .member = at(&Strategy::extent),
+       .words =
+           [](const Problem&, const Strategy& s, const Geometry&) {
+             return unless(s.extent == Extent::chunk, "norms and products over all rows of a rank");
+           },
+       .simplest = "norms and products by chunk",
+       .simplify = set(&Strategy::extent, Extent::chunk)},
+  };
+}
+
+std::vector<Choice> rows_of_steps() {
+  return {
+      {.key = "zero",
+       .meaning = "ZeRO stage: 1 shards the states of the optimizer, 2 also gradients, 3 also "
+                  "parameters",
+       .member = at(&Strategy::zero),
+       .turn = 12,
+       .others = other_stages,
+       .words =
+           [](const Problem&, const Strategy& s, const Geometry&) {
+             return s.zero == Strategy{}.zero ? "" : fmt::format("ZeRO stage {}", s.zero);
+           },
+       .simplest = "nothing sharded",
+       .simplify = set<std::int64_t>(&Strategy::zero, 0),
+       .unused =
+           [](const Problem& problem, const Strategy& s, const LayerClass&, const Geometry&) {
+             return unless(s.zero == Strategy{}.zero || problem.ranks() > 1,
+                           "one rank shares nothing");
+           }},
+      {.key = "micro_batches",
+       .meaning = "sequences that a replica trains one after the other in a step",
+       .member = at(&Strategy::micro_batches),
+       .set_by = "replicas",
+       .simplest = "one micro-batch",
+       .simplify = set<std::int64_t>(&Strategy::micro_batches, 1)},
+      {.key = "head_stages",
+       .meaning = "groups of heads that attention takes one after the other",
+       .member = at(&Strategy::head_stages)},
+      {.key = "key_gradients",
+       .meaning = "the format of gradients of keys on their way around a ring",
+       .member = at(&Strategy::key_gradients),
+       .simplest = "f32 gradients of keys",
+       .simplify = set(&Strategy::key_gradients, Storage::f32),
+       .unused =
+           [](const Problem&, const Strategy& s, const LayerClass&, const Geometry& shape) {
+             return unless(
+                 s.key_gradients == Storage::f32 || (shape.hops > 1 && s.storage != Storage::f32),
+                 "it needs keys: ring and storage: bf16");
+           }},
+      {.key = "storage",
+       .meaning = "of parameters and activations; sums are f32",
+       .member = at(&Strategy::storage),
+       .simplest = "f32 storage",
+       .simplify = set(&Strategy::storage, Storage::f32)},
+  };
+}
+
+std::vector<Choice> rows_of_homes() {
+  return {
+      {.key = "keep",
+       .meaning = "the fraction of each that stays on the device; states are master weights and "
+                  "moments",
+       .member = at(&Strategy::keep)},
+      {.key = "keep.states",
+       .member =
+           [](Strategy& s, LayerClass&) {
+             return member_of(s.keep[static_cast<std::size_t>(StateClass::states)]);
+           },
+       .label = "keep states",
+       .turn = 11,
+       .others = other_homes_of_states,
+       .says =
+           [](const Problem&, const Strategy&, const Strategy& to) {
+             return fmt::format("states on the {}", to.offloads_states() ? "host" : "device");
+           },
+       .words =
+           [](const Problem&, const Strategy& s, const Geometry&) {
+             return unless(!s.offloads_states(), "optimizer states on the host");
+           },
+       .simplest = "optimizer on the device",
+       .simplify = [](Problem&, Strategy& s) { s.offload_states(false); }},
+      {.key = "segments",
+       .meaning = "layers of each segment from the input on, of which the last repeats; only the "
+                  "input of the first layer of a segment is stored",
+       .member = at(&Strategy::segments),
+       .turn = 4,
+       .others = other_segments},
+  };
+}
+
+// Of a tile of rows: others, and why it is none.
+auto halves_and_twice(std::int64_t Tiles::*tile) {
+  return [tile](const Problem& problem, const Strategy& s, const Fits&) {
+    return other_tiles(s, tile, geometry(problem, s).local_rows(0));
+  };
+}
+auto unused_rows(std::int64_t Tiles::*tile) {
+  return [tile](const Problem&, const Strategy& s, const LayerClass&, const Geometry& shape) {
+    const std::int64_t most = shape.local_rows(0);
+    return s.tiles.*tile < most ? "" : fmt::format("a chunk has {} rows on one rank", most);
+  };
+}
+
+std::vector<Choice> rows_of_tiles() {
+  return {
+      {.key = "tiles", .meaning = "lengths and order of the pieces of work"},
+      {.key = "tiles.chunk_tokens",
+       .meaning = "tokens of a chunk over all ranks",
+       .member = at(&Strategy::tiles, &Tiles::chunk_tokens),
+       .form = Form::tokens,
+       .turn = 1,
+       .others = other_chunks,
+       .simplest = "one chunk",
+       .simplify =
+           [](Problem& problem, Strategy& s) {
+             const Geometry shape = geometry(problem, s);
+             if (shape.chunks > 1) s.tiles.chunk_tokens = shape.padded_tokens;
+           }},
+      {.key = "tiles.ffn_rows",
+       .meaning = "rows of a tile of the feed-forward; 0: the chunk",
+       .member = at(&Strategy::tiles, &Tiles::ffn_rows),
+       .form = Form::tokens,
+       .turn = 18,
+       .others = halves_and_twice(&Tiles::ffn_rows),
+       .simplest = "whole tiles of feed-forward",
+       .simplify = set<Tiles, std::int64_t>(&Strategy::tiles, &Tiles::ffn_rows, 0),
+       .unused = unused_rows(&Tiles::ffn_rows)},
+      {.key = "tiles.loss_rows",
+       .meaning = "rows of a tile of the loss; 0: the chunk",
+       .member = at(&Strategy::tiles, &Tiles::loss_rows),
+       .form = Form::tokens,
+       .turn = 19,
+       .others = halves_and_twice(&Tiles::loss_rows),
+       .simplest = "whole tiles of loss",
+       .simplify = set<Tiles, std::int64_t>(&Strategy::tiles, &Tiles::loss_rows, 0),
+       .unused = unused_rows(&Tiles::loss_rows)},
+      {.key = "tiles.loss_vocabulary",
+       .meaning = "words of a tile of the loss; 0: the vocabulary",
+       .member = at(&Strategy::tiles, &Tiles::loss_vocabulary),
+       .form = Form::tokens,
+       .turn = 20,
+       .others =
+           [](const Problem& problem, const Strategy& s, const Fits&) {
+             return other_tiles(s, &Tiles::loss_vocabulary, problem.model.vocabulary);
+           },
+       .simplest = "one tile of the vocabulary",
+       .simplify = set<Tiles, std::int64_t>(&Strategy::tiles, &Tiles::loss_vocabulary, 0),
+       .unused =
+           [](const Problem& problem, const Strategy& s, const LayerClass&, const Geometry&) {
+             const std::int64_t words = problem.model.vocabulary;
+             return s.tiles.loss_vocabulary < words
+                        ? ""
+                        : fmt::format("the vocabulary has {} words", words);
+           }},
+  };
+}
+
+std::vector<Choice> rows_of_order() {
+  return {
+      {.key = "tiles.backward_order",
+       .meaning = "whether the outer loop of backward attention goes over chunks of keys or of "
+                  "queries",
+       .member = at(&Strategy::tiles, &Tiles::backward_order),
+       .turn = 5,
+       .words = [](const Problem&, const Strategy& s, const Geometry&) -> std::string {
+         return s.tiles.backward_order == BackwardOrder::q_outer ? "backward query-outer"
+                                                                 : "backward KV-outer";
+       },
+       .simplest = "the other backward order",
+       .simplify =
+           [](Problem&, Strategy& s) {
+             BackwardOrder& order = s.tiles.backward_order;
+             order = order == BackwardOrder::kv_outer ? BackwardOrder::q_outer
+                                                      : BackwardOrder::kv_outer;
+           }},
+      {.key = "tiles.serpentine",
+       .meaning = "whether every other row runs backwards, and begins with what is still on the "
+                  "device",
+       .member = at(&Strategy::tiles, &Tiles::serpentine),
+       .turn = 7,
+       .simplest = "serpentine off",
+       .simplify = set(&Strategy::tiles, &Tiles::serpentine, false)},
+      {.key = "tiles.long_tiles",
+       .meaning = "whether one attention op covers all keys of a row that are on the device",
+       .member = at(&Strategy::tiles, &Tiles::long_tiles),
+       .turn = 6,
+       .words =
+           [](const Problem&, const Strategy& s, const Geometry&) {
+             return unless(!s.tiles.long_tiles, "one attention tile over all keys on the device");
+           },
+       .simplest = "long_tiles off",
+       .simplify = set(&Strategy::tiles, &Tiles::long_tiles, false),
+       .unused = unused_long_tiles},
+  };
+}
+
+std::vector<Choice> rows_of_copies() {
+  return {
+      {.key = "copies", .meaning = "what runs beside attention"},
+      {.key = "copies.prefetch_depth",
+       .meaning = "how many chunks fetches run ahead of their use, 0 to 64",
+       .member = at(&Strategy::copies, &Copies::prefetch_depth),
+       .turn = 8,
+       .others = other_depths,
+       .simplest = "no prefetch",
+       .simplify = set<Copies, std::int64_t>(&Strategy::copies, &Copies::prefetch_depth, 0)},
+      {.key = "copies.duplex",
+       .meaning = "whether each direction of copies has its own lane",
+       .member = at(&Strategy::copies, &Copies::duplex),
+       .turn = 9,
+       .simplest = "one copy lane",
+       .simplify = set(&Strategy::copies, &Copies::duplex, false)},
+      {.key = "copies.overlap_all_to_all",
+       .meaning = "whether chunk i+1 is exchanged while chunk i is in attention",
+       .member = at(&Strategy::copies, &Copies::overlap_all_to_all),
+       .turn = 10,
+       .simplest = "overlap_all_to_all off",
+       .simplify = set(&Strategy::copies, &Copies::overlap_all_to_all, false)},
+      {.key = "copies.optimizer_tile",
+       .meaning = "elements of one piece of a tensor that the optimizer streams",
+       .member = at(&Strategy::copies, &Copies::optimizer_tile),
+       .form = Form::tokens,
+       .unused =
+           [](const Problem&, const Strategy& s, const LayerClass&, const Geometry&) {
+             const bool set = s.copies.optimizer_tile != Copies{}.optimizer_tile;
+             return unless(!set || s.offloads_states(), "it needs keep: {states: host}");
+           }},
+  };
+}
+
+Choice row_of_tensor(TensorClass tensor) {
+  const auto k = static_cast<std::size_t>(tensor);
+  return {.key = fmt::format("layer_classes[].keep.{}", word(tensor)),
+          .member = [k](Strategy&, LayerClass& one) { return member_of(one.keep[k]); },
+          .label = fmt::format("keep {}", word(tensor)),
+          .turn = 17,
+          .others = [tensor](const Problem& problem, const Strategy& s,
+                             const Fits& fits) { return other_kept(problem, s, fits, tensor); },
+          .says = [tensor](const Problem& problem, const Strategy&,
+                           const Strategy& to) { return change_of_kept(problem, to, tensor); },
+          .unused =
+              [tensor](const Problem&, const Strategy& s, const LayerClass& one, const Geometry&) {
+                return one.kept(tensor) == 0 ? "" : std::string(why_unused(s, one, tensor));
+              }};
+}
+
+std::vector<Choice> rows_of_layers() {
+  const auto stored = [](std::int64_t StoredLayers::*which) {
+    return [which](const Problem& problem, const Strategy& s, const Fits& fits) {
+      return other_stored(problem, s, fits, which);
+    };
+  };
+  std::vector<Choice> rows{
+      {.key = "layer_classes",
+       .meaning = "one to four groups of consecutive layers, from the first layer on"},
+      {.key = "layer_classes[].layers",
+       .meaning = "how many layers; `rest` in the last class only",
+       .member = at(&LayerClass::layers),
+       .form = Form::rest,
+       .set_by = "recompute attention"},
+      {.key = "layer_classes[].recompute",
+       .meaning = "what forward stores for backward",
+       .member = at(&LayerClass::recompute),
+       .label = "recompute attention",
+       .turn = 2,
+       .others = stored(&StoredLayers::attention),
+       .take =
+           [](const Problem& problem, Strategy& to, const Strategy& from) {
+             const StoredLayers wanted = stored_layers(problem, from);
+             if (stored_layers(problem, to) != wanted) to = with_stored(problem, to, wanted);
+           },
+       .says = change_of_stored,
+       .words = words_of_stored,
+       .simplest = "nothing recomputed",
+       .simplify =
+           [](Problem&, Strategy& s) {
+             s.segments = {1};
+             for (LayerClass& one : s.layer_classes) one.recompute = Recompute::keep_all;
+           }},
+      {.label = "recompute everything",
+       .set_by = "recompute attention",
+       .turn = 3,
+       .others = stored(&StoredLayers::everything),
+       .says = change_of_stored},
+      {.key = "layer_classes[].first_stored_chunk",
+       .meaning = "the chunks before it repeat attention in backward, whatever `recompute` says",
+       .member = at(&LayerClass::first_stored_chunk),
+       .form = Form::sparse},
+      {.key = "layer_classes[].keep",
+       .meaning = "the fraction of the chunks that stays on the device ([strategy, section "
+                  "5](../strategy.md#5-keep))",
+       .member = at(&LayerClass::keep),
+       .words = words_of_kept,
+       .simplest = "nothing spilled",
+       .simplify =
+           [](Problem&, Strategy& s) {
+             for (LayerClass& one : s.layer_classes) one.keep.fill(1);
+           }},
+  };
+  for (std::size_t k = 0; k < kTensorClasses; ++k) {
+    rows.push_back(row_of_tensor(static_cast<TensorClass>(k)));
+  }
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<Choice>& choices() {
+  static const std::vector<Choice> table = [] {
+    std::vector<Choice> all;
+    for (const auto& rows :
+         {rows_of_mesh(), rows_of_keys(), rows_of_steps(), rows_of_homes(), rows_of_tiles(),
+          rows_of_order(), rows_of_copies(), rows_of_layers()}) {
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }();
+  return table;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,42 @@
+// Strategies changed in one choice, and the values that a choice may take.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+// A fraction of four digits that keeps exactly `kept` of the chunks.
+double fraction_of(std::int64_t kept, std::int64_t chunks);
+
+// Numbers of layers by what they store for backward; the rest repeats forward from its input.
+struct StoredLayers {
+  std::int64_t everything = 0;  // Recompute::keep_all
+  std::int64_t attention = 0;   // Recompute::keep_attention
+  bool operator==(const StoredLayers&) const = default;
+};
+StoredLayers stored_layers(const Problem& problem, const Strategy& strategy);
+// The strategy with layer classes in that order, all with the residency of the first class.
+Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored);
+// The strategy with this residency of one tensor class in every layer class.
+Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction);
+
+// Chunk lengths to try, ascending: powers of two and the whole sequence. Where cuDNN computes
+// attention, only lengths that it accepts. Each of several hops repeats all tiles, so that chunks
+// are fewer.
+std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t sequence_parallel,
+                                        std::int64_t ring = 1, std::int64_t hops = 1);
+// Data-parallel degrees, ascending, for which the heads allow the sequence-parallel degree that
+// results.
+std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
+// Divisors of the layer count, ascending.
+std::vector<std::int64_t> checkpoint_intervals(const Problem& problem);
+// The strategy with rings of this many ranks. Where they have several, keys are gathered unless
+// they go around.
+Strategy with_ring(Strategy strategy, std::int64_t ring);
+// The rings that let `sequence_parallel` ranks share the heads, ascending. 1: heads alone do.
+std::vector<std::int64_t> rings(const Problem& problem, std::int64_t sequence_parallel);
+
+}  // namespace fpdt

@@ -1,0 +1,109 @@
+// What is said of choices, and what is said to have no effect is what is taken away.
+#include "fpdt/spec/choices.h"
+
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+// Everything that one rank with one chunk of two tokens has no use for.
+Strategy burdened() {
+  Strategy strategy = test::tiny_strategy(64);
+  strategy.storage = Storage::f32;
+  strategy.zero = 1;
+  strategy.keys = Keys::gathered;
+  strategy.layout = Layout::zigzag;
+  strategy.key_gradients = Storage::bf16;
+  strategy.tiles.long_tiles = true;
+  strategy.tiles.ffn_rows = strategy.tiles.loss_rows = 64;
+  strategy.tiles.loss_vocabulary = 1 << 20;
+  strategy.copies.optimizer_tile = 2048;
+  strategy.layer_classes.front().keep[static_cast<std::size_t>(TensorClass::ffn_hidden)] = 1;
+  return strategy;
+}
+
+TEST(Unused, NamesWhatItTakesAway) {
+  const Problem problem = test::tiny_problem(test::tiny_llama(), 1, 2);
+  const Strategy without = tidied(problem, burdened());
+  EXPECT_EQ(without_effect(problem, burdened()).size(), 10U);
+  EXPECT_TRUE(without_effect(problem, without).empty());
+  Strategy plain = test::tiny_strategy(64);
+  plain.storage = Storage::f32;
+  plain.zero = Strategy{}.zero;
+  plain.tiles.ffn_rows = plain.tiles.loss_rows = plain.tiles.loss_vocabulary = 0;
+  plain.copies.optimizer_tile = Copies{}.optimizer_tile;
+  EXPECT_EQ(without, plain);
+}
+
+TEST(Unused, LeavesWhatHasAnEffect) {
+  const Problem problem = test::tiny_problem(test::tiny_llama(), 4, 60);
+  Strategy strategy = test::tiny_strategy(20);
+  strategy.storage = Storage::bf16;
+  strategy.zero = 1;
+  strategy.mesh.ring = 2;
+  strategy.keys = Keys::ring;
+  strategy.layout = Layout::zigzag;
+  strategy.key_gradients = Storage::bf16;
+  strategy.tiles.ffn_rows = strategy.tiles.loss_rows = 2;
+  strategy.tiles.loss_vocabulary = 7;
+  strategy.offload_states(true);
+  strategy.copies.optimizer_tile = 2048;
+  EXPECT_TRUE(without_effect(problem, strategy).empty());
+  EXPECT_EQ(tidied(problem, strategy), strategy);
+}
+
+// Each key once, each lever once, and each key that another choice sets names that.
+TEST(Choices, NameEachOther) {
+  std::set<std::string> keys, names;
+  for (const Choice& choice : choices()) {
+    EXPECT_TRUE(choice.key.empty() || keys.insert(choice.key).second) << choice.key;
+    if (choice.turn > 0 || choice.has_rung()) {
+      EXPECT_TRUE(names.insert(choice.name()).second) << choice.name();
+    }
+  }
+  for (const Choice& choice : choices()) {
+    EXPECT_TRUE(choice.set_by.empty() || names.contains(std::string(choice.set_by)));
+  }
+}
+
+// In one of two strategies at least, since not all choices have an effect beside all others.
+TEST(Choices, WithALeverHaveOtherValues) {
+  const Problem problem = test::tiny_problem(test::tiny_llama(), 4, 512);
+  Strategy gathered = test::tiny_strategy(128);
+  gathered.mesh.ring = 2;
+  gathered.keys = Keys::gathered;
+  gathered.micro_batches = 2;
+  Strategy around = gathered;
+  around.keys = Keys::ring;
+  around.layer_classes.front().recompute = Recompute::keep_all;
+  const auto fits = [](const Strategy&) { return true; };
+  for (const Choice& choice : choices()) {
+    if (choice.turn == 0) continue;
+    bool others = false;
+    for (const Strategy& strategy : {gathered, around}) {
+      for (const Strategy& value : other_values(problem, choice, strategy, fits)) {
+        others = others || value != strategy;
+      }
+    }
+    EXPECT_TRUE(others) << choice.name();
+  }
+}
+
+// A choice that is taken is the same in both, and nothing else changes.
+TEST(Choices, AreTakenOneByOne) {
+  const Problem problem = test::tiny_problem(test::tiny_llama(), 1, 2);
+  const Strategy from = burdened();
+  Strategy to = test::tiny_strategy(64);
+  for (const Choice& choice : choices()) {
+    if (choice.has_rung()) take(problem, choices(), choice, to, from);
+  }
+  EXPECT_EQ(to, from);
+}
+
+}  // namespace
+}  // namespace fpdt

@@ -11,8 +11,8 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/base/units.h"
-#include "fpdt/plan/longest.h"
 #include "fpdt/plan/plan.h"
+#include "fpdt/plan/search/longest.h"
 
 namespace fpdt {
 namespace {

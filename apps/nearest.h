@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "fpdt/plan/search.h"
+#include "fpdt/plan/search/search.h"
 
 namespace fpdt {
 

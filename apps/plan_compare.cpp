@@ -11,7 +11,7 @@
 
 #include "fpdt/io/file.h"
 #include "fpdt/io/strategy_file.h"
-#include "fpdt/plan/ladder.h"
+#include "fpdt/plan/search/ladder.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/spec/attention_kernels.h"
 

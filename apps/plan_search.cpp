@@ -7,7 +7,7 @@
 
 #include "fpdt/io/file.h"
 #include "fpdt/io/problem_json.h"
-#include "fpdt/plan/longest.h"
+#include "fpdt/plan/search/longest.h"
 #include "fpdt/schedule/print.h"
 
 #include "command.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fpdt/plan/search.h"
+#include "fpdt/plan/search/search.h"
 #include "fpdt/spec/strategy.h"
 
 #include "flags.h"

@@ -10,8 +10,8 @@
 #include "fpdt/base/error.h"
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/file.h"
-#include "fpdt/plan/levers.h"
 #include "fpdt/plan/plan.h"
+#include "fpdt/plan/search/levers.h"
 #include "fpdt/report/perfetto.h"
 #include "fpdt/sim/simulate.h"
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
-#include "fpdt/plan/longest.h"
+#include "fpdt/plan/search/longest.h"
 
 namespace fpdt {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "fpdt/plan/search.h"
+#include "fpdt/plan/search/search.h"
 
 #include "progress.h"
 

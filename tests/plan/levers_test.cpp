@@ -1,5 +1,5 @@
 // Each lever changes one thing and keeps the strategy sound.
-#include "fpdt/plan/levers.h"
+#include "fpdt/plan/search/levers.h"
 
 #include <set>
 

@@ -1,10 +1,10 @@
 // Divisions of the ranks and the batch, by heads or by queries as the pinned method shares them.
-#include "fpdt/plan/pins.h"
+#include "fpdt/plan/search/pins.h"
 
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/fit.h"
-#include "fpdt/plan/levers.h"
+#include "fpdt/plan/search/levers.h"
 
 #include "problems.h"
 

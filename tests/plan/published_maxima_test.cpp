@@ -5,8 +5,8 @@
 
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/model_file.h"
-#include "fpdt/plan/longest.h"
-#include "fpdt/plan/search.h"
+#include "fpdt/plan/search/longest.h"
+#include "fpdt/plan/search/search.h"
 
 namespace fpdt::test {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "fpdt/plan/ladder.h"
-#include "fpdt/plan/search.h"
+#include "fpdt/plan/search/ladder.h"
+#include "fpdt/plan/search/search.h"
 
 #include "problems.h"
 

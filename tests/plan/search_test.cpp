@@ -1,5 +1,5 @@
 // The search against enumeration, against its own levers, and within the budgets.
-#include "fpdt/plan/search.h"
+#include "fpdt/plan/search/search.h"
 
 #include <algorithm>
 #include <deque>
@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "fpdt/plan/floor.h"
-#include "fpdt/plan/ladder.h"
-#include "fpdt/plan/longest.h"
 #include "fpdt/plan/plan.h"
+#include "fpdt/plan/search/floor.h"
+#include "fpdt/plan/search/ladder.h"
+#include "fpdt/plan/search/longest.h"
 #include "fpdt/spec/checkpoint_bytes.h"
 
 #include "problems.h"

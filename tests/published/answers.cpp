@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "fpdt/plan/feasible.h"
-#include "fpdt/plan/ladder.h"
+#include "fpdt/plan/search/feasible.h"
+#include "fpdt/plan/search/ladder.h"
 
 namespace fpdt::test {
 namespace {

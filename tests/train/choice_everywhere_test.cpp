@@ -5,8 +5,8 @@
 
 #include "fpdt/check/bisect.h"
 #include "fpdt/io/strategy_file.h"
-#include "fpdt/plan/ladder.h"
-#include "fpdt/plan/levers.h"
+#include "fpdt/plan/search/ladder.h"
+#include "fpdt/plan/search/levers.h"
 
 #include "../io/key_rows.h"
 #include "problems.h"

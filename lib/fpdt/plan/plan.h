@@ -6,7 +6,7 @@
 
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/lower.h"
-#include "fpdt/plan/search.h"
+#include "fpdt/plan/search/search.h"
 #include "fpdt/plan/throughput.h"
 #include "fpdt/schedule/traffic.h"
 

@@ -16,7 +16,7 @@
 //   no demand                        no matching function `fill` in cost/demand.cpp
 //   no kernel of the CPU             no matching function `execute` in cpu/kernels.cpp
 //   no kernel of the GPU             no matching function `execute` in cuda/backend.cpp
-//   a gradient, not Covers::rows     use of deleted function `gradient` in verify_coverage.cpp
+//   a gradient, not Covers::rows     use of deleted function `gradient` in verify/coverage.cpp
 //
 // The verifier refuses an op that adds to a gradient but declares it as a plain target (S605).
 #pragma once

@@ -1,7 +1,7 @@
 // The table of choices. What is said of a choice of a strategy is said once, in its row.
 //
 // Visitors of the table: files and their reference page (io/description.h), levers, ladders and
-// sentences (plan/levers.h, plan/ladder.h), variants of a bisection (check/bisect.h), and the notes
+// sentences (plan/search), variants of a bisection (check/bisect.h), and the notes
 // on settings without effect below. A visitor may be given a copy of the table with more rows.
 #pragma once
 

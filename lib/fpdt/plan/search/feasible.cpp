@@ -1,0 +1,120 @@
+// The most frugal strategies, one after the other.
+#include "fpdt/plan/search/feasible.h"
+
+#include <algorithm>
+#include <array>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/plan/fit.h"
+
+namespace fpdt {
+namespace {
+
+// Strategies by ascending need of memory, for feasibility tests.
+std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
+  if (pins.strategy) return {*pins.strategy};
+  const std::vector<Split> all_splits = splits(problem, pins);
+  if (all_splits.empty()) return {};
+  const Split& split = all_splits.front();
+  std::vector<std::int64_t> lengths = lengths_of(problem, pins, split);
+  constexpr std::size_t kShortest = 3;
+  if (lengths.size() > kShortest) lengths.resize(kShortest);
+  std::vector<Strategy> all;
+  for (const std::int64_t every : checkpoint_intervals(problem)) {
+    for (const bool offload : {false, true}) {
+      for (const std::int64_t tokens : lengths) {
+        for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
+          Strategy strategy = skeleton_of(problem, split, tokens);
+          strategy.segments = {every};
+          strategy.tiles.backward_order = order;
+          strategy.copies.overlap_all_to_all = false;
+          strategy.tiles.loss_rows =
+              std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
+          strategy.offload_states(offload);
+          strategy = entered(problem, pins, tidied(problem, strategy));
+          if (check(problem, strategy).empty()) all.push_back(strategy);
+        }
+      }
+    }
+  }
+  if (pins.method != nullptr) return all;
+  // With more on the device, those of a method may need less of the host.
+  for (const Method* method : methods()) {
+    // Ranks that share queries hold as many tokens as those that share heads.
+    if (method->sharing == Sharing::queries && split.ring == 1) continue;
+    Pins region = pins;
+    region.method = method;
+    for (const Strategy& strategy : frugal(problem, region)) {
+      if (std::find(all.begin(), all.end(), strategy) == all.end()) all.push_back(strategy);
+    }
+  }
+  return all;
+}
+
+Strategy lightest(const Problem& problem, const Pins& pins, const Strategy& strategy) {
+  if (pins.strategy) return strategy;
+  const Strategy light = unburdened(problem, with_stored(problem, strategy, {}));
+  return stays(problem, pins, strategy, light) ? light : strategy;
+}
+
+}  // namespace
+
+std::string_view word(Binding binding) {
+  constexpr std::array<std::string_view, 5> words{"device", "host", "compute", "copies",
+                                                  "collectives"};
+  return words[static_cast<std::size_t>(binding)];
+}
+
+Shortage shortage(const Problem& problem, const Pins& pins) {
+  const std::vector<Strategy> all = frugal(problem, pins);
+  FPDT_ASSERT(!all.empty());
+  Shortage least;
+  bool device_fits = false;
+  bool first = true;
+  for (const Strategy& strategy : all) {
+    const Usage need = usage(problem, strategy);
+    const bool fits = need.device <= problem.device_budget;
+    const Strategy light = fits ? lightest(problem, pins, strategy) : strategy;
+    const Bytes bytes = fits ? usage(problem, light).host_node : need.device;
+    if (device_fits && !fits) continue;
+    if (!first && fits == device_fits && bytes >= least.need) continue;
+    least = {fits ? Binding::host : Binding::device, bytes,
+             fits ? problem.host_budget : problem.device_budget, light};
+    device_fits = fits;
+    first = false;
+  }
+  return least;
+}
+
+std::vector<Need> needs(const Problem& problem, const Shortage& shortage) {
+  std::vector<Need> all{{shortage.binding, shortage.need, shortage.have}};
+  const Usage need = usage(problem, shortage.closest);
+  if (shortage.binding != Binding::device && need.device > problem.device_budget) {
+    all.push_back({Binding::device, need.device, problem.device_budget});
+  }
+  if (shortage.binding != Binding::host && need.host_node > problem.host_budget) {
+    all.push_back({Binding::host, need.host_node, problem.host_budget});
+  }
+  return all;
+}
+
+std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {
+  for (const Strategy& strategy : frugal(problem, pins)) {
+    if (!check(problem, strategy).empty()) continue;
+    const Strategy light = lightest(problem, pins, strategy);
+    if (within(problem, usage(problem, light))) return light;
+    if (pins.strategy) continue;
+    const Strategy resident = lightest(problem, pins, resident_keys(problem, strategy));
+    if (within(problem, usage(problem, resident))) return resident;
+  }
+  return std::nullopt;
+}
+
+Strategy resident_keys(const Problem& problem, Strategy strategy) {
+  strategy = with_kept(strategy, TensorClass::kv, 1);
+  strategy = with_kept(strategy, TensorClass::dkv, 1);
+  strategy.tiles.long_tiles = true;
+  return tidied(problem, strategy);
+}
+
+}  // namespace fpdt

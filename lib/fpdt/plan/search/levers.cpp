@@ -1,0 +1,86 @@
+// The changes that each lever offers, and the sentence about a strategy.
+#include "fpdt/plan/search/levers.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/units.h"
+#include "fpdt/plan/fit.h"
+#include "fpdt/plan/methods/method.h"
+#include "fpdt/spec/attention_kernels.h"
+
+namespace fpdt {
+namespace {
+
+// Those with a turn, by it; `others` after them.
+std::vector<const Choice*> in_turn(Choices table, bool others) {
+  std::vector<const Choice*> rows;
+  for (const Choice& choice : table) {
+    if (choice.turn > 0 || others) rows.push_back(&choice);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Choice* a, const Choice* b) {
+    return a->turn != b->turn && a->turn != 0 && (b->turn == 0 || a->turn < b->turn);
+  });
+  return rows;
+}
+
+// The values of a choice that are sound, each once.
+std::vector<Change> changes_of(const Choice& choice, const Problem& problem, const Strategy& from) {
+  std::vector<Change> changes;
+  const Fits fit = [&](const Strategy& strategy) { return fits(problem, strategy); };
+  for (const Strategy& value : other_values(problem, choice, from, fit)) {
+    const Strategy strategy = tidied(problem, value);
+    if (strategy == from || !check(problem, strategy).empty()) continue;
+    // The rates are cuDNN's, so there is no time for tiles that it does not compute.
+    if (fused_attention(problem, from) && !fused_attention(problem, strategy)) continue;
+    const bool known = std::any_of(changes.begin(), changes.end(), [&](const Change& change) {
+      return change.strategy == strategy;
+    });
+    if (!known) changes.push_back({change_words(problem, choice, from, strategy), strategy});
+  }
+  return changes;
+}
+
+std::string mesh_words(const Geometry& shape) {
+  if (shape.ring == 1) {
+    return fmt::format("mesh {} x {} (replicas x heads)", shape.data_parallel,
+                       shape.sequence_parallel);
+  }
+  return fmt::format("keys {} over mesh {} x {} x {} (replicas x ring x heads)",
+                     shape.hops > 1 ? "around rings" : "gathered", shape.data_parallel, shape.ring,
+                     shape.head_ranks());
+}
+
+}  // namespace
+
+std::vector<Lever> levers(Choices table) {
+  std::vector<Lever> all;
+  for (const Choice* choice : in_turn(table, false)) {
+    all.push_back({choice->name(), [choice](const Problem& problem, const Strategy& strategy) {
+                     return changes_of(*choice, problem, strategy);
+                   }});
+  }
+  return all;
+}
+
+std::string in_words(const Problem& problem, const Strategy& strategy, Choices table) {
+  const Geometry shape = geometry(problem, strategy);
+  const std::string ranks = shape.sequence_parallel == 1
+                                ? "on one rank"
+                                : fmt::format("over {} ranks", shape.sequence_parallel);
+  const Method* method = method_of(problem, strategy);
+  const std::string who = method ? fmt::format("{} {}", method->title, ranks) : mesh_words(shape);
+  std::string text =
+      fmt::format("{}: {} of {} tokens", who,
+                  shape.chunks == 1 ? "one chunk" : fmt::format("{} chunks", shape.chunks),
+                  format_tokens(shape.chunk_rows));
+  if (shape.data_parallel > 1) text += fmt::format(", {} replicas", shape.data_parallel);
+  for (const Choice* choice : in_turn(table, true)) {
+    const std::string words = choice->words ? choice->words(problem, strategy, shape) : "";
+    if (!words.empty()) text += "; " + words;
+  }
+  return text;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,122 @@
+// Chunk lengths and divisions of the batch under pins.
+#include "fpdt/plan/search/pins.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/fit.h"
+
+namespace fpdt {
+namespace {
+
+// Why the ranks cannot share the batch, and the nearest batch that they can.
+std::string why_no_split(const Problem& problem, const Pins& pins) {
+  const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+  if (degrees.empty()) return fmt::format("{} ranks cannot divide the heads", problem.ranks());
+  if (pins.data_parallel &&
+      std::find(degrees.begin(), degrees.end(), *pins.data_parallel) == degrees.end()) {
+    return fmt::format("data-parallel {}: {} ranks and {} heads allow {}", *pins.data_parallel,
+                       problem.ranks(), problem.model.heads, fmt::join(degrees, ", "));
+  }
+  const std::int64_t degree = pins.data_parallel.value_or(degrees.front());
+  return fmt::format("a batch of {}: {} ranks train {} sequences or a multiple; the nearest is {}",
+                     pins.batch, problem.ranks(), degree, round_up(pins.batch, degree));
+}
+
+// The strategy with the shortest chunks that the pins leave.
+Strategy first_strategy(const Problem& problem, const Pins& pins, const Split& split) {
+  const std::int64_t tokens = lengths_of(problem, pins, split).front();
+  return entered(problem, pins, skeleton_of(problem, split, tokens));
+}
+
+}  // namespace
+
+std::vector<Split> splits(const Problem& problem, const Pins& pins) {
+  const std::int64_t ranks = problem.ranks();
+  // `ring`: of a number of ranks; 0: they cannot share a sequence.
+  const auto with = [&](auto ring) {
+    std::vector<Split> all;
+    for (std::int64_t degree = 1; degree <= ranks; ++degree) {
+      if (ranks % degree != 0 || pins.batch % degree != 0) continue;
+      if (pins.data_parallel.value_or(degree) != degree) continue;
+      const Split split{degree, pins.batch / degree, ring(ranks / degree)};
+      if (split.ring > 0) all.push_back(split);
+    }
+    return all;
+  };
+  if (pins.method != nullptr && pins.method->sharing == Sharing::queries) {
+    return with([](std::int64_t among) { return among; });
+  }
+  const std::vector<Split> all = with([&](std::int64_t among) -> std::int64_t {
+    return divides_heads(problem.model, among) ? 1 : 0;
+  });
+  if (!all.empty() || pins.method != nullptr) return all;
+  return with([&](std::int64_t among) { return rings(problem, among).front(); });
+}
+
+bool possible(const Problem& problem, const Pins& pins) {
+  const std::vector<Split> all = splits(problem, pins);
+  return !all.empty() && check(problem, first_strategy(problem, pins, all.front())).empty();
+}
+
+void require_possible(const Problem& problem, const Pins& pins) {
+  if (problem.device_budget.value <= 0 || problem.host_budget.value <= 0) {
+    throw InputError(
+        fmt::format("device_budget and host_budget of the problem: expected more than 0, found {} "
+                    "and {}; those of a whole cluster are its device_memory and host_memory",
+                    format_bytes(problem.device_budget), format_bytes(problem.host_budget)));
+  }
+  Strategy strategy = pins.strategy.value_or(default_strategy(problem));
+  const std::vector<Split> all = splits(problem, pins);
+  if (!pins.strategy && !all.empty()) {
+    strategy = first_strategy(problem, pins, all.front());
+  }
+  const std::vector<Diagnostic> findings = check(problem, strategy);
+  if (!findings.empty()) throw InputError(format_diagnostics(findings));
+  if (!pins.strategy && all.empty()) throw InputError(why_no_split(problem, pins));
+}
+
+bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
+  if (pins.chunk_tokens && strategy.tiles.chunk_tokens != *pins.chunk_tokens) return false;
+  if (pins.data_parallel && strategy.mesh.replicas != *pins.data_parallel) return false;
+  return pins.method == nullptr || pins.method->holds(problem, strategy);
+}
+
+Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strategy) {
+  return pins.method == nullptr ? strategy : pins.method->entered(problem, strategy);
+}
+
+bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const Strategy& to) {
+  return pins.method == nullptr || pins.method->holds(problem, to) ||
+         !pins.method->holds(problem, from);
+}
+
+std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, const Split& split) {
+  if (pins.chunk_tokens) return {*pins.chunk_tokens};
+  const std::int64_t ranks = problem.ranks() / split.data_parallel;
+  const std::int64_t whole = round_up(problem.seq_len, ranks * problem.cluster.row_multiple);
+  const Strategy any = entered(problem, pins, skeleton_of(problem, split, whole));
+  const std::vector<std::int64_t> all =
+      chunk_lengths(problem, ranks, split.ring, geometry(problem, any).hops);
+  std::vector<std::int64_t> lengths = all;
+  if (pins.method != nullptr && lengths.back() != whole) lengths.push_back(whole);
+  if (pins.method == nullptr && split.ring == 1) return lengths;
+  std::erase_if(lengths, [&](std::int64_t tokens) {
+    const Strategy strategy = entered(problem, pins, skeleton_of(problem, split, tokens));
+    const bool held = pins.method == nullptr || pins.method->holds(problem, strategy);
+    return !held || !check(problem, strategy).empty();
+  });
+  return lengths.empty() ? all : lengths;  // too short for several chunks
+}
+
+Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens) {
+  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens, split.ring);
+  strategy.micro_batches = split.micro_batches;
+  return strategy;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,298 @@
+// S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row
+// once. An op's `Covers` says which of the two applies.
+//
+// The check is static, one per block: every call of a block repeats it whole. Tiles whose positions
+// are equal on all ranks cover the triangle on each of them, with the heads of that rank. Where a
+// position depends on the rank, the tiles of the ranks of a replica cover it together.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "fpdt/schedule/verify/parts.h"
+
+namespace fpdt {
+namespace {
+
+// Counts pairs of positions. A tile ends below 2^31 (S205), so one tile cannot wrap. A sum wraps
+// only if tiles overlap, which is a finding of its own.
+using Area = std::uint64_t;
+
+struct Tile {
+  std::int64_t q_first, q_rows, k_first, k_rows;
+  const Op* op;
+};
+
+// The same for all ranks.
+struct TileOfRanks {
+  RankExpression q_first, k_first;
+  std::int64_t q_rows, k_rows;
+  std::int64_t heads;
+  RankExpression head_first;
+  const Op* op;
+
+  [[nodiscard]] bool moves() const { return !is_constant(q_first) || !is_constant(k_first); }
+  [[nodiscard]] Tile on(std::int64_t rank) const {
+    return {q_first.at(rank), q_rows, k_first.at(rank), k_rows, op};
+  }
+};
+
+// Pairs (q, k) of the tile with k <= q.
+Area causal_pairs(const Tile& tile) {
+  const auto triangle = [](std::int64_t n) {  // 1 + 2 + ... + n
+    const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
+    return count * (count + 1) / 2;
+  };
+  // Query q sees keys 0 to q. The pairs are the sum over the queries of min(q + 1 - k_first,
+  // k_rows), where negative terms count 0.
+  const std::int64_t low =
+      tile.q_first - tile.k_first;  // keys of the tile seen by the query before the first
+  const std::int64_t high = low + tile.q_rows;  // keys seen by the last query
+  const auto sum_to = [&](std::int64_t n) {     // sum of clamp(i, 0, k_rows) for i = 1..n
+    if (n <= tile.k_rows) return triangle(n);
+    return triangle(tile.k_rows) +
+           static_cast<Area>(n - tile.k_rows) * static_cast<Area>(tile.k_rows);
+  };
+  return sum_to(high) - sum_to(low);
+}
+
+class Coverage {
+ public:
+  Coverage(const Schedule& schedule, const Block& block, Findings& findings)
+      : schedule_(schedule), block_(block), findings_(findings) {}
+
+  void check() {
+    for (const Op& op : block_.ops) {
+      std::visit([&](const auto& body) { collect(body, op); }, op.body);
+    }
+    for (const auto& [key, tiles] : tiles_) {
+      const bool same_heads = check_same_heads(tiles);
+      if (std::none_of(tiles.begin(), tiles.end(), [](const auto& tile) { return tile.moves(); })) {
+        std::vector<Tile> on_each;
+        for (const TileOfRanks& tile : tiles) on_each.push_back(tile.on(0));
+        check_disjoint(on_each);
+        check_area(on_each, end_of(on_each));
+        if (same_heads) check_heads(tiles[0]);
+      } else if (same_heads) {
+        check_ranks(tiles);
+      }
+    }
+    check_gradients();
+  }
+
+ private:
+  struct Rows {
+    std::int64_t first, rows;
+    const Op* op;
+  };
+
+  template <class Body>
+  void collect(const Body& body, const Op& op) {
+    if constexpr (Body::kTraits.covers == Covers::rows) {
+      Body::fields(body, Gradients(*this, op));
+    } else {
+      Body::fields(body, NoGradients{});
+    }
+    if constexpr (Body::kTraits.covers == Covers::pairs) {
+      tiles_[{body.pass, op.body.index()}].push_back(
+          {body.q_first, body.k_first, body.q_rows, body.k_rows, body.heads, body.head_first, &op});
+    }
+  }
+
+  struct Gradients : FieldVisitor<Gradients> {
+    Gradients(Coverage& to, const Op& of) : coverage(to), op(of) {}
+    Coverage& coverage;
+    const Op& op;
+
+    void read(std::string_view, const Operand&) {}
+    void target(std::string_view, const Target&) {}
+    void gradient(std::string_view, const Target& target, std::int64_t first, std::int64_t rows) {
+      if (target.present() && first >= 0) coverage.gradient(target.operand, {first, rows, &op});
+    }
+  };
+  // Does not compile for an op that has a gradient but whose `Covers` is not rows.
+  struct NoGradients : FieldVisitor<NoGradients> {
+    void read(std::string_view, const Operand&) {}
+    void target(std::string_view, const Target&) {}
+    void gradient(std::string_view, const Target&, std::int64_t, std::int64_t) = delete;
+  };
+
+  // Sweeps over queries: the tiles that share a query must hold disjoint ranges of keys.
+  void check_disjoint(const std::vector<Tile>& tiles) {
+    struct Event {
+      std::int64_t q;
+      bool begins;
+      const Tile* tile;
+    };
+    std::vector<Event> events;
+    for (const Tile& tile : tiles) {
+      events.push_back({tile.q_first, true, &tile});
+      events.push_back({tile.q_first + tile.q_rows, false, &tile});
+    }
+    std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+      return std::pair(a.q, a.begins) < std::pair(b.q, b.begins);
+    });
+    std::multimap<std::int64_t, const Tile*> open;  // by first key
+    for (const Event& event : events) {
+      const auto [begin, end] = open.equal_range(event.tile->k_first);
+      if (!event.begins) {
+        open.erase(
+            std::find_if(begin, end, [&](const auto& one) { return one.second == event.tile; }));
+        continue;
+      }
+      const auto at = open.emplace(event.tile->k_first, event.tile);
+      if (at != open.begin()) overlap(*std::prev(at)->second, *event.tile);
+      if (std::next(at) != open.end()) overlap(*event.tile, *std::next(at)->second);
+    }
+  }
+
+  void overlap(const Tile& left, const Tile& right) {
+    if (left.k_first + left.k_rows <= right.k_first) return;
+    findings_.add(
+        "S501", place_of(block_, *right.op),
+        fmt::format("the attention tile overlaps that of {}", place_of(block_, *left.op)));
+  }
+
+  static std::int64_t end_of(const std::vector<Tile>& tiles) {
+    std::int64_t end = 0;
+    for (const Tile& tile : tiles) end = std::max(end, tile.q_first + tile.q_rows);
+    return end;
+  }
+
+  void check_area(const std::vector<Tile>& tiles, std::int64_t end) {
+    Area covered = 0;
+    for (const Tile& tile : tiles) covered += causal_pairs(tile);
+    const Area whole = static_cast<Area>(end) * (static_cast<Area>(end) + 1) / 2;
+    if (covered == whole) return;
+    findings_.add(
+        "S502", "blocks." + block_.name,
+        fmt::format("attention tiles cover {} of the {} pairs of {} tokens", covered, whole, end));
+  }
+
+  // The ranks of a replica that have the same heads share out the triangle. What no query of a tile
+  // sees counts nothing.
+  void check_ranks(const std::vector<TileOfRanks>& tiles) {
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Tile>> shares;  // replica, heads
+    std::int64_t end = 0;
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t replica =
+          schedule_.feeds.empty() ? 0 : schedule_.feeds[0].replica.at(rank);
+      std::vector<Tile>& share = shares[{replica, tiles[0].head_first.at(rank)}];
+      for (const TileOfRanks& of_ranks : tiles) {
+        Tile tile = of_ranks.on(rank);
+        end = std::max(end, tile.q_first + tile.q_rows);
+        tile.k_rows = std::min(tile.k_rows, tile.q_first + tile.q_rows - tile.k_first);
+        if (tile.k_rows > 0) share.push_back(tile);
+      }
+    }
+    std::map<std::int64_t, std::int64_t> heads;  // by replica: where the next ones begin
+    for (const auto& [key, share] : shares) {
+      std::int64_t& next = heads[key.first];
+      if (key.second != next) {
+        findings_.add(
+            "S503", place_of(block_, *tiles[0].op),
+            fmt::format("heads {} of replica {} begin at {}", next, key.first, key.second));
+        return;
+      }
+      next += tiles[0].heads;
+      check_disjoint(share);
+      check_area(share, end);
+    }
+    for (const auto& [replica, count] : heads) {
+      if (count == heads.begin()->second) continue;
+      findings_.add("S503", place_of(block_, *tiles[0].op),
+                    fmt::format("replica {} has {} heads", replica, count));
+    }
+  }
+
+  // All tiles of a pass have the same heads.
+  bool check_same_heads(const std::vector<TileOfRanks>& tiles) {
+    for (const TileOfRanks& tile : tiles) {
+      if (tile.heads == tiles[0].heads && tile.head_first == tiles[0].head_first) continue;
+      findings_.add("S503", place_of(block_, *tile.op),
+                    "heads differ from those of the other tiles");
+      return false;
+    }
+    return true;
+  }
+
+  // Head ranges of the ranks must be 0, h, 2h, ..., each held by equally many ranks.
+  void check_heads(const TileOfRanks& tile) {
+    // Counts ranks that hold the heads from i * heads on.
+    const std::int64_t heads = tile.heads;
+    std::vector<std::int64_t> holders(index(schedule_.ranks), 0);
+    std::int64_t sets = 0;
+    for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t first = tile.head_first.at(rank);
+      const bool fits = first >= 0 && first % heads == 0 && first / heads < schedule_.ranks;
+      if (!fits) return uneven(tile, first, 1);
+      sets = std::max(sets, first / heads + 1);
+      ++holders[index(first / heads)];
+    }
+    for (std::int64_t i = 0; i < sets; ++i) {
+      if (holders[index(i)] != holders[0]) return uneven(tile, i * heads, holders[index(i)]);
+    }
+  }
+
+  void uneven(const TileOfRanks& tile, std::int64_t first, std::int64_t ranks) {
+    findings_.add(
+        "S503", place_of(block_, *tile.op),
+        fmt::format("heads {}:{} are held by {} of {} ranks; each {} heads from 0 must be "
+                    "held by equally many",
+                    first, first + tile.heads, ranks, schedule_.ranks, tile.heads));
+  }
+
+  // Identifies a gradient: buffer, version, rows of the slot.
+  using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t,
+                                 std::int64_t, std::int64_t, std::int64_t>;
+
+  void gradient(const Operand& o, const Rows& rows) {
+    gradients_[{o.buffer, o.version.relative, o.version.offset, o.version.layer,
+                o.version.micro_batch, o.version.segment, o.row_first, o.rows}]
+        .push_back(rows);
+  }
+
+  void check_gradients() {
+    std::int64_t common_end = -1;
+    for (auto& [key, chunks] : gradients_) {
+      std::sort(chunks.begin(), chunks.end(),
+                [](const Rows& a, const Rows& b) { return a.first < b.first; });
+      const std::string& name = schedule_.buffers[index(std::get<0>(key))].name;
+      std::int64_t end = 0;
+      for (const Rows& chunk : chunks) {
+        if (chunk.first != end) {
+          findings_.add(chunk.first < end ? "S504" : "S505", place_of(block_, *chunk.op),
+                        fmt::format("the gradient {} receives rows {}:{} after rows 0:{}", name,
+                                    chunk.first, chunk.first + chunk.rows, end));
+        }
+        end = std::max(end, chunk.first + chunk.rows);
+      }
+      if (common_end >= 0 && end != common_end) {
+        findings_.add(
+            "S506", place_of(block_, *chunks.back().op),
+            fmt::format("the gradient {} ends at row {}, others at {}", name, end, common_end));
+      }
+      common_end = common_end < 0 ? end : common_end;
+    }
+  }
+
+  const Schedule& schedule_;
+  const Block& block_;
+  Findings& findings_;
+  std::map<std::pair<Pass, std::size_t>, std::vector<TileOfRanks>>
+      tiles_;  // by pass and kind of op
+  std::map<GradientKey, std::vector<Rows>> gradients_;
+};
+
+}  // namespace
+
+void check_coverage(const Schedule& schedule, Findings& findings) {
+  for (const Block& block : schedule.blocks) {
+    if (findings.full()) return;
+    Coverage(schedule, block, findings).check();
+  }
+}
+
+}  // namespace fpdt

@@ -1,0 +1,182 @@
+// Looks up and replaces rows of versions.
+#include "fpdt/schedule/verify/origin_store.h"
+
+#include <algorithm>
+#include <map>
+
+#include "fpdt/base/math.h"
+
+namespace fpdt {
+
+OriginStore::OriginStore(const Schedule& schedule)
+    : schedule_(schedule), walked_(schedule.blocks.size()) {
+  std::size_t slots = 0;
+  for (const Buffer& one : schedule.buffers) {
+    first_slot_.push_back(slots);
+    slots += index(one.slots);
+  }
+  slots_.resize(slots);
+  for (const Block& block : schedule.blocks) {
+    std::map<BufferIndex, std::vector<Version>> found;
+    for (const Op& op : block.ops) {
+      for (const Use& use : operands(op.body)) {
+        Version way = use.operand.version;
+        way.offset = 0;
+        std::vector<Version>& ways = found[use.operand.buffer];
+        if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(way);
+      }
+    }
+    auto& several = ways_.emplace_back();
+    for (const auto& [number, ways] : found) {
+      for (const Version& way : ways) {
+        if (ways.size() > 1) several.emplace_back(number, way);
+      }
+    }
+  }
+}
+
+void OriginStore::restart() {
+  base_.assign(schedule_.buffers.size(), 0);
+  std::fill(slots_.begin(), slots_.end(), Slot{});
+}
+
+void OriginStore::begin_with(BufferIndex number, std::int64_t slot, std::int64_t row,
+                             const OriginRuns& runs) {
+  Slot& one = slots_[first_slot_[index(number)] + index(slot)];
+  one.version = slot;
+  one.pieces.push_back({row, row + count_rows(runs), pool_.number(runs)});
+  std::sort(one.pieces.begin(), one.pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.first < b.first; });
+}
+
+void OriginStore::begin(const Call& call) {
+  call_ = call;
+  ++number_;
+}
+
+std::int64_t OriginStore::value(BufferIndex number, const Version& version) const {
+  if (version.relative) return base_[index(number)] + version.offset;
+  return version.offset + version.layer * call_.layer + version.micro_batch * call_.micro_batch +
+         version.segment * call_.segment;
+}
+
+OriginStore::Slot& OriginStore::slot_at(BufferIndex number, std::int64_t version) {
+  return slots_[first_slot_[index(number)] + index(slot_of(version, buffer(number).slots))];
+}
+
+std::vector<std::int64_t> OriginStore::distances() const {
+  std::vector<std::int64_t> all;
+  std::int64_t from = 0;
+  BufferIndex last = -1;
+  for (const auto& [number, way] : ways_[index(call_.block)]) {
+    const std::int64_t at = value(number, way);
+    if (number != last) from = at;
+    last = number;
+    all.push_back(at - from);
+  }
+  return all;
+}
+
+bool OriginStore::repeat() {
+  Walked& walked = walked_[index(call_.block)];
+  std::vector<std::int64_t> now = distances();
+  const bool same =
+      walked.once && now == walked.distances &&
+      std::all_of(walked.found.begin(), walked.found.end(), [&](const Held& held) {
+        const std::int64_t version = value(held.buffer, held.version);
+        const Slot& slot = slot_at(held.buffer, version);
+        return slot.version == version ? slot.pieces == held.pieces : held.pieces.empty();
+      });
+  walking_ = !same;
+  if (walking_) {
+    walked = {true, std::move(now), {}, {}};
+    return false;
+  }
+  for (const Held& held : walked.left) {
+    const std::int64_t version = value(held.buffer, held.version);
+    Slot& slot = slot_at(held.buffer, version);
+    slot.version = version;
+    slot.pieces = held.pieces;
+  }
+  return true;
+}
+
+void OriginStore::end() {
+  if (walking_) {
+    for (Held& held : walked_[index(call_.block)].left) {
+      held.pieces = slot_at(held.buffer, value(held.buffer, held.version)).pieces;
+    }
+  }
+  for (const auto& [number, n] : schedule_.blocks[index(call_.block)].advance) {
+    base_[index(number)] += n;
+  }
+}
+
+// The slot of an operand. What it held before the call is part of what the call finds.
+OriginStore::Slot& OriginStore::find(const Operand& operand, Access access) {
+  const std::int64_t version = value(operand.buffer, operand.version);
+  Slot& slot = slot_at(operand.buffer, version);
+  const bool holds = slot.version == version;
+  if (!holds && access == Access::write) return slot;
+  if (!holds || slot.seen != number_) {
+    walked_[index(call_.block)].found.push_back(
+        {operand.buffer, operand.version, holds ? slot.pieces : std::vector<Piece>{}});
+  }
+  if (holds) slot.seen = number_;
+  return slot;
+}
+
+OriginRuns OriginStore::read(const Operand& operand) {
+  const std::int64_t rows = rows_of(operand);
+  const Slot& slot = find(operand, Access::read);
+  if (slot.version != value(operand.buffer, operand.version)) return unknown_rows(rows);
+  const std::int64_t end = operand.row_first + rows;
+  OriginRuns runs;
+  std::int64_t reached = operand.row_first;
+  for (const Piece& piece : slot.pieces) {
+    if (piece.end <= reached || piece.first >= end) continue;
+    const OriginRuns list = pool_.list(piece.list, piece.end - piece.first);
+    if (piece.first == operand.row_first && piece.end == end) return list;
+    if (piece.first > reached) append(runs, {.rows = piece.first - reached});
+    const std::int64_t from = std::max(reached, piece.first);
+    reached = std::min(end, piece.end);
+    for (const OriginRun& run : slice(list, from - piece.first, reached - from)) append(runs, run);
+  }
+  if (reached < end) append(runs, {.rows = end - reached});
+  return runs;
+}
+
+void OriginStore::write(const Operand& operand, const OriginRuns& runs) {
+  const std::int64_t version = value(operand.buffer, operand.version);
+  Slot& slot = find(operand, Access::write);
+  if (slot.version != version) {
+    slot.version = version;
+    slot.pieces.clear();
+    slot.seen = number_;
+  }
+  const std::int64_t first = operand.row_first;
+  const std::int64_t end = first + rows_of(operand);
+  std::vector<Piece> pieces;
+  const auto keep = [&](const Piece& piece, std::int64_t from, std::int64_t to) {
+    if (from >= to) return;
+    const bool whole = from == piece.first && to == piece.end;
+    pieces.push_back({from, to,
+                      whole ? piece.list
+                            : pool_.number(slice(pool_.list(piece.list, piece.end - piece.first),
+                                                 from - piece.first, to - from))});
+  };
+  for (const Piece& piece : slot.pieces) keep(piece, piece.first, std::min(piece.end, first));
+  pieces.push_back({first, end, pool_.number(runs)});
+  for (const Piece& piece : slot.pieces) keep(piece, std::max(piece.first, end), piece.end);
+  slot.pieces = std::move(pieces);
+
+  std::vector<Held>& left = walked_[index(call_.block)].left;
+  if (slot.changed != number_) {
+    slot.changed = number_;
+    slot.change = left.size();
+    left.emplace_back();
+  }
+  left[slot.change] = {operand.buffer, operand.version, {}};
+}
+
+}  // namespace fpdt

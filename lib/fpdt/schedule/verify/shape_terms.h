@@ -1,0 +1,128 @@
+// The vocabulary of the shape rules: what an op reads and writes, and its constants. Internal to
+// the verifier.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fpdt/schedule/verify/parts.h"
+
+namespace fpdt {
+
+// The product of sizes. It is kMostElements, more than any buffer holds, when a size is negative or
+// the product exceeds that.
+inline constexpr std::int64_t kMostElements = std::int64_t{1} << 60;
+std::int64_t elements_of(std::initializer_list<std::int64_t> factors);
+
+// Types that a field may have.
+enum class Types : std::uint8_t { values, f32, i32, any };
+
+// The terms of one op; each call reports what it finds wrong.
+class ShapeTerms {
+ public:
+  ShapeTerms(const Schedule& schedule, const Op& op, const std::string& where, Findings& findings)
+      : schedule_(schedule), op_(op), where_(where), findings_(findings) {}
+
+  struct NamedConstant {
+    std::string_view name;
+    std::int64_t value;
+  };
+
+  [[nodiscard]] const Buffer& buffer(const Operand& operand) const {
+    return schedule_.buffers[static_cast<std::size_t>(operand.buffer)];
+  }
+  [[nodiscard]] std::int64_t rows(const Operand& operand) const;
+  [[nodiscard]] std::int64_t elements(const Operand& operand) const;
+
+  void finding(std::string_view code, std::string message);
+  void missing(std::string_view field);
+  void constant(bool fits, std::string_view message);
+  void positive(std::initializer_list<NamedConstant> constants);
+
+  // A read holds at least `count` elements, a target exactly `count`; may_* apply when present.
+  void types(std::string_view field, const Operand& operand, Types types);
+  void may_read(std::string_view field, const Operand& operand, std::int64_t count,
+                Types allowed_types = Types::values);
+  void reads(std::string_view field, const Operand& operand, std::int64_t count,
+             Types allowed_types = Types::values);
+  void may_write(std::string_view field, const Target& target, std::int64_t count,
+                 Types allowed_types);
+  void writes(std::string_view field, const Target& target, std::int64_t count,
+              Types allowed_types = Types::values);
+  // `documents` has one start for each token of the whole sequence. The `tokens` from token_first
+  // on must lie in it on every rank.
+  void documents(const Operand& operand, const RankExpression& token_first, std::int64_t tokens);
+  // A table that tokens index holds at least `rows` rows.
+  void table_rows(std::string_view field, const Operand& operand, std::int64_t rows,
+                  std::int64_t width);
+  // Without document starts, a token's position is its number.
+  void learned_positions(const Operand& documents, const RankExpression& token_first,
+                         std::int64_t tokens, std::int64_t position_count);
+  // The target is the next version in the same bytes.
+  void in_place(std::string_view field, const Target& target, const Operand& source);
+
+  // Constants that several ops share. `heads` returns whether they are usable.
+  bool heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+             std::int64_t ranks, const Rotary& rotary);
+  template <class Tile>
+  void tile(const Tile& op);
+  // The norm of query and key heads has both weights or none.
+  template <class Heads>
+  void head_norm(const Heads& op);
+  void vocabulary(std::int64_t rows, std::int64_t first, std::int64_t count);
+
+  // Pairs of one collective; returns the size of the group, 0 when the pairs do not match.
+  std::int64_t pairs(const std::string& group, const std::vector<Operand>& send,
+                     const std::vector<Target>& receive, bool reduces);
+  // An operand of a collective has exactly `count` elements.
+  void size_of(std::string_view field, const Operand& operand, std::int64_t count);
+
+  // The workspace of a sum, when present, holds at least one element of each of `members`.
+  void sum_workspace(const Operand& workspace, const std::vector<Operand>& send,
+                     std::int64_t members);
+
+  // Only copies touch host memory, and a copy between spaces needs a copy lane. Either direction's
+  // lane will do: a machine without full duplex uses one for both.
+  void spaces();
+
+ private:
+  void wrong_place(const std::string& message);
+
+  const Schedule& schedule_;
+  const Op& op_;
+  const std::string& where_;
+  Findings& findings_;
+};
+
+template <class Heads>
+void ShapeTerms::head_norm(const Heads& op) {
+  may_read("q_weight", op.q_weight, op.head_dim);
+  may_read("k_weight", op.k_weight, op.head_dim);
+  constant(op.q_weight.present() == op.k_weight.present(),
+           "q_weight and k_weight must be given together");
+  constant(op.epsilon > 0, "epsilon must be positive");
+}
+
+template <class Tile>
+void ShapeTerms::tile(const Tile& op) {
+  positive({{"q_rows", op.q_rows},
+            {"k_rows", op.k_rows},
+            {"heads", op.heads},
+            {"kv_heads", op.kv_heads},
+            {"head_dim", op.head_dim}});
+  const RankBounds queries = bounds_over(op.q_first, schedule_.ranks);
+  const RankBounds keys = bounds_over(op.k_first, schedule_.ranks);
+  constant(queries.least >= 0 && keys.least >= 0, "a tile begins before the sequence");
+  constant(queries.greatest + op.q_rows <= INT32_MAX && keys.greatest + op.k_rows <= INT32_MAX,
+           "a tile ends after any sequence");
+  constant(op.head_dim <= kHeadDimMax, "head_dim is over " + std::to_string(kHeadDimMax));
+  constant(op.kv_heads < 1 || op.heads % op.kv_heads == 0, "heads must divide by kv_heads");
+  constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
+  documents(op.documents, op.q_first, op.q_rows);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,108 @@
+// S8xx: walks all ops and buffers.
+#include "fpdt/schedule/stated.h"
+
+#include <cmath>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "fpdt/schedule/verify/parts.h"
+
+namespace fpdt {
+namespace {
+
+class Constants {
+ public:
+  Constants(const Stated& stated, const std::string& where, Findings& findings)
+      : stated_(stated), where_(where), findings_(findings) {}
+
+  void check(const Norm& op) { norm(op); }
+  void check(const NormBackward& op) { norm(op); }
+  void check(const SplitHeads& op) { heads(op); }
+  void check(const JoinHeads& op) { heads(op); }
+  void check(const AttentionForward& op) { tile(op); }
+  void check(const AttentionBackward& op) { tile(op); }
+  void check(const Activation& op) { same("kind", word(op.kind), word(stated_.activation)); }
+  void check(const ActivationBackward& op) {
+    same("kind", word(op.kind), word(stated_.activation));
+  }
+  void check(const AdamW& op) {
+    same("beta1", op.beta1, stated_.beta1);
+    same("beta2", op.beta2, stated_.beta2);
+    same("epsilon", op.epsilon, stated_.epsilon);
+    same("clip", op.clip, stated_.clip);
+    if (op.weight_decay != 0) same("weight_decay", op.weight_decay, stated_.weight_decay);
+  }
+  template <class Other>
+  void check(const Other&) {}
+
+ private:
+  template <class T>
+  void same(std::string_view constant, const T& found, const T& wanted) {
+    if (found == wanted) return;
+    findings_.add("S801", where_,
+                  fmt::format("{} is {}, and the problem says {}", constant, found, wanted));
+  }
+  template <class Op>
+  void norm(const Op& op) {
+    same("kind", word(op.kind), word(stated_.norm));
+    same("epsilon", op.epsilon, stated_.norm_epsilon);
+  }
+  template <class Op>
+  void heads(const Op& op) {
+    if (op.q_weight.present()) same("epsilon", op.epsilon, stated_.norm_epsilon);
+    const bool turns = op.rotary.rotary != 0 || stated_.rotary.rotary != 0;
+    if (!turns || op.rotary == stated_.rotary) return;
+    findings_.add("S801", where_, "the rotary embedding is not that of the problem");
+  }
+  template <class Tile>
+  void tile(const Tile& op) {
+    same("scale", op.scale, 1 / std::sqrt(static_cast<double>(op.head_dim)));
+  }
+
+  const Stated& stated_;
+  const std::string& where_;
+  Findings& findings_;
+};
+
+void check_types(const Schedule& schedule, const Stated& stated, Findings& findings) {
+  for (const Buffer& buffer : schedule.buffers) {
+    if (stated.storage == Dtype::bf16 || buffer.dtype != Dtype::bf16) continue;
+    findings.add("S802", "buffers." + buffer.name, "is bf16, and the problem stores f32");
+  }
+  for (const State& state : schedule.states) {
+    const Buffer& buffer = schedule.buffers[index(state.buffer)];
+    if (state.kind != "parameter" || buffer.dtype == stated.storage) continue;
+    findings.add("S802", "buffers." + buffer.name,
+                 fmt::format("holds parameters in {}, and the problem stores {}",
+                             word(buffer.dtype), word(stated.storage)));
+  }
+}
+
+// What ops add to rounds once for each of them, unless it is f32.
+void check_sums(const Schedule& schedule, const Op& op, const std::string& where,
+                Findings& findings) {
+  for (const Use& use : operands(op.body)) {
+    const Buffer& buffer = schedule.buffers[index(use.operand.buffer)];
+    if (use.access != Access::accumulate || buffer.dtype == Dtype::f32) continue;
+    findings.add("S802", where, fmt::format("adds to {}, which is not f32", buffer.name));
+  }
+}
+
+}  // namespace
+
+std::vector<Diagnostic> verify_stated(const Schedule& schedule, const Stated& stated) {
+  Findings findings;
+  check_types(schedule, stated, findings);
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      const std::string where = place_of(block, op);
+      std::visit([&](const auto& body) { Constants(stated, where, findings).check(body); },
+                 op.body);
+      check_sums(schedule, op, where, findings);
+    }
+  }
+  return findings.list();
+}
+
+}  // namespace fpdt

@@ -6,10 +6,22 @@
 #include <fpdt/io/file.h>
 #include <fpdt/io/model_file.h>
 #include <fpdt/io/problem_json.h>
+#include <fpdt/plan/answers/nearest.h>
 #include <fpdt/plan/plan.h>
 #include <fpdt/schedule/print.h>
 
 namespace {
+
+void print(const fpdt::Nearest& nearest) {
+  using What = fpdt::Nearest::What;
+  const std::string bytes = fpdt::format_bytes(fpdt::Bytes{nearest.value});
+  const std::string count = fpdt::format_tokens(nearest.value);
+  const std::string text = nearest.what == What::seq_len  ? count + " tokens"
+                           : nearest.what == What::gpus   ? count + " GPUs"
+                           : nearest.what == What::host_memory ? bytes + " of host memory"
+                                                               : bytes + " a device";
+  std::fprintf(stderr, "would fit: %s\n", text.c_str());
+}
 
 int plan(const char* model, const char* cluster, const char* tokens, const char* out) {
   const std::optional<std::int64_t> seq_len = fpdt::parse_tokens(tokens);
@@ -29,6 +41,7 @@ int plan(const char* model, const char* cluster, const char* tokens, const char*
     std::fprintf(stderr, "does not fit: needs %s, there is %s\n",
                  fpdt::format_bytes(found.shortage->need).c_str(),
                  fpdt::format_bytes(found.shortage->have).c_str());
+    for (const fpdt::Nearest& one : fpdt::nearest_fits(problem, {}, problem.cluster)) print(one);
     return static_cast<int>(fpdt::ExitCode::infeasible);
   }
   const fpdt::Strategy& strategy = found.best->strategy;

@@ -1,5 +1,5 @@
 // What a run says of its data before its first step.
-#include "data_notes.h"
+#include "run/train/data_notes.h"
 
 #include <string>
 #include <vector>

@@ -1,12 +1,12 @@
 // Compares the driver's count of GPU memory with the prediction, on made-up numbers.
-#include "driver_memory.h"
+#include "run/driver_memory.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "command_line.h"
-#include "memory_report.h"
+#include "run/memory_report.h"
 
 namespace fpdt {
 namespace {

@@ -1,5 +1,5 @@
 // The first cause of a failure: from records made up for this test, and from runs that were killed.
-#include "failure.h"
+#include "fpdt/flight/failure.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -29,7 +29,7 @@ TEST_F(JsonReference, TellsAKeyThatThePageLacks) {
 TEST_F(JsonReference, NamesOnlyKeysThatProgramsWrite) {
   std::string sources = read_file(FPDT_SOURCE_DIR "/lib/fpdt/report/compare.cpp", 1 << 20) +
                         read_file(FPDT_SOURCE_DIR "/runtime/fpdt/cuda/product_times.cpp", 1 << 20);
-  for (const auto& file : std::filesystem::directory_iterator(FPDT_SOURCE_DIR "/apps")) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(FPDT_SOURCE_DIR "/apps")) {
     if (file.path().extension() == ".cpp") sources += read_file(file.path().string(), 1 << 20);
   }
   std::erase(sources, '\\');  // of quotes within a string

@@ -1,5 +1,5 @@
 // Ranks on the NUMA nodes of machines that are folders, and what is said about them.
-#include "numa.h"
+#include "run/numa.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // The line on which a terminal shows what long planning does.
-#include "watch.h"
+#include "plan/watch.h"
 
 #include <array>
 #include <cstdlib>

@@ -8,7 +8,7 @@
 namespace fpdt::test {
 namespace {
 
-Problem question() {
+Problem asked() {
   Problem problem = tiny_problem(tiny_llama(), 2, 128);
   problem.device_budget = problem.host_budget = problem.cluster.device_memory;
   Rates& rates = problem.cluster.rates;
@@ -20,7 +20,7 @@ Problem question() {
 }
 
 TEST(Plan, RangesOfRatesAreRangesOfSeconds) {
-  const Problem problem = question();
+  const Problem problem = asked();
   const Plan plan = make_plan(problem, tiny_strategy(32));
   const auto& [slow, typical, fast] = plan.throughput;
   EXPECT_GT(slow.step_seconds, typical.step_seconds);
@@ -32,7 +32,7 @@ TEST(Plan, RangesOfRatesAreRangesOfSeconds) {
 }
 
 TEST(Plan, TracesAWholeShortStepOrItsTellingCalls) {
-  const Problem problem = question();
+  const Problem problem = asked();
   const Plan whole = make_plan(problem, tiny_strategy(32), "", 1 << 20);
   EXPECT_EQ(static_cast<std::int64_t>(whole.simulation.trace.spans.size()), whole.simulation.ops);
   const Plan some = make_plan(problem, tiny_strategy(32));
@@ -42,17 +42,17 @@ TEST(Plan, TracesAWholeShortStepOrItsTellingCalls) {
 }
 
 TEST(Plan, SaysWhatBinds) {
-  Problem problem = question();
+  Problem problem = asked();
   const Plan plan = make_plan(problem, tiny_strategy(32));
   EXPECT_EQ(binding(problem, plan), Binding::compute);
   problem.device_budget = plan.usage.device;
   EXPECT_EQ(binding(problem, plan), Binding::device);
   problem.host_budget = plan.usage.host_node;
   EXPECT_EQ(binding(problem, plan), Binding::host);
-  problem = question();
+  problem = asked();
   problem.cluster.rates.h2d = problem.cluster.rates.d2h = {1e5, 1e5, 1e5};
   EXPECT_EQ(binding(problem, make_plan(problem, tiny_strategy(32))), Binding::copies);
-  problem = question();
+  problem = asked();
   problem.cluster.rates.link = {1e4, 1e4, 1e4};
   EXPECT_EQ(binding(problem, make_plan(problem, tiny_strategy(32))), Binding::collectives);
 }

@@ -42,6 +42,7 @@ const std::map<std::string, std::set<std::string>, std::less<>> kLayers{
     {"mpi", {"base", "trace", "schedule", "runtime"}},
     {"nccl", {"base", "trace", "schedule", "runtime", "cuda"}},
     {"train", {"base", "spec", "trace", "schedule", "io", "runtime", "cpu", "comm"}},
+    {"flight", {"base", "spec", "trace", "schedule", "io", "runtime"}},
     {"check",
      {"base", "spec", "trace", "schedule", "io", "reference", "runtime", "cpu", "comm", "train"}},
     {"bench", {"base", "spec", "trace", "schedule", "cost", "runtime", "cpu", "comm"}},

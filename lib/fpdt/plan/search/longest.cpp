@@ -29,13 +29,16 @@ std::int64_t longest_from(std::int64_t low, std::int64_t most, std::int64_t unit
   return low;
 }
 
+std::int64_t most_tokens(const ModelSpec& model) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  return model.learned_positions > 0 ? std::min(model.learned_positions, kMost) : kMost;
+}
+
 }  // namespace
 
 std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
                               const OnProgress& progress) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  const std::int64_t positions = problem.model.learned_positions;
-  const std::int64_t most = positions > 0 ? std::min(positions, kMost) : kMost;
+  const std::int64_t most = most_tokens(problem.model);
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
   const auto with = [&](std::int64_t tokens) {
     Problem other = problem;
@@ -60,6 +63,10 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
   if (!by_search(low)) return 0;
   low = longest_from(low, most, unit, by_bytes);
   return longest_from(low, most, unit, by_search);
+}
+
+bool possible_length(const ModelSpec& model, std::int64_t tokens) {
+  return tokens <= most_tokens(model);
 }
 
 }  // namespace fpdt

@@ -11,4 +11,7 @@ namespace fpdt {
 std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
                               const OnProgress& progress = {});
 
+// Whether a sequence may have so many tokens, apart from memory.
+bool possible_length(const ModelSpec& model, std::int64_t tokens);
+
 }  // namespace fpdt

@@ -80,6 +80,17 @@ void require_possible(const Problem& problem, const Pins& pins) {
   if (!pins.strategy && all.empty()) throw InputError(why_no_split(problem, pins));
 }
 
+ClusterSpec usable_part(const Problem& problem, const Pins& pins) {
+  const std::int64_t node = problem.cluster.devices_per_node;
+  for (std::int64_t devices = problem.ranks(); devices > 0; --devices) {
+    if (devices > node && devices % node != 0) continue;
+    Problem smaller = problem;
+    if (devices < problem.ranks()) smaller.cluster = with_devices(problem.cluster, devices);
+    if (!splits(smaller, pins).empty()) return smaller.cluster;
+  }
+  return problem.cluster;
+}
+
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy) {
   if (pins.chunk_tokens && strategy.tiles.chunk_tokens != *pins.chunk_tokens) return false;
   if (pins.data_parallel && strategy.mesh.replicas != *pins.data_parallel) return false;

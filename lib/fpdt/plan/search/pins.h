@@ -36,6 +36,10 @@ bool possible(const Problem& problem, const Pins& pins);
 // or the batch, a pinned chunk without a whole number of rows.
 void require_possible(const Problem& problem, const Pins& pins);
 
+// The largest part of the machine whose ranks can share the batch: all of it, or whole nodes, or a
+// part of one. All of it, where there is none.
+ClusterSpec usable_part(const Problem& problem, const Pins& pins);
+
 // Whether a strategy respects the pins.
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy);
 

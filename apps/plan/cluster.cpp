@@ -1,0 +1,164 @@
+// A cluster file to start from: the text of one that exists, with the lines that were asked for
+// changed. Everything else stays as it is, with its comments, which say where each number is from.
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/error.h"
+#include "fpdt/io/cluster_file.h"
+#include "fpdt/io/file.h"
+
+#include "common/command.h"
+#include "common/share.h"
+#include "plan/question.h"
+#include "plan/verbs.h"
+
+namespace fpdt {
+namespace {
+
+struct ClusterFlags {
+  std::string action, like, name, device_memory, host_memory, out;
+  std::optional<std::int64_t> nodes, devices_per_node, numa_nodes;
+  bool overwrite = false;
+};
+
+constexpr std::int64_t kTextMax = 1 << 20;
+
+// The lines of a cluster file.
+class ClusterText {
+ public:
+  ClusterText(const std::string& text, std::string origin) : origin_(std::move(origin)) {
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines_.push_back(line);
+  }
+
+  // Changes the value of a key of the cluster itself. A key that is missing comes after the name.
+  void set(std::string_view key, const std::string& value) {
+    const std::string start = fmt::format("{}: ", key);
+    std::size_t name = 0;
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      if (lines_[i].starts_with("name: ")) name = i;
+      if (!lines_[i].starts_with(start)) continue;
+      const std::string before = lines_[i].substr(start.size());
+      const std::string old = before.substr(0, before.find("  #"));
+      if (old == value) return;
+      lines_[i] = fmt::format("{}{}  # {} in {}", start, value, old, origin_);
+      return;
+    }
+    lines_.insert(lines_.begin() + static_cast<std::ptrdiff_t>(name) + 1,
+                  fmt::format("{}{}", start, value));
+  }
+  // Names the file and says what it is made from, at its head and in its source.
+  void introduce(const std::string& name) {
+    for (std::string& line : lines_) {
+      if (line.starts_with("name: ")) line = fmt::format("name: {}", name);
+      if (line.starts_with("source: ")) {
+        line.insert(std::string_view("source: ").size(), fmt::format("made from {}; ", origin_));
+      }
+    }
+    lines_.insert(
+        lines_.begin(),
+        {fmt::format("# Made from {} by `fpdt-plan cluster new`. Rates, and memory outside the",
+                     origin_),
+         "# arena, are still those of that machine. Its comments say where each number is from:",
+         "#"});
+  }
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    for (const std::string& line : lines_) all += line + "\n";
+    return all;
+  }
+
+ private:
+  std::string origin_;
+  std::vector<std::string> lines_;
+};
+
+// The rates of a smaller machine do not say how its devices and nodes reach others.
+void note_missing_rates(const ClusterSpec& cluster) {
+  const std::vector<std::string_view> missing = missing_rates(cluster);
+  if (missing.empty()) return;
+  std::string text;
+  for (const std::string_view name : missing) {
+    text += fmt::format("{}rates.{}{}", text.empty() ? "" : ", ", name,
+                        name == "link"      ? " (what a device sends to the others of its node)"
+                        : name == "network" ? " (what a node sends to the others)"
+                                            : "");
+  }
+  say(fmt::format("note: seconds need rates that are missing: {}\n", text));
+}
+
+// What the machine that the file was made from had, and another may not have.
+void note_taken_over(const ClusterSpec& cluster, const std::string& origin) {
+  const double peak = cluster.rates.peak_flops * 1e-12;
+  say(fmt::format(
+      "note: from {}: {}; {} outside the arena of a device and {} of a node; change what differs, "
+      "or let `fpdt-run bench` measure it\n",
+      origin, peak > 0 ? fmt::format("{:.4g} TFLOP/s and all other rates", peak) : "no rates",
+      format_bytes(cluster.outside_bytes()), format_bytes(cluster.host_outside_bytes())));
+}
+
+std::string cluster_name(const ClusterFlags& flags, const std::string& origin) {
+  if (!flags.name.empty()) return flags.name;
+  if (flags.out.empty()) return fmt::format("my-{}", origin);
+  return std::filesystem::path(flags.out).stem().string();
+}
+
+int new_cluster(const ClusterFlags& flags) {
+  if (!flags.out.empty() && !flags.overwrite && exists(flags.out)) {
+    throw InputError(fmt::format("--out {}: exists; --overwrite replaces it", flags.out));
+  }
+  const std::string base = find_shared(Shelf::clusters, "--like", flags.like);
+  const ClusterSpec origin = load_cluster(base);
+  ClusterText text(read_file(base, kTextMax), origin.name);
+  text.introduce(cluster_name(flags, origin.name));
+  const auto count = [&](std::string_view key, const std::optional<std::int64_t>& value) {
+    if (value) text.set(key, fmt::format("{}", *value));
+  };
+  count("nodes", flags.nodes);
+  count("devices_per_node", flags.devices_per_node);
+  count("numa_nodes", flags.numa_nodes);
+  const auto size = [&](std::string_view key, const char* flag, const std::string& value) {
+    if (value.empty()) return;
+    static_cast<void>(parse_size(flag, value));
+    text.set(key, value);
+  };
+  size("device_memory", "--device-memory", flags.device_memory);
+  size("host_memory", "--host-memory", flags.host_memory);
+  const std::string made = text.text();
+  const ClusterSpec cluster = parse_cluster(made, flags.out.empty() ? "new cluster" : flags.out);
+  note_taken_over(cluster, origin.name);
+  note_missing_rates(cluster);
+  if (flags.out.empty()) {
+    print_result(made);
+  } else {
+    write_file_atomically(flags.out, made);
+  }
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+Command declare_cluster(Options& options) {
+  auto flags = std::make_shared<ClusterFlags>();
+  options.value("ACTION", flags->action, "new: write a cluster file to start from")
+      .required()
+      .one_of({"new"});
+  options.value("--like", flags->like, "Cluster to start from, a name or a file").required();
+  options.value("--name", flags->name, "Name of the cluster; default: that of the file");
+  options.value("--nodes", flags->nodes, "Number of nodes").integer(1);
+  options.value("--devices-per-node", flags->devices_per_node, "GPUs of a node").integer(1);
+  options.value("--numa-nodes", flags->numa_nodes, "Sockets of a node").integer(1);
+  options.value("--device-memory", flags->device_memory, "Memory of a GPU, such as 48GiB");
+  options.value("--host-memory", flags->host_memory, "Memory of a node, such as 512GiB");
+  options.value("--out", flags->out, "File to write; default: standard output");
+  options.flag("--overwrite", flags->overwrite, "Replace --out if it exists");
+  return [flags] { return new_cluster(*flags); };
+}
+
+}  // namespace fpdt

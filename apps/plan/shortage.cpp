@@ -1,0 +1,168 @@
+// The states of the closest strategy, its needs, and what needs less.
+#include "plan/shortage.h"
+
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/figures.h"
+
+namespace fpdt {
+namespace {
+
+// What the closest strategy keeps at any length: the rank's shards.
+struct ModelStates {
+  PeakBytes device;                        // parameters, gradients and optimizer
+  Bytes gradients, optimizer;              // in any memory
+  Bytes moments;                           // of these, the two moments
+  MemorySpace home = MemorySpace::device;  // of the optimizer states
+};
+
+ModelStates states_of(const Answer& answer) {
+  ModelStates states{};
+  const Lowered lowered = lower(answer.problem, answer.search.shortage->closest);
+  for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
+    if (buffer.role != Role::state) continue;
+    const Bytes bytes = buffer.bytes();
+    const bool device = buffer.space == MemorySpace::device;
+    if (device && buffer.category == Category::weights) states.device.parameters += bytes;
+    if (buffer.category == Category::gradients) {
+      states.gradients += bytes;
+      if (device) states.device.gradients += bytes;
+    }
+    if (buffer.category != Category::optimizer) continue;
+    states.optimizer += bytes;
+    if (device) states.device.optimizer += bytes;
+    if (buffer.name.starts_with("moment")) states.moments += bytes;
+    states.home = buffer.space;
+  }
+  return states;
+}
+
+// Empty unless states are at least half of what a device lacks room for: then shorter sequences and
+// smaller chunks do not help.
+std::string states_line(const Shortage& shortage, const PeakBytes& states) {
+  if (shortage.binding != Binding::device) return "";
+  const Bytes sum = states.parameters + states.gradients + states.optimizer;
+  if (2 * sum < shortage.need) return "";
+  std::string parts = fmt::format("parameters {}, gradients {}", format_bytes(states.parameters),
+                                  format_bytes(states.gradients));
+  if (states.optimizer.value > 0) {
+    parts += fmt::format(", optimizer states {}", format_bytes(states.optimizer));
+  }
+  return wrapped("", fmt::format("{} of it are states of the model at any sequence length: {}",
+                                 format_bytes(sum), parts));
+}
+
+// What 8 of the 32 bits of each moment leave.
+Bytes saved_by_8_bits(const ModelStates& states) { return Bytes{states.moments.value / 4 * 3}; }
+
+// As a flag takes it: "4.25GiB".
+std::string size_flag(Bytes bytes) {
+  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::int64_t unit = 1;
+  std::size_t name = 0;
+  for (; name + 1 < kUnits.size() && bytes.value / unit >= 1024; ++name) unit *= 1024;
+  return fmt::format("{}{}", static_cast<double>(bytes.value) / static_cast<double>(unit),
+                     kUnits[name]);
+}
+
+std::string place_text(MemorySpace space) {
+  return space == MemorySpace::device ? "the device" : "the host";
+}
+
+// Levers that people know and the search does not have, as such.
+std::string others_line(const ModelStates& states) {
+  return wrapped(
+      "not here",
+      fmt::format("LoRA, which has nearly none of a rank's {} of gradients and {} of optimizer "
+                  "states on {}; moments of 8 bits, which take {} less there",
+                  format_bytes(states.gradients), format_bytes(states.optimizer),
+                  place_text(states.home), format_bytes(saved_by_8_bits(states))));
+}
+
+// "1.5M tokens on the same machine", and the flag that asks for it: "--seq-len 1536K"; empty where
+// none can.
+struct NearestText {
+  std::string what, flag;
+};
+NearestText text_of(const Problem& problem, const Nearest& nearest) {
+  const Bytes bytes{nearest.value};
+  switch (nearest.what) {
+    case Nearest::What::seq_len:
+      return {fmt::format("{} tokens on the same machine", format_tokens(nearest.value)),
+              fmt::format("--seq-len {}", format_tokens(nearest.value))};
+    case Nearest::What::gpus:
+      return {fmt::format("{} GPUs ({} {})", nearest.value, nearest.nodes,
+                          nearest.nodes == 1 ? "node" : "nodes"),
+              fmt::format("--gpus {}", nearest.value)};
+    case Nearest::What::host_memory:
+      return {fmt::format("{} of host memory per node", format_bytes(bytes)),
+              fmt::format("--host-budget {}", size_flag(bytes))};
+    case Nearest::What::device_memory:
+      return {fmt::format("{} of memory per device", format_bytes(bytes)),
+              bytes <= problem.cluster.device_memory
+                  ? fmt::format("--device-budget {}", size_flag(bytes))
+                  : ""};
+  }
+  return {};
+}
+
+Json others_json(const ModelStates& states) {
+  return {{{"what", "LoRA"}, {"saves_at_most_bytes", (states.gradients + states.optimizer).value}},
+          {{"what", "moments of 8 bits"}, {"saves_at_most_bytes", saved_by_8_bits(states).value}}};
+}
+
+}  // namespace
+
+std::string shortage_text(const Answer& answer) {
+  const Shortage& shortage = *answer.search.shortage;
+  const ModelStates states = states_of(answer);
+  const std::vector<Need> all = needs(answer.problem, shortage);
+  std::string text =
+      line("short of", fmt::format("{} memory: {}", word(all.front().memory),
+                                   need_text(answer.pins, all.front().need, all.front().have)));
+  text += states_line(shortage, states.device);
+  for (auto other = all.begin() + 1; other != all.end(); ++other) {
+    text += line(
+        "", fmt::format("{} memory: that strategy needs {}, and there is {}", word(other->memory),
+                        format_bytes(other->need), format_bytes(other->have)));
+  }
+  for (const Nearest& nearest : answer.nearest) {
+    const auto [what, flag] = text_of(answer.problem, nearest);
+    text += line(&nearest == &answer.nearest.front() ? "would fit" : "",
+                 flag.empty() ? what : fmt::format("{:<42} {}", what, flag));
+  }
+  if (answer.nearest.empty()) text += line("would fit", "nothing near");
+  return text + others_line(states);
+}
+
+Json shortage_json(const Answer& answer) {
+  const Shortage& shortage = *answer.search.shortage;
+  const ModelStates states = states_of(answer);
+  Json needed = Json::array();
+  for (const Need& one : needs(answer.problem, shortage)) {
+    needed.push_back({{"memory", word(one.memory)},
+                      {"need_bytes", one.need.value},
+                      {"have_bytes", one.have.value}});
+  }
+  Json nearest = Json::array();
+  for (const Nearest& one : answer.nearest) {
+    const auto [what, flag] = text_of(answer.problem, one);
+    nearest.push_back({{"what", what}, {"flag", flag}});
+  }
+  Json device;  // null where the host is short
+  if (shortage.binding == Binding::device) {
+    device = {{"parameters", states.device.parameters.value},
+              {"gradients", states.device.gradients.value},
+              {"optimizer", states.device.optimizer.value}};
+  }
+  return {{"needs", needed},
+          {"state_bytes", device},
+          {"nearest", nearest},
+          {"not_offered", others_json(states)}};
+}
+
+}  // namespace fpdt

@@ -1,0 +1,14 @@
+// Why nothing fits, what is near and fits, and what others do in such a case but fpdt does not.
+#pragma once
+
+#include <string>
+
+#include "plan/answer.h"
+
+namespace fpdt {
+
+// Of an answer without a plan.
+std::string shortage_text(const Answer& answer);
+Json shortage_json(const Answer& answer);
+
+}  // namespace fpdt

@@ -1,0 +1,151 @@
+// The curves of a sweep: from points to panels.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/curve_svg.h"
+
+#include "plan/sweep.h"
+
+namespace fpdt {
+namespace {
+
+// What the value stands for, as a title and below the axis.
+struct AxisWords {
+  std::string_view title, axis;
+};
+AxisWords axis_of(Over over) {
+  switch (over) {
+    case Over::chunk:
+      return {"chunk lengths", "tokens per chunk, over all ranks"};
+    case Over::seq_len:
+      return {"sequence lengths", "tokens per sequence"};
+    case Over::gpus:
+      return {"machine sizes", "GPUs"};
+    case Over::host_budget:
+      return {"host memory", "host memory per node"};
+  }
+  return {};
+}
+
+// One value a point; none where nothing fits.
+template <class ValueOf>
+CurveSeries series(const std::vector<SweepPoint>& points, std::string name, std::string note,
+                   ValueOf value_of) {
+  CurveSeries one{std::move(name), std::move(note), {}};
+  for (const SweepPoint& point : points) {
+    one.values.push_back(point.outcome ? std::optional<CurveValue>(value_of(point, *point.outcome))
+                                       : std::nullopt);
+  }
+  return one;
+}
+
+CurvePanel utilisation(const std::vector<SweepPoint>& points) {
+  const auto of = [](double Throughput::*field) {
+    return [field](const SweepPoint&, const Outcome& one) {
+      return CurveValue{one.throughput[kTypicalCase].*field,
+                        one.throughput.front().*field,
+                        one.throughput.back().*field,
+                        {}};
+    };
+  };
+  CurvePanel panel{"Model flops utilisation (MFU)", CurveUnit::percent, false, {}, {}};
+  panel.series.push_back(series(points, "causal", "attention counted over the causal half",
+                                of(&Throughput::mfu_causal)));
+  panel.series.push_back(
+      series(points, "full square", "as published papers count", of(&Throughput::mfu_full)));
+  return panel;
+}
+
+CurvePanel memory(const std::vector<SweepPoint>& points, Over over) {
+  const auto share = [](Bytes bytes, Bytes budget) {
+    return CurveValue{static_cast<double>(bytes.value) /
+                          static_cast<double>(std::max<std::int64_t>(budget.value, 1)),
+                      0, 0, format_bytes(bytes)};
+  };
+  const Problem& problem = points.front().problem;
+  CurvePanel panel{"Memory, as a share of its budget", CurveUnit::percent, false, {}, {}};
+  panel.series.push_back(series(
+      points, "host",
+      over == Over::host_budget ? "per node, of its budget"
+                                : fmt::format("per node, of {}", format_bytes(problem.host_budget)),
+      [&](const SweepPoint& point, const Outcome& one) {
+        return share(one.usage.host_node, point.problem.host_budget);
+      }));
+  panel.series.push_back(series(points, "device",
+                                fmt::format("per GPU, of {}", format_bytes(problem.device_budget)),
+                                [&](const SweepPoint& point, const Outcome& one) {
+                                  return share(one.usage.device, point.problem.device_budget);
+                                }));
+  panel.limit = CurveLimit{1, "budget"};
+  return panel;
+}
+
+CurvePanel times(const std::vector<SweepPoint>& points) {
+  CurvePanel panel{"Time per sequence", CurveUnit::seconds, false, {}, {}};
+  double least = 0;
+  double most = 0;
+  panel.series.push_back(series(points, "", "", [&](const SweepPoint&, const Outcome& one) {
+    const double seconds = one.sequence_seconds[kTypicalCase];
+    least = least == 0 ? seconds : std::min(least, seconds);
+    most = std::max(most, seconds);
+    return CurveValue{seconds, one.sequence_seconds.back(), one.sequence_seconds.front(), {}};
+  }));
+  constexpr double kWide = 20;  // over that many times, small ones would lie on the axis
+  panel.logarithmic = most > kWide * least;
+  return panel;
+}
+
+}  // namespace
+
+std::string sweep_title(const Question& question, Over over) {
+  const Problem& problem = question.problem;
+  std::string title = problem.model.name;
+  if (over != Over::seq_len) title += fmt::format(", {} tokens", format_tokens(problem.seq_len));
+  return fmt::format("{} on {}{}, over {}", title, over == Over::gpus ? "machines like " : "",
+                     problem.cluster.name, axis_of(over).title);
+}
+
+std::string sweep_subtitle(const std::vector<SweepPoint>& points) {
+  const SweepPoint& first = points.front();
+  const bool host_differs = first.problem.host_budget != points.back().problem.host_budget;
+  return fmt::format(
+      "each point is {} within {} per GPU{}",
+      first.pins.strategy ? "the given strategy," : "the fastest strategy of its own search",
+      format_bytes(first.problem.device_budget),
+      host_differs ? ""
+                   : fmt::format(" and {} of host memory per node",
+                                 format_bytes(first.problem.host_budget)));
+}
+
+CurvePicture sweep_picture(const Question& question, Over over,
+                           const std::vector<SweepPoint>& points) {
+  CurvePicture picture;
+  picture.title = sweep_title(question, over);
+  picture.subtitle = sweep_subtitle(points);
+  picture.axis = axis_of(over).axis;
+  picture.range = "slow to fast rates of the machine";
+  picture.logarithmic = true;
+  const SweepPoint* best = nullptr;
+  for (const SweepPoint& point : points) {
+    picture.places.push_back(
+        {static_cast<double>(point.value), label(over, point.value),
+         point.outcome ? "" : fmt::format("does not fit: {}", word(point.shortage.binding))});
+    if (!point.outcome) continue;
+    // What gains less than the rates are known to is no reason for a longer chunk.
+    constexpr double kGain = 0.999;
+    if (best == nullptr || point.outcome->sequence_seconds[kTypicalCase] <
+                               kGain * best->outcome->sequence_seconds[kTypicalCase]) {
+      best = &point;
+    }
+  }
+  // Elsewhere the fastest is the smallest question or the largest machine.
+  if (over == Over::chunk && best != nullptr) {
+    picture.mark = static_cast<std::size_t>(best - points.data());
+    picture.mark_name = "fastest";
+  }
+  picture.panels = {utilisation(points), memory(points, over), times(points)};
+  return picture;
+}
+
+}  // namespace fpdt

@@ -1,0 +1,90 @@
+// fpdt-run train: steps on real text, with everything around them that a long run needs.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fpdt/runtime/arena.h"
+
+#include "run/first_check.h"
+#include "run/train/training.h"
+#include "run/verbs.h"
+
+namespace fpdt {
+namespace {
+
+// Any schedule that runs is proven safe. That it computes the model is tested for what the planner
+// writes, and for nothing else.
+std::string unhashed_note(const std::string& path) {
+  return fmt::format(
+      "note: {} has no hash, so it was written or changed by hand or by another program. It is "
+      "safe to run; fpdt-run check tells whether it computes the model\n",
+      path);
+}
+
+// Says on which NUMA nodes ranks run, and what will be slow there.
+void say_homes(const RankMachine& machine, const Job& job) {
+  Bytes host_memory;
+  for (const MemorySpace space : kMemorySpaces) {
+    if (space == MemorySpace::device && machine.gpus) continue;
+    host_memory += arena_bytes(job.schedule.schedule(), space);
+  }
+  const std::string homes = homes_text(machine.homes);
+  if (!homes.empty()) say(homes + "\n");
+  for (const std::string& warning : warnings(machine.homes, host_memory)) {
+    say(fmt::format("note: {}\n", warning));
+  }
+}
+
+// Returns the exit code: 4 when more memory was used than predicted, 130 or 143 after a signal that
+// interrupts.
+int train_in(World& world, const Connect& connect, const Job& job, const TrainFlags& flags,
+             FlightDirectory& flight) {
+  if (!job.has_hash && world.speaks()) say(unhashed_note(flags.schedule));
+  agree(world, [&] {
+    require_sensible(flags);
+    if (flags.check_first && world.speaks()) check_first(job, flags.schedule);
+  });
+  RankMachine machine = agreed(world, [&] { return open_machine(flags.backend, world.place()); });
+  machine.ranks.world = &world;
+  machine.ranks.connect = connect;
+  if (machine.near) {
+    machine.homes =
+        settle(world, machine.gpus ? machine.gpus->numa_nodes : std::vector<std::int32_t>());
+  }
+  if (world.speaks()) say_homes(machine, job);
+  machine.ranks.flight = [&](std::int64_t rank) { return flight.of(rank); };
+  Run run(flags, job, machine, world, flight);
+  const int signal = run.train();
+  // All results are printed before the verdict.
+  const std::vector<std::string> deviations = run.report(signal);
+  agree(world, [&] { run.draw(); });
+  if (!deviations.empty() && world.speaks()) {
+    fmt::print(stderr, "fpdt-run: measured and predicted memory disagree: {}\n",
+               fmt::join(deviations, "; "));
+  }
+  if (signal != 0 && signal != kFinishSignal) return 128 + signal;
+  return static_cast<int>(deviations.empty() ? ExitCode::done : ExitCode::disagree);
+}
+
+}  // namespace
+
+Command declare_train(Options& options) {
+  auto flags = std::make_shared<TrainFlags>();
+  add_train_flags(options, *flags);
+  return [flags, options] {
+    catch_stop_signals();
+    catch_finish_signal();
+    flags->ranks.given = options.given();
+    return run_together(
+        flags->ranks, flags->backend, flags->schedule,
+        [&](World& world, const Connect& connect, const Job& job) {
+          FlightDirectory flight(flags->flight, world, job.schedule.schedule(),
+                                 [](const std::string& text) { say(text); });
+          return flight.watch([&] { return train_in(world, connect, job, *flags, flight); });
+        });
+  };
+}
+
+}  // namespace fpdt

@@ -1,0 +1,48 @@
+// What both programs ask of a schedule before they use it.
+#include "fpdt/io/schedule_file.h"
+
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fpdt/io/problem_json.h"
+#include "fpdt/io/schedule_json.h"
+
+namespace fpdt {
+
+ScheduleFile prove_schedule_file(const std::string& path, Schedule schedule) {
+  auto [problem, strategy] = parse_problem(schedule.problem);
+  const std::vector<Diagnostic> findings = check(problem, strategy);
+  if (!findings.empty()) {
+    throw InputError(fmt::format("{}: {}", path, format_diagnostics(findings)));
+  }
+  if (problem.ranks() != schedule.ranks) {
+    throw InputError(fmt::format("{}: the schedule has {} ranks, its problem {}", path,
+                                 schedule.ranks, problem.ranks()));
+  }
+  VerifiedSchedule safe = verified(std::move(schedule));
+  const std::vector<Diagnostic> other =
+      verify_stated(safe.schedule(), stated_by(problem, strategy));
+  if (!other.empty()) {
+    throw InputError(fmt::format("{}: does not compute what its problem says:\n{}", path,
+                                 format_diagnostics(other)));
+  }
+  return {std::move(safe), std::move(problem), std::move(strategy), false};
+}
+
+ScheduleFile load_schedule_file(const std::string& path) {
+  bool has_hash = false;
+  Schedule schedule = load_schedule(path, &has_hash);
+  if (schedule.problem.empty()) {
+    throw InputError(fmt::format(
+        "{}: the schedule has no problem section, so its model and its machine are unknown; write "
+        "it with fpdt-plan",
+        path));
+  }
+  ScheduleFile file = prove_schedule_file(path, std::move(schedule));
+  file.has_hash = has_hash;
+  return file;
+}
+
+}  // namespace fpdt

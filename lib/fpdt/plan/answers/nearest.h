@@ -1,0 +1,33 @@
+// What is near and fits, when the question itself does not: each with its number.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fpdt/plan/search/search.h"
+
+namespace fpdt {
+
+// One thing of a question, with which it would fit.
+struct Nearest {
+  enum class What : std::uint8_t { seq_len, gpus, host_memory, device_memory };
+  What what = What::seq_len;
+  std::int64_t value = 0;  // tokens; devices; bytes of a node's host, or of a device
+  std::int64_t nodes = 0;  // of `gpus`
+};
+
+// A shorter sequence, more devices, more host memory, more memory of each device; those that help.
+// Bytes are rounded up to an eighth of their unit. `machine`: of which the problem may have a part.
+std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
+                                  const ClusterSpec& machine, const OnProgress& progress = {});
+
+// A strategy, what it changes, and what it needs as placed.
+struct SmallerStrategy {
+  Change change;  // "chunk_tokens: 64 and everything spilled"
+  Usage usage;
+};
+// The nearest that needs less of the device than the given one and fits.
+std::optional<SmallerStrategy> nearest_strategy(const Problem& problem, const Strategy& strategy);
+
+}  // namespace fpdt

@@ -1,0 +1,144 @@
+// Which values, and the questions that they make.
+#include "fpdt/plan/answers/sweep.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fpdt/base/assert.h"
+#include "fpdt/plan/search/longest.h"
+
+namespace fpdt {
+namespace {
+
+// Powers of two from 64K on to the longest that fits, that one, and the next power. Where 64K is
+// too long or too far below, they begin earlier or later.
+std::vector<std::int64_t> usual_lengths(const Problem& problem, const Pins& pins,
+                                        const OnProgress& progress) {
+  constexpr std::int64_t kFirst = 65536;
+  constexpr std::int64_t kMost = 11;  // powers of two
+  constexpr double kApart = 1.1;      // the longest from the power below it
+  const std::int64_t longest = longest_sequence(problem, pins, progress);
+  if (longest == 0) return {kFirst};
+  std::int64_t last = 1;
+  while (2 * last <= longest) last *= 2;
+  std::int64_t first = std::max(std::min(kFirst, last / 8), last >> (kMost - 1));
+  first = std::max({first, problem.ranks() * problem.cluster.row_multiple, std::int64_t{1}});
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t length = first; length <= last; length *= 2) lengths.push_back(length);
+  if (static_cast<double>(longest) > kApart * static_cast<double>(last)) lengths.push_back(longest);
+  if (possible_length(problem.model, 2 * last)) lengths.push_back(2 * last);
+  return lengths;
+}
+
+// Whole nodes, those that the heads allow.
+std::vector<std::int64_t> usual_devices(const Problem& problem, const Pins& pins) {
+  std::vector<std::int64_t> all;
+  for (const std::int64_t nodes : {1, 2, 4, 8}) {
+    Problem larger = problem;
+    larger.cluster.nodes = nodes;
+    if (nodes > 1 && larger.cluster.rates.network.typical <= 0) break;
+    if (!splits(larger, pins).empty()) all.push_back(larger.cluster.devices());
+  }
+  return all;
+}
+
+std::vector<std::int64_t> usual_budgets(const Problem& problem) {
+  std::vector<std::int64_t> all;
+  for (const std::int64_t quarters : {1, 2, 3, 4, 6, 8, 16}) {
+    all.push_back(quarters * (problem.cluster.host_available().value / 4));
+  }
+  return all;
+}
+
+void answer(SweepPoint& point, const SweepListener& listener) {
+  if (listener.begun) listener.begun(point);
+  const SearchResult found = search(point.problem, point.pins, {.progress = listener.progress});
+  if (found.best) {
+    point.outcome = outcome(point.problem, found.best->strategy);
+  } else {
+    point.shortage = *found.shortage;
+  }
+  if (listener.answered) listener.answered(point);
+}
+
+}  // namespace
+
+std::string label(Over over, std::int64_t value) {
+  switch (over) {
+    case Over::chunk:
+    case Over::seq_len:
+      return format_tokens(value);
+    case Over::gpus:
+      return fmt::format("{}", value);
+    case Over::host_budget:
+      return format_bytes(Bytes{value});
+  }
+  FPDT_ASSERT(false);
+  return "";
+}
+
+std::vector<std::int64_t> usual_values(const Problem& problem, const Pins& pins, Over over,
+                                       const OnProgress& progress) {
+  switch (over) {
+    case Over::chunk: {
+      if (pins.strategy) {
+        const Geometry shape = geometry(problem, *pins.strategy);
+        return chunk_lengths(problem, shape.sequence_parallel, shape.ring, shape.hops);
+      }
+      const std::vector<Split> all = splits(problem, pins);
+      const Split split = all.empty() ? Split{} : all.front();
+      const std::int64_t ranks = problem.ranks() / split.data_parallel;
+      return chunk_lengths(problem, ranks, split.ring);
+    }
+    case Over::seq_len:
+      return usual_lengths(problem, pins, progress);
+    case Over::gpus:
+      return usual_devices(problem, pins);
+    case Over::host_budget:
+      return usual_budgets(problem);
+  }
+  FPDT_ASSERT(false);
+  return {};
+}
+
+SweepPoint sweep_point(const Problem& problem, const Pins& pins, Over over, std::int64_t value) {
+  SweepPoint point{value, problem, pins, {}, {}};
+  switch (over) {
+    case Over::chunk:
+      point.pins.chunk_tokens = value;
+      if (point.pins.strategy) {
+        point.pins.strategy->tiles.chunk_tokens = value;
+        point.pins.chunk_tokens.reset();
+      }
+      break;
+    case Over::seq_len:
+      point.problem.seq_len = value;
+      break;
+    case Over::gpus:
+      point.problem.cluster = with_devices(point.problem.cluster, value);
+      break;
+    case Over::host_budget:
+      point.problem.host_budget = Bytes{value};
+      break;
+  }
+  require_possible(point.problem, point.pins);
+  return point;
+}
+
+void answer_points(std::vector<SweepPoint>& points, const SweepListener& listener) {
+  for (SweepPoint& point : points) answer(point, listener);
+}
+
+void answer_lengths(std::vector<SweepPoint>& points, const SweepListener& listener) {
+  answer_points(points, listener);
+  // The longest is a bound before placement: a search may go further.
+  while (points.back().outcome) {
+    const SweepPoint& last = points.back();
+    if (!possible_length(last.problem.model, 2 * last.value)) return;
+    points.push_back(sweep_point(last.problem, last.pins, Over::seq_len, 2 * last.value));
+    answer(points.back(), listener);
+  }
+}
+
+}  // namespace fpdt

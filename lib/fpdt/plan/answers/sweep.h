@@ -1,0 +1,44 @@
+// A row of questions that differ in one thing, and their answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fpdt/plan/answers/outcome.h"
+#include "fpdt/plan/search/search.h"
+
+namespace fpdt {
+
+enum class Over : std::uint8_t { chunk, seq_len, gpus, host_budget };
+constexpr auto words_of(Over) { return word_list("chunk", "seq-len", "gpus", "host-budget"); }
+
+struct SweepPoint {
+  std::int64_t value = 0;  // tokens, devices or bytes
+  Problem problem;
+  Pins pins;
+  std::optional<Outcome> outcome;  // when something fits
+  Shortage shortage;               // when not
+};
+
+// A value for people: "64K", "8", "512 GiB".
+std::string label(Over over, std::int64_t value);
+
+// The values that tell most about a question, ascending.
+std::vector<std::int64_t> usual_values(const Problem& problem, const Pins& pins, Over over,
+                                       const OnProgress& progress = {});
+// The question with one value, unanswered. InputError when it cannot be asked.
+SweepPoint sweep_point(const Problem& problem, const Pins& pins, Over over, std::int64_t value);
+
+struct SweepListener {
+  std::function<void(const SweepPoint&)> begun, answered;
+  OnProgress progress;  // of the search between the two
+};
+// The fastest strategy of each point within its budgets.
+void answer_points(std::vector<SweepPoint>& points, const SweepListener& listener);
+// The same for the usual lengths, which go on doubling until one does not fit.
+void answer_lengths(std::vector<SweepPoint>& points, const SweepListener& listener);
+
+}  // namespace fpdt

@@ -192,7 +192,7 @@ void draw_ranks(const DrawFlags& flags, const Simulated& one) {
   for (const Trace& rank : ranks) {
     picture.measured.push_back({picture.run.program, picture.run.calls, &rank});
   }
-  picture.holds = telling_calls(schedule, kHeld / (std::ssize(picture.rows) + 1));
+  picture.holds = calls_to_trace(schedule, kHeld / (std::ssize(picture.rows) + 1));
   write_picture(flags.out, picture, flags.look);
 }
 
@@ -221,7 +221,7 @@ int draw(const DrawFlags& flags) {
   }
   if (flags.ranks.empty()) {
     TimelinePicture picture = one.picture();
-    picture.holds = telling_calls(one.schedule(), kHeld);
+    picture.holds = calls_to_trace(one.schedule(), kHeld);
     write_picture(flags.out, picture, flags.look);
   } else {
     draw_ranks(flags, one);

@@ -96,7 +96,7 @@ std::vector<Worth> sorted(const Problem& problem, std::vector<Worth> levers) {
   });
   std::vector<Worth> kept;
   for (Worth& one : levers) {
-    one.change.strategy = tidied(problem, one.change.strategy);
+    one.change.strategy = canonical(problem, one.change.strategy);
     const bool known = std::any_of(kept.begin(), kept.end(), [&](const Worth& other) {
       return other.change.strategy == one.change.strategy;
     });

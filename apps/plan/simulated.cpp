@@ -15,7 +15,7 @@ Simulated::Simulated(const std::string& path, const std::string& cluster, std::i
     : file_(load_schedule_file(path)), program_(schedule()) {
   if (!cluster.empty()) move_to(load_cluster(find_shared(Shelf::clusters, "--cluster", cluster)));
   SimulationOptions options;
-  options.trace_call = telling_calls(schedule(), traced_ops);
+  options.trace_call = calls_to_trace(schedule(), traced_ops);
   simulation_ =
       simulate(schedule(), schedule().train, Machine(problem().cluster, RateEnd::typical), options);
 }

@@ -78,7 +78,7 @@ void StepTimes::draw(const std::string& path, const PictureFlags& look) const {
       Bytes{job_.problem.host_budget.value / job_.problem.cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);
   const auto rows = std::ssize(picture.measured) + 1;
-  picture.holds = telling_calls(schedule_, kHeld / rows);
+  picture.holds = calls_to_trace(schedule_, kHeld / rows);
   write_picture(path, picture, look);
 }
 

@@ -117,7 +117,7 @@ FewTokens many_chunks(std::uint32_t seed) {
     for (LayerClass& one : strategy.layer_classes) one.keep[k] = stream ? all : draw.of(fractions);
   }
   strategy.tiles.long_tiles = draw.of({true, false});
-  return {problem, tidied(problem, strategy)};
+  return {problem, canonical(problem, strategy)};
 }
 
 TEST(Arena, IsAtMostPredictedWithManyChunks) {

@@ -108,7 +108,7 @@ TEST(Fit, FillsTheHostAndNotMore) {
   };
   problem.host_budget = need(3).host_node;
   problem.device_budget = std::max(need(3).device, need(0).device);
-  const Strategy full = filled(problem, skeleton, false);
+  const Strategy full = with_most_stored(problem, skeleton);
   EXPECT_TRUE(fits(problem, full));
   const std::int64_t stored = stored_layers(problem, full).attention;
   EXPECT_GE(stored, 3);
@@ -120,8 +120,9 @@ TEST(Fit, FillsTheHostAndNotMore) {
 TEST(Fit, MovesToTheDeviceWhatTheHostCannotHold) {
   Problem problem = ample(1, 1024);
   const Strategy skeleton = spilled(problem, 1, 128);
-  problem.host_budget = usage(problem, filled(problem, skeleton, false)).host_node - Bytes{100000};
-  const Strategy moved = filled(problem, skeleton, false);
+  problem.host_budget =
+      usage(problem, with_most_stored(problem, skeleton)).host_node - Bytes{100000};
+  const Strategy moved = with_most_stored(problem, skeleton);
   EXPECT_TRUE(fits(problem, moved));
   EXPECT_EQ(stored_layers(problem, moved).attention, problem.model.layers);
   EXPECT_GT(moved.layer_classes.front().kept(TensorClass::attention_output), 0);
@@ -178,7 +179,7 @@ TEST(Fit, TidiedStrategiesHaveNoSettingsWithoutEffect) {
   }
   EXPECT_FALSE(without_effect(problem, strategy).empty());
   strategy.copies.optimizer_tile = Copies{}.optimizer_tile;
-  EXPECT_TRUE(without_effect(problem, tidied(problem, strategy)).empty());
+  EXPECT_TRUE(without_effect(problem, canonical(problem, strategy)).empty());
 }
 
 // A whole tensor is one part, kept or not, and one that a block makes and uses has no home.
@@ -188,11 +189,11 @@ TEST(Fit, WholeTensorsAreKeptOrNot) {
   strategy.extent = Extent::whole;
   strategy.copies.optimizer_tile = Copies{}.optimizer_tile;
   strategy.layer_classes.front().keep.fill(0.5);
-  const LayerClass half = tidied(problem, strategy).layer_classes.front();
+  const LayerClass half = canonical(problem, strategy).layer_classes.front();
   EXPECT_EQ(half.kept(TensorClass::layer_input), 0);
   EXPECT_EQ(half.kept(TensorClass::kv), 0.5);
   strategy.layer_classes.front().keep.fill(1);
-  const LayerClass all = tidied(problem, strategy).layer_classes.front();
+  const LayerClass all = canonical(problem, strategy).layer_classes.front();
   EXPECT_EQ(all.kept(TensorClass::layer_input), 1);
   EXPECT_EQ(all.kept(TensorClass::attention_output), 0);
   EXPECT_EQ(all.kept(TensorClass::residual_gradient), 0);
@@ -202,7 +203,7 @@ TEST(Fit, WholeTensorsAreKeptOrNot) {
                             return note.find("extent: whole") != std::string::npos;
                           }),
             2);
-  EXPECT_TRUE(without_effect(problem, tidied(problem, strategy)).empty());
+  EXPECT_TRUE(without_effect(problem, canonical(problem, strategy)).empty());
 }
 
 }  // namespace

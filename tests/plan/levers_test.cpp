@@ -30,7 +30,7 @@ TEST(Levers, EveryChangeIsSoundNewAndNamed) {
       EXPECT_TRUE(check(problem, change.strategy).empty()) << change.words;
       EXPECT_FALSE(change.strategy == from) << change.words;
       EXPECT_FALSE(change.words.empty());
-      EXPECT_EQ(tidied(problem, change.strategy), change.strategy) << change.words;
+      EXPECT_EQ(canonical(problem, change.strategy), change.strategy) << change.words;
       ++changes;
     }
   }

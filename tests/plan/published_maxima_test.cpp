@@ -70,7 +70,7 @@ TEST(Promise, CheckpointsTakeLlama8bOnFourTo4M) {
   EXPECT_GT(fit->checkpoint_every(), 1);
   Strategy every = *fit;
   every.segments = {1};
-  EXPECT_FALSE(fits(problem, filled(problem, every, false)));
+  EXPECT_FALSE(fits(problem, with_most_stored(problem, every)));
 }
 
 // With chunks of 64K and enough host memory, device memory does not grow with the sequence.
@@ -100,7 +100,7 @@ TEST(PublishedStep, OfB200IsSustained) {
   strategy.tiles.chunk_tokens = 8192;
   strategy = with_stored(problem, strategy, {problem.model.layers, 0});
   for (LayerClass& one : strategy.layer_classes) one.keep.fill(1);
-  strategy = tidied(problem, strategy);
+  strategy = canonical(problem, strategy);
   ASSERT_TRUE(check(problem, strategy).empty());
   const auto seconds = [&](RateEnd rates) {
     const Machine machine(problem.cluster, rates);

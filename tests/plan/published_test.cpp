@@ -33,7 +33,7 @@ TEST(Published, HasItsProportions) {
     LayerClass layers;
     layers.keep[static_cast<std::size_t>(TensorClass::layer_gradient)] = 1;
     EXPECT_EQ(strategy.layer_classes, std::vector{layers});
-    EXPECT_EQ(tidied(problem, strategy), strategy);
+    EXPECT_EQ(canonical(problem, strategy), strategy);
   }
 }
 
@@ -161,7 +161,7 @@ TEST(Published, WastesScores) {
   EXPECT_DOUBLE_EQ(added.step_seconds, 3 * 2 * 2 * static_cast<double>(layer.value) /
                                            problem.cluster.rates.device_bandwidth.typical);
   strategy.layer_classes.front().recompute = Recompute::from_input;
-  added = published_plan(problem, lss, tidied(problem, strategy)).wasted;
+  added = published_plan(problem, lss, canonical(problem, strategy)).wasted;
   EXPECT_EQ(added.device, layer);
 }
 
@@ -257,7 +257,7 @@ TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
   Problem problem = timed_problem(tiny_llama(), 2, 256);
   Strategy from = method_named("fpdt")->published(problem, 1);
   from.tiles.chunk_tokens = 64;
-  from = tidied(problem, from);
+  from = canonical(problem, from);
   const Strategy to = search(problem).best->strategy;
   const std::vector<Rung> rungs = ladder(problem, from, to);
   ASSERT_GT(rungs.size(), 3U);
@@ -279,7 +279,7 @@ TEST(Ladder, ClimbsOneLeverAtATimeToTheEnd) {
   EXPECT_LE(nanoseconds(rungs[1].strategy), nanoseconds(duplex));
   Strategy ordered = from;
   ordered.tiles.backward_order = to.tiles.backward_order;
-  EXPECT_LE(nanoseconds(rungs[1].strategy), nanoseconds(tidied(problem, ordered)));
+  EXPECT_LE(nanoseconds(rungs[1].strategy), nanoseconds(canonical(problem, ordered)));
 }
 
 TEST(Ladder, IsOneRungFromAStrategyToItself) {
@@ -295,7 +295,7 @@ TEST(Ladder, StaysWithinTheBudgetsAsLongAsItCan) {
   Problem problem = timed_problem(tiny_llama(), 1, 256);
   const Strategy from = spilled(problem, 1, 32);
   Strategy to = with_stored(problem, from, {0, problem.model.layers});
-  to = tidied(problem, with_kept(to, TensorClass::attention_output, 1));
+  to = canonical(problem, with_kept(to, TensorClass::attention_output, 1));
   problem.host_budget = usage(problem, from).host_node;
   ASSERT_FALSE(fits(problem, with_stored(problem, from, {0, problem.model.layers})));
   ASSERT_TRUE(fits(problem, to));

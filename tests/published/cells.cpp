@@ -135,7 +135,7 @@ Strategy strategy_of(const Cell& cell, const Problem& problem) {
   }
   if (cell.offload) strategy = with_kept(strategy, TensorClass::layer_input, 0);
   if (cell.loss_rows > 0) strategy.tiles.loss_rows = cell.loss_rows;
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 Predicted predict(const Cell& cell) {

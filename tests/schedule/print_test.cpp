@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/io/file.h"
 #include "fpdt/io/schedule_json.h"
+#include "fpdt/schedule/containers.h"
 
 #include "golden.h"
 #include "tiny.h"
@@ -19,6 +21,49 @@ TEST(Print, GoldenFilesAreCanonical) {
                            "lss_2.json", "tp_sp_2.json"}) {
     if (std::getenv("FPDT_UPDATE_GOLDEN") != nullptr) test::write_golden(name);
     EXPECT_EQ(print(test::golden(name)), test::golden_text(name)) << name;
+  }
+}
+
+// Collects the keys of a container.
+struct Keys {
+  std::vector<std::string> all;
+
+  template <class T>
+  void required(std::string_view key, const T&) {
+    all.emplace_back(key);
+  }
+  template <class T>
+  void optional(std::string_view key, const T&) {
+    all.emplace_back(key);
+  }
+  template <class T>
+  void sparse(std::string_view key, const T&, const T&) {
+    all.emplace_back(key);
+  }
+  void extents(std::string_view key, const std::vector<std::int64_t>&) { all.emplace_back(key); }
+  void buffer(std::string_view key, BufferIndex) { all.emplace_back(key); }
+  void version(std::string_view key, BufferIndex, std::int64_t) { all.emplace_back(key); }
+  template <class T>
+  void sparse_group(std::string_view key, const T& value) {
+    all.emplace_back(key);
+    container_keys(value, *this);
+  }
+};
+
+TEST(Print, KeysOfContainersAreDocumented) {
+  Keys keys;
+  const Group group;
+  const Buffer buffer;
+  const Feed feed;
+  const State state;
+  container_keys(group, keys);
+  container_keys(buffer, keys);
+  container_keys(feed, keys);
+  container_keys(state, keys);
+  EXPECT_EQ(keys.all.size(), 3U + 8 + 6 + 8 + 4);
+  const std::string page = read_file(FPDT_SOURCE_DIR "/docs/schedule-format.md", 1 << 20);
+  for (const std::string& key : keys.all) {
+    EXPECT_NE(page.find('`' + key + '`'), std::string::npos) << key;
   }
 }
 

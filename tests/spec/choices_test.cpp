@@ -29,7 +29,7 @@ Strategy burdened() {
 
 TEST(Unused, NamesWhatItTakesAway) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 1, 2);
-  const Strategy without = tidied(problem, burdened());
+  const Strategy without = canonical(problem, burdened());
   EXPECT_EQ(without_effect(problem, burdened()).size(), 10U);
   EXPECT_TRUE(without_effect(problem, without).empty());
   Strategy plain = test::tiny_strategy(64);
@@ -54,7 +54,7 @@ TEST(Unused, LeavesWhatHasAnEffect) {
   strategy.offload_states(true);
   strategy.copies.optimizer_tile = 2048;
   EXPECT_TRUE(without_effect(problem, strategy).empty());
-  EXPECT_EQ(tidied(problem, strategy), strategy);
+  EXPECT_EQ(canonical(problem, strategy), strategy);
 }
 
 // Each key once, each lever once, and each key that another choice sets names that.

@@ -111,8 +111,8 @@ TEST_F(ChoiceEverywhere, WhereItHasNoEffect) {
   strategy_.micro_batches = 7;
   EXPECT_THAT(without_effect(problem_, strategy_, table_),
               Contains("tiles.sequences has no effect: seven is too many"));
-  EXPECT_EQ(tidied(problem_, strategy_, table_).micro_batches, 1);
-  EXPECT_EQ(tidied(problem_, strategy_).micro_batches, 7);
+  EXPECT_EQ(canonical(problem_, strategy_, table_).micro_batches, 1);
+  EXPECT_EQ(canonical(problem_, strategy_).micro_batches, 7);
 }
 
 }  // namespace

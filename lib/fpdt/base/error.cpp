@@ -32,17 +32,21 @@ void throw_error(const Error& error) {
   throw Error(error.code(), error.what());
 }
 
-Error current_error() {
+Error error_of(const std::exception_ptr& exception) {
   try {
-    throw;
+    std::rethrow_exception(exception);
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
     return MemoryError("this machine does not have enough memory");
   } catch (const std::exception& error) {
     return {ExitCode::internal, fmt::format("internal error: {}", error.what())};
+  } catch (...) {
+    return {ExitCode::internal, "internal error: an unknown exception"};
   }
 }
+
+Error current_error() { return error_of(std::current_exception()); }
 
 namespace {
 

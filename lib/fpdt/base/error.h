@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -71,8 +72,10 @@ class NumericError : public Error {
 // Throws an error again as the type of its code. Codes without a type are thrown as Error.
 [[noreturn]] void throw_error(const Error& error);
 
-// The exception that is being handled, as an Error: a MemoryError for std::bad_alloc, an internal
-// error for what is no Error. Precondition: one is being handled.
+// An exception as an Error: a MemoryError for std::bad_alloc, an internal error for what is no
+// Error.
+Error error_of(const std::exception_ptr& exception);
+// The exception that is being handled. Precondition: there is one.
 Error current_error();
 
 // One finding about a file or a schedule. `code` is stable (docs/schedule-format.md lists them).

@@ -8,6 +8,7 @@
 
 #include "fpdt/io/file.h"
 #include "fpdt/io/json.h"
+#include "fpdt/schedule/containers.h"
 #include "fpdt/schedule/print.h"
 #include "fpdt/schedule/text.h"
 
@@ -66,11 +67,13 @@ class Loader {
     }
     if (const Node* groups = fields.find("groups")) read_groups(*groups);
     each(fields, "buffers",
-         [this](const Node& node, std::string path) { read_buffer(node, std::move(path)); });
-    each(fields, "feeds",
-         [this](const Node& node, std::string path) { read_feed(node, std::move(path)); });
-    each(fields, "states",
-         [this](const Node& node, std::string path) { read_state(node, std::move(path)); });
+         [this](const Node& node, const std::string& path) { read_buffer(node, path); });
+    each(fields, "feeds", [this](const Node& node, std::string path) {
+      read_container(node, std::move(path), schedule_.feeds.emplace_back());
+    });
+    each(fields, "states", [this](const Node& node, std::string path) {
+      read_container(node, std::move(path), schedule_.states.emplace_back());
+    });
     each(fields, "blocks",
          [this](const Node& node, std::string path) { read_block(node, std::move(path)); });
     for (std::size_t block = 0; block < schedule_.blocks.size(); ++block) read_edges(block);
@@ -130,88 +133,70 @@ class Loader {
     }
   }
 
+  // The keys of a container.
+  struct ContainerReader {
+    Loader& loader;
+    Fields& fields;
+
+    template <class T>
+    void required(std::string_view key, T& value) {
+      fields.required(key, value);
+    }
+    template <class T>
+    void optional(std::string_view key, T& value) {
+      fields.optional(key, value);
+    }
+    template <class T>
+    void sparse(std::string_view key, T& value, const T&) {
+      fields.optional(key, value);
+    }
+    void extents(std::string_view key, std::vector<std::int64_t>& numbers) {
+      const Node* node = fields.find(key);
+      if (node == nullptr) return fields.missing(key);
+      bool good = node->kind == NodeKind::list && !node->items.empty();
+      for (const Node& item : node->items) good = convert(item, numbers.emplace_back()) && good;
+      if (!good) fields.wrong(*node, key, "a list of integers");
+    }
+    void buffer(std::string_view key, BufferIndex& buffer) {
+      std::string name;
+      fields.required(key, name);
+      if (name.empty()) return;
+      buffer = loader.resolve(loader.buffers_, name, fields.path_of(key), "buffer");
+    }
+    void version(std::string_view key, BufferIndex& buffer, std::int64_t& version) {
+      const Target target = loader.read_operand(fields, key);
+      buffer = target.operand.buffer;
+      version = target.operand.version.offset;
+      if (target.present() && !(target == Target{{buffer, Version::at(version)}, false})) {
+        loader.wrong(fields.path_of(key),
+                     "expected a buffer and a constant version, such as \"w[3]\"");
+      }
+    }
+    template <class T>
+    void sparse_group(std::string_view key, T& value) {
+      if (const Node* node = fields.find(key)) {
+        loader.read_container(*node, fields.path_of(key), value);
+      }
+    }
+  };
+  template <class T>
+  void read_container(const Node& node, std::string path, T& container) {
+    Fields fields(node, std::move(path), findings_);
+    ContainerReader reader{*this, fields};
+    container_keys(container, reader);
+    fields.done();
+  }
+
   void read_groups(const Node& node) {
     for (const Node& item : node.items) {
-      Group& group = schedule_.groups.emplace_back();
-      group.name = item.key;
-      Fields fields(item, "groups." + item.key, findings_);
-      fields.required("size", group.size);
-      fields.optional("stride", group.stride);
-      fields.optional("first", group.first);
-      fields.done();
+      schedule_.groups.emplace_back().name = item.key;
+      read_container(item, "groups." + item.key, schedule_.groups.back());
     }
   }
 
-  void read_shape(Fields& fields, std::vector<std::int64_t>& shape) {
-    read_integers(fields, "shape", shape);
-  }
-
-  void read_integers(Fields& fields, std::string_view key, std::vector<std::int64_t>& shape) {
-    const Node* node = fields.find(key);
-    if (node == nullptr) return fields.missing(key);
-    bool good = node->kind == NodeKind::list && !node->items.empty();
-    for (const Node& item : node->items) good = convert(item, shape.emplace_back()) && good;
-    if (!good) fields.wrong(*node, key, "a list of integers");
-  }
-
-  void read_buffer(const Node& node, std::string path) {
-    Buffer buffer;
-    Fields fields(node, std::move(path), findings_);
-    fields.required("name", buffer.name);
-    fields.required("space", buffer.space);
-    fields.required("role", buffer.role);
-    fields.required("category", buffer.category);
-    fields.required("dtype", buffer.dtype);
-    read_shape(fields, buffer.shape);
-    fields.required("slots", buffer.slots);
-    fields.optional("offset", buffer.offset);
-    fields.done();
-    name_entry(buffers_, node.find("name"), schedule_.buffers.size(), fields.path_of("name"));
-    schedule_.buffers.push_back(std::move(buffer));
-  }
-
-  void read_feed(const Node& node, std::string path) {
-    Feed feed;
-    Fields fields(node, std::move(path), findings_);
-    std::string buffer;
-    fields.required("buffer", buffer);
-    if (!buffer.empty()) {
-      feed.buffer = resolve(buffers_, buffer, fields.path_of("buffer"), "buffer");
-    }
-    fields.required("holds", feed.holds);
-    fields.optional("row", feed.row);
-    fields.required("rows", feed.rows);
-    fields.required("first", feed.first);
-    fields.optional("replica", feed.replica);
-    fields.done();
-    schedule_.feeds.push_back(feed);
-  }
-
-  void read_state(const Node& node, std::string path) {
-    State& state = schedule_.states.emplace_back();
-    Fields fields(node, std::move(path), findings_);
-    fields.required("tensor", state.tensor);
-    fields.required("kind", state.kind);
-    read_shape(fields, state.shape);
-    const Target target = read_operand(fields, "buffer");
-    state.buffer = target.operand.buffer;
-    state.version = target.operand.version.offset;
-    if (target.present() &&
-        !(target == Target{{state.buffer, Version::at(state.version)}, false})) {
-      wrong(fields.path_of("buffer"), "expected a buffer and a constant version, such as \"w[3]\"");
-    }
-    if (const Node* cut = fields.find("cut")) {
-      Fields parts(*cut, fields.path_of("cut"), findings_);
-      parts.required("axis", state.cut.axis);
-      read_integers(parts, "sections", state.cut.sections);
-      parts.required("ways", state.cut.ways);
-      parts.required("part", state.cut.part);
-      parts.done();
-    }
-    fields.optional("shards", state.shards);
-    fields.optional("shard", state.shard);
-    fields.optional("replicas", state.replicas);
-    fields.done();
+  void read_buffer(const Node& node, const std::string& path) {
+    read_container(node, path, schedule_.buffers.emplace_back());
+    name_entry(buffers_, node.find("name"), schedule_.buffers.size() - 1, path + ".name");
   }
 
   Target convert_operand(const Fields& fields, const Node& node, std::string_view key) {

@@ -74,8 +74,8 @@ bool fits(const Problem& problem, const Strategy& strategy) {
   return check(problem, strategy).empty() && within(problem, usage(problem, strategy));
 }
 
-Strategy unburdened(const Problem& problem, Strategy strategy,
-                    std::initializer_list<TensorClass> tensors) {
+Strategy with_host_relieved(const Problem& problem, Strategy strategy,
+                            std::initializer_list<TensorClass> tensors) {
   const std::int64_t chunks = geometry(problem, strategy).chunks;
   for (const TensorClass tensor : tensors) {
     const Usage before = usage(problem, strategy);
@@ -95,10 +95,10 @@ Strategy unburdened(const Problem& problem, Strategy strategy,
   return strategy;
 }
 
-Strategy filled(const Problem& problem, const Strategy& strategy, bool everything) {
+Strategy with_most_stored(const Problem& problem, const Strategy& strategy) {
   const std::int64_t layers = problem.model.layers;
   const auto solved = [&](const StoredLayers& stored) {
-    return unburdened(problem, with_stored(problem, strategy, stored));
+    return with_host_relieved(problem, with_stored(problem, strategy, stored));
   };
   const auto fit = [&](const StoredLayers& stored) {
     return within(problem, usage(problem, solved(stored)));
@@ -111,13 +111,6 @@ Strategy filled(const Problem& problem, const Strategy& strategy, bool everythin
   stored.attention = std::max<std::int64_t>(0, largest(layers, [&](std::int64_t n) {
                                               return fit({0, n});
                                             }));
-  if (everything) {
-    stored.everything =
-        std::max<std::int64_t>(0, largest(layers, [&](std::int64_t n) {
-                                 return fit({n, std::max<std::int64_t>(0, stored.attention - n)});
-                               }));
-    stored.attention = std::max<std::int64_t>(0, stored.attention - stored.everything);
-  }
   return solved(stored);
 }
 
@@ -142,12 +135,14 @@ Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_
   strategy.mesh.replicas = data_parallel;
   strategy.tiles.chunk_tokens = chunk_tokens;
   strategy.tiles.serpentine = true;
+  // Twice and four times those of default_strategy: a search has the room, and a person who lowers
+  // a strategy by hand may not.
   const std::int64_t rows = geometry(problem, strategy).local_rows(0);
   strategy.tiles.ffn_rows =
       std::min(rows, std::max<std::int64_t>(8192, least_ffn_rows(problem, strategy)));
   strategy.tiles.loss_rows =
       std::min(rows, std::max<std::int64_t>(4096, least_loss_rows(problem, strategy)));
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 }  // namespace fpdt

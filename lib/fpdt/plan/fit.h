@@ -48,14 +48,14 @@ bool fits(const Problem& problem, const Strategy& strategy);
 
 // Moves tensor classes that live through the step from the host to the device, one class after the
 // other, with the fewest chunks that make the host fit.
-Strategy unburdened(const Problem& problem, Strategy strategy,
-                    std::initializer_list<TensorClass> tensors = {TensorClass::attention_output,
-                                                                  TensorClass::layer_input});
+Strategy with_host_relieved(const Problem& problem, Strategy strategy,
+                            std::initializer_list<TensorClass> tensors = {
+                                TensorClass::attention_output, TensorClass::layer_input});
 
-// Stores as many layers as fit, attention outputs first, and moves to the device what the host
+// Stores the attention output of as many layers as fit, and moves to the device what the host
 // cannot hold. Fractions are solved for, not searched. For a strategy that cannot fit, returns the
 // closest attempt.
-Strategy filled(const Problem& problem, const Strategy& strategy, bool everything);
+Strategy with_most_stored(const Problem& problem, const Strategy& strategy);
 
 // Defaults for `batch` sequences over as many ranks as the heads allow, so that all share each one.
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch);

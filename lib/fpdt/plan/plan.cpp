@@ -16,7 +16,7 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
   for (const RateEnd which : {RateEnd::slow, RateEnd::typical, RateEnd::fast}) {
     const Machine machine(problem.cluster, which);
     SimulationOptions options;
-    if (which == RateEnd::typical) options.trace_call = telling_calls(schedule, traced_ops);
+    if (which == RateEnd::typical) options.trace_call = calls_to_trace(schedule, traced_ops);
     Simulation simulation = simulate(schedule, schedule.train, machine, options);
     plan.throughput[static_cast<std::size_t>(which)] = throughput(problem, strategy, simulation);
     if (which == RateEnd::typical) plan.simulation = std::move(simulation);
@@ -24,7 +24,7 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
   return plan;
 }
 
-std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t traced_ops) {
+std::function<bool(std::size_t)> calls_to_trace(const Schedule& schedule, std::int64_t traced_ops) {
   std::int64_t ops = 0;
   std::vector<std::vector<std::size_t>> calls_of(schedule.blocks.size());
   for (std::size_t i = 0; i < schedule.train.size(); ++i) {
@@ -48,7 +48,7 @@ std::optional<Need> need_of_shorter_segments(const Problem& problem, const Strat
   for (const std::int64_t every : checkpoint_intervals(problem)) {
     if (every < strategy.checkpoint_every()) shorter.segments = {every};
   }
-  const Usage need = usage(problem, filled(problem, shorter, false));
+  const Usage need = usage(problem, with_most_stored(problem, shorter));
   if (need.host_node > problem.host_budget) {
     return Need{Binding::host, need.host_node, problem.host_budget};
   }

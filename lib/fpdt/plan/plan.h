@@ -27,7 +27,7 @@ Plan make_plan(const Problem& problem, const Strategy& strategy, std::string pro
                std::int64_t traced_ops = 0);
 
 // The calls that such a trace holds.
-std::function<bool(std::size_t)> telling_calls(const Schedule& schedule, std::int64_t traced_ops);
+std::function<bool(std::size_t)> calls_to_trace(const Schedule& schedule, std::int64_t traced_ops);
 
 // The budget that segments of fewer layers would exceed, which would repeat less. Nothing if
 // segments have one layer, or if shorter ones fit.

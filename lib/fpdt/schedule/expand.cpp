@@ -132,8 +132,7 @@ void Expansion::begin(const Call& call) {
   const PlainBlock& block = program_->blocks[index(call.block)];
   for (const std::int32_t anchor : block.anchors) {
     const Version& v = program_->anchors[index(anchor)];
-    anchors_[index(anchor)] =
-        v.layer * call.layer + v.micro_batch * call.micro_batch + v.segment * call.segment;
+    anchors_[index(anchor)] = call_part(v, call);
   }
   for (const auto& [buffer, n] : program_->schedule->blocks[index(call.block)].advance) {
     advance_pending_[index(buffer)] += n;

@@ -68,6 +68,16 @@ struct OpTraits {
 // on those two, and constants are ignored.
 template <class Visitor>
 struct FieldVisitor {
+  // Integers with a meaning, which kernels use as an index or a bound.
+  template <class O>
+  void indices(std::string_view field, O& operand, Holds) {
+    self().read(field, operand);
+  }
+  // A complete gradient.
+  template <class O>
+  void sum(std::string_view field, O& operand) {
+    self().read(field, operand);
+  }
   // Memory whose contents do not matter before or after the op.
   template <class O>
   void scratch(std::string_view field, O& operand) {
@@ -236,7 +246,7 @@ struct SplitHeads {
     f.read("qkv", self.qkv);
     f.read("q_weight", self.q_weight);
     f.read("k_weight", self.k_weight);
-    f.read("documents", self.documents);
+    f.indices("documents", self.documents, Holds::documents);
     f.target("q", self.q);
     f.target("kv", self.kv);
     f.constant("rows", self.rows);
@@ -270,7 +280,7 @@ struct JoinHeads {
     f.read("qkv", self.qkv);
     f.read("q_weight", self.q_weight);
     f.read("k_weight", self.k_weight);
-    f.read("documents", self.documents);
+    f.indices("documents", self.documents, Holds::documents);
     f.target("dqkv", self.dqkv);
     f.gradient("dq_weight", self.dq_weight, self.local_first, self.rows);
     f.gradient("dk_weight", self.dk_weight, self.local_first, self.rows);
@@ -325,7 +335,7 @@ struct AttentionForward {
   static void fields(Self& self, F&& f) {
     f.read("q", self.q);
     f.read("kv", self.kv);
-    f.read("documents", self.documents);
+    f.indices("documents", self.documents, Holds::documents);
     f.target("o", self.o);
     f.target("lse", self.lse);
     f.scratch("workspace", self.workspace);
@@ -383,7 +393,7 @@ struct AttentionBackward {
     f.read("dout", self.dout);
     f.read("lse", self.lse);
     f.read("delta", self.delta);
-    f.read("documents", self.documents);
+    f.indices("documents", self.documents, Holds::documents);
     f.target("dq", self.dq);
     f.target("dkv", self.dkv);
     f.scratch("workspace", self.workspace);
@@ -448,10 +458,10 @@ struct Embedding {
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
-    f.read("tokens", self.tokens);
+    f.indices("tokens", self.tokens, Holds::tokens);
     f.read("table", self.table);
     f.read("positions", self.positions);
-    f.read("documents", self.documents);
+    f.indices("documents", self.documents, Holds::documents);
     f.target("x", self.x);
     f.constant("rows", self.rows);
     f.constant("width", self.width);
@@ -472,9 +482,9 @@ struct EmbeddingBackward {
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
-    f.read("tokens", self.tokens);
+    f.indices("tokens", self.tokens, Holds::tokens);
     f.read("dx", self.dx);
-    f.read("documents", self.documents);
+    f.indices("documents", self.documents, Holds::documents);
     f.gradient("dtable", self.dtable, self.local_first, self.rows);
     f.gradient("dpositions", self.dpositions, self.local_first, self.rows);
     f.constant("rows", self.rows);
@@ -499,7 +509,7 @@ struct LossStatistics {
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("logits", self.logits);
-    f.read("labels", self.labels);
+    f.indices("labels", self.labels, Holds::labels);
     f.target("statistics", self.statistics);
     f.constant("rows", self.rows);
     f.constant("vocab_first", self.vocab_first);
@@ -518,7 +528,7 @@ struct LossSum {
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("statistics", self.statistics);
-    f.read("labels", self.labels);
+    f.indices("labels", self.labels, Holds::labels);
     f.read("scale", self.scale);
     f.target("loss", self.loss);
     f.constant("rows", self.rows);
@@ -535,7 +545,7 @@ struct LossGradient {
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
     f.read("logits", self.logits);
-    f.read("labels", self.labels);
+    f.indices("labels", self.labels, Holds::labels);
     f.read("statistics", self.statistics);
     f.read("scale", self.scale);
     f.target("dlogits", self.dlogits);
@@ -597,7 +607,7 @@ struct AdamW {
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
-    f.read("grad", self.grad);
+    f.sum("grad", self.grad);
     f.read("norm", self.norm);
     f.read("step", self.step);
     f.read("master", self.master);

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "fpdt/base/hash.h"
+#include "fpdt/schedule/containers.h"
 #include "fpdt/schedule/text.h"
 
 namespace fpdt {
@@ -62,15 +64,18 @@ class Printer {
     text_ = fmt::format(
         "{{\"fpdt_schedule\":{},\"ranks\":{},\"row_multiple\":{},\"problem\":{},\"groups\":{{",
         kScheduleFormat, schedule_.ranks, schedule_.row_multiple, problem);
-    list(schedule_.groups, ",", [this](const Group& group) { print_group(group); });
+    list(schedule_.groups, ",", [this](const Group& group) {
+      text_ += quoted(group.name) + ':';
+      print_container(group);
+    });
     text_ += "},\n\"buffers\":[";
-    lines(schedule_.buffers, [this](const Buffer& buffer) { print_buffer(buffer); });
+    lines(schedule_.buffers, [this](const Buffer& buffer) { print_container(buffer); });
     if (!schedule_.feeds.empty()) {
       text_ += "],\n\"feeds\":[";
-      lines(schedule_.feeds, [this](const Feed& feed) { print_feed(feed); });
+      lines(schedule_.feeds, [this](const Feed& feed) { print_container(feed); });
     }
     text_ += "],\n\"states\":[";
-    lines(schedule_.states, [this](const State& state) { print_state(state); });
+    lines(schedule_.states, [this](const State& state) { print_container(state); });
     text_ += "],\n\"blocks\":[";
     list(schedule_.blocks, ",\n", [this](const Block& block) { print_block(block); });
     text_ += "],\n\"train\":[";
@@ -96,11 +101,6 @@ class Printer {
     if (!items.empty()) text_ += '\n';
     list(items, ",\n", print_one);
   }
-  void extents(const std::vector<std::int64_t>& shape) {
-    text_ += '[';
-    list(shape, ",", [this](std::int64_t extent) { text_ += value_text(extent); });
-    text_ += ']';
-  }
   void key(std::string_view name, std::string_view value) {
     text_ += fmt::format(",\"{}\":{}", name, value);
   }
@@ -108,53 +108,49 @@ class Printer {
     return schedule_.buffers[index(buffer)].name;
   }
 
-  void print_group(const Group& group) {
-    text_ += fmt::format("{}:{{\"size\":{}", quoted(group.name), group.size);
-    if (group.stride != 1) key("stride", value_text(group.stride));
-    key("first", value_text(group.first));
-    text_ += '}';
-  }
+  // The keys of a container.
+  struct ContainerKeys {
+    Printer& printer;
+    std::string_view separator = "";
 
-  void print_buffer(const Buffer& buffer) {
-    text_ += fmt::format("{{\"name\":{}", quoted(buffer.name));
-    key("space", value_text(buffer.space));
-    key("role", value_text(buffer.role));
-    key("category", value_text(buffer.category));
-    key("dtype", value_text(buffer.dtype));
-    text_ += ",\"shape\":";
-    extents(buffer.shape);
-    key("slots", value_text(buffer.slots));
-    if (buffer.offset != kUnplaced) key("offset", value_text(buffer.offset));
-    text_ += '}';
-  }
-
-  void print_feed(const Feed& feed) {
-    text_ += fmt::format("{{\"buffer\":{}", quoted(name(feed.buffer)));
-    key("holds", value_text(feed.holds));
-    if (feed.row != 0) key("row", value_text(feed.row));
-    key("rows", value_text(feed.rows));
-    key("first", value_text(feed.first));
-    if (value_text(feed.replica) != "0") key("replica", value_text(feed.replica));
-    text_ += '}';
-  }
-
-  void print_state(const State& state) {
-    text_ += fmt::format("{{\"tensor\":{}", quoted(state.tensor));
-    key("kind", quoted(state.kind));
-    text_ += ",\"shape\":";
-    extents(state.shape);
-    key("buffer",
-        quoted(operand_text(name(state.buffer), {state.buffer, Version::at(state.version)})));
-    if (!(state.cut == TensorCut{})) {
-      text_ += fmt::format(",\"cut\":{{\"axis\":{},\"sections\":", state.cut.axis);
-      extents(state.cut.sections);
-      key("ways", value_text(state.cut.ways));
-      key("part", value_text(state.cut.part));
-      text_ += '}';
+    void entry(std::string_view name, std::string_view value) {
+      printer.text_ += fmt::format("{}\"{}\":{}", separator, name, value);
+      separator = ",";
     }
-    if (state.shards != 1) key("shards", value_text(state.shards));
-    if (!(state.shard == RankExpression{})) key("shard", value_text(state.shard));
-    if (state.replicas != 1) key("replicas", value_text(state.replicas));
+    template <class T>
+    void required(std::string_view name, const T& value) {
+      entry(name, value_text(value));
+    }
+    template <class T>
+    void optional(std::string_view name, const T& value) {
+      entry(name, value_text(value));
+    }
+    template <class T>
+    void sparse(std::string_view name, const T& value, const T& usual) {
+      const std::string text = value_text(value);
+      if (text != value_text(usual)) entry(name, text);
+    }
+    void extents(std::string_view name, const std::vector<std::int64_t>& numbers) {
+      entry(name, fmt::format("[{}]", fmt::join(numbers, ",")));
+    }
+    void buffer(std::string_view name, BufferIndex buffer) {
+      entry(name, quoted(printer.name(buffer)));
+    }
+    void version(std::string_view name, BufferIndex buffer, std::int64_t version) {
+      entry(name, quoted(operand_text(printer.name(buffer), {buffer, Version::at(version)})));
+    }
+    template <class T>
+    void sparse_group(std::string_view name, const T& value) {
+      if (value == T{}) return;
+      entry(name, "");
+      printer.print_container(value);
+    }
+  };
+  template <class T>
+  void print_container(const T& container) {
+    text_ += '{';
+    ContainerKeys keys{*this};
+    container_keys(container, keys);
     text_ += '}';
   }
 

@@ -31,6 +31,12 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
+// What the arguments of a call add to a version that does not depend on calls before it.
+inline std::int64_t call_part(const Version& version, const Call& call) {
+  return version.layer * call.layer + version.micro_batch * call.micro_batch +
+         version.segment * call.segment;
+}
+
 // A communicator: `size` ranks first, first + stride, ... A negative stride counts down.
 struct Group {
   std::string name;
@@ -41,9 +47,6 @@ struct Group {
 
 // Which tokens an input holds. Slot m of the buffer is that of micro-batch m; rank r finds in its
 // rows [row, row + rows) the tokens [first.at(r), +rows) of the sequence of replica replica.at(r).
-enum class Holds : std::uint8_t { tokens, labels, documents };
-constexpr auto words_of(Holds) { return word_list("tokens", "labels", "documents"); }
-
 struct Feed {
   BufferIndex buffer = -1;
   Holds holds = Holds::tokens;

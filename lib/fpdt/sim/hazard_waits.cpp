@@ -8,13 +8,6 @@
 namespace fpdt {
 namespace {
 
-// How far a version moves between two calls by their arguments alone, without relative bases.
-std::int64_t moved(const Version& version, const Call& from, const Call& to) {
-  return version.layer * (to.layer - from.layer) +
-         version.micro_batch * (to.micro_batch - from.micro_batch) +
-         version.segment * (to.segment - from.segment);
-}
-
 bool writes(const PlainUse& use) {
   return use.access == Access::write || use.access == Access::scratch;
 }
@@ -94,7 +87,7 @@ std::optional<HazardWaits::Write> HazardWaits::writer(std::size_t lane, std::int
 
 std::int64_t HazardWaits::version_in(const PlainUse& use, std::int32_t call) {
   const Version& anchor = program_->anchors[index(use.anchor)];
-  if (!anchor.relative) return use.offset + moved(anchor, Call{}, (*calls_)[index(call)]);
+  if (!anchor.relative) return use.offset + call_part(anchor, (*calls_)[index(call)]);
   std::vector<std::int64_t>& bases = bases_[use.buffer];
   if (bases.empty()) bases.push_back(0);
   while (bases.size() <= index(call)) {
@@ -147,9 +140,10 @@ bool HazardWaits::alike(std::int32_t first, std::int32_t period) {
     for (const Motion& motion : motions(table_->block(call))) {
       const auto buffer = index(motion.buffer);
       const Version& anchor = program_->anchors[index(motion.anchor)];
-      const std::int64_t by =
-          anchor.relative ? advance[buffer]
-                          : moved(anchor, (*calls_)[index(call - period)], (*calls_)[index(call)]);
+      const std::int64_t by = anchor.relative
+                                  ? advance[buffer]
+                                  : call_part(anchor, (*calls_)[index(call)]) -
+                                        call_part(anchor, (*calls_)[index(call - period)]);
       if (distance[buffer] != kUnknown && distance[buffer] != by) return false;
       distance[buffer] = by;
     }

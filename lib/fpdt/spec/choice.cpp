@@ -130,7 +130,7 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
   return notes;
 }
 
-Strategy tidied(const Problem& problem, Strategy strategy, Choices table) {
+Strategy canonical(const Problem& problem, Strategy strategy, Choices table) {
   const Geometry shape = geometry(problem, strategy);
   for (LayerClass& one : strategy.layer_classes) {
     for (std::size_t k = 0; k < kTensorClasses; ++k) {

@@ -149,7 +149,7 @@ Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fi
   const double fraction = strategy.layer_classes.front().kept(tensor);
   const auto now = static_cast<std::int64_t>(fraction * static_cast<double>(chunks));
   const auto with = [&](std::int64_t n) {
-    return tidied(problem, with_kept(strategy, tensor, fraction_of(n, chunks)));
+    return canonical(problem, with_kept(strategy, tensor, fraction_of(n, chunks)));
   };
   if (with(chunks) == with(0)) return {};  // without effect here
   return amounts(now, chunks, fits, with);

@@ -92,6 +92,6 @@ std::vector<std::string> without_effect(const Problem& problem, const Strategy& 
                                         Choices table = choices());
 // The strategy in canonical form, so that one schedule has one strategy: fractions are whole
 // chunks, and what has no effect has its default.
-Strategy tidied(const Problem& problem, Strategy strategy, Choices table = choices());
+Strategy canonical(const Problem& problem, Strategy strategy, Choices table = choices());
 
 }  // namespace fpdt

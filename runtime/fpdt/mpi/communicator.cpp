@@ -187,18 +187,8 @@ void MpiCommunicator::barrier() {
 }
 
 void MpiCommunicator::abort(std::exception_ptr cause) noexcept {
-  Failure failure{ExitCode::internal, rank(), "an unknown error"};
-  try {
-    std::rethrow_exception(cause);
-  } catch (const Error& error) {
-    failure = {error.code(), rank(), error.what()};
-  } catch (const std::bad_alloc&) {
-    failure = {ExitCode::out_of_memory, rank(), "this machine does not have enough memory"};
-  } catch (const std::exception& error) {
-    failure.what = error.what();
-  } catch (...) {
-  }
-  process_.fail(failure);
+  const Error error = error_of(cause);
+  process_.fail({error.code(), rank(), error.what()});
 }
 
 Connect connect_mpi(MpiWorld& world) {

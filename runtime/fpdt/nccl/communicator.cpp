@@ -48,17 +48,6 @@ void require_workspace(const PlainOp& op, std::int64_t members) {
   }
 }
 
-// The cause as an Error, to be reported by the processes that end because of it.
-Error error_of(const std::exception_ptr& cause, std::int64_t rank) {
-  try {
-    std::rethrow_exception(cause);
-  } catch (const Error& error) {
-    return Error(error.code(), fmt::format("rank {} stopped: {}", rank, error.what()));
-  } catch (const std::exception& error) {
-    return Error(ExitCode::internal, fmt::format("rank {} stopped: {}", rank, error.what()));
-  }
-}
-
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(nccl::Comms& comms, nccl::Comm& everybody,
@@ -302,7 +291,9 @@ void NcclCommunicator::settle() {
 void NcclCommunicator::barrier() { post_.gather(""); }
 
 void NcclCommunicator::abort(std::exception_ptr cause) noexcept {
-  static_cast<void>(comms_.abort(error_of(cause, rank())));
+  const Error error = error_of(cause);
+  static_cast<void>(
+      comms_.abort(Error(error.code(), fmt::format("rank {} stopped: {}", rank(), error.what()))));
 }
 
 Bytes NcclCommunicator::device_bytes() const {

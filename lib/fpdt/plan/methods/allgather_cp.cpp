@@ -30,7 +30,7 @@ Strategy published_allgather_cp(const Problem& problem, std::int64_t batch) {
   strategy.zero = 2;
   strategy.copies.overlap_all_to_all = false;
   strategy.layer_classes.front().keep.fill(1);
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ Strategy tiled(const Problem& problem, Strategy strategy) {
   strategy.tiles.ffn_rows = std::max(problem.model.hidden, least_ffn_rows(problem, strategy));
   strategy.tiles.loss_rows =
       std::max(kLogits / problem.model.vocabulary, least_loss_rows(problem, strategy));
-  return tidied(problem, strategy);  // a tile of all rows is none
+  return canonical(problem, strategy);  // a tile of all rows is none
 }
 
 bool holds_alst(const Problem& problem, const Strategy& strategy) {
@@ -29,7 +29,7 @@ Strategy entered_alst(const Problem& problem, Strategy strategy) {
   strategy = method_named("ulysses")->entered(problem, strategy);
   strategy = with_kept(strategy, TensorClass::layer_input, 0);
   const bool whole = strategy.tiles.ffn_rows == 0 || strategy.tiles.loss_rows == 0;
-  return whole ? tiled(problem, strategy) : tidied(problem, strategy);
+  return whole ? tiled(problem, strategy) : canonical(problem, strategy);
 }
 
 // The recipes also keep the optimizer on the host.

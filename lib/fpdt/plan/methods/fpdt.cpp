@@ -37,7 +37,7 @@ Strategy published_fpdt(const Problem& problem, std::int64_t batch) {
   strategy.copies.duplex = false;
   strategy.copies.overlap_all_to_all = false;
   strategy = with_kept(strategy, TensorClass::layer_gradient, 1);
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 // Tensors of all rows of a rank that the code holds and the schedule does not need: the output of

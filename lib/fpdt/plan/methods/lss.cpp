@@ -31,7 +31,7 @@ Strategy published_lss(const Problem& problem, std::int64_t batch) {
   LayerClass& layers = strategy.layer_classes.front();
   layers.recompute = Recompute::keep_all;
   layers.keep.fill(1);
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 // Without a fused kernel, attention stores 5 bytes of each query, key and head: in 16 bits the

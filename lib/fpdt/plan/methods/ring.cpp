@@ -16,7 +16,7 @@ bool holds_ring(const Problem& problem, const Strategy& strategy) {
 Strategy entered_ring(const Problem& problem, Strategy strategy) {
   strategy.keys = Keys::ring;
   strategy.layout = Layout::interleaved;
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 bool holds_zigzag(const Problem& problem, const Strategy& strategy) {
@@ -28,7 +28,7 @@ bool holds_zigzag(const Problem& problem, const Strategy& strategy) {
 Strategy entered_zigzag(const Problem& problem, Strategy strategy) {
   strategy.keys = Keys::ring;
   strategy.layout = Layout::zigzag;
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 // Over all ranks, in `runs` runs a rank. All that attention uses is on the device. Forward is
@@ -48,7 +48,7 @@ Strategy around(const Problem& problem, std::int64_t batch, std::int64_t runs) {
 Strategy published_ring(const Problem& problem, std::int64_t batch) {
   Strategy strategy = around(problem, batch, 1);
   strategy.tiles.ffn_rows = std::max(problem.model.hidden, least_ffn_rows(problem, strategy));
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 // As others ran it for longest sequences: with layer inputs on the host, and tiles of the
@@ -61,7 +61,7 @@ Strategy published_zigzag(const Problem& problem, std::int64_t batch) {
   const Tiles tiles = method_named("alst")->published(problem, batch).tiles;
   strategy.tiles.ffn_rows = tiles.ffn_rows;
   strategy.tiles.loss_rows = tiles.loss_rows;
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 // The tiled feed-forward holds its input, output and gradient whole, as that of ALST does.

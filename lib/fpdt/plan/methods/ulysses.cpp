@@ -34,7 +34,7 @@ Strategy entered_ulysses(const Problem& problem, Strategy strategy) {
   for (const TensorClass tensor : {q, kv, attention_output, lse, dq, dkv, dout}) {
     strategy = with_kept(strategy, tensor, 1);
   }
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 // With activation checkpointing and its offload: a layer's input goes to the host, and forward is
@@ -47,7 +47,7 @@ Strategy published_ulysses(const Problem& problem, std::int64_t batch) {
   LayerClass& layers = strategy.layer_classes.front();
   layers.keep.fill(1);
   layers.keep[static_cast<std::size_t>(TensorClass::layer_input)] = 0;
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 // Megatron-DeepSpeed's loss holds 14 bytes a logit at once (the product in 16 bits; in 32 bits its

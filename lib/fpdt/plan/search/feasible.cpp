@@ -1,4 +1,4 @@
-// The most frugal strategies, one after the other.
+// The lightest strategies, one after the other.
 #include "fpdt/plan/search/feasible.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace fpdt {
 namespace {
 
 // Strategies by ascending need of memory, for feasibility tests.
-std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
+std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pins) {
   if (pins.strategy) return {*pins.strategy};
   const std::vector<Split> all_splits = splits(problem, pins);
   if (all_splits.empty()) return {};
@@ -31,7 +31,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
           strategy.tiles.loss_rows =
               std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
           strategy.offload_states(offload);
-          strategy = entered(problem, pins, tidied(problem, strategy));
+          strategy = entered(problem, pins, canonical(problem, strategy));
           if (check(problem, strategy).empty()) all.push_back(strategy);
         }
       }
@@ -44,7 +44,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
     if (method->sharing == Sharing::queries && split.ring == 1) continue;
     Pins region = pins;
     region.method = method;
-    for (const Strategy& strategy : frugal(problem, region)) {
+    for (const Strategy& strategy : lightest_strategies(problem, region)) {
       if (std::find(all.begin(), all.end(), strategy) == all.end()) all.push_back(strategy);
     }
   }
@@ -53,7 +53,7 @@ std::vector<Strategy> frugal(const Problem& problem, const Pins& pins) {
 
 Strategy lightest(const Problem& problem, const Pins& pins, const Strategy& strategy) {
   if (pins.strategy) return strategy;
-  const Strategy light = unburdened(problem, with_stored(problem, strategy, {}));
+  const Strategy light = with_host_relieved(problem, with_stored(problem, strategy, {}));
   return stays(problem, pins, strategy, light) ? light : strategy;
 }
 
@@ -66,7 +66,7 @@ std::string_view word(Binding binding) {
 }
 
 Shortage shortage(const Problem& problem, const Pins& pins) {
-  const std::vector<Strategy> all = frugal(problem, pins);
+  const std::vector<Strategy> all = lightest_strategies(problem, pins);
   FPDT_ASSERT(!all.empty());
   Shortage least;
   bool device_fits = false;
@@ -99,7 +99,7 @@ std::vector<Need> needs(const Problem& problem, const Shortage& shortage) {
 }
 
 std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {
-  for (const Strategy& strategy : frugal(problem, pins)) {
+  for (const Strategy& strategy : lightest_strategies(problem, pins)) {
     if (!check(problem, strategy).empty()) continue;
     const Strategy light = lightest(problem, pins, strategy);
     if (within(problem, usage(problem, light))) return light;
@@ -114,7 +114,7 @@ Strategy resident_keys(const Problem& problem, Strategy strategy) {
   strategy = with_kept(strategy, TensorClass::kv, 1);
   strategy = with_kept(strategy, TensorClass::dkv, 1);
   strategy.tiles.long_tiles = true;
-  return tidied(problem, strategy);
+  return canonical(problem, strategy);
 }
 
 }  // namespace fpdt

@@ -45,7 +45,7 @@ std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Str
     for (std::size_t i = 0; i < left.size(); ++i) {
       Strategy pulled = raw;
       take(problem, table, *left[i].choice, pulled, to);
-      pulled = tidied(problem, pulled);
+      pulled = canonical(problem, pulled);
       if (!check(problem, pulled).empty()) continue;
       const Usage need = usage(problem, pulled);
       const bool fit = within(problem, need);
@@ -59,7 +59,7 @@ std::vector<Rung> ladder(const Problem& problem, const Strategy& from, const Str
     // The remaining changes are sound only together: they are pulled at once.
     if (best == left.size()) break;
     take(problem, table, *left[best].choice, raw, to);
-    rungs.push_back({left[best].words, tidied(problem, raw)});
+    rungs.push_back({left[best].words, canonical(problem, raw)});
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(best));
   }
   if (!left.empty()) {

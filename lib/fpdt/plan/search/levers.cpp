@@ -30,7 +30,7 @@ std::vector<Change> changes_of(const Choice& choice, const Problem& problem, con
   std::vector<Change> changes;
   const Fits fit = [&](const Strategy& strategy) { return fits(problem, strategy); };
   for (const Strategy& value : other_values(problem, choice, from, fit)) {
-    const Strategy strategy = tidied(problem, value);
+    const Strategy strategy = canonical(problem, value);
     if (strategy == from || !check(problem, strategy).empty()) continue;
     // The rates are cuDNN's, so there is no time for tiles that it does not compute.
     if (fused_attention(problem, from) && !fused_attention(problem, strategy)) continue;

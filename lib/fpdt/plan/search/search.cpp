@@ -38,7 +38,7 @@ Strategy divided(const Problem& problem, Strategy strategy) {
   const Bytes without = with(kFine, 1);
   Problem roomier = problem;
   roomier.host_budget += with(kFine, 0) - without;
-  return unburdened(problem, unburdened(roomier, strategy), kFine);
+  return with_host_relieved(problem, with_host_relieved(roomier, strategy), kFine);
 }
 
 Bytes part(Bytes whole, double share) {
@@ -145,7 +145,7 @@ class Search {
 
   // Adds what was made of a skeleton.
   void add_start(std::vector<Start>& starts, const Strategy& skeleton, const Strategy& made) {
-    const Strategy strategy = tidied(problem_, made);
+    const Strategy strategy = canonical(problem_, made);
     if (!check(problem_, strategy).empty() || !stays(problem_, pins_, skeleton, strategy)) return;
     ++result_.candidates;
     const Usage need = usage(problem_, strategy);
@@ -158,20 +158,21 @@ class Search {
   void add_stored_on_host(std::vector<Start>& starts, Strategy strategy) {
     if (pins_.method == nullptr) return;
     strategy = with_kept(strategy, TensorClass::attention_output, 0);
-    strategy = filled(problem_, with_kept(strategy, TensorClass::lse, 0), false);
+    strategy = with_most_stored(problem_, with_kept(strategy, TensorClass::lse, 0));
     if (allowed(problem_, pins_, strategy)) add_start(starts, strategy, strategy);
   }
 
-  // Adds filled strategies of one skeleton, with keys and values on the device where they fit.
+  // Adds what with_most_stored makes of one skeleton, with keys and values on the device where
+  // they fit.
   void add_skeleton(std::vector<Start>& starts, const Strategy& skeleton) {
     const std::size_t before = starts.size();
     for (const bool resident : {true, false}) {
       Strategy strategy = skeleton;
       if (resident) {
         strategy = resident_keys(problem_, strategy);
-        if (!within(problem_, usage(problem_, filled(problem_, strategy, false)))) continue;
+        if (!within(problem_, usage(problem_, with_most_stored(problem_, strategy)))) continue;
       }
-      add_start(starts, skeleton, filled(problem_, strategy, false));
+      add_start(starts, skeleton, with_most_stored(problem_, strategy));
       add_stored_on_host(starts, strategy);
     }
     if (starts.size() > before) return;
@@ -180,7 +181,7 @@ class Search {
       if (every == 1) continue;
       Strategy strategy = skeleton;
       strategy.segments = {every};
-      add_start(starts, skeleton, filled(problem_, strategy, false));
+      add_start(starts, skeleton, with_most_stored(problem_, strategy));
       if (starts.size() == before) continue;
       if (stored_layers(problem_, starts.back().strategy).attention > 0) return;
     }
@@ -465,7 +466,7 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
     enter_regions(problem, pins, effort, estimates, result);
   }
   if (!effort.any) {
-    // A fast strategy may need more than placement saves where a frugal one does not.
+    // A fast strategy may need more than placement saves where a lighter one does not.
     if (!result.best) {
       use_placement(problem, pins, {.levers = {}, .any = true}, estimates, result);
     }

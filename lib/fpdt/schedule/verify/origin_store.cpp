@@ -56,8 +56,7 @@ void OriginStore::begin(const Call& call) {
 
 std::int64_t OriginStore::value(BufferIndex number, const Version& version) const {
   if (version.relative) return base_[index(number)] + version.offset;
-  return version.offset + version.layer * call_.layer + version.micro_batch * call_.micro_batch +
-         version.segment * call_.segment;
+  return version.offset + call_part(version, call_);
 }
 
 OriginStore::Slot& OriginStore::slot_at(BufferIndex number, std::int64_t version) {

@@ -70,13 +70,27 @@ class Roles {
     return schedule_.buffers[index(operand.buffer)];
   }
 
-  void collect(const Block& block, const Op& op) {
-    for (const Use& use : operands(op.body)) {
-      const bool names_rows =
-          use.field == "tokens" || use.field == "labels" || use.field == "documents";
-      if (use.access != Access::read || (!names_rows && use.field != "grad")) continue;
-      purposes_.push_back({names_rows ? use.field : kGradient, use.operand.buffer, &block, &op});
+  // The operands of an op that it reads for a purpose.
+  struct ReadPurposes : FieldVisitor<ReadPurposes> {
+    ReadPurposes(std::vector<Purpose>& all, const Block& in, const Op& of)
+        : purposes(all), block(in), op(of) {}
+    std::vector<Purpose>& purposes;
+    const Block& block;
+    const Op& op;
+
+    void read(std::string_view, const Operand&) {}
+    void target(std::string_view, const Target&) {}
+    void indices(std::string_view, const Operand& operand, Holds holds) {
+      if (operand.present()) purposes.push_back({word(holds), operand.buffer, &block, &op});
     }
+    void sum(std::string_view, const Operand& operand) {
+      if (operand.present()) purposes.push_back({kGradient, operand.buffer, &block, &op});
+    }
+  };
+
+  void collect(const Block& block, const Op& op) {
+    std::visit([&](const auto& body) { body.fields(body, ReadPurposes(purposes_, block, op)); },
+               op.body);
     if (const auto* copy = std::get_if<Copy>(&op.body)) {
       flow(block, op, copy->source, copy->target.operand);
       return;

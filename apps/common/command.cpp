@@ -25,10 +25,10 @@ volatile std::sig_atomic_t asked_by = 0;
 
 void note_signal(int signal) { asked_by = signal; }
 
-// Where a text has lines and columns of its own.
+// The control characters that make lines and columns of a text.
 constexpr std::string_view kLayout = "\n\t";
 
-// "" for what is not set.
+// The value of an environment variable; "" if it is not set.
 std::string_view environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;

@@ -8,7 +8,7 @@
 
 namespace fpdt {
 
-// What tells the time: the steady clock, or that of a test.
+// The clock to use: the steady clock, or that of a test.
 using Now = std::chrono::steady_clock::time_point (*)();
 
 // "1:02:03", "12:03", "0:07".

@@ -1,4 +1,4 @@
-// One screen and one object.
+// Writes an answer as one screen of text and as one JSON object.
 #include "plan/answer.h"
 
 #include <algorithm>
@@ -134,8 +134,8 @@ std::string sent_line(const Problem& problem, const Traffic& sent) {
   return line("sent", text);
 }
 
-// Of the front: the next best that is built otherwise, and at most a tenth slower the ones with the
-// least device and the least host memory.
+// The next best of the front that is built otherwise, and those with the least device memory and
+// the least host memory that are at most a tenth slower.
 std::vector<const Candidate*> alternatives(const Answer& answer) {
   const std::vector<Candidate>& front = answer.search.front;
   const Candidate& best = *answer.search.best;

@@ -40,23 +40,23 @@ std::string line(std::string_view key, const std::string& text);
 // output_columns(), or have 20 for the text where that leaves fewer.
 std::string wrapped(std::string_view key, const std::string& text, std::size_t width = 10);
 
-// What lies outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for nothing.
+// The memory outside the arena, part by part: "context 1.2 GiB, libraries 128 MiB"; "" for none.
 std::string outside_text(const ClusterSpec& cluster);
-// The same of a node's host memory, with the memory that there is.
+// The same for a node's host memory, with the memory that there is.
 std::string host_outside_text(const ClusterSpec& cluster);
 
-// What of the host's memory is for loading and saving: "to load 292 MiB of it, 36.5 MiB per ...".
+// The part of the host's memory for loading and saving: "to load 292 MiB of it, 36.5 MiB per ...".
 std::string checkpoint_text(const Usage& usage);
 
-// Host memory in bytes: peaks, and what of them is for loading and saving.
+// Host memory in bytes: peaks, and their part for loading and saving.
 Json host_json(const Problem& problem, const Usage& usage);
 
-// That the ranks of a NUMA node need more than it has, in bytes, and what follows.
+// Says that the ranks of a NUMA node need more bytes than it has, and what follows.
 std::string numa_text(const Problem& problem, const Usage& usage);
 
 // "FITS:", "FITS, TIGHTLY:" or "DOES NOT FIT:".
 std::string verdict(const Answer& answer);
-// What follows it. `out_dir`: where plan and schedule were written; empty: nowhere.
+// The text after the verdict. `out_dir`: where plan and schedule were written; empty: nowhere.
 std::string answer_text(const Answer& answer, const std::string& out_dir);
 std::string answer_json(const Answer& answer);
 

@@ -93,7 +93,7 @@ void note_missing_rates(const ClusterSpec& cluster) {
   say(fmt::format("note: seconds need rates that are missing: {}\n", text));
 }
 
-// What the machine that the file was made from had, and another may not have.
+// Notes the values that the file takes over from another machine.
 void note_taken_over(const ClusterSpec& cluster, const std::string& origin) {
   const double peak = cluster.rates.peak_flops * 1e-12;
   say(fmt::format(

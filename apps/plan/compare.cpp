@@ -90,8 +90,8 @@ std::vector<Row> rows_of(const Question& question, const std::vector<Contender>&
   return rows;
 }
 
-// From the first row to the last; each rung as it is placed. The waste goes first, as a rung of its
-// own where there is any.
+// The rungs from the first row to the last, each as it is placed. If there is waste, it goes first,
+// as a rung of its own.
 std::vector<Row> rungs_of(const Problem& problem, const std::vector<Row>& rows, Watch& watch) {
   watch.begin("ladder");
   const std::vector<Rung> rungs = ladder(problem, rows.front().outcome.strategy,
@@ -206,7 +206,7 @@ Json rungs_json(const Problem& problem, const std::vector<Row>& rungs) {
   return list;
 }
 
-// Those with these names; all of none.
+// The methods with these names; all methods if there are no names.
 std::vector<const Method*> compared(const std::vector<std::string>& names) {
   std::vector<const Method*> found;
   for (const Method* method : methods()) {

@@ -44,7 +44,7 @@ void write(const std::string& path, const std::string& text) {
   print_result(fmt::format("wrote {}\n", path));
 }
 
-// What a verb's flags say outlives the parser that fills it and the command that reads it.
+// The values of a verb's flags outlive the parser that fills them and the command that reads them.
 auto add_schedule(Options& options) {
   auto flags = std::make_shared<DrawFlags>();
   options.value("SCHEDULE", flags->schedule, "Schedule file").required();
@@ -53,7 +53,7 @@ auto add_schedule(Options& options) {
   return flags;
 }
 
-// Of all calls of a block.
+// The time of all calls of a block.
 struct BlockTime {
   std::string name;
   std::int64_t calls = 0, nanoseconds = 0;

@@ -89,7 +89,8 @@ Json peak_json(const Peak& peak) {
 
 double cost_of(const Worth& one) { return cost({one.change.strategy, one.usage, one.nanoseconds}); }
 
-// Those that fit first, the fastest first; of those that lead to the same strategy, one.
+// Sorts levers: those that fit come first, the fastest first. Keeps one of those that lead to the
+// same strategy.
 std::vector<Worth> sorted(const Problem& problem, std::vector<Worth> levers) {
   std::stable_sort(levers.begin(), levers.end(), [](const Worth& a, const Worth& b) {
     return a.fits == b.fits ? cost_of(a) < cost_of(b) : a.fits;

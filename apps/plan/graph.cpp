@@ -1,4 +1,4 @@
-// From names of blocks to calls of the step.
+// Turns names of blocks into calls of the step.
 #include "plan/graph.h"
 
 #include <algorithm>

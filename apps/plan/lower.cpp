@@ -188,7 +188,7 @@ Json summary_json(const Problem& problem, const Strategy& strategy, const Lowere
   return object;
 }
 
-// With FPDT_PASSES=time in the environment: the seconds of each pass, on standard error.
+// With FPDT_PASSES=time in the environment, prints the seconds of each pass on standard error.
 PassObserver pass_times() {
   const char* const asked = std::getenv("FPDT_PASSES");
   if (asked == nullptr || std::string_view(asked) != "time") return {};
@@ -219,7 +219,8 @@ int plan_lower(const LowerFlags& flags) {
   std::filesystem::create_directories(flags.out_dir, failure);
   if (failure) throw IoError(fmt::format("--out-dir {}: {}", flags.out_dir, failure.message()));
   const std::string path = flags.out_dir + "/schedule.json";
-  // Both are on the disk before either shows, so that a full one leaves no pair that disagrees.
+  // Both files are on the disk before either shows, so that a full disk leaves no pair that
+  // disagrees.
   AtomicFile strategy_file(flags.out_dir + "/strategy.yaml");
   AtomicFile schedule_file(path);
   strategy_file.write(print_strategy(strategy));

@@ -1,4 +1,4 @@
-// From a question to an answer, with its files.
+// Answers a question and writes the files of the answer.
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -66,7 +66,8 @@ Answer search_answer(const Question& question, std::int64_t take, Watch& watch) 
   return answer;
 }
 
-// Both are on the disk before either shows, so that a full one leaves no pair that disagrees.
+// Both files are on the disk before either shows, so that a full disk leaves no pair that
+// disagrees.
 void write_plan(const Answer& answer, const std::string& out_dir) {
   std::error_code failure;
   std::filesystem::create_directories(out_dir, failure);

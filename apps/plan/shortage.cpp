@@ -12,7 +12,7 @@
 namespace fpdt {
 namespace {
 
-// What the closest strategy keeps at any length: the rank's shards.
+// The states that the closest strategy keeps at any sequence length: the rank's shards.
 struct ModelStates {
   PeakBytes device;                        // parameters, gradients and optimizer
   Bytes gradients, optimizer;              // in any memory
@@ -56,10 +56,10 @@ std::string states_line(const Shortage& shortage, const PeakBytes& states) {
                                  format_bytes(sum), parts));
 }
 
-// What 8 of the 32 bits of each moment leave.
+// The bytes that moments of 8 bits save against moments of 32 bits.
 Bytes saved_by_8_bits(const ModelStates& states) { return Bytes{states.moments.value / 4 * 3}; }
 
-// As a flag takes it: "4.25GiB".
+// A size as a flag takes it: "4.25GiB".
 std::string size_flag(Bytes bytes) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   std::int64_t unit = 1;

@@ -7,7 +7,7 @@
 
 namespace fpdt {
 
-// Of an answer without a plan.
+// The shortage of an answer without a plan.
 std::string shortage_text(const Answer& answer);
 Json shortage_json(const Answer& answer);
 

@@ -1,4 +1,4 @@
-// From a schedule file to its simulated step.
+// Simulates the step of a schedule file.
 #include "plan/simulated.h"
 
 #include <utility>

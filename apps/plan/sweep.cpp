@@ -1,4 +1,4 @@
-// One search a point.
+// Runs one search for each point.
 #include "plan/sweep.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct SweepFlags {
   PictureFlags look;
 };
 
-// What is swept must not be pinned as well.
+// A swept value must not be pinned as well.
 void require_free(const QuestionFlags& question, Over over) {
   const auto refuse = [&](bool given, std::string_view flag) {
     if (!given) return;
@@ -57,7 +57,7 @@ std::string row(Over over, const SweepPoint& point) {
                      word(one.binding));
 }
 
-// All of the table but its rows.
+// The table without its rows.
 std::string head(const Question& question, Over over, const std::vector<SweepPoint>& points) {
   std::string text = fmt::format("{}\n{}\n\n", sweep_title(question, over), sweep_subtitle(points));
   text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}  {}\n", word(over), "",

@@ -19,7 +19,7 @@ std::vector<SweepPoint> sweep_points(const Question& question, Over over, const 
 
 // "llama3-8b at 2M tokens on a100-80g-x4, over chunk lengths".
 std::string sweep_title(const Question& question, Over over);
-// What each point is, in a sentence.
+// A sentence that says what each point is.
 std::string sweep_subtitle(const std::vector<SweepPoint>& points);
 // Curves of utilisation, memory beside its budgets, and time.
 CurvePicture sweep_picture(const Question& question, Over over,

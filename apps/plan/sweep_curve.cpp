@@ -10,7 +10,7 @@
 namespace fpdt {
 namespace {
 
-// What the value stands for, as a title and below the axis.
+// The words for the swept value, in the title and below the axis.
 struct AxisWords {
   std::string_view title, axis;
 };
@@ -132,7 +132,7 @@ CurvePicture sweep_picture(const Question& question, Over over,
         {static_cast<double>(point.value), label(over, point.value),
          point.outcome ? "" : fmt::format("does not fit: {}", word(point.shortage.binding))});
     if (!point.outcome) continue;
-    // What gains less than the rates are known to is no reason for a longer chunk.
+    // The rates are not exact enough for a smaller gain to justify a longer chunk.
     constexpr double kGain = 0.999;
     if (best == nullptr || point.outcome->sequence_seconds[kTypicalCase] <
                                kGain * best->outcome->sequence_seconds[kTypicalCase]) {

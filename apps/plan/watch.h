@@ -1,4 +1,4 @@
-// What long planning does at the moment, on a line that a terminal shows until the result comes.
+// Shows what long planning does at the moment, on a line of the terminal, until the result comes.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,11 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // What is done from now on: "search"; of several such, the part, from 1: "seq-len 512K, 4 of 9".
+  // Names the work from now on: "search", or "seq-len 512K, 4 of 9" for a part, counted from 1.
   // From the second part on, it estimates the time that all parts still take.
   void begin(const std::string& what);
   void begin(const std::string& what, std::int64_t part, std::int64_t parts);
-  // Shows how far that is. It must not outlive the watch.
+  // Shows the progress of that work. It must not outlive the watch.
   OnProgress listener();
   // Removes the line, for a result that is printed now.
   void hide() { line_.erase(); }

@@ -45,8 +45,9 @@ struct BenchFlags {
   RankFlags processes;
   MachineFlags backend;
   std::string storage = "bf16";
-  // Of one rank; "": its share of half of the machine's, or of the GPU's. The file's host memory is
-  // that of `backend`; "": the other half; beside a GPU, nine tenths of what is free.
+  // The device memory of one rank. "": its share of half of the machine's memory, or of the GPU's.
+  // The file's host memory is `backend.host_memory`. "": the other half, or with a GPU nine tenths
+  // of what is free.
   std::string device_memory;
   double peak_flops = 0;  // of the data sheet; 0: of the fastest product
   std::string declared;   // cluster file whose rates stand until they are measured
@@ -75,7 +76,7 @@ Bytes memory_of(const std::string& text, std::string_view flag,
   return parse_size(flag, text);
 }
 
-// Its name in Linux; "unknown processor" elsewhere.
+// The processor's name in Linux; "unknown processor" elsewhere.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -91,7 +92,7 @@ std::int64_t most_ranks(const OpenGpus& gpus) {
   return most;
 }
 
-// Everything but its rates.
+// The cluster without its rates.
 ClusterSpec cluster_of(const BenchFlags& flags, const OpenGpus* gpus) {
   ClusterSpec cluster;
   cluster.name = flags.name.empty() ? (gpus != nullptr ? "gpu-local" : "cpu-local") : flags.name;

@@ -30,7 +30,7 @@ Bytes growth(const DriverMemory& memory) { return memory.highest - memory.warm; 
 // Signed: below 0 when more was taken than predicted.
 Bytes unused(const DriverMemory& memory) { return predicted(memory) - memory.highest; }
 
-// What is wrong with the total; "" when nothing is, or nothing was predicted.
+// The deviation of the total from the prediction; "" if there is none, or nothing was predicted.
 std::string verdict(const DriverMemory& memory) {
   if (memory.outside.value == 0) return "";
   if (unused(memory).value < 0) {

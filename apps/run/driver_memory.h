@@ -23,12 +23,12 @@ struct DriverMemory {
   Bytes before;          // in use before the ranks began: the context
   Bytes warm, highest;   // after the first step, and after any
 
-  // After a step; `used` by the driver.
+  // Call it after a step. `used`: as the driver counts it.
   void note_step(Bytes used);
 };
 void note_step(std::span<DriverMemory> gpus, std::span<const Bytes> used);
 
-// What `ranks` ranks that share one GPU take outside of their arenas: one context, and libraries
+// The memory that `ranks` ranks on one GPU take outside of their arenas: one context, and libraries
 // and workspace for each. Ranks of one process have no channels. 0 where the cluster file says
 // nothing.
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
@@ -38,8 +38,9 @@ Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
 Bytes outside_of_process(const OutsideArena& outside, const Schedule& schedule, std::int64_t rank,
                          std::span<const std::int64_t> nodes);
 
-// What ends a run with exit code 4, in words: memory that was taken after the first step. What
-// libraries and peers take before is an estimate, so that is only reported.
+// The reasons to end a run with exit code 4, in words: memory that was taken after the first step.
+// The prediction of what libraries and peers take before is an estimate, so a deviation from it is
+// only reported.
 std::vector<std::string> deviations(const DriverMemory& memory);
 // Whether nothing was taken after the first step, and all of it is at most the prediction and
 // within 1 % of it (256 MiB for arenas up to 32 GiB), where there is one. Before the first step:
@@ -49,8 +50,9 @@ bool agrees(const DriverMemory& memory);
 std::string table(const DriverMemory& memory);
 Json json(const DriverMemory& memory);
 
-// The same of the GPUs of a process. Of one GPU they are its own; of several, texts say which GPU
-// they mean, and the JSON is {"gpus":[...],"as_predicted":...}. Of none: no text, and null.
+// The same for the GPUs of a process. One GPU has its own texts and JSON. With several, texts say
+// which GPU they mean, and the JSON is {"gpus":[...],"as_predicted":...}. With none there is no
+// text, and the JSON is null.
 std::vector<std::string> deviations(std::span<const DriverMemory> gpus);
 std::string table(std::span<const DriverMemory> gpus);
 Json json(std::span<const DriverMemory> gpus);

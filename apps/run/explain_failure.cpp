@@ -146,7 +146,7 @@ class Report {
     return fmt::format("{}, layer {}", place.name, place.call.layer);
   }
 
-  // What the records show about the first of the ranks in question.
+  // The details that the records show about the first of the ranks in question.
   [[nodiscard]] std::vector<std::string> details() const {
     std::vector<std::string> lines;
     if (found_.ranks.empty()) return lines;

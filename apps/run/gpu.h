@@ -32,17 +32,17 @@ class OpenGpus {
   std::vector<GpuShare> shares;
   std::vector<std::int32_t> numa_nodes;  // the nearest to the GPU of each rank; -1: unknown
 
-  // Which of the ranks here: a rank whose peers are elsewhere is the only one.
+  // The place of a rank among those here. A rank whose peers are elsewhere is the only one.
   [[nodiscard]] std::size_t index_of(const Communicator& communicator) const {
     return numa_nodes.size() == 1 ? 0 : static_cast<std::size_t>(communicator.rank());
   }
 
-  // Of driver and libraries, in words.
+  // The versions of driver and libraries, in words.
   [[nodiscard]] virtual std::string versions() const = 0;
   // Why cuDNN cannot compute attention tiles; "": it can.
   [[nodiscard]] virtual std::string why_no_cudnn() const = 0;
-  // What is in use now of each of `shares`, by this program and by others. Changes which GPU is
-  // current for the calling thread.
+  // The memory in use on the GPU of each of `shares`, by this program and by others. Changes which
+  // GPU is current for the calling thread.
   [[nodiscard]] virtual std::vector<Bytes> used_memory() const = 0;
   // The algorithms that were the fastest for the products of its backends so far: a JSON array.
   [[nodiscard]] virtual std::string products() const = 0;
@@ -50,7 +50,8 @@ class OpenGpus {
   virtual std::unique_ptr<Backend> make_backend(Communicator& communicator) = 0;
 };
 
-// At least 1. InputError when there is no driver, no GPU, or no CUDA in this build.
+// The number of GPUs, at least 1. InputError when there is no driver, no GPU, or no CUDA in this
+// build.
 std::int32_t count_gpus();
 
 // `gpus[i]`: where the i-th rank of this process runs; ranks on one GPU follow each other. Touches
@@ -58,8 +59,9 @@ std::int32_t count_gpus();
 // when they are of different models or cannot read each other's memory.
 std::unique_ptr<OpenGpus> open_gpus(const std::vector<std::int32_t>& gpus, bool deterministic);
 
-// What fpdt-run device prints of one GPU, or of all: properties, versions and memory, and who holds
-// memory; as JSON also the properties by which cuDNN chooses its engines. InputError as open_gpus.
+// The text that fpdt-run device prints about one GPU, or all: properties, versions and memory, and
+// who holds memory; as JSON also the properties by which cuDNN chooses its engines. InputError as
+// open_gpus.
 std::string describe_gpus(std::optional<std::int32_t> gpu, bool json);
 
 }  // namespace fpdt

@@ -113,8 +113,8 @@ Processes open_processes(const RankFlags& flags, const MachineFlags& machine) {
           }};
 }
 
-// What all processes must be given. Hosts may have other resources, and their files other names:
-// whoever reads a file compares its contents.
+// The flags that must be the same for all processes. Hosts may have other resources, and their
+// files other names; whoever reads a file compares its contents.
 Facts common_flags(const Facts& given) {
   constexpr std::array<std::string_view, 5> kOfAHost{"--device", "--flight-dir", "--host-memory",
                                                      "--log", "--threads"};

@@ -50,7 +50,7 @@ void note_lone_processes();
 int run_process(const RankFlags& flags, const MachineFlags& machine,
                 const std::function<int(World& world, const LateConnect& connect)>& body);
 
-// What a process of the job does. `connect` is null where the ranks are in one process.
+// The work of a process of the job. `connect` is null where the ranks are in one process.
 using RankBody = std::function<int(World& world, const Connect& connect, const Job& job)>;
 
 // Loads the schedule, and runs `body` in every process of the job that the flags describe, on

@@ -22,7 +22,7 @@ bool within(const MemoryReport& report, const MemoryUse& use) {
   return std::max(use.arena, use.resident).value <= most;
 }
 
-// Of memory that the operating system does not count.
+// Whether the memory is one that the operating system does not count.
 bool off_the_host(const MemoryReport& report, const MemoryUse& use) {
   return !report.drivers.empty() && use.space == MemorySpace::device;
 }

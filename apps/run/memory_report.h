@@ -32,7 +32,7 @@ Json json(const MemoryReport& report);
 // the operating system holds (null of the memory of a GPU).
 Json peaks_json(const MemoryReport& report);
 
-// What differs from the prediction, in words; empty when `agrees`.
+// The deviations from the prediction, in words; empty when `agrees`.
 std::vector<std::string> deviations(const MemoryReport& report);
 // Whether no measurement is over its prediction in whole pages, pages are where the schedule says,
 // and the driver agrees.

@@ -14,7 +14,7 @@
 namespace fpdt {
 namespace {
 
-// What the system will grant to rank threads that pin themselves to the node.
+// The pinning that the system will grant to rank threads that pin themselves to the node.
 Pinned rehearse(const NumaNode& node) {
   Pinned pinned;
   start_thread([&] { pinned = pin_to(node); }).join();
@@ -45,7 +45,7 @@ std::vector<RankHome> homes_here(const Place& place, std::span<const std::int32_
   return homes;
 }
 
-// Between processes of one program.
+// Writes homes for the other processes of the same program.
 std::string print(std::span<const RankHome> homes) {
   Json list = Json::array();
   for (const RankHome& home : homes) {

@@ -37,8 +37,8 @@ std::vector<RankHome> settle(World& world, std::span<const std::int32_t> gpu_nod
 
 // The homes on the first host in a line, and what the system refused; "" if it has a single node.
 std::string homes_text(std::span<const RankHome> homes);
-// What will be slow: nodes with too little free memory for their ranks, each of which takes
-// `host_memory`; processes on a single core.
+// Says what will be slow: nodes with too little free memory for their ranks, each of which takes
+// `host_memory`, and processes on a single core.
 std::vector<std::string> warnings(std::span<const RankHome> homes, Bytes host_memory);
 // A list of the ranks that have a node.
 Json json(std::span<const RankHome> homes);

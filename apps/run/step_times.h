@@ -1,4 +1,4 @@
-// What a cluster's rates predict for a step, and what steps took.
+// The step that a cluster's rates predict, and the steps that were measured.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ class StepTimes {
   void keep(std::vector<Trace> traces);
 
   [[nodiscard]] bool measured() const { return !steps_.empty(); }
-  // With the step in the middle, by its time, of those kept. Precondition: measured().
+  // Compares the prediction with the kept step of median time. Precondition: measured().
   [[nodiscard]] Comparison comparison() const;
   // Writes the same step, all ranks on one clock below what was predicted: a picture, or a Chrome
   // trace where `path` ends in .json. Precondition: measured().

@@ -1,4 +1,4 @@
-// What a run does with its tokens that its user may not expect: a line for each.
+// Notes on uses of tokens in a run that its user may not expect, one line each.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What each flag says to whoever asks for help, and which do not go together.
+// The help of each flag, and the flags that do not go together.
 #include "run/train/flags.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kDeadlineMax = 30 * 24 * 3600;
 
-// What a run leaves for people and programs to read.
+// The flags for records that people and programs read.
 void add_record_flags(Options& options, TrainFlags& flags) {
   options.value("--log", flags.log, "append one JSON object per step to this file");
   options.value("--flight-dir", flags.flight,
@@ -26,7 +26,7 @@ void add_record_flags(Options& options, TrainFlags& flags) {
   add_picture_flags(options, flags.look, "--draw");
 }
 
-// How ranks meet.
+// The flags for how ranks meet.
 void add_rank_flags(Options& options, RankFlags& flags) {
   options
       .value("--communicator", flags.communicator,

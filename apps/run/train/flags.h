@@ -21,7 +21,7 @@ struct TrainFlags {
   std::string resume;      // checkpoint to continue from
   std::int64_t save_every = 0;
   std::string shard_size = "5GB";  // of the files of a checkpoint
-  // What decides the course; absent: as in the checkpoint, or the default of `Course`.
+  // The flags that decide the course; absent: as in the checkpoint, or the default of `Course`.
   std::optional<std::int64_t> seed;
   std::optional<double> learning_rate;
   std::optional<double> min_learning_rate;

@@ -10,7 +10,7 @@
 namespace fpdt {
 namespace {
 
-// What all ranks send in a step, by the schedule.
+// The bytes that all ranks send in a step, by the schedule.
 Traffic predicted_traffic(const Job& job) {
   const Schedule& schedule = job.schedule.schedule();
   Traffic total;

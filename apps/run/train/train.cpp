@@ -14,8 +14,8 @@
 namespace fpdt {
 namespace {
 
-// Any schedule that runs is proven safe. That it computes the model is tested for what the planner
-// writes, and for nothing else.
+// Any schedule that runs is proven safe. Only schedules that the planner writes are tested to
+// compute the model.
 std::string unhashed_note(const std::string& path) {
   return fmt::format(
       "note: {} has no hash, so it was written or changed by hand or by another program. It is "

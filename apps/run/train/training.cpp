@@ -35,8 +35,8 @@ std::unique_ptr<CheckpointDirectory> open_saves(const TrainFlags& flags, const J
   return std::make_unique<CheckpointDirectory>(flags.save, resumed);
 }
 
-// What the drivers of GPUs report before the ranks begin; empty on a CPU.
-// `nodes` are those of all processes.
+// The memory that the drivers of GPUs report before the ranks begin; empty on a CPU. `nodes` are
+// those of all processes.
 std::vector<DriverMemory> driver_memory(const Job& job, const RankMachine& machine,
                                         const Place& place, std::span<const std::int64_t> nodes) {
   if (!machine.gpus) return {};
@@ -142,7 +142,8 @@ Batches Run::training_batches() const {
       {token_format(flags_.data_format), token_format(saved_ ? saved_->data_format : "")});
 }
 
-// Its own name and magic count for more than the format of the training data.
+// The name and the magic of the evaluation file count for more than the format of the training
+// data.
 Batches Run::evaluation_batches() const {
   const std::string& usual =
       !flags_.data_format.empty() || !saved_ ? flags_.data_format : saved_->data_format;
@@ -151,7 +152,7 @@ Batches Run::evaluation_batches() const {
       {token_format(flags_.evaluate_data_format), token_format(usual), "--evaluate-data-format"});
 }
 
-// What the flags name: they themselves are the same (job.h).
+// Facts of the files that flags name, and of the course. The flags themselves are the same (job.h).
 Facts Run::facts() const {
   Facts facts{{"schedule", progress_.schedule}};
   for (const auto& [name, path] :

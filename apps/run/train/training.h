@@ -46,7 +46,7 @@ class Run {
   Run(const TrainFlags& flags, const Job& job, const RankMachine& machine, World& world,
       FlightDirectory& flight);
 
-  // Until the last step or a signal; returns the signal.
+  // Trains until the last step or a signal; returns the signal.
   int train();
   // Together: prints results to standard output, and returns how memory deviates from the
   // prediction.
@@ -62,7 +62,7 @@ class Run {
   // Sequences of an evaluation.
   [[nodiscard]] std::int64_t evaluated() const;
   void say_data_use();
-  // What the processes of one run read must be the same.
+  // The facts that must be the same in all processes of a run.
   [[nodiscard]] Facts facts() const;
   void start();
   void resume();

@@ -37,7 +37,7 @@ constexpr std::array<Unit, 10> kTokenUnits{{{"", 1},
                                             {"Gi", kKibi* kKibi* kKibi}}};
 constexpr double kLimit = 4611686018427387904.0;  // 2^62
 
-// What becomes of a text that means no whole number, such as "60.1GiB".
+// Whether a text that gives no whole number, such as "60.1GiB", is rounded or refused.
 enum class Inexact : std::uint8_t { rounded, refused };
 
 // Parses "12.5 GiB" as 12.5 * factor. There are no parts of the unit whose factor is 1.

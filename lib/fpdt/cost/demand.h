@@ -35,7 +35,7 @@ constexpr auto words_of(Work) {
 }
 inline constexpr std::size_t kWorks = words<Work>().size();
 
-// Of an attention tile, for each pair, head and element of a head.
+// The flops of an attention tile for each pair, head and element of a head.
 inline constexpr double kForwardFlops = 4;
 inline constexpr double kBackwardFlops = 10;
 
@@ -59,8 +59,8 @@ struct Demand {
   [[nodiscard]] std::int64_t peers() const { return hop > 0 ? 1 : group - 1; }
 };
 
-// On one rank: which pairs an attention tile sees may differ. Precondition: the op belongs to this
-// schedule.
+// The demand of an op on one rank. Ranks may differ in the pairs that an attention tile sees.
+// Precondition: the op belongs to this schedule.
 Demand demand(const Schedule& schedule, const Op& op, std::int64_t rank = 0);
 
 // The demands of every op: [block][op].

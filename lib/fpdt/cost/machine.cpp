@@ -28,7 +28,7 @@ double fixed_time(const Rate& seconds, RateEnd which) {
   return which == RateEnd::fast ? seconds.low : seconds.typical;
 }
 
-// What one device has of its NUMA node's memory while all devices copy; 0: no limit.
+// The bandwidth of a device to its NUMA node's memory while all devices copy; 0: no limit.
 double host_memory_speed(const ClusterSpec& cluster, RateEnd which) {
   const std::int64_t sharing = div_ceil(cluster.devices_per_node, cluster.numa_nodes);
   return speed(cluster.rates.host_bandwidth, which) / static_cast<double>(sharing);
@@ -216,8 +216,8 @@ double Machine::collective_seconds(const Demand& demand) const {
   double in_node = 0;
   double between_nodes = 0;
   if (demand.hop > 0) {
-    // Of a group's ranks on a node, as many send to other nodes as the hop is long, either way
-    // round.
+    // The ranks of a group on a node that send to other nodes are as many as the hop is long, in
+    // its shorter direction.
     const std::int64_t leaving = std::min({demand.hop, demand.group - demand.hop, here});
     if (leaving < here) in_node = sent;
     if (here < demand.group) {

@@ -43,7 +43,7 @@ class Machine {
   using Shares = std::vector<std::pair<double, double>>;
 
   [[nodiscard]] double product_seconds(const Demand& demand, double arithmetic) const;
-  // Of attention tiles in one direction.
+  // The rates of attention tiles, either forward or backward.
   struct Tiles {
     double rate, softmax, own;  // own: the rate of the backend's own kernels, softmax included
   };

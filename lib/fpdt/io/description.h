@@ -211,7 +211,7 @@ void describe(Self& rows, Visitor& f) {
   }
 }
 
-// By the rows of the table.
+// Visits the choices of a strategy by the rows of the table.
 template <class Visitor>
 void describe_choices(Strategy& strategy, Choices table, Visitor& f) {
   LayerClass none;

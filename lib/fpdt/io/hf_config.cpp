@@ -188,8 +188,8 @@ std::string model_type(const Node& root, FileFindings& findings) {
   return type->text;
 }
 
-// What people call a model whose config does not say: the folder of its config.json, or the name of
-// another file.
+// The title of a model whose config does not give one: the folder of its config.json, or the name
+// of another file.
 std::string title(std::string_view file_name, const std::string& type) {
   std::error_code failure;
   const std::filesystem::path file =

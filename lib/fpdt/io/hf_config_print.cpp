@@ -26,8 +26,8 @@ using Config = nlohmann::ordered_json;
 // transformers does not enforce this key; the schedule sets the length of sequences.
 constexpr std::int64_t kPositions = 1 << 20;
 
-// Of the scalings that transformers knows, only yarn has a magnitude. A factor of 1 makes them
-// equal otherwise.
+// Among the scalings that transformers knows, only yarn has a magnitude. With a factor of 1 the
+// scalings differ in nothing else.
 void require_magnitude(const ModelSpec& model) {
   const RotarySpec& rotary = model.rotary;
   if (rotary.fraction == 0 || rotary.magnitude == 1 || rotary.factor == 1 ||

@@ -95,7 +95,7 @@ bool is_harmless(const Node& node, double neutral) {
   return convert(node, number) && number == neutral;
 }
 
-// What nobody here knows may still say what it changes.
+// The name of an unknown key may still say that it changes attention.
 bool speaks_of_attention(std::string_view key) {
   return key.find("attn") != key.npos || key.find("attention") != key.npos;
 }

@@ -30,7 +30,7 @@ class ConfigReader {
     if (find(key) != nullptr) fields_.optional(key, standard);
     return standard;
   }
-  // The same for a size, and for what changes sizes: that the default was taken is noted.
+  // The same for a size, or a value that changes sizes. Notes when the default is taken.
   template <class T>
   T size(std::string_view key, T standard) {
     if (find(key) == nullptr) note_default(key, format_default(standard));

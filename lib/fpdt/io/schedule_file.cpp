@@ -1,4 +1,4 @@
-// What both programs ask of a schedule before they use it.
+// The checks that both programs make before they use a schedule.
 #include "fpdt/io/schedule_file.h"
 
 #include <utility>

@@ -104,7 +104,7 @@ void Members::add_windows(const Program& program, const std::vector<Call>& calls
   }
 }
 
-// Of what differs most within a search.
+// A hash of the fields that differ most within a search.
 struct HashOfThumbnail {
   std::size_t operator()(const Thumbnail& small) const {
     std::size_t hash = 0;
@@ -130,7 +130,7 @@ struct HashOfThumbnail {
   }
 };
 
-// Those of the strategies that this thread has asked for lately.
+// Remembers the members of the strategies that this thread has asked for lately.
 const Members& members_of(const Thumbnail& small) {
   thread_local std::unordered_map<Thumbnail, Members, HashOfThumbnail> known;
   const auto one = known.find(small);

@@ -24,8 +24,8 @@ struct Usage {
   Bytes arena;      // on one device
   Bytes device;     // the arena and the memory outside it
   Bytes host_rank;  // pinned and pageable memory of one rank
-  // More while a run loads and saves (spec/checkpoint_bytes.h), if each rank is a process. The rank
-  // is the one that writes the files, which is on this node.
+  // Additional memory while a run loads and saves (spec/checkpoint_bytes.h), if each rank is a
+  // process. `rank` is the one that writes the files, and `node` is its node.
   HostBytes loading, saving;
   Bytes host_node;  // host_rank of all ranks of a node, and the larger of loading and saving
   Bytes host_numa;  // host_rank of the ranks of the fullest NUMA node; ranks are spread evenly
@@ -33,7 +33,7 @@ struct Usage {
 };
 Usage usage(const Problem& problem, const Prediction& prediction);
 Usage usage(const Problem& problem, const Strategy& strategy);
-// That of a placed schedule, at most the predicted one.
+// The usage of a placed schedule; it is at most the predicted one.
 Usage usage(const Problem& problem, const Placement& placement);
 
 bool within(const Problem& problem, const Usage& usage);

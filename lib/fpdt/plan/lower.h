@@ -1,4 +1,4 @@
-// From a problem and a strategy to a schedule that is ready to run: ops, edges, offsets,
+// Turns a problem and a strategy into a schedule that is ready to run: ops, edges, offsets,
 // verification.
 #pragma once
 

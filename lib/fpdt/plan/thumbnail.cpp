@@ -16,7 +16,8 @@ constexpr std::int64_t kSegment = 4;  // layers: the first, two inside, the last
 constexpr std::int64_t kChunks = 4;   // three on the host and one on the device
 constexpr std::int64_t kRows = 2;     // of a chunk on one rank: a tile each
 
-// The same chunks of a few, or all, none or the last on the device.
+// The fraction of `few` chunks on the device: that of `parts` if there are as many, else all, none
+// or the last.
 double shortened(double keep, std::int64_t parts, std::int64_t few) {
   const auto kept = static_cast<std::int64_t>(keep * static_cast<double>(parts));
   if (parts == few || kept == 0) return fraction_of(kept, parts);
@@ -54,7 +55,7 @@ void shorten_tiles(const Geometry& shape, const ModelSpec& model, Tiles& tiles) 
   tiles.loss_vocabulary = words ? div_ceil(model.vocabulary, kRows) : 0;
 }
 
-// So that the longest tensor has two tiles.
+// The tile with which the longest tensor has two tiles.
 std::int64_t optimizer_tile(const Problem& problem, const Strategy& strategy) {
   const Sharding sharding(problem, strategy);
   std::int64_t longest = 1;

@@ -1,4 +1,4 @@
-// What an op does, as pictures and exports count it for its rate. Internal to report.
+// The work of an op, from which pictures and exports compute its rate. Internal to report.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@ namespace fpdt {
 
 struct Amount {
   double flops = 0;  // executed under the causal mask
-  // Of device memory, or of the transfer. Of a collective, those that one rank sends.
+  // The bytes of device memory, or of the transfer; for a collective, the bytes that one rank
+  // sends.
   std::int64_t bytes = 0;
   bool operator==(const Amount&) const = default;
 };

@@ -36,7 +36,7 @@ class Labels {
  private:
   static constexpr double kBelow = 3;  // a line of text
 
-  // On its side of the point, on the other one, and beside the point.
+  // The places for a label: on its side of the point, on the other side, and beside the point.
   [[nodiscard]] std::vector<Box> places_of(std::size_t place, const CurveValue& value,
                                            const std::string& text, bool above) const {
     const double half = text_width(text, kLabelSize) / 2 + 3;
@@ -57,7 +57,7 @@ class Labels {
                        [&](const Box& other) { return box.touches(other); });
   }
 
-  // Of another curve at the same place.
+  // Whether the box meets the point of another curve at the same place.
   [[nodiscard]] bool meets_point(const Box& box, std::size_t place, std::size_t own) const {
     constexpr double kPoint = 5;
     const std::vector<CurveSeries>& all = plot_.panel.series;

@@ -28,7 +28,7 @@ struct CurvePlot {
   double top = 0, base = 0;
 };
 
-// What the value is called.
+// The label of a value.
 std::string label_of(const CurvePanel& panel, const CurveValue& value);
 
 // With two or more curves, the highest gets its labels above and the lowest below, or where there

@@ -16,7 +16,7 @@ constexpr double kReachName = 12.5;
 
 bool has_name(const CurveSeries& series) { return !series.name.empty(); }
 
-// How many rows the name beside this one is for; 0: an earlier row has it.
+// The number of rows that share the name beside this one; 0: an earlier row has the name.
 std::size_t kinship(const CurvePanel& panel, std::size_t series) {
   const std::string& family = panel.series[series].family;
   if (family.empty()) return 1;

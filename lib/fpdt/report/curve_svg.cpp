@@ -48,11 +48,11 @@ struct Frame {
   bool first = false;
 };
 
-// Of names beside the plot, with and without a note.
+// The height of a name beside the plot, with and without a note.
 constexpr double kNoted = 40, kNamed = 24;
 constexpr double kNamesAround = 24;  // how far names may stand above and below the plot
 
-// Which the names beside a plot need.
+// The height that the names beside a plot need.
 double names_height(const CurvePicture& picture) {
   double most = 0;
   for (const CurvePanel& panel : picture.panels) {
@@ -225,13 +225,13 @@ bool begins(const CurveSeries& series) {
                      [](const std::optional<CurveValue>& value) { return value.has_value(); });
 }
 
-// Each stands as near to where its curve ended as points and other crosses let it.
+// Each cross stands as near to the end of its curve as points and other crosses allow.
 std::vector<Cross> place_ends(const Frame& frame) {
   constexpr double kApart = 17;
   const std::vector<CurveSeries>& all = frame.panel->series;
   std::vector<Cross> crosses;
   for (std::size_t k = 0; k < all.size(); ++k) {
-    // Of a curve without any value, a cross would look like one: the row below has it.
+    // A cross of a curve without any value would look like a value. The row below shows it instead.
     if (!all[k].end || !begins(all[k])) continue;
     const std::size_t place = all[k].end->place;
     double wanted = frame.base;
@@ -251,7 +251,7 @@ std::vector<Cross> place_ends(const Frame& frame) {
              std::all_of(taken.begin(), taken.end(),
                          [&](double other) { return std::abs(other - y) >= kApart; });
     };
-    // Below its curve's end first, where no label stands.
+    // First tries the places below the curve's end, where no label stands.
     double y = wanted;
     while (y < frame.base && !free(y)) ++y;
     if (!free(y)) y = wanted;
@@ -408,7 +408,7 @@ double top_of(const CurvePicture& picture) {
   return kTop + kLine * (lines - 1);
 }
 
-// All but the plots: title, gaps, rows below panels, axis.
+// The height of all but the plots: title, gaps, rows below panels, axis.
 double around_plots(const CurvePicture& picture) {
   double height = top_of(picture) + kBottom;
   for (const CurvePanel& panel : picture.panels) height += reach_height(panel) + kBetween;

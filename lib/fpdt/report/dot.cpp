@@ -19,7 +19,7 @@
 namespace fpdt {
 namespace {
 
-// In points.
+// Lengths are in points.
 constexpr std::size_t kMostInRow = 16, kTitleColumns = 6;  // 4 rows of 4 lanes fill a slide
 constexpr double kPitch = 92, kBoxWidth = 78, kBoxHeight = 36, kLaneHeight = 52, kLaneGap = 4;
 constexpr double kRowGap = 22, kLeft = 76, kTitle = 44;
@@ -118,7 +118,7 @@ class Graph {
     }
   }
 
-  // What lies outside the window, and as little of its middle as makes it fit.
+  // The ranges to fold: all ops outside the window, and as few in its middle as make it fit.
   [[nodiscard]] std::vector<OpRange> fold() const {
     const auto folded = [&](std::size_t kept) {
       const OpRange before{0, view_.first};
@@ -325,8 +325,9 @@ class Graph {
     }
   }
 
-  // From the side of a box that faces the other one, right of its middle, to the left of the
-  // other's. Boxes of one lane have an edge only where they are of different calls.
+  // An edge leaves its box on the side that faces the other box, right of the middle, and arrives
+  // left of the other box's middle. Boxes of one lane have an edge only where they are of different
+  // calls.
   void write_edges() {
     std::set<std::pair<std::size_t, std::size_t>> written;
     for (const auto& [from, to] : edges_) {

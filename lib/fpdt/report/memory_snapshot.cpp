@@ -23,7 +23,7 @@ class Snapshot {
   explicit Snapshot(const TracedRun& run)
       : run_(run), schedule_(*run.program->schedule), live_(find_live(run)) {}
 
-  // Those that become live on a device.
+  // The number of values that become live on a device.
   [[nodiscard]] std::size_t values() const {
     std::size_t changes = 0;
     for (const MemorySpace space : kDevices) {
@@ -156,7 +156,7 @@ class Snapshot {
     pickle_.end_list();
   }
 
-  // Up to its frames.
+  // Writes an event up to its frames.
   void begin_event(std::string_view action, std::int64_t address, std::int64_t size,
                    std::int64_t time) {
     pickle_.begin_dictionary();

@@ -14,7 +14,7 @@
 
 namespace fpdt {
 
-// What memory holds, as tables and pictures tell it apart.
+// The parts of memory that tables and pictures tell apart.
 enum class Part : std::uint8_t {
   parameters,  // the shard of this rank
   gathered,    // whole parameters, and their gradients before they are reduced
@@ -57,8 +57,8 @@ inline constexpr std::size_t kOpKinds = 10;
 // A copy between the device and the host is a fetch or a spill by its direction, whatever its lane:
 // with `duplex: false` one lane has both.
 OpKind kind_of(const Schedule& schedule, const Op& op);
-// Those of each op of each block. A block may repeat the forward of layers that another block has
-// run: its attention is recomputed, though its ops are those of forward.
+// The kind of each op of each block. A block may repeat the forward of layers that another block
+// has run: its attention is recomputed, though its ops are those of forward.
 std::vector<std::vector<OpKind>> op_kinds(const Schedule& schedule);
 std::string_view word(OpKind kind);
 std::string_view color(OpKind kind);

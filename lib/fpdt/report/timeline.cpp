@@ -38,7 +38,7 @@ std::vector<std::int64_t> peaks(const std::vector<TracedRun>& runs, MemorySpace 
   return all;
 }
 
-// Of several ranks: the lanes that run for less than a hundredth of the step on each.
+// For each lane, whether it runs for less than a hundredth of the step on each of several ranks.
 std::vector<bool> idle_lanes(const TimelineData& data) {
   constexpr std::int64_t kPart = 100;
   std::vector<bool> idle;

@@ -77,7 +77,7 @@ std::string phase_of(const std::string& block);
 // Nanoseconds within [from, to) in which the lane runs.
 std::int64_t busy(const std::vector<LaneOp>& lane, std::int64_t from, std::int64_t to);
 
-// What both versions draw.
+// The data that the SVG and the HTML version draw.
 struct TimelineData {
   const TimelinePicture* picture = nullptr;
   Live live;
@@ -88,7 +88,7 @@ struct TimelineData {
   std::array<std::size_t, 2> fullest{};  // measured run with the highest peak, by space
   std::map<std::size_t, Live> lives;     // of the fullest
   std::vector<bool> idle{};              // lanes that hardly run on any rank: one row for all
-  // Of the fullest rank; null when nothing is measured.
+  // The values of the fullest rank; null when nothing is measured.
   [[nodiscard]] const Live* measured(MemorySpace space) const;
 };
 // The picture must outlive it.
@@ -116,7 +116,7 @@ bool has_pinned(const Schedule& schedule);
 // The end of the last buffer of a space, in bytes; 0 when buffers are not placed.
 Bytes arena_end(const Schedule& schedule, MemorySpace space);
 
-// What a budget leaves the arena of a space, and its name in pictures; 0 B: no line.
+// The bytes that a budget leaves to the arena of a space, and their name in pictures; 0 B: no line.
 struct BudgetLine {
   std::string_view name;
   Bytes bytes;

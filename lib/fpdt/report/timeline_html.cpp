@@ -275,7 +275,8 @@ struct PageRow {
   const Live* live = nullptr;  // null when its bytes are not drawn
 };
 
-// Where a run's rank does more or less than that of the picture's run.
+// Appends the amounts of the ops that do more or less on a run's rank than on that of the picture's
+// run.
 void append_amounts(std::string& json, const TimelineData& data, const TracedRun& run) {
   const Schedule& schedule = *data.live.schedule;
   const auto usual = demands(schedule, data.picture->run.trace->rank);

@@ -27,7 +27,7 @@ std::pair<std::size_t, std::size_t> seen(const std::vector<LaneOp>& lane, const 
   return {index(first - lane.begin()), index(last - lane.begin())};
 }
 
-// All of at least a pixel.
+// Draws ops that all are at least a pixel wide.
 void draw_each(Svg& svg, const TimelineData& data, const std::vector<LaneOp>& ops,
                const Window& window, double top, double height) {
   const Schedule& schedule = *data.live.schedule;
@@ -120,7 +120,7 @@ struct LaneRow {
   double busy = 0;
 };
 
-// That of the run, then one of each drawn rank.
+// The row of the run, then one of each drawn rank.
 std::vector<LaneRow> rows_of(const TimelineData& data, const Window& window, std::size_t lane) {
   std::vector<LaneRow> rows;
   const auto add = [&](std::string name, const std::vector<LaneOp>& ops, const Window& its,
@@ -136,7 +136,7 @@ std::vector<LaneRow> rows_of(const TimelineData& data, const Window& window, std
   return rows;
 }
 
-// Of each run, where there are several.
+// The height of the row of a run; rows are lower if there are several.
 double row_height(const TimelineData& data) {
   return data.drawn.size() > 4 ? 14 : (data.drawn.size() > 1 ? 17 : 20);
 }

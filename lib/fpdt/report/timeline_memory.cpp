@@ -97,7 +97,7 @@ struct Level {
   bool alarm = false;
 };
 
-// Of the places beside a level, the first where nothing is drawn; else the first without a label.
+// The first place beside a level where nothing is drawn; else the first without a label.
 Label place_label(const Frame& frame, double y, double width, const std::vector<Label>& labels,
                   const std::vector<Label>& drawn) {
   const double right = frame.plot_right() - 4 - width;

@@ -57,7 +57,7 @@ double draw_head(Svg& svg, const TimelineData& data, const Frame& frame, double 
   return y;
 }
 
-// Of the panels of memory; 0: left out.
+// The heights of the memory panels; 0: the panel is left out.
 struct Heights {
   double device = 250;
   double host = 160;
@@ -157,7 +157,7 @@ Window detail_window(const TimelineData& data) {
   return window;
 }
 
-// What the panels of memory have of a slide of `height`, of which the head takes `head`.
+// The heights of the memory panels on a slide of `height`, of which the head takes `head`.
 Heights slide_heights(const TimelineData& data, double head, double height) {
   constexpr double kLeast = 110;
   const double room = height - head - kAboveMemory - kAboveCalls - calls_height() -

@@ -8,8 +8,8 @@
 
 namespace fpdt {
 
-// In pixels. With a height it is a slide: larger text, without the single call, and without pinned
-// host memory where the room is short.
+// In pixels. With a height the picture is a slide: larger text, without the single call, and
+// without pinned host memory if there is little room.
 struct PictureSize {
   double width = 1400;
   double height = 0;  // 0: what the contents take

@@ -1,6 +1,6 @@
-// What an op waits for, from versions and issue order: a read waits for the writes of its value, an
-// accumulate for the earlier ones of its rows, a write for every access of the version that its
-// slot held before.
+// Derives what an op waits for from versions and issue order: a read waits for the writes of its
+// value, an accumulate for the earlier ones of its rows, a write for every access of the version
+// that its slot held before.
 //
 // Positions count the ops of a lane within the step. Lanes are FIFO, so an op waits for one
 // position per lane. `depend` turns these requirements into edges; the simulator of candidates uses

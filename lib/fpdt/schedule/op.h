@@ -47,9 +47,9 @@ constexpr auto words_of(ActivationKind) { return word_list("swiglu", "gelu_tanh"
 constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn"); }
 constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
 
-// What the ops of a kind must cover together in each block. pairs: every pair of query and key once
-// (attention tiles). rows: every local token row once (gradients). nothing: each op stands alone.
-// The verifier proves it (S5xx).
+// The part of each block that the ops of a kind must cover together. pairs: every pair of query and
+// key once (attention tiles). rows: every local token row once (gradients). nothing: each op stands
+// alone. The verifier proves it (S5xx).
 enum class Covers : std::uint8_t { nothing, pairs, rows };
 
 // Whether an op may replace what it reads by the next version in the same rows.
@@ -748,14 +748,15 @@ inline std::int64_t source_of(std::int64_t hop, std::int64_t mine, std::int64_t 
   return (mine + members - hop) % members;
 }
 
-// What an op touches, in the order of its fields.
+// An operand of an op, with its field and how the op accesses it.
 struct Use {
   std::string_view field;
   Operand operand;
   Access access = Access::read;
 };
 
-// What an op reads and writes; no other code decides this. Empty operands are left out.
+// The operands that an op reads and writes, in the order of its fields; no other code decides this.
+// Empty operands are left out.
 std::vector<Use> operands(const Body& body);
 
 enum class LaneKind : std::uint8_t { compute, h2d, d2h, comm };

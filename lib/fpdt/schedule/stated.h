@@ -1,4 +1,4 @@
-// What a file states of its problem, against the constants and types of its ops.
+// Compares what a file states about its problem with the constants and types of its ops.
 //
 // The rest of the verifier proves that a schedule is safe, whatever it computes. This part knows
 // some of what it should compute. `schedule` reads no problem: who reads it hands over this struct.

@@ -9,7 +9,7 @@
 namespace fpdt {
 namespace {
 
-// What a rank sends to each member that it sends to in an op; 0 if it is no collective.
+// The bytes that a rank sends to each of its receivers in an op; 0 if the op is no collective.
 std::int64_t sent_by(const Schedule& schedule, const Op& op, std::int64_t members) {
   return std::visit(
       [&](const auto& body) -> std::int64_t {

@@ -20,8 +20,8 @@ struct Traffic {
   Traffic& operator+=(const Traffic& other);
 };
 
-// What a rank sends to another member of a group in a collective, to all of them or to the one of
-// an exchange: a block of what it sends in all, or all of it.
+// The bytes that a rank sends to each receiver of a collective: a block of its operand, or all of
+// it. The receivers are all other members of the group, or the one of an exchange.
 template <class Collective>
 std::int64_t bytes_to_each(std::int64_t members, std::int64_t send_bytes) {
   static_assert(IsCollective<Collective>);
@@ -30,12 +30,12 @@ std::int64_t bytes_to_each(std::int64_t members, std::int64_t send_bytes) {
   return kScatters ? div_exact(send_bytes, members) : send_bytes;
 }
 
-// What a rank sends to the others of its group, `bytes` to each. hop > 0: only to the member that
-// is so many further (hop_of).
+// The bytes that a rank sends to the others of its group, `bytes` to each. hop > 0: only to the
+// member that is so many further (hop_of).
 Traffic to_others(const Group& group, std::int64_t rank, std::int64_t bytes,
                   std::int64_t devices_per_node, std::int64_t hop = 0);
 
-// What a rank sends in the calls of a program.
+// The bytes that a rank sends in the calls of a program.
 Traffic traffic(const Schedule& schedule, const std::vector<Call>& calls, std::int64_t rank,
                 std::int64_t devices_per_node);
 

@@ -67,7 +67,7 @@ class Clock {
     return finish();
   }
 
-  // What `run` does, one event at a time, for ranks that wait for each other.
+  // The steps of `run`, one event at a time, for ranks that wait for each other.
   void begin() {
     for (std::size_t lane = 0; lane < runners_.size(); ++lane) {
       runners_[lane].kind = static_cast<std::size_t>(question_.program.lanes[lane].kind);

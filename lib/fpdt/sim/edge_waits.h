@@ -1,4 +1,4 @@
-// What the next op of a lane waits for, by the edges of the schedule, as positions of other lanes.
+// The positions of other lanes that the next op of a lane waits for, by the edges of the schedule.
 //
 // HazardWaits derives the same from versions. The clock uses both in the same way: it calls `enter`
 // when a lane comes to a call, and `visit` for the ops there.

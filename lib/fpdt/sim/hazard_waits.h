@@ -1,4 +1,4 @@
-// What the next op of a lane waits for, by what versions demand.
+// Derives what the next op of a lane waits for from versions.
 //
 // Calls are issued when the first lane comes to them, and forgotten when the last has left them. A
 // lane that has no ops for many calls would cause all of them to be issued at once. Such a lane
@@ -52,8 +52,8 @@ class HazardWaits {
 
   // States that all calls before `call` are complete.
   void complete(std::int32_t call);
-  // As `complete`, for calls of which the ones not yet issued were skipped, not simulated.
-  // Afterwards every lane either enters its call anew or stays.
+  // As `complete`, but the calls that are not yet issued were skipped, not simulated. Afterwards
+  // every lane either enters its call anew or stays.
   void leave_out(std::int32_t call);
 
  private:

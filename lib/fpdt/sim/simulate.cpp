@@ -178,7 +178,7 @@ std::vector<bool> traced_calls(const SimulationOptions& options, std::size_t cal
   return traced;
 }
 
-// From ticks to nanoseconds, of one rank.
+// Converts the answer of one rank from ticks to nanoseconds.
 Simulation simulation_of(const Program& program, const Demands& demands,
                          const std::vector<std::int64_t>& call_counts, const Ticks& ticks,
                          ClockAnswer answer) {

@@ -8,8 +8,8 @@ namespace fpdt {
 namespace {
 
 constexpr std::int64_t kF32 = 4, kBf16 = 2, kF64 = 8;
-// Of a tensor of the model, with its master and moments: names, shapes, offsets, and the syntax
-// trees of the headers that contain them. tests/train/checkpoint_memory_test.cpp measures 5 KiB.
+// The bytes of a tensor's names, shapes and offsets, with its master and moments, and of the syntax
+// trees of the headers with them. tests/train/checkpoint_memory_test.cpp measures 5 KiB.
 constexpr Bytes kNames{8 << 10};
 
 std::int64_t most_elements(const std::vector<TensorSpec>& tensors) {
@@ -18,7 +18,8 @@ std::int64_t most_elements(const std::vector<TensorSpec>& tensors) {
   return elements;
 }
 
-// Of pieces whose elements take `width` bytes in all copies, and of what goes with them.
+// The bytes of a piece whose elements take `width` bytes in all copies, of one run in f64, and of
+// all names.
 Bytes passing_bytes(const ModelSpec& model, std::int64_t width) {
   const std::vector<TensorSpec> globals = global_tensors(model);
   const std::vector<TensorSpec> layer = layer_tensors(model);

@@ -19,15 +19,16 @@ inline constexpr std::int64_t kStreamElements = 4 << 20;
 // Elements of a run: files and tensors that differ in type or order are converted run by run.
 inline constexpr std::int64_t kRunElements = 1 << 16;
 
-// Of one process that loads: a piece in f32, the same piece in the type of its state (f32 at most)
-// on its way to a device, and the names of all tensors.
+// The bytes of one process that loads: a piece in f32, the same piece in the type of its state (f32
+// at most) on its way to a device, and the names of all tensors.
 Bytes loading_bytes(const ModelSpec& model);
 
-// Of one process that saves: a piece in f32, the same piece in bf16, and the names of all tensors.
+// The bytes of one process that saves: a piece in f32, the same piece in bf16, and the names of all
+// tensors.
 Bytes saving_bytes(const ModelSpec& model);
 
-// More of the process that writes: Hugging Face stores the matrices of gpt's layers transposed or
-// interleaved, so that one of them is held whole, in f32. 0 for llama.
+// The additional bytes of the process that writes: Hugging Face stores the matrices of gpt's layers
+// transposed or interleaved, so that one of them is held whole, in f32. 0 for llama.
 Bytes reordering_bytes(const ModelSpec& model);
 
 }  // namespace fpdt

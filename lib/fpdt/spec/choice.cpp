@@ -1,4 +1,4 @@
-// What follows from a row of the table of choices.
+// Derives names, words, other values and notes from the table of choices.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -17,7 +17,7 @@ Strategy with(Strategy strategy, const Change& change) {
   return strategy;
 }
 
-// None, all, one more or less than `now`, and as many as fit of at most `most`.
+// Strategies with none, all, one more or less than `now`, and as many as fit, at most `most`.
 template <class With>
 Strategies amounts(std::int64_t now, std::int64_t most, const Fits& fits, const With& with) {
   std::int64_t fit = 0;

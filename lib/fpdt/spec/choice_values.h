@@ -1,4 +1,4 @@
-// What rows of the table of choices need functions for.
+// The functions that rows of the table of choices need.
 #pragma once
 
 #include "fpdt/spec/choices.h"
@@ -17,8 +17,8 @@ Strategies other_homes_of_states(const Problem& problem, const Strategy& strateg
 Strategies other_stages(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_rings(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_replicas(const Problem& problem, const Strategy& strategy, const Fits& fits);
-// None, all, one more or less, and as many as fit: of layers that store something, and of chunks of
-// a tensor class on the device.
+// Other numbers of layers that store something, and of chunks of a tensor class on the device:
+// none, all, one more or less, and as many as fit.
 Strategies other_stored(const Problem& problem, const Strategy& strategy, const Fits& fits,
                         std::int64_t StoredLayers::*which);
 Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fits& fits,

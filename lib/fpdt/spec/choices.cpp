@@ -240,7 +240,7 @@ std::vector<Choice> rows_of_homes() {
   };
 }
 
-// Of a tile of rows: others, and why it is none.
+// The other values of a tile of rows, and why a tile has no effect.
 auto halves_and_twice(std::int64_t Tiles::*tile) {
   return [tile](const Problem& problem, const Strategy& s, const Fits&) {
     return other_tiles(s, tile, geometry(problem, s).local_rows(0));

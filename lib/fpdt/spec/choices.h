@@ -1,4 +1,4 @@
-// The table of choices. What is said of a choice of a strategy is said once, in its row.
+// The table of choices. Everything about a choice of a strategy is said once, in its row.
 //
 // Visitors of the table: files and their reference page (io/description.h), levers, ladders and
 // sentences (plan/search), variants of a bisection (check/bisect.h), and the notes
@@ -28,7 +28,7 @@ struct Fractions {
   std::span<double> values;
   double usual = 0;
 };
-// What a key of a file sets, in a strategy or in one of its layer classes.
+// The member of a strategy, or of one of its layer classes, that a key of a file sets.
 using Member =
     std::variant<std::int64_t*, bool*, double*, Word, Fractions, std::vector<std::int64_t>*>;
 
@@ -54,14 +54,14 @@ struct Choice {
   int turn = 0;
   // Strategies with other values, sound or not. None: the other values of a flag or a word.
   std::function<std::vector<Strategy>(const Problem&, const Strategy&, const Fits&)> others{};
-  // Takes the value of `from`. None: copies the member, in all layer classes that of the first.
+  // Takes the value of `from`. None: copies the member; all layer classes get that of the first.
   std::function<void(const Problem&, Strategy&, const Strategy& from)> take{};
   // The change from one value to another. None: "label a -> b", "label on".
   std::function<std::string(const Problem&, const Strategy&, const Strategy& to)> says{};
   // The part of a sentence about a strategy; empty: nothing worth a mention.
   std::function<std::string(const Problem&, const Strategy&, const Geometry&)> words{};
 
-  // What the simplest value is called, which a bisection tries, and the change to it.
+  // The name of the simplest value, which a bisection tries, and the change to it.
   std::string_view simplest{};
   std::function<void(Problem&, Strategy&)> simplify{};
 

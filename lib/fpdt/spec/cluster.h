@@ -59,8 +59,8 @@ struct Rates {
   Rate matmul;              // large products
   Rate attention_forward;   // large tiles: 4 flops a (query, key, D)
   Rate attention_backward;  // 10 flops a (query, key, D)
-  // Where those are cuDNN's: the same of the backend's own kernels, for the tiles that cuDNN does
-  // not take. 0: unknown, and then such a tile costs what cuDNN's would.
+  // If the rates above are cuDNN's, the rates of the backend's own kernels, for the tiles that
+  // cuDNN does not take. 0: unknown; such a tile then costs what cuDNN's would.
   Rate own_attention_forward, own_attention_backward;
   // Softmax of attention, where it takes time beside the products: (query, key) pairs of a head per
   // second. It weighs more the smaller D is. 0: its time is within the flops.
@@ -131,7 +131,7 @@ struct ClusterSpec {
            (devices_per_node - 1) * outside.per_peer +
            (devices() - devices_per_node) * outside.per_remote_peer;
   }
-  // The same of the host memory of one node, and what it leaves.
+  // The same for the host memory of one node, and the memory that it leaves.
   [[nodiscard]] Bytes host_outside_bytes() const {
     return host_outside.system + host_outside.page_tables +
            devices_per_node * (host_outside.process + host_outside.loader);

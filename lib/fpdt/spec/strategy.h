@@ -40,8 +40,8 @@ enum class Layout : std::uint8_t { interleaved, zigzag };
 // Rows of norms and products: those of a chunk, or all of the rank.
 enum class Extent : std::uint8_t { chunk, whole };
 enum class Storage : std::uint8_t { f32, bf16 };
-// What backward finds stored: the layer's input only; also attention output and lse, so that the
-// quadratic part is not repeated; or every tensor that backward reads.
+// The tensors that backward finds stored: the layer's input only; also attention output and lse, so
+// that the quadratic part is not repeated; or every tensor that backward reads.
 enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
 
@@ -148,7 +148,7 @@ struct Strategy {
   [[nodiscard]] std::int64_t checkpoint_every() const { return segments.front(); }
 };
 
-// What the planner is asked.
+// The question to the planner.
 struct Problem {
   ModelSpec model;
   ClusterSpec cluster;

@@ -1,4 +1,4 @@
-// What happened in a step: spans on lanes, and the live bytes of each memory space.
+// The record of a step: spans on lanes, and the live bytes of each memory space.
 //
 // A simulation and an execution return the same type, so that prediction and measurement can be
 // compared op by op. Times are nanoseconds from the start of the step. Spans are in issue order:
@@ -51,7 +51,7 @@ struct Trace {
 // The end of the last span.
 std::int64_t duration(const Trace& trace);
 
-// From the first start of a rank to the last end of one, by the clock that the ranks share.
+// The time from the first start of a rank to the last end, by the clock that the ranks share.
 std::int64_t duration(const std::vector<Trace>& ranks);
 
 // The sum of the spans of one lane.

@@ -86,7 +86,7 @@ class Bench {
     std::int64_t members;  // over one
     std::int64_t beside;   // such groups on a node, which share its network
   };
-  // As near to `bytes` as gives members equal blocks of floats.
+  // The collectives of at least `bytes`, rounded up so that members have equal blocks of floats.
   [[nodiscard]] std::vector<BenchCase> collectives(const Circle& circle, std::int64_t bytes) const {
     return collective_cases(round_up(bytes, 4 * circle.members), circle.members, circle.group);
   }

@@ -1,4 +1,4 @@
-// What a bench measures: sizes, and the time spent on each.
+// The extent of a bench: sizes, and the time spent on each.
 #pragma once
 
 #include <cstdint>

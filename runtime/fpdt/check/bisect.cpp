@@ -17,7 +17,7 @@ struct Rule {
   std::function<void(Problem&, Strategy&)> apply;
 };
 
-// Of the problem. Those of the strategy stand in the table of choices.
+// The rules that change the problem. Those of the strategy stand in the table of choices.
 const Rule kRules[] = {
     {"one rank",
      [](Problem& problem, Strategy& strategy) {

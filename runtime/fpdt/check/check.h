@@ -39,7 +39,7 @@ struct TensorCheck {
 // How a schedule that stores bf16 rounds.
 struct StorageCheck {
   std::string first_difference;  // the op that did not write the bits of its twin; "" for none
-  // Of gradients and loss as written, only of another backend than the CPU's.
+  // The error of gradients and loss as written; only for a backend other than the CPU's.
   double error = 0;
   double tolerance = 0;
   [[nodiscard]] bool agrees() const { return first_difference.empty() && error <= tolerance; }

@@ -60,7 +60,7 @@ __global__ void sum_parts(To* target, Sends sends, int terms, std::int64_t block
   });
 }
 
-// What one member receives for one pair of operands.
+// One pair of operands, as one member receives it.
 struct Pair {
   View target;
   Dtype from = Dtype::f32;

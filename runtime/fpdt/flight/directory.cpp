@@ -31,7 +31,7 @@ std::string schedule_path(const std::string& directory) {
   return (fs::path(directory) / "flight-schedule.json").string();
 }
 
-// What the names of the files of ranks end with.
+// The endings of the names of the files of ranks.
 constexpr std::string_view kRecord = "flight";
 constexpr std::string_view kLog = "log";
 
@@ -92,7 +92,7 @@ FlightDirectory::~FlightDirectory() {
   pulse_.join();
 }
 
-// What else goes wrong here is told by who begins the records.
+// Reports only that another run holds the lock. `begin` reports other errors.
 void FlightDirectory::lock() {
   if (path_.empty() || !world_.speaks()) return;
   std::error_code ignored;

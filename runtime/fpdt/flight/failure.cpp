@@ -79,7 +79,7 @@ class Judge {
     return one && other && one->machine == other->machine && one->process == other->process;
   }
 
-  // What only one rank does can be told of it.
+  // Adds what the rank did, for a cause that is about this rank alone.
   void add_deeds(Explanation& found, std::int64_t rank) const {
     found.op = op_of(rank);
     found.lateness = lateness(rank);
@@ -188,8 +188,8 @@ class Judge {
                  least_advanced(open));
   }
 
-  // Who is gone, of those that fell silent first. If all were killed at once, who waits for whom
-  // shows only where each happened to be.
+  // Finds the ranks that are gone among those that fell silent first. If all were killed at once,
+  // waits show only where each rank happened to be.
   [[nodiscard]] Explanation gone_of(const Numbers& silent) const {
     const Numbers least = least_advanced(silent);
     // A process ends as a whole.
@@ -234,8 +234,8 @@ class Judge {
     return found;
   }
 
-  // Over the collectives that all members have begun. Nothing if there are none, or if the members
-  // have different clocks.
+  // The lateness over the collectives that all members have begun. Nothing if there are none, or if
+  // the members have different clocks.
   [[nodiscard]] std::optional<Lateness> lateness(std::int64_t rank) const {
     if (!at(rank).record) return {};
     Lateness found;

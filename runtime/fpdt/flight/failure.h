@@ -40,19 +40,19 @@ struct Lateness {
 
 struct Explanation {
   FirstCause cause = FirstCause::nothing;
-  // Those that the cause is about: one rank, or several that the records cannot tell apart. For
+  // The ranks that the cause is about: one, or several that the records cannot tell apart. For
   // `nothing`: the ranks with the least progress.
   std::vector<std::int64_t> ranks;
   // Where all processes fell silent at once: the ranks with the least progress, if these are fewer.
   std::vector<std::int64_t> behind{};
-  // What follows is empty unless the cause is about one rank. What the rank was doing: the op that
-  // failed, or the earliest one in issue order that has not ended. Nothing between runs.
+  // From here to `lateness`, members are empty unless the cause is about one rank. `op`: the op
+  // that failed, or the earliest one in issue order that has not ended; empty between runs.
   std::optional<FlightOp> op;
   // The ranks that wait for it, and the first collective in which they do.
   std::vector<std::int64_t> waiting;
   std::optional<FlightPosition> awaited;
   std::optional<Lateness> lateness;
-  // Of all ranks: the first to give up because of another, and the last time at which one is known
+  // The first of all ranks to give up because of another, and the last time at which one is known
   // to have been alive.
   std::optional<std::int64_t> gave_up;
   std::int64_t last_time = 0;

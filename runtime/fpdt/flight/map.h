@@ -25,7 +25,7 @@ class FlightMap {
  public:
   explicit FlightMap(const Schedule& schedule);  // must outlive this
 
-  // Nothing if no run has such an op.
+  // Empty if no run has such an op.
   [[nodiscard]] std::optional<FlightPlace> at(FlightPosition position) const;
   // Whether every op of a record exists and is on its lane.
   [[nodiscard]] bool fits(const FlightRecord& record) const;

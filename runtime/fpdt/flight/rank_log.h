@@ -1,4 +1,4 @@
-// What a process says, in a file instead of on standard error.
+// Writes what a process says to a file instead of standard error.
 //
 // The file takes the place of the descriptor, so it also gets what libraries say, and the last
 // words of a process that an assertion or a sanitizer ends.

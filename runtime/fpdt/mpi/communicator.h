@@ -35,7 +35,7 @@ class MpiCommunicator final : public Communicator {
     std::string name;
     Membership members;
   };
-  // What the collectives of one lane use.
+  // The resources of the collectives of one lane.
   struct Tools {
     MpiProcess::Channel* channel = nullptr;
     std::vector<Transfer> transfers;

@@ -1,4 +1,4 @@
-// What processes tell each other beside the data: a message of a fixed size.
+// A message of a fixed size that processes send each other beside the data.
 #pragma once
 
 #include <algorithm>

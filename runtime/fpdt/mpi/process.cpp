@@ -149,7 +149,7 @@ void MpiProcess::post(Channel& channel, std::span<const Transfer> transfers, std
   }
 }
 
-// With the lock held.
+// Call it with the lock held.
 MpiProcess::Progress MpiProcess::test(Channel& channel) {
   if (channel.open_ == 0) return Progress::done;
   int count = 0;
@@ -207,7 +207,7 @@ void MpiProcess::abandon(Channel& channel) noexcept {
   }
 }
 
-// Each with the lock held, from here to throw_if_failed.
+// Call each function from here to throw_if_failed with the lock held.
 
 void MpiProcess::expect_notice() {
   require(mpi_.MPI_Irecv(&incoming_, sizeof(incoming_), mpi_.byte, MPI_ANY_SOURCE, 0, notices_,
@@ -335,8 +335,8 @@ void MpiProcess::ask_everybody() {
   }
 }
 
-// With the lock held. Who does not respond; or else, who is behind; or else, who came last to where
-// everybody waits.
+// Call it with the lock held. Names who does not respond; or else, who is behind; or else, who came
+// last to where everybody waits.
 std::string MpiProcess::blame(std::string_view where) const {
   std::map<std::int64_t, Answer> all = answers_;
   all[place_.process] = own_answer();

@@ -52,8 +52,8 @@ class MpiProcess {
            hosts_[static_cast<std::size_t>(place_.process)];
   }
 
-  // What one thread at a time uses to meet other processes. Messages of different channels do not
-  // mix, and messages of one channel between two processes arrive in order.
+  // The means by which one thread at a time meets other processes. Messages of different channels
+  // do not mix, and messages of one channel between two processes arrive in order.
   class Channel;
   // The channel of a number, in which one exchange has at most so many transfers. The channel of
   // number 0 belongs to the World.
@@ -82,7 +82,7 @@ class MpiProcess {
   // Within a meeting. Waits until all processes have called it. Throws PeerError.
   void barrier(Channel& channel);
 
-  // Of World.
+  // The functions of World.
   std::vector<std::string> gather(std::string_view mine);
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
   void fail(const Failure& failure) noexcept;

@@ -168,8 +168,8 @@ bool MpiProcess::await_arrivals(int code) {
   }
 }
 
-// With the lock held. Several processes may have failed before they heard of each other: of these,
-// one that lost its peers counts only if there is no other, and the lowest comes first.
+// Call it with the lock held. Several processes may have failed before they heard of each other: of
+// these, one that lost its peers counts only if there is no other, and the lowest comes first.
 int MpiProcess::agreed_code() const {
   for (const auto& [process, code] : causes_) {
     if (code != kLost) return code;
@@ -177,7 +177,7 @@ int MpiProcess::agreed_code() const {
   return causes_.empty() ? 0 : kLost;
 }
 
-// With the lock held, when all processes have arrived.
+// Call it with the lock held, when all processes have arrived.
 void MpiProcess::finalise() {
   const Watchdog ended(deadline(), "MPI_Finalize did not return", kLost);
   require(mpi_.MPI_Cancel(&listening_));

@@ -68,7 +68,7 @@ class Comms {
   Comms& operator=(const Comms&) = delete;
 
   [[nodiscard]] const NcclOptions& options() const { return options_; }
-  // That of the options, until it is changed.
+  // The deadline of the options, until it is changed.
   [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
   [[nodiscard]] const Api& api() const { return api_; }
@@ -113,8 +113,8 @@ class Comms {
     device_bytes_ += before - cuda::free_device_memory();
   }
 
-  // What went wrong meanwhile: bad news, an error of a communicator, or a call that does not
-  // return.
+  // The error that occurred meanwhile: bad news, an error of a communicator, or a call that does
+  // not return.
   [[nodiscard]] std::optional<Error> look();
   // Aborts every communicator and returns when that is done. Whoever waits here, now or later, gets
   // a PeerError with the message of the first cause. Returns whether this one is the first.
@@ -123,7 +123,7 @@ class Comms {
   [[noreturn]] void fail(const Error& cause);
   // Throws PeerError after an abort.
   void check() const;
-  // For what no abort ends: ends the process with the code of the cause. `why` is for people.
+  // Ends the process with the code of the cause when an abort does not help. `why` is for people.
   // Returns only in tests.
   void give_up(std::string_view why, const Error& cause) const;
 

@@ -120,7 +120,7 @@ void NcclCommunicator::seat(const Program& program, const PlainOp& op) {
     Own& own = own_of(op.lane, group, members, lane);
     seat.own = own.comm;
     for (std::size_t i = 0; i < pairs; ++i) {
-      // What one member sends in a gather, and what it receives in a sum.
+      // The block that one member sends in a gather, or receives in a sum.
       const PlainUse& block = op.uses[sums ? pairs + i : i];
       const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(block.buffer)];
       const std::int64_t bytes = block.rows * buffer.row_elements() * dtype_bytes(buffer.dtype);

@@ -68,7 +68,7 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] Bytes device_bytes() const;
 
  private:
-  // What a collective of the program needs.
+  // The resources of a collective of the program.
   struct Seat {
     std::string what;  // for people
     Membership members;

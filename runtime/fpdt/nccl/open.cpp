@@ -56,7 +56,7 @@ ncclUniqueId share_id(World& world, const nccl::Api& api) {
   return id;
 }
 
-// That of another process: a rank that fails by itself aborts its communicators anyway.
+// The failure of another process. A rank that fails by itself aborts its communicators anyway.
 std::optional<Error> failure_of(const World& world) {
   const std::optional<Failure> failure = world.failure();
   if (!failure || failure->process == world.place().process) return {};

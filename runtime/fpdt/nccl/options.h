@@ -1,4 +1,4 @@
-// What a user of NCCL may choose.
+// The choices of a user of NCCL.
 #pragma once
 
 #include <chrono>

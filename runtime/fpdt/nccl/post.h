@@ -41,7 +41,7 @@ class Post {
   void wait(std::chrono::milliseconds limit, const std::string& what);
 
  private:
-  // Of every rank, `bytes` from `mine` on, which is padded to that.
+  // Gathers `bytes` bytes of every rank. `mine` is padded to that size.
   void gather_piece(std::string_view mine, std::size_t bytes, std::span<char> all);
   static void copy(void* target, const void* source, std::size_t bytes);
 

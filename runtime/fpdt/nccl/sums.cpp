@@ -63,7 +63,7 @@ void Sums::cut(const Call& call, const View& send, const View& target) {
 void Sums::flush(const Call& call) {
   const Api& api = comms_.api();
   const Membership& members = call.members;
-  // What one member owes another of a part: the other's block, or all of it.
+  // The elements of a part that one member owes another: the other's block, or all of it.
   const auto owed = [&](const Part& one, std::int64_t member) {
     const std::int64_t block = call.scatters ? member * one.target.elements : 0;
     return part(one.send, block + one.first, one.count);

@@ -12,7 +12,7 @@
 namespace fpdt::nccl {
 namespace {
 
-// Between two questions: a tenth of the deadline, at most a tenth of a second.
+// The time between two questions: a tenth of the deadline, at most a tenth of a second.
 std::chrono::milliseconds period_of(std::chrono::milliseconds deadline) {
   return std::clamp(deadline / 10, std::chrono::milliseconds(1), std::chrono::milliseconds(100));
 }

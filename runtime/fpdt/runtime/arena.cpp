@@ -103,7 +103,7 @@ MemoryLimit control_group_limit(const std::string& root) {
   return limit;
 }
 
-// What is left on the NUMA nodes that this process may take memory from, where others exist.
+// The memory left on the NUMA nodes that this process may use; no limit if it may use all.
 MemoryLimit node_limit(const std::string& root) {
   Bytes left;
   bool all = true;

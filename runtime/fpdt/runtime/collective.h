@@ -30,7 +30,7 @@ void receive(const Body& body, std::int64_t mine, std::span<const std::span<cons
 // target (+)= the sum of the sources, each of as many elements. Adds in f32, in their order.
 void add_in_order(const View& target, std::span<const View> sources);
 
-// What a member sends to each other one. `views` are its operands.
+// The bytes that a member sends to each other member. `views` are its operands.
 std::int64_t bytes_to_each(const Body& body, std::int64_t members, std::span<const View> views);
 
 // For lanes that are host threads: a call has completed when it returns.

@@ -22,8 +22,8 @@ namespace fpdt {
 // A point of a lane that other ranks can wait for; null: already reached.
 using Mark = void*;
 
-// What a rank's machine does on a lane for a collective whose members can address each other's
-// memory. The communicator decides when.
+// The operations of a rank's machine on a lane for a collective whose members can address each
+// other's memory. The communicator decides when they run.
 class Mover {
  public:
   virtual ~Mover() = default;
@@ -73,7 +73,7 @@ class Communicator {
   // Wakes every rank that waits, now or later, with PeerError. Only the first cause is kept.
   virtual void abort(std::exception_ptr cause) noexcept = 0;
 
-  // What this rank has sent in collectives so far. Call it between steps.
+  // The bytes that this rank has sent in collectives so far. Call it between steps.
   [[nodiscard]] Traffic sent() const { return {node_.load(), network_.load()}; }
 
  protected:

@@ -69,7 +69,7 @@ class Executor {
   [[nodiscard]] std::optional<Bytes> untouched(std::span<const std::byte> range) const {
     return backend_.untouched(range);
   }
-  // What the rank has sent to others so far. Call it between steps.
+  // The bytes that the rank has sent to others so far. Call it between steps.
   [[nodiscard]] Traffic sent() const { return communicator_.sent(); }
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] const Schedule& schedule() const { return *program_.schedule; }

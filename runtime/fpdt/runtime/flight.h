@@ -35,8 +35,8 @@
 
 namespace fpdt {
 
-// What the rank's process does, between steps and around them. The process of every rank enters the
-// same phases in the same order.
+// The phase of a rank's process. The process of every rank enters the same phases in the same
+// order.
 enum class FlightPhase : std::uint8_t { starting, loading, training, evaluating, saving, done };
 constexpr auto words_of(FlightPhase) {
   return word_list("starting", "loading", "training", "evaluating", "saving", "done");
@@ -55,7 +55,7 @@ struct FlightPosition {
   auto operator<=>(const FlightPosition&) const = default;
 };
 
-// What a record begins with.
+// The head of a record.
 struct FlightTitle {
   std::int64_t rank = 0, ranks = 1;
   std::int64_t lanes = 0;  // of the program
@@ -77,7 +77,7 @@ class FlightRecorder {
   // Says which job the rank belongs to. `job`: the latest begin_time of its ranks.
   void join(std::int64_t job) noexcept;
 
-  // The process is alive. For any one thread, at regular times.
+  // Notes that the process is alive. Call it from any one thread, at regular times.
   void pulse() noexcept;
 
   // For the thread that owns the run. `step`: the step that the phase belongs to.
@@ -87,7 +87,7 @@ class FlightRecorder {
   void begin(std::int32_t lane, FlightPosition position, bool collective) noexcept;
   void end(std::int32_t lane, FlightState state) noexcept;
 
-  // What was launched has ended. Call it while no op runs.
+  // Notes that all launched ops have ended. Call it while no op runs.
   void all_done() noexcept;
 
   // Keeps the first failure of the rank. own: it is not the news of a failure elsewhere. `time`: of
@@ -167,8 +167,8 @@ inline constexpr std::int64_t kFlightBytesMax = 1 << 20;  // of a file
 // process had begun to store is left out. Texts hold no control characters.
 FlightRecord parse_flight(std::string_view bytes, const std::string& path);
 
-// What became of the process that wrote a record. stopped: by a signal, or by a debugger. unknown:
-// it ran on another machine.
+// The state of the process that wrote a record. stopped: by a signal, or by a debugger. unknown: it
+// ran on another machine.
 enum class FlightProcess : std::uint8_t { running, stopped, gone, unknown };
 constexpr auto words_of(FlightProcess) {
   return word_list("running", "stopped", "gone", "unknown");

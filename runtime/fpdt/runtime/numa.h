@@ -49,7 +49,7 @@ bool is_one_core(std::span<const NumaNode> nodes, std::span<const std::int32_t> 
 const NumaNode* home_node(std::span<const NumaNode> nodes, std::span<const std::int32_t> allowed,
                           std::int64_t local, std::int64_t locals);
 
-// What the system granted.
+// The pinning that the system granted.
 struct Pinned {
   bool threads = false;  // the thread stays on the node's CPUs
   bool memory = false;   // the pages that it touches first come from the node while it has any

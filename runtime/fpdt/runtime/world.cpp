@@ -1,4 +1,4 @@
-// What processes do together, in terms of one exchange of small messages.
+// The joint operations of processes, in terms of one exchange of small messages.
 #include "fpdt/runtime/world.h"
 
 #include <algorithm>

@@ -40,7 +40,7 @@ struct Failure {
   std::string what;
 };
 
-// What must be the same on every process, by name.
+// The values that must be the same on every process, by name.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 class World {

@@ -29,7 +29,7 @@ struct Sample {
 // The number of labels that count, over all samples.
 std::int64_t unmasked(const std::vector<Sample>& samples);
 
-// What a process needs of the sequences of a step.
+// The needs of a process that takes part in a step.
 struct BatchNeeds {
   // Whether sequence i is read here. Others stay empty. Null: all are read.
   std::function<bool(std::int64_t)> reads;

@@ -11,8 +11,8 @@
 namespace fpdt {
 namespace {
 
-// What the trainer puts into an input, in the verifier's words: "" for step_input, which holds no
-// integers; nothing where it puts nothing.
+// The contents that the trainer puts into an input, in the verifier's words: "" for step_input,
+// which holds no integers; empty if the trainer puts nothing there.
 std::optional<std::string_view> fed_with(const Schedule& schedule, const Buffer& buffer) {
   if (buffer.name == kStepInput) return "";
   for (const Holds holds : {Holds::tokens, Holds::labels, Holds::documents}) {

@@ -35,7 +35,7 @@ class TokenLayout {
   [[nodiscard]] std::int64_t sequences() const { return replicas_ * micro_batches_; }
   // Tokens of a sequence, with padding.
   [[nodiscard]] std::int64_t sequence_tokens() const { return rows_ * (ranks_ / replicas_); }
-  // Of them, those of one rank.
+  // The tokens of a sequence on one rank.
   [[nodiscard]] std::int64_t rows() const { return rows_; }
   [[nodiscard]] std::int64_t replica_of(std::int64_t rank) const {
     return replica_of_[static_cast<std::size_t>(rank)];

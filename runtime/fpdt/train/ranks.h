@@ -56,7 +56,7 @@ class Ranks {
   // Precondition: the rank is present. Rethrows the error that ended the ranks.
   [[nodiscard]] Executor& executor(std::int64_t rank) const;
   [[nodiscard]] const Schedule& schedule() const { return schedule_.schedule(); }
-  // What the present ranks have sent to others so far, of all steps.
+  // The bytes that the present ranks have sent to others so far, in all steps.
   [[nodiscard]] Traffic sent() const;
 
  private:

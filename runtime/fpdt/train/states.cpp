@@ -41,7 +41,7 @@ std::int64_t slot_elements(const Buffer& buffer) {
   return mul(buffer.rows(), buffer.row_elements());
 }
 
-// What the rank holds of the tensor, slot by slot.
+// The elements of the tensor that the rank holds, slot by slot.
 std::vector<Run> runs_of(const Schedule& schedule, const State& state, std::int64_t rank) {
   const std::int64_t room = slot_elements(schedule.buffers[size(state.buffer)]);
   const StateSlots held = slots_of(schedule, state);

@@ -41,7 +41,8 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// What the present ranks hold of several states of one tensor: ascending, apart from each other.
+// The elements that the present ranks hold of several states of one tensor: ranges, ascending and
+// apart from each other.
 std::vector<ElementRange> held_ranges(const Ranks& ranks, const std::vector<const State*>& states);
 
 // Sets the elements from `first` on, on every present rank that holds them, rounded to the buffer's

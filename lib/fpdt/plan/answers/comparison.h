@@ -27,7 +27,7 @@ struct Contender {
     return problem;
   }
 };
-// Two for each method, and the answer, which is last.
+// Two contenders for each method and, last, the answer.
 std::vector<Contender> contenders(const Problem& problem, const Pins& pins,
                                   std::span<const Method* const> compared = methods());
 

@@ -1,4 +1,4 @@
-// One thing of the question, or of the strategy, changed at a time until something fits.
+// Changes one thing of the question or of the strategy at a time until something fits.
 #include "fpdt/plan/answers/nearest.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool any(const Problem& problem, const Pins& pins) {
   return any_fit(problem, pins).has_value();
 }
 
-// The same or a little more, in eighths of the largest unit that it has.
+// Rounds up to an eighth of the largest unit that the size reaches.
 Bytes in_short(Bytes least) {
   std::int64_t unit = 1;
   for (int units = 1; units < 5 && least.value / unit >= 1024; ++units) unit *= 1024;

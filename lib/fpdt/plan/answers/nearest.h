@@ -1,4 +1,4 @@
-// What is near and fits, when the question itself does not: each with its number.
+// The nearest questions and strategies that fit when the question itself does not.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fpdt {
 
-// One thing of a question, with which it would fit.
+// A value of a question with which it would fit.
 struct Nearest {
   enum class What : std::uint8_t { seq_len, gpus, host_memory, device_memory };
   What what = What::seq_len;
@@ -17,8 +17,9 @@ struct Nearest {
   std::int64_t nodes = 0;  // of `gpus`
 };
 
-// A shorter sequence, more devices, more host memory, more memory of each device; those that help.
-// Bytes are rounded up to an eighth of their unit. `machine`: of which the problem may have a part.
+// A shorter sequence, more devices, more host memory and more memory of each device, as far as each
+// helps. Bytes are rounded up to an eighth of their unit. `machine` may be larger than the
+// problem's.
 std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
                                   const ClusterSpec& machine, const OnProgress& progress = {});
 

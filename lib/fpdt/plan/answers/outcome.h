@@ -1,4 +1,4 @@
-// What one strategy does, in the numbers that sweeps and comparisons show.
+// The numbers of one strategy that sweeps and comparisons show.
 #pragma once
 
 #include <array>

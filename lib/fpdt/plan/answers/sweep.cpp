@@ -1,4 +1,4 @@
-// Which values, and the questions that they make.
+// Chooses the values of a sweep, makes a question of each and answers it.
 #include "fpdt/plan/answers/sweep.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<std::int64_t> usual_lengths(const Problem& problem, const Pins& pins
   return lengths;
 }
 
-// Whole nodes, those that the heads allow.
+// The devices of whole nodes that the heads allow.
 std::vector<std::int64_t> usual_devices(const Problem& problem, const Pins& pins) {
   std::vector<std::int64_t> all;
   for (const std::int64_t nodes : {1, 2, 4, 8}) {

@@ -38,12 +38,12 @@ class Attention : public LoweringPart {
     std::int64_t hop, q_chunk, k_first, k_last;
     [[nodiscard]] std::string name(const char* what) const;
   };
-  // Where a sum of a chunk has its home between two rows: on the device in `kept`; on the host in
+  // The home of a chunk's sum between two rows: on the device, the instance `kept`; on the host,
   // the instance that the last row spilled, if there was one.
   struct Continued {
     Instance kept;
     std::optional<Instance> last;
-    // Of a sum that each hop continues once, after so many hops.
+    // The home of a sum that each hop continues once, after `hops` hops.
     static Continued after(std::int64_t hops) {
       Continued from{Version::plus(0), {}};
       if (hops > 0) from.last = Version::plus(hops - 1);

@@ -1,5 +1,5 @@
-// What every part of a lowering sees: the question, the schedule under construction, and the homes
-// of tensors.
+// The context of every part of a lowering: the question, the schedule under construction, and the
+// homes of tensors.
 #pragma once
 
 #include <string>
@@ -43,7 +43,7 @@ struct LayerFrame {
   std::int64_t arrivals = 0;  // hops whose keys have come in this block
   Version weights;            // which gather its weights come from
   Stream input, output;
-  // By chunk, as long as their rings hold them.
+  // By chunk; valid as long as their rings hold them.
   std::vector<Operand> q, kv, o, lse, dout, delta, dq, dkv;
   // By extent.
   std::vector<Operand> x, n1, attention_output, dh, dn1;

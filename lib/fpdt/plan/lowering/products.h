@@ -7,8 +7,8 @@
 
 namespace fpdt {
 
-// Of the tensors "<layer>.weight" and "<layer>.bias" of gather `use`, over
-// `rows` rows.
+// The products with the tensors "<layer>.weight" and "<layer>.bias" of gather `use`, over `rows`
+// rows.
 class Products : public LoweringPart {
  public:
   explicit Products(Context& context) : LoweringPart(context) {}

@@ -19,7 +19,7 @@ class Rows : public LoweringPart {
   void feed_forward(LayerFrame& frame, std::int64_t extent);
   // dh_i from dy_i, and the gradient of the attention output, on its way to head layout.
   void feed_forward_backward(LayerFrame& frame, std::int64_t chunk);
-  // From dq_i, dkv_i and dh_i to the gradient of the layer's input.
+  // Computes the gradient of the layer's input from dq_i, dkv_i and dh_i.
   void projection_backward(LayerFrame& frame, std::int64_t chunk);
 
  private:

@@ -1,4 +1,4 @@
-// What ranks share of parameters, gradients and states: the stages of ZeRO (Rajbhandari et al.,
+// How ranks share parameters, gradients and states: the stages of ZeRO (Rajbhandari et al.,
 // arXiv 1910.02054, section 5).
 //
 // Every tensor lies flat and zero-padded to one piece a rank. The gradients of a step are summed in

@@ -118,7 +118,7 @@ void States::declare_scalars(Builder& builder) {
   if (!sharding_.several()) return;
   loss_total_ = scalars("loss_total", 1, Role::temporary);
   norm_total_ = scalars("grad_norm_total", 1, Role::temporary);
-  // As large as the sum of the longest tensor needs, or that of the gradients of a chunk's keys.
+  // Large enough for the sum of the longest tensor and for that of the gradients of a chunk's keys.
   const Geometry shape = geometry(problem_, strategy_);
   const Bytes keys{mul(mul(4, shape.query_rows(0)), 2 * shape.kv_heads * problem_.model.head_dim)};
   const Bytes bytes = std::max(sum_workspace_bytes(sharding_.ranks, Bytes{4 * longest_piece_}),
@@ -190,7 +190,7 @@ bool States::has(std::string_view name) const {
 Operand States::weight(std::string_view name, const Version& use) const {
   const Tensor& tensor = find(name);
   if (gathers()) return {tensor.gathered, use, 0, -1};
-  // Without the padding, which no state says to last.
+  // The operand leaves out the padding, since no state says that the padding lasts.
   const std::int64_t elements = tensor.spec.elements();
   const bool padded = sharding_.parameters(tensor.spec) > elements;
   return {tensor.param, tensor.now(), 0, padded ? elements : -1};

@@ -45,7 +45,7 @@ class Transition : public LoweringPart {
 
   BufferId kv_own_, dkv_own_;  // of this rank, where keys are gathered
   BufferId dcontext_, delta_;
-  // What all-to-alls send and receive.
+  // The buffers that all-to-alls send and receive.
   BufferId q_send_, kv_send_, o_send_, o_receive_, dout_send_, delta_send_;
   BufferId dq_send_, dkv_send_, dq_receive_, dkv_receive_;
 };

@@ -10,19 +10,19 @@
 
 namespace fpdt {
 
-// What a published code does needlessly beside the schedule of its strategy. The values are facts
-// about that code, each with its source. They belong to no strategy: nothing searches or executes
-// them (methods/published.h).
+// The needless work and memory of a published code beside the schedule of its strategy. The values
+// are facts about that code, each with its source. They belong to no strategy: nothing searches or
+// executes them (methods/published.h).
 struct Waste {
   std::int64_t hidden_tensors = 0;  // of S/P rows by the hidden size, whole on the device
   std::int64_t rotary_bytes = 0;    // of each position of the sequence and rotated element
   std::int64_t logit_bytes = 0;     // of each logit of the rank
-  // Of each query, key and head of the full square, which attention without a fused kernel stores
-  // for backward: written and read once at least.
+  // Bytes of each query, key and head of the full square. Attention without a fused kernel stores
+  // them for backward, and writes and reads them at least once.
   std::int64_t score_bytes = 0;
   bool pinned_powers_of_two = false;  // blocks of pinned memory are rounded up
-  // Layer inputs go to pageable memory and come back while the device waits: how many times as long
-  // as from pinned memory.
+  // Layer inputs go to pageable memory and come back while the device waits. They take this many
+  // times as long as from pinned memory.
   double pageable_copies = 0;
   double host_seconds = 0;  // in which lanes idle, for each row of tiles in each pass over a layer
 };
@@ -48,13 +48,15 @@ struct Method {
   Waste waste;  // of that implementation
 };
 
-// What these methods inherit from DeepSpeed, and the first of them from Megatron-DeepSpeed.
+// The waste that these methods inherit from DeepSpeed, and the first of them from
+// Megatron-DeepSpeed.
 //
-// Its pinned copies of layer inputs are 6.4 times faster than the pageable ones of the time (commit
-// 858e91e of DeepSpeed).
+// DeepSpeed's pinned copies of layer inputs are 6.4 times faster than the pageable ones of the time
+// (its commit 858e91e).
 inline constexpr double kPageableCopies = 6.4;
-// Python, and waits for the device. FPDT makes streams and waits for them at every tile, and for
-// all ranks at every chunk. Fitted on panels a, c, e of tests/published/fpdt-figure4.yaml.
+// The host's time: Python, and waits for the device. FPDT makes streams and waits for them at every
+// tile, and for all ranks at every chunk. Fitted on panels a, c, e of
+// tests/published/fpdt-figure4.yaml.
 inline constexpr double kHostSeconds = 0.040;
 
 // A special region stands before the general one that contains it.

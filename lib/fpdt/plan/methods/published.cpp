@@ -38,7 +38,7 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   added.device = Bytes{mul(mul(waste.hidden_tensors, rows), model.hidden * kElement)};
   added.device += Bytes{mul(mul(waste.rotary_bytes, problem.seq_len), model.rotary_dim())};
   added.device += Bytes{mul(mul(waste.logit_bytes, rows), model.vocabulary)};
-  // All layers that store everything have scores, and the one whose forward is repeated.
+  // The layers that store everything have scores, and so has the layer whose forward is repeated.
   const std::int64_t stored = stored_layers(problem, strategy).everything;
   const Bytes scores{mul(mul(mul(waste.score_bytes, model.heads), rows), shape.padded_tokens)};
   added.device += std::min(model.layers, stored + 1) * scores;

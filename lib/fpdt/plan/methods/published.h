@@ -8,7 +8,7 @@
 
 namespace fpdt {
 
-// What the waste of a method adds to a step.
+// The memory and time that the waste of a method adds to a step.
 struct Wasted {
   Bytes device;
   Bytes host_rank;

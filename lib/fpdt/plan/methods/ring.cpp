@@ -31,8 +31,8 @@ Strategy entered_zigzag(const Problem& problem, Strategy strategy) {
   return canonical(problem, strategy);
 }
 
-// Over all ranks, in `runs` runs a rank. All that attention uses is on the device. Forward is
-// repeated from a layer's input. Exchanges run beside the tiles.
+// The strategy over all ranks, with `runs` runs a rank. All that attention uses is on the device.
+// Forward is repeated from a layer's input. Exchanges run beside the tiles.
 Strategy around(const Problem& problem, std::int64_t batch, std::int64_t runs) {
   Strategy strategy = over_all_ranks(problem, batch);
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;

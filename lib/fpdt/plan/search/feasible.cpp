@@ -38,7 +38,7 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
     }
   }
   if (pins.method != nullptr) return all;
-  // With more on the device, those of a method may need less of the host.
+  // The strategies of a method may keep more on the device and so need less of the host.
   for (const Method* method : methods()) {
     // Ranks that share queries hold as many tokens as those that share heads.
     if (method->sharing == Sharing::queries && split.ring == 1) continue;

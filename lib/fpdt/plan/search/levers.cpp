@@ -13,7 +13,7 @@
 namespace fpdt {
 namespace {
 
-// Those with a turn, by it; `others` after them.
+// The choices that have a turn, in that order. With `others`, the rest follow.
 std::vector<const Choice*> in_turn(Choices table, bool others) {
   std::vector<const Choice*> rows;
   for (const Choice& choice : table) {

@@ -23,7 +23,7 @@ struct Lever {
   std::function<std::vector<Change>(const Problem&, const Strategy&)> changes;
 };
 
-// One for each choice that a search changes. The table must outlive them.
+// One lever for each choice that a search changes. The table must outlive them.
 std::vector<Lever> levers(Choices table = choices());
 
 // Describes a strategy in a sentence or two for people.

@@ -45,8 +45,8 @@ Bytes part(Bytes whole, double share) {
   return Bytes{static_cast<std::int64_t>(share * static_cast<double>(whole.value))};
 }
 
-// Those that no other beats in cost, device and host memory at once; ascending by cost. Memory that
-// is less by under `equal` of its budget counts as equal.
+// The candidates that no other beats in cost, device and host memory at once, ascending by cost.
+// Memory that is less by under `equal` of its budget counts as equal.
 std::vector<Candidate> pareto(const Problem& problem, std::vector<Candidate> candidates,
                               double equal = 0) {
   std::stable_sort(candidates.begin(), candidates.end(),
@@ -103,7 +103,8 @@ class Search {
     for (std::size_t i = 0; i < all.size(); ++i) {
       report(effort_.progress, SearchProgress::Stage::starts, i, all.size());
       if (all[i].floor >= bound) break;
-      // Where all else fits with the states on the device, on the host they only cost transfers.
+      // If all else fits with the states on the device, moving them to the host only costs
+      // transfers.
       Strategy on_device = all[i].strategy;
       on_device.offload_states(false);
       if (on_device != all[i].strategy && seen(on_device)) continue;
@@ -198,7 +199,7 @@ class Search {
             skeleton.offload_states(offload);
             skeleton = entered(problem_, pins_, skeleton);
             if (!check(problem_, skeleton).empty()) continue;
-            // Nothing is faster than to repeat no forward.
+            // A strategy is fastest if it repeats no forward.
             const Strategy stored = with_stored(problem_, skeleton, {problem_.model.layers, 0});
             if (floor_of(stored) < effort_.bound) add_skeleton(starts, skeleton);
           }
@@ -317,8 +318,8 @@ void relax(const Problem& problem, const Pins& pins, double longest, const Machi
   }
 }
 
-// What is shown side by side has the bytes and times of plans. By them, the best is the one with
-// the most headroom among the fastest.
+// Gives the front the bytes and times of plans, since a user sees them side by side. By these, the
+// best is the one with the most headroom among the fastest.
 void finish(const Problem& problem, const Pins& pins, const SearchEffort& effort,
             const Machine& machine, SearchResult& result) {
   constexpr double kEqualMemory = 1.0 / 64;
@@ -375,7 +376,7 @@ void use_placement(const Problem& problem, const Pins& pins, const SearchEffort&
     roomier.device_budget += Bytes{room.value / 8 * eighths};
     SearchResult second = pinned_or_free(roomier, pins, effort, estimates);
     result.candidates += second.candidates;
-    // What finds or gains nothing with this much room does not with less.
+    // If a search finds or gains nothing with this much room, it does not with less.
     if (second.front.empty()) return;
     if (result.best && cost(second.front.front()) >= cost(*result.best)) return;
     take_placed(problem, std::move(second.front), result);

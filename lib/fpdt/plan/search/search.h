@@ -42,7 +42,7 @@ struct SearchResult {
   std::int64_t simulated = 0;
 };
 
-// How far work is, for whoever waits for it.
+// The progress of work, for whoever waits for it.
 struct SearchProgress {
   enum class Stage : std::uint8_t {
     starts,    // starting points simulated in this pass; a pass begins with none

@@ -22,7 +22,7 @@ struct FedRows {
   auto operator<=>(const FedRows&) const = default;
 };
 
-// Where sorted ranges that should follow each other from 0 on do not; -1 if they do.
+// The first place where sorted ranges do not follow each other from 0 on; -1 if they do.
 std::int64_t break_of(const std::vector<FedRows>& ranges) {
   std::int64_t end = 0;
   for (const FedRows& one : ranges) {

@@ -1,5 +1,5 @@
-// What rows hold: which tokens, which heads of them, and which parts of a sum over attention tiles.
-// Internal to the verifier.
+// The contents of rows: which tokens, which heads of them, and which parts of a sum over attention
+// tiles. Internal to the verifier.
 #pragma once
 
 #include <algorithm>

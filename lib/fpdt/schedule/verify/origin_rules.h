@@ -1,5 +1,5 @@
-// What each kind of op does to the tokens that rows hold, and what it requires of them. Internal to
-// the verifier.
+// The effect of each kind of op on the tokens that rows hold, and what it requires of them.
+// Internal to the verifier.
 #pragma once
 
 #include <string>

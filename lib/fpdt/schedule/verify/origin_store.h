@@ -1,4 +1,4 @@
-// What the rows of every buffer hold, call after call. Internal to the verifier.
+// The contents of the rows of every buffer, call after call. Internal to the verifier.
 //
 // Calls of a block mostly repeat each other: they find rows that hold the same, and so leave the
 // same. The store records what a call found and left. A later call that finds the same need not be
@@ -58,7 +58,7 @@ class OriginStore {
     Version version;
     std::vector<Piece> pieces;
   };
-  // What a call of a block found and left.
+  // The contents that a call of a block found and left.
   struct Walked {
     bool once = false;
     std::vector<std::int64_t> distances;

@@ -43,7 +43,7 @@ class OriginTiles {
     std::int64_t rows[2];
     std::uint64_t number;
   };
-  // What the tokens from `token` on must have received, up to those of the next step.
+  // The sum that the tokens from `token` on, up to those of the next step, must have received.
   struct Step {
     std::int64_t token;
     std::uint64_t sum;

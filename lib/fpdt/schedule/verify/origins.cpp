@@ -40,7 +40,7 @@ class OriginCheck {
   }
 
  private:
-  // What the inputs hold, by their feeds.
+  // Sets the contents of the inputs, by their feeds.
   void begin() {
     store_.restart();
     for (const Feed& feed : schedule_.feeds) {

@@ -64,7 +64,7 @@ class RankValues {
   RankValue of_all(const RankValue& value, const Group& group);
   // On each rank, the value in the list that has the rank's number in its group.
   RankValue chosen(std::span<const RankValue> list, const Group& group);
-  // What the members of a group receive from each other if each sends list[i] to member i: for each
+  // The values that the members of a group receive if each sends list[i] to member i: for each
   // sender, the value on each rank.
   std::vector<RankValue> dealt(std::span<const RankValue> list, const Group& group);
   // Whether the value is the same on all members of each group.

@@ -79,7 +79,7 @@ void check_types(const Schedule& schedule, const Stated& stated, Findings& findi
   }
 }
 
-// What ops add to rounds once for each of them, unless it is f32.
+// Refuses sums that are not f32: they would round once for each op that adds to them.
 void check_sums(const Schedule& schedule, const Op& op, const std::string& where,
                 Findings& findings) {
   for (const Use& use : operands(op.body)) {

@@ -39,9 +39,9 @@ Theme theme_of(const PictureFlags& flags) { return flags.dark() ? Theme::dark : 
 }  // namespace
 
 void add_picture_flags(Options& options, PictureFlags& flags, std::string_view asked_by) {
-  // Help of a verb begins with a capital in fpdt-plan; fpdt-run says which flag goes with it.
+  // In fpdt-run the help says which flag goes with it.
   const auto help = [&](std::string_view alone, std::string_view beside) {
-    return asked_by.empty() ? std::string(alone) : fmt::format("with {}: {}", asked_by, beside);
+    return asked_by.empty() ? std::string(alone) : fmt::format("With {}: {}", asked_by, beside);
   };
   options
       .value("--width", flags.width,

@@ -329,32 +329,32 @@ int run_bench(BenchFlags flags) {
 
 Command declare_bench(Options& options) {
   auto flags = std::make_shared<BenchFlags>();
-  options.value("--out", flags->out, "cluster file to write").required();
-  options.value("--name", flags->name, "name of the cluster; default: cpu-local or gpu-local");
+  options.value("--out", flags->out, "Cluster file to write").required();
+  options.value("--name", flags->name, "Name of the cluster; default: cpu-local or gpu-local");
   const Option ranks =
-      options.value("--ranks", flags->ranks, "ranks to run at once, each a device of the cluster")
+      options.value("--ranks", flags->ranks, "Ranks to run at once, each a device of the cluster")
           .shows_default()
           .integer(1, kRanksMax);
   add_machine_flags(options, flags->backend,
-                    "host memory of the cluster; default: half of the machine's, or with a GPU "
+                    "Host memory of the cluster; default: half of the machine's, or with a GPU "
                     "nine tenths of what is free");
-  options.value("--storage", flags->storage, "storage of parameters and activations: f32 or bf16")
+  options.value("--storage", flags->storage, "Storage of parameters and activations: f32 or bf16")
       .shows_default()
       .one_of({"f32", "bf16"});
   options.value("--device-memory", flags->device_memory,
-                "device memory of one rank, such as 8GiB; default: its share of half of the "
+                "Device memory of one rank, such as 8GiB; default: its share of half of the "
                 "machine's, or of the GPU's");
   options
       .value("--peak-flops", flags->peak_flops,
-             "peak of the data sheet, 100 % of MFU; default: the fastest rate")
+             "Peak of the data sheet, 100 % of MFU; default: the fastest rate")
       .positive();
   options.value("--declared", flags->declared,
-                "cluster, a name or a file, whose rates are used until they are measured, and "
+                "Cluster, a name or a file, whose rates are used until they are measured, and "
                 "where they cannot "
                 "be measured");
-  options.flag("--short", flags->brief, "only the few sizes that make up most of a step");
-  options.flag("--quick", flags->quick, "small and short: tests that it works, not how fast");
-  options.flag("--json", flags->json, "print one JSON object");
+  options.flag("--short", flags->brief, "Only the few sizes that make up most of a step");
+  options.flag("--quick", flags->quick, "Small and short: tests that it works, not how fast");
+  options.flag("--json", flags->json, "Print one JSON object");
   options
       .value("--communicator", flags->processes.communicator,
              "thread: all ranks in this process; mpi or nccl: a process for each rank, as for "

@@ -205,23 +205,23 @@ int run_check(const CheckFlags& flags) {
 
 Command declare_check(Options& options) {
   auto flags = std::make_shared<CheckFlags>();
-  options.value("schedule", flags->schedule, "schedule file of a small problem").required();
-  options.value("--data", flags->data, "token file for the steps; default: random tokens");
+  options.value("schedule", flags->schedule, "Schedule file of a small problem").required();
+  options.value("--data", flags->data, "Token file for the steps; default: random tokens");
   add_data_format(options, flags->data_format, "--data-format", kDataFormat);
-  options.value("--document-separator", flags->separator, "token that ends a document")
+  options.value("--document-separator", flags->separator, "Token that ends a document")
       .integer(0, INT32_MAX);
-  options.value("--seed", flags->seed, "seed of parameters and random tokens")
+  options.value("--seed", flags->seed, "Seed of parameters and random tokens")
       .shows_default()
       .integer(0);
   options
       .value("--tolerance", flags->tolerance,
-             "largest error of loss and gradients; default: derived from sizes and storage")
+             "Largest error of loss and gradients; default: derived from sizes and storage")
       .positive();
   options.flag("--bisect", flags->bisect,
-               "also check simpler variants (one rank, one chunk, nothing spilled, ...) and say "
+               "Also check simpler variants (one rank, one chunk, nothing spilled, ...) and say "
                "which change makes an error go away");
   add_machine_flags(options, flags->backend);
-  options.flag("--json", flags->json, "print one JSON object");
+  options.flag("--json", flags->json, "Print one JSON object");
   return [flags] { return run_check(*flags); };
 }
 

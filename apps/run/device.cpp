@@ -21,9 +21,9 @@ Command declare_device(Options& options) {
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  options.value("--device", flags->device, "number of the GPU, as CUDA counts them; default: all")
+  options.value("--device", flags->device, "Number of the GPU, as CUDA counts them; default: all")
       .integer(0, kDevicesMax);
-  options.flag("--json", flags->json, "print one JSON object");
+  options.flag("--json", flags->json, "Print one JSON object");
   return [flags] {
     print_result(describe_gpus(flags->device, flags->json));
     return static_cast<int>(ExitCode::done);

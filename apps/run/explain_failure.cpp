@@ -317,8 +317,8 @@ Command declare_explain_failure(Options& options) {
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  options.value("directory", flags->directory, "the --flight-dir of the run").required();
-  options.flag("--json", flags->json, "print one JSON object");
+  options.value("directory", flags->directory, "The --flight-dir of the run").required();
+  options.flag("--json", flags->json, "Print one JSON object");
   return [flags] {
     const Flights flights = read_flights(flags->directory);
     const FlightMap map(flights.schedule);

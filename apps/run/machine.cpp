@@ -148,7 +148,7 @@ void add_machine_flags(Options& options, MachineFlags& flags, const std::string&
   options.value("--host-memory", flags.host_memory,
                 !host_memory.empty()
                     ? host_memory
-                    : "memory that this machine can provide, such as 115GiB; default: what it "
+                    : "Memory that this machine can provide, such as 115GiB; default: what it "
                       "reports as free, which is too little on a virtual machine that grows with "
                       "its use");
 }

@@ -12,16 +12,16 @@ constexpr std::int64_t kDeadlineMax = 30 * 24 * 3600;
 
 // The flags for records that people and programs read.
 void add_record_flags(Options& options, TrainFlags& flags) {
-  options.value("--log", flags.log, "append one JSON object per step to this file");
+  options.value("--log", flags.log, "Append one JSON object per step to this file");
   options.value("--flight-dir", flags.flight,
-                "directory in which every rank records how far it got, for fpdt-run "
+                "Directory in which every rank records how far it got, for fpdt-run "
                 "explain-failure, and in which all processes but the first log what they say; the "
                 "records are removed when the run ends well");
   options.value("--machine", flags.machine,
-                "cluster, a name or a file from fpdt-run bench: compare the measured step with its "
+                "Cluster, a name or a file from fpdt-run bench: compare the measured step with its "
                 "prediction");
   options.value("--draw", flags.draw,
-                "with --machine: draw the measured step over the predicted one, as .html, .svg, "
+                "With --machine: draw the measured step over the predicted one, as .html, .svg, "
                 ".png or .json (Perfetto)");
   add_picture_flags(options, flags.look, "--draw");
 }
@@ -36,75 +36,75 @@ void add_rank_flags(Options& options, RankFlags& flags) {
       .shows_default()
       .one_of({"thread", "mpi", "nccl", "solo"});
   options
-      .value("--rank", flags.rank, "with --communicator solo: the rank that runs alone; default: 0")
+      .value("--rank", flags.rank, "With --communicator solo: the rank that runs alone; default: 0")
       .integer(0);
   options
       .value("--deadline", flags.deadline,
-             "with processes: seconds to wait for others without progress; default: 5 minutes and "
+             "With processes: seconds to wait for others without progress; default: 5 minutes and "
              "two predicted steps")
       .integer(1, kDeadlineMax);
   options.flag("--native-sums", flags.native_sums,
-               "with --communicator nccl: let NCCL add, in an order that depends on the machines");
+               "With --communicator nccl: let NCCL add, in an order that depends on the machines");
 }
 
 }  // namespace
 
 void add_train_flags(Options& options, TrainFlags& flags) {
-  options.value("schedule", flags.schedule, "schedule file").required();
-  options.value("--data", flags.data, "text, .u16, .u32 or llm.c token file (see docs/data.md)")
+  options.value("schedule", flags.schedule, "Schedule file").required();
+  options.value("--data", flags.data, "Text, .u16, .u32 or llm.c token file (see docs/data.md)")
       .required();
   add_data_format(options, flags.data_format, "--data-format", kDataFormat);
-  options.value("--steps", flags.steps, "last step to run, counted from the first run")
+  options.value("--steps", flags.steps, "Last step to run, counted from the first run")
       .required()
       .integer(1);
   options.flag("--check-first", flags.check_first,
-               "before the first step, lower the strategy of the schedule for a narrow problem and "
+               "Before the first step, lower the strategy of the schedule for a narrow problem and "
                "compare it with the reference, on CPUs; needs a schedule with a hash");
   options.value("--init", flags.init,
                 "Hugging Face directory with the weights to start from; its tokenizer and other "
                 "small files are copied to checkpoints");
   options.value(
       "--save", flags.save,
-      "directory of the checkpoint, written at the end; other files in it are left alone");
-  options.value("--save-every", flags.save_every, "also save after every so many steps").integer(1);
+      "Directory of the checkpoint, written at the end; other files in it are left alone");
+  options.value("--save-every", flags.save_every, "Also save after every so many steps").integer(1);
   options
       .value("--shard-size", flags.shard_size,
-             "tensor bytes of a file of the checkpoint; more are cut into several files")
+             "Tensor bytes of a file of the checkpoint; more are cut into several files")
       .shows_default();
   options.value("--resume", flags.resume,
-                "checkpoint to continue from; omitted flags keep the values of its run");
+                "Checkpoint to continue from; omitted flags keep the values of its run");
   options.flag("--allow-changes", flags.allow_changes,
-               "with --resume: allow flags to change the data, the learning rate and so on");
-  options.value("--seed", flags.seed, "seed of the initial weights; default: 1").integer(0);
-  options.value("--learning-rate", flags.learning_rate, "peak learning rate; default: 0.001")
+               "With --resume: allow flags to change the data, the learning rate and so on");
+  options.value("--seed", flags.seed, "Seed of the initial weights; default: 1").integer(0);
+  options.value("--learning-rate", flags.learning_rate, "Peak learning rate; default: 0.001")
       .positive();
   options
       .value("--min-learning-rate", flags.min_learning_rate,
-             "final learning rate, reached at --decay-steps along half a cosine; default: no decay")
+             "Final learning rate, reached at --decay-steps along half a cosine; default: no decay")
       .from_zero();
   options
       .value("--decay-steps", flags.decay_steps,
-             "step at which the final learning rate is reached; default: --steps of the first run")
+             "Step at which the final learning rate is reached; default: --steps of the first run")
       .integer(1);
-  options.value("--warmup", flags.warmup, "steps of linear warm-up; default: 0").integer(0);
-  options.value("--evaluate-data", flags.evaluate_data, "token file to evaluate on");
+  options.value("--warmup", flags.warmup, "Steps of linear warm-up; default: 0").integer(0);
+  options.value("--evaluate-data", flags.evaluate_data, "Token file to evaluate on");
   add_data_format(options, flags.evaluate_data_format, "--evaluate-data-format",
                   "format of the file to evaluate on; default: what its name says, else that of "
                   "--data-format");
-  options.value("--evaluate-every", flags.evaluate_every, "steps between evaluations").integer(1);
+  options.value("--evaluate-every", flags.evaluate_every, "Steps between evaluations").integer(1);
   options
       .value("--evaluate-batches", flags.evaluate_batches,
-             "tokens per evaluation, a multiple of those per step")
+             "Tokens per evaluation, a multiple of those per step")
       .shows_default()
       .integer(1);
-  options.value("--document-separator", flags.separator, "token that ends a document")
+  options.value("--document-separator", flags.separator, "Token that ends a document")
       .integer(0, INT32_MAX);
   options.value("--loss-mask", flags.loss_mask,
-                "file with one byte per token: 1, or 0 for a token that is not learnt");
+                "File with one byte per token: 1, or 0 for a token that is not learnt");
   add_record_flags(options, flags);
   add_machine_flags(options, flags.backend);
   add_rank_flags(options, flags.ranks);
-  options.flag("--json", flags.json, "print one JSON object");
+  options.flag("--json", flags.json, "Print one JSON object");
 }
 
 void require_sensible(const TrainFlags& flags) {

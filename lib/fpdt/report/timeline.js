@@ -45,7 +45,7 @@ function earlier(call, block, back) {
   while (back > 0 && --call >= 0) if (data.calls[call][0] === block) --back;
   return call;
 }
-// What an op waited for. `by`: the last to end of the ops that it needs; null: there is none. `free`:
+// The reason for which an op waited. `by`: the last of the ops that it needs; null: none. `free`:
 // when its lane had ended what came before. `sure`: all of these are held in the page.
 function release({trace, ops, k}) {
   const call = ops.call[k], block = data.calls[call][0];

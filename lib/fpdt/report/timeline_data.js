@@ -194,7 +194,7 @@ function timeLabel(at, step, most) {
   if (step % size === 0) return `${seconds * 1e9 / size} ${name}`;
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')} min`;
 }
-// What was done in `ns` and how fast; rates are decimal, as in cluster files.
+// The work that was done in `ns`, and its rate, which is decimal as in cluster files.
 function workTexts(flops, bytes, ns) {
   const texts = [];
   if (flops > 0) texts.push(`${significant(flops / 1e12)} TFLOP at ${significant(flops / ns / 1e3)} TFLOP/s`);

@@ -51,7 +51,7 @@ function measure() {
   const row = traces.length > 5 ? 14 : traces.length > 1 ? 18 : 28;
   layout.lanes = data.lanes.map((_, lane) => {
     if (data.idle[lane]) {
-      // One row for all: that of the run.
+      // All ranks share the row of the run.
       y += row + 9;
       return traces.map(() => ({top: y - row - 9, height: row}));
     }
@@ -102,7 +102,7 @@ function columns(memory, count) {
     const end = timeOf(LEFT + c + 1);
     let best = next - 1;
     while (next < memory.time.length && memory.time[next] < end) {
-      // What ends within the instant at which the next begins was never seen.
+      // A row that ends at the instant at which the next begins was never live.
       if (memory.total[next] > memory.total[best]) best = next;
       ++next;
     }

@@ -20,11 +20,11 @@ inline constexpr std::int64_t kStreamElements = 4 << 20;
 inline constexpr std::int64_t kRunElements = 1 << 16;
 
 // The bytes of one process that loads: a piece in f32, the same piece in the type of its state (f32
-// at most) on its way to a device, and the names of all tensors.
+// at most) on its way to a device, a run in f64, and the names of all tensors.
 Bytes loading_bytes(const ModelSpec& model);
 
-// The bytes of one process that saves: a piece in f32, the same piece in bf16, and the names of all
-// tensors.
+// The bytes of one process that saves: a piece in f32, the same piece in bf16, a run in f64, and
+// the names of all tensors.
 Bytes saving_bytes(const ModelSpec& model);
 
 // The additional bytes of the process that writes: Hugging Face stores the matrices of gpt's layers

@@ -2,11 +2,9 @@
 #include "fpdt/spec/choices.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
-#include "fpdt/base/units.h"
 #include "fpdt/spec/choice_values.h"
 
 namespace fpdt {

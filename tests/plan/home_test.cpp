@@ -6,14 +6,14 @@
 namespace fpdt {
 namespace {
 
-HomeShape four_chunks(double keep) {
+HomeShape four_chunks(std::int64_t kept) {
   HomeShape shape;
   shape.name = "kv";
   shape.width = 4;
   shape.chunks = 4;
   shape.rows = 8;
   shape.last_rows = 6;
-  shape.keep = keep;
+  shape.kept = kept;
   shape.contiguous = true;
   return shape;
 }
@@ -45,7 +45,7 @@ TEST(Home, ReusesTheRingWhileItHolds) {
 
 TEST(Home, KeepsTheLastChunks) {
   Builder builder;
-  Home home(builder, four_chunks(0.5));
+  Home home(builder, four_chunks(2));
   EXPECT_EQ(home.first_kept(), 2);
   builder.begin_block("block");
   const Operand both = home.kept_span(Version::plus(0), 2, 3);
@@ -55,12 +55,6 @@ TEST(Home, KeepsTheLastChunks) {
   EXPECT_EQ(last.row_first, 8);
   EXPECT_EQ(last.rows, 6);
   EXPECT_TRUE(builder.schedule.blocks.back().ops.empty());
-}
-
-// A fraction is rounded down to whole chunks.
-TEST(Home, RoundsFractionsDown) {
-  Builder builder;
-  EXPECT_EQ(Home(builder, four_chunks(0.74)).first_kept(), 2);
 }
 
 }  // namespace

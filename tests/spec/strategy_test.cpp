@@ -47,6 +47,18 @@ TEST(Geometry, CoversEveryTokenOnce) {
   }
 }
 
+TEST(Geometry, RoundsFractionsDownToWholeChunks) {
+  Strategy strategy = test::tiny_strategy(16);
+  LayerClass layers;
+  layers.keep.fill(0.74);
+  const Geometry shape = geometry(small(1, 64), strategy);
+  EXPECT_EQ(shape.parts(layers, TensorClass::kv).all, 4);
+  EXPECT_EQ(shape.parts(layers, TensorClass::kv).kept, 2);
+  strategy.extent = Extent::whole;
+  EXPECT_EQ(geometry(small(1, 64), strategy).parts(layers, TensorClass::layer_input).all, 1);
+  EXPECT_EQ(geometry(small(1, 64), strategy).parts(layers, TensorClass::layer_input).kept, 0);
+}
+
 TEST(Geometry, ReplicatesKvHeadsWhenThereAreFew) {
   Strategy strategy;
   strategy.tiles.chunk_tokens = 16;

@@ -16,12 +16,11 @@ constexpr std::int64_t kSegment = 4;  // layers: the first, two inside, the last
 constexpr std::int64_t kChunks = 4;   // three on the host and one on the device
 constexpr std::int64_t kRows = 2;     // of a chunk on one rank: a tile each
 
-// The fraction of `few` chunks on the device: that of `parts` if there are as many, else all, none
-// or the last.
-double shortened(double keep, std::int64_t parts, std::int64_t few) {
-  const auto kept = static_cast<std::int64_t>(keep * static_cast<double>(parts));
-  if (parts == few || kept == 0) return fraction_of(kept, parts);
-  return fraction_of(kept == parts ? few : 1, few);
+// The fraction of `few` parts on the device: that of all if there are as many, else all, none or
+// the last.
+double shortened(const Geometry::Parts& parts, std::int64_t few) {
+  if (parts.all == few || parts.kept == 0) return fraction_of(parts.kept, parts.all);
+  return fraction_of(parts.kept == parts.all ? few : 1, few);
 }
 
 void shorten_layers(ModelSpec& model, Strategy& strategy) {
@@ -77,8 +76,8 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   shorten_layers(made.problem.model, few);
   for (LayerClass& one : few.layer_classes) {
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
-      const std::int64_t parts = shape.parts(static_cast<TensorClass>(k));
-      one.keep[k] = shortened(one.keep[k], parts, std::min(parts, kChunks));
+      const Geometry::Parts parts = shape.parts(one, static_cast<TensorClass>(k));
+      one.keep[k] = shortened(parts, std::min(parts.all, kChunks));
     }
   }
   few.mesh.replicas = std::min<std::int64_t>(shape.data_parallel, 2);

@@ -134,9 +134,8 @@ Strategy canonical(const Problem& problem, Strategy strategy, Choices table) {
   const Geometry shape = geometry(problem, strategy);
   for (LayerClass& one : strategy.layer_classes) {
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
-      const std::int64_t parts = shape.parts(static_cast<TensorClass>(k));
-      one.keep[k] =
-          fraction_of(static_cast<std::int64_t>(one.keep[k] * static_cast<double>(parts)), parts);
+      const Geometry::Parts parts = shape.parts(one, static_cast<TensorClass>(k));
+      one.keep[k] = fraction_of(parts.kept, parts.all);
     }
   }
   // Reasons are those of the strategy as it was.

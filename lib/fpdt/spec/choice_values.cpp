@@ -145,14 +145,13 @@ Strategies other_stored(const Problem& problem, const Strategy& strategy, const 
 
 Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fits& fits,
                       TensorClass tensor) {
-  const std::int64_t chunks = geometry(problem, strategy).chunks;
-  const double fraction = strategy.layer_classes.front().kept(tensor);
-  const auto now = static_cast<std::int64_t>(fraction * static_cast<double>(chunks));
+  const Geometry::Parts parts =
+      geometry(problem, strategy).parts(strategy.layer_classes.front(), tensor);
   const auto with = [&](std::int64_t n) {
-    return canonical(problem, with_kept(strategy, tensor, fraction_of(n, chunks)));
+    return canonical(problem, with_kept(strategy, tensor, fraction_of(n, parts.all)));
   };
-  if (with(chunks) == with(0)) return {};  // without effect here
-  return amounts(now, chunks, fits, with);
+  if (with(parts.all) == with(0)) return {};  // without effect here
+  return amounts(parts.kept, parts.all, fits, with);
 }
 
 std::string words_of_stored(const Problem& problem, const Strategy& strategy, const Geometry&) {
@@ -199,9 +198,7 @@ std::string change_of_stored(const Problem& problem, const Strategy& from, const
 }
 
 std::string change_of_kept(const Problem& problem, const Strategy& to, TensorClass tensor) {
-  const std::int64_t parts = geometry(problem, to).parts(tensor);
-  const double fraction = to.layer_classes.front().kept(tensor);
-  const auto kept = static_cast<std::int64_t>(fraction * static_cast<double>(parts));
+  const auto [parts, kept] = geometry(problem, to).parts(to.layer_classes.front(), tensor);
   if (kept == parts) return fmt::format("keep all of {} on the device", word(tensor));
   if (kept == 0) return fmt::format("keep no {} on the device", word(tensor));
   return fmt::format("keep {} of {} chunks of {} on the device", kept, parts, word(tensor));

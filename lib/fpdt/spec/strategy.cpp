@@ -418,7 +418,8 @@ Geometry geometry(const Problem& problem, const Strategy& strategy) {
   return shape;
 }
 
-std::int64_t Geometry::parts(TensorClass tensor) const {
+Geometry::Parts Geometry::parts(const LayerClass& layers, TensorClass tensor) const {
+  std::int64_t all = chunks;
   switch (tensor) {
     case TensorClass::layer_input:
     case TensorClass::norm_output:
@@ -427,7 +428,8 @@ std::int64_t Geometry::parts(TensorClass tensor) const {
     case TensorClass::ffn_hidden:
     case TensorClass::layer_gradient:
     case TensorClass::residual_gradient:
-      return extents;
+      all = extents;
+      break;
     case TensorClass::q:
     case TensorClass::kv:
     case TensorClass::lse:
@@ -435,9 +437,9 @@ std::int64_t Geometry::parts(TensorClass tensor) const {
     case TensorClass::dq:
     case TensorClass::dkv:
     case TensorClass::attention_sum:
-      return chunks;
+      break;
   }
-  return chunks;
+  return {all, static_cast<std::int64_t>(layers.kept(tensor) * static_cast<double>(all))};
 }
 
 }  // namespace fpdt

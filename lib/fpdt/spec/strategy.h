@@ -227,8 +227,12 @@ struct Geometry {
   [[nodiscard]] std::int64_t extent_of(std::int64_t chunk) const {
     return extents == chunks ? chunk : 0;
   }
-  // Parts in which a tensor class is made and moved: those of rows in sequence layout are extents.
-  [[nodiscard]] std::int64_t parts(TensorClass tensor) const;
+  // Parts in which a tensor class is made and moved, and how many of them stay on the device: those
+  // of rows in sequence layout are extents.
+  struct Parts {
+    std::int64_t all, kept;
+  };
+  [[nodiscard]] Parts parts(const LayerClass& layers, TensorClass tensor) const;
 };
 Geometry geometry(const Problem& problem, const Strategy& strategy);
 

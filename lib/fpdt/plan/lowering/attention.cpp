@@ -53,9 +53,8 @@ std::int64_t Attention::workspace_bytes(const LayerClass& choice) const {
       {bytes(forward, queries, keys), bytes(backward, queries, keys), bytes(backward, last, keys)});
   const bool query_outer = strategy_.tiles.backward_order == BackwardOrder::q_outer;
   if (!strategy_.tiles.long_tiles || !query_outer) return least;
-  const auto resident = static_cast<std::int64_t>(
-      std::min(choice.kept(TensorClass::kv), choice.kept(TensorClass::dkv)) *
-      static_cast<double>(shape_.chunks));
+  const std::int64_t resident = std::min(shape_.parts(choice, TensorClass::kv).kept,
+                                         shape_.parts(choice, TensorClass::dkv).kept);
   if (resident == 0) return least;
   const std::int64_t before = (resident - 1) * shape_.chunk_rows;
   return std::max({least, bytes(backward, last, before + last_keys),

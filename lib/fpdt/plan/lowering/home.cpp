@@ -11,7 +11,7 @@ namespace fpdt {
 // Declares the rings that the chunks need: of kept ones, of chunks at their producer, of spilled
 // ones on the host, and of chunks at their consumer.
 Home::Home(Builder& builder, const HomeShape& shape)
-    : shape_(shape), first_kept_(shape.chunks - shape.kept_chunks()) {
+    : shape_(shape), first_kept_(shape.chunks - (shape.stored ? shape.kept : 0)) {
   const auto ring = [&](const char* suffix, MemorySpace space, std::int64_t rows,
                         std::int64_t slots) {
     return builder.add({shape.name + suffix,
@@ -23,7 +23,7 @@ Home::Home(Builder& builder, const HomeShape& shape)
                         slots,
                         kUnplaced});
   };
-  const std::int64_t kept = shape.kept_chunks();
+  const std::int64_t kept = shape.chunks - first_kept_;
   const MemorySpace device = MemorySpace::device;
   if (kept > 0 && shape.contiguous) {
     kept_ = ring("_kept", device, (kept - 1) * shape.rows + shape.last_rows, shape.instances);

@@ -29,18 +29,14 @@ struct HomeShape {
   std::int64_t rows = 0;       // of every chunk but the last
   std::int64_t last_rows = 0;  // of the last
   std::int64_t instances = 1;  // alive at once
-  double keep = 0;             // fraction of chunks on the device
+  std::int64_t kept = 0;       // chunks on the device, the last ones
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;  // 0: consumers have rings of their own
   bool contiguous = false;         // kept chunks are rows of one slot, so one op can span them
-  bool stored = true;  // false: chunks live only in the produced ring, until it wraps around
+  bool stored = true;  // false: chunks live only in the produced ring, and `kept` has no effect
 
   [[nodiscard]] std::int64_t rows_of(std::int64_t chunk) const {
     return chunk + 1 == chunks ? last_rows : rows;
-  }
-  // Chunks on the device, the last ones.
-  [[nodiscard]] std::int64_t kept_chunks() const {
-    return stored ? static_cast<std::int64_t>(keep * static_cast<double>(chunks)) : 0;
   }
 };
 

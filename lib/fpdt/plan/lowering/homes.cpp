@@ -39,7 +39,7 @@ class HomeMaker {
     made.rows = keys ? shape_.key_rows(0) : shape_.query_rows(0);
     made.last_rows = keys ? shape_.key_rows(last) : shape_.query_rows(last);
     made.fetched_slots = 1 + strategy_.copies.prefetch_depth;
-    made.keep = choice_.kept(tensor);
+    made.kept = shape_.parts(choice_, tensor).kept;
     made.contiguous = keys && shape_.hops == 1;
     made.instances = lasting ? layers_ : 1;
     return made;

@@ -154,6 +154,22 @@ Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fi
   return amounts(parts.kept, parts.all, fits, with);
 }
 
+void leave_ranks(Problem& problem, std::int64_t divisor) {
+  if (divisor == 1) return;
+  problem.cluster.devices_per_node = problem.ranks() / divisor;
+  problem.cluster.nodes = 1;
+}
+
+std::string unused_long_tiles(const Problem&, const Strategy& strategy, const LayerClass&,
+                              const Geometry& shape) {
+  if (!strategy.tiles.long_tiles) return "";
+  if (shape.hops > 1) return "keys go around a ring";
+  const bool keeps =
+      std::any_of(strategy.layer_classes.begin(), strategy.layer_classes.end(),
+                  [](const LayerClass& one) { return one.kept(TensorClass::kv) > 0; });
+  return keeps ? "" : "no layer class keeps kv on the device";
+}
+
 std::string words_of_stored(const Problem& problem, const Strategy& strategy, const Geometry&) {
   std::string text;
   const auto add = [&](std::int64_t layers, std::string_view what) {

@@ -26,6 +26,13 @@ Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fi
 // Half and twice a tile. 0 stands for `whole`.
 Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std::int64_t whole);
 
+// The problem on one of `divisor` equal groups of its ranks.
+void leave_ranks(Problem& problem, std::int64_t divisor);
+
+// Why a choice has no effect beside others; empty if it has one.
+std::string unused_long_tiles(const Problem& problem, const Strategy& strategy,
+                              const LayerClass& layers, const Geometry& shape);
+
 // Clauses of a sentence.
 std::string words_of_stored(const Problem& problem, const Strategy& strategy,
                             const Geometry& shape);

@@ -1,8 +1,6 @@
 // One row for each choice.
 #include "fpdt/spec/choices.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "fpdt/spec/choice_values.h"
@@ -52,24 +50,8 @@ std::function<void(Problem&, Strategy&)> set(Group Strategy::*group, T Group::*m
   return [=](Problem&, Strategy& s) { s.*group.*member = value; };
 }
 
-// One of `divisor` equal groups of ranks.
-void leave_ranks(Problem& problem, std::int64_t divisor) {
-  if (divisor == 1) return;
-  problem.cluster.devices_per_node = problem.ranks() / divisor;
-  problem.cluster.nodes = 1;
-}
-
 std::string unless(bool effect, std::string_view reason) {
   return effect ? "" : std::string(reason);
-}
-
-std::string unused_long_tiles(const Problem&, const Strategy& s, const LayerClass&,
-                              const Geometry& shape) {
-  if (!s.tiles.long_tiles) return "";
-  if (shape.hops > 1) return "keys go around a ring";
-  return unless(std::any_of(s.layer_classes.begin(), s.layer_classes.end(),
-                            [](const LayerClass& one) { return one.kept(TensorClass::kv) > 0; }),
-                "no layer class keeps kv on the device");
 }
 
 std::vector<Choice> rows_of_mesh() {

@@ -119,6 +119,10 @@ std::vector<Case> cases() {
   rich.micro_batches = 2;
   rich.offload_states(true);
   rich.copies.optimizer_tile = 1024;
+  all.push_back(make_case(tiny_llama(), 2, 24, 8));
+  LayerClass& some = all.back().strategy.layer_classes.front();
+  some.recompute = Recompute::keep_attention;
+  some.first_stored_chunk = 1;
   // Every method, in bf16 and in as many layers as hide an error of one below their rounding.
   for (const Method* const method : methods()) {
     for (const std::int64_t layers : {4, 16}) {

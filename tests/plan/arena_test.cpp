@@ -117,6 +117,11 @@ FewTokens many_chunks(std::uint32_t seed) {
     for (LayerClass& one : strategy.layer_classes) one.keep[k] = stream ? all : draw.of(fractions);
   }
   strategy.tiles.long_tiles = draw.of({true, false});
+  for (LayerClass& one : strategy.layer_classes) {
+    const std::int64_t last =
+        strategy.extent == Extent::chunk ? geometry(problem, strategy).chunks - 1 : 0;
+    one.first_stored_chunk = std::min<std::int64_t>(last, draw.of({0, 0, 0, 1, 2, 3, 4, 6, 8, 12}));
+  }
   return {problem, canonical(problem, strategy)};
 }
 

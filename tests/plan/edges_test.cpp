@@ -19,6 +19,7 @@ struct Corner {
   double keep = 0;
   bool offload = false;
   Keys keys = Keys::resident;  // otherwise of all ranks, in a zigzag
+  std::int64_t first_stored = 0;
 };
 
 class Edges : public testing::TestWithParam<Corner> {};
@@ -34,6 +35,7 @@ TEST_P(Edges, AreAllNeeded) {
   strategy.layout = Layout::zigzag;
   strategy.layer_classes.front().recompute = choice.recompute;
   strategy.layer_classes.front().keep.fill(choice.keep);
+  strategy.layer_classes.front().first_stored_chunk = choice.first_stored;
   ModelSpec model = test::tiny_llama();
   model.layers = 3;
   const Lowered lowered = lower(test::tiny_problem(model, choice.ranks, 60), strategy);
@@ -63,6 +65,10 @@ INSTANTIATE_TEST_SUITE_P(
         Corner{.name = "q_outer", .order = BackwardOrder::q_outer, .keep = 0.5},
         Corner{.name = "kept", .ranks = 4, .recompute = Recompute::keep_all, .keep = 1},
         Corner{.name = "attention", .recompute = Recompute::keep_attention},
+        Corner{.name = "attention_of_two_chunks",
+               .recompute = Recompute::keep_attention,
+               .keep = 0.5,
+               .first_stored = 2},
         Corner{.name = "offloaded", .ranks = 4, .offload = true},
         Corner{.name = "gathered_keys", .keys = Keys::gathered},
         Corner{.name = "ring", .ranks = 4, .keep = 0.5, .keys = Keys::ring},

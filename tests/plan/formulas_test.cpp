@@ -60,21 +60,24 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
 
 using Table = std::map<std::string, std::int64_t>;
 
-// Section 3: a class of I instances in C parts of `part` bytes, and its rings of parts.
+// Section 3: a class of I instances in C parts of `part` bytes, of which backward repeats the first
+// `repeated`, and its rings of parts.
 void rings(Table& table, const std::string& name, std::int64_t part, std::int64_t C, std::int64_t I,
-           double keep, std::int64_t produced, std::int64_t fetched) {
-  const auto k = static_cast<std::int64_t>(keep * static_cast<double>(C));
+           double keep, std::int64_t produced, std::int64_t fetched, std::int64_t repeated = 0) {
+  const std::int64_t stored = C - repeated;
+  const auto k = static_cast<std::int64_t>(keep * static_cast<double>(stored));
   if (k > 0) table[name + "_kept"] = k * I * part;
   if (k == C) return;
   table[name + "_new"] = produced * part;
   table[name] = fetched * part;
-  table[name + "_host"] = (C - k) * I * part;
+  if (stored > k) table[name + "_host"] = (stored - k) * I * part;
+  if (repeated > 0) table[name + "_repeated"] = repeated * part;
 }
 
 // One after the all-to-all.
 void home(Table& table, const Letters& x, const std::string& name, std::int64_t chunk,
-          std::int64_t I, double keep) {
-  rings(table, name, chunk, x.C, I, keep, 2, 1 + x.d);
+          std::int64_t I, double keep, std::int64_t repeated = 0) {
+  rings(table, name, chunk, x.C, I, keep, 2, 1 + x.d, repeated);
 }
 
 // One that streams from hop to hop. The last fetches it into a ring of the row.
@@ -86,16 +89,18 @@ void between_hops(Table& table, const Letters& x, const std::string& name, std::
 
 // One in sequence layout, of `row` bytes a row.
 void extents(Table& table, const Letters& x, const std::string& name, std::int64_t row,
-             std::int64_t I, double keep, std::int64_t more = 0) {
+             std::int64_t I, double keep, std::int64_t more = 0, std::int64_t repeated = 0) {
   if (x.m > x.l) return rings(table, name, x.m * row, 1, I, keep, 1, 1);
-  rings(table, name, x.l * row, x.C, I, keep, 2, 1 + x.d + more);
+  rings(table, name, x.l * row, x.C, I, keep, 2, 1 + x.d + more, repeated);
 }
 
 Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   Table table;
   const bool all = layers.recompute == Recompute::keep_all;
   const std::int64_t I = all ? x.L : 1;
-  const std::int64_t outputs = layers.recompute == Recompute::from_input ? 1 : x.L;
+  const bool from_input = layers.recompute == Recompute::from_input;
+  const std::int64_t outputs = from_input ? 1 : x.L;
+  const std::int64_t repeated = from_input ? 0 : layers.first_stored_chunk;
   const auto keep = [&](TensorClass tensor) { return layers.kept(tensor); };
   using enum TensorClass;
   extents(table, x, "layer_input", x.E * x.e, x.L + 1, keep(layer_input), x.hops > 1 ? 0 : 2 * x.w);
@@ -113,9 +118,10 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   if (whole && layers.recompute == Recompute::from_input) {
     table["attention_output_new"] = x.m * x.H * x.D * x.e;
   } else {
-    extents(table, x, "attention_output", x.H * x.D * x.e, outputs, keep(attention_output));
+    extents(table, x, "attention_output", x.H * x.D * x.e, outputs, keep(attention_output), 0,
+            repeated);
   }
-  home(table, x, "lse", 4 * x.queries * x.h, outputs, keep(lse));
+  home(table, x, "lse", 4 * x.queries * x.h, outputs, keep(lse), repeated);
   if (all) {
     extents(table, x, "norm_output", x.E * x.e, x.L, keep(norm_output));
     extents(table, x, "residual", x.E * x.e, x.L, keep(residual));
@@ -233,6 +239,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   layers.recompute = static_cast<Recompute>(corner / 12 % 3);
   const double keep = corner % 5 == 0 ? 0 : (corner % 5 == 1 ? 1 : 0.5);
   layers.keep.fill(keep);
+  if (extent == Extent::chunk) layers.first_stored_chunk = corner / 36 % 4;
 
   const Letters x = letters_of(problem, strategy);
   const bool q_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;

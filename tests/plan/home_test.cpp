@@ -43,6 +43,30 @@ TEST(Home, ReusesTheRingWhileItHolds) {
   EXPECT_NE(home.fetch(builder, Version::plus(0), 0, Home::Reuse::ring, LaneKind::h2d), zero);
 }
 
+// Chunks that each block makes anew have one host slot, and the others one for each instance.
+TEST(Home, RepeatedChunksHaveNoInstances) {
+  Builder builder;
+  HomeShape shape = four_chunks(1);
+  shape.contiguous = false;
+  shape.repeated = 2;
+  shape.instances = 3;
+  Home home(builder, shape);
+  builder.begin_block("block");
+  const auto spilled = [&](const Instance& instance, std::int64_t chunk) {
+    const Operand value = home.produce(builder, instance, chunk);
+    home.spill(builder, instance, chunk, value, LaneKind::d2h);
+    return std::get<Copy>(builder.schedule.blocks.back().ops.back().body).target.operand;
+  };
+  const Instance layer = Version::at(0, 1, 0);
+  const Operand repeated = spilled(layer, 1), stored = spilled(layer, 2);
+  EXPECT_EQ(builder.at(repeated.buffer).name, "kv_repeated");
+  EXPECT_EQ(builder.at(repeated.buffer).slots, 2);
+  EXPECT_EQ(repeated.version, Version::plus(1));
+  EXPECT_EQ(builder.at(stored.buffer).name, "kv_host");
+  EXPECT_EQ(builder.at(stored.buffer).slots, 3);
+  EXPECT_EQ(stored.version, layer);
+}
+
 TEST(Home, KeepsTheLastChunks) {
   Builder builder;
   Home home(builder, four_chunks(2));

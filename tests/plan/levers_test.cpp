@@ -69,6 +69,21 @@ TEST(Levers, LayersThatStoreAttentionMayStoreEverything) {
   EXPECT_EQ(everything, (std::set<std::int64_t>{1, layers}));
 }
 
+// Layers that store attention outputs may store those of fewer chunks.
+TEST(Levers, OutputsMayBeStoredFromAChunkOn) {
+  const Problem problem = question();
+  const Strategy input = spilled(problem, 1, 64);
+  const Strategy output = with_stored(problem, input, {0, problem.model.layers});
+  for (const Lever& lever : levers()) {
+    if (lever.name != "first_stored_chunk") continue;
+    EXPECT_TRUE(lever.changes(problem, input).empty());
+    const std::vector<Change> changes = lever.changes(problem, output);
+    ASSERT_EQ(changes.size(), 2U);  // of four chunks: one, and half of them
+    EXPECT_EQ(changes[0].words, "first_stored_chunk 0 -> 1");
+    EXPECT_LT(usage(problem, changes[1].strategy).host_rank, usage(problem, output).host_rank);
+  }
+}
+
 TEST(Levers, WordsSayWhatIsStoredAndWhere) {
   const Problem problem = question();
   Strategy strategy = with_stored(problem, spilled(problem, 1, 64), {0, 1});
@@ -76,6 +91,9 @@ TEST(Levers, WordsSayWhatIsStoredAndWhere) {
   EXPECT_NE(text.find("FPDT over 2 ranks: 4 chunks of 64 tokens"), std::string::npos) << text;
   EXPECT_NE(text.find("1 layers store their attention output"), std::string::npos) << text;
   EXPECT_NE(text.find("on the device: kv"), std::string::npos) << text;
+  strategy.layer_classes.front().first_stored_chunk = 2;
+  EXPECT_NE(in_words(problem, strategy).find("backward repeats attention of the first 2 chunks"),
+            std::string::npos);
   const Strategy one_chunk = spilled(problem, 1, 256);
   EXPECT_NE(in_words(problem, one_chunk).find("mesh 1 x 2 (replicas x heads): one chunk"),
             std::string::npos);

@@ -15,9 +15,9 @@ namespace fpdt {
 namespace {
 
 // How often, in a micro-batch, q and kv of a layer go to their heads, and outputs come back. With
-// checkpoint_every = k, k-1 of k layers run forward twice.
+// checkpoint_every = k, k-1 of k layers run forward twice. Of some only the first chunks come back.
 struct Passages {
-  std::int64_t qkv = 0, output = 0;
+  std::int64_t qkv = 0, output = 0, chunks_of_output = 0;
 
   Passages(const Problem& problem, const Strategy& strategy) {
     const std::int64_t layers = problem.model.layers;
@@ -30,7 +30,10 @@ struct Passages {
       if (choice.recompute != Recompute::keep_all) qkv += count;
       // Repeats keep the output of all layers of a segment but the last, which has no repeat.
       if (choice.recompute == Recompute::from_input) output += count;
-      if (choice.recompute == Recompute::keep_attention && every > 1) output += layers / every;
+      const bool segments = choice.recompute == Recompute::keep_attention && every > 1;
+      if (segments) output += layers / every;
+      if (choice.recompute == Recompute::from_input) continue;
+      chunks_of_output += choice.first_stored_chunk * (count - (segments ? layers / every : 0));
     }
   }
 };
@@ -82,13 +85,16 @@ Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
   };
   // Tokens whose queries a rank has, and bytes of them.
   const std::int64_t tokens = shape.padded_tokens / shape.ring;
-  const std::int64_t q = mul(tokens, shape.heads * problem.model.head_dim);
+  const std::int64_t width = shape.heads * problem.model.head_dim;
+  const std::int64_t q = mul(tokens, width);
   const std::int64_t kv = mul(tokens, 2 * shape.kv_heads * problem.model.head_dim);
   const std::int64_t delta = mul(tokens, shape.heads) * 4;
   const std::int64_t layers = problem.model.layers;
   const Passages passages(problem, strategy);
+  const std::int64_t first_chunks = passages.chunks_of_output * shape.query_rows(0);
   // Backward sends dout with delta, and dq, dk and dv back.
   const std::int64_t exchanged = passages.qkv * (q + kv) * element + passages.output * q * element +
+                                 first_chunks * width * element +
                                  layers * ((q + q + kv) * element + delta);
   Traffic sent =
       to_group(shape.head_ranks(), 1, strategy.micro_batches * exchanged / shape.head_ranks());

@@ -82,6 +82,9 @@ Choice draw_choice(Draw& draw) {
     }
     strategy.layer_classes.front().recompute = Recompute::from_input;
   }
+  if (draw.coin()) {
+    for (LayerClass& one : strategy.layer_classes) one.first_stored_chunk = draw(4);
+  }
   return choice;
 }
 

@@ -124,6 +124,7 @@ TEST(Strategy, FindingsNameKeysByTheirPath) {
   Strategy later;
   later.mesh.ring = 2;
   later.keep[0] = 0;
+  later.extent = Extent::whole;
   later.layer_classes.front().first_stored_chunk = 1;
   Strategy ragged;
   ragged.tiles.chunk_tokens = 63;
@@ -136,7 +137,7 @@ TEST(Strategy, FindingsNameKeysByTheirPath) {
   }
   EXPECT_NE(found.find("mesh.ring: 2 with keys: resident cannot"), std::string::npos) << found;
   EXPECT_NE(found.find("keep.parameters: host cannot"), std::string::npos) << found;
-  EXPECT_NE(found.find("layer_classes[0].first_stored_chunk: 1 cannot"), std::string::npos);
+  EXPECT_NE(found.find("layer_classes[0].first_stored_chunk: 1 with extent"), std::string::npos);
   EXPECT_NE(found.find("tiles.chunk_tokens: 63 must"), std::string::npos) << found;
 }
 
@@ -173,8 +174,13 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},
         Wrong{"half_of_the_states", "P109", [](Problem&, Strategy& s) { s.keep[2] = 0.5; }},
         Wrong{"unequal_segments", "P109", [](Problem&, Strategy& s) { s.segments = {2, 1}; }},
-        Wrong{"first_stored_chunk", "P109",
-              [](Problem&, Strategy& s) { s.layer_classes.front().first_stored_chunk = 1; }},
+        Wrong{"first_stored_chunk", "P105",
+              [](Problem&, Strategy& s) { s.layer_classes.front().first_stored_chunk = 4; }},
+        Wrong{"first_stored_chunk_of_whole_extents", "P109",
+              [](Problem&, Strategy& s) {
+                s.extent = Extent::whole;
+                s.layer_classes.front().first_stored_chunk = 1;
+              }},
         Wrong{"heads", "P102", [](Problem& p, Strategy&) { p.cluster.devices_per_node = 3; }},
         Wrong{"kv_heads", "P102",
               [](Problem& p, Strategy&) {

@@ -230,6 +230,65 @@ std::vector<Case> stages() {
   return cases;
 }
 
+// Attention output and lse stored from a chunk on, beside all that meets them.
+std::vector<Case> stored_from_a_chunk() {
+  std::vector<Case> cases;
+  std::int64_t number = 0;
+  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox()}) {
+    for (const std::int64_t ranks : {1, 2, 4}) {
+      for (const Recompute recompute : {Recompute::keep_attention, Recompute::keep_all}) {
+        for (const std::int64_t first : {1, 2, 5, 7}) {
+          Case one = make_case(model, ranks, 31, 4);
+          one.problem.documents = number % 3 != 0;
+          Strategy& strategy = one.strategy;
+          strategy.tiles.backward_order = static_cast<BackwardOrder>(number / 2 % 2);
+          strategy.tiles.serpentine = number % 5 < 2;
+          strategy.tiles.long_tiles = number % 5 == 4;
+          strategy.copies.overlap_all_to_all = number % 3 != 1;
+          strategy.copies.duplex = number % 7 < 4;
+          strategy.micro_batches = 1 + number / 4 % 2;
+          LayerClass& layers = strategy.layer_classes.front();
+          layers.recompute = recompute;
+          layers.first_stored_chunk = first;
+          layers.keep.fill(0.5 * static_cast<double>(number % 3));
+          if (number % 6 == 5) {
+            strategy.layer_classes.push_back(layers);
+            strategy.layer_classes.front().layers = 1;
+            strategy.layer_classes.back().first_stored_chunk = 7 - first;
+          }
+          if (ranks > 1 && number % 5 == 3) {
+            strategy = with_ring(strategy, ranks);
+            strategy.layout = Layout::zigzag;
+            strategy.tiles.long_tiles = false;
+            if (number % 2 == 0) strategy.keys = Keys::ring;
+          }
+          one.name = fmt::format("{}_{}_ranks{}_{}_from{}", number++, model.name.substr(5), ranks,
+                                 word(recompute), first);
+          cases.push_back(std::move(one));
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+// Repeated attention has the bits of stored attention.
+TEST(StoredFromAChunk, ChangesNoBits) {
+  std::size_t compared = 0;
+  for (const Case& one : stored_from_a_chunk()) {
+    if (compared++ % 5 != 0) continue;
+    Case whole = one;
+    for (LayerClass& layers : whole.strategy.layer_classes) layers.first_stored_chunk = 0;
+    Rig part(one), all(whole);
+    const auto samples = random_samples(one.problem, part.trainer.samples_per_step(), 1);
+    for (int step = 0; step < 2; ++step) {
+      const double loss = part.trainer.step(samples, 1e-2).loss;
+      EXPECT_EQ(loss, all.trainer.step(samples, 1e-2).loss) << one.name;
+    }
+    EXPECT_EQ(all_of(part.trainer, "parameter"), all_of(all.trainer, "parameter")) << one.name;
+  }
+}
+
 // Draws one alternative of every choice. The result may contradict itself.
 Case draw(std::mt19937& random) {
   const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
@@ -301,7 +360,7 @@ std::string describe(const Case& one) {
 
 std::vector<Case> drawn() {
   std::mt19937 random(20240816);
-  std::mt19937 extents(20260220), rings(20261123);
+  std::mt19937 extents(20260220), rings(20261123), chunks(20261124);
   std::vector<Case> cases;
   while (cases.size() < kDrawn) {
     Case one = draw(random);
@@ -315,6 +374,9 @@ std::vector<Case> drawn() {
       if (one.strategy.keys == Keys::ring) one.strategy.tiles.long_tiles = false;
       one.strategy = with_kept(one.strategy, TensorClass::attention_sum,
                                0.5 * static_cast<double>(number / 48 % 3));
+    }
+    if (chunks() % 3 == 0) {
+      for (LayerClass& layers : one.strategy.layer_classes) layers.first_stored_chunk = 1;
     }
     if (!check(one.problem, one.strategy).empty()) continue;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
@@ -357,6 +419,8 @@ INSTANTIATE_TEST_SUITE_P(GatheredKeys, Gradients, testing::ValuesIn(gathered()),
 INSTANTIATE_TEST_SUITE_P(TravellingKeys, Gradients, testing::ValuesIn(travelling()), name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
 INSTANTIATE_TEST_SUITE_P(WholeExtents, Gradients, testing::ValuesIn(whole_extents()), name_of);
+INSTANTIATE_TEST_SUITE_P(StoredFromAChunk, Gradients, testing::ValuesIn(stored_from_a_chunk()),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(SingleDocuments, Gradients, testing::ValuesIn(single_documents()),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Drawn, Gradients, testing::ValuesIn(drawn()), name_of);

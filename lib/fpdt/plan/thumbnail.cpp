@@ -11,10 +11,11 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kAlike = 3;    // layers, segments and hops that are alike
-constexpr std::int64_t kSegment = 4;  // layers: the first, two inside, the last
-constexpr std::int64_t kChunks = 4;   // three on the host and one on the device
-constexpr std::int64_t kRows = 2;     // of a chunk on one rank: a tile each
+constexpr std::int64_t kAlike = 3;     // layers, segments and hops that are alike
+constexpr std::int64_t kSegment = 4;   // layers: the first, two inside, the last
+constexpr std::int64_t kChunks = 4;    // three on the host and one on the device
+constexpr std::int64_t kRepeated = 3;  // more, where backward repeats the first
+constexpr std::int64_t kRows = 2;      // of a chunk on one rank: a tile each
 
 // The fraction of `few` parts on the device: that of all if there are as many, else all, none or
 // the last.
@@ -44,6 +45,19 @@ void shorten_layers(ModelSpec& model, Strategy& strategy) {
   model.layers = layers;
 }
 
+// Repeated chunks, stored ones, and what is kept of each tensor.
+void shorten_chunks(const Geometry& shape, const Geometry& few, Strategy& strategy) {
+  for (LayerClass& one : strategy.layer_classes) {
+    LayerClass whole = one;
+    std::int64_t& first = one.first_stored_chunk;
+    first = std::max(std::min(first, kRepeated), few.chunks - (shape.chunks - first));
+    for (std::size_t k = 0; k < kTensorClasses; ++k) {
+      const auto tensor = static_cast<TensorClass>(k);
+      one.keep[k] = shortened(shape.parts(whole, tensor), few.parts(one, tensor).all);
+    }
+  }
+}
+
 void shorten_tiles(const Geometry& shape, const ModelSpec& model, Tiles& tiles) {
   const auto rows = [&](std::int64_t& tile) {
     tile = tile > 0 && tile < shape.local_rows(0) ? 1 : 0;
@@ -68,18 +82,14 @@ std::int64_t optimizer_tile(const Problem& problem, const Strategy& strategy) {
 
 Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  const std::int64_t chunks = std::min(shape.chunks, kChunks);
+  const bool repeats = std::any_of(strategy.layer_classes.begin(), strategy.layer_classes.end(),
+                                   [](const LayerClass& one) { return one.repeated(0) > 0; });
+  const std::int64_t chunks = std::min(shape.chunks, repeats ? kRepeated + kChunks : kChunks);
   Thumbnail made{{}, strategy, fused_attention(problem, strategy)};
   made.problem.model = problem.model;
   made.problem.documents = problem.documents;
   Strategy& few = made.strategy;
   shorten_layers(made.problem.model, few);
-  for (LayerClass& one : few.layer_classes) {
-    for (std::size_t k = 0; k < kTensorClasses; ++k) {
-      const Geometry::Parts parts = shape.parts(one, static_cast<TensorClass>(k));
-      one.keep[k] = shortened(parts, std::min(parts.all, kChunks));
-    }
-  }
   few.mesh.replicas = std::min<std::int64_t>(shape.data_parallel, 2);
   few.mesh.ring = std::min<std::int64_t>(shape.ring, shape.hops > 1 ? kAlike : 2);
   few.mesh.heads = 0;
@@ -89,6 +99,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   made.problem.cluster.devices_per_node = ranks * few.mesh.replicas;
   few.tiles.chunk_tokens = ranks * kRows;
   made.problem.seq_len = chunks * few.tiles.chunk_tokens;
+  shorten_chunks(shape, geometry(made.problem, few), few);
   shorten_tiles(shape, problem.model, few.tiles);
   few.copies.optimizer_tile =
       few.offloads_states() ? optimizer_tile(made.problem, few) : Copies{}.optimizer_tile;

@@ -54,6 +54,29 @@ std::string unless(bool effect, std::string_view reason) {
   return effect ? "" : std::string(reason);
 }
 
+Strategy with_first_stored(Strategy strategy, std::int64_t chunk) {
+  for (LayerClass& one : strategy.layer_classes) one.first_stored_chunk = chunk;
+  return strategy;
+}
+
+// Chunks of which any class repeats attention though it stores that of others.
+std::int64_t most_repeated(const Strategy& strategy) {
+  std::int64_t most = 0;
+  for (const LayerClass& one : strategy.layer_classes) most = std::max(most, one.repeated(0));
+  return most;
+}
+
+std::vector<Strategy> other_first_chunks(const Problem& problem, const Strategy& strategy,
+                                         const Fits&) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  const std::int64_t now = most_repeated(strategy);
+  std::vector<Strategy> values;
+  for (const std::int64_t first : {std::int64_t{0}, now - 1, now + 1, chunks / 4, chunks / 2}) {
+    if (first >= 0 && first < chunks) values.push_back(with_first_stored(strategy, first));
+  }
+  return values;
+}
+
 std::vector<Choice> rows_of_mesh() {
   return {
       {.key = "mesh",
@@ -247,6 +270,7 @@ std::vector<Choice> rows_of_tiles() {
            [](Problem& problem, Strategy& s) {
              const Geometry shape = geometry(problem, s);
              if (shape.chunks > 1) s.tiles.chunk_tokens = shape.padded_tokens;
+             s = with_first_stored(std::move(s), 0);
            }},
       {.key = "tiles.ffn_rows",
        .meaning = "rows of a tile of the feed-forward; 0: the chunk",
@@ -360,6 +384,32 @@ std::vector<Choice> rows_of_copies() {
   };
 }
 
+Choice row_of_first_stored_chunk() {
+  return {.key = "layer_classes[].first_stored_chunk",
+          .meaning =
+              "attention output and lse are stored from this chunk on; backward repeats "
+              "attention of the chunks before it",
+          .member = at(&LayerClass::first_stored_chunk),
+          .form = Form::sparse,
+          .turn = 21,
+          .others = other_first_chunks,
+          .words =
+              [](const Problem&, const Strategy& s, const Geometry&) {
+                const std::int64_t first = most_repeated(s);
+                return first == 0
+                           ? ""
+                           : fmt::format("backward repeats attention of the first {}",
+                                         first == 1 ? "chunk" : fmt::format("{} chunks", first));
+              },
+          .simplest = "attention stored from the first chunk on",
+          .simplify = [](Problem&, Strategy& s) { s = with_first_stored(std::move(s), 0); },
+          .unused =
+              [](const Problem&, const Strategy&, const LayerClass& one, const Geometry&) {
+                return unless(one.first_stored_chunk == 0 || one.recompute != Recompute::from_input,
+                              "recompute: from_input stores no attention output");
+              }};
+}
+
 Choice row_of_tensor(TensorClass tensor) {
   const auto k = static_cast<std::size_t>(tensor);
   return {.key = fmt::format("layer_classes[].keep.{}", word(tensor)),
@@ -414,10 +464,7 @@ std::vector<Choice> rows_of_layers() {
        .turn = 3,
        .others = stored(&StoredLayers::everything),
        .says = change_of_stored},
-      {.key = "layer_classes[].first_stored_chunk",
-       .meaning = "the chunks before it repeat attention in backward, whatever `recompute` says",
-       .member = at(&LayerClass::first_stored_chunk),
-       .form = Form::sparse},
+      row_of_first_stored_chunk(),
       {.key = "layer_classes[].keep",
        .meaning = "the fraction of the chunks that stays on the device ([strategy, section "
                   "5](../strategy.md#5-keep))",

@@ -111,7 +111,11 @@ void check_served(Findings& wrong, const Strategy& strategy) {
   only("segments", equal, "unequal lengths", "one length for all");
   for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
     const std::int64_t first = strategy.layer_classes[i].first_stored_chunk;
-    only(fmt::format("layer_classes[{}].first_stored_chunk", i), first == 0, number(first), "0");
+    const bool whole = strategy.extent == Extent::whole;
+    only(fmt::format("layer_classes[{}].first_stored_chunk", i),
+         first == 0 || (!whole && strategy.checkpoint_every() == 1),
+         fmt::format("{} with {}", first, whole ? "extent: whole" : "segments of several layers"),
+         "0");
   }
 }
 
@@ -172,6 +176,16 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy
       wrong("P107", "segments", "segments: {} does not divide the {} layers",
             strategy.checkpoint_every(), problem.model.layers);
     }
+  }
+}
+
+void check_stored_chunks(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  const std::int64_t last = geometry(problem, strategy).chunks - 1;
+  for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
+    const std::int64_t first = strategy.layer_classes[i].first_stored_chunk;
+    if (first >= 0 && first <= last) continue;
+    const std::string key = fmt::format("layer_classes[{}].first_stored_chunk", i);
+    wrong("P105", key, "{}: expected 0 to {}, the last chunk, found {}", key, last, first);
   }
 }
 
@@ -318,6 +332,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   if (wrong.list.empty()) check_positions(wrong, problem, strategy);
   if (wrong.list.empty()) check_tiles(wrong, problem, strategy);
   check_layer_classes(wrong, problem, strategy);
+  if (wrong.list.empty()) check_stored_chunks(wrong, problem, strategy);
   if (wrong.list.empty()) check_tiles_of_ranks(wrong, problem, strategy);
   const OptimizerSpec& optimizer = problem.optimizer;
   const auto fraction = [](double value) { return value >= 0 && value < 1; };
@@ -439,6 +454,8 @@ Geometry::Parts Geometry::parts(const LayerClass& layers, TensorClass tensor) co
     case TensorClass::attention_sum:
       break;
   }
+  const bool outputs = tensor == TensorClass::attention_output || tensor == TensorClass::lse;
+  if (outputs && layers.recompute != Recompute::from_input) all -= layers.first_stored_chunk;
   return {all, static_cast<std::int64_t>(layers.kept(tensor) * static_cast<double>(all))};
 }
 

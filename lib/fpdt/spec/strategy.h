@@ -86,15 +86,19 @@ inline constexpr std::size_t kStateClasses = words<StateClass>().size();
 struct LayerClass {
   std::int64_t layers = 0;  // how many; 0 in the last class: the rest
   Recompute recompute = Recompute::from_input;
-  // Backward repeats attention of the chunks before it, whatever `recompute` says. An early chunk
-  // has few keys, so that repeating its row costs little.
+  // Attention output and lse are stored from this chunk on, unless under from_input. Backward
+  // repeats attention of the chunks before it, which have few keys and cost little.
   std::int64_t first_stored_chunk = 0;
-  // Fraction of the chunks on the device (whole chunks, the last ones, rounded down); the others go
-  // to the pinned host.
+  // Fraction of the stored chunks on the device (whole chunks, the last ones, rounded down); the
+  // others go to the pinned host.
   std::array<double, kTensorClasses> keep{};
   bool operator==(const LayerClass&) const = default;
   [[nodiscard]] double kept(TensorClass tensor) const {
     return keep[static_cast<std::size_t>(tensor)];
+  }
+  // How many of the first chunks backward repeats attention of.
+  [[nodiscard]] std::int64_t repeated(std::int64_t chunks) const {
+    return recompute == Recompute::from_input ? chunks : first_stored_chunk;
   }
 };
 
@@ -228,7 +232,7 @@ struct Geometry {
     return extents == chunks ? chunk : 0;
   }
   // Parts in which a tensor class is made and moved, and how many of them stay on the device: those
-  // of rows in sequence layout are extents.
+  // of rows in sequence layout are extents. What backward repeats is no part of what is stored.
   struct Parts {
     std::int64_t all, kept;
   };

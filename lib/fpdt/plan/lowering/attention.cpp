@@ -103,7 +103,8 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   frame.lse[c] = lse;
 
   AttentionForward tile;
-  tile.q = hop == 0 ? frame.q[c] : homes.q.fetch(builder_, kept, chunk, reuse(), LaneKind::h2d);
+  const bool made = hop == 0 && frame.q[c].present();  // in this block
+  tile.q = made ? frame.q[c] : homes.q.fetch(builder_, kept, chunk, reuse(), LaneKind::h2d);
   tile.o = {o, hop > 0};
   tile.lse = {lse, hop > 0};
   tile.pass = frame.pass;
@@ -125,7 +126,7 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
       }
       continue;
     }
-    const bool fresh = hop == 0 && j == chunk;
+    const bool fresh = made && j == chunk;
     if (fresh) homes.kv.used(kept, j, frame.kv[c]);
     const Operand kv = fresh ? frame.kv[c] : travel_.keys(frame, hop, j);
     if (j == chunk) travel_.pass(frame, hop, j, kv);

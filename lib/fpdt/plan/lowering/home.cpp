@@ -33,8 +33,11 @@ Home::Home(Builder& builder, const HomeShape& shape)
   if (kept == shape.chunks) return;
   produced_ = ring("_new", device, shape.rows, shape.produced_slots);
   if (!shape.stored) return;
-  host_ = ring("_host", MemorySpace::host_pinned, shape.rows,
-               mul(shape.chunks - kept, shape.instances));
+  const auto on_host = [&](const char* suffix, std::int64_t slots) {
+    return slots > 0 ? ring(suffix, MemorySpace::host_pinned, shape.rows, slots) : -1;
+  };
+  host_ = on_host("_host", mul(first_kept_ - shape.repeated, shape.instances));
+  repeated_ = on_host("_repeated", shape.repeated);
   if (shape.fetched_slots > 0) fetched_ = ring("", device, shape.rows, shape.fetched_slots);
 }
 
@@ -48,8 +51,9 @@ Version Home::version(const Instance& instance, std::int64_t chunk) const {
   const bool kept_chunk = chunk >= first_kept_;
   const std::int64_t chunks = shape_.chunks;
   const std::int64_t each =
-      kept_chunk ? (shape_.contiguous ? 1 : chunks - first_kept_) : first_kept_;
-  const std::int64_t within = kept_chunk ? (shape_.contiguous ? 0 : chunk - first_kept_) : chunk;
+      kept_chunk ? (shape_.contiguous ? 1 : chunks - first_kept_) : first_kept_ - shape_.repeated;
+  const std::int64_t within =
+      kept_chunk ? (shape_.contiguous ? 0 : chunk - first_kept_) : chunk - shape_.repeated;
   return {instance.relative, instance.offset * each + within, instance.layer * each,
           instance.micro_batch * each, instance.segment * each};
 }
@@ -60,6 +64,7 @@ Operand Home::kept(const Instance& instance, std::int64_t chunk) const {
 }
 
 Operand Home::on_host(const Instance& instance, std::int64_t chunk) const {
+  if (chunk < shape_.repeated) return {repeated_, Version::plus(chunk), 0, operand_rows(chunk)};
   return {host_, version(instance, chunk), 0, operand_rows(chunk)};
 }
 
@@ -93,7 +98,7 @@ void Home::hold(const Builder& builder, const Held& held) {
 
 void Home::spill(Builder& builder, const Instance& instance, std::int64_t chunk,
                  const Operand& value, LaneKind lane) const {
-  if (chunk >= first_kept_ || host_ < 0) return;
+  if (chunk >= first_kept_ || !shape_.stored) return;
   builder.emit(
       fmt::format("spill_{}.{}.{}", builder.at(value.buffer).name, chunk, value.version.offset),
       lane, Copy{value, {on_host(instance, chunk), false}});
@@ -105,7 +110,7 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
   if (reuse != Reuse::none && latest_.is(instance, chunk) && alive(builder, latest_.value)) {
     return latest_.value;
   }
-  if (reuse == Reuse::ring || host_ < 0) {
+  if (reuse == Reuse::ring || !shape_.stored) {
     for (auto known = in_rings_.rbegin(); known != in_rings_.rend(); ++known) {
       if (known->is(instance, chunk) && alive(builder, known->value)) {
         latest_ = *known;
@@ -113,7 +118,7 @@ Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chu
       }
     }
   }
-  FPDT_ASSERT(host_ >= 0);
+  FPDT_ASSERT(shape_.stored);
   const Operand value = builder.next(fetched_, shape_.rows_of(chunk));
   builder.emit(fmt::format("fetch_{}.{}.{}", shape_.name, chunk, value.version.offset), lane,
                Copy{on_host(instance, chunk), {value, false}});
@@ -136,7 +141,11 @@ void Home::begin_block() {
 void Home::advance(Builder& builder, std::int64_t n) const {
   const std::int64_t chunks = shape_.chunks;
   if (kept_ >= 0) builder.advance(kept_, shape_.contiguous ? n : n * (chunks - first_kept_));
-  if (host_ >= 0) builder.advance(host_, n * first_kept_);
+  if (host_ >= 0) builder.advance(host_, n * (first_kept_ - shape_.repeated));
+}
+
+void Home::advance_repeated(Builder& builder) const {
+  if (repeated_ >= 0) builder.advance(repeated_, shape_.repeated);
 }
 
 }  // namespace fpdt

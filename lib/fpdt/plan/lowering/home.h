@@ -30,6 +30,7 @@ struct HomeShape {
   std::int64_t last_rows = 0;  // of the last
   std::int64_t instances = 1;  // alive at once
   std::int64_t kept = 0;       // chunks on the device, the last ones
+  std::int64_t repeated = 0;   // chunks that live in the block that makes them, the first ones
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;  // 0: consumers have rings of their own
   bool contiguous = false;         // kept chunks are rows of one slot, so one op can span them
@@ -68,6 +69,8 @@ class Home {
   void begin_block();
   // Moves the relative base of this home by n instances at the end of the block.
   void advance(Builder& builder, std::int64_t n) const;
+  // The same for the chunks that each block makes anew.
+  void advance_repeated(Builder& builder) const;
 
   [[nodiscard]] std::int64_t first_kept() const { return first_kept_; }
   // Records that a consumer used a chunk without fetching it (the diagonal), for Reuse::latest.
@@ -86,7 +89,7 @@ class Home {
 
   HomeShape shape_;
   std::int64_t first_kept_ = 0;
-  BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
+  BufferIndex kept_ = -1, host_ = -1, repeated_ = -1, produced_ = -1, fetched_ = -1;
   // A chunk and the operand that holds it on the device.
   struct Held {
     Instance instance;

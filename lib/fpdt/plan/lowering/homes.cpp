@@ -6,8 +6,8 @@
 // Per chunk (the counts of Yao et al., arXiv 2408.16978): hidden tensors l*E*e; q, o, dO and dq
 // n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class that keeps k of C chunks costs
 // k device chunks a live instance. The others cost C-k host chunks an instance, two device chunks
-// where they are produced and 1 + depth where they are fetched. Every slot is rounded up to
-// kAlignment.
+// where they are produced and 1 + depth where they are fetched. A chunk that backward repeats costs
+// one on the host. Every slot is rounded up to kAlignment.
 #include "fpdt/plan/lowering/context.h"
 
 namespace fpdt {
@@ -72,12 +72,14 @@ class HomeMaker {
     return made;
   }
 
-  // Attention output and lse, which repeats of a segment keep until its end.
+  // Attention output and lse, which repeats of a segment keep until its end. Chunks that backward
+  // repeats live in its block.
   void attention_outputs(Homes& made) const {
     const bool from_input = choice_.recompute == Recompute::from_input;
     HomeShape output = local_rows(TensorClass::attention_output, model_.q_width(), !from_input);
     output.stored = stored(TensorClass::attention_output);
     HomeShape lse = head_rows(TensorClass::lse, shape_.heads, Dtype::f32, !from_input);
+    if (!from_input) output.repeated = lse.repeated = choice_.first_stored_chunk;
     if (made.in_segment) {
       for (HomeShape* one : {&output, &lse}) {
         one->name += "_segment";

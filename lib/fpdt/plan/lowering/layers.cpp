@@ -1,6 +1,8 @@
 // Runs the parts of a layer over its chunks.
 #include "fpdt/plan/lowering/layers.h"
 
+#include <algorithm>
+
 namespace fpdt {
 
 LayerFrame Layers::begin(const std::string& name, Homes& homes, Pass pass, const Version& weights,
@@ -35,11 +37,7 @@ void Layers::backward_block(const std::string& name, Homes& homes, const Version
                             const Stream& input) {
   LayerFrame frame = begin(name, homes, Pass::recompute, weights, input);
   states_.emit_fill(builder_, states_.layer_names(), Version::plus(0));
-  if (frame.stores(Recompute::from_input)) {
-    forward_rows(frame);
-  } else if (frame.stores(Recompute::keep_attention)) {
-    for (std::int64_t i = 0; i < shape_.chunks; ++i) rows_.project(frame, i);
-  }
+  forward_rows(frame);
   travel_.begin_backward(frame);
   if (strategy_.tiles.backward_order == BackwardOrder::kv_outer) {
     kv_outer(frame);
@@ -51,6 +49,8 @@ void Layers::backward_block(const std::string& name, Homes& homes, const Version
   for (const Home* home : {&homes.residual_gradient, &homes.dout, &homes.delta}) {
     home->advance(builder_, 1);
   }
+  homes.attention_output.advance_repeated(builder_);
+  homes.lse.advance_repeated(builder_);
   // The streamed accumulator begins a new value in every row.
   homes.dq.advance(builder_, shape_.hops * shape_.chunks);
   homes.dkv.advance(builder_, shape_.hops * shape_.chunks);
@@ -60,29 +60,36 @@ void Layers::backward_block(const std::string& name, Homes& homes, const Version
 
 // With overlap, compute runs project(i+1), row(i), feed_forward(i-1). The all-to-alls of q and kv
 // of chunk i+1 and of the output of chunk i-1 are on their lane while the tiles of chunk i run.
-// With several hops, projections belong to the first and outputs to the last.
+// With several hops, projections belong to the first and outputs to the last. Backward repeats what
+// is not stored: attention of the first chunks, and projections.
 void Layers::forward_rows(LayerFrame& frame) {
-  const std::int64_t chunks = shape_.chunks;
+  const bool repeat = frame.pass == Pass::recompute;
+  const std::int64_t rows = repeat ? frame.homes->choice.repeated(shape_.chunks) : shape_.chunks;
+  const std::int64_t projections = repeat && frame.stores(Recompute::keep_all) ? 0 : shape_.chunks;
+  std::int64_t projected = 0;
+  const auto project_up_to = [&](std::int64_t end) {
+    for (; projected < std::min(end, projections); ++projected) rows_.project(frame, projected);
+  };
   const auto complete = [&](std::int64_t i) {
     transition_.join_output(frame, i);
     if (frame.pass == Pass::forward && leaves(i, Loop::up)) {
       rows_.feed_forward(frame, shape_.extent_of(i));
     }
   };
-  if (overlaps()) rows_.project(frame, 0);
+  if (overlaps()) project_up_to(1);
   for (std::int64_t hop = 0; hop < shape_.hops; ++hop) {
     const bool last = hop + 1 == shape_.hops;
-    for (std::int64_t i = 0; i < chunks; ++i) {
-      const std::int64_t next = overlaps() ? i + 1 : i;
-      if (hop == 0 && next < chunks) rows_.project(frame, next);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      project_up_to(overlaps() ? i + 2 : i + 1);
       attention_.row(frame, hop, i);
       if (last) transition_.output_to_rows(frame, i);
       const std::int64_t before = overlaps() ? i - 1 : i;
       if (last && before >= 0) complete(before);
     }
   }
-  if (overlaps()) complete(chunks - 1);
-  frame.arrivals += shape_.hops - 1;
+  if (overlaps() && rows > 0) complete(rows - 1);
+  project_up_to(shape_.chunks);
+  if (rows > 0) frame.arrivals += shape_.hops - 1;
 }
 
 // Rows are KV chunks.

@@ -130,7 +130,8 @@ void Transition::join_output(LayerFrame& frame, std::int64_t chunk) {
                         head_ranks_,
                         shape_.local_rows(chunk),
                         q_width()});
-  if (frame.stores(Recompute::from_input) && frame.pass == Pass::forward) return;
+  const std::int64_t repeated = homes.choice.repeated(shape_.chunks);
+  if (frame.pass == Pass::forward && chunk < repeated) return;
   if (leaves(chunk, Loop::up)) {
     homes.attention_output.spill(builder_, stored, extent, whole, out_lane());
   }

@@ -1,0 +1,63 @@
+// Compares bytes, names and messages of the closed form with those of the schedule.
+#include "accounts.h"
+
+#include <array>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/bytes.h"
+#include "fpdt/plan/lower.h"
+#include "fpdt/plan/lowering/lower_ops.h"
+#include "fpdt/plan/thumbnail.h"
+
+#include "traffic_formula.h"
+
+namespace fpdt {
+namespace {
+
+std::vector<std::string> names(const std::vector<Buffer>& buffers) {
+  std::vector<std::string> found;
+  for (const Buffer& buffer : buffers) found.push_back(buffer.name);
+  return found;
+}
+
+}  // namespace
+
+void expect_accounts(const Problem& problem, const Strategy& strategy, bool exact,
+                     const std::string& what) {
+  const Lowered lowered = lower(problem, strategy);
+  const Schedule& schedule = lowered.schedule.schedule();
+  const BlockBytes formula = block_bytes(problem, strategy);
+  const BlockBytes sums = sum_of(schedule);
+  for (const auto& [key, bytes] : sums) {
+    const auto found = formula.find(key);
+    ASSERT_NE(found, formula.end()) << what << ": no formula for " << key.block;
+    EXPECT_GE(found->second, bytes) << what << ": " << key.block << " " << word(key.category);
+    if (exact) {
+      EXPECT_EQ(found->second, bytes) << what << ": " << key.block << " " << word(key.category);
+    }
+  }
+  if (exact) {
+    EXPECT_EQ(formula.size(), sums.size()) << what;
+  }
+  const Thumbnail small = thumbnail(problem, strategy);
+  EXPECT_EQ(names(declared_buffers(problem, strategy, small.fused)),
+            names(declared_buffers(small.problem, small.strategy, small.fused)))
+      << what;
+  const std::int64_t near = problem.cluster.devices_per_node;
+  const Traffic formula_sent = closed_form_traffic(problem, strategy);
+  const Traffic sent = traffic(schedule, schedule.train, 0, near);
+  EXPECT_EQ(formula_sent.node, sent.node) << what;
+  EXPECT_EQ(formula_sent.network, sent.network) << what;
+  const Prediction prediction = predict(problem, strategy);
+  const std::array<Bytes, 3> predicted{prediction.device, prediction.host_pinned, prediction.host};
+  for (std::size_t space = 0; space < predicted.size(); ++space) {
+    const SpaceUse& use = lowered.placement.space[space];
+    EXPECT_GE(predicted[space], use.arena) << what;
+    EXPECT_GE(use.arena, use.bound) << what;
+    EXPECT_GE(use.bound, use.live) << what;
+  }
+}
+
+}  // namespace fpdt

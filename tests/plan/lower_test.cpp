@@ -108,6 +108,28 @@ TEST(Lower, StagesOfZeroAreSafeAndAddUp) {
   }
 }
 
+// Classes in the middle of many layers, of which none is at an end.
+TEST(Lower, ClassesInTheMiddleAreSafe) {
+  using enum Recompute;
+  for (const auto& recompute :
+       {std::vector{from_input, keep_attention, keep_all, from_input},
+        std::vector{keep_all, keep_attention, from_input}, std::vector{keep_all, from_input}}) {
+    for (const std::int64_t layers : {1, 4, 10}) {
+      ModelSpec model = test::tiny_llama();
+      model.layers = 10 * std::ssize(recompute);
+      Strategy strategy = test::tiny_strategy(20);
+      strategy.layer_classes.assign(recompute.size(), LayerClass{});
+      for (std::size_t i = 0; i < recompute.size(); ++i) {
+        strategy.layer_classes[i].recompute = recompute[i];
+        strategy.layer_classes[i].layers = i == 0 ? 10 : layers;
+      }
+      strategy.layer_classes.back().layers = 0;
+      expect_accounts(test::tiny_problem(model, 2, 60), strategy, false,
+                      fmt::format("{} classes, {} layers", recompute.size(), layers));
+    }
+  }
+}
+
 // Norms and products of all rows of a rank, in each corner and in the models that read other values
 // in backward.
 TEST(Lower, WholeExtentsAddUp) {

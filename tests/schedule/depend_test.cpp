@@ -132,6 +132,16 @@ TEST(Window, KeepsTheEndsOfLongRuns) {
   EXPECT_EQ(window(calls).size(), 8u);
 }
 
+// Blocks of a few layers in the middle have calls too.
+TEST(Window, KeepsTheEndsOfEachBlock) {
+  std::vector<Call> calls;
+  std::vector<std::size_t> expected{0, 1, 2, 10, 11, 12, 27, 28, 29, 30, 37, 38, 39};
+  for (std::int32_t layer = 0; layer < 40; ++layer) {
+    calls.push_back({layer < 10 ? 0 : (layer < 30 ? 1 : (layer < 31 ? 2 : 3)), layer, 0, layer});
+  }
+  EXPECT_EQ(window(calls), expected);
+}
+
 // The first layer of a segment overlaps the last layer of another, so both are kept.
 TEST(Window, KeepsBothEndsOfTheSegmentsThatItKeeps) {
   std::vector<Call> calls;

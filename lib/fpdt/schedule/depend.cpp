@@ -97,32 +97,52 @@ std::vector<std::size_t> all_of(const std::vector<Call>& calls) {
   return all;
 }
 
-// Keeps all of a few values, else the first and last three.
-void thin(std::set<std::int32_t>& values) {
+using Numbers = std::set<std::int32_t>;  // of layers, segments or micro-batches
+
+constexpr std::size_t kAtEachEnd = 3;
+
+// Keeps all of a few numbers, else the first and last three.
+Numbers thinned(Numbers all) {
   constexpr std::size_t kFew = 8;
-  if (values.size() > kFew) values.erase(std::next(values.begin(), 3), std::prev(values.end(), 3));
+  if (all.size() > kFew) {
+    all.erase(std::next(all.begin(), kAtEachEnd), std::prev(all.end(), kAtEachEnd));
+  }
+  return all;
+}
+
+// The same of all segments together, and of those of each block that has hardly any among them.
+Numbers thinned_segments(const std::map<std::int32_t, Numbers>& of_blocks) {
+  Numbers all;
+  for (const auto& [block, own] : of_blocks) all.insert(own.begin(), own.end());
+  const Numbers of_all = thinned(all);
+  Numbers kept = of_all;
+  for (const auto& [block, own] : of_blocks) {
+    const auto among = static_cast<std::size_t>(std::count_if(
+        own.begin(), own.end(), [&](std::int32_t one) { return of_all.count(one) > 0; }));
+    if (among < std::min(kAtEachEnd, own.size())) kept.merge(thinned(own));
+  }
+  return kept;
 }
 
 }  // namespace
 
 std::vector<std::size_t> window(const std::vector<Call>& calls) {
-  std::map<std::int32_t, std::set<std::int32_t>> segments_of;  // of each block
-  std::set<std::int32_t> segments, micro_batches;
+  std::map<std::int32_t, Numbers> segments_of;  // of each block
+  Numbers micro_batches;
   for (const Call& call : calls) {
     segments_of[call.block].insert(call.segment);
-    segments.insert(call.segment);
     micro_batches.insert(call.micro_batch);
   }
   // Layers are thinned within their segment, so that every segment that is kept keeps both its
-  // ends.
+  // ends; without segments, within their block.
   const auto within = [&](const Call& call) {
-    return segments_of[call.block].size() > 1 ? call.segment : -1;
+    return segments_of[call.block].size() > 1 ? call.segment : -1 - call.block;
   };
-  std::map<std::int32_t, std::set<std::int32_t>> layers;
+  std::map<std::int32_t, Numbers> layers;
   for (const Call& call : calls) layers[within(call)].insert(call.layer);
-  thin(segments);
-  thin(micro_batches);
-  for (auto& [segment, of_segment] : layers) thin(of_segment);
+  const Numbers segments = thinned_segments(segments_of);
+  micro_batches = thinned(std::move(micro_batches));
+  for (auto& [segment, of_segment] : layers) of_segment = thinned(std::move(of_segment));
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Call& call = calls[i];

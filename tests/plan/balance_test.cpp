@@ -66,23 +66,66 @@ TEST(Balance, ZigzagIsEqual) {
   }
 }
 
-// What check allows, the verifier takes; one rank or one chunk more is refused before.
-TEST(Balance, LargestRingsCanBeVerified) {
-  const auto around = [](int ranks, std::int64_t chunk_tokens) {
-    const Problem problem = test::tiny_problem(test::tiny_llama(), ranks, 2 * ranks);
-    Strategy strategy = test::tiny_strategy(chunk_tokens);
+// One chunk of keys more than check allows is refused. The largest takes the verifier 11 s.
+TEST(Balance, LargeRingsCanBeVerified) {
+  const auto around = [](int nodes) {
+    const int ranks = 512 * nodes;
+    Problem problem = test::tiny_problem(test::tiny_llama(), 512, 2 * ranks);
+    problem.cluster.nodes = nodes;
+    Strategy strategy = test::tiny_strategy(ranks);
     strategy.keys = Keys::ring;
     strategy.mesh.ring = ranks;
     return std::pair(problem, strategy);
   };
-  const auto [problem, strategy] = around(471, 471);
-  EXPECT_TRUE(check(problem, strategy).empty());
+  const auto [problem, strategy] = around(2);
   EXPECT_NO_THROW(static_cast<void>(lower(problem, strategy)));
-  const auto [larger, same] = around(472, 472);
+  const auto [largest, two_chunks] = around(8);
+  EXPECT_EQ(format_diagnostics(check(largest, two_chunks)), "");
+  const auto [larger, same] = around(9);
   ASSERT_EQ(check(larger, same).size(), 1U);
-  EXPECT_NE(check(larger, same).front().message.find("can be verified for 1; use 944"),
+  EXPECT_NE(check(larger, same).front().message.find("can be verified for 1; use 9216"),
             std::string::npos)
       << check(larger, same).front().message;
+}
+
+// A tile of a ring that is missing, or meets other keys or fewer, is found on rings of any size.
+TEST(Balance, EveryTileOfARingCounts) {
+  for (const int ranks : {2, 3, 4}) {
+    for (const Keys keys : {Keys::gathered, Keys::ring}) {
+      Problem problem = test::tiny_problem(test::tiny_llama(), ranks, 12 * ranks);
+      Strategy strategy = test::tiny_strategy(4 * ranks);
+      strategy.keys = keys;
+      strategy.mesh.ring = ranks;
+      strategy.layout = Layout::zigzag;
+      const Schedule whole = lower_ops(problem, strategy);
+      const auto found = [&](auto change) {
+        for (std::size_t i = 0; i < whole.blocks.size(); ++i) {
+          if (whole.blocks[i].name != "forward") continue;
+          for (std::size_t at = 0; at < whole.blocks[i].ops.size(); ++at) {
+            if (!std::holds_alternative<AttentionForward>(whole.blocks[i].ops[at].body)) continue;
+            Schedule damaged = whole;
+            change(damaged.blocks[i].ops, static_cast<std::ptrdiff_t>(at));
+            const std::string text = format_diagnostics(verify(damaged));
+            EXPECT_NE(text.find("[S50"), std::string::npos)
+                << ranks << whole.blocks[i].ops[at].name;
+          }
+        }
+      };
+      using Ops = std::vector<Op>;
+      const auto tile = [](Ops& ops, std::ptrdiff_t at) -> AttentionForward& {
+        return std::get<AttentionForward>(ops[static_cast<std::size_t>(at)].body);
+      };
+      found([](Ops& ops, std::ptrdiff_t at) { ops.erase(ops.begin() + at); });
+      found([](Ops& ops, std::ptrdiff_t at) {
+        ops.insert(ops.begin() + at, ops[static_cast<std::size_t>(at)]);
+        ops[static_cast<std::size_t>(at)].name += "again";
+      });
+      found([&](Ops& ops, std::ptrdiff_t at) { tile(ops, at).k_rows -= 1; });
+      found([&](Ops& ops, std::ptrdiff_t at) { tile(ops, at).q_first.a += 1; });
+      if (keys == Keys::gathered) continue;
+      found([&](Ops& ops, std::ptrdiff_t at) { tile(ops, at).k_first.first.s += 1; });
+    }
+  }
 }
 
 }  // namespace

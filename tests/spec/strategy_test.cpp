@@ -199,16 +199,22 @@ INSTANTIATE_TEST_SUITE_P(
               }},
         Wrong{"too_many_hops", "P104",
               [](Problem& p, Strategy& s) {
-                p.cluster.devices_per_node = s.mesh.ring = 1024;
+                p.cluster.devices_per_node = 1024;
+                p.cluster.nodes = 8;
                 p.seq_len = s.tiles.chunk_tokens = 1 << 20;
+                s.mesh.ring = 8192;
                 s.keys = Keys::ring;
               }},
-        Wrong{"too_many_tiles_of_ranks", "P104",
+        Wrong{"too_many_exchanges", "P104",
               [](Problem& p, Strategy& s) {
-                p.cluster.devices_per_node = s.mesh.ring = 1024;
+                p.cluster.devices_per_node = 1024;
+                p.cluster.nodes = 4;
                 p.seq_len = 1 << 20;
-                s.tiles.chunk_tokens = 1 << 14;
-                s.keys = Keys::gathered;
+                s.tiles.chunk_tokens = 1 << 19;
+                s.mesh.ring = 4096;
+                s.keys = Keys::ring;
+                s.layer_classes.push_back(s.layer_classes.front());
+                s.layer_classes.front().layers = 1;
               }},
         Wrong{"negative_tile", "P104", [](Problem&, Strategy& s) { s.tiles.ffn_rows = -1; }},
         Wrong{"too_many_tiles", "P104",

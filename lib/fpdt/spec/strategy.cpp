@@ -243,32 +243,27 @@ std::int64_t vocabulary_tiles(const Problem& problem, const Strategy& strategy) 
   return tile > 0 ? div_ceil(vocabulary, tile) : 1;
 }
 
-// In a ring the positions of attention tiles depend on the rank, and the verifier takes the tiles
-// of all ranks together: each of every block, so of every pass over a layer.
-void check_tiles_of_ranks(Findings& wrong, const Problem& problem, const Strategy& strategy) {
-  constexpr std::int64_t kTilesMost = 2000000;
+// The verifier follows the keys that ranks exchange from rank to rank.
+void check_exchanges(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  if (shape.ring == 1) return;
+  if (shape.hops == 1) return;
   const auto classes = static_cast<std::int64_t>(strategy.layer_classes.size());
-  constexpr std::int64_t kPassesOfSegments = 11;
-  const std::int64_t passes = strategy.checkpoint_every() == 1 ? 3 * classes : kPassesOfSegments;
-  const std::int64_t each = kTilesMost / (passes * shape.hops) / problem.ranks();
-  std::int64_t most = 0;  // chunks
-  while ((most + 1) * (most + 2) / 2 <= each) ++most;
+  const std::int64_t most = kExchangesMost / (classes * shape.hops) / problem.ranks();  // chunks
   if (shape.chunks <= most) return;
   if (most == 0) {
     wrong("P104", "mesh.ring",
-          "mesh.ring: {} hops of {} ranks have more attention tiles than can be verified; use "
-          "keys: gathered, or fewer ranks",
+          "mesh.ring: {} hops of {} ranks exchange more keys than can be verified; use keys: "
+          "gathered, or fewer ranks",
           shape.hops, problem.ranks());
     return;
   }
   const std::int64_t unit = shape.sequence_parallel * problem.cluster.row_multiple;
-  wrong("P104", "tiles.chunk_tokens",
-        "tiles.chunk_tokens: {} makes {} chunks, and attention tiles of {} ranks can be verified "
-        "for {}; use {}",
-        strategy.tiles.chunk_tokens, shape.chunks, problem.ranks(), most,
-        round_up(div_ceil(problem.seq_len, most), unit));
+  wrong(
+      "P104", "tiles.chunk_tokens",
+      "tiles.chunk_tokens: {} makes {} chunks, and the keys that {} ranks exchange in {} hops can "
+      "be verified for {}; use {}",
+      strategy.tiles.chunk_tokens, shape.chunks, problem.ranks(), shape.hops, most,
+      round_up(div_ceil(problem.seq_len, most), unit));
 }
 
 void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strategy) {
@@ -333,7 +328,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   if (wrong.list.empty()) check_tiles(wrong, problem, strategy);
   check_layer_classes(wrong, problem, strategy);
   if (wrong.list.empty()) check_stored_chunks(wrong, problem, strategy);
-  if (wrong.list.empty()) check_tiles_of_ranks(wrong, problem, strategy);
+  if (wrong.list.empty()) check_exchanges(wrong, problem, strategy);
   const OptimizerSpec& optimizer = problem.optimizer;
   const auto fraction = [](double value) { return value >= 0 && value < 1; };
   const auto finite = [](double value) { return value >= 0 && std::isfinite(value); };

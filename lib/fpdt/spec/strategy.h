@@ -170,6 +170,10 @@ struct Problem {
 // Most chunks of a sequence: u chunks take about 3 u^2 ops, which stay under 100K in a block.
 inline constexpr std::int64_t kChunksMost = 180;
 
+// Most chunks of keys that all ranks together receive in a pass over a layer of each class. The
+// verifier follows them within seconds and 2 GiB.
+inline constexpr std::int64_t kExchangesMost = std::int64_t{1} << 25;
+
 // Findings that make a run impossible: heads that ranks do not divide, chunks of no tokens, too few
 // learned positions.
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);

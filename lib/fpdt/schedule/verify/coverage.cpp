@@ -5,6 +5,8 @@
 // are equal on all ranks cover the triangle on each of them, with the heads of that rank. Where a
 // position depends on the rank, the tiles of the ranks of a replica cover it together.
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <tuple>
@@ -19,6 +21,9 @@ namespace {
 // Counts pairs of positions. A tile ends below 2^31 (S205), so one tile cannot wrap. A sum wraps
 // only if tiles overlap, which is a finding of its own.
 using Area = std::uint64_t;
+
+// Most tiles of all ranks together that are checked rank by rank.
+constexpr std::int64_t kMostTilesOfRanks = std::int64_t{1} << 20;
 
 struct Tile {
   std::int64_t q_first, q_rows, k_first, k_rows;
@@ -75,7 +80,7 @@ class Coverage {
         check_disjoint(on_each);
         check_area(on_each, end_of(on_each));
         if (same_heads) check_heads(tiles[0]);
-      } else if (same_heads) {
+      } else if (same_heads && check_shares(tiles) && !are_whole_rings(tiles)) {
         check_ranks(tiles);
       }
     }
@@ -171,39 +176,131 @@ class Coverage {
         fmt::format("attention tiles cover {} of the {} pairs of {} tokens", covered, whole, end));
   }
 
-  // The ranks of a replica that have the same heads share out the triangle. What no query of a tile
-  // sees counts nothing.
-  void check_ranks(const std::vector<TileOfRanks>& tiles) {
-    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Tile>> shares;  // replica, heads
-    std::int64_t end = 0;
+  // Collects the ranks of each replica that have the same heads, who share out the triangle.
+  bool check_shares(const std::vector<TileOfRanks>& tiles) {
+    shares_.clear();
+    each_once_.clear();
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       const std::int64_t replica =
           schedule_.feeds.empty() ? 0 : schedule_.feeds[0].replica.at(rank);
-      std::vector<Tile>& share = shares[{replica, tiles[0].head_first.at(rank)}];
-      for (const TileOfRanks& of_ranks : tiles) {
-        Tile tile = of_ranks.on(rank);
-        end = std::max(end, tile.q_first + tile.q_rows);
-        tile.k_rows = std::min(tile.k_rows, tile.q_first + tile.q_rows - tile.k_first);
-        if (tile.k_rows > 0) share.push_back(tile);
-      }
+      shares_[{replica, tiles[0].head_first.at(rank)}].push_back(rank);
     }
     std::map<std::int64_t, std::int64_t> heads;  // by replica: where the next ones begin
-    for (const auto& [key, share] : shares) {
+    const auto uneven = [&](const std::string& message) {
+      findings_.add("S503", place_of(block_, *tiles[0].op), message);
+      return false;
+    };
+    for (const auto& [key, ranks] : shares_) {
       std::int64_t& next = heads[key.first];
       if (key.second != next) {
-        findings_.add(
-            "S503", place_of(block_, *tiles[0].op),
+        return uneven(
             fmt::format("heads {} of replica {} begin at {}", next, key.first, key.second));
-        return;
       }
       next += tiles[0].heads;
-      check_disjoint(share);
-      check_area(share, end);
     }
     for (const auto& [replica, count] : heads) {
       if (count == heads.begin()->second) continue;
-      findings_.add("S503", place_of(block_, *tiles[0].op),
-                    fmt::format("replica {} has {} heads", replica, count));
+      return uneven(fmt::format("replica {} has {} heads", replica, count));
+    }
+    return true;
+  }
+
+  // Proves the triangle once for all ranks of rings, if it can. At their hops, tiles meet each run
+  // of keys once, whatever the rank; and of the ranks of a share, each has another run of queries.
+  // So the tiles of all hops and ranks together are rectangles.
+  bool are_whole_rings(const std::vector<TileOfRanks>& tiles) {
+    std::vector<Tile> whole;
+    for (const TileOfRanks& tile : over_hops(tiles)) {
+      if (!is_constant(tile.k_first) || !is_each_run(tile.q_first, tile.q_rows)) return false;
+      const auto [first, rows] = all_runs(tile.q_first, tile.q_rows);
+      whole.push_back({first, rows, tile.k_first.a, tile.k_rows, tile.op});
+    }
+    Findings none;
+    Coverage proof(schedule_, block_, none);
+    proof.check_disjoint(whole);
+    proof.check_area(whole, end_of(whole));
+    return none.empty();
+  }
+
+  // Joins the tiles that meet the keys of all members of a ring, one at each hop.
+  static std::vector<TileOfRanks> over_hops(const std::vector<TileOfRanks>& tiles) {
+    // By all but the shift: queries, and runs of keys.
+    std::map<std::array<std::int64_t, 14>, std::vector<const TileOfRanks*>> rings;
+    for (const TileOfRanks& tile : tiles) {
+      const auto& [q, k] = std::tie(tile.q_first, tile.k_first);
+      rings[{q.a, q.first.b, q.first.s, q.first.m, q.first.n, q.second.b, tile.q_rows, k.a,
+             k.first.b, k.first.m, k.first.n, k.second.b, tile.k_rows, is_constant(k)}]
+          .push_back(&tile);
+    }
+    std::vector<TileOfRanks> joined;
+    for (const auto& [key, hops] : rings) {
+      const TileOfRanks& one = *hops.front();
+      const RankTerm& term = one.k_first.first;
+      std::set<std::int64_t> shifts;
+      for (const TileOfRanks* tile : hops) {
+        const std::int64_t s = tile->k_first.first.s;
+        if (s % term.m == 0) shifts.insert(s / term.m % term.n);
+      }
+      const bool all = std::ssize(hops) == term.n && std::ssize(shifts) == term.n;
+      if (is_constant(one.k_first) || !all || !is_run(one.k_first, one.k_rows)) {
+        for (const TileOfRanks* tile : hops) joined.push_back(*tile);
+        continue;
+      }
+      const auto [first, rows] = all_runs(one.k_first, one.k_rows);
+      joined.push_back(one);
+      joined.back().k_first = first;
+      joined.back().k_rows = rows;
+    }
+    return joined;
+  }
+
+  // Whether a rank's rows are one of several runs, side by side.
+  static bool is_run(const RankExpression& first, std::int64_t rows) {
+    return is_constant(first.second) && std::abs(first.first.b) == rows;
+  }
+  // All the runs: where they begin, and their rows.
+  static std::pair<std::int64_t, std::int64_t> all_runs(const RankExpression& first,
+                                                        std::int64_t rows) {
+    const RankTerm& term = first.first;
+    return {first.a + std::min<std::int64_t>(0, term.b * (term.n - 1)), term.n * rows};
+  }
+  // Whether the ranks of each share have each run once.
+  bool is_each_run(const RankExpression& first, std::int64_t rows) {
+    if (!is_run(first, rows)) return false;
+    const RankTerm& term = first.first;
+    const auto [known, fresh] = each_once_.try_emplace({term.s, term.m, term.n}, true);
+    for (auto share = shares_.begin(); fresh && known->second && share != shares_.end(); ++share) {
+      std::set<std::int64_t> runs;
+      for (const std::int64_t rank : share->second) runs.insert((rank + term.s) / term.m % term.n);
+      known->second = std::ssize(runs) == term.n && std::ssize(share->second) == term.n;
+    }
+    return known->second;
+  }
+
+  // Rank by rank. What no query of a tile sees counts nothing.
+  void check_ranks(const std::vector<TileOfRanks>& tiles) {
+    if (std::ssize(tiles) > kMostTilesOfRanks / schedule_.ranks) {
+      findings_.add("S103", "blocks." + block_.name,
+                    fmt::format("{} attention tiles on {} ranks differ from rank to rank, expected "
+                                "at most {} in all",
+                                tiles.size(), schedule_.ranks, kMostTilesOfRanks));
+      return;
+    }
+    std::int64_t end = 0;
+    for (const TileOfRanks& tile : tiles) {
+      end = std::max(end, bounds_over(tile.q_first, schedule_.ranks).greatest + tile.q_rows);
+    }
+    for (const auto& [key, ranks] : shares_) {
+      std::vector<Tile> share;
+      for (const std::int64_t rank : ranks) {
+        for (const TileOfRanks& of_ranks : tiles) {
+          Tile tile = of_ranks.on(rank);
+          tile.k_rows = std::min(tile.k_rows, tile.q_first + tile.q_rows - tile.k_first);
+          if (tile.k_rows > 0) share.push_back(tile);
+        }
+      }
+      check_disjoint(share);
+      check_area(share, end);
     }
   }
 
@@ -283,6 +380,10 @@ class Coverage {
   Findings& findings_;
   std::map<std::pair<Pass, std::size_t>, std::vector<TileOfRanks>>
       tiles_;  // by pass and kind of op
+  // Of the tiles that are checked: ranks by replica and first head, and the terms of which each
+  // share has every value once.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> shares_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, bool> each_once_;
   std::map<GradientKey, std::vector<Rows>> gradients_;
 };
 

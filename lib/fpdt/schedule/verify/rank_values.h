@@ -71,9 +71,9 @@ class RankValues {
   bool same_within(const RankValue& value, const Group& group);
 
  private:
-  // The most numbers to compute in all, some seconds, and to hold, 256 MiB.
-  static constexpr std::int64_t kMostWork = std::int64_t{1} << 28;
-  static constexpr std::int64_t kMostHeld = std::int64_t{1} << 25;
+  // The most numbers to compute in all, some seconds, and to hold, 1 GiB.
+  static constexpr std::int64_t kMostWork = std::int64_t{1} << 30;
+  static constexpr std::int64_t kMostHeld = std::int64_t{1} << 27;
 
   enum class Move : std::uint8_t { member, source, all };
   using Base = std::vector<std::uint64_t>;

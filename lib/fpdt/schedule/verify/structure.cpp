@@ -22,7 +22,6 @@ namespace {
 // largest step.
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostRankEntries = std::int64_t{1} << 26;
-constexpr std::int64_t kEntriesOfATile = 16;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
 constexpr std::int64_t kMostSlots = std::int64_t{1} << 19;
 constexpr std::int64_t kMostLanes = 16;
@@ -234,9 +233,6 @@ class Structure {
         }
       } else if constexpr (std::is_same_v<T, RankExpression>) {
         structure.expression(value, where);
-        // Positions of tiles become a tile for each rank, which takes more memory.
-        const bool places_tile = field == "q_first" || field == "k_first";
-        if (places_tile && !is_constant(value)) structure.by_rank_ += kEntriesOfATile;
         if (!is_constant(value.first) && !is_constant(value.second)) ++structure.by_rank_;
       }
     }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/schedule/call_clocks.h"
 #include "fpdt/schedule/depend.h"
 #include "fpdt/schedule/expand.h"
 
@@ -23,7 +24,13 @@ struct Pairs {
   std::vector<std::uint8_t> unordered;
 };
 
-using Position = std::int32_t;  // of an op on its lane within the walk; -1 before the first
+using Position = CallClocks::Position;
+
+std::vector<std::int32_t> calls_back(const Program& program) {
+  std::vector<std::int32_t> all;
+  for (const PlainBlock& block : program.blocks) all.push_back(block.calls_back);
+  return all;
+}
 
 // One walk over a call list, with the clocks of every lane.
 class Walk {
@@ -33,7 +40,8 @@ class Walk {
         pairs_(pairs),
         lanes_(program.lanes.size()),
         expansion_(program),
-        lane_clock_(lanes_ * lanes_, -1),
+        clocks_(program, calls_back(program)),
+        introduced_(program.blocks.size(), 0),
         last_(pairs.count * lanes_, -1),
         last_begin_(pairs.count, 0) {
     const std::vector<Buffer>& buffers = program.schedule->buffers;
@@ -50,17 +58,15 @@ class Walk {
       }
       strangers_.push_back(std::move(others));
     }
-    for (const PlainBlock& block : program.blocks) {
-      clocks_.emplace_back(index(block.calls_back + 1) * block.ops.size() * lanes_, -1);
-    }
-    calls_of_.assign(program.blocks.size(), 0);
   }
 
   void run(const std::vector<Call>& calls) {
     for (const Call& call : calls) {
       expansion_.begin(call);
+      clocks_.begin(call.block);
       const PlainBlock& block = program_.blocks[index(call.block)];
-      if (calls_of_[index(call.block)]++ == 0) introduce(block);
+      if (introduced_[index(call.block)] == 0) introduce(block);
+      introduced_[index(call.block)] = 1;
       for (std::size_t i = 0; i < block.ops.size(); ++i) step(block.ops[i], i);
     }
   }
@@ -82,30 +88,14 @@ class Walk {
     }
   }
 
-  Position* clock_of(std::int32_t block, std::int64_t number, std::size_t op) {
-    const std::int64_t ring = program_.blocks[index(block)].calls_back + 1;
-    const std::size_t ops = program_.blocks[index(block)].ops.size();
-    return &clocks_[index(block)][(index(number % ring) * ops + op) * lanes_];
-  }
-
   void step(const PlainOp& op, std::size_t number) {
-    Position* clock = &lane_clock_[index(op.lane) * lanes_];
-    const std::int32_t block = expansion_.call().block;
-    for (const After& after : op.after) {
-      const std::int64_t calls = calls_of_[index(after.block)] - (after.block == block ? 1 : 0);
-      const std::int64_t call = calls - after.calls_back;
-      if (call < 0) continue;
-      const Position* other = clock_of(after.block, call, index(after.op));
-      for (std::size_t lane = 0; lane < lanes_; ++lane)
-        clock[lane] = std::max(clock[lane], other[lane]);
-    }
-    for (const PlainUse& use : op.uses) touch(use, clock);
+    for (const After& after : op.after) clocks_.wait(op.lane, after);
+    for (const PlainUse& use : op.uses) touch(use, clocks_.of_lane(op.lane));
     const auto position = static_cast<Position>(expansion_.position(op));
     for (const PlainUse& use : op.uses) {
       last_[index(use.buffer) * lanes_ + index(op.lane)] = position;
     }
-    clock[op.lane] = position;
-    std::copy_n(clock, lanes_, clock_of(block, calls_of_[index(block)] - 1, number));
+    clocks_.complete(op.lane, number, position);
   }
 
   void touch(const PlainUse& use, const Position* clock) {
@@ -151,12 +141,11 @@ class Walk {
   Pairs& pairs_;
   std::size_t lanes_;
   Expansion expansion_;
-  std::vector<Position> lane_clock_;           // [lane][lane]
-  std::vector<std::vector<Position>> clocks_;  // [block][(ring, op, lane)]
-  std::vector<std::int64_t> calls_of_;
-  std::vector<Position> last_;           // [buffer][lane], latest access
-  std::vector<std::uint16_t> begins_;    // buffers, in the order in which their lives began
-  std::vector<std::size_t> last_begin_;  // [buffer]: count of begins up to its latest
+  CallClocks clocks_;
+  std::vector<std::uint8_t> introduced_;  // whether a block was
+  std::vector<Position> last_;            // [buffer][lane], latest access
+  std::vector<std::uint16_t> begins_;     // buffers, in the order in which their lives began
+  std::vector<std::size_t> last_begin_;   // [buffer]: count of begins up to its latest
   std::vector<std::vector<std::uint16_t>> strangers_;  // [buffer]: those that it has not met yet
   std::vector<std::size_t> slot_begin_;
   std::vector<Slot> slots_;

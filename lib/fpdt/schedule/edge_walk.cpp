@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "fpdt/schedule/call_clocks.h"
+
 namespace fpdt {
 namespace {
 
@@ -156,82 +158,10 @@ class Walk {
   bool added_ = false;
 };
 
-// A walk that adds nothing. It keeps clocks only of as many calls as edges reach back.
-class Cover {
- public:
-  Cover(const Program& program, const StaticEdges& edges)
-      : program_(program), lanes_(program.lanes.size()), blocks_(program.blocks.size()) {
-    for (std::size_t b = 0; b < blocks_.size(); ++b) {
-      for (const std::vector<StaticEdge>& op : edges[b]) {
-        blocks_[b].edge_begin.push_back(blocks_[b].edges.size());
-        for (const StaticEdge& edge : op) {
-          blocks_[b].edges.push_back(edge.after);
-          std::size_t& kept = blocks_[index(edge.after.block)].kept;
-          kept = std::max(kept, index(edge.after.calls_back) + 1);
-        }
-      }
-      blocks_[b].edge_begin.push_back(blocks_[b].edges.size());
-    }
-    for (std::size_t b = 0; b < blocks_.size(); ++b) {
-      blocks_[b].clocks.resize(blocks_[b].kept * program.blocks[b].ops.size() * lanes_);
-    }
-  }
-
-  bool suffices(const std::vector<Call>& calls) {
-    Expansion expansion(program_);
-    Hazards hazards(program_);
-    std::vector<Position> required(lanes_);
-    std::vector<Position> lane_clock(lanes_ * lanes_, -1);
-    for (Ring& ring : blocks_) ring.calls = 0;
-    for (const Call& call : calls) {
-      expansion.begin(call);
-      const PlainBlock& block = program_.blocks[index(call.block)];
-      Ring& ring = blocks_[index(call.block)];
-      // A block without ops has no clocks.
-      Position* clock = ring.clocks.data() + ring.calls++ % ring.kept * block.ops.size() * lanes_;
-      for (std::size_t i = 0; i < block.ops.size(); ++i, clock += lanes_) {
-        const PlainOp& op = block.ops[i];
-        hazards.issue(op, expansion, required.data());
-        Position* const own = &lane_clock[index(op.lane) * lanes_];
-        for (std::size_t e = ring.edge_begin[i]; e < ring.edge_begin[i + 1]; ++e) {
-          join(own, clock_of(ring.edges[e], call.block));
-        }
-        own[op.lane] = static_cast<Position>(expansion.position(op));
-        for (std::size_t lane = 0; lane < lanes_; ++lane) {
-          if (own[lane] < required[lane]) return false;
-          clock[lane] = own[lane];
-        }
-      }
-    }
-    return true;
-  }
-
- private:
-  struct Ring {
-    std::vector<std::size_t> edge_begin;  // of each op
-    std::vector<After> edges;
-    std::size_t kept = 1;          // calls whose clocks are kept
-    std::size_t calls = 0;         // calls so far, with the running one
-    std::vector<Position> clocks;  // [call mod kept][op][lane]
-  };
-
-  [[nodiscard]] const Position* clock_of(const After& after, std::int32_t running) const {
-    const Ring& ring = blocks_[index(after.block)];
-    const std::size_t back = index(after.calls_back) + (after.block == running ? 1 : 0);
-    if (back > ring.calls) return nullptr;
-    const std::size_t ops = program_.blocks[index(after.block)].ops.size();
-    return &ring.clocks[((ring.calls - back) % ring.kept * ops + index(after.op)) * lanes_];
-  }
-
-  void join(Position* clock, const Position* other) const {
-    if (other == nullptr) return;
-    for (std::size_t lane = 0; lane < lanes_; ++lane)
-      clock[lane] = std::max(clock[lane], other[lane]);
-  }
-
-  const Program& program_;
-  std::size_t lanes_;
-  std::vector<Ring> blocks_;
+// Edges, in one list for each block.
+struct EdgesOfBlock {
+  std::vector<std::size_t> begin;  // of each op
+  std::vector<After> edges;
 };
 
 }  // namespace
@@ -282,7 +212,42 @@ CallList::CallList(const Program& source, const std::vector<Call>& list,
 bool add_missing(CallList& list, StaticEdges& edges) { return Walk(list, edges).run(); }
 
 bool suffice(const Program& program, const StaticEdges& edges, const std::vector<Call>& calls) {
-  return Cover(program, edges).suffices(calls);
+  std::vector<EdgesOfBlock> blocks(edges.size());
+  std::vector<std::int32_t> calls_back(edges.size(), 0);
+  for (std::size_t b = 0; b < edges.size(); ++b) {
+    for (const std::vector<StaticEdge>& op : edges[b]) {
+      blocks[b].begin.push_back(blocks[b].edges.size());
+      for (const StaticEdge& edge : op) {
+        blocks[b].edges.push_back(edge.after);
+        std::int32_t& back = calls_back[index(edge.after.block)];
+        back = std::max(back, edge.after.calls_back);
+      }
+    }
+    blocks[b].begin.push_back(blocks[b].edges.size());
+  }
+  CallClocks clocks(program, calls_back);
+  Expansion expansion(program);
+  Hazards hazards(program);
+  std::vector<Position> required(program.lanes.size());
+  for (const Call& call : calls) {
+    expansion.begin(call);
+    clocks.begin(call.block);
+    const EdgesOfBlock& block = blocks[index(call.block)];
+    const std::vector<PlainOp>& ops = program.blocks[index(call.block)].ops;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const std::int32_t lane = ops[i].lane;
+      hazards.issue(ops[i], expansion, required.data());
+      for (std::size_t e = block.begin[i]; e < block.begin[i + 1]; ++e) {
+        clocks.wait(lane, block.edges[e]);
+      }
+      clocks.complete(lane, i, static_cast<Position>(expansion.position(ops[i])));
+      const Position* const own = clocks.of_lane(lane);
+      for (std::size_t other = 0; other < required.size(); ++other) {
+        if (own[other] < required[other]) return false;
+      }
+    }
+  }
+  return true;
 }
 
 }  // namespace fpdt

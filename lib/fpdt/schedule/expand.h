@@ -74,6 +74,11 @@ class Expansion {
   [[nodiscard]] std::int64_t version(const PlainUse& use) const {
     return anchors_[static_cast<std::size_t>(use.anchor)] + use.offset;
   }
+  // The same of a version as an op of this call writes it.
+  [[nodiscard]] std::int64_t version(BufferIndex buffer, const Version& version) const {
+    return version.offset + (version.relative ? anchors_[static_cast<std::size_t>(buffer)]
+                                              : call_part(version, call_));
+  }
   // Position of an op of this call on its lane.
   [[nodiscard]] LanePosition position(const PlainOp& op) const {
     return lane_begin_[static_cast<std::size_t>(op.lane)] + op.lane_position;

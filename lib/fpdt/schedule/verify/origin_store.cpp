@@ -9,7 +9,10 @@
 namespace fpdt {
 
 OriginStore::OriginStore(const Schedule& schedule)
-    : schedule_(schedule), walked_(schedule.blocks.size()) {
+    : schedule_(schedule),
+      walked_(schedule.blocks.size()),
+      program_(schedule),
+      expansion_(program_) {
   std::size_t slots = 0;
   for (const Buffer& one : schedule.buffers) {
     first_slot_.push_back(slots);
@@ -36,7 +39,7 @@ OriginStore::OriginStore(const Schedule& schedule)
 }
 
 void OriginStore::restart() {
-  base_.assign(schedule_.buffers.size(), 0);
+  expansion_ = Expansion(program_);
   std::fill(slots_.begin(), slots_.end(), Slot{});
 }
 
@@ -50,13 +53,8 @@ void OriginStore::begin_with(BufferIndex number, std::int64_t slot, std::int64_t
 }
 
 void OriginStore::begin(const Call& call) {
-  call_ = call;
+  expansion_.begin(call);
   ++number_;
-}
-
-std::int64_t OriginStore::value(BufferIndex number, const Version& version) const {
-  if (version.relative) return base_[index(number)] + version.offset;
-  return version.offset + call_part(version, call_);
 }
 
 OriginStore::Slot& OriginStore::slot_at(BufferIndex number, std::int64_t version) {
@@ -67,7 +65,7 @@ std::vector<std::int64_t> OriginStore::distances() const {
   std::vector<std::int64_t> all;
   std::int64_t from = 0;
   BufferIndex last = -1;
-  for (const auto& [number, way] : ways_[index(call_.block)]) {
+  for (const auto& [number, way] : ways_[index(expansion_.call().block)]) {
     const std::int64_t at = value(number, way);
     if (number != last) from = at;
     last = number;
@@ -77,21 +75,21 @@ std::vector<std::int64_t> OriginStore::distances() const {
 }
 
 bool OriginStore::repeat() {
-  Walked& walked = walked_[index(call_.block)];
+  Walked& block = walked();
   std::vector<std::int64_t> now = distances();
   const bool same =
-      walked.once && now == walked.distances &&
-      std::all_of(walked.found.begin(), walked.found.end(), [&](const Held& held) {
+      block.once && now == block.distances &&
+      std::all_of(block.found.begin(), block.found.end(), [&](const Held& held) {
         const std::int64_t version = value(held.buffer, held.version);
         const Slot& slot = slot_at(held.buffer, version);
         return slot.version == version ? slot.pieces == held.pieces : held.pieces.empty();
       });
   walking_ = !same;
   if (walking_) {
-    walked = {true, std::move(now), {}, {}};
+    block = {true, std::move(now), {}, {}};
     return false;
   }
-  for (const Held& held : walked.left) {
+  for (const Held& held : block.left) {
     const std::int64_t version = value(held.buffer, held.version);
     Slot& slot = slot_at(held.buffer, version);
     slot.version = version;
@@ -101,13 +99,9 @@ bool OriginStore::repeat() {
 }
 
 void OriginStore::end() {
-  if (walking_) {
-    for (Held& held : walked_[index(call_.block)].left) {
-      held.pieces = slot_at(held.buffer, value(held.buffer, held.version)).pieces;
-    }
-  }
-  for (const auto& [number, n] : schedule_.blocks[index(call_.block)].advance) {
-    base_[index(number)] += n;
+  if (!walking_) return;
+  for (Held& held : walked().left) {
+    held.pieces = slot_at(held.buffer, value(held.buffer, held.version)).pieces;
   }
 }
 
@@ -118,7 +112,7 @@ OriginStore::Slot& OriginStore::find(const Operand& operand, Access access) {
   const bool holds = slot.version == version;
   if (!holds && access == Access::write) return slot;
   if (!holds || slot.seen != number_) {
-    walked_[index(call_.block)].found.push_back(
+    walked().found.push_back(
         {operand.buffer, operand.version, holds ? slot.pieces : std::vector<Piece>{}});
   }
   if (holds) slot.seen = number_;
@@ -169,7 +163,7 @@ void OriginStore::write(const Operand& operand, const OriginRuns& runs) {
   for (const Piece& piece : slot.pieces) keep(piece, std::max(piece.first, end), piece.end);
   slot.pieces = std::move(pieces);
 
-  std::vector<Held>& left = walked_[index(call_.block)].left;
+  std::vector<Held>& left = walked().left;
   if (slot.changed != number_) {
     slot.changed = number_;
     slot.change = left.size();

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "fpdt/schedule/schedule.h"
+#include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/verify/origin_rows.h"
 
 namespace fpdt {
@@ -66,7 +66,12 @@ class OriginStore {
     std::vector<Held> left;
   };
 
-  [[nodiscard]] std::int64_t value(BufferIndex buffer, const Version& version) const;
+  [[nodiscard]] std::int64_t value(BufferIndex buffer, const Version& version) const {
+    return expansion_.version(buffer, version);
+  }
+  [[nodiscard]] Walked& walked() {
+    return walked_[static_cast<std::size_t>(expansion_.call().block)];
+  }
   Slot& slot_at(BufferIndex buffer, std::int64_t version);
   Slot& find(const Operand& operand, Access access);
   // How far apart the versions are that the block counts in different ways. If they stay as far
@@ -79,9 +84,9 @@ class OriginStore {
   std::vector<Slot> slots_;
   // [block]: buffers with versions that are counted in several ways, and these ways.
   std::vector<std::vector<std::pair<BufferIndex, Version>>> ways_;
-  std::vector<Walked> walked_;      // [block]
-  std::vector<std::int64_t> base_;  // of each buffer
-  Call call_;
+  std::vector<Walked> walked_;  // [block]
+  Program program_;
+  Expansion expansion_;
   std::int64_t number_ = -1;  // of the call
   bool walking_ = false;      // the call was not repeated
 };

@@ -21,10 +21,10 @@ namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::size_t kDrawn = 30;  // up to ten times slower each
-constexpr std::size_t kGatheredOf = 5;
+constexpr std::size_t kOneOf = 5;   // of the many cases of a kind
 #else
 constexpr std::size_t kDrawn = 120;
-constexpr std::size_t kGatheredOf = 1;
+constexpr std::size_t kOneOf = 1;
 #endif
 
 struct Chunks {
@@ -188,7 +188,7 @@ std::vector<Case> gathered() {
             one.name = fmt::format("{}_kv{}_ranks{}_ring{}_dp{}_{}_{}", gpt ? "gpt" : "llama",
                                    kv_heads, grid.ranks, grid.ring, grid.replicas,
                                    chunked ? "chunks" : "whole", word(order));
-            if (number++ % kGatheredOf == 0) cases.push_back(std::move(one));
+            if (number++ % kOneOf == 0) cases.push_back(std::move(one));
           }
         }
       }
@@ -262,9 +262,9 @@ std::vector<Case> stored_from_a_chunk() {
             strategy.tiles.long_tiles = false;
             if (number % 2 == 0) strategy.keys = Keys::ring;
           }
-          one.name = fmt::format("{}_{}_ranks{}_{}_from{}", number++, model.name.substr(5), ranks,
+          one.name = fmt::format("{}_{}_ranks{}_{}_from{}", number, model.name.substr(5), ranks,
                                  word(recompute), first);
-          cases.push_back(std::move(one));
+          if (number++ % static_cast<std::int64_t>(kOneOf) == 0) cases.push_back(std::move(one));
         }
       }
     }

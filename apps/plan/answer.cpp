@@ -40,7 +40,8 @@ std::string machine_of(const Problem& problem) {
 }
 
 // "context 1.00 GiB, libraries 128 MiB": without what has no bytes.
-std::string parts_text(std::initializer_list<std::pair<std::string_view, Bytes>> parts) {
+using Named = std::pair<std::string_view, Bytes>;
+std::string parts_text(const std::vector<Named>& parts) {
   std::string text;
   for (const auto& [name, bytes] : parts) {
     if (bytes.value == 0) continue;
@@ -49,22 +50,27 @@ std::string parts_text(std::initializer_list<std::pair<std::string_view, Bytes>>
   return text;
 }
 
+// The parts of the device's peak, as text and JSON name them.
+constexpr std::array<std::pair<std::string_view, Bytes PeakBytes::*>, 7> kPeakParts{
+    {{"activations", &PeakBytes::activations},
+     {"staging", &PeakBytes::staging},
+     {"parameters", &PeakBytes::parameters},
+     {"gathered", &PeakBytes::gathered},
+     {"gradients", &PeakBytes::gradients},
+     {"optimizer", &PeakBytes::optimizer},
+     {"other", &PeakBytes::other}}};
+
 std::string memory_lines(const Problem& problem, const Plan& plan) {
   const PeakBytes peak = device_peak(plan);
   std::string text = line(
       "device", fmt::format("{} {} of {} budget per GPU",
                             bar(share(plan.usage.device, problem.device_budget)),
                             format_bytes(plan.usage.device), format_bytes(problem.device_budget)));
-  const std::string parts = parts_text({{"activations", peak.activations},
-                                        {"staging", peak.staging},
-                                        {"parameters", peak.parameters},
-                                        {"gathered", peak.gathered},
-                                        {"gradients", peak.gradients},
-                                        {"optimizer", peak.optimizer},
-                                        {"other", peak.other}});
+  std::vector<Named> named;
+  for (const auto& [name, bytes] : kPeakParts) named.emplace_back(name, peak.*bytes);
   text += wrapped("", fmt::format("arena {}, of which at most {} live at once: {}",
                                   format_bytes(plan.usage.arena),
-                                  format_bytes(plan.usage.arena - peak.free), parts));
+                                  format_bytes(plan.usage.arena - peak.free), parts_text(named)));
   if (const std::string outside = outside_text(problem.cluster); !outside.empty()) {
     text += wrapped("", fmt::format("outside the arena {}: {}",
                                     format_bytes(problem.cluster.outside_bytes()), outside));
@@ -206,14 +212,9 @@ Json prediction_json(const Problem& problem, const Plan& plan) {
   object["host_outside_bytes"] = problem.cluster.host_outside_bytes().value;
   object.update(speed_json(plan.throughput));
   object["sent_bytes_per_rank"] = {{"node", plan.sent.node}, {"network", plan.sent.network}};
-  object["device_bytes"] = {{"parameters", peak.parameters.value},
-                            {"gathered", peak.gathered.value},
-                            {"gradients", peak.gradients.value},
-                            {"optimizer", peak.optimizer.value},
-                            {"activations", peak.activations.value},
-                            {"staging", peak.staging.value},
-                            {"other", peak.other.value},
-                            {"free", peak.free.value}};
+  Json& parts = object["device_bytes"];
+  for (const auto& [name, bytes] : kPeakParts) parts[std::string(name)] = (peak.*bytes).value;
+  parts["free"] = peak.free.value;
   return object;
 }
 

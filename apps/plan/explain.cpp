@@ -87,65 +87,79 @@ Json peak_json(const Peak& peak) {
           {"buffers", holders}};
 }
 
-double cost_of(const Worth& one) { return cost({one.change.strategy, one.usage, one.nanoseconds}); }
+// What a lever changes, beside the plan. Text and JSON show these.
+struct Effect {
+  Worth lever;
+  double seconds = 0;  // per sequence
+  double percent = 0;  // of time
+  Usage before;
+  std::string phase;   // of the device's peak
+  bool moved = false;  // the peak is in another phase
+  bool again = false;  // another lever leads to the same strategy
+};
 
-// Sorts levers: those that fit come first, the fastest first. Keeps one of those that lead to the
-// same strategy.
-std::vector<Worth> sorted(const Problem& problem, std::vector<Worth> levers) {
-  std::stable_sort(levers.begin(), levers.end(), [](const Worth& a, const Worth& b) {
-    return a.fits == b.fits ? cost_of(a) < cost_of(b) : a.fits;
-  });
-  std::vector<Worth> kept;
-  for (Worth& one : levers) {
-    one.change.strategy = canonical(problem, one.change.strategy);
-    const bool known = std::any_of(kept.begin(), kept.end(), [&](const Worth& other) {
-      return other.change.strategy == one.change.strategy;
-    });
-    if (!known) kept.push_back(std::move(one));
-  }
-  return kept;
-}
-
-std::string lever_text(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
+// Those that fit come first, the fastest first.
+std::vector<Effect> effects_of(const Problem& problem, const Plan& plan,
+                               const std::vector<Worth>& levers) {
   const Usage now = usage(problem, plan.strategy);
   const double base = cost({plan.strategy, now, plan.simulation.nanoseconds});
+  const std::string phase = predict(problem, plan.strategy).device_peak;
+  std::vector<Effect> effects;
+  for (const Worth& one : levers) {
+    const double time = cost({one.change.strategy, one.usage, one.nanoseconds});
+    std::string its = predict(problem, one.change.strategy).device_peak;
+    const bool moved = its != phase;
+    effects.push_back({one, time * 1e-9, 100 * (time / base - 1), now, std::move(its), moved});
+    Strategy& strategy = effects.back().lever.change.strategy;
+    strategy = canonical(problem, strategy);
+  }
+  std::stable_sort(effects.begin(), effects.end(), [](const Effect& a, const Effect& b) {
+    return a.lever.fits == b.lever.fits ? a.seconds < b.seconds : a.lever.fits;
+  });
+  for (auto one = effects.begin(); one != effects.end(); ++one) {
+    one->again = std::any_of(effects.begin(), one, [&](const Effect& other) {
+      return other.lever.change.strategy == one->lever.change.strategy;
+    });
+  }
+  return effects;
+}
+
+std::string lever_text(const std::vector<Effect>& effects) {
   std::string text = fmt::format(
       "\nlevers: each at its best other value, the fastest first, then what does not fit\n"
       "(time per sequence, bytes before placement)\n"
       "{:>9} {:>12} {:>13}  {}\n",
       "time", "device", "host per node", "change");
-  const std::string phase = predict(problem, plan.strategy).device_peak;
   std::string without;
-  for (const Worth& one : sorted(problem, levers)) {
-    const double percent = 100 * (cost_of(one) / base - 1);
+  for (const Effect& one : effects) {
+    if (one.again) continue;
+    const auto& [name, change, usage, fits, nanoseconds] = one.lever;
     constexpr double kShown = 0.005;  // what is less is printed as 0.00
-    if (std::abs(percent) < kShown && one.usage == now) {
-      without += fmt::format("{}{}", without.empty() ? "" : "; ", one.change.words);
+    if (std::abs(one.percent) < kShown && usage == one.before) {
+      without += fmt::format("{}{}", without.empty() ? "" : "; ", change.words);
       continue;
     }
-    const std::string moved = predict(problem, one.change.strategy).device_peak;
-    text += fmt::format("{:>+8.2f}% {:>12} {:>13}  {}{}{}\n", percent,
-                        format_change(one.usage.device, now.device),
-                        format_change(one.usage.host_node, now.host_node), one.change.words,
-                        moved == phase ? "" : fmt::format(", device peak in {}", moved),
-                        one.fits ? "" : " (does not fit)");
+    text += fmt::format("{:>+8.2f}% {:>12} {:>13}  {}{}{}\n", one.percent,
+                        format_change(usage.device, one.before.device),
+                        format_change(usage.host_node, one.before.host_node), change.words,
+                        one.moved ? fmt::format(", device peak in {}", one.phase) : "",
+                        fits ? "" : " (does not fit)");
   }
   return text + (without.empty() ? "" : wrapped("no effect:", without));
 }
 
-Json lever_json(const Problem& problem, const Plan& plan, const std::vector<Worth>& levers) {
-  const Usage now = usage(problem, plan.strategy);
+Json lever_json(const std::vector<Effect>& effects) {
   Json list = Json::array();
-  for (const Worth& one : levers) {
-    list.push_back(
-        {{"lever", one.lever},
-         {"change", one.change.words},
-         {"fits", one.fits},
-         {"step_seconds", static_cast<double>(one.nanoseconds) * 1e-9},
-         {"sequence_seconds", cost({one.change.strategy, one.usage, one.nanoseconds}) * 1e-9},
-         {"device_bytes", one.usage.device.value - now.device.value},
-         {"host_bytes_per_node", one.usage.host_node.value - now.host_node.value},
-         {"device_peak", predict(problem, one.change.strategy).device_peak}});
+  for (const Effect& one : effects) {
+    const auto& [name, change, usage, fits, nanoseconds] = one.lever;
+    list.push_back({{"lever", name},
+                    {"change", change.words},
+                    {"fits", fits},
+                    {"step_seconds", static_cast<double>(nanoseconds) * 1e-9},
+                    {"sequence_seconds", one.seconds},
+                    {"device_bytes", usage.device.value - one.before.device.value},
+                    {"host_bytes_per_node", usage.host_node.value - one.before.host_node.value},
+                    {"device_peak", one.phase}});
   }
   return list;
 }
@@ -165,7 +179,8 @@ int explain(const ExplainFlags& flags) {
   watch.begin("proving and timing the plan");
   const Plan plan = make_plan(problem, found.best->strategy, "", kExplained);
   watch.begin("what each lever changes");
-  const std::vector<Worth> levers = worth(problem, plan.strategy, watch.listener());
+  const std::vector<Effect> effects =
+      effects_of(problem, plan, worth(problem, plan.strategy, watch.listener()));
   const Peak device = peak_of(plan, MemorySpace::device);
   const Peak host = peak_of(plan, MemorySpace::host_pinned);
   watch.hide();
@@ -178,7 +193,7 @@ int explain(const ExplainFlags& flags) {
                 {"device_phase", predict(problem, plan.strategy).device_peak},
                 {"peaks", {peak_json(device), peak_json(host)}}};
     object.update(host_json(problem, plan.usage));
-    object["levers"] = lever_json(problem, plan, levers);
+    object["levers"] = lever_json(effects);
     print_result(json_line(object));
     return 0;
   }
@@ -189,7 +204,7 @@ int explain(const ExplainFlags& flags) {
   text += fmt::format("host {} per node\n     {}\n", format_bytes(plan.usage.host_node),
                       checkpoint_text(plan.usage));
   text += peak_text(device, flags.buffers) + peak_text(host, flags.buffers);
-  print_result(text + lever_text(problem, plan, levers));
+  print_result(text + lever_text(effects));
   return 0;
 }
 

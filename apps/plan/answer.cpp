@@ -39,8 +39,9 @@ std::string machine_of(const Problem& problem) {
                      cluster.nodes > 1 ? fmt::format(" in {} nodes", cluster.nodes) : "");
 }
 
-// "context 1.00 GiB, libraries 128 MiB": without what has no bytes.
 using Named = std::pair<std::string_view, Bytes>;
+
+// "context 1.00 GiB, libraries 128 MiB": without what has no bytes.
 std::string parts_text(const std::vector<Named>& parts) {
   std::string text;
   for (const auto& [name, bytes] : parts) {

@@ -102,6 +102,20 @@ TEST(Limits, TilesThatDependOnTheRank) {
   EXPECT_EQ(codes_with({0, {1, 0, 1, 1 << 20}}).count("S103"), 0U);
 }
 
+// Nor do many ways to share a million ranks take minutes.
+TEST(Limits, WaysInWhichRanksDiffer) {
+  Schedule schedule;
+  schedule.ranks = 1 << 20;
+  schedule.blocks.push_back({"step", {}, {}});
+  for (std::int64_t i = 0; i < 40; ++i) {
+    AttentionForward tile;
+    tile.q_first = {0, {1, i, 1, 1 << 20}};
+    tile.q_rows = tile.k_rows = tile.heads = tile.kv_heads = tile.head_dim = 1;
+    schedule.blocks[0].ops.push_back({std::to_string(i), {}, tile, {}});
+  }
+  EXPECT_EQ(test::codes(schedule).count("S103"), 1U);
+}
+
 TEST_F(Structure, EdgesPointBackwards) {
   const Schedule whole = schedule;
   op("attn.0.0").after[0] = {1, 39, 0};

@@ -171,7 +171,7 @@ struct Problem {
 inline constexpr std::int64_t kChunksMost = 180;
 
 // Most chunks of keys that all ranks together receive in a pass over a layer of each class. The
-// verifier follows them within seconds and 2 GiB.
+// verifier follows them within some ten seconds and about 2 GiB.
 inline constexpr std::int64_t kExchangesMost = std::int64_t{1} << 25;
 
 // Findings that make a run impossible: heads that ranks do not divide, chunks of no tokens, too few

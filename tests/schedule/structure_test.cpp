@@ -221,5 +221,32 @@ TEST(Cuts, AreEqualPartsOfTheSections) {
   EXPECT_EQ(codes_with([](State& s) { s.shards = 2; }), Codes{"S110"}) << "more pieces than ranks";
 }
 
+// Sections of queries are cut, and those of keys and values are the same on both ranks.
+TEST(Cuts, MayDifferBetweenTheSectionsOfATensor) {
+  const auto codes_with = [&](auto&& change) {
+    Schedule schedule = test::golden("tp_sp_2.json");
+    State& queries = schedule.states[1];
+    queries.cut.sections = {8};
+    queries.cut.ways = 2;
+    State rest = queries;
+    rest.cut = {0, 8, {16}, 1, {}};
+    rest.replicas = 2;
+    Buffer more = schedule.buffers[static_cast<std::size_t>(queries.buffer)];
+    more.name = "w_kv";
+    more.shape = {16, 8};
+    more.offset = 65536;
+    rest.buffer = static_cast<BufferIndex>(schedule.buffers.size());
+    schedule.buffers.push_back(more);
+    change(queries, rest);
+    schedule.states.push_back(rest);
+    return test::codes(schedule);
+  };
+  EXPECT_EQ(codes_with([](State&, State&) {}), Codes{});
+  EXPECT_EQ(codes_with([](State&, State& rest) { rest.cut.sections = {8}; }), Codes{"S110"});
+  EXPECT_EQ(codes_with([](State&, State& rest) { rest.cut.first = 7; }), Codes{"S110"});
+  EXPECT_EQ(codes_with([](State&, State& rest) { rest.cut.first = 9; }), Codes{"S110"});
+  EXPECT_EQ(codes_with([](State& queries, State&) { queries.cut.first = 8; }), Codes{"S110"});
+}
+
 }  // namespace
 }  // namespace fpdt

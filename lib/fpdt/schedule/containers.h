@@ -54,6 +54,7 @@ template <class Self, class Visitor>
 requires std::same_as<std::remove_const_t<Self>, TensorCut>
 void container_keys(Self& cut, Visitor& v) {
   v.required("axis", cut.axis);
+  v.sparse("first", cut.first, std::int64_t{0});
   v.extents("sections", cut.sections);
   v.required("ways", cut.ways);
   v.required("part", cut.part);

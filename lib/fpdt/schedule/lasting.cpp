@@ -7,9 +7,7 @@ namespace fpdt {
 
 StateSlots slots_of(const Schedule& schedule, const State& state) {
   const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(state.buffer)];
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : state.shape) elements = mul(elements, extent);
-  const std::int64_t piece = div_ceil(div_ceil(elements, state.cut.ways), state.shards);
+  const std::int64_t piece = div_ceil(part_elements(state), state.shards);
   return {state.version, div_ceil(piece, mul(buffer.rows(), buffer.row_elements())), piece};
 }
 

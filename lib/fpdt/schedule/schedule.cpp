@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
 
 namespace fpdt {
 
@@ -24,6 +25,16 @@ const Group& group_of(const Schedule& schedule, const Body& body) {
       },
       body);
   return group_named(schedule, name);
+}
+
+std::int64_t part_elements(const State& state) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : state.shape) elements = mul(elements, extent);
+  if (state.cut.sections.empty()) return elements;
+  const std::int64_t axis = state.shape[static_cast<std::size_t>(state.cut.axis)];
+  std::int64_t held = 0;
+  for (const std::int64_t section : state.cut.sections) held += section / state.cut.ways;
+  return mul(elements / axis, held);
 }
 
 }  // namespace fpdt

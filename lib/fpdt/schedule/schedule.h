@@ -56,11 +56,13 @@ struct Feed {
   RankExpression replica;
 };
 
-// A part of a tensor, cut along an axis. The axis consists of sections (one fused from several
-// weights has more than one), and each section is cut into `ways` equal parts. Part p of the tensor
-// is part p of every section, one after the other. ways = 1: the whole tensor.
+// A part of a tensor, cut along an axis. From index `first` on, the axis consists of sections (one
+// fused from several weights has more than one), and each section is cut into `ways` equal parts.
+// Part p of the tensor is part p of every section, one after the other. Sections that are cut into
+// different numbers of parts belong to several states. ways = 1: the whole tensor.
 struct TensorCut {
   std::int64_t axis = 0;
+  std::int64_t first = 0;
   std::vector<std::int64_t> sections;
   std::int64_t ways = 1;
   RankExpression part;
@@ -83,6 +85,9 @@ struct State {
   RankExpression shard;
   std::int64_t replicas = 1;  // ranks that hold the same piece
 };
+
+// Elements that an entry cuts into shards: of the tensor, or of a part. Precondition: the cut fits.
+std::int64_t part_elements(const State& state);
 
 struct Schedule {
   std::int64_t ranks = 1;

@@ -303,16 +303,20 @@ class Structure {
                                                      "gradient"};
     std::set<std::string> taken;
     for (const State& state : schedule_.states) {
-      const std::string key = state.tensor + "/" + state.kind;
-      const std::string where = "states." + key;
-      name(taken, key, where);
+      const std::string where = "states." + entry_name(state);
+      name(taken,
+           entry_name(state) + (state.cut.first > 0 ? fmt::format(".{}", state.cut.first) : ""),
+           where);
       if (std::find(kKinds.begin(), kKinds.end(), state.kind) == kKinds.end()) {
         findings_.add("S110", where, fmt::format("unknown kind \"{}\"", state.kind));
       }
       check_state_bytes(state, where);
       check_shards(state, where);
     }
+    if (!findings_.any("S110")) check_sections();
   }
+
+  static std::string entry_name(const State& state) { return state.tensor + "/" + state.kind; }
 
   void check_state_bytes(const State& state, const std::string& where) {
     if (!within(state.buffer, 0, static_cast<std::int64_t>(schedule_.buffers.size()) - 1)) {
@@ -337,7 +341,7 @@ class Structure {
     const std::int64_t slots = gapless && exists ? buffer.slots - state.version : 1;
     const std::int64_t room = buffer.rows() * buffer.row_elements() * slots;
     if (!check_cut(state, where)) return;
-    elements = div_ceil(elements, state.cut.ways);
+    if (elements < kMostBytes) elements = part_elements(state);
     if (buffer.role != Role::state || !exists || state.shards < 1 || elements >= kMostBytes ||
         div_ceil(elements, state.shards) > room) {
       findings_.add("S110", where,
@@ -355,22 +359,48 @@ class Structure {
     }
   }
 
-  // The sections of a cut make up its axis, and each is cut into equal parts.
+  // The sections of a cut lie on its axis, and each is cut into equal parts.
   bool check_cut(const State& state, const std::string& where) {
     const TensorCut& cut = state.cut;
     if (cut == TensorCut{}) return true;
     const auto axes = static_cast<std::int64_t>(state.shape.size());
-    bool fits = within(cut.axis, 0, axes - 1) && within(cut.ways, 1, schedule_.ranks);
-    std::int64_t left = fits ? state.shape[index(cut.axis)] : 0;
+    bool fits = within(cut.axis, 0, axes - 1) && within(cut.ways, 1, schedule_.ranks) &&
+                !cut.sections.empty();
+    const std::int64_t extent = fits ? state.shape[index(cut.axis)] : 0;
+    fits = fits && within(cut.first, 0, extent);
+    std::int64_t left = extent - cut.first;
     for (const std::int64_t section : cut.sections) {
       fits = fits && within(section, 1, left) && section % cut.ways == 0;
       left -= section;
     }
-    if (fits && left == 0) return true;
+    if (fits) return true;
     findings_.add("S110", where,
                   fmt::format("the sections of a cut in {} are not equal parts of axis {}",
                               cut.ways, cut.axis));
     return false;
+  }
+
+  // The entries of one kind of a tensor hold its axis together, each index once.
+  void check_sections() {
+    std::map<std::string, std::vector<const State*>> entries;
+    for (const State& state : schedule_.states) entries[entry_name(state)].push_back(&state);
+    for (auto& [key, all] : entries) {
+      std::sort(all.begin(), all.end(),
+                [](const State* a, const State* b) { return a->cut.first < b->cut.first; });
+      const State& one = *all.front();
+      std::int64_t end = 0;
+      bool fits = true;
+      for (const State* state : all) {
+        fits = fits && state->shape == one.shape && state->cut.axis == one.cut.axis &&
+               state->cut.first == end;
+        for (const std::int64_t section : state->cut.sections) end += section;
+        if (state->cut.sections.empty()) end = state->shape[index(state->cut.axis)];
+      }
+      if (fits && end == one.shape[index(one.cut.axis)]) continue;
+      findings_.add(
+          "S110", "states." + key,
+          fmt::format("its entries do not hold each index of axis {} once", one.cut.axis));
+    }
   }
 
   void check_shards(const State& state, const std::string& where) {

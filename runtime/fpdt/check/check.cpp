@@ -89,11 +89,14 @@ double scale_of(const std::vector<Sample>& samples) {
   return labels == 0 ? 0 : 1 / static_cast<double>(labels);
 }
 
+Dtype parameter_dtype(const Schedule& schedule, const std::string& tensor) {
+  const State* const state = states_of(schedule, tensor, "parameter").front();
+  return schedule.buffers[index(state->buffer)].dtype;
+}
+
 // Whether the stored parameters are their masters, rounded. The reference updates only the masters.
 bool storage_follows(const Trainer& trainer, const std::string& tensor) {
-  const State* const state = find_state(trainer.schedule(), tensor, "parameter");
-  const Buffer& buffer = trainer.schedule().buffers[static_cast<std::size_t>(state->buffer)];
-  const double unit = buffer.dtype == Dtype::bf16 ? 0x1p-8 : 0;
+  const double unit = parameter_dtype(trainer.schedule(), tensor) == Dtype::bf16 ? 0x1p-8 : 0;
   const std::vector<float> stored = trainer.tensor(tensor, "parameter");
   const std::vector<float> master = trainer.tensor(tensor, "weight");
   for (std::size_t i = 0; i < stored.size(); ++i) {
@@ -173,12 +176,11 @@ struct Course {
 
 // Parameters as the schedule stores them.
 void round_parameters(Trainer& twin, const Schedule& stored) {
-  for (const State& state : stored.states) {
-    const Buffer& buffer = stored.buffers[static_cast<std::size_t>(state.buffer)];
-    if (state.kind != "parameter" || buffer.dtype != Dtype::bf16) continue;
-    std::vector<float> values = twin.tensor(state.tensor, "parameter");
+  for (const TensorSpec& spec : model_tensors(twin.problem().model)) {
+    if (parameter_dtype(stored, spec.name) != Dtype::bf16) continue;
+    std::vector<float> values = twin.tensor(spec.name, "parameter");
     for (float& value : values) value = widen(narrow(value));
-    twin.set_tensor(state.tensor, "parameter", values);
+    twin.set_tensor(spec.name, "parameter", values);
   }
 }
 

@@ -26,7 +26,7 @@ namespace {
 struct StoredTensor {
   std::string path, name;  // for messages
   std::int64_t elements = 0;
-  std::vector<const State*> states;  // none: only its checksum is compared
+  StateEntries states;  // none: only its checksum is compared
   std::function<void(std::int64_t first, std::span<float> values)> read;
   std::function<void(const TensorSink&)> stream;  // all of it, and its checksum
   std::function<void()> verify;
@@ -40,7 +40,7 @@ void set(const Ranks& ranks, const StoredTensor& tensor, std::int64_t first,
     throw InputError(fmt::format("{}: {}; training cannot continue from it; use an earlier one",
                                  tensor.path, found));
   }
-  for (const State* const state : tensor.states) write_range(ranks, *state, first, values);
+  write_range(ranks, tensor.states, first, values);
 }
 
 void read_held(const Ranks& ranks, const StoredTensor& tensor) {
@@ -76,16 +76,7 @@ void read_all(const Ranks& ranks, const std::vector<StoredTensor>& tensors) {
   }
 }
 
-// The states that a weight sets: the parameter, and its master if there is one.
-std::vector<const State*> weight_states(const Schedule& schedule, const std::string& tensor) {
-  std::vector<const State*> states{find_state(schedule, tensor, "parameter")};
-  const State* const master = find_state(schedule, tensor, "master");
-  if (master != nullptr) states.push_back(master);
-  return states;
-}
-
-StoredTensor stored_weight(const HfWeights& weights, const TensorSpec& spec,
-                           std::vector<const State*> states) {
+StoredTensor stored_weight(const HfWeights& weights, const TensorSpec& spec, StateEntries states) {
   return {weights.stored().path(),
           spec.name,
           spec.elements(),
@@ -99,7 +90,7 @@ StoredTensor stored_weight(const HfWeights& weights, const TensorSpec& spec,
 
 // Throws InputError when the tensor is missing or has the wrong shape.
 StoredTensor stored_state(const SafetensorsSet& files, std::string_view kind,
-                          const TensorSpec& spec, std::vector<const State*> states) {
+                          const TensorSpec& spec, StateEntries states) {
   const std::string name = stored_name(kind, spec.name);
   const SafetensorsEntry* const entry = files.find(name);
   if (entry == nullptr || entry->shape != spec.shape) {
@@ -173,12 +164,11 @@ Progress load_files(const std::string& given, Trainer& trainer) {
   std::vector<StoredTensor> tensors;
   for (const TensorSpec& spec : model_tensors(model)) {
     const bool has_master = states.find(stored_name("master", spec.name)) != nullptr;
-    std::vector<const State*> weight = weight_states(schedule, spec.name);
-    tensors.push_back(
-        stored_weight(weights, spec, has_master ? std::vector<const State*>() : weight));
+    StateEntries weight = weight_states(schedule, spec.name);
+    tensors.push_back(stored_weight(weights, spec, has_master ? StateEntries() : weight));
     if (has_master) tensors.push_back(stored_state(states, "master", spec, weight));
     for (const char* kind : {"moment1", "moment2"}) {
-      tensors.push_back(stored_state(states, kind, spec, {find_state(schedule, spec.name, kind)}));
+      tensors.push_back(stored_state(states, kind, spec, states_of(schedule, spec.name, kind)));
     }
   }
   read_all(trainer.ranks(), tensors);

@@ -25,17 +25,19 @@ namespace {
 // Together: hands a state to `write`, on the process that speaks. Throws NumericError when a value
 // is not finite.
 template <class Write>
-void save_state(const Trainer& trainer, const State& state, Write write) {
+void save_state(const Trainer& trainer, const StateEntries& entries, Write write) {
   agree(trainer.ranks().world(), [&] {
-    const std::string name = fmt::format("{} of {}", state.kind, state.tensor);
-    stream_state(trainer.ranks(), state, 0, [&](std::int64_t first, std::span<const float> values) {
-      const std::string found = non_finite(values, first, name);
-      if (found.empty()) return write(values);
-      throw NumericError(
-          fmt::format("step {}: {}, so it is not saved. Lower the learning rate or "
-                      "lengthen the warm-up",
-                      trainer.steps_done(), found));
-    });
+    const std::string name =
+        fmt::format("{} of {}", entries.front()->kind, entries.front()->tensor);
+    stream_state(trainer.ranks(), entries, 0,
+                 [&](std::int64_t first, std::span<const float> values) {
+                   const std::string found = non_finite(values, first, name);
+                   if (found.empty()) return write(values);
+                   throw NumericError(
+                       fmt::format("step {}: {}, so it is not saved. Lower the learning rate or "
+                                   "lengthen the warm-up",
+                                   trainer.steps_done(), found));
+                 });
   });
 }
 
@@ -53,14 +55,14 @@ std::vector<std::string> save_model(const std::string& stage, const Trainer& tra
   const ModelSpec& model = trainer.problem().model;
   const Schedule& schedule = trainer.schedule();
   const bool bf16 =
-      schedule.buffers[index(find_state(schedule, "embed.weight", "parameter")->buffer)].dtype ==
-      Dtype::bf16;
+      schedule.buffers[index(states_of(schedule, "embed.weight", "parameter").front()->buffer)]
+          .dtype == Dtype::bf16;
   std::optional<HfModelWriter> writer;
   agree(world, [&] {
     if (world.speaks()) writer.emplace(stage, model, bf16 ? "BF16" : "F32", config, shard_bytes);
   });
   for (const TensorSpec& tensor : model_tensors(model)) {
-    save_state(trainer, *find_state(schedule, tensor.name, "parameter"),
+    save_state(trainer, states_of(schedule, tensor.name, "parameter"),
                [&](std::span<const float> values) { writer->write(values); });
   }
   return agreed(world,
@@ -71,13 +73,13 @@ std::vector<std::string> save_model(const std::string& stage, const Trainer& tra
 std::vector<std::string> save_states(const std::string& stage, const Trainer& trainer,
                                      std::int64_t shard_bytes) {
   World& world = trainer.ranks().world();
-  std::vector<const State*> rows;
+  std::vector<StateEntries> all;
   std::vector<SafetensorsEntry> entries;
   for (const TensorSpec& tensor : model_tensors(trainer.problem().model)) {
     for (const char* kind : {"master", "moment1", "moment2"}) {
-      const State* const row = find_state(trainer.schedule(), tensor.name, kind);
-      if (row == nullptr) continue;
-      rows.push_back(row);
+      StateEntries states = states_of(trainer.schedule(), tensor.name, kind);
+      if (states.empty()) continue;
+      all.push_back(std::move(states));
       entries.push_back({stored_name(kind, tensor.name), "F32", tensor.shape});
     }
   }
@@ -87,8 +89,8 @@ std::vector<std::string> save_states(const std::string& stage, const Trainer& tr
     writer.emplace(stage, kStatesStem, std::move(entries),
                    std::map<std::string, std::string>{{"format", "fpdt"}}, shard_bytes);
   });
-  for (const State* const row : rows) {
-    save_state(trainer, *row, [&](std::span<const float> values) { writer->write_f32(values); });
+  for (const StateEntries& states : all) {
+    save_state(trainer, states, [&](std::span<const float> values) { writer->write_f32(values); });
   }
   return agreed(world,
                 [&] { return digits(writer ? writer->commit() : std::vector<std::uint64_t>()); });

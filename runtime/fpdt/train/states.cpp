@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,69 +16,40 @@
 #include "fpdt/base/error.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/runtime/bf16.h"
-#include "fpdt/schedule/lasting.h"
 
 namespace fpdt {
 namespace {
 
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-std::int64_t elements_of(const State& state) {
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : state.shape) elements = mul(elements, extent);
-  return elements;
+std::int64_t whole_elements(const StateEntries& entries) {
+  FPDT_ASSERT(!entries.empty());
+  return tensor_elements(*entries.front());
 }
 
-// A contiguous range of the tensor that lies in one slot of one rank.
-struct Run {
-  std::int64_t rank = 0;
-  std::int64_t slot = 0;
-  std::int64_t first = 0;     // first element within the tensor
-  std::int64_t elements = 0;  // 0: the slot holds only padding
-};
-
-std::int64_t slot_elements(const Buffer& buffer) {
-  return mul(buffer.rows(), buffer.row_elements());
-}
-
-// The elements of the tensor that the rank holds, slot by slot.
-std::vector<Run> runs_of(const Schedule& schedule, const State& state, std::int64_t rank) {
-  const std::int64_t room = slot_elements(schedule.buffers[size(state.buffer)]);
-  const StateSlots held = slots_of(schedule, state);
-  const std::int64_t begin = mul(state.shard.at(rank), held.elements);
-  const std::int64_t end = std::min(begin + held.elements, elements_of(state));
-  std::vector<Run> runs;
-  for (std::int64_t i = 0; i < held.count; ++i) {
-    const std::int64_t first = begin + i * room;
-    runs.push_back({rank, held.first + i, first, std::clamp<std::int64_t>(end - first, 0, room)});
+// What the present ranks hold.
+std::vector<StatePiece> pieces_here(const Ranks& ranks, const StateEntries& entries) {
+  std::vector<StatePiece> pieces;
+  for (const State* const state : entries) {
+    for (const std::int64_t rank : ranks.present()) {
+      pieces.emplace_back(ranks.schedule(), *state, rank);
+    }
   }
-  return runs;
+  return pieces;
 }
 
-// The same for all present ranks.
-std::vector<Run> runs_here(const Ranks& ranks, const State& state) {
-  std::vector<Run> all;
-  for (const std::int64_t rank : ranks.present()) {
-    const std::vector<Run> runs = runs_of(ranks.schedule(), state, rank);
-    all.insert(all.end(), runs.begin(), runs.end());
+// Each piece of the tensor once, on the lowest rank that holds it.
+std::vector<StatePiece> distinct_pieces(const Schedule& schedule, const StateEntries& entries) {
+  std::vector<StatePiece> pieces;
+  for (const State* const state : entries) {
+    std::set<std::pair<std::int64_t, std::int64_t>> seen;
+    for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+      if (!seen.emplace(state->cut.part.at(rank), state->shard.at(rank)).second) continue;
+      pieces.emplace_back(schedule, *state, rank);
+    }
   }
-  return all;
+  return pieces;
 }
 
-// The lowest rank that holds each piece.
-std::vector<std::int64_t> first_holders(const Schedule& schedule, const State& state) {
-  std::vector<std::int64_t> holders(size(state.shards), -1);
-  for (std::int64_t rank = schedule.ranks - 1; rank >= 0; --rank) {
-    holders[size(state.shard.at(rank))] = rank;
-  }
-  return holders;
-}
-
-// Encodes the values and fills the rest with zeros.
 void encode(Dtype dtype, std::span<const float> values, std::span<std::byte> bytes) {
-  const std::size_t used = values.size() * size(dtype_bytes(dtype));
-  std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(used), bytes.end(), std::byte{0});
-  if (values.empty()) return;  // only padding
   if (dtype == Dtype::f32) {
     std::memcpy(bytes.data(), values.data(), values.size_bytes());
     return;
@@ -103,55 +74,89 @@ void decode(Dtype dtype, std::span<const std::byte> bytes, std::span<float> valu
   }
 }
 
-// Encodes elements of the tensor from `first` on, followed by zeros, on all threads: in tasks of 64
-// Ki elements, and in blocks that fit into a core's own cache.
-void fill_bytes(Dtype dtype, std::int64_t first, std::int64_t count, std::span<std::byte> bytes,
-                Pool& pool, const Elements& elements) {
+// The bytes of a run, where `bytes` begin with element `at` of the piece.
+std::span<std::byte> bytes_of(const StateRun& run, std::int64_t at, Dtype dtype,
+                              std::span<std::byte> bytes) {
+  const std::int64_t width = dtype_bytes(dtype);
+  return bytes.subspan(index((run.at - at) * width), index(run.elements * width));
+}
+
+// Reads elements of a piece from `at` on.
+void read_piece(const Executor& executor, const StatePiece& piece, std::int64_t at,
+                std::span<std::byte> bytes) {
+  const std::int64_t width = dtype_bytes(piece.dtype());
+  while (!bytes.empty()) {
+    const StatePlace place = piece.place_at(at);
+    const auto part = bytes.first(std::min(bytes.size(), index(place.left * width)));
+    executor.read_part(piece.buffer(), place.slot, place.at * width, part);
+    bytes = bytes.subspan(part.size());
+    at += std::ssize(part) / width;
+  }
+}
+
+// Writes a range of a piece, which may go on into its padding. `encode_from(at, bytes)` makes the
+// bytes of its elements from `at` on. If the host can address the slots, it makes them in place.
+template <class EncodeFrom>
+void write_piece(Executor& executor, const StatePiece& piece, const ElementRange& range,
+                 const EncodeFrom& encode_from) {
+  const std::int64_t width = dtype_bytes(piece.dtype());
+  std::vector<std::byte> staged;
+  for (std::int64_t at = range.first, count = 0; at < range.end; at += count) {
+    const StatePlace place = piece.place_at(at);
+    count = std::min(place.left, range.end - at);
+    if (!executor.demand_paged()) {
+      count = std::min(count, kStreamElements);
+      staged.resize(index(count * width));
+    }
+    const std::span<std::byte> bytes =
+        executor.demand_paged() ? executor.slot(piece.buffer(), place.slot)
+                                      .subspan(index(place.at * width), index(count * width))
+                                : std::span(staged);
+    const std::int64_t used = std::clamp<std::int64_t>(piece.elements() - at, 0, count);
+    if (used > 0) encode_from(at, bytes.first(index(used * width)));
+    std::fill(bytes.begin() + used * width, bytes.end(), std::byte{0});
+    if (!executor.demand_paged()) {
+      executor.write_part(piece.buffer(), place.slot, place.at * width, bytes);
+    }
+  }
+}
+
+// Encodes elements of a piece from `at` on, on all threads: in tasks of 64 Ki elements, and in
+// blocks that fit into a core's own cache.
+void fill_bytes(const StatePiece& piece, std::int64_t at, std::span<std::byte> bytes, Pool& pool,
+                const Elements& elements) {
   constexpr std::int64_t kBlock = 2048;
   constexpr std::int64_t kTask = 32 * kBlock;
-  const std::int64_t width = dtype_bytes(dtype);
-  const std::int64_t room = std::ssize(bytes) / width;
-  pool.for_each(div_ceil(room, kTask), [&](std::int64_t task, std::int32_t) {
+  const std::int64_t width = dtype_bytes(piece.dtype());
+  const std::int64_t end = at + std::ssize(bytes) / width;
+  pool.for_each(div_ceil(end - at, kTask), [&](std::int64_t task, std::int32_t) {
     std::array<float, kBlock> block;
-    for (std::int64_t at = task * kTask; at < std::min(room, (task + 1) * kTask); at += kBlock) {
-      const std::int64_t here = std::min(kBlock, room - at);
-      const auto values =
-          std::span(block).first(size(std::clamp<std::int64_t>(count - at, 0, here)));
-      if (!values.empty()) elements(first + at, values);
-      encode(dtype, values, bytes.subspan(size(at * width), size(here * width)));
+    const std::int64_t begin = at + task * kTask;
+    for (std::int64_t i = begin; i < std::min(end, begin + kTask); i += kBlock) {
+      const auto values = std::span(block).first(index(std::min(kBlock, end - i)));
+      piece.each_run({i, i + std::ssize(values)}, [&](const StateRun& run) {
+        elements(run.first, values.subspan(index(run.at - i), index(run.elements)));
+      });
+      encode(piece.dtype(), values, bytes.subspan(index((i - at) * width)));
     }
   });
 }
 
-// Writes `count` elements of a slot from element `at` on: the values, and zeros after them. If the
-// host can address the slot, they are written in place.
-void write_slot(Executor& executor, BufferIndex buffer, std::int64_t slot, std::int64_t at,
-                std::span<const float> values, std::int64_t count) {
-  const Dtype dtype = executor.schedule().buffers[size(buffer)].dtype;
-  const std::int64_t width = dtype_bytes(dtype);
-  std::vector<std::byte> staged;
-  for (std::int64_t done = 0; done < count; done += kStreamElements) {
-    const std::int64_t here = std::min(kStreamElements, count - done);
-    const auto part = values.subspan(std::min(values.size(), size(done)));
-    const auto now = part.first(std::min(part.size(), size(here)));
-    const std::int64_t begin = mul(at + done, width);
-    if (executor.demand_paged()) {
-      encode(dtype, now, executor.slot(buffer, slot).subspan(size(begin), size(here * width)));
-      continue;
-    }
-    staged.resize(size(here * width));
-    encode(dtype, now, staged);
-    executor.write_part(buffer, slot, begin, staged);
-  }
-}
-
 }  // namespace
 
-const State* find_state(const Schedule& schedule, std::string_view tensor, std::string_view kind) {
+StateEntries states_of(const Schedule& schedule, std::string_view tensor, std::string_view kind) {
+  StateEntries entries;
   for (const State& state : schedule.states) {
-    if (state.tensor == tensor && state.kind == kind) return &state;
+    if (state.tensor == tensor && state.kind == kind) entries.push_back(&state);
   }
-  return nullptr;
+  return entries;
+}
+
+StateEntries weight_states(const Schedule& schedule, std::string_view tensor) {
+  StateEntries entries = states_of(schedule, tensor, "parameter");
+  const StateEntries masters = states_of(schedule, tensor, "master");
+  entries.insert(entries.end(), masters.begin(), masters.end());
+  return entries;
 }
 
 void require_states(const Schedule& schedule, const ModelSpec& model) {
@@ -170,9 +175,6 @@ void require_states(const Schedule& schedule, const ModelSpec& model) {
            fmt::format("expected the shape [{}], found [{}]", fmt::join(known->second, ", "),
                        fmt::join(state.shape, ", "))});
     }
-    if (state.cut.ways != 1) {
-      findings.push_back({"R101", where, "is cut between ranks, which training does not serve"});
-    }
     found.insert(fmt::format("{} {}", state.kind, state.tensor));
   }
   for (const auto& [tensor, shape] : shapes) {
@@ -185,14 +187,15 @@ void require_states(const Schedule& schedule, const ModelSpec& model) {
   if (!findings.empty()) throw InputError(format_diagnostics(findings));
 }
 
-void stream_state(const Ranks& ranks, const State& state, std::int64_t process,
+void stream_state(const Ranks& ranks, const StateEntries& entries, std::int64_t process,
                   const TensorSink& sink) {
   World& world = ranks.world();
   FPDT_ASSERT(world.complete());
-  const Dtype dtype = ranks.schedule().buffers[size(state.buffer)].dtype;
-  const bool receives = world.place().process == process;
-  std::vector<float> values;
-  std::vector<std::byte> encoded;
+  const std::int64_t here = world.place().process;
+  const bool receives = here == process;
+  const std::int64_t elements = whole_elements(entries);
+  std::vector<float> values(receives ? index(std::min(elements, kStreamElements)) : 0);
+  std::vector<std::byte> encoded;  // of f32 hardly more than half a block: the rest is elsewhere
   // After an error of this process the rest still passes, so that nobody waits for it in vain.
   std::exception_ptr error;
   const auto attempt = [&](const auto& work) {
@@ -203,58 +206,65 @@ void stream_state(const Ranks& ranks, const State& state, std::int64_t process,
       error = std::current_exception();
     }
   };
-  const auto pass = [&](const Run& run, std::int64_t at, std::int64_t count) {
-    const std::int64_t owner = world.process_of(run.rank);
-    const bool sends = owner == world.place().process;
-    if (!sends && !receives) return;
-    values.resize(size(count));
-    if (dtype != Dtype::f32) encoded.resize(size(mul(count, dtype_bytes(dtype))));
-    const std::span<std::byte> bytes =
-        dtype == Dtype::f32 ? std::as_writable_bytes(std::span(values)) : std::span(encoded);
-    if (sends) {
-      attempt([&] {
-        ranks.executor(run.rank).read_part(state.buffer, run.slot, mul(at, dtype_bytes(dtype)),
-                                           bytes);
-      });
+  // Moves what a block of the tensor has of a piece: to its place, if it is one run of f32.
+  const auto pass = [&](const StatePiece& piece, const ElementRange& block) {
+    const std::int64_t owner = world.process_of(piece.rank());
+    if (owner != here && !receives) return;
+    const ElementRange range = piece.within(block);
+    const std::int64_t count = range.end - range.first;
+    if (count == 0) return;
+    const Dtype dtype = piece.dtype();
+    const auto target = [&](const StateRun& run) {
+      return std::span(values).subspan(index(run.first - block.first), index(run.elements));
+    };
+    StateRun run = piece.run_at(range.first);
+    const bool in_place = receives && dtype == Dtype::f32 && run.elements >= count;
+    run.elements = count;
+    if (!in_place) encoded.resize(index(mul(count, dtype_bytes(dtype))));
+    const auto bytes = in_place ? std::as_writable_bytes(target(run)) : std::span(encoded);
+    if (owner == here) {
+      attempt([&] { read_piece(ranks.executor(piece.rank()), piece, range.first, bytes); });
     }
-    if (sends && !receives) world.send(process, bytes);
-    if (receives && !sends) world.receive(owner, bytes);
-    if (!receives) return;
-    if (dtype != Dtype::f32) decode(dtype, encoded, values);
-    attempt([&] { sink(run.first + at, values); });
+    if (owner == here && !receives) world.send(process, bytes);
+    if (owner != here) world.receive(owner, bytes);
+    if (!receives || in_place) return;
+    piece.each_run(range, [&](const StateRun& part) {
+      decode(dtype, bytes_of(part, range.first, dtype, bytes), target(part));
+    });
   };
-  for (const std::int64_t rank : first_holders(ranks.schedule(), state)) {
-    for (const Run& run : runs_of(ranks.schedule(), state, rank)) {
-      for (std::int64_t at = 0; at < run.elements; at += kStreamElements) {
-        pass(run, at, std::min(kStreamElements, run.elements - at));
-      }
+  const std::vector<StatePiece> pieces = distinct_pieces(ranks.schedule(), entries);
+  for (std::int64_t first = 0; first < elements; first += kStreamElements) {
+    const ElementRange block{first, std::min(elements, first + kStreamElements)};
+    for (const StatePiece& piece : pieces) pass(piece, block);
+    if (receives) {
+      attempt([&] { sink(first, std::span(values).first(index(block.end - first))); });
     }
   }
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-std::vector<float> read_state(const Ranks& ranks, const State& state) {
-  std::vector<float> all(size(elements_of(state)));
+std::vector<float> read_state(const Ranks& ranks, const StateEntries& entries) {
+  std::vector<float> all(index(whole_elements(entries)));
   for (std::int64_t process = 0; process < ranks.world().place().processes; ++process) {
-    stream_state(ranks, state, process, [&](std::int64_t first, std::span<const float> values) {
+    stream_state(ranks, entries, process, [&](std::int64_t first, std::span<const float> values) {
       std::copy(values.begin(), values.end(), all.begin() + first);
     });
   }
   return all;
 }
 
-std::vector<ElementRange> held_ranges(const Ranks& ranks, const std::vector<const State*>& states) {
+std::vector<ElementRange> held_ranges(const Ranks& ranks, const StateEntries& entries) {
   std::vector<ElementRange> ranges;
-  for (const State* const state : states) {
-    for (const Run& run : runs_here(ranks, *state)) {
-      if (run.elements > 0) ranges.push_back({run.first, run.first + run.elements});
-    }
+  for (const StatePiece& piece : pieces_here(ranks, entries)) {
+    piece.each_run({0, piece.elements()}, [&](const StateRun& run) {
+      ranges.push_back({run.first, run.first + run.elements});
+    });
   }
   std::sort(ranges.begin(), ranges.end(),
             [](const ElementRange& a, const ElementRange& b) { return a.first < b.first; });
   std::vector<ElementRange> merged;
   for (const ElementRange& range : ranges) {
-    if (merged.empty() || merged.back().end < range.first) {
+    if (merged.empty() || merged.back().end + kReadThrough < range.first) {
       merged.push_back(range);
     } else {
       merged.back().end = std::max(merged.back().end, range.end);
@@ -263,46 +273,35 @@ std::vector<ElementRange> held_ranges(const Ranks& ranks, const std::vector<cons
   return merged;
 }
 
-void write_range(const Ranks& ranks, const State& state, std::int64_t first,
+void write_range(const Ranks& ranks, const StateEntries& entries, std::int64_t first,
                  std::span<const float> values) {
-  const Buffer& buffer = ranks.schedule().buffers[size(state.buffer)];
+  const std::int64_t elements = whole_elements(entries);
   const std::int64_t end = first + std::ssize(values);
-  FPDT_ASSERT(first >= 0 && end <= elements_of(state));
-  for (const Run& run : runs_here(ranks, state)) {
-    const std::int64_t begin = std::max(first, run.first);
-    const std::int64_t run_end = run.first + run.elements;
-    const auto part =
-        begin < std::min(end, run_end)
-            ? values.subspan(size(begin - first), size(std::min(end, run_end) - begin))
-            : std::span<const float>();
-    // A slot of padding alone goes with the last element of the tensor.
-    const std::int64_t last = std::min(run_end, elements_of(state));
-    const bool pads = first < last && last <= end;
-    const std::int64_t at = part.empty() ? 0 : begin - run.first;
-    write_slot(ranks.executor(run.rank), state.buffer, run.slot, at, part,
-               pads ? slot_elements(buffer) - at : std::ssize(part));
+  FPDT_ASSERT(first >= 0 && end <= elements);
+  for (const StatePiece& piece : pieces_here(ranks, entries)) {
+    ElementRange range = piece.within({first, end});
+    // Padding goes with the last element of its piece, or of the tensor if the piece has none.
+    const bool goes_on = range.first < range.end || end == elements;
+    if (goes_on && range.end == piece.elements()) range.end = piece.room();
+    write_piece(ranks.executor(piece.rank()), piece, range,
+                [&](std::int64_t at, std::span<std::byte> bytes) {
+                  const std::int64_t count = std::ssize(bytes) / dtype_bytes(piece.dtype());
+                  piece.each_run({at, at + count}, [&](const StateRun& run) {
+                    encode(piece.dtype(),
+                           values.subspan(index(run.first - first), index(run.elements)),
+                           bytes_of(run, at, piece.dtype(), bytes));
+                  });
+                });
   }
 }
 
-void fill_state(const Ranks& ranks, const State& state, Pool& pool, const Elements& elements) {
-  constexpr std::int64_t kStaged = sizeof(float) * kStreamElements;
-  const Buffer& buffer = ranks.schedule().buffers[size(state.buffer)];
-  std::vector<std::byte> staged;
-  for (const Run& run : runs_here(ranks, state)) {
-    Executor& executor = ranks.executor(run.rank);
-    if (executor.demand_paged()) {  // the slots are host memory
-      const std::span<std::byte> slot = executor.slot(state.buffer, run.slot);
-      fill_bytes(buffer.dtype, run.first, run.elements, slot, pool, elements);
-      continue;
-    }
-    const std::int64_t bytes = buffer.slot_bytes().value;
-    staged.resize(size(std::min(bytes, kStaged)));
-    for (std::int64_t at = 0; at < bytes; at += kStaged) {
-      const auto piece = std::span(staged).first(size(std::min(kStaged, bytes - at)));
-      const std::int64_t before = at / dtype_bytes(buffer.dtype);
-      fill_bytes(buffer.dtype, run.first + before, run.elements - before, piece, pool, elements);
-      executor.write_part(state.buffer, run.slot, at, piece);
-    }
+void fill_state(const Ranks& ranks, const StateEntries& entries, Pool& pool,
+                const Elements& elements) {
+  for (const StatePiece& piece : pieces_here(ranks, entries)) {
+    write_piece(ranks.executor(piece.rank()), piece, {0, piece.room()},
+                [&](std::int64_t at, std::span<std::byte> bytes) {
+                  fill_bytes(piece, at, bytes, pool, elements);
+                });
   }
 }
 

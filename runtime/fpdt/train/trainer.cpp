@@ -187,7 +187,7 @@ void Trainer::reset_optimizer() {
   Pool pool(threads_);
   for (const State& state : schedule().states) {
     if (!state.kind.starts_with("moment")) continue;
-    fill_state(ranks_, state, pool, [](std::int64_t, std::span<float> values) {
+    fill_state(ranks_, {&state}, pool, [](std::int64_t, std::span<float> values) {
       std::fill(values.begin(), values.end(), 0.0F);
     });
   }
@@ -216,10 +216,7 @@ void Trainer::set_parameters(const ElementSource& source) {
     const Elements values = [&](std::int64_t first, std::span<float> part) {
       source(spec, first, part);
     };
-    for (const char* kind : {"parameter", "master"}) {
-      const State* const found = find_state(schedule(), spec.name, kind);
-      if (found != nullptr) fill_state(ranks_, *found, pool, values);
-    }
+    fill_state(ranks_, weight_states(schedule(), spec.name), pool, values);
   }
   reset_optimizer();
 }
@@ -376,24 +373,19 @@ double Trainer::evaluate(std::vector<Sample> samples) {
   return loss;
 }
 
-const State& Trainer::state(std::string_view name, std::string_view kind) const {
-  const State* found = find_state(schedule(), name, kind == "weight" ? "master" : kind);
-  if (found == nullptr && kind == "weight") found = find_state(schedule(), name, "parameter");
-  FPDT_ASSERT(found != nullptr);
-  return *found;
-}
-
 std::vector<float> Trainer::tensor(std::string_view name, std::string_view kind) const {
-  return read_state(ranks_, state(name, kind));
+  StateEntries entries = states_of(schedule(), name, kind == "weight" ? "master" : kind);
+  if (entries.empty() && kind == "weight") entries = states_of(schedule(), name, "parameter");
+  return read_state(ranks_, entries);
 }
 
 void Trainer::set_tensor(std::string_view name, std::string_view kind,
                          std::span<const float> values) {
-  write_range(ranks_, state(name, kind), 0, values);
   // The parameter in storage follows its master.
-  if (kind == "weight" && find_state(schedule(), name, "master") != nullptr) {
-    write_range(ranks_, state(name, "parameter"), 0, values);
-  }
+  write_range(
+      ranks_,
+      kind == "weight" ? weight_states(schedule(), name) : states_of(schedule(), name, kind), 0,
+      values);
 }
 
 }  // namespace fpdt

@@ -134,7 +134,6 @@ class Trainer {
   void feed(const std::vector<Sample>& samples, std::int64_t labels, double learning_rate,
             std::int64_t step);
   [[nodiscard]] double output(BufferIndex buffer) const;
-  [[nodiscard]] const State& state(std::string_view name, std::string_view kind) const;
 
   Problem problem_;
   TokenLayout layout_;

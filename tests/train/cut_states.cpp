@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/math.h"
+#include "fpdt/io/hf_weights.h"
 #include "fpdt/runtime/bf16.h"
+#include "fpdt/schedule/depend.h"
 
 namespace fpdt {
 namespace {
@@ -38,6 +41,29 @@ std::int64_t part_of(const TensorCut& cut, std::int64_t at) {
     first += section;
   }
   return -1;
+}
+
+// Queries in two parts and keys and values whole, pairs of halves, columns, or not at all.
+std::vector<State> model_cuts(const TensorSpec& spec, const ModelSpec& model, bool shards) {
+  const auto cut = [&](std::int64_t axis, std::int64_t first, std::vector<std::int64_t> sections,
+                       std::int64_t ways) {
+    const bool cuts = ways > 1;
+    return entry({axis, first, std::move(sections), ways, cuts ? every(1, 2) : kNone},
+                 shards ? (cuts ? 3 : 6) : 1,
+                 !shards ? kNone
+                 : cuts  ? every(2, 3)
+                         : every(1, 6));
+  };
+  const std::int64_t queries = model.q_width();
+  const std::string_view name = spec.name;
+  if (name.find(".qkv.") != name.npos) {
+    return {cut(0, 0, {queries}, 2), cut(0, queries, {spec.shape[0] - queries}, 1)};
+  }
+  if (name.ends_with("up.weight")) return {cut(0, 0, {spec.shape[0] / 2, spec.shape[0] / 2}, 2)};
+  if (name.ends_with("out.weight") || name.ends_with("down.weight")) {
+    return {cut(1, 0, {spec.shape[1]}, 2)};
+  }
+  return {entry({}, shards ? 6 : 1, shards ? every(1, 6) : kNone)};
 }
 
 }  // namespace
@@ -99,6 +125,61 @@ Schedule table_of_cuts() {
   for (const CutTensor& tensor : cut_tensors()) {
     add_states(schedule, tensor, "master", Dtype::f32);
     add_states(schedule, tensor, "parameter", Dtype::bf16);
+  }
+  return placed(std::move(schedule));
+}
+
+Schedule cut_model(const ModelSpec& model) {
+  Schedule schedule;
+  schedule.ranks = 6;
+  const auto add = [&](const char* name, Role role, Dtype dtype, std::vector<std::int64_t> shape) {
+    const Category category = dtype == Dtype::i32 ? Category::tokens : Category::scalars;
+    const auto space = role == Role::temporary ? MemorySpace::device : MemorySpace::host;
+    schedule.buffers.push_back({name, space, role, category, dtype, std::move(shape)});
+    return Operand{static_cast<BufferIndex>(schedule.buffers.size()) - 1, Version::at(0)};
+  };
+  constexpr std::int64_t kRows = kCutTokens / 6;
+  const Operand tokens_input = add("tokens_input", Role::input, Dtype::i32, {kRows});
+  const Operand labels_input = add("labels_input", Role::input, Dtype::i32, {kRows});
+  add("step_input", Role::input, Dtype::f32, {4});
+  const Operand tokens = add("tokens", Role::temporary, Dtype::i32, {kRows});
+  const Operand table = add("table", Role::temporary, Dtype::f32, {model.vocabulary, model.hidden});
+  const Operand x = add("x", Role::temporary, Dtype::f32, {kRows, model.hidden});
+  const Operand zero = add("zero", Role::temporary, Dtype::f32, {1});
+  Block& block = schedule.blocks.emplace_back();
+  block.name = "step";
+  const auto emit = [&](const char* name, LaneKind lane, Body body) {
+    block.ops.push_back({name, {lane, 0}, std::move(body), {}});
+  };
+  const RankExpression first{0, {kRows, 0, 1, 6}, {}};
+  Embedding embed;
+  embed.tokens = tokens;
+  embed.table = table;
+  embed.x.operand = x;
+  embed.rows = kRows;
+  embed.width = model.hidden;
+  embed.vocabulary = model.vocabulary;
+  embed.token_first = first;
+  emit("fetch", LaneKind::h2d, Copy{tokens_input, {tokens, false}});
+  emit("table", LaneKind::compute, Fill{{table, false}, 0});
+  emit("embed", LaneKind::compute, embed);
+  emit("zero", LaneKind::compute, Fill{{zero, false}, 0});
+  for (const char* name : {"loss_output", "grad_norm_output"}) {
+    emit(name, LaneKind::d2h, Copy{zero, {add(name, Role::output, Dtype::f32, {1}), false}});
+  }
+  schedule.train = {{}};
+  for (const Operand& input : {tokens_input, labels_input}) {
+    const Holds holds = input == tokens_input ? Holds::tokens : Holds::labels;
+    schedule.feeds.push_back({input.buffer, holds, 0, kRows, first, {}});
+  }
+  depend(schedule);
+  for (const TensorSpec& spec : model_tensors(model)) {
+    add_states(schedule, {spec.name, spec.shape, model_cuts(spec, model, false)}, "parameter",
+               Dtype::bf16);
+    for (const char* kind : {"master", "moment1", "moment2", "gradient"}) {
+      add_states(schedule, {spec.name, spec.shape, model_cuts(spec, model, true)}, kind,
+                 Dtype::f32);
+    }
   }
   return placed(std::move(schedule));
 }

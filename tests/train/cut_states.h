@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "fpdt/schedule/schedule.h"
+#include "fpdt/spec/model.h"
 
 namespace fpdt {
 
@@ -32,6 +32,12 @@ Schedule placed(Schedule schedule);
 
 // Six ranks that hold cut_tensors(), each as an f32 master and a bf16 parameter.
 Schedule table_of_cuts();
+
+// What training asks of a schedule for six ranks, without a layer: its loss is 0. Two matrices out
+// of three are cut, and all masters and moments are sharded.
+Schedule cut_model(const ModelSpec& model);
+// Tokens of a sequence of it.
+inline constexpr std::int64_t kCutTokens = 12;
 
 // The elements of the tensor that a rank holds of an entry, in order.
 std::vector<std::int64_t> held_elements(const State& state, std::int64_t rank);

@@ -166,6 +166,39 @@ void check_permute(std::int64_t width, Dtype from, Dtype to, bool accumulate) {
   expect_close(memory.values(op.target), expected, 2 * kUnit, to);
 }
 
+void check_add(std::int64_t width, Dtype from, Dtype to, bool with_bias, bool accumulate) {
+  SCOPED_TRACE(testing::Message() << width << " " << word(from) << " to " << word(to));
+  constexpr std::int64_t kRows = 5;
+  KernelCase memory;
+  Add op;
+  op.rows = kRows, op.width = width;
+  op.source = memory.put_random(from, kRows * width);
+  op.addend = memory.put_random(to, kRows * width);
+  if (with_bias) op.bias = memory.put_random(from, width);
+  op.out = accumulate ? memory.accumulate(to, kRows * width) : memory.write(to, kRows * width);
+  const auto source = memory.values(op.source), addend = memory.values(op.addend);
+  const auto bias = with_bias ? memory.values(op.bias) : std::vector<double>(index(width));
+  const auto before = memory.values(op.out);
+  memory.run(op);
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < kRows * width; ++i) {
+    expected.push_back(source[index(i)] + addend[index(i)] + bias[index(i % width)] +
+                       (accumulate ? before[index(i)] : 0.0));
+  }
+  expect_close(memory.values(op.out), expected, 4 * kUnit, to);
+}
+
+TEST(AddKernel, AddsRowsAndABias) {
+  for (const bool with_bias : {false, true}) {
+    for (const std::int64_t width : {1, 3, 16, 1500}) {
+      check_add(width, Dtype::f32, Dtype::f32, with_bias, false);
+      check_add(width, Dtype::bf16, Dtype::bf16, with_bias, false);
+    }
+    check_add(40, Dtype::f32, Dtype::bf16, with_bias, true);
+    check_add(40, Dtype::bf16, Dtype::f32, with_bias, false);
+  }
+}
+
 TEST(PermuteKernel, SwapsTheOuterDimensions) {
   for (const bool accumulate : {false, true}) {
     for (const std::int64_t width : {1, 3, 1500}) {

@@ -24,7 +24,7 @@ inline constexpr bool kOneOf = (std::is_same_v<T, Ops> || ...);
 // Demand of ops that are bound by the bytes of their operands.
 template <class T>
 inline constexpr bool kBoundByMemory =
-    kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, AttentionDelta,
+    kOneOf<T, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute, Add, AttentionDelta,
            Activation, ActivationBackward, LossStatistics, LossSum, LossGradient, Fill, SquaredNorm,
            AdamW>;
 

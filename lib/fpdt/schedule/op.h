@@ -313,6 +313,25 @@ struct Permute {
   }
 };
 
+// out[rows,width] (+)= source + addend + bias[width], in f32: the residual and the bias of a product
+// whose terms several ranks have added up.
+struct Add {
+  static constexpr OpTraits kTraits{"add", Covers::nothing};
+  Operand source, addend, bias;
+  Target out;
+  std::int64_t rows = 0, width = 0;
+
+  template <class Self, class F>
+  static void fields(Self& self, F&& f) {
+    f.read("source", self.source);
+    f.read("addend", self.addend);
+    f.read("bias", self.bias);
+    f.target("out", self.out);
+    f.constant("rows", self.rows);
+    f.constant("width", self.width);
+  }
+};
+
 // One tile of exact attention: query rows [q_first, +q_rows) against key rows [k_first, +k_rows) of
 // the sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u
 // <= t, so a tile whose keys all come later does nothing on that rank. q [q_rows, h*D], kv [k_rows,
@@ -713,7 +732,7 @@ struct Exchange {
 };
 
 using Body = std::variant<Matmul, ColumnSum, Norm, NormBackward, SplitHeads, JoinHeads, Permute,
-                          AttentionForward, AttentionDelta, AttentionBackward, Activation,
+                          Add, AttentionForward, AttentionDelta, AttentionBackward, Activation,
                           ActivationBackward, Embedding, EmbeddingBackward, LossStatistics, LossSum,
                           LossGradient, Fill, Copy, SquaredNorm, AdamW, AllToAll, AllGather,
                           ReduceScatter, AllReduce, Exchange>;

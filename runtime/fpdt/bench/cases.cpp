@@ -131,6 +131,9 @@ struct Rows {
     op(join);
   }
   void permute() const { op(Permute{values(), result(), 2, rows / 2, width}); }
+  void add() const {
+    op(Add{values(), values(), sheet.given(storage, 1, width), result(), rows, width});
+  }
   void attention_delta() const {
     op(AttentionDelta{values(), values(), sheet.result(Dtype::f32, rows, heads()), rows, heads(),
                       head_dim()});
@@ -263,6 +266,7 @@ std::vector<BenchCase> memory_cases(std::int64_t rows, std::int64_t width, Dtype
       {"split_heads", &Rows::split_heads},
       {"join_heads", &Rows::join_heads},
       {"permute", &Rows::permute},
+      {"add", &Rows::add},
       {"attention_delta", &Rows::attention_delta},
       {"activation", &Rows::activation},
       {"activation_backward", &Rows::activation_backward},

@@ -189,6 +189,7 @@ void execute(const NormBackward& op, const Frame& frame);
 void execute(const SplitHeads& op, const Frame& frame);
 void execute(const JoinHeads& op, const Frame& frame);
 void execute(const Permute& op, const Frame& frame);
+void execute(const Add& op, const Frame& frame);
 void execute(const AttentionForward& op, const Frame& frame);
 void execute(const AttentionDelta& op, const Frame& frame);
 void execute(const AttentionBackward& op, const Frame& frame);

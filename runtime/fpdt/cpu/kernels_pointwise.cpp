@@ -178,6 +178,24 @@ void execute(const Permute& op, const Frame& frame) {
   });
 }
 
+void execute(const Add& op, const Frame& frame) {
+  const View source = frame.view(op, op.source), addend = frame.view(op, op.addend);
+  const View bias = frame.view(op, op.bias), out = frame.view(op, op.out);
+  for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
+    float* buffer = frame.scratch(worker);
+    for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
+      float* sum = take(source, row * op.width + at, n, buffer);
+      const float* more = load(addend, row * op.width + at, n, buffer + kPiece);
+      for (std::int64_t i = 0; i < n; ++i) sum[i] += more[i];
+      if (present(bias)) {
+        const float* offsets = load(bias, at, n, buffer + kPiece);
+        for (std::int64_t i = 0; i < n; ++i) sum[i] += offsets[i];
+      }
+      store(out, row * op.width + at, n, sum);
+    });
+  });
+}
+
 void execute(const AdamW& op, const Frame& frame) {
   const View grad = frame.view(op, op.grad);
   const View master = frame.view(op, op.master), master_out = frame.view(op, op.master_out);

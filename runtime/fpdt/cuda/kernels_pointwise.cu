@@ -97,6 +97,25 @@ __global__ void permute(Source<S> source, Sink<T> target, std::int64_t outer, st
   });
 }
 
+// bf16: reads 4 bytes and writes 2 per element, besides the bias, which stays in cache.
+template <class T, int N>
+__global__ void add_rows(Source<T> from, Source<T> addend, Source<T> bias, bool has_bias,
+                         Sink<T> out, std::int64_t rows, std::int64_t width) {
+  each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
+    float sum[N], more[N];
+    from.template load<N>(row * width + column, sum);
+    addend.template load<N>(row * width + column, more);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += more[i];
+    if (has_bias) {
+      bias.template load<N>(column, more);
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[i] += more[i];
+    }
+    out.store(row * width + column, sum);
+  });
+}
+
 // ---- Activations ----
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
@@ -241,6 +260,21 @@ void execute(const Permute& op, const Frame& frame) {
     const dim3 block = row_block(op.width / N);
     launch(permute<S, T, N>, grid_of(rows, block.y), block, 0, frame.stream, source<S>(from),
            sink<T>(to), op.outer, op.inner, op.width);
+  });
+}
+
+void execute(const Add& op, const Frame& frame) {
+  const View from = frame.view(op, op.source), addend = frame.view(op, op.addend);
+  const View bias = frame.view(op, op.bias), out = frame.view(op, op.out);
+  for (const View& view : {from, addend, out}) {
+    FPDT_ASSERT(view.elements >= mul(op.rows, op.width));
+  }
+  with_instance(true, {from, addend, bias, out}, op.width, [&](auto instance) {
+    using T = typename decltype(instance)::Type;
+    constexpr int N = decltype(instance)::kElements;
+    const dim3 block = row_block(op.width / N);
+    launch(add_rows<T, N>, grid_of(op.rows, block.y), block, 0, frame.stream, source<T>(from),
+           source<T>(addend), source<T>(bias), present(bias), sink<T>(out), op.rows, op.width);
   });
 }
 

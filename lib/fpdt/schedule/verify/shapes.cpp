@@ -28,6 +28,14 @@ void rule(ShapeTerms& t, const ColumnSum& op) {
   t.writes("out", op.out, op.width, Types::f32);
 }
 
+void rule(ShapeTerms& t, const Add& op) {
+  t.positive({{"rows", op.rows}, {"width", op.width}});
+  t.reads("source", op.source, elements_of({op.rows, op.width}));
+  t.reads("addend", op.addend, elements_of({op.rows, op.width}));
+  t.may_read("bias", op.bias, op.width);
+  t.writes("out", op.out, elements_of({op.rows, op.width}));
+}
+
 void rule(ShapeTerms& t, const Norm& op) {
   t.positive({{"rows", op.rows}, {"width", op.width}});
   t.reads("x", op.x, elements_of({op.rows, op.width}));

@@ -20,6 +20,7 @@ struct Corner {
   bool offload = false;
   Keys keys = Keys::resident;  // otherwise of all ranks, in a zigzag
   std::int64_t first_stored = 0;
+  std::int64_t tensor = 1;
 };
 
 class Edges : public testing::TestWithParam<Corner> {};
@@ -32,6 +33,7 @@ TEST_P(Edges, AreAllNeeded) {
   strategy.tiles.backward_order = choice.order;
   strategy.keys = choice.keys;
   if (choice.keys != Keys::resident) strategy.mesh.ring = choice.ranks;
+  strategy.mesh.tensor = choice.tensor;
   strategy.layout = Layout::zigzag;
   strategy.layer_classes.front().recompute = choice.recompute;
   strategy.layer_classes.front().keep.fill(choice.keep);
@@ -70,6 +72,12 @@ INSTANTIATE_TEST_SUITE_P(
                .keep = 0.5,
                .first_stored = 2},
         Corner{.name = "offloaded", .ranks = 4, .offload = true},
+        Corner{.name = "tensor", .tensor = 2},
+        Corner{.name = "tensor_and_heads",
+               .ranks = 4,
+               .order = BackwardOrder::q_outer,
+               .recompute = Recompute::keep_attention,
+               .tensor = 2},
         Corner{.name = "gathered_keys", .keys = Keys::gathered},
         Corner{.name = "ring", .ranks = 4, .keep = 0.5, .keys = Keys::ring},
         Corner{.name = "ring_q_outer", .order = BackwardOrder::q_outer, .keys = Keys::ring}),

@@ -55,7 +55,7 @@ std::int64_t gathers_of_layers(std::int64_t layers, std::int64_t every) {
 
 // Pieces of parameters, gradients and scalars that one rank gives to each, in a step.
 std::int64_t shared(const Problem& problem, const Strategy& strategy, std::int64_t element) {
-  const Sharding sharding(problem, strategy);
+  const Sharding sharding{problem.ranks(), strategy.zero};
   const std::vector<TensorSpec> layer = layer_tensors(problem.model);
   const std::vector<TensorSpec> global = global_tensors(problem.model);
   const std::int64_t layers = problem.model.layers;

@@ -164,7 +164,14 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"replicas", "P101", [](Problem&, Strategy& s) { s.mesh.replicas = 3; }},
         Wrong{"ranks_of_heads", "P101", [](Problem&, Strategy& s) { s.mesh.heads = 3; }},
         Wrong{"ring", "P109", [](Problem&, Strategy& s) { s.mesh.ring = 2; }},
-        Wrong{"tensor", "P109", [](Problem&, Strategy& s) { s.mesh.tensor = 2; }},
+        Wrong{"tensor", "P101", [](Problem&, Strategy& s) { s.mesh.tensor = 3; }},
+        Wrong{"tensor_0", "P101", [](Problem&, Strategy& s) { s.mesh.tensor = 0; }},
+        Wrong{"tensor_and_heads", "P101",
+              [](Problem&, Strategy& s) { s.mesh.tensor = 2, s.mesh.heads = 4; }},
+        Wrong{"tensor_of_the_feed_forward", "P102",
+              [](Problem& p, Strategy& s) { p.model.feed_forward += 1, s.mesh.tensor = 2; }},
+        Wrong{"tensor_of_whole_extents", "P109",
+              [](Problem&, Strategy& s) { s.mesh.tensor = 2, s.extent = Extent::whole; }},
         Wrong{"long_tiles_of_a_ring", "P109",
               [](Problem&, Strategy& s) {
                 s.keys = Keys::ring, s.mesh.ring = 2, s.tiles.long_tiles = true;

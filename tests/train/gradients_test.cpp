@@ -15,6 +15,7 @@
 #include "fpdt/schedule/stated.h"
 
 #include "cases.h"
+#include "tensor_cases.h"
 
 namespace fpdt {
 namespace {
@@ -417,6 +418,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), nam
 INSTANTIATE_TEST_SUITE_P(Published, Gradients, testing::ValuesIn(published()), name_of);
 INSTANTIATE_TEST_SUITE_P(GatheredKeys, Gradients, testing::ValuesIn(gathered()), name_of);
 INSTANTIATE_TEST_SUITE_P(TravellingKeys, Gradients, testing::ValuesIn(travelling()), name_of);
+INSTANTIATE_TEST_SUITE_P(SharedProducts, Gradients, testing::ValuesIn(tensor_cases(2 * kOneOf)),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
 INSTANTIATE_TEST_SUITE_P(WholeExtents, Gradients, testing::ValuesIn(whole_extents()), name_of);
 INSTANTIATE_TEST_SUITE_P(StoredFromAChunk, Gradients, testing::ValuesIn(stored_from_a_chunk()),

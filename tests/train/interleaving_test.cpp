@@ -118,7 +118,11 @@ std::vector<Case> cases() {
   stage.strategy = gathered_queries.strategy;
   stage.strategy.zero = 1;
   stage.strategy.micro_batches = 2;
-  return {plain,    queries,          deep, whole,        whole_queries,
+  Case tensor = make_case(tiny_gpt(), 4, 24, 8);
+  tensor.name = "shared_products";
+  tensor.strategy.mesh.tensor = 2;
+  tensor.strategy.storage = Storage::bf16;
+  return {plain,    queries,          deep, whole,        whole_queries, tensor,
           gathered, gathered_queries, ring, ring_queries, stage};
 }
 

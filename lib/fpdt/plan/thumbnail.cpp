@@ -59,21 +59,21 @@ void shorten_chunks(const Geometry& shape, const Geometry& few, Strategy& strate
 }
 
 void shorten_tiles(const Geometry& shape, const ModelSpec& model, Tiles& tiles) {
-  const auto rows = [&](std::int64_t& tile) {
-    tile = tile > 0 && tile < shape.local_rows(0) ? 1 : 0;
-  };
-  rows(tiles.ffn_rows);
-  rows(tiles.loss_rows);
+  tiles.ffn_rows =
+      tiles.ffn_rows > 0 && tiles.ffn_rows < shape.product_rows(0) ? shape.tensor_ranks : 0;
+  tiles.loss_rows = tiles.loss_rows > 0 && tiles.loss_rows < shape.local_rows(0) ? 1 : 0;
   const bool words = tiles.loss_vocabulary > 0 && tiles.loss_vocabulary < model.vocabulary;
   tiles.loss_vocabulary = words ? div_ceil(model.vocabulary, kRows) : 0;
 }
 
 // The tile with which the longest tensor has two tiles.
 std::int64_t optimizer_tile(const Problem& problem, const Strategy& strategy) {
-  const Sharding sharding(problem, strategy);
   std::int64_t longest = 1;
-  for (const auto& tensors : {layer_tensors(problem.model), global_tensors(problem.model)}) {
-    for (const TensorSpec& tensor : tensors) longest = std::max(longest, sharding.states(tensor));
+  for (const auto& tensors :
+       {shared_layer_tensors(problem, strategy), shared_global_tensors(problem, strategy)}) {
+    for (const SharedTensor& tensor : tensors) {
+      longest = std::max(longest, tensor.sharding.states(tensor.elements));
+    }
   }
   return div_ceil(longest, kRows);
 }
@@ -95,7 +95,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   few.mesh.heads = 0;
   few.micro_batches = std::min<std::int64_t>(strategy.micro_batches, 2);
   few.copies.prefetch_depth = std::min<std::int64_t>(strategy.copies.prefetch_depth, 2);
-  const std::int64_t ranks = shape.head_ranks() * few.mesh.ring;
+  const std::int64_t ranks = shape.head_ranks() * shape.tensor_ranks * few.mesh.ring;
   made.problem.cluster.devices_per_node = ranks * few.mesh.replicas;
   few.tiles.chunk_tokens = ranks * kRows;
   made.problem.seq_len = chunks * few.tiles.chunk_tokens;

@@ -88,6 +88,18 @@ bool divides_heads(const ModelSpec& model, std::int64_t ranks) {
   return model.heads % ranks == 0 && shares_keys;
 }
 
+ModelSpec part_of(const ModelSpec& model, std::int64_t ways) {
+  ModelSpec part = model;
+  part.heads = div_exact(model.heads, ways);
+  part.kv_heads = std::max<std::int64_t>(1, model.kv_heads / ways);
+  part.feed_forward = div_exact(model.feed_forward, ways);
+  return part;
+}
+
+bool divides_layers(const ModelSpec& model, std::int64_t ways) {
+  return divides_heads(model, ways) && model.feed_forward % ways == 0;
+}
+
 std::int64_t parameter_count(const ModelSpec& model) {
   return add(mul(model.layers, layer_parameter_count(model)), count(global_tensors(model)));
 }

@@ -28,6 +28,37 @@ struct Findings {
   }
 };
 
+// The largest number of at most `most` ranks into which layers can be cut.
+std::int64_t nearest_tensor(const ModelSpec& model, std::int64_t most) {
+  while (!divides_layers(model, most)) --most;
+  return most;
+}
+
+// `share`: the ranks that share the heads, of which `tensor` share each product.
+void check_heads(Findings& wrong, const ModelSpec& model, std::int64_t share, std::int64_t tensor) {
+  if (tensor > model.kv_heads) {
+    wrong("P109", "mesh.tensor",
+          "mesh.tensor: {} ranks share {} KV heads, which cannot be lowered yet; use {}", tensor,
+          model.kv_heads, nearest_tensor(model, model.kv_heads));
+  } else if (!divides_layers(model, tensor)) {
+    wrong(
+        "P102", "mesh.tensor",
+        "mesh.tensor: {} query heads, {} KV heads and {} columns of the feed-forward of {} cannot "
+        "be cut in {} parts; use {}",
+        model.heads, model.kv_heads, model.feed_forward, model.name, tensor,
+        nearest_tensor(model, tensor));
+  } else if (model.heads % share != 0) {
+    wrong("P102", "mesh",
+          "heads: {} query heads of {} do not divide by {} ranks; raise "
+          "mesh.replicas, or mesh.ring with keys: gathered, or use a cluster whose devices divide "
+          "{}",
+          model.heads, model.name, share, model.heads);
+  } else if (!divides_heads(model, share)) {
+    wrong("P102", "mesh", "kv_heads: {} KV heads of {} neither divide by nor into {} ranks",
+          model.kv_heads, model.name, share);
+  }
+}
+
 void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const std::int64_t ranks = problem.ranks();
   if (strategy.mesh.replicas < 1 || ranks % strategy.mesh.replicas != 0) {
@@ -41,26 +72,26 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
           strategy.mesh.ring, sequence_parallel);
     return;
   }
-  const std::int64_t head_ranks = sequence_parallel / strategy.mesh.ring;
-  if (strategy.mesh.heads != 0 && strategy.mesh.heads != head_ranks) {
-    wrong("P101", "mesh.heads",
-          "mesh.heads: {} with {} replicas{} does not make the {} devices of cluster {}; use rest",
-          strategy.mesh.heads, strategy.mesh.replicas,
-          strategy.mesh.ring > 1 ? fmt::format(" and a ring of {}", strategy.mesh.ring) : "", ranks,
-          problem.cluster.name);
+  const std::int64_t share = sequence_parallel / strategy.mesh.ring;  // of the heads
+  if (strategy.mesh.tensor < 1 || share % strategy.mesh.tensor != 0) {
+    wrong("P101", "mesh.tensor", "mesh.tensor: {} does not divide the {} ranks {}",
+          strategy.mesh.tensor, share,
+          strategy.mesh.ring > 1 ? "that share the heads" : "of a replica");
     return;
   }
-  const ModelSpec& model = problem.model;
-  if (model.heads % head_ranks != 0) {
-    wrong("P102", "mesh",
-          "heads: {} query heads of {} do not divide by {} ranks; raise "
-          "mesh.replicas, or mesh.ring with keys: gathered, or use a cluster whose devices divide "
-          "{}",
-          model.heads, model.name, head_ranks, model.heads);
-  } else if (!divides_heads(model, head_ranks)) {
-    wrong("P102", "mesh", "kv_heads: {} KV heads of {} neither divide by nor into {} ranks",
-          model.kv_heads, model.name, head_ranks);
+  const std::int64_t head_ranks = share / strategy.mesh.tensor;
+  if (strategy.mesh.heads != 0 && strategy.mesh.heads != head_ranks) {
+    const auto side = [](std::string_view name, std::int64_t size) {
+      return size > 1 ? fmt::format(" and {} {}", name, size) : "";
+    };
+    wrong(
+        "P101", "mesh.heads",
+        "mesh.heads: {} with {} replicas{}{} does not make the {} devices of cluster {}; use rest",
+        strategy.mesh.heads, strategy.mesh.replicas, side("a ring of", strategy.mesh.ring),
+        side("tensor", strategy.mesh.tensor), ranks, problem.cluster.name);
+    return;
   }
+  check_heads(wrong, problem.model, share, strategy.mesh.tensor);
   if (strategy.micro_batches < 1 || strategy.micro_batches > 65536) {
     wrong("P103", "micro_batches", "micro_batches: expected 1 to 65536, found {}",
           strategy.micro_batches);
@@ -97,7 +128,6 @@ void check_served(Findings& wrong, const Strategy& strategy) {
   only("tiles.long_tiles",
        !strategy.tiles.long_tiles || strategy.mesh.ring == 1 || strategy.keys != Keys::ring,
        "true with keys: ring", "false");
-  only("mesh.tensor", strategy.mesh.tensor == 1, number(strategy.mesh.tensor), "1");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
   for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
     only(fmt::format("keep.{}", word(one)), strategy.kept(one) == 1, share(strategy.kept(one)),
@@ -204,6 +234,12 @@ void check_chunks(Findings& wrong, const Problem& problem, const Strategy& strat
           strategy.tiles.chunk_tokens, unit, ranks, problem.cluster.row_multiple,
           round_up(strategy.tiles.chunk_tokens, unit));
   }
+  if (strategy.mesh.tensor > 1 && strategy.extent == Extent::whole &&
+      problem.seq_len > strategy.tiles.chunk_tokens) {
+    wrong("P109", "extent",
+          "extent: whole with mesh.tensor: {} and several chunks cannot be lowered yet; use chunk",
+          strategy.mesh.tensor);
+  }
   const std::int64_t most = chunks_most(strategy);
   if (div_ceil(problem.seq_len, strategy.tiles.chunk_tokens) > most) {
     wrong("P104", "tiles.chunk_tokens",
@@ -268,9 +304,10 @@ void check_exchanges(Findings& wrong, const Problem& problem, const Strategy& st
 
 void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const Geometry shape = geometry(problem, strategy);
-  const auto tiles = [&](std::int64_t tile) {
-    const std::int64_t chunk = std::max<std::int64_t>(1, shape.local_rows(0));
-    return div_ceil(shape.local_tokens(), tile > 0 ? std::min(tile, chunk) : chunk);
+  // Of rows that each rank has of its own, or that several share.
+  const auto tiles = [&](std::int64_t tile, std::int64_t sharers) {
+    const std::int64_t chunk = std::max<std::int64_t>(1, shape.local_rows(0) * sharers);
+    return div_ceil(shape.local_tokens() * sharers, tile > 0 ? std::min(tile, chunk) : chunk);
   };
   const auto many = [&](std::string_view name, std::int64_t value, std::int64_t count,
                         std::int64_t least) {
@@ -278,11 +315,11 @@ void check_tiles(Findings& wrong, const Problem& problem, const Strategy& strate
     wrong("P104", name, "{}: {} makes {} tiles, above the limit of {}; use {}", name, value, count,
           kTileLimit, least);
   };
-  many("tiles.ffn_rows", strategy.tiles.ffn_rows, tiles(strategy.tiles.ffn_rows),
-       least_ffn_rows(problem, strategy));
-  const std::int64_t rows = tiles(strategy.tiles.loss_rows);
+  many("tiles.ffn_rows", strategy.tiles.ffn_rows,
+       tiles(strategy.tiles.ffn_rows, shape.tensor_ranks), least_ffn_rows(problem, strategy));
+  const std::int64_t rows = tiles(strategy.tiles.loss_rows, 1);
   const std::int64_t across = vocabulary_tiles(problem, strategy);
-  if (tiles(0) * across > kTileLimit) {
+  if (tiles(0, 1) * across > kTileLimit) {
     many("tiles.loss_vocabulary", strategy.tiles.loss_vocabulary, rows * across,
          div_ceil(problem.model.vocabulary, std::max<std::int64_t>(1, kTileLimit / rows)));
   } else {
@@ -401,7 +438,8 @@ Strategy default_strategy(const Problem& problem) {
 }
 
 std::int64_t least_ffn_rows(const Problem& problem, const Strategy& strategy) {
-  return div_ceil(geometry(problem, strategy).local_tokens(), kTileLimit);
+  const Geometry shape = geometry(problem, strategy);
+  return div_ceil(shape.local_tokens() * shape.tensor_ranks, kTileLimit);
 }
 
 std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy) {
@@ -415,13 +453,15 @@ Geometry geometry(const Problem& problem, const Strategy& strategy) {
   shape.data_parallel = strategy.mesh.replicas;
   shape.sequence_parallel = div_exact(problem.ranks(), strategy.mesh.replicas);
   shape.ring = strategy.mesh.ring;
+  shape.tensor_ranks = strategy.mesh.tensor;
   const std::int64_t unit = shape.sequence_parallel * problem.cluster.row_multiple;
   shape.padded_tokens = round_up(problem.seq_len, unit);
   shape.chunk_rows = std::min(strategy.tiles.chunk_tokens, shape.padded_tokens);
   shape.chunks = div_ceil(shape.padded_tokens, shape.chunk_rows);
   shape.last_chunk_rows = shape.padded_tokens - (shape.chunks - 1) * shape.chunk_rows;
-  shape.heads = problem.model.heads / shape.head_ranks();
-  shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / shape.head_ranks());
+  const std::int64_t share = shape.head_ranks() * shape.tensor_ranks;
+  shape.heads = problem.model.heads / share;
+  shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / share);
   shape.extents = strategy.extent == Extent::chunk ? shape.chunks : 1;
   shape.hops = strategy.keys == Keys::ring ? shape.ring : 1;
   shape.zigzag = strategy.layout == Layout::zigzag && shape.ring > 1 && shape.chunks > 1;

@@ -194,6 +194,7 @@ std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy);
 struct Geometry {
   std::int64_t sequence_parallel = 1;  // P
   std::int64_t ring = 1;               // R: ranks that have the same heads and share a chunk
+  std::int64_t tensor_ranks = 1;       // T: ranks that share each product
   std::int64_t data_parallel = 1;
   std::int64_t padded_tokens = 0;    // S with the last chunk padded to P * row_multiple
   std::int64_t chunks = 1;           // C
@@ -211,8 +212,14 @@ struct Geometry {
   [[nodiscard]] std::int64_t local_rows(std::int64_t chunk) const {
     return rows(chunk) / sequence_parallel;
   }
-  // U: ranks that exchange tokens for heads. The ranks of a replica are R by U.
-  [[nodiscard]] std::int64_t head_ranks() const { return sequence_parallel / ring; }
+  // U: ranks that exchange tokens for heads. The ranks of a replica are R by U by T.
+  [[nodiscard]] std::int64_t head_ranks() const {
+    return sequence_parallel / (ring * tensor_ranks);
+  }
+  // Rows of a chunk on which a rank computes its part of a product: those of all T ranks.
+  [[nodiscard]] std::int64_t product_rows(std::int64_t chunk) const {
+    return local_rows(chunk) * tensor_ranks;
+  }
   // Queries of a chunk whose attention one rank computes, for its heads.
   [[nodiscard]] std::int64_t query_rows(std::int64_t chunk) const { return rows(chunk) / ring; }
   [[nodiscard]] std::int64_t local_tokens() const { return padded_tokens / sequence_parallel; }
@@ -230,6 +237,9 @@ struct Geometry {
   }
   [[nodiscard]] std::int64_t extent_rows(std::int64_t extent) const {
     return extents == chunks ? local_rows(extent) : local_tokens();
+  }
+  [[nodiscard]] std::int64_t extent_product_rows(std::int64_t extent) const {
+    return extent_rows(extent) * tensor_ranks;
   }
   // The extent in which a chunk lies.
   [[nodiscard]] std::int64_t extent_of(std::int64_t chunk) const {

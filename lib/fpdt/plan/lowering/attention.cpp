@@ -66,7 +66,10 @@ Operand Attention::workspace() {
 }
 
 RankExpression Attention::head_first() const {
-  return {0, {head_ranks_ > 1 ? shape_.heads : 0, 0, 1, head_ranks_}};
+  const std::int64_t tensor = shape_.tensor_ranks;
+  RankExpression first{0, {head_ranks_ > 1 ? shape_.heads : 0, 0, tensor, head_ranks_}};
+  if (tensor > 1) first.second = {part_.heads, 0, 1, tensor};
+  return first;
 }
 
 std::string Attention::Place::name(const char* what) const {

@@ -7,27 +7,38 @@ Context::Context(const Problem& question, const Strategy& choices, bool with_lib
     : problem(question),
       strategy(choices),
       shape(geometry(problem, strategy)),
+      part(part_of(problem.model, shape.tensor_ranks)),
       fused(with_library),
       states(builder, problem, strategy) {
   builder.schedule.ranks = problem.ranks();
   builder.schedule.row_multiple = problem.cluster.row_multiple;
+  make_groups();
+  make_homes();
+}
+
+// Ranks are numbered by replica, ring, heads and tensor, and the last varies fastest.
+void Context::make_groups() {
+  std::vector<Group>& groups = builder.schedule.groups;
   // Group i of n groups of `size` consecutive ranks begins at rank i * size.
   const auto runs = [](std::int64_t size, std::int64_t n) {
     return RankTerm{n > 1 ? size : 0, 0, size, n};
   };
-  const std::int64_t heads = shape.head_ranks();
-  builder.schedule.groups.push_back({"sp", heads, 1, {0, runs(heads, problem.ranks() / heads)}});
-  if (shape.ring > 1) {
-    const RankTerm member{heads > 1 ? 1 : 0, 0, 1, heads};
-    const RankTerm replica = runs(shape.sequence_parallel, shape.data_parallel);
-    builder.schedule.groups.push_back({"ring", shape.ring, heads, {0, replica, member}});
-    if (shape.zigzag) {
-      const std::int64_t last = (shape.ring - 1) * heads;
-      builder.schedule.groups.push_back(
-          {"ring_reversed", shape.ring, -heads, {last, replica, member}});
-    }
-  }
-  make_homes();
+  const auto place_among = [](std::int64_t ranks) {
+    return RankTerm{ranks > 1 ? 1 : 0, 0, 1, ranks};
+  };
+  const std::int64_t tensor = shape.tensor_ranks;
+  const std::int64_t share = shape.head_ranks() * tensor;  // share the heads
+  groups.push_back({"sp",
+                    shape.head_ranks(),
+                    tensor,
+                    {0, runs(share, problem.ranks() / share), place_among(tensor)}});
+  if (tensor > 1) groups.push_back({"tp", tensor, 1, {0, runs(tensor, problem.ranks() / tensor)}});
+  if (shape.ring == 1) return;
+  const RankTerm replica = runs(shape.sequence_parallel, shape.data_parallel);
+  groups.push_back({"ring", shape.ring, share, {0, replica, place_among(share)}});
+  if (!shape.zigzag) return;
+  const std::int64_t last = (shape.ring - 1) * share;
+  groups.push_back({"ring_reversed", shape.ring, -share, {last, replica, place_among(share)}});
 }
 
 void Context::begin_block(const std::string& name) {
@@ -99,7 +110,19 @@ RankExpression LoweringPart::token_first(std::int64_t chunk) const {
     return {chunk * shape_.chunk_rows, {ranks_ > 1 ? rows : 0, 0, 1, ranks_}};
   }
   RankExpression first = query_first(chunk);
-  first.second = {head_ranks_ > 1 ? rows : 0, 0, 1, head_ranks_};
+  const std::int64_t share = head_ranks_ * shape_.tensor_ranks;
+  first.second = {share > 1 ? rows : 0, 0, 1, share};
+  return first;
+}
+
+RankExpression LoweringPart::product_first(std::int64_t chunk) const {
+  const std::int64_t rows = shape_.product_rows(chunk);
+  if (!shape_.reversed(chunk)) {
+    const std::int64_t runs = ranks_ / shape_.tensor_ranks;
+    return {chunk * shape_.chunk_rows, {runs > 1 ? rows : 0, 0, shape_.tensor_ranks, runs}};
+  }
+  RankExpression first = query_first(chunk);
+  first.second = {head_ranks_ > 1 ? rows : 0, 0, shape_.tensor_ranks, head_ranks_};
   return first;
 }
 
@@ -107,14 +130,15 @@ RankExpression LoweringPart::token_first(std::int64_t chunk) const {
 RankExpression LoweringPart::query_first(std::int64_t chunk) const {
   const std::int64_t rows = shape_.ring > 1 ? shape_.query_rows(chunk) : 0;
   const std::int64_t begin = chunk * shape_.chunk_rows;
-  if (!shape_.reversed(chunk)) return {begin, {rows, 0, head_ranks_, shape_.ring}};
-  return {begin + (shape_.ring - 1) * rows, {-rows, 0, head_ranks_, shape_.ring}};
+  const std::int64_t share = head_ranks_ * shape_.tensor_ranks;
+  if (!shape_.reversed(chunk)) return {begin, {rows, 0, share, shape_.ring}};
+  return {begin + (shape_.ring - 1) * rows, {-rows, 0, share, shape_.ring}};
 }
 
 RankExpression LoweringPart::key_first(std::int64_t chunk, std::int64_t hop) const {
   if (shape_.hops == 1) return {.a = chunk * shape_.chunk_rows};
   RankExpression first = query_first(chunk);
-  first.first.s = (shape_.ring - hop) % shape_.ring * head_ranks_;
+  first.first.s = (shape_.ring - hop) % shape_.ring * head_ranks_ * shape_.tensor_ranks;
   return first;
 }
 

@@ -61,6 +61,7 @@ struct Context {
   const Problem& problem;
   const Strategy& strategy;
   Geometry shape;
+  ModelSpec part;  // what a rank computes of each layer
   bool fused;
   Builder builder;
   States states;
@@ -69,6 +70,7 @@ struct Context {
   BufferIndex tokens = -1, labels = -1, documents = -1;
 
  private:
+  void make_groups();
   void make_homes();
 };
 
@@ -80,6 +82,7 @@ class LoweringPart {
         problem_(context.problem),
         strategy_(context.strategy),
         model_(problem_.model),
+        part_(context.part),
         shape_(context.shape),
         ranks_(shape_.sequence_parallel),
         head_ranks_(shape_.head_ranks()),
@@ -104,8 +107,10 @@ class LoweringPart {
   [[nodiscard]] Instance inputs(const LayerFrame& frame) const;
   [[nodiscard]] Instance outputs(const LayerFrame& frame) const;
 
-  // The first token of a chunk that this rank holds, and the first query that it attends.
+  // The first token of a chunk that this rank holds, the first on which it computes its part of
+  // products, and the first query that it attends.
   [[nodiscard]] RankExpression token_first(std::int64_t chunk) const;
+  [[nodiscard]] RankExpression product_first(std::int64_t chunk) const;
   [[nodiscard]] RankExpression query_first(std::int64_t chunk) const;
   // The first key of those that came so many hops, each from the member before.
   [[nodiscard]] RankExpression key_first(std::int64_t chunk, std::int64_t hop) const;
@@ -121,12 +126,15 @@ class LoweringPart {
   [[nodiscard]] std::int64_t kv_width() const { return 2 * shape_.kv_heads * model_.head_dim; }
   [[nodiscard]] LaneKind out_lane() const;
   [[nodiscard]] Home::Reuse reuse() const;
+  // Whether several ranks share each product.
+  [[nodiscard]] bool shares_products() const { return shape_.tensor_ranks > 1; }
   [[nodiscard]] bool overlaps() const { return strategy_.copies.overlap_all_to_all; }
 
   Context& context_;
   const Problem& problem_;
   const Strategy& strategy_;
   const ModelSpec& model_;
+  const ModelSpec& part_;  // what a rank computes of each layer
   const Geometry& shape_;
   std::int64_t ranks_, head_ranks_;  // P, of the sequence; U, of an all-to-all
   Dtype storage_;

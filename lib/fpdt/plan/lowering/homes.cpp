@@ -3,6 +3,9 @@
 // Units: one rank; e bytes of storage; l = c/P rows of a chunk on one rank, n = c rows after the
 // all-to-all, C chunks, h = H/P and g = max(1, G/P) heads.
 //
+// Ranks that share products (T) also share the widths of q, o and the hidden rows of the
+// feed-forward, and hold T times as many rows of them.
+//
 // Per chunk (the counts of Yao et al., arXiv 2408.16978): hidden tensors l*E*e; q, o, dO and dq
 // n*h*D each; KV and dKV n*2g*D; lse and delta n*h*4. A tensor class that keeps k of C chunks costs
 // k device chunks a live instance. The others cost C-k host chunks an instance, two device chunks
@@ -20,6 +23,7 @@ class HomeMaker {
       : context_(context),
         strategy_(context.strategy),
         model_(context.problem.model),
+        part_(context.part),
         shape_(context.shape),
         choice_(choice),
         suffix_(std::move(suffix)),
@@ -42,6 +46,15 @@ class HomeMaker {
     made.kept = shape_.parts(choice_, tensor).kept;
     made.contiguous = keys && shape_.hops == 1;
     made.instances = lasting ? layers_ : 1;
+    return made;
+  }
+
+  // An extent of the rows on which products are computed, in sequence layout.
+  [[nodiscard]] HomeShape product_rows(TensorClass tensor, std::int64_t width,
+                                       bool lasting = false) const {
+    HomeShape made = local_rows(tensor, width, lasting);
+    made.rows *= shape_.tensor_ranks;
+    made.last_rows *= shape_.tensor_ranks;
     return made;
   }
 
@@ -76,7 +89,7 @@ class HomeMaker {
   // repeats live in its block.
   void attention_outputs(Homes& made) const {
     const bool from_input = choice_.recompute == Recompute::from_input;
-    HomeShape output = local_rows(TensorClass::attention_output, model_.q_width(), !from_input);
+    HomeShape output = product_rows(TensorClass::attention_output, part_.q_width(), !from_input);
     output.stored = stored(TensorClass::attention_output);
     HomeShape lse = head_rows(TensorClass::lse, shape_.heads, Dtype::f32, !from_input);
     if (!from_input) output.repeated = lse.repeated = choice_.first_stored_chunk;
@@ -98,7 +111,7 @@ class HomeMaker {
       if (!model_.parallel_residual) {
         made.residual = home(local_rows(TensorClass::residual, model_.hidden, true));
       }
-      made.ffn_hidden = home(local_rows(TensorClass::ffn_hidden, model_.up_width(), true));
+      made.ffn_hidden = home(product_rows(TensorClass::ffn_hidden, part_.up_width(), true));
     }
     made.q = home(head_rows(TensorClass::q, q_width(), storage(), keep_all));
     made.kv = home(head_rows(TensorClass::kv, kv_width(), storage(), keep_all));
@@ -151,6 +164,7 @@ class HomeMaker {
   Context& context_;
   const Strategy& strategy_;
   const ModelSpec& model_;
+  const ModelSpec& part_;
   const Geometry& shape_;
   const LayerClass& choice_;
   std::string suffix_;

@@ -8,11 +8,11 @@ namespace fpdt {
 void Products::linear(const std::string& op, const std::string& layer, const Version& use,
                       const Operand& x, const Operand& y, std::int64_t rows, std::int64_t in,
                       std::int64_t out, const Operand& addend) {
-  Matmul product{x,
-                 states_.weight(layer + ".weight", use),
-                 optional_weight(layer + ".bias", use),
-                 addend,
-                 {y, false}};
+  Matmul product{x, states_.weight(layer + ".weight", use), {}, {}, {y, false}};
+  if (!states_.shares_terms(layer + ".weight")) {
+    product.bias = optional_weight(layer + ".bias", use);
+    product.addend = addend;
+  }
   product.m = rows;
   product.n = out;
   product.k = in;
@@ -42,10 +42,16 @@ void Products::linear_gradient(const std::string& place, const std::string& laye
   product.transpose_a = true;
   product.local_first = first;
   builder_.emit(fmt::format("dw_{}.{}", layer, place), LaneKind::compute, product);
+  if (!states_.shares_terms(layer + ".weight")) bias_gradient(place, layer, dy, rows, out, first);
+}
+
+void Products::bias_gradient(const std::string& place, const std::string& layer, const Operand& dy,
+                             std::int64_t rows, std::int64_t out, std::int64_t first) {
   const std::string bias = layer + ".bias";
   if (!states_.has(bias)) return;
-  builder_.emit(fmt::format("db_{}.{}", layer, place), LaneKind::compute,
-                ColumnSum{dy, states_.gradient_rows(bias, sum, 0, out), rows, out, first});
+  builder_.emit(
+      fmt::format("db_{}.{}", layer, place), LaneKind::compute,
+      ColumnSum{dy, states_.gradient_rows(bias, Version::plus(0), 0, out), rows, out, first});
 }
 
 void Products::norm(const std::string& op, const std::string& layer, const Version& use,

@@ -13,7 +13,8 @@ class Products : public LoweringPart {
  public:
   explicit Products(Context& context) : LoweringPart(context) {}
 
-  // y [rows, out] = x [rows, in] * W^T + b + addend.
+  // y [rows, out] = x [rows, in] * W^T + b + addend; without b and addend where ranks share the
+  // terms, and y is this rank's part of the sum.
   void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
               const Operand& y, std::int64_t rows, std::int64_t in, std::int64_t out,
               const Operand& addend = {});
@@ -26,6 +27,9 @@ class Products : public LoweringPart {
   void linear_gradient(const std::string& place, const std::string& layer, const Operand& dy,
                        const Operand& x, std::int64_t rows, std::int64_t in, std::int64_t out,
                        std::int64_t first);
+  // The bias alone, of a layer whose terms several ranks share; linear_gradient leaves it out.
+  void bias_gradient(const std::string& place, const std::string& layer, const Operand& dy,
+                     std::int64_t rows, std::int64_t out, std::int64_t first);
   void norm(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
             const Operand& y, std::int64_t rows);
   // dx = d(norm)/dx^T dy + addend, dweight, dbias into the sums of version `sum`, over `rows` of

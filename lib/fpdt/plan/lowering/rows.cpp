@@ -8,19 +8,19 @@
 namespace fpdt {
 
 Rows::Rows(Context& context, Transition& transition)
-    : LoweringPart(context), products_(context), transition_(transition) {
+    : LoweringPart(context), products_(context), tensor_ranks_(context), transition_(transition) {
   const std::int64_t extent = shape_.extent_rows(0);
-  const std::int64_t chunk = shape_.local_rows(0);
+  const std::int64_t chunk = shape_.product_rows(0);
   const std::int64_t tile = ffn_tile();
   normed_ = rows_of_width("normed", extent, model_.hidden, storage_);
-  qkv_ = rows_of_width("qkv", chunk, model_.qkv_width(), storage_);
+  qkv_ = rows_of_width("qkv", chunk, part_.qkv_width(), storage_);
   residual_ = rows_of_width("residual_chunk", extent, model_.hidden, storage_);
-  up_ = rows_of_width("up", tile, model_.up_width(), storage_);
-  act_ = rows_of_width("act", tile, model_.feed_forward, storage_);
+  up_ = rows_of_width("up", tile, part_.up_width(), storage_);
+  act_ = rows_of_width("act", tile, part_.feed_forward, storage_);
   norm_gradient_ = rows_of_width("norm_gradient", extent, model_.hidden, storage_);
-  qkv_gradient_ = rows_of_width("qkv_gradient", chunk, model_.qkv_width(), storage_);
-  act_gradient_ = rows_of_width("act_gradient", tile, model_.feed_forward, storage_);
-  up_gradient_ = rows_of_width("up_gradient", tile, model_.up_width(), storage_);
+  qkv_gradient_ = rows_of_width("qkv_gradient", chunk, part_.qkv_width(), storage_);
+  act_gradient_ = rows_of_width("act_gradient", tile, part_.feed_forward, storage_);
+  up_gradient_ = rows_of_width("up_gradient", tile, part_.up_width(), storage_);
 }
 
 ActivationKind Rows::activation_kind() const {
@@ -36,17 +36,19 @@ ActivationKind Rows::activation_kind() const {
 }
 
 std::int64_t Rows::ffn_tile() const {
-  const std::int64_t most = shape_.local_rows(0);
+  const std::int64_t most = shape_.product_rows(0);
   return strategy_.tiles.ffn_rows > 0 ? std::min(strategy_.tiles.ffn_rows, most) : most;
 }
 
 void Rows::project(LayerFrame& frame, std::int64_t chunk) {
   if (enters(chunk, Loop::up)) first_norm(frame, shape_.extent_of(chunk));
-  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t rows = shape_.product_rows(chunk);
+  const Operand n1 = tensor_ranks_.gather(fmt::format("gather_n1.{}", chunk),
+                                          chunk_of(frame.n1[index(shape_.extent_of(chunk))], chunk),
+                                          shape_.local_rows(chunk));
   const Operand qkv = temporary(qkv_, rows);
-  const Operand& n1 = frame.n1[index(shape_.extent_of(chunk))];
-  products_.linear(fmt::format("qkv.{}", chunk), "qkv", frame.weights, chunk_of(n1, chunk), qkv,
-                   rows, model_.hidden, model_.qkv_width());
+  products_.linear(fmt::format("qkv.{}", chunk), "qkv", frame.weights, n1, qkv, rows, model_.hidden,
+                   part_.qkv_width());
   transition_.to_heads(frame, chunk, qkv);
 }
 
@@ -64,6 +66,16 @@ void Rows::first_norm(LayerFrame& frame, std::int64_t extent) {
   frame.n1[index(extent)] = n1;
 }
 
+// h = the output projection of attention + x.
+void Rows::out_product(LayerFrame& frame, std::int64_t extent, const Operand& context,
+                       const Operand& x, const Operand& h) {
+  const std::int64_t rows = shape_.extent_rows(extent);
+  const Operand part = tensor_ranks_.part_of_sum(h, rows);
+  products_.linear(fmt::format("out.{}", extent), "out", frame.weights, context, part,
+                   shape_.extent_product_rows(extent), part_.q_width(), model_.hidden, x);
+  tensor_ranks_.add_up(fmt::format("out.{}", extent), part, h, rows, {"out", frame.weights, x});
+}
+
 void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   Homes& homes = *frame.homes;
   const std::size_t at = index(extent);
@@ -79,27 +91,30 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   }
   const Operand h =
       keep ? homes.residual.produce(builder_, stored, extent) : temporary(residual_, rows);
-  products_.linear(fmt::format("out.{}", extent), "out", frame.weights, frame.attention_output[at],
-                   h, rows, model_.q_width(), hidden, x);
+  out_product(frame, extent, frame.attention_output[at], x, h);
   if (keep) homes.residual.spill(builder_, stored, extent, h, out_lane());
   const Operand n2 = temporary(normed_, rows);
   products_.norm(fmt::format("norm2.{}", extent), "norm2", frame.weights, parallel ? x : h, n2,
                  rows);
+  const Operand n2_all = tensor_ranks_.gather(fmt::format("gather_n2.{}", extent), n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, extent);
+  const Operand part = tensor_ranks_.part_of_sum(y, rows);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, extent) : Operand{};
   const std::int64_t tile = ffn_tile();
   const auto activation = activation_kind();
-  for (std::int64_t first = 0; first < rows; first += tile) {
-    const std::int64_t r = std::min(tile, rows - first);
+  const std::int64_t all_rows = shape_.extent_product_rows(extent);
+  for (std::int64_t first = 0; first < all_rows; first += tile) {
+    const std::int64_t r = std::min(tile, all_rows - first);
     const Operand up = all ? rows_of(up_all, first, r) : temporary(up_, r);
     products_.linear(fmt::format("up.{}.{}", extent, first), "up", frame.weights,
-                     rows_of(n2, first, r), up, r, hidden, model_.up_width());
+                     rows_of(n2_all, first, r), up, r, hidden, part_.up_width());
     const Operand act = temporary(act_, r);
     builder_.emit(fmt::format("act.{}.{}", extent, first), LaneKind::compute,
-                  Activation{up, {act, false}, activation, r, model_.feed_forward});
+                  Activation{up, {act, false}, activation, r, part_.feed_forward});
     products_.linear(fmt::format("down.{}.{}", extent, first), "down", frame.weights, act,
-                     rows_of(y, first, r), r, model_.feed_forward, hidden, rows_of(h, first, r));
+                     rows_of(part, first, r), r, part_.feed_forward, hidden, rows_of(h, first, r));
   }
+  tensor_ranks_.add_up(fmt::format("down.{}", extent), part, y, rows, {"down", frame.weights, h});
   if (all) homes.ffn_hidden.spill(builder_, stored, extent, up_all, out_lane());
   frame.output.home->spill(builder_, frame.output.instance, extent, y, out_lane());
 }

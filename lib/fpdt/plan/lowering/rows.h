@@ -5,6 +5,7 @@
 
 #include "fpdt/plan/lowering/context.h"
 #include "fpdt/plan/lowering/products.h"
+#include "fpdt/plan/lowering/tensor_ranks.h"
 #include "fpdt/plan/lowering/transition.h"
 
 namespace fpdt {
@@ -25,13 +26,17 @@ class Rows : public LoweringPart {
  private:
   void first_norm(LayerFrame& frame, std::int64_t extent);
   void feed_forward_gradient(LayerFrame& frame, std::int64_t extent);
-  void tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h, const Operand& dy);
+  void tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h, const Operand& dy,
+                      const Operand& dy_all);
+  void out_product(LayerFrame& frame, std::int64_t extent, const Operand& context, const Operand& x,
+                   const Operand& h);
   void first_norm_again(LayerFrame& frame, std::int64_t extent);
   void first_norm_gradient(LayerFrame& frame, std::int64_t extent);
   [[nodiscard]] std::int64_t ffn_tile() const;
   [[nodiscard]] ActivationKind activation_kind() const;
 
   Products products_;
+  TensorRanks tensor_ranks_;
   Transition& transition_;
   BufferId normed_, qkv_, residual_, up_, act_;
   BufferId norm_gradient_, qkv_gradient_, act_gradient_, up_gradient_;

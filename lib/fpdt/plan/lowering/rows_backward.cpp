@@ -29,53 +29,58 @@ void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
     const Operand x =
         frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
     h = parallel ? x : temporary(residual_, rows);
-    if (!parallel) {
-      products_.linear(fmt::format("out.{}", extent), "out", frame.weights, context, h, rows,
-                       model_.q_width(), hidden, x);
-    }
+    if (!parallel) out_product(frame, extent, context, x, h);
   }
-  tiles_backward(frame, extent, h, dy);
+  const std::string place = fmt::format("{}", extent);
+  const Operand dy_all = tensor_ranks_.gather("gather_dy." + place, dy, rows);
+  tiles_backward(frame, extent, h, dy, dy_all);
 
   // Gradients of attention's output projection.
   const Operand dh = parallel ? dy : frame.dh[index(extent)];
-  const std::int64_t width = model_.q_width();
+  const Operand dh_all = parallel ? dy_all : tensor_ranks_.gather("gather_dh." + place, dh, rows);
+  const std::int64_t all_rows = shape_.extent_product_rows(extent);
+  const std::int64_t width = part_.q_width();
   const std::int64_t first = extent_first(extent);
-  products_.linear_gradient(fmt::format("{}", extent), "out", dh, context, rows, width, hidden,
-                            first);
+  products_.linear_gradient(place, "out", dh_all, context, all_rows, width, hidden,
+                            first * shape_.tensor_ranks);
+  if (shares_products()) products_.bias_gradient(place, "out", dh, rows, hidden, first);
   const OutputGradient made = transition_.output_gradient(frame, extent);
-  products_.linear_backward(fmt::format("dcontext.{}", extent), "out", frame.weights, dh,
-                            made.dcontext, rows, width, hidden);
+  products_.linear_backward("dcontext." + place, "out", frame.weights, dh_all, made.dcontext,
+                            all_rows, width, hidden);
   builder_.emit(
-      fmt::format("delta.{}", extent), LaneKind::compute,
+      "delta." + place, LaneKind::compute,
       AttentionDelta{
-          context, made.dcontext, {made.delta, false}, rows, model_.heads, model_.head_dim});
+          context, made.dcontext, {made.delta, false}, all_rows, part_.heads, model_.head_dim});
   frame.gradient[index(extent)] = made;
 }
 
 // Feed-forward and second norm, one row tile after another.
 void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h,
-                          const Operand& dy) {
+                          const Operand& dy, const Operand& dy_all) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.extent_rows(extent);
+  const std::int64_t all_rows = shape_.extent_product_rows(extent);
   const std::int64_t hidden = model_.hidden;
-  const std::int64_t wide = model_.up_width();
-  const std::int64_t ffn = model_.feed_forward;
+  const std::int64_t wide = part_.up_width();
+  const std::int64_t ffn = part_.feed_forward;
   const bool all = frame.stores(Recompute::keep_all);
   const Operand n2 = temporary(normed_, rows);
   products_.norm(fmt::format("renorm2.{}", extent), "norm2", frame.weights, h, n2, rows);
+  const Operand n2_all = tensor_ranks_.gather(fmt::format("regather_n2.{}", extent), n2, rows);
   const Operand dn2 = temporary(norm_gradient_, rows);
+  const Operand part = tensor_ranks_.part_of_sum(dn2, rows);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), extent,
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
   const std::int64_t tile = ffn_tile();
   const auto kind = activation_kind();
-  for (std::int64_t at = 0; at < rows; at += tile) {
-    const std::int64_t r = std::min(tile, rows - at);
-    const std::int64_t first = extent_first(extent) + at;
+  for (std::int64_t at = 0; at < all_rows; at += tile) {
+    const std::int64_t r = std::min(tile, all_rows - at);
+    const std::int64_t first = extent_first(extent) * shape_.tensor_ranks + at;
     const std::string place = fmt::format("{}.{}", extent, at);
     const Operand up = all ? rows_of(kept_up, at, r) : temporary(up_, r);
-    const Operand n2_rows = rows_of(n2, at, r);
-    const Operand dy_rows = rows_of(dy, at, r);
+    const Operand n2_rows = rows_of(n2_all, at, r);
+    const Operand dy_rows = rows_of(dy_all, at, r);
     if (!all) products_.linear("reup." + place, "up", frame.weights, n2_rows, up, r, hidden, wide);
     const Operand act = temporary(act_, r);
     builder_.emit("react." + place, LaneKind::compute, Activation{up, {act, false}, kind, r, ffn});
@@ -87,8 +92,13 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand&
     builder_.emit("dup." + place, LaneKind::compute,
                   ActivationBackward{up, dact, {dup, false}, kind, r, ffn});
     products_.linear_gradient(place, "up", dup, n2_rows, r, hidden, wide, first);
-    products_.linear_backward("dn2." + place, "up", frame.weights, dup, rows_of(dn2, at, r), r,
+    products_.linear_backward("dn2." + place, "up", frame.weights, dup, rows_of(part, at, r), r,
                               hidden, wide);
+  }
+  tensor_ranks_.add_up(fmt::format("dn2.{}", extent), part, dn2, rows);
+  if (shares_products()) {
+    products_.bias_gradient(fmt::format("{}", extent), "down", dy, rows, hidden,
+                            extent_first(extent));
   }
   const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), extent);
   products_.norm_backward(fmt::format("dh.{}", extent), {.layer = "norm2",
@@ -107,10 +117,12 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand&
 void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
   const std::int64_t extent = shape_.extent_of(chunk);
   if (enters(chunk, backward_loop())) first_norm_again(frame, extent);
-  const std::int64_t rows = shape_.local_rows(chunk);
+  const std::int64_t rows = shape_.product_rows(chunk);
+  const std::int64_t own_rows = shape_.local_rows(chunk);
   const std::int64_t hidden = model_.hidden;
-  const std::int64_t width = model_.qkv_width();
-  const Operand n1 = chunk_of(frame.n1[index(extent)], chunk);
+  const std::int64_t width = part_.qkv_width();
+  const Operand n1 = tensor_ranks_.gather(fmt::format("regather_n1.{}", chunk),
+                                          chunk_of(frame.n1[index(extent)], chunk), own_rows);
   Operand qkv;
   if (model_.qk_norm) {
     qkv = temporary(qkv_, rows);
@@ -120,9 +132,12 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
   const Operand dqkv = temporary(model_.qk_norm ? qkv_gradient_ : qkv_, rows);
   transition_.join_gradients(frame, chunk, qkv, dqkv);
   products_.linear_gradient(fmt::format("{}", chunk), "qkv", dqkv, n1, rows, hidden, width,
-                            shape_.local_first(chunk));
-  products_.linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv,
-                            chunk_of(frame.dn1[index(extent)], chunk), rows, hidden, width);
+                            shape_.local_first(chunk) * shape_.tensor_ranks);
+  const Operand dn1 = chunk_of(frame.dn1[index(extent)], chunk);
+  const Operand part = tensor_ranks_.part_of_sum(dn1, own_rows);
+  products_.linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv, part, rows,
+                            hidden, width);
+  tensor_ranks_.add_up(fmt::format("dn1.{}", chunk), part, dn1, own_rows);
   if (leaves(chunk, backward_loop())) first_norm_gradient(frame, extent);
 }
 

@@ -1,13 +1,18 @@
 // How ranks share parameters, gradients and states: the stages of ZeRO (Rajbhandari et al.,
-// arXiv 1910.02054, section 5).
+// arXiv 1910.02054, section 5) over the ranks that have the same tensor, or the same part of one
+// that tensor parallelism cuts.
 //
-// Every tensor lies flat and zero-padded to one piece a rank. The gradients of a step are summed in
-// these pieces at every stage, so that all stages with one micro-batch give the same bits.
+// What ranks share lies flat and zero-padded to one piece for each of them. The gradients of a step
+// are summed in these pieces at every stage, so that all stages with one micro-batch give the same
+// bits.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "fpdt/base/math.h"
+#include "fpdt/schedule/schedule.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -15,9 +20,6 @@ namespace fpdt {
 struct Sharding {
   std::int64_t ranks = 1;
   std::int64_t stage = 3;
-
-  Sharding(const Problem& problem, const Strategy& strategy)
-      : ranks(problem.ranks()), stage(strategy.zero) {}
 
   // One rank shares nothing: its piece is the tensor.
   [[nodiscard]] bool several() const { return ranks > 1; }
@@ -31,21 +33,34 @@ struct Sharding {
   // Every rank has all states and makes every update.
   [[nodiscard]] bool repeats_updates() const { return several() && stage == 0; }
 
-  // Elements of a tensor: one piece, and all pieces with their padding.
-  [[nodiscard]] std::int64_t piece(const TensorSpec& tensor) const {
-    return div_ceil(tensor.elements(), ranks);
+  // Elements of a piece, and of all pieces with their padding.
+  [[nodiscard]] std::int64_t piece(std::int64_t elements) const {
+    return div_ceil(elements, ranks);
   }
-  [[nodiscard]] std::int64_t whole(const TensorSpec& tensor) const {
-    return mul(piece(tensor), ranks);
+  [[nodiscard]] std::int64_t whole(std::int64_t elements) const {
+    return mul(piece(elements), ranks);
   }
   // Elements of parameters, and of states, that a rank holds from step to step. Parameters have
   // the padding of the pieces that they are gathered from.
-  [[nodiscard]] std::int64_t parameters(const TensorSpec& tensor) const {
-    return spreads_updates() ? whole(tensor) : states(tensor);
+  [[nodiscard]] std::int64_t parameters(std::int64_t elements) const {
+    return spreads_updates() ? whole(elements) : states(elements);
   }
-  [[nodiscard]] std::int64_t states(const TensorSpec& tensor) const {
-    return repeats_updates() ? tensor.elements() : piece(tensor);
+  [[nodiscard]] std::int64_t states(std::int64_t elements) const {
+    return repeats_updates() ? elements : piece(elements);
   }
 };
+
+// A tensor, or its parts, and the ranks that share each.
+struct SharedTensor {
+  TensorSpec spec;            // the whole
+  std::int64_t elements = 0;  // of a part
+  TensorCut cut;
+  Sharding sharding;
+  std::string_view group;  // of the ranks that share a part: "world", or "cut"
+};
+// In the order of layer_tensors and global_tensors. Tensor parallelism cuts columns of qkv and up
+// and rows of out and down (Shoeybi et al., arXiv 1909.08053, section 3), and nothing else.
+std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy);
+std::vector<SharedTensor> shared_global_tensors(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,12 @@ namespace {
 
 constexpr std::int64_t kStageSlots = 2;
 
+std::vector<const States::Tensor*> pointers(const std::vector<States::Tensor>& tensors) {
+  std::vector<const States::Tensor*> all;
+  for (const States::Tensor& tensor : tensors) all.push_back(&tensor);
+  return all;
+}
+
 // Updates run in place: tile t of the stream is fetched as this version of its slot, and the
 // updated tile is the version kStageSlots later, in the same bytes.
 std::int64_t stage_version(std::int64_t tile) {
@@ -24,13 +31,20 @@ std::int64_t stage_version(std::int64_t tile) {
 }  // namespace
 
 States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
-    : problem_(problem), strategy_(strategy), sharding_(problem, strategy) {
-  builder.schedule.groups.push_back({"world", sharding_.ranks, 1, {}});
-  for (const TensorSpec& spec : layer_tensors(problem.model)) {
-    add(builder, spec, problem.model.layers);
-    layer_names_.push_back(spec.name);
+    : problem_(problem), strategy_(strategy) {
+  const std::int64_t ranks = problem.ranks();
+  const std::int64_t ways = strategy.mesh.tensor;
+  builder.schedule.groups.push_back({"world", ranks, 1, {}});
+  if (ways > 1 && ranks > ways) {
+    builder.schedule.groups.push_back({"cut", ranks / ways, ways, {0, {1, 0, 1, ways}}});
   }
-  for (const TensorSpec& spec : global_tensors(problem.model)) add(builder, spec, 0);
+  for (const SharedTensor& shared : shared_layer_tensors(problem, strategy)) {
+    add(builder, shared, problem.model.layers);
+    layer_names_.push_back(shared.spec.name);
+  }
+  for (const SharedTensor& shared : shared_global_tensors(problem, strategy)) {
+    add(builder, shared, 0);
+  }
   declare_scalars(builder);
   if (strategy.offloads_states()) declare_stages(builder);
 }
@@ -55,18 +69,20 @@ BufferIndex States::temporary(Builder& builder, const std::string& name, Categor
 }
 
 // ZeRO-3: 2 (or 4) + 4 + 12 bytes a parameter, over all ranks (Rajbhandari et al., section 5).
-void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
-  Tensor tensor{.spec = spec, .count = std::max<std::int64_t>(1, count)};
-  const std::int64_t held = sharding_.states(spec);
-  const std::int64_t piece = sharding_.piece(spec);
-  const std::int64_t whole = sharding_.whole(spec);
+void States::add(Builder& builder, const SharedTensor& shared, std::int64_t count) {
+  Tensor tensor{shared, std::max<std::int64_t>(1, count)};
+  const Sharding& sharding = tensor.sharding;
+  const std::string& name = tensor.spec.name;
+  const std::int64_t held = sharding.states(tensor.elements);
+  const std::int64_t piece = sharding.piece(tensor.elements);
+  const std::int64_t whole = sharding.whole(tensor.elements);
   const Dtype storage = storage_type(strategy_);
   const bool offload = strategy_.offloads_states();
   tensor.held = held;
   tensor.tile = offload ? state_tile(held) : held;
   tensor.tiles = div_ceil(held, tensor.tile);
   tensor.param = state(builder, "param", tensor, Category::weights, storage,
-                       sharding_.parameters(spec), tensor.count);
+                       sharding.parameters(tensor.elements), tensor.count);
   tensor.grad =
       state(builder, "grad", tensor, Category::gradients, Dtype::f32, piece, tensor.count);
   const auto optimizer = [&](const char* kind) {
@@ -74,27 +90,27 @@ void States::add(Builder& builder, const TensorSpec& spec, std::int64_t count) {
                  tensor.count * tensor.tiles,
                  offload ? MemorySpace::host_pinned : MemorySpace::device);
   };
-  const bool own_master = offload || storage != Dtype::f32 || sharding_.spreads_updates();
+  const bool own_master = offload || storage != Dtype::f32 || sharding.spreads_updates();
   tensor.master = own_master ? optimizer("master") : tensor.param;
   tensor.moment1 = optimizer("moment1");
   tensor.moment2 = optimizer("moment2");
   // Whole tensors, while a layer uses them and the next is on its way.
   const std::int64_t slots = count > 0 ? 2 : 1;
-  if (sharding_.gathers_parameters()) {
+  if (sharding.gathers_parameters()) {
     tensor.gathered =
-        temporary(builder, "gathered." + spec.name, Category::weights, storage, whole, slots);
+        temporary(builder, "gathered." + name, Category::weights, storage, whole, slots);
   }
-  if (sharding_.several()) {
+  if (sharding.several()) {
     tensor.gradient_sum =
-        temporary(builder, "gradient_sum." + spec.name, Category::gradients, Dtype::f32, whole,
-                  sharding_.collects_gradients() ? tensor.count : slots);
+        temporary(builder, "gradient_sum." + name, Category::gradients, Dtype::f32, whole,
+                  sharding.collects_gradients() ? tensor.count : slots);
   }
   // Pieces of parameters on their way to all ranks.
-  if (sharding_.spreads_updates()) {
-    tensor.updated = temporary(builder, "updated." + spec.name, Category::weights, storage, piece,
+  if (sharding.spreads_updates()) {
+    tensor.updated = temporary(builder, "updated." + name, Category::weights, storage, piece,
                                std::min<std::int64_t>(2, tensor.count));
   }
-  longest_piece_ = std::max(longest_piece_, piece);
+  largest_sum_ = std::max(largest_sum_, sum_workspace_bytes(sharding.ranks, Bytes{4 * piece}));
   longest_held_ = std::max(longest_held_, held);
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
 }
@@ -115,14 +131,17 @@ void States::declare_scalars(Builder& builder) {
   norm_ = scalars("grad_norm", 1, Role::temporary);
   loss_output_ = scalars("loss_output", 1, Role::output);
   norm_output_ = scalars("grad_norm_output", 1, Role::output);
-  if (!sharding_.several()) return;
+  if (!several()) return;
   loss_total_ = scalars("loss_total", 1, Role::temporary);
   norm_total_ = scalars("grad_norm_total", 1, Role::temporary);
-  // Large enough for the sum of the longest tensor and for that of the gradients of a chunk's keys.
+  // Large enough for the sum of the longest tensor, for that of the gradients of a chunk's keys, and
+  // for that of the terms that ranks share.
   const Geometry shape = geometry(problem_, strategy_);
   const Bytes keys{mul(mul(4, shape.query_rows(0)), 2 * shape.kv_heads * problem_.model.head_dim)};
-  const Bytes bytes = std::max(sum_workspace_bytes(sharding_.ranks, Bytes{4 * longest_piece_}),
-                               sum_workspace_bytes(shape.ring, keys));
+  const Bytes terms{
+      mul(mul(dtype_bytes(storage_type(strategy_)), shape.extent_rows(0)), problem_.model.hidden)};
+  const Bytes bytes = std::max({largest_sum_, sum_workspace_bytes(shape.ring, keys),
+                                sum_workspace_bytes(shape.tensor_ranks, terms)});
   sum_workspace_ = temporary(builder, "sum_workspace", Category::activations, Dtype::f32,
                              div_exact(bytes.value, 4), 1);
 }
@@ -151,15 +170,16 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
     state.tensor = layered ? layer_tensor_name(slot, tensor.spec.name) : tensor.spec.name;
     state.kind = kind;
     state.shape = tensor.spec.shape;
-    const std::int64_t ranks = sharding_.ranks;
+    state.cut = tensor.cut;
+    const std::int64_t ranks = tensor.sharding.ranks;
     state.shards = whole ? 1 : ranks;
     state.replicas = whole ? ranks : 1;
-    if (state.shards > 1) state.shard = {.first = {.b = 1, .n = ranks}};
+    if (state.shards > 1) state.shard = {.first = {.b = 1, .m = tensor.cut.ways, .n = ranks}};
     builder.schedule.states.push_back(std::move(state));
   };
   for (; slot < tensor.count; ++slot) {
-    const bool repeats = sharding_.repeats_updates();
-    row(tensor.param, slot, "parameter", repeats || sharding_.spreads_updates());
+    const bool repeats = tensor.sharding.repeats_updates();
+    row(tensor.param, slot, "parameter", repeats || tensor.sharding.spreads_updates());
     const std::int64_t first = slot * tensor.tiles;
     if (tensor.master != tensor.param) row(tensor.master, first, "master", repeats);
     row(tensor.moment1, first, "moment1", repeats);
@@ -189,11 +209,10 @@ bool States::has(std::string_view name) const {
 
 Operand States::weight(std::string_view name, const Version& use) const {
   const Tensor& tensor = find(name);
-  if (gathers()) return {tensor.gathered, use, 0, -1};
+  if (tensor.sharding.gathers_parameters()) return {tensor.gathered, use, 0, -1};
   // The operand leaves out the padding, since no state says that the padding lasts.
-  const std::int64_t elements = tensor.spec.elements();
-  const bool padded = sharding_.parameters(tensor.spec) > elements;
-  return {tensor.param, tensor.now(), 0, padded ? elements : -1};
+  const bool padded = tensor.sharding.parameters(tensor.elements) > tensor.elements;
+  return {tensor.param, tensor.now(), 0, padded ? tensor.elements : -1};
 }
 
 Operand States::weight_rows(std::string_view name, const Version& use, std::int64_t first,
@@ -207,8 +226,9 @@ Operand States::weight_rows(std::string_view name, const Version& use, std::int6
 // Gradients that last begin a new value each step, one version after the last step's.
 Target States::gradient(std::string_view name, const Version& sum) const {
   const Tensor& tensor = find(name);
-  if (sharding_.collects_gradients()) return {{tensor.gradient_sum, tensor.now(), 0, -1}, true};
-  if (sharding_.several()) return {{tensor.gradient_sum, sum, 0, -1}, true};
+  const Sharding& sharding = tensor.sharding;
+  if (sharding.collects_gradients()) return {{tensor.gradient_sum, tensor.now(), 0, -1}, true};
+  if (sharding.several()) return {{tensor.gradient_sum, sum, 0, -1}, true};
   return {{tensor.grad, tensor.next(), 0, -1}, true};
 }
 
@@ -220,40 +240,62 @@ Target States::gradient_rows(std::string_view name, const Version& sum, std::int
   return target;
 }
 
+template <class Shares, class Emit>
+void States::by_group(const std::vector<const Tensor*>& tensors, const Shares& shares,
+                      const Emit& emit) {
+  for (const std::string_view group : {"world", "cut"}) {
+    std::vector<const Tensor*> shared;
+    for (const Tensor* tensor : tensors) {
+      if (tensor->group == group && shares(tensor->sharding)) shared.push_back(tensor);
+    }
+    if (!shared.empty()) emit(std::string(group), group == "world" ? "" : "_cut", shared);
+  }
+}
+
+std::vector<const States::Tensor*> States::all(const std::vector<std::string>& names) const {
+  std::vector<const Tensor*> tensors;
+  for (const std::string& name : names) tensors.push_back(&find(name));
+  return tensors;
+}
+
 void States::emit_gather(Builder& builder, const std::vector<std::string>& names,
                          const Version& use, std::string_view op) const {
-  AllGather gather;
-  gather.group = "world";
-  for (const std::string& name : names) {
-    const Tensor& tensor = find(name);
-    gather.send.push_back({tensor.param, tensor.now(), 0, -1});
-    gather.receive.push_back({{tensor.gathered, use, 0, -1}, false});
-  }
-  builder.emit(std::string(op), LaneKind::comm, std::move(gather));
+  by_group(all(names), std::mem_fn(&Sharding::gathers_parameters),
+           [&](const std::string& group, const char* suffix, const auto& tensors) {
+             AllGather gather;
+             gather.group = group;
+             for (const Tensor* tensor : tensors) {
+               gather.send.push_back({tensor->param, tensor->now(), 0, -1});
+               gather.receive.push_back({{tensor->gathered, use, 0, -1}, false});
+             }
+             builder.emit(std::string(op) + suffix, LaneKind::comm, std::move(gather));
+           });
 }
 
 void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
                        const Version& sum) const {
-  if (!sharding_.several() || sharding_.collects_gradients()) return;
-  for (const std::string& name : names) {
-    builder.emit("zero_" + name, LaneKind::compute,
-                 Fill{{{find(name).gradient_sum, sum, 0, -1}, false}, 0});
-    if (sum.relative) builder.advance(find(name).gradient_sum, 1);
+  for (const Tensor* tensor : all(names)) {
+    if (!tensor->sharding.several() || tensor->sharding.collects_gradients()) continue;
+    builder.emit("zero_" + tensor->spec.name, LaneKind::compute,
+                 Fill{{{tensor->gradient_sum, sum, 0, -1}, false}, 0});
+    if (sum.relative) builder.advance(tensor->gradient_sum, 1);
   }
 }
 
 void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
                          const Version& sum, std::string_view op) const {
-  if (!sharding_.several() || sharding_.collects_gradients()) return;
-  ReduceScatter reduce;
-  reduce.group = "world";
-  for (const std::string& name : names) {
-    const Tensor& tensor = find(name);
-    reduce.send.push_back({tensor.gradient_sum, sum, 0, -1});
-    reduce.receive.push_back({{tensor.grad, tensor.next(), 0, -1}, true});
-  }
-  reduce.workspace = next_workspace(builder);
-  builder.emit(std::string(op), LaneKind::comm, std::move(reduce));
+  const auto sums = [](const Sharding& one) { return one.several() && !one.collects_gradients(); };
+  by_group(all(names), sums,
+           [&](const std::string& group, const char* suffix, const auto& tensors) {
+             ReduceScatter reduce;
+             reduce.group = group;
+             for (const Tensor* tensor : tensors) {
+               reduce.send.push_back({tensor->gradient_sum, sum, 0, -1});
+               reduce.receive.push_back({{tensor->grad, tensor->next(), 0, -1}, true});
+             }
+             reduce.workspace = next_workspace(builder);
+             builder.emit(std::string(op) + suffix, LaneKind::comm, std::move(reduce));
+           });
 }
 
 Operand States::next_workspace(Builder& builder) const { return builder.next(sum_workspace_); }
@@ -280,7 +322,7 @@ void States::emit_begin(Builder& builder) const {
     builder.emit("zero_loss", LaneKind::compute, Fill{{{loss_, Version::at(0), 0, -1}, false}, 0});
   };
   const auto zero = [&](const Tensor& tensor) {
-    const Operand gradient = sharding_.collects_gradients()
+    const Operand gradient = tensor.sharding.collects_gradients()
                                  ? Operand{tensor.gradient_sum, tensor.now(), 0, -1}
                                  : Operand{tensor.grad, tensor.next(), 0, -1};
     builder.emit("zero_grad_" + tensor.spec.name, LaneKind::compute, Fill{{gradient, false}, 0});
@@ -298,21 +340,24 @@ void States::emit_begin(Builder& builder) const {
   builder.end_block();
 }
 
-void States::emit_collected_sum(Builder& builder, const std::vector<Tensor>& tensors) const {
-  if (!sharding_.collects_gradients()) return;
-  ReduceScatter reduce;
-  reduce.group = "world";
-  for (const Tensor& tensor : tensors) {
-    reduce.send.push_back({tensor.gradient_sum, tensor.now(), 0, -1});
-    reduce.receive.push_back({{tensor.grad, tensor.next(), 0, -1}, false});
-  }
-  reduce.workspace = next_workspace(builder);
-  builder.emit("reduce_gradients", LaneKind::comm, std::move(reduce));
+void States::emit_collected_sum(Builder& builder, const std::vector<const Tensor*>& tensors) const {
+  by_group(tensors, std::mem_fn(&Sharding::collects_gradients),
+           [&](const std::string& group, const char* suffix, const auto& shared) {
+             ReduceScatter reduce;
+             reduce.group = group;
+             for (const Tensor* tensor : shared) {
+               reduce.send.push_back({tensor->gradient_sum, tensor->now(), 0, -1});
+               reduce.receive.push_back({{tensor->grad, tensor->next(), 0, -1}, false});
+             }
+             reduce.workspace = next_workspace(builder);
+             builder.emit(std::string("reduce_gradients") + suffix, LaneKind::comm,
+                          std::move(reduce));
+           });
 }
 
 void States::emit_norm(Builder& builder) const {
   const auto square = [&](const std::vector<Tensor>& tensors) {
-    emit_collected_sum(builder, tensors);
+    emit_collected_sum(builder, pointers(tensors));
     for (const Tensor& tensor : tensors) {
       builder.emit(
           "norm_" + tensor.spec.name, LaneKind::compute,
@@ -324,7 +369,7 @@ void States::emit_norm(Builder& builder) const {
   builder.end_block();
   builder.begin_block("grad_norm");
   square(global_);
-  if (sharding_.several()) {
+  if (several()) {
     builder.emit("reduce_norm", LaneKind::comm,
                  AllReduce{"world",
                            {{norm_, Version::at(0), 0, -1}},
@@ -338,12 +383,12 @@ void States::emit_norm(Builder& builder) const {
 AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const {
   const OptimizerSpec& optimizer = problem_.optimizer;
   AdamW update;
-  const bool whole = sharding_.repeats_updates();
+  const bool whole = tensor.sharding.repeats_updates();
   update.grad = {tensor.grad, tensor.next(), first, rows};
   // Whole sums have the padding of their pieces.
   if (whole)
     update.grad = {tensor.gradient_sum, tensor.next(), first, rows < 0 ? tensor.held : rows};
-  update.norm = {sharding_.several() ? norm_total_ : norm_, Version::at(0), 0, -1};
+  update.norm = {several() ? norm_total_ : norm_, Version::at(0), 0, -1};
   update.step = {step_, Version::at(0), 0, -1};
   if (tensor.updated >= 0) {
     update.param.operand = {tensor.updated, Version::plus(0), first, rows};
@@ -359,31 +404,38 @@ AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t r
 }
 
 // Makes the sums, of which each rank has a piece, whole again.
-void States::emit_whole_gradients(Builder& builder, const std::vector<Tensor>& tensors) const {
-  if (!sharding_.repeats_updates()) return;
-  AllGather gather;
-  gather.group = "world";
-  for (const Tensor& tensor : tensors) {
-    gather.send.push_back({tensor.grad, tensor.next(), 0, -1});
-    gather.receive.push_back({{tensor.gradient_sum, tensor.next(), 0, -1}, false});
-  }
-  builder.emit("gather_gradients", LaneKind::comm, std::move(gather));
+void States::emit_whole_gradients(Builder& builder,
+                                  const std::vector<const Tensor*>& tensors) const {
+  by_group(tensors, std::mem_fn(&Sharding::repeats_updates),
+           [&](const std::string& group, const char* suffix, const auto& shared) {
+             AllGather gather;
+             gather.group = group;
+             for (const Tensor* tensor : shared) {
+               gather.send.push_back({tensor->grad, tensor->next(), 0, -1});
+               gather.receive.push_back({{tensor->gradient_sum, tensor->next(), 0, -1}, false});
+             }
+             builder.emit(std::string("gather_gradients") + suffix, LaneKind::comm,
+                          std::move(gather));
+           });
 }
 
 // Gives the updated pieces of parameters to all ranks.
-void States::emit_spread(Builder& builder, const std::vector<Tensor>& tensors) const {
-  if (!sharding_.spreads_updates()) return;
-  AllGather gather;
-  gather.group = "world";
-  for (const Tensor& tensor : tensors) {
-    gather.send.push_back(builder.next(tensor.updated));
-    gather.receive.push_back({{tensor.param, tensor.next(), 0, -1}, false});
-  }
-  builder.emit("gather_parameters", LaneKind::comm, std::move(gather));
+void States::emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) const {
+  by_group(tensors, std::mem_fn(&Sharding::spreads_updates),
+           [&](const std::string& group, const char* suffix, const auto& shared) {
+             AllGather gather;
+             gather.group = group;
+             for (const Tensor* tensor : shared) {
+               gather.send.push_back(builder.next(tensor->updated));
+               gather.receive.push_back({{tensor->param, tensor->next(), 0, -1}, false});
+             }
+             builder.emit(std::string("gather_parameters") + suffix, LaneKind::comm,
+                          std::move(gather));
+           });
 }
 
 void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const {
-  emit_whole_gradients(builder, tensors);
+  emit_whole_gradients(builder, pointers(tensors));
   std::int64_t tile = 0;  // of the stream through the device
   for (const Tensor& tensor : tensors) {
     if (strategy_.offloads_states()) {
@@ -399,7 +451,7 @@ void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) 
     update.v_out.operand = {tensor.moment2, tensor.next(), 0, -1};
     builder.emit("update_" + tensor.spec.name, LaneKind::compute, update);
   }
-  emit_spread(builder, tensors);
+  emit_spread(builder, pointers(tensors));
 }
 
 // Fetches master weights and moments tile by tile, updates them in place and sends them back.
@@ -444,22 +496,22 @@ void States::emit_finish(Builder& builder) const {
   const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
   const Version zero = Version::at(0);
   const auto give_loss = [&] {
-    if (sharding_.several()) {
+    if (several()) {
       builder.emit("reduce_loss", LaneKind::comm,
                    AllReduce{"world",
                              {{loss_, zero, 0, -1}},
                              {{{loss_total_, zero, 0, -1}, false}},
                              next_workspace(builder)});
     }
-    builder.emit("spill_loss", out,
-                 Copy{{sharding_.several() ? loss_total_ : loss_, zero, 0, -1},
-                      {{loss_output_, zero, 0, -1}, false}});
+    builder.emit(
+        "spill_loss", out,
+        Copy{{several() ? loss_total_ : loss_, zero, 0, -1}, {{loss_output_, zero, 0, -1}, false}});
   };
   builder.begin_block("finish");
   give_loss();
-  builder.emit("spill_norm", out,
-               Copy{{sharding_.several() ? norm_total_ : norm_, zero, 0, -1},
-                    {{norm_output_, zero, 0, -1}, false}});
+  builder.emit(
+      "spill_norm", out,
+      Copy{{several() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});
   builder.end_block();
   builder.begin_block("finish_evaluate");
   give_loss();

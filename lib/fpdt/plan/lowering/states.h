@@ -1,9 +1,9 @@
-// Parameters, gradients and optimizer states of any method, at each stage of ZeRO over all ranks.
+// Parameters, gradients and optimizer states of any method, at each stage of ZeRO.
 //
-// Every tensor lives flat, zero-padded to equal pieces (sharding.h). At stage 3 ops of the schedule
-// gather a layer's weights before use and reduce-scatter its gradients after. With one rank there
-// is nothing to gather: the shard itself is the operand. Gradients are zero-filled and always
-// accumulated.
+// Every tensor, or the part of it that a rank uses, lives flat, zero-padded to equal pieces
+// (sharding.h). At stage 3 ops of the schedule gather a layer's weights before use and
+// reduce-scatter its gradients after. Where one rank alone has a tensor there is nothing to gather:
+// the shard itself is the operand. Gradients are zero-filled and always accumulated.
 #pragma once
 
 #include <array>
@@ -23,8 +23,7 @@ class States {
   States(Builder& builder, const Problem& problem, const Strategy& strategy);
 
   // One tensor of every layer, or a global one.
-  struct Tensor {
-    TensorSpec spec;
+  struct Tensor : SharedTensor {
     std::int64_t count = 1;  // layers that have it
     std::int64_t held = 0;   // elements of master and moments on one rank
     std::int64_t tile = 0;   // elements of a slot of them: all, or a part
@@ -38,13 +37,17 @@ class States {
     [[nodiscard]] Version next() const { return Version::at(count, count > 1 ? 1 : 0); }
   };
 
-  // The whole tensor as a consumer reads it. `use` numbers the gathers of layer tensors (a version
+  // The tensor, or the part that this rank uses, as a consumer reads it. `use` numbers the gathers of layer tensors (a version
   // affine in the call's arguments); one rank ignores it. Rows count elements.
   [[nodiscard]] Operand weight(std::string_view name, const Version& use) const;
   // The same for elements [first, first + elements).
   [[nodiscard]] Operand weight_rows(std::string_view name, const Version& use, std::int64_t first,
                                     std::int64_t elements) const;
   [[nodiscard]] bool has(std::string_view name) const;
+  // Whether ranks share the terms of products with a weight: it is cut along its input.
+  [[nodiscard]] bool shares_terms(std::string_view weight) const {
+    return find(weight).cut.axis == 1;
+  }
   // The target that gradients accumulate into. `sum` is the version of the unsharded sum (several
   // ranks).
   [[nodiscard]] Target gradient(std::string_view name, const Version& sum) const;
@@ -71,11 +74,18 @@ class States {
 
   [[nodiscard]] const std::vector<std::string>& layer_names() const { return layer_names_; }
   // Whether blocks of the step gather parameters.
-  [[nodiscard]] bool gathers() const { return sharding_.gathers_parameters(); }
+  [[nodiscard]] bool gathers() const { return several() && strategy_.zero == 3; }
 
  private:
   [[nodiscard]] const Tensor& find(std::string_view name) const;
-  void add(Builder& builder, const TensorSpec& spec, std::int64_t count);
+  void add(Builder& builder, const SharedTensor& shared, std::int64_t count);
+  [[nodiscard]] bool several() const { return problem_.ranks() > 1; }
+  // Calls emit(group, suffix of the op's name, tensors) for each group of ranks and those of the
+  // tensors that it shares.
+  template <class Shares, class Emit>
+  static void by_group(const std::vector<const Tensor*>& tensors, const Shares& shares,
+                       const Emit& emit);
+  [[nodiscard]] std::vector<const Tensor*> all(const std::vector<std::string>& names) const;
   // Declare buffers of elements of a tensor: what lives across steps, and what does not.
   static BufferIndex state(Builder& builder, const char* kind, const Tensor& tensor,
                            Category category, Dtype dtype, std::int64_t elements,
@@ -88,19 +98,19 @@ class States {
   void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
   [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
-  void emit_whole_gradients(Builder& builder, const std::vector<Tensor>& tensors) const;
-  void emit_spread(Builder& builder, const std::vector<Tensor>& tensors) const;
+  void emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors) const;
+  void emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) const;
   void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
   void emit_begin(Builder& builder) const;
-  void emit_collected_sum(Builder& builder, const std::vector<Tensor>& tensors) const;
+  void emit_collected_sum(Builder& builder, const std::vector<const Tensor*>& tensors) const;
   void emit_norm(Builder& builder) const;
   void emit_finish(Builder& builder) const;
 
   const Problem& problem_;
   const Strategy& strategy_;
-  Sharding sharding_;
   std::vector<Tensor> layer_, global_;
-  std::int64_t longest_piece_ = 0, longest_held_ = 0;  // elements of any tensor
+  std::int64_t longest_held_ = 0;  // elements of any tensor
+  Bytes largest_sum_;              // workspace of the sums of gradients
   std::vector<std::string> layer_names_;
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;

@@ -27,9 +27,9 @@ Transition::Transition(Context& context) : LoweringPart(context) {
   };
   kv_own_ = staging("kv_own", kv_width(), storage_);
   dkv_own_ = staging("dkv_own", kv_width(), Dtype::f32);
-  const std::int64_t extent = shape_.extent_rows(0);
-  dcontext_ = rows_of_width("dcontext", extent, model_.q_width(), storage_);
-  delta_ = rows_of_width("delta_chunk", extent, model_.heads, Dtype::f32);
+  const std::int64_t extent = shape_.extent_product_rows(0);
+  dcontext_ = rows_of_width("dcontext", extent, part_.q_width(), storage_);
+  delta_ = rows_of_width("delta_chunk", extent, part_.heads, Dtype::f32);
   q_send_ = staging("q_send", q_width(), storage_);
   kv_send_ = staging("kv_send", kv_width(), storage_);
   o_send_ = staging("o_send", q_width(), storage_);
@@ -60,13 +60,13 @@ void Transition::describe_heads(Heads& body, const LayerFrame& frame, std::int64
   body.k_weight = optional_weight("k_norm.weight", frame.weights);
   if (model_.qk_norm) body.epsilon = model_.norm_epsilon;
   body.documents = documents();
-  body.rows = shape_.local_rows(chunk);
-  body.heads = model_.heads;
-  body.kv_heads = model_.kv_heads;
+  body.rows = shape_.product_rows(chunk);
+  body.heads = part_.heads;
+  body.kv_heads = part_.kv_heads;
   body.head_dim = model_.head_dim;
   body.ranks = head_ranks_;
   body.rotary = rotary();
-  body.token_first = token_first(chunk);
+  body.token_first = product_first(chunk);
 }
 
 void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& qkv) {
@@ -128,7 +128,7 @@ void Transition::join_output(LayerFrame& frame, std::int64_t chunk) {
                 Permute{frame.o[c],
                         {chunk_of(whole, chunk), false},
                         head_ranks_,
-                        shape_.local_rows(chunk),
+                        shape_.product_rows(chunk),
                         q_width()});
   const std::int64_t repeated = homes.choice.repeated(shape_.chunks);
   if (frame.pass == Pass::forward && chunk < repeated) return;
@@ -143,7 +143,7 @@ OutputGradient Transition::output_gradient(LayerFrame& frame, std::int64_t exten
     return {frame.homes->dout.produce(builder_, Version::plus(0), extent),
             frame.homes->delta.produce(builder_, Version::plus(0), extent)};
   }
-  const std::int64_t rows = shape_.extent_rows(extent);
+  const std::int64_t rows = shape_.extent_product_rows(extent);
   return {temporary(dcontext_, rows), temporary(delta_, rows)};
 }
 
@@ -162,7 +162,7 @@ void Transition::output_gradient_to_heads(LayerFrame& frame, std::int64_t chunk)
       builder_.emit(fmt::format("{}.{}", name, chunk), LaneKind::compute,
                     Permute{chunk_of(extent, chunk),
                             {packed, false},
-                            shape_.local_rows(chunk),
+                            shape_.product_rows(chunk),
                             head_ranks_,
                             row});
       return packed;
@@ -222,7 +222,7 @@ void Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const Ope
     join.qkv = qkv;
     join.dq_weight = states_.gradient_rows("q_norm.weight", Version::plus(0), 0, model_.head_dim);
     join.dk_weight = states_.gradient_rows("k_norm.weight", Version::plus(0), 0, model_.head_dim);
-    join.local_first = shape_.local_first(chunk);
+    join.local_first = shape_.local_first(chunk) * shape_.tensor_ranks;
   }
   describe_heads(join, frame, chunk);
   join.dq = frame.dq[c];

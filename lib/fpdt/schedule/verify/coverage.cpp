@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/schedule/verify/origin_cuts.h"
 #include "fpdt/schedule/verify/parts.h"
 
 namespace fpdt {
@@ -67,9 +68,21 @@ Area causal_pairs(const Tile& tile) {
 
 class Coverage {
  public:
+  // Cuts of tensors, and the most parts of one.
+  struct Cuts {
+    explicit Cuts(const Schedule& schedule) : of_buffers(cuts_of_buffers(schedule)) {
+      for (const TensorCut* cut : of_buffers) {
+        if (cut != nullptr) ways = std::max(ways, cut->ways);
+      }
+    }
+    std::vector<const TensorCut*> of_buffers;
+    std::int64_t ways = 1;
+  };
+
   // `seen`: ranks that were looked at so far.
-  Coverage(const Schedule& schedule, const Block& block, Findings& findings, std::int64_t& seen)
-      : schedule_(schedule), block_(block), findings_(findings), seen_(seen) {}
+  Coverage(const Schedule& schedule, const Block& block, const Cuts& cuts, Findings& findings,
+           std::int64_t& seen)
+      : schedule_(schedule), block_(block), cuts_(cuts), findings_(findings), seen_(seen) {}
 
   void check() {
     for (const Op& op : block_.ops) {
@@ -229,7 +242,7 @@ class Coverage {
       whole.push_back({first, rows, tile.k_first.a, tile.k_rows, tile.op});
     }
     Findings none;
-    Coverage proof(schedule_, block_, none, seen_);
+    Coverage proof(schedule_, block_, cuts_, none, seen_);
     proof.check_disjoint(whole);
     proof.check_area(whole, end_of(whole));
     return none.empty();
@@ -365,12 +378,21 @@ class Coverage {
         .push_back(rows);
   }
 
+  // Ranks that share products have the rows of all of them, but only a part of the columns. So has
+  // the sum over heads, though the weight of their norm is whole.
+  [[nodiscard]] std::int64_t sharers_of(BufferIndex gradient, const Op& op) const {
+    if (std::holds_alternative<JoinHeads>(op.body)) return cuts_.ways;
+    const TensorCut* cut = cuts_.of_buffers[index(gradient)];
+    return cut == nullptr ? 1 : cut->ways;
+  }
+
   void check_gradients() {
     std::int64_t common_end = -1;
     for (auto& [key, chunks] : gradients_) {
       std::sort(chunks.begin(), chunks.end(),
                 [](const Rows& a, const Rows& b) { return a.first < b.first; });
       const std::string& name = schedule_.buffers[index(std::get<0>(key))].name;
+      const std::int64_t sharers = sharers_of(std::get<0>(key), *chunks.back().op);
       std::int64_t end = 0;
       for (const Rows& chunk : chunks) {
         if (chunk.first != end) {
@@ -380,17 +402,18 @@ class Coverage {
         }
         end = std::max(end, chunk.first + chunk.rows);
       }
-      if (common_end >= 0 && end != common_end) {
-        findings_.add(
-            "S506", place_of(block_, *chunks.back().op),
-            fmt::format("the gradient {} ends at row {}, others at {}", name, end, common_end));
+      if (common_end < 0 && end % sharers == 0) common_end = end / sharers;
+      if (end != common_end * sharers) {
+        findings_.add("S506", place_of(block_, *chunks.back().op),
+                      fmt::format("the gradient {} ends at row {}, others at {}", name, end,
+                                  common_end * sharers));
       }
-      common_end = common_end < 0 ? end : common_end;
     }
   }
 
   const Schedule& schedule_;
   const Block& block_;
+  const Cuts& cuts_;
   Findings& findings_;
   std::int64_t& seen_;
   std::map<std::pair<Pass, std::size_t>, std::vector<TileOfRanks>>
@@ -406,9 +429,10 @@ class Coverage {
 
 void check_coverage(const Schedule& schedule, Findings& findings) {
   std::int64_t seen = 0;
+  const Coverage::Cuts cuts(schedule);
   for (const Block& block : schedule.blocks) {
     if (findings.full()) return;
-    Coverage(schedule, block, findings, seen).check();
+    Coverage(schedule, block, cuts, findings, seen).check();
   }
 }
 

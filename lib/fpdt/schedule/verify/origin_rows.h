@@ -17,9 +17,9 @@ struct OriginRun {
   std::int64_t rows = 0;
   bool known = false;       // false: nothing is said about these rows
   RankValue token{};        // of the first row; of all replicas (see OriginRules)
-  RankValue part{};         // of the heads
-  std::int32_t tiles = -1;  // which tiles are summed (OriginTiles); -1: no such sum
-  RankValue sum{};          // of the numbers of the tiles that it has received
+  RankValue part{};         // of the heads, or of the columns
+  std::int32_t tiles = -1;  // which are summed: tiles (OriginTiles), terms (OriginCuts); -1: none
+  RankValue sum{};          // of the numbers of the tiles or terms that it has received
 
   auto operator<=>(const OriginRun&) const = default;
 };

@@ -41,8 +41,9 @@ OriginRules::OriginRules(const Schedule& schedule, OriginStore& store, Findings&
       store_(store),
       findings_(findings),
       values_(schedule),
+      cuts_(schedule, values_),
       ways_(ways_of(schedule)),
-      tiles_(schedule, values_, ways_) {
+      tiles_(schedule, values_, ways_ * cuts_.ways()) {
   const RankExpression none{};
   replica_ = token(none, schedule.feeds.empty() ? none : schedule.feeds[0].replica);
 }
@@ -87,6 +88,10 @@ OriginRuns OriginRules::added(const Target& target, const OriginRuns& runs) {
   each_stretch({store_.read(target.operand), runs}, [&](std::int64_t, const auto& both) {
     OriginRun one = both[0];
     const OriginRun& more = both[1];
+    const auto is_part = [](const OriginRun& run) { return run.tiles == OriginCuts::kTerms; };
+    if (one.known && more.known && is_part(one) != is_part(more)) {
+      fail("S702", "adds a rank's terms of a sum to rows that are no such terms");
+    }
     if (!one.known || !more.known || one.tiles != more.tiles) {
       append(sum, {.rows = one.rows});
       return;
@@ -136,9 +141,33 @@ std::int64_t OriginRules::difference(const OriginRun& a, const OriginRun& b) {
   return rank >= 0 ? rank : values_.difference(a.part, b.part);
 }
 
+void OriginRules::require_part(std::string_view field, const Operand& operand,
+                               const OriginRuns& runs, const RankValue& part) {
+  for (const OriginRun& run : runs) {
+    const std::int64_t rank = run.known ? values_.difference(run.part, part) : -1;
+    if (rank < 0) continue;
+    return fail("S702",
+                fmt::format("{}: rows of {} hold other columns than the op needs on rank {}", field,
+                            store_.buffer(operand.buffer).name, rank));
+  }
+}
+
+RankValue OriginRules::part_of_heads(std::int64_t i) {
+  return values_.sum(cuts_.part().times(static_cast<std::uint64_t>(ways_)),
+                     RankValues::constant(i % ways_));
+}
+
 void OriginRules::require_whole(std::string_view field, const Operand& operand,
                                 const OriginRuns& runs) {
   for (const OriginRun& run : runs) {
+    if (run.known && run.tiles == OriginCuts::kTerms) {
+      const std::int64_t rank = values_.difference(run.sum, cuts_.whole());
+      if (rank < 0) continue;
+      return fail("S703", fmt::format("{}: {} of {} have not received each of {} terms once on "
+                                      "rank {}",
+                                      field, text(run, rank), store_.buffer(operand.buffer).name,
+                                      cuts_.ways(), rank));
+    }
     if (!run.known || run.tiles < 0) continue;
     const RankValue within = values_.sum(run.token, replica_.times(~std::uint64_t{0}));
     const std::int64_t rank =
@@ -184,7 +213,8 @@ std::string OriginRules::text(const OriginRun& run, std::int64_t rank) const {
   const std::uint64_t first = token % (std::uint64_t{1} << kReplicaBits);
   std::string all =
       fmt::format("tokens {}:{}", first, first + static_cast<std::uint64_t>(run.rows));
-  if (ways_ > 1) all += fmt::format(" of heads {}/{}", values_.at(run.part, rank) + 1, ways_);
+  const std::int64_t ways = ways_ * cuts_.ways();
+  if (ways > 1) all += fmt::format(" of heads {}/{}", values_.at(run.part, rank) + 1, ways);
   const std::uint64_t replica = token >> kReplicaBits;
   if (replica > 0) all += fmt::format(" of replica {}", replica);
   return all;
@@ -208,14 +238,49 @@ void OriginRules::rule(const EmbeddingBackward& op) {
   write_unknown(op);
 }
 
-// Rows of `a` are tokens, unless the sum is over them.
+// Rows of `a` are tokens, unless the sum is over them. A weight is stored by output and input.
 void OriginRules::rule(const Matmul& op) {
-  if (op.local_first >= 0 || op.transpose_a) return write_unknown(op);
-  write(op.out, same_rows(op.m, {{"a", &op.a, op.k}, {"addend", &op.addend, op.n}}), op.n);
+  if (op.local_first >= 0 || op.transpose_a) {
+    const OriginCuts::Cut& sum = cuts_.of(op.out.operand.buffer);
+    require_part("a", op.a, read(op.a, op.k, op.m), sum.axis == 0 ? sum.part : RankValue{});
+    require_part("b", op.b, read(op.b, op.k, op.n), sum.axis == 1 ? sum.part : RankValue{});
+    return write_unknown(op);
+  }
+  const OriginCuts::Cut& weight = cuts_.of(op.b.buffer);
+  const bool terms = weight.axis >= 0 && weight.axis == (op.transpose_b ? 1 : 0);
+  require_part("a", op.a, read(op.a, op.m, op.k), terms ? weight.part : RankValue{});
+  OriginRuns rows = same_rows(op.m, {{"a", &op.a, op.k}, {"addend", &op.addend, op.n}});
+  if (terms && (op.addend.present() || op.bias.present())) {
+    fail("S702", "every rank adds an addend or a bias to its terms of one sum");
+  }
+  for (OriginRun& run : rows) {
+    if (!run.known) continue;
+    run.part = terms || weight.axis < 0 ? RankValue{} : weight.part;
+    if (!terms) continue;
+    run.tiles = OriginCuts::kTerms;
+    run.sum = cuts_.number();
+  }
+  write(op.out, rows, op.n);
+}
+
+void OriginRules::rule(const ColumnSum& op) {
+  const OriginCuts::Cut& sum = cuts_.of(op.out.operand.buffer);
+  const OriginRuns rows = read(op.source, op.rows, op.width);
+  require_whole("source", op.source, rows);
+  require_part("source", op.source, rows, sum.axis == 0 ? sum.part : RankValue{});
+  write_unknown(op);
+}
+
+void OriginRules::rule(const Add& op) {
+  write(op.out,
+        same_rows(op.rows, {{"source", &op.source, op.width}, {"addend", &op.addend, op.width}}),
+        op.width);
 }
 
 void OriginRules::rule(const Norm& op) {
-  write(op.y, same_rows(op.rows, {{"x", &op.x, op.width}}), op.width);
+  const OriginRuns rows = same_rows(op.rows, {{"x", &op.x, op.width}});
+  require_part("x", op.x, rows, {});
+  write(op.y, rows, op.width);
 }
 
 void OriginRules::rule(const NormBackward& op) {
@@ -254,10 +319,11 @@ void OriginRules::rule(const SplitHeads& op) {
   const std::int64_t kv_heads = std::max<std::int64_t>(1, op.kv_heads / op.ranks);
   OriginRun tokens{op.rows, true, claim(op.token_first)};
   const std::int64_t fused = (op.heads + 2 * op.kv_heads) * op.head_dim;
+  tokens.part = cuts_.part();
   require("qkv", op.qkv, read(op.qkv, op.rows, fused), tokens);
   OriginRuns blocks;
   for (std::int64_t i = 0; i < op.ranks; ++i) {
-    tokens.part = RankValues::constant(i % ways_);
+    tokens.part = part_of_heads(i);
     append(blocks, tokens);
   }
   write(op.q, blocks, op.heads / op.ranks * op.head_dim);
@@ -272,7 +338,7 @@ void OriginRules::rule(const JoinHeads& op) {
     const OriginRuns blocks = read(operand, op.ranks * op.rows, width);
     bool right = true;
     for (std::int64_t i = 0; i < op.ranks && right; ++i) {
-      tokens.part = RankValues::constant(i % ways_);
+      tokens.part = part_of_heads(i);
       Operand block = operand;
       block.row_first += i * op.rows;
       right = require(field, block, slice(blocks, i * op.rows, op.rows), tokens);
@@ -288,7 +354,7 @@ void OriginRules::rule(const JoinHeads& op) {
   check(Side::queries, op.dq, op.heads / op.ranks * op.head_dim);
   check(Side::keys, op.dkv, 2 * kv_heads * op.head_dim);
   const std::int64_t fused = (op.heads + 2 * op.kv_heads) * op.head_dim;
-  tokens.part = {};
+  tokens.part = cuts_.part();
   if (op.qkv.present()) require("qkv", op.qkv, read(op.qkv, op.rows, fused), tokens);
   write_unknown(op.dq_weight);
   write_unknown(op.dk_weight);
@@ -313,22 +379,23 @@ OriginRuns OriginRules::heads_joined(const Permute& op) {
   OriginRuns joined = slice(blocks, 0, op.inner);
   for (std::int64_t i = 0; op.outer > 1 && i < op.outer; ++i) {
     if (joined.size() > 1 || !joined[0].known) return unknown_rows(op.inner);
-    joined[0].part = RankValues::constant(i % ways_);
+    joined[0].part = part_of_heads(i);
     Operand block = op.source;
     block.row_first += i * op.inner;
     block.rows = op.inner;
     require("source", block, slice(blocks, i * op.inner, op.inner), joined[0]);
   }
-  if (op.outer > 1) joined[0].part = {};
+  if (op.outer > 1) joined[0].part = cuts_.part();
   return joined;
 }
 
 OriginRuns OriginRules::heads_divided(const Permute& op) {
   const OriginRuns rows = same_rows(op.outer, {{"source", &op.source, op.inner * op.width}});
+  require_part("source", op.source, rows, cuts_.part());
   OriginRuns blocks;
   for (std::int64_t i = 0; i < op.inner; ++i) {
     for (OriginRun run : rows) {
-      if (run.known && op.inner > 1) run.part = RankValues::constant(i % ways_);
+      if (run.known && op.inner > 1) run.part = part_of_heads(i);
       append(blocks, run);
     }
   }

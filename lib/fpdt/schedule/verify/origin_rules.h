@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fpdt/schedule/verify/origin_cuts.h"
 #include "fpdt/schedule/verify/origin_store.h"
 #include "fpdt/schedule/verify/origin_tiles.h"
 #include "fpdt/schedule/verify/parts.h"
@@ -32,6 +33,8 @@ class OriginRules {
   void rule(const Embedding& op);
   void rule(const EmbeddingBackward& op);
   void rule(const Matmul& op);
+  void rule(const ColumnSum& op);
+  void rule(const Add& op);
   void rule(const Norm& op);
   void rule(const NormBackward& op);
   void rule(const Activation& op);
@@ -72,7 +75,15 @@ class OriginRules {
   // Requires that known rows hold these tokens of these heads.
   bool require(std::string_view field, const Operand& operand, const OriginRuns& runs,
                const OriginRun& wanted);
-  // Requires that sums over tiles are whole.
+  // Requires that known rows hold this part of the columns, or all of them.
+  void require_part(std::string_view field, const Operand& operand, const OriginRuns& runs,
+                    const RankValue& part);
+  // The part of the heads in block i of those that are exchanged.
+  RankValue part_of_heads(std::int64_t i);
+  // Requires that the ranks of a group have the same parts of tensors.
+  template <class Collective>
+  void require_same_parts(const Collective& op);
+  // Requires that sums over tiles or terms are whole.
   void require_whole(std::string_view field, const Operand& operand, const OriginRuns& runs);
   // Requires that all operands hold the same tokens, and returns what is known of them.
   OriginRuns same_rows(std::int64_t rows, const std::vector<RowOperand>& operands);
@@ -91,6 +102,7 @@ class OriginRules {
   OriginStore& store_;
   Findings& findings_;
   RankValues values_;
+  OriginCuts cuts_;
   std::int64_t ways_;  // parts into which split_heads divides the heads
   OriginTiles tiles_;
   RankValue replica_;             // 2^40 times the replica of the rank

@@ -47,6 +47,17 @@ void OriginRules::each_pair(const Collective& op, Received&& received) {
   }
 }
 
+template <class Collective>
+void OriginRules::require_same_parts(const Collective& op) {
+  const Group& group = group_named(schedule_, op.group);
+  for (const Operand& send : op.send) {
+    const OriginCuts::Cut& cut = cuts_.of(send.buffer);
+    if (cut.axis < 0 || values_.same_within(cut.part, group)) continue;
+    fail("S702", fmt::format("the ranks of group {} have different parts of {}", group.name,
+                             store_.buffer(send.buffer).name));
+  }
+}
+
 void OriginRules::rule(const AllToAll& op) {
   each_pair(op, [this](const OriginRuns& send, const Operand&, const Group& group) {
     std::vector<OriginRuns> from(index(group.size));
@@ -77,6 +88,7 @@ void OriginRules::rule(const AllToAll& op) {
 }
 
 void OriginRules::rule(const AllGather& op) {
+  require_same_parts(op);
   each_pair(op, [this](const OriginRuns& send, const Operand&, const Group& group) {
     OriginRuns all;
     for (std::int64_t member = 0; member < group.size; ++member) {
@@ -122,6 +134,7 @@ void OriginRules::rule(const AllReduce& op) {
 }
 
 void OriginRules::rule(const ReduceScatter& op) {
+  require_same_parts(op);
   each_pair(op, [this](const OriginRuns& send, const Operand& operand, const Group& group) {
     OriginRuns own;
     each_stretch(blocks_of(send, group.size), [&](std::int64_t, auto blocks) {

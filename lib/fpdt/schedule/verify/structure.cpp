@@ -313,7 +313,7 @@ class Structure {
       check_state_bytes(state, where);
       check_shards(state, where);
     }
-    if (!findings_.any("S110")) check_sections();
+    if (!findings_.any("S110") && !findings_.any("S101")) check_sections();
   }
 
   static std::string entry_name(const State& state) { return state.tensor + "/" + state.kind; }
@@ -418,7 +418,12 @@ class Structure {
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       const std::int64_t shard = state.shard.at(rank);
       const std::int64_t part = state.cut.part.at(rank);
-      if (!within(shard, 0, state.shards - 1) || !within(part, 0, state.cut.ways - 1)) continue;
+      if (!within(shard, 0, state.shards - 1) || !within(part, 0, state.cut.ways - 1)) {
+        findings_.add("S110", where,
+                      fmt::format("rank {} holds piece {} of {} of part {} of {}", rank, shard,
+                                  state.shards, part, state.cut.ways));
+        return;
+      }
       ++holders[index(part * state.shards + shard)];
     }
     for (const std::int64_t count : holders) {

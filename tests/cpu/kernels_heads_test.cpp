@@ -277,6 +277,64 @@ TEST(JoinHeadsKernel, IsTheAdjoint) {
   }
 }
 
+// Columns [first, first + count) of rows of `width`.
+std::vector<double> columns(const std::vector<double>& rows, std::int64_t width, std::int64_t first,
+                            std::int64_t count) {
+  std::vector<double> found;
+  for (std::size_t at = 0; at < rows.size(); at += index(width)) {
+    const auto from = rows.begin() + static_cast<std::ptrdiff_t>(at) + first;
+    found.insert(found.end(), from, from + count);
+  }
+  return found;
+}
+
+// Queries alone and keys with values alone have the bits that they have together, both ways.
+TEST(HeadsKernel, QueriesAndKeysMayBeApart) {
+  for (const HeadShape& s : shapes()) {
+    SCOPED_TRACE(testing::Message() << s.heads << "/" << s.kv_heads << " heads of " << s.size
+                                    << ", " << s.ranks << " ranks");
+    Split both(s);
+    KernelCase& memory = both.memory;
+    memory.run(both.op, kRank);
+    JoinHeads joined = join_of(both, s);
+    if (s.normed) {
+      joined.qkv = both.op.qkv, joined.q_weight = both.op.q_weight;
+      joined.k_weight = both.op.k_weight;
+      joined.dq_weight = memory.write(Dtype::f32, s.size);
+      joined.dk_weight = memory.write(Dtype::f32, s.size);
+    }
+    memory.run(joined, kRank);
+    const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.size;
+    for (const bool queries : {true, false}) {
+      const std::int64_t first = queries ? 0 : s.heads * s.size;
+      const std::int64_t count = queries ? s.heads * s.size : 2 * s.kv_heads * s.size;
+      SplitHeads split = both.op;
+      JoinHeads join = joined;
+      const Operand rows =
+          memory.put(s.dtype, columns(memory.values(both.op.qkv), width, first, count));
+      split.qkv = rows;
+      if (s.normed) join.qkv = rows;
+      (queries ? split.kv_heads : split.heads) = (queries ? join.kv_heads : join.heads) = 0;
+      (queries ? split.kv : split.q) = (queries ? join.dk_weight : join.dq_weight) = {};
+      (queries ? split.k_weight : split.q_weight) = {};
+      (queries ? join.k_weight : join.q_weight) = (queries ? join.dkv : join.dq) = {};
+      Target& made = queries ? split.q : split.kv;
+      const Operand wanted = made.operand;
+      made = memory.write(s.dtype, static_cast<std::int64_t>(memory.values(wanted).size()));
+      memory.run(split, kRank);
+      EXPECT_EQ(memory.values(made), memory.values(wanted));
+      join.dqkv = memory.write(Dtype::f32, s.rows * count);
+      const Operand sum = (queries ? joined.dq_weight : joined.dk_weight).operand;
+      Target& of_weight = queries ? join.dq_weight : join.dk_weight;
+      if (s.normed) of_weight = memory.write(Dtype::f32, s.size);
+      memory.run(join, kRank);
+      EXPECT_EQ(memory.values(join.dqkv), columns(memory.values(joined.dqkv), width, first, count));
+      if (!s.normed) continue;
+      EXPECT_EQ(memory.values(of_weight), memory.values(sum));
+    }
+  }
+}
+
 // Slopes of <split(x), y> by central differences in double. A step of 1e-4 makes an error of about
 // 1e-8, which is below f32.
 std::vector<double> slopes(const Splitter& splitter, Heads& x, std::vector<double>& along,

@@ -37,6 +37,7 @@ FewTokens few_tokens(std::uint32_t seed) {
   FewTokensDraw draw(seed);
   ModelSpec model = draw.of({0, 1}) == 0 ? test::tiny_llama() : test::tiny_gpt();
   model.heads = model.kv_heads = 12;
+  model.feed_forward = 72;
   model.head_dim = 2;
   model.layers = draw.of({1, 2, 3, 4});
   model.vocabulary = draw.of({61, 509});
@@ -62,6 +63,13 @@ FewTokens few_tokens(std::uint32_t seed) {
   if (sequence_ranks > 1 && draw.of({true, false})) {
     strategy.mesh.ring = sequence_ranks;
     strategy.keys = draw.of({Keys::gathered, Keys::ring});
+  } else if (sequence_ranks > 1 && draw.of({true, false})) {
+    strategy.mesh.tensor = draw.of({sequence_ranks, std::int64_t{sequence_ranks % 2 == 0 ? 2 : 1}});
+    model.kv_heads = draw.of({12, 6, 3, 1});
+    if (!divides_layers(model, strategy.mesh.tensor) || !divides_heads(model, sequence_ranks)) {
+      model.kv_heads = 12;
+    }
+    strategy.extent = Extent::chunk;
   }
   return {test::tiny_problem(model, ranks, tokens), strategy};
 }

@@ -21,6 +21,7 @@ struct Corner {
   Keys keys = Keys::resident;  // otherwise of all ranks, in a zigzag
   std::int64_t first_stored = 0;
   std::int64_t tensor = 1;
+  std::int64_t kv_heads = 2;
 };
 
 class Edges : public testing::TestWithParam<Corner> {};
@@ -40,6 +41,7 @@ TEST_P(Edges, AreAllNeeded) {
   strategy.layer_classes.front().first_stored_chunk = choice.first_stored;
   ModelSpec model = test::tiny_llama();
   model.layers = 3;
+  model.kv_heads = choice.kv_heads;
   const Lowered lowered = lower(test::tiny_problem(model, choice.ranks, 60), strategy);
   Schedule schedule = lowered.schedule.schedule();
   // Only versions matter here; placement would share bytes according to the edges.
@@ -78,6 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                .order = BackwardOrder::q_outer,
                .recompute = Recompute::keep_attention,
                .tensor = 2},
+        Corner{.name = "tensor_and_one_kv_head", .ranks = 4, .tensor = 2, .kv_heads = 1},
         Corner{.name = "gathered_keys", .keys = Keys::gathered},
         Corner{.name = "ring", .ranks = 4, .keep = 0.5, .keys = Keys::ring},
         Corner{.name = "ring_q_outer", .order = BackwardOrder::q_outer, .keys = Keys::ring}),

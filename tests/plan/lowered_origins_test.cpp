@@ -93,6 +93,74 @@ TEST_F(LoweredOrigins, RowsAreDealtToTheRanksOfTheirHeads) {
   EXPECT_EQ(codes(schedule).count("S701"), 1U);
 }
 
+// Two ranks share products, and two others exchange heads with them.
+Schedule shared_products(std::int64_t kv_heads = 2) {
+  Strategy strategy = test::tiny_strategy(20);
+  strategy.mesh.tensor = 2;
+  ModelSpec model = test::tiny_llama();
+  model.kv_heads = kv_heads;
+  return lower(test::tiny_problem(model, 4, 60), strategy).schedule.schedule();
+}
+
+// A sum that is left out: what follows reads this rank's own terms, of the rows of the first rank.
+TEST_F(LoweredOrigins, TermsThatAreNotAddedUpAreFound) {
+  EXPECT_EQ(codes(shared_products()), Codes{});
+  Schedule schedule = shared_products();
+  auto& sum = body<Add>(schedule, "forward", "add_out.0");
+  sum.source = body<Matmul>(schedule, "forward", "out.0").out.operand;
+  sum.source.rows = sum.rows;
+  for (Buffer& one : schedule.buffers) one.offset = kUnplaced;
+  EXPECT_EQ(codes(schedule), (Codes{"S702", "S703"}));
+}
+
+TEST_F(LoweredOrigins, TermsOfAnotherGroupAreFound) {
+  for (const std::int64_t kv_heads : {2, 1}) {
+    Schedule schedule = shared_products(kv_heads);
+    auto& sum = body<ReduceScatter>(schedule, "backward", "sum_dn2.1");
+    ASSERT_EQ(sum.group, "tp");
+    sum.group = "sp";
+    const Codes found = codes(schedule);
+    EXPECT_EQ(found.count("S702") + found.count("S703"), 1U);
+  }
+}
+
+TEST_F(LoweredOrigins, RowsOfAnotherGroupAreFound) {
+  Schedule schedule = shared_products();
+  body<AllGather>(schedule, "forward", "gather_n1.1").group = "sp";
+  EXPECT_EQ(codes(schedule), Codes{"S701"});
+}
+
+// Ranks have the other part of the columns than those that they compute with.
+TEST_F(LoweredOrigins, OtherPartsOfTensorsAreFound) {
+  for (const char* name : {"qkv.weight", "up.weight", "down.weight", "out.weight"}) {
+    Schedule schedule = shared_products();
+    for (State& state : schedule.states) {
+      if (state.tensor.ends_with(name)) state.cut.part = {1, {-1, 0, 1, 2}};
+    }
+    const Codes found = codes(schedule);
+    EXPECT_TRUE(found.count("S701") + found.count("S702") > 0) << name;
+  }
+}
+
+TEST_F(LoweredOrigins, PartsOfTensorsAreGatheredFromTheirRanks) {
+  Schedule schedule = shared_products();
+  const auto group = [&](std::string_view name) {
+    return std::find_if(schedule.groups.begin(), schedule.groups.end(),
+                        [&](const Group& one) { return one.name == name; });
+  };
+  group("cut")->stride = 1;
+  group("cut")->first = group("tp")->first;
+  EXPECT_EQ(codes(schedule).count("S702"), 1U);
+}
+
+// Rows that every rank adds to its terms, and so enter the sum twice.
+TEST_F(LoweredOrigins, WhatEveryRankAddsIsFound) {
+  Schedule schedule = shared_products();
+  auto& terms = body<Matmul>(schedule, "backward", "dn2.0.0");
+  terms.addend = body<Matmul>(schedule, "backward", "dw_down.0.0").a;
+  EXPECT_EQ(codes(schedule), Codes{"S702"});
+}
+
 // After the all-to-all, all ranks hold the same tokens.
 TEST_F(LoweredOrigins, HeadsOfAnotherRankAreFound) {
   Schedule schedule = lowered();

@@ -21,6 +21,7 @@
 // The verifier refuses an op that adds to a gradient but declares it as a plain target (S605).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -226,12 +227,18 @@ struct Rotary {
   }
 };
 
+// KV heads of one of the ranks that exchange tokens for heads.
+inline std::int64_t kv_heads_of_rank(std::int64_t kv_heads, std::int64_t ranks) {
+  return kv_heads == 0 ? 0 : std::max<std::int64_t>(1, kv_heads / ranks);
+}
+
 // Splits heads, rotates them and orders them for the all-to-all. From qkv [rows, (H+2G)*D] (all q
 // heads, then k, then v) it makes q [ranks*rows, h*D], whose block j holds the query heads of rank
 // j, and kv [ranks*rows, 2*g*D], whose block j holds, per token, the g key heads and then the g
 // value heads of rank j (KV heads repeat when G < ranks). The position of row i is token -
 // documents[token], token = token_first + i. q_weight and k_weight [D], when present: every query
-// and key head is RMS-normalised before its rotation.
+// and key head is RMS-normalised before its rotation. With H = 0 or G = 0 the rows hold only keys
+// and values or only queries, and the other target and weight are absent.
 struct SplitHeads {
   static constexpr OpTraits kTraits{"split_heads", Covers::nothing};
   Operand qkv, q_weight, k_weight, documents;

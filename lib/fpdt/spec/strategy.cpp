@@ -36,11 +36,7 @@ std::int64_t nearest_tensor(const ModelSpec& model, std::int64_t most) {
 
 // `share`: the ranks that share the heads, of which `tensor` share each product.
 void check_heads(Findings& wrong, const ModelSpec& model, std::int64_t share, std::int64_t tensor) {
-  if (tensor > model.kv_heads) {
-    wrong("P109", "mesh.tensor",
-          "mesh.tensor: {} ranks share {} KV heads, which cannot be lowered yet; use {}", tensor,
-          model.kv_heads, nearest_tensor(model, model.kv_heads));
-  } else if (!divides_layers(model, tensor)) {
+  if (!divides_layers(model, tensor)) {
     wrong(
         "P102", "mesh.tensor",
         "mesh.tensor: {} query heads, {} KV heads and {} columns of the feed-forward of {} cannot "

@@ -58,8 +58,8 @@ struct HeadLayout {
         size(op.head_dim),
         ranks(op.ranks),
         own(div_exact(heads, ranks)),
-        own_kv(std::max<std::int64_t>(1, kv_heads / ranks)) {
-    FPDT_ASSERT(std::max(kv_heads, ranks) % std::min(kv_heads, ranks) == 0);
+        own_kv(kv_heads_of_rank(kv_heads, ranks)) {
+    FPDT_ASSERT(kv_heads % ranks == 0 || ranks % kv_heads == 0);
     FPDT_ASSERT(size <= 2 * kPiece && op.rotary.rotary <= size);
   }
   // The first element of a head in row i of the fused [q | k | v] rows.
@@ -87,7 +87,7 @@ struct HeadNorm {
   std::int64_t size;
   double epsilon;
 
-  [[nodiscard]] bool present() const { return cpu::present(q_weight); }
+  [[nodiscard]] bool present() const { return cpu::present(q_weight) || cpu::present(k_weight); }
   // 1 / sqrt(mean(x^2) + epsilon)
   [[nodiscard]] float rate(const float* x) const {
     const float squares = lane_sum(size, [x](std::int64_t i) { return x[i] * x[i]; });
@@ -148,8 +148,8 @@ struct WeightSums {
     for (std::int64_t part = 1; part < parts; ++part) {
       for (std::int64_t i = 0; i < 2 * size; ++i) sums[i] += q(part)[i];
     }
-    store(dq_weight, 0, size, q(0));
-    store(dk_weight, 0, size, k(0));
+    if (present(dq_weight)) store(dq_weight, 0, size, q(0));
+    if (present(dk_weight)) store(dk_weight, 0, size, k(0));
   }
 
   static constexpr std::int64_t kRoom = (kSharedBytes - 8 * kRotaryMax / 2) / 4;  // floats
@@ -193,8 +193,11 @@ void Join::row(std::int64_t i, const HeadPieces& pieces, float* dq_weight, float
   const std::int64_t token = token_first + i;
   pieces.turn.set(frequency, token - documents.start(token), -1);
   const std::int64_t size = layout.size;
-  const float* q_weight = norm.present() ? load(norm.q_weight, 0, size, pieces.q_weight) : nullptr;
-  const float* k_weight = norm.present() ? load(norm.k_weight, 0, size, pieces.k_weight) : nullptr;
+  const auto taken = [size](const View& weight, float* buffer) {
+    return present(weight) ? load(weight, 0, size, buffer) : nullptr;
+  };
+  const float* q_weight = taken(norm.q_weight, pieces.q_weight);
+  const float* k_weight = taken(norm.k_weight, pieces.k_weight);
   const auto turned_back = [&](float* dy, std::int64_t at, const float* weight, float* dweight) {
     pieces.turn.apply(dy);
     if (norm.present()) norm.backward(load(qkv, at, size, pieces.other), weight, dy, dweight);

@@ -168,7 +168,7 @@ Layout layout_of(const Op& op, int n) {
   l.ranks = static_cast<int>(op.ranks);
   l.size = static_cast<int>(op.head_dim);
   l.own = static_cast<int>(div_exact(op.heads, op.ranks));
-  l.own_kv = std::max(1, l.kv_heads / l.ranks);
+  l.own_kv = static_cast<int>(kv_heads_of_rank(op.kv_heads, op.ranks));
   l.half = static_cast<int>(op.rotary.rotary / 2);
   l.pieces = l.half / n + (l.size - 2 * l.half + 2 * n - 1) / (2 * n);
   l.lanes = 1;

@@ -92,14 +92,13 @@ void execute(const SplitHeads& op, const Frame& frame) {
   using namespace heads;
   const View qkv = frame.view(op, op.qkv), q = frame.view(op, op.q), kv = frame.view(op, op.kv);
   const View q_weight = frame.view(op, op.q_weight), k_weight = frame.view(op, op.k_weight);
-  FPDT_ASSERT(present(q_weight) == present(k_weight));
   with_pieces(op, {qkv, q, kv}, {qkv, q, kv}, {q_weight, k_weight}, [&](auto, auto instance) {
     using T = typename decltype(instance)::Type;
     constexpr int N = decltype(instance)::kElements;
     const Layout l = layout_of(op, N);
     FPDT_ASSERT(qkv.elements >= op.rows * (op.heads + 2 * op.kv_heads) * op.head_dim);
-    FPDT_ASSERT(q.elements >= op.rows * op.heads * op.head_dim);
-    FPDT_ASSERT(kv.elements >= op.ranks * op.rows * 2 * l.own_kv * op.head_dim);
+    FPDT_ASSERT(op.heads == 0 || q.elements >= op.rows * op.heads * op.head_dim);
+    FPDT_ASSERT(op.kv_heads == 0 || kv.elements >= op.ranks * op.rows * 2 * l.own_kv * op.head_dim);
     launch(split_heads<T, N>, grid_of(op.rows, kTokens), kThreads, turns_bytes(l), frame.stream,
            source<T>(qkv), norm_of(op, frame), sink<T>(q), sink<T>(kv), l,
            rotation_of(op, frame, 1), frequencies_of(op.rotary));

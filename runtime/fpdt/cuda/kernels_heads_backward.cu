@@ -174,15 +174,15 @@ void execute(const JoinHeads& op, const Frame& frame) {
   const View dq = frame.view(op, op.dq), dkv = frame.view(op, op.dkv);
   const View qkv = frame.view(op, op.qkv), dqkv = frame.view(op, op.dqkv);
   const View q_weight = frame.view(op, op.q_weight), k_weight = frame.view(op, op.k_weight);
-  const bool normed = present(q_weight);
-  FPDT_ASSERT(present(k_weight) == normed && present(qkv) == normed);
+  const bool normed = present(q_weight) || present(k_weight);
+  FPDT_ASSERT(present(qkv) == normed);
   with_pieces(op, {dq, dkv}, {qkv, dqkv}, {q_weight, k_weight}, [&](auto gradient, auto fused) {
     using D = typename decltype(gradient)::Type;
     using T = typename decltype(fused)::Type;
     constexpr int N = decltype(fused)::kElements;
     const Layout l = layout_of(op, N);
-    FPDT_ASSERT(dq.elements >= op.rows * op.heads * op.head_dim);
-    FPDT_ASSERT(dkv.elements >= op.ranks * op.rows * 2 * l.own_kv * op.head_dim);
+    FPDT_ASSERT(op.heads == 0 || dq.elements >= op.rows * op.heads * op.head_dim);
+    FPDT_ASSERT(op.kv_heads == 0 || dkv.elements >= op.ranks * op.rows * 2 * l.own_kv * op.head_dim);
     FPDT_ASSERT(dqkv.elements >= op.rows * (op.heads + 2 * op.kv_heads) * op.head_dim);
     // With sums, 512 blocks: about as many as an H100 runs at once, with 34 KiB of shared memory
     // each for heads of 128 dimensions.
@@ -199,10 +199,11 @@ void execute(const JoinHeads& op, const Frame& frame) {
     launch(join_heads<D, T, N>, blocks, kThreads, shared, frame.stream, join, l,
            rotation_of(op, frame, -1), frequencies_of(op.rotary));
     if (!normed) return;
-    add_column_partials(partials, blocks, 2 * l.size, l.size, frame.view(op, op.dq_weight),
-                        frame.stream);
-    add_column_partials(partials + l.size, blocks, 2 * l.size, l.size, frame.view(op, op.dk_weight),
-                        frame.stream);
+    const auto add_up = [&](const float* of, const View& sum) {
+      if (present(sum)) add_column_partials(of, blocks, 2 * l.size, l.size, sum, frame.stream);
+    };
+    add_up(partials, frame.view(op, op.dq_weight));
+    add_up(partials + l.size, frame.view(op, op.dk_weight));
   });
 }
 

@@ -22,8 +22,8 @@ void Products::linear(const std::string& op, const std::string& layer, const Ver
 
 void Products::linear_backward(const std::string& op, const std::string& layer, const Version& use,
                                const Operand& dy, const Operand& dx, std::int64_t rows,
-                               std::int64_t in, std::int64_t out) {
-  Matmul product{dy, states_.weight(layer + ".weight", use), {}, {}, {dx, false}};
+                               std::int64_t in, std::int64_t out, const Operand& addend) {
+  Matmul product{dy, states_.weight(layer + ".weight", use), {}, addend, {dx, false}};
   product.m = rows;
   product.n = in;
   product.k = out;

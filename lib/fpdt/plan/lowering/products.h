@@ -18,10 +18,10 @@ class Products : public LoweringPart {
   void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
               const Operand& y, std::int64_t rows, std::int64_t in, std::int64_t out,
               const Operand& addend = {});
-  // dx = dy * W.
+  // dx = dy * W + addend.
   void linear_backward(const std::string& op, const std::string& layer, const Version& use,
                        const Operand& dy, const Operand& dx, std::int64_t rows, std::int64_t in,
-                       std::int64_t out);
+                       std::int64_t out, const Operand& addend = {});
   // dW += dy^T * x and db += the column sums of dy, of the rank's tokens from `first`; ops
   // dw_<layer>.<place>.
   void linear_gradient(const std::string& place, const std::string& layer, const Operand& dy,

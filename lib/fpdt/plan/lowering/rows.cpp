@@ -13,12 +13,21 @@ Rows::Rows(Context& context, Transition& transition)
   const std::int64_t chunk = shape_.product_rows(0);
   const std::int64_t tile = ffn_tile();
   normed_ = rows_of_width("normed", extent, model_.hidden, storage_);
-  qkv_ = rows_of_width("qkv", chunk, part_.qkv_width(), storage_);
+  const auto projection = [&](const char* layer, const char* rows, const char* gradient,
+                              std::int64_t width) {
+    projections_.push_back({layer, width, rows_of_width(rows, chunk, width, storage_),
+                            rows_of_width(gradient, chunk, width, storage_)});
+  };
+  if (keys_apart(model_, strategy_)) {
+    projection("q", "q_rows", "q_gradient", part_.q_width());
+    projection("kv", "kv_rows", "kv_gradient", 2 * part_.kv_width());
+  } else {
+    projection("qkv", "qkv", "qkv_gradient", part_.qkv_width());
+  }
   residual_ = rows_of_width("residual_chunk", extent, model_.hidden, storage_);
   up_ = rows_of_width("up", tile, part_.up_width(), storage_);
   act_ = rows_of_width("act", tile, part_.feed_forward, storage_);
   norm_gradient_ = rows_of_width("norm_gradient", extent, model_.hidden, storage_);
-  qkv_gradient_ = rows_of_width("qkv_gradient", chunk, part_.qkv_width(), storage_);
   act_gradient_ = rows_of_width("act_gradient", tile, part_.feed_forward, storage_);
   up_gradient_ = rows_of_width("up_gradient", tile, part_.up_width(), storage_);
 }
@@ -42,14 +51,23 @@ std::int64_t Rows::ffn_tile() const {
 
 void Rows::project(LayerFrame& frame, std::int64_t chunk) {
   if (enters(chunk, Loop::up)) first_norm(frame, shape_.extent_of(chunk));
-  const std::int64_t rows = shape_.product_rows(chunk);
   const Operand n1 = tensor_ranks_.gather(fmt::format("gather_n1.{}", chunk),
                                           chunk_of(frame.n1[index(shape_.extent_of(chunk))], chunk),
                                           shape_.local_rows(chunk));
-  const Operand qkv = temporary(qkv_, rows);
-  products_.linear(fmt::format("qkv.{}", chunk), "qkv", frame.weights, n1, qkv, rows, model_.hidden,
-                   part_.qkv_width());
-  transition_.to_heads(frame, chunk, qkv);
+  transition_.to_heads(frame, chunk, qkv_products(frame, "", chunk, n1));
+}
+
+Transition::Projected Rows::qkv_products(const LayerFrame& frame, const char* prefix,
+                                         std::int64_t chunk, const Operand& n1) {
+  Transition::Projected made;
+  const std::int64_t rows = shape_.product_rows(chunk);
+  for (const Projection& one : projections_) {
+    Operand& out = made.queries.present() ? made.keys : made.queries;
+    out = temporary(one.rows, rows);
+    products_.linear(fmt::format("{}{}.{}", prefix, one.layer, chunk), one.layer, frame.weights, n1,
+                     out, rows, model_.hidden, one.width);
+  }
+  return made;
 }
 
 void Rows::first_norm(LayerFrame& frame, std::int64_t extent) {

@@ -38,8 +38,18 @@ class Rows : public LoweringPart {
   Products products_;
   TensorRanks tensor_ranks_;
   Transition& transition_;
-  BufferId normed_, qkv_, residual_, up_, act_;
-  BufferId norm_gradient_, qkv_gradient_, act_gradient_, up_gradient_;
+  // The products with qkv: of all its columns, or of queries, and of keys and values.
+  struct Projection {
+    const char* layer;
+    std::int64_t width;
+    BufferId rows, gradient;
+  };
+  [[nodiscard]] Transition::Projected qkv_products(const LayerFrame& frame, const char* prefix,
+                                                   std::int64_t chunk, const Operand& n1);
+
+  std::vector<Projection> projections_;
+  BufferId normed_, residual_, up_, act_;
+  BufferId norm_gradient_, act_gradient_, up_gradient_;
 };
 
 }  // namespace fpdt

@@ -120,23 +120,30 @@ void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {
   const std::int64_t rows = shape_.product_rows(chunk);
   const std::int64_t own_rows = shape_.local_rows(chunk);
   const std::int64_t hidden = model_.hidden;
-  const std::int64_t width = part_.qkv_width();
   const Operand n1 = tensor_ranks_.gather(fmt::format("regather_n1.{}", chunk),
                                           chunk_of(frame.n1[index(extent)], chunk), own_rows);
-  Operand qkv;
-  if (model_.qk_norm) {
-    qkv = temporary(qkv_, rows);
-    products_.linear(fmt::format("reqkv.{}", chunk), "qkv", frame.weights, n1, qkv, rows, hidden,
-                     width);
+  Transition::Projected qkv, dqkv;
+  if (model_.qk_norm) qkv = qkv_products(frame, "re", chunk, n1);
+  const auto gradient = [&](const Projection& one) -> Operand& {
+    return &one == &projections_.front() ? dqkv.queries : dqkv.keys;
+  };
+  for (const Projection& one : projections_) {
+    gradient(one) = temporary(model_.qk_norm ? one.gradient : one.rows, rows);
   }
-  const Operand dqkv = temporary(model_.qk_norm ? qkv_gradient_ : qkv_, rows);
   transition_.join_gradients(frame, chunk, qkv, dqkv);
-  products_.linear_gradient(fmt::format("{}", chunk), "qkv", dqkv, n1, rows, hidden, width,
-                            shape_.local_first(chunk) * shape_.tensor_ranks);
+  for (const Projection& one : projections_) {
+    products_.linear_gradient(fmt::format("{}", chunk), one.layer, gradient(one), n1, rows, hidden,
+                              one.width, shape_.local_first(chunk) * shape_.tensor_ranks);
+  }
   const Operand dn1 = chunk_of(frame.dn1[index(extent)], chunk);
-  const Operand part = tensor_ranks_.part_of_sum(dn1, own_rows);
-  products_.linear_backward(fmt::format("dn1.{}", chunk), "qkv", frame.weights, dqkv, part, rows,
-                            hidden, width);
+  Operand part;
+  for (const Projection& one : projections_) {
+    const Operand before = part;
+    part = tensor_ranks_.part_of_sum(dn1, own_rows);
+    const bool first = &one == &projections_.front();
+    products_.linear_backward(fmt::format("dn1{}.{}", first ? "" : "_kv", chunk), one.layer,
+                              frame.weights, gradient(one), part, rows, hidden, one.width, before);
+  }
   tensor_ranks_.add_up(fmt::format("dn1.{}", chunk), part, dn1, own_rows);
   if (leaves(chunk, backward_loop())) first_norm_gradient(frame, extent);
 }

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "fpdt/base/math.h"
@@ -52,14 +52,23 @@ struct Sharding {
 
 // A tensor, or its parts, and the ranks that share each.
 struct SharedTensor {
+  std::string name;           // of its buffers
   TensorSpec spec;            // the whole
   std::int64_t elements = 0;  // of a part
   TensorCut cut;
   Sharding sharding;
-  std::string_view group;  // of the ranks that share a part: "world", or "cut"
+  // The ranks that share a part: one group, or groups of groups. Gradients are summed within the
+  // first, and then over the next; parameters are gathered in the opposite order.
+  std::vector<std::string> groups;
+  RankExpression shard;  // the piece of a rank
 };
 // In the order of layer_tensors and global_tensors. Tensor parallelism cuts columns of qkv and up
-// and rows of out and down (Shoeybi et al., arXiv 1909.08053, section 3), and nothing else.
+// and rows of out and down (Shoeybi et al., arXiv 1909.08053, section 3), and nothing else. Where
+// more ranks share products than there are KV heads, the queries of qkv ("q") are cut in more parts
+// than its keys and values ("kv"), which several ranks have.
+bool keys_apart(const ModelSpec& model, const Strategy& strategy);
+// The groups of ranks that they name.
+std::vector<Group> sharing_groups(const Problem& problem, const Strategy& strategy);
 std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy);
 std::vector<SharedTensor> shared_global_tensors(const Problem& problem, const Strategy& strategy);
 

@@ -32,15 +32,10 @@ std::int64_t stage_version(std::int64_t tile) {
 
 States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
     : problem_(problem), strategy_(strategy) {
-  const std::int64_t ranks = problem.ranks();
-  const std::int64_t ways = strategy.mesh.tensor;
-  builder.schedule.groups.push_back({"world", ranks, 1, {}});
-  if (ways > 1 && ranks > ways) {
-    builder.schedule.groups.push_back({"cut", ranks / ways, ways, {0, {1, 0, 1, ways}}});
-  }
+  builder.schedule.groups = sharing_groups(problem, strategy);
   for (const SharedTensor& shared : shared_layer_tensors(problem, strategy)) {
     add(builder, shared, problem.model.layers);
-    layer_names_.push_back(shared.spec.name);
+    layer_names_.push_back(shared.name);
   }
   for (const SharedTensor& shared : shared_global_tensors(problem, strategy)) {
     add(builder, shared, 0);
@@ -52,7 +47,7 @@ States::States(Builder& builder, const Problem& problem, const Strategy& strateg
 BufferIndex States::state(Builder& builder, const char* kind, const Tensor& tensor,
                           Category category, Dtype dtype, std::int64_t elements, std::int64_t slots,
                           MemorySpace space) {
-  return builder.add({fmt::format("{}.{}", kind, tensor.spec.name),
+  return builder.add({fmt::format("{}.{}", kind, tensor.name),
                       space,
                       Role::state,
                       category,
@@ -72,7 +67,7 @@ BufferIndex States::temporary(Builder& builder, const std::string& name, Categor
 void States::add(Builder& builder, const SharedTensor& shared, std::int64_t count) {
   Tensor tensor{shared, std::max<std::int64_t>(1, count)};
   const Sharding& sharding = tensor.sharding;
-  const std::string& name = tensor.spec.name;
+  const std::string& name = tensor.name;
   const std::int64_t held = sharding.states(tensor.elements);
   const std::int64_t piece = sharding.piece(tensor.elements);
   const std::int64_t whole = sharding.whole(tensor.elements);
@@ -90,7 +85,10 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
                  tensor.count * tensor.tiles,
                  offload ? MemorySpace::host_pinned : MemorySpace::device);
   };
-  const bool own_master = offload || storage != Dtype::f32 || sharding.spreads_updates();
+  // All parts of a tensor have masters if one has.
+  const bool apart = name != tensor.spec.name;
+  const bool own_master = offload || storage != Dtype::f32 || sharding.spreads_updates() ||
+                          (apart && (sharding.stage == 1 || sharding.stage == 2));
   tensor.master = own_master ? optimizer("master") : tensor.param;
   tensor.moment1 = optimizer("moment1");
   tensor.moment2 = optimizer("moment2");
@@ -110,9 +108,29 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
     tensor.updated = temporary(builder, "updated." + name, Category::weights, storage, piece,
                                std::min<std::int64_t>(2, tensor.count));
   }
-  largest_sum_ = std::max(largest_sum_, sum_workspace_bytes(sharding.ranks, Bytes{4 * piece}));
+  declare_blocks(builder, tensor);
+  std::int64_t block = whole;
+  for (std::size_t i = 0; i < tensor.groups.size() && sharding.several(); ++i) {
+    const std::int64_t members = group_named(builder.schedule, tensor.groups[i]).size;
+    block = div_exact(block, members);
+    largest_sum_ = std::max(largest_sum_, sum_workspace_bytes(members, Bytes{4 * block}));
+  }
   longest_held_ = std::max(longest_held_, held);
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
+}
+
+// What a group of groups shares passes through the block that one of them has.
+void States::declare_blocks(Builder& builder, Tensor& tensor) {
+  if (tensor.groups.size() == 1) return;
+  const std::int64_t block = div_exact(tensor.sharding.whole(tensor.elements),
+                                       group_named(builder.schedule, tensor.groups.front()).size);
+  const Dtype gathered = tensor.sharding.repeats_updates() ? Dtype::f32 : storage_type(strategy_);
+  const Category category =
+      tensor.sharding.repeats_updates() ? Category::gradients : Category::weights;
+  tensor.gathered_block =
+      temporary(builder, "gathered_block." + tensor.name, category, gathered, block, 1);
+  tensor.summed_block =
+      temporary(builder, "summed_block." + tensor.name, Category::gradients, Dtype::f32, block, 1);
 }
 
 // Elements of a piece of states that come from the host.
@@ -174,7 +192,7 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
     const std::int64_t ranks = tensor.sharding.ranks;
     state.shards = whole ? 1 : ranks;
     state.replicas = whole ? ranks : 1;
-    if (state.shards > 1) state.shard = {.first = {.b = 1, .m = tensor.cut.ways, .n = ranks}};
+    if (state.shards > 1) state.shard = tensor.shard;
     builder.schedule.states.push_back(std::move(state));
   };
   for (; slot < tensor.count; ++slot) {
@@ -191,7 +209,7 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
 const States::Tensor& States::find(std::string_view name) const {
   for (const auto* list : {&layer_, &global_}) {
     for (const Tensor& tensor : *list) {
-      if (tensor.spec.name == name) return tensor;
+      if (tensor.name == name) return tensor;
     }
   }
   FPDT_ASSERT(false);
@@ -201,7 +219,7 @@ const States::Tensor& States::find(std::string_view name) const {
 bool States::has(std::string_view name) const {
   for (const auto* list : {&layer_, &global_}) {
     for (const Tensor& tensor : *list) {
-      if (tensor.spec.name == name) return true;
+      if (tensor.name == name) return true;
     }
   }
   return false;
@@ -241,15 +259,67 @@ Target States::gradient_rows(std::string_view name, const Version& sum, std::int
 }
 
 template <class Shares, class Emit>
-void States::by_group(const std::vector<const Tensor*>& tensors, const Shares& shares,
-                      const Emit& emit) {
-  for (const std::string_view group : {"world", "cut"}) {
-    std::vector<const Tensor*> shared;
-    for (const Tensor* tensor : tensors) {
-      if (tensor->group == group && shares(tensor->sharding)) shared.push_back(tensor);
-    }
-    if (!shared.empty()) emit(std::string(group), group == "world" ? "" : "_cut", shared);
+void States::by_groups(const std::vector<const Tensor*>& tensors, const Shares& shares,
+                       const Emit& emit) {
+  std::vector<std::vector<const Tensor*>> alike;
+  for (const Tensor* tensor : tensors) {
+    if (!shares(tensor->sharding)) continue;
+    const auto same = std::find_if(alike.begin(), alike.end(), [&](const auto& one) {
+      return one.front()->groups == tensor->groups;
+    });
+    (same == alike.end() ? alike.emplace_back() : *same).push_back(tensor);
   }
+  for (const auto& list : alike) emit(list.front()->groups, list);
+}
+
+namespace {
+
+// The name of an op over one of the groups that share tensors.
+std::string op_of_group(std::string_view op, const std::vector<std::string>& groups,
+                        const std::string& group) {
+  if (group == "world") return std::string(op);
+  return groups.size() == 1 ? fmt::format("{}_{}", op, group)
+                            : fmt::format("{}_{}.{}", op, groups.front(), group);
+}
+
+}  // namespace
+
+template <class Shares, class Send, class Receive>
+void States::gather(Builder& builder, std::string_view op,
+                    const std::vector<const Tensor*>& tensors, const Shares& shares,
+                    const Send& send, const Receive& receive) {
+  by_groups(tensors, shares, [&](const auto& groups, const auto& list) {
+    std::vector<Operand> held;
+    for (const Tensor* tensor : list) held.push_back(send(*tensor));
+    for (std::size_t level = groups.size(); level-- > 0;) {
+      AllGather gather{groups[level], held, {}};
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        held[i] = level == 0 ? receive(*list[i]) : builder.next(list[i]->gathered_block);
+        gather.receive.push_back({held[i], false});
+      }
+      builder.emit(op_of_group(op, groups, groups[level]), LaneKind::comm, std::move(gather));
+    }
+  });
+}
+
+template <class Shares, class Send>
+void States::sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
+                 const Shares& shares, const Send& send, bool accumulate) const {
+  by_groups(tensors, shares, [&](const auto& groups, const auto& list) {
+    std::vector<Operand> held;
+    for (const Tensor* tensor : list) held.push_back(send(*tensor));
+    for (std::size_t level = 0; level < groups.size(); ++level) {
+      const bool last = level + 1 == groups.size();
+      ReduceScatter reduce{groups[level], held, {}};
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        held[i] = last ? Operand{list[i]->grad, list[i]->next(), 0, -1}
+                       : builder.next(list[i]->summed_block);
+        reduce.receive.push_back({held[i], last && accumulate});
+      }
+      reduce.workspace = next_workspace(builder);
+      builder.emit(op_of_group(op, groups, groups[level]), LaneKind::comm, std::move(reduce));
+    }
+  });
 }
 
 std::vector<const States::Tensor*> States::all(const std::vector<std::string>& names) const {
@@ -260,42 +330,35 @@ std::vector<const States::Tensor*> States::all(const std::vector<std::string>& n
 
 void States::emit_gather(Builder& builder, const std::vector<std::string>& names,
                          const Version& use, std::string_view op) const {
-  by_group(all(names), std::mem_fn(&Sharding::gathers_parameters),
-           [&](const std::string& group, const char* suffix, const auto& tensors) {
-             AllGather gather;
-             gather.group = group;
-             for (const Tensor* tensor : tensors) {
-               gather.send.push_back({tensor->param, tensor->now(), 0, -1});
-               gather.receive.push_back({{tensor->gathered, use, 0, -1}, false});
-             }
-             builder.emit(std::string(op) + suffix, LaneKind::comm, std::move(gather));
-           });
+  gather(
+      builder, op, all(names), std::mem_fn(&Sharding::gathers_parameters),
+      [](const Tensor& one) {
+        return Operand{one.param, one.now(), 0, -1};
+      },
+      [&](const Tensor& one) {
+        return Operand{one.gathered, use, 0, -1};
+      });
 }
 
 void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
                        const Version& sum) const {
   for (const Tensor* tensor : all(names)) {
     if (!tensor->sharding.several() || tensor->sharding.collects_gradients()) continue;
-    builder.emit("zero_" + tensor->spec.name, LaneKind::compute,
+    builder.emit("zero_" + tensor->name, LaneKind::compute,
                  Fill{{{tensor->gradient_sum, sum, 0, -1}, false}, 0});
     if (sum.relative) builder.advance(tensor->gradient_sum, 1);
   }
 }
 
 void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
-                         const Version& sum, std::string_view op) const {
-  const auto sums = [](const Sharding& one) { return one.several() && !one.collects_gradients(); };
-  by_group(all(names), sums,
-           [&](const std::string& group, const char* suffix, const auto& tensors) {
-             ReduceScatter reduce;
-             reduce.group = group;
-             for (const Tensor* tensor : tensors) {
-               reduce.send.push_back({tensor->gradient_sum, sum, 0, -1});
-               reduce.receive.push_back({{tensor->grad, tensor->next(), 0, -1}, true});
-             }
-             reduce.workspace = next_workspace(builder);
-             builder.emit(std::string(op) + suffix, LaneKind::comm, std::move(reduce));
-           });
+                         const Version& sum_version, std::string_view op) const {
+  sum(
+      builder, op, all(names),
+      [](const Sharding& one) { return one.several() && !one.collects_gradients(); },
+      [&](const Tensor& one) {
+        return Operand{one.gradient_sum, sum_version, 0, -1};
+      },
+      true);
 }
 
 Operand States::next_workspace(Builder& builder) const { return builder.next(sum_workspace_); }
@@ -325,7 +388,7 @@ void States::emit_begin(Builder& builder) const {
     const Operand gradient = tensor.sharding.collects_gradients()
                                  ? Operand{tensor.gradient_sum, tensor.now(), 0, -1}
                                  : Operand{tensor.grad, tensor.next(), 0, -1};
-    builder.emit("zero_grad_" + tensor.spec.name, LaneKind::compute, Fill{{gradient, false}, 0});
+    builder.emit("zero_grad_" + tensor.name, LaneKind::compute, Fill{{gradient, false}, 0});
   };
   builder.begin_block("begin");
   scalars();
@@ -340,27 +403,17 @@ void States::emit_begin(Builder& builder) const {
   builder.end_block();
 }
 
-void States::emit_collected_sum(Builder& builder, const std::vector<const Tensor*>& tensors) const {
-  by_group(tensors, std::mem_fn(&Sharding::collects_gradients),
-           [&](const std::string& group, const char* suffix, const auto& shared) {
-             ReduceScatter reduce;
-             reduce.group = group;
-             for (const Tensor* tensor : shared) {
-               reduce.send.push_back({tensor->gradient_sum, tensor->now(), 0, -1});
-               reduce.receive.push_back({{tensor->grad, tensor->next(), 0, -1}, false});
-             }
-             reduce.workspace = next_workspace(builder);
-             builder.emit(std::string("reduce_gradients") + suffix, LaneKind::comm,
-                          std::move(reduce));
-           });
-}
-
 void States::emit_norm(Builder& builder) const {
   const auto square = [&](const std::vector<Tensor>& tensors) {
-    emit_collected_sum(builder, pointers(tensors));
+    sum(
+        builder, "reduce_gradients", pointers(tensors), std::mem_fn(&Sharding::collects_gradients),
+        [](const Tensor& one) {
+          return Operand{one.gradient_sum, one.now(), 0, -1};
+        },
+        false);
     for (const Tensor& tensor : tensors) {
       builder.emit(
-          "norm_" + tensor.spec.name, LaneKind::compute,
+          "norm_" + tensor.name, LaneKind::compute,
           SquaredNorm{{tensor.grad, tensor.next(), 0, -1}, {{norm_, Version::at(0), 0, -1}, true}});
     }
   };
@@ -404,34 +457,25 @@ AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t r
 }
 
 // Makes the sums, of which each rank has a piece, whole again.
-void States::emit_whole_gradients(Builder& builder,
-                                  const std::vector<const Tensor*>& tensors) const {
-  by_group(tensors, std::mem_fn(&Sharding::repeats_updates),
-           [&](const std::string& group, const char* suffix, const auto& shared) {
-             AllGather gather;
-             gather.group = group;
-             for (const Tensor* tensor : shared) {
-               gather.send.push_back({tensor->grad, tensor->next(), 0, -1});
-               gather.receive.push_back({{tensor->gradient_sum, tensor->next(), 0, -1}, false});
-             }
-             builder.emit(std::string("gather_gradients") + suffix, LaneKind::comm,
-                          std::move(gather));
-           });
+void States::emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors) {
+  gather(
+      builder, "gather_gradients", tensors, std::mem_fn(&Sharding::repeats_updates),
+      [](const Tensor& one) {
+        return Operand{one.grad, one.next(), 0, -1};
+      },
+      [](const Tensor& one) {
+        return Operand{one.gradient_sum, one.next(), 0, -1};
+      });
 }
 
 // Gives the updated pieces of parameters to all ranks.
-void States::emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) const {
-  by_group(tensors, std::mem_fn(&Sharding::spreads_updates),
-           [&](const std::string& group, const char* suffix, const auto& shared) {
-             AllGather gather;
-             gather.group = group;
-             for (const Tensor* tensor : shared) {
-               gather.send.push_back(builder.next(tensor->updated));
-               gather.receive.push_back({{tensor->param, tensor->next(), 0, -1}, false});
-             }
-             builder.emit(std::string("gather_parameters") + suffix, LaneKind::comm,
-                          std::move(gather));
-           });
+void States::emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) {
+  gather(
+      builder, "gather_parameters", tensors, std::mem_fn(&Sharding::spreads_updates),
+      [&](const Tensor& one) { return builder.next(one.updated); },
+      [](const Tensor& one) {
+        return Operand{one.param, one.next(), 0, -1};
+      });
 }
 
 void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const {
@@ -449,7 +493,7 @@ void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) 
     update.master_out.operand = {tensor.master, tensor.next(), 0, -1};
     update.m_out.operand = {tensor.moment1, tensor.next(), 0, -1};
     update.v_out.operand = {tensor.moment2, tensor.next(), 0, -1};
-    builder.emit("update_" + tensor.spec.name, LaneKind::compute, update);
+    builder.emit("update_" + tensor.name, LaneKind::compute, update);
   }
   emit_spread(builder, pointers(tensors));
 }
@@ -474,7 +518,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
       before[i] = {stage, Version::plus(fetched), 0, n};
       after[i] = {stage, Version::plus(fetched + kStageSlots), 0, n};
       builder.advance(stage, round_up(tile + 1, kStageSlots) * 2);
-      builder.emit(fmt::format("fetch_{}_{}.{}", words[i], tensor.spec.name, t), LaneKind::h2d,
+      builder.emit(fmt::format("fetch_{}_{}.{}", words[i], tensor.name, t), LaneKind::h2d,
                    Copy{{homes[i], now, 0, n}, {before[i], false}});
     }
     AdamW update = update_of(tensor, first, n);
@@ -484,9 +528,9 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
     update.master_out.operand = after[0];
     update.m_out.operand = after[1];
     update.v_out.operand = after[2];
-    builder.emit(fmt::format("update_{}.{}", tensor.spec.name, t), LaneKind::compute, update);
+    builder.emit(fmt::format("update_{}.{}", tensor.name, t), LaneKind::compute, update);
     for (std::size_t i = 0; i < 3; ++i) {
-      builder.emit(fmt::format("spill_{}_{}.{}", words[i], tensor.spec.name, t), out,
+      builder.emit(fmt::format("spill_{}_{}.{}", words[i], tensor.name, t), out,
                    Copy{after[i], {{homes[i], next, 0, n}, false}});
     }
   }

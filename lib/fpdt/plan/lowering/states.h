@@ -31,6 +31,7 @@ class States {
     BufferIndex param = -1, master = -1, moment1 = -1, moment2 = -1, grad = -1;
     BufferIndex gradient_sum = -1;            // of the rank, before the sum over several
     BufferIndex gathered = -1, updated = -1;  // pieces of parameters, after and before a gather
+    BufferIndex gathered_block = -1, summed_block = -1;  // between two groups
 
     // The versions of one slot for each layer: of this step, and of the next.
     [[nodiscard]] Version now() const { return Version::at(0, count > 1 ? 1 : 0); }
@@ -80,11 +81,19 @@ class States {
   [[nodiscard]] const Tensor& find(std::string_view name) const;
   void add(Builder& builder, const SharedTensor& shared, std::int64_t count);
   [[nodiscard]] bool several() const { return problem_.ranks() > 1; }
-  // Calls emit(group, suffix of the op's name, tensors) for each group of ranks and those of the
-  // tensors that it shares.
+  // Calls emit(groups, tensors) for those of the tensors that the same ranks share.
   template <class Shares, class Emit>
-  static void by_group(const std::vector<const Tensor*>& tensors, const Shares& shares,
-                       const Emit& emit);
+  static void by_groups(const std::vector<const Tensor*>& tensors, const Shares& shares,
+                        const Emit& emit);
+  // Emit the gathers and the sums of tensors whose sharding `shares` accepts; `send` and `receive`
+  // name the operands of one. A sum ends in the tensor's gradient.
+  template <class Shares, class Send, class Receive>
+  static void gather(Builder& builder, std::string_view op,
+                     const std::vector<const Tensor*>& tensors, const Shares& shares,
+                     const Send& send, const Receive& receive);
+  template <class Shares, class Send>
+  void sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
+           const Shares& shares, const Send& send, bool accumulate) const;
   [[nodiscard]] std::vector<const Tensor*> all(const std::vector<std::string>& names) const;
   // Declare buffers of elements of a tensor: what lives across steps, and what does not.
   static BufferIndex state(Builder& builder, const char* kind, const Tensor& tensor,
@@ -92,17 +101,17 @@ class States {
                            std::int64_t slots, MemorySpace space = MemorySpace::device);
   static BufferIndex temporary(Builder& builder, const std::string& name, Category category,
                                Dtype dtype, std::int64_t elements, std::int64_t slots);
+  void declare_blocks(Builder& builder, Tensor& tensor);
   void declare_scalars(Builder& builder);
   void declare_stages(Builder& builder);
   [[nodiscard]] std::int64_t state_tile(std::int64_t held) const;
   void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
   [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
-  void emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors) const;
-  void emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) const;
+  static void emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors);
+  static void emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors);
   void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
   void emit_begin(Builder& builder) const;
-  void emit_collected_sum(Builder& builder, const std::vector<const Tensor*>& tensors) const;
   void emit_norm(Builder& builder) const;
   void emit_finish(Builder& builder) const;
 

@@ -11,7 +11,8 @@ TensorRanks::TensorRanks(Context& context) : LoweringPart(context) {
   };
   // Backward of the feed-forward reads those of its input and of its gradient.
   rows_ = staging("tensor_rows", all, 2);
-  part_sum_ = staging("tensor_part", all, 1);
+  // Where keys are apart from queries, a part is made in two steps.
+  part_sum_ = staging("tensor_part", all, keys_apart(model_, strategy_) ? 2 : 1);
   sum_ = staging("tensor_sum", own, 1);
 }
 

@@ -1,7 +1,11 @@
 // Emits all-to-alls and gathers, and the ops that pack and unpack them.
 #include "fpdt/plan/lowering/transition.h"
 
+#include <array>
+
 #include <fmt/format.h>
+
+#include "fpdt/base/math.h"
 
 namespace fpdt {
 namespace {
@@ -55,41 +59,57 @@ Rotary Transition::rotary() const {
 }
 
 template <class Heads>
-void Transition::describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk) const {
-  body.q_weight = optional_weight("q_norm.weight", frame.weights);
-  body.k_weight = optional_weight("k_norm.weight", frame.weights);
+void Transition::describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk,
+                                Which which) const {
+  if (which != Which::keys) {
+    body.heads = part_.heads;
+    body.q_weight = optional_weight("q_norm.weight", frame.weights);
+  }
+  if (which != Which::queries) {
+    body.kv_heads = part_.kv_heads;
+    body.k_weight = optional_weight("k_norm.weight", frame.weights);
+  }
   if (model_.qk_norm) body.epsilon = model_.norm_epsilon;
   body.documents = documents();
   body.rows = shape_.product_rows(chunk);
-  body.heads = part_.heads;
-  body.kv_heads = part_.kv_heads;
   body.head_dim = model_.head_dim;
   body.ranks = head_ranks_;
   body.rotary = rotary();
   body.token_first = product_first(chunk);
 }
 
-void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& qkv) {
+void Transition::split_heads(const LayerFrame& frame, std::int64_t chunk, const Operand& rows,
+                             Which which, const Operand& q, const Operand& kv) {
+  SplitHeads split;
+  split.qkv = rows;
+  describe_heads(split, frame, chunk, which);
+  if (which != Which::keys) split.q.operand = q;
+  if (which != Which::queries) split.kv.operand = kv;
+  constexpr std::array<const char*, 3> kNames{"heads", "heads_q", "heads_kv"};
+  builder_.emit(fmt::format("{}.{}", kNames[static_cast<std::size_t>(which)], chunk),
+                LaneKind::compute, split);
+}
+
+void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Projected& qkv) {
   Homes& homes = *frame.homes;
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
   const Operand q = homes.q.produce(builder_, kept, chunk);
   const Operand kv = homes.kv.produce(builder_, kept, chunk);
-  SplitHeads split;
-  split.qkv = qkv;
-  describe_heads(split, frame, chunk);
   const std::int64_t rows = shape_.query_rows(chunk);
   const Operand own = shape_.gathers_keys() ? temporary(kv_own_, rows) : kv;
-  if (head_ranks_ == 1) {
-    split.q.operand = q;
-    split.kv.operand = own;
-    builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
+  const bool alone = head_ranks_ == 1;
+  const Operand q_heads = alone ? q : temporary(q_send_, rows);
+  const Operand kv_heads = alone ? own : temporary(kv_send_, rows);
+  if (qkv.keys.present()) {
+    split_heads(frame, chunk, qkv.queries, Which::queries, q_heads, {});
+    split_heads(frame, chunk, qkv.keys, Which::keys, {}, kv_heads);
   } else {
-    split.q.operand = temporary(q_send_, rows);
-    split.kv.operand = temporary(kv_send_, rows);
-    builder_.emit(fmt::format("heads.{}", chunk), LaneKind::compute, split);
+    split_heads(frame, chunk, qkv.queries, Which::all, q_heads, kv_heads);
+  }
+  if (!alone) {
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
-                  AllToAll{"sp", {split.q.operand, split.kv.operand}, {{q, false}, {own, false}}});
+                  AllToAll{"sp", {q_heads, kv_heads}, {{q, false}, {own, false}}});
   }
   if (shape_.gathers_keys()) {
     builder_.emit(fmt::format("gather_kv.{}", chunk), LaneKind::comm,
@@ -214,21 +234,34 @@ Operand Transition::summed_over_ring(const Operand& dkv, std::int64_t chunk) {
   return own;
 }
 
-void Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv,
-                                const Operand& dqkv) {
-  const auto c = static_cast<std::size_t>(chunk);
+void Transition::join_gradients(LayerFrame& frame, std::int64_t chunk, const Projected& qkv,
+                                const Projected& dqkv) {
+  if (!dqkv.keys.present()) {
+    return join_heads(frame, chunk, qkv.queries, dqkv.queries, Which::all);
+  }
+  join_heads(frame, chunk, qkv.queries, dqkv.queries, Which::queries);
+  join_heads(frame, chunk, qkv.keys, dqkv.keys, Which::keys);
+}
+
+void Transition::join_heads(const LayerFrame& frame, std::int64_t chunk, const Operand& rows,
+                            const Operand& gradient, Which which) {
   JoinHeads join;
+  const auto of_norm = [&](const char* name) {
+    return states_.gradient_rows(name, Version::plus(0), 0, model_.head_dim);
+  };
   if (model_.qk_norm) {
-    join.qkv = qkv;
-    join.dq_weight = states_.gradient_rows("q_norm.weight", Version::plus(0), 0, model_.head_dim);
-    join.dk_weight = states_.gradient_rows("k_norm.weight", Version::plus(0), 0, model_.head_dim);
+    join.qkv = rows;
+    if (which != Which::keys) join.dq_weight = of_norm("q_norm.weight");
+    if (which != Which::queries) join.dk_weight = of_norm("k_norm.weight");
     join.local_first = shape_.local_first(chunk) * shape_.tensor_ranks;
   }
-  describe_heads(join, frame, chunk);
-  join.dq = frame.dq[c];
-  join.dkv = frame.dkv[c];
-  join.dqkv = {dqkv, false};
-  builder_.emit(fmt::format("dheads.{}", chunk), LaneKind::compute, join);
+  describe_heads(join, frame, chunk, which);
+  if (which != Which::keys) join.dq = frame.dq[index(chunk)];
+  if (which != Which::queries) join.dkv = frame.dkv[index(chunk)];
+  join.dqkv = {gradient, false};
+  constexpr std::array<const char*, 3> kNames{"dheads", "dheads_q", "dheads_kv"};
+  builder_.emit(fmt::format("{}.{}", kNames[static_cast<std::size_t>(which)], chunk),
+                LaneKind::compute, join);
 }
 
 }  // namespace fpdt

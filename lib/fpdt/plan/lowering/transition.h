@@ -10,8 +10,12 @@ class Transition : public LoweringPart {
  public:
   explicit Transition(Context& context);
 
+  // Rows of qkv: fused, or queries apart from keys and values.
+  struct Projected {
+    Operand queries, keys;  // keys are absent where both are fused
+  };
   // q_i and kv_i in head layout from the rows of qkv_i.
-  void to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& qkv);
+  void to_heads(LayerFrame& frame, std::int64_t chunk, const Projected& qkv);
   // Sends the attention output of chunk i back to sequence layout.
   void output_to_rows(LayerFrame& frame, std::int64_t chunk);
   // Receives it there, and stores what backward needs of this row.
@@ -25,8 +29,8 @@ class Transition : public LoweringPart {
                          const Operand& dkv);
   // The gradient of qkv_i from both. The norm of heads needs `qkv`, q and k before
   // normalisation; the ones in their homes are normalised.
-  void join_gradients(LayerFrame& frame, std::int64_t chunk, const Operand& qkv,
-                      const Operand& dqkv);
+  void join_gradients(LayerFrame& frame, std::int64_t chunk, const Projected& qkv,
+                      const Projected& dqkv);
 
  private:
   // The ranks of a ring in the order of their runs of the chunk.
@@ -39,8 +43,13 @@ class Transition : public LoweringPart {
     return head_ranks_ == 1 && shape_.extents == shape_.chunks;
   }
   // Sets the fields that SplitHeads and JoinHeads share.
+  enum class Which : std::uint8_t { all, queries, keys };
   template <class Heads>
-  void describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk) const;
+  void describe_heads(Heads& body, const LayerFrame& frame, std::int64_t chunk, Which which) const;
+  void split_heads(const LayerFrame& frame, std::int64_t chunk, const Operand& rows, Which which,
+                   const Operand& q, const Operand& kv);
+  void join_heads(const LayerFrame& frame, std::int64_t chunk, const Operand& rows,
+                  const Operand& gradient, Which which);
   [[nodiscard]] Rotary rotary() const;
 
   BufferId kv_own_, dkv_own_;  // of this rank, where keys are gathered

@@ -383,7 +383,7 @@ class Coverage {
   [[nodiscard]] std::int64_t sharers_of(BufferIndex gradient, const Op& op) const {
     if (std::holds_alternative<JoinHeads>(op.body)) return cuts_.ways;
     const TensorCut* cut = cuts_.of_buffers[index(gradient)];
-    return cut == nullptr ? 1 : cut->ways;
+    return cut == nullptr ? 1 : cuts_.ways;
   }
 
   void check_gradients() {

@@ -22,7 +22,7 @@ std::vector<const TensorCut*> cuts_of_buffers(const Schedule& schedule) {
   std::vector<const TensorCut*> cuts(schedule.buffers.size(), nullptr);
   bool any = false;
   for (const State& state : schedule.states) {
-    if (state.cut.ways == 1) continue;
+    if (state.cut.sections.empty()) continue;
     cuts[index(state.buffer)] = &state.cut;
     any = true;
   }
@@ -47,21 +47,25 @@ std::vector<const TensorCut*> cuts_of_buffers(const Schedule& schedule) {
 
 OriginCuts::OriginCuts(const Schedule& schedule, RankValues& values)
     : cuts_(schedule.buffers.size()) {
-  RankExpression part;
   const std::vector<const TensorCut*> cuts = cuts_of_buffers(schedule);
-  for (std::size_t i = 0; i < cuts.size(); ++i) {
-    if (cuts[i] == nullptr) continue;
-    cuts_[i] = {cuts[i]->axis, values.of(cuts[i]->part)};
-    if (cuts[i]->ways > ways_) part = cuts[i]->part;
-    ways_ = std::max(ways_, cuts[i]->ways);
+  for (const TensorCut* cut : cuts) {
+    if (cut == nullptr || cut->ways < ways_) continue;
+    ways_ = cut->ways;
+    part_ = values.of(cut->part);
   }
   if (ways_ == 1) return;
-  part_ = values.of(part);
   std::vector<std::uint64_t> numbers;
   for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
     numbers.push_back(number_of(values.at(part_, rank)));
   }
-  number_ = values.of(numbers);
+  const RankValue number = values.of(numbers);
+  part_of_keys_ = part_;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    if (cuts[i] == nullptr) continue;
+    const bool keys = cuts[i]->ways < ways_;
+    cuts_[i] = {cuts[i]->axis, values.of(cuts[i]->part), keys ? RankValue{} : number};
+    if (keys) part_of_keys_ = cuts_[i].part;
+  }
   std::uint64_t all = 0;
   for (std::int64_t i = 0; i < ways_; ++i) all += number_of(static_cast<std::uint64_t>(i));
   whole_ = RankValues::constant(static_cast<std::int64_t>(all));

@@ -3,7 +3,8 @@
 // The state table says it of its own buffers. What a collective fills from them, or sums into them,
 // has the same part. A product with a weight that is cut along its input is one of several terms of
 // a sum. Each part has a pseudo-random number, as attention tiles have (see OriginTiles), so a sum
-// that received each term once is known by its number.
+// that received each term once is known by its number. Terms of keys and values that are apart from
+// queries are added to those of the queries; they are not counted.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ class OriginCuts {
   struct Cut {
     std::int64_t axis = -1;  // -1: the tensor is whole
     RankValue part{};        // of the rank
+    RankValue number{};      // of this rank's terms
   };
   [[nodiscard]] const Cut& of(BufferIndex buffer) const {
     return cuts_[static_cast<std::size_t>(buffer)];
@@ -34,14 +36,15 @@ class OriginCuts {
   [[nodiscard]] std::int64_t ways() const { return ways_; }
   // The part of this rank.
   [[nodiscard]] const RankValue& part() const { return part_; }
-  // The number of this rank's terms, and the sum of the numbers of all.
-  [[nodiscard]] const RankValue& number() const { return number_; }
+  // The part of keys and values, where they are cut in fewer parts than queries.
+  [[nodiscard]] const RankValue& part_of_keys() const { return part_of_keys_; }
+  // The sum of the numbers of all terms.
   [[nodiscard]] const RankValue& whole() const { return whole_; }
 
  private:
   std::vector<Cut> cuts_;  // of each buffer
   std::int64_t ways_ = 1;
-  RankValue part_, number_, whole_;
+  RankValue part_, part_of_keys_, whole_;
 };
 
 }  // namespace fpdt

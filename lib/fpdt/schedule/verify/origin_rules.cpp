@@ -157,6 +157,10 @@ RankValue OriginRules::part_of_heads(std::int64_t i) {
                      RankValues::constant(i % ways_));
 }
 
+RankValue OriginRules::part_of_rows(std::int64_t heads) const {
+  return heads > 0 ? cuts_.part() : cuts_.part_of_keys();
+}
+
 void OriginRules::require_whole(std::string_view field, const Operand& operand,
                                 const OriginRuns& runs) {
   for (const OriginRun& run : runs) {
@@ -249,18 +253,44 @@ void OriginRules::rule(const Matmul& op) {
   const OriginCuts::Cut& weight = cuts_.of(op.b.buffer);
   const bool terms = weight.axis >= 0 && weight.axis == (op.transpose_b ? 1 : 0);
   require_part("a", op.a, read(op.a, op.m, op.k), terms ? weight.part : RankValue{});
+  if (terms) return write(op.out, terms_of(op, weight), op.n);
   OriginRuns rows = same_rows(op.m, {{"a", &op.a, op.k}, {"addend", &op.addend, op.n}});
-  if (terms && (op.addend.present() || op.bias.present())) {
-    fail("S702", "every rank adds an addend or a bias to its terms of one sum");
-  }
   for (OriginRun& run : rows) {
-    if (!run.known) continue;
-    run.part = terms || weight.axis < 0 ? RankValue{} : weight.part;
-    if (!terms) continue;
-    run.tiles = OriginCuts::kTerms;
-    run.sum = cuts_.number();
+    if (run.known && weight.axis >= 0) run.part = weight.part;
+    if (run.known && weight.axis < 0) run.part = {};
   }
   write(op.out, rows, op.n);
+}
+
+// This rank's terms of a sum, together with others of it that were made before.
+OriginRuns OriginRules::terms_of(const Matmul& op, const OriginCuts::Cut& weight) {
+  OriginRuns rows = same_rows(op.m, {{"a", &op.a, op.k}});
+  if (op.bias.present()) fail("S702", "every rank adds a bias to its terms of one sum");
+  for (OriginRun& run : rows) {
+    if (run.known) run.part = {};
+  }
+  OriginRuns before = op.addend.present() ? read(op.addend, op.m, op.n) : unknown_rows(op.m);
+  OriginRuns made;
+  each_stretch({rows, before}, [&](std::int64_t, const auto& both) {
+    OriginRun run = both[0];
+    const OriginRun& more = both[1];
+    if (run.known) {
+      run.tiles = OriginCuts::kTerms;
+      run.sum = weight.number;
+    }
+    if (more.known && more.tiles != OriginCuts::kTerms) {
+      fail("S702", "every rank adds rows that are no terms to its terms of one sum");
+    } else if (run.known && more.known) {
+      const std::int64_t rank = difference(run, more);
+      if (rank >= 0) {
+        fail("S702",
+             fmt::format("adds {} to {} on rank {}", text(run, rank), text(more, rank), rank));
+      }
+      run.sum = values_.sum(run.sum, more.sum);
+    }
+    append(made, run);
+  });
+  return made;
 }
 
 void OriginRules::rule(const ColumnSum& op) {
@@ -316,10 +346,10 @@ void OriginRules::rule(const LossGradient& op) {
 }
 
 void OriginRules::rule(const SplitHeads& op) {
-  const std::int64_t kv_heads = std::max<std::int64_t>(1, op.kv_heads / op.ranks);
+  const std::int64_t kv_heads = kv_heads_of_rank(op.kv_heads, op.ranks);
   OriginRun tokens{op.rows, true, claim(op.token_first)};
   const std::int64_t fused = (op.heads + 2 * op.kv_heads) * op.head_dim;
-  tokens.part = cuts_.part();
+  tokens.part = part_of_rows(op.heads);
   require("qkv", op.qkv, read(op.qkv, op.rows, fused), tokens);
   OriginRuns blocks;
   for (std::int64_t i = 0; i < op.ranks; ++i) {
@@ -331,9 +361,10 @@ void OriginRules::rule(const SplitHeads& op) {
 }
 
 void OriginRules::rule(const JoinHeads& op) {
-  const std::int64_t kv_heads = std::max<std::int64_t>(1, op.kv_heads / op.ranks);
+  const std::int64_t kv_heads = kv_heads_of_rank(op.kv_heads, op.ranks);
   OriginRun tokens{op.rows, true, claim(op.token_first)};
   const auto check = [&](Side side, const Operand& operand, std::int64_t width) {
+    if (!operand.present()) return;
     const std::string_view field = side == Side::queries ? "dq" : "dkv";
     const OriginRuns blocks = read(operand, op.ranks * op.rows, width);
     bool right = true;
@@ -354,7 +385,7 @@ void OriginRules::rule(const JoinHeads& op) {
   check(Side::queries, op.dq, op.heads / op.ranks * op.head_dim);
   check(Side::keys, op.dkv, 2 * kv_heads * op.head_dim);
   const std::int64_t fused = (op.heads + 2 * op.kv_heads) * op.head_dim;
-  tokens.part = cuts_.part();
+  tokens.part = part_of_rows(op.heads);
   if (op.qkv.present()) require("qkv", op.qkv, read(op.qkv, op.rows, fused), tokens);
   write_unknown(op.dq_weight);
   write_unknown(op.dk_weight);

@@ -78,6 +78,9 @@ class OriginRules {
   // Requires that known rows hold this part of the columns, or all of them.
   void require_part(std::string_view field, const Operand& operand, const OriginRuns& runs,
                     const RankValue& part);
+  OriginRuns terms_of(const Matmul& op, const OriginCuts::Cut& weight);
+  // The part of the columns of qkv that rows with so many query heads hold.
+  [[nodiscard]] RankValue part_of_rows(std::int64_t heads) const;
   // The part of the heads in block i of those that are exchanged.
   RankValue part_of_heads(std::int64_t i);
   // Requires that the ranks of a group have the same parts of tensors.

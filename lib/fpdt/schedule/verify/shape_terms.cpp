@@ -152,12 +152,10 @@ void ShapeTerms::in_place(std::string_view field, const Target& target, const Op
 
 bool ShapeTerms::heads(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads,
                        std::int64_t head_dim, std::int64_t ranks, const Rotary& rotary) {
-  positive({{"rows", rows},
-            {"heads", heads},
-            {"kv_heads", kv_heads},
-            {"head_dim", head_dim},
-            {"ranks", ranks}});
-  if (rows < 1 || heads < 1 || kv_heads < 1 || head_dim < 1 || ranks < 1) return false;
+  positive({{"rows", rows}, {"head_dim", head_dim}, {"ranks", ranks}});
+  const bool some = heads >= 0 && kv_heads >= 0 && (heads > 0 || kv_heads > 0);
+  constant(some, "heads or kv_heads must be positive, and neither negative");
+  if (rows < 1 || !some || head_dim < 1 || ranks < 1) return false;
   if (heads > kMostElements / 4 || kv_heads > kMostElements / 4) {
     constant(false, "too many heads");
     return false;

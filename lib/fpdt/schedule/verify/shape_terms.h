@@ -102,8 +102,10 @@ template <class Heads>
 void ShapeTerms::head_norm(const Heads& op) {
   may_read("q_weight", op.q_weight, op.head_dim);
   may_read("k_weight", op.k_weight, op.head_dim);
-  constant(op.q_weight.present() == op.k_weight.present(),
-           "q_weight and k_weight must be given together");
+  const bool normed = op.q_weight.present() || op.k_weight.present();
+  constant(op.q_weight.present() == (normed && op.heads > 0) &&
+               op.k_weight.present() == (normed && op.kv_heads > 0),
+           "q_weight and k_weight must be given together, for the heads that there are");
   constant(op.epsilon > 0, "epsilon must be positive");
 }
 

@@ -59,19 +59,24 @@ void rule(ShapeTerms& t, const NormBackward& op) {
 
 void rule(ShapeTerms& t, const SplitHeads& op) {
   if (!t.heads(op.rows, op.heads, op.kv_heads, op.head_dim, op.ranks, op.rotary)) return;
-  const std::int64_t kv_local = std::max<std::int64_t>(1, op.kv_heads / op.ranks);
+  const std::int64_t kv_local = kv_heads_of_rank(op.kv_heads, op.ranks);
   t.reads("qkv", op.qkv, elements_of({op.rows, op.heads + 2 * op.kv_heads, op.head_dim}));
   t.head_norm(op);
   t.documents(op.documents, op.token_first, op.rows);
-  t.writes("q", op.q, elements_of({op.rows, op.heads, op.head_dim}));
-  t.writes("kv", op.kv, elements_of({op.ranks, op.rows, 2, kv_local, op.head_dim}));
+  t.may_write("q", op.q, elements_of({op.rows, op.heads, op.head_dim}), Types::values);
+  t.may_write("kv", op.kv, elements_of({op.ranks, op.rows, 2, kv_local, op.head_dim}),
+              Types::values);
+  t.constant(op.q.present() == (op.heads > 0) && op.kv.present() == (op.kv_heads > 0),
+             "q and kv are given for the heads that there are");
 }
 
 void rule(ShapeTerms& t, const JoinHeads& op) {
   if (!t.heads(op.rows, op.heads, op.kv_heads, op.head_dim, op.ranks, op.rotary)) return;
-  const std::int64_t kv_local = std::max<std::int64_t>(1, op.kv_heads / op.ranks);
-  t.reads("dq", op.dq, elements_of({op.rows, op.heads, op.head_dim}));
-  t.reads("dkv", op.dkv, elements_of({op.ranks, op.rows, 2, kv_local, op.head_dim}));
+  const std::int64_t kv_local = kv_heads_of_rank(op.kv_heads, op.ranks);
+  t.may_read("dq", op.dq, elements_of({op.rows, op.heads, op.head_dim}));
+  t.may_read("dkv", op.dkv, elements_of({op.ranks, op.rows, 2, kv_local, op.head_dim}));
+  t.constant(op.dq.present() == (op.heads > 0) && op.dkv.present() == (op.kv_heads > 0),
+             "dq and dkv are given for the heads that there are");
   t.documents(op.documents, op.token_first, op.rows);
   const std::int64_t fused = elements_of({op.rows, op.heads + 2 * op.kv_heads, op.head_dim});
   t.writes("dqkv", op.dqkv, fused);
@@ -79,11 +84,10 @@ void rule(ShapeTerms& t, const JoinHeads& op) {
   t.may_read("qkv", op.qkv, fused);
   t.may_write("dq_weight", op.dq_weight, op.head_dim, Types::f32);
   t.may_write("dk_weight", op.dk_weight, op.head_dim, Types::f32);
-  const bool normed = op.q_weight.present();
-  for (const bool given : {op.qkv.present(), op.dq_weight.present(), op.dk_weight.present()}) {
-    t.constant(given == normed,
-               "qkv, dq_weight and dk_weight come together, when heads are normalised");
-  }
+  const bool normed = op.q_weight.present() || op.k_weight.present();
+  t.constant(op.qkv.present() == normed && op.dq_weight.present() == op.q_weight.present() &&
+                 op.dk_weight.present() == op.k_weight.present(),
+             "qkv, dq_weight and dk_weight come together, when heads are normalised");
 }
 
 void rule(ShapeTerms& t, const Permute& op) {

@@ -50,7 +50,8 @@ class Constants {
   }
   template <class Op>
   void heads(const Op& op) {
-    if (op.q_weight.present()) same("epsilon", op.epsilon, stated_.norm_epsilon);
+    if (op.q_weight.present() || op.k_weight.present())
+      same("epsilon", op.epsilon, stated_.norm_epsilon);
     const bool turns = op.rotary.rotary != 0 || stated_.rotary.rotary != 0;
     if (!turns || op.rotary == stated_.rotary) return;
     findings_.add("S801", where_, "the rotary embedding is not that of the problem");

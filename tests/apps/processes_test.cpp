@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,10 +27,10 @@ constexpr std::string_view kProcess = "$RUN train --data text.txt --communicator
 class ProcessRun : public CommandLine {
  protected:
   // Lowers NAME/schedule.json, of sequences over `ranks / replicas` ranks.
-  void lower(std::string_view name, int ranks, int replicas) {
+  void lower(std::string_view name, int ranks, int replicas, int tensor = 1) {
     write(fmt::format("{}.yaml", name),
-          fmt::format("{}\nmesh: {{replicas: {}}}\nmicro_batches: 2\n", contents("strategy.yaml"),
-                      replicas));
+          fmt::format("{}\nmesh: {{replicas: {}, tensor: {}}}\nmicro_batches: 2\n",
+                      contents("strategy.yaml"), replicas, tensor));
     std::string cluster = contents("cluster.yaml");
     cluster.replace(cluster.find("devices_per_node: 2"), 19, "devices_per_node: 8");
     write("wide.yaml", cluster);
@@ -65,14 +66,17 @@ class ProcessRun : public CommandLine {
   }
 };
 
-class ProcessCounts : public ProcessRun, public testing::WithParamInterface<std::pair<int, int>> {};
+// Ranks, replicas, and ranks that share products.
+class ProcessCounts : public ProcessRun,
+                      public testing::WithParamInterface<std::tuple<int, int, int>> {};
 INSTANTIATE_TEST_SUITE_P(SequenceByData, ProcessCounts,
-                         testing::Values(std::pair(2, 1), std::pair(3, 3), std::pair(4, 2),
-                                         std::pair(8, 2)));
+                         testing::Values(std::tuple(2, 1, 1), std::tuple(3, 3, 1),
+                                         std::tuple(4, 2, 1), std::tuple(8, 2, 1),
+                                         std::tuple(4, 1, 2), std::tuple(8, 2, 4)));
 
 TEST_P(ProcessCounts, TrainAsThreadsDo) {
-  const auto [ranks, replicas] = GetParam();
-  lower("many", ranks, replicas);
+  const auto [ranks, replicas, tensor] = GetParam();
+  lower("many", ranks, replicas, tensor);
   const std::string flags =
       "many/schedule.json --evaluate-every 2 --evaluate-data text.txt --json --steps 3 --save ";
   const Outcome threads = run(fmt::format("train --data text.txt --threads 1 {} threads", flags));

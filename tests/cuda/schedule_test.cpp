@@ -53,6 +53,15 @@ std::vector<Case> cases() {
   replicas.strategy.storage = Storage::bf16;
   replicas.name = "replicas";
   all.push_back(std::move(replicas));
+  for (const std::int64_t kv_heads : {4, 1}) {
+    Case shared = make_case(wider(tiny_neox()), 4, 21, 8);
+    shared.problem.model.qk_norm = true;
+    shared.problem.model.kv_heads = kv_heads;
+    shared.strategy.mesh.tensor = 2;
+    shared.strategy.storage = Storage::bf16;
+    shared.name = fmt::format("shared_products_kv{}", kv_heads);
+    all.push_back(std::move(shared));
+  }
   Case repeated = make_case(wider(tiny_llama()), 2, 21, 8);
   repeated.strategy.storage = Storage::bf16;
   repeated.strategy.segments = {2};

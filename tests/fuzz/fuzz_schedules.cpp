@@ -119,6 +119,11 @@ std::vector<Case> cases() {
   rich.micro_batches = 2;
   rich.offload_states(true);
   rich.copies.optimizer_tile = 1024;
+  for (const std::int64_t ranks : {2, 4}) {  // queries and keys together, and apart
+    all.push_back(make_case(ranks == 2 ? tiny_llama() : tiny_gpt(), ranks, 24, 8));
+    all.back().strategy.mesh.tensor = 2;
+    if (ranks == 4) all.back().problem.model.kv_heads = 1;
+  }
   all.push_back(make_case(tiny_llama(), 2, 24, 8));
   LayerClass& some = all.back().strategy.layer_classes.front();
   some.recompute = Recompute::keep_attention;

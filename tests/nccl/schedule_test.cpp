@@ -44,6 +44,12 @@ std::vector<Case> cases() {
   replicas.strategy.copies.overlap_all_to_all = true;
   replicas.name = "replicas_4";
   all.push_back(replicas);
+  Case shared = make_case(wider(tiny_gpt()), 4, 21, 8);
+  shared.problem.model.kv_heads = 1;
+  shared.strategy.mesh.tensor = 2;
+  shared.strategy.storage = Storage::bf16;
+  shared.name = "shared_products_4";
+  all.push_back(shared);
   return all;
 }
 

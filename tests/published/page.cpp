@@ -20,10 +20,10 @@ std::string intro() {
   const Waste& alst = method_named("alst")->waste;
   std::string text = R"(# Published numbers
 
-This page compares simulated with published runs of FPDT, Ulysses, ALST, zigzag ring attention and
-all-gather context parallelism, and with the claims of LSS. Every prediction is that of the method
-as its authors run it: the schedule of its published strategy, and beside it the waste of its
-implementation. `fpdt-plan compare` shows the same in its rows `(published)`. All numbers of this
+This page compares simulated with published runs of FPDT, Ulysses, Megatron's sequence parallelism,
+ALST, zigzag ring attention and all-gather context parallelism, and with the claims of LSS. Every
+prediction is that of the method as its authors run it: the schedule of its published strategy, and
+beside it the waste of its implementation. `fpdt-plan compare` shows the same in its rows `(published)`. All numbers of this
 page come from one command, and a test compares the page with what the command prints:
 
 ```
@@ -39,8 +39,8 @@ llama3-8b at 2M tokens on four A100s ([what each lever gives](levers.md)).
 
 ## What was fitted
 
-Three constants, all on panels a, c and e of the figure; panels b, d, f and the other sources test
-them:
+Three constants, all on the rows of FPDT and Ulysses in panels a, c and e of the figure; panels b, d,
+f and the other sources test them:
 
 )";
   text += fmt::format(
@@ -65,13 +65,14 @@ them:
       fpdt.hidden_tensors, fpdt.rotary_bytes);
   text += "- FPDT: blocks of pinned memory are as long as powers of two.\n";
   text += fmt::format(
-      "- Ulysses: the loss holds {} bytes a logit beyond the 6 of a schedule.\n"
+      "- Ulysses and Megatron: the loss holds {} and {} bytes a logit beyond the 6 of a schedule.\n"
       "- ALST: {} tensors of the hidden size over all rows of a rank: input, output and gradient "
       "of "
       "its\n  tiled feed-forward, and three copies of an all-to-all.\n"
       "- All: layer inputs go to pageable memory and back while the device waits, {:.1f} times as "
       "long as\n  from pinned memory.\n",
-      ulysses.logit_bytes, alst.hidden_tensors, fpdt.pageable_copies);
+      ulysses.logit_bytes, method_named("megatron")->waste.logit_bytes, alst.hidden_tensors,
+      fpdt.pageable_copies);
   return text;
 }
 

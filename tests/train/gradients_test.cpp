@@ -12,6 +12,7 @@
 #include "fpdt/io/problem_json.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/methods/method.h"
+#include "fpdt/plan/search/pins.h"
 #include "fpdt/schedule/stated.h"
 
 #include "cases.h"
@@ -132,8 +133,10 @@ std::vector<Case> published(const Method& method) {
   std::vector<Case> cases;
   for (const ModelSpec& model : {tiny_llama(), tiny_gpt()}) {
     for (const std::int64_t ranks : {1, 2, 3, 4}) {
-      if (method.sharing == Sharing::heads && !divides_heads(model, ranks)) continue;
       Case one = make_case(model, ranks, 21, 8);
+      Pins pins;
+      pins.method = &method;
+      if (splits(one.problem, pins).empty()) continue;
       const Tiles tiles = one.strategy.tiles;
       one.strategy = method.published(one.problem, 1);
       one.strategy.storage = Storage::f32;

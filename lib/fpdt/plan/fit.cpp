@@ -122,6 +122,18 @@ Strategy over_most_ranks(const Problem& problem, std::int64_t batch) {
   return strategy;
 }
 
+Strategy over_most_products(const Problem& problem, std::int64_t batch) {
+  Strategy strategy;
+  const std::int64_t ranks = problem.ranks();
+  while (ranks % strategy.mesh.replicas != 0 ||
+         !divides_layers(problem.model, ranks / strategy.mesh.replicas)) {
+    ++strategy.mesh.replicas;
+  }
+  strategy.mesh.tensor = ranks / strategy.mesh.replicas;
+  strategy.micro_batches = std::max<std::int64_t>(1, batch / strategy.mesh.replicas);
+  return strategy;
+}
+
 Strategy over_all_ranks(const Problem& problem, std::int64_t batch) {
   Strategy strategy = with_ring(Strategy{}, problem.ranks());
   strategy.micro_batches = batch;
@@ -129,17 +141,19 @@ Strategy over_all_ranks(const Problem& problem, std::int64_t batch) {
 }
 
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
-                 std::int64_t ring) {
+                 std::int64_t ring, std::int64_t tensor) {
   Strategy strategy = with_ring(default_strategy(problem), ring);
+  strategy.mesh.tensor = tensor;
   strategy.layout = Layout::zigzag;  // in a ring, ranks then have the same work
   strategy.mesh.replicas = data_parallel;
   strategy.tiles.chunk_tokens = chunk_tokens;
   strategy.tiles.serpentine = true;
   // Twice and four times those of default_strategy: a search has the room, and a person who lowers
   // a strategy by hand may not.
-  const std::int64_t rows = geometry(problem, strategy).local_rows(0);
-  strategy.tiles.ffn_rows =
-      std::min(rows, std::max<std::int64_t>(8192, least_ffn_rows(problem, strategy)));
+  const Geometry shape = geometry(problem, strategy);
+  const std::int64_t rows = shape.local_rows(0);
+  strategy.tiles.ffn_rows = std::min(
+      shape.product_rows(0), std::max<std::int64_t>(8192, least_ffn_rows(problem, strategy)));
   strategy.tiles.loss_rows =
       std::min(rows, std::max<std::int64_t>(4096, least_loss_rows(problem, strategy)));
   return canonical(problem, strategy);

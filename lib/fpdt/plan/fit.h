@@ -59,9 +59,11 @@ Strategy with_most_stored(const Problem& problem, const Strategy& strategy);
 
 // Defaults for `batch` sequences over as many ranks as the heads allow, so that all share each one.
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch);
+// The same over as many ranks as can share each product.
+Strategy over_most_products(const Problem& problem, std::int64_t batch);
 // The same over all ranks, in one ring.
 Strategy over_all_ranks(const Problem& problem, std::int64_t batch);
 // The strategy with everything spilled and tiles in proportion to the chunk.
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
-                 std::int64_t ring = 1);
+                 std::int64_t ring = 1, std::int64_t tensor = 1);
 }  // namespace fpdt

@@ -100,8 +100,9 @@ Strategies other_stages(const Problem&, const Strategy& strategy, const Fits&) {
 
 Strategies other_rings(const Problem& problem, const Strategy& strategy, const Fits&) {
   Strategies values;
-  for (const std::int64_t ring : rings(problem, geometry(problem, strategy).sequence_parallel)) {
-    values.push_back(with_ring(strategy, ring));
+  const std::int64_t among = geometry(problem, strategy).sequence_parallel;
+  for (const std::int64_t ring : rings(problem, among)) {
+    if (among / ring % strategy.mesh.tensor == 0) values.push_back(with_ring(strategy, ring));
   }
   return values;
 }
@@ -110,10 +111,14 @@ Strategies other_replicas(const Problem& problem, const Strategy& strategy, cons
   Strategies values;
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;
   const std::int64_t batch = strategy.mesh.replicas * strategy.micro_batches;
+  const bool all_share_products = now > 1 && strategy.mesh.tensor == now;
   const auto add = [&](std::int64_t degree, std::int64_t ring) {
-    if (batch % degree != 0) return;
+    const std::int64_t share = problem.ranks() / degree / ring;  // the heads
+    const std::int64_t tensor = all_share_products ? share : strategy.mesh.tensor;
+    if (batch % degree != 0 || share % tensor != 0) return;
     Strategy changed = strategy;
     changed.mesh.replicas = degree;
+    changed.mesh.tensor = tensor;
     changed.micro_batches = batch / degree;
     changed = with_ring(changed, ring);
     const std::int64_t unit = problem.ranks() / degree * problem.cluster.row_multiple;

@@ -119,8 +119,14 @@ std::vector<Choice> rows_of_mesh() {
        .member = at(&Strategy::mesh, &Mesh::heads),
        .form = Form::rest},
       {.key = "mesh.tensor",
-       .meaning = "ranks that share each product",
-       .member = at(&Strategy::mesh, &Mesh::tensor)},
+       .meaning = "ranks that share each product, and the rows between products",
+       .member = at(&Strategy::mesh, &Mesh::tensor),
+       .simplest = "no shared products",
+       .simplify =
+           [](Problem& problem, Strategy& s) {
+             leave_ranks(problem, s.mesh.tensor);
+             s.mesh.tensor = 1;
+           }},
   };
 }
 

@@ -9,7 +9,8 @@ namespace fpdt {
 namespace {
 
 bool holds_fpdt(const Problem& problem, const Strategy& strategy) {
-  return strategy.mesh.ring == 1 && geometry(problem, strategy).chunks > 1;
+  return strategy.mesh.ring == 1 && strategy.mesh.tensor == 1 &&
+         geometry(problem, strategy).chunks > 1;
 }
 
 Strategy entered_fpdt(const Problem&, Strategy strategy) { return strategy; }

@@ -5,11 +5,11 @@
 
 namespace fpdt {
 
-extern const Method kFpdt, kAlst, kUlysses, kLss, kAllgatherCp, kRing, kZigzag;
+extern const Method kFpdt, kAlst, kUlysses, kMegatron, kLss, kAllgatherCp, kRing, kZigzag, kUsp;
 
 std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 7> kAll{&kFpdt,        &kAlst, &kUlysses, &kLss,
-                                                     &kAllgatherCp, &kRing, &kZigzag};
+  static constexpr std::array<const Method*, 9> kAll{
+      &kFpdt, &kAlst, &kUlysses, &kMegatron, &kLss, &kAllgatherCp, &kRing, &kZigzag, &kUsp};
   return kAll;
 }
 
@@ -23,7 +23,7 @@ const Method* method_named(std::string_view name) {
 const Method* method_of(const Problem& problem, const Strategy& strategy) {
   const bool alone = geometry(problem, strategy).sequence_parallel == 1;
   for (const Method* method : methods()) {
-    if (alone && method->sharing == Sharing::queries) continue;
+    if (alone && method->sharing != Sharing::heads) continue;
     if (method->holds(problem, strategy)) return method;
   }
   return nullptr;

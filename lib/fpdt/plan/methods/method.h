@@ -27,10 +27,11 @@ struct Waste {
   double host_seconds = 0;  // in which lanes idle, for each row of tiles in each pass over a layer
 };
 
-// How the ranks of a replica share attention: each has some heads of all queries, or some queries
-// of all heads. Heads must divide; queries do for any number of ranks, which form one ring. One
-// rank shares nothing, and no point of it is named after methods of queries.
-enum class Sharing : std::uint8_t { heads, queries };
+// How the ranks of a replica share a layer: each has some heads of all queries, or some queries of
+// all heads, or the columns of some heads of each product; or they form rings across those that
+// share heads. Heads must divide; queries do for any number of ranks, which form one ring. One rank
+// shares nothing, and no point of it is named after methods that share anything but heads.
+enum class Sharing : std::uint8_t { heads, queries, products, grid };
 
 struct Method {
   std::string_view name;    // of flags and JSON

@@ -23,7 +23,8 @@ bool kept(const LayerClass& layers, BackwardOrder order) {
 }
 
 bool holds_ulysses(const Problem& problem, const Strategy& strategy) {
-  return strategy.mesh.ring == 1 && geometry(problem, strategy).chunks == 1 &&
+  return strategy.mesh.ring == 1 && strategy.mesh.tensor == 1 &&
+         geometry(problem, strategy).chunks == 1 &&
          std::all_of(
              strategy.layer_classes.begin(), strategy.layer_classes.end(),
              [&](const LayerClass& layers) { return kept(layers, strategy.tiles.backward_order); });

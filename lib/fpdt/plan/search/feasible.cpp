@@ -40,8 +40,8 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
   if (pins.method != nullptr) return all;
   // The strategies of a method may keep more on the device and so need less of the host.
   for (const Method* method : methods()) {
-    // Ranks that share queries hold as many tokens as those that share heads.
-    if (method->sharing == Sharing::queries && split.ring == 1) continue;
+    // Ranks that share anything else hold as many tokens as those that share heads.
+    if (method->sharing != Sharing::heads && split.ring == 1) continue;
     Pins region = pins;
     region.method = method;
     for (const Strategy& strategy : lightest_strategies(problem, region)) {

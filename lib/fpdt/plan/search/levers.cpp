@@ -42,14 +42,20 @@ std::vector<Change> changes_of(const Choice& choice, const Problem& problem, con
   return changes;
 }
 
+// The sides of the grid; those of one rank only where every grid has them.
 std::string mesh_words(const Geometry& shape) {
-  if (shape.ring == 1) {
-    return fmt::format("mesh {} x {} (replicas x heads)", shape.data_parallel,
-                       shape.sequence_parallel);
-  }
-  return fmt::format("keys {} over mesh {} x {} x {} (replicas x ring x heads)",
-                     shape.hops > 1 ? "around rings" : "gathered", shape.data_parallel, shape.ring,
-                     shape.head_ranks());
+  std::string sizes = fmt::format("{}", shape.data_parallel);
+  std::string names = "replicas";
+  const auto side = [&](std::string_view name, std::int64_t size) {
+    sizes += fmt::format(" x {}", size);
+    names += fmt::format(" x {}", name);
+  };
+  if (shape.ring > 1) side("ring", shape.ring);
+  side("heads", shape.head_ranks());
+  if (shape.tensor_ranks > 1) side("tensor", shape.tensor_ranks);
+  std::string text = fmt::format("mesh {} ({})", sizes, names);
+  if (shape.ring == 1) return text;
+  return fmt::format("keys {} over {}", shape.hops > 1 ? "around rings" : "gathered", text);
 }
 
 }  // namespace

@@ -13,6 +13,34 @@
 namespace fpdt {
 namespace {
 
+// Sides of a grid of ranks; the rest share heads.
+struct Sides {
+  std::int64_t ring = 1, tensor = 1;
+};
+
+// The sides that `among` ranks may form, in which each has at least two ranks.
+std::vector<Sides> sides_of(const Problem& problem, Sharing sharing, std::int64_t among) {
+  const ModelSpec& model = problem.model;
+  std::vector<Sides> all;
+  switch (sharing) {
+    case Sharing::heads:
+      if (divides_heads(model, among)) all.push_back({});
+      break;
+    case Sharing::queries:
+      all.push_back({among, 1});
+      break;
+    case Sharing::products:
+      if (divides_layers(model, among)) all.push_back({1, among});
+      break;
+    case Sharing::grid:
+      for (const std::int64_t ring : rings(problem, among)) {
+        if (ring > 1 && ring < among) all.push_back({ring, 1});
+      }
+      break;
+  }
+  return all;
+}
+
 // Why the ranks cannot share the batch, and the nearest batch that they can.
 std::string why_no_split(const Problem& problem, const Pins& pins) {
   const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
@@ -37,25 +65,27 @@ Strategy first_strategy(const Problem& problem, const Pins& pins, const Split& s
 
 std::vector<Split> splits(const Problem& problem, const Pins& pins) {
   const std::int64_t ranks = problem.ranks();
-  // `ring`: of a number of ranks; 0: they cannot share a sequence.
-  const auto with = [&](auto ring) {
+  // `sides`: those that a number of ranks may form; none: they cannot share a sequence.
+  const auto with = [&](auto sides) {
     std::vector<Split> all;
     for (std::int64_t degree = 1; degree <= ranks; ++degree) {
       if (ranks % degree != 0 || pins.batch % degree != 0) continue;
       if (pins.data_parallel.value_or(degree) != degree) continue;
-      const Split split{degree, pins.batch / degree, ring(ranks / degree)};
-      if (split.ring > 0) all.push_back(split);
+      for (const Sides& one : sides(ranks / degree)) {
+        all.push_back({degree, pins.batch / degree, one.ring, one.tensor});
+      }
     }
     return all;
   };
-  if (pins.method != nullptr && pins.method->sharing == Sharing::queries) {
-    return with([](std::int64_t among) { return among; });
+  if (pins.method != nullptr) {
+    return with([&](std::int64_t among) { return sides_of(problem, pins.method->sharing, among); });
   }
-  const std::vector<Split> all = with([&](std::int64_t among) -> std::int64_t {
-    return divides_heads(problem.model, among) ? 1 : 0;
+  const std::vector<Split> all =
+      with([&](std::int64_t among) { return sides_of(problem, Sharing::heads, among); });
+  if (!all.empty()) return all;
+  return with([&](std::int64_t among) {
+    return std::vector<Sides>{{rings(problem, among).front(), 1}};
   });
-  if (!all.empty() || pins.method != nullptr) return all;
-  return with([&](std::int64_t among) { return rings(problem, among).front(); });
 }
 
 bool possible(const Problem& problem, const Pins& pins) {
@@ -115,7 +145,7 @@ std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, c
       chunk_lengths(problem, ranks, split.ring, geometry(problem, any).hops);
   std::vector<std::int64_t> lengths = all;
   if (pins.method != nullptr && lengths.back() != whole) lengths.push_back(whole);
-  if (pins.method == nullptr && split.ring == 1) return lengths;
+  if (pins.method == nullptr && split.ring == 1 && split.tensor == 1) return lengths;
   std::erase_if(lengths, [&](std::int64_t tokens) {
     const Strategy strategy = entered(problem, pins, skeleton_of(problem, split, tokens));
     const bool held = pins.method == nullptr || pins.method->holds(problem, strategy);
@@ -125,7 +155,7 @@ std::vector<std::int64_t> lengths_of(const Problem& problem, const Pins& pins, c
 }
 
 Strategy skeleton_of(const Problem& problem, const Split& split, std::int64_t chunk_tokens) {
-  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens, split.ring);
+  Strategy strategy = spilled(problem, split.data_parallel, chunk_tokens, split.ring, split.tensor);
   strategy.micro_batches = split.micro_batches;
   return strategy;
 }

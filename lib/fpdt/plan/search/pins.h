@@ -23,11 +23,11 @@ struct Split {
   std::int64_t data_parallel = 1;
   std::int64_t micro_batches = 1;
   std::int64_t ring = 1;
+  std::int64_t tensor = 1;
 };
 // The splits that the heads and the pins allow, ascending by data_parallel. A pinned method says
-// whether ranks share heads or queries. Without one they share heads; where heads allow none, they
-// also share queries in the smallest rings. Empty: the ranks of this problem cannot share the
-// batch.
+// what ranks share. Without one they share heads; where heads allow none, they also share queries
+// in the smallest rings. Empty: the ranks of this problem cannot share the batch.
 std::vector<Split> splits(const Problem& problem, const Pins& pins);
 
 // Whether the pins leave any strategy for these ranks and this batch.

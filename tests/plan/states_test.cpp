@@ -16,7 +16,7 @@ TEST(States, CutEveryTensorIntoEqualPieces) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 4, 64);
   const Strategy strategy = test::tiny_strategy(16);
   Builder builder;
-  States(builder, problem, strategy).emit_blocks(builder);
+  States(builder, problem, strategy).add_table(builder);
   const Schedule& schedule = builder.finish();
   // Six tensors of two layers and three global ones; f32: parameter, moments and gradient of each.
   EXPECT_EQ(schedule.states.size(), (6U * 2 + 3) * 4);

@@ -63,7 +63,7 @@ Members::Members(const Thumbnail& small) {
     const bool fresh = id_of_name.emplace(std::move(buffer.name), declared++).second;
     FPDT_ASSERT(fresh);
   }
-  const Schedule schedule = lower_ops(small.problem, small.strategy, small.fused);
+  const Schedule schedule = lower_without_states(small.problem, small.strategy, small.fused);
   Ids id_of;
   for (const Buffer& buffer : schedule.buffers) {
     id_of.push_back(id_of_name.at(buffer.name));

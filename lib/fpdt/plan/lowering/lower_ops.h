@@ -12,8 +12,11 @@ namespace fpdt {
 // The whole step as ops, lanes and order: no edges (depend), no offsets (place), no problem section
 // (io). Precondition: check(problem, strategy) finds nothing.
 Schedule lower_ops(const Problem& problem, const Strategy& strategy);
+// The same without the table of states, which would take a sixth of a search. Neither bytes nor
+// seconds need it, but the verifier and a run do.
+Schedule lower_without_states(const Problem& problem, const Strategy& strategy);
 // `fused`: whether a library computes attention tiles, which problem and strategy say otherwise.
-Schedule lower_ops(const Problem& problem, const Strategy& strategy, bool fused);
+Schedule lower_without_states(const Problem& problem, const Strategy& strategy, bool fused);
 
 // Every buffer that some op of the step may use, in an order that only the discrete choices of the
 // strategy change. Much cheaper than the ops.

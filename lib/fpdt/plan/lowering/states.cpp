@@ -363,9 +363,12 @@ void States::emit_reduce(Builder& builder, const std::vector<std::string>& names
 
 Operand States::next_workspace(Builder& builder) const { return builder.next(sum_workspace_); }
 
-void States::emit_blocks(Builder& builder) const {
+void States::add_table(Builder& builder) const {
   for (const Tensor& tensor : layer_) add_state_rows(builder, tensor, true);
   for (const Tensor& tensor : global_) add_state_rows(builder, tensor, false);
+}
+
+void States::emit_blocks(Builder& builder) const {
   emit_begin(builder);
   emit_norm(builder);
   builder.begin_block("optimizer_layer");

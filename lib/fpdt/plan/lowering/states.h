@@ -67,9 +67,10 @@ class States {
   [[nodiscard]] Operand next_workspace(Builder& builder) const;
 
   // Emits whole blocks: begin, begin_layer, grad_norm_layer, grad_norm, optimizer_layer, optimizer,
-  // finish and finish_evaluate; and the table of states. Head and trainer share the scalars `step`
-  // and `loss`.
+  // finish and finish_evaluate. Head and trainer share the scalars `step` and `loss`.
   void emit_blocks(Builder& builder) const;
+  // Adds the table of states.
+  void add_table(Builder& builder) const;
   [[nodiscard]] Operand loss_scale() const { return {step_, Version::at(0), 3, 1}; }
   [[nodiscard]] Target loss() const { return {{loss_, Version::at(0), 0, -1}, true}; }
 

@@ -270,10 +270,16 @@ Schedule StepLowering::lower() {
 }
 
 Schedule lower_ops(const Problem& problem, const Strategy& strategy) {
-  return lower_ops(problem, strategy, fused_attention(problem, strategy));
+  Context context(problem, strategy, fused_attention(problem, strategy));
+  context.states.add_table(context.builder);
+  return StepLowering(context).lower();
 }
 
-Schedule lower_ops(const Problem& problem, const Strategy& strategy, bool fused) {
+Schedule lower_without_states(const Problem& problem, const Strategy& strategy) {
+  return lower_without_states(problem, strategy, fused_attention(problem, strategy));
+}
+
+Schedule lower_without_states(const Problem& problem, const Strategy& strategy, bool fused) {
   Context context(problem, strategy, fused);
   return StepLowering(context).lower();
 }

@@ -12,7 +12,7 @@ class StepLowering : public LoweringPart {
  public:
   explicit StepLowering(Context& context);
 
-  Schedule lower();
+  Schedule lower();  // without the table of states
 
  private:
   void emit_tokens();

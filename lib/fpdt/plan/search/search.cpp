@@ -78,7 +78,7 @@ class Estimates {
     for (const auto& [known, nanoseconds] : known_) {
       if (known == strategy) return nanoseconds;
     }
-    const Schedule schedule = lower_ops(problem_, strategy);
+    const Schedule schedule = lower_without_states(problem_, strategy);
     SimulationOptions options;
     options.waits = SimulationOptions::Waits::hazards;
     known_.emplace_back(strategy,
@@ -276,14 +276,14 @@ SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const Sear
 
 // The bytes of a strategy after placement, which are at most the predicted ones.
 Usage placed_usage(const Problem& problem, const Strategy& strategy) {
-  Schedule schedule = lower_ops(problem, strategy);
+  Schedule schedule = lower_without_states(problem, strategy);
   depend(schedule);
   return usage(problem, place(schedule));
 }
 
 // The strategy as a plan would have it: bytes after placement, and the time of its edges.
 Candidate settled(const Problem& problem, const Strategy& strategy, const Machine& machine) {
-  Schedule schedule = lower_ops(problem, strategy);
+  Schedule schedule = lower_without_states(problem, strategy);
   depend(schedule);
   const Usage need = usage(problem, place(schedule));
   return {strategy, need, simulate(schedule, schedule.train, machine).nanoseconds};
@@ -480,7 +480,7 @@ SearchResult search(const Problem& problem, const Pins& pins, const SearchEffort
 
 std::int64_t step_nanoseconds(const Problem& problem, const Strategy& strategy,
                               const Machine& machine) {
-  Schedule schedule = lower_ops(problem, strategy);
+  Schedule schedule = lower_without_states(problem, strategy);
   depend(schedule);
   return simulate(schedule, schedule.train, machine).nanoseconds;
 }

@@ -50,6 +50,11 @@ class Builder {
   // For buffers whose versions the caller numbers.
   void advance(BufferIndex buffer, std::int64_t versions);
 
+  // Makes room for that many more ops in this block.
+  void expect(std::int64_t ops) {
+    std::vector<Op>& all = schedule.blocks.back().ops;
+    all.reserve(all.size() + static_cast<std::size_t>(ops));
+  }
   void emit(std::string name, LaneKind lane, Body body);
 
   // Appends a call of the named block.

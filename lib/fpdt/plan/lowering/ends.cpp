@@ -120,6 +120,9 @@ void Ends::emit_head(const std::string& name, bool train) {
   const std::int64_t checkpoints = model_.layers / strategy_.checkpoint_every();
   const Instance last = Version::at(checkpoints, 0, checkpoints + 1);
   const std::int64_t tile = loss_tile();
+  // Of long sequences, most ops are here. An op is a kilobyte, so let none move.
+  const std::int64_t tiles = shape_.extents * div_ceil(shape_.extent_rows(0), tile);
+  builder_.expect(tiles * (4 + (train ? 6 : 2) * div_ceil(model_.vocabulary, words())));
   for (std::int64_t i = 0; i < shape_.extents; ++i) {
     const Operand x =
         context_.layer_input.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);

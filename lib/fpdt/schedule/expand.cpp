@@ -13,10 +13,11 @@ namespace {
 std::vector<Lane> lanes_of(const Schedule& schedule) {
   std::vector<Lane> lanes;
   for (const Block& block : schedule.blocks) {
-    for (const Op& op : block.ops) lanes.push_back(op.lane);
+    for (const Op& op : block.ops) {
+      const auto place = std::lower_bound(lanes.begin(), lanes.end(), op.lane);
+      if (place == lanes.end() || *place != op.lane) lanes.insert(place, op.lane);
+    }
   }
-  std::sort(lanes.begin(), lanes.end());
-  lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
   return lanes;
 }
 
@@ -79,6 +80,10 @@ PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vect
   plain.ops_on_lane.assign(lanes.size(), 0);
   std::vector<std::size_t> use_begin;
   std::vector<std::size_t> after_begin;
+  plain.ops.reserve(block.ops.size());
+  plain.uses.reserve(4 * block.ops.size());  // as most ops have
+  use_begin.reserve(block.ops.size() + 1);
+  after_begin.reserve(block.ops.size() + 1);
   for (const Op& op : block.ops) {
     const auto lane = std::lower_bound(lanes.begin(), lanes.end(), op.lane) - lanes.begin();
     use_begin.push_back(plain.uses.size());

@@ -25,6 +25,8 @@ endif()
 # Compiling for speed takes gcc twice as long.
 if(FPDT_QUICK)
   set(FPDT_COLD_FLAGS -Og)  # cold code: what reads and prints, and tests
+  # Many sources in one leave gcc much to collect. It may take 2 GB before it does.
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=2000000>")
 endif()
 if(FPDT_SANITIZE)
   set(FPDT_HOT_FLAGS -O1)  # hot code: kernels, which sanitizers slow the most

@@ -60,4 +60,9 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
   }
 }
 
+bool all_rings_turn(const Geometry& shape, double keep) {
+  const auto kept = static_cast<std::int64_t>(keep * static_cast<double>(shape.chunks));
+  return kept == shape.chunks || shape.chunks - kept >= 3;
+}
+
 }  // namespace fpdt

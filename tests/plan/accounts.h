@@ -13,4 +13,8 @@ namespace fpdt {
 void expect_accounts(const Problem& problem, const Strategy& strategy, bool exact,
                      const std::string& what);
 
+// Whether every ring of a spilled class turns with this number of chunks: it spills no chunk, or at
+// least three.
+bool all_rings_turn(const Geometry& shape, double keep);
+
 }  // namespace fpdt

@@ -21,6 +21,7 @@ struct Letters {
   std::int64_t hops;     // rho with keys: ring, otherwise 1
   std::int64_t keys;     // n / hops
   std::int64_t t_dkv;    // bytes of a gradient of keys on its way
+  std::int64_t T;        // ranks that share products
 };
 
 Letters letters_of(const Problem& problem, const Strategy& strategy) {
@@ -31,6 +32,7 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.R = problem.ranks();
   x.P = x.R / strategy.mesh.replicas;
   x.rho = strategy.mesh.ring;
+  x.T = strategy.mesh.tensor;
   x.n = tiles.chunk_tokens;
   x.queries = x.n / x.rho;
   x.hops = strategy.keys == Keys::ring ? x.rho : 1;
@@ -155,9 +157,14 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
   if (!all) table["residual_chunk"] = x.m * x.E * x.e;
   table["qkv"] = x.l * (x.H + 2 * x.G) * x.D * x.e;
   if (x.hops == 1 || keep < 1) table["o"] = (1 + x.w) * 4 * x.queries * x.h * x.D;
-  if (!all) table["up"] = x.f * x.U * x.e;
-  table["act"] = table["act_gradient"] = x.f * x.F * x.e;
-  table["up_gradient"] = x.f * x.U * x.e;
+  if (!all) table["up"] = x.f * x.U * x.e / x.T;
+  table["act"] = table["act_gradient"] = x.f * x.F * x.e / x.T;
+  table["up_gradient"] = x.f * x.U * x.e / x.T;
+  if (x.T > 1) {
+    table["tensor_rows"] = 2 * x.T * x.l * x.E * x.e;
+    table["tensor_part"] = x.T * x.l * x.E * x.e;
+    table["tensor_sum"] = x.l * x.E * x.e;
+  }
   if (!q_outer || x.hops == 1 || keep < 1)
     table[q_outer ? "dq_sum" : "dkv_sum"] = (1 + x.w) * 4 * (q_outer ? x.queries * x.h * x.D : kv);
   if (keep < 1) {
@@ -174,11 +181,11 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
     table["kv_own"] = (1 + x.w) * x.queries * 2 * x.g * x.D * x.e;
     table["dkv_own"] = (1 + x.w) * x.queries * 8 * x.g * x.D;
   }
-  if (x.P > x.rho || x.m > x.l) {
+  if (x.P > x.rho * x.T || x.m > x.l) {
     table["dcontext"] = x.m * x.H * x.D * x.e;
     table["delta_chunk"] = 4 * x.m * x.H;
   }
-  if (x.P == x.rho) return;
+  if (x.P == x.rho * x.T) return;
   const std::int64_t ring = 1 + x.w, own = x.queries * 2 * x.g * x.D;
   for (const char* name : {"q_send", "o_receive", "dout_send", "dq_receive"}) {
     table[name] = ring * nhDe;
@@ -190,16 +197,18 @@ void add_working(Table& table, const Letters& x, bool all, bool q_outer, double 
   table["dkv_send"] = ring * own * x.e;
 }
 
-// Section 2, for a tensor of a model whose tensors R divides.
-void add_states(Table& table, const Letters& x, const TensorSpec& tensor, std::int64_t layers,
-                const Strategy& strategy) {
-  const std::int64_t count = layers * tensor.elements();
-  const std::int64_t piece = tensor.elements() / x.R;
+// Section 2, for a tensor of a model whose tensors R divides, cut in so many parts.
+void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t layers,
+                const Strategy& strategy, std::int64_t parts = 1) {
+  const std::int64_t elements = tensor.elements() / parts;
+  x.R /= parts;
+  const std::int64_t count = layers * elements;
+  const std::int64_t piece = elements / x.R;
   const bool several = x.R > 1;
   const std::int64_t stage = several ? strategy.zero : 3;
   table["param." + tensor.name] = stage == 3 ? x.e * count / x.R : x.e * count;
   table["grad." + tensor.name] = 4 * count / x.R;
-  const std::int64_t held = stage == 0 ? tensor.elements() : piece;
+  const std::int64_t held = stage == 0 ? elements : piece;
   const std::int64_t tile = strategy.copies.optimizer_tile;
   const std::int64_t streamed = (std::min(tile, held) + 63) / 64 * 64;  // slots without gaps
   const std::int64_t tiles = (held + streamed - 1) / streamed;
@@ -210,13 +219,14 @@ void add_states(Table& table, const Letters& x, const TensorSpec& tensor, std::i
   table["moment1." + tensor.name] = table["moment2." + tensor.name] = states;
   if (!several) return;
   const std::int64_t slots = layers > 1 ? 2 : 1;
-  if (stage == 3) table["gathered." + tensor.name] = slots * x.e * tensor.elements();
+  if (stage == 3) table["gathered." + tensor.name] = slots * x.e * elements;
   if (apart) table["updated." + tensor.name] = slots * x.e * piece;
-  table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * tensor.elements());
+  table["gradient_sum." + tensor.name] = 4 * (stage <= 1 ? count : slots * elements);
 }
 
-void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys = Keys::gathered) {
-  const std::int64_t ranks = ring > 1 ? 4 : 1 << corner % 3;
+void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys = Keys::gathered,
+                     std::int64_t tensor = 1) {
+  const std::int64_t ranks = ring * tensor > 1 ? 4 : 1 << corner % 3;
   ModelSpec model = test::tiny_llama();
   model.head_dim = 64;  // pieces of all tensors are multiples of 256 bytes
   Problem problem = test::tiny_problem(model, ranks, 64);
@@ -233,6 +243,7 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   strategy.copies.optimizer_tile = 1024;
   strategy.zero = 3 - corner / 7 % 4;
   strategy.mesh.ring = ring;
+  strategy.mesh.tensor = tensor;
   strategy.keys = ring > 1 ? keys : Keys::resident;
   if (corner % 8 < 4) strategy.key_gradients = Storage::bf16;
   LayerClass& layers = strategy.layer_classes.front();
@@ -245,11 +256,13 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   const bool q_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   Table table = classes(x, layers, q_outer);
   add_working(table, x, layers.recompute == Recompute::keep_all, q_outer, keep);
-  for (const TensorSpec& tensor : layer_tensors(model)) {
-    add_states(table, x, tensor, x.L, strategy);
+  for (const TensorSpec& one : layer_tensors(model)) {
+    const bool cut = one.name.starts_with("qkv.") || one.name.starts_with("up.") ||
+                     one.name.starts_with("down.") || one.name.starts_with("out.");
+    add_states(table, x, one, x.L, strategy, cut ? tensor : 1);
   }
-  for (const TensorSpec& tensor : global_tensors(model)) {
-    add_states(table, x, tensor, 1, strategy);
+  for (const TensorSpec& one : global_tensors(model)) {
+    add_states(table, x, one, 1, strategy);
   }
   table["tokens"] = table["labels"] = 4 * x.S / x.P;
   if (problem.documents) table["documents"] = 4 * x.S;
@@ -278,6 +291,10 @@ TEST(Formulas, AreThoseOfTheDocument) {
         expect_formulas(corner, extent, 2 + corner % 2 * 2, keys);
       }
     }
+  }
+  for (int corner = 0; corner < 72; ++corner) {
+    expect_formulas(corner, Extent::chunk, 1, Keys::resident, 2);
+    expect_formulas(corner, Extent::chunk, 2, corner % 2 == 0 ? Keys::gathered : Keys::ring, 2);
   }
 }
 

@@ -105,18 +105,43 @@ TEST(Methods, OfGatheredKeysHaveOneRing) {
 }
 
 TEST(Methods, HoldWhatTheyPublish) {
-  EXPECT_EQ(method_named("megatron"), nullptr);
+  EXPECT_EQ(method_named("pipelines"), nullptr);
   for (const Method* method : methods()) {
     EXPECT_EQ(method_named(method->name), method);
     EXPECT_FALSE(method->source.empty());
     for (const std::int64_t batch : {1, 4}) {
-      const Problem problem = tiny_problem(tiny_llama(), 2, 1 << 20);
+      const int ranks = method->sharing == Sharing::grid ? 4 : 2;
+      const Problem problem = tiny_problem(tiny_llama(), ranks, 1 << 20);
       const Strategy strategy = method->published(problem, batch);
       EXPECT_TRUE(check(problem, strategy).empty()) << method->name;
       EXPECT_EQ(method_of(problem, strategy), method);
       EXPECT_EQ(strategy.mesh.replicas * strategy.micro_batches, batch);
     }
   }
+}
+
+// The comparison of the FPDT paper, and all-to-alls in nodes with rings across them.
+TEST(Methods, OfGridsFormTheirSides) {
+  Problem problem = tiny_problem(llama3_8b(1).model, 8, 1 << 17);
+  const Strategy shared = method_named("megatron")->published(problem, 1);
+  EXPECT_EQ(shared.mesh, (Mesh{1, 1, 0, 8}));
+  EXPECT_EQ(geometry(problem, shared).chunks, 1);
+  problem.cluster = with_devices(problem.cluster, 8);
+  problem.cluster.devices_per_node = 4;
+  problem.cluster.nodes = 2;
+  const Strategy rings = method_named("usp")->published(problem, 1);
+  EXPECT_EQ(rings.mesh, (Mesh{1, 2, 0, 1}));
+  EXPECT_EQ(rings.keys, Keys::ring);
+  EXPECT_TRUE(geometry(problem, rings).zigzag);
+  Pins pins;
+  pins.method = method_named("usp");
+  EXPECT_EQ(splits(problem, pins).size(), 2U);  // rings of two and of four
+  problem = tiny_problem(llama3_8b(1).model, 2, 1 << 17);
+  EXPECT_TRUE(splits(problem, pins).empty());
+  pins.method = method_named("megatron");
+  EXPECT_EQ(splits(problem, pins).front().tensor, 2);
+  problem.model.feed_forward += 1;
+  EXPECT_TRUE(splits(problem, pins).empty());
 }
 
 // Bytes and seconds of the waste come on top of those of the schedule, which has none of it.
@@ -227,7 +252,7 @@ TEST(Methods, UlyssesKeepsAttentionOnTheDevice) {
 // Whatever the budgets, the answer of a pinned method is in its region.
 TEST(Methods, SearchesStayInTheirRegions) {
   for (const Method* method : methods()) {
-    Problem problem = timed_problem(tiny_llama(), 2, 256);
+    Problem problem = timed_problem(tiny_llama(), method->sharing == Sharing::grid ? 4 : 2, 256);
     Pins pins;
     pins.method = method;
     for (int eighths = 8; eighths > 0; --eighths) {

@@ -23,8 +23,9 @@ std::string intro() {
 This page compares simulated with published runs of FPDT, Ulysses, Megatron's sequence parallelism,
 ALST, zigzag ring attention and all-gather context parallelism, and with the claims of LSS. Every
 prediction is that of the method as its authors run it: the schedule of its published strategy, and
-beside it the waste of its implementation. `fpdt-plan compare` shows the same in its rows `(published)`. All numbers of this
-page come from one command, and a test compares the page with what the command prints:
+beside it the waste of its implementation. `fpdt-plan compare` shows the same in its rows
+`(published)`. All numbers of this page come from one command, and a test compares the page with
+what the command prints:
 
 ```
 build/dev/tests/published/published_page > docs/results/published.md
@@ -39,8 +40,8 @@ llama3-8b at 2M tokens on four A100s ([what each lever gives](levers.md)).
 
 ## What was fitted
 
-Three constants, all on the rows of FPDT and Ulysses in panels a, c and e of the figure; panels b, d,
-f and the other sources test them:
+Three constants, all on the rows of FPDT and Ulysses in panels a, c and e of the figure; panels b,
+d, f and the other sources test them:
 
 )";
   text += fmt::format(

@@ -320,8 +320,8 @@ struct Permute {
   }
 };
 
-// out[rows,width] (+)= source + addend + bias[width], in f32: the residual and the bias of a product
-// whose terms several ranks have added up.
+// out[rows,width] (+)= source + addend + bias[width], in f32: the residual and the bias of a
+// product whose terms several ranks have added up.
 struct Add {
   static constexpr OpTraits kTraits{"add", Covers::nothing};
   Operand source, addend, bias;

@@ -165,6 +165,13 @@ void leave_ranks(Problem& problem, std::int64_t divisor) {
   problem.cluster.nodes = 1;
 }
 
+std::function<void(Problem&, Strategy&)> without_side(std::int64_t Mesh::*side) {
+  return [side](Problem& problem, Strategy& strategy) {
+    leave_ranks(problem, strategy.mesh.*side);
+    strategy.mesh.*side = 1;
+  };
+}
+
 std::string unused_long_tiles(const Problem&, const Strategy& strategy, const LayerClass&,
                               const Geometry& shape) {
   if (!strategy.tiles.long_tiles) return "";

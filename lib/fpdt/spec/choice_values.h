@@ -29,6 +29,9 @@ Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std:
 // The problem on one of `divisor` equal groups of its ranks.
 void leave_ranks(Problem& problem, std::int64_t divisor);
 
+// Leaves out the other ranks of a side of the grid.
+std::function<void(Problem&, Strategy&)> without_side(std::int64_t Mesh::*side);
+
 // Why a choice has no effect beside others; empty if it has one.
 std::string unused_long_tiles(const Problem& problem, const Strategy& strategy,
                               const LayerClass& layers, const Geometry& shape);

@@ -93,11 +93,7 @@ std::vector<Choice> rows_of_mesh() {
                                 from.micro_batches, to.mesh.replicas, to.micro_batches);
            },
        .simplest = "one replica",
-       .simplify =
-           [](Problem& problem, Strategy& s) {
-             leave_ranks(problem, s.mesh.replicas);
-             s.mesh.replicas = 1;
-           }},
+       .simplify = without_side(&Mesh::replicas)},
       {.key = "mesh.ring",
        .meaning = "ranks that share the queries of a head; keys and values travel between them",
        .member = at(&Strategy::mesh, &Mesh::ring),
@@ -122,11 +118,7 @@ std::vector<Choice> rows_of_mesh() {
        .meaning = "ranks that share each product, and the rows between products",
        .member = at(&Strategy::mesh, &Mesh::tensor),
        .simplest = "no shared products",
-       .simplify =
-           [](Problem& problem, Strategy& s) {
-             leave_ranks(problem, s.mesh.tensor);
-             s.mesh.tensor = 1;
-           }},
+       .simplify = without_side(&Mesh::tensor)},
   };
 }
 

@@ -108,9 +108,9 @@ std::string layer_tensor_name(std::int64_t layer, std::string_view tensor);
 // whole KV heads or a copy of one.
 bool divides_heads(const ModelSpec& model, std::int64_t ranks);
 
-// The part of each layer that one of `ways` ranks computes under tensor parallelism (Shoeybi et al.,
-// arXiv 1909.08053, section 3): heads and the width of the feed-forward are divided, and a KV head
-// is repeated on the ranks that share it. Its layer tensors have the shapes of the parts.
+// The part of each layer that one of `ways` ranks computes under tensor parallelism (Shoeybi et
+// al., arXiv 1909.08053, section 3): heads and the width of the feed-forward are divided, and a KV
+// head is repeated on the ranks that share it. Its layer tensors have the shapes of the parts.
 // Precondition: divides_layers.
 ModelSpec part_of(const ModelSpec& model, std::int64_t ways);
 // Whether layers can be cut in so many parts.

@@ -182,7 +182,8 @@ void execute(const JoinHeads& op, const Frame& frame) {
     constexpr int N = decltype(fused)::kElements;
     const Layout l = layout_of(op, N);
     FPDT_ASSERT(op.heads == 0 || dq.elements >= op.rows * op.heads * op.head_dim);
-    FPDT_ASSERT(op.kv_heads == 0 || dkv.elements >= op.ranks * op.rows * 2 * l.own_kv * op.head_dim);
+    FPDT_ASSERT(op.kv_heads == 0 ||
+                dkv.elements >= op.ranks * op.rows * 2 * l.own_kv * op.head_dim);
     FPDT_ASSERT(dqkv.elements >= op.rows * (op.heads + 2 * op.kv_heads) * op.head_dim);
     // With sums, 512 blocks: about as many as an H100 runs at once, with 34 KiB of shared memory
     // each for heads of 128 dimensions.

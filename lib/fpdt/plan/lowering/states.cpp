@@ -1,9 +1,8 @@
-// The stages of ZeRO (Rajbhandari et al., arXiv 1910.02054) as ops of the schedule.
+// Declares parameters, gradients and states, and names them for their users.
 #include "fpdt/plan/lowering/states.h"
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include <fmt/format.h>
 
@@ -12,24 +11,6 @@
 #include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
-namespace {
-
-constexpr std::int64_t kStageSlots = 2;
-
-std::vector<const States::Tensor*> pointers(const std::vector<States::Tensor>& tensors) {
-  std::vector<const States::Tensor*> all;
-  for (const States::Tensor& tensor : tensors) all.push_back(&tensor);
-  return all;
-}
-
-// Updates run in place: tile t of the stream is fetched as this version of its slot, and the
-// updated tile is the version kStageSlots later, in the same bytes.
-std::int64_t stage_version(std::int64_t tile) {
-  return 2 * kStageSlots * (tile / kStageSlots) + tile % kStageSlots;
-}
-
-}  // namespace
-
 States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
     : problem_(problem), strategy_(strategy) {
   builder.schedule.groups = sharing_groups(problem, strategy);
@@ -152,8 +133,8 @@ void States::declare_scalars(Builder& builder) {
   if (!several()) return;
   loss_total_ = scalars("loss_total", 1, Role::temporary);
   norm_total_ = scalars("grad_norm_total", 1, Role::temporary);
-  // Large enough for the sum of the longest tensor, for that of the gradients of a chunk's keys, and
-  // for that of the terms that ranks share.
+  // Large enough for the sum of the longest tensor, for that of the gradients of a chunk's keys,
+  // and for that of the terms that ranks share.
   const Geometry shape = geometry(problem_, strategy_);
   const Bytes keys{mul(mul(4, shape.query_rows(0)), 2 * shape.kv_heads * problem_.model.head_dim)};
   const Bytes terms{
@@ -258,311 +239,11 @@ Target States::gradient_rows(std::string_view name, const Version& sum, std::int
   return target;
 }
 
-template <class Shares, class Emit>
-void States::by_groups(const std::vector<const Tensor*>& tensors, const Shares& shares,
-                       const Emit& emit) {
-  std::vector<std::vector<const Tensor*>> alike;
-  for (const Tensor* tensor : tensors) {
-    if (!shares(tensor->sharding)) continue;
-    const auto same = std::find_if(alike.begin(), alike.end(), [&](const auto& one) {
-      return one.front()->groups == tensor->groups;
-    });
-    (same == alike.end() ? alike.emplace_back() : *same).push_back(tensor);
-  }
-  for (const auto& list : alike) emit(list.front()->groups, list);
-}
-
-namespace {
-
-// The name of an op over one of the groups that share tensors.
-std::string op_of_group(std::string_view op, const std::vector<std::string>& groups,
-                        const std::string& group) {
-  if (group == "world") return std::string(op);
-  return groups.size() == 1 ? fmt::format("{}_{}", op, group)
-                            : fmt::format("{}_{}.{}", op, groups.front(), group);
-}
-
-}  // namespace
-
-template <class Shares, class Send, class Receive>
-void States::gather(Builder& builder, std::string_view op,
-                    const std::vector<const Tensor*>& tensors, const Shares& shares,
-                    const Send& send, const Receive& receive) {
-  by_groups(tensors, shares, [&](const auto& groups, const auto& list) {
-    std::vector<Operand> held;
-    for (const Tensor* tensor : list) held.push_back(send(*tensor));
-    for (std::size_t level = groups.size(); level-- > 0;) {
-      AllGather gather{groups[level], held, {}};
-      for (std::size_t i = 0; i < list.size(); ++i) {
-        held[i] = level == 0 ? receive(*list[i]) : builder.next(list[i]->gathered_block);
-        gather.receive.push_back({held[i], false});
-      }
-      builder.emit(op_of_group(op, groups, groups[level]), LaneKind::comm, std::move(gather));
-    }
-  });
-}
-
-template <class Shares, class Send>
-void States::sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
-                 const Shares& shares, const Send& send, bool accumulate) const {
-  by_groups(tensors, shares, [&](const auto& groups, const auto& list) {
-    std::vector<Operand> held;
-    for (const Tensor* tensor : list) held.push_back(send(*tensor));
-    for (std::size_t level = 0; level < groups.size(); ++level) {
-      const bool last = level + 1 == groups.size();
-      ReduceScatter reduce{groups[level], held, {}};
-      for (std::size_t i = 0; i < list.size(); ++i) {
-        held[i] = last ? Operand{list[i]->grad, list[i]->next(), 0, -1}
-                       : builder.next(list[i]->summed_block);
-        reduce.receive.push_back({held[i], last && accumulate});
-      }
-      reduce.workspace = next_workspace(builder);
-      builder.emit(op_of_group(op, groups, groups[level]), LaneKind::comm, std::move(reduce));
-    }
-  });
-}
-
-std::vector<const States::Tensor*> States::all(const std::vector<std::string>& names) const {
-  std::vector<const Tensor*> tensors;
-  for (const std::string& name : names) tensors.push_back(&find(name));
-  return tensors;
-}
-
-void States::emit_gather(Builder& builder, const std::vector<std::string>& names,
-                         const Version& use, std::string_view op) const {
-  gather(
-      builder, op, all(names), std::mem_fn(&Sharding::gathers_parameters),
-      [](const Tensor& one) {
-        return Operand{one.param, one.now(), 0, -1};
-      },
-      [&](const Tensor& one) {
-        return Operand{one.gathered, use, 0, -1};
-      });
-}
-
-void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
-                       const Version& sum) const {
-  for (const Tensor* tensor : all(names)) {
-    if (!tensor->sharding.several() || tensor->sharding.collects_gradients()) continue;
-    builder.emit("zero_" + tensor->name, LaneKind::compute,
-                 Fill{{{tensor->gradient_sum, sum, 0, -1}, false}, 0});
-    if (sum.relative) builder.advance(tensor->gradient_sum, 1);
-  }
-}
-
-void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
-                         const Version& sum_version, std::string_view op) const {
-  sum(
-      builder, op, all(names),
-      [](const Sharding& one) { return one.several() && !one.collects_gradients(); },
-      [&](const Tensor& one) {
-        return Operand{one.gradient_sum, sum_version, 0, -1};
-      },
-      true);
-}
-
 Operand States::next_workspace(Builder& builder) const { return builder.next(sum_workspace_); }
 
 void States::add_table(Builder& builder) const {
   for (const Tensor& tensor : layer_) add_state_rows(builder, tensor, true);
   for (const Tensor& tensor : global_) add_state_rows(builder, tensor, false);
-}
-
-void States::emit_blocks(Builder& builder) const {
-  emit_begin(builder);
-  emit_norm(builder);
-  builder.begin_block("optimizer_layer");
-  emit_updates(builder, layer_);
-  builder.end_block();
-  builder.begin_block("optimizer");
-  emit_updates(builder, global_);
-  builder.end_block();
-  emit_finish(builder);
-}
-
-void States::emit_begin(Builder& builder) const {
-  const auto scalars = [&] {
-    builder.emit(
-        "fetch_step", LaneKind::h2d,
-        Copy{{step_input_, Version::at(0), 0, -1}, {{step_, Version::at(0), 0, -1}, false}});
-    builder.emit("zero_loss", LaneKind::compute, Fill{{{loss_, Version::at(0), 0, -1}, false}, 0});
-  };
-  const auto zero = [&](const Tensor& tensor) {
-    const Operand gradient = tensor.sharding.collects_gradients()
-                                 ? Operand{tensor.gradient_sum, tensor.now(), 0, -1}
-                                 : Operand{tensor.grad, tensor.next(), 0, -1};
-    builder.emit("zero_grad_" + tensor.name, LaneKind::compute, Fill{{gradient, false}, 0});
-  };
-  builder.begin_block("begin");
-  scalars();
-  builder.emit("zero_norm", LaneKind::compute, Fill{{{norm_, Version::at(0), 0, -1}, false}, 0});
-  for (const Tensor& tensor : global_) zero(tensor);
-  builder.end_block();
-  builder.begin_block("begin_layer");
-  for (const Tensor& tensor : layer_) zero(tensor);
-  builder.end_block();
-  builder.begin_block("begin_evaluate");
-  scalars();
-  builder.end_block();
-}
-
-void States::emit_norm(Builder& builder) const {
-  const auto square = [&](const std::vector<Tensor>& tensors) {
-    sum(
-        builder, "reduce_gradients", pointers(tensors), std::mem_fn(&Sharding::collects_gradients),
-        [](const Tensor& one) {
-          return Operand{one.gradient_sum, one.now(), 0, -1};
-        },
-        false);
-    for (const Tensor& tensor : tensors) {
-      builder.emit(
-          "norm_" + tensor.name, LaneKind::compute,
-          SquaredNorm{{tensor.grad, tensor.next(), 0, -1}, {{norm_, Version::at(0), 0, -1}, true}});
-    }
-  };
-  builder.begin_block("grad_norm_layer");
-  square(layer_);
-  builder.end_block();
-  builder.begin_block("grad_norm");
-  square(global_);
-  if (several()) {
-    builder.emit("reduce_norm", LaneKind::comm,
-                 AllReduce{"world",
-                           {{norm_, Version::at(0), 0, -1}},
-                           {{{norm_total_, Version::at(0), 0, -1}, false}},
-                           next_workspace(builder)});
-  }
-  builder.end_block();
-}
-
-// The update op, without the way in which its states reach the device.
-AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const {
-  const OptimizerSpec& optimizer = problem_.optimizer;
-  AdamW update;
-  const bool whole = tensor.sharding.repeats_updates();
-  update.grad = {tensor.grad, tensor.next(), first, rows};
-  // Whole sums have the padding of their pieces.
-  if (whole)
-    update.grad = {tensor.gradient_sum, tensor.next(), first, rows < 0 ? tensor.held : rows};
-  update.norm = {several() ? norm_total_ : norm_, Version::at(0), 0, -1};
-  update.step = {step_, Version::at(0), 0, -1};
-  if (tensor.updated >= 0) {
-    update.param.operand = {tensor.updated, Version::plus(0), first, rows};
-  } else if (tensor.master != tensor.param) {
-    update.param.operand = {tensor.param, tensor.next(), first, rows};
-  }
-  update.beta1 = optimizer.beta1;
-  update.beta2 = optimizer.beta2;
-  update.epsilon = optimizer.epsilon;
-  update.weight_decay = tensor.spec.decay ? optimizer.weight_decay : 0;
-  update.clip = optimizer.clip;
-  return update;
-}
-
-// Makes the sums, of which each rank has a piece, whole again.
-void States::emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors) {
-  gather(
-      builder, "gather_gradients", tensors, std::mem_fn(&Sharding::repeats_updates),
-      [](const Tensor& one) {
-        return Operand{one.grad, one.next(), 0, -1};
-      },
-      [](const Tensor& one) {
-        return Operand{one.gradient_sum, one.next(), 0, -1};
-      });
-}
-
-// Gives the updated pieces of parameters to all ranks.
-void States::emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) {
-  gather(
-      builder, "gather_parameters", tensors, std::mem_fn(&Sharding::spreads_updates),
-      [&](const Tensor& one) { return builder.next(one.updated); },
-      [](const Tensor& one) {
-        return Operand{one.param, one.next(), 0, -1};
-      });
-}
-
-void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const {
-  emit_whole_gradients(builder, pointers(tensors));
-  std::int64_t tile = 0;  // of the stream through the device
-  for (const Tensor& tensor : tensors) {
-    if (strategy_.offloads_states()) {
-      emit_streamed_update(builder, tensor, tile);
-      continue;
-    }
-    AdamW update = update_of(tensor, 0, -1);
-    update.master = {tensor.master, tensor.now(), 0, -1};
-    update.m = {tensor.moment1, tensor.now(), 0, -1};
-    update.v = {tensor.moment2, tensor.now(), 0, -1};
-    update.master_out.operand = {tensor.master, tensor.next(), 0, -1};
-    update.m_out.operand = {tensor.moment1, tensor.next(), 0, -1};
-    update.v_out.operand = {tensor.moment2, tensor.next(), 0, -1};
-    builder.emit("update_" + tensor.name, LaneKind::compute, update);
-  }
-  emit_spread(builder, pointers(tensors));
-}
-
-// Fetches master weights and moments tile by tile, updates them in place and sends them back.
-void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
-                                  std::int64_t& tile) const {
-  const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
-  const std::array<BufferIndex, 3> homes{tensor.master, tensor.moment1, tensor.moment2};
-  const std::array<const char*, 3> words{"master", "moment1", "moment2"};
-  for (std::int64_t t = 0; t < tensor.tiles; ++t, ++tile) {
-    const std::int64_t first = t * tensor.tile;
-    const std::int64_t n = std::min(tensor.tile, tensor.held - first);
-    const std::int64_t layer = tensor.count > 1 ? tensor.tiles : 0;
-    const Version now = Version::at(t, layer);
-    const Version next = Version::at(mul(tensor.count, tensor.tiles) + t, layer);
-    std::array<Operand, 3> before{};
-    std::array<Operand, 3> after{};
-    for (std::size_t i = 0; i < 3; ++i) {
-      const BufferIndex stage = builder.use(stages_[i]);
-      const std::int64_t fetched = stage_version(tile);
-      before[i] = {stage, Version::plus(fetched), 0, n};
-      after[i] = {stage, Version::plus(fetched + kStageSlots), 0, n};
-      builder.advance(stage, round_up(tile + 1, kStageSlots) * 2);
-      builder.emit(fmt::format("fetch_{}_{}.{}", words[i], tensor.name, t), LaneKind::h2d,
-                   Copy{{homes[i], now, 0, n}, {before[i], false}});
-    }
-    AdamW update = update_of(tensor, first, n);
-    update.master = before[0];
-    update.m = before[1];
-    update.v = before[2];
-    update.master_out.operand = after[0];
-    update.m_out.operand = after[1];
-    update.v_out.operand = after[2];
-    builder.emit(fmt::format("update_{}.{}", tensor.name, t), LaneKind::compute, update);
-    for (std::size_t i = 0; i < 3; ++i) {
-      builder.emit(fmt::format("spill_{}_{}.{}", words[i], tensor.name, t), out,
-                   Copy{after[i], {{homes[i], next, 0, n}, false}});
-    }
-  }
-}
-
-void States::emit_finish(Builder& builder) const {
-  const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
-  const Version zero = Version::at(0);
-  const auto give_loss = [&] {
-    if (several()) {
-      builder.emit("reduce_loss", LaneKind::comm,
-                   AllReduce{"world",
-                             {{loss_, zero, 0, -1}},
-                             {{{loss_total_, zero, 0, -1}, false}},
-                             next_workspace(builder)});
-    }
-    builder.emit(
-        "spill_loss", out,
-        Copy{{several() ? loss_total_ : loss_, zero, 0, -1}, {{loss_output_, zero, 0, -1}, false}});
-  };
-  builder.begin_block("finish");
-  give_loss();
-  builder.emit(
-      "spill_norm", out,
-      Copy{{several() ? norm_total_ : norm_, zero, 0, -1}, {{norm_output_, zero, 0, -1}, false}});
-  builder.end_block();
-  builder.begin_block("finish_evaluate");
-  give_loss();
-  builder.end_block();
 }
 
 }  // namespace fpdt

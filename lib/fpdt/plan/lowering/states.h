@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ namespace fpdt {
 class States {
  public:
   States(Builder& builder, const Problem& problem, const Strategy& strategy);
+
+  static constexpr std::int64_t kStageSlots = 2;  // of states on their way to an update
 
   // One tensor of every layer, or a global one.
   struct Tensor : SharedTensor {
@@ -38,8 +41,9 @@ class States {
     [[nodiscard]] Version next() const { return Version::at(count, count > 1 ? 1 : 0); }
   };
 
-  // The tensor, or the part that this rank uses, as a consumer reads it. `use` numbers the gathers of layer tensors (a version
-  // affine in the call's arguments); one rank ignores it. Rows count elements.
+  // The tensor, or the part that this rank uses, as a consumer reads it. `use` numbers the gathers
+  // of layer tensors (a version affine in the call's arguments); one rank ignores it. Rows count
+  // elements.
   [[nodiscard]] Operand weight(std::string_view name, const Version& use) const;
   // The same for elements [first, first + elements).
   [[nodiscard]] Operand weight_rows(std::string_view name, const Version& use, std::int64_t first,
@@ -82,19 +86,18 @@ class States {
   [[nodiscard]] const Tensor& find(std::string_view name) const;
   void add(Builder& builder, const SharedTensor& shared, std::int64_t count);
   [[nodiscard]] bool several() const { return problem_.ranks() > 1; }
-  // Calls emit(groups, tensors) for those of the tensors that the same ranks share.
-  template <class Shares, class Emit>
-  static void by_groups(const std::vector<const Tensor*>& tensors, const Shares& shares,
-                        const Emit& emit);
+  using Shares = std::function<bool(const Sharding&)>;
+  using Named = std::function<Operand(const Tensor&)>;
+  // Those of the tensors that the same groups share, together.
+  static std::vector<std::vector<const Tensor*>> alike(const std::vector<const Tensor*>& tensors,
+                                                       const Shares& shares);
   // Emit the gathers and the sums of tensors whose sharding `shares` accepts; `send` and `receive`
   // name the operands of one. A sum ends in the tensor's gradient.
-  template <class Shares, class Send, class Receive>
   static void gather(Builder& builder, std::string_view op,
                      const std::vector<const Tensor*>& tensors, const Shares& shares,
-                     const Send& send, const Receive& receive);
-  template <class Shares, class Send>
+                     const Named& send, const Named& receive);
   void sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
-           const Shares& shares, const Send& send, bool accumulate) const;
+           const Shares& shares, const Named& send, bool accumulate) const;
   [[nodiscard]] std::vector<const Tensor*> all(const std::vector<std::string>& names) const;
   // Declare buffers of elements of a tensor: what lives across steps, and what does not.
   static BufferIndex state(Builder& builder, const char* kind, const Tensor& tensor,

@@ -3,9 +3,9 @@
 // section 4.2.2).
 //
 // A rank has its own rows of the residual stream and of norms. Products need the rows of all T
-// ranks, which are gathered. Those that are cut along their output (forward: qkv, up; backward: out,
-// down) then give each rank its columns. The others give each rank a part of a sum over all rows. A
-// reduce-scatter adds the parts up, and each rank receives its own rows of the sum.
+// ranks, which are gathered. Those that are cut along their output (forward: qkv, up; backward:
+// out, down) then give each rank its columns. The others give each rank a part of a sum over all
+// rows. A reduce-scatter adds the parts up, and each rank receives its own rows of the sum.
 //
 // A rank that shares with nobody has all rows and whole sums, and exchanges nothing.
 #pragma once

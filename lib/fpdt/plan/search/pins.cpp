@@ -43,6 +43,17 @@ std::vector<Sides> sides_of(const Problem& problem, Sharing sharing, std::int64_
 
 // Why the ranks cannot share the batch, and the nearest batch that they can.
 std::string why_no_split(const Problem& problem, const Pins& pins) {
+  if (pins.method != nullptr && pins.method->sharing == Sharing::grid) {
+    return fmt::format("{}: {} ranks form no rings across ranks that share the {} heads",
+                       pins.method->name, problem.ranks(), problem.model.heads);
+  }
+  if (pins.method != nullptr && pins.method->sharing == Sharing::products) {
+    return fmt::format(
+        "{}: a batch of {} on {} ranks, which share the products of {}; the nearest "
+        "is {}",
+        pins.method->name, pins.batch, problem.ranks(), problem.model.name,
+        over_most_products(problem, 1).mesh.replicas);
+  }
   const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
   if (degrees.empty()) return fmt::format("{} ranks cannot divide the heads", problem.ranks());
   if (pins.data_parallel &&

@@ -1,0 +1,134 @@
+// Gathers and sums of what ranks share: the stages of ZeRO (Rajbhandari et al., arXiv 1910.02054).
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "fpdt/plan/lowering/states.h"
+
+namespace fpdt {
+namespace {
+
+// The name of an op over one of the groups that share tensors.
+std::string op_of_group(std::string_view op, const std::vector<std::string>& groups,
+                        const std::string& group) {
+  if (group == "world") return std::string(op);
+  return groups.size() == 1 ? fmt::format("{}_{}", op, group)
+                            : fmt::format("{}_{}.{}", op, groups.front(), group);
+}
+
+}  // namespace
+
+std::vector<std::vector<const States::Tensor*>> States::alike(
+    const std::vector<const Tensor*>& tensors, const Shares& shares) {
+  std::vector<std::vector<const Tensor*>> lists;
+  for (const Tensor* tensor : tensors) {
+    if (!shares(tensor->sharding)) continue;
+    const auto same = std::find_if(lists.begin(), lists.end(), [&](const auto& one) {
+      return one.front()->groups == tensor->groups;
+    });
+    (same == lists.end() ? lists.emplace_back() : *same).push_back(tensor);
+  }
+  return lists;
+}
+
+void States::gather(Builder& builder, std::string_view op,
+                    const std::vector<const Tensor*>& tensors, const Shares& shares,
+                    const Named& send, const Named& receive) {
+  for (const auto& list : alike(tensors, shares)) {
+    const std::vector<std::string>& groups = list.front()->groups;
+    std::vector<Operand> held;
+    for (const Tensor* tensor : list) held.push_back(send(*tensor));
+    for (std::size_t level = groups.size(); level-- > 0;) {
+      AllGather gather{groups[level], held, {}};
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        held[i] = level == 0 ? receive(*list[i]) : builder.next(list[i]->gathered_block);
+        gather.receive.push_back({held[i], false});
+      }
+      builder.emit(op_of_group(op, groups, groups[level]), LaneKind::comm, std::move(gather));
+    }
+  }
+}
+
+void States::sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
+                 const Shares& shares, const Named& send, bool accumulate) const {
+  for (const auto& list : alike(tensors, shares)) {
+    const std::vector<std::string>& groups = list.front()->groups;
+    std::vector<Operand> held;
+    for (const Tensor* tensor : list) held.push_back(send(*tensor));
+    for (std::size_t level = 0; level < groups.size(); ++level) {
+      const bool last = level + 1 == groups.size();
+      ReduceScatter reduce{groups[level], held, {}};
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        held[i] = last ? Operand{list[i]->grad, list[i]->next(), 0, -1}
+                       : builder.next(list[i]->summed_block);
+        reduce.receive.push_back({held[i], last && accumulate});
+      }
+      reduce.workspace = next_workspace(builder);
+      builder.emit(op_of_group(op, groups, groups[level]), LaneKind::comm, std::move(reduce));
+    }
+  }
+}
+
+std::vector<const States::Tensor*> States::all(const std::vector<std::string>& names) const {
+  std::vector<const Tensor*> tensors;
+  for (const std::string& name : names) tensors.push_back(&find(name));
+  return tensors;
+}
+
+void States::emit_gather(Builder& builder, const std::vector<std::string>& names,
+                         const Version& use, std::string_view op) const {
+  gather(
+      builder, op, all(names), std::mem_fn(&Sharding::gathers_parameters),
+      [](const Tensor& one) {
+        return Operand{one.param, one.now(), 0, -1};
+      },
+      [&](const Tensor& one) {
+        return Operand{one.gathered, use, 0, -1};
+      });
+}
+
+void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
+                       const Version& sum) const {
+  for (const Tensor* tensor : all(names)) {
+    if (!tensor->sharding.several() || tensor->sharding.collects_gradients()) continue;
+    builder.emit("zero_" + tensor->name, LaneKind::compute,
+                 Fill{{{tensor->gradient_sum, sum, 0, -1}, false}, 0});
+    if (sum.relative) builder.advance(tensor->gradient_sum, 1);
+  }
+}
+
+void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
+                         const Version& sum_version, std::string_view op) const {
+  sum(
+      builder, op, all(names),
+      [](const Sharding& one) { return one.several() && !one.collects_gradients(); },
+      [&](const Tensor& one) {
+        return Operand{one.gradient_sum, sum_version, 0, -1};
+      },
+      true);
+}
+
+// Makes the sums, of which each rank has a piece, whole again.
+void States::emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors) {
+  gather(
+      builder, "gather_gradients", tensors, std::mem_fn(&Sharding::repeats_updates),
+      [](const Tensor& one) {
+        return Operand{one.grad, one.next(), 0, -1};
+      },
+      [](const Tensor& one) {
+        return Operand{one.gradient_sum, one.next(), 0, -1};
+      });
+}
+
+// Gives the updated pieces of parameters to all ranks.
+void States::emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) {
+  gather(
+      builder, "gather_parameters", tensors, std::mem_fn(&Sharding::spreads_updates),
+      [&](const Tensor& one) { return builder.next(one.updated); },
+      [](const Tensor& one) {
+        return Operand{one.param, one.next(), 0, -1};
+      });
+}
+
+}  // namespace fpdt

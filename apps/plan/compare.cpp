@@ -216,6 +216,21 @@ std::vector<const Method*> compared(const std::vector<std::string>& names) {
   return found;
 }
 
+// Says which methods leave GPUs unused, and which have no row since they need more.
+void note_gpus(const Problem& problem, const std::vector<const Method*>& asked,
+               const std::vector<Contender>& all) {
+  for (const Contender& one : all) {
+    if (one.published) note_unused(problem, one.pins, one.cluster.devices(), one.method->title);
+  }
+  for (const Method* method : asked) {
+    const bool has_row = std::any_of(all.begin(), all.end(),
+                                     [&](const Contender& one) { return one.method == method; });
+    if (has_row) continue;
+    say(fmt::format("note: {} has no row: {} GPUs form no grid for it\n", method->title,
+                    problem.ranks()));
+  }
+}
+
 int compare(const CompareFlags& flags) {
   if (!flags.question.strategy.empty()) {
     throw InputError(fmt::format("--strategy {0}: to compare a strategy file, use --with {0}",
@@ -235,10 +250,9 @@ int compare(const CompareFlags& flags) {
   bool answered = false, joined = false;
   {
     Watch watch;
-    const std::vector<Contender> all = contenders(problem, question.pins, compared(flags.methods));
-    for (const Contender& one : all) {
-      if (one.published) note_unused(problem, one.pins, one.cluster.devices(), one.method->title);
-    }
+    const std::vector<const Method*> asked = compared(flags.methods);
+    const std::vector<Contender> all = contenders(problem, question.pins, asked);
+    note_gpus(problem, asked, all);
     rows = rows_of(question, all, flags.with, watch);
     answered = rows.back().outcome.fits;
     joined = rows.front().problem == rows.back().problem;

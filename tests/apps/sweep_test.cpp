@@ -278,22 +278,24 @@ TEST_F(Compare, EachMethodHasTheGpusThatItCanUse) {
   const Outcome result = plan(compare + " --json");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "note: FPDT: 1 of 3 GPUs stay unused"));
-  constexpr std::string_view kMethods[] = {"fpdt",         "alst", "ulysses", "lss",
-                                           "allgather-cp", "ring", "zigzag"};
+  EXPECT_TRUE(says(result.err, "note: USP has no row: 3 GPUs form no grid for it"));
+  constexpr std::string_view kMethods[] = {"fpdt", "alst",         "ulysses", "megatron",
+                                           "lss",  "allgather-cp", "ring",    "zigzag"};
   EXPECT_FALSE(says(result.err, "note: LSS: "));
   EXPECT_TRUE(says(result.err, "more GPUs than FPDT can"));
   const json object = json::parse(result.out);
   EXPECT_FALSE(object.contains("ladder"));
   const json& rows = object.at("rows");
-  ASSERT_EQ(rows.size(), 15U);
+  ASSERT_EQ(rows.size(), 17U);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i].at("ranks"), i < 6 ? 2 : 3) << i;
-    EXPECT_EQ(rows[i].at("published"), i < 14 && i % 2 == 0) << i;
-    EXPECT_EQ(rows[i].at("best"), i < 14 && i % 2 == 1) << i;
-    if (i == 14) continue;
+    EXPECT_EQ(rows[i].at("ranks"), i < 8 ? 2 : 3) << i;
+    EXPECT_EQ(rows[i].at("published"), i < 16 && i % 2 == 0) << i;
+    EXPECT_EQ(rows[i].at("best"), i < 16 && i % 2 == 1) << i;
+    if (i == 16) continue;
     const std::string_view method = kMethods[i / 2];
     EXPECT_EQ(rows[i].at("method"), method);
-    const bool whole = method == "ulysses" || method == "lss" || method == "ring";
+    const bool whole =
+        method == "ulysses" || method == "megatron" || method == "lss" || method == "ring";
     if (whole && i % 2 == 1) {
       EXPECT_EQ(rows[i].at("chunks"), 1) << method;
     }

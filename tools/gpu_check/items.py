@@ -155,10 +155,10 @@ def on_gpus(session, numbers):
     return ["cpu"] if session.rehearse else [session.backend, "--device", numbers]
 
 
-def lowered(session, name, model, ranks, attention, tokens, chunk, hosts=1):
-    """A schedule of `ranks` ranks with the strategy of the curves."""
+def lowered(session, name, model, ranks, attention, tokens, chunk, hosts=1, mesh=""):
+    """A schedule of `ranks` ranks with the strategy of the curves, and a mesh beside it."""
     strategy = session.path(f"{name}-strategy.yaml")
-    strategy.write_text(CURVE_STRATEGY.format(chunk))
+    strategy.write_text(CURVE_STRATEGY.format(chunk) + mesh)
     machine = cluster.bare(session, name, nodes=hosts, devices_per_node=ranks // hosts,
                            device_memory="8GiB", host_memory="16GiB", row_multiple=128,
                            attention=attention)
@@ -318,21 +318,26 @@ def deterministic(session, result, text):
         raise Wrong("two runs with --deterministic differ")
 
 
-def two_gpus(session, result, text):
-    """Trains two ranks on one GPU and on two, which read each other's memory: with built-in kernels
-    both runs must give the same bits, and with cuDNN the losses must be those of a CPU. A rehearsal
-    runs the CPU four times."""
+def two_gpus(name, mesh=""):
+    """An item that trains two ranks on one GPU and on two, which read each other's memory: with
+    built-in kernels both runs must give the same bits, and with cuDNN the losses must be those of a
+    CPU. A rehearsal runs the CPU four times."""
+    return lambda session, result, text: train_on_two(session, result, text, name, mesh)
+
+
+def train_on_two(session, result, text, item, mesh):
+    """The work of the items that two_gpus makes."""
     if not session.rehearse:
         found = session.run(session.program("fpdt-run"), "device", "--json").json()
         if len(found.get("gpus", [found])) < 2:
             raise Skipped("it needs two GPUs, and fpdt-run device lists one")
     tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 5, 1024)
     model = "llama-tiny" if session.rehearse else "llama-30m"
-    schedule = lowered(session, "two-gpus", model, 2, tiles(session), tokens, chunk)
+    schedule = lowered(session, item, model, 2, tiles(session), tokens, chunk, mesh=mesh)
     same = [] if session.rehearse else ["--deterministic"]
 
     def train(name, *backend):
-        log = session.path(f"two-gpus-{name}-steps.log")
+        log = session.path(f"{item}-{name}-steps.log")
         log.unlink(missing_ok=True)
         done = session.run(session.program("fpdt-run"), "train", schedule, "--data",
                            text_file(session), "--data-format", "bytes", "--steps", steps,

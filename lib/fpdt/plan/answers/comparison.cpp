@@ -39,6 +39,9 @@ std::vector<Contender> contenders(const Problem& problem, const Pins& pins,
     its.method = method;
     its.batch = pins.batch;
     const ClusterSpec part = usable_part(problem, its);
+    Problem on_part = problem;
+    on_part.cluster = part;
+    if (splits(on_part, its).empty()) continue;
     all.push_back({fmt::format("{} (published)", method->title), method, true, its, part});
     all.push_back({fmt::format("{} (best)", method->title), method, false, its, part});
   }

@@ -27,7 +27,7 @@ struct Contender {
     return problem;
   }
 };
-// Two contenders for each method and, last, the answer.
+// Two contenders for each method whose sides some of the GPUs can form and, last, the answer.
 std::vector<Contender> contenders(const Problem& problem, const Pins& pins,
                                   std::span<const Method* const> compared = methods());
 

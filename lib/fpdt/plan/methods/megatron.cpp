@@ -41,7 +41,7 @@ constexpr Waste kMegatronWaste{
 extern const Method kMegatron;
 const Method kMegatron{
     .name = "megatron",
-    .title = "Megatron sequence parallelism",
+    .title = "Megatron-SP",
     .source = "Korthikanti et al., arXiv 2205.05198",
     .sharing = Sharing::products,
     .holds = holds_megatron,

@@ -64,8 +64,9 @@ std::int64_t stored(const Problem& problem, const Strategy& strategy) {
 
 // Korthikanti et al., arXiv 2205.05198, table 2, for t ranks that share products and rows: 2sbh/t
 // with every layer repeated, and 34sbh/t without scores, in 16 bits and with F = 4h. Of the 34, a
-// schedule makes 10 again: the output of the activation (8) and that of the second norm (2). It has
-// no dropout, whose masks are 2. The log-sum-exp of each query and head, 4as/t, is not in the paper.
+// schedule makes 10 again: the output of the activation (8) and that of the second norm (2). Masks
+// of dropout are 2, and there are none. The log-sum-exp of each query and head, 4as/t, is not in
+// the paper.
 TEST(SharedProducts, StoreWhatMegatronStates) {
   for (const std::int64_t ranks : {1, 2, 4}) {
     ModelSpec model = test::tiny_gpt();

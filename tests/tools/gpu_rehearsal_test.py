@@ -282,6 +282,8 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("2 ranks in processes over mpi", machine)
         self.assertGreater(found["node-bench"]["rates"]["link"], 0)
         self.assertGreater(found["torchrun"]["loss"], 0)
+        tensor = found["tensor-gpus"]
+        self.assertEqual(tensor["one"]["bits"], tensor["two"]["bits"])
         for kill in (found["processes"]["kill"], found["node-kill"]):
             self.assertEqual((kill["killed"], [one["code"] for one in kill["ranks"]]),
                              (1, [137, 137]))

@@ -318,15 +318,8 @@ def deterministic(session, result, text):
         raise Wrong("two runs with --deterministic differ")
 
 
-def two_gpus(name, mesh=""):
-    """An item that trains two ranks on one GPU and on two, which read each other's memory: with
-    built-in kernels both runs must give the same bits, and with cuDNN the losses must be those of a
-    CPU. A rehearsal runs the CPU four times."""
-    return lambda session, result, text: train_on_two(session, result, text, name, mesh)
-
-
-def train_on_two(session, result, text, item, mesh):
-    """The work of the items that two_gpus makes."""
+def on_two(session, result, item, mesh=""):
+    """A function that trains two ranks, on one GPU, on two or on a CPU, and returns the losses."""
     if not session.rehearse:
         found = session.run(session.program("fpdt-run"), "device", "--json").json()
         if len(found.get("gpus", [found])) < 2:
@@ -334,7 +327,6 @@ def train_on_two(session, result, text, item, mesh):
     tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 5, 1024)
     model = "llama-tiny" if session.rehearse else "llama-30m"
     schedule = lowered(session, item, model, 2, tiles(session), tokens, chunk, mesh=mesh)
-    same = [] if session.rehearse else ["--deterministic"]
 
     def train(name, *backend):
         log = session.path(f"{item}-{name}-steps.log")
@@ -351,18 +343,43 @@ def train_on_two(session, result, text, item, mesh):
                         "seconds": step_seconds(log), "driver": done.json()["memory"]["driver"]}
         return [one["loss"] for one in entries]
 
-    train("one", *on_gpus(session, "0"), *same)
+    return train
+
+
+def same_bits(session, result, text, train):
+    """Whether two GPUs, which read each other's memory, give the bits of one with built-in
+    kernels. A rehearsal runs the CPU twice."""
+    same = [] if session.rehearse else ["--deterministic"]
+    steps = len(train("one", *on_gpus(session, "0"), *same))
     train("two", *on_gpus(session, "0,1"), *same)
-    largest = largest_distance(train("cpu", "cpu"), train("library", *on_gpus(session, "0,1")))
-    result.update(largest_relative_difference=largest, tolerance=CURVE_TOLERANCE)
     equal = result["one"]["bits"] == result["two"]["bits"]
     text += [f"- losses and gradient norms of {steps} steps, two ranks on one GPU and on two: "
              f"{'the same bits' if equal else '**not the same bits**'}",
-             f"- with cuDNN on two GPUs, at most {100 * largest:.4f} % of the loss from a CPU, "
-             f"tolerance {100 * CURVE_TOLERANCE:.2f} %",
              f"- seconds of a step: {result['one']['seconds']:.3g} on one GPU, "
              f"{result['two']['seconds']:.3g} on two, with built-in kernels"]
+    return equal
+
+
+OTHER_BITS = "two ranks give other bits on two GPUs than on one"
+
+
+def two_gpus(session, result, text):
+    """Trains two ranks that share heads: bits on two GPUs are those on one, and with cuDNN the
+    losses are those of a CPU."""
+    train = on_two(session, result, "two-gpus")
+    equal = same_bits(session, result, text, train)
+    largest = largest_distance(train("cpu", "cpu"), train("library", *on_gpus(session, "0,1")))
+    result.update(largest_relative_difference=largest, tolerance=CURVE_TOLERANCE)
+    text += [f"- with cuDNN on two GPUs, at most {100 * largest:.4f} % of the loss from a CPU, "
+             f"tolerance {100 * CURVE_TOLERANCE:.2f} %"]
     if not equal:
-        raise Wrong("two ranks give other bits on two GPUs than on one")
+        raise Wrong(OTHER_BITS)
     if not largest <= CURVE_TOLERANCE:
         raise Wrong("losses on two GPUs are farther from a CPU's than bf16 explains")
+
+
+def tensor_gpus(session, result, text):
+    """Trains two ranks that share products: bits on two GPUs are those on one."""
+    train = on_two(session, result, "tensor-gpus", "mesh: {tensor: 2}\n")
+    if not same_bits(session, result, text, train):
+        raise Wrong(OTHER_BITS)

@@ -288,7 +288,8 @@ std::vector<double> columns(const std::vector<double>& rows, std::int64_t width,
   return found;
 }
 
-// Queries alone and keys with values alone have the bits that they have together, both ways.
+// Queries alone and keys with values alone have the bits that they have together, both ways. A GPU
+// may add the terms of weight gradients in another order, because other threads get these heads.
 TEST(HeadsKernel, QueriesAndKeysMayBeApart) {
   for (const HeadShape& s : shapes()) {
     SCOPED_TRACE(testing::Message() << s.heads << "/" << s.kv_heads << " heads of " << s.size
@@ -330,7 +331,11 @@ TEST(HeadsKernel, QueriesAndKeysMayBeApart) {
       memory.run(join, kRank);
       EXPECT_EQ(memory.values(join.dqkv), columns(memory.values(joined.dqkv), width, first, count));
       if (!s.normed) continue;
-      EXPECT_EQ(memory.values(of_weight), memory.values(sum));
+      // Each term is below 2 root(size), and passes through fewer additions than there are terms.
+      const double terms = static_cast<double>(s.rows * s.heads);
+      const double term = 2 * std::sqrt(static_cast<double>(s.size)) * s.magnitude;
+      expect_close(memory.values(of_weight), memory.values(sum), 2 * terms * terms * term * kUnit,
+                   Dtype::f32);
     }
   }
 }

@@ -141,6 +141,35 @@ TEST(Strategy, FindingsNameKeysByTheirPath) {
   EXPECT_NE(found.find("tiles.chunk_tokens: 63 must"), std::string::npos) << found;
 }
 
+// What a message about `mesh.tensor` says to use; 0: nothing is said.
+std::int64_t tensor_to_use(const Problem& problem, const Strategy& strategy) {
+  constexpr std::string_view kUse = "; use ";
+  for (const Diagnostic& one : check(problem, strategy)) {
+    const std::size_t at = one.message.find(kUse);
+    if (one.field != "mesh.tensor") continue;
+    EXPECT_NE(at, std::string::npos) << one.message;
+    return std::stoll(one.message.substr(at + kUse.size()));
+  }
+  return 0;
+}
+
+TEST(Strategy, NamesRanksThatMayShareProducts) {
+  int told = 0;
+  for (const int ranks : {1, 2, 4, 6, 8, 12, 16}) {
+    for (std::int64_t tensor = -1; tensor <= 17; ++tensor) {
+      const Problem problem = small(ranks, 256);
+      Strategy strategy;
+      strategy.mesh.tensor = tensor;
+      const std::int64_t use = tensor_to_use(problem, strategy);
+      if (use == 0) continue;
+      strategy.mesh.tensor = use;
+      EXPECT_EQ(tensor_to_use(problem, strategy), 0) << tensor << " of " << ranks;
+      ++told;
+    }
+  }
+  EXPECT_GT(told, 80);
+}
+
 class WrongStrategy : public testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongStrategy, IsFound) {

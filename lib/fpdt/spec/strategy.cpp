@@ -28,10 +28,11 @@ struct Findings {
   }
 };
 
-// The largest number of at most `most` ranks into which layers can be cut.
-std::int64_t nearest_tensor(const ModelSpec& model, std::int64_t most) {
-  while (!divides_layers(model, most)) --most;
-  return most;
+// The largest number of at most `most` ranks that divides `share` and into which layers can be cut.
+std::int64_t nearest_tensor(const ModelSpec& model, std::int64_t share, std::int64_t most) {
+  std::int64_t ranks = std::clamp<std::int64_t>(most, 1, share);
+  while (share % ranks != 0 || !divides_layers(model, ranks)) --ranks;
+  return ranks;
 }
 
 // `share`: the ranks that share the heads, of which `tensor` share each product.
@@ -42,7 +43,7 @@ void check_heads(Findings& wrong, const ModelSpec& model, std::int64_t share, st
         "mesh.tensor: {} query heads, {} KV heads and {} columns of the feed-forward of {} cannot "
         "be cut in {} parts; use {}",
         model.heads, model.kv_heads, model.feed_forward, model.name, tensor,
-        nearest_tensor(model, tensor));
+        nearest_tensor(model, share, tensor));
   } else if (model.heads % share != 0) {
     wrong("P102", "mesh",
           "heads: {} query heads of {} do not divide by {} ranks; raise "
@@ -70,9 +71,10 @@ void check_parallelism(Findings& wrong, const Problem& problem, const Strategy& 
   }
   const std::int64_t share = sequence_parallel / strategy.mesh.ring;  // of the heads
   if (strategy.mesh.tensor < 1 || share % strategy.mesh.tensor != 0) {
-    wrong("P101", "mesh.tensor", "mesh.tensor: {} does not divide the {} ranks {}",
+    wrong("P101", "mesh.tensor", "mesh.tensor: {} does not divide the {} ranks {}; use {}",
           strategy.mesh.tensor, share,
-          strategy.mesh.ring > 1 ? "that share the heads" : "of a replica");
+          strategy.mesh.ring > 1 ? "that share the heads" : "of a replica",
+          nearest_tensor(problem.model, share, strategy.mesh.tensor));
     return;
   }
   const std::int64_t head_ranks = share / strategy.mesh.tensor;

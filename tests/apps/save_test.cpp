@@ -161,7 +161,7 @@ TEST_F(Save, SurvivesAKillAtAnyCall) {
     const std::string flags = "--resume ck --save ck --save-every 1 --steps 3" + after;
     int kills = 0;
     Outcome cut;
-    for (int call = 1; cut.code != 0; call += stride(before == after ? 37 : 61)) {
+    for (int call = 1; cut.code != 0; call += stride(before == after ? 29 : 43)) {
       fs::remove_all(path("ck"));
       fs::copy(path("begun"), path("ck"));
       cut = train(flags, fmt::format("LD_PRELOAD={} FPDT_FAIL_AT={}", kFailAtCall, call));

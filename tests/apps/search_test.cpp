@@ -400,7 +400,7 @@ TEST_F(Search, RefusesWhatContradicts) {
         {"--device-budget 2GiB", "more than the 1.00 GiB of a device"},
         {"--device-budget 0", "--device-budget: expected a size"},
         {"--gpus 3", "nearest are 2 and 4"},
-        {"--method megatron", "--method"}}) {
+        {"--method nemotron", "expected one of fpdt"}}) {
     const std::string length = wrong.flags.starts_with("--seq-len") ? "" : "--seq-len 512";
     const Outcome result = search(fmt::format("{} {} --out-dir no", length, wrong.flags));
     EXPECT_EQ(result.code, 2) << wrong.flags;

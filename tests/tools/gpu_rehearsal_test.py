@@ -253,8 +253,9 @@ class Rehearsal(unittest.TestCase):
     def test_node(self):
         """All items of a node, with two processes over MPI. Processes that send more than the
         schedule says, and a run that says that memory is not as predicted, are reported as
-        wrong."""
-        lie = ('[ $1 = train ] && case "$*" in *node-128k*) $real "$@"; '
+        wrong. Only the first rank says it: mpirun ends the others when one fails."""
+        lie = ('[ $1 = train ] && case "$*" in *node-128k*) $real "$@" || exit; '
+               '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0; '
                'echo "fpdt-run: memory disagrees: rank 1: 1 B" >&2; exit 4;; '
                '*node-2m*) $real "$@" >out.$$ || exit; '
                'sed \'s/"measured":{"network":0,"node":/&1/;'

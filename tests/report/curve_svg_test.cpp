@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/plan/methods/method.h"
 #include "fpdt/report/curve_html.h"
 #include "fpdt/report/palette.h"
 #include "fpdt/report/theme.h"
@@ -304,15 +305,15 @@ TEST(CurveSvg, RowsOfAFamilyHaveOneName) {
   EXPECT_EQ(count(svg, ">family of curves 3 best<"), 1U);  // beside the plot
 }
 
-TEST(CurveSvg, SevenCurvesHaveColoursOfTheirOwn) {
+TEST(CurveSvg, EachMethodHasAColourOfItsOwn) {
   std::set<std::string> light;
   std::set<std::string> dark;
-  for (std::size_t k = 0; k < 7; ++k) {
+  for (std::size_t k = 0; k < methods().size(); ++k) {
     light.insert(std::string(curve_color(k)));
     dark.insert(curves_in_theme(std::string(curve_color(k)), Theme::dark));
   }
-  EXPECT_EQ(light.size(), 7U);
-  EXPECT_EQ(dark.size(), 7U);
+  EXPECT_EQ(light.size(), methods().size());
+  EXPECT_EQ(dark.size(), methods().size());
   for (const std::string& color : dark) EXPECT_EQ(light.count(color), 0U) << color;
 }
 

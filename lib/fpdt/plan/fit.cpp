@@ -140,6 +140,16 @@ Strategy over_all_ranks(const Problem& problem, std::int64_t batch) {
   return strategy;
 }
 
+Strategy checkpointed(const Problem& problem, Strategy strategy) {
+  const std::int64_t unit = problem.ranks() / strategy.mesh.replicas * problem.cluster.row_multiple;
+  strategy.tiles.chunk_tokens = round_up(problem.seq_len, unit);
+  strategy.copies.overlap_all_to_all = false;
+  LayerClass& layers = strategy.layer_classes.front();
+  layers.keep.fill(1);
+  layers.keep[static_cast<std::size_t>(TensorClass::layer_input)] = 0;
+  return canonical(problem, strategy);
+}
+
 Strategy spilled(const Problem& problem, std::int64_t data_parallel, std::int64_t chunk_tokens,
                  std::int64_t ring, std::int64_t tensor) {
   Strategy strategy = with_ring(default_strategy(problem), ring);

@@ -49,9 +49,11 @@ constexpr std::array<PartPaint, kParts> kPartPaints{{
 constexpr std::array<std::string_view, kTints> kTintColors{"#7F3300", "#A85200", "#CC7700",
                                                            "#F5BE4F", "#FBDD9B"};
 
-// Colours of Okabe and Ito that stand out as thin lines, and a brown that is darker than they are.
-constexpr std::array<std::string_view, 7> kCurveColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                                       "#E69F00", "#56B4E9", "#7A4B1E"};
+// Colours of Okabe and Ito that stand out as thin lines, and three that are darker than they are:
+// a comparison draws nine methods.
+constexpr std::array<std::string_view, 9> kCurveColors{"#0072B2", "#D55E00", "#009E73",
+                                                       "#CC79A7", "#E69F00", "#56B4E9",
+                                                       "#7A4B1E", "#6A4FB3", "#7C8500"};
 
 const Paint& paint(OpKind kind) { return kPaints[static_cast<std::size_t>(kind)]; }
 

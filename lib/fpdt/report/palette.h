@@ -65,7 +65,7 @@ std::string_view color(OpKind kind);
 // Whether text on the colour should be white.
 bool is_dark(OpKind kind);
 
-// The colour of the n-th curve of a plot; it repeats after seven.
+// The colour of the n-th curve of a plot; it repeats after nine.
 std::string_view curve_color(std::size_t curve);
 
 }  // namespace fpdt

@@ -15,7 +15,7 @@ struct Shade {
   std::string_view light;
   std::string_view dark;
 };
-constexpr std::array<Shade, 7> kCurveShades{{
+constexpr std::array<Shade, 9> kCurveShades{{
     {"#0072B2", "#56A8E0"},
     {"#D55E00", "#F28C3F"},
     {"#009E73", "#2FC89B"},
@@ -23,6 +23,8 @@ constexpr std::array<Shade, 7> kCurveShades{{
     {"#E69F00", "#F2C14E"},
     {"#56B4E9", "#9FD8FF"},
     {"#7A4B1E", "#B98A5E"},
+    {"#6A4FB3", "#AE9BE8"},
+    {"#7C8500", "#BFC94A"},
 }};
 constexpr std::array<Shade, 13> kShades{{
     {"#FFFFFF", "#14181E"},  // page

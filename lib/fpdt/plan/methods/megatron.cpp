@@ -1,6 +1,5 @@
 // Megatron's sequence parallelism: the ranks of a sequence share each product, and the rows between
 // products.
-#include "fpdt/base/math.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/methods/method.h"
 
@@ -17,18 +16,9 @@ Strategy entered_megatron(const Problem& problem, Strategy strategy) {
   return method_named("ulysses")->entered(problem, std::move(strategy));
 }
 
-// With activation checkpointing and its offload, as Ulysses beside it: a layer's input goes to the
-// host, and forward is repeated in backward. The rows of the whole sequence are gathered before
-// each product.
+// As Ulysses beside it. The rows of the whole sequence are gathered before each product.
 Strategy published_megatron(const Problem& problem, std::int64_t batch) {
-  Strategy strategy = over_most_products(problem, batch);
-  const std::int64_t unit = problem.ranks() / strategy.mesh.replicas * problem.cluster.row_multiple;
-  strategy.tiles.chunk_tokens = round_up(problem.seq_len, unit);
-  strategy.copies.overlap_all_to_all = false;
-  LayerClass& layers = strategy.layer_classes.front();
-  layers.keep.fill(1);
-  layers.keep[static_cast<std::size_t>(TensorClass::layer_input)] = 0;
-  return canonical(problem, strategy);
+  return checkpointed(problem, over_most_products(problem, batch));
 }
 
 // Its loss holds 10 bytes a logit at once (the product in 16 bits; in 32 bits its copy, and the

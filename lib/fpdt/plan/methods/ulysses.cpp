@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "fpdt/base/math.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/methods/method.h"
 
@@ -38,17 +37,9 @@ Strategy entered_ulysses(const Problem& problem, Strategy strategy) {
   return canonical(problem, strategy);
 }
 
-// With activation checkpointing and its offload: a layer's input goes to the host, and forward is
-// repeated in backward. Products and the loss take all rows of the rank at once.
+// Products and the loss take all rows of the rank at once.
 Strategy published_ulysses(const Problem& problem, std::int64_t batch) {
-  Strategy strategy = over_most_ranks(problem, batch);
-  const std::int64_t unit = problem.ranks() / strategy.mesh.replicas * problem.cluster.row_multiple;
-  strategy.tiles.chunk_tokens = round_up(problem.seq_len, unit);
-  strategy.copies.overlap_all_to_all = false;
-  LayerClass& layers = strategy.layer_classes.front();
-  layers.keep.fill(1);
-  layers.keep[static_cast<std::size_t>(TensorClass::layer_input)] = 0;
-  return canonical(problem, strategy);
+  return checkpointed(problem, over_most_ranks(problem, batch));
 }
 
 // Megatron-DeepSpeed's loss holds 14 bytes a logit at once (the product in 16 bits; in 32 bits its

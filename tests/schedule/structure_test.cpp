@@ -215,6 +215,7 @@ TEST(Cuts, AreEqualPartsOfTheSections) {
   EXPECT_EQ(codes_with([](State& s) { s.cut.sections = {16, 7}; }), Codes{"S110"});
   EXPECT_EQ(codes_with([](State& s) { s.cut.sections = {15, 9}; }), Codes{"S110"});
   EXPECT_EQ(codes_with([](State& s) { s.cut.axis = 2; }), Codes{"S110"});
+  EXPECT_EQ(codes_with([](State& s) { s.cut = {}, s.shape = {}; }), Codes{"S110"});
   EXPECT_EQ(codes_with([](State& s) { s.cut.ways = 0; }).count("S110"), 1U);
   EXPECT_EQ(codes_with([](State& s) { s.cut.part = 0; }), Codes{"S110"}) << "held twice";
   EXPECT_EQ(codes_with([](State& s) {

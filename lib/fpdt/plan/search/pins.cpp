@@ -18,7 +18,7 @@ struct Sides {
   std::int64_t ring = 1, tensor = 1;
 };
 
-// The sides that `among` ranks may form, in which each has at least two ranks.
+// The grids that `among` ranks may form. Of Sharing::grid, each side has at least two ranks.
 std::vector<Sides> sides_of(const Problem& problem, Sharing sharing, std::int64_t among) {
   const ModelSpec& model = problem.model;
   std::vector<Sides> all;

@@ -362,7 +362,7 @@ class Structure {
   // The sections of a cut lie on its axis, and each is cut into equal parts.
   bool check_cut(const State& state, const std::string& where) {
     const TensorCut& cut = state.cut;
-    if (cut == TensorCut{}) return true;
+    if (cut == TensorCut{} && !state.shape.empty()) return true;
     const auto axes = static_cast<std::int64_t>(state.shape.size());
     bool fits = within(cut.axis, 0, axes - 1) && within(cut.ways, 1, schedule_.ranks) &&
                 !cut.sections.empty();

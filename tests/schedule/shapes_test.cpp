@@ -181,5 +181,14 @@ TEST_F(Shapes, OperandsArePresent) {
   EXPECT_EQ(test::codes(head), Codes{"S207"});
 }
 
+TEST_F(Shapes, PairsAreWhole) {
+  Schedule shared = test::golden("tp_sp_2.json");  // cuts are followed through its pairs
+  auto& receive = test::body_of<ReduceScatter>(shared, "forward", "scatter_rows").receive;
+  receive[0] = {};
+  EXPECT_TRUE(test::codes(shared).contains("S207"));
+  receive.clear();
+  EXPECT_TRUE(test::codes(shared).contains("S207"));
+}
+
 }  // namespace
 }  // namespace fpdt

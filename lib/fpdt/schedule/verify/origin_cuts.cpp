@@ -28,7 +28,9 @@ std::vector<const TensorCut*> cuts_of_buffers(const Schedule& schedule) {
   }
   const auto follow = [&](const auto& body) {
     if constexpr (IsCollective<std::decay_t<decltype(body)>>) {
-      for (std::size_t i = 0; i < body.send.size(); ++i) {
+      // An S207 may stand: pairs that are not whole.
+      for (std::size_t i = 0; i < std::min(body.send.size(), body.receive.size()); ++i) {
+        if (!body.send[i].present() || !body.receive[i].present()) continue;
         const TensorCut*& sent = cuts[index(body.send[i].buffer)];
         const TensorCut*& received = cuts[index(body.receive[i].operand.buffer)];
         if (received == nullptr) received = sent;

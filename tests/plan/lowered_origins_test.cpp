@@ -153,6 +153,21 @@ TEST_F(LoweredOrigins, PartsOfTensorsAreGatheredFromTheirRanks) {
   EXPECT_EQ(codes(schedule).count("S702"), 1U);
 }
 
+// Sums that leave out some ranks, or have the pieces of others.
+TEST_F(LoweredOrigins, SumsWithoutSomeRanksAreFound) {
+  Schedule schedule = shared_products();
+  body<AllReduce>(schedule, "grad_norm", "reduce_norm").group = "sp";
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+  schedule = shared_products();
+  body<AllReduce>(schedule, "finish", "reduce_loss").group = "sp";
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+  schedule = shared_products();
+  for (State& state : schedule.states) {
+    if (state.kind == "gradient" && state.cut.sections.empty()) state.shard = {3, {-1, 0, 1, 4}};
+  }
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+}
+
 // Rows that every rank adds to its terms, and so enter the sum twice.
 TEST_F(LoweredOrigins, WhatEveryRankAddsIsFound) {
   Schedule schedule = shared_products();

@@ -68,6 +68,7 @@
 //               S702  an op combines rows of different tokens or heads
 //               S703  a sum over attention tiles is not whole where it is used
 //               S704  rows cannot be followed
+//               S705  pieces are gathered or added up that are not those of the tensor
 //
 //   Stated      S8xx  of a file that states its problem (stated.h)
 // clang-format on

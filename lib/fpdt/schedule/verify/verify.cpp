@@ -17,7 +17,9 @@ std::vector<Diagnostic> verify(const Schedule& schedule) {
   if (!findings.any("S201") && !findings.any("S401") && !findings.any("S402")) {
     check_order(schedule, findings);
   }
-  if (findings.empty()) check_origins(schedule, findings);
+  if (!findings.empty()) return findings.list();
+  check_sharing(schedule, findings);
+  check_origins(schedule, findings);
   return findings.list();
 }
 

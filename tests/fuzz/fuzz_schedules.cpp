@@ -128,6 +128,9 @@ std::vector<Case> cases() {
   LayerClass& some = all.back().strategy.layer_classes.front();
   some.recompute = Recompute::keep_attention;
   some.first_stored_chunk = 1;
+  all.push_back(make_case(tiny_llama(), 4, 24, 8));
+  all.back().problem.cluster.nodes = all.back().problem.cluster.devices_per_node = 2;
+  all.back().strategy.zero_groups = ZeroGroups::hybrid;
   // Every method, in bf16 and in as many layers as hide an error of one below their rounding.
   for (const Method* const method : methods()) {
     for (const std::int64_t layers : {4, 16}) {

@@ -50,6 +50,12 @@ std::vector<Case> cases() {
   shared.strategy.storage = Storage::bf16;
   shared.name = "shared_products_4";
   all.push_back(shared);
+  Case nodes = make_case(wider(tiny_llama()), 4, 21, 8);
+  nodes.problem.cluster.nodes = nodes.problem.cluster.devices_per_node = 2;
+  nodes.strategy.zero_groups = ZeroGroups::hybrid;
+  nodes.strategy.storage = Storage::bf16;
+  nodes.name = "hybrid_nodes_4";
+  all.push_back(nodes);
   return all;
 }
 

@@ -168,6 +168,38 @@ TEST_F(LoweredOrigins, SumsWithoutSomeRanksAreFound) {
   EXPECT_EQ(codes(schedule), Codes{"S705"});
 }
 
+// Two nodes of two ranks, each with all parameters.
+Schedule nodes() {
+  Problem problem = test::tiny_problem(test::tiny_llama(), 4, 60);
+  problem.cluster.nodes = problem.cluster.devices_per_node = 2;
+  Strategy strategy = test::tiny_strategy(20);
+  strategy.zero_groups = ZeroGroups::hybrid;
+  return lower(problem, strategy).schedule.schedule();
+}
+
+// A sum over nodes that goes over a node again, and so has some terms twice and others not at all.
+TEST_F(LoweredOrigins, SumsOverTheWrongNodesAreFound) {
+  EXPECT_EQ(codes(nodes()), Codes{});
+  Schedule schedule = nodes();
+  body<ReduceScatter>(schedule, "embed_backward", "reduce_embed_node.nodes").group = "node";
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+  schedule = nodes();
+  body<AllReduce>(schedule, "grad_norm", "reduce_norm_node.nodes").group = "node";
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+}
+
+// Updated pieces come from the ranks of the node, which have other blocks.
+TEST_F(LoweredOrigins, BlocksOfOtherRanksAreFound) {
+  Schedule schedule = nodes();
+  body<AllGather>(schedule, "optimizer", "gather_parameters_node.nodes").group = "node";
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+  schedule = nodes();
+  for (State& state : schedule.states) {
+    if (state.kind == "parameter") state.shard = {1, {-1, 0, 1, 2}};
+  }
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+}
+
 // Rows that every rank adds to its terms, and so enter the sum twice.
 TEST_F(LoweredOrigins, WhatEveryRankAddsIsFound) {
   Schedule schedule = shared_products();

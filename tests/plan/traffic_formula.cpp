@@ -5,11 +5,14 @@
 //
 // Units: N tokens of a sequence with padding, e bytes of storage, h and g heads on one rank, D
 // their width. A rank sends 1/U of an all-to-all's bytes to each of U ranks, its keys to each of R,
-// and its piece of a tensor to each of W.
+// and its piece of a tensor to each of W; or its block of the tensor to those of its node, and its
+// piece to one on each other node.
 #include "traffic_formula.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "fpdt/base/math.h"
-#include "fpdt/plan/lowering/sharding.h"
 
 namespace fpdt {
 namespace {
@@ -56,56 +59,102 @@ struct ToGroup {
   }
 };
 
-// What one rank gives to others of a tensor, or of its part of one, in a gather or in a sum. W
-// ranks share a tensor; W/T share a part, at distances of T. Of keys and values that T/G ranks
-// have, each of these gives its block of W/T pieces to the others too.
-Traffic given(const Problem& problem, std::int64_t tensor, const TensorSpec& whole,
-              const TensorSpec& part, std::int64_t element) {
-  const ToGroup to_group{problem.cluster.devices_per_node};
-  const ModelSpec& model = problem.model;
-  const std::int64_t sharers = problem.ranks() / tensor;
-  if (whole.shape == part.shape) {
-    return to_group(problem.ranks(), 1, div_ceil(whole.elements(), problem.ranks()) * element);
-  }
-  std::int64_t cut = part.elements();
+// Groups that share a tensor: each member of the first has what a group of the next shares.
+struct Level {
+  std::int64_t size, stride;
+  bool keys = false;  // of ranks that have the same keys
+};
+using Levels = std::vector<Level>;
+
+// A tensor, or a part of one, and who shares it.
+struct Given {
+  std::int64_t elements;
+  Levels levels;
+};
+
+// How many levels gather parameters before their use: at stage 3 all, or those within a node.
+std::size_t lenders(const Problem& problem, const Strategy& strategy, const Levels& levels) {
+  if (strategy.zero < 3) return 0;
+  const std::int64_t node = problem.cluster.devices_per_node;
+  if (strategy.zero_groups != ZeroGroups::hybrid || node == problem.ranks()) return levels.size();
+  return static_cast<std::size_t>(
+      std::count_if(levels.begin(), levels.end(),
+                    [&](const Level& one) { return one.keys || one.size * one.stride <= node; }));
+}
+
+// What one rank gives to others in a gather or a sum over levels [first, end).
+Traffic passed(const ToGroup& to_group, const Given& given, std::int64_t element, std::size_t first,
+               std::size_t end) {
+  std::int64_t ranks = 1;
+  for (const Level& level : given.levels) ranks *= level.size;
+  std::int64_t block = div_ceil(given.elements, ranks) * ranks;
   Traffic sent;
+  for (std::size_t i = 0; i < end; ++i) {
+    block /= given.levels[i].size;
+    if (i < first) continue;
+    sent += to_group(given.levels[i].size, given.levels[i].stride, block * element);
+  }
+  return sent;
+}
+
+// The ranks of the job that are a distance apart: in one step, or those of a node and then of all
+// nodes.
+Levels all_ranks(const Problem& problem, const Strategy& strategy, std::int64_t distance) {
+  const std::int64_t node = problem.cluster.devices_per_node;
+  const bool steps = strategy.zero_groups != ZeroGroups::flat && node > distance &&
+                     node % distance == 0 && node < problem.ranks();
+  if (!steps) return {{problem.ranks() / distance, distance}};
+  return {{node / distance, distance}, {problem.ranks() / node, node}};
+}
+
+// W ranks share a tensor; W/T share a part, at distances of T. Of keys and values that T/G ranks
+// have, each of these gives its block of W/T pieces to the others too.
+std::vector<Given> given(const Problem& problem, const Strategy& strategy, const TensorSpec& whole,
+                         const TensorSpec& part) {
+  const ModelSpec& model = problem.model;
+  const std::int64_t tensor = strategy.mesh.tensor;
+  if (whole.shape == part.shape) return {{whole.elements(), all_ranks(problem, strategy, 1)}};
+  std::int64_t cut = part.elements();
+  std::vector<Given> all;
   if (whole.name.starts_with("qkv.") && tensor > model.kv_heads) {
     const std::int64_t copies = tensor / model.kv_heads;
     const std::int64_t keys = cut / part.shape[0] * 2 * model.head_dim;
     cut -= keys;
-    const std::int64_t piece = div_ceil(keys, sharers * copies) * element;
-    sent += to_group(copies, 1, piece * sharers);
-    sent += to_group(sharers, tensor, piece);
+    all.push_back({keys, {{copies, 1, true}, {problem.ranks() / tensor, tensor}}});
   }
-  sent += to_group(sharers, tensor, div_ceil(cut, sharers) * element);
-  return sent;
+  all.push_back({cut, all_ranks(problem, strategy, tensor)});
+  return all;
 }
 
 // Pieces of parameters, gradients and scalars that one rank gives to others in a step.
 Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t element) {
-  const Sharding sharding{problem.ranks(), strategy.zero};
   const ModelSpec& model = problem.model;
-  const std::int64_t tensor = strategy.mesh.tensor;
   const std::vector<TensorSpec> layer = layer_tensors(model);
-  const std::vector<TensorSpec> parts = layer_tensors(part_of(model, tensor));
+  const std::vector<TensorSpec> parts = layer_tensors(part_of(model, strategy.mesh.tensor));
   const std::int64_t layers = model.layers;
-  Traffic sent =
-      ToGroup{problem.cluster.devices_per_node}(problem.ranks(), 1, 2 * 4);  // loss, norm
-  // The global tensors once, and a layer as often as `times`; all so often.
-  const auto give = [&](std::int64_t often, std::int64_t times, std::int64_t bytes) {
-    for (const TensorSpec& one : global_tensors(model)) {
-      sent += many(often, given(problem, tensor, one, one, bytes));
-    }
-    for (std::size_t i = 0; i < layer.size(); ++i) {
-      sent += many(often * times, given(problem, tensor, layer[i], parts[i], bytes));
-    }
-  };
-  give(sharding.collects_gradients() ? 1 : strategy.micro_batches, layers, 4);
-  if (sharding.gathers_parameters()) {
-    give(strategy.micro_batches, gathers_of_layers(layers, strategy.checkpoint_every()), element);
+  const std::int64_t gathers = gathers_of_layers(layers, strategy.checkpoint_every());
+  const ToGroup to_group{problem.cluster.devices_per_node};
+  Traffic sent;
+  for (const Level& level : all_ranks(problem, strategy, 1)) {
+    sent += to_group(level.size, level.stride, 2 * 4);  // loss, norm
   }
-  if (sharding.spreads_updates()) give(1, layers, element);
-  if (sharding.repeats_updates()) give(1, layers, 4);
+  const auto give = [&](const Given& one, std::int64_t count, std::int64_t gathered) {
+    const std::size_t all = one.levels.size();
+    const std::size_t near = lenders(problem, strategy, one.levels);
+    const std::int64_t sums = strategy.zero <= 1 ? 1 : strategy.micro_batches;
+    sent += many(sums * count, passed(to_group, one, 4, 0, all));
+    sent += many(strategy.micro_batches * gathered, passed(to_group, one, element, 0, near));
+    if (strategy.zero > 0) sent += many(count, passed(to_group, one, element, near, all));
+    if (strategy.zero == 0) sent += many(count, passed(to_group, one, 4, 0, all));
+  };
+  for (const TensorSpec& whole : global_tensors(model)) {
+    for (const Given& one : given(problem, strategy, whole, whole)) give(one, 1, 1);
+  }
+  for (std::size_t i = 0; i < layer.size(); ++i) {
+    for (const Given& one : given(problem, strategy, layer[i], parts[i])) {
+      give(one, layers, gathers);
+    }
+  }
   return sent;
 }
 

@@ -74,7 +74,8 @@ TEST(Choices, NameEachOther) {
 
 // In one of two strategies at least, since not all choices have an effect beside all others.
 TEST(Choices, WithALeverHaveOtherValues) {
-  const Problem problem = test::tiny_problem(test::tiny_llama(), 4, 512);
+  Problem problem = test::tiny_problem(test::tiny_llama(), 4, 512);
+  problem.cluster.nodes = problem.cluster.devices_per_node = 2;
   Strategy gathered = test::tiny_strategy(128);
   gathered.mesh.ring = 2;
   gathered.keys = Keys::gathered;

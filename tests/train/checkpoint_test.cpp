@@ -92,10 +92,11 @@ TEST_F(Checkpoint, AnotherNumberOfRanksAndStrategyMayGoOn) {
 // from them has the bits of one that was never stopped.
 TEST_F(Checkpoint, AnyMeshMayGoOn) {
   struct Grid {
-    std::int64_t ranks, tensor, ring, kv_heads;
+    std::int64_t ranks, tensor, ring, kv_heads, nodes = 1;
   };
   for (const Storage storage : {Storage::f32, Storage::bf16}) {
-    for (const Grid& grid : {Grid{4, 2, 1, 2}, Grid{4, 4, 1, 2}, Grid{8, 2, 2, 1}}) {
+    for (const Grid& grid : {Grid{4, 2, 1, 2}, Grid{4, 4, 1, 2}, Grid{8, 2, 2, 1},
+                             Grid{4, 1, 2, 2, 2}, Grid{8, 2, 2, 2, 2}}) {
       ModelSpec model = tiny_llama();
       model.kv_heads = grid.kv_heads;
       model.qkv_bias = true;
@@ -104,6 +105,9 @@ TEST_F(Checkpoint, AnyMeshMayGoOn) {
       one.strategy.mesh.tensor = grid.tensor;
       one.strategy.mesh.ring = grid.ring;
       if (grid.ring > 1) one.strategy.keys = Keys::gathered;
+      one.problem.cluster.nodes = grid.nodes;
+      one.problem.cluster.devices_per_node = grid.ranks / grid.nodes;
+      if (grid.nodes > 1) one.strategy.zero_groups = ZeroGroups::hybrid;
       const auto samples = [&](std::uint64_t step) { return random_samples(one.problem, 1, step); };
       Rig whole(one);
       whole.trainer.set_parameters(initial_parameters(5));
@@ -117,6 +121,7 @@ TEST_F(Checkpoint, AnyMeshMayGoOn) {
       EXPECT_EQ(everything(resumed.trainer), everything(whole.trainer));
       Case plain = make_case(model, 2, 16, 16);
       plain.strategy.storage = storage;
+      if (grid.nodes > 1) plain.strategy.zero = 1;  // masters apart from parameters, too
       Rig other(plain);
       load_checkpoint(path, other.trainer);
       const std::string again = fresh_path("mesh_again");

@@ -234,6 +234,64 @@ std::vector<Case> stages() {
   return cases;
 }
 
+// Gathers and sums of ZeRO that go within nodes, and then across them.
+std::vector<Case> nodes() {
+  struct Grid {
+    std::int64_t nodes, devices, tensor = 1, ring = 1, replicas = 1;
+  };
+  std::vector<Case> cases;
+  std::int64_t number = 0;
+  for (const Grid& grid : {Grid{2, 2}, Grid{3, 2, 1, 3}, Grid{2, 4, 2, 1, 2}, Grid{2, 2, 4},
+                           Grid{2, 2, 2}, Grid{3, 4, 4, 3}}) {
+    for (const ModelSpec& model : {tiny_llama(), tiny_gpt()}) {
+      for (const std::int64_t zero : {0, 1, 2, 3, 4}) {
+        Case one = make_case(model, grid.nodes * grid.devices, 31, 24);
+        one.problem.cluster.nodes = grid.nodes;
+        one.problem.cluster.devices_per_node = grid.devices;
+        if (number % 3 == 2) one.problem.model.kv_heads = 1;
+        Strategy& strategy = one.strategy;
+        strategy = with_ring(strategy, grid.ring);
+        strategy.mesh.tensor = grid.tensor;
+        strategy.mesh.replicas = grid.replicas;
+        strategy.zero = std::min<std::int64_t>(zero, 3);
+        strategy.zero_groups = zero < 4 ? ZeroGroups::hierarchical : ZeroGroups::hybrid;
+        strategy.micro_batches = 1 + number % 2;
+        strategy.offload_states(number % 3 == 1);
+        strategy.copies.optimizer_tile = 1024;
+        if (number % 5 == 4) strategy.storage = Storage::bf16;
+        one.name = fmt::format("{}_{}_nodes{}_devices{}_tensor{}_ring{}_stage{}_{}", number++,
+                               model.name.substr(5), grid.nodes, grid.devices, grid.tensor,
+                               grid.ring, strategy.zero, word(strategy.zero_groups));
+        cases.push_back(std::move(one));
+      }
+    }
+  }
+  return cases;
+}
+
+// All gather and add the same in the same order.
+TEST(Nodes, HaveTheSameBitsWhereverParametersAre) {
+  for (const std::int64_t tensor : {1, 2}) {
+    std::vector<std::vector<float>> parameters;
+    for (const std::int64_t zero : {0, 1, 2, 3, 4}) {
+      Case one = make_case(tiny_llama(), 4 * tensor, 24, 24);
+      one.problem.cluster.nodes = 2;
+      one.problem.cluster.devices_per_node = 2 * tensor;
+      one.strategy.mesh.tensor = tensor;
+      one.strategy.mesh.replicas = tensor;
+      one.strategy.zero = std::min<std::int64_t>(zero, 3);
+      one.strategy.zero_groups = zero < 4 ? ZeroGroups::hierarchical : ZeroGroups::hybrid;
+      Rig rig(one);
+      rig.trainer.set_parameters(random_parameters(7));
+      for (int step = 0; step < 2; ++step) {
+        rig.trainer.step(random_samples(one.problem, rig.trainer.samples_per_step(), 1), 1e-2);
+      }
+      parameters.push_back(all_of(rig.trainer, "weight"));
+    }
+    for (const std::vector<float>& one : parameters) EXPECT_EQ(one, parameters.front());
+  }
+}
+
 // Attention output and lse stored from a chunk on, beside all that meets them.
 std::vector<Case> stored_from_a_chunk() {
   std::vector<Case> cases;
@@ -424,6 +482,7 @@ INSTANTIATE_TEST_SUITE_P(TravellingKeys, Gradients, testing::ValuesIn(travelling
 INSTANTIATE_TEST_SUITE_P(SharedProducts, Gradients, testing::ValuesIn(tensor_cases(2 * kOneOf)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
+INSTANTIATE_TEST_SUITE_P(Nodes, Gradients, testing::ValuesIn(nodes()), name_of);
 INSTANTIATE_TEST_SUITE_P(WholeExtents, Gradients, testing::ValuesIn(whole_extents()), name_of);
 INSTANTIATE_TEST_SUITE_P(StoredFromAChunk, Gradients, testing::ValuesIn(stored_from_a_chunk()),
                          name_of);

@@ -122,8 +122,13 @@ std::vector<Case> cases() {
   tensor.name = "shared_products";
   tensor.strategy.mesh.tensor = 2;
   tensor.strategy.storage = Storage::bf16;
+  Case nodes = make_case(tiny_llama(), 4, 24, 8);
+  nodes.name = "hybrid_nodes";
+  nodes.problem.cluster.nodes = nodes.problem.cluster.devices_per_node = 2;
+  nodes.strategy.zero_groups = ZeroGroups::hybrid;
+  nodes.strategy.micro_batches = 2;
   return {plain,    queries,          deep, whole,        whole_queries, tensor,
-          gathered, gathered_queries, ring, ring_queries, stage};
+          gathered, gathered_queries, ring, ring_queries, stage,         nodes};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Interleaving, testing::ValuesIn(cases()),

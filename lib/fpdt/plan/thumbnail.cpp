@@ -5,6 +5,7 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/plan/fit.h"
+#include "fpdt/plan/lowering/groups.h"
 #include "fpdt/plan/lowering/sharding.h"
 #include "fpdt/spec/attention_kernels.h"
 
@@ -78,6 +79,25 @@ std::int64_t optimizer_tile(const Problem& problem, const Strategy& strategy) {
   return div_ceil(longest, kRows);
 }
 
+// One node; or, where groups of a node share tensors, or their parts, nodes whose groups have two
+// members. The number of replicas changes no block. Ranks that share all products are never fewer.
+void shape_nodes(const Problem& problem, std::int64_t ranks, Strategy& few, ClusterSpec& cluster) {
+  const Sharers sharers(problem, few);
+  if (sharers.node == 0) {
+    cluster.devices_per_node = ranks * few.mesh.replicas;
+    return;
+  }
+  if (sharers.ways == sharers.ranks) {
+    cluster.devices_per_node = problem.cluster.devices_per_node;
+    cluster.nodes = problem.cluster.nodes;
+    return;
+  }
+  few.mesh.replicas = 4;
+  cluster.devices_per_node =
+      sharers.here > 1 ? 2 * ranks : std::max<std::int64_t>(2, few.mesh.tensor);
+  cluster.nodes = 4 * ranks / cluster.devices_per_node;
+}
+
 }  // namespace
 
 Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
@@ -96,7 +116,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   few.micro_batches = std::min<std::int64_t>(strategy.micro_batches, 2);
   few.copies.prefetch_depth = std::min<std::int64_t>(strategy.copies.prefetch_depth, 2);
   const std::int64_t ranks = shape.head_ranks() * shape.tensor_ranks * few.mesh.ring;
-  made.problem.cluster.devices_per_node = ranks * few.mesh.replicas;
+  shape_nodes(problem, ranks, few, made.problem.cluster);
   few.tiles.chunk_tokens = ranks * kRows;
   made.problem.seq_len = chunks * few.tiles.chunk_tokens;
   shorten_chunks(shape, geometry(made.problem, few), few);

@@ -7,7 +7,7 @@ namespace fpdt {
 
 StateSlots slots_of(const Schedule& schedule, const State& state) {
   const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(state.buffer)];
-  const std::int64_t piece = div_ceil(part_elements(state), state.shards);
+  const std::int64_t piece = piece_elements(state);
   return {state.version, div_ceil(piece, mul(buffer.rows(), buffer.row_elements())), piece};
 }
 

@@ -27,6 +27,12 @@ const Group& group_of(const Schedule& schedule, const Body& body) {
   return group_named(schedule, name);
 }
 
+std::int64_t piece_elements(const State& state) {
+  const std::int64_t elements = part_elements(state);
+  if (state.shards == 1) return elements;
+  return mul(div_ceil(elements, mul(state.shards, state.replicas)), state.replicas);
+}
+
 std::int64_t part_elements(const State& state) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : state.shape) elements = mul(elements, extent);

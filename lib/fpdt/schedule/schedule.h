@@ -70,10 +70,11 @@ struct TensorCut {
 };
 
 // Which bytes hold which named tensor. The tensor, or the part of it that `cut` says, is flat and
-// zero-padded, and is then cut into `shards` equal pieces; rank r holds piece shard.at(r). The
-// piece begins at the slot of `version` and continues through the following slots when it is longer
-// than one (slots without gaps, see Buffer::slot_stride). kind is parameter, master, moment1,
-// moment2 or gradient.
+// zero-padded, and is then cut into `shards` equal pieces; rank r holds piece shard.at(r). One of
+// several pieces can be cut into equal parts for its `replicas`, the ranks that hold it. The piece
+// begins at the slot of `version` and continues through the following slots when it is longer than
+// one (slots without gaps, see Buffer::slot_stride). kind is parameter, master, moment1, moment2 or
+// gradient.
 struct State {
   BufferIndex buffer = -1;
   std::int64_t version = 0;  // also the slot at the start of a step
@@ -88,6 +89,8 @@ struct State {
 
 // Elements that an entry cuts into shards: of the tensor, or of a part. Precondition: the cut fits.
 std::int64_t part_elements(const State& state);
+// Elements of one of its pieces, padding included.
+std::int64_t piece_elements(const State& state);
 
 struct Schedule {
   std::int64_t ranks = 1;

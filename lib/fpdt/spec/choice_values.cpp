@@ -165,11 +165,49 @@ void leave_ranks(Problem& problem, std::int64_t divisor) {
   problem.cluster.nodes = 1;
 }
 
+// Nodes have all parameters at stage 3 alone.
+Strategies other_zero_groups(const Problem& problem, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  if (!has_nodes_of_several(problem.cluster)) return values;
+  for (const ZeroGroups groups : {ZeroGroups::flat, ZeroGroups::hierarchical, ZeroGroups::hybrid}) {
+    if (groups == strategy.zero_groups) continue;
+    if (groups == ZeroGroups::hybrid && strategy.zero < 3) continue;
+    values.push_back(strategy);
+    values.back().zero_groups = groups;
+  }
+  return values;
+}
+
+std::string words_of_zero_groups(const Problem&, const Strategy& strategy, const Geometry&) {
+  const ZeroGroups groups = strategy.zero_groups;
+  return groups == ZeroGroups::flat ? "" : fmt::format("{} ZeRO", word(groups));
+}
+
+std::string says_home_of_states(const Problem&, const Strategy&, const Strategy& to) {
+  return fmt::format("states on the {}", to.offloads_states() ? "host" : "device");
+}
+
+std::string says_replicas(const Problem&, const Strategy& from, const Strategy& to) {
+  return fmt::format("replicas x micro-batches {} x {} -> {} x {}", from.mesh.replicas,
+                     from.micro_batches, to.mesh.replicas, to.micro_batches);
+}
+
 std::function<void(Problem&, Strategy&)> without_side(std::int64_t Mesh::*side) {
   return [side](Problem& problem, Strategy& strategy) {
     leave_ranks(problem, strategy.mesh.*side);
     strategy.mesh.*side = 1;
   };
+}
+
+std::string unused_zero(const Problem& problem, const Strategy& strategy, const LayerClass&,
+                        const Geometry&) {
+  return strategy.zero == 3 || problem.ranks() > 1 ? "" : "one rank shares nothing";
+}
+
+std::string unused_zero_groups(const Problem& problem, const Strategy& strategy, const LayerClass&,
+                               const Geometry&) {
+  if (strategy.zero_groups == ZeroGroups::flat) return "";
+  return has_nodes_of_several(problem.cluster) ? "" : "it needs several nodes of several devices";
 }
 
 std::string unused_long_tiles(const Problem&, const Strategy& strategy, const LayerClass&,

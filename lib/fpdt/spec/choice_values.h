@@ -26,6 +26,8 @@ Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fi
 // Half and twice a tile. 0 stands for `whole`.
 Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std::int64_t whole);
 
+Strategies other_zero_groups(const Problem& problem, const Strategy& strategy, const Fits& fits);
+
 // The problem on one of `divisor` equal groups of its ranks.
 void leave_ranks(Problem& problem, std::int64_t divisor);
 
@@ -33,6 +35,10 @@ void leave_ranks(Problem& problem, std::int64_t divisor);
 std::function<void(Problem&, Strategy&)> without_side(std::int64_t Mesh::*side);
 
 // Why a choice has no effect beside others; empty if it has one.
+std::string unused_zero(const Problem& problem, const Strategy& strategy, const LayerClass& layers,
+                        const Geometry& shape);
+std::string unused_zero_groups(const Problem& problem, const Strategy& strategy,
+                               const LayerClass& layers, const Geometry& shape);
 std::string unused_long_tiles(const Problem& problem, const Strategy& strategy,
                               const LayerClass& layers, const Geometry& shape);
 
@@ -40,7 +46,11 @@ std::string unused_long_tiles(const Problem& problem, const Strategy& strategy,
 std::string words_of_stored(const Problem& problem, const Strategy& strategy,
                             const Geometry& shape);
 std::string words_of_kept(const Problem& problem, const Strategy& strategy, const Geometry& shape);
+std::string words_of_zero_groups(const Problem& problem, const Strategy& strategy,
+                                 const Geometry& shape);
 // Changes in words.
+std::string says_home_of_states(const Problem& problem, const Strategy& from, const Strategy& to);
+std::string says_replicas(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string change_of_stored(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string change_of_kept(const Problem& problem, const Strategy& to, TensorClass tensor);
 

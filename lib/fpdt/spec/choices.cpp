@@ -87,11 +87,7 @@ std::vector<Choice> rows_of_mesh() {
        .member = at(&Strategy::mesh, &Mesh::replicas),
        .turn = 16,
        .others = other_replicas,
-       .says =
-           [](const Problem&, const Strategy& from, const Strategy& to) {
-             return fmt::format("replicas x micro-batches {} x {} -> {} x {}", from.mesh.replicas,
-                                from.micro_batches, to.mesh.replicas, to.micro_batches);
-           },
+       .says = says_replicas,
        .simplest = "one replica",
        .simplify = without_side(&Mesh::replicas)},
       {.key = "mesh.ring",
@@ -171,15 +167,22 @@ std::vector<Choice> rows_of_steps() {
        .others = other_stages,
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {
-             return s.zero == Strategy{}.zero ? "" : fmt::format("ZeRO stage {}", s.zero);
+             return s.zero == 3 ? "" : fmt::format("ZeRO stage {}", s.zero);
            },
        .simplest = "nothing sharded",
        .simplify = set<std::int64_t>(&Strategy::zero, 0),
-       .unused =
-           [](const Problem& problem, const Strategy& s, const LayerClass&, const Geometry&) {
-             return unless(s.zero == Strategy{}.zero || problem.ranks() > 1,
-                           "one rank shares nothing");
-           }},
+       .unused = unused_zero},
+      {.key = "zero_groups",
+       .meaning =
+           "gathers and sums of ZeRO over all ranks at once; over those of a node, then over "
+           "nodes; hybrid: the same, and at stage 3 each node has all parameters",
+       .member = at(&Strategy::zero_groups),
+       .turn = 12,
+       .others = other_zero_groups,
+       .words = words_of_zero_groups,
+       .simplest = "flat ZeRO",
+       .simplify = set(&Strategy::zero_groups, ZeroGroups::flat),
+       .unused = unused_zero_groups},
       {.key = "micro_batches",
        .meaning = "sequences that a replica trains one after the other in a step",
        .member = at(&Strategy::micro_batches),
@@ -222,10 +225,7 @@ std::vector<Choice> rows_of_homes() {
        .label = "keep states",
        .turn = 11,
        .others = other_homes_of_states,
-       .says =
-           [](const Problem&, const Strategy&, const Strategy& to) {
-             return fmt::format("states on the {}", to.offloads_states() ? "host" : "device");
-           },
+       .says = says_home_of_states,
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {
              return unless(!s.offloads_states(), "optimizer states on the host");

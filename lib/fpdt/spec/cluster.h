@@ -139,6 +139,11 @@ struct ClusterSpec {
   [[nodiscard]] Bytes host_available() const { return host_memory - host_outside_bytes(); }
 };
 
+// Whether there are links within nodes and links between them.
+inline bool has_nodes_of_several(const ClusterSpec& cluster) {
+  return cluster.nodes > 1 && cluster.devices_per_node > 1;
+}
+
 // A rate by its key.
 struct NamedRate {
   std::string_view name;

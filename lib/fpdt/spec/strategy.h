@@ -45,6 +45,14 @@ enum class Storage : std::uint8_t { f32, bf16 };
 enum class Recompute : std::uint8_t { from_input, keep_attention, keep_all };
 enum class BackwardOrder : std::uint8_t { kv_outer, q_outer };
 
+// How ranks on several nodes share what ZeRO shards.
+enum class ZeroGroups : std::uint8_t {
+  flat,          // gathers and sums go over all ranks in one step
+  hierarchical,  // they go over the ranks of a node, and over nodes
+  hybrid,        // the same, and at stage 3 each node has all parameters
+};
+
+constexpr auto words_of(ZeroGroups) { return word_list("flat", "hierarchical", "hybrid"); }
 constexpr auto words_of(Keys) { return word_list("resident", "ring", "gathered"); }
 constexpr auto words_of(Layout) { return word_list("interleaved", "zigzag"); }
 constexpr auto words_of(Extent) { return word_list("chunk", "whole"); }
@@ -128,6 +136,7 @@ struct Strategy {
   Layout layout = Layout::interleaved;
   Extent extent = Extent::chunk;
   std::int64_t zero = 3;  // ZeRO stage: 1 shards the states, 2 also gradients, 3 also parameters
+  ZeroGroups zero_groups = ZeroGroups::flat;
   std::int64_t micro_batches = 1;
   std::int64_t head_stages = 1;          // groups of heads that attention takes one after the other
   Storage storage = Storage::bf16;       // of parameters and activations; sums are f32

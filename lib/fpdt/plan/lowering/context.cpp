@@ -12,33 +12,7 @@ Context::Context(const Problem& question, const Strategy& choices, bool with_lib
       states(builder, problem, strategy) {
   builder.schedule.ranks = problem.ranks();
   builder.schedule.row_multiple = problem.cluster.row_multiple;
-  make_groups();
   make_homes();
-}
-
-// Ranks are numbered by replica, ring, heads and tensor, and the last varies fastest.
-void Context::make_groups() {
-  std::vector<Group>& groups = builder.schedule.groups;
-  // Group i of n groups of `size` consecutive ranks begins at rank i * size.
-  const auto runs = [](std::int64_t size, std::int64_t n) {
-    return RankTerm{n > 1 ? size : 0, 0, size, n};
-  };
-  const auto place_among = [](std::int64_t ranks) {
-    return RankTerm{ranks > 1 ? 1 : 0, 0, 1, ranks};
-  };
-  const std::int64_t tensor = shape.tensor_ranks;
-  const std::int64_t share = shape.head_ranks() * tensor;  // share the heads
-  groups.push_back({"sp",
-                    shape.head_ranks(),
-                    tensor,
-                    {0, runs(share, problem.ranks() / share), place_among(tensor)}});
-  if (tensor > 1) groups.push_back({"tp", tensor, 1, {0, runs(tensor, problem.ranks() / tensor)}});
-  if (shape.ring == 1) return;
-  const RankTerm replica = runs(shape.sequence_parallel, shape.data_parallel);
-  groups.push_back({"ring", shape.ring, share, {0, replica, place_among(share)}});
-  if (!shape.zigzag) return;
-  const std::int64_t last = (shape.ring - 1) * share;
-  groups.push_back({"ring_reversed", shape.ring, -share, {last, replica, place_among(share)}});
 }
 
 void Context::begin_block(const std::string& name) {

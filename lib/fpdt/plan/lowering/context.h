@@ -70,7 +70,6 @@ struct Context {
   BufferIndex tokens = -1, labels = -1, documents = -1;
 
  private:
-  void make_groups();
   void make_homes();
 };
 

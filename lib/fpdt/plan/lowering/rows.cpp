@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/plan/lowering/groups.h"
+
 namespace fpdt {
 
 Rows::Rows(Context& context, Transition& transition)

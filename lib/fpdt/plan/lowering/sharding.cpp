@@ -1,19 +1,12 @@
 // Lists what ranks share, and with whom.
 #include "fpdt/plan/lowering/sharding.h"
 
+#include <span>
+
+#include "fpdt/plan/lowering/groups.h"
+
 namespace fpdt {
 namespace {
-
-// The sides of the grid that share tensors.
-struct Sides {
-  std::int64_t ranks, ways;
-  std::int64_t copies;  // ranks side by side that have the same keys
-
-  Sides(const Problem& problem, const Strategy& strategy)
-      : ranks(problem.ranks()),
-        ways(strategy.mesh.tensor),
-        copies(keys_apart(problem.model, strategy) ? ways / problem.model.kv_heads : 1) {}
-};
 
 // The parts of an axis that several weights share, or of one.
 std::vector<std::int64_t> sections_of(const ModelSpec& model, const TensorSpec& spec,
@@ -33,100 +26,126 @@ std::int64_t elements_of(const SharedTensor& tensor) {
   return part_elements(state);
 }
 
-SharedTensor whole(const Problem& problem, const Strategy& strategy, const TensorSpec& spec) {
-  const std::int64_t ranks = problem.ranks();
-  return {spec.name,
-          spec,
-          spec.elements(),
-          {},
-          {ranks, strategy.zero},
-          {"world"},
-          {0, {1, 0, 1, ranks}}};
+// Ranks that are `distance` apart, each with a piece of what the group has.
+struct Level {
+  const char* group;
+  std::int64_t members, distance;
+  bool in_node = false;
+};
+using Levels = std::vector<Level>;
+
+// The piece of a rank that lies in levels of pieces.
+RankExpression piece_of(std::span<const Level> levels) {
+  RankExpression piece;
+  std::int64_t pieces = 1;
+  RankTerm* term = levels.size() > 1 ? &piece.second : &piece.first;
+  for (std::size_t i = levels.size(); i-- > 0; term = &piece.first) {
+    *term = {pieces, 0, levels[i].distance, levels[i].members};
+    pieces *= levels[i].members;
+  }
+  return piece;
 }
 
-SharedTensor cut(const Sides& sides, SharedTensor tensor, std::size_t axis,
-                 std::vector<std::int64_t> sections) {
-  const std::int64_t sharers = sides.ranks / sides.ways;
+void share(const Strategy& strategy, const Levels& levels, SharedTensor& tensor) {
+  const bool hybrid = strategy.zero_groups == ZeroGroups::hybrid;
+  tensor.groups.clear();
+  tensor.sharding = {1, strategy.zero, 1};
+  tensor.lenders = 0;
+  for (const Level& level : levels) {
+    tensor.groups.emplace_back(level.group);
+    tensor.sharding.ranks *= level.members;
+    if (strategy.zero < 3 || (hybrid && !level.in_node)) continue;
+    tensor.sharding.holders *= level.members;
+    ++tensor.lenders;
+  }
+  tensor.shard = piece_of(levels);
+  tensor.block = piece_of(std::span(levels).first(tensor.lenders));
+}
+
+SharedTensor whole(const Strategy& strategy, const Sharers& sharers, const TensorSpec& spec) {
+  SharedTensor tensor;
+  tensor.name = spec.name;
+  tensor.spec = spec;
+  tensor.elements = spec.elements();
+  Levels levels{{"world", sharers.ranks, 1, true}};
+  if (sharers.node > 0) {
+    const std::int64_t node = sharers.node;
+    levels = {{"node", node, 1, true}, {"nodes", sharers.ranks / node, node}};
+  }
+  share(strategy, levels, tensor);
+  return tensor;
+}
+
+// What the ranks with the same part of a tensor share it in.
+Levels levels_of_parts(const Sharers& sharers) {
+  const std::int64_t ranks = sharers.ranks, ways = sharers.ways;
+  if (sharers.here <= 1) return {{"cut", ranks / ways, ways, sharers.node == 0}};
+  return {{"cut_node", sharers.here, ways, true}, {"nodes", ranks / sharers.node, sharers.node}};
+}
+
+SharedTensor cut(const Strategy& strategy, const Sharers& sharers, SharedTensor tensor,
+                 std::size_t axis, std::vector<std::int64_t> sections) {
   tensor.cut = {static_cast<std::int64_t>(axis),
                 0,
                 std::move(sections),
-                sides.ways,
-                {0, {1, 0, 1, sides.ways}}};
+                sharers.ways,
+                {0, {1, 0, 1, sharers.ways}}};
   tensor.elements = elements_of(tensor);
-  tensor.sharding.ranks = sharers;
-  tensor.groups = {"cut"};
-  tensor.shard = {0, {1, 0, sides.ways, sharers}};
+  share(strategy, levels_of_parts(sharers), tensor);
   return tensor;
 }
 
 // Queries in as many parts as ranks share products, and keys and values in as many as there are KV
 // heads, each of which `copies` ranks have.
-void cut_apart(const Sides& sides, const ModelSpec& model, const SharedTensor& fused,
-               std::vector<SharedTensor>& tensors) {
+void cut_apart(const Strategy& strategy, const Sharers& sharers, const ModelSpec& model,
+               const SharedTensor& fused, std::vector<SharedTensor>& tensors) {
   const std::string kind = fused.name.substr(fused.name.find('.'));
-  SharedTensor& queries = tensors.emplace_back(cut(sides, fused, 0, {model.q_width()}));
-  queries.name = "q" + kind;
-  SharedTensor keys = queries;
+  tensors.push_back(cut(strategy, sharers, fused, 0, {model.q_width()}));
+  tensors.back().name = "q" + kind;
+  SharedTensor keys = tensors.back();
   keys.name = "kv" + kind;
-  const std::int64_t sharers = sides.ranks / sides.ways;
   keys.cut = {0,
               model.q_width(),
               {model.kv_width(), model.kv_width()},
               model.kv_heads,
-              {0, {model.kv_heads > 1 ? 1 : 0, 0, sides.copies, model.kv_heads}}};
+              {0, {model.kv_heads > 1 ? 1 : 0, 0, sharers.copies, model.kv_heads}}};
   keys.elements = elements_of(keys);
-  keys.sharding.ranks = sharers * sides.copies;
-  keys.groups = {"kv"};
-  if (sharers > 1) keys.groups.push_back("cut");
-  keys.shard = {0, {sharers, 0, 1, sides.copies}, {sharers > 1 ? 1 : 0, 0, sides.ways, sharers}};
+  Levels levels{{"kv", sharers.copies, 1, true}};  // as near as those who share a product are
+  const std::int64_t others = sharers.ranks / sharers.ways;
+  if (others > 1) levels.push_back({"cut", others, sharers.ways, sharers.node == 0});
+  share(strategy, levels, keys);
   tensors.push_back(std::move(keys));
 }
 
 }  // namespace
 
-bool keys_apart(const ModelSpec& model, const Strategy& strategy) {
-  return strategy.mesh.tensor > model.kv_heads;
-}
-
-std::vector<Group> sharing_groups(const Problem& problem, const Strategy& strategy) {
-  const Sides sides(problem, strategy);
-  std::vector<Group> groups{{"world", sides.ranks, 1, {}}};
-  if (sides.ways > 1 && sides.ranks > sides.ways) {
-    groups.push_back({"cut", sides.ranks / sides.ways, sides.ways, {0, {1, 0, 1, sides.ways}}});
-  }
-  if (sides.copies > 1) {
-    const std::int64_t n = sides.ranks / sides.copies;
-    groups.push_back({"kv", sides.copies, 1, {0, {n > 1 ? sides.copies : 0, 0, sides.copies, n}}});
-  }
-  return groups;
-}
-
 std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy) {
-  const Sides sides(problem, strategy);
+  const Sharers sharers(problem, strategy);
   const ModelSpec& model = problem.model;
-  const std::vector<TensorSpec> parts = layer_tensors(part_of(model, sides.ways));
+  const std::vector<TensorSpec> parts = layer_tensors(part_of(model, sharers.ways));
   std::vector<SharedTensor> tensors;
   std::size_t number = 0;
   for (const TensorSpec& spec : layer_tensors(model)) {
-    const SharedTensor all = whole(problem, strategy, spec);
+    const SharedTensor all = whole(strategy, sharers, spec);
     const TensorSpec& part = parts[number++];
-    if (sides.copies > 1 && spec.name.starts_with("qkv.")) {
-      cut_apart(sides, model, all, tensors);
+    if (sharers.copies > 1 && spec.name.starts_with("qkv.")) {
+      cut_apart(strategy, sharers, model, all, tensors);
       continue;
     }
     tensors.push_back(all);
     for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
       if (part.shape[axis] == spec.shape[axis]) continue;
-      tensors.back() = cut(sides, all, axis, sections_of(model, spec, axis));
+      tensors.back() = cut(strategy, sharers, all, axis, sections_of(model, spec, axis));
     }
   }
   return tensors;
 }
 
 std::vector<SharedTensor> shared_global_tensors(const Problem& problem, const Strategy& strategy) {
+  const Sharers sharers(problem, strategy);
   std::vector<SharedTensor> tensors;
   for (const TensorSpec& spec : global_tensors(problem.model)) {
-    tensors.push_back(whole(problem, strategy, spec));
+    tensors.push_back(whole(strategy, sharers, spec));
   }
   return tensors;
 }

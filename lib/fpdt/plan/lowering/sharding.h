@@ -20,13 +20,14 @@ namespace fpdt {
 struct Sharding {
   std::int64_t ranks = 1;
   std::int64_t stage = 3;
+  std::int64_t holders = 1;  // ranks that together hold the parameters, each a block of them
 
   // One rank shares nothing: its piece is the tensor.
   [[nodiscard]] bool several() const { return ranks > 1; }
-  // Parameters lie in pieces, and are gathered before their use.
-  [[nodiscard]] bool gathers_parameters() const { return several() && stage == 3; }
-  // Each rank updates its piece of the parameters and then gives it to all others.
-  [[nodiscard]] bool spreads_updates() const { return several() && (stage == 1 || stage == 2); }
+  // Parameters lie in blocks, and are gathered before their use.
+  [[nodiscard]] bool gathers_parameters() const { return holders > 1; }
+  // Each rank updates its piece of the parameters and then gives it to those with the same block.
+  [[nodiscard]] bool spreads_updates() const { return stage > 0 && holders < ranks; }
   // Whole gradients collect on each rank and are summed once a step. At other stages those of a
   // layer are summed as soon as they are complete.
   [[nodiscard]] bool collects_gradients() const { return several() && stage <= 1; }
@@ -43,7 +44,7 @@ struct Sharding {
   // Elements of parameters, and of states, that a rank holds from step to step. Parameters have
   // the padding of the pieces that they are gathered from.
   [[nodiscard]] std::int64_t parameters(std::int64_t elements) const {
-    return spreads_updates() ? whole(elements) : states(elements);
+    return repeats_updates() ? elements : div_exact(whole(elements), holders);
   }
   [[nodiscard]] std::int64_t states(std::int64_t elements) const {
     return repeats_updates() ? elements : piece(elements);
@@ -60,15 +61,15 @@ struct SharedTensor {
   // The ranks that share a part: one group, or groups of groups. Gradients are summed within the
   // first, and then over the next; parameters are gathered in the opposite order.
   std::vector<std::string> groups;
-  RankExpression shard;  // the piece of a rank
+  // How many of the groups, from the first on, gather parameters before their use. The others
+  // gather them after an update.
+  std::size_t lenders = 0;
+  RankExpression shard, block;  // the piece of a rank, and its block of the parameters
 };
 // In the order of layer_tensors and global_tensors. Tensor parallelism cuts columns of qkv and up
 // and rows of out and down (Shoeybi et al., arXiv 1909.08053, section 3), and nothing else. Where
 // more ranks share products than there are KV heads, the queries of qkv ("q") are cut in more parts
-// than its keys and values ("kv"), which several ranks have.
-bool keys_apart(const ModelSpec& model, const Strategy& strategy);
-// The groups of ranks that they name.
-std::vector<Group> sharing_groups(const Problem& problem, const Strategy& strategy);
+// than its keys and values ("kv"), which several ranks have (keys_apart).
 std::vector<SharedTensor> shared_layer_tensors(const Problem& problem, const Strategy& strategy);
 std::vector<SharedTensor> shared_global_tensors(const Problem& problem, const Strategy& strategy);
 

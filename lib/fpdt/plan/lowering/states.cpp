@@ -8,12 +8,13 @@
 
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
+#include "fpdt/plan/lowering/groups.h"
 #include "fpdt/schedule/sum_workspace.h"
 
 namespace fpdt {
 States::States(Builder& builder, const Problem& problem, const Strategy& strategy)
     : problem_(problem), strategy_(strategy) {
-  builder.schedule.groups = sharing_groups(problem, strategy);
+  builder.schedule.groups = groups_of(problem, strategy);
   for (const SharedTensor& shared : shared_layer_tensors(problem, strategy)) {
     add(builder, shared, problem.model.layers);
     layer_names_.push_back(shared.name);
@@ -100,7 +101,8 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
 }
 
-// What a group of groups shares passes through the block that one of them has.
+// What a group of groups shares passes through the block that one of them has, unless parameters
+// lie in these blocks.
 void States::declare_blocks(Builder& builder, Tensor& tensor) {
   if (tensor.groups.size() == 1) return;
   const std::int64_t block = div_exact(tensor.sharding.whole(tensor.elements),
@@ -108,8 +110,10 @@ void States::declare_blocks(Builder& builder, Tensor& tensor) {
   const Dtype gathered = tensor.sharding.repeats_updates() ? Dtype::f32 : storage_type(strategy_);
   const Category category =
       tensor.sharding.repeats_updates() ? Category::gradients : Category::weights;
-  tensor.gathered_block =
-      temporary(builder, "gathered_block." + tensor.name, category, gathered, block, 1);
+  if (tensor.sharding.repeats_updates() || tensor.lenders != 1) {
+    tensor.gathered_block =
+        temporary(builder, "gathered_block." + tensor.name, category, gathered, block, 1);
+  }
   tensor.summed_block =
       temporary(builder, "summed_block." + tensor.name, Category::gradients, Dtype::f32, block, 1);
 }
@@ -133,6 +137,9 @@ void States::declare_scalars(Builder& builder) {
   if (!several()) return;
   loss_total_ = scalars("loss_total", 1, Role::temporary);
   norm_total_ = scalars("grad_norm_total", 1, Role::temporary);
+  if (groups_of_all(problem_, strategy_).size() > 1) {
+    node_total_ = scalars("node_total", 1, Role::temporary);
+  }
   // Large enough for the sum of the longest tensor, for that of the gradients of a chunk's keys,
   // and for that of the terms that ranks share.
   const Geometry shape = geometry(problem_, strategy_);
@@ -162,7 +169,8 @@ void States::declare_stages(Builder& builder) {
 // Adds a row of the state table for each tensor and layer.
 void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const {
   std::int64_t slot = 0;
-  const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind, bool whole) {
+  const auto row = [&](BufferIndex buffer, std::int64_t version, const char* kind,
+                       std::int64_t shards) {
     State state;
     state.buffer = buffer;
     state.version = version;
@@ -170,20 +178,20 @@ void States::add_state_rows(Builder& builder, const Tensor& tensor, bool layered
     state.kind = kind;
     state.shape = tensor.spec.shape;
     state.cut = tensor.cut;
-    const std::int64_t ranks = tensor.sharding.ranks;
-    state.shards = whole ? 1 : ranks;
-    state.replicas = whole ? ranks : 1;
-    if (state.shards > 1) state.shard = tensor.shard;
+    state.shards = shards;
+    state.replicas = div_exact(tensor.sharding.ranks, shards);
+    if (shards > 1) state.shard = state.replicas > 1 ? tensor.block : tensor.shard;
     builder.schedule.states.push_back(std::move(state));
   };
   for (; slot < tensor.count; ++slot) {
-    const bool repeats = tensor.sharding.repeats_updates();
-    row(tensor.param, slot, "parameter", repeats || tensor.sharding.spreads_updates());
+    const std::int64_t pieces = tensor.sharding.ranks;
+    const std::int64_t states = tensor.sharding.repeats_updates() ? 1 : pieces;
     const std::int64_t first = slot * tensor.tiles;
-    if (tensor.master != tensor.param) row(tensor.master, first, "master", repeats);
-    row(tensor.moment1, first, "moment1", repeats);
-    row(tensor.moment2, first, "moment2", repeats);
-    row(tensor.grad, slot, "gradient", false);
+    row(tensor.param, slot, "parameter", tensor.sharding.holders);
+    if (tensor.master != tensor.param) row(tensor.master, first, "master", states);
+    row(tensor.moment1, first, "moment1", states);
+    row(tensor.moment2, first, "moment2", states);
+    row(tensor.grad, slot, "gradient", pieces);
   }
 }
 

@@ -88,14 +88,16 @@ class States {
   [[nodiscard]] bool several() const { return problem_.ranks() > 1; }
   using Shares = std::function<bool(const Sharding&)>;
   using Named = std::function<Operand(const Tensor&)>;
+  using Levels = std::function<std::pair<std::size_t, std::size_t>(const Tensor&)>;
   // Those of the tensors that the same groups share, together.
   static std::vector<std::vector<const Tensor*>> alike(const std::vector<const Tensor*>& tensors,
                                                        const Shares& shares);
   // Emit the gathers and the sums of tensors whose sharding `shares` accepts; `send` and `receive`
-  // name the operands of one. A sum ends in the tensor's gradient.
+  // name the operands of one. A gather goes over `levels` of its groups, from first to end; a sum
+  // goes over all, and ends in the tensor's gradient.
   static void gather(Builder& builder, std::string_view op,
                      const std::vector<const Tensor*>& tensors, const Shares& shares,
-                     const Named& send, const Named& receive);
+                     const Named& send, const Named& receive, const Levels& levels);
   void sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
            const Shares& shares, const Named& send, bool accumulate) const;
   [[nodiscard]] std::vector<const Tensor*> all(const std::vector<std::string>& names) const;
@@ -112,6 +114,8 @@ class States {
   void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
   [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
+  void emit_total(Builder& builder, std::string_view op, BufferIndex scalar,
+                  BufferIndex total) const;
   static void emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors);
   static void emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors);
   void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
@@ -127,6 +131,7 @@ class States {
   std::vector<std::string> layer_names_;
   BufferIndex step_input_ = -1, step_ = -1, loss_ = -1, loss_total_ = -1, loss_output_ = -1;
   BufferIndex norm_ = -1, norm_total_ = -1, norm_output_ = -1;
+  BufferIndex node_total_ = -1;  // of a node's ranks, before the sum over nodes
   // Only with several ranks. All sums run on one lane and share it.
   BufferIndex sum_workspace_ = -1;
   std::array<BufferId, 3> stages_{};  // of master, moment1 and moment2 on their way to an update

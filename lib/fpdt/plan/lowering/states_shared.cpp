@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/plan/lowering/groups.h"
 #include "fpdt/plan/lowering/states.h"
 
 namespace fpdt {
@@ -12,7 +13,7 @@ namespace {
 // The name of an op over one of the groups that share tensors.
 std::string op_of_group(std::string_view op, const std::vector<std::string>& groups,
                         const std::string& group) {
-  if (group == "world") return std::string(op);
+  if (groups.front() == "world") return std::string(op);
   return groups.size() == 1 ? fmt::format("{}_{}", op, group)
                             : fmt::format("{}_{}.{}", op, groups.front(), group);
 }
@@ -34,15 +35,16 @@ std::vector<std::vector<const States::Tensor*>> States::alike(
 
 void States::gather(Builder& builder, std::string_view op,
                     const std::vector<const Tensor*>& tensors, const Shares& shares,
-                    const Named& send, const Named& receive) {
+                    const Named& send, const Named& receive, const Levels& levels) {
   for (const auto& list : alike(tensors, shares)) {
     const std::vector<std::string>& groups = list.front()->groups;
+    const auto [first, end] = levels(*list.front());
     std::vector<Operand> held;
     for (const Tensor* tensor : list) held.push_back(send(*tensor));
-    for (std::size_t level = groups.size(); level-- > 0;) {
+    for (std::size_t level = end; level-- > first;) {
       AllGather gather{groups[level], held, {}};
       for (std::size_t i = 0; i < list.size(); ++i) {
-        held[i] = level == 0 ? receive(*list[i]) : builder.next(list[i]->gathered_block);
+        held[i] = level == first ? receive(*list[i]) : builder.next(list[i]->gathered_block);
         gather.receive.push_back({held[i], false});
       }
       builder.emit(op_of_group(op, groups, groups[level]), LaneKind::comm, std::move(gather));
@@ -70,6 +72,21 @@ void States::sum(Builder& builder, std::string_view op, const std::vector<const 
   }
 }
 
+// Adds up a scalar of all ranks.
+void States::emit_total(Builder& builder, std::string_view op, BufferIndex scalar,
+                        BufferIndex total) const {
+  if (!several()) return;
+  const std::vector<std::string> groups = groups_of_all(problem_, strategy_);
+  Operand held{scalar, Version::at(0), 0, -1};
+  for (const std::string& group : groups) {
+    const Operand sum =
+        group == groups.back() ? Operand{total, Version::at(0), 0, -1} : builder.next(node_total_);
+    builder.emit(op_of_group(op, groups, group), LaneKind::comm,
+                 AllReduce{group, {held}, {{sum, false}}, next_workspace(builder)});
+    held = sum;
+  }
+}
+
 std::vector<const States::Tensor*> States::all(const std::vector<std::string>& names) const {
   std::vector<const Tensor*> tensors;
   for (const std::string& name : names) tensors.push_back(&find(name));
@@ -85,7 +102,8 @@ void States::emit_gather(Builder& builder, const std::vector<std::string>& names
       },
       [&](const Tensor& one) {
         return Operand{one.gathered, use, 0, -1};
-      });
+      },
+      [](const Tensor& one) { return std::pair(std::size_t{0}, one.lenders); });
 }
 
 void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
@@ -118,17 +136,19 @@ void States::emit_whole_gradients(Builder& builder, const std::vector<const Tens
       },
       [](const Tensor& one) {
         return Operand{one.gradient_sum, one.next(), 0, -1};
-      });
+      },
+      [](const Tensor& one) { return std::pair(std::size_t{0}, one.groups.size()); });
 }
 
-// Gives the updated pieces of parameters to all ranks.
+// Gives the updated pieces of parameters to all ranks with the same block of them.
 void States::emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors) {
   gather(
       builder, "gather_parameters", tensors, std::mem_fn(&Sharding::spreads_updates),
       [&](const Tensor& one) { return builder.next(one.updated); },
       [](const Tensor& one) {
         return Operand{one.param, one.next(), 0, -1};
-      });
+      },
+      [](const Tensor& one) { return std::pair(one.lenders, one.groups.size()); });
 }
 
 }  // namespace fpdt

@@ -82,13 +82,7 @@ void States::emit_norm(Builder& builder) const {
   builder.end_block();
   builder.begin_block("grad_norm");
   square(global_);
-  if (several()) {
-    builder.emit("reduce_norm", LaneKind::comm,
-                 AllReduce{"world",
-                           {{norm_, Version::at(0), 0, -1}},
-                           {{{norm_total_, Version::at(0), 0, -1}, false}},
-                           next_workspace(builder)});
-  }
+  emit_total(builder, "reduce_norm", norm_, norm_total_);
   builder.end_block();
 }
 
@@ -178,13 +172,7 @@ void States::emit_finish(Builder& builder) const {
   const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
   const Version zero = Version::at(0);
   const auto give_loss = [&] {
-    if (several()) {
-      builder.emit("reduce_loss", LaneKind::comm,
-                   AllReduce{"world",
-                             {{loss_, zero, 0, -1}},
-                             {{{loss_total_, zero, 0, -1}, false}},
-                             next_workspace(builder)});
-    }
+    emit_total(builder, "reduce_loss", loss_, loss_total_);
     builder.emit(
         "spill_loss", out,
         Copy{{several() ? loss_total_ : loss_, zero, 0, -1}, {{loss_output_, zero, 0, -1}, false}});

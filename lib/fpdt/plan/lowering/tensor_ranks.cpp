@@ -1,6 +1,8 @@
 // Emits gathers of rows and sums of parts.
 #include "fpdt/plan/lowering/tensor_ranks.h"
 
+#include "fpdt/plan/lowering/groups.h"
+
 namespace fpdt {
 
 TensorRanks::TensorRanks(Context& context) : LoweringPart(context) {

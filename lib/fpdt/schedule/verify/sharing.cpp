@@ -31,6 +31,7 @@ struct Pieces {
 struct Sum {
   Pieces pieces;
   OnRanks terms;
+  bool fits = true;  // all terms are of one piece
 };
 
 std::uint64_t number_of(std::int64_t rank) {
@@ -93,16 +94,15 @@ class Sharing {
   void check(const AllGather& op) {
     const Group& group = group_named(schedule_, op.group);
     for (std::size_t i = 0; i < op.send.size(); ++i) {
-      const std::optional<Pieces> sent = pieces_of(op.send[i].buffer);
-      if (!sent.has_value()) continue;
+      std::optional<Pieces> pieces = pieces_of(op.send[i].buffer);
+      if (!pieces.has_value()) continue;
       const BufferIndex to = op.receive[i].operand.buffer;
-      const std::optional<Pieces> joined = joined_over(*sent, group);
       const auto state = states_.find(to);
-      if (!joined.has_value()) {
+      if (!join(*pieces, group)) {
         fail(fmt::format("the ranks of group {} do not have consecutive pieces of {}", group.name,
                          name(op.send[i].buffer)));
-      } else if (state != states_.end() ? *joined != pieces_of(*state->second)
-                                        : joined->shards > 1 && !passed_on_.contains(to)) {
+      } else if (state != states_.end() ? *pieces != pieces_of(*state->second)
+                                        : pieces->shards > 1 && !passed_on_.contains(to)) {
         fail(fmt::format("the pieces that group {} joins to {} are not all of it", group.name,
                          name(to)));
       }
@@ -113,8 +113,10 @@ class Sharing {
     const Group& group = group_named(schedule_, op.group);
     for (std::size_t i = 0; i < op.send.size(); ++i) {
       const BufferIndex to = op.receive[i].operand.buffer;
-      const auto state = states_.find(to);
-      if (state != states_.end()) check(divided_over(sum_of(op.send[i].buffer), group), to);
+      if (!states_.contains(to)) continue;
+      Sum sum = sum_of(op.send[i].buffer);
+      divide(sum, group);
+      check(sum, to);
     }
   }
 
@@ -122,7 +124,7 @@ class Sharing {
     if (states_.contains(op.grad.buffer) && !sums_.contains(op.grad.buffer)) {
       check(sum_of(op.grad.buffer), op.grad.buffer);
     }
-    check_total(op.norm.buffer);
+    if (pieces_of(op.grad.buffer).has_value()) check_total(op.norm.buffer);
   }
 
   void check(const Copy& op) {
@@ -133,15 +135,15 @@ class Sharing {
   }
 
   // A state that holds a sum has its pieces, and the terms of all ranks with the same part.
-  void check(const std::optional<Sum>& sum, BufferIndex buffer) {
+  void check(const Sum& sum, BufferIndex buffer) {
     const State& state = *states_.at(buffer);
     std::map<std::int64_t, std::uint64_t> all;
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       all[state.cut.part.at(rank)] += number_of(rank);
     }
-    bool whole = sum.has_value() && sum->pieces == pieces_of(state);
+    bool whole = sum.fits && sum.pieces == pieces_of(state);
     for (std::int64_t rank = 0; rank < schedule_.ranks && whole; ++rank) {
-      whole = sum->terms[index(rank)] == all[state.cut.part.at(rank)];
+      whole = sum.terms[index(rank)] == all[state.cut.part.at(rank)];
     }
     if (whole) return;
     fail(fmt::format("{} is not the sum of its piece over each rank that has the same part",
@@ -166,30 +168,45 @@ class Sharing {
     return pieces;
   }
 
-  // What a buffer has of a tensor, if that is known; `most`: how many collectives to go back.
-  [[nodiscard]] std::optional<Pieces> pieces_of(BufferIndex buffer, int most = kMostSteps) const {
-    const auto state = states_.find(buffer);
-    if (state != states_.end()) return pieces_of(*state->second);
+  // The groups of the collectives, the first one first, through which a buffer came to hold what it
+  // does; `buffer` is then what the first of them was filled from.
+  [[nodiscard]] static std::vector<const Group*> way_to(BufferIndex& buffer,
+                                                        const Sources& sources) {
+    std::vector<const Group*> groups;
+    for (auto from = sources.find(buffer); from != sources.end() && groups.size() < kMostSteps;
+         from = sources.find(buffer)) {
+      groups.insert(groups.begin(), from->second.group);
+      buffer = from->second.buffer;
+    }
+    return groups;
+  }
+
+  // What a buffer has of a tensor, if that is known.
+  [[nodiscard]] std::optional<Pieces> pieces_of(BufferIndex buffer) const {
+    std::vector<const Group*> groups;
+    if (!states_.contains(buffer)) groups = way_to(buffer, gathers_);
     const auto update = updates_.find(buffer);
-    if (update != updates_.end() && most > 0) return pieces_of(update->second, most - 1);
-    const auto gather = gathers_.find(buffer);
-    if (gather == gathers_.end() || most == 0) return std::nullopt;
-    const std::optional<Pieces> sent = pieces_of(gather->second.buffer, most - 1);
-    return sent.has_value() ? joined_over(*sent, *gather->second.group) : std::nullopt;
+    if (update != updates_.end()) buffer = update->second;
+    const auto state = states_.find(buffer);
+    if (state == states_.end()) return std::nullopt;
+    Pieces pieces = pieces_of(*state->second);
+    for (const Group* group : groups) {
+      if (!join(pieces, *group)) return std::nullopt;
+    }
+    return pieces;
   }
 
   // The sum that a buffer holds: its rank's own terms, unless it is part of a sum itself.
-  [[nodiscard]] std::optional<Sum> sum_of(BufferIndex buffer, int most = kMostSteps) const {
-    const auto sum = sums_.find(buffer);
-    if (sum == sums_.end()) return Sum{{1, OnRanks(ranks_)}, own_terms()};
-    if (most == 0) return std::nullopt;
-    return divided_over(sum_of(sum->second.buffer, most - 1), *sum->second.group);
+  [[nodiscard]] Sum sum_of(BufferIndex buffer) const {
+    Sum sum{{1, OnRanks(ranks_)}, own_terms()};
+    for (const Group* group : way_to(buffer, sums_)) divide(sum, *group);
+    return sum;
   }
 
-  [[nodiscard]] OnRanks total_of(BufferIndex buffer, int most = kMostSteps) const {
-    const auto total = totals_.find(buffer);
-    if (total == totals_.end() || most == 0) return own_terms();
-    return added_over(total_of(total->second.buffer, most - 1), *total->second.group);
+  [[nodiscard]] OnRanks total_of(BufferIndex buffer) const {
+    OnRanks terms = own_terms();
+    for (const Group* group : way_to(buffer, totals_)) add_up(terms, *group);
+    return terms;
   }
 
   [[nodiscard]] OnRanks own_terms() const {
@@ -209,54 +226,52 @@ class Sharing {
     }
   }
 
-  // Pieces after a gather; none if they do not follow each other.
-  [[nodiscard]] std::optional<Pieces> joined_over(const Pieces& sent, const Group& group) const {
-    if (sent.shards % group.size != 0) return std::nullopt;
+  // Replaces pieces by what a gather joins; false if they do not follow each other.
+  bool join(Pieces& pieces, const Group& group) const {
+    if (pieces.shards % group.size != 0) return false;
     const auto members = static_cast<std::uint64_t>(group.size);
-    Pieces joined{sent.shards / group.size, OnRanks(ranks_)};
+    pieces.shards /= group.size;
+    OnRanks joined(ranks_);
     bool fits = true;
     each_member(group, [&](std::size_t rank, std::size_t first, std::uint64_t member) {
-      const std::uint64_t begin = sent.piece[first];
-      fits = fits && begin % members == 0 && sent.piece[rank] == begin + member;
-      joined.piece[rank] = begin / members;
+      const std::uint64_t begin = pieces.piece[first];
+      fits = fits && begin % members == 0 && pieces.piece[rank] == begin + member;
+      joined[rank] = begin / members;
     });
-    return fits ? std::optional(std::move(joined)) : std::nullopt;
+    pieces.piece.swap(joined);
+    return fits;
   }
 
-  // Pieces and terms after a sum of which each member keeps a block; none if the members add up
-  // different pieces.
-  [[nodiscard]] std::optional<Sum> divided_over(const std::optional<Sum>& sent,
-                                                const Group& group) const {
-    if (!sent.has_value() || sent->pieces.shards > schedule_.ranks) return std::nullopt;
-    const OnRanks& pieces = sent->pieces.piece;
-    Sum sum{{sent->pieces.shards * group.size, OnRanks(ranks_)}, added_over(sent->terms, group)};
-    bool fits = true;
+  // Adds up the terms of a group, of which each member keeps a block.
+  void divide(Sum& sum, const Group& group) const {
+    if (sum.pieces.shards > schedule_.ranks) return;  // a way that goes around
+    sum.pieces.shards *= group.size;
+    add_up(sum.terms, group);
+    OnRanks blocks(ranks_);
+    OnRanks& pieces = sum.pieces.piece;
     each_member(group, [&](std::size_t rank, std::size_t first, std::uint64_t member) {
-      fits = fits && pieces[rank] == pieces[first];
-      sum.pieces.piece[rank] = pieces[rank] * static_cast<std::uint64_t>(group.size) + member;
+      sum.fits = sum.fits && pieces[rank] == pieces[first];
+      blocks[rank] = pieces[rank] * static_cast<std::uint64_t>(group.size) + member;
     });
-    return fits ? std::optional(std::move(sum)) : std::nullopt;
+    pieces.swap(blocks);
   }
 
-  [[nodiscard]] OnRanks added_over(const OnRanks& terms, const Group& group) const {
-    OnRanks by_first(ranks_), sums(ranks_);
+  void add_up(OnRanks& terms, const Group& group) const {
+    OnRanks sums(ranks_);
     each_member(group, [&](std::size_t rank, std::size_t first, std::uint64_t) {
-      by_first[first] += terms[rank];
+      sums[first] += terms[rank];
     });
     each_member(group, [&](std::size_t rank, std::size_t first, std::uint64_t) {
-      sums[rank] = by_first[first];
+      terms[rank] = sums[first];
     });
-    return sums;
   }
 
   [[nodiscard]] const std::string& name(BufferIndex buffer) const {
     return schedule_.buffers[index(buffer)].name;
   }
-  void fail(const std::string& message) {
-    findings_.add("S705", place_of(*block_, *op_), message);
-  }
+  void fail(const std::string& message) { findings_.add("S705", place_of(*block_, *op_), message); }
 
-  static constexpr int kMostSteps = 4;
+  static constexpr std::size_t kMostSteps = 4;
 
   const Schedule& schedule_;
   Findings& findings_;

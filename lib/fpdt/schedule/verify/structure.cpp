@@ -342,8 +342,10 @@ class Structure {
     const std::int64_t room = buffer.rows() * buffer.row_elements() * slots;
     if (!check_cut(state, where)) return;
     if (elements < kMostBytes) elements = part_elements(state);
-    if (buffer.role != Role::state || !exists || state.shards < 1 || elements >= kMostBytes ||
-        div_ceil(elements, state.shards) > room) {
+    const bool shared = within(state.shards, 1, schedule_.ranks) &&
+                        within(state.replicas, 1, schedule_.ranks / state.shards);
+    if (buffer.role != Role::state || !exists || !shared || elements >= kMostBytes ||
+        piece_elements(state) > room) {
       findings_.add("S110", where,
                     fmt::format("{}[{}] does not hold one of {} pieces of the tensor's {} elements",
                                 buffer.name, state.version, state.shards, elements));

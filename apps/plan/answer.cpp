@@ -72,9 +72,10 @@ std::string memory_lines(const Problem& problem, const Plan& plan) {
   text += wrapped("", fmt::format("arena {}, of which at most {} live at once: {}",
                                   format_bytes(plan.usage.arena),
                                   format_bytes(plan.usage.arena - peak.free), parts_text(named)));
-  if (const std::string outside = outside_text(problem.cluster); !outside.empty()) {
-    text += wrapped("", fmt::format("outside the arena {}: {}",
-                                    format_bytes(problem.cluster.outside_bytes()), outside));
+  if (const std::string outside = outside_text(problem.cluster, plan.usage.outside);
+      !outside.empty()) {
+    text += wrapped(
+        "", fmt::format("outside the arena {}: {}", format_bytes(plan.usage.outside), outside));
   }
   text += line("host",
                fmt::format("{} {} of {} budget per node, {} per rank",
@@ -208,7 +209,7 @@ Json prediction_json(const Problem& problem, const Plan& plan) {
   const PeakBytes peak = device_peak(plan);
   Json object{{"device_peak_bytes", usage.arena.value}};
   object.update(host_json(problem, usage));
-  object["outside_arena_bytes"] = problem.cluster.outside_bytes().value;
+  object["outside_arena_bytes"] = usage.outside.value;
   object["outside_workspace_bytes"] = problem.cluster.outside.workspace.value;
   object["host_outside_bytes"] = problem.cluster.host_outside_bytes().value;
   object.update(speed_json(plan.throughput));
@@ -304,13 +305,13 @@ Json host_json(const Problem& problem, const Usage& usage) {
           {"host_saving_bytes_per_node", usage.saving.node.value}};
 }
 
-std::string outside_text(const ClusterSpec& cluster) {
+std::string outside_text(const ClusterSpec& cluster, Bytes all) {
   const OutsideArena& outside = cluster.outside;
-  return parts_text({{"context", outside.context},
-                     {"libraries", outside.libraries},
-                     {"workspace of kernels", outside.workspace},
-                     {"communicator", cluster.outside_bytes() - outside.context -
-                                          outside.libraries - outside.workspace}});
+  return parts_text(
+      {{"context", outside.context},
+       {"libraries", outside.libraries},
+       {"workspace of kernels", outside.workspace},
+       {"communicator", all - outside.context - outside.libraries - outside.workspace}});
 }
 
 std::string host_outside_text(const ClusterSpec& cluster) {

@@ -126,7 +126,7 @@ Json outcome_json(const Problem& problem, const Outcome& outcome) {
   object.update(
       {{"sequence_seconds", outcome.sequence_seconds[kTypicalCase]},
        {"device_peak_bytes", outcome.usage.arena.value},
-       {"outside_arena_bytes", problem.cluster.outside_bytes().value},
+       {"outside_arena_bytes", outcome.usage.outside.value},
        {"outside_workspace_bytes", problem.cluster.outside.workspace.value},
        {"host_peak_bytes_per_node", outcome.usage.host_node.value},
        {"sent_bytes_per_rank", {{"node", outcome.sent.node}, {"network", outcome.sent.network}}},

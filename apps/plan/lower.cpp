@@ -79,7 +79,7 @@ std::string smaller_text(const Problem& problem, const Strategy& strategy) {
 // InfeasibleError names what binds, the heaviest parts, and the nearest strategy that fits.
 void require_fit(const Problem& problem, const Strategy& strategy, const Lowered& lowered) {
   const Schedule& schedule = lowered.schedule.schedule();
-  const Usage need = usage(problem, lowered.placement);
+  const Usage need = usage(problem, strategy, lowered.placement);
   if (need.device > problem.device_budget) {
     const Bytes states = state_bytes(schedule);
     const std::string alone =
@@ -148,19 +148,19 @@ std::string summary(const Problem& problem, const Strategy& strategy, const Lowe
                         format_bytes(use.bound), format_bytes(use.arena),
                         format_bytes(predicted(prediction, space)));
   }
-  const Bytes outside = problem.cluster.outside_bytes();
-  const Usage need = usage(problem, lowered.placement);
+  const Usage need = usage(problem, strategy, lowered.placement);
   const auto line = [](std::string_view key, const std::string& content) {
     return wrapped(key, content, 11);
   };
-  const std::string beside =
-      outside.value > 0 ? fmt::format(", {} of it outside the arena", format_bytes(outside)) : "";
+  const std::string beside = need.outside.value > 0 ? fmt::format(", {} of it outside the arena",
+                                                                  format_bytes(need.outside))
+                                                    : "";
   text += "\n" + line("budget", fmt::format("device {} of {}{}", format_bytes(need.device),
                                             format_bytes(problem.device_budget), beside));
   text += line("", fmt::format("host {} of {} per node", format_bytes(need.host_node),
                                format_bytes(problem.host_budget)));
   text += line("", checkpoint_text(need));
-  text += line("outside", outside_text(problem.cluster));
+  text += line("outside", outside_text(problem.cluster, need.outside));
   if (!fits_numa_nodes(problem, need)) text += line("NUMA", numa_text(problem, need));
   text += fmt::format("wrote       {}\n", path);
   return text;
@@ -184,7 +184,7 @@ Json summary_json(const Problem& problem, const Strategy& strategy, const Lowere
               {"ops_per_step", executed(schedule, schedule.train)},
               {"parameters", parameter_count(problem.model)},
               {"bytes", spaces}};
-  object.update(host_json(problem, usage(problem, lowered.placement)));
+  object.update(host_json(problem, usage(problem, strategy, lowered.placement)));
   return object;
 }
 

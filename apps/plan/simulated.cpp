@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/io/cluster_file.h"
+#include "fpdt/plan/fit.h"
 
 #include "common/share.h"
 
@@ -37,7 +38,7 @@ TimelinePicture Simulated::picture() const {
   picture.title = fmt::format("{}, {} tokens on {}", problem().model.name,
                               format_tokens(problem().seq_len), cluster.name);
   picture.subtitle = in_words(problem(), strategy());
-  picture.outside = cluster.outside_bytes();
+  picture.outside = outside_bytes(problem(), strategy());
   picture.device_budget = problem().device_budget;
   picture.host_budget = Bytes{problem().host_budget.value / cluster.devices_per_node};
   picture.zoom = middle_call(picture.run);

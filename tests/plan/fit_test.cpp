@@ -75,7 +75,7 @@ TEST(Fit, EachNumaNodeHoldsItsRanks) {
     Prediction prediction;
     prediction.host_pinned = Bytes{1000};
     prediction.host = Bytes{24};
-    const Usage need = usage(problem, prediction);
+    const Usage need = usage(problem, tiny_strategy(16), prediction);
     EXPECT_EQ(need.host_numa, Bytes{1024 * fullest}) << ranks << nodes;
     problem.host_budget = Bytes{1024 * fullest * nodes};
     EXPECT_EQ(numa_budget(problem), Bytes{1024 * fullest});

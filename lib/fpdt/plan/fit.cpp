@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fpdt/base/math.h"
+#include "fpdt/plan/lowering/groups.h"
 #include "fpdt/spec/checkpoint_bytes.h"
 
 namespace fpdt {
@@ -31,10 +32,16 @@ std::int64_t largest(std::int64_t most, Good good) {
 
 }  // namespace
 
-Usage usage(const Problem& problem, const Prediction& prediction) {
+Bytes outside_bytes(const Problem& problem, const Strategy& strategy) {
+  const Peers peers = peers_of(problem, strategy);
+  return problem.cluster.outside_bytes(peers.near, peers.remote);
+}
+
+Usage usage(const Problem& problem, const Strategy& strategy, const Prediction& prediction) {
   Usage need;
   need.arena = prediction.device;
-  need.device = prediction.device + problem.cluster.outside_bytes();
+  need.outside = outside_bytes(problem, strategy);
+  need.device = need.arena + need.outside;
   need.host_rank = prediction.host_pinned + prediction.host;
   const ClusterSpec& cluster = problem.cluster;
   const Bytes load = loading_bytes(problem.model), save = saving_bytes(problem.model);
@@ -48,14 +55,14 @@ Usage usage(const Problem& problem, const Prediction& prediction) {
 }
 
 Usage usage(const Problem& problem, const Strategy& strategy) {
-  return usage(problem, predict(problem, strategy));
+  return usage(problem, strategy, predict(problem, strategy));
 }
 
-Usage usage(const Problem& problem, const Placement& placement) {
+Usage usage(const Problem& problem, const Strategy& strategy, const Placement& placement) {
   const auto arena = [&](MemorySpace space) { return placement.of(space).arena; };
   const Prediction placed{
       arena(MemorySpace::device), arena(MemorySpace::host_pinned), arena(MemorySpace::host), {}};
-  return usage(problem, placed);
+  return usage(problem, strategy, placed);
 }
 
 bool within(const Problem& problem, const Usage& need) {

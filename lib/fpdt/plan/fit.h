@@ -22,7 +22,8 @@ struct HostBytes {
 // The memory that a strategy needs.
 struct Usage {
   Bytes arena;      // on one device
-  Bytes device;     // the arena and the memory outside it
+  Bytes outside;    // the arenas: driver, libraries and communicators
+  Bytes device;     // both
   Bytes host_rank;  // pinned and pageable memory of one rank
   // Additional memory while a run loads and saves (spec/checkpoint_bytes.h), if each rank is a
   // process. `rank` is the one that writes the files, and `node` is its node.
@@ -31,10 +32,12 @@ struct Usage {
   Bytes host_numa;  // host_rank of the ranks of the fullest NUMA node; ranks are spread evenly
   bool operator==(const Usage&) const = default;
 };
-Usage usage(const Problem& problem, const Prediction& prediction);
+Usage usage(const Problem& problem, const Strategy& strategy, const Prediction& prediction);
 Usage usage(const Problem& problem, const Strategy& strategy);
 // The usage of a placed schedule; it is at most the predicted one.
-Usage usage(const Problem& problem, const Placement& placement);
+Usage usage(const Problem& problem, const Strategy& strategy, const Placement& placement);
+// The memory outside the arena of a device, with channels to the ranks that it shares a group with.
+Bytes outside_bytes(const Problem& problem, const Strategy& strategy);
 
 bool within(const Problem& problem, const Usage& usage);
 // The share of the host budget that lies on one NUMA node.

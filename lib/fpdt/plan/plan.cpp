@@ -9,7 +9,7 @@ namespace fpdt {
 Plan make_plan(const Problem& problem, const Strategy& strategy, std::string problem_section,
                std::int64_t traced_ops) {
   Lowered lowered = lower(problem, strategy, std::move(problem_section));
-  const Usage need = usage(problem, lowered.placement);
+  const Usage need = usage(problem, strategy, lowered.placement);
   Plan plan{strategy, std::move(lowered), need, {}, {}, {}};
   const Schedule& schedule = plan.lowered.schedule.schedule();
   plan.sent = traffic(schedule, schedule.train, 0, problem.cluster.devices_per_node);

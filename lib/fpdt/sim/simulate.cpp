@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
 #include "fpdt/sim/clock.h"
 
 namespace fpdt {
@@ -86,20 +88,65 @@ struct Imbalance {
   std::array<double, kWorks> spare{};  // its flops less the mean of all ranks, by Work
 };
 
+// Ranks 0, step, 2 step, ... below `end` stand for all: the positions on other ranks are theirs.
+struct RankClasses {
+  std::int64_t ranks;
+  std::int64_t step = 0;
+  std::int64_t end = 1;
+
+  void meet(const RankExpression& e) {
+    for (const RankTerm& term : {e.first, e.second}) {
+      if (is_constant(term) || end > ranks) continue;
+      step = std::gcd(step, std::gcd(term.s, term.m));
+      end = std::lcm(end, mul(term.m, term.n));
+    }
+    // A schedule that is written by hand may have classes that differ in size.
+    if (ranks % end != 0) *this = {ranks, 1, ranks};
+  }
+};
+
+// A tile of which ranks see different parts.
+struct UnequalTile {
+  RankExpression q_first, k_first;
+  std::int64_t q_rows, k_rows;
+  double flops_per_pair;
+  Work work;
+};
+
+// Bounds of a position over all ranks, which need not be reached.
+RankBounds outer_bounds(const RankExpression& e) {
+  RankBounds bounds{e.a, e.a};
+  for (const RankTerm& term : {e.first, e.second}) {
+    const std::int64_t last = term.b * (term.n - 1);
+    (last < 0 ? bounds.least : bounds.greatest) += last;
+  }
+  return bounds;
+}
+
+// Whether every rank sees all of the keys, or none does.
+bool equal_on_ranks(const UnequalTile& tile) {
+  const RankBounds q = outer_bounds(tile.q_first);
+  const RankBounds k = outer_bounds(tile.k_first);
+  return k.greatest + tile.k_rows <= q.least + 1 || k.least >= q.greatest + tile.q_rows;
+}
+
 Imbalance imbalance_of(const Schedule& schedule, const std::vector<std::int64_t>& calls) {
-  struct Tile {
-    RankExpression q_first, k_first;
-    std::int64_t q_rows, k_rows;
-    double flops_per_pair;
-    Work work;
-  };
-  std::vector<Tile> tiles;
+  std::vector<UnequalTile> tiles;
+  RankClasses classes{schedule.ranks};
   for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {
     for (const Op& op : schedule.blocks[b].ops) {
       const auto add = [&](const auto& tile, double flops, Work work) {
         if (is_constant(tile.q_first) && is_constant(tile.k_first)) return;
-        tiles.push_back({tile.q_first, tile.k_first, tile.q_rows, tile.k_rows,
-                         flops * static_cast<double>(tile.heads * tile.head_dim * calls[b]), work});
+        const UnequalTile one{tile.q_first,
+                              tile.k_first,
+                              tile.q_rows,
+                              tile.k_rows,
+                              flops * static_cast<double>(tile.heads * tile.head_dim * calls[b]),
+                              work};
+        if (equal_on_ranks(one)) return;
+        classes.meet(one.q_first);
+        classes.meet(one.k_first);
+        tiles.push_back(one);
       };
       if (const auto* forward = std::get_if<AttentionForward>(&op.body)) {
         add(*forward, kForwardFlops, Work::attention_forward);
@@ -110,12 +157,13 @@ Imbalance imbalance_of(const Schedule& schedule, const std::vector<std::int64_t>
   }
   Imbalance found;
   if (tiles.empty()) return found;
+  const auto count = static_cast<double>(classes.end / classes.step);
   std::array<double, kWorks> mean{};
   std::array<double, kWorks> most{};
   double most_flops = -1;
-  for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+  for (std::int64_t rank = 0; rank < classes.end; rank += classes.step) {
     std::array<double, kWorks> own{};
-    for (const Tile& tile : tiles) {
+    for (const UnequalTile& tile : tiles) {
       own[static_cast<std::size_t>(tile.work)] +=
           tile.flops_per_pair *
           static_cast<double>(visible_pairs(tile.q_first.at(rank), tile.q_rows,
@@ -124,7 +172,7 @@ Imbalance imbalance_of(const Schedule& schedule, const std::vector<std::int64_t>
     double flops = 0;
     for (std::size_t work = 0; work < kWorks; ++work) {
       flops += own[work];
-      mean[work] += own[work] / static_cast<double>(schedule.ranks);
+      mean[work] += own[work] / count;
     }
     if (flops <= most_flops) continue;
     found.heaviest = rank;

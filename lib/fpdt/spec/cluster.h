@@ -125,11 +125,14 @@ struct ClusterSpec {
   bool operator==(const ClusterSpec&) const = default;
 
   [[nodiscard]] std::int64_t devices() const { return nodes * devices_per_node; }
-  // Bytes outside the arena of one device, in a job over all devices.
+  // Bytes outside the arena of one device, with so many peers on its node and on others.
+  [[nodiscard]] Bytes outside_bytes(std::int64_t peers, std::int64_t remote_peers) const {
+    return outside.context + outside.libraries + outside.workspace + peers * outside.per_peer +
+           remote_peers * outside.per_remote_peer;
+  }
+  // With all devices as its peers.
   [[nodiscard]] Bytes outside_bytes() const {
-    return outside.context + outside.libraries + outside.workspace +
-           (devices_per_node - 1) * outside.per_peer +
-           (devices() - devices_per_node) * outside.per_remote_peer;
+    return outside_bytes(devices_per_node - 1, devices() - devices_per_node);
   }
   // The same for the host memory of one node, and the memory that it leaves.
   [[nodiscard]] Bytes host_outside_bytes() const {

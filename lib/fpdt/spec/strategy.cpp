@@ -432,6 +432,7 @@ Strategy default_strategy(const Problem& problem) {
       std::min(local, std::max<std::int64_t>(1024, least_loss_rows(problem, strategy)));
   if (problem.model.kv_heads < problem.model.heads)
     strategy.tiles.backward_order = BackwardOrder::q_outer;
+  if (has_nodes_of_several(problem.cluster)) strategy.zero_groups = ZeroGroups::hierarchical;
   return strategy;
 }
 

@@ -148,7 +148,7 @@ std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
 std::optional<SmallerStrategy> nearest_strategy(const Problem& problem, const Strategy& strategy) {
   for (const Change& change : smaller(problem, strategy)) {
     if (!check(problem, change.strategy).empty()) continue;
-    const Usage need = usage(problem, lower(problem, change.strategy).placement);
+    const Usage need = usage(problem, change.strategy, lower(problem, change.strategy).placement);
     if (within(problem, need)) return SmallerStrategy{change, need};
   }
   return std::nullopt;

@@ -1,6 +1,13 @@
 // Lists the groups of a step.
 #include "fpdt/plan/lowering/groups.h"
 
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "fpdt/base/math.h"
+
 namespace fpdt {
 namespace {
 
@@ -72,6 +79,24 @@ std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy) {
   add_sharing(Sharers(problem, strategy), groups);
   add_mesh(geometry(problem, strategy), problem.ranks(), groups);
   return groups;
+}
+
+// Groups of the same size and distance have the same members.
+Peers peers_of(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t node = problem.cluster.devices_per_node;
+  std::set<std::pair<std::int64_t, std::int64_t>> met;
+  Peers peers;
+  for (const Group& group : groups_of(problem, strategy)) {
+    const std::int64_t stride = std::abs(group.stride);
+    if (!met.emplace(group.size, stride).second) continue;
+    // Where groups and nodes do not divide each other, some ranks have more peers than others.
+    const std::int64_t most = std::min(group.size, div_ceil(node, stride));
+    const std::int64_t fewest =
+        std::clamp<std::int64_t>(std::gcd(group.size * stride, node) / stride, 1, group.size);
+    peers.near += most - 1;
+    peers.remote += group.size - fewest;
+  }
+  return {std::min(peers.near, node - 1), std::min(peers.remote, problem.ranks() - node)};
 }
 
 }  // namespace fpdt

@@ -29,6 +29,12 @@ bool keys_apart(const ModelSpec& model, const Strategy& strategy);
 // The groups whose sums one after the other add up what all ranks have.
 std::vector<std::string> groups_of_all(const Problem& problem, const Strategy& strategy);
 
+// The most ranks with which one shares a group: on its node, and on others.
+struct Peers {
+  std::int64_t near = 0, remote = 0;
+};
+Peers peers_of(const Problem& problem, const Strategy& strategy);
+
 // Those that share, by names that begin with "world", "node", "cut" or "kv"; of an all-to-all
 // ("sp"), of shared products ("tp"), and of rings ("ring", "ring_reversed").
 std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy);

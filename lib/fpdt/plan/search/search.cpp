@@ -278,14 +278,14 @@ SearchResult pinned_or_free(const Problem& problem, const Pins& pins, const Sear
 Usage placed_usage(const Problem& problem, const Strategy& strategy) {
   Schedule schedule = lower_without_states(problem, strategy);
   depend(schedule);
-  return usage(problem, place(schedule));
+  return usage(problem, strategy, place(schedule));
 }
 
 // The strategy as a plan would have it: bytes after placement, and the time of its edges.
 Candidate settled(const Problem& problem, const Strategy& strategy, const Machine& machine) {
   Schedule schedule = lower_without_states(problem, strategy);
   depend(schedule);
-  const Usage need = usage(problem, place(schedule));
+  const Usage need = usage(problem, strategy, place(schedule));
   return {strategy, need, simulate(schedule, schedule.train, machine).nanoseconds};
 }
 

@@ -248,6 +248,45 @@ TEST(Machine, AnExchangeLeavesTheNodeByItsHop) {
   EXPECT_EQ(time_of(cluster, demand), 2750 * kSecond / 1'000'000);
 }
 
+// A device uses a NIC of its own: one of four that sends 70 MB through 10 GB/s takes 7 ms, as four
+// of them do.
+TEST(Machine, ADeviceUsesItsPartOfTheNics) {
+  ClusterSpec cluster = round_cluster();
+  Demand demand = sends(70'000'000, 8, 1, false);
+  EXPECT_EQ(time_of(cluster, demand), 4 * kSecond / 1000);
+  for (const std::int64_t nics : {4, 8}) {
+    cluster.rates.nics = nics;
+    demand.hop = 0;
+    EXPECT_EQ(time_of(cluster, demand), 4 * kSecond / 1000);
+    for (const std::int64_t hop : {1, 4}) {
+      demand.hop = hop;
+      EXPECT_EQ(time_of(cluster, demand), 7 * kSecond / 1000) << nics;
+    }
+  }
+  cluster.rates.nics = 2;  // half of the network for one, which four share
+  demand.hop = 1;
+  EXPECT_EQ(time_of(cluster, demand), 3500 * kSecond / 1'000'000);
+}
+
+// 1 MB to each of seven peers reaches half of the network, and ten times as much all of it.
+TEST(Machine, SmallMessagesReachAShareOfTheNetwork) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.network_shares = {{1'000'000, 0.5}, {10'000'000, 1}};
+  EXPECT_EQ(time_of(cluster, sends(7'000'000, 8, 1, false)), 800 * kSecond / 1'000'000);
+  EXPECT_EQ(time_of(cluster, sends(70'000'000, 8, 1, false)), 4 * kSecond / 1000);
+  EXPECT_EQ(time_of(cluster, sends(1'000'000, 4, 1, false)), 10 * kSecond / 1'000'000) << "links";
+}
+
+// Three peers on the node and four on the other.
+TEST(Machine, PeersOnOtherNodesTakeATimeOfTheirOwn) {
+  ClusterSpec cluster = round_cluster();
+  cluster.rates.collective_seconds = exactly(1e-6);
+  expect_close(time_of(cluster, sends(0, 8, 1, false)), 7'000'000);
+  cluster.rates.network_seconds = exactly(5e-6);
+  expect_close(time_of(cluster, sends(0, 8, 1, false)), 23'000'000);
+  expect_close(time_of(cluster, sends(0, 2, 4, false)), 5'000'000);
+}
+
 // Each node has one rank of each of four groups, so all their data leaves the node.
 TEST(Machine, StridedGroupsMeetAcrossNodes) {
   const ClusterSpec cluster = round_cluster();

@@ -34,6 +34,13 @@ double host_memory_speed(const ClusterSpec& cluster, RateEnd which) {
   return speed(cluster.rates.host_bandwidth, which) / static_cast<double>(sharing);
 }
 
+// The part of a node's NICs that one device may use.
+double part_of_nics(const ClusterSpec& cluster) {
+  const std::int64_t nics = cluster.rates.nics;
+  if (nics == 0) return 1;
+  return std::max(1 / static_cast<double>(nics), 1 / static_cast<double>(cluster.devices_per_node));
+}
+
 // The copy rate of one device while all devices behind its switch copy the same way.
 double host_speed(const Rate& alone, const ClusterSpec& cluster, RateEnd which) {
   double own = speed(alone, which);
@@ -125,11 +132,15 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
       d2h_(host_speed(cluster.rates.d2h, cluster, which)),
       link_(speed(cluster.rates.link, which)),
       network_(speed(cluster.rates.network, which)),
+      own_network_(network_ * part_of_nics(cluster)),
       op_seconds_(fixed_time(cluster.rates.op_seconds, which)),
       peer_seconds_(fixed_time(cluster.rates.collective_seconds, which)),
+      remote_seconds_(fixed_time(cluster.rates.network_seconds, which)),
       matmul_shares_(by_logarithm(cluster.rates.matmul_shares)),
       attention_shares_(by_logarithm(cluster.rates.attention_shares)),
-      attention_heads_(by_logarithm(cluster.rates.attention_heads)) {
+      attention_heads_(by_logarithm(cluster.rates.attention_heads)),
+      network_shares_(by_logarithm(cluster.rates.network_shares)) {
+  if (!(remote_seconds_ > 0)) remote_seconds_ = peer_seconds_;
   const std::vector<std::string_view> missing = missing_rates(cluster);
   if (!missing.empty()) {
     throw InputError(fmt::format(
@@ -213,8 +224,9 @@ double Machine::collective_seconds(const Demand& demand) const {
   const auto sent = static_cast<double>(demand.sent);
   const auto peers = static_cast<double>(demand.peers());
   const auto devices = static_cast<double>(devices_per_node_);
-  double in_node = 0;
-  double between_nodes = 0;
+  double in_node = 0, between_nodes = 0;  // from a device, and from all of a node
+  double out = 0;                         // from a device to other nodes, through its own NICs
+  double remote = 0;                      // peers
   if (demand.hop > 0) {
     // The ranks of a group on a node that send to other nodes are as many as the hop is long, in
     // its shorter direction.
@@ -222,19 +234,28 @@ double Machine::collective_seconds(const Demand& demand) const {
     if (leaving < here) in_node = sent;
     if (here < demand.group) {
       between_nodes = sent * devices * static_cast<double>(leaving) / static_cast<double>(here);
+      out = sent;
+      remote = 1;
     }
   } else if (demand.ring) {
-    // In a ring, one of a group's ranks on a node sends to the next node.
+    // In a ring, one of a group's ranks on a node sends to the next node. Libraries form as many
+    // rings as there are NICs.
     if (here > 1) in_node = sent;
     if (here < demand.group) between_nodes = sent * devices / static_cast<double>(here);
+    remote = static_cast<double>(demand.group - here);
   } else {
+    remote = static_cast<double>(demand.group - here);
     in_node = sent * static_cast<double>(here - 1) / peers;
-    between_nodes = sent * static_cast<double>(demand.group - here) / peers * devices;
+    out = sent * remote / peers;
+    between_nodes = out * devices;
   }
   double seconds = 0;
   if (in_node > 0) seconds = in_node / link_;
-  if (between_nodes > 0) seconds = std::max(seconds, between_nodes / network_);
-  return seconds + peer_seconds_ * peers;
+  if (between_nodes > 0) {
+    const double share = share_at(network_shares_, demand.sent / demand.peers());
+    seconds = std::max({seconds, between_nodes / (network_ * share), out / (own_network_ * share)});
+  }
+  return seconds + peer_seconds_ * (peers - remote) + remote_seconds_ * remote;
 }
 
 }  // namespace fpdt

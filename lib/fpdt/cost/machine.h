@@ -56,8 +56,10 @@ class Machine {
   Tiles forward_, backward_;
   std::array<double, std::variant_size_v<Body>> bandwidth_{};  // by kind
   double h2d_, d2h_, link_, network_;
-  double op_seconds_, peer_seconds_;
-  Shares matmul_shares_, attention_shares_, attention_heads_;
+  double own_network_;  // of one device
+
+  double op_seconds_, peer_seconds_, remote_seconds_;
+  Shares matmul_shares_, attention_shares_, attention_heads_, network_shares_;
   std::array<std::array<std::int64_t, 16>, 4> pace_{};
 };
 

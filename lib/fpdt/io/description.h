@@ -114,8 +114,11 @@ void describe(Self& rates, Visitor& f) {
   f.sparse("host_bandwidth", rates.host_bandwidth);
   f.sparse("link", rates.link);
   f.sparse("network", rates.network);
+  f.sparse("network_shares", rates.network_shares);
+  f.sparse("nics", rates.nics, 0);
   f.sparse("op_seconds", rates.op_seconds);
   f.sparse("collective_seconds", rates.collective_seconds);
+  f.sparse("network_seconds", rates.network_seconds);
   f.sparse_group("interference", rates.interference);
 }
 

@@ -133,8 +133,13 @@ void check_rates(Checker& check, const Rates& rates) {
   check.speed("host_bandwidth", rates.host_bandwidth);
   check.speed("link", rates.link);
   check.speed("network", rates.network);
+  if (rates.nics < 0 || rates.nics > 1024) {
+    check.wrong("C102", "nics: expected 0 to 1024, found {}", rates.nics);
+  }
   check.rate("op_seconds", rates.op_seconds);
   check.rate("collective_seconds", rates.collective_seconds);
+  check.rate("network_seconds", rates.network_seconds);
+  check.shares("network_shares", rates.network_shares);
   check.shares("matmul_shares", rates.matmul_shares);
   check.shares("attention_shares", rates.attention_shares);
   check.shares("attention_heads", rates.attention_heads);

@@ -72,10 +72,14 @@ struct Rates {
   // Memory of one NUMA node of the host, which its devices share: what they read and write together
   // while all copy; 0: no limit.
   Rate host_bandwidth;
-  Rate link;        // sent by one device to the others of its node (NVLink, or PCIe), each way
-  Rate network;     // sent by one node to others, all NICs together; 0 only for one node
-  Rate op_seconds;  // fixed time of an op on its lane
+  Rate link;     // sent by one device to the others of its node (NVLink, or PCIe), each way
+  Rate network;  // sent by one node to others, all NICs together; 0 only for one node
+  std::int64_t nics = 0;  // of a node: a device uses its part of them, and one at least; 0: all
+  // Share of `network` by the bytes that a rank sends to each peer.
+  std::vector<SizeShare> network_shares;
+  Rate op_seconds;          // fixed time of an op on its lane
   Rate collective_seconds;  // fixed time of a collective for each peer
+  Rate network_seconds;     // the same for a peer on another node; 0: as collective_seconds
   std::vector<SizeShare> matmul_shares, attention_shares;
   std::vector<SizeShare> attention_heads;  // share of the attention rates by the size of a head
   std::vector<KindRate> kinds;

@@ -41,29 +41,40 @@ void require_free(const QuestionFlags& question, Over over) {
   }
 }
 
+// The bytes that a rank sends in a step, where the machines differ.
+std::string sent_text(Over over, const std::string& near, const std::string& remote) {
+  if (over != Over::gpus && over != Over::weak_scaling) return "";
+  return fmt::format("{:>11}{:>11}", near, remote);
+}
+
 std::string row(Over over, const SweepPoint& point) {
   if (!point.outcome) {
     const Shortage& shortage = point.shortage;
-    return fmt::format("{:>11}  no: {:<8} {}\n", label(over, point.value), word(shortage.binding),
+    return fmt::format("{:>11}  no: {:<8} {}\n", label(over, point), word(shortage.binding),
                        need_text(point.pins, shortage.need, shortage.have));
   }
   const Outcome& one = *point.outcome;
   const Throughput& now = one.throughput[kTypicalCase];
   const Geometry shape = geometry(point.problem, one.strategy);
-  return fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12.4g}{:>17}{:>11}{:>11}  {}\n",
-                     label(over, point.value), verdict_text(one), format_tokens(shape.chunk_rows),
-                     format_seconds(now.step_seconds), now.tokens_per_second_per_gpu, mfu_text(one),
-                     format_bytes(one.usage.device), format_bytes(one.usage.host_node),
-                     word(one.binding));
+  return fmt::format(
+      "{:>11}  {:<12}{:>9}{:>14}{:>12.4g}{:>17}{:>11}{:>11}{}  {}\n", label(over, point),
+      verdict_text(one), format_tokens(shape.chunk_rows), format_seconds(now.step_seconds),
+      now.tokens_per_second_per_gpu, mfu_text(one), format_bytes(one.usage.device),
+      format_bytes(one.usage.host_node),
+      sent_text(over, format_bytes(Bytes{one.sent.node}), format_bytes(Bytes{one.sent.network})),
+      word(one.binding));
 }
 
 // The table without its rows.
 std::string head(const Question& question, Over over, const std::vector<SweepPoint>& points) {
   std::string text = fmt::format("{}\n{}\n\n", sweep_title(question, over), sweep_subtitle(points));
-  text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}  {}\n", word(over), "",
-                      "chunk", "step", "tokens/s", "MFU", "device", "host", "limited by");
-  return text + fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}\n", "", "", "tokens",
-                            "", "per GPU", "causal / papers", "per GPU", "per node");
+  text += fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}{}  {}\n",
+                      over == Over::weak_scaling ? "gpus, seq" : word(over), "", "chunk", "step",
+                      "tokens/s", "MFU", "device", "host", sent_text(over, "sent to", "sent to"),
+                      "limited by");
+  return text + fmt::format("{:>11}  {:<12}{:>9}{:>14}{:>12}{:>17}{:>11}{:>11}{}\n", "", "",
+                            "tokens", "", "per GPU", "causal / papers", "per GPU", "per node",
+                            sent_text(over, "node", "others"));
 }
 
 Json object(const Question& question, Over over, const std::vector<SweepPoint>& points) {
@@ -107,7 +118,7 @@ int sweep(const SweepFlags& flags) {
   std::int64_t begun = 0;
   SweepListener listener;
   listener.begun = [&](const SweepPoint& point) {
-    watch.begin(fmt::format("{} {}", word(over), label(over, point.value)), ++begun,
+    watch.begin(fmt::format("{} {}", word(over), label(over, point)), ++begun,
                 static_cast<std::int64_t>(points.size()));
   };
   listener.answered = [&](const SweepPoint& point) { print(row(over, point)); };

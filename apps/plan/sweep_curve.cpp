@@ -22,6 +22,8 @@ AxisWords axis_of(Over over) {
       return {"sequence lengths", "tokens per sequence"};
     case Over::gpus:
       return {"machine sizes", "GPUs"};
+    case Over::weak_scaling:
+      return {"machine sizes, with the sequence growing along", "GPUs, tokens per sequence"};
     case Over::host_budget:
       return {"host memory", "host memory per node"};
   }
@@ -101,9 +103,14 @@ CurvePanel times(const std::vector<SweepPoint>& points) {
 std::string sweep_title(const Question& question, Over over) {
   const Problem& problem = question.problem;
   std::string title = problem.model.name;
-  if (over != Over::seq_len) title += fmt::format(", {} tokens", format_tokens(problem.seq_len));
-  return fmt::format("{} on {}{}, over {}", title, over == Over::gpus ? "machines like " : "",
-                     problem.cluster.name, axis_of(over).title);
+  const bool grows = over == Over::weak_scaling;
+  if (over != Over::seq_len) {
+    title += fmt::format(", {} tokens{}", format_tokens(problem.seq_len),
+                         grows ? fmt::format(" on {} GPUs", problem.ranks()) : "");
+  }
+  return fmt::format("{} on {}{}, over {}", title,
+                     over == Over::gpus || grows ? "machines like " : "", problem.cluster.name,
+                     axis_of(over).title);
 }
 
 std::string sweep_subtitle(const std::vector<SweepPoint>& points) {
@@ -129,7 +136,7 @@ CurvePicture sweep_picture(const Question& question, Over over,
   const SweepPoint* best = nullptr;
   for (const SweepPoint& point : points) {
     picture.places.push_back(
-        {static_cast<double>(point.value), label(over, point.value),
+        {static_cast<double>(point.value), label(over, point),
          point.outcome ? "" : fmt::format("does not fit: {}", word(point.shortage.binding))});
     if (!point.outcome) continue;
     // The rates are not exact enough for a smaller gain to justify a longer chunk.

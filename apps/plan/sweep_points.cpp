@@ -26,6 +26,7 @@ std::int64_t parse_value(Over over, const std::string& where, const std::string&
     case Over::seq_len:
       return parse_length(where, text);
     case Over::gpus:
+    case Over::weak_scaling:
       return parse_devices(where, text);
     case Over::host_budget:
       return parse_size(where, text).value;

@@ -60,6 +60,31 @@ TEST_F(Sweep, EveryPointIsASearch) {
   }
 }
 
+// The sequence grows with the machine, each point a search of its own.
+TEST_F(Sweep, WeakScalingGrowsTheSequence) {
+  const std::string question = "--over weak-scaling --values 2,4,8 --seq-len 64 --gpus 2";
+  const json all = points(question);
+  ASSERT_EQ(all.size(), 3U);
+  for (const json& point : all) {
+    const std::int64_t gpus = point.at("gpus");
+    EXPECT_EQ(point.at("value"), gpus);
+    EXPECT_EQ(point.at("seq_len"), 32 * gpus);
+  }
+  EXPECT_EQ(all[0].at("sent_bytes_per_rank").at("network"), 0);
+  EXPECT_GT(all[2].at("sent_bytes_per_rank").at("network"), 0);
+  const Outcome text = sweep(question + " --draw c.svg");
+  EXPECT_TRUE(says(text.out, "machine sizes, with the sequence growing along")) << text.err;
+  EXPECT_TRUE(says(text.out, "\n     8, 256  fits")) << text.out;
+  EXPECT_TRUE(says(contents("c.svg"), "8, 256"));
+  const Outcome odd = sweep("--over weak-scaling --values 4 --seq-len 65 --gpus 2");
+  EXPECT_EQ(odd.code, 0) << "130 tokens";
+  const Outcome refused = sweep("--over weak-scaling --values 1 --seq-len 65 --gpus 2");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(
+      says(refused.err, "--values, entry 1 (1): 65 tokens on 2 devices are no whole number"))
+      << refused.err;
+}
+
 TEST_F(Sweep, KnowsTheUsualValues) {
   const json chunks = points("--over chunk --seq-len 1K");
   ASSERT_GT(chunks.size(), 3U);

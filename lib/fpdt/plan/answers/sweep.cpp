@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
 #include "fpdt/plan/search/longest.h"
 
 namespace fpdt {
@@ -70,12 +71,19 @@ std::string label(Over over, std::int64_t value) {
     case Over::seq_len:
       return format_tokens(value);
     case Over::gpus:
+    case Over::weak_scaling:
       return fmt::format("{}", value);
     case Over::host_budget:
       return format_bytes(Bytes{value});
   }
   FPDT_ASSERT(false);
   return "";
+}
+
+std::string label(Over over, const SweepPoint& point) {
+  const std::string value = label(over, point.value);
+  if (over != Over::weak_scaling) return value;
+  return fmt::format("{}, {}", value, format_tokens(point.problem.seq_len));
 }
 
 std::vector<std::int64_t> usual_values(const Problem& problem, const Pins& pins, Over over,
@@ -94,6 +102,7 @@ std::vector<std::int64_t> usual_values(const Problem& problem, const Pins& pins,
     case Over::seq_len:
       return usual_lengths(problem, pins, progress);
     case Over::gpus:
+    case Over::weak_scaling:
       return usual_devices(problem, pins);
     case Over::host_budget:
       return usual_budgets(problem);
@@ -118,6 +127,16 @@ SweepPoint sweep_point(const Problem& problem, const Pins& pins, Over over, std:
     case Over::gpus:
       point.problem.cluster = with_devices(point.problem.cluster, value);
       break;
+    case Over::weak_scaling: {
+      const std::int64_t tokens = mul(problem.seq_len, value);
+      if (tokens % problem.ranks() != 0) {
+        throw InputError(fmt::format("{} tokens on {} devices are no whole number on {}",
+                                     problem.seq_len, problem.ranks(), value));
+      }
+      point.problem.cluster = with_devices(point.problem.cluster, value);
+      point.problem.seq_len = tokens / problem.ranks();
+      break;
+    }
     case Over::host_budget:
       point.problem.host_budget = Bytes{value};
       break;

@@ -12,8 +12,11 @@
 
 namespace fpdt {
 
-enum class Over : std::uint8_t { chunk, seq_len, gpus, host_budget };
-constexpr auto words_of(Over) { return word_list("chunk", "seq-len", "gpus", "host-budget"); }
+// weak_scaling: devices, with the sequence growing along.
+enum class Over : std::uint8_t { chunk, seq_len, gpus, weak_scaling, host_budget };
+constexpr auto words_of(Over) {
+  return word_list("chunk", "seq-len", "gpus", "weak-scaling", "host-budget");
+}
 
 struct SweepPoint {
   std::int64_t value = 0;  // tokens, devices or bytes
@@ -25,6 +28,8 @@ struct SweepPoint {
 
 // A value for people: "64K", "8", "512 GiB".
 std::string label(Over over, std::int64_t value);
+// The same for a point: "64, 2M" where the sequence grows along.
+std::string label(Over over, const SweepPoint& point);
 
 // The values that tell most about a question, ascending.
 std::vector<std::int64_t> usual_values(const Problem& problem, const Pins& pins, Over over,

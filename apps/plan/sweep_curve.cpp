@@ -23,7 +23,7 @@ AxisWords axis_of(Over over) {
     case Over::gpus:
       return {"machine sizes", "GPUs"};
     case Over::weak_scaling:
-      return {"machine sizes, with the sequence growing along", "GPUs, tokens per sequence"};
+      return {"machine sizes", "GPUs, tokens per sequence"};
     case Over::host_budget:
       return {"host memory", "host memory per node"};
   }
@@ -102,15 +102,15 @@ CurvePanel times(const std::vector<SweepPoint>& points) {
 
 std::string sweep_title(const Question& question, Over over) {
   const Problem& problem = question.problem;
-  std::string title = problem.model.name;
-  const bool grows = over == Over::weak_scaling;
-  if (over != Over::seq_len) {
-    title += fmt::format(", {} tokens{}", format_tokens(problem.seq_len),
-                         grows ? fmt::format(" on {} GPUs", problem.ranks()) : "");
+  const std::string tokens = format_tokens(problem.seq_len);
+  if (over == Over::weak_scaling) {
+    return fmt::format("{}, weak scaling from {} tokens on {} GPUs, machines like {}",
+                       problem.model.name, tokens, problem.ranks(), problem.cluster.name);
   }
-  return fmt::format("{} on {}{}, over {}", title,
-                     over == Over::gpus || grows ? "machines like " : "", problem.cluster.name,
-                     axis_of(over).title);
+  std::string title = problem.model.name;
+  if (over != Over::seq_len) title += fmt::format(", {} tokens", tokens);
+  return fmt::format("{} on {}{}, over {}", title, over == Over::gpus ? "machines like " : "",
+                     problem.cluster.name, axis_of(over).title);
 }
 
 std::string sweep_subtitle(const std::vector<SweepPoint>& points) {

@@ -73,7 +73,7 @@ TEST_F(Sweep, WeakScalingGrowsTheSequence) {
   EXPECT_EQ(all[0].at("sent_bytes_per_rank").at("network"), 0);
   EXPECT_GT(all[2].at("sent_bytes_per_rank").at("network"), 0);
   const Outcome text = sweep(question + " --draw c.svg");
-  EXPECT_TRUE(says(text.out, "machine sizes, with the sequence growing along")) << text.err;
+  EXPECT_TRUE(says(text.out, "weak scaling from 64 tokens on 2 GPUs")) << text.err;
   EXPECT_TRUE(says(text.out, "\n     8, 256  fits")) << text.out;
   EXPECT_TRUE(says(contents("c.svg"), "8, 256"));
   const Outcome odd = sweep("--over weak-scaling --values 4 --seq-len 65 --gpus 2");

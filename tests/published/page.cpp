@@ -67,6 +67,10 @@ d, f and the other sources test them:
   text += "- FPDT: blocks of pinned memory are as long as powers of two.\n";
   text += fmt::format(
       "- Ulysses and Megatron: the loss holds {} and {} bytes a logit beyond the 6 of a schedule.\n"
+      "- Megatron, where layers store everything (no run above does): what a schedule makes again, "
+      "the\n  outputs of the activation and of the second norm, and masks of dropout. For the "
+      "layer "
+      "of its\n  paper that is 12 of 34 bytes for each token and element.\n"
       "- ALST: {} tensors of the hidden size over all rows of a rank: input, output and gradient "
       "of "
       "its\n  tiled feed-forward, and three copies of an all-to-all.\n"

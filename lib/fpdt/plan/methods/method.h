@@ -20,6 +20,9 @@ struct Waste {
   // Bytes of each query, key and head of the full square. Attention without a fused kernel stores
   // them for backward, and writes and reads them at least once.
   std::int64_t score_bytes = 0;
+  // A layer that stores everything keeps what a schedule makes again in backward, the outputs of
+  // the activation and of the second norm, and the masks of two dropouts, which none has.
+  bool keeps_what_can_be_made = false;
   bool pinned_powers_of_two = false;  // blocks of pinned memory are rounded up
   // Layer inputs go to pageable memory and come back while the device waits. They take this many
   // times as long as from pinned memory.

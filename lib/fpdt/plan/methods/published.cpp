@@ -42,6 +42,11 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   const std::int64_t stored = stored_layers(problem, strategy).everything;
   const Bytes scores{mul(mul(mul(waste.score_bytes, model.heads), rows), shape.padded_tokens)};
   added.device += std::min(model.layers, stored + 1) * scores;
+  if (waste.keeps_what_can_be_made) {
+    constexpr std::int64_t kMasks = 2;  // a byte each
+    const std::int64_t remade = kElement * (model.feed_forward + model.hidden);
+    added.device += Bytes{mul(mul(stored, rows), remade + kMasks * model.hidden)};
+  }
   if (waste.pinned_powers_of_two) added.host_rank = rounding(schedule);
   // Forward and backward, and forward once more where a layer does not store everything.
   const std::int64_t passes = 3 * model.layers - stored;

@@ -201,7 +201,7 @@ void add_other_pins(Options& options, QuestionFlags& flags) {
       .integer(1, kMost);
 }
 
-Question load_question(const QuestionFlags& flags) {
+Question load_question(const QuestionFlags& flags, bool all_gpus) {
   Question question;
   Problem& problem = question.problem;
   std::vector<std::string> notes;
@@ -224,7 +224,7 @@ Question load_question(const QuestionFlags& flags) {
   problem.host_budget = host_budget(flags, problem.cluster);
   const std::int64_t asked = problem.cluster.devices();
   question.pins = load_pins(flags, problem);
-  if (!question.pins.strategy) {
+  if (!question.pins.strategy && !all_gpus) {
     const ClusterSpec used = usable_part(problem, question.pins);
     note_unused(problem, question.pins, used.devices());
     problem.cluster = used;

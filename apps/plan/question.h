@@ -55,7 +55,8 @@ struct Question {
 };
 
 // InputError with the flag or the line that is wrong. What was ignored goes to standard error.
-Question load_question(const QuestionFlags& flags);
+// `all_gpus`: the problem keeps those that it cannot use.
+Question load_question(const QuestionFlags& flags, bool all_gpus = false);
 
 // Says how many GPUs of the problem's machine stay unused, and why; `name`: of the contender, where
 // there are several.

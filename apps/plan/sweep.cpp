@@ -43,7 +43,7 @@ void require_free(const QuestionFlags& question, Over over) {
 
 // The bytes that a rank sends in a step, where the machines differ.
 std::string sent_text(Over over, const std::string& near, const std::string& remote) {
-  if (over != Over::gpus && over != Over::weak_scaling) return "";
+  if (!over_machines(over)) return "";
   return fmt::format("{:>11}{:>11}", near, remote);
 }
 
@@ -98,15 +98,26 @@ Json object(const Question& question, Over over, const std::vector<SweepPoint>& 
           {"points", list}};
 }
 
+void note_unused_gpus(const Question& question, Over over, const std::vector<SweepPoint>& points) {
+  for (const SweepPoint& point : points) {
+    if (!over_machines(over) || point.pins.strategy) return;
+    Problem whole = point.problem;
+    whole.cluster = with_devices(question.problem.cluster, point.value);
+    note_unused(whole, point.pins, point.problem.ranks());
+  }
+}
+
 int sweep(const SweepFlags& flags) {
   const Over over = parse_word<Over>(flags.over).value();
   if (!flags.draw.empty()) require_picture("--draw", flags.draw);
   require_sensible(flags.look, flags.draw);
   require_free(flags.question, over);
-  const Question question = load_question(flags.question);
+  const Question question = load_question(flags.question, over_machines(over));
   Watch watch;
   watch.begin("longest sequence");
   std::vector<SweepPoint> points = sweep_points(question, over, flags.values, watch.listener());
+  watch.hide();
+  note_unused_gpus(question, over, points);
   // Opened before the work, so that a wrong path costs no time.
   if (!flags.draw.empty()) AtomicFile{flags.draw};
   const auto print = [&](const std::string& text) {

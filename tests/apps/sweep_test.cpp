@@ -85,6 +85,17 @@ TEST_F(Sweep, WeakScalingGrowsTheSequence) {
       << refused.err;
 }
 
+// Four heads on six GPUs use four, as a search does.
+TEST_F(Sweep, SaysWhichGpusStayUnused) {
+  const Outcome result = sweep("--over gpus --seq-len 64 --method ulysses --values 4,6 --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "note: 2 of 6 GPUs stay unused")) << result.err;
+  const json all = json::parse(result.out).at("points");
+  EXPECT_EQ(all[1].at("value"), 6);
+  EXPECT_EQ(all[1].at("gpus"), 4);
+  EXPECT_EQ(all[1].at("settings"), all[0].at("settings"));
+}
+
 TEST_F(Sweep, KnowsTheUsualValues) {
   const json chunks = points("--over chunk --seq-len 1K");
   ASSERT_GT(chunks.size(), 3U);

@@ -141,6 +141,9 @@ SweepPoint sweep_point(const Problem& problem, const Pins& pins, Over over, std:
       point.problem.host_budget = Bytes{value};
       break;
   }
+  if (over_machines(over) && !pins.strategy) {
+    point.problem.cluster = usable_part(point.problem, point.pins);
+  }
   require_possible(point.problem, point.pins);
   return point;
 }

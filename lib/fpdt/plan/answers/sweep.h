@@ -34,6 +34,8 @@ std::string label(Over over, const SweepPoint& point);
 // The values that tell most about a question, ascending.
 std::vector<std::int64_t> usual_values(const Problem& problem, const Pins& pins, Over over,
                                        const OnProgress& progress = {});
+// Whether the points are machines of different sizes. Each uses as many of its GPUs as it can.
+inline bool over_machines(Over over) { return over == Over::gpus || over == Over::weak_scaling; }
 // The question with one value, unanswered. InputError when it cannot be asked.
 SweepPoint sweep_point(const Problem& problem, const Pins& pins, Over over, std::int64_t value);
 

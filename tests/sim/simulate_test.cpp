@@ -10,6 +10,8 @@
 
 #include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/schedule/depend.h"
+#include "fpdt/schedule/text.h"
+#include "fpdt/spec/edits.h"
 
 #include "choices.h"
 #include "problems.h"
@@ -127,6 +129,39 @@ TEST(Simulate, LayersOfALargeModelRepeat) {
     const Simulation some = run(schedule, machine, waits, true);
     expect_same(some, all, "8B");
     EXPECT_LT(some.simulated, some.ops / 4);
+  }
+}
+
+// The same positions, written by hand: a term that no rank takes past its modulus needs none.
+TEST(Simulate, TermsWithoutAModulusMeanTheSame) {
+  for (const std::int64_t ring : {2, 4}) {
+    test::Choice choice{llama_8b(1 << 20), default_strategy(llama_8b(1 << 20))};
+    choice.strategy = with_ring(choice.strategy, ring);
+    choice.strategy.keys = Keys::ring;
+    Schedule schedule = with_edges(choice);
+    const Machine machine(choice.problem.cluster, RateEnd::typical);
+    const Simulation with = run(schedule, machine, Waits::edges, true);
+    int changed = 0;
+    const auto widen = [&](RankExpression& e) {
+      if (e.first.b == 0 || e.first.s != 0 || e.first.m * e.first.n != schedule.ranks) return;
+      e.first.n = kNoModulus;
+      ++changed;
+    };
+    for (Block& block : schedule.blocks) {
+      for (Op& op : block.ops) {
+        if (auto* forward = std::get_if<AttentionForward>(&op.body)) {
+          widen(forward->q_first);
+          widen(forward->k_first);
+        } else if (auto* backward = std::get_if<AttentionBackward>(&op.body)) {
+          widen(backward->q_first);
+          widen(backward->k_first);
+        }
+      }
+    }
+    EXPECT_GT(changed, 0);
+    const Simulation without = run(schedule, machine, Waits::edges, true);
+    EXPECT_EQ(without.nanoseconds, with.nanoseconds);
+    EXPECT_EQ(without.trace.rank, with.trace.rank);
   }
 }
 

@@ -96,12 +96,14 @@ struct RankClasses {
 
   void meet(const RankExpression& e) {
     for (const RankTerm& term : {e.first, e.second}) {
-      if (is_constant(term) || end > ranks) continue;
+      if (is_constant(term)) continue;
       step = std::gcd(step, std::gcd(term.s, term.m));
-      end = std::lcm(end, mul(term.m, term.n));
+      // A term that is written by hand may have no period, or one that does not divide the ranks.
+      const bool repeats = term.m <= ranks && term.n <= ranks / term.m;
+      end = repeats ? std::lcm(end, term.m * term.n) : ranks;
+      if (ranks % end != 0) end = ranks;
     }
-    // A schedule that is written by hand may have classes that differ in size.
-    if (ranks % end != 0) *this = {ranks, 1, ranks};
+    if (end == ranks && ranks % std::max<std::int64_t>(step, 1) != 0) step = 1;
   }
 };
 
@@ -114,19 +116,19 @@ struct UnequalTile {
 };
 
 // Bounds of a position over all ranks, which need not be reached.
-RankBounds outer_bounds(const RankExpression& e) {
+RankBounds outer_bounds(const RankExpression& e, std::int64_t ranks) {
   RankBounds bounds{e.a, e.a};
   for (const RankTerm& term : {e.first, e.second}) {
-    const std::int64_t last = term.b * (term.n - 1);
+    const std::int64_t last = term.b * std::min(term.n - 1, (ranks - 1 + term.s) / term.m);
     (last < 0 ? bounds.least : bounds.greatest) += last;
   }
   return bounds;
 }
 
 // Whether every rank sees all of the keys, or none does.
-bool equal_on_ranks(const UnequalTile& tile) {
-  const RankBounds q = outer_bounds(tile.q_first);
-  const RankBounds k = outer_bounds(tile.k_first);
+bool equal_on_ranks(const UnequalTile& tile, std::int64_t ranks) {
+  const RankBounds q = outer_bounds(tile.q_first, ranks);
+  const RankBounds k = outer_bounds(tile.k_first, ranks);
   return k.greatest + tile.k_rows <= q.least + 1 || k.least >= q.greatest + tile.q_rows;
 }
 
@@ -143,7 +145,7 @@ Imbalance imbalance_of(const Schedule& schedule, const std::vector<std::int64_t>
                               tile.k_rows,
                               flops * static_cast<double>(tile.heads * tile.head_dim * calls[b]),
                               work};
-        if (equal_on_ranks(one)) return;
+        if (equal_on_ranks(one, schedule.ranks)) return;
         classes.meet(one.q_first);
         classes.meet(one.k_first);
         tiles.push_back(one);

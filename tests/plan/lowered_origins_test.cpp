@@ -169,10 +169,11 @@ TEST_F(LoweredOrigins, SumsWithoutSomeRanksAreFound) {
 }
 
 // Two nodes of two ranks, each with all parameters.
-Schedule nodes() {
+Schedule nodes(Storage storage = Storage::f32) {
   Problem problem = test::tiny_problem(test::tiny_llama(), 4, 60);
   problem.cluster.nodes = problem.cluster.devices_per_node = 2;
   Strategy strategy = test::tiny_strategy(20);
+  strategy.storage = storage;
   strategy.zero_groups = ZeroGroups::hybrid;
   return lower(problem, strategy).schedule.schedule();
 }
@@ -186,6 +187,45 @@ TEST_F(LoweredOrigins, SumsOverTheWrongNodesAreFound) {
   schedule = nodes();
   body<AllReduce>(schedule, "grad_norm", "reduce_norm_node.nodes").group = "node";
   EXPECT_EQ(codes(schedule), Codes{"S705"});
+}
+
+// A scalar on its way passes a buffer that other totals pass as well.
+TEST_F(LoweredOrigins, EveryWayOfATotalIsFollowed) {
+  Schedule schedule = nodes();
+  body<AllReduce>(schedule, "finish", "reduce_loss_node.node").group = "nodes";
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+}
+
+TEST_F(LoweredOrigins, ATotalThatIsAddedToIsFound) {
+  Schedule schedule = shared_products();
+  Block& block = *std::find_if(schedule.blocks.begin(), schedule.blocks.end(),
+                               [](const Block& one) { return one.name == "grad_norm"; });
+  block.ops.push_back(block.ops.back());
+  block.ops.back().name = "again";
+  auto& again = std::get<AllReduce>(block.ops.back().body);
+  again.receive[0].accumulate = true;
+  again.workspace = {};
+  for (Block& one : schedule.blocks) {
+    for (Op& op : one.ops) op.after.clear();
+  }
+  for (Buffer& one : schedule.buffers) one.offset = kUnplaced;
+  depend(schedule);
+  EXPECT_EQ(codes(schedule), Codes{"S705"});
+}
+
+// States, one of them in one layer only, that are not those of the pieces of gradients.
+TEST_F(LoweredOrigins, StatesOfOtherPiecesAreFound) {
+  for (const char* kind : {"parameter", "master", "moment1", "moment2"}) {
+    for (const char* tensor : {"layers.1.up.weight", ".up.weight", "embed.weight"}) {
+      Schedule schedule = nodes(Storage::bf16);
+      for (State& state : schedule.states) {
+        if (state.kind != kind || !state.tensor.ends_with(tensor)) continue;
+        const std::int64_t last = state.shards - 1;
+        state.shard = {last, {-1, 0, 1, state.shards}};
+      }
+      EXPECT_EQ(codes(schedule), Codes{"S705"}) << kind << " " << tensor;
+    }
+  }
 }
 
 // Updated pieces come from the ranks of the node, which have other blocks.

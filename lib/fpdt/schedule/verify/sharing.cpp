@@ -4,9 +4,14 @@
 // the pieces that the state table says. A sum of gradients must receive the terms of every rank
 // with the same part of the tensor once, and so must a total of those of all ranks. Each rank's
 // terms have a pseudo-random number, so a sum that received each once is known by its number.
+//
+// This part knows buffers, not their versions: all entries of a buffer are alike, whatever fills a
+// buffer must fill it alike, and operands are whole. It knows nothing of states that stream through
+// the device, nor of gradients that no entry names.
+#include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -25,6 +30,7 @@ using OnRanks = std::vector<std::uint64_t>;  // a number for each rank
 struct Pieces {
   std::int64_t shards = 1;
   OnRanks piece;
+  bool known = true;
   bool operator==(const Pieces&) const = default;
 };
 
@@ -44,21 +50,12 @@ class Sharing {
   Sharing(const Schedule& schedule, Findings& findings)
       : schedule_(schedule), findings_(findings), ranks_(index(schedule.ranks)) {
     for (const State& state : schedule.states) states_.emplace(state.buffer, &state);
-    for (const Block& block : schedule.blocks) {
-      for (const Op& op : block.ops) {
-        std::visit([this](const auto& body) { note(body); }, op.body);
-      }
-    }
+    each_op([this](const auto& body) { note(body); });
   }
 
   void check() {
-    for (const Block& block : schedule_.blocks) {
-      for (const Op& op : block.ops) {
-        block_ = &block;
-        op_ = &op;
-        std::visit([this](const auto& body) { check(body); }, op.body);
-      }
-    }
+    check_entries();
+    each_op([this](const auto& body) { check(body); });
   }
 
  private:
@@ -66,8 +63,30 @@ class Sharing {
   struct Source {
     const Group* group;
     BufferIndex buffer;
+    auto operator<=>(const Source&) const = default;
   };
-  using Sources = std::map<BufferIndex, Source>;
+  using Sources = std::map<BufferIndex, std::set<Source>>;
+  // The groups of collectives, the first one first, through which a buffer came to hold what it
+  // does, and what the first of them was filled from.
+  struct Way {
+    std::vector<const Group*> groups;
+    BufferIndex from;
+  };
+
+  template <class Visit>
+  void each_op(const Visit& visit) {
+    for (const Block& block : schedule_.blocks) {
+      for (const Op& op : block.ops) {
+        if (work_ > kMostWork) return;
+        block_ = &block;
+        op_ = &op;
+        std::visit(visit, op.body);
+        if (work_ <= kMostWork) continue;
+        findings_.add("S704", place_of(block, op),
+                      "more ranks share more than the verifier follows");
+      }
+    }
+  }
 
   template <class Body>
   void note(const Body&) {}
@@ -81,11 +100,35 @@ class Sharing {
   void note(const Collective& op, Sources& sources) {
     const Group& group = group_named(schedule_, op.group);
     for (std::size_t i = 0; i < op.send.size(); ++i) {
-      sources.emplace(op.receive[i].operand.buffer, Source{&group, op.send[i].buffer});
+      const Operand& to = op.receive[i].operand;
+      sources[to.buffer].insert({&group, op.send[i].buffer});
+      const bool adds = op.receive[i].accumulate && !states_.contains(to.buffer);
+      if (adds || !whole(to) || !whole(op.send[i])) parts_.insert(to.buffer);
     }
   }
   void note(const AdamW& op) {
-    if (op.param.present()) updates_.emplace(op.param.operand.buffer, op.grad.buffer);
+    if (op.param.present()) updates_[op.param.operand.buffer].insert(op.grad.buffer);
+  }
+
+  [[nodiscard]] bool whole(const Operand& operand) const {
+    const std::int64_t rows = schedule_.buffers[index(operand.buffer)].rows();
+    return operand.row_first == 0 && (operand.rows < 0 || operand.rows == rows);
+  }
+
+  // All entries of a buffer have the same pieces of the same parts.
+  void check_entries() {
+    for (const State& state : schedule_.states) {
+      const State& first = *states_.at(state.buffer);
+      const auto shared = [](const State& one) {
+        return std::tuple(one.shards, one.replicas, one.cut.ways);
+      };
+      if (shared(first) == shared(state) && first.shard == state.shard &&
+          first.cut.part == state.cut.part) {
+        continue;
+      }
+      findings_.add("S705", fmt::format("states.{}/{}", state.tensor, state.kind),
+                    fmt::format("{} has other pieces of {}", name(state.buffer), first.tensor));
+    }
   }
 
   template <class Body>
@@ -94,37 +137,40 @@ class Sharing {
   void check(const AllGather& op) {
     const Group& group = group_named(schedule_, op.group);
     for (std::size_t i = 0; i < op.send.size(); ++i) {
-      std::optional<Pieces> pieces = pieces_of(op.send[i].buffer);
-      if (!pieces.has_value()) continue;
-      const BufferIndex to = op.receive[i].operand.buffer;
-      const auto state = states_.find(to);
-      if (!join(*pieces, group)) {
-        fail(fmt::format("the ranks of group {} do not have consecutive pieces of {}", group.name,
-                         name(op.send[i].buffer)));
-      } else if (state != states_.end() ? *pieces != pieces_of(*state->second)
-                                        : pieces->shards > 1 && !passed_on_.contains(to)) {
-        fail(fmt::format("the pieces that group {} joins to {} are not all of it", group.name,
-                         name(to)));
+      const BufferIndex from = op.send[i].buffer, to = op.receive[i].operand.buffer;
+      for (Pieces& pieces : all_pieces_of(from)) {
+        if (!pieces.known) continue;
+        const auto state = states_.find(to);
+        if (parts_.contains(to) || !join(pieces, group)) {
+          fail(fmt::format("the ranks of group {} do not have consecutive pieces of {}", group.name,
+                           name(from)));
+        } else if (state != states_.end() ? pieces != pieces_of(*state->second)
+                                          : pieces.shards > 1 && !passed_on_.contains(to)) {
+          fail(fmt::format("the pieces that group {} joins to {} are not all of it", group.name,
+                           name(to)));
+        }
       }
     }
   }
 
   void check(const ReduceScatter& op) {
-    const Group& group = group_named(schedule_, op.group);
-    for (std::size_t i = 0; i < op.send.size(); ++i) {
-      const BufferIndex to = op.receive[i].operand.buffer;
-      if (!states_.contains(to)) continue;
-      Sum sum = sum_of(op.send[i].buffer);
-      divide(sum, group);
-      check(sum, to);
+    for (const Target& target : op.receive) {
+      if (states_.contains(target.operand.buffer)) check_sum(target.operand.buffer);
     }
   }
 
   void check(const AdamW& op) {
-    if (states_.contains(op.grad.buffer) && !sums_.contains(op.grad.buffer)) {
-      check(sum_of(op.grad.buffer), op.grad.buffer);
+    const std::vector<Pieces> updated = all_pieces_of(op.grad.buffer);
+    for (const Pieces& pieces : updated) {
+      if (!pieces.known) return;
+      for (const Operand* one : {&op.master, &op.m, &op.v}) {
+        const auto state = states_.find(one->buffer);
+        if (state == states_.end() || pieces_of(*state->second) == pieces) continue;
+        fail(fmt::format("{} has other pieces than its gradient", name(one->buffer)));
+      }
     }
-    if (pieces_of(op.grad.buffer).has_value()) check_total(op.norm.buffer);
+    if (states_.contains(op.grad.buffer)) check_sum(op.grad.buffer);
+    check_total(op.norm.buffer);
   }
 
   void check(const Copy& op) {
@@ -135,31 +181,41 @@ class Sharing {
   }
 
   // A state that holds a sum has its pieces, and the terms of all ranks with the same part.
-  void check(const Sum& sum, BufferIndex buffer) {
+  void check_sum(BufferIndex buffer) {
     const State& state = *states_.at(buffer);
     std::map<std::int64_t, std::uint64_t> all;
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       all[state.cut.part.at(rank)] += number_of(rank);
     }
-    bool whole = sum.fits && sum.pieces == pieces_of(state);
-    for (std::int64_t rank = 0; rank < schedule_.ranks && whole; ++rank) {
-      whole = sum.terms[index(rank)] == all[state.cut.part.at(rank)];
+    const Pieces pieces = pieces_of(state);
+    for (const Way& way : ways_to(buffer, sums_)) {
+      Sum sum;
+      sum.pieces.piece.resize(ranks_);
+      sum.terms = own_terms();
+      for (const Group* group : way.groups) divide(sum, *group);
+      bool right = sum.fits && sum.pieces == pieces;
+      for (std::int64_t rank = 0; rank < schedule_.ranks && right; ++rank) {
+        right = sum.terms[index(rank)] == all[state.cut.part.at(rank)];
+      }
+      if (right) continue;
+      return fail(fmt::format(
+          "{} is not the sum of its piece over each rank that has the same part", name(buffer)));
     }
-    if (whole) return;
-    fail(fmt::format("{} is not the sum of its piece over each rank that has the same part",
-                     name(buffer)));
   }
 
   void check_total(BufferIndex buffer) {
     std::uint64_t all = 0;
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) all += number_of(rank);
-    for (const std::uint64_t one : total_of(buffer)) {
-      if (one == all) continue;
+    for (const Way& way : ways_to(buffer, totals_)) {
+      OnRanks terms = own_terms();
+      for (const Group* group : way.groups) add_up(terms, *group);
+      if (terms == OnRanks(ranks_, all)) continue;
       return fail(fmt::format("{} is not the sum over all ranks", name(buffer)));
     }
   }
 
-  [[nodiscard]] Pieces pieces_of(const State& state) const {
+  [[nodiscard]] Pieces pieces_of(const State& state) {
+    work_ += schedule_.ranks;
     Pieces pieces{state.shards, OnRanks(ranks_)};
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       pieces.piece[rank] =
@@ -168,45 +224,50 @@ class Sharing {
     return pieces;
   }
 
-  // The groups of the collectives, the first one first, through which a buffer came to hold what it
-  // does; `buffer` is then what the first of them was filled from.
-  [[nodiscard]] static std::vector<const Group*> way_to(BufferIndex& buffer,
-                                                        const Sources& sources) {
-    std::vector<const Group*> groups;
-    for (auto from = sources.find(buffer); from != sources.end() && groups.size() < kMostSteps;
-         from = sources.find(buffer)) {
-      groups.insert(groups.begin(), from->second.group);
-      buffer = from->second.buffer;
+  // All ways in which a buffer is filled; itself alone if no collective fills it. A way that passes
+  // buffers of which only parts are moved, or that does not end, has no groups.
+  [[nodiscard]] std::vector<Way> ways_to(BufferIndex buffer, const Sources& sources) {
+    std::vector<Way> ways{{{}, buffer}}, found;
+    for (std::size_t i = 0; i < ways.size() && work_ <= kMostWork; ++i) {
+      const auto from = sources.find(ways[i].from);
+      ++work_;
+      if (from == sources.end()) {
+        found.push_back(ways[i]);
+      } else if (ways[i].groups.size() == kMostSteps || parts_.contains(ways[i].from)) {
+        found.push_back({{}, buffer});
+      } else {
+        for (const Source& source : from->second) {
+          Way longer{{source.group}, source.buffer};
+          longer.groups.insert(longer.groups.end(), ways[i].groups.begin(), ways[i].groups.end());
+          ways.push_back(std::move(longer));
+        }
+      }
     }
-    return groups;
+    return found;
   }
 
-  // What a buffer has of a tensor, if that is known.
-  [[nodiscard]] std::optional<Pieces> pieces_of(BufferIndex buffer) const {
-    std::vector<const Group*> groups;
-    if (!states_.contains(buffer)) groups = way_to(buffer, gathers_);
-    const auto update = updates_.find(buffer);
-    if (update != updates_.end()) buffer = update->second;
-    const auto state = states_.find(buffer);
-    if (state == states_.end()) return std::nullopt;
-    Pieces pieces = pieces_of(*state->second);
-    for (const Group* group : groups) {
-      if (!join(pieces, *group)) return std::nullopt;
+  // What a buffer has of a tensor, for each way in which it is filled; none if that is not known.
+  [[nodiscard]] std::vector<Pieces> all_pieces_of(BufferIndex buffer) {
+    const auto own = states_.find(buffer);
+    if (own != states_.end()) return {pieces_of(*own->second)};
+    std::vector<Pieces> all;
+    for (const Way& way : ways_to(buffer, gathers_)) {
+      std::set<BufferIndex> from{way.from};
+      const auto update = updates_.find(way.from);
+      if (update != updates_.end() && !states_.contains(way.from)) from = update->second;
+      for (const BufferIndex one : from) {
+        const auto state = states_.find(one);
+        if (state == states_.end()) {
+          all.push_back({1, {}, false});
+          continue;
+        }
+        all.push_back(pieces_of(*state->second));
+        for (const Group* group : way.groups) {
+          all.back().known = all.back().known && join(all.back(), *group);
+        }
+      }
     }
-    return pieces;
-  }
-
-  // The sum that a buffer holds: its rank's own terms, unless it is part of a sum itself.
-  [[nodiscard]] Sum sum_of(BufferIndex buffer) const {
-    Sum sum{{1, OnRanks(ranks_)}, own_terms()};
-    for (const Group* group : way_to(buffer, sums_)) divide(sum, *group);
-    return sum;
-  }
-
-  [[nodiscard]] OnRanks total_of(BufferIndex buffer) const {
-    OnRanks terms = own_terms();
-    for (const Group* group : way_to(buffer, totals_)) add_up(terms, *group);
-    return terms;
+    return all;
   }
 
   [[nodiscard]] OnRanks own_terms() const {
@@ -219,7 +280,8 @@ class Sharing {
 
   // Calls visit(rank, first rank of its group, its number in the group).
   template <class Visit>
-  void each_member(const Group& group, const Visit& visit) const {
+  void each_member(const Group& group, const Visit& visit) {
+    work_ += schedule_.ranks;
     for (std::int64_t rank = 0; rank < schedule_.ranks; ++rank) {
       const std::int64_t first = group.first.at(rank);
       visit(index(rank), index(first), static_cast<std::uint64_t>((rank - first) / group.stride));
@@ -227,7 +289,7 @@ class Sharing {
   }
 
   // Replaces pieces by what a gather joins; false if they do not follow each other.
-  bool join(Pieces& pieces, const Group& group) const {
+  bool join(Pieces& pieces, const Group& group) {
     if (pieces.shards % group.size != 0) return false;
     const auto members = static_cast<std::uint64_t>(group.size);
     pieces.shards /= group.size;
@@ -243,9 +305,8 @@ class Sharing {
   }
 
   // Adds up the terms of a group, of which each member keeps a block.
-  void divide(Sum& sum, const Group& group) const {
-    if (sum.pieces.shards > schedule_.ranks) return;  // a way that goes around
-    sum.pieces.shards *= group.size;
+  void divide(Sum& sum, const Group& group) {
+    sum.pieces.shards = std::min(sum.pieces.shards * group.size, 2 * schedule_.ranks);
     add_up(sum.terms, group);
     OnRanks blocks(ranks_);
     OnRanks& pieces = sum.pieces.piece;
@@ -256,7 +317,7 @@ class Sharing {
     pieces.swap(blocks);
   }
 
-  void add_up(OnRanks& terms, const Group& group) const {
+  void add_up(OnRanks& terms, const Group& group) {
     OnRanks sums(ranks_);
     each_member(group, [&](std::size_t rank, std::size_t first, std::uint64_t) {
       sums[first] += terms[rank];
@@ -272,14 +333,18 @@ class Sharing {
   void fail(const std::string& message) { findings_.add("S705", place_of(*block_, *op_), message); }
 
   static constexpr std::size_t kMostSteps = 4;
+  static constexpr std::int64_t kMostWork = std::int64_t{1} << 29;  // some seconds
 
   const Schedule& schedule_;
   Findings& findings_;
   std::size_t ranks_;
-  std::map<BufferIndex, const State*> states_;
+  std::int64_t work_ = 0;
+  std::map<BufferIndex, const State*> states_;  // the first entry of each buffer
   Sources gathers_, sums_, totals_;
-  std::map<BufferIndex, BufferIndex> updates_;  // from pieces of parameters to their gradients
-  std::set<BufferIndex> passed_on_;             // by another gather
+  std::set<BufferIndex> passed_on_;  // by another gather
+  std::set<BufferIndex> parts_;      // filled in parts, or added to
+  // From pieces of parameters to their gradients.
+  std::map<BufferIndex, std::set<BufferIndex>> updates_;
   const Block* block_ = nullptr;
   const Op* op_ = nullptr;
 };

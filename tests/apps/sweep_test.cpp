@@ -94,6 +94,13 @@ TEST_F(Sweep, SaysWhichGpusStayUnused) {
   EXPECT_EQ(all[1].at("value"), 6);
   EXPECT_EQ(all[1].at("gpus"), 4);
   EXPECT_EQ(all[1].at("settings"), all[0].at("settings"));
+  // Nodes of three: no usual number divides.
+  ASSERT_EQ(shell("sed 's/^devices_per_node: .*/devices_per_node: 3/' timed.yaml >three.yaml").code,
+            0);
+  const Outcome odd = plan(
+      "sweep --model model.yaml --cluster three.yaml --over gpus --seq-len 64 --method ulysses");
+  EXPECT_EQ(odd.code, 0) << odd.err;
+  EXPECT_TRUE(says(odd.err, "1 of 3 GPUs stay unused")) << odd.err;
 }
 
 TEST_F(Sweep, KnowsTheUsualValues) {

@@ -2,12 +2,14 @@
 #include "accounts.h"
 
 #include <array>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/bytes.h"
 #include "fpdt/plan/lower.h"
+#include "fpdt/plan/lowering/groups.h"
 #include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/plan/thumbnail.h"
 
@@ -50,6 +52,18 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
   const Traffic sent = traffic(schedule, schedule.train, 0, near);
   EXPECT_EQ(formula_sent.node, sent.node) << what;
   EXPECT_EQ(formula_sent.network, sent.network) << what;
+  const Peers peers = peers_of(schedule.groups, problem.cluster);
+  for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+    std::set<std::int64_t> here, elsewhere;
+    for (const Group& group : schedule.groups) {
+      for (std::int64_t i = 0; i < group.size; ++i) {
+        const std::int64_t peer = group.first.at(rank) + i * group.stride;
+        if (peer != rank) (peer / near == rank / near ? here : elsewhere).insert(peer);
+      }
+    }
+    EXPECT_LE(std::ssize(here), peers.near) << what;
+    EXPECT_LE(std::ssize(elsewhere), peers.remote) << what;
+  }
   const Prediction prediction = predict(problem, strategy);
   const std::array<Bytes, 3> predicted{prediction.device, prediction.host_pinned, prediction.host};
   for (std::size_t space = 0; space < predicted.size(); ++space) {

@@ -140,7 +140,7 @@ Machine::Machine(const ClusterSpec& cluster, RateEnd which)
       attention_shares_(by_logarithm(cluster.rates.attention_shares)),
       attention_heads_(by_logarithm(cluster.rates.attention_heads)),
       network_shares_(by_logarithm(cluster.rates.network_shares)) {
-  if (!(remote_seconds_ > 0)) remote_seconds_ = peer_seconds_;
+  if (!(cluster.rates.network_seconds.typical > 0)) remote_seconds_ = peer_seconds_;
   const std::vector<std::string_view> missing = missing_rates(cluster);
   if (!missing.empty()) {
     throw InputError(fmt::format(

@@ -93,7 +93,12 @@ Strategies other_homes_of_states(const Problem&, const Strategy& strategy, const
 Strategies other_stages(const Problem&, const Strategy& strategy, const Fits&) {
   Strategies values;
   for (const std::int64_t stage : {3, 2, 1, 0}) {
-    values.push_back(with(strategy, [&](Strategy& s) { s.zero = stage; }));
+    values.push_back(with(strategy, [&](Strategy& s) {
+      s.zero = stage;
+      if (stage < 3 && s.zero_groups == ZeroGroups::hybrid) {
+        s.zero_groups = ZeroGroups::hierarchical;  // the same below stage 3
+      }
+    }));
   }
   return values;
 }

@@ -32,16 +32,17 @@ std::vector<std::int64_t> usual_lengths(const Problem& problem, const Pins& pins
   return lengths;
 }
 
-// The devices of whole nodes that the heads allow.
+// The devices of whole nodes that the heads allow; if they allow none, whole nodes, of which parts
+// can be used.
 std::vector<std::int64_t> usual_devices(const Problem& problem, const Pins& pins) {
-  std::vector<std::int64_t> all;
+  std::vector<std::int64_t> all, in_part;
   for (const std::int64_t nodes : {1, 2, 4, 8}) {
     Problem larger = problem;
     larger.cluster.nodes = nodes;
     if (nodes > 1 && larger.cluster.rates.network.typical <= 0) break;
-    if (!splits(larger, pins).empty()) all.push_back(larger.cluster.devices());
+    (splits(larger, pins).empty() ? in_part : all).push_back(larger.cluster.devices());
   }
-  return all;
+  return all.empty() ? in_part : all;
 }
 
 std::vector<std::int64_t> usual_budgets(const Problem& problem) {

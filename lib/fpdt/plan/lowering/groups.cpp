@@ -82,11 +82,11 @@ std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy) {
 }
 
 // Groups of the same size and distance have the same members.
-Peers peers_of(const Problem& problem, const Strategy& strategy) {
-  const std::int64_t node = problem.cluster.devices_per_node;
+Peers peers_of(const std::vector<Group>& groups, const ClusterSpec& cluster) {
+  const std::int64_t node = cluster.devices_per_node;
   std::set<std::pair<std::int64_t, std::int64_t>> met;
   Peers peers;
-  for (const Group& group : groups_of(problem, strategy)) {
+  for (const Group& group : groups) {
     const std::int64_t stride = std::abs(group.stride);
     if (!met.emplace(group.size, stride).second) continue;
     // Where groups and nodes do not divide each other, some ranks have more peers than others.
@@ -96,7 +96,7 @@ Peers peers_of(const Problem& problem, const Strategy& strategy) {
     peers.near += most - 1;
     peers.remote += group.size - fewest;
   }
-  return {std::min(peers.near, node - 1), std::min(peers.remote, problem.ranks() - node)};
+  return {std::min(peers.near, node - 1), std::min(peers.remote, cluster.devices() - node)};
 }
 
 }  // namespace fpdt

@@ -33,7 +33,7 @@ std::vector<std::string> groups_of_all(const Problem& problem, const Strategy& s
 struct Peers {
   std::int64_t near = 0, remote = 0;
 };
-Peers peers_of(const Problem& problem, const Strategy& strategy);
+Peers peers_of(const std::vector<Group>& groups, const ClusterSpec& cluster);
 
 // Those that share, by names that begin with "world", "node", "cut" or "kv"; of an all-to-all
 // ("sp"), of shared products ("tp"), and of rings ("ring", "ring_reversed").

@@ -2,6 +2,7 @@
 // space: the full cross of family, heads, ranks and chunks, and a seeded draw of everything else.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <random>
 
 #include <fmt/format.h>
@@ -479,8 +480,12 @@ INSTANTIATE_TEST_SUITE_P(Families, Gradients, testing::ValuesIn(families()), nam
 INSTANTIATE_TEST_SUITE_P(Published, Gradients, testing::ValuesIn(published()), name_of);
 INSTANTIATE_TEST_SUITE_P(GatheredKeys, Gradients, testing::ValuesIn(gathered()), name_of);
 INSTANTIATE_TEST_SUITE_P(TravellingKeys, Gradients, testing::ValuesIn(travelling()), name_of);
-INSTANTIATE_TEST_SUITE_P(SharedProducts, Gradients, testing::ValuesIn(tensor_cases(2 * kOneOf)),
-                         name_of);
+// With FPDT_WHOLE_PRODUCT=1 all of them, by hand.
+std::vector<Case> shared_products() {
+  return std::getenv("FPDT_WHOLE_PRODUCT") != nullptr ? whole_tensor_product()
+                                                      : tensor_cases(2 * kOneOf);
+}
+INSTANTIATE_TEST_SUITE_P(SharedProducts, Gradients, testing::ValuesIn(shared_products()), name_of);
 INSTANTIATE_TEST_SUITE_P(StagesOfZero, Gradients, testing::ValuesIn(stages()), name_of);
 INSTANTIATE_TEST_SUITE_P(Nodes, Gradients, testing::ValuesIn(nodes()), name_of);
 INSTANTIATE_TEST_SUITE_P(WholeExtents, Gradients, testing::ValuesIn(whole_extents()), name_of);

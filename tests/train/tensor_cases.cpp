@@ -82,4 +82,36 @@ std::vector<Case> tensor_cases(std::size_t each) {
   return cases;
 }
 
+std::vector<Case> whole_tensor_product() {
+  std::vector<Case> cases;
+  for (std::int64_t number = 0; number < 3 * 2 * 3 * 2 * 3 * 4 * 16; ++number) {
+    std::int64_t rest = number;
+    const std::int64_t tensor = std::int64_t{1} << digit(rest, 3), heads = 1 + digit(rest, 2);
+    const std::int64_t ring = 1 + digit(rest, 3), replicas = 1 + digit(rest, 2);
+    const std::int64_t kv_heads = std::array{4, 2, 1}[static_cast<std::size_t>(digit(rest, 3))];
+    ModelSpec model = std::array{tiny_llama, tiny_gpt, tiny_qwen3,
+                                 tiny_neox}[static_cast<std::size_t>(digit(rest, 4))]();
+    model.kv_heads = kv_heads;
+    model.tied_embeddings = digit(rest, 2) == 1;
+    if (digit(rest, 2) == 1) model.qkv_bias = !model.qkv_bias;
+    const std::int64_t ranks = tensor * heads * ring * replicas;
+    const std::int64_t unit = ranks / replicas;
+    Case one = make_case(model, ranks, digit(rest, 2) == 1 ? 31 : 32, round_up(12, unit));
+    one.problem.documents = digit(rest, 2) == 1;
+    Strategy& strategy = one.strategy;
+    strategy.mesh.tensor = tensor;
+    strategy.mesh.replicas = replicas;
+    strategy = with_ring(strategy, ring);
+    // What lies in every combination with the rest of the strategy is drawn by tensor_cases.
+    if (ring > 1 && number % 2 == 0) strategy.keys = Keys::ring;
+    strategy.layer_classes.front().recompute = static_cast<Recompute>(number % 3);
+    strategy.zero = number % 4;
+    if (!check(one.problem, strategy).empty()) continue;
+    one.name = fmt::format("{}_{}_kv{}_tensor{}_heads{}_ring{}_dp{}", number, model.name.substr(5),
+                           kv_heads, tensor, heads, ring, replicas);
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
 }  // namespace fpdt

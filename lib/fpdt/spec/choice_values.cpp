@@ -184,7 +184,8 @@ Strategies other_zero_groups(const Problem& problem, const Strategy& strategy, c
 }
 
 std::string words_of_zero_groups(const Problem&, const Strategy& strategy, const Geometry&) {
-  const ZeroGroups groups = strategy.zero_groups;
+  ZeroGroups groups = strategy.zero_groups;
+  if (groups == ZeroGroups::hybrid && strategy.zero < 3) groups = ZeroGroups::hierarchical;
   return groups == ZeroGroups::flat ? "" : fmt::format("{} ZeRO", word(groups));
 }
 

@@ -207,7 +207,7 @@ std::function<void(Problem&, Strategy&)> without_side(std::int64_t Mesh::*side) 
 
 std::string unused_zero(const Problem& problem, const Strategy& strategy, const LayerClass&,
                         const Geometry&) {
-  return strategy.zero == 3 || problem.ranks() > 1 ? "" : "one rank shares nothing";
+  return strategy.zero == Strategy{}.zero || problem.ranks() > 1 ? "" : "one rank shares nothing";
 }
 
 std::string unused_zero_groups(const Problem& problem, const Strategy& strategy, const LayerClass&,

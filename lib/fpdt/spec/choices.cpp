@@ -167,7 +167,7 @@ std::vector<Choice> rows_of_steps() {
        .others = other_stages,
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {
-             return s.zero == 3 ? "" : fmt::format("ZeRO stage {}", s.zero);
+             return s.zero == Strategy{}.zero ? "" : fmt::format("ZeRO stage {}", s.zero);
            },
        .simplest = "nothing sharded",
        .simplify = set<std::int64_t>(&Strategy::zero, 0),

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <string>
 
@@ -65,7 +66,7 @@ struct RankTerm {
   std::int64_t m = 1;
   std::int64_t n = 1;
 
-  bool operator==(const RankTerm&) const = default;
+  auto operator<=>(const RankTerm&) const = default;
   [[nodiscard]] std::int64_t at(std::int64_t rank) const { return b * (((rank + s) / m) % n); }
 };
 
@@ -75,7 +76,7 @@ struct RankExpression {
   RankTerm first{};
   RankTerm second{};
 
-  bool operator==(const RankExpression&) const = default;
+  auto operator<=>(const RankExpression&) const = default;
   [[nodiscard]] std::int64_t at(std::int64_t rank) const {
     return a + first.at(rank) + second.at(rank);
   }

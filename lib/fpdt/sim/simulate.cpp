@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/base/math.h"
 #include "fpdt/sim/clock.h"
+#include "fpdt/sim/imbalance.h"
 
 namespace fpdt {
 namespace {
@@ -80,109 +80,6 @@ PaceTable paces(const Machine& machine) {
     }
   }
   return table;
-}
-
-// Attention whose pairs differ between ranks.
-struct Imbalance {
-  std::int64_t heaviest = 0;           // the first rank with the most flops
-  std::array<double, kWorks> spare{};  // its flops less the mean of all ranks, by Work
-};
-
-// Ranks 0, step, 2 step, ... below `end` stand for all: the positions on other ranks are theirs.
-struct RankClasses {
-  std::int64_t ranks;
-  std::int64_t step = 0;
-  std::int64_t end = 1;
-
-  void meet(const RankExpression& e) {
-    for (const RankTerm& term : {e.first, e.second}) {
-      if (is_constant(term)) continue;
-      step = std::gcd(step, std::gcd(term.s, term.m));
-      // A term that is written by hand may have no period, or one that does not divide the ranks.
-      const bool repeats = term.m <= ranks && term.n <= ranks / term.m;
-      end = repeats ? std::lcm(end, term.m * term.n) : ranks;
-      if (ranks % end != 0) end = ranks;
-    }
-    if (end == ranks && ranks % std::max<std::int64_t>(step, 1) != 0) step = 1;
-  }
-};
-
-// A tile of which ranks see different parts.
-struct UnequalTile {
-  RankExpression q_first, k_first;
-  std::int64_t q_rows, k_rows;
-  double flops_per_pair;
-  Work work;
-};
-
-// Bounds of a position over all ranks, which need not be reached.
-RankBounds outer_bounds(const RankExpression& e, std::int64_t ranks) {
-  RankBounds bounds{e.a, e.a};
-  for (const RankTerm& term : {e.first, e.second}) {
-    const std::int64_t last = term.b * std::min(term.n - 1, (ranks - 1 + term.s) / term.m);
-    (last < 0 ? bounds.least : bounds.greatest) += last;
-  }
-  return bounds;
-}
-
-// Whether every rank sees all of the keys, or none does.
-bool equal_on_ranks(const UnequalTile& tile, std::int64_t ranks) {
-  const RankBounds q = outer_bounds(tile.q_first, ranks);
-  const RankBounds k = outer_bounds(tile.k_first, ranks);
-  return k.greatest + tile.k_rows <= q.least + 1 || k.least >= q.greatest + tile.q_rows;
-}
-
-Imbalance imbalance_of(const Schedule& schedule, const std::vector<std::int64_t>& calls) {
-  std::vector<UnequalTile> tiles;
-  RankClasses classes{schedule.ranks};
-  for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {
-    for (const Op& op : schedule.blocks[b].ops) {
-      const auto add = [&](const auto& tile, double flops, Work work) {
-        if (is_constant(tile.q_first) && is_constant(tile.k_first)) return;
-        const UnequalTile one{tile.q_first,
-                              tile.k_first,
-                              tile.q_rows,
-                              tile.k_rows,
-                              flops * static_cast<double>(tile.heads * tile.head_dim * calls[b]),
-                              work};
-        if (equal_on_ranks(one, schedule.ranks)) return;
-        classes.meet(one.q_first);
-        classes.meet(one.k_first);
-        tiles.push_back(one);
-      };
-      if (const auto* forward = std::get_if<AttentionForward>(&op.body)) {
-        add(*forward, kForwardFlops, Work::attention_forward);
-      } else if (const auto* backward = std::get_if<AttentionBackward>(&op.body)) {
-        add(*backward, kBackwardFlops, Work::attention_backward);
-      }
-    }
-  }
-  Imbalance found;
-  if (tiles.empty()) return found;
-  const auto count = static_cast<double>(classes.end / classes.step);
-  std::array<double, kWorks> mean{};
-  std::array<double, kWorks> most{};
-  double most_flops = -1;
-  for (std::int64_t rank = 0; rank < classes.end; rank += classes.step) {
-    std::array<double, kWorks> own{};
-    for (const UnequalTile& tile : tiles) {
-      own[static_cast<std::size_t>(tile.work)] +=
-          tile.flops_per_pair *
-          static_cast<double>(visible_pairs(tile.q_first.at(rank), tile.q_rows,
-                                            tile.k_first.at(rank), tile.k_rows));
-    }
-    double flops = 0;
-    for (std::size_t work = 0; work < kWorks; ++work) {
-      flops += own[work];
-      mean[work] += own[work] / count;
-    }
-    if (flops <= most_flops) continue;
-    found.heaviest = rank;
-    most_flops = flops;
-    most = own;
-  }
-  for (std::size_t work = 0; work < kWorks; ++work) found.spare[work] = most[work] - mean[work];
-  return found;
 }
 
 // Counts the numbers that do not depend on time.

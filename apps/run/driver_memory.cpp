@@ -3,14 +3,15 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "fpdt/base/assert.h"
-#include "fpdt/base/math.h"
-#include "fpdt/nccl/options.h"
 #include "fpdt/runtime/collective.h"
 
 namespace fpdt {
@@ -62,25 +63,39 @@ Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks) {
 Bytes outside_of_process(const OutsideArena& outside, const Schedule& schedule, std::int64_t rank,
                          std::span<const std::int64_t> nodes) {
   if (outside.context.value == 0) return {};
-  std::set<std::tuple<LaneKind, std::int32_t, std::int64_t>> met;
+  const auto node = [&](std::int64_t of) { return nodes[static_cast<std::size_t>(of)]; };
+  const auto crosses = [&](const Group& group) {
+    for (std::int64_t of = 0; of < std::ssize(nodes); ++of) {
+      if (node(of) != node(group.first.at(of))) return true;
+    }
+    return false;
+  };
+  std::set<std::tuple<LaneKind, std::int32_t, std::int64_t>> peers;
+  std::set<std::pair<LaneKind, std::int32_t>> lanes_across;
+  std::set<std::tuple<LaneKind, std::int32_t, std::string>> gathers_across;
   for (const Block& block : schedule.blocks) {
     for (const Op& op : block.ops) {
       if (!is_collective(op.body)) continue;
-      const Membership members = membership(group_of(schedule, op.body), rank);
+      const Group& group = group_of(schedule, op.body);
+      const Membership members = membership(group, rank);
       for (std::int64_t i = 0; i < members.size; ++i) {
-        met.emplace(op.lane.kind, op.lane.index, members.rank_of(i));
+        const std::int64_t peer = members.rank_of(i);
+        if (peer != rank && node(peer) == node(rank)) {
+          peers.emplace(op.lane.kind, op.lane.index, peer);
+        }
+      }
+      if (members.size == 1 || !crosses(group)) continue;
+      lanes_across.emplace(op.lane.kind, op.lane.index);
+      if (std::holds_alternative<AllGather>(op.body)) {
+        gathers_across.emplace(op.lane.kind, op.lane.index, group.name);
       }
     }
   }
-  const auto bytes_of = [&](std::int64_t peer) {
-    const auto node = [&](std::int64_t of) { return nodes[static_cast<std::size_t>(of)]; };
-    if (peer == rank) return Bytes{};
-    return node(peer) == node(rank) ? outside.per_peer : outside.per_remote_peer;
-  };
-  Bytes messages, all = outside_on_one_gpu(outside, 1);
-  for (const auto& [kind, index, peer] : met) all += bytes_of(peer);
-  for (std::int64_t peer = 0; peer < std::ssize(nodes); ++peer) messages += bytes_of(peer);
-  return all + Bytes{div_ceil(2 * messages.value, NcclOptions{}.channels)};
+  const std::int64_t here = std::count(nodes.begin(), nodes.end(), node(rank));
+  return outside_on_one_gpu(outside, 1) +
+         outside.channels(std::ssize(peers),
+                          std::ssize(lanes_across) + std::ssize(gathers_across)) +
+         outside.message_channel(here - 1, here < std::ssize(nodes));
 }
 
 std::vector<std::string> deviations(const DriverMemory& memory) {

@@ -32,9 +32,8 @@ void note_step(std::span<DriverMemory> gpus, std::span<const Bytes> used);
 // and workspace for each. Ranks of one process have no channels. 0 where the cluster file says
 // nothing.
 Bytes outside_on_one_gpu(const OutsideArena& outside, std::int64_t ranks);
-// The same for a rank that is a process, with the channels that NCCL opens: on each lane to the
-// ranks that it meets there, and for messages between steps one of 32 to and from all others.
-// nodes[r]: the host of rank r. All-gathers across nodes take more, which is not predicted.
+// The same for a rank that is a process, with the communicators that it has: of each lane, of each
+// all-gather across nodes, and of messages between steps. nodes[r]: the host of rank r.
 Bytes outside_of_process(const OutsideArena& outside, const Schedule& schedule, std::int64_t rank,
                          std::span<const std::int64_t> nodes);
 

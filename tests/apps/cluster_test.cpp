@@ -24,7 +24,7 @@ TEST_F(Cluster, KeepsAllThatIsNotAskedFor) {
   const std::string text = contents("mine.yaml");
   EXPECT_EQ(parse_cluster(text, "mine.yaml"), expected);
   EXPECT_TRUE(says(made.err,
-                   "note: from a100-80g-x4: 312 TFLOP/s and all other rates; 4.54 GiB "
+                   "note: from a100-80g-x4: 312 TFLOP/s and all other rates; 4.99 GiB "
                    "outside the arena of a device and "))
       << "what may differ on another card";
   EXPECT_TRUE(says(text, "\nhost_memory: 512GiB  # 1TiB in a100-80g-x4\n"));

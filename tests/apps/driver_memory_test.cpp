@@ -48,9 +48,13 @@ TEST(DriverMemory, RanksInProcessesHaveChannelsToThoseTheyMeet) {
   exchange("node", 1);
   const std::vector<std::int64_t> nodes{0, 0, 1, 1};
   const OutsideArena outside{Bytes{500}, Bytes{90}, Bytes{10}, Bytes{3200}, Bytes{320}};
-  // Also one channel of 32 in and one out, of the messages between steps, to each other rank.
-  EXPECT_EQ(outside_of_process(outside, schedule, 2, nodes),
-            Bytes{600 + 2 * 3200 + 2 * 320 + 2 * (100 + 2 * 10)});
+  // The node's other rank on both lanes and for messages; across nodes the first lane and messages.
+  EXPECT_EQ(outside_of_process(outside, schedule, 2, nodes), Bytes{600 + 3 * 3200 + 2 * 320});
+  // NCCL's own all-gather across nodes has a communicator for itself.
+  for (const char* group : {"world", "world", "node"}) {
+    schedule.blocks[0].ops.push_back({"op", {LaneKind::comm, 0}, AllGather{group, {}, {}}, {}});
+  }
+  EXPECT_EQ(outside_of_process(outside, schedule, 2, nodes), Bytes{600 + 3 * 3200 + 3 * 320});
   EXPECT_EQ(outside_of_process({}, schedule, 2, nodes), Bytes{0});
 }
 

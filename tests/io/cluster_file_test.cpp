@@ -83,7 +83,7 @@ TEST(ClusterFile, SaysWhatItTakesForTheMemoryOutside) {
     return notes.empty() ? "" : notes.front();
   };
   EXPECT_NE(note("").find("taken as none, as on a CPU; a GPU needs 1 to 4 GiB"), std::string::npos);
-  EXPECT_NE(note("attention: cudnn\nrow_multiple: 128\n").find("1.91 GiB is an estimate"),
+  EXPECT_NE(note("attention: cudnn\nrow_multiple: 128\n").find("1.94 GiB is an estimate"),
             std::string::npos)
       << note("attention: cudnn\nrow_multiple: 128\n");
 }

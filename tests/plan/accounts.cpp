@@ -3,6 +3,8 @@
 
 #include <array>
 #include <set>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -52,17 +54,33 @@ void expect_accounts(const Problem& problem, const Strategy& strategy, bool exac
   const Traffic sent = traffic(schedule, schedule.train, 0, near);
   EXPECT_EQ(formula_sent.node, sent.node) << what;
   EXPECT_EQ(formula_sent.network, sent.network) << what;
-  const Peers peers = peers_of(schedule.groups, problem.cluster);
+  const Connections connections = connections_of(problem, strategy);
+  const auto crosses = [&](const Group& group) {
+    for (std::int64_t of = 0; of < schedule.ranks; ++of) {
+      if (of / near != group.first.at(of) / near) return true;
+    }
+    return false;
+  };
+  std::set<std::string> communicators;
+  for (const Block& block : schedule.blocks) {
+    for (const Op& op : block.ops) {
+      if (!is_collective(op.body)) continue;
+      const Group& group = group_of(schedule, op.body);
+      if (group.size == 1 || !crosses(group)) continue;
+      communicators.insert("messages");
+      if (std::holds_alternative<AllGather>(op.body)) communicators.insert(group.name);
+    }
+  }
+  EXPECT_LE(std::ssize(communicators), connections.across) << what;
   for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
-    std::set<std::int64_t> here, elsewhere;
+    std::set<std::int64_t> here;
     for (const Group& group : schedule.groups) {
       for (std::int64_t i = 0; i < group.size; ++i) {
         const std::int64_t peer = group.first.at(rank) + i * group.stride;
-        if (peer != rank) (peer / near == rank / near ? here : elsewhere).insert(peer);
+        if (peer != rank && peer / near == rank / near) here.insert(peer);
       }
     }
-    EXPECT_LE(std::ssize(here), peers.near) << what;
-    EXPECT_LE(std::ssize(elsewhere), peers.remote) << what;
+    EXPECT_LE(std::ssize(here), connections.peers) << what;
   }
   const Prediction prediction = predict(problem, strategy);
   const std::array<Bytes, 3> predicted{prediction.device, prediction.host_pinned, prediction.host};

@@ -34,7 +34,7 @@ TEST(Fit, WhatLiesOutsideCountsForTheDevice) {
   problem.cluster.outside.context = Bytes{1000};
   problem.cluster.outside.per_peer = Bytes{10};
   const Usage need = usage(problem, tiny_strategy(16));
-  EXPECT_EQ(need.device, need.arena + Bytes{1030});
+  EXPECT_EQ(need.device, need.arena + Bytes{1060});
   EXPECT_EQ(need.host_node, 4 * need.host_rank + need.loading.node);
   problem.device_budget = need.device;
   problem.host_budget = need.host_node;

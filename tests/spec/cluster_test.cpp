@@ -76,9 +76,15 @@ TEST(WithDevices, NeedsANetworkForMoreNodes) {
   EXPECT_EQ(with_devices(cluster, 8).nodes, 2);
 }
 
+// Of a communicator for collectives, and of the one for messages, which has a single channel.
 TEST(Cluster, CountsWhatLiesOutsideTheArena) {
-  EXPECT_EQ(four(1).outside_bytes(), Bytes{500 + 60 + 10 + 3 * 30});
-  EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 60 + 10 + 3 * 30 + 4 * 2});
+  EXPECT_EQ(four(1).outside_bytes(), Bytes{500 + 60 + 10 + 2 * 3 * 30});
+  EXPECT_EQ(four(2).outside_bytes(), Bytes{500 + 60 + 10 + 2 * (3 * 30 + 2)});
+  EXPECT_EQ(four(2).outside_bytes(1, 3), Bytes{500 + 60 + 10 + 30 + 3 * 2 + 3 * 30 + 2});
+  ClusterSpec cluster = four(2);
+  cluster.outside.per_peer = (1 << 20) * Bytes{384};
+  cluster.outside.network = (1 << 20) * Bytes{640};
+  EXPECT_EQ(cluster.outside_bytes(), Bytes{570} + (1 << 20) * Bytes{3 * 384 + 640 + 3 * 24 + 40});
 }
 
 TEST(Cluster, CountsWhatLiesOutsideOnAHost) {
@@ -145,8 +151,8 @@ INSTANTIATE_TEST_SUITE_P(
                      c.row_multiple = 192;
                    }},
         WrongValue{"peer", "C101", [](ClusterSpec& c) { c.outside.per_peer = Bytes{1LL << 40}; }},
-        WrongValue{"remote_peer", "C101",
-                   [](ClusterSpec& c) { c.outside.per_remote_peer = Bytes{1LL << 33}; }},
+        WrongValue{"network_memory", "C101",
+                   [](ClusterSpec& c) { c.outside.network = Bytes{1LL << 33}; }},
         WrongValue{"host_outside", "C101",
                    [](ClusterSpec& c) { c.host_outside.system = c.host_memory; }},
         WrongValue{"peak", "C102", [](ClusterSpec& c) { c.rates.peak_flops = kNan; }},

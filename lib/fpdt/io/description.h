@@ -68,7 +68,7 @@ void describe(Self& outside, Visitor& f) {
   f.sparse("libraries", outside.libraries);
   f.sparse("workspace", outside.workspace);
   f.sparse("per_peer", outside.per_peer);
-  f.sparse("per_remote_peer", outside.per_remote_peer);
+  f.sparse("network", outside.network);
 }
 
 template <Describes<OutsideHost> Self, class Visitor>

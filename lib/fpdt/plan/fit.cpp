@@ -32,15 +32,15 @@ std::int64_t largest(std::int64_t most, Good good) {
 
 }  // namespace
 
-Bytes outside_bytes(const ClusterSpec& cluster, const std::vector<Group>& groups) {
-  const Peers peers = peers_of(groups, cluster);
-  return cluster.outside_bytes(peers.near, peers.remote);
+Bytes outside_bytes(const Problem& problem, const Strategy& strategy) {
+  const Connections connections = connections_of(problem, strategy);
+  return problem.cluster.outside_bytes(connections.peers, connections.across);
 }
 
 Usage usage(const Problem& problem, const Strategy& strategy, const Prediction& prediction) {
   Usage need;
   need.arena = prediction.device;
-  need.outside = outside_bytes(problem.cluster, groups_of(problem, strategy));
+  need.outside = outside_bytes(problem, strategy);
   need.device = need.arena + need.outside;
   need.host_rank = prediction.host_pinned + prediction.host;
   const ClusterSpec& cluster = problem.cluster;

@@ -36,8 +36,8 @@ Usage usage(const Problem& problem, const Strategy& strategy, const Prediction& 
 Usage usage(const Problem& problem, const Strategy& strategy);
 // The usage of a placed schedule; it is at most the predicted one.
 Usage usage(const Problem& problem, const Strategy& strategy, const Placement& placement);
-// The memory outside the arena of a device, with channels to the ranks that it shares a group with.
-Bytes outside_bytes(const ClusterSpec& cluster, const std::vector<Group>& groups);
+// The memory outside the arena of a device, with the communicators that the strategy needs.
+Bytes outside_bytes(const Problem& problem, const Strategy& strategy);
 
 bool within(const Problem& problem, const Usage& usage);
 // The share of the host budget that lies on one NUMA node.

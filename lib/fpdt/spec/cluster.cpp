@@ -92,10 +92,10 @@ void check_sizes(Checker& check, const ClusterSpec& cluster) {
                 format_bytes(cluster.host_memory), format_bytes(cluster.host_outside_bytes()));
   }
   constexpr std::int64_t kPerPeerMax = std::int64_t{1} << 32;  // times the peers: 63 bits
-  for (const Bytes peer : {cluster.outside.per_peer, cluster.outside.per_remote_peer}) {
-    if (peer.value <= kPerPeerMax) continue;
-    check.wrong("C101", "outside: expected at most 4 GiB for each peer, found {}",
-                format_bytes(peer));
+  for (const Bytes one : {cluster.outside.per_peer, cluster.outside.network}) {
+    if (one.value <= kPerPeerMax) continue;
+    check.wrong("C101", "outside: expected at most 4 GiB for a peer or communicator, found {}",
+                format_bytes(one));
   }
 }
 
@@ -227,7 +227,7 @@ OutsideArena estimated_outside(const ClusterSpec& cluster) {
   if (cluster.attention == AttentionKernels::own) return {};
   constexpr std::int64_t kMebi = 1 << 20;
   return {Bytes{1400 * kMebi}, Bytes{128 * kMebi}, Bytes{48 * kMebi}, Bytes{384 * kMebi},
-          Bytes{24 * kMebi}};
+          Bytes{640 * kMebi}};
 }
 
 OutsideHost estimated_host_outside(const ClusterSpec& cluster) {

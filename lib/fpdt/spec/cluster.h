@@ -4,6 +4,7 @@
 // range that was seen; every predicted time carries that range.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -92,14 +93,28 @@ struct Rates {
 enum class AttentionKernels : std::uint8_t { own, cudnn };
 constexpr auto words_of(AttentionKernels) { return word_list("own", "cudnn"); }
 
-// Device memory outside the arena.
+// Device memory outside the arena. Communicators are those of NCCL 2.28.9: a channel takes 10 MiB
+// to receive from a peer of the node and 2 MiB to send to it (transport/p2p.cc). Messages to all
+// peers of other nodes share buffers, and rings across nodes have their own (transport/net.cc).
 struct OutsideArena {
-  Bytes context;          // driver, modules
-  Bytes libraries;        // handles and kernels of cuBLASLt, cuDNN, ...
-  Bytes workspace;        // memory that a rank's backend keeps for its kernels
-  Bytes per_peer;         // communicator channels for each peer on the same node
-  Bytes per_remote_peer;  // the same for each peer on another node
+  Bytes context;    // driver, modules
+  Bytes libraries;  // handles and kernels of cuBLASLt, cuDNN, ...
+  Bytes workspace;  // memory that a rank's backend keeps for its kernels
+  Bytes per_peer;   // of a communicator, for each peer on the same node
+  Bytes network;    // of a communicator whose ranks are on several nodes
   bool operator==(const OutsideArena&) const = default;
+
+  // Of communicators for collectives: so many peers on the node, summed over communicators, of
+  // which `across` have ranks on several nodes.
+  [[nodiscard]] Bytes channels(std::int64_t peers, std::int64_t across) const {
+    return peers * per_peer + across * network;
+  }
+  // Of the one for messages between steps, which connects all ranks by one channel. NCCL opens it
+  // twice: for messages, and for its own all-gather.
+  [[nodiscard]] Bytes message_channel(std::int64_t peers, bool across) const {
+    constexpr Bytes kPeer{2 * 12 << 20}, kNetwork{40 << 20};
+    return peers * std::min(per_peer, kPeer) + (across ? std::min(network, kNetwork) : Bytes{});
+  }
 };
 
 // Memory of a node that no plan may use. The memory that loading and saving take is part of a plan
@@ -129,14 +144,15 @@ struct ClusterSpec {
   bool operator==(const ClusterSpec&) const = default;
 
   [[nodiscard]] std::int64_t devices() const { return nodes * devices_per_node; }
-  // Bytes outside the arena of one device, with so many peers on its node and on others.
-  [[nodiscard]] Bytes outside_bytes(std::int64_t peers, std::int64_t remote_peers) const {
-    return outside.context + outside.libraries + outside.workspace + peers * outside.per_peer +
-           remote_peers * outside.per_remote_peer;
+  // Bytes outside the arena of one device whose collectives have such communicators.
+  [[nodiscard]] Bytes outside_bytes(std::int64_t peers, std::int64_t across) const {
+    return outside.context + outside.libraries + outside.workspace +
+           outside.channels(peers, across) +
+           outside.message_channel(devices_per_node - 1, nodes > 1);
   }
-  // With all devices as its peers.
+  // With one of all devices.
   [[nodiscard]] Bytes outside_bytes() const {
-    return outside_bytes(devices_per_node - 1, devices() - devices_per_node);
+    return outside_bytes(devices_per_node - 1, nodes > 1 ? 1 : 0);
   }
   // The same for the host memory of one node, and the memory that it leaves.
   [[nodiscard]] Bytes host_outside_bytes() const {

@@ -2,7 +2,6 @@
 #include "fpdt/plan/lowering/groups.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -81,22 +80,26 @@ std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy) {
   return groups;
 }
 
-// Groups of the same size and distance have the same members.
-Peers peers_of(const std::vector<Group>& groups, const ClusterSpec& cluster) {
-  const std::int64_t node = cluster.devices_per_node;
-  std::set<std::pair<std::int64_t, std::int64_t>> met;
-  Peers peers;
-  for (const Group& group : groups) {
+Connections connections_of(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t node = problem.cluster.devices_per_node;
+  const bool keys = geometry(problem, strategy).gathers_keys();
+  std::set<std::pair<std::int64_t, std::int64_t>>
+      met;  // of the same size and stride: the same ranks
+  Connections connections;
+  bool across = false;
+  for (const Group& group : groups_of(problem, strategy)) {
     const std::int64_t stride = std::abs(group.stride);
-    if (!met.emplace(group.size, stride).second) continue;
     // Where groups and nodes do not divide each other, some ranks have more peers than others.
     const std::int64_t most = std::min(group.size, div_ceil(node, stride));
-    const std::int64_t fewest =
-        std::clamp<std::int64_t>(std::gcd(group.size * stride, node) / stride, 1, group.size);
-    peers.near += most - 1;
-    peers.remote += group.size - fewest;
+    if (met.emplace(group.size, stride).second) connections.peers += most - 1;
+    if (group.size == 1 || node % (group.size * stride) == 0) continue;
+    across = true;
+    if (group.name == "sp" || (group.name.starts_with("ring") && !keys)) continue;
+    ++connections.across;
   }
-  return {std::min(peers.near, node - 1), std::min(peers.remote, cluster.devices() - node)};
+  connections.peers = std::min(connections.peers, node - 1);
+  connections.across += across ? 1 : 0;
+  return connections;
 }
 
 }  // namespace fpdt

@@ -29,14 +29,15 @@ bool keys_apart(const ModelSpec& model, const Strategy& strategy);
 // The groups whose sums one after the other add up what all ranks have.
 std::vector<std::string> groups_of_all(const Problem& problem, const Strategy& strategy);
 
-// The most ranks with which one shares a group: on its node, and on others.
-struct Peers {
-  std::int64_t near = 0, remote = 0;
-};
-Peers peers_of(const std::vector<Group>& groups, const ClusterSpec& cluster);
-
 // Those that share, by names that begin with "world", "node", "cut" or "kv"; of an all-to-all
 // ("sp"), of shared products ("tp"), and of rings ("ring", "ring_reversed").
 std::vector<Group> groups_of(const Problem& problem, const Strategy& strategy);
+
+// What the collectives of a rank connect it with, at most: ranks of its node, and communicators
+// over several nodes. One is of all ranks, for messages; an all-gather across nodes has its own.
+struct Connections {
+  std::int64_t peers = 0, across = 0;
+};
+Connections connections_of(const Problem& problem, const Strategy& strategy);
 
 }  // namespace fpdt

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -104,21 +105,32 @@ void Members::add_windows(const Program& program, const std::vector<Call>& calls
   }
 }
 
+struct Asked {
+  Problem problem;
+  Strategy strategy;
+  bool operator==(const Asked&) const = default;
+};
+
 // A hash of the fields that differ most within a search.
-struct HashOfThumbnail {
-  std::size_t operator()(const Thumbnail& small) const {
+struct HashOfAsked {
+  std::size_t operator()(const Asked& asked) const { return of(asked.problem, asked.strategy); }
+  std::size_t operator()(const Thumbnail& small) const { return of(small.problem, small.strategy); }
+
+  static std::size_t of(const Problem& problem, const Strategy& strategy) {
     std::size_t hash = 0;
     const auto mix = [&](auto value) {
       hash = hash * 0x9E3779B97F4A7C15U + std::hash<decltype(value)>{}(value);
     };
-    const Strategy& strategy = small.strategy;
-    mix(small.problem.seq_len);
-    mix(small.problem.model.layers);
+    mix(problem.seq_len);
+    mix(problem.model.layers);
     mix(strategy.mesh.ring);
     mix(strategy.zero);
     mix(strategy.segments.front());
     mix(strategy.copies.optimizer_tile);
     mix(strategy.copies.overlap_all_to_all);
+    mix(strategy.tiles.chunk_tokens);
+    mix(strategy.tiles.ffn_rows);
+    mix(strategy.tiles.loss_rows);
     mix(strategy.tiles.backward_order);
     mix(strategy.tiles.long_tiles);
     for (const LayerClass& one : strategy.layer_classes) {
@@ -130,13 +142,43 @@ struct HashOfThumbnail {
   }
 };
 
-// Remembers the members of the strategies that this thread has asked for lately.
-const Members& members_of(const Thumbnail& small) {
-  thread_local std::unordered_map<Thumbnail, Members, HashOfThumbnail> known;
-  const auto one = known.find(small);
+// The value of a key, which `make` makes if it is not among those that this thread made lately.
+template <class Key, class Make>
+const auto& remembered(const Key& key, Make make) {
+  thread_local std::unordered_map<Key, std::invoke_result_t<Make>, HashOfAsked> known;
+  const auto one = known.find(key);
   if (one != known.end()) return one->second;
   if (known.size() == kRemembered) known.clear();
-  return known.emplace(small, small).first->second;
+  return known.emplace(key, make()).first->second;
+}
+
+const Members& members_of(const Thumbnail& small) {
+  return remembered(small, [&small] { return Members(small); });
+}
+
+Prediction predicted(const Problem& problem, const Strategy& strategy) {
+  const Thumbnail small = thumbnail(problem, strategy);
+  const Members& members = members_of(small);
+  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
+  FPDT_ASSERT(buffers.size() == members.declared);
+  using Sums = std::array<Bytes, 3>;  // by MemorySpace
+  const auto add = [&](const Members::Ids& ids, Sums& sums) {
+    for (const std::size_t id : ids) {
+      sums[static_cast<std::size_t>(buffers[id].space)] += buffers[id].bytes();
+    }
+  };
+  Sums always{};
+  add(members.always, always);
+  Sums peak = always;
+  const std::string* device_peak = nullptr;
+  for (const Members::Window& window : members.windows) {
+    Sums sums = always;
+    add(window.ids, sums);
+    if (device_peak == nullptr || sums[0] > peak[0]) device_peak = &window.blocks;
+    for (std::size_t i = 0; i < sums.size(); ++i) peak[i] = std::max(peak[i], sums[i]);
+  }
+  for (Bytes& bytes : peak) bytes.value = round_up(bytes.value, kPageBytes);
+  return {peak[0], peak[1], peak[2], *device_peak};
 }
 
 }  // namespace
@@ -165,29 +207,9 @@ BlockBytes sum_of(const Schedule& schedule) {
   return bytes;
 }
 
+// A search asks for most predictions three times.
 Prediction predict(const Problem& problem, const Strategy& strategy) {
-  const Thumbnail small = thumbnail(problem, strategy);
-  const Members& members = members_of(small);
-  const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
-  FPDT_ASSERT(buffers.size() == members.declared);
-  using Sums = std::array<Bytes, 3>;  // by MemorySpace
-  const auto add = [&](const Members::Ids& ids, Sums& sums) {
-    for (const std::size_t id : ids) {
-      sums[static_cast<std::size_t>(buffers[id].space)] += buffers[id].bytes();
-    }
-  };
-  Sums always{};
-  add(members.always, always);
-  Sums peak = always;
-  const std::string* device_peak = nullptr;
-  for (const Members::Window& window : members.windows) {
-    Sums sums = always;
-    add(window.ids, sums);
-    if (device_peak == nullptr || sums[0] > peak[0]) device_peak = &window.blocks;
-    for (std::size_t i = 0; i < sums.size(); ++i) peak[i] = std::max(peak[i], sums[i]);
-  }
-  for (Bytes& bytes : peak) bytes.value = round_up(bytes.value, kPageBytes);
-  return {peak[0], peak[1], peak[2], *device_peak};
+  return remembered(Asked{problem, strategy}, [&] { return predicted(problem, strategy); });
 }
 
 }  // namespace fpdt

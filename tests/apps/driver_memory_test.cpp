@@ -1,11 +1,19 @@
 // Compares the driver's count of GPU memory with the prediction, on made-up numbers.
 #include "run/driver_memory.h"
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/plan/fit.h"
+#include "fpdt/plan/lowering/lower_ops.h"
+
 #include "command_line.h"
+#include "problems.h"
 #include "run/memory_report.h"
 
 namespace fpdt {
@@ -56,6 +64,51 @@ TEST(DriverMemory, RanksInProcessesHaveChannelsToThoseTheyMeet) {
   }
   EXPECT_EQ(outside_of_process(outside, schedule, 2, nodes), Bytes{600 + 3 * 3200 + 3 * 320});
   EXPECT_EQ(outside_of_process({}, schedule, 2, nodes), Bytes{0});
+}
+
+// What a run counts for each rank is at most what its plan counted, in every kind of grid.
+TEST(DriverMemory, OutsideTheArenaIsAtMostThatOfThePlan) {
+  struct Grid {
+    int nodes, devices, tensor = 1, ring = 1, replicas = 1;
+  };
+  constexpr std::array<Grid, 8> kGrids{{{1, 4},
+                                        {2, 2},
+                                        {3, 2, 1, 3},
+                                        {2, 4, 2, 1, 2},
+                                        {2, 3, 1, 3},
+                                        {2, 4, 1, 4},
+                                        {4, 1, 1, 4},
+                                        {2, 4, 4, 2}}};
+  int checked = 0, equal = 0;
+  for (int corner = 0; corner < 96; ++corner) {
+    const Grid& grid = kGrids[static_cast<std::size_t>(corner % 8)];
+    Problem problem = test::tiny_problem(test::tiny_llama(), grid.nodes * grid.devices, 96);
+    problem.cluster.nodes = grid.nodes;
+    problem.cluster.devices_per_node = grid.devices;
+    problem.cluster.outside = {Bytes{500}, Bytes{90}, Bytes{10}, Bytes{3200}, Bytes{320}};
+    Strategy strategy = test::tiny_strategy(96);
+    strategy.mesh.tensor = grid.tensor;
+    strategy.mesh.ring = grid.ring;
+    strategy.mesh.replicas = grid.replicas;
+    strategy.keys = grid.ring == 1 ? Keys::resident : corner % 3 == 0 ? Keys::gathered : Keys::ring;
+    strategy.layout = corner % 2 == 0 ? Layout::interleaved : Layout::zigzag;
+    strategy.zero = corner / 8 % 4;
+    strategy.zero_groups = static_cast<ZeroGroups>(corner / 32);
+    if (!check(problem, strategy).empty()) continue;
+    ++checked;
+    const Bytes planned = outside_bytes(problem, strategy);
+    const Schedule schedule = lower_ops(problem, strategy);
+    std::vector<std::int64_t> nodes;
+    for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) nodes.push_back(rank / grid.devices);
+    Bytes most;
+    for (std::int64_t rank = 0; rank < schedule.ranks; ++rank) {
+      most = std::max(most, outside_of_process(problem.cluster.outside, schedule, rank, nodes));
+    }
+    EXPECT_LE(most, planned) << "corner " << corner;
+    if (most == planned) ++equal;
+  }
+  EXPECT_GE(checked, 40);
+  EXPECT_GE(equal, checked / 4);
 }
 
 TEST(DriverMemory, IsAtMostThePredictionAndNear) {

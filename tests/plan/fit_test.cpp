@@ -154,7 +154,7 @@ TEST(Fit, ChunkLengthsEndWhereCudnnDoes) {
   problem.cluster.attention = AttentionKernels::cudnn;
   problem.documents = false;
   problem.model.head_dim = 128;
-  EXPECT_EQ(chunk_lengths(problem, 1).back(), 1 << 19);
+  EXPECT_EQ(chunk_lengths(problem, 1).back(), 1 << 21);
   problem.documents = true;
   EXPECT_EQ(chunk_lengths(problem, 1).back(), 1 << 22);
   problem.documents = false;

@@ -413,5 +413,23 @@ TEST(Search, IsTheSameTwice) {
   EXPECT_EQ(search(problem).best->strategy, search(problem).best->strategy);
 }
 
+// Chunks of less than a 64th of a sequence hardly save memory, so the search has none, unless
+// nothing else fits.
+TEST(Search, ChunksAreShorterWhereNothingElseFits) {
+  Problem problem = test::llama3_8b(1200000);
+  const std::int64_t usual = chunk_lengths(problem, 4, 1, 1).front();
+  std::optional<Strategy> last;
+  for (std::int64_t gibi = 40; gibi > 0; --gibi) {
+    problem.device_budget = Bytes{gibi << 30};
+    std::optional<Strategy> found = any_fit(problem, {});
+    if (!found) break;
+    EXPECT_TRUE(fits(problem, *found)) << gibi;
+    last = std::move(found);
+  }
+  ASSERT_TRUE(last);
+  EXPECT_LT(last->tiles.chunk_tokens, usual);
+  EXPECT_GE(4 * last->tiles.chunk_tokens, usual);
+}
+
 }  // namespace
 }  // namespace fpdt::test

@@ -51,14 +51,17 @@ Strategies other_chunks(const Problem& problem, const Strategy& strategy, const 
   return values;
 }
 
+// Twice as many rows may gain nothing where all of them do.
 Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std::int64_t whole) {
   Strategies values;
-  const std::int64_t now = strategy.tiles.*tile > 0 ? strategy.tiles.*tile : whole;
-  for (const std::int64_t rows : {now / 2, 2 * now}) {
-    if (rows < 1) continue;
+  const auto add = [&](std::int64_t rows) {
     values.push_back(
         with(strategy, [&](Strategy& s) { s.tiles.*tile = rows >= whole ? 0 : rows; }));
-  }
+  };
+  const std::int64_t now = strategy.tiles.*tile > 0 ? strategy.tiles.*tile : whole;
+  if (now > 1) add(now / 2);
+  add(2 * now);
+  if (2 * now < whole) add(whole);
   return values;
 }
 

@@ -10,7 +10,7 @@
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kChunkTokensMost = std::int64_t{1} << 19;
+constexpr std::int64_t kChunkTokensMost = std::int64_t{1} << 21;
 
 }  // namespace
 
@@ -75,7 +75,7 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
   // Chunks are shorter than 1/64 of the sequence only where that would be over 64K tokens.
   std::int64_t c = 1;
   while (c < least || (fewer(c) < 65536 && c * fewer(64) < whole)) c *= 2;
-  const std::int64_t most = std::max(kChunkTokensMost, 2 * least);  // for sequences beyond 90M
+  const std::int64_t most = std::max(kChunkTokensMost, 2 * least);  // for the longest sequences
   for (; c < whole && c <= most; c *= 2) {
     const std::int64_t length = round_up(c, unit);
     if (length < whole && (lengths.empty() || length > lengths.back())) lengths.push_back(length);

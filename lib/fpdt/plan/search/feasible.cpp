@@ -5,10 +5,32 @@
 #include <array>
 
 #include "fpdt/base/assert.h"
+#include "fpdt/base/math.h"
 #include "fpdt/plan/fit.h"
 
 namespace fpdt {
 namespace {
+
+// The shortest of the lengths that the search tries, and from there half as long, again and again,
+// as far as schedules go. The latter save little memory and take more time, so that they matter
+// only where nothing else fits.
+std::vector<std::int64_t> short_lengths(const Problem& problem, const Pins& pins,
+                                        const Split& split) {
+  constexpr std::size_t kShortest = 3;
+  std::vector<std::int64_t> lengths = lengths_of(problem, pins, split);
+  if (lengths.size() > kShortest) lengths.resize(kShortest);
+  if (pins.chunk_tokens) return lengths;
+  const std::int64_t unit = problem.ranks() / split.data_parallel * problem.cluster.row_multiple;
+  std::int64_t shorter = lengths.front();
+  while (shorter > unit) {
+    shorter = round_up(shorter / 2, unit);
+    const Strategy strategy = entered(problem, pins, skeleton_of(problem, split, shorter));
+    const bool held = pins.method == nullptr || pins.method->holds(problem, strategy);
+    if (!held || !check(problem, strategy).empty()) break;
+    lengths.push_back(shorter);
+  }
+  return lengths;
+}
 
 // Strategies by ascending need of memory, for feasibility tests.
 std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pins) {
@@ -16,13 +38,10 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
   const std::vector<Split> all_splits = splits(problem, pins);
   if (all_splits.empty()) return {};
   const Split& split = all_splits.front();
-  std::vector<std::int64_t> lengths = lengths_of(problem, pins, split);
-  constexpr std::size_t kShortest = 3;
-  if (lengths.size() > kShortest) lengths.resize(kShortest);
   std::vector<Strategy> all;
-  for (const std::int64_t every : checkpoint_intervals(problem)) {
-    for (const bool offload : {false, true}) {
-      for (const std::int64_t tokens : lengths) {
+  for (const std::int64_t tokens : short_lengths(problem, pins, split)) {
+    for (const std::int64_t every : checkpoint_intervals(problem)) {
+      for (const bool offload : {false, true}) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           Strategy strategy = skeleton_of(problem, split, tokens);
           strategy.segments = {every};

@@ -101,7 +101,7 @@ Json shape_json(const Problem& problem, const Strategy& strategy) {
           {"data_parallel", shape.data_parallel},
           {"chunk_tokens", shape.chunk_rows},
           {"chunks", shape.chunks},
-          {"checkpoint_every", strategy.checkpoint_every()},
+          {"segments", strategy.segments},
           {"layers_storing_attention", stored.attention},
           {"layers_storing_everything", stored.everything}};
 }

@@ -128,6 +128,13 @@ std::vector<Case> cases() {
   LayerClass& some = all.back().strategy.layer_classes.front();
   some.recompute = Recompute::keep_attention;
   some.first_stored_chunk = 1;
+  all.push_back(make_case(tiny_qwen3(), 2, 24, 8));
+  all.back().problem.model.layers = 4;
+  Strategy& segments = all.back().strategy;
+  segments.segments = {3, 1};
+  segments.layer_classes = {{.layers = 3, .recompute = Recompute::keep_attention},
+                            {.layers = 0, .recompute = Recompute::keep_attention}};
+  segments.layer_classes.front().first_stored_chunk = 2;
   all.push_back(make_case(tiny_llama(), 4, 24, 8));
   all.back().problem.cluster.nodes = all.back().problem.cluster.devices_per_node = 2;
   all.back().strategy.zero_groups = ZeroGroups::hybrid;

@@ -10,6 +10,7 @@
 #include "fpdt/plan/bytes.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/lower.h"
+#include "fpdt/spec/layer_places.h"
 
 #include "problems.h"
 
@@ -111,31 +112,38 @@ FewTokens many_chunks(std::uint32_t seed) {
   strategy.tiles.loss_vocabulary = draw.of({0, 20});
   strategy.copies.prefetch_depth = draw.of({0, 1, 2, 3, 5});
   strategy.copies.duplex = draw.of({true, false});
-  if (strategy.segments.front() == 1 && problem.model.layers > 1 && draw.of({true, false})) {
+  if (draw.of({1, 2, 3}) == 1) {
+    problem.model.layers = draw.of({3, 4, 5, 7, 10, 15});
+    strategy.segments = draw.of<std::vector<std::int64_t>>(
+        {{3, 1}, {2, 1}, {1, 2}, {5}, {3}, {5, 5, 1}, {3, 6, 1}});
+  }
+  if (problem.model.layers > 1 && draw.of({true, false})) {
     strategy.layer_classes.push_back(strategy.layer_classes.front());
-    strategy.layer_classes.front().layers = 1;
+    strategy.layer_classes.front().layers = 1 + draw.of({0, 1, 2}) % (problem.model.layers - 1);
     strategy.layer_classes.back().recompute =
         draw.of({Recompute::from_input, Recompute::keep_attention, Recompute::keep_all});
   }
   const std::initializer_list<double> fractions{0.0, 0.0, 0.2, 0.5, 0.8, 1.0, 1.0};
   for (std::size_t k = 0; k < kTensorClasses; ++k) {
-    const bool stream = k == static_cast<std::size_t>(TensorClass::layer_input) ||
-                        k == static_cast<std::size_t>(TensorClass::layer_gradient);
+    const bool stream = k == static_cast<std::size_t>(TensorClass::layer_gradient);
     const double all = draw.of(fractions);
     for (LayerClass& one : strategy.layer_classes) one.keep[k] = stream ? all : draw.of(fractions);
   }
   strategy.tiles.long_tiles = draw.of({true, false});
   for (LayerClass& one : strategy.layer_classes) {
-    const std::int64_t last =
-        strategy.extent == Extent::chunk ? geometry(problem, strategy).chunks - 1 : 0;
-    one.first_stored_chunk = std::min<std::int64_t>(last, draw.of({0, 0, 0, 1, 2, 3, 4, 6, 8, 12}));
+    const std::int64_t chunks = geometry(problem, strategy).chunks;
+    const std::int64_t last = longest_segment(strategy) > 1 ? chunks : chunks - 1;
+    one.first_stored_chunk = std::min(last, draw.of<std::int64_t>({0, 0, 0, 1, 2, 3, 4, 6, 8, 99}));
+    if (strategy.extent == Extent::whole && one.first_stored_chunk < chunks) {
+      one.first_stored_chunk = 0;
+    }
   }
   return {problem, canonical(problem, strategy)};
 }
 
 TEST(Arena, IsAtMostPredictedWithManyChunks) {
   std::int64_t sound = 0;
-  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+  for (std::uint32_t seed = 0; seed < 800; ++seed) {
     const FewTokens one = many_chunks(seed);
     if (!check(one.problem, one.strategy).empty()) continue;
     ++sound;

@@ -98,7 +98,7 @@ TEST(Fit, StoredLayersAreReadAsTheyWereWritten) {
   }
 }
 
-// As many layers store their attention output as fit the budgets; one more does not fit.
+// As many attention outputs are stored as fit the budgets; a chunk more does not fit.
 TEST(Fit, FillsTheHostAndNotMore) {
   Problem problem = ample(1, 16384);
   problem.model.layers = 8;
@@ -110,10 +110,11 @@ TEST(Fit, FillsTheHostAndNotMore) {
   problem.device_budget = std::max(need(3).device, need(0).device);
   const Strategy full = with_most_stored(problem, skeleton);
   EXPECT_TRUE(fits(problem, full));
-  const std::int64_t stored = stored_layers(problem, full).attention;
-  EXPECT_GE(stored, 3);
-  ASSERT_LT(stored, 8);
-  EXPECT_FALSE(fits(problem, with_stored(problem, full, {0, stored + 1})));
+  EXPECT_EQ(stored_layers(problem, full).attention, 8);
+  const std::int64_t first = full.layer_classes.front().first_stored_chunk;
+  ASSERT_GT(first, 0);
+  EXPECT_LT(first, 16384 / 128 * 5 / 8) << "three layers whole are less";
+  EXPECT_FALSE(fits(problem, with_stored_from(problem, full, {first - 1, 8})));
 }
 
 // If the device has room, what does not fit on the host moves there.

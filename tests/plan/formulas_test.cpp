@@ -72,8 +72,8 @@ void rings(Table& table, const std::string& name, std::int64_t part, std::int64_
   if (k == C) return;
   table[name + "_new"] = produced * part;
   table[name] = fetched * part;
-  if (stored > k) table[name + "_host"] = (stored - k) * I * part;
-  if (repeated > 0) table[name + "_repeated"] = repeated * part;
+  // What the last layer repeats is beside what all have stored.
+  table[name + "_host"] = ((stored - k) * I + repeated) * part;
 }
 
 // One after the all-to-all.

@@ -43,12 +43,15 @@ TEST(Home, ReusesTheRingWhileItHolds) {
   EXPECT_NE(home.fetch(builder, Version::plus(0), 0, Home::Reuse::ring, LaneKind::h2d), zero);
 }
 
-// Chunks that each block makes anew have one host slot, and the others one for each instance.
-TEST(Home, RepeatedChunksHaveNoInstances) {
+// Chunks that are repeated take the last slots, one turn of the ring after the stored ones for each
+// segment, the last segment first.
+TEST(Home, RepeatedChunksTakeTheLastSlots) {
   Builder builder;
   HomeShape shape = four_chunks(1);
   shape.contiguous = false;
   shape.repeated = 2;
+  shape.extra = 4;
+  shape.segments = 5;
   shape.instances = 3;
   Home home(builder, shape);
   builder.begin_block("block");
@@ -59,12 +62,11 @@ TEST(Home, RepeatedChunksHaveNoInstances) {
   };
   const Instance layer = Version::at(0, 1, 0);
   const Operand repeated = spilled(layer, 1), stored = spilled(layer, 2);
-  EXPECT_EQ(builder.at(repeated.buffer).name, "kv_repeated");
-  EXPECT_EQ(builder.at(repeated.buffer).slots, 2);
-  EXPECT_EQ(repeated.version, Version::plus(1));
+  EXPECT_EQ(repeated.buffer, stored.buffer);
   EXPECT_EQ(builder.at(stored.buffer).name, "kv_host");
-  EXPECT_EQ(builder.at(stored.buffer).slots, 3);
-  EXPECT_EQ(stored.version, layer);
+  EXPECT_EQ(builder.at(stored.buffer).slots, 7);
+  EXPECT_EQ(stored.version, Version::at(0, 1, 42));
+  EXPECT_EQ(repeated.version, Version::at(41, 0, 42, -7, -2));
 }
 
 TEST(Home, KeepsTheLastChunks) {

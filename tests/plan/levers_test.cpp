@@ -92,7 +92,7 @@ TEST(Levers, WordsSayWhatIsStoredAndWhere) {
   EXPECT_NE(text.find("1 layers store their attention output"), std::string::npos) << text;
   EXPECT_NE(text.find("on the device: kv"), std::string::npos) << text;
   strategy.layer_classes.front().first_stored_chunk = 2;
-  EXPECT_NE(in_words(problem, strategy).find("backward repeats attention of the first 2 chunks"),
+  EXPECT_NE(in_words(problem, strategy).find("attention of the first 2 chunks is repeated"),
             std::string::npos);
   const Strategy one_chunk = spilled(problem, 1, 256);
   EXPECT_NE(in_words(problem, one_chunk).find("mesh 1 x 2 (replicas x heads): one chunk"),

@@ -67,7 +67,7 @@ TEST(Promise, CheckpointsTakeLlama8bOnFourTo4M) {
   const Problem problem = question("llama3-8b", "a100-80g-x4", 4 * kM);
   const auto fit = any_fit(problem, {});
   ASSERT_TRUE(fit);
-  EXPECT_GT(fit->checkpoint_every(), 1);
+  EXPECT_GT(fit->segments.front(), 1);
   Strategy every = *fit;
   every.segments = {1};
   EXPECT_FALSE(fits(problem, with_most_stored(problem, every)));

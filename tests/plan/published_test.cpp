@@ -27,7 +27,7 @@ TEST(Published, HasItsProportions) {
     EXPECT_EQ(strategy.tiles.backward_order, BackwardOrder::kv_outer);
     EXPECT_FALSE(strategy.copies.duplex);
     EXPECT_FALSE(strategy.copies.overlap_all_to_all);
-    EXPECT_EQ(strategy.checkpoint_every(), 1);
+    EXPECT_EQ(strategy.segments, std::vector<std::int64_t>{1});
     EXPECT_EQ(stored_layers(problem, strategy), StoredLayers{});
     EXPECT_EQ(strategy.extent, Extent::whole);
     LayerClass layers;
@@ -339,7 +339,7 @@ TEST(Ladder, FindsASoundOrder) {
   ASSERT_FALSE(check(problem, with_stored(problem, from, {problem.model.layers, 0})).empty());
   const std::vector<Rung> rungs = ladder(problem, from, to);
   ASSERT_EQ(rungs.size(), 3U);
-  EXPECT_EQ(rungs[1].strategy.checkpoint_every(), 1);
+  EXPECT_EQ(rungs[1].strategy.segments, std::vector<std::int64_t>{1});
   EXPECT_EQ(rungs.back().strategy, to);
 }
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/plan.h"
+#include "fpdt/plan/search/feasible.h"
 #include "fpdt/plan/search/floor.h"
 #include "fpdt/plan/search/ladder.h"
 #include "fpdt/plan/search/longest.h"
@@ -24,8 +25,9 @@ namespace {
 std::vector<Lever> few_levers() {
   std::vector<Lever> few;
   for (const Lever& lever : levers()) {
-    for (const char* name : {"chunk_tokens", "recompute attention", "backward_order", "keep states",
-                             "keep kv", "keep dkv", "long_tiles"}) {
+    for (const char* name :
+         {"chunk_tokens", "recompute attention", "recompute everything", "backward_order",
+          "keep states", "keep kv", "keep dkv", "long_tiles"}) {
       if (lever.name == name) few.push_back(lever);
     }
   }
@@ -194,7 +196,12 @@ TEST(Search, PartialResultsFavourLongTiles) {
   const Problem problem = of_a_library(std::int64_t{1} << 20);
   const Strategy best = search(problem).best->strategy;
   EXPECT_GE(geometry(problem, best).chunk_rows, 65536);
-  EXPECT_TRUE(best.tiles.long_tiles);
+  const Strategy whole = resident_keys(problem, spilled(problem, 1, 65536));
+  ASSERT_TRUE(whole.tiles.long_tiles);
+  Strategy pieces = whole;
+  pieces.tiles.long_tiles = false;
+  const Machine machine(problem.cluster, RateEnd::typical);
+  EXPECT_LT(step_nanoseconds(problem, whole, machine), step_nanoseconds(problem, pieces, machine));
 }
 
 TEST(Search, PartialResultsFavourLongTilesOfTheFeedForward) {

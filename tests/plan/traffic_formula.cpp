@@ -13,30 +13,36 @@
 #include <vector>
 
 #include "fpdt/base/math.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
 
-// How often, in a micro-batch, q and kv of a layer go to their heads, and outputs come back. With
-// checkpoint_every = k, k-1 of k layers run forward twice. Of some only the first chunks come back.
+// How often, in a micro-batch, q and kv of a layer go to their heads, and outputs come back: of all
+// tokens, and of the first chunks alone. All layers of a segment but the last run forward twice.
 struct Passages {
-  std::int64_t qkv = 0, output = 0, chunks_of_output = 0;
+  std::int64_t qkv = 0, output = 0, chunks_of_qkv = 0, chunks_of_output = 0;
+  std::int64_t reruns = 0;
 
   Passages(const Problem& problem, const Strategy& strategy) {
-    const std::int64_t layers = problem.model.layers;
-    const std::int64_t every = strategy.checkpoint_every();
-    qkv = output = layers + layers / every * (every - 1);
-    std::int64_t first = 0;
-    for (const LayerClass& choice : strategy.layer_classes) {
-      const std::int64_t count = choice.layers > 0 ? choice.layers : layers - first;
-      first += count;
-      if (choice.recompute != Recompute::keep_all) qkv += count;
-      // Repeats keep the output of all layers of a segment but the last, which has no repeat.
-      if (choice.recompute == Recompute::from_input) output += count;
-      const bool segments = choice.recompute == Recompute::keep_attention && every > 1;
-      if (segments) output += layers / every;
-      if (choice.recompute == Recompute::from_input) continue;
-      chunks_of_output += choice.first_stored_chunk * (count - (segments ? layers / every : 0));
+    const std::int64_t chunks = geometry(problem, strategy).chunks;
+    for (const LayerPlace& at : layer_places(strategy, problem.model.layers)) {
+      const LayerClass& choice = strategy.layer_classes[at.layer_class];
+      const std::int64_t repeated = choice.repeated(chunks);
+      const bool from_input = choice.recompute == Recompute::from_input;
+      const bool whole = repeated == chunks;
+      ++qkv;
+      ++output;
+      if (choice.recompute != Recompute::keep_all) ++qkv;
+      if (!at.last()) {
+        ++reruns;
+        (whole ? qkv : chunks_of_qkv) += whole ? 1 : repeated;
+        (whole ? output : chunks_of_output) += whole ? 1 : repeated;
+      }
+      // A rerun keeps what it repeats.
+      if (at.last() || from_input) {
+        (whole ? output : chunks_of_output) += whole ? 1 : repeated;
+      }
     }
   }
 };
@@ -45,9 +51,10 @@ Traffic many(std::int64_t times, const Traffic& one) {
   return {mul(times, one.node), mul(times, one.network)};
 }
 
-// Backward finds the last layer still gathered, unless it repeats layers first.
-std::int64_t gathers_of_layers(std::int64_t layers, std::int64_t every) {
-  return every == 1 ? 2 * layers - 1 : layers + layers / every * (2 * every - 1);
+// Backward finds the last layer still gathered, unless any of it repeats layers first.
+std::int64_t gathers_of_layers(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t twice = 2 * problem.model.layers;
+  return longest_segment(strategy) == 1 ? twice - 1 : twice + Passages(problem, strategy).reruns;
 }
 
 // A group of ranks with a distance between them, as rank 0 sees it.
@@ -132,7 +139,7 @@ Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t el
   const std::vector<TensorSpec> layer = layer_tensors(model);
   const std::vector<TensorSpec> parts = layer_tensors(part_of(model, strategy.mesh.tensor));
   const std::int64_t layers = model.layers;
-  const std::int64_t gathers = gathers_of_layers(layers, strategy.checkpoint_every());
+  const std::int64_t gathers = gathers_of_layers(problem, strategy);
   const ToGroup to_group{problem.cluster.devices_per_node};
   Traffic sent;
   for (const Level& level : all_ranks(problem, strategy, 1)) {
@@ -163,8 +170,7 @@ Traffic shared(const Problem& problem, const Strategy& strategy, std::int64_t el
 std::int64_t passages_of_rows(const Problem& problem, const Strategy& strategy,
                               const Passages& passages) {
   const std::int64_t layers = problem.model.layers;
-  const std::int64_t every = strategy.checkpoint_every();
-  const std::int64_t forward = layers + layers / every * (every - 1);
+  const std::int64_t forward = layers + passages.reruns;
   // Forward: n2, and the sums of out and down; n1 with each projection. Backward: n1, n2 and dy,
   // and the sums of dn1 and dn2.
   std::int64_t rows = passages.qkv + 3 * forward + 5 * layers;
@@ -193,27 +199,33 @@ Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
   const std::int64_t delta = mul(tokens, shape.heads) * 4;
   const std::int64_t layers = problem.model.layers;
   const Passages passages(problem, strategy);
+  const std::int64_t keys_width = 2 * shape.kv_heads * problem.model.head_dim;
   const std::int64_t first_chunks = passages.chunks_of_output * shape.query_rows(0);
+  const std::int64_t first_projected = passages.chunks_of_qkv * shape.query_rows(0);
   // Backward sends dout with delta, and dq, dk and dv back.
   const std::int64_t exchanged = passages.qkv * (q + kv) * element + passages.output * q * element +
                                  first_chunks * width * element +
+                                 first_projected * (width + keys_width) * element +
                                  layers * ((q + q + kv) * element + delta);
   const std::int64_t tensor = strategy.mesh.tensor;
   Traffic sent =
       to_group(shape.head_ranks(), tensor, strategy.micro_batches * exchanged / shape.head_ranks());
-  const std::int64_t rows = mul(shape.local_tokens(), problem.model.hidden) * element;
-  sent += to_group(tensor, 1,
-                   strategy.micro_batches * passages_of_rows(problem, strategy, passages) * rows);
+  const std::int64_t row = problem.model.hidden * element;
+  const std::int64_t rows = passages_of_rows(problem, strategy, passages) * shape.local_tokens() +
+                            passages.chunks_of_qkv * shape.local_rows(0);
+  sent += to_group(tensor, 1, strategy.micro_batches * rows * row);
   // Keys are gathered after each projection; or they go around, once for each attention and once
   // for backward.
   const std::int64_t gradient =
       shape.hops > 1 && strategy.key_gradients != Storage::f32 ? element : 4;
   const std::int64_t times = shape.hops > 1 ? passages.output + layers : passages.qkv;
+  const std::int64_t of_first = (shape.hops > 1 ? first_chunks : first_projected) * keys_width;
   const std::int64_t keys =
-      strategy.micro_batches * (times * kv * element + layers * kv * gradient);
+      strategy.micro_batches * ((times * kv + of_first) * element + layers * kv * gradient);
   if (shape.gathers_keys()) sent += to_group(shape.ring, shape.head_ranks() * tensor, keys);
   if (shape.hops > 1) {
-    const std::int64_t forward = strategy.micro_batches * passages.output * kv * element;
+    const std::int64_t forward =
+        strategy.micro_batches * (passages.output * kv + of_first) * element;
     const std::int64_t hops = shape.hops - 1;
     sent += to_group(shape.ring, shape.head_ranks() * tensor, hops * forward, 1);
     sent += to_group(shape.ring, shape.head_ranks() * tensor, hops * (keys - forward), hops);

@@ -77,10 +77,11 @@ Choice draw_choice(Draw& draw) {
     strategy.layer_classes.insert(strategy.layer_classes.begin(), first);
   } else if (draw(3) == 0) {
     for (std::int64_t k = 2; k <= model.layers; ++k) {
-      if (model.layers % k == 0 && (strategy.checkpoint_every() == 1 || draw.coin()))
+      if (model.layers % k == 0 && (strategy.segments.front() == 1 || draw.coin()))
         strategy.segments = {k};
     }
-    strategy.layer_classes.front().recompute = Recompute::from_input;
+    strategy.layer_classes.front().recompute =
+        draw.coin() ? Recompute::from_input : Recompute::keep_attention;
   }
   if (draw.coin()) {
     for (LayerClass& one : strategy.layer_classes) one.first_stored_chunk = draw(4);

@@ -124,12 +124,14 @@ TEST(Strategy, FindingsNameKeysByTheirPath) {
   Strategy later;
   later.mesh.ring = 2;
   later.keep[0] = 0;
-  later.extent = Extent::whole;
-  later.layer_classes.front().first_stored_chunk = 1;
   Strategy ragged;
   ragged.tiles.chunk_tokens = 63;
+  Strategy whole;
+  whole.tiles.chunk_tokens = 64;
+  whole.extent = Extent::whole;
+  whole.layer_classes.front().first_stored_chunk = 1;
   std::string found;
-  for (const Strategy& strategy : {later, ragged}) {
+  for (const Strategy& strategy : {later, ragged, whole}) {
     for (const Diagnostic& one : check(problem, strategy)) {
       EXPECT_TRUE(one.message.starts_with(one.field)) << one.message;
       found += one.message + "\n";
@@ -209,7 +211,16 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"head_stages", "P109", [](Problem&, Strategy& s) { s.head_stages = 2; }},
         Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},
         Wrong{"half_of_the_states", "P109", [](Problem&, Strategy& s) { s.keep[2] = 0.5; }},
-        Wrong{"unequal_segments", "P109", [](Problem&, Strategy& s) { s.segments = {2, 1}; }},
+        Wrong{"segments_of_more_layers", "P107",
+              [](Problem&, Strategy& s) { s.segments = {4, 1}; }},
+        Wrong{"segments_that_leave_layers", "P107",
+              [](Problem&, Strategy& s) { s.segments = {1, 2}; }},
+        Wrong{"no_segments", "P107", [](Problem&, Strategy& s) { s.segments.clear(); }},
+        Wrong{"segments_of_layers_that_store_everything", "P107",
+              [](Problem&, Strategy& s) {
+                s.segments = {2, 1};
+                s.layer_classes.front().recompute = Recompute::keep_all;
+              }},
         Wrong{"first_stored_chunk", "P105",
               [](Problem&, Strategy& s) { s.layer_classes.front().first_stored_chunk = 4; }},
         Wrong{"first_stored_chunk_of_whole_extents", "P109",
@@ -289,7 +300,7 @@ INSTANTIATE_TEST_SUITE_P(
               [](Problem&, Strategy& s) {
                 s.layer_classes = {LayerClass{}, LayerClass{}};
                 s.layer_classes[0].layers = 2;
-                s.layer_classes[1].keep[0] = 1;
+                s.layer_classes[1].keep[8] = 1;
               }},
         Wrong{"checkpoint", "P107", [](Problem&, Strategy& s) { s.segments = {3}; }},
         Wrong{"cluster", "C101",

@@ -391,7 +391,7 @@ Case draw(std::mt19937& random) {
   strategy.layer_classes.assign(static_cast<std::size_t>(classes), LayerClass{});
   if (classes == 2) strategy.layer_classes.front().layers = 1;
   for (LayerClass& layers : strategy.layer_classes) {
-    layers.recompute = static_cast<Recompute>(below(strategy.checkpoint_every() > 1 ? 2 : 3));
+    layers.recompute = static_cast<Recompute>(below(strategy.segments.front() > 1 ? 2 : 3));
     for (std::size_t k = 0; k < static_cast<std::size_t>(TensorClass::attention_sum); ++k) {
       layers.keep[k] = static_cast<double>(one_of({0, 0, 1, 2})) / 2;
     }
@@ -415,7 +415,7 @@ std::string describe(const Case& one) {
       strategy.tiles.chunk_tokens, word(strategy.tiles.backward_order),
       strategy.tiles.serpentine ? "_serpentine" : "", strategy.tiles.long_tiles ? "_long" : "",
       strategy.copies.duplex ? "_duplex" : "", strategy.copies.prefetch_depth,
-      strategy.checkpoint_every(), strategy.layer_classes.size(),
+      strategy.segments.front(), strategy.layer_classes.size(),
       word(strategy.layer_classes.front().recompute), strategy.mesh.replicas,
       strategy.micro_batches, strategy.zero, strategy.offloads_states() ? "_offload" : "",
       word(strategy.storage));

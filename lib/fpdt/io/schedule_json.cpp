@@ -369,7 +369,7 @@ class Loader {
   // One call of a repeated pattern; its arguments are affine in the repetition.
   struct CallRun {
     std::int32_t block = -1;
-    CallArgument layer, micro_batch, segment;
+    std::array<CallArgument, kArguments.size()> arguments;
   };
 
   CallRun read_call(const Node& node, const std::string& path) {
@@ -387,9 +387,9 @@ class Loader {
       if (!parsed && !is_number)
         fields.wrong(*given, key, "an integer or an expression such as \"n+1\"");
     };
-    argument("layer", call.layer);
-    argument("micro_batch", call.micro_batch);
-    argument("segment", call.segment);
+    for (std::size_t i = 0; i < kArguments.size(); ++i) {
+      argument(kArguments[i].name, call.arguments[i]);
+    }
     fields.done();
     return call;
   }
@@ -404,7 +404,11 @@ class Loader {
       findings_.raise();
       return 0;
     };
-    return {run.block, value(run.layer), value(run.micro_batch), value(run.segment)};
+    Call call{run.block};
+    for (std::size_t i = 0; i < kArguments.size(); ++i) {
+      call.*kArguments[i].value = value(run.arguments[i]);
+    }
+    return call;
   }
 
   const Node& root_;

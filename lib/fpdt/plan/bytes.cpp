@@ -21,7 +21,7 @@ namespace {
 
 // Arenas are mapped in whole pages of the operating system.
 constexpr std::int64_t kPageBytes = 4096;
-constexpr std::size_t kRemembered = 4096;
+constexpr std::size_t kRemembered = 16384;
 
 // Calls `found` with the number of each buffer that ops of the block access, once.
 template <class Found>

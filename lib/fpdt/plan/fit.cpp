@@ -17,17 +17,37 @@ bool device_fits(const Problem& problem, const Usage& need) {
   return need.device <= problem.device_budget;
 }
 
-// The largest n in 0 .. most that `good` accepts, if it accepts all smaller ones; -1: none.
-template <class Good>
-std::int64_t largest(std::int64_t most, Good good) {
-  if (good(most)) return most;
-  if (!good(0)) return -1;
-  std::int64_t low = 0;
-  for (std::int64_t high = most; high - low > 1;) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (good(middle) ? low : high) = middle;
+// The largest n in 0 .. most whose bytes are within the limit; -1: none. Bytes ascend with n,
+// nearly in a line, so few n are looked at.
+template <class BytesOf>
+std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of) {
+  struct End {
+    std::int64_t n;
+    double bytes;
+  };
+  const auto at = [&](std::int64_t n) {
+    return End{n, static_cast<double>(bytes_of(n).value) - static_cast<double>(limit.value)};
+  };
+  End high = at(most);
+  if (high.bytes <= 0) return most;
+  End low = at(0);
+  if (low.bytes > 0) return -1;
+  for (bool halve = false; high.n - low.n > 1; halve = !halve) {
+    const std::int64_t width = high.n - low.n;
+    const double part = -low.bytes / (high.bytes - low.bytes);
+    const auto step = static_cast<std::int64_t>(part * static_cast<double>(width));
+    // Next to the line's point, so that one of both ends is close to it.
+    const std::int64_t next =
+        low.n + (halve && width > 4 ? width / 2 : std::clamp<std::int64_t>(step, 1, width - 1));
+    const End middle = at(next);
+    (middle.bytes <= 0 ? low : high) = middle;
   }
-  return low;
+  return low.n;
+}
+
+// Bytes of a node on its host and all its devices, which are one pool for what can be moved.
+Bytes pool(const Problem& problem, Bytes device, Bytes host) {
+  return host + problem.cluster.devices_per_node * device;
 }
 
 }  // namespace
@@ -87,38 +107,62 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
   for (const TensorClass tensor : tensors) {
     const Usage before = usage(problem, strategy);
     if (host_fits(problem, before)) return strategy;
-    const std::int64_t room = largest(chunks, [&](std::int64_t kept) {
-      return device_fits(problem,
-                         usage(problem, with_kept(strategy, tensor, fraction_of(kept, chunks))));
-    });
+    const auto need = [&](std::int64_t kept) {
+      return usage(problem, with_kept(strategy, tensor, fraction_of(kept, chunks)));
+    };
+    const std::int64_t room = largest_within(chunks, problem.device_budget,
+                                             [&](std::int64_t kept) { return need(kept).device; });
     if (room <= 0) continue;
-    const std::int64_t spare = largest(room, [&](std::int64_t less) {
-      return host_fits(
-          problem, usage(problem, with_kept(strategy, tensor, fraction_of(room - less, chunks))));
-    });
+    const std::int64_t spare = largest_within(
+        room, problem.host_budget, [&](std::int64_t less) { return need(room - less).host_node; });
     strategy =
         with_kept(strategy, tensor, fraction_of(room - std::max<std::int64_t>(spare, 0), chunks));
   }
   return strategy;
 }
 
-Strategy with_most_stored(const Problem& problem, const Strategy& strategy) {
+std::int64_t least_threshold(const Problem& problem, const Strategy& strategy) {
   const std::int64_t layers = problem.model.layers;
-  const auto solved = [&](const StoredLayers& stored) {
-    return with_host_relieved(problem, with_stored(problem, strategy, stored));
+  const std::int64_t most = thresholds(problem, strategy);
+  const std::int64_t stored = largest_within(
+      most, pool(problem, problem.device_budget, problem.host_budget), [&](std::int64_t chunks) {
+        const Usage need =
+            usage(problem, with_stored_from(problem, strategy, {most - chunks, layers}));
+        return pool(problem, need.device, need.host_node);
+      });
+  return most - std::max<std::int64_t>(stored, 0);
+}
+
+Strategy with_most_stored(const Problem& problem, const Strategy& strategy) {
+  const auto fit = [&](const Strategy& stored) {
+    return check(problem, stored).empty() &&
+           within(problem, usage(problem, with_host_relieved(problem, stored)));
   };
-  const auto fit = [&](const StoredLayers& stored) {
-    return within(problem, usage(problem, solved(stored)));
+  const std::int64_t least = least_threshold(problem, strategy);
+  return with_host_relieved(problem, with_least_repeated(problem, strategy, fit, least));
+}
+
+std::int64_t most_everything(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t layers = problem.model.layers;
+  const std::int64_t most = largest_within(
+      layers, pool(problem, problem.device_budget, problem.host_budget), [&](std::int64_t all) {
+        const Usage need = usage(problem, with_stored(problem, strategy, {all, layers - all}));
+        return pool(problem, need.device, need.host_node);
+      });
+  return std::max<std::int64_t>(most, 0);
+}
+
+Strategy with_everything(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t layers = problem.model.layers;
+  const auto made = [&](std::int64_t all) {
+    return with_host_relieved(problem, with_stored(problem, strategy, {all, layers - all}));
   };
-  StoredLayers stored;
-  if (strategy.checkpoint_every() > 1) {
-    const StoredLayers repeats{0, layers};
-    return solved(fit(repeats) ? repeats : stored);
+  std::int64_t fit = 0;
+  for (std::int64_t high = most_everything(problem, strategy) + 1; high - fit > 1;) {
+    const std::int64_t middle = fit + (high - fit) / 2;
+    (fits(problem, made(middle)) ? fit : high) = middle;
   }
-  stored.attention = std::max<std::int64_t>(0, largest(layers, [&](std::int64_t n) {
-                                              return fit({0, n});
-                                            }));
-  return solved(stored);
+  return made(fit);
 }
 
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch) {

@@ -55,10 +55,21 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
                             std::initializer_list<TensorClass> tensors = {
                                 TensorClass::attention_output, TensorClass::layer_input});
 
-// Stores the attention output of as many layers as fit, and moves to the device what the host
-// cannot hold. Fractions are solved for, not searched. For a strategy that cannot fit, returns the
+// The least threshold of stored outputs with which a strategy would fit if a node's host and
+// devices were one pool: no threshold that fits is less. `thresholds` if none is enough.
+std::int64_t least_threshold(const Problem& problem, const Strategy& strategy);
+
+// Stores as much of the attention outputs as fits, and moves to the device what the host cannot
+// hold. Fractions are solved for, not searched. For a strategy that cannot fit, returns the
 // closest attempt.
 Strategy with_most_stored(const Problem& problem, const Strategy& strategy);
+
+// The most layers that could store everything, beside others that store their attention output, if
+// a node's host and devices were one pool.
+std::int64_t most_everything(const Problem& problem, const Strategy& strategy);
+// The strategy in which as many layers as fit store everything, and the others their attention
+// output.
+Strategy with_everything(const Problem& problem, const Strategy& strategy);
 
 // Defaults for `batch` sequences over as many ranks as the heads allow, so that all share each one.
 Strategy over_most_ranks(const Problem& problem, std::int64_t batch);

@@ -5,6 +5,7 @@
 
 #include "fpdt/base/error.h"
 #include "fpdt/base/math.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
@@ -28,20 +29,6 @@ void narrow_model(ModelSpec& model) {
   model.vocabulary = kWords;
 }
 
-// Layers of each class and segment, few of those that are alike.
-void narrow_layers(ModelSpec& model, Strategy& strategy) {
-  std::int64_t rest = model.layers;
-  for (const LayerClass& one : strategy.layer_classes) rest -= one.layers;
-  for (std::int64_t& length : strategy.segments) length = std::min(length, kLayersAlike);
-  const std::int64_t most = kLayersAlike * strategy.checkpoint_every();
-  std::int64_t layers = std::min(rest, most);
-  for (LayerClass& one : strategy.layer_classes) {
-    one.layers = std::min(one.layers, most);
-    layers += one.layers;
-  }
-  model.layers = layers;
-}
-
 }  // namespace
 
 std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& strategy) {
@@ -49,7 +36,9 @@ std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& st
   Problem small = problem;
   Strategy same = strategy;
   narrow_model(small.model);
-  narrow_layers(small.model, same);
+  small.model.layers =
+      shorten_layers(same, problem.model.layers,
+                     {.in_segment = kLayersAlike, .segments = kLayersAlike, .alone = kLayersAlike});
   small.cluster.attention = AttentionKernels::own;
   small.cluster.row_multiple = 1;
   same.micro_batches = std::min<std::int64_t>(2, strategy.micro_batches);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "fpdt/spec/layer_places.h"
+
 namespace fpdt {
 Plan make_plan(const Problem& problem, const Strategy& strategy, std::string problem_section,
                std::int64_t traced_ops) {
@@ -43,10 +45,11 @@ std::function<bool(std::size_t)> calls_to_trace(const Schedule& schedule, std::i
 }
 
 std::optional<Need> need_of_shorter_segments(const Problem& problem, const Strategy& strategy) {
-  if (strategy.checkpoint_every() == 1) return std::nullopt;
+  const std::int64_t longest = longest_segment(strategy);
+  if (longest == 1) return std::nullopt;
   Strategy shorter = strategy;
   for (const std::int64_t every : checkpoint_intervals(problem)) {
-    if (every < strategy.checkpoint_every()) shorter.segments = {every};
+    if (every < longest) shorter.segments = {every};
   }
   const Usage need = usage(problem, with_most_stored(problem, shorter));
   if (need.host_node > problem.host_budget) {

@@ -8,42 +8,40 @@
 #include "fpdt/plan/lowering/groups.h"
 #include "fpdt/plan/lowering/sharding.h"
 #include "fpdt/spec/attention_kernels.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
 
-constexpr std::int64_t kAlike = 3;     // layers, segments and hops that are alike
-constexpr std::int64_t kSegment = 4;   // layers: the first, two inside, the last
+constexpr std::int64_t kAlike = 3;  // layers and hops that are alike
+constexpr MostAlike kLayers{.in_segment = 3, .segments = 2, .alone = kAlike};
 constexpr std::int64_t kChunks = 4;    // three on the host and one on the device
-constexpr std::int64_t kRepeated = 3;  // more, where backward repeats the first
+constexpr std::int64_t kHosted = 3;    // chunks on the host
+constexpr std::int64_t kRepeated = 4;  // more, where the first are repeated: one may be kept
 constexpr std::int64_t kRows = 2;      // of a chunk on one rank: a tile each
 
-// The fraction of `few` parts on the device: that of all if there are as many, else all, none or
-// the last.
-double shortened(const Geometry::Parts& parts, std::int64_t few) {
+// The fraction of `few` parts on the device: that of all if there are as many, else all, none, the
+// last, or some of the first `repeated` as well.
+double shortened(const Geometry::Parts& parts, std::int64_t few, std::int64_t repeated) {
   if (parts.all == few || parts.kept == 0) return fraction_of(parts.kept, parts.all);
-  return fraction_of(parts.kept == parts.all ? few : 1, few);
+  if (parts.kept == parts.all) return 1;
+  const std::int64_t hosted = parts.all - parts.kept;
+  return fraction_of(hosted < repeated ? few - std::min(hosted, kHosted) : 1, few);
 }
 
-void shorten_layers(ModelSpec& model, Strategy& strategy) {
-  const std::int64_t every = strategy.checkpoint_every();
-  if (every > 1) {
-    const std::int64_t segments = std::min(model.layers / every, kAlike);
-    strategy.segments = {std::min(every, kSegment)};
-    for (LayerClass& one : strategy.layer_classes) one.layers = 0;
-    model.layers = segments * strategy.checkpoint_every();
-    return;
+// Classes that keep different fractions of layer inputs have homes of their own for them, so that
+// the fractions stay different. A little more keeps no other chunk.
+void tell_inputs_apart(const Strategy& strategy, Strategy& few) {
+  constexpr auto kInput = static_cast<std::size_t>(TensorClass::layer_input);
+  constexpr double kLittle = 1e-4;
+  for (std::size_t c = 1; c < few.layer_classes.size(); ++c) {
+    const double now = strategy.layer_classes[c].keep[kInput];
+    const double before = strategy.layer_classes[c - 1].keep[kInput];
+    double& here = few.layer_classes[c].keep[kInput];
+    const double there = few.layer_classes[c - 1].keep[kInput];
+    if (now == before) here = there;
+    if (now != before && here == there) here += here < 1 ? kLittle : -kLittle;
   }
-  std::int64_t rest = model.layers;
-  std::int64_t layers = 0;
-  for (LayerClass& one : strategy.layer_classes) {
-    const std::int64_t count = one.layers > 0 ? one.layers : rest;
-    rest -= count;
-    const std::int64_t few = std::min(count, kAlike);
-    one.layers = &one == &strategy.layer_classes.back() ? 0 : few;
-    layers += few;
-  }
-  model.layers = layers;
 }
 
 // Repeated chunks, stored ones, and what is kept of each tensor.
@@ -51,10 +49,14 @@ void shorten_chunks(const Geometry& shape, const Geometry& few, Strategy& strate
   for (LayerClass& one : strategy.layer_classes) {
     LayerClass whole = one;
     std::int64_t& first = one.first_stored_chunk;
-    first = std::max(std::min(first, kRepeated), few.chunks - (shape.chunks - first));
+    first = first == shape.chunks
+                ? few.chunks
+                : std::max(std::min(first, kRepeated), few.chunks - (shape.chunks - first));
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       const auto tensor = static_cast<TensorClass>(k);
-      one.keep[k] = shortened(shape.parts(whole, tensor), few.parts(one, tensor).all);
+      const bool output = tensor == TensorClass::attention_output || tensor == TensorClass::lse;
+      one.keep[k] = shortened(shape.parts(whole, tensor), few.parts(one, tensor).all,
+                              output ? 0 : whole.repeated(0));
     }
   }
 }
@@ -109,7 +111,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   made.problem.model = problem.model;
   made.problem.documents = problem.documents;
   Strategy& few = made.strategy;
-  shorten_layers(made.problem.model, few);
+  made.problem.model.layers = shorten_layers(few, problem.model.layers, kLayers);
   few.mesh.replicas = std::min<std::int64_t>(shape.data_parallel, 2);
   few.mesh.ring = std::min<std::int64_t>(shape.ring, shape.hops > 1 ? kAlike : 2);
   few.mesh.heads = 0;
@@ -120,6 +122,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   few.tiles.chunk_tokens = ranks * kRows;
   made.problem.seq_len = chunks * few.tiles.chunk_tokens;
   shorten_chunks(shape, geometry(made.problem, few), few);
+  tell_inputs_apart(strategy, few);
   shorten_tiles(shape, problem.model, few.tiles);
   few.copies.optimizer_tile =
       few.offloads_states() ? optimizer_tile(made.problem, few) : Copies{}.optimizer_tile;

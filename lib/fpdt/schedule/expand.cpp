@@ -21,6 +21,11 @@ std::vector<Lane> lanes_of(const Schedule& schedule) {
   return lanes;
 }
 
+using Arguments = std::array<std::int64_t, kArguments.size()>;
+Arguments arguments_of(const Version& version) {
+  return {version.layer, version.micro_batch, version.segment, version.place};
+}
+
 // Numbers the anchors of operands.
 class Anchors {
  public:
@@ -36,8 +41,7 @@ class Anchors {
     std::int32_t& latest = latest_[index(operand.buffer)];
     if (latest >= 0 && list_[index(latest)] == version) return latest;
     const auto [place, fresh] =
-        numbers_.try_emplace(std::array{version.layer, version.micro_batch, version.segment},
-                             static_cast<std::int32_t>(list_.size()));
+        numbers_.try_emplace(arguments_of(version), static_cast<std::int32_t>(list_.size()));
     if (fresh) list_.push_back(version);
     return latest = place->second;
   }
@@ -56,8 +60,8 @@ class Anchors {
 
  private:
   std::vector<Version>& list_;
-  std::map<std::array<std::int64_t, 3>, std::int32_t> numbers_;  // by layer, micro_batch, segment
-  std::vector<std::int32_t> latest_;                             // of each buffer
+  std::map<Arguments, std::int32_t> numbers_;  // by coefficients
+  std::vector<std::int32_t> latest_;           // of each buffer
   std::size_t first_;
 };
 

@@ -28,12 +28,13 @@ struct Version {
   std::int64_t layer = 0;  // coefficients of the call's arguments, absolute versions only
   std::int64_t micro_batch = 0;
   std::int64_t segment = 0;
+  std::int64_t place = 0;
 
   bool operator==(const Version&) const = default;
   static Version plus(std::int64_t n) { return {.relative = true, .offset = n}; }
   static Version at(std::int64_t n, std::int64_t layer = 0, std::int64_t micro_batch = 0,
-                    std::int64_t segment = 0) {
-    return {false, n, layer, micro_batch, segment};
+                    std::int64_t segment = 0, std::int64_t place = 0) {
+    return {false, n, layer, micro_batch, segment, place};
   }
 };
 

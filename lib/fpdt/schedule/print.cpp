@@ -235,16 +235,14 @@ class Printer {
   std::array<std::vector<std::string>, std::variant_size_v<Body>> defaults_;
 };
 
-constexpr std::array<std::pair<std::string_view, std::int32_t Call::*>, 3> kArguments{
-    {{"layer", &Call::layer}, {"micro_batch", &Call::micro_batch}, {"segment", &Call::segment}}};
-
 // Whether c continues a, b evenly: same block, arguments in arithmetic progression.
 bool continues(const Call& a, const Call& b, const Call& c) {
-  const auto even = [&](std::int32_t Call::*argument) {
-    return std::int64_t{c.*argument} - b.*argument == std::int64_t{b.*argument} - a.*argument;
+  const auto even = [&](const Argument& argument) {
+    return std::int64_t{c.*argument.value} - b.*argument.value ==
+           std::int64_t{b.*argument.value} - a.*argument.value;
   };
-  return a.block == b.block && b.block == c.block && even(&Call::layer) &&
-         even(&Call::micro_batch) && even(&Call::segment);
+  return a.block == b.block && b.block == c.block &&
+         std::all_of(kArguments.begin(), kArguments.end(), even);
 }
 
 // Number of calls from `first` on that repeat with the given period.
@@ -304,12 +302,13 @@ void Printer::print_run(const Call* calls, std::size_t period, std::size_t repea
     const Call& next = repeat > 1 ? calls[i + period] : call;
     text_ += fmt::format("{}{{\"block\":{}", i == 0 ? "" : ",",
                          quoted(schedule_.blocks[index(call.block)].name));
-    for (const auto& [word, argument] : kArguments) {
-      const CallArgument affine{call.*argument, std::int64_t{next.*argument} - call.*argument};
+    for (const Argument& argument : kArguments) {
+      const std::int32_t first = call.*argument.value;
+      const CallArgument affine{first, std::int64_t{next.*argument.value} - first};
       if (affine.step != 0) {
-        key(word, quoted(call_argument_text(affine)));
+        key(argument.name, quoted(call_argument_text(affine)));
       } else if (affine.first != 0) {
-        key(word, value_text(affine.first));
+        key(argument.name, value_text(affine.first));
       }
     }
     text_ += '}';

@@ -1,11 +1,12 @@
 // The program: buffers, blocks of ops, and the calls that make a step.
 //
 // Every rank runs the same program. Ops of one lane run in file order; only `after` orders ops of
-// different lanes. A block is called with arguments (layer, micro_batch, segment); the bases of
-// relative versions advance by `advance` at each call. `train` and `evaluate` are two call lists
+// different lanes. A block is called with arguments (layer, micro_batch, segment, place); the bases
+// of relative versions advance by `advance` at each call. `train` and `evaluate` are two call lists
 // over the same blocks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,13 +29,26 @@ struct Call {
   std::int32_t layer = 0;
   std::int32_t micro_batch = 0;
   std::int32_t segment = 0;
+  std::int32_t place = 0;  // of the layer in its segment
   bool operator==(const Call&) const = default;
 };
+
+// The arguments of calls, and their coefficients in versions.
+struct Argument {
+  std::string_view name;
+  std::int32_t Call::*value;
+  std::int64_t Version::*coefficient;
+};
+inline constexpr std::array<Argument, 4> kArguments{
+    {{"layer", &Call::layer, &Version::layer},
+     {"micro_batch", &Call::micro_batch, &Version::micro_batch},
+     {"segment", &Call::segment, &Version::segment},
+     {"place", &Call::place, &Version::place}}};
 
 // What the arguments of a call add to a version that does not depend on calls before it.
 inline std::int64_t call_part(const Version& version, const Call& call) {
   return version.layer * call.layer + version.micro_batch * call.micro_batch +
-         version.segment * call.segment;
+         version.segment * call.segment + version.place * call.place;
 }
 
 // A communicator: `size` ranks first, first + stride, ... A negative stride counts down.

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/schedule/schedule.h"
+
 namespace fpdt {
 namespace {
 
@@ -58,9 +60,9 @@ void append_constant(std::string& text, std::int64_t value) {
 
 // The coefficient of a named term.
 std::int64_t* take_argument(Reader& reader, Version& version) {
-  if (reader.take("layer")) return &version.layer;
-  if (reader.take("micro_batch")) return &version.micro_batch;
-  if (reader.take("segment")) return &version.segment;
+  for (const Argument& argument : kArguments) {
+    if (reader.take(argument.name)) return &(version.*argument.coefficient);
+  }
   return nullptr;
 }
 
@@ -100,9 +102,9 @@ std::optional<Version> parse_relative(std::string_view text) {
 std::string version_text(const Version& version) {
   if (version.relative) return fmt::format("{:+}", version.offset);
   std::string text;
-  append_term(text, version.layer, "layer");
-  append_term(text, version.micro_batch, "micro_batch");
-  append_term(text, version.segment, "segment");
+  for (const Argument& argument : kArguments) {
+    append_term(text, version.*argument.coefficient, argument.name);
+  }
   append_constant(text, version.offset);
   return text;
 }

@@ -156,7 +156,7 @@ std::int32_t HazardWaits::repeated(std::int32_t first, std::int32_t end, std::in
     const Call& from = (*calls_)[index(call - period)];
     const Call& to = (*calls_)[index(call)];
     return Call{to.block - from.block, to.layer - from.layer, to.micro_batch - from.micro_batch,
-                to.segment - from.segment};
+                to.segment - from.segment, to.place - from.place};
   };
   const Call all = step(first);
   std::int32_t call = first;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/math.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
@@ -76,15 +77,31 @@ Strategies other_depths(const Problem&, const Strategy& strategy, const Fits&) {
   return values;
 }
 
-Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits&) {
+// One layer each; and a few more or fewer segments, with what is stored now, and with as much as
+// then fits.
+Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits& fits) {
   Strategies values;
-  const bool stored = stored_layers(problem, strategy).attention > 0;
-  for (const std::int64_t every : checkpoint_intervals(problem)) {
-    // Segments have one class; their repeats may store attention outputs.
-    values.push_back(every == 1
-                         ? strategy
-                         : with_stored(problem, strategy, {0, stored ? problem.model.layers : 0}));
-    values.back().segments = {every};
+  const StoredLayers now = stored_layers(problem, strategy);
+  const std::int64_t repeated = strategy.layer_classes.back().repeated(0);
+  const std::vector<std::vector<std::int64_t>> shapes = segment_shapes(problem.model.layers);
+  const auto count = [&](const std::vector<std::int64_t>& segments) {
+    Strategy made = strategy;
+    made.segments = segments;
+    return segment_lengths(made, problem.model.layers).size();
+  };
+  const auto same = std::find_if(shapes.begin(), shapes.end(), [&](const auto& segments) {
+    return count(segments) <= count(strategy.segments);
+  });
+  for (auto shape = shapes.begin(); shape != shapes.end(); ++shape) {
+    if (shape != shapes.begin() && std::abs(shape - same) > 1) continue;
+    Strategy made = strategy;
+    made.segments = *shape;
+    // Layers of segments cannot store everything.
+    if (longest_segment(made) > 1 && now.everything > 0) {
+      made = with_stored(problem, made, {0, now.everything + now.attention});
+    }
+    values.push_back(made);
+    values.push_back(with_least_repeated(problem, made, fits, repeated));
   }
   return values;
 }
@@ -236,16 +253,15 @@ std::string words_of_stored(const Problem& problem, const Strategy& strategy, co
   };
   const StoredLayers stored = stored_layers(problem, strategy);
   add(stored.everything, "store everything");
-  if (strategy.checkpoint_every() > 1) {
-    return fmt::format("{}{}one layer in {} stores its input, {}", text, text.empty() ? "" : "; ",
-                       strategy.checkpoint_every(),
-                       stored.attention > 0 ? "the others repeat forward"
-                                            : "the others repeat forward and attention once more");
-  }
   add(stored.attention, "store their attention output");
   add(problem.model.layers - stored.everything - stored.attention,
       "repeat forward from their input");
-  return text;
+  const std::vector<std::int64_t> lengths = segment_lengths(strategy, problem.model.layers);
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  if (*most == 1) return text;
+  if (*least == *most) return fmt::format("{}; one layer in {} stores its input", text, *most);
+  return fmt::format("{}; {} of {} layers store their input", text, lengths.size(),
+                     problem.model.layers);
 }
 
 std::string words_of_kept(const Problem&, const Strategy& strategy, const Geometry&) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/spec/choice_values.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
@@ -70,9 +71,10 @@ std::vector<Strategy> other_first_chunks(const Problem& problem, const Strategy&
                                          const Fits&) {
   const std::int64_t chunks = geometry(problem, strategy).chunks;
   const std::int64_t now = most_repeated(strategy);
+  const std::int64_t most = longest_segment(strategy) > 1 ? chunks : chunks - 1;
   std::vector<Strategy> values;
   for (const std::int64_t first : {std::int64_t{0}, now - 1, now + 1, chunks / 4, chunks / 2}) {
-    if (first >= 0 && first < chunks) values.push_back(with_first_stored(strategy, first));
+    if (first >= 0 && first <= most) values.push_back(with_first_stored(strategy, first));
   }
   return values;
 }
@@ -385,8 +387,8 @@ std::vector<Choice> rows_of_copies() {
 Choice row_of_first_stored_chunk() {
   return {.key = "layer_classes[].first_stored_chunk",
           .meaning =
-              "attention output and lse are stored from this chunk on; backward repeats "
-              "attention of the chunks before it",
+              "attention output and lse are stored from this chunk on; attention of the chunks "
+              "before it is repeated",
           .member = at(&LayerClass::first_stored_chunk),
           .form = Form::sparse,
           .turn = 21,
@@ -396,7 +398,7 @@ Choice row_of_first_stored_chunk() {
                 const std::int64_t first = most_repeated(s);
                 return first == 0
                            ? ""
-                           : fmt::format("backward repeats attention of the first {}",
+                           : fmt::format("attention of the first {} is repeated",
                                          first == 1 ? "chunk" : fmt::format("{} chunks", first));
               },
           .simplest = "attention stored from the first chunk on",

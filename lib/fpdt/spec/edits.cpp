@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "fpdt/base/math.h"
 #include "fpdt/spec/attention_kernels.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
@@ -51,6 +54,114 @@ Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLaye
   add(problem.model.layers - stored.everything - stored.attention, Recompute::from_input);
   classes.back().layers = 0;
   return strategy;
+}
+
+Strategy with_stored_from(const Problem& problem, const Strategy& strategy,
+                          const StoredFrom& from) {
+  const std::int64_t layers = problem.model.layers;
+  const std::vector<LayerPlace> places = layer_places(strategy, layers);
+  std::int64_t alone = 0;  // last layers, in segments of one
+  while (alone < layers && places[index(layers - 1 - alone)].length == 1) ++alone;
+  if (alone == layers) alone = 0;
+  const bool reruns = longest_segment(strategy) > 1;
+  const bool whole = strategy.extent == Extent::whole;
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  Strategy made = strategy;
+  const LayerClass like = strategy.layer_classes.front();
+  made.layer_classes.clear();
+  const auto add = [&](std::int64_t count, std::int64_t chunk) {
+    if (count <= 0) return;
+    LayerClass one = like;
+    one.layers = count;
+    one.first_stored_chunk = whole && chunk > 0 ? chunks : chunk;
+    one.recompute = Recompute::keep_attention;
+    if (one.first_stored_chunk == chunks && !reruns) {
+      one.recompute = Recompute::from_input;
+      one.first_stored_chunk = 0;
+    }
+    LayerClass same = one;
+    if (!made.layer_classes.empty()) same.layers = made.layer_classes.back().layers;
+    if (!made.layer_classes.empty() && same == made.layer_classes.back()) {
+      made.layer_classes.back().layers += count;
+    } else {
+      made.layer_classes.push_back(one);
+    }
+  };
+  const std::int64_t early = std::min(from.layers, layers - alone);
+  add(early, from.chunk);
+  add(layers - alone - early, from.chunk + 1);
+  add(alone, 0);
+  made.layer_classes.back().layers = 0;
+  return made;
+}
+
+std::int64_t thresholds(const Problem& problem, const Strategy& strategy) {
+  return strategy.extent == Extent::whole ? 1 : geometry(problem, strategy).chunks;
+}
+
+Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,
+                             const std::function<bool(const Strategy&)>& fits, std::int64_t guess) {
+  const std::int64_t layers = problem.model.layers;
+  const std::int64_t most = thresholds(problem, strategy);
+  const auto fit = [&](const StoredFrom& from) {
+    return fits(with_stored_from(problem, strategy, from));
+  };
+  std::int64_t none = -1;         // a threshold that does not fit
+  std::int64_t chunk = most + 1;  // one that does
+  std::int64_t step = 1;
+  for (std::int64_t next = guess < 0 ? 0 : std::min(guess, most); chunk - none > 1;) {
+    (fit({next, layers}) ? chunk : none) = next;
+    // Away from the guess in steps that double, until it lies between; then by halves.
+    if (none >= 0 && chunk <= most) {
+      next = none + (chunk - none) / 2;
+    } else {
+      next = chunk <= most ? std::max<std::int64_t>(0, chunk - step)
+                           : std::min(most, none + (guess < 0 ? most : step));
+      step *= 2;
+    }
+  }
+  if (chunk > most) return with_stored(problem, strategy, {});
+  if (chunk == 0) return with_stored_from(problem, strategy, {0, layers});
+  // Whole segments, so that few kinds differ.
+  const std::int64_t unit = longest_segment(strategy);
+  std::int64_t count = 0;
+  for (std::int64_t high = div_ceil(layers, unit); high - count > 1;) {
+    const std::int64_t middle = count + (high - count) / 2;
+    (fit({none, middle * unit}) ? count : high) = middle;
+  }
+  return with_stored_from(problem, strategy, {none, count * unit});
+}
+
+std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers) {
+  // From the input on: the last segment may have one layer and `more`, the one before it one more.
+  const auto most = [](std::int64_t count, std::int64_t more, std::int64_t longest) {
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t s = count; s > 0; --s) lengths.push_back(std::min(s + more, longest));
+    return lengths;
+  };
+  const auto sum = [](const std::vector<std::int64_t>& lengths) {
+    return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  };
+  std::vector<std::vector<std::int64_t>> all;
+  std::int64_t before = 0;
+  for (std::int64_t length = 1; length <= layers; ++length) {
+    const std::int64_t count = div_ceil(layers, length);
+    if (count == std::exchange(before, count)) continue;
+    std::int64_t more = 0;
+    while (sum(most(count, more, layers)) < layers) ++more;
+    std::int64_t longest = 1;
+    while (sum(most(count, more, longest)) < layers) ++longest;
+    std::vector<std::int64_t> lengths = most(count, more, longest);
+    std::int64_t spare = sum(lengths) - layers;
+    for (auto at = lengths.rbegin(); spare > 0; ++at) {
+      if (*at != longest) continue;
+      --*at;
+      --spare;
+    }
+    while (lengths.size() > 1 && lengths.back() == lengths[lengths.size() - 2]) lengths.pop_back();
+    all.push_back(std::move(lengths));
+  }
+  return all;
 }
 
 Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "fpdt/spec/strategy.h"
@@ -20,6 +21,22 @@ struct StoredLayers {
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy);
 // The strategy with layer classes in that order, all with the residency of the first class.
 Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored);
+// Where attention outputs are stored from. In all layers but those in segments of one that follow
+// longer ones, which store them all: from one chunk on in the first `layers`, from the next in the
+// others.
+struct StoredFrom {
+  std::int64_t chunk = 0;
+  std::int64_t layers = 0;
+};
+Strategy with_stored_from(const Problem& problem, const Strategy& strategy, const StoredFrom& from);
+// How many chunks such a threshold may leave out.
+std::int64_t thresholds(const Problem& problem, const Strategy& strategy);
+// The strategy with the least attention repeated that `fits` accepts, near `guess` if it is known.
+// A causal row costs as much as it is long, so the threshold is nearly the same in all layers. If
+// none fits, nothing is stored.
+Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,
+                             const std::function<bool(const Strategy&)>& fits,
+                             std::int64_t guess = -1);
 // The strategy with this residency of one tensor class in every layer class.
 Strategy with_kept(Strategy strategy, TensorClass tensor, double fraction);
 
@@ -31,6 +48,10 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
 // Data-parallel degrees, ascending, for which the heads allow the sequence-parallel degree that
 // results.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
+// Segments of layers, from all of one layer to one of all. Inputs of layers within a segment take
+// the place of those that later segments stored, so segments grow towards the input. Of a number of
+// segments, those which need the fewest places, and of these the ones whose longest is shortest.
+std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers);
 // Divisors of the layer count, ascending.
 std::vector<std::int64_t> checkpoint_intervals(const Problem& problem);
 // The strategy with rings of this many ranks. Where they have several, keys are gathered unless

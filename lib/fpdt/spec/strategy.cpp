@@ -1,4 +1,4 @@
-// Words, checks and the geometry of a strategy.
+// Checks and defaults of a strategy.
 #include "fpdt/spec/strategy.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "fpdt/base/math.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
@@ -133,18 +134,6 @@ void check_served(Findings& wrong, const Strategy& strategy) {
   }
   const double states = strategy.kept(StateClass::states);
   only("keep.states", states == 0 || states == 1, share(states), "device or host");
-  const std::vector<std::int64_t>& segments = strategy.segments;
-  const bool equal =
-      std::adjacent_find(segments.begin(), segments.end(), std::not_equal_to<>()) == segments.end();
-  only("segments", equal, "unequal lengths", "one length for all");
-  for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
-    const std::int64_t first = strategy.layer_classes[i].first_stored_chunk;
-    const bool whole = strategy.extent == Extent::whole;
-    only(fmt::format("layer_classes[{}].first_stored_chunk", i),
-         first == 0 || (!whole && strategy.checkpoint_every() == 1),
-         fmt::format("{} with {}", first, whole ? "extent: whole" : "segments of several layers"),
-         "0");
-  }
 }
 
 void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy& strategy) {
@@ -172,15 +161,14 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy
       }
     }
   }
-  // The residual stream runs through all layers, so they share one home for it.
+  // The gradient of the residual stream goes through all layers, which share one home for it.
   const LayerClass& first = strategy.layer_classes.front();
   for (std::size_t i = 1; i < strategy.layer_classes.size(); ++i) {
-    for (const TensorClass tensor : {TensorClass::layer_input, TensorClass::layer_gradient}) {
-      if (strategy.layer_classes[i].kept(tensor) == first.kept(tensor)) continue;
-      wrong("P106", "layer_classes",
-            "layer_classes[{}].keep.{}: must equal that of the first class, {}", i, word(tensor),
-            first.kept(tensor));
-    }
+    constexpr TensorClass kGradient = TensorClass::layer_gradient;
+    if (strategy.layer_classes[i].kept(kGradient) == first.kept(kGradient)) continue;
+    wrong("P106", "layer_classes",
+          "layer_classes[{}].keep.{}: must equal that of the first class, {}", i, word(kGradient),
+          first.kept(kGradient));
   }
   const bool rest = strategy.layer_classes.back().layers == 0;
   if (layers > problem.model.layers || (!rest && layers != problem.model.layers) ||
@@ -188,32 +176,57 @@ void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy
     wrong("P105", "layer_classes", "layer_classes have {} layers, but {} has {}", layers,
           problem.model.name, problem.model.layers);
   }
-  if (strategy.checkpoint_every() < 1 || strategy.checkpoint_every() > problem.model.layers) {
-    wrong("P107", "segments", "segments: expected 1 to {} layers, found {}", problem.model.layers,
-          strategy.checkpoint_every());
-  } else if (strategy.checkpoint_every() > 1) {
-    if (strategy.layer_classes.size() > 1) {
-      wrong("P107", "segments", "segments of several layers need a single layer class");
+}
+
+void check_segments(Findings& wrong, const Problem& problem, const Strategy& strategy) {
+  const std::int64_t layers = problem.model.layers;
+  if (strategy.segments.empty()) {
+    wrong("P107", "segments", "segments: expected the layers of each, found none");
+    return;
+  }
+  std::int64_t rest = layers;  // for segments of the last length
+  for (const std::int64_t& length : strategy.segments) {
+    if (length < 1 || length > layers) {
+      wrong("P107", "segments", "segments: expected 1 to {} layers, found {}", layers, length);
+      return;
     }
-    if (strategy.layer_classes.front().recompute == Recompute::keep_all) {
-      wrong("P107", "segments",
-            "segments of several layers repeat forward inside: set recompute: from_input "
-            "or keep_attention");
-    }
-    if (problem.model.layers % strategy.checkpoint_every() != 0) {
-      wrong("P107", "segments", "segments: {} does not divide the {} layers",
-            strategy.checkpoint_every(), problem.model.layers);
-    }
+    if (&length != &strategy.segments.back()) rest -= length;
+  }
+  const std::int64_t last = strategy.segments.back();
+  if (rest <= 0) {
+    wrong("P107", "segments", "segments: those before the last have {} layers, and {} has {}",
+          layers - rest, problem.model.name, layers);
+    return;
+  }
+  if (rest % last != 0) {
+    wrong("P107", "segments", "segments: {} does not divide the {} layers{}", last, rest,
+          rest < layers ? " that the others leave" : "");
+    return;
+  }
+  for (const LayerPlace& at : layer_places(strategy, layers)) {
+    if (at.length == 1) continue;
+    if (strategy.layer_classes[at.layer_class].recompute != Recompute::keep_all) continue;
+    wrong("P107", "segments",
+          "segments of several layers repeat forward inside, and layer_classes[{}] stores "
+          "everything: set recompute: keep_attention, or give its layers segments of one",
+          at.layer_class);
+    return;
   }
 }
 
 void check_stored_chunks(Findings& wrong, const Problem& problem, const Strategy& strategy) {
-  const std::int64_t last = geometry(problem, strategy).chunks - 1;
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  const bool reruns = longest_segment(strategy) > 1;
   for (std::size_t i = 0; i < strategy.layer_classes.size(); ++i) {
     const std::int64_t first = strategy.layer_classes[i].first_stored_chunk;
-    if (first >= 0 && first <= last) continue;
     const std::string key = fmt::format("layer_classes[{}].first_stored_chunk", i);
-    wrong("P105", key, "{}: expected 0 to {}, the last chunk, found {}", key, last, first);
+    const std::int64_t most = reruns ? chunks : chunks - 1;
+    if (first < 0 || first > most) {
+      wrong("P105", key, "{}: expected 0 to {}, {}, found {}", key, most,
+            reruns ? "the number of chunks" : "the last chunk", first);
+    } else if (strategy.extent == Extent::whole && first > 0 && first < chunks) {
+      wrong("P109", key, "{}: {} with extent: whole cannot be lowered yet; use 0", key, first);
+    }
   }
 }
 
@@ -362,6 +375,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   if (wrong.list.empty()) check_positions(wrong, problem, strategy);
   if (wrong.list.empty()) check_tiles(wrong, problem, strategy);
   check_layer_classes(wrong, problem, strategy);
+  if (wrong.list.empty()) check_segments(wrong, problem, strategy);
   if (wrong.list.empty()) check_stored_chunks(wrong, problem, strategy);
   if (wrong.list.empty()) check_exchanges(wrong, problem, strategy);
   const OptimizerSpec& optimizer = problem.optimizer;
@@ -445,52 +459,6 @@ std::int64_t least_loss_rows(const Problem& problem, const Strategy& strategy) {
   const std::int64_t across = vocabulary_tiles(problem, strategy);
   return div_ceil(geometry(problem, strategy).local_tokens(),
                   std::max<std::int64_t>(1, kTileLimit / across));
-}
-
-Geometry geometry(const Problem& problem, const Strategy& strategy) {
-  Geometry shape;
-  shape.data_parallel = strategy.mesh.replicas;
-  shape.sequence_parallel = div_exact(problem.ranks(), strategy.mesh.replicas);
-  shape.ring = strategy.mesh.ring;
-  shape.tensor_ranks = strategy.mesh.tensor;
-  const std::int64_t unit = shape.sequence_parallel * problem.cluster.row_multiple;
-  shape.padded_tokens = round_up(problem.seq_len, unit);
-  shape.chunk_rows = std::min(strategy.tiles.chunk_tokens, shape.padded_tokens);
-  shape.chunks = div_ceil(shape.padded_tokens, shape.chunk_rows);
-  shape.last_chunk_rows = shape.padded_tokens - (shape.chunks - 1) * shape.chunk_rows;
-  const std::int64_t share = shape.head_ranks() * shape.tensor_ranks;
-  shape.heads = problem.model.heads / share;
-  shape.kv_heads = std::max<std::int64_t>(1, problem.model.kv_heads / share);
-  shape.extents = strategy.extent == Extent::chunk ? shape.chunks : 1;
-  shape.hops = strategy.keys == Keys::ring ? shape.ring : 1;
-  shape.zigzag = strategy.layout == Layout::zigzag && shape.ring > 1 && shape.chunks > 1;
-  return shape;
-}
-
-Geometry::Parts Geometry::parts(const LayerClass& layers, TensorClass tensor) const {
-  std::int64_t all = chunks;
-  switch (tensor) {
-    case TensorClass::layer_input:
-    case TensorClass::norm_output:
-    case TensorClass::attention_output:
-    case TensorClass::residual:
-    case TensorClass::ffn_hidden:
-    case TensorClass::layer_gradient:
-    case TensorClass::residual_gradient:
-      all = extents;
-      break;
-    case TensorClass::q:
-    case TensorClass::kv:
-    case TensorClass::lse:
-    case TensorClass::dout:
-    case TensorClass::dq:
-    case TensorClass::dkv:
-    case TensorClass::attention_sum:
-      break;
-  }
-  const bool outputs = tensor == TensorClass::attention_output || tensor == TensorClass::lse;
-  if (outputs && layers.recompute != Recompute::from_input) all -= layers.first_stored_chunk;
-  return {all, static_cast<std::int64_t>(layers.kept(tensor) * static_cast<double>(all))};
 }
 
 }  // namespace fpdt

@@ -94,8 +94,9 @@ inline constexpr std::size_t kStateClasses = words<StateClass>().size();
 struct LayerClass {
   std::int64_t layers = 0;  // how many; 0 in the last class: the rest
   Recompute recompute = Recompute::from_input;
-  // Attention output and lse are stored from this chunk on, unless under from_input. Backward
-  // repeats attention of the chunks before it, which have few keys and cost little.
+  // Attention output and lse are stored from this chunk on, unless under from_input. Attention of
+  // the chunks before it, which have few keys and cost little, is repeated: when backward repeats
+  // the segment, or else in backward of the layer. The number of chunks: none is stored.
   std::int64_t first_stored_chunk = 0;
   // Fraction of the stored chunks on the device (whole chunks, the last ones, rounded down); the
   // others go to the pinned host.
@@ -104,7 +105,7 @@ struct LayerClass {
   [[nodiscard]] double kept(TensorClass tensor) const {
     return keep[static_cast<std::size_t>(tensor)];
   }
-  // How many of the first chunks backward repeats attention of.
+  // How many of the first chunks have no attention stored across the step.
   [[nodiscard]] std::int64_t repeated(std::int64_t chunks) const {
     return recompute == Recompute::from_input ? chunks : first_stored_chunk;
   }
@@ -144,7 +145,8 @@ struct Strategy {
   // Fraction of each on the device; the rest has its home on the pinned host.
   std::array<double, kStateClasses> keep{1, 1, 1};
   // Layers of each segment from the input on; the last number repeats. Only the input of a
-  // segment's first layer is stored.
+  // segment's first layer is stored across the step. Backward of a segment first runs forward
+  // through its layers but the last, from stored attention outputs where there are some.
   std::vector<std::int64_t> segments{1};
   Tiles tiles;
   Copies copies;
@@ -157,8 +159,6 @@ struct Strategy {
   void offload_states(bool offload) {
     keep[static_cast<std::size_t>(StateClass::states)] = offload ? 0 : 1;
   }
-  // Layers of a segment, which are the same number in all of them so far.
-  [[nodiscard]] std::int64_t checkpoint_every() const { return segments.front(); }
 };
 
 // The question to the planner.

@@ -110,7 +110,7 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   tile.q = made ? frame.q[c] : homes.q.fetch(builder_, kept, chunk, reuse(), LaneKind::h2d);
   tile.o = {o, hop > 0};
   tile.lse = {lse, hop > 0};
-  tile.pass = frame.pass;
+  tile.pass = frame.visit == Visit::forward ? Pass::forward : Pass::recompute;
   const auto emit = [&](std::int64_t first, std::int64_t last, const Operand& kv) {
     const Place place{hop, chunk, first, last};
     tile.kv = kv;

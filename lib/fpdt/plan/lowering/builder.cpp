@@ -61,11 +61,12 @@ void Builder::emit(std::string name, LaneKind lane, Body body) {
 }
 
 void Builder::call(std::vector<Call>& calls, std::string_view block, std::int64_t layer,
-                   std::int64_t micro_batch, std::int64_t segment) const {
+                   std::int64_t micro_batch, const LayerPlace& at) const {
   for (std::size_t i = 0; i < schedule.blocks.size(); ++i) {
     if (schedule.blocks[i].name != block) continue;
     calls.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(layer),
-                     static_cast<std::int32_t>(micro_batch), static_cast<std::int32_t>(segment)});
+                     static_cast<std::int32_t>(micro_batch), static_cast<std::int32_t>(at.segment),
+                     static_cast<std::int32_t>(at.place)});
     return;
   }
   FPDT_ASSERT(false);

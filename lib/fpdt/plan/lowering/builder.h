@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fpdt/schedule/schedule.h"
+#include "fpdt/spec/layer_places.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -59,7 +60,7 @@ class Builder {
 
   // Appends a call of the named block.
   void call(std::vector<Call>& calls, std::string_view block, std::int64_t layer = 0,
-            std::int64_t micro_batch = 0, std::int64_t segment = 0) const;
+            std::int64_t micro_batch = 0, const LayerPlace& at = {}) const;
 
  private:
   std::vector<Buffer> declared_;

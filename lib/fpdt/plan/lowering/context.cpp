@@ -1,4 +1,4 @@
-// Groups of ranks, and what parts ask of the context.
+// The inputs of segments, and what parts ask of the context.
 #include "fpdt/plan/lowering/context.h"
 
 namespace fpdt {
@@ -9,16 +9,56 @@ Context::Context(const Problem& question, const Strategy& choices, bool with_lib
       shape(geometry(problem, strategy)),
       part(part_of(problem.model, shape.tensor_ranks)),
       fused(with_library),
-      states(builder, problem, strategy) {
+      states(builder, problem, strategy),
+      places(layer_places(strategy, problem.model.layers)) {
   builder.schedule.ranks = problem.ranks();
   builder.schedule.row_multiple = problem.cluster.row_multiple;
   make_homes();
 }
 
+Context::StoredInputs& Context::inputs_at(std::int64_t segment) {
+  for (StoredInputs& inputs : layer_inputs) {
+    if (segment < inputs.first + inputs.count) return inputs;
+  }
+  return layer_inputs.back();
+}
+
+// Versions turn the ring once for each segment: in forward upwards, in backward downwards. Inputs
+// of segments are in slot (n + 1) * s mod n = s.
+Stream Context::input_of(const LayerPlace& at, Visit visit) {
+  StoredInputs& inputs = inputs_at(at.segment);
+  const std::int64_t slots = inputs.slots;
+  const std::int64_t step = inputs.turns == 1 ? 1 : slots + 1;
+  // A segment of one layer has its number.
+  const bool alone = longest_segment(strategy) == 1;
+  if (at.first()) {
+    return {&inputs.home, Version::at(-step * inputs.first, alone ? step : 0, slots * inputs.turns,
+                                      alone ? 0 : step)};
+  }
+  const std::int64_t turn = visit == Visit::forward ? 1 : -1;
+  const std::int64_t first = visit == Visit::forward ? 0 : 2 * inputs.count;
+  return {&inputs.home, Version::at(slots * (first - turn * inputs.first + 1), 0,
+                                    slots * inputs.turns, turn * slots, -1)};
+}
+
+Stream Context::output_of(const LayerPlace& at, Visit visit) {
+  LayerPlace next = at;
+  if (!at.last()) {
+    ++next.place;
+    Stream output = input_of(next, visit);
+    output.instance.offset += output.instance.place;  // of the place before it
+    return output;
+  }
+  ++next.segment;
+  next.place = 0;
+  Stream output = input_of(next, visit);
+  output.instance.offset += output.instance.layer + output.instance.segment;
+  return output;
+}
+
 void Context::begin_block(const std::string& name) {
   builder.begin_block(name);
-  layer_input.begin_block();
-  segment_input.begin_block();
+  for (StoredInputs& inputs : layer_inputs) inputs.home.begin_block();
   layer_gradient.begin_block();
   for (Homes& one : homes) {
     for (Home* home :
@@ -62,12 +102,8 @@ Operand LoweringPart::documents() const {
 
 // With stored tensors (keep_attention, keep_all) an instance is a layer of a micro-batch. Otherwise
 // only the current layer's instance is alive.
-Instance LoweringPart::stored_instance(const Homes& homes) const {
-  if (!homes.in_segment) return Version::at(-homes.first, 1, homes.count);
-  // Layer k*s + p of segment s; the last segment comes first: (T-1-s)(k-1) + p.
-  const std::int64_t every = strategy_.checkpoint_every();
-  const std::int64_t segments = model_.layers / every;
-  return Version::at((segments - 1) * (every - 1), 1, segments * (every - 1), 1 - 2 * every);
+Instance LoweringPart::stored_instance(const Homes& homes) {
+  return Version::at(-homes.first, 1, homes.count);
 }
 
 Instance LoweringPart::inputs(const LayerFrame& frame) const {

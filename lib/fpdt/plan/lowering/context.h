@@ -8,6 +8,7 @@
 #include "fpdt/plan/lowering/builder.h"
 #include "fpdt/plan/lowering/home.h"
 #include "fpdt/plan/lowering/states.h"
+#include "fpdt/spec/layer_places.h"
 #include "fpdt/spec/strategy.h"
 
 namespace fpdt {
@@ -18,7 +19,6 @@ struct Homes {
   std::string suffix;      // of block names and buffers: "" or "_0", "_1", ...
   std::int64_t first = 0;  // its first layer, and how many
   std::int64_t count = 0;
-  bool in_segment = false;  // what is stored lives within a segment of several layers
   Home norm_output, q, kv, attention_output, lse, residual, ffn_hidden;
   Home residual_gradient, dout, delta, dq, dkv;
   Home kv_ring, dkv_ring, attention_sum, lse_sum;  // where keys go around a ring
@@ -28,6 +28,21 @@ struct Homes {
 struct Stream {
   Home* home = nullptr;
   Instance instance;
+  bool operator==(const Stream&) const = default;
+};
+
+// What a block of a layer does: forward; forward again before backward of its segment; or backward,
+// which begins with what it has to repeat.
+enum class Visit : std::uint8_t { forward, rerun, backward };
+
+// A block of layers that have the same homes.
+struct LayerBlock {
+  Visit visit = Visit::forward;
+  Homes* homes = nullptr;
+  Version weights;       // which gather they come from
+  Stream input, output;  // backward has no output
+  bool found = false;    // backward: a rerun has made the attention outputs that are not stored
+  bool operator==(const LayerBlock&) const = default;
 };
 
 // The gradient of the attention output and delta, in sequence layout.
@@ -37,12 +52,14 @@ struct OutputGradient {
 
 // A block of a layer under construction: its layer class and its mode.
 struct LayerFrame {
+  Visit visit = Visit::forward;
   Homes* homes = nullptr;
-  Pass pass = Pass::forward;
-  bool back = false;          // past the forward that a backward block repeats
-  std::int64_t arrivals = 0;  // hops whose keys have come in this block
-  Version weights;            // which gather its weights come from
+  Version weights;
   Stream input, output;
+  std::int64_t rows = 0;         // of chunks whose attention is computed, the first ones
+  std::int64_t projections = 0;  // of chunks whose queries and keys are
+  bool back = false;             // past the forward that a backward block repeats
+  std::int64_t arrivals = 0;     // hops whose keys have come in this block
   // By chunk; valid as long as their rings hold them.
   std::vector<Operand> q, kv, o, lse, dout, delta, dq, dkv;
   // By extent.
@@ -58,6 +75,11 @@ struct Context {
 
   void begin_block(const std::string& name);
 
+  // The residual stream at a layer: what it reads and what it makes.
+  [[nodiscard]] Stream input_of(const LayerPlace& at, Visit visit);
+  [[nodiscard]] Stream output_of(const LayerPlace& at, Visit visit);
+  [[nodiscard]] std::int64_t segments() const { return places.back().segment + 1; }
+
   const Problem& problem;
   const Strategy& strategy;
   Geometry shape;
@@ -65,12 +87,27 @@ struct Context {
   bool fused;
   Builder builder;
   States states;
-  Home layer_input, segment_input, layer_gradient;  // the residual stream
+  std::vector<LayerPlace> places;  // of layers
+  // The inputs of consecutive segments that keep as much of them, and of the layers within. The
+  // input of segment i is in slot i. Those of the other layers of a segment live in forward until
+  // the next layer has read them, and from the rerun to backward. They take the slots of segments
+  // that come later, or whose backward is over, from the last slot on.
+  struct StoredInputs {
+    Home home;
+    std::int64_t first = 0;  // segment
+    std::int64_t count = 0;  // of segments; the last have one more, for the head
+    std::int64_t slots = 0;
+    std::int64_t turns = 1;  // of the ring in a micro-batch
+  };
+  std::vector<StoredInputs> layer_inputs;
+  Home layer_gradient;
   std::vector<Homes> homes;
   BufferIndex tokens = -1, labels = -1, documents = -1;
 
  private:
   void make_homes();
+  void make_inputs();
+  [[nodiscard]] StoredInputs& inputs_at(std::int64_t segment);
 };
 
 // The base of all parts, which share one context.
@@ -100,8 +137,8 @@ class LoweringPart {
   [[nodiscard]] Operand optional_weight(const std::string& name, const Version& use) const;
   // Absent when every sequence is one document.
   [[nodiscard]] Operand documents() const;
-  // The instance of what a layer stores across the step, or within its segment.
-  [[nodiscard]] Instance stored_instance(const Homes& homes) const;
+  // The instance of what a layer stores across the step.
+  [[nodiscard]] static Instance stored_instance(const Homes& homes);
   // The instances of attention's inputs and of its outputs.
   [[nodiscard]] Instance inputs(const LayerFrame& frame) const;
   [[nodiscard]] Instance outputs(const LayerFrame& frame) const;

@@ -52,13 +52,13 @@ std::int64_t Ends::words() const {
 
 void Ends::emit_embed() {
   context_.begin_block("embed");
-  const Instance first = strategy_.checkpoint_every() == 1
-                             ? Version::at(0, 0, model_.layers + 1)
-                             : Version::at(0, 0, model_.layers / strategy_.checkpoint_every() + 1);
+  Context::StoredInputs& inputs = context_.layer_inputs.front();
+  Home& home = inputs.home;
+  const Instance first = Version::at(0, 0, inputs.slots * inputs.turns);
   Operand x;
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     const std::int64_t extent = shape_.extent_of(i);
-    if (enters(i, Loop::up)) x = context_.layer_input.produce(builder_, first, extent);
+    if (enters(i, Loop::up)) x = home.produce(builder_, first, extent);
     Embedding embed;
     embed.tokens = {context_.tokens, kMicroBatch, shape_.local_first(i), shape_.local_rows(i)};
     embed.table = states_.weight("embed.weight", kMicroBatch);
@@ -72,7 +72,7 @@ void Ends::emit_embed() {
     embed.token_first = token_first(i);
     builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
     if (leaves(i, Loop::up)) {
-      context_.layer_input.spill(builder_, first, extent, x, out_lane());
+      home.spill(builder_, first, extent, x, out_lane());
     }
   }
   builder_.end_block();
@@ -117,15 +117,16 @@ void Ends::emit_head(const std::string& name, bool train) {
   if (states_.has("final_norm.bias")) names.push_back("final_norm.bias");
   names.push_back(model_.tied_embeddings ? "embed.weight" : "head.weight");
   if (train) states_.emit_fill(builder_, names, kMicroBatch);
-  const std::int64_t checkpoints = model_.layers / strategy_.checkpoint_every();
-  const Instance last = Version::at(checkpoints, 0, checkpoints + 1);
+  Context::StoredInputs& inputs = context_.layer_inputs.back();
+  Home& home = inputs.home;
+  const std::int64_t step = inputs.turns == 1 ? 1 : inputs.slots + 1;
+  const Instance last = Version::at(step * (inputs.count - 1), 0, inputs.slots * inputs.turns);
   const std::int64_t tile = loss_tile();
   // Of long sequences, most ops are here. An op is a kilobyte, so let none move.
   const std::int64_t tiles = shape_.extents * div_ceil(shape_.extent_rows(0), tile);
   builder_.expect(tiles * (4 + (train ? 6 : 2) * div_ceil(model_.vocabulary, words())));
   for (std::int64_t i = 0; i < shape_.extents; ++i) {
-    const Operand x =
-        context_.layer_input.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
+    const Operand x = home.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
     const Operand dx =
         train ? context_.layer_gradient.produce(builder_, Version::plus(1), i) : Operand{};
     for (std::int64_t at = 0; at < shape_.extent_rows(i); at += tile) {

@@ -7,6 +7,15 @@
 #include "fpdt/base/math.h"
 
 namespace fpdt {
+namespace {
+
+// The version of one of the `each` parts of an instance.
+Version part_of(const Instance& instance, std::int64_t each, std::int64_t part) {
+  return {instance.relative,           instance.offset * each + part, instance.layer * each,
+          instance.micro_batch * each, instance.segment * each,       instance.place * each};
+}
+
+}  // namespace
 
 // Declares the rings that the chunks need: of kept ones, of chunks at their producer, of spilled
 // ones on the host, and of chunks at their consumer.
@@ -33,11 +42,8 @@ Home::Home(Builder& builder, const HomeShape& shape)
   if (kept == shape.chunks) return;
   produced_ = ring("_new", device, shape.rows, shape.produced_slots);
   if (!shape.stored) return;
-  const auto on_host = [&](const char* suffix, std::int64_t slots) {
-    return slots > 0 ? ring(suffix, MemorySpace::host_pinned, shape.rows, slots) : -1;
-  };
-  host_ = on_host("_host", mul(first_kept_ - shape.repeated, shape.instances));
-  repeated_ = on_host("_repeated", shape.repeated);
+  host_slots_ = mul(first_kept_ - shape.repeated, shape.instances) + shape.extra;
+  host_ = ring("_host", MemorySpace::host_pinned, shape.rows, host_slots_);
   if (shape.fetched_slots > 0) fetched_ = ring("", device, shape.rows, shape.fetched_slots);
 }
 
@@ -48,14 +54,13 @@ std::int64_t Home::operand_rows(std::int64_t chunk) const {
 }
 
 Version Home::version(const Instance& instance, std::int64_t chunk) const {
-  const bool kept_chunk = chunk >= first_kept_;
-  const std::int64_t chunks = shape_.chunks;
-  const std::int64_t each =
-      kept_chunk ? (shape_.contiguous ? 1 : chunks - first_kept_) : first_kept_ - shape_.repeated;
-  const std::int64_t within =
-      kept_chunk ? (shape_.contiguous ? 0 : chunk - first_kept_) : chunk - shape_.repeated;
-  return {instance.relative, instance.offset * each + within, instance.layer * each,
-          instance.micro_batch * each, instance.segment * each};
+  if (chunk < first_kept_) {
+    Version made = part_of(instance, first_kept_ - shape_.repeated, chunk - shape_.repeated);
+    if (shape_.repeated > 0) made.micro_batch = turns();
+    return made;
+  }
+  if (shape_.contiguous) return part_of(instance, 1, 0);
+  return part_of(instance, shape_.chunks - first_kept_, chunk - first_kept_);
 }
 
 Operand Home::kept(const Instance& instance, std::int64_t chunk) const {
@@ -64,7 +69,12 @@ Operand Home::kept(const Instance& instance, std::int64_t chunk) const {
 }
 
 Operand Home::on_host(const Instance& instance, std::int64_t chunk) const {
-  if (chunk < shape_.repeated) return {repeated_, Version::plus(chunk), 0, operand_rows(chunk)};
+  if (chunk < shape_.repeated) {
+    // The last segment comes first, in the second turn of the ring.
+    const Version made =
+        Version::at(turns() - shape_.repeated + chunk, 0, turns(), -host_slots_, -shape_.repeated);
+    return {host_, made, 0, operand_rows(chunk)};
+  }
   return {host_, version(instance, chunk), 0, operand_rows(chunk)};
 }
 
@@ -142,10 +152,6 @@ void Home::advance(Builder& builder, std::int64_t n) const {
   const std::int64_t chunks = shape_.chunks;
   if (kept_ >= 0) builder.advance(kept_, shape_.contiguous ? n : n * (chunks - first_kept_));
   if (host_ >= 0) builder.advance(host_, n * (first_kept_ - shape_.repeated));
-}
-
-void Home::advance_repeated(Builder& builder) const {
-  if (repeated_ >= 0) builder.advance(repeated_, shape_.repeated);
 }
 
 }  // namespace fpdt

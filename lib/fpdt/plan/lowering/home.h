@@ -30,7 +30,11 @@ struct HomeShape {
   std::int64_t last_rows = 0;  // of the last
   std::int64_t instances = 1;  // alive at once
   std::int64_t kept = 0;       // chunks on the device, the last ones
-  std::int64_t repeated = 0;   // chunks that live in the block that makes them, the first ones
+  // The first chunks live from a rerun to backward. On the host they take the slots of layers whose
+  // backward is over, from the last slot on, and `extra` more.
+  std::int64_t repeated = 0;
+  std::int64_t extra = 0;
+  std::int64_t segments = 1;
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;  // 0: consumers have rings of their own
   bool contiguous = false;         // kept chunks are rows of one slot, so one op can span them
@@ -69,8 +73,6 @@ class Home {
   void begin_block();
   // Moves the relative base of this home by n instances at the end of the block.
   void advance(Builder& builder, std::int64_t n) const;
-  // The same for the chunks that each block makes anew.
-  void advance_repeated(Builder& builder) const;
 
   [[nodiscard]] std::int64_t first_kept() const { return first_kept_; }
   // Records that a consumer used a chunk without fetching it (the diagonal), for Reuse::latest.
@@ -89,7 +91,11 @@ class Home {
 
   HomeShape shape_;
   std::int64_t first_kept_ = 0;
-  BufferIndex kept_ = -1, host_ = -1, repeated_ = -1, produced_ = -1, fetched_ = -1;
+  // Versions of the host's ring in a micro-batch, where chunks are repeated.
+  [[nodiscard]] std::int64_t turns() const { return host_slots_ * (shape_.segments + 1); }
+
+  BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
+  std::int64_t host_slots_ = 0;
   // A chunk and the operand that holds it on the device.
   struct Held {
     Instance instance;

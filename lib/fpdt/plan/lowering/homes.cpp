@@ -11,6 +11,9 @@
 // k device chunks a live instance. The others cost C-k host chunks an instance, two device chunks
 // where they are produced and 1 + depth where they are fetched. A chunk that backward repeats costs
 // one on the host. Every slot is rounded up to kAlignment.
+#include <algorithm>
+#include <utility>
+
 #include "fpdt/plan/lowering/context.h"
 
 namespace fpdt {
@@ -85,22 +88,43 @@ class HomeMaker {
     return made;
   }
 
-  // Attention output and lse, which repeats of a segment keep until its end. Chunks that backward
-  // repeats live in its block.
+  // Attention output and lse. Chunks whose attention is repeated live until backward of their
+  // layer.
   void attention_outputs(Homes& made) const {
     const bool from_input = choice_.recompute == Recompute::from_input;
     HomeShape output = product_rows(TensorClass::attention_output, part_.q_width(), !from_input);
     output.stored = stored(TensorClass::attention_output);
     HomeShape lse = head_rows(TensorClass::lse, shape_.heads, Dtype::f32, !from_input);
-    if (!from_input) output.repeated = lse.repeated = choice_.first_stored_chunk;
-    if (made.in_segment) {
-      for (HomeShape* one : {&output, &lse}) {
-        one->name += "_segment";
-        one->instances = strategy_.checkpoint_every() - 1;
-      }
+    if (!from_input) {
+      lse.repeated = choice_.first_stored_chunk;
+      output.repeated = whole() ? std::min<std::int64_t>(lse.repeated, 1) : lse.repeated;
+      share_slots(output);
+      share_slots(lse);
     }
     made.attention_output = home(output);
     made.lse = home(lse);
+  }
+
+  // The repeated chunks of a segment take the slots of the layers of the class after it.
+  void share_slots(HomeShape& shape) const {
+    shape.segments = context_.segments();
+    if (shape.repeated == 0) return;
+    const std::int64_t each = shape.chunks - shape.kept - shape.repeated;  // stored on the host
+    std::int64_t after = 0;  // layers of the class, in later segments
+    std::int64_t here = 0;
+    std::int64_t most = 0;  // place of the class in the segment, and one
+    const std::vector<LayerPlace>& places = context_.places;
+    for (auto at = places.rbegin(); at != places.rend(); ++at) {
+      if (&strategy_.layer_classes[at->layer_class] != &choice_) continue;
+      if (here == 0) most = at->place + 1;
+      ++here;
+      const auto before = std::next(at);
+      const bool ends = before == places.rend() || before->segment != at->segment ||
+                        before->layer_class != at->layer_class;
+      if (!ends) continue;
+      shape.extra = std::max(shape.extra, most * shape.repeated - after * each);
+      after += std::exchange(here, 0);
+    }
   }
 
   void all(Homes& made) const {
@@ -173,42 +197,54 @@ class HomeMaker {
 
 }  // namespace
 
-void Context::make_homes() {
-  const std::int64_t layers = problem.model.layers;
-  const std::int64_t every = strategy.checkpoint_every();
-  const HomeMaker stream(*this, strategy.layer_classes.front(), "", 1);
-  const auto rows = [&](TensorClass tensor, const char* name, std::int64_t instances) {
-    HomeShape made = stream.local_rows(tensor, problem.model.hidden);
-    made.name = name;
-    made.instances = instances;
+void Context::make_inputs() {
+  const auto keeps = [&](const LayerPlace& at) {
+    return strategy.layer_classes[at.layer_class].kept(TensorClass::layer_input);
+  };
+  std::vector<const LayerPlace*> first;  // layer of each group of segments
+  for (const LayerPlace& at : places) {
+    if (at.first() && (first.empty() || keeps(*first.back()) != keeps(at))) first.push_back(&at);
+  }
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const bool last = i + 1 == first.size();
+    StoredInputs made;
+    made.first = first[i]->segment;
+    made.count = (last ? segments() + 1 : first[i + 1]->segment) - made.first;
+    // In forward, the inputs of other layers are beside those of the segment and the next one.
+    made.slots = made.count;
+    if (longest_segment(strategy) > 1) made.turns = 2 * made.count + 2;
+    for (const LayerPlace& at : places) {
+      const std::int64_t segment = at.segment - made.first;
+      if (segment < 0 || segment >= made.count || at.length == 1) continue;
+      made.slots = std::max(made.slots, at.length + segment + 1);
+    }
+    const HomeMaker maker(*this, strategy.layer_classes[first[i]->layer_class], "", 1);
+    HomeShape shape_of = maker.local_rows(TensorClass::layer_input, problem.model.hidden);
+    if (first.size() > 1) shape_of.name.append(1, '_').append(std::to_string(i));
+    shape_of.instances = made.slots;
     // project reads x_i, and so does feed_forward, two chunks later when all-to-alls overlap. Where
     // keys go around a ring, it comes again.
-    const bool again = tensor == TensorClass::layer_input && strategy.extent == Extent::chunk;
-    if (again && shape.hops == 1 && strategy.copies.overlap_all_to_all) made.fetched_slots += 2;
-    return Home(builder, made);
-  };
-  layer_input = rows(TensorClass::layer_input, "layer_input", layers / every + 1);
-  if (every > 1) segment_input = rows(TensorClass::layer_input, "segment_input", every - 1);
-  layer_gradient = rows(TensorClass::layer_gradient, "layer_gradient", 1);
+    const bool again = strategy.extent == Extent::chunk;
+    if (again && shape.hops == 1 && strategy.copies.overlap_all_to_all) shape_of.fetched_slots += 2;
+    made.home = Home(builder, shape_of);
+    layer_inputs.push_back(std::move(made));
+  }
+}
 
+void Context::make_homes() {
+  make_inputs();
+  HomeShape gradient = HomeMaker(*this, strategy.layer_classes.front(), "", 1)
+                           .local_rows(TensorClass::layer_gradient, problem.model.hidden);
+  layer_gradient = Home(builder, gradient);
   std::int64_t first = 0;
   for (std::size_t c = 0; c < strategy.layer_classes.size(); ++c) {
     Homes made;
     made.choice = strategy.layer_classes[c];
     if (strategy.layer_classes.size() > 1) made.suffix.append(1, '_').append(std::to_string(c));
     made.first = first;
-    made.count = made.choice.layers > 0 ? made.choice.layers : layers - first;
+    made.count = made.choice.layers > 0 ? made.choice.layers : problem.model.layers - first;
     first += made.count;
-    // The repeats of a segment may store their outputs; its first forward and its last layer store
-    // none.
-    const bool in_segment = every > 1 && made.choice.recompute == Recompute::keep_attention;
-    if (in_segment) made.choice.recompute = Recompute::from_input;
-    HomeMaker(*this, made.choice, made.suffix, made.count).all(made);
-    homes.push_back(made);
-    if (!in_segment) continue;
-    made.choice = strategy.layer_classes[c];
-    made.in_segment = true;
-    HomeMaker(*this, made.choice, made.suffix, made.count).attention_outputs(made);
+    HomeMaker(*this, strategy.layer_classes[c], made.suffix, made.count).all(made);
     homes.push_back(made);
   }
 }

@@ -5,14 +5,23 @@
 
 namespace fpdt {
 
-LayerFrame Layers::begin(const std::string& name, Homes& homes, Pass pass, const Version& weights,
-                         const Stream& input) {
+LayerFrame Layers::begin(const std::string& name, const LayerBlock& block) {
   context_.begin_block(name);
   LayerFrame frame;
-  frame.homes = &homes;
-  frame.pass = pass;
-  frame.weights = weights;
-  frame.input = input;
+  frame.visit = block.visit;
+  frame.homes = block.homes;
+  frame.weights = block.weights;
+  frame.input = block.input;
+  frame.output = block.output;
+  if (block.visit == Visit::forward) {
+    frame.rows = shape_.chunks;
+  } else if (!block.found) {
+    frame.rows = block.homes->choice.repeated(shape_.chunks);
+  }
+  frame.projections = frame.rows;
+  if (block.visit == Visit::backward) {
+    frame.projections = frame.stores(Recompute::keep_all) ? 0 : shape_.chunks;
+  }
   for (auto* list : {&frame.q, &frame.kv, &frame.o, &frame.lse, &frame.dout, &frame.delta,
                      &frame.dq, &frame.dkv}) {
     list->resize(static_cast<std::size_t>(shape_.chunks));
@@ -24,18 +33,19 @@ LayerFrame Layers::begin(const std::string& name, Homes& homes, Pass pass, const
   return frame;
 }
 
-void Layers::forward_block(const std::string& name, Homes& homes, const Version& weights,
-                           const Stream& input, const Stream& output) {
-  LayerFrame frame = begin(name, homes, Pass::forward, weights, input);
-  frame.output = output;
-  forward_rows(frame);
-  advance_repeated(frame);
+void Layers::emit(const std::string& name, const LayerBlock& block) {
+  LayerFrame frame = begin(name, block);
+  if (block.visit == Visit::backward) {
+    backward(frame);
+  } else {
+    forward_rows(frame);
+    advance_repeated(frame);
+  }
   builder_.end_block();
 }
 
-void Layers::backward_block(const std::string& name, Homes& homes, const Version& weights,
-                            const Stream& input) {
-  LayerFrame frame = begin(name, homes, Pass::recompute, weights, input);
+void Layers::backward(LayerFrame& frame) {
+  Homes& homes = *frame.homes;
   states_.emit_fill(builder_, states_.layer_names(), Version::plus(0));
   forward_rows(frame);
   travel_.begin_backward(frame);
@@ -49,32 +59,31 @@ void Layers::backward_block(const std::string& name, Homes& homes, const Version
   for (const Home* home : {&homes.residual_gradient, &homes.dout, &homes.delta}) {
     home->advance(builder_, 1);
   }
-  homes.attention_output.advance_repeated(builder_);
-  homes.lse.advance_repeated(builder_);
   // The streamed accumulator begins a new value in every row.
   homes.dq.advance(builder_, shape_.hops * shape_.chunks);
   homes.dkv.advance(builder_, shape_.hops * shape_.chunks);
   context_.layer_gradient.advance(builder_, 1);
-  builder_.end_block();
 }
 
 // With overlap, compute runs project(i+1), row(i), feed_forward(i-1). The all-to-alls of q and kv
 // of chunk i+1 and of the output of chunk i-1 are on their lane while the tiles of chunk i run.
-// With several hops, projections belong to the first and outputs to the last. Backward repeats what
-// is not stored: attention of the first chunks, and projections.
+// With several hops, projections belong to the first and outputs to the last. Reruns and backward
+// repeat what is not stored: attention of the first chunks, and projections.
 void Layers::forward_rows(LayerFrame& frame) {
-  const bool repeat = frame.pass == Pass::recompute;
-  const std::int64_t rows = repeat ? frame.homes->choice.repeated(shape_.chunks) : shape_.chunks;
-  const std::int64_t projections = repeat && frame.stores(Recompute::keep_all) ? 0 : shape_.chunks;
+  const std::int64_t rows = frame.rows;
   std::int64_t projected = 0;
   const auto project_up_to = [&](std::int64_t end) {
-    for (; projected < std::min(end, projections); ++projected) rows_.project(frame, projected);
+    for (; projected < std::min(end, frame.projections); ++projected) {
+      rows_.project(frame, projected);
+    }
+  };
+  const auto feed_forward = [&](std::int64_t i) {
+    if (frame.visit == Visit::backward || !leaves(i, Loop::up)) return;
+    rows_.feed_forward(frame, shape_.extent_of(i));
   };
   const auto complete = [&](std::int64_t i) {
     transition_.join_output(frame, i);
-    if (frame.pass == Pass::forward && leaves(i, Loop::up)) {
-      rows_.feed_forward(frame, shape_.extent_of(i));
-    }
+    feed_forward(i);
   };
   if (overlaps()) project_up_to(1);
   for (std::int64_t hop = 0; hop < shape_.hops; ++hop) {
@@ -89,6 +98,7 @@ void Layers::forward_rows(LayerFrame& frame) {
   }
   if (overlaps() && rows > 0) complete(rows - 1);
   project_up_to(shape_.chunks);
+  for (std::int64_t i = rows; i < shape_.chunks; ++i) feed_forward(i);
   if (rows > 0) frame.arrivals += shape_.hops - 1;
 }
 
@@ -129,7 +139,7 @@ void Layers::query_outer(LayerFrame& frame) {
 // A tensor that is not stored across the step begins a new instance in every block that makes it.
 void Layers::advance_repeated(const LayerFrame& frame) {
   const Homes& homes = *frame.homes;
-  if (homes.choice.recompute != Recompute::keep_all) {
+  if (homes.choice.recompute != Recompute::keep_all && frame.projections > 0) {
     homes.q.advance(builder_, 1);
     homes.kv.advance(builder_, 1);
   }

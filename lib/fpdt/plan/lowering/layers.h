@@ -15,6 +15,9 @@
 // Nothing on the device is longer than a chunk unless the strategy keeps it, or its extent is all
 // rows of the rank: then project(0) begins with their norm, and feed_forward follows the last
 // chunk. Backward mirrors this.
+//
+// A rerun takes the attention outputs that forward stored, and makes those of the first chunks
+// again. Backward of the layer finds both.
 #pragma once
 
 #include <string>
@@ -34,14 +37,11 @@ class Layers : public LoweringPart {
         travel_(context),
         attention_(context, travel_) {}
 
-  void forward_block(const std::string& name, Homes& homes, const Version& weights,
-                     const Stream& input, const Stream& output);
-  void backward_block(const std::string& name, Homes& homes, const Version& weights,
-                      const Stream& input);
+  void emit(const std::string& name, const LayerBlock& block);
 
  private:
-  [[nodiscard]] LayerFrame begin(const std::string& name, Homes& homes, Pass pass,
-                                 const Version& weights, const Stream& input);
+  [[nodiscard]] LayerFrame begin(const std::string& name, const LayerBlock& block);
+  void backward(LayerFrame& frame);
   void forward_rows(LayerFrame& frame);
   void kv_outer(LayerFrame& frame);
   void query_outer(LayerFrame& frame);

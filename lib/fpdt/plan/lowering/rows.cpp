@@ -105,13 +105,18 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
   const bool parallel = model_.parallel_residual;
   const Instance stored = stored_instance(homes);
   const bool keep = all && !parallel;
-  Operand& x = frame.x[at];  // of the projection, unless that was many rows ago
-  if (shape_.hops > 1) {
+  Operand& x = frame.x[at];  // of the projection, unless there was none, or many rows ago
+  if (shape_.hops > 1 || !x.present()) {
     x = frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
+  }
+  Operand& context = frame.attention_output[at];
+  if (!context.present()) {
+    context =
+        homes.attention_output.fetch(builder_, stored, extent, Home::Reuse::ring, LaneKind::h2d);
   }
   const Operand h =
       keep ? homes.residual.produce(builder_, stored, extent) : temporary(residual_, rows);
-  out_product(frame, extent, frame.attention_output[at], x, h);
+  out_product(frame, extent, context, x, h);
   if (keep) homes.residual.spill(builder_, stored, extent, h, out_lane());
   const Operand n2 = temporary(normed_, rows);
   products_.norm(fmt::format("norm2.{}", extent), "norm2", frame.weights, parallel ? x : h, n2,

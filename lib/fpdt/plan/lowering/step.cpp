@@ -1,9 +1,9 @@
 // Blocks of layers and gathers, and the order in which a step calls them.
 //
-// With segments of k layers, layers k*s .. k*s+k-1 form segment s. Only the input of its first
-// layer is stored across the step; backward of a segment first repeats forward through its first
-// k-1 layers.
+// Backward of a segment first repeats forward through its layers but the last.
 #include "fpdt/plan/lowering/step.h"
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -15,27 +15,27 @@ namespace fpdt {
 namespace {
 
 // Numbers the gathers that a layer reads from, over the step. Forward gathers layers 0 .. L-1 once
-// a micro-batch. Backward gathers them again in reverse; with k = 1 it finds the last layer still
-// gathered.
+// a micro-batch. Backward gathers them again in reverse; with segments of one layer it finds the
+// last layer still gathered. Segments are numbered as if all were as long as the longest: shorter
+// ones leave gaps, but gathers in a row have numbers of different parity, and so different slots.
 struct GatherCount {
-  std::int64_t layers, every;
+  std::int64_t layers, segments, longest;
 
-  [[nodiscard]] std::int64_t segments() const { return layers / every; }
-  [[nodiscard]] std::int64_t of_micro_batch() const {
-    return every == 1 ? 2 * layers - 1 : layers + segments() * (2 * every - 1);
+  [[nodiscard]] Version forward() const {
+    return Version::at(0, 1, longest == 1 ? 2 * layers - 1 : layers + segments * each());
   }
-  [[nodiscard]] Version forward() const { return Version::at(0, 1, of_micro_batch()); }
-  // Layer l of segment s, repeated: L + (T-1-s)(2k-1) + (l - k*s).
-  [[nodiscard]] Version rerun() const {
-    const std::int64_t turn = 2 * every - 1;
-    return Version::at(layers + (segments() - 1) * turn, 1, of_micro_batch(), -turn - every);
-  }
-  // Layer l of segment s, backward: k-1 repeats before it, then (k-1) - (l - k*s).
+  [[nodiscard]] Version rerun() const { return in_segment(0, 1); }
   [[nodiscard]] Version backward() const {
-    if (every == 1) return Version::at(2 * layers - 2, -1, of_micro_batch());
-    const std::int64_t turn = 2 * every - 1;
-    return Version::at(layers + (segments() - 1) * turn + 2 * (every - 1), -1, of_micro_batch(),
-                       -turn + every);
+    if (longest == 1) return Version::at(2 * layers - 2, -1, 2 * layers - 1);
+    return in_segment(2 * longest - 2, -1);
+  }
+
+ private:
+  // Gathers for the backward of a segment.
+  [[nodiscard]] std::int64_t each() const { return 2 * longest - 1; }
+  [[nodiscard]] Version in_segment(std::int64_t first, std::int64_t place) const {
+    return Version::at(layers + (segments - 1) * each() + first, 0, layers + segments * each(),
+                       -each(), place);
   }
 };
 
@@ -43,7 +43,8 @@ struct GatherCount {
 
 void StepLowering::emit_gathers() {
   if (!states_.gathers()) return;
-  const GatherCount count{model_.layers, strategy_.checkpoint_every()};
+  const std::int64_t longest = longest_segment(strategy_);
+  const GatherCount count{model_.layers, context_.segments(), longest};
   const auto gather = [&](const std::string& block, const std::vector<std::string>& names,
                           const Version& use) {
     context_.begin_block(block);
@@ -52,8 +53,7 @@ void StepLowering::emit_gathers() {
   };
   gather("gather", states_.layer_names(), count.forward());
   gather("gather_backward", states_.layer_names(), count.backward());
-  if (strategy_.checkpoint_every() > 1)
-    gather("gather_rerun", states_.layer_names(), count.rerun());
+  if (longest > 1) gather("gather_rerun", states_.layer_names(), count.rerun());
   std::vector<std::string> embed{"embed.weight"};
   if (states_.has("positions.weight")) embed.push_back("positions.weight");
   std::vector<std::string> head{"final_norm.weight"};
@@ -63,110 +63,115 @@ void StepLowering::emit_gathers() {
   gather("gather_head", head, Version::at(0, 0, 1));
 }
 
+LayerBlock StepLowering::block_of(std::int64_t layer, Visit visit) {
+  const std::int64_t longest = longest_segment(strategy_);
+  const std::int64_t segments = context_.segments();
+  const LayerPlace& at = context_.places[index(layer)];
+  const GatherCount count{model_.layers, segments, longest};
+  LayerBlock block;
+  block.visit = visit;
+  block.homes = &context_.homes[at.layer_class];
+  block.input = context_.input_of(at, visit);
+  if (visit != Visit::backward) block.output = context_.output_of(at, visit);
+  switch (visit) {
+    case Visit::forward:
+      block.weights = count.forward();
+      break;
+    case Visit::rerun:
+      block.weights = count.rerun();
+      break;
+    case Visit::backward:
+      block.weights = count.backward();
+      block.found = !at.last() && block.homes->choice.recompute != Recompute::from_input;
+      break;
+  }
+  return block;
+}
+
+std::string StepLowering::word_of(std::int64_t layer, Visit visit) const {
+  const LayerPlace& at = context_.places[index(layer)];
+  std::string text = visit == Visit::forward ? "forward"
+                     : visit == Visit::rerun ? "rerun"
+                                             : "backward";
+  if (at.length > 1) {
+    const char* between = visit == Visit::backward ? "_inside" : "_middle";
+    text += at.first() ? "_first" : at.last() ? "_last" : between;
+  }
+  return text + context_.homes[at.layer_class].suffix;
+}
+
+// Emits a block for each layer and visit, unless it is the same as one of an earlier layer.
 void StepLowering::emit_layers() {
-  const std::int64_t every = strategy_.checkpoint_every();
-  const std::int64_t layers = model_.layers;
-  const GatherCount count{layers, every};
-  if (every == 1) {
-    const Stream input{&context_.layer_input, Version::at(0, 1, layers + 1)};
-    const Stream output{&context_.layer_input, Version::at(1, 1, layers + 1)};
-    for (Homes& homes : context_.homes) {
-      layers_.forward_block("forward" + homes.suffix, homes, count.forward(), input, output);
-      layers_.backward_block("backward" + homes.suffix, homes, count.backward(), input);
-    }
-    return;
-  }
-  const std::int64_t segments = layers / every;
-  const std::int64_t inside = every - 1;
-  const Stream checkpoint{&context_.layer_input, Version::at(0, 0, segments + 1, 1)};
-  const Stream next_checkpoint{&context_.layer_input, Version::at(1, 0, segments + 1, 1)};
-  // Input of layer l of segment s (l > k*s); numbers run over forward and repeats.
-  const Instance forward_inside = Version::at(-1, 1, 2 * segments * inside, -1);
-  const Instance rerun_inside =
-      Version::at((2 * segments - 1) * inside - 1, 1, 2 * segments * inside, -inside - every);
-  const auto plus_one = [](Instance instance) {
-    ++instance.offset;
-    return instance;
+  struct Emitted {
+    std::string name;
+    LayerBlock block;
   };
-  const Stream forward_in{&context_.segment_input, forward_inside};
-  const Stream forward_out{&context_.segment_input, plus_one(forward_inside)};
-  const Stream rerun_in{&context_.segment_input, rerun_inside};
-  const Stream rerun_out{&context_.segment_input, plus_one(rerun_inside)};
-  Homes& homes = context_.homes.front();
-  Homes& repeated = context_.homes.back();  // other homes where repeats store attention output
-  layers_.forward_block("forward_first", homes, count.forward(), checkpoint, forward_out);
-  layers_.forward_block("forward_last", homes, count.forward(), forward_in, next_checkpoint);
-  layers_.forward_block("rerun_first", repeated, count.rerun(), checkpoint, rerun_out);
-  if (every > 2) {
-    layers_.forward_block("forward_middle", homes, count.forward(), forward_in, forward_out);
-    layers_.forward_block("rerun_middle", repeated, count.rerun(), rerun_in, rerun_out);
+  std::vector<Emitted> emitted;
+  const auto emit = [&](std::int64_t layer, Visit visit) {
+    const LayerBlock block = block_of(layer, visit);
+    std::string& name = name_of(visit, layer);
+    for (const Emitted& known : emitted) {
+      if (known.block == block) name = known.name;
+    }
+    if (!name.empty()) return;
+    const std::string word = word_of(layer, visit);
+    const auto taken = std::count_if(emitted.begin(), emitted.end(), [&](const Emitted& known) {
+      return known.name == word || known.name.rfind(word + "_to", 0) == 0;
+    });
+    // Another block of such layers hands on to other homes, or has its input there.
+    name = taken == 0 ? word : fmt::format("{}_to{}", word, taken);
+    emitted.push_back({name, block});
+    layers_.emit(name, block);
+  };
+  for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
+    emit(layer, Visit::forward);
+    if (!context_.places[index(layer)].last()) emit(layer, Visit::rerun);
+    emit(layer, Visit::backward);
   }
-  const bool stored = context_.homes.size() > 1;
-  layers_.backward_block("backward_first", repeated, count.backward(), checkpoint);
-  if (every > 2 || !stored) {
-    layers_.backward_block("backward_inside", repeated, count.backward(), rerun_in);
-  }
-  if (stored) layers_.backward_block("backward_last", homes, count.backward(), rerun_in);
 }
 
 void StepLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
   const std::int64_t layers = model_.layers;
-  const std::int64_t every = strategy_.checkpoint_every();
   const auto gather = [&](std::int64_t layer) {
     if (states_.gathers() && layer < layers) {
-      builder_.call(calls, "gather", layer, micro_batch, layer / every);
+      builder_.call(calls, "gather", layer, micro_batch, context_.places[index(layer)]);
     }
   };
   gather(0);
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     gather(layer + 1);
-    std::string block = "forward";
-    if (every > 1) {
-      const std::int64_t place = layer % every;
-      block += place == 0 ? "_first" : (place == every - 1 ? "_last" : "_middle");
-    } else {
-      for (const Homes& homes : context_.homes) {
-        if (layer >= homes.first && layer < homes.first + homes.count) block += homes.suffix;
-      }
-    }
-    builder_.call(calls, block, layer, micro_batch, layer / every);
+    builder_.call(calls, name_of(Visit::forward, layer), layer, micro_batch,
+                  context_.places[index(layer)]);
   }
 }
 
 void StepLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_batch) {
-  struct Visit {
-    std::string gather, block;
+  struct Step {
+    Visit visit;
     std::int64_t layer;
   };
-  const std::int64_t every = strategy_.checkpoint_every();
-  std::vector<Visit> visits;
-  for (std::int64_t segment = model_.layers / every - 1; segment >= 0; --segment) {
-    for (std::int64_t place = 0; place + 1 < every; ++place) {
-      visits.push_back(
-          {"gather_rerun", place == 0 ? "rerun_first" : "rerun_middle", segment * every + place});
+  std::vector<Step> steps;
+  for (std::int64_t end = model_.layers; end > 0;) {
+    const std::int64_t first = end - context_.places[index(end - 1)].length;
+    for (std::int64_t layer = first; layer + 1 < end; ++layer) {
+      steps.push_back({Visit::rerun, layer});
     }
-    for (std::int64_t place = every - 1; place >= 0; --place) {
-      const std::int64_t layer = segment * every + place;
-      std::string block = "backward";
-      if (every > 1) {
-        const bool last = context_.homes.size() > 1 && place == every - 1;
-        block += place == 0 ? "_first" : (last ? "_last" : "_inside");
-      } else {
-        for (const Homes& homes : context_.homes) {
-          if (layer >= homes.first && layer < homes.first + homes.count) block += homes.suffix;
-        }
-      }
-      visits.push_back({"gather_backward", block, layer});
+    for (std::int64_t layer = end - 1; layer >= first; --layer) {
+      steps.push_back({Visit::backward, layer});
     }
+    end = first;
   }
   const auto gather = [&](std::size_t i) {
-    if (!states_.gathers() || i >= visits.size()) return;
-    builder_.call(calls, visits[i].gather, visits[i].layer, micro_batch, visits[i].layer / every);
+    if (!states_.gathers() || i >= steps.size()) return;
+    const bool rerun = steps[i].visit == Visit::rerun;
+    builder_.call(calls, rerun ? "gather_rerun" : "gather_backward", steps[i].layer, micro_batch,
+                  context_.places[index(steps[i].layer)]);
   };
-  if (every > 1) gather(0);
-  for (std::size_t i = 0; i < visits.size(); ++i) {
+  if (longest_segment(strategy_) > 1) gather(0);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
     gather(i + 1);
-    builder_.call(calls, visits[i].block, visits[i].layer, micro_batch, visits[i].layer / every);
+    builder_.call(calls, name_of(steps[i].visit, steps[i].layer), steps[i].layer, micro_batch,
+                  context_.places[index(steps[i].layer)]);
   }
 }
 
@@ -176,7 +181,9 @@ StepLowering::StepLowering(Context& context)
       ends_(context),
       documents_(declare_tokens(Holds::documents, shape_.padded_tokens)),
       tokens_(declare_tokens(Holds::tokens, shape_.local_tokens())),
-      labels_(declare_tokens(Holds::labels, shape_.local_tokens())) {}
+      labels_(declare_tokens(Holds::labels, shape_.local_tokens())) {
+  for (std::vector<std::string>& of_visit : names_) of_visit.resize(index(model_.layers));
+}
 
 StepLowering::Rows StepLowering::declare_tokens(Holds holds, std::int64_t rows) {
   const std::string name(word(holds));

@@ -1,6 +1,8 @@
 // A whole step: tokens, gathers, both ends, layers, states, and the order of the calls.
 #pragma once
 
+#include <array>
+#include <string>
 #include <vector>
 
 #include "fpdt/plan/lowering/ends.h"
@@ -19,6 +21,9 @@ class StepLowering : public LoweringPart {
   void feed_tokens();
   void emit_gathers();
   void emit_layers();
+  // The block of a layer on a visit, and the word for it.
+  [[nodiscard]] LayerBlock block_of(std::int64_t layer, Visit visit);
+  [[nodiscard]] std::string word_of(std::int64_t layer, Visit visit) const;
   void emit_programs();
   void call_forward(std::vector<Call>& calls, std::int64_t micro_batch);
   void call_backward(std::vector<Call>& calls, std::int64_t micro_batch);
@@ -30,7 +35,13 @@ class StepLowering : public LoweringPart {
   Rows declare_tokens(Holds holds, std::int64_t rows);
   BufferIndex fetch(Holds holds, const Rows& rows);
 
+  // Names of the blocks that serve layers.
+  [[nodiscard]] std::string& name_of(Visit visit, std::int64_t layer) {
+    return names_[static_cast<std::size_t>(visit)][index(layer)];
+  }
+
   Layers layers_;
+  std::array<std::vector<std::string>, 3> names_;  // [visit][layer]
   Ends ends_;
   Rows documents_, tokens_, labels_;
 };

@@ -116,9 +116,9 @@ void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Projected
                   AllGather{ring_of(chunk), {own}, {{kv, false}}});
   }
   // Forward needs q only now, or once a hop, but K/V also in later rows of this layer.
-  const bool stored = frame.stores(Recompute::keep_all) || frame.pass == Pass::recompute;
+  const bool stored = frame.stores(Recompute::keep_all) || frame.visit == Visit::backward;
   if (stored || shape_.hops > 1) homes.q.spill(builder_, kept, chunk, q, out_lane());
-  if (stored || chunk + 1 < shape_.chunks) homes.kv.spill(builder_, kept, chunk, kv, out_lane());
+  if (stored || chunk + 1 < frame.rows) homes.kv.spill(builder_, kept, chunk, kv, out_lane());
   frame.q[c] = q;
   frame.kv[c] = kv;
 }
@@ -150,8 +150,10 @@ void Transition::join_output(LayerFrame& frame, std::int64_t chunk) {
                         head_ranks_,
                         shape_.product_rows(chunk),
                         q_width()});
-  const std::int64_t repeated = homes.choice.repeated(shape_.chunks);
-  if (frame.pass == Pass::forward && chunk < repeated) return;
+  const bool repeated = chunk < homes.choice.repeated(shape_.chunks);
+  const bool repeats = frame.visit == Visit::backward ||
+                       (frame.visit == Visit::rerun && !frame.stores(Recompute::from_input));
+  if (repeated != repeats) return;
   if (leaves(chunk, Loop::up)) {
     homes.attention_output.spill(builder_, stored, extent, whole, out_lane());
   }

@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "fpdt/base/assert.h"
 #include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/plan/place.h"
+#include "fpdt/plan/search/estimates.h"
 #include "fpdt/plan/search/floor.h"
 #include "fpdt/schedule/depend.h"
+#include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
@@ -63,55 +68,35 @@ std::vector<Candidate> pareto(const Problem& problem, std::vector<Candidate> can
   return kept;
 }
 
-// The times of steps. They do not depend on budgets, so all passes share them.
-class Estimates {
- public:
-  explicit Estimates(const Problem& problem)
-      : problem_(problem), machine_(problem.cluster, RateEnd::typical) {}
-
-  const Machine& machine() const { return machine_; }
-  std::int64_t simulated() const { return static_cast<std::int64_t>(known_.size()); }
-
-  // The time of a step by what versions demand, without edges: a third of the work. Edges are
-  // static, so now and then they make a step slower than this.
-  std::int64_t nanoseconds(const Strategy& strategy) {
-    for (const auto& [known, nanoseconds] : known_) {
-      if (known == strategy) return nanoseconds;
-    }
-    const Schedule schedule = lower_without_states(problem_, strategy);
-    SimulationOptions options;
-    options.waits = SimulationOptions::Waits::hazards;
-    known_.emplace_back(strategy,
-                        simulate(schedule, schedule.train, machine_, options).nanoseconds);
-    return known_.back().second;
-  }
-
- private:
-  const Problem& problem_;
-  Machine machine_;
-  std::vector<std::pair<Strategy, std::int64_t>> known_;
-};
-
 class Search {
  public:
   Search(const Problem& problem, const Pins& pins, const SearchEffort& effort, Estimates& estimates)
       : problem_(problem), pins_(pins), effort_(effort), estimates_(estimates) {}
 
+  // Takes starts by ascending floor. The floor of one that is not solved yet is that of the least
+  // threshold which host and devices together would allow.
   SearchResult run() {
-    const std::vector<Start> all = starts();
-    std::int64_t bound = effort_.bound;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      report(effort_.progress, SearchProgress::Stage::starts, i, all.size());
-      if (all[i].floor >= bound) break;
+    make_starts();
+    std::int64_t bound = effort_.bound;  // of floors
+    std::size_t done = 0;
+    while (!starts_.empty() && starts_.begin()->first.first < bound) {
+      report(effort_.progress, SearchProgress::Stage::starts, done, done + starts_.size());
+      const Start start = std::move(starts_.extract(starts_.begin()).mapped());
+      if (!start.usage) {
+        solve(start);
+        continue;
+      }
+      ++done;
       // If all else fits with the states on the device, moving them to the host only costs
       // transfers.
-      Strategy on_device = all[i].strategy;
+      Strategy on_device = start.strategy;
       on_device.offload_states(false);
-      if (on_device != all[i].strategy && seen(on_device)) continue;
-      consider(all[i].strategy, all[i].usage);
-      if (effort_.any) break;
+      if (on_device != start.strategy && seen(on_device)) continue;
+      consider(start.strategy, *start.usage);
+      if (effort_.any) return finished();
       bound = std::min(bound, result_.best->nanoseconds);
     }
+    if (!fitting_ && starts_.empty()) take_lightest();
     return finished();
   }
 
@@ -123,9 +108,8 @@ class Search {
 
  private:
   struct Start {
-    Strategy strategy;
-    Usage usage;
-    std::int64_t floor = 0;
+    Strategy strategy, skeleton;
+    std::optional<Usage> usage;  // once it is solved
   };
 
   SearchResult finished() {
@@ -144,52 +128,66 @@ class Search {
     return static_cast<double>(result_.best->nanoseconds) * (1 - effort_.indifference);
   }
 
-  // Adds what was made of a skeleton.
-  void add_start(std::vector<Start>& starts, const Strategy& skeleton, const Strategy& made) {
+  void push(std::int64_t floor, const Start& start) {
+    const auto number = static_cast<std::int64_t>(pushed_++);
+    starts_.emplace(std::pair(floor, number), start);
+  }
+
+  // Adds what was made of a skeleton, if it fits.
+  void add_solved(const Strategy& skeleton, const Strategy& made) {
     const Strategy strategy = canonical(problem_, made);
     if (!check(problem_, strategy).empty() || !stays(problem_, pins_, skeleton, strategy)) return;
     ++result_.candidates;
     const Usage need = usage(problem_, strategy);
     if (!within(problem_, need)) return;
-    starts.push_back({strategy, need, floor_of(strategy)});
+    fitting_ = true;
+    push(floor_of(strategy), {strategy, skeleton, need});
   }
 
-  // A method that keeps the attention of repeated layers on the device may let stored layers have
-  // theirs on the host.
-  void add_stored_on_host(std::vector<Start>& starts, Strategy strategy) {
-    if (pins_.method == nullptr) return;
-    strategy = with_kept(strategy, TensorClass::attention_output, 0);
-    strategy = with_most_stored(problem_, with_kept(strategy, TensorClass::lse, 0));
-    if (allowed(problem_, pins_, strategy)) add_start(starts, strategy, strategy);
+  void solve(const Start& start) {
+    const Strategy stored = with_most_stored(problem_, start.strategy);
+    add_solved(start.skeleton, stored);
+    if (stored_layers(problem_, stored).attention == problem_.model.layers &&
+        longest_segment(stored) == 1) {
+      add_solved(start.skeleton, with_everything(problem_, stored));
+    }
+    // A method that keeps the attention of repeated layers on the device may let stored layers have
+    // theirs on the host.
+    if (pins_.method == nullptr || longest_segment(start.strategy) > 1) return;
+    const Strategy none = with_kept(start.strategy, TensorClass::attention_output, 0);
+    const Strategy host = with_most_stored(problem_, with_kept(none, TensorClass::lse, 0));
+    if (allowed(problem_, pins_, host)) add_solved(host, host);
   }
 
-  // Adds what with_most_stored makes of one skeleton, with keys and values on the device where
-  // they fit.
-  void add_skeleton(std::vector<Start>& starts, const Strategy& skeleton) {
-    const std::size_t before = starts.size();
+  // Adds a skeleton with keys and values on the device and not, and with segments of any length:
+  // longer ones leave more room for attention outputs, until all are stored, and repeat more.
+  void add_skeleton(const Strategy& skeleton) {
     for (const bool resident : {true, false}) {
-      Strategy strategy = skeleton;
-      if (resident) {
-        strategy = resident_keys(problem_, strategy);
-        if (!within(problem_, usage(problem_, with_most_stored(problem_, strategy)))) continue;
+      std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
+      for (const std::vector<std::int64_t>& segments : segment_shapes(problem_.model.layers)) {
+        Strategy strategy = skeleton;
+        strategy.segments = segments;
+        if (resident) strategy = resident_keys(problem_, strategy);
+        const std::int64_t least = least_threshold(problem_, strategy);
+        const bool stores = least < thresholds(problem_, strategy);
+        // In some layers a threshold may be one chunk less than in all.
+        const StoredFrom from{std::max<std::int64_t>(0, least - 1), problem_.model.layers};
+        Strategy most = stores ? with_stored_from(problem_, strategy, from)
+                               : with_stored(problem_, strategy, {});
+        const bool room = least == 0 && longest_segment(strategy) == 1;  // for everything
+        if (room) {
+          const std::int64_t everything = most_everything(problem_, strategy);
+          most = with_stored(problem_, strategy, {everything, problem_.model.layers - everything});
+        }
+        const std::int64_t floor = floor_of(most);
+        if (floor < effort_.bound) push(floor, {strategy, skeleton, {}});
+        if (least == 0 || (stores && floor > fastest)) break;
+        if (stores) fastest = floor;
       }
-      add_start(starts, skeleton, with_most_stored(problem_, strategy));
-      add_stored_on_host(starts, strategy);
-    }
-    if (starts.size() > before) return;
-    // Tries intervals until one leaves repeats the room to store their attention output.
-    for (const std::int64_t every : checkpoint_intervals(problem_)) {
-      if (every == 1) continue;
-      Strategy strategy = skeleton;
-      strategy.segments = {every};
-      add_start(starts, skeleton, with_most_stored(problem_, strategy));
-      if (starts.size() == before) continue;
-      if (stored_layers(problem_, starts.back().strategy).attention > 0) return;
     }
   }
 
-  std::vector<Start> starts() {
-    std::vector<Start> starts;
+  void make_starts() {
     for (const Split& split : splits(problem_, pins_)) {
       for (const std::int64_t tokens : lengths_of(problem_, pins_, split)) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
@@ -201,17 +199,20 @@ class Search {
             if (!check(problem_, skeleton).empty()) continue;
             // A strategy is fastest if it repeats no forward.
             const Strategy stored = with_stored(problem_, skeleton, {problem_.model.layers, 0});
-            if (floor_of(stored) < effort_.bound) add_skeleton(starts, skeleton);
+            if (floor_of(stored) < effort_.bound) add_skeleton(skeleton);
           }
         }
       }
     }
-    if (starts.empty()) {
-      if (const auto light = any_fit(problem_, pins_)) add_start(starts, *light, *light);
-    }
-    std::stable_sort(starts.begin(), starts.end(),
-                     [](const Start& a, const Start& b) { return a.floor < b.floor; });
-    return starts;
+  }
+
+  void take_lightest() {
+    const auto light = any_fit(problem_, pins_);
+    if (!light) return;
+    const Strategy strategy = canonical(problem_, *light);
+    if (!check(problem_, strategy).empty() || floor_of(strategy) >= effort_.bound) return;
+    const Usage need = usage(problem_, strategy);
+    if (within(problem_, need)) consider(strategy, need);
   }
 
   bool seen(const Strategy& strategy) const {
@@ -257,6 +258,9 @@ class Search {
   const Pins& pins_;
   const SearchEffort& effort_;
   Estimates& estimates_;
+  std::map<std::pair<std::int64_t, std::int64_t>, Start> starts_;  // by floor and number
+  std::size_t pushed_ = 0;
+  bool fitting_ = false;  // a start that fits was found
   std::vector<Candidate> seen_;
   std::int64_t fastest_ = std::numeric_limits<std::int64_t>::max();
   SearchResult result_;

@@ -370,11 +370,11 @@ class Coverage {
 
   // Identifies a gradient: buffer, version, rows of the slot.
   using GradientKey = std::tuple<BufferIndex, bool, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t, std::int64_t>;
+                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
   void gradient(const Operand& o, const Rows& rows) {
     gradients_[{o.buffer, o.version.relative, o.version.offset, o.version.layer,
-                o.version.micro_batch, o.version.segment, o.row_first, o.rows}]
+                o.version.micro_batch, o.version.segment, o.version.place, o.row_first, o.rows}]
         .push_back(rows);
   }
 

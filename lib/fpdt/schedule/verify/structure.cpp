@@ -152,9 +152,10 @@ class Structure {
         continue;
       }
       ++count[index(call.block)];
-      for (const std::int32_t argument : {call.layer, call.micro_batch, call.segment}) {
-        if (!within(argument, 0, kMostArgument)) {
-          findings_.add("S111", where, fmt::format("call argument {} is out of range", argument));
+      for (const Argument& argument : kArguments) {
+        const std::int32_t value = call.*argument.value;
+        if (!within(value, 0, kMostArgument)) {
+          findings_.add("S111", where, fmt::format("call argument {} is out of range", value));
         }
       }
     }
@@ -209,8 +210,10 @@ class Structure {
         continue;
       }
       const Version& v = operand.version;
-      for (const std::int64_t coefficient : {v.offset, v.layer, v.micro_batch, v.segment}) {
-        range(coefficient, -kMostVersion, kMostVersion, where, "a coefficient of a version");
+      range(v.offset, -kMostVersion, kMostVersion, where, "a coefficient of a version");
+      for (const Argument& argument : kArguments) {
+        range(v.*argument.coefficient, -kMostVersion, kMostVersion, where,
+              "a coefficient of a version");
       }
     }
   }

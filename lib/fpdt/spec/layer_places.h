@@ -1,0 +1,40 @@
+// Which segment and which class each layer of a strategy is in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fpdt/spec/strategy.h"
+
+namespace fpdt {
+
+struct LayerPlace {
+  std::size_t layer_class = 0;
+  std::int64_t segment = 0;
+  std::int64_t place = 0;   // in the segment, from 0
+  std::int64_t length = 1;  // layers of the segment
+
+  [[nodiscard]] bool first() const { return place == 0; }
+  [[nodiscard]] bool last() const { return place + 1 == length; }
+};
+
+// One for each layer. Precondition: check() finds nothing in the classes and segments.
+std::vector<LayerPlace> layer_places(const Strategy& strategy, std::int64_t layers);
+
+// Layers of each segment: the numbers of `segments`, of which the last repeats. The last is shorter
+// where they do not fit.
+std::vector<std::int64_t> segment_lengths(const Strategy& strategy, std::int64_t layers);
+
+// Layers of the longest segment. If it is 1, no forward is repeated before a backward.
+std::int64_t longest_segment(const Strategy& strategy);
+
+// Shortens what is alike: of the layers of one class in a segment, `most.in_segment` remain; of
+// segments in a row that are then alike, `most.segments`, or `most.alone` if they have one layer.
+// Returns how many layers remain.
+struct MostAlike {
+  std::int64_t in_segment, segments, alone;
+};
+std::int64_t shorten_layers(Strategy& strategy, std::int64_t layers, const MostAlike& most);
+
+}  // namespace fpdt

@@ -353,7 +353,7 @@ TEST(Ladder, ChangesAtOnceWhatIsSoundOnlyTogether) {
   const std::vector<Rung> rungs = ladder(problem, from, to);
   ASSERT_EQ(rungs.size(), 2U);
   EXPECT_EQ(rungs.back().strategy, to);
-  EXPECT_EQ(rungs.back().lever, "segments 3 -> 1; prefetch_depth 100 -> 1");
+  EXPECT_EQ(rungs.back().lever, "inputs stored in 1 -> 2 layers; prefetch_depth 100 -> 1");
 }
 
 }  // namespace

@@ -9,13 +9,11 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/math.h"
-#include "fpdt/check/check.h"
-#include "fpdt/io/problem_json.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/methods/method.h"
 #include "fpdt/plan/search/pins.h"
-#include "fpdt/schedule/stated.h"
 
+#include "against_reference.h"
 #include "cases.h"
 #include "tensor_cases.h"
 
@@ -452,23 +450,7 @@ class Gradients : public testing::TestWithParam<Case> {};
 
 TEST_P(Gradients, EqualReference) {
   const Case& one = GetParam();
-  const Lowered lowered = lower(one.problem, one.strategy);
-  const Stated stated = stated_by(one.problem, one.strategy);
-  EXPECT_EQ(format_diagnostics(verify_stated(lowered.schedule.schedule(), stated)), "");
-  CheckOptions options;
-  options.seed = 2;
-  options.ranks = Rig::one_thread();
-  // Two steps: the second starts from moments, versions and gradients that the first one left.
-  const CheckReport report = check_schedule(lowered.schedule, one.problem, options);
-  EXPECT_LE(report.loss_error, report.tolerance);
-  EXPECT_LE(report.evaluate_error, report.tolerance);
-  EXPECT_LE(report.grad_norm_error, kUpdateTolerance);
-  for (const TensorCheck& tensor : report.tensors) {
-    EXPECT_TRUE(tensor.agrees) << tensor.tensor << ": errors of gradient " << tensor.gradient
-                               << " (tolerance " << report.tolerance << "), parameter "
-                               << tensor.parameter << ", moments " << tensor.moment1 << " and "
-                               << tensor.moment2;
-  }
+  const CheckReport report = expect_equals_reference(one);
   EXPECT_EQ(report.storage.has_value(), one.strategy.storage == Storage::bf16);
   EXPECT_EQ(report.storage.value_or(StorageCheck{}).first_difference, "");
 }

@@ -8,11 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/math.h"
-#include "fpdt/check/check.h"
-#include "fpdt/io/problem_json.h"
-#include "fpdt/schedule/stated.h"
 #include "fpdt/spec/edits.h"
 
+#include "against_reference.h"
 #include "cases.h"
 
 namespace fpdt {
@@ -133,16 +131,7 @@ class Residencies : public testing::TestWithParam<Case> {};
 TEST_P(Residencies, EqualReferenceAndChangeNoBits) {
   const Case& one = GetParam();
   ASSERT_EQ(format_diagnostics(check(one.problem, one.strategy)), "");
-  const Lowered lowered = lower(one.problem, one.strategy);
-  const Stated stated = stated_by(one.problem, one.strategy);
-  EXPECT_EQ(format_diagnostics(verify_stated(lowered.schedule.schedule(), stated)), "");
-  CheckOptions options;
-  options.seed = 2;
-  options.ranks = Rig::one_thread();
-  const CheckReport report = check_schedule(lowered.schedule, one.problem, options);
-  EXPECT_LE(report.loss_error, report.tolerance);
-  EXPECT_LE(report.evaluate_error, report.tolerance);
-  for (const TensorCheck& tensor : report.tensors) EXPECT_TRUE(tensor.agrees) << tensor.tensor;
+  expect_equals_reference(one);
   Case plain = one;
   plain.strategy.segments = {1};
   plain.strategy.layer_classes.resize(1);

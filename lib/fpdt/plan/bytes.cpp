@@ -125,7 +125,7 @@ struct HashOfAsked {
     mix(problem.model.layers);
     mix(strategy.mesh.ring);
     mix(strategy.zero);
-    mix(strategy.segments.front());
+    for (const std::int64_t length : strategy.segments) mix(length);
     mix(strategy.copies.optimizer_tile);
     mix(strategy.copies.overlap_all_to_all);
     mix(strategy.tiles.chunk_tokens);
@@ -136,6 +136,7 @@ struct HashOfAsked {
     for (const LayerClass& one : strategy.layer_classes) {
       mix(one.layers);
       mix(one.recompute);
+      mix(one.first_stored_chunk);
       for (const double kept : one.keep) mix(kept);
     }
     return hash;

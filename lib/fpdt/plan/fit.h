@@ -56,7 +56,8 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
                                 TensorClass::attention_output, TensorClass::layer_input});
 
 // The least threshold of stored outputs with which a strategy would fit if a node's host and
-// devices were one pool: no threshold that fits is less. `thresholds` if none is enough.
+// devices were one pool: what fits is hardly ever less, by a chunk that needs no ring where it is
+// kept. `thresholds` if none is enough.
 std::int64_t least_threshold(const Problem& problem, const Strategy& strategy);
 
 // Stores as much of the attention outputs as fits, and moves to the device what the host cannot

@@ -5,9 +5,10 @@
 // chunks and the tiles are. So it is found once, in the smallest step that has the same choices.
 //
 // Kept: up to four chunks as they are; of more, three that a tensor may have on the host and the
-// last, which is on the device if any is. Two tiles of rows, words and states; three layers of a
-// class; four of a segment; three hops of a ring; two micro-batches. Prefetches are at most two
-// ahead: in a longer ring, fewer chunks come back from the host.
+// last, which is on the device if any is; and up to four more whose attention is repeated. Two
+// tiles of rows, words and states; three layers of a class, alone or in a segment, and two segments
+// that are alike; three hops of a ring; two micro-batches. Prefetches are at most two ahead: in a
+// longer ring, fewer chunks come back from the host.
 #pragma once
 
 #include "fpdt/spec/strategy.h"

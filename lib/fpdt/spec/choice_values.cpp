@@ -77,12 +77,14 @@ Strategies other_depths(const Problem&, const Strategy& strategy, const Fits&) {
   return values;
 }
 
-// One layer each; and a few more or fewer segments, with what is stored now, and with as much as
-// then fits.
+// One layer each; and a few more or fewer segments. Where attention is repeated, with as much of it
+// stored as then fits.
 Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits& fits) {
   Strategies values;
   const StoredLayers now = stored_layers(problem, strategy);
   const std::int64_t repeated = strategy.layer_classes.back().repeated(0);
+  const bool repeats = std::any_of(strategy.layer_classes.begin(), strategy.layer_classes.end(),
+                                   [](const LayerClass& one) { return one.repeated(1) > 0; });
   const std::vector<std::vector<std::int64_t>> shapes = segment_shapes(problem.model.layers);
   const auto count = [&](const std::vector<std::int64_t>& segments) {
     Strategy made = strategy;
@@ -100,8 +102,7 @@ Strategies other_segments(const Problem& problem, const Strategy& strategy, cons
     if (longest_segment(made) > 1 && now.everything > 0) {
       made = with_stored(problem, made, {0, now.everything + now.attention});
     }
-    values.push_back(made);
-    values.push_back(with_least_repeated(problem, made, fits, repeated));
+    values.push_back(repeats ? with_least_repeated(problem, made, fits, repeated) : made);
   }
   return values;
 }
@@ -211,6 +212,13 @@ std::string words_of_zero_groups(const Problem&, const Strategy& strategy, const
 
 std::string says_home_of_states(const Problem&, const Strategy&, const Strategy& to) {
   return fmt::format("states on the {}", to.offloads_states() ? "host" : "device");
+}
+
+std::string says_segments(const Problem& problem, const Strategy& from, const Strategy& to) {
+  const auto count = [&](const Strategy& strategy) {
+    return segment_lengths(strategy, problem.model.layers).size();
+  };
+  return fmt::format("inputs stored in {} -> {} layers", count(from), count(to));
 }
 
 std::string says_replicas(const Problem&, const Strategy& from, const Strategy& to) {

@@ -50,6 +50,7 @@ std::string words_of_zero_groups(const Problem& problem, const Strategy& strateg
                                  const Geometry& shape);
 // Changes in words.
 std::string says_home_of_states(const Problem& problem, const Strategy& from, const Strategy& to);
+std::string says_segments(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string says_replicas(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string change_of_stored(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string change_of_kept(const Problem& problem, const Strategy& to, TensorClass tensor);

@@ -55,11 +55,6 @@ std::string unless(bool effect, std::string_view reason) {
   return effect ? "" : std::string(reason);
 }
 
-Strategy with_first_stored(Strategy strategy, std::int64_t chunk) {
-  for (LayerClass& one : strategy.layer_classes) one.first_stored_chunk = chunk;
-  return strategy;
-}
-
 // Chunks of which any class repeats attention though it stores that of others.
 std::int64_t most_repeated(const Strategy& strategy) {
   std::int64_t most = 0;
@@ -239,7 +234,8 @@ std::vector<Choice> rows_of_homes() {
                   "input of the first layer of a segment is stored",
        .member = at(&Strategy::segments),
        .turn = 4,
-       .others = other_segments},
+       .others = other_segments,
+       .says = says_segments},
   };
 }
 

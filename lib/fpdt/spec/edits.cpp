@@ -95,6 +95,11 @@ Strategy with_stored_from(const Problem& problem, const Strategy& strategy,
   return made;
 }
 
+Strategy with_first_stored(Strategy strategy, std::int64_t chunk) {
+  for (LayerClass& one : strategy.layer_classes) one.first_stored_chunk = chunk;
+  return strategy;
+}
+
 std::int64_t thresholds(const Problem& problem, const Strategy& strategy) {
   return strategy.extent == Extent::whole ? 1 : geometry(problem, strategy).chunks;
 }

@@ -29,6 +29,8 @@ struct StoredFrom {
   std::int64_t layers = 0;
 };
 Strategy with_stored_from(const Problem& problem, const Strategy& strategy, const StoredFrom& from);
+// The strategy with this threshold in every layer class.
+Strategy with_first_stored(Strategy strategy, std::int64_t chunk);
 // How many chunks such a threshold may leave out.
 std::int64_t thresholds(const Problem& problem, const Strategy& strategy);
 // The strategy with the least attention repeated that `fits` accepts, near `guess` if it is known.

@@ -227,8 +227,10 @@ class Search {
     const Candidate& now = seen_.back();
     fastest_ = std::min(fastest_, now.nanoseconds);
     const bool gains = !result_.best || static_cast<double>(now.nanoseconds) < better();
-    // About as fast in less memory is better, but not a reason to keep searching.
+    // About as fast in less memory is better, but not a reason to keep searching. Longer segments
+    // nearly always are, for three times the blocks; memory that is left is no reason for them.
     if (gains || (static_cast<double>(now.nanoseconds) <= equal() &&
+                  longest_segment(strategy) <= longest_segment(result_.best->strategy) &&
                   no_heavier(need, result_.best->usage) && need != result_.best->usage)) {
       result_.best = now;
     }

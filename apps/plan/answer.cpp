@@ -243,6 +243,31 @@ Json front_json(const Answer& answer) {
   return list;
 }
 
+// How far the step is from the shortest that is not ruled out.
+std::string bound_line(const Answer& answer) {
+  const double step = answer.plan->throughput[kTypicalCase].step_seconds;
+  const double bound = answer.search.bound.step_seconds;
+  return wrapped("bound", fmt::format("no step is shorter than {}: this one is within {:.1f} %",
+                                      format_seconds(bound), 100 * (step / bound - 1)));
+}
+
+// Empty if more memory does not help.
+std::string price_line(const SearchResult& found) {
+  std::string text;
+  const auto add = [&](const Price& price, std::string_view where) {
+    if (!(price.step_seconds > 0)) return;
+    text += fmt::format("{}{} more {}: {} a step less", text.empty() ? "" : "; ",
+                        format_bytes(price.more), where, format_seconds(price.step_seconds));
+  };
+  add(found.host, "host memory per node");
+  add(found.device, "per GPU");
+  return text.empty() ? "" : wrapped("memory", text);
+}
+
+Json price_json(const Price& price) {
+  return {{"bytes", price.more.value}, {"step_seconds", price.step_seconds}};
+}
+
 Json feasible_json(const Answer& answer) {
   const Plan& plan = *answer.plan;
   return {{"verdict", "fits"},
@@ -343,7 +368,7 @@ PeakBytes device_peak(const Plan& plan) {
 }
 
 std::string verdict(const Answer& answer) {
-  if (!answer.plan) return "DOES NOT FIT:";
+  if (!answer.plan) return proven_infeasible(answer) ? "DOES NOT FIT:" : "NO PLAN FOUND:";
   constexpr double kTight = 0.95;
   const Usage& need = answer.plan->usage;
   const bool tight = share(need.device, answer.problem.device_budget) > kTight ||
@@ -371,6 +396,8 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   }
   text += limit_line(problem, plan);
   text += sent_line(problem, plan.sent);
+  text += bound_line(answer);
+  text += price_line(answer.search);
   text += alternative_lines(answer);
   text += line("search", fmt::format("{} candidates, {} simulated, {}", answer.search.candidates,
                                      answer.search.simulated, format_seconds(answer.seconds)));
@@ -399,6 +426,9 @@ std::string answer_json(const Answer& answer) {
                  {"search",
                   {{"candidates", answer.search.candidates},
                    {"simulated", answer.search.simulated},
+                   {"bound_seconds", answer.search.bound.step_seconds},
+                   {"more_host", price_json(answer.search.host)},
+                   {"more_device", price_json(answer.search.device)},
                    {"seconds", answer.seconds}}},
                  {"model",
                   {{"name", answer.problem.model.name},

@@ -54,7 +54,7 @@ Json host_json(const Problem& problem, const Usage& usage);
 // Says that the ranks of a NUMA node need more bytes than it has, and what follows.
 std::string numa_text(const Problem& problem, const Usage& usage);
 
-// "FITS:", "FITS, TIGHTLY:" or "DOES NOT FIT:".
+// "FITS:", "FITS, TIGHTLY:", "NO PLAN FOUND:", or "DOES NOT FIT:" where that is proven.
 std::string verdict(const Answer& answer);
 // The text after the verdict. `out_dir`: where plan and schedule were written; empty: nowhere.
 std::string answer_text(const Answer& answer, const std::string& out_dir);

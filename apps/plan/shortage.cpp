@@ -110,12 +110,35 @@ NearestText text_of(const Problem& problem, const Nearest& nearest) {
   return {};
 }
 
+// What no strategy needs less of.
+std::string bound_text(const Bound& bound) {
+  const auto memory = [](const Bound::Memory& one) {
+    return fmt::format("{} of {}", format_bytes(one.need), format_bytes(one.have));
+  };
+  return wrapped("bound",
+                 fmt::format("every strategy needs at least {} per GPU, and {} on all GPUs "
+                             "and hosts{}",
+                             memory(bound.device), memory(bound.all),
+                             bound.none_fits() ? "" : ": one that fits may exist"));
+}
+
+Json bound_json(const Bound& bound) {
+  const auto memory = [](const Bound::Memory& one) -> Json {
+    return {{"need_bytes", one.need.value}, {"have_bytes", one.have.value}};
+  };
+  return {{"device", memory(bound.device)}, {"all", memory(bound.all)}};
+}
+
 Json others_json(const ModelStates& states) {
   return {{{"what", "LoRA"}, {"saves_at_most_bytes", (states.gradients + states.optimizer).value}},
           {{"what", "moments of 8 bits"}, {"saves_at_most_bytes", saved_by_8_bits(states).value}}};
 }
 
 }  // namespace
+
+bool proven_infeasible(const Answer& answer) {
+  return answer.pins.strategy.has_value() || answer.search.bound.none_fits();
+}
 
 std::string shortage_text(const Answer& answer) {
   const Shortage& shortage = *answer.search.shortage;
@@ -130,6 +153,7 @@ std::string shortage_text(const Answer& answer) {
         "", fmt::format("{} memory: that strategy needs {}, and there is {}", word(other->memory),
                         format_bytes(other->need), format_bytes(other->have)));
   }
+  if (!answer.pins.strategy) text += bound_text(answer.search.bound);
   for (const Nearest& nearest : answer.nearest) {
     const auto [what, flag] = text_of(answer.problem, nearest);
     text += line(&nearest == &answer.nearest.front() ? "would fit" : "",
@@ -159,7 +183,9 @@ Json shortage_json(const Answer& answer) {
               {"gradients", states.device.gradients.value},
               {"optimizer", states.device.optimizer.value}};
   }
-  return {{"needs", needed},
+  return {{"proven", proven_infeasible(answer)},
+          {"bound", bound_json(answer.search.bound)},
+          {"needs", needed},
           {"state_bytes", device},
           {"nearest", nearest},
           {"not_offered", others_json(states)}};

@@ -7,6 +7,9 @@
 
 namespace fpdt {
 
+// Whether nothing fits for certain: the given strategy, or by the bound all of them.
+bool proven_infeasible(const Answer& answer);
+
 // The shortage of an answer without a plan.
 std::string shortage_text(const Answer& answer);
 Json shortage_json(const Answer& answer);

@@ -3,7 +3,7 @@
 #   run_commands.sh [--update] SOURCE_DIR PROGRAMS_DIR DOCUMENT...
 # Blocks marked sh are set-up (those that call ./tools or build are left out). In blocks marked
 # console every line after "$ " is a command, and the lines below it are its output. A command must
-# fail if its shown output has a line "fpdt-plan: ...", "fpdt-run: ..." or "DOES NOT FIT: ...";
+# fail if its shown output has a line "fpdt-plan: ...", "fpdt-run: ..." "NO PLAN FOUND: ..." or "DOES NOT FIT: ...";
 # every other command must succeed. The output of fpdt-plan is the same on every machine, so it must
 # be exactly what is shown, except for the seconds of a search. A training that shows "loss A -> B"
 # must end within 0.01 of B: threads do not change it, and another instruction set rounds a little
@@ -54,7 +54,7 @@ check() {
   answer=$shown
   found=$(bash -c "$command" 2>&1)
   code=$?
-  if grep -qE '^(fpdt-(plan|run)|DOES NOT FIT): ' <<<"$shown"; then
+  if grep -qE '^(fpdt-(plan|run)|DOES NOT FIT|NO PLAN FOUND): ' <<<"$shown"; then
     [ $code -ne 0 ] || complain "should fail: $command"
   else
     [ $code -eq 0 ] || complain "exit code $code: $command

@@ -2,80 +2,19 @@
 // outweigh everything else: models of few layers on a few tokens.
 #include <array>
 #include <cstdint>
-#include <initializer_list>
-#include <random>
 
 #include <gtest/gtest.h>
 
 #include "fpdt/plan/bytes.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/lower.h"
-#include "fpdt/spec/layer_places.h"
 
-#include "problems.h"
+#include "drawn_steps.h"
 
 namespace fpdt {
 namespace {
 
-class FewTokensDraw {
- public:
-  explicit FewTokensDraw(std::uint32_t seed) : random_(seed) {}
-  template <class T>
-  T of(std::initializer_list<T> choices) {
-    return choices.begin()[random_() % choices.size()];
-  }
-
- private:
-  std::mt19937 random_;
-};
-
-struct FewTokens {
-  Problem problem;
-  Strategy strategy;
-};
-
-FewTokens few_tokens(std::uint32_t seed) {
-  FewTokensDraw draw(seed);
-  ModelSpec model = draw.of({0, 1}) == 0 ? test::tiny_llama() : test::tiny_gpt();
-  model.heads = model.kv_heads = 12;
-  model.feed_forward = 72;
-  model.head_dim = 2;
-  model.layers = draw.of({1, 2, 3, 4});
-  model.vocabulary = draw.of({61, 509});
-  model.tied_embeddings = draw.of({true, false});
-  const std::int64_t ranks = draw.of({1, 2, 3, 4, 6});
-  const std::int64_t tokens = ranks * draw.of({1, 2, 5});
-  Strategy strategy = test::tiny_strategy(ranks * draw.of({1, 2}));
-  strategy.zero = draw.of({0, 1, 2, 3});
-  strategy.micro_batches = draw.of({1, 2, 3});
-  strategy.mesh.replicas = draw.of({std::int64_t{1}, ranks, ranks % 2 == 0 ? ranks / 2 : 1});
-  strategy.storage = draw.of({Storage::f32, Storage::bf16});
-  strategy.extent = draw.of({Extent::chunk, Extent::whole});
-  strategy.offload_states(draw.of({true, false}));
-  strategy.copies.overlap_all_to_all = draw.of({true, false});
-  strategy.layer_classes.front().recompute =
-      draw.of({Recompute::from_input, Recompute::keep_attention, Recompute::keep_all});
-  strategy.layer_classes.front().keep.fill(draw.of({0.0, 1.0}));
-  if (model.layers % 2 == 0 && draw.of({true, false}) &&
-      strategy.layer_classes.front().recompute != Recompute::keep_all) {
-    strategy.segments = {2};
-  }
-  const std::int64_t sequence_ranks = ranks / strategy.mesh.replicas;
-  if (sequence_ranks > 1 && draw.of({true, false})) {
-    strategy.mesh.ring = sequence_ranks;
-    strategy.keys = draw.of({Keys::gathered, Keys::ring});
-  } else if (sequence_ranks > 1 && draw.of({true, false})) {
-    strategy.mesh.tensor = draw.of({sequence_ranks, std::int64_t{sequence_ranks % 2 == 0 ? 2 : 1}});
-    model.kv_heads = draw.of({12, 6, 3, 1});
-    if (!divides_layers(model, strategy.mesh.tensor) || !divides_heads(model, sequence_ranks)) {
-      model.kv_heads = 12;
-    }
-    strategy.extent = Extent::chunk;
-  }
-  return {test::tiny_problem(model, ranks, tokens), strategy};
-}
-
-void expect_arena_fits(const FewTokens& one, std::uint32_t seed) {
+void expect_arena_fits(const DrawnStep& one, std::uint32_t seed) {
   const auto& [problem, strategy] = one;
   const Lowered lowered = lower(problem, strategy);
   const Prediction prediction = predict(problem, strategy);
@@ -96,55 +35,10 @@ TEST(Arena, IsAtMostPredictedWithFewTokens) {
   for (std::uint32_t seed = 0; seed < 400; ++seed) expect_arena_fits(few_tokens(seed), seed);
 }
 
-// Each tensor has a fraction of its own on the device, in more chunks than a thumbnail has.
-FewTokens many_chunks(std::uint32_t seed) {
-  FewTokensDraw draw(seed);
-  auto [problem, strategy] = few_tokens(seed);
-  const std::int64_t ranks = problem.ranks() / strategy.mesh.replicas;
-  strategy.tiles.chunk_tokens = ranks * draw.of({1, 2});
-  problem.seq_len = ranks * draw.of({5, 6, 7, 9, 12, 13});
-  if (problem.model.learned_positions > 0) problem.model.learned_positions = problem.seq_len;
-  if (draw.of({1, 2, 3}) == 1) strategy.layout = Layout::zigzag;
-  strategy.tiles.backward_order = draw.of({BackwardOrder::kv_outer, BackwardOrder::q_outer});
-  strategy.tiles.serpentine = draw.of({true, false});
-  strategy.tiles.ffn_rows = draw.of({0, 1});
-  strategy.tiles.loss_rows = draw.of({0, 1});
-  strategy.tiles.loss_vocabulary = draw.of({0, 20});
-  strategy.copies.prefetch_depth = draw.of({0, 1, 2, 3, 5});
-  strategy.copies.duplex = draw.of({true, false});
-  if (draw.of({1, 2, 3}) == 1) {
-    problem.model.layers = draw.of({3, 4, 5, 7, 10, 15});
-    strategy.segments = draw.of<std::vector<std::int64_t>>(
-        {{3, 1}, {2, 1}, {1, 2}, {5}, {3}, {5, 5, 1}, {3, 6, 1}});
-  }
-  if (problem.model.layers > 1 && draw.of({true, false})) {
-    strategy.layer_classes.push_back(strategy.layer_classes.front());
-    strategy.layer_classes.front().layers = 1 + draw.of({0, 1, 2}) % (problem.model.layers - 1);
-    strategy.layer_classes.back().recompute =
-        draw.of({Recompute::from_input, Recompute::keep_attention, Recompute::keep_all});
-  }
-  const std::initializer_list<double> fractions{0.0, 0.0, 0.2, 0.5, 0.8, 1.0, 1.0};
-  for (std::size_t k = 0; k < kTensorClasses; ++k) {
-    const bool stream = k == static_cast<std::size_t>(TensorClass::layer_gradient);
-    const double all = draw.of(fractions);
-    for (LayerClass& one : strategy.layer_classes) one.keep[k] = stream ? all : draw.of(fractions);
-  }
-  strategy.tiles.long_tiles = draw.of({true, false});
-  for (LayerClass& one : strategy.layer_classes) {
-    const std::int64_t chunks = geometry(problem, strategy).chunks;
-    const std::int64_t last = longest_segment(strategy) > 1 ? chunks : chunks - 1;
-    one.first_stored_chunk = std::min(last, draw.of<std::int64_t>({0, 0, 0, 1, 2, 3, 4, 6, 8, 99}));
-    if (strategy.extent == Extent::whole && one.first_stored_chunk < chunks) {
-      one.first_stored_chunk = 0;
-    }
-  }
-  return {problem, canonical(problem, strategy)};
-}
-
 TEST(Arena, IsAtMostPredictedWithManyChunks) {
   std::int64_t sound = 0;
   for (std::uint32_t seed = 0; seed < 800; ++seed) {
-    const FewTokens one = many_chunks(seed);
+    const DrawnStep one = many_chunks(seed);
     if (!check(one.problem, one.strategy).empty()) continue;
     ++sound;
     expect_arena_fits(one, seed);

@@ -40,43 +40,48 @@ std::string without_class(const std::string& block) {
   return numbered ? block.substr(0, block.size() - 2) : block;
 }
 
+using Ids = std::vector<std::size_t>;
+
+// A small step, and the number among the declared buffers that each of its buffers has.
+struct Step {
+  explicit Step(const Thumbnail& small)
+      : schedule(lower_without_states(small.problem, small.strategy, small.fused)) {
+    std::unordered_map<std::string, std::size_t> id_of_name;
+    for (Buffer& buffer : declared_buffers(small.problem, small.strategy, small.fused)) {
+      const bool fresh = id_of_name.emplace(std::move(buffer.name), declared++).second;
+      FPDT_ASSERT(fresh);
+    }
+    for (const Buffer& buffer : schedule.buffers) id_of.push_back(id_of_name.at(buffer.name));
+  }
+
+  Schedule schedule;
+  std::size_t declared = 0;
+  Ids id_of;
+};
+
 // Which of the declared buffers belong together.
 struct Members {
-  explicit Members(const Thumbnail& small);
+  explicit Members(const Step& step);
 
-  using Ids = std::vector<std::size_t>;
   struct Window {
     std::string blocks;
     Ids ids;
   };
   std::size_t declared = 0;
-  Ids always;  // states, inputs, outputs
-  std::vector<std::pair<std::string, Ids>> blocks;
+  Ids always;                   // states, inputs, outputs
   std::vector<Window> windows;  // two calls; without `always`
 
  private:
   void add_windows(const Program& program, const std::vector<Call>& calls, const Ids& id_of);
 };
 
-Members::Members(const Thumbnail& small) {
-  std::unordered_map<std::string, std::size_t> id_of_name;
-  for (Buffer& buffer : declared_buffers(small.problem, small.strategy, small.fused)) {
-    const bool fresh = id_of_name.emplace(std::move(buffer.name), declared++).second;
-    FPDT_ASSERT(fresh);
+Members::Members(const Step& step) : declared(step.declared) {
+  for (std::size_t i = 0; i < step.id_of.size(); ++i) {
+    if (step.schedule.buffers[i].role != Role::temporary) always.push_back(step.id_of[i]);
   }
-  const Schedule schedule = lower_without_states(small.problem, small.strategy, small.fused);
-  Ids id_of;
-  for (const Buffer& buffer : schedule.buffers) {
-    id_of.push_back(id_of_name.at(buffer.name));
-    if (buffer.role != Role::temporary) always.push_back(id_of.back());
-  }
-  for (const Block& block : schedule.blocks) {
-    Ids& ids = blocks.emplace_back(block.name, Ids{}).second;
-    for_each_buffer(block, [&](BufferIndex buffer) { ids.push_back(id_of[index(buffer)]); });
-  }
-  const Program program(schedule);
-  add_windows(program, schedule.train, id_of);
-  add_windows(program, schedule.evaluate, id_of);
+  const Program program(step.schedule);
+  add_windows(program, step.schedule.train, step.id_of);
+  add_windows(program, step.schedule.evaluate, step.id_of);
 }
 
 void Members::add_windows(const Program& program, const std::vector<Call>& calls,
@@ -154,7 +159,7 @@ const auto& remembered(const Key& key, Make make) {
 }
 
 const Members& members_of(const Thumbnail& small) {
-  return remembered(small, [&small] { return Members(small); });
+  return remembered(small, [&small] { return Members(Step(small)); });
 }
 
 Prediction predicted(const Problem& problem, const Strategy& strategy) {
@@ -163,7 +168,7 @@ Prediction predicted(const Problem& problem, const Strategy& strategy) {
   const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
   FPDT_ASSERT(buffers.size() == members.declared);
   using Sums = std::array<Bytes, 3>;  // by MemorySpace
-  const auto add = [&](const Members::Ids& ids, Sums& sums) {
+  const auto add = [&](const Ids& ids, Sums& sums) {
     for (const std::size_t id : ids) {
       sums[static_cast<std::size_t>(buffers[id].space)] += buffers[id].bytes();
     }
@@ -187,12 +192,13 @@ Prediction predicted(const Problem& problem, const Strategy& strategy) {
 BlockBytes block_bytes(const Problem& problem, const Strategy& strategy) {
   const Thumbnail small = thumbnail(problem, strategy);
   const std::vector<Buffer> buffers = declared_buffers(problem, strategy, small.fused);
+  const Step step(small);
   BlockBytes bytes;
-  for (const auto& [block, ids] : members_of(small).blocks) {
-    for (const std::size_t id : ids) {
-      const Buffer& buffer = buffers[id];
-      bytes[{block, buffer.space, buffer.category}] += buffer.bytes();
-    }
+  for (const Block& block : step.schedule.blocks) {
+    for_each_buffer(block, [&](BufferIndex number) {
+      const Buffer& buffer = buffers[step.id_of[index(number)]];
+      bytes[{block.name, buffer.space, buffer.category}] += buffer.bytes();
+    });
   }
   return bytes;
 }
@@ -210,7 +216,9 @@ BlockBytes sum_of(const Schedule& schedule) {
 
 // A search asks for most predictions three times.
 Prediction predict(const Problem& problem, const Strategy& strategy) {
-  return remembered(Asked{problem, strategy}, [&] { return predicted(problem, strategy); });
+  Asked asked{problem, strategy};
+  asked.problem.device_budget = asked.problem.host_budget = Bytes{};  // bytes do not depend on them
+  return remembered(asked, [&] { return predicted(problem, strategy); });
 }
 
 }  // namespace fpdt

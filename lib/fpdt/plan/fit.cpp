@@ -45,9 +45,12 @@ std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of) {
   return low.n;
 }
 
-// Bytes of a node on its host and all its devices, which are one pool for what can be moved.
-Bytes pool(const Problem& problem, Bytes device, Bytes host) {
-  return host + problem.cluster.devices_per_node * device;
+// By how many bytes a node lacks memory if its host and devices were one pool, or its devices do:
+// what strategies have on the device can be no less.
+Bytes lack(const Problem& problem, const Strategy& strategy) {
+  const Usage need = usage(problem, strategy);
+  const Bytes devices = problem.cluster.devices_per_node * (need.device - problem.device_budget);
+  return std::max(devices, devices + need.host_node - problem.host_budget);
 }
 
 }  // namespace
@@ -124,13 +127,14 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
 std::int64_t least_threshold(const Problem& problem, const Strategy& strategy) {
   const std::int64_t layers = problem.model.layers;
   const std::int64_t most = thresholds(problem, strategy);
-  const std::int64_t stored = largest_within(
-      most, pool(problem, problem.device_budget, problem.host_budget), [&](std::int64_t chunks) {
-        const Usage need =
-            usage(problem, with_stored_from(problem, strategy, {most - chunks, layers}));
-        return pool(problem, need.device, need.host_node);
-      });
+  const std::int64_t stored = largest_within(most, Bytes{}, [&](std::int64_t chunks) {
+    return lack(problem, with_stored_from(problem, strategy, {most - chunks, layers}));
+  });
   return most - std::max<std::int64_t>(stored, 0);
+}
+
+bool may_fit(const Problem& problem, const Strategy& strategy) {
+  return lack(problem, strategy) <= Bytes{};
 }
 
 Strategy with_most_stored(const Problem& problem, const Strategy& strategy) {
@@ -144,11 +148,9 @@ Strategy with_most_stored(const Problem& problem, const Strategy& strategy) {
 
 std::int64_t most_everything(const Problem& problem, const Strategy& strategy) {
   const std::int64_t layers = problem.model.layers;
-  const std::int64_t most = largest_within(
-      layers, pool(problem, problem.device_budget, problem.host_budget), [&](std::int64_t all) {
-        const Usage need = usage(problem, with_stored(problem, strategy, {all, layers - all}));
-        return pool(problem, need.device, need.host_node);
-      });
+  const std::int64_t most = largest_within(layers, Bytes{}, [&](std::int64_t all) {
+    return lack(problem, with_stored(problem, strategy, {all, layers - all}));
+  });
   return std::max<std::int64_t>(most, 0);
 }
 

@@ -59,6 +59,9 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
 // devices were one pool: what fits is hardly ever less, by a chunk that needs no ring where it is
 // kept. `thresholds` if none is enough.
 std::int64_t least_threshold(const Problem& problem, const Strategy& strategy);
+// Whether a strategy, which has on the host what it stores, would fit if a node's host and devices
+// were one pool.
+bool may_fit(const Problem& problem, const Strategy& strategy);
 
 // Stores as much of the attention outputs as fits, and moves to the device what the host cannot
 // hold. Fractions are solved for, not searched. For a strategy that cannot fit, returns the

@@ -48,8 +48,10 @@ std::optional<Need> need_of_shorter_segments(const Problem& problem, const Strat
   const std::int64_t longest = longest_segment(strategy);
   if (longest == 1) return std::nullopt;
   Strategy shorter = strategy;
-  for (const std::int64_t every : checkpoint_intervals(problem)) {
-    if (every < longest) shorter.segments = {every};
+  for (const std::vector<std::int64_t>& segments : segment_shapes(problem.model.layers)) {
+    Strategy other = strategy;
+    other.segments = segments;
+    if (longest_segment(other) < longest) shorter.segments = segments;
   }
   const Usage need = usage(problem, with_most_stored(problem, shorter));
   if (need.host_node > problem.host_budget) {

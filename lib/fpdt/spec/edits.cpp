@@ -148,12 +148,14 @@ std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers) {
     return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   };
   std::vector<std::vector<std::int64_t>> all;
-  std::int64_t before = 0;
+  std::int64_t fewest = layers + 1;  // places
   for (std::int64_t length = 1; length <= layers; ++length) {
     const std::int64_t count = div_ceil(layers, length);
-    if (count == std::exchange(before, count)) continue;
     std::int64_t more = 0;
     while (sum(most(count, more, layers)) < layers) ++more;
+    // Fewer segments repeat more layers.
+    if (count + more >= fewest) continue;
+    fewest = count + more;
     std::int64_t longest = 1;
     while (sum(most(count, more, longest)) < layers) ++longest;
     std::vector<std::int64_t> lengths = most(count, more, longest);
@@ -216,14 +218,6 @@ std::vector<std::int64_t> data_parallel_degrees(const Problem& problem) {
     if (divides_heads(problem.model, ranks / degree)) degrees.push_back(degree);
   }
   return degrees;
-}
-
-std::vector<std::int64_t> checkpoint_intervals(const Problem& problem) {
-  std::vector<std::int64_t> intervals;
-  for (std::int64_t k = 1; k <= problem.model.layers; ++k) {
-    if (problem.model.layers % k == 0) intervals.push_back(k);
-  }
-  return intervals;
 }
 
 Strategy with_ring(Strategy strategy, std::int64_t ring) {

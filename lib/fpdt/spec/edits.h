@@ -50,12 +50,11 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
 // Data-parallel degrees, ascending, for which the heads allow the sequence-parallel degree that
 // results.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
-// Segments of layers, from all of one layer to one of all. Inputs of layers within a segment take
-// the place of those that later segments stored, so segments grow towards the input. Of a number of
-// segments, those which need the fewest places, and of these the ones whose longest is shortest.
+// Segments of layers, from all of one layer to those that need the fewest places for inputs. Inputs
+// of layers within a segment take the place of those that later segments stored, so segments grow
+// towards the input. Of a number of segments, those which need the fewest places, and of these the
+// ones whose longest is shortest.
 std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers);
-// Divisors of the layer count, ascending.
-std::vector<std::int64_t> checkpoint_intervals(const Problem& problem);
 // The strategy with rings of this many ranks. Where they have several, keys are gathered unless
 // they go around.
 Strategy with_ring(Strategy strategy, std::int64_t ring);

@@ -40,11 +40,11 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
   const Split& split = all_splits.front();
   std::vector<Strategy> all;
   for (const std::int64_t tokens : short_lengths(problem, pins, split)) {
-    for (const std::int64_t every : checkpoint_intervals(problem)) {
+    for (const std::vector<std::int64_t>& segments : segment_shapes(problem.model.layers)) {
       for (const bool offload : {false, true}) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           Strategy strategy = skeleton_of(problem, split, tokens);
-          strategy.segments = {every};
+          strategy.segments = segments;
           strategy.tiles.backward_order = order;
           strategy.copies.overlap_all_to_all = false;
           strategy.tiles.loss_rows =

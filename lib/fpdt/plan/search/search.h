@@ -17,6 +17,7 @@
 #include "fpdt/cost/machine.h"
 #include "fpdt/plan/fit.h"
 #include "fpdt/plan/lower.h"
+#include "fpdt/plan/search/bound.h"
 #include "fpdt/plan/search/feasible.h"
 #include "fpdt/plan/search/levers.h"
 #include "fpdt/sim/simulate.h"
@@ -34,12 +35,20 @@ double cost(const Candidate& candidate);
 // The smaller of the shares of both budgets that are left; negative if one is exceeded.
 double headroom(const Problem& problem, const Usage& usage);
 
+// How much shorter a step is with more of one memory; 0: it would not help.
+struct Price {
+  Bytes more;
+  double step_seconds = 0;
+};
+
 struct SearchResult {
   std::optional<Candidate> best;
   std::optional<Shortage> shortage;  // when there is no best
   std::vector<Candidate> front;      // that fit, Pareto: cost, device, host; ascending cost
   std::int64_t candidates = 0;       // strategies whose bytes were computed
   std::int64_t simulated = 0;
+  Bound bound;         // of all strategies
+  Price host, device;  // of a node's host memory, and of each device's; with a best only
 };
 
 // The progress of work, for whoever waits for it.

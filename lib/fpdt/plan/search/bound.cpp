@@ -1,0 +1,203 @@
+// Rows of a layer by the price of memory.
+#include "fpdt/plan/search/bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "fpdt/base/math.h"
+#include "fpdt/cost/demand.h"
+#include "fpdt/spec/attention_kernels.h"
+#include "fpdt/spec/checkpoint_bytes.h"
+
+namespace fpdt {
+namespace {
+
+double storage_bytes(Storage storage) { return storage == Storage::f32 ? 4 : 2; }
+
+// Seconds of one device for amounts of work in tiles of any size, without launches.
+class Clock {
+ public:
+  Clock(const Problem& problem, Storage storage, const Machine& machine)
+      : model_(problem.model), machine_(machine), element_(storage == Storage::f32 ? 4 : 2) {
+    Strategy smallest;
+    smallest.storage = storage;
+    smallest.tiles.chunk_tokens = problem.ranks() * problem.cluster.row_multiple;
+    own_ = !fused_attention(problem, smallest);
+  }
+
+  double products(double flops) const { return seconds({.work = Work::matmul, .flops = flops}); }
+
+  // Of all heads of one layer.
+  double attention(Work work, double pairs) const {
+    const auto heads = static_cast<double>(model_.heads);
+    const double flops = work == Work::attention_forward ? kForwardFlops : kBackwardFlops;
+    return seconds({.work = work,
+                    .flops = flops * pairs * heads * static_cast<double>(model_.head_dim),
+                    .pairs = pairs * heads,
+                    .head_dim = model_.head_dim,
+                    .own = own_});
+  }
+
+  // A row of a layer, forward and backward: each op reads and writes what it must.
+  double elementwise() const {
+    const std::int64_t up = model_.up_width(), narrow = model_.feed_forward;
+    return memory<Norm>(2 * 2 * model_.hidden) + memory<NormBackward>(2 * 3 * model_.hidden) +
+           memory<SplitHeads>(2 * model_.qkv_width()) + memory<JoinHeads>(2 * model_.qkv_width()) +
+           memory<Activation>(up + narrow) + memory<ActivationBackward>(2 * up + narrow);
+  }
+
+  // The optimizer, for one parameter: it reads a gradient, reads and writes states, and writes the
+  // parameter; states on the host pass both ways.
+  double update(bool states_on_host) const {
+    const std::int64_t states = element_ == 4 ? 2 : 3;
+    const double copies = std::max(seconds({.work = Work::h2d, .bytes = kScale * 4 * states}),
+                                   seconds({.work = Work::d2h, .bytes = kScale * 4 * states}));
+    const double here = element_ == 4 ? memory<AdamW>(7) : memory<AdamW>(15);
+    return std::max(here, states_on_host ? copies / kScale : 0);
+  }
+
+ private:
+  static constexpr std::int64_t kScale = 1 << 20;
+
+  template <class Op>
+  double memory(std::int64_t elements) const {
+    return seconds({.kind = static_cast<std::int32_t>(Body{Op{}}.index()),
+                    .bytes = kScale * element_ * elements}) /
+           kScale;
+  }
+  double seconds(Demand demand) const {
+    demand.size = std::numeric_limits<std::int64_t>::max();
+    return machine_.seconds(demand) - machine_.seconds({});
+  }
+
+  const ModelSpec& model_;
+  const Machine& machine_;
+  std::int64_t element_;
+  bool own_;
+};
+
+// What one row of one layer may repeat, in seconds, and store, in bytes.
+struct Row {
+  double pair = 0;                           // seconds of attention forward for each key
+  double layer = 0;                          // of the products that make the next layer's input
+  double linear = 0;                         // of those that backward needs beside attention
+  double input = 0, attention = 0, all = 0;  // bytes; all: with the input
+
+  // The least of seconds and priced bytes of the row at this position.
+  [[nodiscard]] double least(double price, double position) const {
+    const double start = std::min(price * input, layer);
+    const double some = start + linear + std::min(price * attention, pair * position);
+    return std::min(some, price * all);
+  }
+};
+
+Row row_of(const ModelSpec& model, Storage storage, const Clock& clock) {
+  const double element = storage_bytes(storage);
+  const auto hidden = static_cast<double>(model.hidden);
+  const auto queries = static_cast<double>(model.q_width());
+  const auto qkv = static_cast<double>(model.qkv_width());
+  const auto up = static_cast<double>(model.up_width());
+  const auto narrow = static_cast<double>(model.feed_forward);
+  const bool parallel = model.parallel_residual;
+  Row row;
+  row.pair = clock.attention(Work::attention_forward, 1);
+  row.layer = clock.products(2 * hidden * (queries + up + narrow));
+  row.linear = clock.products(2 * hidden * (qkv + up + (parallel ? 0 : queries)));
+  row.input = element * hidden;
+  row.attention = element * queries + 4 * static_cast<double>(model.heads);
+  row.all = row.input + row.attention + element * (hidden + qkv + up + (parallel ? 0 : hidden));
+  return row;
+}
+
+// The sum over the rows of a sequence. Rows of a piece are as cheap as its first.
+double sum_of_rows(const Row& row, double price, double tokens) {
+  constexpr int kPieces = 2048;
+  double sum = 0;
+  for (int i = 0; i < kPieces; ++i) sum += row.least(price, tokens * i / kPieces);
+  return sum * tokens / kPieces;
+}
+
+// What the budget leaves for the arena of a device at most.
+Bytes device_bytes(const Problem& problem) {
+  return problem.device_budget - problem.cluster.outside_bytes(0, false);
+}
+
+// Parameters, and sums of gradients in f32, whose home is a device.
+Bytes kept_bytes(const ModelSpec& model, Storage storage) {
+  return Bytes{mul(storage == Storage::f32 ? 4 + 4 : 2 + 4, parameter_count(model))};
+}
+
+// The same with two moments in f32, and master weights beside bf16.
+Bytes state_bytes(const ModelSpec& model, Storage storage) {
+  return kept_bytes(model, storage) +
+         Bytes{mul(storage == Storage::f32 ? 8 : 12, parameter_count(model))};
+}
+
+// The largest value of a concave function of a price.
+template <class Value>
+double largest(Value value) {
+  double best = value(0);
+  double low = 1e-18, high = 1e-3;  // seconds a byte
+  constexpr int kRounds = 80;
+  for (int i = 0; i < kRounds; ++i) {
+    const double left = low * std::cbrt(high / low), right = high / std::cbrt(high / low);
+    const double at_left = value(left), at_right = value(right);
+    best = std::max({best, at_left, at_right});
+    (at_left < at_right ? low : high) = at_left < at_right ? left : right;
+  }
+  return best;
+}
+
+// Segments that grow by a layer from one to the next need as many inputs as there are segments.
+Bytes input_bytes(const Problem& problem, Storage storage) {
+  std::int64_t inputs = 1;
+  while (inputs * (inputs + 1) / 2 < problem.model.layers) ++inputs;
+  const auto each = static_cast<std::int64_t>(storage_bytes(storage)) * problem.model.hidden;
+  return Bytes{mul(mul(inputs, each), problem.seq_len)};
+}
+
+// All arenas at most.
+Bytes pool_bytes(const Problem& problem) {
+  const ClusterSpec& cluster = problem.cluster;
+  const Bytes files = std::max(
+      cluster.devices_per_node * loading_bytes(problem.model),
+      cluster.devices_per_node * saving_bytes(problem.model) + reordering_bytes(problem.model));
+  return cluster.devices() * device_bytes(problem) + cluster.nodes * (problem.host_budget - files);
+}
+
+}  // namespace
+
+Bound bound_of(const Problem& problem, Storage storage, std::int64_t sequences,
+               const Machine& machine) {
+  const ModelSpec& model = problem.model;
+  const Clock clock(problem, storage, machine);
+  const auto tokens = static_cast<double>(problem.seq_len);
+  const auto layers = static_cast<double>(model.layers);
+  const auto hidden = static_cast<double>(model.hidden);
+  const double pairs = tokens * (tokens + 1) / 2;
+  const double attention = clock.attention(Work::attention_forward, pairs) +
+                           clock.attention(Work::attention_backward, pairs);
+  const auto widths = static_cast<double>(model.qkv_width() + model.q_width() + model.up_width() +
+                                          model.feed_forward);
+  const auto words = static_cast<double>(model.vocabulary);
+  // Forward once, backward twice.
+  const double products = clock.products(6 * hidden * tokens * (layers * widths + words));
+  const Row row = row_of(model, storage, clock);
+  const Bytes states = state_bytes(model, storage);
+  const Bytes pool = pool_bytes(problem);
+  const auto room = static_cast<double>(std::max(pool - states, Bytes{}).value);
+  const double repeats = largest(
+      [&](double price) { return layers * sum_of_rows(row, price, tokens) - price * room; });
+  const bool on_host = states > problem.ranks() * device_bytes(problem);
+  const double updates = static_cast<double>(parameter_count(model)) * clock.update(on_host);
+  const double sequence = layers * (attention + tokens * clock.elementwise()) + products + repeats;
+  Bound bound;
+  bound.step_seconds =
+      (static_cast<double>(sequences) * sequence + updates) / static_cast<double>(problem.ranks());
+  bound.device = {Bytes{kept_bytes(model, storage).value / problem.ranks()}, device_bytes(problem)};
+  bound.all = {states + input_bytes(problem, storage), pool};
+  return bound;
+}
+
+}  // namespace fpdt

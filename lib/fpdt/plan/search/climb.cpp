@@ -1,0 +1,257 @@
+// Generates starts, then improves the best one lever at a time.
+#include "fpdt/plan/search/climb.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "fpdt/plan/search/floor.h"
+#include "fpdt/spec/layer_places.h"
+
+namespace fpdt {
+namespace {
+
+bool no_heavier(const Usage& a, const Usage& b) {
+  return a.device <= b.device && a.host_node <= b.host_node;
+}
+
+class Climb {
+ public:
+  Climb(const Problem& problem, const Pins& pins, const SearchEffort& effort, Estimates& estimates)
+      : problem_(problem), pins_(pins), effort_(effort), estimates_(estimates) {}
+
+  // Takes starts by ascending time: the floor of all that a shape may store, then of what host and
+  // devices together would allow, then with the share of waiting of the shape.
+  SearchResult from_starts() {
+    make_starts();
+    std::size_t done = 0;
+    const auto next = [&] { return static_cast<double>(starts_.begin()->first.first); };
+    while (!starts_.empty() && (!result_.best || next() < equal())) {
+      report(effort_.progress, SearchProgress::Stage::starts, done, done + starts_.size());
+      const Start start = std::move(starts_.extract(starts_.begin()).mapped());
+      switch (start.stage) {
+        case Stage::shape:
+          add_segments(start);
+          break;
+        case Stage::policy:
+          push({Stage::priced, start.strategy, start.skeleton, start.fastest});
+          break;
+        case Stage::priced:
+          solve(start);
+          break;
+        case Stage::solved: {
+          ++done;
+          consider(start.strategy, usage(problem_, start.strategy));
+          if (effort_.any) return finished();
+        }
+      }
+    }
+    if (!fitting_) take_lightest();
+    return finished();
+  }
+
+  // Improves one strategy that fits.
+  SearchResult from(const Strategy& strategy) {
+    consider(strategy, usage(problem_, strategy));
+    return finished();
+  }
+
+ private:
+  // What is known of a start: only its shape; also its segments; also how long the shape takes, by
+  // simulation; all.
+  enum class Stage : std::uint8_t { shape, policy, priced, solved };
+  struct Start {
+    Stage stage = Stage::shape;
+    Strategy strategy, skeleton;
+    Strategy fastest;  // what may become of it
+  };
+
+  SearchResult finished() {
+    if (result_.best && !effort_.any) improve();
+    result_.front = pareto(problem_, std::move(seen_));
+    return std::move(result_);
+  }
+
+  std::int64_t floor_of(const Strategy& strategy) const {
+    return compute_floor(problem_, strategy, estimates_.machine());
+  }
+  // The longest step that is about as fast as the fastest so far.
+  double equal() const { return static_cast<double>(fastest_) * (1 + effort_.indifference); }
+  // The longest step that is faster than the best by more than noise.
+  double better() const {
+    return static_cast<double>(result_.best->nanoseconds) * (1 - effort_.indifference);
+  }
+
+  void push(const Start& start) {
+    std::int64_t time = floor_of(start.fastest);
+    if (time >= effort_.bound) return;
+    if (start.stage >= Stage::priced) time = estimates_.nanoseconds(start.fastest);
+    starts_.emplace(std::pair(time, static_cast<std::int64_t>(pushed_++)), start);
+  }
+
+  // Adds what was made of a skeleton, if it fits.
+  void add_solved(const Strategy& skeleton, const Strategy& made) {
+    const Strategy strategy = canonical(problem_, made);
+    if (!check(problem_, strategy).empty() || !stays(problem_, pins_, skeleton, strategy)) return;
+    ++result_.candidates;
+    if (!within(problem_, usage(problem_, strategy))) return;
+    fitting_ = true;
+    push({Stage::solved, strategy, skeleton, strategy});
+  }
+
+  void solve(const Start& start) {
+    const Strategy stored = with_most_stored(problem_, start.strategy);
+    add_solved(start.skeleton, stored);
+    if (stored_layers(problem_, stored).attention == problem_.model.layers &&
+        longest_segment(stored) == 1) {
+      add_solved(start.skeleton, with_everything(problem_, stored));
+    }
+    // A method that keeps the attention of repeated layers on the device may let stored layers have
+    // theirs on the host.
+    if (pins_.method == nullptr || longest_segment(start.strategy) > 1) return;
+    const Strategy none = with_kept(start.strategy, TensorClass::attention_output, 0);
+    const Strategy host = with_most_stored(problem_, with_kept(none, TensorClass::lse, 0));
+    if (allowed(problem_, pins_, host)) add_solved(host, host);
+  }
+
+  // Adds a shape with segments of any length: longer ones leave more room for attention outputs,
+  // until all are stored, and repeat more.
+  void add_segments(const Start& start) {
+    std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
+    for (const std::vector<std::int64_t>& segments : segment_shapes(problem_.model.layers)) {
+      Strategy strategy = start.strategy;
+      strategy.segments = segments;
+      const std::int64_t least = least_threshold(problem_, strategy);
+      const bool stores = least < thresholds(problem_, strategy);
+      // In some layers a threshold may be one chunk less than in all.
+      const StoredFrom from{std::max<std::int64_t>(0, least - 1), problem_.model.layers};
+      Strategy most =
+          stores ? with_stored_from(problem_, strategy, from) : with_stored(problem_, strategy, {});
+      const bool room = least == 0 && longest_segment(strategy) == 1;  // for everything
+      if (room) {
+        const std::int64_t everything = most_everything(problem_, strategy);
+        most = with_stored(problem_, strategy, {everything, problem_.model.layers - everything});
+      }
+      if (!stores && !may_fit(problem_, most)) continue;
+      push({Stage::policy, strategy, start.skeleton, most});
+      const std::int64_t floor = floor_of(most);
+      if (least == 0 || (stores && floor > fastest)) break;
+      if (stores) fastest = floor;
+    }
+  }
+
+  void make_starts() {
+    for (const Split& split : splits(problem_, pins_)) {
+      for (const std::int64_t tokens : lengths_of(problem_, pins_, split)) {
+        for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
+          for (const bool offload : {false, true}) {
+            Strategy skeleton = skeleton_of(problem_, split, tokens);
+            skeleton.tiles.backward_order = order;
+            skeleton.offload_states(offload);
+            skeleton = entered(problem_, pins_, skeleton);
+            if (!check(problem_, skeleton).empty()) continue;
+            for (const Strategy& shape : {resident_keys(problem_, skeleton), skeleton}) {
+              // It is fastest if it repeats no forward.
+              push({Stage::shape, shape, skeleton,
+                    with_stored(problem_, shape, {problem_.model.layers, 0})});
+            }
+          }
+        }
+      }
+    }
+  }
+
+  void take_lightest() {
+    const auto light = any_fit(problem_, pins_);
+    if (!light) return;
+    const Strategy strategy = canonical(problem_, *light);
+    if (!check(problem_, strategy).empty() || floor_of(strategy) >= effort_.bound) return;
+    const Usage need = usage(problem_, strategy);
+    if (within(problem_, need)) consider(strategy, need);
+  }
+
+  bool seen(const Strategy& strategy) const {
+    return std::any_of(seen_.begin(), seen_.end(),
+                       [&](const Candidate& one) { return one.strategy == strategy; });
+  }
+
+  // Simulates a strategy that fits; true when it becomes the best.
+  bool consider(const Strategy& strategy, const Usage& need) {
+    if (seen(strategy)) return false;
+    seen_.push_back({strategy, need, estimates_.nanoseconds(strategy)});
+    const Candidate& now = seen_.back();
+    fastest_ = std::min(fastest_, now.nanoseconds);
+    const bool gains = !result_.best || static_cast<double>(now.nanoseconds) < better();
+    // About as fast in less memory is better, but not a reason to keep searching. Longer segments
+    // nearly always are, for three times the blocks; memory that is left is no reason for them.
+    if (gains || (static_cast<double>(now.nanoseconds) <= equal() &&
+                  longest_segment(strategy) <= longest_segment(result_.best->strategy) &&
+                  no_heavier(need, result_.best->usage) && need != result_.best->usage)) {
+      result_.best = now;
+    }
+    return gains;
+  }
+
+  void improve() {
+    const std::vector<Lever>& all = effort_.levers;
+    std::size_t unchanged = 0;
+    for (std::size_t i = 0; unchanged < all.size(); i = (i + 1) % all.size()) {
+      report(effort_.progress, SearchProgress::Stage::levers, unchanged, all.size());
+      bool gained = false;
+      const Strategy from = result_.best->strategy;
+      for (const Change& change : all[i].changes(problem_, from)) {
+        if (!allowed(problem_, pins_, change.strategy)) continue;
+        ++result_.candidates;
+        const Usage need = usage(problem_, change.strategy);
+        if (!within(problem_, need)) continue;
+        if (static_cast<double>(floor_of(change.strategy)) >= better()) continue;
+        if (consider(change.strategy, need)) gained = true;
+      }
+      unchanged = gained ? 0 : unchanged + 1;
+    }
+  }
+
+  const Problem& problem_;
+  const Pins& pins_;
+  const SearchEffort& effort_;
+  Estimates& estimates_;
+  std::map<std::pair<std::int64_t, std::int64_t>, Start> starts_;  // by time and number
+  std::size_t pushed_ = 0;
+  bool fitting_ = false;  // a start that fits was found
+  std::vector<Candidate> seen_;
+  std::int64_t fastest_ = std::numeric_limits<std::int64_t>::max();
+  SearchResult result_;
+};
+
+}  // namespace
+
+std::vector<Candidate> pareto(const Problem& problem, std::vector<Candidate> candidates,
+                              double equal) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return cost(a) < cost(b); });
+  const auto about = [equal](Bytes used, Bytes budget) {
+    return used + Bytes{static_cast<std::int64_t>(equal * static_cast<double>(budget.value))};
+  };
+  std::vector<Candidate> kept;
+  for (Candidate& candidate : candidates) {
+    const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const Candidate& other) {
+      return other.usage.device <= about(candidate.usage.device, problem.device_budget) &&
+             other.usage.host_node <= about(candidate.usage.host_node, problem.host_budget);
+    });
+    if (!beaten) kept.push_back(std::move(candidate));
+  }
+  return kept;
+}
+
+SearchResult climb(const Problem& problem, const Pins& pins, const SearchEffort& effort,
+                   Estimates& estimates) {
+  return Climb(problem, pins, effort, estimates).from_starts();
+}
+
+SearchResult climb_from(const Strategy& strategy, const Problem& problem, const Pins& pins,
+                        const SearchEffort& effort, Estimates& estimates) {
+  return Climb(problem, pins, effort, estimates).from(strategy);
+}
+
+}  // namespace fpdt

@@ -1,0 +1,102 @@
+// Simulates shapes, in short if they have many chunks.
+#include "fpdt/plan/search/estimates.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "fpdt/base/math.h"
+#include "fpdt/plan/lowering/lower_ops.h"
+#include "fpdt/plan/search/floor.h"
+#include "fpdt/sim/simulate.h"
+#include "fpdt/spec/choices.h"
+#include "fpdt/spec/layer_places.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::int64_t kFew = 12;   // chunks
+constexpr std::int64_t kFirst = 6;  // chunks of the shortest of three steps
+constexpr std::int64_t kApart = 2;  // directions alternate, so numbers are all even or all odd
+
+// The strategy of the same shape that repeats no forward and has on the host what it stores, and
+// all of what may be there in part: a fraction of few chunks is another one.
+Strategy plain(const Problem& problem, Strategy strategy) {
+  LayerClass one = strategy.layer_classes.front();
+  one.layers = 0;
+  one.recompute = Recompute::keep_attention;
+  one.first_stored_chunk = 0;
+  for (double& kept : one.keep) kept = std::floor(kept);
+  for (const TensorClass stored :
+       {TensorClass::layer_input, TensorClass::attention_output, TensorClass::lse}) {
+    one.keep[static_cast<std::size_t>(stored)] = 0;
+  }
+  strategy.segments = {1};
+  strategy.layer_classes = {one};
+  return canonical(problem, strategy);
+}
+
+// Long tiles of a chunk that has many, longer: products take as long in sum, in fewer ops.
+Strategy coarse(const Geometry& shape, Strategy strategy) {
+  constexpr std::int64_t kLong = 4096, kMany = 16;
+  const auto lengthen = [](std::int64_t& rows, std::int64_t all) {
+    if (rows >= kLong) rows = std::max(rows, round_up(div_ceil(all, kMany), rows));
+  };
+  lengthen(strategy.tiles.ffn_rows, shape.product_rows(0));
+  lengthen(strategy.tiles.loss_rows, shape.local_rows(0));
+  return strategy;
+}
+
+}  // namespace
+
+// By what versions demand, without edges: a third of the work. Edges are static, so now and then
+// they make a step slower than this.
+std::int64_t Estimates::simulate(const Problem& problem, const Strategy& strategy) {
+  ++simulated_;
+  const Schedule schedule = lower_without_states(problem, strategy);
+  SimulationOptions options;
+  options.waits = SimulationOptions::Waits::hazards;
+  return fpdt::simulate(schedule, schedule.train, machine_, options).nanoseconds;
+}
+
+double Estimates::many_chunks(const Strategy& strategy, const Geometry& shape) {
+  const std::int64_t first = kFirst + shape.chunks % kApart;
+  std::array<double, 3> steps{};
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::int64_t chunks = first + static_cast<std::int64_t>(i) * kApart;
+    Problem shorter = problem_;
+    shorter.seq_len -= (shape.chunks - chunks) * shape.chunk_rows;
+    if (!check(shorter, strategy).empty()) {
+      return static_cast<double>(simulate(problem_, strategy));
+    }
+    steps[i] = static_cast<double>(simulate(shorter, strategy));
+  }
+  const double x = static_cast<double>(shape.chunks - first) / kApart;
+  return steps[0] + x * (steps[1] - steps[0]) +
+         x * (x - 1) / 2 * (steps[2] - 2 * steps[1] + steps[0]);
+}
+
+std::int64_t Estimates::nanoseconds(const Strategy& strategy) {
+  const Geometry shape = geometry(problem_, strategy);
+  bool few = shape.chunks <= kFew;
+  Strategy alike = few && longest_segment(strategy) == 1 ? strategy : plain(problem_, strategy);
+  alike = coarse(shape, alike);
+  if (!check(problem_, alike).empty()) {
+    alike = strategy;
+    few = true;
+  }
+  auto known = std::find_if(known_.begin(), known_.end(),
+                            [&](const auto& one) { return one.first == alike; });
+  if (known == known_.end()) {
+    const double step =
+        few ? static_cast<double>(simulate(problem_, alike)) : many_chunks(alike, shape);
+    known = known_.insert(known, {alike, step});
+  }
+  const auto floor = [&](const Strategy& one) {
+    return static_cast<double>(compute_floor(problem_, one, machine_));
+  };
+  const double repeats = alike == strategy ? 1 : floor(strategy) / floor(alike);
+  return static_cast<std::int64_t>(known->second * repeats);
+}
+
+}  // namespace fpdt

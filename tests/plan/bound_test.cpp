@@ -1,0 +1,70 @@
+// No step is shorter than its bound.
+#include "fpdt/plan/search/bound.h"
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/fit.h"
+#include "fpdt/plan/search/search.h"
+
+#include "drawn_steps.h"
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+// The step in longer chunks, on a machine whose launches are nearly free, with no more memory than
+// it needs.
+DrawnStep tight(DrawnStep step) {
+  constexpr std::int64_t kLonger = 64;
+  Problem& problem = step.problem;
+  problem.seq_len *= kLonger;
+  step.strategy.tiles.chunk_tokens *= kLonger;
+  step.strategy.tiles.ffn_rows *= kLonger;
+  step.strategy.tiles.loss_rows *= kLonger;
+  if (problem.model.learned_positions > 0) problem.model.learned_positions = problem.seq_len;
+  problem.cluster.rates = test::timed_problem(problem.model, 1, 64).cluster.rates;
+  problem.cluster.rates.op_seconds = {1e-12, 1e-12, 1e-12};
+  const Usage need = usage(problem, step.strategy);
+  problem.device_budget = need.device;
+  problem.host_budget = need.host_node;
+  return step;
+}
+
+TEST(Bound, NoDrawnStepIsShorter) {
+  std::int64_t sound = 0;
+  double closest = 0;
+  for (std::uint32_t seed = 0; seed < 600; ++seed) {
+    const DrawnStep drawn = seed % 2 == 0 ? few_tokens(seed) : many_chunks(seed);
+    if (!check(drawn.problem, drawn.strategy).empty()) continue;
+    const auto [problem, strategy] = tight(drawn);
+    if (!check(problem, strategy).empty()) continue;
+    ++sound;
+    const Machine machine(problem.cluster, RateEnd::typical);
+    const double step = static_cast<double>(step_nanoseconds(problem, strategy, machine)) * 1e-9;
+    const std::int64_t sequences = strategy.mesh.replicas * strategy.micro_batches;
+    const Bound bound = bound_of(problem, strategy.storage, sequences, machine);
+    EXPECT_FALSE(bound.none_fits()) << seed;
+    EXPECT_LE(bound.step_seconds, step) << seed;
+    closest = std::max(closest, bound.step_seconds / step);
+  }
+  EXPECT_GT(sound, 300);
+  EXPECT_GT(closest, 0.5);  // else it says nothing
+}
+
+TEST(Bound, MoreMemoryNeverRaisesIt) {
+  Problem problem = test::timed_problem(test::tiny_llama(), 2, 4096);
+  const Machine machine(problem.cluster, RateEnd::typical);
+  double before = std::numeric_limits<double>::infinity();
+  double first = 0;
+  for (std::int64_t kib = 256; kib < 1 << 16; kib *= 2) {
+    problem.device_budget = problem.host_budget = Bytes{kib << 10};
+    const double now = bound_of(problem, Storage::bf16, 1, machine).step_seconds;
+    EXPECT_LE(now, before);
+    if (first == 0) first = now;
+    before = now;
+  }
+  EXPECT_LT(before, 0.95 * first);
+}
+
+}  // namespace
+}  // namespace fpdt

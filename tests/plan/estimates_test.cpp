@@ -1,0 +1,57 @@
+// Estimated times against simulated ones.
+#include "fpdt/plan/search/estimates.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "fpdt/plan/fit.h"
+#include "fpdt/plan/search/search.h"
+#include "fpdt/spec/choices.h"
+
+#include "problems.h"
+
+namespace fpdt {
+namespace {
+
+// Steps of many chunks, with segments, with rows that are repeated, and with all that is stored.
+std::vector<Strategy> strategies_of(const Problem& problem) {
+  std::vector<Strategy> all;
+  for (const std::int64_t chunks : {20, 33}) {
+    for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
+      Strategy strategy = spilled(problem, 1, problem.seq_len / chunks / 512 * 512);
+      strategy.tiles.backward_order = order;
+      for (const std::vector<std::int64_t>& segments : segment_shapes(problem.model.layers)) {
+        strategy.segments = segments;
+        for (const std::int64_t from : {std::int64_t{0}, chunks / 2}) {
+          all.push_back(canonical(
+              problem, with_stored_from(problem, strategy, {from, problem.model.layers})));
+        }
+        all.push_back(canonical(problem, with_stored(problem, strategy, {})));
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Estimates, AreCloseToSimulations) {
+  ModelSpec model = test::tiny_llama();
+  model.layers = 10;
+  Problem problem = test::timed_problem(model, 2, 1 << 16);
+  problem.cluster.row_multiple = 1;
+  const Machine machine(problem.cluster, RateEnd::typical);
+  Estimates estimates(problem);
+  std::int64_t compared = 0;
+  for (const Strategy& strategy : strategies_of(problem)) {
+    if (!check(problem, strategy).empty()) continue;
+    ++compared;
+    const auto step = static_cast<double>(step_nanoseconds(problem, strategy, machine));
+    const auto estimate = static_cast<double>(estimates.nanoseconds(strategy));
+    EXPECT_NEAR(estimate / step, 1, 0.01) << in_words(problem, strategy);
+  }
+  EXPECT_GT(compared, 20);
+  EXPECT_LT(estimates.simulated(), compared);
+}
+
+}  // namespace
+}  // namespace fpdt

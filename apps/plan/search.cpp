@@ -1,5 +1,6 @@
 // Answers a question and writes the files of the answer.
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -23,6 +24,7 @@ struct SearchFlags {
   QuestionFlags question;
   std::string out_dir;
   std::int64_t take = 0;  // of the front; 0: the answer
+  std::string within;     // "10%"; empty: any time
 };
 
 // Ops of a step that are all traced for the peak; of longer steps, a layer of each kind.
@@ -36,6 +38,17 @@ void take_plan(std::int64_t take, SearchResult& found) {
                                  take, plans, plans == 1 ? "plan" : "plans", plans));
   }
   found.best = found.front[static_cast<std::size_t>(take - 1)];
+}
+
+// "10%" or "10" as a share.
+double parse_share(const std::string& text) {
+  const std::string number = text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
+  char* end = nullptr;
+  const double percent = std::strtod(number.c_str(), &end);
+  if (number.empty() || *end != '\0' || !(percent > 0 && percent <= 1000)) {
+    throw InputError(fmt::format("--within {}: expected a percentage over 0, such as 10%", text));
+  }
+  return percent / 100;
 }
 
 Answer search_answer(const Question& question, std::int64_t take, Watch& watch) {
@@ -117,12 +130,17 @@ Command declare_max_seq(Options& options) {
   add_question(options, flags->question, Length::found);
   add_pins(options, flags->question);
   options.value("--out-dir", flags->out_dir, "Write plan.yaml and schedule.json to this directory");
+  options.value("--within", flags->within,
+                "Only lengths whose step takes at most so much longer than with unlimited host "
+                "memory, such as 10%; default: any");
   return [flags] {
     Question question = load_question(flags->question);
+    const double share = flags->within.empty() ? 0 : parse_share(flags->within);
     Watch watch;
     watch.begin("longest sequence");
     const std::int64_t longest =
-        longest_sequence(question.problem, question.pins, watch.listener());
+        share > 0 ? longest_within(question.problem, question.pins, share, watch.listener())
+                  : longest_sequence(question.problem, question.pins, watch.listener());
     if (longest > 0) question.problem.seq_len = longest;
     Answer answer = search_answer(question, flags->take, watch);
     answer.longest = longest;

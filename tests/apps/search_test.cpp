@@ -1,4 +1,4 @@
-// fpdt-plan search and max-seq: output for programs, the files that are written, pins and budgets
+// fpdt-plan search: output for programs, the files that are written, pins and budgets
 // that are kept, and the answer when nothing fits.
 #include <filesystem>
 #include <regex>
@@ -31,8 +31,6 @@ class Search : public CommandLine {
     return json::parse(result.out);
   }
 };
-
-using MaxSeq = Search;
 
 // The names and types that other programs rely on.
 void expect_object(const json& object) {
@@ -436,44 +434,6 @@ TEST_F(Search, ItsScheduleTrains) {
   EXPECT_EQ(json::parse(trained.out).at("losses").size(), 2U);
   const Outcome checked = run("check out/schedule.json");
   EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
-}
-
-TEST_F(MaxSeq, FindsALengthThatFitsAndNothingMuchLonger) {
-  const std::string budget = "--host-budget 4MiB --device-budget 4MiB";
-  const Outcome found = plan(fmt::format("max-seq {} {} --json", kQuestion, budget));
-  ASSERT_EQ(found.code, 0) << found.err;
-  const json object = json::parse(found.out);
-  expect_object(object);
-  const std::int64_t longest = object.at("max_seq_len");
-  EXPECT_EQ(object.at("seq_len"), longest);
-  EXPECT_EQ(search(fmt::format("--seq-len {} {}", longest, budget)).code, 0);
-  EXPECT_EQ(search(fmt::format("--seq-len {} {}", longest + longest / 32, budget)).code, 3);
-}
-
-TEST_F(MaxSeq, SaysThatNothingFits) {
-  const Outcome none = plan(fmt::format("max-seq {} --device-budget 1KiB --json", kQuestion));
-  EXPECT_EQ(none.code, 3) << none.err;
-  const json object = json::parse(none.out);
-  expect_object(object);
-  EXPECT_EQ(object.at("max_seq_len"), 0);
-  EXPECT_EQ(object.at("verdict"), "infeasible");
-  const Outcome pointless = plan(fmt::format("max-seq {} --seq-len 64", kQuestion));
-  EXPECT_EQ(pointless.code, 2);
-  EXPECT_TRUE(says(pointless.err, "--seq-len: no such flag"));
-}
-
-// Learned positions limit the length where memory does not, even below one row for each rank.
-TEST_F(MaxSeq, EndsWithTheLearnedPositions) {
-  for (const std::int64_t positions : {5, 100}) {
-    std::string model = contents("model.yaml");
-    model = std::regex_replace(
-        model, std::regex("parameters: 12112"),
-        fmt::format("parameters: {}\nlearned_positions: {}", 12112 + 16 * positions, positions));
-    write("short.yaml", model);
-    const Outcome found = plan("max-seq --model short.yaml --cluster timed.yaml --json");
-    ASSERT_EQ(found.code, 0) << found.err;
-    EXPECT_EQ(json::parse(found.out).at("max_seq_len"), positions);
-  }
 }
 
 }  // namespace

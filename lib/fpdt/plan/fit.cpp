@@ -124,6 +124,22 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
   return strategy;
 }
 
+Strategy with_device_relieved(const Problem& problem, Strategy strategy) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  // What passes once between device and host, before what passes for each row.
+  for (const TensorClass tensor :
+       {TensorClass::layer_input, TensorClass::attention_output, TensorClass::lse,
+        TensorClass::layer_gradient, TensorClass::q, TensorClass::dkv, TensorClass::kv}) {
+    if (device_fits(problem, usage(problem, strategy))) return strategy;
+    if (strategy.layer_classes.front().kept(tensor) == 0) continue;
+    const std::int64_t kept = largest_within(chunks, problem.device_budget, [&](std::int64_t n) {
+      return usage(problem, with_kept(strategy, tensor, fraction_of(n, chunks))).device;
+    });
+    strategy = with_kept(strategy, tensor, fraction_of(std::max<std::int64_t>(kept, 0), chunks));
+  }
+  return strategy;
+}
+
 std::int64_t least_threshold(const Problem& problem, const Strategy& strategy) {
   const std::int64_t layers = problem.model.layers;
   const std::int64_t most = thresholds(problem, strategy);

@@ -55,6 +55,10 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
                             std::initializer_list<TensorClass> tensors = {
                                 TensorClass::attention_output, TensorClass::layer_input});
 
+// Moves tensor classes from the device to the host, one class after the other, with the fewest
+// chunks that make the device fit.
+Strategy with_device_relieved(const Problem& problem, Strategy strategy);
+
 // The least threshold of stored outputs with which a strategy would fit if a node's host and
 // devices were one pool: what fits is hardly ever less, by a chunk that needs no ring where it is
 // kept. `thresholds` if none is enough.

@@ -193,6 +193,36 @@ class Climb {
     return gains;
   }
 
+  // Strategies like one that needs too much of one memory, with some of it on the other, or with
+  // shorter tiles.
+  std::vector<Strategy> relieved(const Strategy& strategy) const {
+    if (usage(problem_, strategy).device <= problem_.device_budget) {
+      return {with_host_relieved(problem_, strategy)};
+    }
+    Strategy shorter = strategy;
+    std::int64_t& rows = shorter.tiles.ffn_rows;
+    if (rows == 0) rows = geometry(problem_, strategy).product_rows(0);
+    rows = std::max(rows / 4, least_ffn_rows(problem_, strategy));
+    return {with_device_relieved(problem_, strategy), shorter};
+  }
+
+  bool try_change(const Strategy& strategy) {
+    if (!allowed(problem_, pins_, strategy)) return false;
+    if (static_cast<double>(floor_of(strategy)) >= better()) return false;
+    ++result_.candidates;
+    const Usage need = usage(problem_, strategy);
+    if (within(problem_, need)) return consider(strategy, need);
+    if (static_cast<double>(estimates_.nanoseconds(strategy)) >= better()) return false;
+    bool gained = false;
+    for (const Strategy& other : relieved(strategy)) {
+      const Strategy light = canonical(problem_, other);
+      if (!check(problem_, light).empty() || !allowed(problem_, pins_, light)) continue;
+      const Usage less = usage(problem_, light);
+      if (within(problem_, less) && consider(light, less)) gained = true;
+    }
+    return gained;
+  }
+
   void improve() {
     const std::vector<Lever>& all = effort_.levers;
     std::size_t unchanged = 0;
@@ -201,12 +231,7 @@ class Climb {
       bool gained = false;
       const Strategy from = result_.best->strategy;
       for (const Change& change : all[i].changes(problem_, from)) {
-        if (!allowed(problem_, pins_, change.strategy)) continue;
-        ++result_.candidates;
-        const Usage need = usage(problem_, change.strategy);
-        if (!within(problem_, need)) continue;
-        if (static_cast<double>(floor_of(change.strategy)) >= better()) continue;
-        if (consider(change.strategy, need)) gained = true;
+        if (try_change(change.strategy)) gained = true;
       }
       unchanged = gained ? 0 : unchanged + 1;
     }

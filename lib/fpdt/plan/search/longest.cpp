@@ -65,6 +65,42 @@ std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
   return longest_from(low, most, unit, by_search);
 }
 
+// More host memory costs less where sequences are short, so the share that is lost grows with them.
+std::int64_t longest_within(const Problem& problem, const Pins& pins, double share,
+                            const OnProgress& progress) {
+  const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;
+  SearchProgress now{.stage = SearchProgress::Stage::lengths};
+  const auto holds = [&](std::int64_t tokens, const SearchEffort& effort) {
+    Problem here = problem;
+    here.seq_len = tokens;
+    Problem roomy = here;
+    roomy.host_budget = Bytes{std::int64_t{1} << 50};
+    const SearchResult found = search(here, pins, effort);
+    const bool within =
+        found.best && cost(*found.best) <= (1 + share) * cost(*search(roomy, pins, effort).best);
+    ++now.done;
+    if (within) now.longest = std::max(now.longest, tokens);
+    if (progress) progress(now);
+    return within;
+  };
+  // Without levers, which gain about as much on both sides.
+  SearchEffort quick;
+  quick.levers.clear();
+  std::int64_t high = longest_sequence(problem, pins, progress);
+  std::int64_t low = high;
+  while (low > 0 && !holds(low, quick)) {
+    high = low;
+    low = low / 2 / unit * unit;
+  }
+  while (high - low > std::max(unit, low / 64)) {
+    const std::int64_t middle = low + (high - low) / 2 / unit * unit;
+    if (middle == low) break;
+    (holds(middle, quick) ? low : high) = middle;
+  }
+  while (low > 0 && !holds(low, {})) low = low - low / 64 / unit * unit - unit;
+  return std::max<std::int64_t>(low, 0);
+}
+
 bool possible_length(const ModelSpec& model, std::int64_t tokens) {
   return tokens <= most_tokens(model);
 }

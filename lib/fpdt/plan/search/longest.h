@@ -11,6 +11,11 @@ namespace fpdt {
 std::int64_t longest_sequence(const Problem& problem, const Pins& pins,
                               const OnProgress& progress = {});
 
+// The longest of these whose step takes at most `share` longer than with unlimited host memory, to
+// 1/64 of itself; 0: none.
+std::int64_t longest_within(const Problem& problem, const Pins& pins, double share,
+                            const OnProgress& progress = {});
+
 // Whether a sequence may have so many tokens, apart from memory.
 bool possible_length(const ModelSpec& model, std::int64_t tokens);
 

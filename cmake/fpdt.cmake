@@ -7,6 +7,7 @@ option(FPDT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(FPDT_QUICK "For a whole run of the tests, which is mostly compilation: what reads and prints is \
 hardly optimised, nor are the tests; their sources are compiled together; a program of unit tests is \
 one CTest" OFF)
+option(FPDT_LEAVE_UNITS "Leave tests that are labelled unit alone to a build with sanitizers" OFF)
 option(FPDT_CHECK_FORMAT "Test that the sources are formatted (needs clang-format 14)" OFF)
 
 add_library(fpdt_options INTERFACE)
@@ -81,15 +82,22 @@ add_custom_target(threads_tests)
 add_custom_target(gpu_tests)
 
 # fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir] [NOT_SANITIZED cases]
-#   [SLOW_SANITIZED cases]): a Google Test program. Each case is a CTest; with FPDT_QUICK, the cases
-# of a unit test are one CTest. LIBRARY_PATH is where the program also finds libraries that it loads
-# by name. Two filters of Google Test name cases that are left out under a sanitizer: they cannot
-# run there, or they would run for long.
+#   [SLOW_SANITIZED cases] [SHARE_SANITIZED n]): a Google Test program. Each case is a CTest; with
+# FPDT_QUICK, the cases of a unit test are one CTest. LIBRARY_PATH is where the program also finds
+# libraries that it loads by name. Two filters of Google Test name cases that are left out under a
+# sanitizer: they cannot run there, or they would run for long. Under a sanitizer, one of n cases
+# runs.
 function(fpdt_test name)
-  cmake_parse_arguments(arg "" "LIBRARY_PATH;NOT_SANITIZED;SLOW_SANITIZED" "SOURCES;USES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "LIBRARY_PATH;NOT_SANITIZED;SLOW_SANITIZED;SHARE_SANITIZED"
+    "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   fpdt_test_options(${name})
   target_link_libraries(${name} PRIVATE ${arg_USES} GTest::gtest_main)
+  set(left_out ${arg_NOT_SANITIZED} ${arg_SLOW_SANITIZED})
+  if(FPDT_LEAVE_UNITS AND arg_LABELS STREQUAL "unit" AND NOT left_out)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
   if("gpu" IN_LIST arg_LABELS)
     add_dependencies(gpu_tests ${name})
     if(NOT FPDT_GPU_TESTS)
@@ -100,7 +108,9 @@ function(fpdt_test name)
   if(arg_LIBRARY_PATH)
     set(path ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_append:${arg_LIBRARY_PATH})
   endif()
-  set(left_out ${arg_NOT_SANITIZED} ${arg_SLOW_SANITIZED})
+  if(FPDT_SANITIZE AND arg_SHARE_SANITIZED)
+    list(APPEND path ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARE_SANITIZED};GTEST_SHARD_INDEX=0")
+  endif()
   if(FPDT_SANITIZE AND left_out)
     list(JOIN left_out ":" left_out)
     set(filter "-${left_out}")
@@ -128,6 +138,7 @@ endfunction()
 function(fpdt_test_cases name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
   add_library(${name} OBJECT ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # built with its programs
   fpdt_test_options(${name})
   target_link_libraries(${name} PUBLIC ${arg_USES} GTest::gtest)
 endfunction()

@@ -45,8 +45,8 @@ std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of) {
   return low.n;
 }
 
-// By how many bytes a node lacks memory if its host and devices were one pool, or its devices do:
-// what strategies have on the device can be no less.
+// By how many bytes a node lacks memory, for a strategy that has on the host what may be there: as
+// one pool of host and devices, or on the devices, from where nothing more can move.
 Bytes lack(const Problem& problem, const Strategy& strategy) {
   const Usage need = usage(problem, strategy);
   const Bytes devices = problem.cluster.devices_per_node * (need.device - problem.device_budget);

@@ -26,10 +26,11 @@ struct Bound {
   struct Memory {
     Bytes need, have;
   };
-  Memory device;  // of one device: parameters and gradients
-  Memory
-      all;  // of all devices and hosts when backward begins: also the optimizer's states, and the
-            // inputs that the fewest segments need
+  // Of one device: parameters and gradients.
+  Memory device;
+  // Of all devices and hosts when backward begins: also the optimizer's states, and the inputs that
+  // the fewest segments need.
+  Memory all;
   [[nodiscard]] bool none_fits() const { return device.need > device.have || all.need > all.have; }
 };
 

@@ -176,7 +176,7 @@ class Climb {
                        [&](const Candidate& one) { return one.strategy == strategy; });
   }
 
-  // Simulates a strategy that fits; true when it becomes the best.
+  // Times a strategy that fits; true when it becomes the best.
   bool consider(const Strategy& strategy, const Usage& need) {
     if (seen(strategy)) return false;
     seen_.push_back({strategy, need, estimates_.nanoseconds(strategy)});

@@ -27,8 +27,8 @@ class Estimates {
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] std::int64_t simulated() const { return simulated_; }
 
-  // Nanoseconds of a step, by simulation if it has few chunks and no segments. Otherwise nearly
-  // always within 0.2 % of it; 0.7 % is the most that was seen where attention outputs are stored.
+  // Nanoseconds of a step, by simulation if it has few chunks and no segments. Otherwise mostly
+  // within 0.2 % of it; a trial saw 1.2 % at most (ADR 0029).
   std::int64_t nanoseconds(const Strategy& strategy);
 
  private:

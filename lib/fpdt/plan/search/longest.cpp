@@ -76,8 +76,11 @@ std::int64_t longest_within(const Problem& problem, const Pins& pins, double sha
     Problem roomy = here;
     roomy.host_budget = Bytes{std::int64_t{1} << 50};
     const SearchResult found = search(here, pins, effort);
-    const bool within =
-        found.best && cost(*found.best) <= (1 + share) * cost(*search(roomy, pins, effort).best);
+    bool within = found.best.has_value();
+    if (within) {
+      const SearchResult free = search(roomy, pins, effort);
+      within = !free.best || cost(*found.best) <= (1 + share) * cost(*free.best);
+    }
     ++now.done;
     if (within) now.longest = std::max(now.longest, tokens);
     if (progress) progress(now);

@@ -77,7 +77,10 @@ class Passes {
     }
     result.simulated = estimates_.simulated() + std::ssize(settled_);
     const Storage storage = result.best ? result.best->strategy.storage : Storage::bf16;
-    result.bound = bound_of(problem_, storage, pins_.batch, estimates_.machine());
+    const std::int64_t sequences =
+        result.best ? result.best->strategy.mesh.replicas * result.best->strategy.micro_batches
+                    : pins_.batch;
+    result.bound = bound_of(problem_, storage, sequences, estimates_.machine());
     if (result.best && !pins_.strategy && !effort_.any) add_prices(result);
     return result;
   }

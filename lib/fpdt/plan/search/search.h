@@ -1,10 +1,11 @@
 // Searches for the fastest strategy within the budgets. Among strategies that are about as fast, it
 // takes the one with the most headroom.
 //
-// Bytes are predicted (bytes.h), seconds are simulated. Starting points cover the choices that
+// Bytes are predicted (bytes.h), seconds are estimated by shape (estimates.h); the answer and the
+// front are placed and simulated in full. Starting points cover the choices that
 // interact (parallelism, chunk length, loop order, what is stored), each filled up to the budgets.
 // The search then improves the best one lever at a time until no single lever gains. It never
-// simulates a strategy whose products and attention alone take longer than the best so far.
+// times a strategy whose products and attention alone take longer than the best so far.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,10 @@ double storage_bytes(Storage storage) { return storage == Storage::f32 ? 4 : 2; 
 class Clock {
  public:
   Clock(const Problem& problem, Storage storage, const Machine& machine)
-      : model_(problem.model), machine_(machine), element_(storage == Storage::f32 ? 4 : 2) {
+      : model_(problem.model),
+        rates_(problem.cluster.rates),
+        machine_(machine),
+        element_(storage == Storage::f32 ? 4 : 2) {
     Strategy smallest;
     smallest.storage = storage;
     smallest.tiles.chunk_tokens = problem.ranks() * problem.cluster.row_multiple;
@@ -32,11 +35,14 @@ class Clock {
   double attention(Work work, double pairs) const {
     const auto heads = static_cast<double>(model_.heads);
     const double flops = work == Work::attention_forward ? kForwardFlops : kBackwardFlops;
-    return seconds({.work = work,
-                    .flops = flops * pairs * heads * static_cast<double>(model_.head_dim),
-                    .pairs = pairs * heads,
-                    .head_dim = model_.head_dim,
-                    .own = own_});
+    Demand tiles{.work = work,
+                 .flops = flops * pairs * heads * static_cast<double>(model_.head_dim),
+                 .pairs = pairs * heads,
+                 .head_dim = model_.head_dim,
+                 .own = true};
+    const double own = seconds(tiles);
+    tiles.own = false;
+    return own_ ? own : std::min(own, seconds(tiles));
   }
 
   // A row of a layer, forward and backward: each op reads and writes what it must.
@@ -66,15 +72,24 @@ class Clock {
                     .bytes = kScale * element_ * elements}) /
            kScale;
   }
+  // In tiles of the size that is fastest.
   double seconds(Demand demand) const {
     demand.size = std::numeric_limits<std::int64_t>::max();
-    return machine_.seconds(demand) - machine_.seconds({});
+    double least = machine_.seconds(demand);
+    for (const auto* shares : {&rates_.matmul_shares, &rates_.attention_shares}) {
+      for (const SizeShare& point : *shares) {
+        demand.size = point.size;
+        least = std::min(least, machine_.seconds(demand));
+      }
+    }
+    return least - machine_.seconds({});
   }
 
   const ModelSpec& model_;
+  const Rates& rates_;
   const Machine& machine_;
   std::int64_t element_;
-  bool own_;
+  bool own_;  // no library computes the tiles
 };
 
 // What one row of one layer may repeat, in seconds, and store, in bytes.

@@ -12,9 +12,9 @@
 namespace fpdt {
 namespace {
 
-// The step in longer chunks, on a machine whose launches are nearly free and whose short tiles are
-// the fastest, with no more memory than it needs.
-DrawnStep tight(DrawnStep step) {
+// The step in longer chunks, on a machine whose launches are nearly free, with no more memory than
+// it needs. `slow`: the machine has long tiles that are slower than short ones.
+DrawnStep tight(DrawnStep step, bool slow) {
   constexpr std::int64_t kLonger = 64;
   Problem& problem = step.problem;
   problem.seq_len *= kLonger;
@@ -24,8 +24,10 @@ DrawnStep tight(DrawnStep step) {
   if (problem.model.learned_positions > 0) problem.model.learned_positions = problem.seq_len;
   problem.cluster.rates = test::timed_problem(problem.model, 1, 64).cluster.rates;
   problem.cluster.rates.op_seconds = {1e-12, 1e-12, 1e-12};
-  problem.cluster.rates.matmul_shares = {{1, 1}, {64, 0.5}};
-  problem.cluster.rates.attention_shares = {{1, 1}, {64, 0.5}};
+  if (slow) {
+    problem.cluster.rates.matmul_shares = {{1, 1}, {64, 0.5}};
+    problem.cluster.rates.attention_shares = {{1, 1}, {64, 0.5}};
+  }
   const Usage need = usage(problem, step.strategy);
   problem.device_budget = need.device;
   problem.host_budget = need.host_node;
@@ -38,7 +40,7 @@ TEST(Bound, NoDrawnStepIsShorter) {
   for (std::uint32_t seed = 0; seed < 600; ++seed) {
     const DrawnStep drawn = seed % 2 == 0 ? few_tokens(seed) : many_chunks(seed);
     if (!check(drawn.problem, drawn.strategy).empty()) continue;
-    const auto [problem, strategy] = tight(drawn);
+    const auto [problem, strategy] = tight(drawn, seed % 5 == 0);
     if (!check(problem, strategy).empty()) continue;
     ++sound;
     const Machine machine(problem.cluster, RateEnd::typical);

@@ -1,6 +1,7 @@
 // What is said of choices, and what is said to have no effect is what is taken away.
 #include "fpdt/spec/choices.h"
 
+#include <gmock/gmock.h>
 #include <set>
 #include <string>
 
@@ -39,6 +40,23 @@ TEST(Unused, NamesWhatItTakesAway) {
   plain.tiles.ffn_rows = plain.tiles.loss_rows = plain.tiles.loss_vocabulary = 0;
   plain.copies.optimizer_tile = Copies{}.optimizer_tile;
   EXPECT_EQ(without, plain);
+}
+
+// Only at stage 3 are there parameters that a node could have all of.
+TEST(Unused, HybridBelowStage3IsHierarchical) {
+  Problem problem = test::tiny_problem(test::tiny_llama(), 2, 60);
+  problem.cluster.nodes = 2;
+  Strategy strategy = canonical(problem, test::tiny_strategy(20));
+  strategy.zero_groups = ZeroGroups::hybrid;
+  strategy.zero = 3;
+  EXPECT_TRUE(without_effect(problem, strategy).empty());
+  strategy.zero = 2;
+  EXPECT_THAT(without_effect(problem, strategy),
+              testing::ElementsAre("zero_groups has no effect: each node has all parameters below "
+                                   "ZeRO stage 3, as with hierarchical"));
+  EXPECT_EQ(canonical(problem, strategy).zero_groups, ZeroGroups::hierarchical);
+  problem.cluster.nodes = 1;
+  EXPECT_EQ(canonical(problem, strategy).zero_groups, ZeroGroups::flat);
 }
 
 TEST(Unused, LeavesWhatHasAnEffect) {

@@ -146,6 +146,10 @@ Strategy canonical(const Problem& problem, Strategy strategy, Choices table) {
   if (unused.empty()) return strategy;
   Strategy usual;
   for (const auto& [choice, i] : unused) {
+    if (choice->instead) {
+      choice->instead(problem, strategy);
+      continue;
+    }
     assign(choice->member(strategy, strategy.layer_classes[i]),
            choice->member(usual, usual.layer_classes.front()));
   }

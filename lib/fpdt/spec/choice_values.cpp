@@ -241,7 +241,14 @@ std::string unused_zero(const Problem& problem, const Strategy& strategy, const 
 std::string unused_zero_groups(const Problem& problem, const Strategy& strategy, const LayerClass&,
                                const Geometry&) {
   if (strategy.zero_groups == ZeroGroups::flat) return "";
-  return has_nodes_of_several(problem.cluster) ? "" : "it needs several nodes of several devices";
+  if (!has_nodes_of_several(problem.cluster)) return "it needs several nodes of several devices";
+  const bool whole = strategy.zero_groups == ZeroGroups::hybrid && strategy.zero < 3;
+  return whole ? "each node has all parameters below ZeRO stage 3, as with hierarchical" : "";
+}
+
+void with_plain_zero_groups(const Problem& problem, Strategy& strategy) {
+  strategy.zero_groups =
+      has_nodes_of_several(problem.cluster) ? ZeroGroups::hierarchical : ZeroGroups::flat;
 }
 
 std::string unused_long_tiles(const Problem&, const Strategy& strategy, const LayerClass&,

@@ -37,6 +37,7 @@ std::function<void(Problem&, Strategy&)> without_side(std::int64_t Mesh::*side);
 // Why a choice has no effect beside others; empty if it has one.
 std::string unused_zero(const Problem& problem, const Strategy& strategy, const LayerClass& layers,
                         const Geometry& shape);
+void with_plain_zero_groups(const Problem& problem, Strategy& strategy);
 std::string unused_zero_groups(const Problem& problem, const Strategy& strategy,
                                const LayerClass& layers, const Geometry& shape);
 std::string unused_long_tiles(const Problem& problem, const Strategy& strategy,

@@ -68,6 +68,8 @@ struct Choice {
   // Why the value has no effect beside others; empty if it has one, or is the default.
   std::function<std::string(const Problem&, const Strategy&, const LayerClass&, const Geometry&)>
       unused{};
+  // Sets the value that says the same as one without effect. None: the default.
+  std::function<void(const Problem&, Strategy&)> instead{};
 
   [[nodiscard]] std::string name() const;
   // Whether the key is one of each layer class.
@@ -91,7 +93,7 @@ std::vector<Strategy> other_values(const Problem& problem, const Choice& choice,
 std::vector<std::string> without_effect(const Problem& problem, const Strategy& strategy,
                                         Choices table = choices());
 // The strategy in canonical form, so that one schedule has one strategy: fractions are whole
-// chunks, and what has no effect has its default.
+// chunks, and what has no effect has its default, or what says the same.
 Strategy canonical(const Problem& problem, Strategy strategy, Choices table = choices());
 
 }  // namespace fpdt

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,28 @@ TEST_P(Benches, GiveEveryRateOfAStep) {
   }
   EXPECT_EQ(measured("all_to_all"), GetParam() > 1);
   EXPECT_EQ(result.outside, OutsideArena{});
+}
+
+TEST(Bench, GivesTheNetworkOfSeveralNodes) {
+  BenchOptions options;
+  options.ranks = 4;
+  options.nodes = 2;
+  options.extent = cpu_extent(BenchLength::quick);
+  options.progress = [](std::string_view) {};
+  const BenchResult result = bench(options);
+  ClusterSpec cluster = cluster_of(result, 2);
+  cluster.nodes = 2;
+  EXPECT_TRUE(check(cluster).empty()) << format_diagnostics(check(cluster));
+  const Rates& rates = result.rates;
+  for (const Rate& rate :
+       {rates.link, rates.collective_seconds, rates.network, rates.network_seconds}) {
+    EXPECT_GT(rate.typical, 0);
+  }
+  EXPECT_GE(rates.nics, 1);
+  EXPECT_LE(rates.nics, 2);
+  double fastest = 0;
+  for (const SizeShare& one : rates.network_shares) fastest = std::max(fastest, one.share);
+  EXPECT_EQ(fastest, 1);
 }
 
 std::int64_t count(const BenchResult& result, std::string_view kind, std::string_view what) {

@@ -39,6 +39,13 @@ TEST(Fit, ProductsOfTheBestSizeAreTheRate) {
   EXPECT_EQ(fit.shares[2], (SizeShare{128, 0.75}));
 }
 
+TEST(Fit, TheFastestSizeIsTheRate) {
+  const Shared fit = fit_sizes({{1, {2}}, {8, {10, 4, 6, 8}}, {64, {3, 3}}});
+  EXPECT_EQ(fit.rate, (Rate{4, 4, 10}));
+  EXPECT_EQ(fit.shares,
+            (std::vector<SizeShare>{SizeShare{1, 0.5}, SizeShare{8, 1}, SizeShare{64, 0.75}}));
+}
+
 // Tiles that take flops / 100 + pairs / 50 seconds, the small ones twice that.
 TEST(Fit, TilesTellSoftmaxAndFlopsApart) {
   const auto seconds = [](double flops, double pairs) { return flops / 100 + pairs / 50; };

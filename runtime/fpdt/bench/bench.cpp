@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -90,8 +94,18 @@ class Bench {
   [[nodiscard]] std::vector<BenchCase> collectives(const Circle& circle, std::int64_t bytes) const {
     return collective_cases(round_up(bytes, 4 * circle.members), circle.members, circle.group);
   }
+  // One kind of a circle's collectives in one size.
+  struct Sending {
+    std::string kind;
+    std::int64_t bytes = 0;      // as asked
+    std::int64_t to_each = 0;    // bytes that a rank sends to each peer
+    std::vector<double> speeds;  // of the groups of a node together, bytes per second
+  };
   void measure_collectives();
-  Rate measure_circle(const Circle& circle);
+  Rate measure_peer(const Circle& circle);
+  std::vector<Sending> measure_circle(const Circle& circle, const Rate& peer);
+  [[nodiscard]] Rate rate_of(const std::vector<Sending>& sendings,
+                             std::string_view kind = "") const;
   void measure_company();
   void measure_outside();
   [[nodiscard]] BenchCase tile_case(AttentionDirection direction, AttentionKernels kernels,
@@ -309,44 +323,74 @@ void Bench::measure_copies() {
 }
 
 void Bench::measure_collectives() {
-  options_.progress("collectives of almost nothing");
+  Rates& rates = result_.rates;
+  if (options_.nodes == 1) {
+    rates.collective_seconds = measure_peer(whole_);
+    rates.link = rate_of(measure_circle(whole_, rates.collective_seconds));
+    return;
+  }
+  const std::int64_t here = options_.ranks / options_.nodes;
+  const Circle node{kNode, " in a node", here, 1};
+  const Circle across{kAcross, " between nodes", options_.nodes, here};
+  rates.network_seconds = measure_peer(across);
+  rates.collective_seconds = here > 1 ? measure_peer(node) : rates.network_seconds;
+  if (here > 1) rates.link = rate_of(measure_circle(node, rates.collective_seconds));
+  std::map<std::int64_t, std::vector<double>> sizes;
+  for (const Sending& one : measure_circle(across, rates.network_seconds)) {
+    std::vector<double>& speeds = sizes[one.to_each];
+    speeds.insert(speeds.end(), one.speeds.begin(), one.speeds.end());
+  }
+  const Shared network = fit_sizes(sizes);
+  rates.network = network.rate;
+  rates.network_shares = network.shares;
+  // Around the circle of all ranks, one of each node sends to the next node, by itself.
+  const Rate alone = rate_of(measure_circle(whole_, rates.network_seconds), "exchange");
+  rates.nics =
+      std::clamp<std::int64_t>(std::llround(rates.network.typical / alone.typical), 1, here);
+}
+
+// The seconds that a collective takes for each peer, whatever it sends.
+Rate Bench::measure_peer(const Circle& circle) {
+  options_.progress(fmt::format("collectives of almost nothing{}", circle.words));
   std::vector<double> fixed;
-  for (const BenchCase& one : collectives(whole_, 1)) {
+  for (const BenchCase& one : collectives(circle, 1)) {
     const Run op = run(one.write);
-    note(one.what, format_bytes(Bytes{4 * options_.ranks}), op.asked.front(), op.spans.front());
+    note(one.what, format_bytes(Bytes{4 * circle.members}) + circle.words, op.asked.front(),
+         op.spans.front());
     const auto peers = static_cast<double>(op.asked.front().peers());
     for (const double seconds : net(op.asked.front(), op.spans.front()))
       fixed.push_back(seconds / peers);
   }
-  result_.rates.collective_seconds = spread(fixed);
-  if (options_.nodes == 1) {
-    result_.rates.link = measure_circle(whole_);
-    return;
-  }
-  const std::int64_t here = options_.ranks / options_.nodes;
-  measure_circle(whole_);
-  if (here > 1) result_.rates.link = measure_circle({kNode, " in a node", here, 1});
-  result_.rates.network = measure_circle({kAcross, " between nodes", options_.nodes, here});
+  return spread(fixed);
 }
 
-// Every size and kind. Returns the rate at which the groups of a node send together, from the size
-// that gives it.
-Rate Bench::measure_circle(const Circle& circle) {
-  std::vector<double> speeds;
+// Every size and kind, less the seconds that each peer takes.
+std::vector<Bench::Sending> Bench::measure_circle(const Circle& circle, const Rate& peer) {
+  std::vector<Sending> all;
   for (const std::int64_t bytes : extent_.collective_sizes) {
     for (const BenchCase& one : collectives(circle, bytes)) {
       options_.progress(
           fmt::format("{}{} of {}", one.what, circle.words, format_bytes(Bytes{bytes})));
       const Run op = run(one.write);
-      note(one.what, format_bytes(Bytes{bytes}) + circle.words, op.asked.front(), op.spans.front());
-      if (bytes != extent_.collective_bytes) continue;
-      const double fixed_seconds =
-          result_.rates.collective_seconds.typical * static_cast<double>(op.asked.front().peers());
-      const auto sent = static_cast<double>(op.asked.front().sent * circle.beside);
-      for (const double seconds : net(op.asked.front(), op.spans.front())) {
-        speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));
+      const Demand& asked = op.asked.front();
+      note(one.what, format_bytes(Bytes{bytes}) + circle.words, asked, op.spans.front());
+      const double fixed_seconds = peer.typical * static_cast<double>(asked.peers());
+      const auto sent = static_cast<double>(asked.sent * circle.beside);
+      Sending& sending = all.emplace_back(Sending{one.what, bytes, asked.sent / asked.peers(), {}});
+      for (const double seconds : net(asked, op.spans.front())) {
+        sending.speeds.push_back(sent / std::max(seconds - fixed_seconds, seconds / 100));
       }
     }
+  }
+  return all;
+}
+
+// Of one kind, or of all, from the size that gives the rate.
+Rate Bench::rate_of(const std::vector<Sending>& sendings, std::string_view kind) const {
+  std::vector<double> speeds;
+  for (const Sending& one : sendings) {
+    if (one.bytes != extent_.collective_bytes || (!kind.empty() && one.kind != kind)) continue;
+    speeds.insert(speeds.end(), one.speeds.begin(), one.speeds.end());
   }
   return spread(speeds);
 }

@@ -29,6 +29,16 @@ Rate ranged(double value, double amount, const std::vector<double>& seconds) {
   return scaled(found, value / found.typical);
 }
 
+// Takes the rate of one more size. Shares are rates until all sizes are there.
+void add_size(Shared& fit, std::int64_t size, const Rate& rate) {
+  if (rate.typical > fit.rate.typical) fit.rate = rate;
+  fit.shares.push_back({size, rate.typical});
+}
+
+void end_sizes(Shared& fit) {
+  for (SizeShare& one : fit.shares) one.share /= fit.rate.typical;
+}
+
 }  // namespace
 
 Rate spread(std::vector<double> seconds) {
@@ -58,10 +68,16 @@ Shared fit_products(const std::vector<std::vector<Timing>>& sizes) {
       range.high = std::max(range.high, own.high);
     }
     range.typical = flops / seconds;
-    if (range.typical > fit.rate.typical) fit.rate = range;
-    fit.shares.push_back({timings.front().asked.size, range.typical});
+    add_size(fit, timings.front().asked.size, range);
   }
-  for (SizeShare& one : fit.shares) one.share /= fit.rate.typical;
+  end_sizes(fit);
+  return fit;
+}
+
+Shared fit_sizes(const std::map<std::int64_t, std::vector<double>>& speeds) {
+  Shared fit;
+  for (const auto& [size, all] : speeds) add_size(fit, size, spread(all));
+  end_sizes(fit);
   return fit;
 }
 
@@ -108,8 +124,10 @@ Rates rounded(Rates rates) {
                          &rates.h2d,
                          &rates.d2h,
                          &rates.link,
+                         &rates.network,
                          &rates.op_seconds,
                          &rates.collective_seconds,
+                         &rates.network_seconds,
                          &pace.compute_beside_copy,
                          &pace.compute_beside_collective,
                          &pace.copy_beside_compute,
@@ -122,7 +140,8 @@ Rates rounded(Rates rates) {
   for (Rate* rate : all) {
     *rate = {rounded(rate->typical), rounded(rate->low), rounded(rate->high)};
   }
-  for (std::vector<SizeShare>* shares : {&rates.matmul_shares, &rates.attention_shares}) {
+  for (std::vector<SizeShare>* shares :
+       {&rates.matmul_shares, &rates.attention_shares, &rates.network_shares}) {
     for (SizeShare& one : *shares) one.share = rounded(one.share);
   }
   rates.peak_flops = rounded(rates.peak_flops);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "fpdt/cost/demand.h"
@@ -31,6 +32,8 @@ struct Shared {
 // `sizes` holds products, one entry per size, ascending. The speed of a size is its total flops
 // over its total seconds. The fastest is the rate; its range is that of all products of that size.
 Shared fit_products(const std::vector<std::vector<Timing>>& sizes);
+// The same of speeds that were measured in each size.
+Shared fit_sizes(const std::map<std::int64_t, std::vector<double>>& speeds);
 
 // Tiles obey seconds = (flops / rate + pairs / softmax) / share. `narrow` and `wide` are full tiles
 // with the same pairs, and few or many flops. `sizes` ascend. The rates are those of the fastest

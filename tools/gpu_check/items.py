@@ -155,10 +155,10 @@ def on_gpus(session, numbers):
     return ["cpu"] if session.rehearse else [session.backend, "--device", numbers]
 
 
-def lowered(session, name, model, ranks, attention, tokens, chunk, hosts=1, mesh=""):
-    """A schedule of `ranks` ranks with the strategy of the curves, and a mesh beside it."""
+def lowered(session, name, model, ranks, attention, tokens, chunk, hosts=1, more=""):
+    """A schedule of `ranks` ranks with the strategy of the curves, and more keys beside it."""
     strategy = session.path(f"{name}-strategy.yaml")
-    strategy.write_text(CURVE_STRATEGY.format(chunk) + mesh)
+    strategy.write_text(CURVE_STRATEGY.format(chunk) + more)
     machine = cluster.bare(session, name, nodes=hosts, devices_per_node=ranks // hosts,
                            device_memory="8GiB", host_memory="16GiB", row_multiple=128,
                            attention=attention)
@@ -326,7 +326,7 @@ def on_two(session, result, item, mesh=""):
             raise Skipped("it needs two GPUs, and fpdt-run device lists one")
     tokens, steps, chunk = (256, 2, 256) if session.rehearse else (2048, 5, 1024)
     model = "llama-tiny" if session.rehearse else "llama-30m"
-    schedule = lowered(session, item, model, 2, tiles(session), tokens, chunk, mesh=mesh)
+    schedule = lowered(session, item, model, 2, tiles(session), tokens, chunk, more=mesh)
 
     def train(name, *backend):
         log = session.path(f"{item}-{name}-steps.log")

@@ -8,7 +8,9 @@ from gpu_check import items
 from gpu_check.harness import Failed, Skipped, Wrong
 from gpu_check.jobs import PEER_LOST, WITHIN, launch, lost_code, said
 
-SHARED = ((2, 1), (4, 2))  # ranks on one GPU, and the hosts that they believe to be on
+# Gathers and sums of ZeRO in the node, then over nodes; at stage 3, gathers in the node alone.
+IN_STEPS = {"hierarchical": "zero: 3\nzero_groups: hierarchical\n",
+            "hybrid": "zero: 3\nzero_groups: hybrid\n"}
 STEPS = 3
 MANY_STEPS = 100000
 DEADLINE = 10  # seconds that a rank waits for others, if it does not see that one is gone
@@ -37,7 +39,15 @@ def _left(log, save):
                            for path in sorted(save.iterdir())}}
 
 
-def _compare(session, ranks, hosts, schedule, text):
+def cases(gpus):
+    """Ranks, the hosts that they believe to be on, and groups of ZeRO. On one GPU, ranks share
+    it."""
+    if gpus == 1:
+        return [(2, 1, ""), (4, 2, ""), (4, 2, "hierarchical")]
+    return [(gpus, 1, ""), *((gpus, 2, groups) for groups in IN_STEPS if gpus > 2)]
+
+
+def _compare(session, ranks, hosts, groups, schedule, text):
     """Runs the schedule as threads and as processes. Returns their results, and what is wrong."""
     command, log, save = _command(session, schedule, STEPS, "--communicator", "thread")
     session.run(*command)
@@ -52,8 +62,11 @@ def _compare(session, ranks, hosts, schedule, text):
     told = json.loads(answer["ranks"][0]["out"])
     processes = {**_left(log, save), "driver": told["memory"]["driver"],
                  "sent_bytes": told["sent_bytes"], "seconds": items.step_seconds(log)}
+    # MPI knows that a rehearsal has one host.
+    sent = [sum(links.values()) if session.rehearse else links
+            for links in processes["sent_bytes"].values()]
     grown = processes["driver"]["taken_after_warm_up"] if processes["driver"] else 0
-    where = f"{ranks} processes"
+    where = f"{ranks} processes{f' with {groups} ZeRO' if groups else ''}"
     wrong = [f"{where} {what}" for what, found in (
         ("give other losses than threads", processes["bits"] != threads["bits"]),
         ("save another checkpoint than threads", processes["checkpoint"] != threads["checkpoint"]),
@@ -61,7 +74,7 @@ def _compare(session, ranks, hosts, schedule, text):
         (f"do not use memory as planned: {said(answer, codes.index(max(codes)))}",
          DISAGREE in codes and grown == 0),
         ("count other bytes than the schedule sends",
-         told["sent_bytes"]["measured"] != told["sent_bytes"]["predicted"])) if found]
+         sent[0] != sent[1])) if found]
     text.append(f"- {where} on {hosts} host{'s' * (hosts > 1)}, {STEPS} steps of "
                 f"{processes['seconds']:.3g} s, beside threads: "
                 f"{'**' + '; '.join(wrong) + '**' if wrong else 'the same losses and checkpoint'}")
@@ -129,11 +142,12 @@ def processes(session, result, text):
     if session.rehearse and session.gpus == 1:
         raise Skipped("NCCL connects GPUs, and a rehearsal has none")
     wrong = []
-    for ranks, hosts in SHARED if session.gpus == 1 else ((session.gpus, 1), ):
+    for ranks, hosts, groups in cases(session.gpus):
         tokens = 256 * ranks if session.rehearse else 2048
-        schedule = items.lowered(session, f"processes-{ranks}", "llama-tiny", ranks, "own", tokens,
-                                 tokens // 2, hosts)
-        result[str(ranks)], found = _compare(session, ranks, hosts, schedule, text)
+        name = f"{ranks}-{groups}" if groups else str(ranks)
+        schedule = items.lowered(session, f"processes-{name}", "llama-tiny", ranks, "own", tokens,
+                                 tokens // 2, hosts, IN_STEPS.get(groups, ""))
+        result[name], found = _compare(session, ranks, hosts, groups, schedule, text)
         wrong += found
     result["kill"] = {}
     command, log, _ = _command(session, schedule, MANY_STEPS, "--deadline", DEADLINE)

@@ -5,8 +5,7 @@ set(FPDT_SANITIZE "" CACHE STRING "Sanitizers of the build, such as address,unde
 option(FPDT_NATIVE "Compile the CPU kernels for the build machine's instruction set" ON)
 option(FPDT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(FPDT_QUICK "For a whole run of the tests, which is mostly compilation: what reads and prints is \
-hardly optimised, nor are the tests; their sources are compiled together; a program of unit tests is \
-one CTest" OFF)
+hardly optimised, nor are the tests; a program of unit tests is one CTest" OFF)
 option(FPDT_LEAVE_UNITS "Leave tests that are labelled unit alone to a build with sanitizers" OFF)
 option(FPDT_CHECK_FORMAT "Test that the sources are formatted (needs clang-format 14)" OFF)
 
@@ -44,17 +43,8 @@ function(fpdt_library name)
   cmake_parse_arguments(arg "NOT_INSTALLED;COLD" "ROOT" "HEADERS;SOURCES;USES;PRIVATE_USES" ${ARGN})
   add_library(fpdt_${name} STATIC ${arg_SOURCES})
   add_library(fpdt::${name} ALIAS fpdt_${name})
-  # A source includes its own header first, which shows that the header is complete by itself. The
-  # target all_verify_interface_header_sets compiles only the headers that have no such source.
-  set(alone ${arg_HEADERS})
-  string(REPLACE ".cpp" ".h" with_source "${arg_SOURCES}")
-  list(REMOVE_ITEM alone ${with_source})
-  list(REMOVE_ITEM arg_HEADERS ${alone})
-  target_sources(fpdt_${name}
-    PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/${arg_ROOT} FILES ${arg_HEADERS}
-    PUBLIC FILE_SET alone TYPE HEADERS
-      BASE_DIRS ${PROJECT_SOURCE_DIR}/${arg_ROOT} FILES ${alone})
-  set_target_properties(fpdt_${name} PROPERTIES INTERFACE_HEADER_SETS_TO_VERIFY alone)
+  target_sources(fpdt_${name} PUBLIC FILE_SET HEADERS
+    BASE_DIRS ${PROJECT_SOURCE_DIR}/${arg_ROOT} FILES ${arg_HEADERS})
   target_compile_features(fpdt_${name} PUBLIC cxx_std_20)
   target_link_libraries(fpdt_${name} PUBLIC ${arg_USES}
     PRIVATE $<BUILD_INTERFACE:fpdt_options> ${arg_PRIVATE_USES})
@@ -71,7 +61,7 @@ function(fpdt_library name)
     target_compile_options(fpdt_${name} PRIVATE ${FPDT_COLD_FLAGS})
   endif()
   if(NOT arg_NOT_INSTALLED)
-    install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS FILE_SET alone)
+    install(TARGETS fpdt_${name} EXPORT fpdtTargets FILE_SET HEADERS)
   endif()
 endfunction()
 
@@ -82,13 +72,14 @@ add_custom_target(threads_tests)
 add_custom_target(gpu_tests)
 
 # fpdt_test(name SOURCES ... USES ... LABELS ... [LIBRARY_PATH dir] [NOT_SANITIZED cases]
-#   [SLOW_SANITIZED cases] [SHARE_SANITIZED n]): a Google Test program. Each case is a CTest; with
-# FPDT_QUICK, the cases of a unit test are one CTest. LIBRARY_PATH is where the program also finds
+#   [SLOW_SANITIZED cases] [SHARE_SANITIZED n] [TOGETHER]): a Google Test program. Each case is a
+# CTest; with FPDT_QUICK, the cases of a unit test are one CTest, and so are those that take from
+# each other (TOGETHER). LIBRARY_PATH is where the program also finds
 # libraries that it loads by name. Two filters of Google Test name cases that are left out under a
 # sanitizer: they cannot run there, or they would run for long. Under a sanitizer, one of n cases
 # runs.
 function(fpdt_test name)
-  cmake_parse_arguments(arg "" "LIBRARY_PATH;NOT_SANITIZED;SLOW_SANITIZED;SHARE_SANITIZED"
+  cmake_parse_arguments(arg "TOGETHER" "LIBRARY_PATH;NOT_SANITIZED;SLOW_SANITIZED;SHARE_SANITIZED"
     "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   fpdt_test_options(${name})
@@ -114,7 +105,7 @@ function(fpdt_test name)
   else()
     set(filter "*")
   endif()
-  if(FPDT_QUICK AND "unit" IN_LIST arg_LABELS)
+  if(FPDT_QUICK AND ("unit" IN_LIST arg_LABELS OR arg_TOGETHER))
     add_test(NAME ${name} COMMAND ${name} --gtest_filter=${filter})
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" ${path})
     if(FPDT_SANITIZE AND arg_SHARE_SANITIZED)
@@ -148,13 +139,12 @@ function(fpdt_test_options name)
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_link_libraries(${name} PRIVATE fpdt_options)
   target_compile_definitions(${name} PRIVATE FPDT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF
-    UNITY_BUILD ${FPDT_QUICK} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
   target_compile_options(${name} PRIVATE ${FPDT_COLD_FLAGS})
   if(FPDT_SANITIZE)
-    # These checks, of references and locals, would double the time that tests take to compile: most
-    # of their code is expectations. ASan still checks every access to memory.
-    target_compile_options(${name} PRIVATE ${FPDT_FEWER_CHECKS}
+    # These checks would double the time that tests take to compile: most of their code is
+    # expectations. ASan still checks every access to memory.
+    target_compile_options(${name} PRIVATE -fno-sanitize=undefined
       -fno-sanitize-address-use-after-scope)
   endif()
 endfunction()

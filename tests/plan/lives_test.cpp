@@ -35,7 +35,8 @@ TEST(Lives, ALaneThatLagsKeepsItsBufferApart) {
   builder.end_block();
   builder.call(builder.schedule.train, "all");
   depend(builder.finish());
-  const Conflicts conflicts(builder.schedule);
+  const Program program(builder.schedule);
+  const Conflicts conflicts(program);
   EXPECT_TRUE(conflicts.apart(static_cast<std::size_t>(sent), static_cast<std::size_t>(next)));
   EXPECT_TRUE(conflicts.apart(static_cast<std::size_t>(sent), static_cast<std::size_t>(away)));
 }
@@ -51,7 +52,7 @@ TEST(Lives, CountsSlotsNotRings) {
   builder.end_block();
   builder.call(builder.schedule.train, "all");
   depend(builder.finish());
-  EXPECT_EQ(live_bytes(builder.schedule)[0], Bytes{256});
+  EXPECT_EQ(live_bytes(Program(builder.schedule))[0], Bytes{256});
 }
 
 Body filled(const Operand& operand) { return Fill{{operand, false}, 1}; }

@@ -16,7 +16,6 @@ namespace fpdt::test {
 namespace {
 
 constexpr std::string_view kOutOfMemory = "out of memory";
-constexpr double kGiB = 1 << 30;
 
 std::int64_t tokens(const std::string& text) {
   const auto parsed = parse_tokens(text);

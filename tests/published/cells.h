@@ -10,6 +10,8 @@
 
 namespace fpdt::test {
 
+constexpr double kGiB = 1 << 30;
+
 // One measurement: a method, a model, a machine and a length.
 struct Cell {
   std::string panel;

@@ -12,8 +12,6 @@
 namespace fpdt::test {
 namespace {
 
-constexpr double kGiB = 1 << 30;
-
 std::string intro() {
   const Waste& fpdt = method_named("fpdt")->waste;
   const Waste& ulysses = method_named("ulysses")->waste;

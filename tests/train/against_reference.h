@@ -18,7 +18,7 @@ inline CheckReport expect_equals_reference(const Case& one) {
   EXPECT_EQ(format_diagnostics(verify_stated(lowered.schedule.schedule(), stated)), "");
   CheckOptions options;
   options.seed = 2;
-  options.ranks = Rig::one_thread();
+  options.ranks = Rig::in_order();
   // Two steps: the second starts from moments, versions and gradients that the first one left.
   const CheckReport report = check_schedule(lowered.schedule, one.problem, options);
   EXPECT_LE(report.loss_error, report.tolerance);

@@ -1,6 +1,9 @@
 // Builds the tiny models, and cases with their defaults.
 #include "cases.h"
 
+#include <memory>
+
+#include "fpdt/cpu/backend.h"
 #include "fpdt/io/hf_weights.h"
 #include "fpdt/io/problem_json.h"
 
@@ -65,6 +68,19 @@ Rig::Rig(const Case& one, const RankOptions& options)
 RankOptions Rig::one_thread() {
   RankOptions options;
   options.threads = 1;
+  return options;
+}
+
+RankOptions Rig::in_order() {
+  RankOptions options = one_thread();
+#if !defined(__SANITIZE_THREAD__)
+  options.make_backend = [](Communicator& communicator) {
+    CpuOptions cpu;
+    cpu.threads = 1;
+    cpu.in_order = true;
+    return std::make_unique<CpuBackend>(communicator, cpu);
+  };
+#endif
   return options;
 }
 

@@ -31,6 +31,9 @@ Case make_case(const ModelSpec& model, std::int64_t ranks, std::int64_t seq_len,
 struct Rig {
   explicit Rig(const Case& one, const RankOptions& options = one_thread());
   static RankOptions one_thread();
+  // Ops in the order of the schedule, without a thread for each lane, which takes half of the time:
+  // for what computes the same in any order. The thread sanitizer has lanes to look at.
+  static RankOptions in_order();
 
   Lowered lowered;
   Trainer trainer;

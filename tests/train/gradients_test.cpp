@@ -280,7 +280,7 @@ TEST(Nodes, HaveTheSameBitsWhereverParametersAre) {
       one.strategy.mesh.replicas = tensor;
       one.strategy.zero = std::min<std::int64_t>(zero, 3);
       one.strategy.zero_groups = zero < 4 ? ZeroGroups::hierarchical : ZeroGroups::hybrid;
-      Rig rig(one);
+      Rig rig(one, Rig::in_order());
       rig.trainer.set_parameters(random_parameters(7));
       for (int step = 0; step < 2; ++step) {
         rig.trainer.step(random_samples(one.problem, rig.trainer.samples_per_step(), 1), 1e-2);
@@ -340,7 +340,7 @@ TEST(StoredFromAChunk, ChangesNoBits) {
     if (compared++ % 5 != 0) continue;
     Case whole = one;
     for (LayerClass& layers : whole.strategy.layer_classes) layers.first_stored_chunk = 0;
-    Rig part(one), all(whole);
+    Rig part(one, Rig::in_order()), all(whole, Rig::in_order());
     const auto samples = random_samples(one.problem, part.trainer.samples_per_step(), 1);
     for (int step = 0; step < 2; ++step) {
       const double loss = part.trainer.step(samples, 1e-2).loss;

@@ -137,7 +137,7 @@ TEST_P(Residencies, EqualReferenceAndChangeNoBits) {
   plain.strategy.layer_classes.resize(1);
   plain.strategy.layer_classes[0] = LayerClass{};
   plain.strategy.layer_classes[0].recompute = kAttention;
-  Rig some(one), all(plain);
+  Rig some(one, Rig::in_order()), all(plain, Rig::in_order());
   const auto samples = random_samples(one.problem, some.trainer.samples_per_step(), 1);
   for (int step = 0; step < 2; ++step) {
     EXPECT_EQ(some.trainer.step(samples, 1e-2).loss, all.trainer.step(samples, 1e-2).loss);

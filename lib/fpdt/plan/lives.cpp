@@ -7,7 +7,6 @@
 #include "fpdt/base/assert.h"
 #include "fpdt/schedule/call_clocks.h"
 #include "fpdt/schedule/depend.h"
-#include "fpdt/schedule/expand.h"
 
 namespace fpdt {
 namespace {
@@ -153,13 +152,13 @@ class Walk {
 
 }  // namespace
 
-Conflicts::Conflicts(const Schedule& schedule)
-    : count_(schedule.buffers.size()), apart_(count_ * count_, 0) {
+Conflicts::Conflicts(const Program& program)
+    : count_(program.schedule->buffers.size()), apart_(count_ * count_, 0) {
+  const Schedule& schedule = *program.schedule;
   for (const Buffer& buffer : schedule.buffers) shares_.push_back(fpdt::shares(buffer));
   for (std::size_t a = 0; a < count_; ++a) {
     for (std::size_t b = 0; b < count_; ++b) apart_[a * count_ + b] = !shares_[a] || !shares_[b];
   }
-  const Program program(schedule);
   for (const std::vector<Call>* calls : {&schedule.train, &schedule.evaluate}) {
     std::vector<Call> some;
     for (const std::size_t i : window(*calls)) some.push_back((*calls)[i]);
@@ -264,9 +263,6 @@ class Lives {
 
 }  // namespace
 
-std::array<Bytes, 3> live_bytes(const Schedule& schedule) {
-  const Program program(schedule);
-  return Lives(program).most();
-}
+std::array<Bytes, 3> live_bytes(const Program& program) { return Lives(program).most(); }
 
 }  // namespace fpdt

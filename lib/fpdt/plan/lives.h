@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fpdt/base/units.h"
+#include "fpdt/schedule/expand.h"
 #include "fpdt/schedule/schedule.h"
 
 namespace fpdt {
@@ -16,7 +17,7 @@ namespace fpdt {
 // nothing.
 class Conflicts {
  public:
-  explicit Conflicts(const Schedule& schedule);
+  explicit Conflicts(const Program& program);
 
   [[nodiscard]] bool apart(std::size_t a, std::size_t b) const {
     return apart_[a * count_ + b] != 0;
@@ -31,6 +32,6 @@ class Conflicts {
 
 // The most bytes of slots alive at one moment of the train program in issue order, by MemorySpace.
 // States, inputs and outputs are always alive.
-std::array<Bytes, 3> live_bytes(const Schedule& schedule);
+std::array<Bytes, 3> live_bytes(const Program& program);
 
 }  // namespace fpdt

@@ -120,8 +120,9 @@ void pack_best(Schedule& schedule, const Packing& packing, SpaceUse& use) {
 }  // namespace
 
 Placement place(Schedule& schedule) {
-  const Conflicts conflicts(schedule);
-  const std::array<Bytes, 3> live = live_bytes(schedule);
+  const Program program(schedule);
+  const Conflicts conflicts(program);
+  const std::array<Bytes, 3> live = live_bytes(program);
   Placement placement;
   for (const MemorySpace space :
        {MemorySpace::device, MemorySpace::host_pinned, MemorySpace::host}) {

@@ -44,7 +44,11 @@ class Meeting {
     ready_[static_cast<std::size_t>(mine)] = ready;
     here_[static_cast<std::size_t>(mine)] = true;
     const std::uint64_t round = round_;
-    if (arrive()) return;
+    if (arrive()) {
+      lock.unlock();  // or those who wake would wait for it
+      changed_.notify_all();
+      return;
+    }
     const bool woken =
         changed_.wait_for(lock, deadline_, [&] { return round_ != round || aborted_; });
     // A complete round counts even if a failure came later: its members rely on each other's
@@ -64,7 +68,11 @@ class Meeting {
     std::unique_lock lock(mutex_);
     done_[static_cast<std::size_t>(mine)] = done;
     const std::uint64_t round = round_;
-    if (arrive()) return;
+    if (arrive()) {
+      lock.unlock();
+      changed_.notify_all();
+      return;
+    }
     changed_.wait(lock, [&] { return round_ != round; });
   }
 
@@ -93,7 +101,6 @@ class Meeting {
     arrived_ = 0;
     ++round_;
     std::fill(here_.begin(), here_.end(), false);
-    changed_.notify_all();
     return true;
   }
 

@@ -70,8 +70,10 @@ void CpuBackend::prepare(const Program& program) {
     }
     workers_.push_back(std::move(worker));
   }
+  Lanes::Shape shape = shape_of(program, communicator_.local_ranks());
+  shape.in_order = options_.in_order;
   lanes_ = std::make_unique<Lanes>(
-      shape_of(program, communicator_.local_ranks()),
+      shape,
       [this](std::int32_t lane, const Op& op, std::span<const View> views) {
         run(lane, op, views);
       },

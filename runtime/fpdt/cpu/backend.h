@@ -24,6 +24,7 @@ struct CpuOptions {
   Populate populate = Populate::no;
   // Called after each op, by the thread of its lane, before ops that wait for it begin; null: not.
   std::function<void(std::int32_t lane, const Op& op, std::span<const View> views)> after{};
+  bool in_order = false;  // the thread of the rank runs each op when it is launched
 };
 
 class CpuBackend : public Backend {

@@ -22,6 +22,7 @@ std::int64_t now() {
 
 Lanes::Lanes(const Shape& shape, Run run, Fail fail)
     : shape_(shape), spins_(shape.spin ? kSpins : 0), run_(std::move(run)), fail_(std::move(fail)) {
+  if (shape.in_order) return;
   for (std::int32_t i = 0; i < shape.lanes; ++i) {
     auto lane = std::make_unique<Lane>();
     lane->entries.resize(kRing);
@@ -65,6 +66,10 @@ void Lanes::issue(Lane& lane) { lane.issued.advance(++lane.next); }
 
 void Lanes::launch(const Launch& launch) {
   FPDT_ASSERT(launch.views.size() <= shape_.views && launch.waits.size() <= shape_.waits);
+  if (shape_.in_order) {
+    execute(launch.lane, {Kind::op, launch.op, launch.interval, launch.flight}, launch.views);
+    return;
+  }
   Lane& lane = *lanes_[static_cast<std::size_t>(launch.lane)];
   Entry& entry = next_entry(lane);
   const std::size_t slot = lane.next % kRing;
@@ -110,7 +115,8 @@ void Lanes::work(std::int32_t index) {
     const Kind kind = entry.kind;
     if (kind == Kind::stop) return;
     if (kind == Kind::op) {
-      execute(index, entry, slot);
+      wait(lane, entry, slot);
+      execute(index, entry, {lane.views.data() + slot * shape_.views, entry.views});
       lane.done[op % kRing].advance(op + 1);
       ++op;
     }
@@ -118,17 +124,19 @@ void Lanes::work(std::int32_t index) {
   }
 }
 
-void Lanes::execute(std::int32_t index, const Entry& entry, std::size_t slot) {
-  const Lane& lane = *lanes_[static_cast<std::size_t>(index)];
+void Lanes::wait(const Lane& lane, const Entry& entry, std::size_t slot) {
   for (std::size_t i = 0; i < entry.waits; ++i) {
     const Mark& mark = lane.waits[slot * shape_.waits + i];
     lanes_[mark.lane]->done[mark.op % kRing].await(mark.op + 1, spins_);
   }
+}
+
+void Lanes::execute(std::int32_t index, const Entry& entry, std::span<const View> views) {
   if (failed_.load(std::memory_order_relaxed)) return;
   if (entry.interval != nullptr) entry.interval->begin = now();
   entry.flight.begin(index, *entry.op);
   try {
-    run_(index, *entry.op, {lane.views.data() + slot * shape_.views, entry.views});
+    run_(index, *entry.op, views);
     entry.flight.end(index, FlightState::done);
   } catch (...) {
     // The ops of other lanes fail as a consequence, and stay marked as running.

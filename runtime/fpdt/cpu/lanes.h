@@ -38,8 +38,9 @@ class Lanes {
     std::size_t views = 1;  // of an op, at most
     std::size_t waits = 0;  // edges of an op, at most
     bool spin = false;      // whether all threads of all ranks have a core each
+    bool in_order = false;  // no threads: `launch` runs the op
   };
-  // Runs one op on its lane; called from the lane's thread.
+  // Runs one op on its lane; called from the lane's thread, or from the issuing one.
   using Run = std::function<void(std::int32_t lane, const Op& op, std::span<const View> views)>;
   // Called at once for the first op that throws, from its lane's thread.
   using Fail = std::function<void(std::exception_ptr cause)>;
@@ -91,7 +92,8 @@ class Lanes {
   Entry& next_entry(Lane& lane);
   void issue(Lane& lane);
   void work(std::int32_t index);
-  void execute(std::int32_t index, const Entry& entry, std::size_t slot);
+  void wait(const Lane& lane, const Entry& entry, std::size_t slot);
+  void execute(std::int32_t index, const Entry& entry, std::span<const View> views);
   // Returns whether it is the first failure.
   bool note_failure(std::exception_ptr cause);
 

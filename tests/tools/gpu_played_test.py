@@ -166,14 +166,14 @@ class Played(unittest.TestCase):
                           for job in jobs],
                          [["2", "1", "nccl"], *2 * [["4", "2", "nccl"]], ["4", "2", "3", "nccl"]])
         self.assertIn("zero_groups: hierarchical", (
-            self.out / "processes-4-hierarchical-strategy.yaml").read_text())
+            self.out / "processes-4-by-node-strategy.yaml").read_text())
         for job in jobs:
             self.assertIn("--backend cuda --device 0 --deterministic", job)
         ends = good["result"]["kill"]["ranks"]
         self.assertEqual([one["code"] for one in ends], [6, 6, 6, -9])
         self.assertEqual(len(good["text"]), 3 + 3)
         self.assertIn("the same losses and checkpoint", good["text"][1])
-        self.assertIn("4 processes with hierarchical ZeRO on 2 hosts", good["text"][2])
+        self.assertIn("4 processes with ZeRO by node on 2 hosts", good["text"][2])
         apart = processes(PROCESSES="apart")
         self.assertEqual(apart["state"], "wrong")
         for what in ("4 processes give other losses", "save another checkpoint",

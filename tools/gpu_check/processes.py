@@ -8,9 +8,8 @@ from gpu_check import items
 from gpu_check.harness import Failed, Skipped, Wrong
 from gpu_check.jobs import PEER_LOST, WITHIN, launch, lost_code, said
 
-# Gathers and sums of ZeRO in the node, then over nodes; at stage 3, gathers in the node alone.
-IN_STEPS = {"hierarchical": "zero: 3\nzero_groups: hierarchical\n",
-            "hybrid": "zero: 3\nzero_groups: hybrid\n"}
+# Gathers and sums of ZeRO in the node, then over nodes.
+BY_NODE = "zero: 3\nzero_groups: hierarchical\n"
 STEPS = 3
 MANY_STEPS = 100000
 DEADLINE = 10  # seconds that a rank waits for others, if it does not see that one is gone
@@ -40,14 +39,14 @@ def _left(log, save):
 
 
 def cases(gpus):
-    """Ranks, the hosts that they believe to be on, and groups of ZeRO. On one GPU, ranks share
-    it."""
+    """Ranks, the hosts that they believe to be on, and whether ZeRO goes by node. On one GPU, ranks
+    share it."""
     if gpus == 1:
-        return [(2, 1, ""), (4, 2, ""), (4, 2, "hierarchical")]
-    return [(gpus, 1, ""), *((gpus, 2, groups) for groups in IN_STEPS if gpus > 2)]
+        return [(2, 1, False), (4, 2, False), (4, 2, True)]
+    return [(gpus, 1, False), *([(gpus, 2, True)] if gpus > 2 else [])]
 
 
-def _compare(session, ranks, hosts, groups, schedule, text):
+def _compare(session, ranks, hosts, by_node, schedule, text):
     """Runs the schedule as threads and as processes. Returns their results, and what is wrong."""
     command, log, save = _command(session, schedule, STEPS, "--communicator", "thread")
     session.run(*command)
@@ -66,7 +65,7 @@ def _compare(session, ranks, hosts, groups, schedule, text):
     sent = [sum(links.values()) if session.rehearse else links
             for links in processes["sent_bytes"].values()]
     grown = processes["driver"]["taken_after_warm_up"] if processes["driver"] else 0
-    where = f"{ranks} processes{f' with {groups} ZeRO' if groups else ''}"
+    where = f"{ranks} processes{' with ZeRO by node' if by_node else ''}"
     wrong = [f"{where} {what}" for what, found in (
         ("give other losses than threads", processes["bits"] != threads["bits"]),
         ("save another checkpoint than threads", processes["checkpoint"] != threads["checkpoint"]),
@@ -137,20 +136,21 @@ def torchrun(session, result, text):
 
 
 def processes(session, result, text):
-    """Trains with threads and with processes on the same GPUs, which must give the same bits, and
-    kills one of the processes."""
+    """Trains with threads and with processes on the same GPUs, which must give the same bits.
+    On one GPU, kills one of the processes."""
     if session.rehearse and session.gpus == 1:
         raise Skipped("NCCL connects GPUs, and a rehearsal has none")
     wrong = []
-    for ranks, hosts, groups in cases(session.gpus):
+    for ranks, hosts, by_node in cases(session.gpus):
         tokens = 256 * ranks if session.rehearse else 2048
-        name = f"{ranks}-{groups}" if groups else str(ranks)
+        name = f"{ranks}-by-node" if by_node else str(ranks)
         schedule = items.lowered(session, f"processes-{name}", "llama-tiny", ranks, "own", tokens,
-                                 tokens // 2, hosts, IN_STEPS.get(groups, ""))
-        result[name], found = _compare(session, ranks, hosts, groups, schedule, text)
+                                 tokens // 2, hosts, BY_NODE if by_node else "")
+        result[name], found = _compare(session, ranks, hosts, by_node, schedule, text)
         wrong += found
-    result["kill"] = {}
-    command, log, _ = _command(session, schedule, MANY_STEPS, "--deadline", DEADLINE)
-    wrong += kill(session, ranks, command, log, result["kill"], text, "--hosts", hosts)
+    if session.gpus == 1:  # the item node-kill does it on several
+        result["kill"] = {}
+        command, log, _ = _command(session, schedule, MANY_STEPS, "--deadline", DEADLINE)
+        wrong += kill(session, ranks, command, log, result["kill"], text, "--hosts", hosts)
     if wrong:
         raise Wrong("; ".join(wrong))

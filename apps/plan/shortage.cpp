@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,7 +15,7 @@ namespace {
 
 // The states that the closest strategy keeps at any sequence length: the rank's shards.
 struct ModelStates {
-  PeakBytes device;                        // parameters, gradients and optimizer
+  PeakBytes short_of;                      // in the memory that is short: of a device, or of a node
   Bytes gradients, optimizer;              // in any memory
   Bytes moments;                           // of these, the two moments
   MemorySpace home = MemorySpace::device;  // of the optimizer states
@@ -22,35 +23,39 @@ struct ModelStates {
 
 ModelStates states_of(const Answer& answer) {
   ModelStates states{};
-  const Lowered lowered = lower(answer.problem, answer.search.shortage->closest);
+  const Shortage& shortage = *answer.search.shortage;
+  const bool device = shortage.binding == Binding::device;
+  const std::int64_t sharers = device ? 1 : answer.problem.cluster.devices_per_node;
+  const Lowered lowered = lower(answer.problem, shortage.closest);
   for (const Buffer& buffer : lowered.schedule.schedule().buffers) {
     if (buffer.role != Role::state) continue;
     const Bytes bytes = buffer.bytes();
-    const bool device = buffer.space == MemorySpace::device;
-    if (device && buffer.category == Category::weights) states.device.parameters += bytes;
+    const Bytes there = device == (buffer.space == MemorySpace::device) ? sharers * bytes : Bytes{};
+    if (buffer.category == Category::weights) states.short_of.parameters += there;
     if (buffer.category == Category::gradients) {
       states.gradients += bytes;
-      if (device) states.device.gradients += bytes;
+      states.short_of.gradients += there;
     }
     if (buffer.category != Category::optimizer) continue;
     states.optimizer += bytes;
-    if (device) states.device.optimizer += bytes;
+    states.short_of.optimizer += there;
     if (buffer.name.starts_with("moment")) states.moments += bytes;
     states.home = buffer.space;
   }
   return states;
 }
 
-// Empty unless states are at least half of what a device lacks room for: then shorter sequences and
+// Empty unless states are at least half of what a memory lacks room for: then shorter sequences and
 // smaller chunks do not help.
 std::string states_line(const Shortage& shortage, const PeakBytes& states) {
-  if (shortage.binding != Binding::device) return "";
   const Bytes sum = states.parameters + states.gradients + states.optimizer;
   if (2 * sum < shortage.need) return "";
-  std::string parts = fmt::format("parameters {}, gradients {}", format_bytes(states.parameters),
-                                  format_bytes(states.gradients));
-  if (states.optimizer.value > 0) {
-    parts += fmt::format(", optimizer states {}", format_bytes(states.optimizer));
+  std::string parts;
+  for (const auto& [name, bytes] :
+       {std::pair("parameters", states.parameters), std::pair("gradients", states.gradients),
+        std::pair("optimizer states", states.optimizer)}) {
+    if (bytes.value == 0) continue;
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
   }
   return wrapped("", fmt::format("{} of it are states of the model at any sequence length: {}",
                                  format_bytes(sum), parts));
@@ -147,7 +152,7 @@ std::string shortage_text(const Answer& answer) {
   std::string text =
       line("short of", fmt::format("{} memory: {}", word(all.front().memory),
                                    need_text(answer.pins, all.front().need, all.front().have)));
-  text += states_line(shortage, states.device);
+  text += states_line(shortage, states.short_of);
   for (auto other = all.begin() + 1; other != all.end(); ++other) {
     text += line(
         "", fmt::format("{} memory: that strategy needs {}, and there is {}", word(other->memory),
@@ -177,16 +182,14 @@ Json shortage_json(const Answer& answer) {
     const auto [what, flag] = text_of(answer.problem, one);
     nearest.push_back({{"what", what}, {"flag", flag}});
   }
-  Json device;  // null where the host is short
-  if (shortage.binding == Binding::device) {
-    device = {{"parameters", states.device.parameters.value},
-              {"gradients", states.device.gradients.value},
-              {"optimizer", states.device.optimizer.value}};
-  }
+  const PeakBytes& there = states.short_of;
+  const Json kept{{"parameters", there.parameters.value},
+                  {"gradients", there.gradients.value},
+                  {"optimizer", there.optimizer.value}};
   return {{"proven", proven_infeasible(answer)},
           {"bound", bound_json(answer.search.bound)},
           {"needs", needed},
-          {"state_bytes", device},
+          {"state_bytes", kept},
           {"nearest", nearest},
           {"not_offered", others_json(states)}};
 }

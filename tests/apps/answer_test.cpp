@@ -87,11 +87,11 @@ TEST_F(Words, AnotherPlanCanBeTaken) {
   EXPECT_TRUE(says(none.err, "are on the front of this question: 1 to "));
 }
 
-TEST_F(Words, SaysWhenStatesFillTheDevice) {
+TEST_F(Words, SaysWhenStatesFillAMemory) {
   const Outcome large =
-      plan("search --model llama3-8b --cluster rtx4090-24g-x1 --method fpdt --seq-len 8K");
+      plan("search --model llama3-8b --cluster rtx4090-24g-x1 --method fpdt --seq-len 32K");
   EXPECT_EQ(large.code, 3);
-  EXPECT_TRUE(says(large.out, "44.9 GiB of it are states of the model at any sequence length"));
+  EXPECT_TRUE(says(large.out, "116 GiB of it are states of the model at any sequence length"));
   EXPECT_TRUE(says(large.out,
                    "\nnot here   LoRA, which has nearly none of a rank's 29.9 GiB of gradients and "
                    "89.8 GiB of optimizer\n"))
@@ -110,9 +110,12 @@ TEST_F(Words, SaysWhenStatesFillTheDevice) {
   EXPECT_GE(others.at(0).at("saves_at_most_bytes"), 16 * 12112 / 2) << "of two ranks";
   EXPECT_GE(others.at(1).at("saves_at_most_bytes"), 6 * 12112 / 2);
   EXPECT_LT(others.at(1).at("saves_at_most_bytes"), others.at(0).at("saves_at_most_bytes"));
-  EXPECT_GE(states["parameters"], 12112) << "half of them in bf16";
-  EXPECT_GE(states["gradients"], 2 * 12112) << "half of them in f32";
-  EXPECT_EQ(states["optimizer"], 0) << "they go to the host first";
+  // Of two ranks: those of embedding and head in bf16 and f32. The others go to the host first.
+  EXPECT_GT(states["parameters"], 0);
+  EXPECT_LT(states["parameters"], 12112);
+  EXPECT_GT(states["gradients"], states["parameters"]);
+  EXPECT_LT(states["gradients"], 2 * 12112);
+  EXPECT_EQ(states["optimizer"], 0);
 }
 
 // A step of days is easily read as one of hours.

@@ -37,6 +37,7 @@ std::vector<Case> cases() {
       one.strategy.storage = Storage::bf16;
       one.strategy.tiles.loss_vocabulary = 7;
       one.strategy.tiles.loss_rows = 5;
+      if (ranks == 1) one.strategy.keep = kStateHomes.back();
       if (ranks == 2) {
         one.strategy.micro_batches = 2;
         one.strategy.tiles.backward_order = BackwardOrder::q_outer;
@@ -51,6 +52,7 @@ std::vector<Case> cases() {
   Case replicas = make_case(wider(tiny_llama()), 4, 21, 8);
   replicas.strategy.mesh.replicas = 2;
   replicas.strategy.storage = Storage::bf16;
+  replicas.strategy.keep = kStateHomes.back();
   replicas.name = "replicas";
   all.push_back(std::move(replicas));
   for (const std::int64_t kv_heads : {4, 1}) {

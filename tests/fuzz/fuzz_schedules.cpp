@@ -111,13 +111,14 @@ std::vector<Case> cases() {
   all.push_back(make_case(tiny_llama(), 2, 24, 8));
   all.push_back(make_case(tiny_gpt(), 2, 24, 8));
   all.back().problem.documents = true;
+  all.back().strategy.keep = kStateHomes.back();
   all.push_back(make_case(tiny_qwen3(), 2, 20, 12));
   all.back().strategy.micro_batches = 2;
   all.push_back(make_case(tiny_llama(), 4, 24, 8));
   Strategy& rich = all.back().strategy;
   rich.mesh.replicas = 2;
   rich.micro_batches = 2;
-  rich.offload_states(true);
+  rich.keep = {0, 1, 0};
   rich.copies.optimizer_tile = 1024;
   for (const std::int64_t ranks : {2, 4}) {  // queries and keys together, and apart
     all.push_back(make_case(ranks == 2 ? tiny_llama() : tiny_gpt(), ranks, 24, 8));

@@ -43,7 +43,7 @@ DrawnStep few_tokens(std::uint32_t seed) {
   strategy.mesh.replicas = draw.of({std::int64_t{1}, ranks, ranks % 2 == 0 ? ranks / 2 : 1});
   strategy.storage = draw.of({Storage::f32, Storage::bf16});
   strategy.extent = draw.of({Extent::chunk, Extent::whole});
-  strategy.offload_states(draw.of({true, false}));
+  auto homes = static_cast<std::size_t>(draw.of({0, 1, 2, 3}));
   strategy.copies.overlap_all_to_all = draw.of({true, false});
   strategy.layer_classes.front().recompute =
       draw.of({Recompute::from_input, Recompute::keep_attention, Recompute::keep_all});
@@ -64,7 +64,11 @@ DrawnStep few_tokens(std::uint32_t seed) {
     }
     strategy.extent = Extent::chunk;
   }
-  return {test::tiny_problem(model, ranks, tokens), strategy};
+  Problem problem = test::tiny_problem(model, ranks, tokens);
+  do {
+    strategy.keep = kStateHomes[homes];
+  } while (!check(problem, strategy).empty() && homes-- > 0);
+  return {std::move(problem), strategy};
 }
 
 // Each tensor has a fraction of its own on the device, in more chunks than a thumbnail has.

@@ -215,7 +215,15 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   const bool offload = strategy.offloads_states();
   const std::int64_t states = layers * 4 * (offload ? tiles * streamed : held);
   const bool apart = stage == 1 || stage == 2;
-  if (x.e == 2 || offload || apart) table["master." + tensor.name] = states;
+  // What layers have on the host passes through slots of two layers.
+  const bool parameters = layers > 1 && strategy.offloads(StateClass::parameters);
+  const bool gradients = layers > 1 && strategy.offloads(StateClass::gradients);
+  if (parameters) table["fetched." + tensor.name] = 2 * x.e * piece;
+  if (parameters) table["updated." + tensor.name] = 2 * x.e * piece;
+  if (gradients) table["fetched_gradient." + tensor.name] = 2 * 4 * piece;
+  if (gradients && several) table["summed." + tensor.name] = 2 * 4 * piece;
+  if (gradients) table["gradient_sum." + tensor.name] = 2 * 4 * elements;
+  if (x.e == 2 || offload || apart || parameters) table["master." + tensor.name] = states;
   table["moment1." + tensor.name] = table["moment2." + tensor.name] = states;
   if (!several) return;
   const std::int64_t slots = layers > 1 ? 2 : 1;
@@ -239,9 +247,10 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   strategy.tiles.backward_order = static_cast<BackwardOrder>(corner / 6 % 2);
   strategy.copies.overlap_all_to_all = corner % 2 == 0;
   strategy.copies.prefetch_depth = 1 + corner % 2;
-  strategy.offload_states(corner % 4 == 3);
-  strategy.copies.optimizer_tile = 1024;
   strategy.zero = 3 - corner / 7 % 4;
+  const auto homes = ranks == 1 ? 3 : std::clamp<std::int64_t>(strategy.zero, 1, 3);
+  if (corner % 4 == 3) strategy.keep = kStateHomes[static_cast<std::size_t>(1 + corner % homes)];
+  strategy.copies.optimizer_tile = 1024;
   strategy.mesh.ring = ring;
   strategy.mesh.tensor = tensor;
   strategy.keys = ring > 1 ? keys : Keys::resident;

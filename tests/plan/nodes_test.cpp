@@ -41,10 +41,11 @@ TEST(Nodes, AreSafeAndAddUp) {
     strategy.zero = corner % 5 % 4;
     strategy.zero_groups = corner % 3 == 0 ? ZeroGroups::hierarchical : ZeroGroups::hybrid;
     strategy.micro_batches = 1 + corner % 2;
-    strategy.offload_states(corner % 7 == 0);
+    if (corner % 7 == 0) strategy.keep = kStateHomes[corner % 2 == 0 ? 3 : 1];
     strategy.storage = corner % 5 < 2 ? Storage::f32 : Storage::bf16;
     strategy.layer_classes.front().recompute = static_cast<Recompute>(corner / 4 % 3);
     if (corner % 11 == 0) strategy.segments = {2};
+    if (!check(problem, strategy).empty()) strategy.keep = kStateHomes.front();
     if (!check(problem, strategy).empty()) continue;
     ++checked;
     expect_accounts(problem, strategy, geometry(problem, strategy).chunks >= 3,

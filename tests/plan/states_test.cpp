@@ -80,6 +80,32 @@ TEST(States, OneRankGathersNothing) {
   EXPECT_TRUE(gradient.accumulate);
 }
 
+// Layers have their parameters and gradients on the host, where embedding and head have none.
+TEST(States, HomesOnTheHostPassThroughTheDevice) {
+  const Problem problem = test::tiny_problem(test::tiny_llama(), 1, 64);
+  Strategy strategy = test::tiny_strategy(16);
+  strategy.keep = kStateHomes.back();
+  Builder builder;
+  const States states(builder, problem, strategy);
+  EXPECT_TRUE(states.gathers_layers());
+  EXPECT_FALSE(states.gathers());
+  const auto name_of = [&](const Operand& one) { return builder.at(one.buffer).name; };
+  const Version use = Version::at(7);
+  EXPECT_EQ(name_of(states.weight("up.weight", use)), "fetched.up.weight");
+  EXPECT_EQ(states.weight("up.weight", use).version, use);
+  EXPECT_EQ(name_of(states.gradient("up.weight", use).operand), "gradient_sum.up.weight");
+  EXPECT_EQ(name_of(states.weight("head.weight", use)), "param.head.weight");
+  for (const Buffer& buffer : builder.declared()) {
+    if (buffer.role != Role::state) continue;
+    const bool of_end = buffer.name.ends_with("head.weight") ||
+                        buffer.name.ends_with("embed.weight") ||
+                        buffer.name.ends_with("final_norm.weight");
+    const bool here =
+        of_end && (buffer.name.starts_with("param") || buffer.name.starts_with("grad"));
+    EXPECT_EQ(buffer.space == MemorySpace::device, here) << buffer.name;
+  }
+}
+
 // Streamed states are consecutive tiles: every element is updated once, in place.
 TEST(States, StreamInTiles) {
   const Problem problem = test::tiny_problem(test::tiny_llama(), 2, 64);

@@ -62,7 +62,8 @@ Choice draw_choice(Draw& draw) {
   Strategy& strategy = choice.strategy;
   strategy.micro_batches = 1 + draw(4);
   strategy.mesh.replicas = ranks > 1 && draw(4) == 0 ? 2 : 1;
-  strategy.offload_states(draw.coin());
+  const bool whole = strategy.micro_batches > 1;  // gradients then stay on the device
+  strategy.keep = kStateHomes[static_cast<std::size_t>(draw(whole ? 2 : 4))];
   strategy.storage = draw.coin() ? Storage::f32 : Storage::bf16;
   strategy.tiles.backward_order = static_cast<BackwardOrder>(draw(2));
   strategy.tiles.serpentine = draw.coin();

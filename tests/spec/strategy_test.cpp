@@ -123,7 +123,7 @@ TEST(Strategy, FindingsNameKeysByTheirPath) {
   const Problem problem = small(4, 256);
   Strategy later;
   later.mesh.ring = 2;
-  later.keep[0] = 0;
+  later.keep[0] = 0.5;
   Strategy ragged;
   ragged.tiles.chunk_tokens = 63;
   Strategy whole;
@@ -138,7 +138,7 @@ TEST(Strategy, FindingsNameKeysByTheirPath) {
     }
   }
   EXPECT_NE(found.find("mesh.ring: 2 with keys: resident cannot"), std::string::npos) << found;
-  EXPECT_NE(found.find("keep.parameters: host cannot"), std::string::npos) << found;
+  EXPECT_NE(found.find("keep.parameters: 0.5 cannot"), std::string::npos) << found;
   EXPECT_NE(found.find("layer_classes[0].first_stored_chunk: 1 with extent"), std::string::npos);
   EXPECT_NE(found.find("tiles.chunk_tokens: 63 must"), std::string::npos) << found;
 }
@@ -209,7 +209,28 @@ INSTANTIATE_TEST_SUITE_P(
               }},
         Wrong{"zero", "P103", [](Problem&, Strategy& s) { s.zero = 4; }},
         Wrong{"head_stages", "P109", [](Problem&, Strategy& s) { s.head_stages = 2; }},
-        Wrong{"parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0; }},
+        Wrong{"half_of_the_parameters", "P109", [](Problem&, Strategy& s) { s.keep[0] = 0.5; }},
+        Wrong{"parameters_of_stage_2", "P109",
+              [](Problem&, Strategy& s) {
+                s.keep[0] = 0;
+                s.zero = 2;
+              }},
+        Wrong{"parameters_that_nodes_have", "P109",
+              [](Problem& p, Strategy& s) {
+                s.keep[0] = 0;
+                p.cluster.nodes = p.cluster.devices_per_node = 2;
+                s.zero_groups = ZeroGroups::hybrid;
+              }},
+        Wrong{"gradients_of_stage_1", "P109",
+              [](Problem&, Strategy& s) {
+                s.keep[1] = 0;
+                s.zero = 1;
+              }},
+        Wrong{"gradients_of_micro_batches", "P109",
+              [](Problem&, Strategy& s) {
+                s.keep[1] = 0;
+                s.micro_batches = 2;
+              }},
         Wrong{"half_of_the_states", "P109", [](Problem&, Strategy& s) { s.keep[2] = 0.5; }},
         Wrong{"segments_of_more_layers", "P107",
               [](Problem&, Strategy& s) { s.segments = {4, 1}; }},

@@ -415,13 +415,17 @@ std::string describe(const Case& one) {
       strategy.copies.duplex ? "_duplex" : "", strategy.copies.prefetch_depth,
       strategy.segments.front(), strategy.layer_classes.size(),
       word(strategy.layer_classes.front().recompute), strategy.mesh.replicas,
-      strategy.micro_batches, strategy.zero, strategy.offloads_states() ? "_offload" : "",
+      strategy.micro_batches, strategy.zero,
+      strategy.offloads(StateClass::parameters)  ? "_parameters_on_host"
+      : strategy.offloads(StateClass::gradients) ? "_gradients_on_host"
+      : strategy.offloads_states()               ? "_offload"
+                                                 : "",
       word(strategy.storage));
 }
 
 std::vector<Case> drawn() {
   std::mt19937 random(20240816);
-  std::mt19937 extents(20260220), rings(20261123), chunks(20261124);
+  std::mt19937 extents(20260220), rings(20261123), chunks(20261124), homes(20261125);
   std::vector<Case> cases;
   while (cases.size() < kDrawn) {
     Case one = draw(random);
@@ -440,6 +444,11 @@ std::vector<Case> drawn() {
       for (LayerClass& layers : one.strategy.layer_classes) layers.first_stored_chunk = 1;
     }
     if (!check(one.problem, one.strategy).empty()) continue;
+    Case hosted = one;
+    hosted.strategy.keep = kStateHomes[1 + homes() % 3];
+    if (one.strategy.offloads_states() && check(hosted.problem, hosted.strategy).empty()) {
+      one = hosted;
+    }
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
     cases.push_back(std::move(one));
   }

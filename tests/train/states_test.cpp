@@ -58,7 +58,7 @@ TEST(States, AreSetRangeByRange) {
     Case one = make_case(tiny_llama(), 4, 16, 8);
     one.strategy.storage = Storage::bf16;
     one.problem.model.vocabulary = 70;
-    one.strategy.offload_states(true);
+    one.strategy.keep = kStateHomes.back();
     one.strategy.copies.optimizer_tile = 1024;
     RankOptions options = Rig::one_thread();
     if (far) options.make_backend = make_far_backend;
@@ -181,7 +181,7 @@ TEST(States, StreamPastAnErrorOfTheReceiver) {
 TEST(States, RunThroughFollowingSlots) {
   Case one = make_case(tiny_llama(), 1, 16, 8);
   one.problem.model.vocabulary = 70;
-  one.strategy.offload_states(true);
+  one.strategy.keep = kStateHomes.back();
   one.strategy.copies.optimizer_tile = 1024;
   Rig rig(one);
   const StateEntries moment = states_of(rig.trainer.schedule(), "embed.weight", "moment1");

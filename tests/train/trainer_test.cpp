@@ -341,6 +341,7 @@ std::vector<Case> memory_cases() {
   Strategy& offload = add("offload", make_case(tiny_gpt(), 2, 24, 8));
   offload.offload_states(true);
   offload.copies.optimizer_tile = 1024;
+  add("all_offloaded", make_case(tiny_llama(), 2, 24, 8)).keep = kStateHomes.back();
   // A workspace that no kernel of a CPU touches.
   Case fused = make_case(tiny_llama(), 2, 768, 256);
   fused.problem.model.head_dim = 64;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "fpdt/base/math.h"
 #include "fpdt/spec/layer_places.h"
@@ -107,8 +108,8 @@ Strategies other_segments(const Problem& problem, const Strategy& strategy, cons
   return values;
 }
 
-Strategies other_homes_of_states(const Problem&, const Strategy& strategy, const Fits&) {
-  return {with(strategy, [](Strategy& s) { s.offload_states(!s.offloads_states()); })};
+Strategies other_home_of(StateClass one, const Strategy& strategy) {
+  return {with(strategy, [&](Strategy& s) { s.offload(one, !s.offloads(one)); })};
 }
 
 Strategies other_stages(const Problem&, const Strategy& strategy, const Fits&) {
@@ -185,6 +186,23 @@ Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fi
   return amounts(parts.kept, parts.all, fits, with);
 }
 
+std::int64_t most_repeated(const Strategy& strategy) {
+  std::int64_t most = 0;
+  for (const LayerClass& one : strategy.layer_classes) most = std::max(most, one.repeated(0));
+  return most;
+}
+
+Strategies other_first_chunks(const Problem& problem, const Strategy& strategy, const Fits&) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  const std::int64_t now = most_repeated(strategy);
+  const std::int64_t most = longest_segment(strategy) > 1 ? chunks : chunks - 1;
+  std::vector<Strategy> values;
+  for (const std::int64_t first : {std::int64_t{0}, now - 1, now + 1, chunks / 4, chunks / 2}) {
+    if (first >= 0 && first <= most) values.push_back(with_first_stored(strategy, first));
+  }
+  return values;
+}
+
 void leave_ranks(Problem& problem, std::int64_t divisor) {
   if (divisor == 1) return;
   problem.cluster.devices_per_node = problem.ranks() / divisor;
@@ -210,8 +228,20 @@ std::string words_of_zero_groups(const Problem&, const Strategy& strategy, const
   return groups == ZeroGroups::flat ? "" : fmt::format("{} ZeRO", word(groups));
 }
 
-std::string says_home_of_states(const Problem&, const Strategy&, const Strategy& to) {
-  return fmt::format("states on the {}", to.offloads_states() ? "host" : "device");
+std::string says_home_of(StateClass one, const Strategy& to) {
+  return fmt::format("{} on the {}", word(one), to.offloads(one) ? "host" : "device");
+}
+
+std::string words_of_homes(const Problem&, const Strategy& strategy, const Geometry&) {
+  std::vector<std::string_view> there;
+  if (strategy.offloads(StateClass::parameters)) there.push_back("parameters");
+  if (strategy.offloads(StateClass::gradients)) there.push_back("gradients");
+  if (strategy.offloads(StateClass::states)) there.push_back("optimizer states");
+  if (there.empty()) return "";
+  const std::string_view last = there.back();
+  there.pop_back();
+  return fmt::format("{}{}{} on the host", fmt::join(there, ", "), there.empty() ? "" : " and ",
+                     last);
 }
 
 std::string says_segments(const Problem& problem, const Strategy& from, const Strategy& to) {

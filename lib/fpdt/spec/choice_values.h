@@ -12,8 +12,7 @@ using Strategies = std::vector<Strategy>;
 Strategies other_chunks(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_depths(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits& fits);
-Strategies other_homes_of_states(const Problem& problem, const Strategy& strategy,
-                                 const Fits& fits);
+Strategies other_home_of(StateClass one, const Strategy& strategy);
 Strategies other_stages(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_rings(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_replicas(const Problem& problem, const Strategy& strategy, const Fits& fits);
@@ -27,6 +26,9 @@ Strategies other_kept(const Problem& problem, const Strategy& strategy, const Fi
 Strategies other_tiles(const Strategy& strategy, std::int64_t Tiles::*tile, std::int64_t whole);
 
 Strategies other_zero_groups(const Problem& problem, const Strategy& strategy, const Fits& fits);
+// Chunks of which any class repeats attention though it stores that of others.
+std::int64_t most_repeated(const Strategy& strategy);
+Strategies other_first_chunks(const Problem& problem, const Strategy& strategy, const Fits& fits);
 
 // The problem on one of `divisor` equal groups of its ranks.
 void leave_ranks(Problem& problem, std::int64_t divisor);
@@ -37,6 +39,7 @@ std::function<void(Problem&, Strategy&)> without_side(std::int64_t Mesh::*side);
 // Why a choice has no effect beside others; empty if it has one.
 std::string unused_zero(const Problem& problem, const Strategy& strategy, const LayerClass& layers,
                         const Geometry& shape);
+// Sets the groups that say the same as those without effect.
 void with_plain_zero_groups(const Problem& problem, Strategy& strategy);
 std::string unused_zero_groups(const Problem& problem, const Strategy& strategy,
                                const LayerClass& layers, const Geometry& shape);
@@ -49,8 +52,9 @@ std::string words_of_stored(const Problem& problem, const Strategy& strategy,
 std::string words_of_kept(const Problem& problem, const Strategy& strategy, const Geometry& shape);
 std::string words_of_zero_groups(const Problem& problem, const Strategy& strategy,
                                  const Geometry& shape);
+std::string words_of_homes(const Problem& problem, const Strategy& strategy, const Geometry& shape);
 // Changes in words.
-std::string says_home_of_states(const Problem& problem, const Strategy& from, const Strategy& to);
+std::string says_home_of(StateClass one, const Strategy& to);
 std::string says_segments(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string says_replicas(const Problem& problem, const Strategy& from, const Strategy& to);
 std::string change_of_stored(const Problem& problem, const Strategy& from, const Strategy& to);

@@ -55,25 +55,6 @@ std::string unless(bool effect, std::string_view reason) {
   return effect ? "" : std::string(reason);
 }
 
-// Chunks of which any class repeats attention though it stores that of others.
-std::int64_t most_repeated(const Strategy& strategy) {
-  std::int64_t most = 0;
-  for (const LayerClass& one : strategy.layer_classes) most = std::max(most, one.repeated(0));
-  return most;
-}
-
-std::vector<Strategy> other_first_chunks(const Problem& problem, const Strategy& strategy,
-                                         const Fits&) {
-  const std::int64_t chunks = geometry(problem, strategy).chunks;
-  const std::int64_t now = most_repeated(strategy);
-  const std::int64_t most = longest_segment(strategy) > 1 ? chunks : chunks - 1;
-  std::vector<Strategy> values;
-  for (const std::int64_t first : {std::int64_t{0}, now - 1, now + 1, chunks / 4, chunks / 2}) {
-    if (first >= 0 && first <= most) values.push_back(with_first_stored(strategy, first));
-  }
-  return values;
-}
-
 std::vector<Choice> rows_of_mesh() {
   return {
       {.key = "mesh",
@@ -209,27 +190,31 @@ std::vector<Choice> rows_of_steps() {
   };
 }
 
+Choice row_of_home(StateClass one, std::string_view simplest) {
+  return {.key = fmt::format("keep.{}", word(one)),
+          .member = [one](Strategy& s,
+                          LayerClass&) { return member_of(s.keep[static_cast<std::size_t>(one)]); },
+          .label = fmt::format("keep {}", word(one)),
+          .turn = 11,
+          .others = [one](const Problem&, const Strategy& s,
+                          const Fits&) { return other_home_of(one, s); },
+          .says = [one](const Problem&, const Strategy&,
+                        const Strategy& to) { return says_home_of(one, to); },
+          .simplest = simplest,
+          .simplify = [one](Problem&, Strategy& s) { s.offload(one, false); }};
+}
+
 std::vector<Choice> rows_of_homes() {
+  Choice states = row_of_home(StateClass::states, "optimizer on the device");
+  states.words = words_of_homes;  // of all three
   return {
       {.key = "keep",
-       .meaning = "the fraction of each that stays on the device; states are master weights and "
-                  "moments",
+       .meaning = "the fraction of each that stays on the device: 0 or 1; parameters and gradients "
+                  "are those of layers, states are master weights and moments",
        .member = at(&Strategy::keep)},
-      {.key = "keep.states",
-       .member =
-           [](Strategy& s, LayerClass&) {
-             return member_of(s.keep[static_cast<std::size_t>(StateClass::states)]);
-           },
-       .label = "keep states",
-       .turn = 11,
-       .others = other_homes_of_states,
-       .says = says_home_of_states,
-       .words =
-           [](const Problem&, const Strategy& s, const Geometry&) {
-             return unless(!s.offloads_states(), "optimizer states on the host");
-           },
-       .simplest = "optimizer on the device",
-       .simplify = [](Problem&, Strategy& s) { s.offload_states(false); }},
+      std::move(states),
+      row_of_home(StateClass::gradients, "gradients on the device"),
+      row_of_home(StateClass::parameters, "parameters on the device"),
       {.key = "segments",
        .meaning = "layers of each segment from the input on, of which the last repeats; only the "
                   "input of the first layer of a segment is stored",

@@ -113,7 +113,7 @@ std::int64_t chunks_most(const Strategy& strategy) {
 }
 
 // Values that have a key but no lowering yet.
-void check_served(Findings& wrong, const Strategy& strategy) {
+void check_served(Findings& wrong, const Problem& problem, const Strategy& strategy) {
   const auto only = [&](std::string_view key, bool served, std::string_view found,
                         std::string_view instead) {
     if (served) return;
@@ -128,12 +128,26 @@ void check_served(Findings& wrong, const Strategy& strategy) {
        !strategy.tiles.long_tiles || strategy.mesh.ring == 1 || strategy.keys != Keys::ring,
        "true with keys: ring", "false");
   only("head_stages", strategy.head_stages == 1, number(strategy.head_stages), "1");
-  for (const StateClass one : {StateClass::parameters, StateClass::gradients}) {
-    only(fmt::format("keep.{}", word(one)), strategy.kept(one) == 1, share(strategy.kept(one)),
-         "device");
+  for (const StateClass one : {StateClass::parameters, StateClass::gradients, StateClass::states}) {
+    const double kept = strategy.kept(one);
+    only(fmt::format("keep.{}", word(one)), kept == 0 || kept == 1, share(kept), "device or host");
   }
-  const double states = strategy.kept(StateClass::states);
-  only("keep.states", states == 0 || states == 1, share(states), "device or host");
+  const bool several = problem.ranks() > 1;
+  const auto stage = [&](StateClass one, std::int64_t least) {
+    only(fmt::format("keep.{}", word(one)),
+         strategy.kept(one) == 1 || !several || strategy.zero >= least,
+         fmt::format("host with zero: {}", strategy.zero),
+         fmt::format("device, or zero: {}", least));
+  };
+  stage(StateClass::parameters, 3);
+  stage(StateClass::gradients, 2);
+  only("keep.parameters",
+       strategy.kept(StateClass::parameters) == 1 || strategy.zero_groups != ZeroGroups::hybrid ||
+           !has_nodes_of_several(problem.cluster),
+       "host with zero_groups: hybrid", "device, or zero_groups: hierarchical");
+  only("keep.gradients", strategy.kept(StateClass::gradients) == 1 || strategy.micro_batches == 1,
+       fmt::format("host with micro_batches: {}", strategy.micro_batches),
+       "device, or micro_batches: 1");
 }
 
 void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy& strategy) {
@@ -368,7 +382,7 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
     wrong("P100", "", "seq-len: {} tokens exceed the {} learned positions of {}", problem.seq_len,
           problem.model.learned_positions, problem.model.name);
   }
-  check_served(wrong, strategy);
+  check_served(wrong, problem, strategy);
   check_parallelism(wrong, problem, strategy);
   if (!wrong.list.empty()) return wrong.list;
   check_chunks(wrong, problem, strategy);

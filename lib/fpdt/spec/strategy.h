@@ -86,9 +86,13 @@ inline constexpr std::size_t kTensorClasses = words<TensorClass>().size();
 
 // Parameters, their gradients, and the optimizer's states (master weights and moments), whose home
 // the strategy chooses as well.
+// Parameters and gradients of embedding and head stay on the device.
 enum class StateClass : std::uint8_t { parameters, gradients, states };
 constexpr auto words_of(StateClass) { return word_list("parameters", "gradients", "states"); }
 inline constexpr std::size_t kStateClasses = words<StateClass>().size();
+// Fractions on the device, from the fewest bytes on the host to the most.
+inline constexpr std::array<std::array<double, kStateClasses>, 4> kStateHomes{
+    {{1, 1, 1}, {1, 1, 0}, {1, 0, 0}, {0, 0, 0}}};
 
 // Choices for consecutive layers.
 struct LayerClass {
@@ -154,11 +158,11 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 
   [[nodiscard]] double kept(StateClass one) const { return keep[static_cast<std::size_t>(one)]; }
-  // Whether master weights and moments stream through the device.
-  [[nodiscard]] bool offloads_states() const { return kept(StateClass::states) == 0; }
-  void offload_states(bool offload) {
-    keep[static_cast<std::size_t>(StateClass::states)] = offload ? 0 : 1;
-  }
+  // Whether they stream through the device, and have their home on the host.
+  [[nodiscard]] bool offloads(StateClass one) const { return kept(one) == 0; }
+  [[nodiscard]] bool offloads_states() const { return offloads(StateClass::states); }
+  void offload(StateClass one, bool host) { keep[static_cast<std::size_t>(one)] = host ? 0 : 1; }
+  void offload_states(bool host) { offload(StateClass::states, host); }
 };
 
 // The question to the planner.

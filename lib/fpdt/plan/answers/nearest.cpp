@@ -119,12 +119,17 @@ std::vector<Change> smaller(const Problem& problem, const Strategy& strategy) {
     }
     changes.push_back({fmt::format("chunk_tokens: {} and everything spilled", c), halved});
   }
-  if (strategy.offloads_states()) return changes;
-  std::vector<Change> offloaded = changes;
-  offloaded.insert(offloaded.begin(), {"", strategy});
-  for (auto& [words, change] : offloaded) {
-    change.offload_states(true);
-    changes.push_back({words + (words.empty() ? "" : " and ") + "keep: {states: host}", change});
+  std::vector<Change> before = changes;
+  before.insert(before.begin(), {"", strategy});
+  std::string homes;
+  for (const StateClass one : {StateClass::states, StateClass::gradients, StateClass::parameters}) {
+    if (strategy.offloads(one)) continue;
+    homes += fmt::format("{}{}: host", homes.empty() ? "" : ", ", word(one));
+    for (auto& [words, change] : before) {
+      change.offload(one, true);
+      changes.push_back(
+          {fmt::format("{}{}keep: {{{}}}", words, words.empty() ? "" : " and ", homes), change});
+    }
   }
   return changes;
 }

@@ -55,13 +55,19 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   const std::int64_t whole = sharding.whole(tensor.elements);
   const Dtype storage = storage_type(strategy_);
   const bool offload = strategy_.offloads_states();
+  const auto home = [&](StateClass one) {
+    const bool host = count > 0 && strategy_.kept(one) == 0;
+    return host ? MemorySpace::host_pinned : MemorySpace::device;
+  };
   tensor.held = held;
   tensor.tile = offload ? state_tile(held) : held;
   tensor.tiles = div_ceil(held, tensor.tile);
-  tensor.param = state(builder, "param", tensor, Category::weights, storage,
-                       sharding.parameters(tensor.elements), tensor.count);
-  tensor.grad =
-      state(builder, "grad", tensor, Category::gradients, Dtype::f32, piece, tensor.count);
+  tensor.param =
+      state(builder, "param", tensor, Category::weights, storage,
+            sharding.parameters(tensor.elements), tensor.count, home(StateClass::parameters));
+  tensor.grad = state(builder, "grad", tensor, Category::gradients, Dtype::f32, piece, tensor.count,
+                      home(StateClass::gradients));
+  if (count > 0) declare_streams(builder, tensor);
   const auto optimizer = [&](const char* kind) {
     return state(builder, kind, tensor, Category::optimizer, Dtype::f32, tensor.tile,
                  tensor.count * tensor.tiles,
@@ -70,6 +76,7 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   // All parts of a tensor have masters if one has.
   const bool apart = name != tensor.spec.name;
   const bool own_master = offload || storage != Dtype::f32 || sharding.spreads_updates() ||
+                          tensor.streams_parameters() ||
                           (apart && (sharding.stage == 1 || sharding.stage == 2));
   tensor.master = own_master ? optimizer("master") : tensor.param;
   tensor.moment1 = optimizer("moment1");
@@ -80,13 +87,13 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
     tensor.gathered =
         temporary(builder, "gathered." + name, Category::weights, storage, whole, slots);
   }
-  if (sharding.several()) {
+  if (sharding.several() || tensor.streams_gradients()) {
     tensor.gradient_sum =
         temporary(builder, "gradient_sum." + name, Category::gradients, Dtype::f32, whole,
                   sharding.collects_gradients() ? tensor.count : slots);
   }
-  // Pieces of parameters on their way to all ranks.
-  if (sharding.spreads_updates()) {
+  // Pieces of parameters on their way to all ranks, or to the host.
+  if (sharding.spreads_updates() || tensor.streams_parameters()) {
     tensor.updated = temporary(builder, "updated." + name, Category::weights, storage, piece,
                                std::min<std::int64_t>(2, tensor.count));
   }
@@ -99,6 +106,23 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   }
   longest_held_ = std::max(longest_held_, held);
   (count > 0 ? layer_ : global_).push_back(std::move(tensor));
+}
+
+// Each has a slot for a layer and one for the next.
+void States::declare_streams(Builder& builder, Tensor& tensor) const {
+  const Sharding& sharding = tensor.sharding;
+  const std::int64_t piece = sharding.piece(tensor.elements);
+  if (strategy_.kept(StateClass::parameters) == 0) {
+    tensor.fetched = temporary(builder, "fetched." + tensor.name, Category::weights,
+                               storage_type(strategy_), sharding.parameters(tensor.elements), 2);
+  }
+  if (strategy_.kept(StateClass::gradients) > 0) return;
+  tensor.fetched_gradient = temporary(builder, "fetched_gradient." + tensor.name,
+                                      Category::gradients, Dtype::f32, piece, 2);
+  if (sharding.several()) {
+    tensor.summed =
+        temporary(builder, "summed." + tensor.name, Category::gradients, Dtype::f32, piece, 2);
+  }
 }
 
 // What a group of groups shares passes through the block that one of them has, unless parameters
@@ -219,7 +243,9 @@ Operand States::weight(std::string_view name, const Version& use) const {
   if (tensor.sharding.gathers_parameters()) return {tensor.gathered, use, 0, -1};
   // The operand leaves out the padding, since no state says that the padding lasts.
   const bool padded = tensor.sharding.parameters(tensor.elements) > tensor.elements;
-  return {tensor.param, tensor.now(), 0, padded ? tensor.elements : -1};
+  const std::int64_t rows = padded ? tensor.elements : -1;
+  if (tensor.streams_parameters()) return {tensor.fetched, use, 0, rows};
+  return {tensor.param, tensor.now(), 0, rows};
 }
 
 Operand States::weight_rows(std::string_view name, const Version& use, std::int64_t first,
@@ -235,7 +261,7 @@ Target States::gradient(std::string_view name, const Version& sum) const {
   const Tensor& tensor = find(name);
   const Sharding& sharding = tensor.sharding;
   if (sharding.collects_gradients()) return {{tensor.gradient_sum, tensor.now(), 0, -1}, true};
-  if (sharding.several()) return {{tensor.gradient_sum, sum, 0, -1}, true};
+  if (tensor.gradient_sum >= 0) return {{tensor.gradient_sum, sum, 0, -1}, true};
   return {{tensor.grad, tensor.next(), 0, -1}, true};
 }
 

@@ -4,6 +4,10 @@
 // (sharding.h). At stage 3 ops of the schedule gather a layer's weights before use and
 // reduce-scatter its gradients after. Where one rank alone has a tensor there is nothing to gather:
 // the shard itself is the operand. Gradients are zero-filled and always accumulated.
+//
+// Parameters and gradients of layers may have their home on the host. The parameters of a layer are
+// then fetched before its use, as they are gathered, and its gradients are summed on the device and
+// spilled. The norm and the update fetch them again, tensor by tensor.
 #pragma once
 
 #include <array>
@@ -35,6 +39,12 @@ class States {
     BufferIndex gradient_sum = -1;            // of the rank, before the sum over several
     BufferIndex gathered = -1, updated = -1;  // pieces of parameters, after and before a gather
     BufferIndex gathered_block = -1, summed_block = -1;  // between two groups
+    // On the device, of what has its home on the host; else -1. `summed`: the piece of a gradient,
+    // where several ranks share it.
+    BufferIndex fetched = -1, summed = -1, fetched_gradient = -1;
+    // The home of a layer's parameters or gradients is the host.
+    [[nodiscard]] bool streams_parameters() const { return fetched >= 0; }
+    [[nodiscard]] bool streams_gradients() const { return fetched_gradient >= 0; }
 
     // The versions of one slot for each layer: of this step, and of the next.
     [[nodiscard]] Version now() const { return Version::at(0, count > 1 ? 1 : 0); }
@@ -79,8 +89,13 @@ class States {
   [[nodiscard]] Target loss() const { return {{loss_, Version::at(0), 0, -1}, true}; }
 
   [[nodiscard]] const std::vector<std::string>& layer_names() const { return layer_names_; }
-  // Whether blocks of the step gather parameters.
+  // Whether blocks of the step gather parameters of embedding and head, and those of layers.
   [[nodiscard]] bool gathers() const { return several() && strategy_.zero == 3; }
+  [[nodiscard]] bool gathers_layers() const {
+    return gathers() || layer_.front().streams_parameters();
+  }
+  // Whether gradients of layers are zero-filled when a step begins.
+  [[nodiscard]] bool begins_layers() const { return !layer_.front().streams_gradients(); }
 
  private:
   [[nodiscard]] const Tensor& find(std::string_view name) const;
@@ -99,7 +114,7 @@ class States {
                      const std::vector<const Tensor*>& tensors, const Shares& shares,
                      const Named& send, const Named& receive, const Levels& levels);
   void sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
-           const Shares& shares, const Named& send, bool accumulate) const;
+           const Shares& shares, const Named& send, const Named& receive, bool accumulate) const;
   [[nodiscard]] std::vector<const Tensor*> all(const std::vector<std::string>& names) const;
   // Declare buffers of elements of a tensor: what lives across steps, and what does not.
   static BufferIndex state(Builder& builder, const char* kind, const Tensor& tensor,
@@ -108,17 +123,25 @@ class States {
   static BufferIndex temporary(Builder& builder, const std::string& name, Category category,
                                Dtype dtype, std::int64_t elements, std::int64_t slots);
   void declare_blocks(Builder& builder, Tensor& tensor);
+  void declare_streams(Builder& builder, Tensor& tensor) const;
   void declare_scalars(Builder& builder);
   void declare_stages(Builder& builder);
   [[nodiscard]] std::int64_t state_tile(std::int64_t held) const;
   void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
-  [[nodiscard]] AdamW update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const;
+  [[nodiscard]] AdamW update_of(const Tensor& tensor, const Operand& gradient, std::int64_t first,
+                                std::int64_t rows) const;
+  // A tensor's complete gradient on the device, fetched into the open block if need be.
+  static Operand complete_gradient(Builder& builder, const Tensor& tensor);
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_total(Builder& builder, std::string_view op, BufferIndex scalar,
                   BufferIndex total) const;
   static void emit_whole_gradients(Builder& builder, const std::vector<const Tensor*>& tensors);
   static void emit_spread(Builder& builder, const std::vector<const Tensor*>& tensors);
-  void emit_streamed_update(Builder& builder, const Tensor& tensor, std::int64_t& tile) const;
+  void emit_streamed_update(Builder& builder, const Tensor& tensor, const Operand& gradient,
+                            std::int64_t& tile) const;
+  [[nodiscard]] LaneKind out_lane() const {
+    return strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
+  }
   void emit_begin(Builder& builder) const;
   void emit_norm(Builder& builder) const;
   void emit_finish(Builder& builder) const;

@@ -53,7 +53,8 @@ void States::gather(Builder& builder, std::string_view op,
 }
 
 void States::sum(Builder& builder, std::string_view op, const std::vector<const Tensor*>& tensors,
-                 const Shares& shares, const Named& send, bool accumulate) const {
+                 const Shares& shares, const Named& send, const Named& receive,
+                 bool accumulate) const {
   for (const auto& list : alike(tensors, shares)) {
     const std::vector<std::string>& groups = list.front()->groups;
     std::vector<Operand> held;
@@ -62,8 +63,7 @@ void States::sum(Builder& builder, std::string_view op, const std::vector<const 
       const bool last = level + 1 == groups.size();
       ReduceScatter reduce{groups[level], held, {}};
       for (std::size_t i = 0; i < list.size(); ++i) {
-        held[i] = last ? Operand{list[i]->grad, list[i]->next(), 0, -1}
-                       : builder.next(list[i]->summed_block);
+        held[i] = last ? receive(*list[i]) : builder.next(list[i]->summed_block);
         reduce.receive.push_back({held[i], last && accumulate});
       }
       reduce.workspace = next_workspace(builder);
@@ -95,10 +95,17 @@ std::vector<const States::Tensor*> States::all(const std::vector<std::string>& n
 
 void States::emit_gather(Builder& builder, const std::vector<std::string>& names,
                          const Version& use, std::string_view op) const {
+  const std::vector<const Tensor*> tensors = all(names);
+  const auto fetched = [&](const Tensor& one) { return Operand{one.fetched, use, 0, -1}; };
+  for (const Tensor* one : tensors) {
+    if (!one->streams_parameters()) continue;
+    builder.emit("fetch_" + one->name, LaneKind::h2d,
+                 Copy{{one->param, one->now(), 0, -1}, {fetched(*one), false}});
+  }
   gather(
-      builder, op, all(names), std::mem_fn(&Sharding::gathers_parameters),
-      [](const Tensor& one) {
-        return Operand{one.param, one.now(), 0, -1};
+      builder, op, tensors, std::mem_fn(&Sharding::gathers_parameters),
+      [&](const Tensor& one) {
+        return one.streams_parameters() ? fetched(one) : Operand{one.param, one.now(), 0, -1};
       },
       [&](const Tensor& one) {
         return Operand{one.gathered, use, 0, -1};
@@ -108,23 +115,46 @@ void States::emit_gather(Builder& builder, const std::vector<std::string>& names
 
 void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
                        const Version& sum) const {
+  const auto fill = [&](const std::string& op, BufferIndex buffer) {
+    builder.emit(op, LaneKind::compute, Fill{{{buffer, sum, 0, -1}, false}, 0});
+    if (sum.relative) builder.advance(buffer, 1);
+  };
   for (const Tensor* tensor : all(names)) {
-    if (!tensor->sharding.several() || tensor->sharding.collects_gradients()) continue;
-    builder.emit("zero_" + tensor->name, LaneKind::compute,
-                 Fill{{{tensor->gradient_sum, sum, 0, -1}, false}, 0});
-    if (sum.relative) builder.advance(tensor->gradient_sum, 1);
+    if (tensor->gradient_sum < 0 || tensor->sharding.collects_gradients()) continue;
+    fill("zero_" + tensor->name, tensor->gradient_sum);
+    if (tensor->summed >= 0) fill("zero_summed_" + tensor->name, tensor->summed);
   }
 }
 
 void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
                          const Version& sum_version, std::string_view op) const {
+  const std::vector<const Tensor*> tensors = all(names);
+  const auto piece = [&](const Tensor& one) {
+    return Operand{one.summed >= 0 ? one.summed : one.gradient_sum, sum_version, 0, -1};
+  };
   sum(
-      builder, op, all(names),
+      builder, op, tensors,
       [](const Sharding& one) { return one.several() && !one.collects_gradients(); },
       [&](const Tensor& one) {
         return Operand{one.gradient_sum, sum_version, 0, -1};
       },
+      [&](const Tensor& one) {
+        return one.streams_gradients() ? piece(one) : Operand{one.grad, one.next(), 0, -1};
+      },
       true);
+  for (const Tensor* one : tensors) {
+    if (!one->streams_gradients()) continue;
+    builder.emit("spill_grad_" + one->name, out_lane(),
+                 Copy{piece(*one), {{one->grad, one->next(), 0, -1}, false}});
+  }
+}
+
+Operand States::complete_gradient(Builder& builder, const Tensor& tensor) {
+  const Operand home{tensor.grad, tensor.next(), 0, -1};
+  if (!tensor.streams_gradients()) return home;
+  const Operand here = builder.next(tensor.fetched_gradient);
+  builder.emit("fetch_grad_" + tensor.name, LaneKind::h2d, Copy{home, {here, false}});
+  return here;
 }
 
 // Makes the sums, of which each rank has a piece, whole again.

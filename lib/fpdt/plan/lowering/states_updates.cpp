@@ -55,9 +55,11 @@ void States::emit_begin(Builder& builder) const {
   builder.emit("zero_norm", LaneKind::compute, Fill{{{norm_, Version::at(0), 0, -1}, false}, 0});
   for (const Tensor& tensor : global_) zero(tensor);
   builder.end_block();
-  builder.begin_block("begin_layer");
-  for (const Tensor& tensor : layer_) zero(tensor);
-  builder.end_block();
+  if (begins_layers()) {
+    builder.begin_block("begin_layer");
+    for (const Tensor& tensor : layer_) zero(tensor);
+    builder.end_block();
+  }
   builder.begin_block("begin_evaluate");
   scalars();
   builder.end_block();
@@ -70,11 +72,14 @@ void States::emit_norm(Builder& builder) const {
         [](const Tensor& one) {
           return Operand{one.gradient_sum, one.now(), 0, -1};
         },
+        [](const Tensor& one) {
+          return Operand{one.grad, one.next(), 0, -1};
+        },
         false);
     for (const Tensor& tensor : tensors) {
-      builder.emit(
-          "norm_" + tensor.name, LaneKind::compute,
-          SquaredNorm{{tensor.grad, tensor.next(), 0, -1}, {{norm_, Version::at(0), 0, -1}, true}});
+      const Operand gradient = complete_gradient(builder, tensor);
+      builder.emit("norm_" + tensor.name, LaneKind::compute,
+                   SquaredNorm{gradient, {{norm_, Version::at(0), 0, -1}, true}});
     }
   };
   builder.begin_block("grad_norm_layer");
@@ -87,11 +92,12 @@ void States::emit_norm(Builder& builder) const {
 }
 
 // The update op, without the way in which its states reach the device.
-AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t rows) const {
+AdamW States::update_of(const Tensor& tensor, const Operand& gradient, std::int64_t first,
+                        std::int64_t rows) const {
   const OptimizerSpec& optimizer = problem_.optimizer;
   AdamW update;
   const bool whole = tensor.sharding.repeats_updates();
-  update.grad = {tensor.grad, tensor.next(), first, rows};
+  update.grad = {gradient.buffer, gradient.version, first, rows};
   // Whole sums have the padding of their pieces.
   if (whole)
     update.grad = {tensor.gradient_sum, tensor.next(), first, rows < 0 ? tensor.held : rows};
@@ -113,12 +119,19 @@ AdamW States::update_of(const Tensor& tensor, std::int64_t first, std::int64_t r
 void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const {
   emit_whole_gradients(builder, pointers(tensors));
   std::int64_t tile = 0;  // of the stream through the device
+  const auto spill = [&](const Tensor& tensor) {
+    if (!tensor.streams_parameters()) return;
+    builder.emit("spill_" + tensor.name, out_lane(),
+                 Copy{builder.next(tensor.updated), {{tensor.param, tensor.next(), 0, -1}, false}});
+  };
   for (const Tensor& tensor : tensors) {
+    const Operand gradient = complete_gradient(builder, tensor);
     if (strategy_.offloads_states()) {
-      emit_streamed_update(builder, tensor, tile);
+      emit_streamed_update(builder, tensor, gradient, tile);
+      spill(tensor);
       continue;
     }
-    AdamW update = update_of(tensor, 0, -1);
+    AdamW update = update_of(tensor, gradient, 0, -1);
     update.master = {tensor.master, tensor.now(), 0, -1};
     update.m = {tensor.moment1, tensor.now(), 0, -1};
     update.v = {tensor.moment2, tensor.now(), 0, -1};
@@ -126,14 +139,15 @@ void States::emit_updates(Builder& builder, const std::vector<Tensor>& tensors) 
     update.m_out.operand = {tensor.moment1, tensor.next(), 0, -1};
     update.v_out.operand = {tensor.moment2, tensor.next(), 0, -1};
     builder.emit("update_" + tensor.name, LaneKind::compute, update);
+    spill(tensor);
   }
   emit_spread(builder, pointers(tensors));
 }
 
 // Fetches master weights and moments tile by tile, updates them in place and sends them back.
-void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
+void States::emit_streamed_update(Builder& builder, const Tensor& tensor, const Operand& gradient,
                                   std::int64_t& tile) const {
-  const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
+  const LaneKind out = out_lane();
   const std::array<BufferIndex, 3> homes{tensor.master, tensor.moment1, tensor.moment2};
   const std::array<const char*, 3> words{"master", "moment1", "moment2"};
   for (std::int64_t t = 0; t < tensor.tiles; ++t, ++tile) {
@@ -153,7 +167,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
       builder.emit(fmt::format("fetch_{}_{}.{}", words[i], tensor.name, t), LaneKind::h2d,
                    Copy{{homes[i], now, 0, n}, {before[i], false}});
     }
-    AdamW update = update_of(tensor, first, n);
+    AdamW update = update_of(tensor, gradient, first, n);
     update.master = before[0];
     update.m = before[1];
     update.v = before[2];
@@ -169,7 +183,7 @@ void States::emit_streamed_update(Builder& builder, const Tensor& tensor,
 }
 
 void States::emit_finish(Builder& builder) const {
-  const LaneKind out = strategy_.copies.duplex ? LaneKind::d2h : LaneKind::h2d;
+  const LaneKind out = out_lane();
   const Version zero = Version::at(0);
   const auto give_loss = [&] {
     emit_total(builder, "reduce_loss", loss_, loss_total_);

@@ -42,7 +42,7 @@ struct GatherCount {
 }  // namespace
 
 void StepLowering::emit_gathers() {
-  if (!states_.gathers()) return;
+  if (!states_.gathers_layers()) return;
   const std::int64_t longest = longest_segment(strategy_);
   const GatherCount count{model_.layers, context_.segments(), longest};
   const auto gather = [&](const std::string& block, const std::vector<std::string>& names,
@@ -54,6 +54,7 @@ void StepLowering::emit_gathers() {
   gather("gather", states_.layer_names(), count.forward());
   gather("gather_backward", states_.layer_names(), count.backward());
   if (longest > 1) gather("gather_rerun", states_.layer_names(), count.rerun());
+  if (!states_.gathers()) return;
   std::vector<std::string> embed{"embed.weight"};
   if (states_.has("positions.weight")) embed.push_back("positions.weight");
   std::vector<std::string> head{"final_norm.weight"};
@@ -133,7 +134,7 @@ void StepLowering::emit_layers() {
 void StepLowering::call_forward(std::vector<Call>& calls, std::int64_t micro_batch) {
   const std::int64_t layers = model_.layers;
   const auto gather = [&](std::int64_t layer) {
-    if (states_.gathers() && layer < layers) {
+    if (states_.gathers_layers() && layer < layers) {
       builder_.call(calls, "gather", layer, micro_batch, context_.places[index(layer)]);
     }
   };
@@ -162,7 +163,7 @@ void StepLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
     end = first;
   }
   const auto gather = [&](std::size_t i) {
-    if (!states_.gathers() || i >= steps.size()) return;
+    if (!states_.gathers_layers() || i >= steps.size()) return;
     const bool rerun = steps[i].visit == Visit::rerun;
     builder_.call(calls, rerun ? "gather_rerun" : "gather_backward", steps[i].layer, micro_batch,
                   context_.places[index(steps[i].layer)]);
@@ -240,7 +241,9 @@ void StepLowering::emit_programs() {
   };
   const std::int64_t layers = model_.layers;
   call(schedule.train, "begin");
-  for (std::int64_t l = 0; l < layers; ++l) call(schedule.train, "begin_layer", l);
+  for (std::int64_t l = 0; l < layers && states_.begins_layers(); ++l) {
+    call(schedule.train, "begin_layer", l);
+  }
   call(schedule.evaluate, "begin_evaluate");
   for (std::int64_t b = 0; b < strategy_.micro_batches; ++b) {
     for (auto* calls : {&schedule.train, &schedule.evaluate}) {

@@ -138,15 +138,16 @@ Bytes device_bytes(const Problem& problem) {
   return problem.device_budget - problem.cluster.outside_bytes(0, false);
 }
 
-// Parameters, and sums of gradients in f32, whose home is a device.
+// Parameters of embedding and head, and sums of their gradients in f32, whose home is a device.
 Bytes kept_bytes(const ModelSpec& model, Storage storage) {
-  return Bytes{mul(storage == Storage::f32 ? 4 + 4 : 2 + 4, parameter_count(model))};
+  const std::int64_t ends =
+      parameter_count(model) - mul(model.layers, layer_parameter_count(model));
+  return Bytes{mul(storage == Storage::f32 ? 4 + 4 : 2 + 4, ends)};
 }
 
-// The same with two moments in f32, and master weights beside bf16.
+// All parameters and gradients with two moments in f32, and master weights beside bf16.
 Bytes state_bytes(const ModelSpec& model, Storage storage) {
-  return kept_bytes(model, storage) +
-         Bytes{mul(storage == Storage::f32 ? 8 : 12, parameter_count(model))};
+  return Bytes{mul(storage == Storage::f32 ? 4 + 4 + 8 : 2 + 4 + 12, parameter_count(model))};
 }
 
 // The largest value of a concave function of a price.

@@ -26,7 +26,7 @@ struct Bound {
   struct Memory {
     Bytes need, have;
   };
-  // Of one device: parameters and gradients.
+  // Of one device: parameters and gradients of embedding and head.
   Memory device;
   // Of all devices and hosts when backward begins: also the optimizer's states, and the inputs that
   // the fewest segments need.

@@ -142,13 +142,18 @@ class Climb {
   }
 
   void make_starts() {
+    // Streams cost host memory and copies. Where devices have room, a lever may still choose them.
+    const std::int64_t resident = mul(6, parameter_count(problem_.model)) / problem_.ranks();
+    const bool heavy = resident > problem_.device_budget.value / 2;
     for (const Split& split : splits(problem_, pins_)) {
       for (const std::int64_t tokens : lengths_of(problem_, pins_, split)) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
-          for (const bool offload : {false, true}) {
+          for (const auto& homes : kStateHomes) {
+            const bool streams = homes[static_cast<std::size_t>(StateClass::gradients)] == 0;
+            if (streams && !heavy) continue;
             Strategy skeleton = skeleton_of(problem_, split, tokens);
             skeleton.tiles.backward_order = order;
-            skeleton.offload_states(offload);
+            skeleton.keep = homes;
             skeleton = entered(problem_, pins_, skeleton);
             if (!check(problem_, skeleton).empty()) continue;
             for (const Strategy& shape : {resident_keys(problem_, skeleton), skeleton}) {

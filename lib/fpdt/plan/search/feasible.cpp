@@ -41,7 +41,7 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
   std::vector<Strategy> all;
   for (const std::int64_t tokens : short_lengths(problem, pins, split)) {
     for (const std::vector<std::int64_t>& segments : segment_shapes(problem.model.layers)) {
-      for (const bool offload : {false, true}) {
+      for (const auto& homes : kStateHomes) {
         for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
           Strategy strategy = skeleton_of(problem, split, tokens);
           strategy.segments = segments;
@@ -49,7 +49,7 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
           strategy.copies.overlap_all_to_all = false;
           strategy.tiles.loss_rows =
               std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
-          strategy.offload_states(offload);
+          strategy.keep = homes;
           strategy = entered(problem, pins, canonical(problem, strategy));
           if (check(problem, strategy).empty()) all.push_back(strategy);
         }

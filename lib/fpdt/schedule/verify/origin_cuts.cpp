@@ -26,22 +26,39 @@ std::vector<const TensorCut*> cuts_of_buffers(const Schedule& schedule) {
     cuts[index(state.buffer)] = &state.cut;
     any = true;
   }
+  const auto same = [&](const Operand& from, const Target& to) {
+    if (!from.present() || !to.present()) return false;
+    const TensorCut*& sent = cuts[index(from.buffer)];
+    const TensorCut*& received = cuts[index(to.operand.buffer)];
+    if ((sent == nullptr) == (received == nullptr)) return false;
+    (sent == nullptr ? sent : received) = sent == nullptr ? received : sent;
+    return true;
+  };
+  // Masters and moments of all tensors pass through the same buffers.
+  const auto has_one_tensor = [&](BufferIndex buffer) {
+    const Category category = schedule.buffers[index(buffer)].category;
+    return category == Category::weights || category == Category::gradients;
+  };
   const auto follow = [&](const auto& body) {
-    if constexpr (IsCollective<std::decay_t<decltype(body)>>) {
+    using Kind = std::decay_t<decltype(body)>;
+    bool found = false;
+    if constexpr (IsCollective<Kind>) {
       // An S207 may stand: pairs that are not whole.
       for (std::size_t i = 0; i < std::min(body.send.size(), body.receive.size()); ++i) {
-        if (!body.send[i].present() || !body.receive[i].present()) continue;
-        const TensorCut*& sent = cuts[index(body.send[i].buffer)];
-        const TensorCut*& received = cuts[index(body.receive[i].operand.buffer)];
-        if (received == nullptr) received = sent;
-        if (sent == nullptr) sent = received;
+        found = same(body.send[i], body.receive[i]) || found;
       }
     }
+    if constexpr (std::is_same_v<Kind, Copy>) {
+      found = body.source.present() && has_one_tensor(body.source.buffer) &&
+              same(body.source, body.target);
+    }
+    return found;
   };
-  // Parameters pass through two collectives, from an updated piece to their use.
-  for (int pass = 0; pass < 2 && any; ++pass) {
+  // Some are known by what becomes of them in an op before.
+  for (bool found = any; found;) {
+    found = false;
     for (const Block& block : schedule.blocks) {
-      for (const Op& op : block.ops) std::visit(follow, op.body);
+      for (const Op& op : block.ops) found = std::visit(follow, op.body) || found;
     }
   }
   return cuts;

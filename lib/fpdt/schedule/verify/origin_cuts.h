@@ -1,10 +1,11 @@
 // Which parts of tensors ranks have, where tensor parallelism cuts them. Internal to the verifier.
 //
 // The state table says it of its own buffers. What a collective fills from them, or sums into them,
-// has the same part. A product with a weight that is cut along its input is one of several terms of
-// a sum. Each part has a pseudo-random number, as attention tiles have (see OriginTiles), so a sum
-// that received each term once is known by its number. Terms of keys and values that are apart from
-// queries are added to those of the queries; they are not counted.
+// has the same part; so has a copy of a parameter or a gradient. A product with a weight that is
+// cut along its input is one of several terms of a sum. Each part has a pseudo-random number, as
+// attention tiles have (see OriginTiles), so a sum that received each term once is known by its
+// number. Terms of keys and values that are apart from queries are added to those of the queries;
+// they are not counted.
 #pragma once
 
 #include <cstdint>

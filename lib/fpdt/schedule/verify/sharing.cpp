@@ -1,4 +1,5 @@
-// S705: pieces of tensors and terms of sums, from the state table through collectives.
+// S705: pieces of tensors and terms of sums, from the state table through collectives, and through
+// copies of parameters and gradients whose home is on the host.
 //
 // A gather must join the pieces of its ranks in the order of the tensor, and end in the whole or in
 // the pieces that the state table says. A sum of gradients must receive the terms of every rank
@@ -6,8 +7,8 @@
 // terms have a pseudo-random number, so a sum that received each once is known by its number.
 //
 // This part knows buffers, not their versions: all entries of a buffer are alike, whatever fills a
-// buffer must fill it alike, and operands are whole. It knows nothing of states that stream through
-// the device, nor of gradients that no entry names.
+// buffer must fill it alike, and operands are whole. It knows nothing of masters and moments that
+// stream through the device, nor of gradients that no entry names.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -51,6 +52,10 @@ class Sharing {
       : schedule_(schedule), findings_(findings), ranks_(index(schedule.ranks)) {
     for (const State& state : schedule.states) states_.emplace(state.buffer, &state);
     each_op([this](const auto& body) { note(body); });
+    // What goes home in whole begins empty, as its home does.
+    for (const BufferIndex one : added_) {
+      if (!goes_home_.contains(one)) parts_.insert(one);
+    }
   }
 
   void check() {
@@ -59,7 +64,7 @@ class Sharing {
   }
 
  private:
-  // The group and the operand that a collective fills a buffer from.
+  // The group and the operand that a collective fills a buffer from; a copy has no group.
   struct Source {
     const Group* group;
     BufferIndex buffer;
@@ -102,9 +107,19 @@ class Sharing {
     for (std::size_t i = 0; i < op.send.size(); ++i) {
       const Operand& to = op.receive[i].operand;
       sources[to.buffer].insert({&group, op.send[i].buffer});
-      const bool adds = op.receive[i].accumulate && !states_.contains(to.buffer);
-      if (adds || !whole(to) || !whole(op.send[i])) parts_.insert(to.buffer);
+      if (op.receive[i].accumulate && !states_.contains(to.buffer)) added_.insert(to.buffer);
+      if (!whole(to) || !whole(op.send[i])) parts_.insert(to.buffer);
     }
+  }
+  void note(const Copy& op) {
+    const BufferIndex from = op.source.buffer, to = op.target.operand.buffer;
+    const auto home = states_.find(states_.contains(to) ? to : from);
+    if (home == states_.end() || states_.contains(from) == states_.contains(to)) return;
+    const Category category = schedule_.buffers[index(home->first)].category;
+    if (category != Category::weights && category != Category::gradients) return;
+    if (!whole(op.source) || !whole(op.target.operand)) parts_.insert(to);
+    (home->first == to ? sums_ : gathers_)[to].insert({nullptr, from});
+    if (home->first == to) goes_home_.insert(from);
   }
   void note(const AdamW& op) {
     if (op.param.present()) updates_[op.param.operand.buffer].insert(op.grad.buffer);
@@ -169,7 +184,7 @@ class Sharing {
         fail(fmt::format("{} has other pieces than its gradient", name(one->buffer)));
       }
     }
-    if (states_.contains(op.grad.buffer)) check_sum(op.grad.buffer);
+    if (const BufferIndex home = home_of(op.grad.buffer); home >= 0) check_sum(home);
     check_total(op.norm.buffer);
   }
 
@@ -178,6 +193,24 @@ class Sharing {
     if (target.role == Role::output && totals_.contains(op.source.buffer)) {
       check_total(op.source.buffer);
     }
+    const auto update = updates_.find(op.source.buffer);
+    const auto home = states_.find(op.target.operand.buffer);
+    if (update == updates_.end() || home == states_.end()) return;
+    for (const BufferIndex gradient : update->second) {
+      for (const Pieces& pieces : all_pieces_of(gradient)) {
+        if (!pieces.known || pieces == pieces_of(*home->second)) continue;
+        fail(fmt::format("{} has other pieces than its gradient", name(home->first)));
+      }
+    }
+  }
+
+  // The state that a buffer has, or has a copy of; -1: none.
+  [[nodiscard]] BufferIndex home_of(BufferIndex buffer) const {
+    if (states_.contains(buffer)) return buffer;
+    const auto from = gathers_.find(buffer);
+    if (from == gathers_.end() || from->second.size() != 1) return -1;
+    const Source& source = *from->second.begin();
+    return source.group == nullptr ? source.buffer : -1;
   }
 
   // A state that holds a sum has its pieces, and the terms of all ranks with the same part.
@@ -237,7 +270,8 @@ class Sharing {
         found.push_back({{}, buffer});
       } else {
         for (const Source& source : from->second) {
-          Way longer{{source.group}, source.buffer};
+          Way longer{{}, source.buffer};
+          if (source.group != nullptr) longer.groups.push_back(source.group);
           longer.groups.insert(longer.groups.end(), ways[i].groups.begin(), ways[i].groups.end());
           ways.push_back(std::move(longer));
         }
@@ -343,6 +377,8 @@ class Sharing {
   Sources gathers_, sums_, totals_;
   std::set<BufferIndex> passed_on_;  // by another gather
   std::set<BufferIndex> parts_;      // filled in parts, or added to
+  std::set<BufferIndex> added_;      // no state, and added to
+  std::set<BufferIndex> goes_home_;  // copied to a state
   // From pieces of parameters to their gradients.
   std::map<BufferIndex, std::set<BufferIndex>> updates_;
   const Block* block_ = nullptr;

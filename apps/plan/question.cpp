@@ -84,10 +84,11 @@ void pin_published(Pins& pins, const QuestionFlags& flags, Problem& problem) {
   if (pins.method == nullptr) {
     throw InputError("--published: name the method that is meant, such as --method fpdt");
   }
-  if (!flags.chunk.empty() || flags.data_parallel + flags.micro_batches > 0) {
+  if (!flags.chunk.empty() || !flags.gradients.empty() ||
+      flags.data_parallel + flags.micro_batches > 0) {
     throw InputError(
-        "--published decides everything but the batch: leave --chunk, --data-parallel and "
-        "--micro-batches out");
+        "--published decides everything but the batch: leave --chunk, --gradients, "
+        "--data-parallel and --micro-batches out");
   }
   problem = with_published_kernels(problem);
   pins.strategy = pins.method->published(problem, pins.batch);
@@ -100,14 +101,16 @@ Pins load_pins(const QuestionFlags& flags, Problem& problem) {
   Pins pins;
   set_batch(pins, flags);
   if (!flags.method.empty()) pins.method = method_named(flags.method);
-  if (!flags.strategy.empty() && (!flags.chunk.empty() || !flags.method.empty())) {
-    throw InputError("--strategy decides everything: leave --chunk and --method out");
+  if (!flags.strategy.empty() &&
+      !(flags.chunk.empty() && flags.method.empty() && flags.gradients.empty())) {
+    throw InputError("--strategy decides everything: leave --chunk, --gradients and --method out");
   }
   if (!flags.strategy.empty() && flags.batch + flags.data_parallel + flags.micro_batches > 0) {
     throw InputError(
         "--strategy decides everything: leave --batch, --data-parallel and --micro-batches out");
   }
   if (!flags.chunk.empty()) pins.chunk_tokens = parse_length("--chunk", flags.chunk);
+  if (flags.gradients == "bf16") pins.gradients = Storage::bf16;
   if (!flags.seq_len.empty()) require_region(problem, pins);
   if (flags.published) pin_published(pins, flags, problem);
   if (flags.strategy.empty()) return pins;
@@ -189,6 +192,10 @@ void add_pins(Options& options, QuestionFlags& flags) {
 void add_other_pins(Options& options, QuestionFlags& flags) {
   options.value("--chunk", flags.chunk,
                 "Tokens in a chunk over all ranks, such as 64K; default: the fastest");
+  options
+      .value("--gradients", flags.gradients,
+             "Format in which gradients of layers wait for the update; default: f32")
+      .one_of({"f32", "bf16"});
   constexpr std::int64_t kMost = 1 << 20;
   options.value("--batch", flags.batch, "Sequences in a step; default: one").integer(1, kMost);
   options

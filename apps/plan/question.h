@@ -24,6 +24,7 @@ struct QuestionFlags {
   bool published = false;                        // the method's published strategy, not searched
   std::string strategy;                          // a file; empty: searched
   std::string chunk;                             // empty: searched
+  std::string gradients;                         // empty: f32
   std::int64_t batch = 0;                        // 0: data_parallel * micro_batches
   std::int64_t data_parallel = 0;                // 0: searched
   std::int64_t micro_batches = 0;                // 0: searched
@@ -36,7 +37,7 @@ enum class Length : std::uint8_t { required, optional, found };  // found: there
 
 // Declares the flags.
 void add_question(Options& options, QuestionFlags& flags, Length length = Length::required);
-// --method, --chunk and the batch, for verbs that search.
+// --method, --chunk, --gradients and the batch, for verbs that search.
 void add_pins(Options& options, QuestionFlags& flags);
 // The same without --method.
 void add_other_pins(Options& options, QuestionFlags& flags);

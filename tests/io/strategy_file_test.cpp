@@ -106,9 +106,9 @@ TEST(StrategyFile, SaysWhereOldKeysStandNow) {
   EXPECT_THAT(error, HasSubstr("optimizer_tile: is now copies.optimizer_tile"));
   EXPECT_THAT(error, HasSubstr("fpdt: is now tiles (chunk_tokens"));
   // A list of the keys that a file may have leaves them out.
-  EXPECT_THAT(
-      strategy_error("data_parallel: 2\nelsewhere: 1\n"),
-      AllOf(HasSubstr("known are copies, extent, head_stages,"), Not(HasSubstr("data_parallel,"))));
+  EXPECT_THAT(strategy_error("data_parallel: 2\nelsewhere: 1\n"),
+              AllOf(HasSubstr("known are copies, extent, gradients, head_stages,"),
+                    Not(HasSubstr("data_parallel,"))));
 }
 
 TEST(StrategyFile, FindsThePlaceOfAKey) {

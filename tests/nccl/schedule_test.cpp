@@ -37,6 +37,7 @@ std::vector<Case> cases() {
   Case gpt = make_case(wider(tiny_gpt()), 4, 32, 8);
   gpt.strategy.storage = Storage::bf16;
   gpt.strategy.keep = kStateHomes.back();
+  gpt.strategy.gradients = Storage::bf16;
   gpt.name = "gpt_4";
   all.push_back(gpt);
   Case replicas = make_case(wider(tiny_llama()), 4, 21, 8);

@@ -46,7 +46,7 @@ TEST(Bound, NoDrawnStepIsShorter) {
     const Machine machine(problem.cluster, RateEnd::typical);
     const double step = static_cast<double>(step_nanoseconds(problem, strategy, machine)) * 1e-9;
     const std::int64_t sequences = strategy.mesh.replicas * strategy.micro_batches;
-    const Bound bound = bound_of(problem, strategy.storage, sequences, machine);
+    const Bound bound = bound_of(problem, strategy.storage, strategy.gradients, sequences, machine);
     EXPECT_FALSE(bound.none_fits()) << seed;
     EXPECT_LE(bound.step_seconds, step) << seed;
     closest = std::max(closest, bound.step_seconds / step);
@@ -62,7 +62,7 @@ TEST(Bound, MoreMemoryNeverRaisesIt) {
   double first = 0;
   for (std::int64_t kib = 256; kib < 1 << 16; kib *= 2) {
     problem.device_budget = problem.host_budget = Bytes{kib << 10};
-    const double now = bound_of(problem, Storage::bf16, 1, machine).step_seconds;
+    const double now = bound_of(problem, Storage::bf16, Storage::f32, 1, machine).step_seconds;
     EXPECT_LE(now, before);
     if (first == 0) first = now;
     before = now;

@@ -68,6 +68,8 @@ DrawnStep few_tokens(std::uint32_t seed) {
   do {
     strategy.keep = kStateHomes[homes];
   } while (!check(problem, strategy).empty() && homes-- > 0);
+  strategy.gradients = draw.of({Storage::f32, Storage::bf16});
+  if (!check(problem, strategy).empty()) strategy.gradients = Storage::f32;
   return {std::move(problem), strategy};
 }
 

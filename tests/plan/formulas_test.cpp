@@ -207,7 +207,8 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   const bool several = x.R > 1;
   const std::int64_t stage = several ? strategy.zero : 3;
   table["param." + tensor.name] = stage == 3 ? x.e * count / x.R : x.e * count;
-  table["grad." + tensor.name] = 4 * count / x.R;
+  const bool rounds = layers > 1 && strategy.gradients != Storage::f32;
+  table["grad." + tensor.name] = (rounds ? 2 : 4) * count / x.R;
   const std::int64_t held = stage == 0 ? elements : piece;
   const std::int64_t tile = strategy.copies.optimizer_tile;
   const std::int64_t streamed = (std::min(tile, held) + 63) / 64 * 64;  // slots without gaps
@@ -220,9 +221,14 @@ void add_states(Table& table, Letters x, const TensorSpec& tensor, std::int64_t 
   const bool gradients = layers > 1 && strategy.offloads(StateClass::gradients);
   if (parameters) table["fetched." + tensor.name] = 2 * x.e * piece;
   if (parameters) table["updated." + tensor.name] = 2 * x.e * piece;
-  if (gradients) table["fetched_gradient." + tensor.name] = 2 * 4 * piece;
-  if (gradients && several) table["summed." + tensor.name] = 2 * 4 * piece;
-  if (gradients) table["gradient_sum." + tensor.name] = 2 * 4 * elements;
+  if (gradients || rounds) {
+    table["complete_gradient." + tensor.name] = 2 * 4 * piece;
+    if (several) table["summed." + tensor.name] = 2 * 4 * piece;
+    table["gradient_sum." + tensor.name] = 2 * 4 * elements;
+  }
+  if (gradients && rounds) {
+    table["rounded." + tensor.name] = table["fetched_rounded." + tensor.name] = 2 * 2 * piece;
+  }
   if (x.e == 2 || offload || apart || parameters) table["master." + tensor.name] = states;
   table["moment1." + tensor.name] = table["moment2." + tensor.name] = states;
   if (!several) return;
@@ -250,6 +256,10 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   strategy.zero = 3 - corner / 7 % 4;
   const auto homes = ranks == 1 ? 3 : std::clamp<std::int64_t>(strategy.zero, 1, 3);
   if (corner % 4 == 3) strategy.keep = kStateHomes[static_cast<std::size_t>(1 + corner % homes)];
+  strategy.gradients = corner % 3 == 0 ? Storage::bf16 : Storage::f32;
+  if (strategy.storage == Storage::f32 || (ranks > 1 && strategy.zero < 2)) {
+    strategy.gradients = Storage::f32;
+  }
   strategy.copies.optimizer_tile = 1024;
   strategy.mesh.ring = ring;
   strategy.mesh.tensor = tensor;

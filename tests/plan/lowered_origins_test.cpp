@@ -229,9 +229,11 @@ TEST_F(LoweredOrigins, StatesOfOtherPiecesAreFound) {
 }
 
 // Four ranks whose layers have everything on the host.
-Schedule streamed(std::int64_t nodes = 1) {
+Schedule streamed(std::int64_t nodes, Storage gradients) {
   Strategy strategy = test::tiny_strategy(20);
   strategy.keep = kStateHomes.back();
+  strategy.storage = Storage::bf16;
+  strategy.gradients = gradients;
   strategy.zero_groups = ZeroGroups::hierarchical;
   Problem problem = test::tiny_problem(test::tiny_llama(), 4, 60);
   problem.cluster.nodes = nodes;
@@ -240,24 +242,28 @@ Schedule streamed(std::int64_t nodes = 1) {
 }
 
 TEST_F(LoweredOrigins, StreamsOfOtherPiecesAreFound) {
-  EXPECT_EQ(codes(streamed()), Codes{});
-  for (const char* kind : {"parameter", "gradient"}) {
-    Schedule schedule = streamed();
-    for (State& state : schedule.states) {
-      if (state.kind == kind && state.tensor.ends_with(".up.weight")) {
-        state.shard = {3, {-1, 0, 1, 4}};
+  for (const Storage gradients : {Storage::f32, Storage::bf16}) {
+    EXPECT_EQ(codes(streamed(1, gradients)), Codes{});
+    for (const char* kind : {"parameter", "gradient"}) {
+      Schedule schedule = streamed(1, gradients);
+      for (State& state : schedule.states) {
+        if (state.kind == kind && state.tensor.ends_with(".up.weight")) {
+          state.shard = {3, {-1, 0, 1, 4}};
+        }
       }
+      EXPECT_EQ(codes(schedule), Codes{"S705"}) << kind;
     }
-    EXPECT_EQ(codes(schedule), Codes{"S705"}) << kind;
   }
 }
 
 // A sum that goes over a node twice before it goes to the host.
 TEST_F(LoweredOrigins, StreamedSumsOverTheWrongNodesAreFound) {
-  Schedule schedule = streamed(2);
-  EXPECT_EQ(codes(schedule), Codes{});
-  body<ReduceScatter>(schedule, "backward", "reduce_gradients_node.nodes").group = "node";
-  EXPECT_EQ(codes(schedule), Codes{"S705"});
+  for (const Storage gradients : {Storage::f32, Storage::bf16}) {
+    Schedule schedule = streamed(2, gradients);
+    EXPECT_EQ(codes(schedule), Codes{});
+    body<ReduceScatter>(schedule, "backward", "reduce_gradients_node.nodes").group = "node";
+    EXPECT_EQ(codes(schedule), Codes{"S705"});
+  }
 }
 
 // Updated pieces come from the ranks of the node, which have other blocks.

@@ -70,7 +70,7 @@ TEST_F(Roles, SumsBeginWithZeros) {
   EXPECT_EQ(test::codes(head), Codes{"S609"});
 }
 
-TEST_F(Roles, GradientsAreF32) {
+TEST_F(Roles, SumsOfGradientsAreF32) {
   test::buffer_of(head, "grad").dtype = Dtype::bf16;
   EXPECT_EQ(test::codes(head).count("S608"), 1U);
 }

@@ -226,6 +226,21 @@ INSTANTIATE_TEST_SUITE_P(
                 s.keep[1] = 0;
                 s.zero = 1;
               }},
+        Wrong{"rounded_gradients_of_f32", "P109",
+              [](Problem&, Strategy& s) {
+                s.gradients = Storage::bf16;
+                s.storage = Storage::f32;
+              }},
+        Wrong{"rounded_gradients_of_stage_1", "P109",
+              [](Problem&, Strategy& s) {
+                s.gradients = Storage::bf16;
+                s.zero = 1;
+              }},
+        Wrong{"rounded_gradients_of_micro_batches", "P109",
+              [](Problem&, Strategy& s) {
+                s.gradients = Storage::bf16;
+                s.micro_batches = 2;
+              }},
         Wrong{"gradients_of_micro_batches", "P109",
               [](Problem&, Strategy& s) {
                 s.keep[1] = 0;

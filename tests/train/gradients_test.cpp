@@ -449,6 +449,9 @@ std::vector<Case> drawn() {
     if (one.strategy.offloads_states() && check(hosted.problem, hosted.strategy).empty()) {
       one = hosted;
     }
+    Case rounded = one;
+    rounded.strategy.gradients = Storage::bf16;
+    if (homes() % 2 == 0 && check(rounded.problem, rounded.strategy).empty()) one = rounded;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
     cases.push_back(std::move(one));
   }

@@ -111,6 +111,8 @@ Case case_of(std::int64_t number) {
   do {
     strategy.keep = kStateHomes[index(homes)];
   } while (!check(one.problem, strategy).empty() && homes-- > 0);
+  strategy.gradients = digit(rest, 2) == 0 ? Storage::bf16 : Storage::f32;
+  if (!check(one.problem, strategy).empty()) strategy.gradients = Storage::f32;
   one.name = fmt::format("{}_{}_{}_ranks{}_ring{}_tensor{}_zero{}", number, residency.name,
                          model.name.substr(5), grid.ranks, grid.ring, grid.tensor, strategy.zero);
   return one;

@@ -61,7 +61,7 @@
 //               S605  an op adds to a gradient and does not say for which rows
 //               S606  a feed does not fit its buffer
 //               S607  a token of a replica is not fed once
-//               S608  a gradient that is not f32
+//               S608  a sum of gradients that is not f32
 //               S609  a sum that does not begin with zeros
 //
 //   Origins     S701  rows hold other tokens or heads than an op states

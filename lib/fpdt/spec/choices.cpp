@@ -182,6 +182,17 @@ std::vector<Choice> rows_of_steps() {
                  s.key_gradients == Storage::f32 || (shape.hops > 1 && s.storage != Storage::f32),
                  "it needs keys: ring and storage: bf16");
            }},
+      {.key = "gradients",
+       .meaning =
+           "the format of gradients of layers from their sum to the update; bf16 rounds each "
+           "once, and the search never chooses it",
+       .member = at(&Strategy::gradients),
+       .words =
+           [](const Problem&, const Strategy& s, const Geometry&) {
+             return unless(s.gradients == Storage::f32, "gradients in bf16");
+           },
+       .simplest = "f32 gradients",
+       .simplify = set(&Strategy::gradients, Storage::f32)},
       {.key = "storage",
        .meaning = "of parameters and activations; sums are f32",
        .member = at(&Strategy::storage),

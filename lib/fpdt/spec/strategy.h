@@ -145,6 +145,7 @@ struct Strategy {
   std::int64_t micro_batches = 1;
   std::int64_t head_stages = 1;          // groups of heads that attention takes one after the other
   Storage storage = Storage::bf16;       // of parameters and activations; sums are f32
+  Storage gradients = Storage::f32;      // of layers, from their sum to the update
   Storage key_gradients = Storage::f32;  // of keys, on their way around a ring
   // Fraction of each on the device; the rest has its home on the pinned host.
   std::array<double, kStateClasses> keep{1, 1, 1};
@@ -161,6 +162,10 @@ struct Strategy {
   // Whether they stream through the device, and have their home on the host.
   [[nodiscard]] bool offloads(StateClass one) const { return kept(one) == 0; }
   [[nodiscard]] bool offloads_states() const { return offloads(StateClass::states); }
+  // Whether gradients of layers are summed in slots, and not where they are kept.
+  [[nodiscard]] bool moves_gradients() const {
+    return offloads(StateClass::gradients) || gradients != Storage::f32;
+  }
   void offload(StateClass one, bool host) { keep[static_cast<std::size_t>(one)] = host ? 0 : 1; }
   void offload_states(bool host) { offload(StateClass::states, host); }
 };

@@ -65,8 +65,9 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
   tensor.param =
       state(builder, "param", tensor, Category::weights, storage,
             sharding.parameters(tensor.elements), tensor.count, home(StateClass::parameters));
-  tensor.grad = state(builder, "grad", tensor, Category::gradients, Dtype::f32, piece, tensor.count,
-                      home(StateClass::gradients));
+  const bool rounds = count > 0 && strategy_.gradients != Storage::f32;
+  tensor.grad = state(builder, "grad", tensor, Category::gradients, rounds ? storage : Dtype::f32,
+                      piece, tensor.count, home(StateClass::gradients));
   if (count > 0) declare_streams(builder, tensor);
   const auto optimizer = [&](const char* kind) {
     return state(builder, kind, tensor, Category::optimizer, Dtype::f32, tensor.tile,
@@ -87,7 +88,7 @@ void States::add(Builder& builder, const SharedTensor& shared, std::int64_t coun
     tensor.gathered =
         temporary(builder, "gathered." + name, Category::weights, storage, whole, slots);
   }
-  if (sharding.several() || tensor.streams_gradients()) {
+  if (sharding.several() || tensor.moves_gradients()) {
     tensor.gradient_sum =
         temporary(builder, "gradient_sum." + name, Category::gradients, Dtype::f32, whole,
                   sharding.collects_gradients() ? tensor.count : slots);
@@ -116,13 +117,16 @@ void States::declare_streams(Builder& builder, Tensor& tensor) const {
     tensor.fetched = temporary(builder, "fetched." + tensor.name, Category::weights,
                                storage_type(strategy_), sharding.parameters(tensor.elements), 2);
   }
-  if (strategy_.kept(StateClass::gradients) > 0) return;
-  tensor.fetched_gradient = temporary(builder, "fetched_gradient." + tensor.name,
-                                      Category::gradients, Dtype::f32, piece, 2);
-  if (sharding.several()) {
-    tensor.summed =
-        temporary(builder, "summed." + tensor.name, Category::gradients, Dtype::f32, piece, 2);
-  }
+  if (!strategy_.moves_gradients()) return;
+  const auto slots = [&](const char* name, Dtype dtype) {
+    return temporary(builder, fmt::format("{}.{}", name, tensor.name), Category::gradients, dtype,
+                     piece, 2);
+  };
+  tensor.complete_gradient = slots("complete_gradient", Dtype::f32);
+  if (sharding.several()) tensor.summed = slots("summed", Dtype::f32);
+  if (strategy_.gradients == Storage::f32 || !strategy_.offloads(StateClass::gradients)) return;
+  tensor.rounded = slots("rounded", storage_type(strategy_));
+  tensor.fetched_rounded = slots("fetched_rounded", storage_type(strategy_));
 }
 
 // What a group of groups shares passes through the block that one of them has, unless parameters

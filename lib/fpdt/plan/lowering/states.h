@@ -7,7 +7,8 @@
 //
 // Parameters and gradients of layers may have their home on the host. The parameters of a layer are
 // then fetched before its use, as they are gathered, and its gradients are summed on the device and
-// spilled. The norm and the update fetch them again, tensor by tensor.
+// spilled. The norm and the update fetch them again, tensor by tensor. Gradients kept in bf16 are
+// rounded after their sum, and are f32 again for the norm and the update.
 #pragma once
 
 #include <array>
@@ -39,12 +40,15 @@ class States {
     BufferIndex gradient_sum = -1;            // of the rank, before the sum over several
     BufferIndex gathered = -1, updated = -1;  // pieces of parameters, after and before a gather
     BufferIndex gathered_block = -1, summed_block = -1;  // between two groups
-    // On the device, of what has its home on the host; else -1. `summed`: the piece of a gradient,
-    // where several ranks share it.
-    BufferIndex fetched = -1, summed = -1, fetched_gradient = -1;
-    // The home of a layer's parameters or gradients is the host.
+    // Slots of what layers have elsewhere or in another format, else -1. `summed`: the piece of a
+    // gradient, where several ranks share it; `complete_gradient`: f32, for norm and update;
+    // `rounded`, `fetched_rounded`: bf16, on the way to the host and back.
+    BufferIndex fetched = -1, summed = -1, complete_gradient = -1;
+    BufferIndex rounded = -1, fetched_rounded = -1;
+    // The home of a layer's parameters is the host.
     [[nodiscard]] bool streams_parameters() const { return fetched >= 0; }
-    [[nodiscard]] bool streams_gradients() const { return fetched_gradient >= 0; }
+    // Gradients of a layer are summed in slots, and then copied to where they are kept.
+    [[nodiscard]] bool moves_gradients() const { return complete_gradient >= 0; }
 
     // The versions of one slot for each layer: of this step, and of the next.
     [[nodiscard]] Version now() const { return Version::at(0, count > 1 ? 1 : 0); }
@@ -95,7 +99,7 @@ class States {
     return gathers() || layer_.front().streams_parameters();
   }
   // Whether gradients of layers are zero-filled when a step begins.
-  [[nodiscard]] bool begins_layers() const { return !layer_.front().streams_gradients(); }
+  [[nodiscard]] bool begins_layers() const { return !layer_.front().moves_gradients(); }
 
  private:
   [[nodiscard]] const Tensor& find(std::string_view name) const;
@@ -130,8 +134,9 @@ class States {
   void add_state_rows(Builder& builder, const Tensor& tensor, bool layered) const;
   [[nodiscard]] AdamW update_of(const Tensor& tensor, const Operand& gradient, std::int64_t first,
                                 std::int64_t rows) const;
-  // A tensor's complete gradient on the device, fetched into the open block if need be.
-  static Operand complete_gradient(Builder& builder, const Tensor& tensor);
+  // A tensor's complete gradient on the device in f32; brings it in the open block if need be.
+  [[nodiscard]] Operand complete_gradient(Builder& builder, const Tensor& tensor) const;
+  void emit_keep(Builder& builder, const Tensor& tensor, const Operand& sum) const;
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_total(Builder& builder, std::string_view op, BufferIndex scalar,
                   BufferIndex total) const;

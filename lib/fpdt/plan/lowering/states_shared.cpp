@@ -139,22 +139,40 @@ void States::emit_reduce(Builder& builder, const std::vector<std::string>& names
         return Operand{one.gradient_sum, sum_version, 0, -1};
       },
       [&](const Tensor& one) {
-        return one.streams_gradients() ? piece(one) : Operand{one.grad, one.next(), 0, -1};
+        return one.moves_gradients() ? piece(one) : Operand{one.grad, one.next(), 0, -1};
       },
       true);
   for (const Tensor* one : tensors) {
-    if (!one->streams_gradients()) continue;
-    builder.emit("spill_grad_" + one->name, out_lane(),
-                 Copy{piece(*one), {{one->grad, one->next(), 0, -1}, false}});
+    if (one->moves_gradients()) emit_keep(builder, *one, piece(*one));
   }
 }
 
-Operand States::complete_gradient(Builder& builder, const Tensor& tensor) {
+// Rounds a sum, or moves it to the host, or both.
+void States::emit_keep(Builder& builder, const Tensor& tensor, const Operand& sum) const {
   const Operand home{tensor.grad, tensor.next(), 0, -1};
-  if (!tensor.streams_gradients()) return home;
-  const Operand here = builder.next(tensor.fetched_gradient);
-  builder.emit("fetch_grad_" + tensor.name, LaneKind::h2d, Copy{home, {here, false}});
-  return here;
+  const bool spills = strategy_.offloads(StateClass::gradients);
+  Operand last = sum;
+  if (strategy_.gradients != Storage::f32) {
+    last = spills ? builder.next(tensor.rounded) : home;
+    builder.emit("round_grad_" + tensor.name, LaneKind::compute, Copy{sum, {last, false}});
+  }
+  if (spills) builder.emit("spill_grad_" + tensor.name, out_lane(), Copy{last, {home, false}});
+}
+
+Operand States::complete_gradient(Builder& builder, const Tensor& tensor) const {
+  Operand from{tensor.grad, tensor.next(), 0, -1};
+  if (!tensor.moves_gradients()) return from;
+  const bool rounded = strategy_.gradients != Storage::f32;
+  const auto bring = [&](const char* op, LaneKind lane, BufferIndex slots) {
+    const Operand here = builder.next(slots);
+    builder.emit(fmt::format("{}_grad_{}", op, tensor.name), lane, Copy{from, {here, false}});
+    from = here;
+  };
+  if (strategy_.offloads(StateClass::gradients)) {
+    bring("fetch", LaneKind::h2d, rounded ? tensor.fetched_rounded : tensor.complete_gradient);
+  }
+  if (rounded) bring("widen", LaneKind::compute, tensor.complete_gradient);
+  return from;
 }
 
 // Makes the sums, of which each rank has a piece, whole again.

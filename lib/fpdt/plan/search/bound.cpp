@@ -146,8 +146,10 @@ Bytes kept_bytes(const ModelSpec& model, Storage storage) {
 }
 
 // All parameters and gradients with two moments in f32, and master weights beside bf16.
-Bytes state_bytes(const ModelSpec& model, Storage storage) {
-  return Bytes{mul(storage == Storage::f32 ? 4 + 4 + 8 : 2 + 4 + 12, parameter_count(model))};
+Bytes state_bytes(const ModelSpec& model, Storage storage, Storage gradients) {
+  const Bytes f32{mul(storage == Storage::f32 ? 4 + 4 + 8 : 2 + 4 + 12, parameter_count(model))};
+  const std::int64_t layers = mul(model.layers, layer_parameter_count(model));
+  return f32 - Bytes{gradients == Storage::f32 ? 0 : mul(2, layers)};
 }
 
 // The largest value of a concave function of a price.
@@ -184,7 +186,7 @@ Bytes pool_bytes(const Problem& problem) {
 
 }  // namespace
 
-Bound bound_of(const Problem& problem, Storage storage, std::int64_t sequences,
+Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::int64_t sequences,
                const Machine& machine) {
   const ModelSpec& model = problem.model;
   const Clock clock(problem, storage, machine);
@@ -200,7 +202,7 @@ Bound bound_of(const Problem& problem, Storage storage, std::int64_t sequences,
   // Forward once, backward twice.
   const double products = clock.products(6 * hidden * tokens * (layers * widths + words));
   const Row row = row_of(model, storage, clock);
-  const Bytes states = state_bytes(model, storage);
+  const Bytes states = state_bytes(model, storage, gradients);
   const Bytes pool = pool_bytes(problem);
   const auto room = static_cast<double>(std::max(pool - states, Bytes{}).value);
   const double repeats = largest(

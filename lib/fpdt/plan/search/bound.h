@@ -34,8 +34,9 @@ struct Bound {
   [[nodiscard]] bool none_fits() const { return device.need > device.have || all.need > all.have; }
 };
 
-// The bound of all strategies with this storage. Precondition: check(problem.model) finds nothing.
-Bound bound_of(const Problem& problem, Storage storage, std::int64_t sequences,
+// The bound of all strategies with this storage, and gradients of layers in this format.
+// Precondition: check(problem.model) finds nothing.
+Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::int64_t sequences,
                const Machine& machine);
 
 }  // namespace fpdt

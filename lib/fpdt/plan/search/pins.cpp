@@ -139,7 +139,9 @@ bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy)
 }
 
 Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strategy) {
-  return pins.method == nullptr ? strategy : pins.method->entered(problem, strategy);
+  Strategy made = pins.method == nullptr ? strategy : pins.method->entered(problem, strategy);
+  made.gradients = pins.gradients;
+  return made;
 }
 
 bool stays(const Problem& problem, const Pins& pins, const Strategy& from, const Strategy& to) {

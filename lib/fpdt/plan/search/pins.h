@@ -16,6 +16,7 @@ struct Pins {
   std::optional<Strategy> strategy;  // pins all choices, the batch too
   std::int64_t batch = 1;            // sequences of a step
   std::optional<std::int64_t> data_parallel{};
+  Storage gradients = Storage::f32;  // of layers, where no strategy says it
 };
 
 // How the sequences of a step are divided: data_parallel * micro_batches = batch.
@@ -44,7 +45,7 @@ ClusterSpec usable_part(const Problem& problem, const Pins& pins);
 // Whether a strategy respects the pins.
 bool allowed(const Problem& problem, const Pins& pins, const Strategy& strategy);
 
-// The strategy as the pinned method demands it (Method::entered).
+// The strategy as the pinned method demands it (Method::entered), with the pinned gradients.
 Strategy entered(const Problem& problem, const Pins& pins, const Strategy& strategy);
 
 // Whether what was made of a strategy is still in the region of the method. Where the sequence is

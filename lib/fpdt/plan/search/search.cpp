@@ -80,7 +80,8 @@ class Passes {
     const std::int64_t sequences =
         result.best ? result.best->strategy.mesh.replicas * result.best->strategy.micro_batches
                     : pins_.batch;
-    result.bound = bound_of(problem_, storage, sequences, estimates_.machine());
+    const Storage gradients = result.best ? result.best->strategy.gradients : pins_.gradients;
+    result.bound = bound_of(problem_, storage, gradients, sequences, estimates_.machine());
     if (result.best && !pins_.strategy && !effort_.any) add_prices(result);
     return result;
   }

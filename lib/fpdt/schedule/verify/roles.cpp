@@ -217,10 +217,20 @@ class Roles {
   };
 
   void check_gradients() {
+    // Sums are f32. Copies of complete ones may be rounded.
+    std::vector<bool> summed(schedule_.buffers.size());
+    for (const Block& block : schedule_.blocks) {
+      for (const Op& op : block.ops) {
+        if (std::holds_alternative<Copy>(op.body)) continue;
+        for (const Use& use : operands(op.body)) {
+          if (use.access != Access::read) summed[index(use.operand.buffer)] = true;
+        }
+      }
+    }
     for (std::size_t b = 0; b < served_.size(); ++b) {
       const Buffer& one = schedule_.buffers[b];
-      if (served_[b] != kGradient || one.dtype == Dtype::f32) continue;
-      findings_.add("S608", "buffers." + one.name, "holds gradients, and is not f32");
+      if (served_[b] != kGradient || one.dtype == Dtype::f32 || !summed[b]) continue;
+      findings_.add("S608", "buffers." + one.name, "sums gradients, and is not f32");
     }
     for (const Block& block : schedule_.blocks) {
       for (const Op& op : block.ops) {

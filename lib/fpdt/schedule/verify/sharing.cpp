@@ -113,13 +113,15 @@ class Sharing {
   }
   void note(const Copy& op) {
     const BufferIndex from = op.source.buffer, to = op.target.operand.buffer;
-    const auto home = states_.find(states_.contains(to) ? to : from);
-    if (home == states_.end() || states_.contains(from) == states_.contains(to)) return;
-    const Category category = schedule_.buffers[index(home->first)].category;
-    if (category != Category::weights && category != Category::gradients) return;
+    const auto has_tensor = [&](BufferIndex buffer) {
+      const Category category = schedule_.buffers[index(buffer)].category;
+      return category == Category::weights || category == Category::gradients;
+    };
+    if (!has_tensor(from) || !has_tensor(to)) return;
     if (!whole(op.source) || !whole(op.target.operand)) parts_.insert(to);
-    (home->first == to ? sums_ : gathers_)[to].insert({nullptr, from});
-    if (home->first == to) goes_home_.insert(from);
+    if (!states_.contains(from)) sums_[to].insert({nullptr, from});
+    if (!states_.contains(from)) goes_home_.insert(from);
+    if (!states_.contains(to)) gathers_[to].insert({nullptr, from});
   }
   void note(const AdamW& op) {
     if (op.param.present()) updates_[op.param.operand.buffer].insert(op.grad.buffer);
@@ -206,11 +208,14 @@ class Sharing {
 
   // The state that a buffer has, or has a copy of; -1: none.
   [[nodiscard]] BufferIndex home_of(BufferIndex buffer) const {
-    if (states_.contains(buffer)) return buffer;
-    const auto from = gathers_.find(buffer);
-    if (from == gathers_.end() || from->second.size() != 1) return -1;
-    const Source& source = *from->second.begin();
-    return source.group == nullptr ? source.buffer : -1;
+    for (std::size_t i = 0; i < kMostSteps; ++i) {
+      if (states_.contains(buffer)) return buffer;
+      const auto from = gathers_.find(buffer);
+      if (from == gathers_.end() || from->second.size() != 1) return -1;
+      if (from->second.begin()->group != nullptr) return -1;
+      buffer = from->second.begin()->buffer;
+    }
+    return -1;
   }
 
   // A state that holds a sum has its pieces, and the terms of all ranks with the same part.

@@ -18,6 +18,7 @@ namespace {
 constexpr std::int64_t kFew = 12;   // chunks
 constexpr std::int64_t kFirst = 6;  // chunks of the shortest of three steps
 constexpr std::int64_t kApart = 2;  // directions alternate, so numbers are all even or all odd
+constexpr std::int64_t kFewHops = 32, kShortRing = 8;
 
 // The strategy of the same shape that repeats no forward and has on the host what it stores, and
 // all of what may be there in part: a fraction of few chunks is another one.
@@ -49,14 +50,48 @@ Strategy coarse(const Geometry& shape, Strategy strategy) {
 
 }  // namespace
 
+std::int64_t Estimates::simulate(const Problem& problem, const Strategy& strategy) {
+  const Geometry shape = geometry(problem, strategy);
+  if (shape.hops > kFewHops) {
+    if (const auto found = many_hops(problem, strategy, shape)) return *found;
+  }
+  return simulate_whole(problem, strategy);
+}
+
 // By what versions demand, without edges: a third of the work. Edges are static, so now and then
 // they make a step slower than this.
-std::int64_t Estimates::simulate(const Problem& problem, const Strategy& strategy) {
+std::int64_t Estimates::simulate_whole(const Problem& problem, const Strategy& strategy) {
   ++simulated_;
   const Schedule schedule = lower_without_states(problem, strategy);
   SimulationOptions options;
   options.waits = SimulationOptions::Waits::hazards;
   return fpdt::simulate(schedule, schedule.train, machine_, options).nanoseconds;
+}
+
+// On rings over a part of the nodes, with the rows that a rank has now. None if nodes or chunks do
+// not divide.
+std::optional<std::int64_t> Estimates::many_hops(const Problem& problem, const Strategy& strategy,
+                                                 const Geometry& shape) {
+  const auto divides = [&](std::int64_t parts) {
+    return shape.hops % parts == 0 && strategy.tiles.chunk_tokens % parts == 0 &&
+           problem.cluster.nodes % parts == 0 && problem.cluster.nodes > parts;
+  };
+  std::int64_t most = shape.hops / kShortRing / 2 * 2;
+  while (most >= 4 && !(divides(most) && divides(most / 2))) most -= 2;
+  if (most < 4) return std::nullopt;
+  std::array<std::int64_t, 2> steps{};
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::int64_t parts = i == 0 ? most : most / 2;
+    Problem fewer = problem;
+    Strategy shorter = strategy;
+    fewer.cluster.nodes /= parts;
+    fewer.seq_len = shape.padded_tokens / parts;
+    shorter.mesh.ring = shape.hops / parts;
+    shorter.tiles.chunk_tokens /= parts;
+    if (!check(fewer, shorter).empty()) return std::nullopt;
+    steps[i] = simulate_whole(fewer, shorter);
+  }
+  return steps[0] + (most - 1) * (steps[1] - steps[0]);
 }
 
 double Estimates::many_chunks(const Strategy& strategy, const Geometry& shape) {

@@ -6,10 +6,12 @@
 // of all strategies of this shape.
 //
 // Row u of attention has u tiles, so the time of a step is a quadratic in the number of chunks.
-// Where there are many chunks, three steps with few of them say what it is.
+// Where there are many chunks, three steps with few of them say what it is. Each hop of keys around
+// a ring takes as long as another, so two short rings say what a long one takes.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,9 @@ class Estimates {
 
  private:
   std::int64_t simulate(const Problem& problem, const Strategy& strategy);
+  std::int64_t simulate_whole(const Problem& problem, const Strategy& strategy);
+  std::optional<std::int64_t> many_hops(const Problem& problem, const Strategy& strategy,
+                                        const Geometry& shape);
   double many_chunks(const Strategy& strategy, const Geometry& shape);
 
   const Problem& problem_;

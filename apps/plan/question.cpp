@@ -111,6 +111,12 @@ Pins load_pins(const QuestionFlags& flags, Problem& problem) {
   }
   if (!flags.chunk.empty()) pins.chunk_tokens = parse_length("--chunk", flags.chunk);
   if (flags.gradients == "bf16") pins.gradients = Storage::bf16;
+  if (flags.gradients == "bf16" && flags.micro_batches > 1) {
+    throw InputError(
+        fmt::format("--gradients bf16: expected one micro-batch, found {}; use more "
+                    "replicas, or --gradients f32",
+                    flags.micro_batches));
+  }
   if (!flags.seq_len.empty()) require_region(problem, pins);
   if (flags.published) pin_published(pins, flags, problem);
   if (flags.strategy.empty()) return pins;
@@ -247,10 +253,14 @@ void note_unused(const Problem& problem, const Pins& pins, std::int64_t used,
   const std::int64_t all = problem.ranks();
   if (used == all) return;
   const std::vector<std::int64_t> degrees = data_parallel_degrees(problem);
+  std::int64_t batch = degrees.empty() ? 0 : round_up(pins.batch, degrees.front());
+  // Each replica then has one sequence.
+  if (pins.gradients != Storage::f32 &&
+      std::find(degrees.begin(), degrees.end(), batch) == degrees.end()) {
+    batch = 0;
+  }
   const std::string nearest =
-      degrees.empty() || pins.data_parallel
-          ? ""
-          : fmt::format("; --batch {} uses all", round_up(pins.batch, degrees.front()));
+      batch == 0 || pins.data_parallel ? "" : fmt::format("; --batch {} uses all", batch);
   say(fmt::format(
       "note: {}{} of {} GPUs stay unused: {} sequence{} and {} heads do not divide by more{}\n",
       name.empty() ? "" : fmt::format("{}: ", name), all - used, all, pins.batch,

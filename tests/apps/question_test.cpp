@@ -55,6 +55,22 @@ TEST_F(Asked, StepsHaveTheSequencesThatAreAsked) {
   EXPECT_TRUE(says(uneven.err, "--batch 5: --data-parallel 2 with --micro-batches 1 makes 2"));
 }
 
+// Gradients in bf16 are asked for, and then each replica has one sequence.
+TEST_F(Asked, GradientsHaveTheFormatThatIsAsked) {
+  const auto strategy = [&](const std::string& flags) {
+    return answer("--seq-len 64 " + flags).at("strategy");
+  };
+  EXPECT_EQ(strategy("").at("settings").at("gradients"), "f32");
+  const nlohmann::json rounded = strategy("--gradients bf16 --batch 2");
+  EXPECT_EQ(rounded.at("settings").at("gradients"), "bf16");
+  EXPECT_EQ(rounded.at("settings").at("micro_batches"), 1);
+  EXPECT_EQ(rounded.at("data_parallel"), 2);
+  EXPECT_TRUE(says(rounded.at("words").get<std::string>(), "gradients in bf16"));
+  const Outcome turns = search("--seq-len 64 --gradients bf16 --micro-batches 2");
+  EXPECT_EQ(turns.code, 2);
+  EXPECT_TRUE(says(turns.err, "--gradients bf16: expected one micro-batch, found 2"));
+}
+
 // Four heads cannot be divided over 8 or 6 ranks that train one sequence. Rings share its queries.
 TEST_F(Asked, AnyNumberOfDevicesSharesASequence) {
   for (const int gpus : {8, 6}) {

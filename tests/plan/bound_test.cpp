@@ -55,6 +55,22 @@ TEST(Bound, NoDrawnStepIsShorter) {
   EXPECT_GT(closest, 0.5);  // else it says nothing
 }
 
+// Where parameters and gradients leave room for the optimizer's states, these pass no copy lane.
+TEST(Bound, StatesMayStayWhereGradientsLeave) {
+  DrawnStep step{test::timed_problem(test::tiny_llama(), 1, 8), test::tiny_strategy(8)};
+  step.problem.cluster.row_multiple = 1;
+  step.problem.model.layers = 16;
+  step.problem.cluster.outside = {};
+  step.strategy.storage = Storage::bf16;
+  step.strategy.keep = {0, 0, 1};
+  step.problem.device_budget = usage(step.problem, step.strategy).device;
+  step.problem.cluster.rates.h2d = step.problem.cluster.rates.d2h = {1e6, 1e6, 1e6};
+  const Machine machine(step.problem.cluster, RateEnd::typical);
+  const double bound = bound_of(step.problem, Storage::bf16, Storage::f32, 1, machine).step_seconds;
+  const auto parameters = static_cast<double>(parameter_count(step.problem.model));
+  EXPECT_LT(bound, 12 * parameters / 1e6) << "it counts copies of states";
+}
+
 TEST(Bound, MoreMemoryNeverRaisesIt) {
   Problem problem = test::timed_problem(test::tiny_llama(), 2, 4096);
   const Machine machine(problem.cluster, RateEnd::typical);

@@ -53,11 +53,11 @@ TEST(Estimates, AreCloseToSimulations) {
   EXPECT_LT(estimates.simulated(), compared);
 }
 
-// Keys that go around all ranks of 32 nodes, or around a half of them.
+// Keys that go around all ranks of 64 nodes, or around a half of them.
 TEST(Estimates, LongRingsAreCloseToSimulations) {
-  Problem problem = test::timed_problem(test::tiny_llama(), 64, 1 << 16);
+  Problem problem = test::timed_problem(test::tiny_llama(), 128, 1 << 16);
   problem.cluster.row_multiple = 1;
-  problem.cluster.nodes = 32;
+  problem.cluster.nodes = 64;
   problem.cluster.devices_per_node = 2;
   problem.cluster.rates.network = problem.cluster.rates.link;
   const Machine machine(problem.cluster, RateEnd::typical);
@@ -65,7 +65,7 @@ TEST(Estimates, LongRingsAreCloseToSimulations) {
   std::int64_t compared = 0;
   for (const std::int64_t replicas : {1, 2}) {
     for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
-      Strategy strategy = spilled(problem, replicas, 1 << 14, 64 / replicas);
+      Strategy strategy = spilled(problem, replicas, 1 << 14, 128 / replicas);
       strategy.keys = Keys::ring;
       strategy.tiles.backward_order = order;
       ASSERT_EQ(format_diagnostics(check(problem, strategy)), "");
@@ -75,7 +75,7 @@ TEST(Estimates, LongRingsAreCloseToSimulations) {
       ++compared;
     }
   }
-  EXPECT_GT(estimates.simulated(), compared);  // two short ones for each long one
+  EXPECT_EQ(estimates.simulated(), 2 * compared);
 }
 
 }  // namespace

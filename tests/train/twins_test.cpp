@@ -143,5 +143,19 @@ TEST_F(StatedConstants, StorageIsThatOfTheProblem) {
   EXPECT_EQ(codes(verify_stated(schedule, stated)), "S802");
 }
 
+// Gradients wait in bf16 only where the problem says so.
+TEST_F(StatedConstants, RoundedGradientsAreStated) {
+  Case one = make_case(tiny_llama(), 1, 16, 8);
+  one.strategy.storage = Storage::bf16;
+  one.strategy.gradients = Storage::bf16;
+  const Lowered lowered = lower(one.problem, one.strategy);
+  EXPECT_EQ(codes(verify_stated(lowered.schedule.schedule(), stated_by(one.problem, one.strategy))),
+            "");
+  one.strategy.gradients = Storage::f32;
+  const std::string found =
+      codes(verify_stated(lowered.schedule.schedule(), stated_by(one.problem, one.strategy)));
+  EXPECT_TRUE(found.starts_with("S802")) << found;
+}
+
 }  // namespace
 }  // namespace fpdt

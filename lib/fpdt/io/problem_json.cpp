@@ -178,7 +178,8 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           adamw.beta2,
           adamw.epsilon,
           adamw.weight_decay,
-          adamw.clip};
+          adamw.clip,
+          same_word<Dtype>(strategy.gradients)};
 }
 
 }  // namespace fpdt

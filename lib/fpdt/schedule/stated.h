@@ -24,6 +24,7 @@ struct Stated {
   Rotary rotary;
   // AdamW. Tensors without decay have 0 instead of weight_decay.
   double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0, clip = 0;
+  Dtype gradients = Dtype::f32;  // the least precise that keeps a sum of gradients
 };
 
 // Attention divides scores by the root of the head size (Vaswani et al., arXiv 1706.03762, eq. 1).

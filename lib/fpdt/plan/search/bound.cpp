@@ -207,7 +207,9 @@ Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::
   const auto room = static_cast<double>(std::max(pool - states, Bytes{}).value);
   const double repeats = largest(
       [&](double price) { return layers * sum_of_rows(row, price, tokens) - price * room; });
-  const bool on_host = states > problem.ranks() * device_bytes(problem);
+  // Parameters and gradients may leave room for them on the devices, where they stay in whole.
+  const Bytes optimizer{mul(storage == Storage::f32 ? 8 : 12, parameter_count(model))};
+  const bool on_host = optimizer > problem.ranks() * device_bytes(problem);
   const double updates = static_cast<double>(parameter_count(model)) * clock.update(on_host);
   const double sequence = layers * (attention + tokens * clock.elementwise()) + products + repeats;
   Bound bound;

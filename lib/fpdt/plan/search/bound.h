@@ -11,7 +11,7 @@
 //
 // and the price that makes the right side largest gives the bound. Parameters, gradients and the
 // optimizer's states, and the memory outside the arenas, are taken from the pool. Collectives are
-// free, and so are copies, but for those of states that do not fit the devices.
+// free, and so are copies, but for those of optimizer states that do not fit the devices.
 #pragma once
 
 #include "fpdt/base/units.h"

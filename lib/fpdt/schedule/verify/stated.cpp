@@ -73,6 +73,10 @@ void check_types(const Schedule& schedule, const Stated& stated, Findings& findi
   }
   for (const State& state : schedule.states) {
     const Buffer& buffer = schedule.buffers[index(state.buffer)];
+    if (state.kind == "gradient" && buffer.dtype != Dtype::f32 &&
+        buffer.dtype != stated.gradients) {
+      findings.add("S802", "buffers." + buffer.name, "rounds gradients, and the problem keeps f32");
+    }
     if (state.kind != "parameter" || buffer.dtype == stated.storage) continue;
     findings.add("S802", "buffers." + buffer.name,
                  fmt::format("holds parameters in {}, and the problem stores {}",

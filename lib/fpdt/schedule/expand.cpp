@@ -67,13 +67,12 @@ class Anchors {
 
 void append_uses(const Schedule& schedule, const Op& op, Anchors& anchors,
                  std::vector<PlainUse>& uses) {
-  for (const Use& use : operands(op.body)) {
-    const Operand& operand = use.operand;
+  for_each_operand(op.body, [&](std::string_view, const Operand& operand, Access access) {
     const Buffer& buffer = schedule.buffers[index(operand.buffer)];
     const std::int64_t rows = operand.rows < 0 ? buffer.rows() - operand.row_first : operand.rows;
     uses.push_back({operand.buffer, anchors.number(operand), operand.version.offset,
-                    operand.row_first, rows, use.access});
-  }
+                    operand.row_first, rows, access});
+  });
 }
 
 PlainBlock flatten(const Schedule& schedule, const Block& block, const std::vector<Lane>& lanes,

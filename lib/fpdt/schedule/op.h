@@ -774,6 +774,23 @@ inline std::int64_t source_of(std::int64_t hop, std::int64_t mine, std::int64_t 
   return (mine + members - hop) % members;
 }
 
+template <class Found>
+struct OperandVisitor : FieldVisitor<OperandVisitor<Found>> {
+  explicit OperandVisitor(Found& each) : found(each) {}
+  Found& found;
+
+  void read(std::string_view field, const Operand& operand) {
+    if (operand.present()) found(field, operand, Access::read);
+  }
+  void target(std::string_view field, const Target& target) {
+    if (!target.present()) return;
+    found(field, target.operand, target.accumulate ? Access::accumulate : Access::write);
+  }
+  void scratch(std::string_view field, const Operand& operand) {
+    if (operand.present()) found(field, operand, Access::scratch);
+  }
+};
+
 // An operand of an op, with its field and how the op accesses it.
 struct Use {
   std::string_view field;
@@ -781,8 +798,18 @@ struct Use {
   Access access = Access::read;
 };
 
-// The operands that an op reads and writes, in the order of its fields; no other code decides this.
-// Empty operands are left out.
+// Calls found(field, operand, access) with the operands that an op reads and writes, in the order
+// of its fields; no other code decides this. Empty operands are left out.
+template <class Found>
+void for_each_operand(const Body& body, Found found) {
+  std::visit(
+      [&found](const auto& op) {
+        std::decay_t<decltype(op)>::fields(op, OperandVisitor<Found>(found));
+      },
+      body);
+}
+
+// The same as a list.
 std::vector<Use> operands(const Body& body);
 
 enum class LaneKind : std::uint8_t { compute, h2d, d2h, comm };

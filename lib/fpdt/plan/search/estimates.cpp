@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "fpdt/base/math.h"
+#include "fpdt/plan/few_tiles.h"
 #include "fpdt/plan/lowering/lower_ops.h"
 #include "fpdt/plan/search/floor.h"
 #include "fpdt/sim/simulate.h"
@@ -38,14 +39,11 @@ Strategy plain(const Problem& problem, Strategy strategy) {
 }
 
 // Long tiles of a chunk that has many, longer: products take as long in sum, in fewer ops.
-Strategy coarse(const Geometry& shape, Strategy strategy) {
+Strategy coarse(const Problem& problem, const Geometry& shape, Strategy strategy) {
   constexpr std::int64_t kLong = 4096, kMany = 16;
-  const auto lengthen = [](std::int64_t& rows, std::int64_t all) {
-    if (rows >= kLong) rows = std::max(rows, round_up(div_ceil(all, kMany), rows));
-  };
-  lengthen(strategy.tiles.ffn_rows, shape.product_rows(0));
-  lengthen(strategy.tiles.loss_rows, shape.local_rows(0));
-  return strategy;
+  std::int64_t& rows = strategy.tiles.ffn_rows;
+  if (rows >= kLong) rows = std::max(rows, round_up(div_ceil(shape.product_rows(0), kMany), rows));
+  return with_few_loss_tiles(problem, strategy);
 }
 
 }  // namespace
@@ -115,7 +113,7 @@ std::int64_t Estimates::nanoseconds(const Strategy& strategy) {
   const Geometry shape = geometry(problem_, strategy);
   bool few = shape.chunks <= kFew;
   Strategy alike = few && longest_segment(strategy) == 1 ? strategy : plain(problem_, strategy);
-  alike = coarse(shape, alike);
+  alike = coarse(problem_, shape, alike);
   if (!check(problem_, alike).empty()) {
     alike = strategy;
     few = true;
@@ -131,7 +129,17 @@ std::int64_t Estimates::nanoseconds(const Strategy& strategy) {
     return static_cast<double>(compute_floor(problem_, one, machine_));
   };
   const double repeats = alike == strategy ? 1 : floor(strategy) / floor(alike);
-  return static_cast<std::int64_t>(known->second * repeats);
+  const double tiles = loss(strategy) - loss(alike);
+  return static_cast<std::int64_t>(known->second * repeats + tiles);
+}
+
+double Estimates::loss(const Strategy& strategy) {
+  const Tiles& tiles = strategy.tiles;
+  const Loss key{tiles.loss_rows, tiles.loss_vocabulary, tiles.chunk_tokens,
+                 problem_.ranks() / strategy.mesh.replicas, strategy.micro_batches};
+  const auto known = losses_.find(key);
+  if (known != losses_.end()) return known->second;
+  return losses_[key] = loss_nanoseconds(problem_, strategy, machine_);
 }
 
 }  // namespace fpdt

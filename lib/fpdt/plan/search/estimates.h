@@ -10,7 +10,9 @@
 // a ring takes as long as another, so two short rings say what a long one takes.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -39,11 +41,15 @@ class Estimates {
   std::optional<std::int64_t> many_hops(const Problem& problem, const Strategy& strategy,
                                         const Geometry& shape);
   double many_chunks(const Strategy& strategy, const Geometry& shape);
+  double loss(const Strategy& strategy);
+
+  using Loss = std::array<std::int64_t, 5>;  // tiles and rows
 
   const Problem& problem_;
   Machine machine_;
   std::int64_t simulated_ = 0;
   std::vector<std::pair<Strategy, double>> known_;  // nanoseconds of shapes
+  std::map<Loss, double> losses_;                   // nanoseconds of their tiles of the loss
 };
 
 }  // namespace fpdt

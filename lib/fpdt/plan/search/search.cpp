@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "fpdt/plan/few_tiles.h"
 #include "fpdt/plan/lowering/lower_ops.h"
-#include "fpdt/plan/place.h"
 #include "fpdt/plan/search/climb.h"
 #include "fpdt/plan/search/estimates.h"
 #include "fpdt/schedule/depend.h"
@@ -49,9 +49,7 @@ Bytes part(Bytes whole, double share) {
 
 // The bytes of a strategy after placement, which are at most the predicted ones.
 Usage placed_usage(const Problem& problem, const Strategy& strategy) {
-  Schedule schedule = lower_without_states(problem, strategy);
-  depend(schedule);
-  return usage(problem, strategy, place(schedule));
+  return usage(problem, strategy, placement_of(problem, strategy));
 }
 
 // What every pass has: the question, and what was learned about strategies, which does not depend
@@ -111,12 +109,8 @@ class Passes {
     const auto known = std::find_if(settled_.begin(), settled_.end(),
                                     [&](const Candidate& one) { return one.strategy == strategy; });
     if (known != settled_.end()) return *known;
-    Schedule schedule = lower_without_states(problem_, strategy);
-    depend(schedule);
-    const Usage need = usage(problem_, strategy, place(schedule));
-    placed_.emplace_back(strategy, need);
-    const Simulation step = simulate(schedule, schedule.train, estimates_.machine());
-    return settled_.emplace_back(Candidate{strategy, need, step.nanoseconds});
+    const std::int64_t step = step_nanoseconds(problem_, strategy, estimates_.machine());
+    return settled_.emplace_back(Candidate{strategy, placed(strategy), step});
   }
 
   Bytes gain_of(const Strategy& strategy) {

@@ -20,6 +20,7 @@ namespace {
 // In pixels. Text of a narrower picture could not be read.
 constexpr std::int64_t kNarrowest = 400;
 constexpr std::int64_t kWidest = 16000;
+constexpr double kUsualWidth = 1400;
 
 std::string kind_of(const std::string& path) { return std::filesystem::path(path).extension(); }
 
@@ -62,12 +63,16 @@ void add_picture_flags(Options& options, PictureFlags& flags, std::string_view a
 }
 
 void add_curve_flags(Options& options, PictureFlags& flags) {
-  options.value("--width", flags.width, "Width of an .svg or .png in pixels; default: 1400")
-      .integer(kNarrowest, kWidest);
+  add_look_flags(options, flags);
   options
       .value("--height", flags.height,
              "Its height, such as 1080 of a slide; default: what the curves need")
       .integer(1, kWidest);
+}
+
+void add_look_flags(Options& options, PictureFlags& flags) {
+  options.value("--width", flags.width, "Width of an .svg or .png in pixels; default: 1400")
+      .integer(kNarrowest, kWidest);
   options.value("--theme", flags.theme, "Colours of paper and ink").one_of({"light", "dark"});
 }
 
@@ -81,6 +86,13 @@ void require_picture(std::string_view flag, const std::string& path) {
   const std::string svg = std::filesystem::path(path).replace_extension(".svg");
   throw InputError(fmt::format(
       "{} {}: expected a file that ends in .html, .svg or .png, such as {}", flag, path, svg));
+}
+
+void require_still(std::string_view flag, const std::string& path) {
+  if (names_picture(path) && kind_of(path) != ".html") return;
+  const std::string svg = std::filesystem::path(path).replace_extension(".svg");
+  throw InputError(
+      fmt::format("{} {}: expected a file that ends in .svg or .png, such as {}", flag, path, svg));
 }
 
 void require_sensible(const PictureFlags& flags, const std::string& path) {
@@ -121,6 +133,13 @@ void write_picture(const std::string& path, const CurvePicture& picture,
   write_kind(
       path, [&] { return curves_in_theme(curve_html(picture), theme); },
       [&] { return curves_in_theme(curve_svg(picture, size), theme); });
+}
+
+void write_picture(const std::string& path, const ResidencyPicture& picture,
+                   const PictureFlags& flags) {
+  const double width = flags.width > 0 ? static_cast<double>(flags.width) : kUsualWidth;
+  const auto svg = [&] { return in_theme(residency_svg(picture, width), theme_of(flags)); };
+  write_kind(path, svg, svg);
 }
 
 void convert(const std::string& text, std::vector<std::string> words, const std::string& path,

@@ -14,6 +14,7 @@
 #include "plan/answer.h"
 #include "plan/figures.h"
 #include "plan/question.h"
+#include "plan/residency.h"
 #include "plan/verbs.h"
 #include "plan/watch.h"
 
@@ -23,6 +24,8 @@ namespace {
 struct ExplainFlags {
   QuestionFlags question;
   std::int64_t buffers = 12;
+  std::string draw;
+  PictureFlags look;
 };
 
 constexpr std::int64_t kExplained = 300000;
@@ -165,6 +168,7 @@ Json lever_json(const std::vector<Effect>& effects) {
 }
 
 int explain(const ExplainFlags& flags) {
+  if (!flags.draw.empty()) require_still("--draw", flags.draw);
   const Question question = load_question(flags.question);
   const Problem& problem = question.problem;
   Watch watch;
@@ -184,6 +188,7 @@ int explain(const ExplainFlags& flags) {
   const Peak device = peak_of(plan, MemorySpace::device);
   const Peak host = peak_of(plan, MemorySpace::host_pinned);
   watch.hide();
+  if (!flags.draw.empty()) draw_residency(flags.draw, problem, plan, flags.look);
   if (flags.question.json) {
     const std::int64_t nanoseconds = plan.simulation.nanoseconds;
     Json object{{"schema", "fpdt.explain/1"},
@@ -193,6 +198,7 @@ int explain(const ExplainFlags& flags) {
                 {"device_phase", predict(problem, plan.strategy).device_peak},
                 {"peaks", {peak_json(device), peak_json(host)}}};
     object.update(host_json(problem, plan.usage));
+    object["residency"] = residency_json(problem, plan.strategy);
     object["levers"] = lever_json(effects);
     print_result(json_line(object));
     return 0;
@@ -203,6 +209,7 @@ int explain(const ExplainFlags& flags) {
       format_nanoseconds(plan.simulation.nanoseconds), predict(problem, plan.strategy).device_peak);
   text += fmt::format("host {} per node\n     {}\n", format_bytes(plan.usage.host_node),
                       checkpoint_text(plan.usage));
+  text += residency_text(problem, plan.strategy);
   text += peak_text(device, flags.buffers) + peak_text(host, flags.buffers);
   print_result(text + lever_text(effects));
   return 0;
@@ -214,6 +221,9 @@ Command declare_explain(Options& options) {
   auto flags = std::make_shared<ExplainFlags>();
   add_question(options, flags->question);
   add_pins(options, flags->question);
+  options.value("--draw", flags->draw,
+                "Draw what becomes of layer inputs and attention outputs: .svg or .png");
+  add_look_flags(options, flags->look);
   options.value("--buffers", flags->buffers, "Buffers to list at each peak")
       .integer(1, 1000)
       .shows_default();

@@ -129,6 +129,42 @@ TEST_F(Words, SaysWhenAStepTakesDays) {
   EXPECT_FALSE(says(plan(question + "timed.yaml").out, "a step takes "));
 }
 
+// Text, JSON and picture say the same of inputs and attention outputs.
+TEST_F(Explain, SaysWhatBecomesOfInputsAndOutputs) {
+  const std::string question =
+      fmt::format("explain {} --seq-len 512 --device-budget 400KiB --chunk 64 ", kTinyQuestion);
+  const Outcome text = plan(question + "--draw what.svg");
+  ASSERT_EQ(text.code, 0) << text.err;
+  const nlohmann::json layers =
+      nlohmann::json::parse(plan(question + "--json").out).at("residency");
+  const std::string svg = contents("what.svg");
+  std::int64_t number = 0;
+  for (const nlohmann::json& layer : layers) {
+    for (const char* tensor : {"input", "attention_output"}) {
+      std::int64_t chunk = 0;
+      for (const nlohmann::json& run : layer.at(tensor)) {
+        const std::int64_t end = chunk + run.at("chunks").get<std::int64_t>();
+        if (run.at("fate") != "again") {
+          EXPECT_TRUE(says(svg, fmt::format("layer {}, chunks {} to {}: {}<", number, chunk,
+                                            end - 1, run.at("fate").get<std::string>())));
+        }
+        if (layer.at(tensor).size() > 1) {
+          EXPECT_TRUE(
+              says(text.out, fmt::format("{} {}", end - chunk, run.at("fate").get<std::string>())));
+        }
+        chunk = end;
+      }
+      EXPECT_EQ(chunk, 8);
+    }
+    ++number;
+  }
+  EXPECT_EQ(number, 2);
+  EXPECT_TRUE(says(text.out, "by chunks (8 of 64 tokens)"));
+  const Outcome html = plan(question + "--draw what.html");
+  EXPECT_EQ(html.code, 2);
+  EXPECT_TRUE(says(html.err, "expected a file that ends in .svg or .png, such as what.svg"));
+}
+
 TEST_F(Explain, NamesThePeakAndEveryLever) {
   const Outcome result =
       plan(fmt::format("explain {} --seq-len 512 --device-budget 400KiB --json", kTinyQuestion));

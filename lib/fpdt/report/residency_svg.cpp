@@ -1,0 +1,183 @@
+// Draws two grids side by side, with one row for each layer, and the segments at their left.
+#include "fpdt/report/residency_svg.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "fpdt/report/axis.h"
+#include "fpdt/report/look.h"
+#include "fpdt/report/palette.h"
+#include "fpdt/report/svg.h"
+
+namespace fpdt {
+namespace {
+
+constexpr std::string_view kResidencyStyle =
+    ".panel{font-size:16px;font-weight:600}.tick{font-size:13.5px;fill:#52606D}"
+    ".name{font-size:14px}.note{font-size:12.5px;fill:#616E7C}";
+constexpr double kTick = 13.5;  // font size, as above
+constexpr double kLine = 20;    // of the lines below the title
+constexpr double kLeft = 112;   // of the first grid
+constexpr double kBetween = 64;
+constexpr double kGrid = (kPictureWidth - kPictureMargin - kLeft - kBetween) / 2;
+constexpr double kTallest = 620, kRow = 26;  // of all layers, and of one at most
+constexpr double kHead = 62;                 // above the grids, for their names and shares
+constexpr double kFoot = 84;                 // below them, for the axis and the legend
+constexpr double kSwatch = 15;
+
+struct Grid {
+  std::string_view name;
+  std::string_view again;  // what a chunk that is dropped costs
+  double left;
+  std::vector<ChunkRun> LayerResidency::*runs;
+};
+constexpr std::array<Grid, 2> kGrids{{
+    {"input of the layer (x)", "rebuilt from the segment's input", kLeft, &LayerResidency::input},
+    {"attention output (O)", "attention is repeated", kLeft + kGrid + kBetween,
+     &LayerResidency::output},
+}};
+
+std::string_view color_of(Fate fate) {
+  constexpr std::string_view kDropped = "#DCE3EA";
+  switch (fate) {
+    case Fate::device:
+      return color(Part::activations);
+    case Fate::host:
+      return color(OpKind::fetch);
+    case Fate::again:
+      break;
+  }
+  return kDropped;
+}
+
+class Drawing {
+ public:
+  explicit Drawing(const ResidencyPicture& picture)
+      : picture_(picture),
+        layers_(std::ssize(picture.layers)),
+        row_(std::min(kRow, kTallest / static_cast<double>(layers_))),
+        top_(60 + kLine * static_cast<double>(picture.lines.size()) + kHead) {}
+
+  std::string finish(double width) {
+    svg_.text(kPictureMargin, 46, picture_.title, "title");
+    double y = 46;
+    for (const std::string& line : picture_.lines) {
+      svg_.text(kPictureMargin, y += kLine + 4, line, "subtitle");
+    }
+    for (const Grid& grid : kGrids) draw(grid);
+    layer_numbers();
+    legend();
+    const std::string style = std::string(kLook).append(kResidencyStyle);
+    return svg_.finish(kPictureWidth, bottom() + kFoot, picture_.title, style,
+                       width / kPictureWidth);
+  }
+
+ private:
+  [[nodiscard]] double y_of(std::int64_t layer) const {
+    return top_ + row_ * static_cast<double>(layer);
+  }
+  [[nodiscard]] double bottom() const { return y_of(layers_); }
+  [[nodiscard]] double x_of(const Grid& grid, std::int64_t chunk) const {
+    return grid.left + kGrid * static_cast<double>(chunk) / static_cast<double>(picture_.chunks);
+  }
+
+  // The share of all chunks of all layers.
+  [[nodiscard]] std::string share(const Grid& grid, Fate fate) const {
+    std::int64_t chunks = 0;
+    for (const LayerResidency& layer : picture_.layers) {
+      chunks += chunks_with(layer.*grid.runs, fate);
+    }
+    return format_percent(static_cast<double>(chunks),
+                          static_cast<double>(picture_.chunks * layers_));
+  }
+
+  void draw(const Grid& grid) {
+    svg_.text(grid.left, top_ - 34, grid.name, "panel");
+    svg_.text(
+        grid.left, top_ - 13,
+        fmt::format("{} on the device, {} on the host, {} again: {}", share(grid, Fate::device),
+                    share(grid, Fate::host), share(grid, Fate::again), grid.again),
+        "note");
+    for (std::int64_t layer = 0; layer < layers_; ++layer) draw_layer(grid, layer);
+    // Segments stand apart.
+    for (std::int64_t layer = 1; layer < layers_; ++layer) {
+      if (!picture_.layers[static_cast<std::size_t>(layer)].place.first()) continue;
+      svg_.line(grid.left, y_of(layer), grid.left + kGrid, y_of(layer), "#FFFFFF",
+                "stroke-width=\"1.5\"");
+    }
+    for (const std::int64_t quarter : {0, 1, 2, 3, 4}) {
+      const double x = grid.left + kGrid * static_cast<double>(quarter) / 4;
+      svg_.line(x, bottom(), x, bottom() + 5, kSoftInk);
+      svg_.text(x, bottom() + 20, format_tokens(picture_.tokens * quarter / 4), "tick",
+                quarter == 0   ? Anchor::start
+                : quarter == 4 ? Anchor::end
+                               : Anchor::middle);
+    }
+  }
+
+  void draw_layer(const Grid& grid, std::int64_t layer) {
+    std::int64_t chunk = 0;
+    for (const ChunkRun& run : picture_.layers[static_cast<std::size_t>(layer)].*grid.runs) {
+      const double x = x_of(grid, chunk);
+      const std::int64_t end = chunk + run.chunks;
+      svg_.begin_group(fmt::format("layer {}, chunks {} to {}: {}", layer, chunk, end - 1,
+                                   run.fate == Fate::again ? grid.again : word(run.fate)));
+      svg_.rectangle(x, y_of(layer), x_of(grid, end) - x, row_ - 0.6, color_of(run.fate));
+      svg_.end_group();
+      chunk = end;
+    }
+  }
+
+  // The first layer of each segment, where there is room.
+  void layer_numbers() {
+    svg_.text(kLeft - 10, top_ - 34, "layer", "tick", Anchor::end);
+    double free = 0;
+    for (std::int64_t layer = 0; layer < layers_; ++layer) {
+      const LayerPlace& place = picture_.layers[static_cast<std::size_t>(layer)].place;
+      if (place.length > 1 && place.first()) bracket(layer, place.length);
+      const double y = y_of(layer) + row_ / 2 + kTick / 3;
+      if (!place.first() || y < free) continue;
+      svg_.text(kLeft - 20, y, fmt::format("{}", layer), "tick", Anchor::end);
+      free = y + kTick;
+    }
+  }
+
+  void bracket(std::int64_t layer, std::int64_t length) {
+    const double from = y_of(layer) + 2;
+    const double to = y_of(layer + length) - 2;
+    svg_.path(fmt::format("M{} {}H{}V{}H{}", coordinate(kLeft - 6), coordinate(from),
+                          coordinate(kLeft - 12), coordinate(to), coordinate(kLeft - 6)),
+              "none", fmt::format("stroke=\"{}\"", kSoftInk));
+  }
+
+  void legend() {
+    const double y = bottom() + 54;
+    double x = kLeft;
+    for (const auto& [fate, name] : {std::pair(Fate::device, "stored on the device"),
+                                     std::pair(Fate::host, "stored on the host"),
+                                     std::pair(Fate::again, "dropped, and computed again")}) {
+      svg_.rectangle(x, y - kSwatch + 3, kSwatch, kSwatch, color_of(fate), "rx=\"2\"");
+      svg_.text(x + kSwatch + 8, y, name, "name");
+      x += kSwatch + 40 + text_width(name, 14);
+    }
+    svg_.text(kPictureWidth - kPictureMargin, y,
+              "one row is a layer; from left to right: the sequence, in tokens", "note",
+              Anchor::end);
+  }
+
+  const ResidencyPicture& picture_;
+  std::int64_t layers_;
+  double row_, top_;
+  Svg svg_;
+};
+
+}  // namespace
+
+std::string residency_svg(const ResidencyPicture& picture, double width) {
+  return Drawing(picture).finish(width);
+}
+
+}  // namespace fpdt

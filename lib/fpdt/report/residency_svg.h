@@ -1,0 +1,23 @@
+// A picture of layers and chunks: what becomes of the input and the attention output of each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fpdt/spec/residency.h"
+
+namespace fpdt {
+
+struct ResidencyPicture {
+  std::string title;
+  std::vector<std::string> lines;  // below the title
+  std::vector<LayerResidency> layers;
+  std::int64_t chunks = 1;
+  std::int64_t tokens = 0;  // of the sequence
+};
+
+// `width`: of the file in pixels.
+std::string residency_svg(const ResidencyPicture& picture, double width);
+
+}  // namespace fpdt

@@ -69,6 +69,7 @@ DrawnStep few_tokens(std::uint32_t seed) {
     strategy.keep = kStateHomes[homes];
   } while (!check(problem, strategy).empty() && homes-- > 0);
   strategy.gradients = draw.of({Storage::f32, Storage::bf16});
+  strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
   if (!check(problem, strategy).empty()) strategy.gradients = Storage::f32;
   return {std::move(problem), strategy};
 }
@@ -115,6 +116,7 @@ DrawnStep many_chunks(std::uint32_t seed) {
       one.first_stored_chunk = 0;
     }
   }
+  strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
   return {problem, canonical(problem, strategy)};
 }
 

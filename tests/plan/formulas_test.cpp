@@ -17,11 +17,12 @@ namespace {
 // docs/memory.md, section 1.
 struct Letters {
   std::int64_t S, R, P, rho, C, n, l, m, e, d, w, E, H, G, D, h, g, F, U, V, L, t, v, f;
-  std::int64_t queries;  // n / rho, of a chunk on one rank
-  std::int64_t hops;     // rho with keys: ring, otherwise 1
-  std::int64_t keys;     // n / hops
-  std::int64_t t_dkv;    // bytes of a gradient of keys on its way
-  std::int64_t T;        // ranks that share products
+  std::int64_t queries;    // n / rho, of a chunk on one rank
+  std::int64_t hops;       // rho with keys: ring, otherwise 1
+  std::int64_t keys;       // n / hops
+  std::int64_t t_dkv;      // bytes of a gradient of keys on its way
+  std::int64_t T;          // ranks that share products
+  bool in_inputs = false;  // layer gradients
 };
 
 Letters letters_of(const Problem& problem, const Strategy& strategy) {
@@ -57,6 +58,7 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.t = tiles.loss_rows;
   x.v = tiles.loss_vocabulary;
   x.f = tiles.ffn_rows;
+  x.in_inputs = strategy.layer_gradients == LayerGradients::in_inputs;
   return x;
 }
 
@@ -106,7 +108,14 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
   const auto keep = [&](TensorClass tensor) { return layers.kept(tensor); };
   using enum TensorClass;
   extents(table, x, "layer_input", x.E * x.e, x.L + 1, keep(layer_input), x.hops > 1 ? 0 : 2 * x.w);
-  extents(table, x, "layer_gradient", x.E * x.e, 1, keep(layer_gradient));
+  if (!x.in_inputs) {
+    extents(table, x, "layer_gradient", x.E * x.e, 1, keep(layer_gradient));
+  } else {
+    // Its rings alone: it waits in the slots of inputs.
+    extents(table, x, "layer_gradient", x.E * x.e, 0, 0);
+    table.erase("layer_gradient_host");
+    if (keep(layer_input) == 1) table.erase("layer_gradient");
+  }
   home(table, x, "q", x.queries * x.h * x.D * x.e, I, keep(q));
   home(table, x, "kv", x.keys * 2 * x.g * x.D * x.e, I, keep(kv));
   if (x.hops > 1) {

@@ -452,6 +452,7 @@ std::vector<Case> drawn() {
     Case rounded = one;
     rounded.strategy.gradients = Storage::bf16;
     if (homes() % 2 == 0 && check(rounded.problem, rounded.strategy).empty()) one = rounded;
+    if (homes() % 2 == 0) one.strategy.layer_gradients = LayerGradients::in_inputs;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
     cases.push_back(std::move(one));
   }

@@ -146,7 +146,7 @@ std::int64_t least_threshold(const Problem& problem, const Strategy& strategy) {
   const std::int64_t stored = largest_within(most, Bytes{}, [&](std::int64_t chunks) {
     return lack(problem, with_stored_from(problem, strategy, {most - chunks, layers}));
   });
-  return most - std::max<std::int64_t>(stored, 0);
+  return most - stored;
 }
 
 bool may_fit(const Problem& problem, const Strategy& strategy) {

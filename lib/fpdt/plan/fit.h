@@ -61,7 +61,7 @@ Strategy with_device_relieved(const Problem& problem, Strategy strategy);
 
 // The least threshold of stored outputs with which a strategy would fit if a node's host and
 // devices were one pool: what fits is hardly ever less, by a chunk that needs no ring where it is
-// kept. `thresholds` if none is enough.
+// kept. `thresholds` + 1 if none is enough.
 std::int64_t least_threshold(const Problem& problem, const Strategy& strategy);
 // Whether a strategy, which has on the host what it stores, would fit if a node's host and devices
 // were one pool.

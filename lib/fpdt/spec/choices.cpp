@@ -3,57 +3,12 @@
 
 #include <fmt/format.h>
 
+#include "fpdt/spec/choice_members.h"
 #include "fpdt/spec/choice_values.h"
 #include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
-
-template <HasWords E>
-constexpr auto kWords = words<E>();
-
-Member member_of(std::int64_t& value) { return &value; }
-Member member_of(bool& value) { return &value; }
-Member member_of(double& value) { return &value; }
-Member member_of(std::vector<std::int64_t>& value) { return &value; }
-template <HasWords E>
-Member member_of(E& value) {
-  static_assert(sizeof(E) == 1);
-  return Word{kWords<E>, reinterpret_cast<std::uint8_t*>(&value)};
-}
-Member member_of(std::array<double, kStateClasses>& keep) {
-  return Fractions{kWords<StateClass>, keep, 1};
-}
-Member member_of(std::array<double, kTensorClasses>& keep) {
-  return Fractions{kWords<TensorClass>, keep, 0};
-}
-
-using MemberOf = std::function<Member(Strategy&, LayerClass&)>;
-template <class T>
-MemberOf at(T Strategy::*member) {
-  return [member](Strategy& s, LayerClass&) { return member_of(s.*member); };
-}
-template <class Group, class T>
-MemberOf at(Group Strategy::*group, T Group::*member) {
-  return [group, member](Strategy& s, LayerClass&) { return member_of(s.*group.*member); };
-}
-template <class T>
-MemberOf at(T LayerClass::*member) {
-  return [member](Strategy&, LayerClass& one) { return member_of(one.*member); };
-}
-
-template <class T>
-std::function<void(Problem&, Strategy&)> set(T Strategy::*member, T value) {
-  return [=](Problem&, Strategy& s) { s.*member = value; };
-}
-template <class Group, class T>
-std::function<void(Problem&, Strategy&)> set(Group Strategy::*group, T Group::*member, T value) {
-  return [=](Problem&, Strategy& s) { s.*group.*member = value; };
-}
-
-std::string unless(bool effect, std::string_view reason) {
-  return effect ? "" : std::string(reason);
-}
 
 std::vector<Choice> rows_of_mesh() {
   return {
@@ -171,6 +126,11 @@ std::vector<Choice> rows_of_steps() {
       {.key = "head_stages",
        .meaning = "groups of heads that attention takes one after the other",
        .member = at(&Strategy::head_stages)},
+  };
+}
+
+std::vector<Choice> rows_of_formats() {
+  return {
       {.key = "key_gradients",
        .meaning = "the format of gradients of keys on their way around a ring",
        .member = at(&Strategy::key_gradients),
@@ -182,6 +142,20 @@ std::vector<Choice> rows_of_steps() {
                  s.key_gradients == Storage::f32 || (shape.hops > 1 && s.storage != Storage::f32),
                  "it needs keys: ring and storage: bf16");
            }},
+      {.key = "layer_gradients",
+       .meaning =
+           "where the gradient of the residual stream waits between layers: in memory of its "
+           "own, or in the slots of layer inputs that backward has read",
+       .member = at(&Strategy::layer_gradients),
+       .label = "layer_gradients",
+       .turn = 10,
+       .words =
+           [](const Problem&, const Strategy& s, const Geometry&) {
+             return unless(s.layer_gradients == LayerGradients::apart,
+                           "layer gradients in the slots of inputs");
+           },
+       .simplest = "layer gradients apart",
+       .simplify = set(&Strategy::layer_gradients, LayerGradients::apart)},
       {.key = "gradients",
        .meaning =
            "the format of gradients of layers from their sum to the update; bf16 rounds each "
@@ -481,8 +455,8 @@ const std::vector<Choice>& choices() {
   static const std::vector<Choice> table = [] {
     std::vector<Choice> all;
     for (const auto& rows :
-         {rows_of_mesh(), rows_of_keys(), rows_of_steps(), rows_of_homes(), rows_of_tiles(),
-          rows_of_order(), rows_of_copies(), rows_of_layers()}) {
+         {rows_of_mesh(), rows_of_keys(), rows_of_steps(), rows_of_formats(), rows_of_homes(),
+          rows_of_tiles(), rows_of_order(), rows_of_copies(), rows_of_layers()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

@@ -90,7 +90,7 @@ Strategy with_stored_from(const Problem& problem, const Strategy& strategy,
   const std::int64_t early = std::min(from.layers, layers - alone);
   add(early, from.chunk);
   add(layers - alone - early, from.chunk + 1);
-  add(alone, 0);
+  add(alone, from.chunk < chunks ? 0 : chunks);
   made.layer_classes.back().layers = 0;
   return made;
 }

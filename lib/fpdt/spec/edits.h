@@ -21,9 +21,9 @@ struct StoredLayers {
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy);
 // The strategy with layer classes in that order, all with the residency of the first class.
 Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored);
-// Where attention outputs are stored from. In all layers but those in segments of one that follow
-// longer ones, which store them all: from one chunk on in the first `layers`, from the next in the
-// others.
+// Where attention outputs are stored from: from one chunk on in the first `layers`, from the next
+// in the others. Layers in segments of one that follow longer ones store them all, if any layer
+// stores some.
 struct StoredFrom {
   std::int64_t chunk = 0;
   std::int64_t layers = 0;

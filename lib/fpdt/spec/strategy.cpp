@@ -447,8 +447,10 @@ std::string_view why_unused(const Strategy& strategy, const LayerClass& layers,
     case TensorClass::q:
     case TensorClass::kv:
     case TensorClass::lse:
-    case TensorClass::layer_gradient:
       return {};
+    case TensorClass::layer_gradient:
+      if (strategy.layer_gradients == LayerGradients::apart) return {};
+      return "it is in the slots of layer_input";
   }
   return {};
 }

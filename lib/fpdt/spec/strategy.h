@@ -39,6 +39,10 @@ enum class Keys : std::uint8_t { resident, ring, gathered };
 enum class Layout : std::uint8_t { interleaved, zigzag };
 // Rows of norms and products: those of a chunk, or all of the rank.
 enum class Extent : std::uint8_t { chunk, whole };
+// Where the gradient of the residual stream waits between two layers: in memory of its own, or in
+// the slots of the layer input that it is the gradient of, which backward has read for the last
+// time.
+enum class LayerGradients : std::uint8_t { apart, in_inputs };
 enum class Storage : std::uint8_t { f32, bf16 };
 // The tensors that backward finds stored: the layer's input only; also attention output and lse, so
 // that the quadratic part is not repeated; or every tensor that backward reads.
@@ -56,6 +60,7 @@ constexpr auto words_of(ZeroGroups) { return word_list("flat", "hierarchical", "
 constexpr auto words_of(Keys) { return word_list("resident", "ring", "gathered"); }
 constexpr auto words_of(Layout) { return word_list("interleaved", "zigzag"); }
 constexpr auto words_of(Extent) { return word_list("chunk", "whole"); }
+constexpr auto words_of(LayerGradients) { return word_list("apart", "in_inputs"); }
 constexpr auto words_of(Storage) { return word_list("f32", "bf16"); }
 constexpr auto words_of(Recompute) { return word_list("from_input", "keep_attention", "keep_all"); }
 constexpr auto words_of(BackwardOrder) { return word_list("kv_outer", "q_outer"); }
@@ -147,6 +152,7 @@ struct Strategy {
   Storage storage = Storage::bf16;       // of parameters and activations; sums are f32
   Storage gradients = Storage::f32;      // of layers, from their sum to the update
   Storage key_gradients = Storage::f32;  // of keys, on their way around a ring
+  LayerGradients layer_gradients = LayerGradients::apart;
   // Fraction of each on the device; the rest has its home on the pinned host.
   std::array<double, kStateClasses> keep{1, 1, 1};
   // Layers of each segment from the input on; the last number repeats. Only the input of a

@@ -23,43 +23,97 @@ Context::StoredInputs& Context::inputs_at(std::int64_t segment) {
   return layer_inputs.back();
 }
 
-// Versions turn the ring once for each segment: in forward upwards, in backward downwards. Inputs
-// of segments are in slot (n + 1) * s mod n = s.
+// Versions of a slot ascend. They turn the ring once for each segment: in forward upwards, in
+// backward downwards. Inputs of segments are in slot (n + 1) * s mod n = s. Where gradients take
+// the slots of inputs, every second turn of backward is theirs.
 Stream Context::input_of(const LayerPlace& at, Visit visit) {
   StoredInputs& inputs = inputs_at(at.segment);
   const std::int64_t slots = inputs.slots;
-  const std::int64_t step = inputs.turns == 1 ? 1 : slots + 1;
-  // A segment of one layer has its number.
-  const bool alone = longest_segment(strategy) == 1;
   if (at.first()) {
-    return {&inputs.home, Version::at(-step * inputs.first, alone ? step : 0, slots * inputs.turns,
-                                      alone ? 0 : step)};
+    // A segment of one layer has its number.
+    const bool alone = longest_segment(strategy) == 1;
+    const std::int64_t step = alone ? 1 : slots + 1;
+    return {&inputs.home,
+            Version::at(-step * inputs.first, alone ? step : 0, inputs.each(), alone ? 0 : step)};
   }
-  const std::int64_t turn = visit == Visit::forward ? 1 : -1;
-  const std::int64_t first = visit == Visit::forward ? 0 : 2 * inputs.count;
-  return {&inputs.home, Version::at(slots * (first - turn * inputs.first + 1), 0,
-                                    slots * inputs.turns, turn * slots, -1)};
+  const std::int64_t turn = visit == Visit::forward ? 1 : -inputs.back();
+  const std::int64_t first = visit == Visit::forward ? 0 : inputs.count * (1 + inputs.back());
+  return {&inputs.home, Version::at(slots * (first - turn * inputs.first + 1), 0, inputs.each(),
+                                    turn * slots, -1)};
+}
+
+Stream Context::gradient_of(const LayerPlace& at, const Instance& apart) {
+  StoredInputs& inputs = inputs_at(at.segment);
+  if (!inputs.gradient) return {&layer_gradient_, apart};
+  const std::int64_t slots = inputs.slots;
+  Stream made = input_of(at, Visit::backward);
+  made.home = &*inputs.gradient;
+  if (!at.first() || longest_segment(strategy) == 1) {
+    made.instance.offset += slots;
+    return made;
+  }
+  // In slot s, in the turn after the one in which backward repeats the segment.
+  const std::int64_t last = inputs.count * (1 + inputs.back()) + 1;
+  const std::int64_t step = 1 - inputs.back() * slots;
+  made.instance = Version::at(slots * last - step * inputs.first, 0, inputs.each(), step);
+  return made;
+}
+
+// The stream at the layer after this one, as a block of this one writes it.
+template <class StreamOf>
+Stream Context::after(const LayerPlace& at, StreamOf stream_of) {
+  LayerPlace next = at;
+  if (at.last()) {
+    ++next.segment;
+    next.place = 0;
+  } else {
+    ++next.place;
+  }
+  Stream stream = stream_of(next);
+  Instance& one = stream.instance;
+  one.offset += at.last() ? one.layer + one.segment : one.place;
+  return stream;
 }
 
 Stream Context::output_of(const LayerPlace& at, Visit visit) {
-  LayerPlace next = at;
-  if (!at.last()) {
-    ++next.place;
-    Stream output = input_of(next, visit);
-    output.instance.offset += output.instance.place;  // of the place before it
-    return output;
-  }
-  ++next.segment;
-  next.place = 0;
-  Stream output = input_of(next, visit);
-  output.instance.offset += output.instance.layer + output.instance.segment;
-  return output;
+  return after(at, [&](const LayerPlace& next) { return input_of(next, visit); });
 }
+
+Stream Context::input_gradient_of(const LayerPlace& at) {
+  return gradient_of(at, Version::plus(1));
+}
+
+Stream Context::output_gradient_of(const LayerPlace& at) {
+  return after(at, [&](const LayerPlace& next) { return gradient_of(next, Version::plus(0)); });
+}
+
+Stream Context::first_input() { return input_of({}, Visit::forward); }
+Stream Context::first_gradient() { return gradient_of({}, Version::plus(0)); }
+
+// The head is called as the first layer is.
+Stream Context::head_stream(Stream stream) const {
+  Instance& one = stream.instance;
+  one.offset += one.layer * std::ssize(places) + one.segment * segments();
+  one.layer = one.segment = 0;
+  return stream;
+}
+
+Stream Context::head_input() {
+  return head_stream(input_of({.segment = segments()}, Visit::forward));
+}
+Stream Context::head_gradient() {
+  return head_stream(gradient_of({.segment = segments()}, Version::plus(1)));
+}
+
+void Context::advance_gradient() { layer_gradient_.advance(builder, 1); }
 
 void Context::begin_block(const std::string& name) {
   builder.begin_block(name);
-  for (StoredInputs& inputs : layer_inputs) inputs.home.begin_block();
-  layer_gradient.begin_block();
+  for (StoredInputs& inputs : layer_inputs) {
+    inputs.home.begin_block();
+    if (inputs.gradient) inputs.gradient->begin_block();
+  }
+  layer_gradient_.begin_block();
   for (Homes& one : homes) {
     for (Home* home :
          {&one.norm_output, &one.q, &one.kv, &one.attention_output, &one.lse, &one.residual,

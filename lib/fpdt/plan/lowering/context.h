@@ -2,6 +2,7 @@
 // homes of tensors.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct LayerBlock {
   Homes* homes = nullptr;
   Version weights;       // which gather they come from
   Stream input, output;  // backward has no output
+  Stream dy, dx;         // backward: the gradients of what the layer made and of what it read
   bool found = false;    // backward: a rerun has made the attention outputs that are not stored
   bool operator==(const LayerBlock&) const = default;
 };
@@ -55,7 +57,7 @@ struct LayerFrame {
   Visit visit = Visit::forward;
   Homes* homes = nullptr;
   Version weights;
-  Stream input, output;
+  Stream input, output, dy, dx;
   std::int64_t rows = 0;         // of chunks whose attention is computed, the first ones
   std::int64_t projections = 0;  // of chunks whose queries and keys are
   bool back = false;             // past the forward that a backward block repeats
@@ -78,6 +80,16 @@ struct Context {
   // The residual stream at a layer: what it reads and what it makes.
   [[nodiscard]] Stream input_of(const LayerPlace& at, Visit visit);
   [[nodiscard]] Stream output_of(const LayerPlace& at, Visit visit);
+  // The gradient of what the layer reads, and of what it makes.
+  [[nodiscard]] Stream input_gradient_of(const LayerPlace& at);
+  [[nodiscard]] Stream output_gradient_of(const LayerPlace& at);
+  // The input of the first layer and of the head, and their gradients.
+  [[nodiscard]] Stream first_input();
+  [[nodiscard]] Stream head_input();
+  [[nodiscard]] Stream first_gradient();
+  [[nodiscard]] Stream head_gradient();
+  // Backward of a layer has read its gradient, and made the next.
+  void advance_gradient();
   [[nodiscard]] std::int64_t segments() const { return places.back().segment + 1; }
 
   const Problem& problem;
@@ -97,10 +109,14 @@ struct Context {
     std::int64_t first = 0;  // segment
     std::int64_t count = 0;  // of segments; the last have one more, for the head
     std::int64_t slots = 0;
-    std::int64_t turns = 1;  // of the ring in a micro-batch
+    std::int64_t turns = 1;        // of the ring in a micro-batch
+    std::optional<Home> gradient;  // in the same slots: the gradients of the inputs
+
+    // Versions of the ring in a micro-batch, and turns for each segment in backward.
+    [[nodiscard]] std::int64_t each() const { return slots * turns; }
+    [[nodiscard]] std::int64_t back() const { return gradient ? 2 : 1; }
   };
   std::vector<StoredInputs> layer_inputs;
-  Home layer_gradient;
   std::vector<Homes> homes;
   BufferIndex tokens = -1, labels = -1, documents = -1;
 
@@ -108,6 +124,13 @@ struct Context {
   void make_homes();
   void make_inputs();
   [[nodiscard]] StoredInputs& inputs_at(std::int64_t segment);
+  // The gradient of the input of a layer. `apart`: its instance where it has memory of its own.
+  [[nodiscard]] Stream gradient_of(const LayerPlace& at, const Instance& apart);
+  [[nodiscard]] Stream head_stream(Stream stream) const;
+  template <class StreamOf>
+  [[nodiscard]] Stream after(const LayerPlace& at, StreamOf stream_of);
+
+  Home layer_gradient_;  // where it is apart from inputs
 };
 
 // The base of all parts, which share one context.

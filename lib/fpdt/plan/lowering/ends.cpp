@@ -52,13 +52,11 @@ std::int64_t Ends::words() const {
 
 void Ends::emit_embed() {
   context_.begin_block("embed");
-  Context::StoredInputs& inputs = context_.layer_inputs.front();
-  Home& home = inputs.home;
-  const Instance first = Version::at(0, 0, inputs.slots * inputs.turns);
+  const auto [home, first] = context_.first_input();
   Operand x;
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     const std::int64_t extent = shape_.extent_of(i);
-    if (enters(i, Loop::up)) x = home.produce(builder_, first, extent);
+    if (enters(i, Loop::up)) x = home->produce(builder_, first, extent);
     Embedding embed;
     embed.tokens = {context_.tokens, kMicroBatch, shape_.local_first(i), shape_.local_rows(i)};
     embed.table = states_.weight("embed.weight", kMicroBatch);
@@ -72,7 +70,7 @@ void Ends::emit_embed() {
     embed.token_first = token_first(i);
     builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
     if (leaves(i, Loop::up)) {
-      home.spill(builder_, first, extent, x, out_lane());
+      home->spill(builder_, first, extent, x, out_lane());
     }
   }
   builder_.end_block();
@@ -86,11 +84,12 @@ void Ends::emit_embed_backward() {
   std::vector<std::string> fresh = names;
   if (model_.tied_embeddings) fresh.erase(fresh.begin());
   states_.emit_fill(builder_, fresh, kMicroBatch);
+  const auto [home, gradient] = context_.first_gradient();
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
     EmbeddingBackward back;
     back.tokens = {context_.tokens, kMicroBatch, shape_.local_first(i), shape_.local_rows(i)};
-    const Operand dx = context_.layer_gradient.fetch(
-        builder_, Version::plus(0), shape_.extent_of(i), Home::Reuse::latest, LaneKind::h2d);
+    const Operand dx =
+        home->fetch(builder_, gradient, shape_.extent_of(i), Home::Reuse::latest, LaneKind::h2d);
     back.dx = chunk_of(dx, i);
     back.dtable =
         states_.gradient_rows("embed.weight", kMicroBatch, 0, model_.vocabulary * model_.hidden);
@@ -117,27 +116,24 @@ void Ends::emit_head(const std::string& name, bool train) {
   if (states_.has("final_norm.bias")) names.push_back("final_norm.bias");
   names.push_back(model_.tied_embeddings ? "embed.weight" : "head.weight");
   if (train) states_.emit_fill(builder_, names, kMicroBatch);
-  Context::StoredInputs& inputs = context_.layer_inputs.back();
-  Home& home = inputs.home;
-  const std::int64_t step = inputs.turns == 1 ? 1 : inputs.slots + 1;
-  const Instance last = Version::at(step * (inputs.count - 1), 0, inputs.slots * inputs.turns);
+  const auto [home, last] = context_.head_input();
+  const auto [gradients, gradient] = context_.head_gradient();
   const std::int64_t tile = loss_tile();
   // Of long sequences, most ops are here. An op is a kilobyte, so let none move.
   const std::int64_t tiles = shape_.extents * div_ceil(shape_.extent_rows(0), tile);
   builder_.expect(tiles * (4 + (train ? 6 : 2) * div_ceil(model_.vocabulary, words())));
   for (std::int64_t i = 0; i < shape_.extents; ++i) {
-    const Operand x = home.fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
-    const Operand dx =
-        train ? context_.layer_gradient.produce(builder_, Version::plus(1), i) : Operand{};
+    const Operand x = home->fetch(builder_, last, i, Home::Reuse::latest, LaneKind::h2d);
+    const Operand dx = train ? gradients->produce(builder_, gradient, i) : Operand{};
     for (std::int64_t at = 0; at < shape_.extent_rows(i); at += tile) {
       const std::int64_t rows = std::min(tile, shape_.extent_rows(i) - at);
       loss_rows(i, at, rows, rows_of(x, at, rows), train ? rows_of(dx, at, rows) : Operand{},
                 train);
     }
-    if (train) context_.layer_gradient.spill(builder_, Version::plus(1), i, dx, out_lane());
+    if (train) gradients->spill(builder_, gradient, i, dx, out_lane());
   }
   if (train) {
-    context_.layer_gradient.advance(builder_, 1);
+    context_.advance_gradient();
     if (model_.tied_embeddings) names.pop_back();
     states_.emit_reduce(builder_, names, kMicroBatch, "reduce_head");
   }

@@ -15,6 +15,18 @@ Version part_of(const Instance& instance, std::int64_t each, std::int64_t part) 
           instance.micro_batch * each, instance.segment * each,       instance.place * each};
 }
 
+BufferIndex add_ring(Builder& builder, const HomeShape& shape, const char* suffix,
+                     MemorySpace space, std::int64_t rows, std::int64_t slots) {
+  return builder.add({shape.name + suffix,
+                      space,
+                      Role::temporary,
+                      Category::activations,
+                      shape.dtype,
+                      {rows, shape.width},
+                      slots,
+                      kUnplaced});
+}
+
 }  // namespace
 
 // Declares the rings that the chunks need: of kept ones, of chunks at their producer, of spilled
@@ -23,14 +35,7 @@ Home::Home(Builder& builder, const HomeShape& shape)
     : shape_(shape), first_kept_(shape.chunks - (shape.stored ? shape.kept : 0)) {
   const auto ring = [&](const char* suffix, MemorySpace space, std::int64_t rows,
                         std::int64_t slots) {
-    return builder.add({shape.name + suffix,
-                        space,
-                        Role::temporary,
-                        Category::activations,
-                        shape.dtype,
-                        {rows, shape.width},
-                        slots,
-                        kUnplaced});
+    return add_ring(builder, shape, suffix, space, rows, slots);
   };
   const std::int64_t kept = shape.chunks - first_kept_;
   const MemorySpace device = MemorySpace::device;
@@ -45,6 +50,19 @@ Home::Home(Builder& builder, const HomeShape& shape)
   host_slots_ = mul(first_kept_ - shape.repeated, shape.instances) + shape.extra;
   host_ = ring("_host", MemorySpace::host_pinned, shape.rows, host_slots_);
   if (shape.fetched_slots > 0) fetched_ = ring("", device, shape.rows, shape.fetched_slots);
+}
+
+// A value never passes to a slot in the op that reads the one before it there.
+Home::Home(Builder& builder, const HomeShape& shape, const Home& other)
+    : shape_(shape),
+      first_kept_(other.first_kept_),
+      kept_(other.kept_),
+      host_(other.host_),
+      host_slots_(other.host_slots_),
+      beside_(true) {
+  const MemorySpace device = MemorySpace::device;
+  produced_ = add_ring(builder, shape, "_new", device, shape.rows, shape.produced_slots);
+  if (host_ >= 0) fetched_ = add_ring(builder, shape, "", device, shape.rows, shape.fetched_slots);
 }
 
 // The first rows of a slot; all of them for a whole chunk.
@@ -94,7 +112,7 @@ bool Home::alive(const Builder& builder, const Operand& value) const {
 }
 
 Operand Home::produce(Builder& builder, const Instance& instance, std::int64_t chunk) {
-  if (chunk >= first_kept_) return kept(instance, chunk);
+  if (chunk >= first_kept_ && !beside_) return kept(instance, chunk);
   const Operand value = builder.next(produced_, shape_.rows_of(chunk));
   hold(builder, {instance, chunk, value});
   return value;
@@ -108,10 +126,17 @@ void Home::hold(const Builder& builder, const Held& held) {
 
 void Home::spill(Builder& builder, const Instance& instance, std::int64_t chunk,
                  const Operand& value, LaneKind lane) const {
-  if (chunk >= first_kept_ || !shape_.stored) return;
-  builder.emit(
-      fmt::format("spill_{}.{}.{}", builder.at(value.buffer).name, chunk, value.version.offset),
-      lane, Copy{value, {on_host(instance, chunk), false}});
+  if (!shape_.stored) return;
+  const auto copy = [&](const char* what, LaneKind on, const Operand& to) {
+    builder.emit(fmt::format("{}_{}.{}.{}", what, builder.at(value.buffer).name, chunk,
+                             value.version.offset),
+                 on, Copy{value, {to, false}});
+  };
+  if (chunk < first_kept_) {
+    copy("spill", lane, on_host(instance, chunk));
+  } else if (beside_) {
+    copy("keep", LaneKind::compute, kept(instance, chunk));
+  }
 }
 
 Operand Home::fetch(Builder& builder, const Instance& instance, std::int64_t chunk, Reuse reuse,

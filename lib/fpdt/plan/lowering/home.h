@@ -49,6 +49,8 @@ class Home {
  public:
   Home() = default;
   Home(Builder& builder, const HomeShape& shape);
+  // A home in the slots of another one, whose values are dead, with rings of its own.
+  Home(Builder& builder, const HomeShape& shape, const Home& other);
 
   // The operand that the producer of chunk i writes. A chunk for the host begins a version of the
   // produced ring.
@@ -96,6 +98,7 @@ class Home {
 
   BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
   std::int64_t host_slots_ = 0;
+  bool beside_ = false;  // in the slots of another home
   // A chunk and the operand that holds it on the device.
   struct Held {
     Instance instance;

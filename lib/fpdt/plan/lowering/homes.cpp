@@ -212,7 +212,9 @@ void Context::make_inputs() {
     made.count = (last ? segments() + 1 : first[i + 1]->segment) - made.first;
     // In forward, the inputs of other layers are beside those of the segment and the next one.
     made.slots = made.count;
-    if (longest_segment(strategy) > 1) made.turns = 2 * made.count + 2;
+    const bool shared = strategy.layer_gradients == LayerGradients::in_inputs;
+    made.turns =
+        longest_segment(strategy) == 1 ? (shared ? 2 : 1) : (shared ? 3 : 2) * made.count + 2;
     for (const LayerPlace& at : places) {
       const std::int64_t segment = at.segment - made.first;
       if (segment < 0 || segment >= made.count || at.length == 1) continue;
@@ -227,15 +229,22 @@ void Context::make_inputs() {
     const bool again = strategy.extent == Extent::chunk;
     if (again && shape.hops == 1 && strategy.copies.overlap_all_to_all) shape_of.fetched_slots += 2;
     made.home = Home(builder, shape_of);
+    if (shared) {
+      HomeShape gradient = maker.local_rows(TensorClass::layer_gradient, problem.model.hidden);
+      if (first.size() > 1) gradient.name.append(1, '_').append(std::to_string(i));
+      made.gradient = Home(builder, gradient, made.home);
+    }
     layer_inputs.push_back(std::move(made));
   }
 }
 
 void Context::make_homes() {
   make_inputs();
-  HomeShape gradient = HomeMaker(*this, strategy.layer_classes.front(), "", 1)
-                           .local_rows(TensorClass::layer_gradient, problem.model.hidden);
-  layer_gradient = Home(builder, gradient);
+  if (strategy.layer_gradients == LayerGradients::apart) {
+    layer_gradient_ =
+        Home(builder, HomeMaker(*this, strategy.layer_classes.front(), "", 1)
+                          .local_rows(TensorClass::layer_gradient, problem.model.hidden));
+  }
   std::int64_t first = 0;
   for (std::size_t c = 0; c < strategy.layer_classes.size(); ++c) {
     Homes made;

@@ -13,6 +13,8 @@ LayerFrame Layers::begin(const std::string& name, const LayerBlock& block) {
   frame.weights = block.weights;
   frame.input = block.input;
   frame.output = block.output;
+  frame.dy = block.dy;
+  frame.dx = block.dx;
   if (block.visit == Visit::forward) {
     frame.rows = shape_.chunks;
   } else if (!block.found) {
@@ -62,7 +64,7 @@ void Layers::backward(LayerFrame& frame) {
   // The streamed accumulator begins a new value in every row.
   homes.dq.advance(builder_, shape_.hops * shape_.chunks);
   homes.dkv.advance(builder_, shape_.hops * shape_.chunks);
-  context_.layer_gradient.advance(builder_, 1);
+  context_.advance_gradient();
 }
 
 // With overlap, compute runs project(i+1), row(i), feed_forward(i-1). The all-to-alls of q and kv

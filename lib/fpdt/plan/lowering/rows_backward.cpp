@@ -16,8 +16,8 @@ void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.extent_rows(extent);
   const std::int64_t hidden = model_.hidden;
-  const Operand dy = context_.layer_gradient.fetch(builder_, Version::plus(0), extent,
-                                                   Home::Reuse::latest, LaneKind::h2d);
+  const Operand dy =
+      frame.dy.home->fetch(builder_, frame.dy.instance, extent, Home::Reuse::latest, LaneKind::h2d);
   const Operand context = homes.attention_output.fetch(builder_, outputs(frame), extent,
                                                        Home::Reuse::ring, LaneKind::h2d);
   const bool parallel = model_.parallel_residual;
@@ -169,7 +169,7 @@ void Rows::first_norm_again(LayerFrame& frame, std::int64_t extent) {
 void Rows::first_norm_gradient(LayerFrame& frame, std::int64_t extent) {
   const Operand dh = frame.homes->residual_gradient.fetch(builder_, Version::plus(0), extent,
                                                           Home::Reuse::ring, LaneKind::h2d);
-  const Operand dx = context_.layer_gradient.produce(builder_, Version::plus(1), extent);
+  const Operand dx = frame.dx.home->produce(builder_, frame.dx.instance, extent);
   products_.norm_backward(fmt::format("dx.{}", extent), {.layer = "norm1",
                                                          .use = frame.weights,
                                                          .sum = Version::plus(0),
@@ -179,7 +179,7 @@ void Rows::first_norm_gradient(LayerFrame& frame, std::int64_t extent) {
                                                          .dx = dx,
                                                          .rows = shape_.extent_rows(extent),
                                                          .local_first = extent_first(extent)});
-  context_.layer_gradient.spill(builder_, Version::plus(1), extent, dx, out_lane());
+  frame.dx.home->spill(builder_, frame.dx.instance, extent, dx, out_lane());
 }
 
 }  // namespace fpdt

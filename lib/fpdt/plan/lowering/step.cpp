@@ -83,6 +83,8 @@ LayerBlock StepLowering::block_of(std::int64_t layer, Visit visit) {
       break;
     case Visit::backward:
       block.weights = count.backward();
+      block.dy = context_.output_gradient_of(at);
+      block.dx = context_.input_gradient_of(at);
       block.found = !at.last() && block.homes->choice.recompute != Recompute::from_input;
       break;
   }

@@ -115,15 +115,24 @@ class Climb {
     if (allowed(problem_, pins_, host)) add_solved(host, host);
   }
 
+  // The shape, with layer gradients in the slots of inputs if not all attention outputs fit.
+  Strategy with_room(Strategy shape) const {
+    if (!may_fit(problem_, with_stored_from(problem_, shape, {0, problem_.model.layers}))) {
+      shape.layer_gradients = LayerGradients::in_inputs;
+    }
+    return canonical(problem_, shape);
+  }
+
   // Adds a shape with segments of any length: longer ones leave more room for attention outputs,
   // until all are stored, and repeat more.
   void add_segments(const Start& start) {
     std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
+    const Strategy shape = with_room(start.strategy);
     for (const std::vector<std::int64_t>& segments : segment_shapes(problem_.model.layers)) {
-      Strategy strategy = start.strategy;
+      Strategy strategy = shape;
       strategy.segments = segments;
       const std::int64_t least = least_threshold(problem_, strategy);
-      const bool stores = least < thresholds(problem_, strategy);
+      const bool stores = least <= thresholds(problem_, strategy);
       // In some layers a threshold may be one chunk less than in all.
       const StoredFrom from{std::max<std::int64_t>(0, least - 1), problem_.model.layers};
       Strategy most =

@@ -27,20 +27,21 @@ double left(Bytes used, Bytes budget) {
 }
 
 // The strategy with as much on the host as its budget allows, and the rest on the device. A chunk
-// of attention output or layer input of all layers is large; chunks of lse, and of the gradient of
-// one layer, fill what they leave.
+// of attention output or layer input of all layers is large; chunks of lse, and of a tensor of one
+// layer, fill what they leave.
 Strategy divided(const Problem& problem, Strategy strategy) {
-  static constexpr std::initializer_list<TensorClass> kFine = {TensorClass::layer_gradient,
-                                                               TensorClass::lse};
+  const bool apart = strategy.layer_gradients == LayerGradients::apart;
+  const std::initializer_list<TensorClass> fine = {
+      apart ? TensorClass::layer_gradient : TensorClass::q, TensorClass::lse};
   const auto with = [&](std::initializer_list<TensorClass> tensors, double fraction) {
     for (const TensorClass tensor : tensors) strategy = with_kept(strategy, tensor, fraction);
     return usage(problem, strategy).host_node;
   };
   with({TensorClass::attention_output, TensorClass::layer_input}, 0);
-  const Bytes without = with(kFine, 1);
+  const Bytes without = with(fine, 1);
   Problem roomier = problem;
-  roomier.host_budget += with(kFine, 0) - without;
-  return with_host_relieved(problem, with_host_relieved(roomier, strategy), kFine);
+  roomier.host_budget += with(fine, 0) - without;
+  return with_host_relieved(problem, with_host_relieved(roomier, strategy), fine);
 }
 
 Bytes part(Bytes whole, double share) {

@@ -89,7 +89,7 @@ TEST_F(Words, AnotherPlanCanBeTaken) {
 
 TEST_F(Words, SaysWhenStatesFillAMemory) {
   const Outcome large =
-      plan("search --model llama3-8b --cluster rtx4090-24g-x1 --method fpdt --seq-len 32K");
+      plan("search --model llama3-8b --cluster rtx4090-24g-x1 --method fpdt --seq-len 64K");
   EXPECT_EQ(large.code, 3);
   EXPECT_TRUE(says(large.out, "116 GiB of it are states of the model at any sequence length"));
   EXPECT_TRUE(says(large.out,

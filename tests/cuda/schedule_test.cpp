@@ -55,6 +55,7 @@ std::vector<Case> cases() {
   replicas.strategy.keep = kStateHomes.back();
   replicas.strategy.gradients = Storage::bf16;
   replicas.strategy.layer_gradients = LayerGradients::in_inputs;
+  replicas.strategy.queries = Queries::again;
   replicas.name = "replicas";
   all.push_back(std::move(replicas));
   for (const std::int64_t kv_heads : {4, 1}) {

@@ -39,6 +39,7 @@ std::vector<Case> cases() {
   gpt.strategy.keep = kStateHomes.back();
   gpt.strategy.gradients = Storage::bf16;
   gpt.strategy.layer_gradients = LayerGradients::in_inputs;
+  gpt.strategy.queries = Queries::again;
   gpt.name = "gpt_4";
   all.push_back(gpt);
   Case replicas = make_case(wider(tiny_llama()), 4, 21, 8);

@@ -117,6 +117,7 @@ DrawnStep many_chunks(std::uint32_t seed) {
     }
   }
   strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
+  strategy.queries = draw.of({Queries::stored, Queries::again});
   return {problem, canonical(problem, strategy)};
 }
 

@@ -23,6 +23,7 @@ struct Letters {
   std::int64_t t_dkv;      // bytes of a gradient of keys on its way
   std::int64_t T;          // ranks that share products
   bool in_inputs = false;  // layer gradients
+  bool again = false;      // backward projects queries again
 };
 
 Letters letters_of(const Problem& problem, const Strategy& strategy) {
@@ -117,6 +118,14 @@ Table classes(const Letters& x, const LayerClass& layers, bool q_outer) {
     if (keep(layer_input) == 1) table.erase("layer_gradient");
   }
   home(table, x, "q", x.queries * x.h * x.D * x.e, I, keep(q));
+  if (x.again) {
+    table.erase("q");
+    table.erase("q_host");
+    table.erase("q_kept");
+    table["q_new"] = 2 * x.queries * x.h * x.D * x.e;
+    table["q_rows"] = x.l * x.H * x.D * x.e;
+    if (repeated < x.C && !from_input) table["kv_rows"] = x.l * 2 * x.G * x.D * x.e;
+  }
   home(table, x, "kv", x.keys * 2 * x.g * x.D * x.e, I, keep(kv));
   if (x.hops > 1) {
     const std::int64_t two = std::min<std::int64_t>(2, x.hops - 1);
@@ -280,7 +289,10 @@ void expect_formulas(int corner, Extent extent, std::int64_t ring = 1, Keys keys
   layers.keep.fill(keep);
   if (extent == Extent::chunk) layers.first_stored_chunk = corner / 36 % 4;
 
-  const Letters x = letters_of(problem, strategy);
+  if (corner % 3 == 1) strategy.layer_gradients = LayerGradients::in_inputs;
+  if (corner % 5 < 3) strategy.queries = Queries::again;
+  Letters x = letters_of(problem, strategy);
+  x.again = projects_queries_again(strategy, layers);
   const bool q_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
   Table table = classes(x, layers, q_outer);
   add_working(table, x, layers.recompute == Recompute::keep_all, q_outer, keep);

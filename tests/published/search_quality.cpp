@@ -51,10 +51,9 @@ struct Climbed {
 
 // The fastest of all strategies one or two levers away that fit as placed.
 Climbed climbed(const Problem& problem, const Candidate& answer) {
-  Problem roomier = problem;
-  if (!fits(problem, answer.strategy)) {
-    roomier.device_budget += placement_gain(problem, answer.strategy);
-  }
+  const Problem roomier = fits(problem, answer.strategy)
+                              ? problem
+                              : with_room(problem, placement_gain(problem, answer.strategy));
   Estimates estimates(problem);
   const auto now = static_cast<double>(estimates.nanoseconds(answer.strategy));
   struct Found {
@@ -87,9 +86,10 @@ Climbed climbed(const Problem& problem, const Candidate& answer) {
   Climbed best;
   constexpr std::size_t kSimulated = 8;
   for (std::size_t i = 0; i < std::min(kSimulated, found.size()); ++i) {
-    const Usage need = usage(problem, found[i].strategy);
-    Usage placed = need;
-    placed.device = need.device - placement_gain(problem, found[i].strategy);
+    Usage placed = usage(problem, found[i].strategy);
+    const Room gain_of = placement_gain(problem, found[i].strategy);
+    placed.device = placed.device - gain_of.device;
+    placed.host_node = placed.host_node - gain_of.host;
     if (!within(problem, placed)) continue;
     const double gain =
         1 - static_cast<double>(step_nanoseconds(problem, found[i].strategy, machine)) / before;

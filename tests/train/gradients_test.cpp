@@ -453,6 +453,7 @@ std::vector<Case> drawn() {
     rounded.strategy.gradients = Storage::bf16;
     if (homes() % 2 == 0 && check(rounded.problem, rounded.strategy).empty()) one = rounded;
     if (homes() % 2 == 0) one.strategy.layer_gradients = LayerGradients::in_inputs;
+    if (homes() % 2 == 0) one.strategy.queries = Queries::again;
     one.name = fmt::format("draw{}_{}", cases.size(), describe(one));
     cases.push_back(std::move(one));
   }

@@ -114,6 +114,7 @@ Case case_of(std::int64_t number) {
   strategy.gradients = digit(rest, 2) == 0 ? Storage::bf16 : Storage::f32;
   if (!check(one.problem, strategy).empty()) strategy.gradients = Storage::f32;
   if (digit(rest, 2) == 0) strategy.layer_gradients = LayerGradients::in_inputs;
+  if (digit(rest, 2) == 0) strategy.queries = Queries::again;
   one.name = fmt::format("{}_{}_{}_ranks{}_ring{}_tensor{}_zero{}", number, residency.name,
                          model.name.substr(5), grid.ranks, grid.ring, grid.tensor, strategy.zero);
   return one;
@@ -143,6 +144,7 @@ TEST_P(Residencies, EqualReferenceAndChangeNoBits) {
   plain.strategy.segments = {1};
   plain.strategy.keep = kStateHomes.front();
   plain.strategy.layer_gradients = LayerGradients::apart;
+  plain.strategy.queries = Queries::stored;
   plain.strategy.layer_classes.resize(1);
   plain.strategy.layer_classes[0] = LayerClass{};
   plain.strategy.layer_classes[0].recompute = kAttention;

@@ -112,6 +112,30 @@ Strategies other_home_of(StateClass one, const Strategy& strategy) {
   return {with(strategy, [&](Strategy& s) { s.offload(one, !s.offloads(one)); })};
 }
 
+namespace {
+
+// The other value of a choice that leaves a tensor class without memory or gives it some.
+template <class Value>
+Strategies other_memory(const Strategy& strategy, Value Strategy::*member, Value none, Value some,
+                        TensorClass tensor) {
+  Strategy other = strategy;
+  other.*member = strategy.*member == none ? some : none;
+  if (other.*member == none) return {other};
+  return {with_kept(other, tensor, 1), with_kept(other, tensor, 0)};
+}
+
+}  // namespace
+
+Strategies other_layer_gradients(const Problem&, const Strategy& strategy, const Fits&) {
+  return other_memory(strategy, &Strategy::layer_gradients, LayerGradients::in_inputs,
+                      LayerGradients::apart, TensorClass::layer_gradient);
+}
+
+Strategies other_queries(const Problem&, const Strategy& strategy, const Fits&) {
+  return other_memory(strategy, &Strategy::queries, Queries::again, Queries::stored,
+                      TensorClass::q);
+}
+
 Strategies other_stages(const Problem&, const Strategy& strategy, const Fits&) {
   Strategies values;
   for (const std::int64_t stage : {3, 2, 1, 0}) {

@@ -13,6 +13,10 @@ Strategies other_chunks(const Problem& problem, const Strategy& strategy, const 
 Strategies other_depths(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_home_of(StateClass one, const Strategy& strategy);
+// Memory of its own is worth most on the device.
+Strategies other_layer_gradients(const Problem& problem, const Strategy& strategy,
+                                 const Fits& fits);
+Strategies other_queries(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_stages(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_rings(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_replicas(const Problem& problem, const Strategy& strategy, const Fits& fits);

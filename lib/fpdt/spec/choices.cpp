@@ -149,6 +149,7 @@ std::vector<Choice> rows_of_formats() {
        .member = at(&Strategy::layer_gradients),
        .label = "layer_gradients",
        .turn = 10,
+       .others = other_layer_gradients,
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {
              return unless(s.layer_gradients == LayerGradients::apart,
@@ -156,6 +157,23 @@ std::vector<Choice> rows_of_formats() {
            },
        .simplest = "layer gradients apart",
        .simplify = set(&Strategy::layer_gradients, LayerGradients::apart)},
+      {.key = "queries",
+       .meaning = "whether backward stores the queries of a layer until their tiles, or projects "
+                  "them again at their row",
+       .member = at(&Strategy::queries),
+       .label = "queries",
+       .turn = 10,
+       .others = other_queries,
+       .words =
+           [](const Problem&, const Strategy& s, const Geometry&) {
+             return unless(s.queries == Queries::stored, "queries projected again in backward");
+           },
+       .simplest = "stored queries",
+       .simplify = set(&Strategy::queries, Queries::stored),
+       .unused =
+           [](const Problem&, const Strategy& s, const LayerClass& one, const Geometry&) {
+             return s.queries == Queries::stored ? "" : std::string(why_stored(s, one));
+           }},
       {.key = "gradients",
        .meaning =
            "the format of gradients of layers from their sum to the update; bf16 rounds each "

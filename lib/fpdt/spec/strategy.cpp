@@ -413,48 +413,6 @@ std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy) 
   return wrong.list;
 }
 
-std::string_view why_unused(const Strategy& strategy, const LayerClass& layers,
-                            TensorClass tensor) {
-  const bool query_outer = strategy.tiles.backward_order == BackwardOrder::q_outer;
-  const bool travel = strategy.keys == Keys::ring && strategy.mesh.ring > 1;
-  const bool whole = strategy.extent == Extent::whole;
-  switch (tensor) {
-    case TensorClass::norm_output:
-    case TensorClass::residual:
-    case TensorClass::ffn_hidden:
-      if (layers.recompute == Recompute::keep_all) return {};
-      return "it is stored under recompute: keep_all only";
-    case TensorClass::attention_output:
-      if (!whole || layers.recompute != Recompute::from_input) return {};
-      return "with extent: whole one block makes it and uses it";
-    case TensorClass::residual_gradient:
-      if (whole) return "with extent: whole one block makes it and uses it";
-      if (query_outer && !travel) return "q_outer uses it in the row that makes it";
-      return {};
-    case TensorClass::dout:
-      if (query_outer && !travel) return "q_outer uses it in the row that makes it";
-      return {};
-    case TensorClass::dq:
-      if (query_outer && !travel) return "q_outer completes it in one row";
-      return {};
-    case TensorClass::dkv:
-      if (!query_outer && !travel) return "kv_outer completes it in one row";
-      return {};
-    case TensorClass::attention_sum:
-      if (!travel) return "a row of tiles completes it without keys: ring";
-      return {};
-    case TensorClass::layer_input:
-    case TensorClass::q:
-    case TensorClass::kv:
-    case TensorClass::lse:
-      return {};
-    case TensorClass::layer_gradient:
-      if (strategy.layer_gradients == LayerGradients::apart) return {};
-      return "it is in the slots of layer_input";
-  }
-  return {};
-}
-
 Strategy default_strategy(const Problem& problem) {
   Strategy strategy;
   const std::int64_t unit = problem.ranks() * problem.cluster.row_multiple;

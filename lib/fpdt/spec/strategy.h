@@ -39,6 +39,9 @@ enum class Keys : std::uint8_t { resident, ring, gathered };
 enum class Layout : std::uint8_t { interleaved, zigzag };
 // Rows of norms and products: those of a chunk, or all of the rank.
 enum class Extent : std::uint8_t { chunk, whole };
+// Whether backward stores the queries of a layer from their projection to their tiles, or projects
+// them again at their row.
+enum class Queries : std::uint8_t { stored, again };
 // Where the gradient of the residual stream waits between two layers: in memory of its own, or in
 // the slots of the layer input that it is the gradient of, which backward has read for the last
 // time.
@@ -60,6 +63,7 @@ constexpr auto words_of(ZeroGroups) { return word_list("flat", "hierarchical", "
 constexpr auto words_of(Keys) { return word_list("resident", "ring", "gathered"); }
 constexpr auto words_of(Layout) { return word_list("interleaved", "zigzag"); }
 constexpr auto words_of(Extent) { return word_list("chunk", "whole"); }
+constexpr auto words_of(Queries) { return word_list("stored", "again"); }
 constexpr auto words_of(LayerGradients) { return word_list("apart", "in_inputs"); }
 constexpr auto words_of(Storage) { return word_list("f32", "bf16"); }
 constexpr auto words_of(Recompute) { return word_list("from_input", "keep_attention", "keep_all"); }
@@ -153,6 +157,7 @@ struct Strategy {
   Storage gradients = Storage::f32;      // of layers, from their sum to the update
   Storage key_gradients = Storage::f32;  // of keys, on their way around a ring
   LayerGradients layer_gradients = LayerGradients::apart;
+  Queries queries = Queries::stored;
   // Fraction of each on the device; the rest has its home on the pinned host.
   std::array<double, kStateClasses> keep{1, 1, 1};
   // Layers of each segment from the input on; the last number repeats. Only the input of a
@@ -202,6 +207,10 @@ inline constexpr std::int64_t kExchangesMost = std::int64_t{1} << 25;
 // learned positions.
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 
+// Why backward cannot project queries again at their row; empty if it can.
+std::string_view why_stored(const Strategy& strategy, const LayerClass& layers);
+// Whether it does.
+bool projects_queries_again(const Strategy& strategy, const LayerClass& layers);
 // Why the residency of a tensor class has no effect; empty if it has one.
 std::string_view why_unused(const Strategy& strategy, const LayerClass& layers, TensorClass tensor);
 

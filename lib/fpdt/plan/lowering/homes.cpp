@@ -137,7 +137,9 @@ class HomeMaker {
       }
       made.ffn_hidden = home(product_rows(TensorClass::ffn_hidden, part_.up_width(), true));
     }
-    made.q = home(head_rows(TensorClass::q, q_width(), storage(), keep_all));
+    HomeShape q = head_rows(TensorClass::q, q_width(), storage(), keep_all);
+    q.stored = stored(TensorClass::q);
+    made.q = home(q);
     made.kv = home(head_rows(TensorClass::kv, kv_width(), storage(), keep_all));
     attention_outputs(made);
     gradients(made);

@@ -123,11 +123,15 @@ void Layers::kv_outer(LayerFrame& frame) {
 // Rows are query chunks, last first.
 void Layers::query_outer(LayerFrame& frame) {
   const std::int64_t last = shape_.chunks - 1;
-  if (overlaps()) rows_.feed_forward_backward(frame, last);
+  const auto to_heads = [&](std::int64_t i) {
+    rows_.feed_forward_backward(frame, i);
+    rows_.project_queries(frame, i);
+  };
+  if (overlaps()) to_heads(last);
   for (std::int64_t hop = shape_.hops - 1; hop >= 0; --hop) {
     for (std::int64_t i = last; i >= 0; --i) {
       const std::int64_t next = overlaps() ? i - 1 : i;
-      if (hop + 1 == shape_.hops && next >= 0) rows_.feed_forward_backward(frame, next);
+      if (hop + 1 == shape_.hops && next >= 0) to_heads(next);
       const auto [dq, dkv] = attention_.query_row(frame, hop, i);
       if (hop > 0) continue;
       transition_.gradients_to_rows(frame, i, dq, dkv);

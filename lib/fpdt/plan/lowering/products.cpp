@@ -20,6 +20,21 @@ void Products::linear(const std::string& op, const std::string& layer, const Ver
   builder_.emit(op, LaneKind::compute, product);
 }
 
+void Products::linear_part(const std::string& op, const std::string& layer, const Version& use,
+                           const Operand& x, const Operand& y, std::int64_t rows, std::int64_t in,
+                           std::int64_t first, std::int64_t out) {
+  Matmul product{
+      x, states_.weight_rows(layer + ".weight", use, first * in, out * in), {}, {}, {y, false}};
+  if (states_.has(layer + ".bias")) {
+    product.bias = states_.weight_rows(layer + ".bias", use, first, out);
+  }
+  product.m = rows;
+  product.n = out;
+  product.k = in;
+  product.transpose_b = true;
+  builder_.emit(op, LaneKind::compute, product);
+}
+
 void Products::linear_backward(const std::string& op, const std::string& layer, const Version& use,
                                const Operand& dy, const Operand& dx, std::int64_t rows,
                                std::int64_t in, std::int64_t out, const Operand& addend) {

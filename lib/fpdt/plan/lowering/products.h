@@ -18,6 +18,10 @@ class Products : public LoweringPart {
   void linear(const std::string& op, const std::string& layer, const Version& use, const Operand& x,
               const Operand& y, std::int64_t rows, std::int64_t in, std::int64_t out,
               const Operand& addend = {});
+  // The same for outputs [first, first + out) alone.
+  void linear_part(const std::string& op, const std::string& layer, const Version& use,
+                   const Operand& x, const Operand& y, std::int64_t rows, std::int64_t in,
+                   std::int64_t first, std::int64_t out);
   // dx = dy * W + addend.
   void linear_backward(const std::string& op, const std::string& layer, const Version& use,
                        const Operand& dy, const Operand& dx, std::int64_t rows, std::int64_t in,

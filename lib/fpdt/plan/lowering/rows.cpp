@@ -26,6 +26,11 @@ Rows::Rows(Context& context, Transition& transition)
   } else {
     projection("qkv", "qkv", "qkv_gradient", part_.qkv_width());
   }
+  for (const LayerClass& one : strategy_.layer_classes) {
+    if (!projects_queries_again(strategy_, one) || q_alone_ >= 0) continue;
+    q_alone_ = rows_of_width("q_rows", chunk, part_.q_width(), storage_);
+    kv_alone_ = rows_of_width("kv_rows", chunk, 2 * part_.kv_width(), storage_);
+  }
   residual_ = rows_of_width("residual_chunk", extent, model_.hidden, storage_);
   up_ = rows_of_width("up", tile, part_.up_width(), storage_);
   act_ = rows_of_width("act", tile, part_.feed_forward, storage_);
@@ -56,7 +61,27 @@ void Rows::project(LayerFrame& frame, std::int64_t chunk) {
   const Operand n1 = tensor_ranks_.gather(fmt::format("gather_n1.{}", chunk),
                                           chunk_of(frame.n1[index(shape_.extent_of(chunk))], chunk),
                                           shape_.local_rows(chunk));
-  transition_.to_heads(frame, chunk, qkv_products(frame, "", chunk, n1));
+  if (!again(frame) || chunk < frame.rows) {
+    return transition_.to_heads(frame, chunk, qkv_products(frame, "", chunk, n1));
+  }
+  const std::int64_t rows = shape_.product_rows(chunk);
+  const Operand kv = temporary(kv_alone_, rows);
+  products_.linear_part(fmt::format("kv.{}", chunk), "qkv", frame.weights, n1, kv, rows,
+                        model_.hidden, part_.q_width(), 2 * part_.kv_width());
+  transition_.keys_to_heads(frame, chunk, kv);
+}
+
+void Rows::project_queries(LayerFrame& frame, std::int64_t chunk) {
+  if (!again(frame)) return;
+  const std::int64_t rows = shape_.product_rows(chunk);
+  const Operand x =
+      frame.input.home->fetch(builder_, frame.input.instance, chunk, reuse(), LaneKind::h2d);
+  const Operand n1 = temporary(normed_, rows);
+  products_.norm(fmt::format("norm1_q.{}", chunk), "norm1", frame.weights, x, n1, rows);
+  const Operand q = temporary(q_alone_, rows);
+  products_.linear_part(fmt::format("q.{}", chunk), "qkv", frame.weights, n1, q, rows,
+                        model_.hidden, 0, part_.q_width());
+  transition_.queries_to_heads(frame, chunk, q);
 }
 
 Transition::Projected Rows::qkv_products(const LayerFrame& frame, const char* prefix,

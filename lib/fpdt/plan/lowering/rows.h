@@ -16,6 +16,8 @@ class Rows : public LoweringPart {
 
   // q_i and kv_i in head layout from x_i.
   void project(LayerFrame& frame, std::int64_t chunk);
+  // q_i in head layout, again in backward, where it is not stored.
+  void project_queries(LayerFrame& frame, std::int64_t chunk);
   // Residual, second norm and feed-forward of an extent: the input of the next layer.
   void feed_forward(LayerFrame& frame, std::int64_t extent);
   // dh_i from dy_i, and the gradient of the attention output, on its way to head layout.
@@ -24,6 +26,10 @@ class Rows : public LoweringPart {
   void projection_backward(LayerFrame& frame, std::int64_t chunk);
 
  private:
+  // Whether backward projects queries again, at their row.
+  [[nodiscard]] bool again(const LayerFrame& frame) const {
+    return frame.visit == Visit::backward && projects_queries_again(strategy_, frame.homes->choice);
+  }
   void first_norm(LayerFrame& frame, std::int64_t extent);
   void feed_forward_gradient(LayerFrame& frame, std::int64_t extent);
   void tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h, const Operand& dy,
@@ -48,6 +54,7 @@ class Rows : public LoweringPart {
                                                    std::int64_t chunk, const Operand& n1);
 
   std::vector<Projection> projections_;
+  BufferId q_alone_ = -1, kv_alone_ = -1;  // of backward that projects queries again
   BufferId normed_, residual_, up_, act_;
   BufferId norm_gradient_, act_gradient_, up_gradient_;
 };

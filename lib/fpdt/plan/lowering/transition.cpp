@@ -92,35 +92,75 @@ void Transition::split_heads(const LayerFrame& frame, std::int64_t chunk, const 
 
 void Transition::to_heads(LayerFrame& frame, std::int64_t chunk, const Projected& qkv) {
   Homes& homes = *frame.homes;
-  const auto c = static_cast<std::size_t>(chunk);
-  const Instance kept = inputs(frame);
-  const Operand q = homes.q.produce(builder_, kept, chunk);
-  const Operand kv = homes.kv.produce(builder_, kept, chunk);
-  const std::int64_t rows = shape_.query_rows(chunk);
-  const Operand own = shape_.gathers_keys() ? temporary(kv_own_, rows) : kv;
-  const bool alone = head_ranks_ == 1;
-  const Operand q_heads = alone ? q : temporary(q_send_, rows);
-  const Operand kv_heads = alone ? own : temporary(kv_send_, rows);
+  const Operand q = homes.q.produce(builder_, inputs(frame), chunk);
+  const Operand kv = homes.kv.produce(builder_, inputs(frame), chunk);
+  const Operand own = own_keys(chunk, kv);
+  const Sent sent{send_of(q_send_, chunk, q), send_of(kv_send_, chunk, own)};
   if (qkv.keys.present()) {
-    split_heads(frame, chunk, qkv.queries, Which::queries, q_heads, {});
-    split_heads(frame, chunk, qkv.keys, Which::keys, {}, kv_heads);
+    split_heads(frame, chunk, qkv.queries, Which::queries, sent.q, {});
+    split_heads(frame, chunk, qkv.keys, Which::keys, {}, sent.kv);
   } else {
-    split_heads(frame, chunk, qkv.queries, Which::all, q_heads, kv_heads);
+    split_heads(frame, chunk, qkv.queries, Which::all, sent.q, sent.kv);
   }
-  if (!alone) {
+  if (head_ranks_ > 1) {
     builder_.emit(fmt::format("a2a_qkv.{}", chunk), LaneKind::comm,
-                  AllToAll{"sp", {q_heads, kv_heads}, {{q, false}, {own, false}}});
+                  AllToAll{"sp", {sent.q, sent.kv}, {{q, false}, {own, false}}});
   }
-  if (shape_.gathers_keys()) {
-    builder_.emit(fmt::format("gather_kv.{}", chunk), LaneKind::comm,
-                  AllGather{ring_of(chunk), {own}, {{kv, false}}});
-  }
-  // Forward needs q only now, or once a hop, but K/V also in later rows of this layer.
+  gather_keys(chunk, own, kv);
+  // Forward needs q only now, or once a hop.
   const bool stored = frame.stores(Recompute::keep_all) || frame.visit == Visit::backward;
-  if (stored || shape_.hops > 1) homes.q.spill(builder_, kept, chunk, q, out_lane());
-  if (stored || chunk + 1 < frame.rows) homes.kv.spill(builder_, kept, chunk, kv, out_lane());
-  frame.q[c] = q;
-  frame.kv[c] = kv;
+  if (stored || shape_.hops > 1) homes.q.spill(builder_, inputs(frame), chunk, q, out_lane());
+  frame.q[index(chunk)] = q;
+  hold_keys(frame, chunk, kv);
+}
+
+void Transition::queries_to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& rows) {
+  const Operand q = frame.homes->q.produce(builder_, inputs(frame), chunk);
+  const Operand sent = send_of(q_send_, chunk, q);
+  split_heads(frame, chunk, rows, Which::queries, sent, {});
+  if (head_ranks_ > 1) {
+    builder_.emit(fmt::format("a2a_q.{}", chunk), LaneKind::comm,
+                  AllToAll{"sp", {sent}, {{q, false}}});
+  }
+  frame.q[index(chunk)] = q;
+}
+
+void Transition::keys_to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& rows) {
+  const Operand kv = frame.homes->kv.produce(builder_, inputs(frame), chunk);
+  const Operand own = own_keys(chunk, kv);
+  const Operand sent = send_of(kv_send_, chunk, own);
+  split_heads(frame, chunk, rows, Which::keys, {}, sent);
+  if (head_ranks_ > 1) {
+    builder_.emit(fmt::format("a2a_kv.{}", chunk), LaneKind::comm,
+                  AllToAll{"sp", {sent}, {{own, false}}});
+  }
+  gather_keys(chunk, own, kv);
+  hold_keys(frame, chunk, kv);
+}
+
+// Keys and values of the chunk's queries on this rank. A ring gathers them.
+Operand Transition::own_keys(std::int64_t chunk, const Operand& kv) {
+  return shape_.gathers_keys() ? temporary(kv_own_, shape_.query_rows(chunk)) : kv;
+}
+
+// What an all-to-all sends to make a value.
+Operand Transition::send_of(BufferId staging, std::int64_t chunk, const Operand& value) {
+  return head_ranks_ == 1 ? value : temporary(staging, shape_.query_rows(chunk));
+}
+
+void Transition::gather_keys(std::int64_t chunk, const Operand& own, const Operand& kv) {
+  if (!shape_.gathers_keys()) return;
+  builder_.emit(fmt::format("gather_kv.{}", chunk), LaneKind::comm,
+                AllGather{ring_of(chunk), {own}, {{kv, false}}});
+}
+
+// Forward needs K/V also in later rows of this layer.
+void Transition::hold_keys(LayerFrame& frame, std::int64_t chunk, const Operand& kv) {
+  const bool stored = frame.stores(Recompute::keep_all) || frame.visit == Visit::backward;
+  if (stored || chunk + 1 < frame.rows) {
+    frame.homes->kv.spill(builder_, inputs(frame), chunk, kv, out_lane());
+  }
+  frame.kv[index(chunk)] = kv;
 }
 
 void Transition::output_to_rows(LayerFrame& frame, std::int64_t chunk) {

@@ -14,8 +14,10 @@ class Transition : public LoweringPart {
   struct Projected {
     Operand queries, keys;  // keys are absent where both are fused
   };
-  // q_i and kv_i in head layout from the rows of qkv_i.
+  // q_i and kv_i in head layout from the rows of qkv_i, or one of them.
   void to_heads(LayerFrame& frame, std::int64_t chunk, const Projected& qkv);
+  void queries_to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& q);
+  void keys_to_heads(LayerFrame& frame, std::int64_t chunk, const Operand& kv);
   // Sends the attention output of chunk i back to sequence layout.
   void output_to_rows(LayerFrame& frame, std::int64_t chunk);
   // Receives it there, and stores what backward needs of this row.
@@ -37,6 +39,13 @@ class Transition : public LoweringPart {
   [[nodiscard]] const char* ring_of(std::int64_t chunk) const {
     return shape_.reversed(chunk) ? "ring_reversed" : "ring";
   }
+  struct Sent {
+    Operand q, kv;
+  };
+  Operand own_keys(std::int64_t chunk, const Operand& kv);
+  Operand send_of(BufferId staging, std::int64_t chunk, const Operand& value);
+  void gather_keys(std::int64_t chunk, const Operand& own, const Operand& kv);
+  void hold_keys(LayerFrame& frame, std::int64_t chunk, const Operand& kv);
   Operand summed_over_ring(const Operand& dkv, std::int64_t chunk);
   // Whether a chunk's rows in both layouts are the same tensor.
   [[nodiscard]] bool one_layout() const {

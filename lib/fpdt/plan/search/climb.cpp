@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "fpdt/plan/search/floor.h"
@@ -115,38 +116,50 @@ class Climb {
     if (allowed(problem_, pins_, host)) add_solved(host, host);
   }
 
-  // The shape, with layer gradients in the slots of inputs if not all attention outputs fit.
-  Strategy with_room(Strategy shape) const {
-    if (!may_fit(problem_, with_stored_from(problem_, shape, {0, problem_.model.layers}))) {
-      shape.layer_gradients = LayerGradients::in_inputs;
+  // With layer gradients in the slots of inputs, and without stored queries.
+  Strategy roomy(Strategy strategy) const {
+    strategy.layer_gradients = LayerGradients::in_inputs;
+    strategy.queries = Queries::again;
+    return canonical(problem_, strategy);
+  }
+
+  // How long a policy takes at least, and whether it stores some attention outputs, and all.
+  struct Policy {
+    std::int64_t floor = 0;
+    bool some = false, all = false;
+  };
+
+  // Adds a shape with the most that it may store, if anything fits.
+  std::optional<Policy> add_policy(const Strategy& strategy, const Strategy& skeleton) {
+    const std::int64_t least = least_threshold(problem_, strategy);
+    const bool stores = least <= thresholds(problem_, strategy);
+    // In some layers a threshold may be one chunk less than in all.
+    const StoredFrom from{std::max<std::int64_t>(0, least - 1), problem_.model.layers};
+    Strategy most =
+        stores ? with_stored_from(problem_, strategy, from) : with_stored(problem_, strategy, {});
+    const bool room = least == 0 && longest_segment(strategy) == 1;  // for everything
+    if (room) {
+      const std::int64_t everything = most_everything(problem_, strategy);
+      most = with_stored(problem_, strategy, {everything, problem_.model.layers - everything});
     }
-    return canonical(problem_, shape);
+    if (!stores && !may_fit(problem_, most)) return std::nullopt;
+    push({Stage::policy, strategy, skeleton, most});
+    return Policy{floor_of(most), least < thresholds(problem_, strategy), least == 0};
   }
 
   // Adds a shape with segments of any length: longer ones leave more room for attention outputs,
   // until all are stored, and repeat more.
   void add_segments(const Start& start) {
     std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
-    const Strategy shape = with_room(start.strategy);
     for (const std::vector<std::int64_t>& segments : segment_shapes(problem_.model.layers)) {
-      Strategy strategy = shape;
+      Strategy strategy = start.strategy;
       strategy.segments = segments;
-      const std::int64_t least = least_threshold(problem_, strategy);
-      const bool stores = least <= thresholds(problem_, strategy);
-      // In some layers a threshold may be one chunk less than in all.
-      const StoredFrom from{std::max<std::int64_t>(0, least - 1), problem_.model.layers};
-      Strategy most =
-          stores ? with_stored_from(problem_, strategy, from) : with_stored(problem_, strategy, {});
-      const bool room = least == 0 && longest_segment(strategy) == 1;  // for everything
-      if (room) {
-        const std::int64_t everything = most_everything(problem_, strategy);
-        most = with_stored(problem_, strategy, {everything, problem_.model.layers - everything});
-      }
-      if (!stores && !may_fit(problem_, most)) continue;
-      push({Stage::policy, strategy, start.skeleton, most});
-      const std::int64_t floor = floor_of(most);
-      if (least == 0 || (stores && floor > fastest)) break;
-      if (stores) fastest = floor;
+      std::optional<Policy> policy = add_policy(strategy, start.skeleton);
+      if (policy && policy->all) return;
+      if (const auto other = add_policy(roomy(strategy), start.skeleton)) policy = other;
+      if (!policy) continue;
+      if (policy->some && policy->floor > fastest) return;
+      if (policy->some) fastest = policy->floor;
     }
   }
 

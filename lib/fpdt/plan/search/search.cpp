@@ -53,6 +53,11 @@ Usage placed_usage(const Problem& problem, const Strategy& strategy) {
   return usage(problem, strategy, placement_of(problem, strategy));
 }
 
+Room room_of(const Problem& problem, const Strategy& strategy, const Usage& placed) {
+  const Usage predicted = usage(problem, strategy);
+  return {predicted.arena - placed.arena, predicted.host_node - placed.host_node};
+}
+
 // What every pass has: the question, and what was learned about strategies, which does not depend
 // on budgets.
 class Passes {
@@ -114,15 +119,11 @@ class Passes {
     return settled_.emplace_back(Candidate{strategy, placed(strategy), step});
   }
 
-  Bytes gain_of(const Strategy& strategy) {
-    return usage(problem_, strategy).arena - placed(strategy).arena;
-  }
+  Room gain_of(const Strategy& strategy) { return room_of(problem_, strategy, placed(strategy)); }
 
   // The problem with as much more room as placement saves on a strategy that needs it.
   Problem roomier_for(const Strategy& strategy) {
-    Problem roomier = problem_;
-    if (!fits(problem_, strategy)) roomier.device_budget += gain_of(strategy);
-    return roomier;
+    return fits(problem_, strategy) ? problem_ : with_room(problem_, gain_of(strategy));
   }
 
   // Takes the fastest of the front that fits after placement, if it is faster than the best.
@@ -142,25 +143,37 @@ class Passes {
   const Strategy* reference(const Pins& pins, SearchResult& result) const {
     if (result.best) return &result.best->strategy;
     result.shortage = shortage(problem_, pins);
-    return result.shortage->binding == Binding::device ? &result.shortage->closest : nullptr;
+    return &result.shortage->closest;
+  }
+
+  // Searches with that much more room, and takes what placement makes fit. False if it finds or
+  // gains nothing; `needs` is then unchanged, and else what placement saves on its fastest.
+  bool use_room(const Pins& pins, const SearchEffort& effort, const Room& room, Room& needs,
+                SearchResult& result) {
+    SearchResult second = pass(with_room(problem_, room), pins, effort);
+    result.candidates += second.candidates;
+    if (second.front.empty()) return false;
+    if (result.best && cost(second.front.front()) >= cost(*result.best)) return false;
+    needs = gain_of(second.front.front().strategy);
+    take_placed(std::move(second.front), result);
+    return true;
   }
 
   // The prediction is never too low. Another strategy may use the bytes that placement saves on
-  // `like`, if placement saves about as much there.
+  // `like`, if placement saves about as much there; else those that it saves on that one.
   void use_placement(const Pins& pins, const SearchEffort& effort, const Strategy* like,
                      SearchResult& result) {
     if (like == nullptr) return;
-    const Bytes room = gain_of(*like);
-    for (const std::int64_t eighths : {8, 6, 4, 2}) {
-      Problem roomier = problem_;
-      roomier.device_budget += Bytes{room.value / 8 * eighths};
-      SearchResult second = pass(roomier, pins, effort);
-      result.candidates += second.candidates;
-      // If a search finds or gains nothing with this much room, it does not with less.
-      if (second.front.empty()) return;
-      if (result.best && cost(second.front.front()) >= cost(*result.best)) return;
-      take_placed(std::move(second.front), result);
+    const Room all = gain_of(*like);
+    for (const double share : {1.0, 0.75, 0.5, 0.25}) {
+      const Room room{part(all.device, share), part(all.host, share)};
+      Room needs;
+      // What gains nothing with this much room does not with less.
+      if (!use_room(pins, effort, room, needs, result)) return;
       if (result.best && effort.any) return;
+      if (share < 1) continue;
+      const Room own{std::min(room.device, needs.device), std::min(room.host, needs.host)};
+      if (own != room) use_room(pins, effort, own, needs, result);
     }
   }
 
@@ -182,7 +195,10 @@ class Passes {
       SearchEffort faster = effort_;
       if (result.best) faster.bound = result.best->nanoseconds;
       SearchResult found = pass(problem_, region, faster);
-      use_placement(region, faster, reference(region, found), found);
+      const Strategy* like = reference(region, found);
+      // A region that lacks host memory hardly ever has the answer.
+      const bool far = found.shortage && found.shortage->binding == Binding::host;
+      if (!far) use_placement(region, faster, like, found);
       result.candidates += found.candidates;
       if (!found.best) continue;
       add_front(std::move(found.front), result);
@@ -231,21 +247,24 @@ class Passes {
   // Divides what the best stores between host and device so that both have as much headroom as a
   // step of at most `longest` nanoseconds allows.
   void relax(double longest, Candidate& best) {
-    const Bytes gain = usage(problem_, best.strategy).arena - best.usage.arena;
+    const Room gain = room_of(problem_, best.strategy, best.usage);
     const double low = headroom(problem_, best.usage);
     const double high = std::max(left(best.usage.device, problem_.device_budget),
                                  left(best.usage.host_node, problem_.host_budget));
     constexpr int kSteps = 32;
-    for (int i = kSteps; i > 0; --i) {
+    int tries = 8;  // of plans
+    for (int i = kSteps; i > 0 && tries > 0; --i) {
       report(effort_.progress, SearchProgress::Stage::headroom,
              static_cast<std::size_t>(kSteps - i), kSteps);
       const double wanted = low + (high - low) * i / kSteps;
       Problem tight = problem_;
       tight.host_budget = part(problem_.host_budget, 1 - wanted);
-      tight.device_budget = part(problem_.device_budget, 1 - wanted) + gain;
+      tight.device_budget = part(problem_.device_budget, 1 - wanted);
+      tight = with_room(std::move(tight), gain);
       const Strategy strategy = divided(tight, best.strategy);
       if (!allowed(problem_, pins_, strategy)) continue;
       if (!within(tight, usage(problem_, strategy))) continue;
+      --tries;
       const Candidate& now = settled(strategy);
       if (static_cast<double>(now.nanoseconds) > longest || headroom(problem_, now.usage) <= low) {
         continue;
@@ -301,8 +320,14 @@ class Passes {
 
 }  // namespace
 
-Bytes placement_gain(const Problem& problem, const Strategy& strategy) {
-  return usage(problem, strategy).arena - placed_usage(problem, strategy).arena;
+Room placement_gain(const Problem& problem, const Strategy& strategy) {
+  return room_of(problem, strategy, placed_usage(problem, strategy));
+}
+
+Problem with_room(Problem problem, const Room& room) {
+  problem.device_budget += room.device;
+  problem.host_budget += room.host;
+  return problem;
 }
 
 double headroom(const Problem& problem, const Usage& usage) {

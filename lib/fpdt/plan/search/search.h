@@ -89,8 +89,14 @@ struct SearchEffort {
 // InputError as of require_possible, when the pins cannot work, or the cluster has no rates.
 SearchResult search(const Problem& problem, const Pins& pins = {}, const SearchEffort& effort = {});
 
-// How many bytes smaller the arena of a device is after placement than predicted.
-Bytes placement_gain(const Problem& problem, const Strategy& strategy);
+// How many bytes less than predicted a device and a node's host need after placement.
+struct Room {
+  Bytes device, host;
+  bool operator==(const Room&) const = default;
+};
+Room placement_gain(const Problem& problem, const Strategy& strategy);
+// The problem with that much more of both.
+Problem with_room(Problem problem, const Room& room);
 
 // One change of a lever, with its effects.
 struct Worth {

@@ -8,8 +8,8 @@ namespace fpdt {
 std::vector<Worth> worth(const Problem& question, const Strategy& strategy,
                          const OnProgress& progress) {
   // An answer that fits only after placement gets the budget plus its savings.
-  Problem problem = question;
-  if (!fits(problem, strategy)) problem.device_budget += placement_gain(problem, strategy);
+  const Problem problem =
+      fits(question, strategy) ? question : with_room(question, placement_gain(question, strategy));
   const Machine machine(problem.cluster, RateEnd::typical);
   std::vector<Worth> all;
   const std::vector<Lever> pulled = levers();

@@ -218,8 +218,11 @@ class Played(unittest.TestCase):
             "wrong", "fpdt-run: measured and predicted memory disagree: rank 1: 1 B over; ranks "
             "count other bytes than the schedule sends"))
         self.assertIn("took 484.0 MiB: **more than predicted**", "\n".join(apart["text"]))
-        self.host_memory = "12GiB"  # too little for a layer at 2M
-        none = node("node-2m")
+        # Too little for a layer at 2M.
+        rates.write_text(re.sub("device_memory: [0-9]+GiB", "device_memory: 24GiB",
+                                rates.read_text()))
+        self.host_memory = "6GiB"
+        none = node("node-bench,node-2m")
         self.assertEqual(none["state"], "skipped", none["reason"])
         self.assertRegex(none["reason"], "^2097152 tokens do not fit: host, needs [0-9.]+ GiB$")
         few = self.check("--gpus", "4", GPUS="2")

@@ -24,6 +24,8 @@ TEST(StoredChunks, AddUp) {
     strategy.tiles.serpentine = corner % 7 < 3;
     strategy.copies.overlap_all_to_all = corner % 3 > 0;
     strategy.copies.prefetch_depth = corner % 4;
+    if (corner % 9 < 4) strategy.queries = Queries::again;
+    if (corner % 11 < 4) strategy.layer_gradients = LayerGradients::in_inputs;
     LayerClass& layers = strategy.layer_classes.front();
     layers.recompute = corner / 40 % 2 == 0 ? Recompute::keep_attention : Recompute::keep_all;
     layers.first_stored_chunk = first;

@@ -20,8 +20,10 @@ namespace {
 
 // How often, in a micro-batch, q and kv of a layer go to their heads, and outputs come back: of all
 // tokens, and of the first chunks alone. All layers of a segment but the last run forward twice.
+// Queries of chunks that backward repeats may go twice.
 struct Passages {
   std::int64_t qkv = 0, output = 0, chunks_of_qkv = 0, chunks_of_output = 0;
+  std::int64_t queries = 0, chunks_of_queries = 0;
   std::int64_t reruns = 0;
 
   Passages(const Problem& problem, const Strategy& strategy) {
@@ -42,6 +44,9 @@ struct Passages {
       // A rerun keeps what it repeats.
       if (at.last() || from_input) {
         (whole ? output : chunks_of_output) += whole ? 1 : repeated;
+        if (projects_queries_again(strategy, choice)) {
+          (whole ? queries : chunks_of_queries) += whole ? 1 : repeated;
+        }
       }
     }
   }
@@ -203,10 +208,12 @@ Traffic closed_form_traffic(const Problem& problem, const Strategy& strategy) {
   const std::int64_t first_chunks = passages.chunks_of_output * shape.query_rows(0);
   const std::int64_t first_projected = passages.chunks_of_qkv * shape.query_rows(0);
   // Backward sends dout with delta, and dq, dk and dv back.
-  const std::int64_t exchanged = passages.qkv * (q + kv) * element + passages.output * q * element +
-                                 first_chunks * width * element +
-                                 first_projected * (width + keys_width) * element +
-                                 layers * ((q + q + kv) * element + delta);
+  const std::int64_t exchanged =
+      passages.qkv * (q + kv) * element + passages.output * q * element +
+      first_chunks * width * element + first_projected * (width + keys_width) * element +
+      passages.queries * q * element +
+      passages.chunks_of_queries * shape.query_rows(0) * width * element +
+      layers * ((q + q + kv) * element + delta);
   const std::int64_t tensor = strategy.mesh.tensor;
   Traffic sent =
       to_group(shape.head_ranks(), tensor, strategy.micro_batches * exchanged / shape.head_ranks());

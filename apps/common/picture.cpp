@@ -96,6 +96,10 @@ void require_still(std::string_view flag, const std::string& path) {
 }
 
 void require_sensible(const PictureFlags& flags, const std::string& path) {
+  if (path.empty() && (flags.sized() || flags.dark())) {
+    throw InputError(fmt::format("{} is for a picture: add --draw FILE",
+                                 flags.dark() ? "--theme" : "--width or --height"));
+  }
   if (flags.sized() && (!names_picture(path) || kind_of(path) == ".html")) {
     throw InputError(fmt::format(
         "--width and --height are for pictures that end in .svg or .png, not for {}", path));

@@ -190,7 +190,8 @@ std::string alternative_lines(const Answer& answer) {
                                             "device", "host", "--take"));
     }
     const Geometry shape = geometry(answer.problem, one->strategy);
-    const StoredLayers stored = stored_layers(answer.problem, one->strategy);
+    const std::int64_t storing = layers_storing_attention(answer.problem, one->strategy) +
+                                 stored_layers(answer.problem, one->strategy).everything;
     text += wrapped(
         "",
         fmt::format(
@@ -199,7 +200,7 @@ std::string alternative_lines(const Answer& answer) {
             format_bytes(one->usage.device), format_bytes(one->usage.host_node),
             1 + (one - answer.search.front.data()), shape.chunks, format_tokens(shape.chunk_rows),
             shape.data_parallel > 1 ? fmt::format(" in {} replicas", shape.data_parallel) : "",
-            ring_words(shape), stored.attention + stored.everything, answer.problem.model.layers));
+            ring_words(shape), storing, answer.problem.model.layers));
   }
   return text;
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "fpdt/io/file.h"
 #include "fpdt/plan/plan.h"
 #include "fpdt/report/axis.h"
 #include "fpdt/report/live.h"
@@ -169,7 +170,9 @@ Json lever_json(const std::vector<Effect>& effects) {
 
 int explain(const ExplainFlags& flags) {
   if (!flags.draw.empty()) require_still("--draw", flags.draw);
+  require_sensible(flags.look, flags.draw);
   const Question question = load_question(flags.question);
+  if (!flags.draw.empty()) AtomicFile{flags.draw};  // fails before the search does
   const Problem& problem = question.problem;
   Watch watch;
   watch.begin("search");

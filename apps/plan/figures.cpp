@@ -102,7 +102,7 @@ Json shape_json(const Problem& problem, const Strategy& strategy) {
           {"chunk_tokens", shape.chunk_rows},
           {"chunks", shape.chunks},
           {"segments", strategy.segments},
-          {"layers_storing_attention", stored.attention},
+          {"layers_storing_attention", layers_storing_attention(problem, strategy)},
           {"layers_storing_everything", stored.everything}};
 }
 

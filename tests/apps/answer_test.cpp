@@ -131,14 +131,19 @@ TEST_F(Words, SaysWhenAStepTakesDays) {
 
 // Text, JSON and picture say the same of inputs and attention outputs.
 TEST_F(Explain, SaysWhatBecomesOfInputsAndOutputs) {
+  write("divided.yaml",
+        "tiles: {chunk_tokens: 64}\n"
+        "layer_classes:\n  - recompute: keep_attention\n    first_stored_chunk: 3\n"
+        "    keep: {layer_input: 0.25, attention_output: 0.4}\n");
   const std::string question =
-      fmt::format("explain {} --seq-len 512 --device-budget 400KiB --chunk 64 ", kTinyQuestion);
+      fmt::format("explain {} --seq-len 512 --strategy divided.yaml ", kTinyQuestion);
   const Outcome text = plan(question + "--draw what.svg");
   ASSERT_EQ(text.code, 0) << text.err;
   const nlohmann::json layers =
       nlohmann::json::parse(plan(question + "--json").out).at("residency");
   const std::string svg = contents("what.svg");
   std::int64_t number = 0;
+  std::int64_t divided = 0;  // tensors of which chunks have several fates
   for (const nlohmann::json& layer : layers) {
     for (const char* tensor : {"input", "attention_output"}) {
       std::int64_t chunk = 0;
@@ -149,6 +154,7 @@ TEST_F(Explain, SaysWhatBecomesOfInputsAndOutputs) {
                                             end - 1, run.at("fate").get<std::string>())));
         }
         if (layer.at(tensor).size() > 1) {
+          ++divided;
           EXPECT_TRUE(
               says(text.out, fmt::format("{} {}", end - chunk, run.at("fate").get<std::string>())));
         }
@@ -159,10 +165,14 @@ TEST_F(Explain, SaysWhatBecomesOfInputsAndOutputs) {
     ++number;
   }
   EXPECT_EQ(number, 2);
+  EXPECT_EQ(divided, 2 * (2 + 3)) << "parts of inputs and of outputs";
   EXPECT_TRUE(says(text.out, "by chunks (8 of 64 tokens)"));
   const Outcome html = plan(question + "--draw what.html");
   EXPECT_EQ(html.code, 2);
   EXPECT_TRUE(says(html.err, "expected a file that ends in .svg or .png, such as what.svg"));
+  const Outcome none = plan(question + "--width 900");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_TRUE(says(none.err, "is for a picture: add --draw FILE"));
 }
 
 TEST_F(Explain, NamesThePeakAndEveryLever) {

@@ -21,6 +21,8 @@ std::vector<Strategy> strategies_of(const Problem& problem) {
     for (const BackwardOrder order : {BackwardOrder::q_outer, BackwardOrder::kv_outer}) {
       Strategy strategy = spilled(problem, 1, problem.seq_len / chunks / 512 * 512);
       strategy.tiles.backward_order = order;
+      if (chunks == 33) strategy.layer_gradients = LayerGradients::in_inputs;
+      if (chunks == 33) strategy.queries = Queries::again;
       for (const std::vector<std::int64_t>& segments : segment_shapes(problem.model.layers)) {
         strategy.segments = segments;
         for (const std::int64_t from : {std::int64_t{0}, chunks / 2}) {

@@ -91,11 +91,16 @@ TEST(Levers, WordsSayWhatIsStoredAndWhere) {
   Strategy strategy = with_stored(problem, spilled(problem, 1, 64), {0, 1});
   const std::string text = in_words(problem, with_kept(strategy, TensorClass::kv, 1));
   EXPECT_NE(text.find("FPDT over 2 ranks: 4 chunks of 64 tokens"), std::string::npos) << text;
-  EXPECT_NE(text.find("1 layers store their attention output"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 layer stores its attention output"), std::string::npos) << text;
   EXPECT_NE(text.find("on the device: kv"), std::string::npos) << text;
   strategy.layer_classes.front().first_stored_chunk = 2;
   EXPECT_NE(in_words(problem, strategy).find("attention of the first 2 chunks is repeated"),
             std::string::npos);
+  strategy = with_first_stored(with_stored(problem, spilled(problem, 1, 64), {0, 2}), 4);
+  strategy.segments = {2};
+  EXPECT_NE(in_words(problem, strategy).find("2 layers repeat all their attention once"),
+            std::string::npos);
+  EXPECT_EQ(in_words(problem, strategy).find("is repeated"), std::string::npos);
   const Strategy one_chunk = spilled(problem, 1, 256);
   EXPECT_NE(in_words(problem, one_chunk).find("mesh 1 x 2 (replicas x heads): one chunk"),
             std::string::npos);

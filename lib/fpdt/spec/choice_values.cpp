@@ -317,14 +317,18 @@ std::string unused_long_tiles(const Problem&, const Strategy& strategy, const La
 
 std::string words_of_stored(const Problem& problem, const Strategy& strategy, const Geometry&) {
   std::string text;
-  const auto add = [&](std::int64_t layers, std::string_view what) {
-    if (layers > 0) text += fmt::format("{}{} layers {}", text.empty() ? "" : "; ", layers, what);
+  const auto add = [&](std::int64_t layers, std::string_view one, std::string_view many) {
+    if (layers == 0) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", layers, layers == 1 ? one : many);
   };
   const StoredLayers stored = stored_layers(problem, strategy);
-  add(stored.everything, "store everything");
-  add(stored.attention, "store their attention output");
+  add(stored.everything, "layer stores everything", "layers store everything");
+  const std::int64_t storing = layers_storing_attention(problem, strategy);
+  add(storing, "layer stores its attention output", "layers store their attention output");
+  add(stored.attention - storing, "layer repeats all its attention once",
+      "layers repeat all their attention once");
   add(problem.model.layers - stored.everything - stored.attention,
-      "repeat forward from their input");
+      "layer repeats forward from its input", "layers repeat forward from their input");
   const std::vector<std::int64_t> lengths = segment_lengths(strategy, problem.model.layers);
   const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
   if (*most == 1) return text;

@@ -172,7 +172,7 @@ std::vector<Choice> rows_of_formats() {
        .simplify = set(&Strategy::queries, Queries::stored),
        .unused =
            [](const Problem&, const Strategy& s, const LayerClass& one, const Geometry&) {
-             return s.queries == Queries::stored ? "" : std::string(why_stored(s, one));
+             return s.queries == Queries::stored ? "" : std::string(why_queries_stored(s, one));
            }},
       {.key = "gradients",
        .meaning =
@@ -379,9 +379,9 @@ Choice row_of_first_stored_chunk() {
           .turn = 21,
           .others = other_first_chunks,
           .words =
-              [](const Problem&, const Strategy& s, const Geometry&) {
+              [](const Problem&, const Strategy& s, const Geometry& shape) {
                 const std::int64_t first = most_repeated(s);
-                return first == 0
+                return first == 0 || first == shape.chunks
                            ? ""
                            : fmt::format("attention of the first {} is repeated",
                                          first == 1 ? "chunk" : fmt::format("{} chunks", first));

@@ -27,6 +27,17 @@ double fraction_of(std::int64_t kept, std::int64_t chunks) {
   return digits / kDigits;
 }
 
+std::int64_t layers_storing_attention(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  std::int64_t layers = 0;
+  for (const LayerPlace& at : layer_places(strategy, problem.model.layers)) {
+    const LayerClass& choice = strategy.layer_classes[at.layer_class];
+    const bool kept = choice.recompute == Recompute::keep_attention;
+    if (kept && choice.first_stored_chunk < chunks) ++layers;
+  }
+  return layers;
+}
+
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy) {
   StoredLayers stored;
   std::int64_t rest = problem.model.layers;

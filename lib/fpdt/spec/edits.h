@@ -19,6 +19,9 @@ struct StoredLayers {
   bool operator==(const StoredLayers&) const = default;
 };
 StoredLayers stored_layers(const Problem& problem, const Strategy& strategy);
+// How many of those under keep_attention store some of it across the step. For the others a rerun
+// makes all of it once, and keeps it until backward.
+std::int64_t layers_storing_attention(const Problem& problem, const Strategy& strategy);
 // The strategy with layer classes in that order, all with the residency of the first class.
 Strategy with_stored(const Problem& problem, Strategy strategy, const StoredLayers& stored);
 // Where attention outputs are stored from: from one chunk on in the first `layers`, from the next

@@ -208,7 +208,7 @@ inline constexpr std::int64_t kExchangesMost = std::int64_t{1} << 25;
 std::vector<Diagnostic> check(const Problem& problem, const Strategy& strategy);
 
 // Why backward cannot project queries again at their row; empty if it can.
-std::string_view why_stored(const Strategy& strategy, const LayerClass& layers);
+std::string_view why_queries_stored(const Strategy& strategy, const LayerClass& layers);
 // Whether it does.
 bool projects_queries_again(const Strategy& strategy, const LayerClass& layers);
 // Why the residency of a tensor class has no effect; empty if it has one.

@@ -3,7 +3,7 @@
 
 namespace fpdt {
 
-std::string_view why_stored(const Strategy& strategy, const LayerClass& layers) {
+std::string_view why_queries_stored(const Strategy& strategy, const LayerClass& layers) {
   if (strategy.tiles.backward_order != BackwardOrder::q_outer) return "it needs q_outer";
   if (strategy.keys == Keys::ring && strategy.mesh.ring > 1) return "queries go on from hop to hop";
   if (strategy.extent == Extent::whole) return "it needs extent: chunk";
@@ -13,7 +13,7 @@ std::string_view why_stored(const Strategy& strategy, const LayerClass& layers) 
 }
 
 bool projects_queries_again(const Strategy& strategy, const LayerClass& layers) {
-  return strategy.queries == Queries::again && why_stored(strategy, layers).empty();
+  return strategy.queries == Queries::again && why_queries_stored(strategy, layers).empty();
 }
 
 std::string_view why_unused(const Strategy& strategy, const LayerClass& layers,

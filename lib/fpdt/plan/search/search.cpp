@@ -31,8 +31,8 @@ double left(Bytes used, Bytes budget) {
 // layer, fill what they leave.
 Strategy divided(const Problem& problem, Strategy strategy) {
   const bool apart = strategy.layer_gradients == LayerGradients::apart;
-  const std::initializer_list<TensorClass> fine = {
-      apart ? TensorClass::layer_gradient : TensorClass::q, TensorClass::lse};
+  const TensorClass of_layer = apart ? TensorClass::layer_gradient : TensorClass::q;
+  const std::initializer_list<TensorClass> fine = {of_layer, TensorClass::lse};
   const auto with = [&](std::initializer_list<TensorClass> tensors, double fraction) {
     for (const TensorClass tensor : tensors) strategy = with_kept(strategy, tensor, fraction);
     return usage(problem, strategy).host_node;
@@ -252,7 +252,7 @@ class Passes {
     const double high = std::max(left(best.usage.device, problem_.device_budget),
                                  left(best.usage.host_node, problem_.host_budget));
     constexpr int kSteps = 32;
-    int tries = 8;  // of plans
+    int tries = 8;  // each is placed and simulated in full
     for (int i = kSteps; i > 0 && tries > 0; --i) {
       report(effort_.progress, SearchProgress::Stage::headroom,
              static_cast<std::size_t>(kSteps - i), kSteps);
@@ -261,7 +261,7 @@ class Passes {
       tight.host_budget = part(problem_.host_budget, 1 - wanted);
       tight.device_budget = part(problem_.device_budget, 1 - wanted);
       tight = with_room(std::move(tight), gain);
-      const Strategy strategy = divided(tight, best.strategy);
+      const Strategy strategy = canonical(problem_, divided(tight, best.strategy));
       if (!allowed(problem_, pins_, strategy)) continue;
       if (!within(tight, usage(problem_, strategy))) continue;
       --tries;

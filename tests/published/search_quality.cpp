@@ -1,5 +1,5 @@
 // Prints the tables of docs/results/search.md: how far answers to drawn questions are from their
-// bounds, and what every lever and pair of levers gains on them.
+// bounds, what every lever and pair of levers gains on them, and what more of a machine does.
 #include <cstdio>
 #include <random>
 #include <string>
@@ -9,15 +9,16 @@
 
 #include "fpdt/io/cluster_file.h"
 #include "fpdt/io/model_file.h"
-#include "fpdt/plan/fit.h"
-#include "fpdt/plan/search/estimates.h"
 #include "fpdt/plan/search/search.h"
 #include "fpdt/report/axis.h"
+
+#include "climber.h"
 
 namespace fpdt::test {
 namespace {
 
-constexpr int kQuestions = 40;
+constexpr int kQuestions = 40, kQuestionsOfMore = 12;
+constexpr double kMore = 1.25;
 
 std::string file(const char* folder, const std::string& name) {
   return fmt::format("{}/{}/{}.yaml", FPDT_SOURCE_DIR, folder, name);
@@ -44,65 +45,15 @@ Problem draw(std::mt19937& random) {
   return problem;
 }
 
-struct Climbed {
-  double gain = 0;  // of the answer's time, at most
-  std::string words;
-};
-
-// The fastest of all strategies one or two levers away that fit as placed.
-Climbed climbed(const Problem& problem, const Candidate& answer) {
-  const Problem roomier = fits(problem, answer.strategy)
-                              ? problem
-                              : with_room(problem, placement_gain(problem, answer.strategy));
-  Estimates estimates(problem);
-  const auto now = static_cast<double>(estimates.nanoseconds(answer.strategy));
-  struct Found {
-    double nanoseconds;
-    Strategy strategy;
-    std::string words;
-  };
-  std::vector<Found> found;
-  const auto consider = [&](const Strategy& strategy, const std::string& words) {
-    if (!within(roomier, usage(problem, strategy))) return;
-    const auto estimate = static_cast<double>(estimates.nanoseconds(strategy));
-    if (estimate < now) found.push_back({estimate, strategy, words});
-  };
-  const std::vector<Lever> all = levers();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const Change& one : all[i].changes(roomier, answer.strategy)) {
-      const std::string first = one.words.empty() ? all[i].name : one.words;
-      consider(one.strategy, first);
-      for (std::size_t j = i + 1; j < all.size(); ++j) {
-        for (const Change& two : all[j].changes(roomier, one.strategy)) {
-          consider(two.strategy, first + "; " + two.words);
-        }
-      }
-    }
-  }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Found& a, const Found& b) { return a.nanoseconds < b.nanoseconds; });
-  const Machine machine(problem.cluster, RateEnd::typical);
-  const auto before = static_cast<double>(answer.nanoseconds);
-  Climbed best;
-  constexpr std::size_t kSimulated = 8;
-  for (std::size_t i = 0; i < std::min(kSimulated, found.size()); ++i) {
-    Usage placed = usage(problem, found[i].strategy);
-    const Room gain_of = placement_gain(problem, found[i].strategy);
-    placed.device = placed.device - gain_of.device;
-    placed.host_node = placed.host_node - gain_of.host;
-    if (!within(problem, placed)) continue;
-    const double gain =
-        1 - static_cast<double>(step_nanoseconds(problem, found[i].strategy, machine)) / before;
-    if (gain > best.gain) best = {gain, found[i].words};
-  }
-  return best;
+std::string words(const Problem& problem) {
+  return fmt::format("{}, {} on {} x {}, {} of host memory", problem.model.name,
+                     format_tokens(problem.seq_len), problem.ranks(), problem.cluster.name,
+                     format_bytes(problem.host_budget));
 }
 
 // False if nothing fits.
 bool print_row(const Problem& problem) {
-  const std::string question = fmt::format(
-      "{}, {} on {} x {}, {} of host memory", problem.model.name, format_tokens(problem.seq_len),
-      problem.ranks(), problem.cluster.name, format_bytes(problem.host_budget));
+  const std::string question = words(problem);
   const SearchResult result = search(problem);
   if (!result.best && result.bound.none_fits()) return false;
   if (!result.best) {
@@ -117,15 +68,64 @@ bool print_row(const Problem& problem) {
   return true;
 }
 
+void increase(Bytes& bytes) {
+  bytes.value = static_cast<std::int64_t>(kMore * static_cast<double>(bytes.value));
+}
+
+void increase(Rate& rate) { rate = {kMore * rate.typical, kMore * rate.low, kMore * rate.high}; }
+
+// How much longer a step takes with a quarter more of each, and on nodes that are doubled. False if
+// nothing fits.
+bool print_more(const Problem& problem) {
+  const SearchResult now = search(problem);
+  if (!now.best) return false;
+  std::string row = fmt::format("| {} |", words(problem));
+  const auto print = [&](const Problem& richer) {
+    const SearchResult found = search(richer);
+    const double change = found.best ? cost(*found.best) / cost(*now.best) - 1 : 1;
+    row += fmt::format(" {:.2f} % |", 100 * change);
+  };
+  Problem richer = problem;
+  increase(richer.host_budget);
+  print(richer);
+  richer = problem;
+  increase(richer.device_budget);
+  print(richer);
+  richer = problem;
+  increase(richer.cluster.rates.h2d);
+  increase(richer.cluster.rates.d2h);
+  print(richer);
+  richer = problem;
+  increase(richer.cluster.rates.link);
+  increase(richer.cluster.rates.network);
+  print(richer);
+  richer = problem;
+  richer.cluster.devices_per_node *= 2;
+  richer.host_budget += problem.host_budget;
+  print(richer);
+  fmt::print("{}\n", row);
+  std::fflush(stdout);
+  return true;
+}
+
+// Calls `print` with drawn questions until it took so many.
+void table(std::uint32_t seed, int rows, bool (*print)(const Problem&)) {
+  std::mt19937 random(seed);
+  while (rows > 0) rows -= print(draw(random)) ? 1 : 0;
+}
+
 }  // namespace
 }  // namespace fpdt::test
 
 int main(int argc, char** argv) {
-  std::mt19937 random(argc > 1 ? static_cast<std::uint32_t>(std::stoul(argv[1])) : 1);
+  using namespace fpdt::test;
+  const std::uint32_t seed = argc > 1 ? static_cast<std::uint32_t>(std::stoul(argv[1])) : 1;
   std::puts(
       "| question | step | over the bound | two levers gain | which |\n|---|---|---|---|---|");
-  for (int rows = 0; rows < fpdt::test::kQuestions;) {
-    if (fpdt::test::print_row(fpdt::test::draw(random))) ++rows;
-  }
+  table(seed, kQuestions, print_row);
+  std::puts(
+      "\n| question | host memory | device memory | copies | links | devices |\n"
+      "|---|---|---|---|---|---|");
+  table(seed, kQuestionsOfMore, print_more);
   return 0;
 }

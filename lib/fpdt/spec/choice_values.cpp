@@ -158,6 +158,18 @@ Strategies other_rings(const Problem& problem, const Strategy& strategy, const F
   return values;
 }
 
+// Of the ranks that share heads or products.
+Strategies other_tensors(const Problem& problem, const Strategy& strategy, const Fits&) {
+  Strategies values;
+  const Geometry shape = geometry(problem, strategy);
+  const std::int64_t ranks = shape.head_ranks() * shape.tensor_ranks;
+  for (std::int64_t tensor = 1; tensor <= ranks; ++tensor) {
+    if (ranks % tensor != 0 || !divides_layers(problem.model, tensor)) continue;
+    values.push_back(with(strategy, [&](Strategy& s) { s.mesh.tensor = tensor; }));
+  }
+  return values;
+}
+
 Strategies other_replicas(const Problem& problem, const Strategy& strategy, const Fits&) {
   Strategies values;
   const std::int64_t now = geometry(problem, strategy).sequence_parallel;

@@ -18,6 +18,7 @@ Strategies other_layer_gradients(const Problem& problem, const Strategy& strateg
                                  const Fits& fits);
 Strategies other_queries(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_stages(const Problem& problem, const Strategy& strategy, const Fits& fits);
+Strategies other_tensors(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_rings(const Problem& problem, const Strategy& strategy, const Fits& fits);
 Strategies other_replicas(const Problem& problem, const Strategy& strategy, const Fits& fits);
 // Other numbers of layers that store something, and of chunks of a tensor class on the device:

@@ -46,6 +46,8 @@ std::vector<Choice> rows_of_mesh() {
       {.key = "mesh.tensor",
        .meaning = "ranks that share each product, and the rows between products",
        .member = at(&Strategy::mesh, &Mesh::tensor),
+       .turn = 22,
+       .others = other_tensors,
        .simplest = "no shared products",
        .simplify = without_side(&Mesh::tensor)},
   };

@@ -265,6 +265,22 @@ std::string price_line(const SearchResult& found) {
   return text.empty() ? "" : wrapped("memory", text);
 }
 
+// Empty where all GPUs are faster than some of them.
+std::string fewer_line(const Answer& answer) {
+  if (!answer.fewer) return "";
+  const Fewer& few = *answer.fewer;
+  const double step = static_cast<double>(answer.search.best->nanoseconds) * 1e-9;
+  return wrapped("fewer",
+                 fmt::format("{} {} take {}, {:.1f} % less: --gpus {}", few.devices,
+                             few.devices == 1 ? "GPU" : "GPUs", format_seconds(few.step_seconds),
+                             100 * (1 - few.step_seconds / step), few.devices));
+}
+
+Json fewer_json(const std::optional<Fewer>& few) {
+  if (!few) return nullptr;
+  return {{"gpus", few->devices}, {"nodes", few->nodes}, {"step_seconds", few->step_seconds}};
+}
+
 Json price_json(const Price& price) {
   return {{"bytes", price.more.value}, {"step_seconds", price.step_seconds}};
 }
@@ -399,6 +415,7 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   text += sent_line(problem, plan.sent);
   text += bound_line(answer);
   text += price_line(answer.search);
+  text += fewer_line(answer);
   text += alternative_lines(answer);
   text += line("search", fmt::format("{} candidates, {} simulated, {}", answer.search.candidates,
                                      answer.search.simulated, format_seconds(answer.seconds)));
@@ -430,6 +447,7 @@ std::string answer_json(const Answer& answer) {
                    {"bound_seconds", answer.search.bound.step_seconds},
                    {"more_host", price_json(answer.search.host)},
                    {"more_device", price_json(answer.search.device)},
+                   {"fewer_gpus", fewer_json(answer.fewer)},
                    {"seconds", answer.seconds}}},
                  {"model",
                   {{"name", answer.problem.model.name},

@@ -22,6 +22,7 @@ struct Answer {
   std::optional<Plan> plan;  // when it fits
   double seconds = 0;        // that the search took
   std::vector<Nearest> nearest;
+  std::optional<Fewer> fewer;
   std::optional<std::int64_t> longest;  // of max-seq
   std::optional<Wasted> wasted;         // of --published, beside what the plan needs
 };

@@ -66,6 +66,8 @@ Answer search_answer(const Question& question, std::int64_t take, Watch& watch) 
     Strategy strategy = answer.search.best->strategy;
     // The plan says how many ranks it is for, so that it can be used as a strategy on all GPUs.
     if (question.unused > 0) strategy.mesh.heads = geometry(problem, strategy).head_ranks();
+    watch.begin("fewer GPUs");
+    if (take == 0) answer.fewer = faster_on_fewer(problem, pins, answer.search);
     watch.begin("proving and timing the plan");
     answer.plan = make_plan(problem, strategy, print_problem(problem, strategy), kTraced);
     if (question.published != nullptr) {

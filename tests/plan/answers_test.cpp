@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fpdt/io/cluster_file.h"
 #include "fpdt/plan/answers/comparison.h"
 #include "fpdt/plan/answers/nearest.h"
 #include "fpdt/plan/answers/outcome.h"
@@ -59,6 +60,26 @@ TEST(Nearest, IsNearAndFits) {
     EXPECT_TRUE(any_fit(changed, {})) << one.value;
     EXPECT_FALSE(any_fit(smaller, {})) << one.value;
   }
+}
+
+// Two nodes wait for each other through a short sequence, and hardly through a long one.
+TEST(Fewer, AreFasterWhereAStepIsShort) {
+  Problem problem = llama3_8b(std::int64_t{1} << 12);
+  const std::string folder = FPDT_SOURCE_DIR "/configs/clusters/";
+  problem.cluster = with_devices(load_cluster(folder + "h100-80g-x8.yaml"), 16);
+  problem.documents = false;
+  problem.host_budget = problem.cluster.host_available();
+  const auto fewer = faster_on_fewer(problem, {}, search(problem));
+  ASSERT_TRUE(fewer);
+  EXPECT_EQ(fewer->devices, 8);
+  EXPECT_EQ(fewer->nodes, 1);
+  Problem smaller = problem;
+  smaller.cluster = with_devices(problem.cluster, fewer->devices);
+  const SearchResult alone = search(smaller);
+  EXPECT_NEAR(fewer->step_seconds, static_cast<double>(alone.best->nanoseconds) * 1e-9,
+              2 * SearchEffort{}.indifference * fewer->step_seconds);
+  problem.seq_len *= 256;
+  EXPECT_FALSE(faster_on_fewer(problem, {}, search(problem)));
 }
 
 TEST(Nearest, StrategyNeedsLessAndFits) {

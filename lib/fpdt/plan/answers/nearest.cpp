@@ -150,6 +150,29 @@ std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
   return all;
 }
 
+std::optional<Fewer> faster_on_fewer(const Problem& problem, const Pins& pins,
+                                     const SearchResult& found) {
+  if (!found.best || pins.strategy) return std::nullopt;
+  const Strategy& best = found.best->strategy;
+  std::int64_t least = found.best->nanoseconds;
+  std::optional<Fewer> fewer;
+  const std::int64_t node = problem.cluster.devices_per_node;
+  for (std::int64_t devices = problem.ranks() / 2; devices > 0; devices /= 2) {
+    if (devices > node && devices % node != 0) continue;
+    Problem smaller = problem;
+    smaller.cluster = with_devices(problem.cluster, devices);
+    const Machine machine(smaller.cluster, RateEnd::typical);
+    const Bound bound = bound_of(smaller, best.storage, best.gradients, pins.batch, machine);
+    if (bound.step_seconds >= static_cast<double>(least) * 1e-9) break;
+    if (!possible(smaller, pins)) continue;
+    const SearchResult other = search(smaller, pins, {.bound = least});
+    if (!other.best || other.best->nanoseconds >= least) continue;
+    least = other.best->nanoseconds;
+    fewer = {devices, smaller.cluster.nodes, static_cast<double>(least) * 1e-9};
+  }
+  return fewer;
+}
+
 std::optional<SmallerStrategy> nearest_strategy(const Problem& problem, const Strategy& strategy) {
   for (const Change& change : smaller(problem, strategy)) {
     if (!check(problem, change.strategy).empty()) continue;

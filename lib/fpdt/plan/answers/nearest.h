@@ -1,4 +1,5 @@
-// The nearest questions and strategies that fit when the question itself does not.
+// The nearest questions and strategies that fit when the question itself does not, and fewer
+// devices where they are faster.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,15 @@ struct Nearest {
 // problem's.
 std::vector<Nearest> nearest_fits(const Problem& problem, const Pins& pins,
                                   const ClusterSpec& machine, const OnProgress& progress = {});
+
+// Fewer devices that take less time for a step of the same sequences, the others idle: where a step
+// is short, ranks wait for each other. `found` is the answer for all of them.
+struct Fewer {
+  std::int64_t devices = 0, nodes = 0;
+  double step_seconds = 0;
+};
+std::optional<Fewer> faster_on_fewer(const Problem& problem, const Pins& pins,
+                                     const SearchResult& found);
 
 // A strategy, what it changes, and what it needs as placed.
 struct SmallerStrategy {

@@ -83,7 +83,7 @@ bool print_more(const Problem& problem) {
   const auto print = [&](const Problem& richer) {
     const SearchResult found = search(richer);
     const double change = found.best ? cost(*found.best) / cost(*now.best) - 1 : 1;
-    row += fmt::format(" {:.2f} % |", 100 * change);
+    row += fmt::format(" {:+.2f} % |", 100 * change);
   };
   Problem richer = problem;
   increase(richer.host_budget);

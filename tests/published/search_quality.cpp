@@ -82,8 +82,11 @@ bool print_more(const Problem& problem) {
   std::string row = fmt::format("| {} |", words(problem));
   const auto print = [&](const Problem& richer) {
     const SearchResult found = search(richer);
-    const double change = found.best ? cost(*found.best) / cost(*now.best) - 1 : 1;
-    row += fmt::format(" {:+.2f} % |", 100 * change);
+    if (!found.best) {
+      row += " none found |";
+      return;
+    }
+    row += fmt::format(" {:+.2f} % |", 100 * (cost(*found.best) / cost(*now.best) - 1));
   };
   Problem richer = problem;
   increase(richer.host_budget);

@@ -43,16 +43,13 @@ TEST(Home, ReusesTheRingWhileItHolds) {
   EXPECT_NE(home.fetch(builder, Version::plus(0), 0, Home::Reuse::ring, LaneKind::h2d), zero);
 }
 
-// Chunks that are repeated take the last slots, one turn of the ring after the stored ones for each
-// segment, the last segment first.
-TEST(Home, RepeatedChunksTakeTheLastSlots) {
+// In a ring that others share, repeated chunks and stored ones each have a place.
+TEST(Home, SharesARing) {
   Builder builder;
   HomeShape shape = four_chunks(1);
   shape.contiguous = false;
-  shape.repeated = 2;
-  shape.extra = 4;
-  shape.segments = 5;
-  shape.instances = 3;
+  const BufferIndex ring = add_host_ring(builder, shape, 7);
+  shape.shared = {ring, 2, Version::at(14, 0, 42, -7, 2), Version::at(6, -1, 42)};
   Home home(builder, shape);
   builder.begin_block("block");
   const auto spilled = [&](const Instance& instance, std::int64_t chunk) {
@@ -60,13 +57,15 @@ TEST(Home, RepeatedChunksTakeTheLastSlots) {
     home.spill(builder, instance, chunk, value, LaneKind::d2h);
     return std::get<Copy>(builder.schedule.blocks.back().ops.back().body).target.operand;
   };
-  const Instance layer = Version::at(0, 1, 0);
+  Instance layer = Version::at(0, 1);
   const Operand repeated = spilled(layer, 1), stored = spilled(layer, 2);
-  EXPECT_EQ(repeated.buffer, stored.buffer);
-  EXPECT_EQ(builder.at(stored.buffer).name, "kv_host");
-  EXPECT_EQ(builder.at(stored.buffer).slots, 7);
-  EXPECT_EQ(stored.version, Version::at(0, 1, 42));
-  EXPECT_EQ(repeated.version, Version::at(41, 0, 42, -7, -2));
+  EXPECT_EQ(repeated.buffer, ring);
+  EXPECT_EQ(stored.buffer, ring);
+  EXPECT_EQ(builder.at(ring).name, "kv_host");
+  EXPECT_EQ(stored.version, Version::at(6, -1, 42));
+  EXPECT_EQ(repeated.version, Version::at(15, 0, 42, -7, 2));
+  layer.host = Version::at(100);
+  EXPECT_EQ(spilled(layer, 2).version, Version::at(102));
 }
 
 TEST(Home, KeepsTheLastChunks) {

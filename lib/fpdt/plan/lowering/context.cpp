@@ -18,45 +18,30 @@ Context::Context(const Problem& question, const Strategy& choices, bool with_lib
 
 Context::StoredInputs& Context::inputs_at(std::int64_t segment) {
   for (StoredInputs& inputs : layer_inputs) {
-    if (segment < inputs.first + inputs.count) return inputs;
+    if (segment < inputs.end) return inputs;
   }
   return layer_inputs.back();
 }
 
-// Versions of a slot ascend. They turn the ring once for each segment: in forward upwards, in
-// backward downwards. Inputs of segments are in slot (n + 1) * s mod n = s. Where gradients take
-// the slots of inputs, every second turn of backward is theirs.
+template <class VersionOf>
+Instance Context::instance_of(const StoredInputs& inputs, VersionOf version_of) const {
+  Instance made = version_of(inputs.instances);
+  if (stored_outputs && stored_outputs->beside_inputs)
+    made.host = version_of(stored_outputs->output);
+  return made;
+}
+
 Stream Context::input_of(const LayerPlace& at, Visit visit) {
   StoredInputs& inputs = inputs_at(at.segment);
-  const std::int64_t slots = inputs.slots;
-  if (at.first()) {
-    // A segment of one layer has its number.
-    const bool alone = longest_segment(strategy) == 1;
-    const std::int64_t step = alone ? 1 : slots + 1;
-    return {&inputs.home,
-            Version::at(-step * inputs.first, alone ? step : 0, inputs.each(), alone ? 0 : step)};
-  }
-  const std::int64_t turn = visit == Visit::forward ? 1 : -inputs.back();
-  const std::int64_t first = visit == Visit::forward ? 0 : inputs.count * (1 + inputs.back());
-  return {&inputs.home, Version::at(slots * (first - turn * inputs.first + 1), 0, inputs.each(),
-                                    turn * slots, -1)};
+  return {&inputs.home,
+          instance_of(inputs, [&](const Stack& stack) { return stack.input(at, visit); })};
 }
 
 Stream Context::gradient_of(const LayerPlace& at, const Instance& apart) {
   StoredInputs& inputs = inputs_at(at.segment);
   if (!inputs.gradient) return {&layer_gradient_, apart};
-  const std::int64_t slots = inputs.slots;
-  Stream made = input_of(at, Visit::backward);
-  made.home = &*inputs.gradient;
-  if (!at.first() || longest_segment(strategy) == 1) {
-    made.instance.offset += slots;
-    return made;
-  }
-  // In slot s, in the turn after the one in which backward repeats the segment.
-  const std::int64_t last = inputs.count * (1 + inputs.back()) + 1;
-  const std::int64_t step = 1 - inputs.back() * slots;
-  made.instance = Version::at(slots * last - step * inputs.first, 0, inputs.each(), step);
-  return made;
+  return {&*inputs.gradient,
+          instance_of(inputs, [&](const Stack& stack) { return stack.gradient(at); })};
 }
 
 // The stream at the layer after this one, as a block of this one writes it.
@@ -70,8 +55,9 @@ Stream Context::after(const LayerPlace& at, StreamOf stream_of) {
     ++next.place;
   }
   Stream stream = stream_of(next);
-  Instance& one = stream.instance;
-  one.offset += at.last() ? one.layer + one.segment : one.place;
+  stream.instance.change([&](Version& one) {
+    one.offset += at.last() ? one.layer + one.segment : one.layer + one.place;
+  });
   return stream;
 }
 
@@ -92,9 +78,10 @@ Stream Context::first_gradient() { return gradient_of({}, Version::plus(0)); }
 
 // The head is called as the first layer is.
 Stream Context::head_stream(Stream stream) const {
-  Instance& one = stream.instance;
-  one.offset += one.layer * std::ssize(places) + one.segment * segments();
-  one.layer = one.segment = 0;
+  stream.instance.change([&](Version& one) {
+    one.offset += one.layer * std::ssize(places) + one.segment * segments();
+    one.layer = one.segment = 0;
+  });
   return stream;
 }
 

@@ -8,6 +8,7 @@
 
 #include "fpdt/plan/lowering/builder.h"
 #include "fpdt/plan/lowering/home.h"
+#include "fpdt/plan/lowering/stack.h"
 #include "fpdt/plan/lowering/states.h"
 #include "fpdt/spec/layer_places.h"
 #include "fpdt/spec/strategy.h"
@@ -31,10 +32,6 @@ struct Stream {
   Instance instance;
   bool operator==(const Stream&) const = default;
 };
-
-// What a block of a layer does: forward; forward again before backward of its segment; or backward,
-// which begins with what it has to repeat.
-enum class Visit : std::uint8_t { forward, rerun, backward };
 
 // A block of layers that have the same homes.
 struct LayerBlock {
@@ -100,29 +97,35 @@ struct Context {
   Builder builder;
   States states;
   std::vector<LayerPlace> places;  // of layers
-  // The inputs of consecutive segments that keep as much of them, and of the layers within. The
-  // input of segment i is in slot i. Those of the other layers of a segment live in forward until
-  // the next layer has read them, and from the rerun to backward. They take the slots of segments
-  // that come later, or whose backward is over, from the last slot on.
+  // The inputs of consecutive segments that keep as much of them, and of the layers within. Those
+  // live in forward until the next layer has read them, and from the rerun to backward.
   struct StoredInputs {
     Home home;
-    std::int64_t first = 0;  // segment
-    std::int64_t count = 0;  // of segments; the last have one more, for the head
-    std::int64_t slots = 0;
-    std::int64_t turns = 1;        // of the ring in a micro-batch
+    Stack instances;
+    std::int64_t end = 0;          // segment after these; the head is one
     std::optional<Home> gradient;  // in the same slots: the gradients of the inputs
-
-    // Versions of the ring in a micro-batch, and turns for each segment in backward.
-    [[nodiscard]] std::int64_t each() const { return slots * turns; }
-    [[nodiscard]] std::int64_t back() const { return gradient ? 2 : 1; }
   };
   std::vector<StoredInputs> layer_inputs;
+  // Attention outputs and lse of all layers that keep them until backward, where some are made
+  // again: on the host, in a ring that they share.
+  struct StoredOutputs {
+    Stack output, lse;
+    BufferIndex output_ring = -1, lse_ring = -1;
+    bool beside_inputs =
+        false;  // in one ring with layer inputs, where both have slots of one shape
+  };
+  std::optional<StoredOutputs> stored_outputs;
   std::vector<Homes> homes;
   BufferIndex tokens = -1, labels = -1, documents = -1;
 
  private:
   void make_homes();
+  [[nodiscard]] std::vector<const LayerPlace*> groups_of_inputs() const;
+  void make_stored_outputs();
   void make_inputs();
+  // The instance at some versions of the stacks of these inputs.
+  template <class VersionOf>
+  [[nodiscard]] Instance instance_of(const StoredInputs& inputs, VersionOf version_of) const;
   [[nodiscard]] StoredInputs& inputs_at(std::int64_t segment);
   // The gradient of the input of a layer. `apart`: its instance where it has memory of its own.
   [[nodiscard]] Stream gradient_of(const LayerPlace& at, const Instance& apart);

@@ -10,9 +10,14 @@ namespace fpdt {
 namespace {
 
 // The version of one of the `each` parts of an instance.
-Version part_of(const Instance& instance, std::int64_t each, std::int64_t part) {
+Version part_of(const Version& instance, std::int64_t each, std::int64_t part) {
   return {instance.relative,           instance.offset * each + part, instance.layer * each,
           instance.micro_batch * each, instance.segment * each,       instance.place * each};
+}
+
+Version later(Version version, std::int64_t versions) {
+  version.offset += versions;
+  return version;
 }
 
 BufferIndex add_ring(Builder& builder, const HomeShape& shape, const char* suffix,
@@ -28,6 +33,12 @@ BufferIndex add_ring(Builder& builder, const HomeShape& shape, const char* suffi
 }
 
 }  // namespace
+
+BufferIndex add_host_ring(Builder& builder, const HomeShape& shape, std::int64_t slots) {
+  return slots == 0
+             ? -1
+             : add_ring(builder, shape, "_host", MemorySpace::host_pinned, shape.rows, slots);
+}
 
 // Declares the rings that the chunks need: of kept ones, of chunks at their producer, of spilled
 // ones on the host, and of chunks at their consumer.
@@ -47,8 +58,8 @@ Home::Home(Builder& builder, const HomeShape& shape)
   if (kept == shape.chunks) return;
   produced_ = ring("_new", device, shape.rows, shape.produced_slots);
   if (!shape.stored) return;
-  host_slots_ = mul(first_kept_ - shape.repeated, shape.instances) + shape.extra;
-  host_ = ring("_host", MemorySpace::host_pinned, shape.rows, host_slots_);
+  host_ = shape.shared ? shape.shared->ring
+                       : add_host_ring(builder, shape, mul(first_kept_, shape.instances));
   if (shape.fetched_slots > 0) fetched_ = ring("", device, shape.rows, shape.fetched_slots);
 }
 
@@ -58,7 +69,6 @@ Home::Home(Builder& builder, const HomeShape& shape, const Home& other)
       first_kept_(other.first_kept_),
       kept_(other.kept_),
       host_(other.host_),
-      host_slots_(other.host_slots_),
       beside_(true) {
   const MemorySpace device = MemorySpace::device;
   produced_ = add_ring(builder, shape, "_new", device, shape.rows, shape.produced_slots);
@@ -71,29 +81,21 @@ std::int64_t Home::operand_rows(std::int64_t chunk) const {
   return rows == shape_.rows ? -1 : rows;
 }
 
-Version Home::version(const Instance& instance, std::int64_t chunk) const {
-  if (chunk < first_kept_) {
-    Version made = part_of(instance, first_kept_ - shape_.repeated, chunk - shape_.repeated);
-    if (shape_.repeated > 0) made.micro_batch = turns();
-    return made;
-  }
-  if (shape_.contiguous) return part_of(instance, 1, 0);
-  return part_of(instance, shape_.chunks - first_kept_, chunk - first_kept_);
-}
-
 Operand Home::kept(const Instance& instance, std::int64_t chunk) const {
   if (shape_.contiguous) return kept_span(instance, chunk, chunk);
-  return {kept_, version(instance, chunk), 0, operand_rows(chunk)};
+  const std::int64_t each = shape_.chunks - first_kept_;
+  return {kept_, part_of(instance.number, each, chunk - first_kept_), 0, operand_rows(chunk)};
 }
 
 Operand Home::on_host(const Instance& instance, std::int64_t chunk) const {
-  if (chunk < shape_.repeated) {
-    // The last segment comes first, in the second turn of the ring.
-    const Version made =
-        Version::at(turns() - shape_.repeated + chunk, 0, turns(), -host_slots_, -shape_.repeated);
-    return {host_, made, 0, operand_rows(chunk)};
-  }
-  return {host_, version(instance, chunk), 0, operand_rows(chunk)};
+  const auto at = [&](const Version& version) {
+    return Operand{host_, version, 0, operand_rows(chunk)};
+  };
+  if (instance.host) return at(later(*instance.host, chunk));
+  if (!shape_.shared) return at(part_of(instance.number, first_kept_, chunk));
+  const HomeShape::Shared& shared = *shape_.shared;
+  if (chunk < shared.repeated) return at(later(shared.repeated_at, chunk));
+  return at(later(shared.stored_at, chunk - shared.repeated));
 }
 
 Operand Home::kept_span(const Instance& instance, std::int64_t first, std::int64_t last) const {
@@ -103,7 +105,7 @@ Operand Home::kept_span(const Instance& instance, std::int64_t first, std::int64
   for (std::int64_t i = first_kept_; i <= last; ++i) {
     (i < first ? begin : rows) += shape_.rows_of(i);
   }
-  return {kept_, version(instance, first), begin, rows};
+  return {kept_, instance.number, begin, rows};
 }
 
 bool Home::alive(const Builder& builder, const Operand& value) const {
@@ -176,7 +178,7 @@ void Home::begin_block() {
 void Home::advance(Builder& builder, std::int64_t n) const {
   const std::int64_t chunks = shape_.chunks;
   if (kept_ >= 0) builder.advance(kept_, shape_.contiguous ? n : n * (chunks - first_kept_));
-  if (host_ >= 0) builder.advance(host_, n * (first_kept_ - shape_.repeated));
+  if (host_ >= 0 && !shape_.shared) builder.advance(host_, n * first_kept_);
 }
 
 }  // namespace fpdt

@@ -19,7 +19,20 @@
 namespace fpdt {
 
 // An instance number: relative to the calls of the block, or affine in the call's arguments.
-using Instance = Version;
+struct Instance {
+  Version number;
+  // Its first chunk on the host, in a ring with other things.
+  std::optional<Version> host;
+
+  Instance() = default;
+  Instance(const Version& of) : number(of) {}  // NOLINT(google-explicit-constructor)
+  bool operator==(const Instance&) const = default;
+  template <class Change>
+  void change(Change made) {
+    made(number);
+    if (host) made(*host);
+  }
+};
 
 struct HomeShape {
   std::string name;
@@ -30,11 +43,15 @@ struct HomeShape {
   std::int64_t last_rows = 0;  // of the last
   std::int64_t instances = 1;  // alive at once
   std::int64_t kept = 0;       // chunks on the device, the last ones
-  // The first chunks live from a rerun to backward. On the host they take the slots of layers whose
-  // backward is over, from the last slot on, and `extra` more.
-  std::int64_t repeated = 0;
-  std::int64_t extra = 0;
-  std::int64_t segments = 1;
+  // Chunks on the host that are in a ring with other things: the first ones, which live from a
+  // rerun to backward, and the others. Where the versions are not those of all instances, an
+  // instance has them.
+  struct Shared {
+    BufferIndex ring = -1;
+    std::int64_t repeated = 0;
+    Version repeated_at, stored_at;
+  };
+  std::optional<Shared> shared;
   std::int64_t produced_slots = 2;
   std::int64_t fetched_slots = 2;  // 0: consumers have rings of their own
   bool contiguous = false;         // kept chunks are rows of one slot, so one op can span them
@@ -44,6 +61,9 @@ struct HomeShape {
     return chunk + 1 == chunks ? last_rows : rows;
   }
 };
+
+// Declares the ring in which such chunks are on the host, if it has any slots.
+BufferIndex add_host_ring(Builder& builder, const HomeShape& shape, std::int64_t slots);
 
 class Home {
  public:
@@ -83,7 +103,6 @@ class Home {
   }
 
  private:
-  [[nodiscard]] Version version(const Instance& instance, std::int64_t chunk) const;
   [[nodiscard]] Operand kept(const Instance& instance, std::int64_t chunk) const;
   [[nodiscard]] Operand on_host(const Instance& instance, std::int64_t chunk) const;
   [[nodiscard]] bool alive(const Builder& builder, const Operand& value) const;
@@ -93,11 +112,7 @@ class Home {
 
   HomeShape shape_;
   std::int64_t first_kept_ = 0;
-  // Versions of the host's ring in a micro-batch, where chunks are repeated.
-  [[nodiscard]] std::int64_t turns() const { return host_slots_ * (shape_.segments + 1); }
-
   BufferIndex kept_ = -1, host_ = -1, produced_ = -1, fetched_ = -1;
-  std::int64_t host_slots_ = 0;
   bool beside_ = false;  // in the slots of another home
   // A chunk and the operand that holds it on the device.
   struct Held {

@@ -88,43 +88,27 @@ class HomeMaker {
     return made;
   }
 
-  // Attention output and lse. Chunks whose attention is repeated live until backward of their
-  // layer.
-  void attention_outputs(Homes& made) const {
-    const bool from_input = choice_.recompute == Recompute::from_input;
-    HomeShape output = product_rows(TensorClass::attention_output, part_.q_width(), !from_input);
-    output.stored = stored(TensorClass::attention_output);
-    HomeShape lse = head_rows(TensorClass::lse, shape_.heads, Dtype::f32, !from_input);
-    if (!from_input) {
-      lse.repeated = choice_.first_stored_chunk;
-      output.repeated = whole() ? std::min<std::int64_t>(lse.repeated, 1) : lse.repeated;
-      share_slots(output);
-      share_slots(lse);
-    }
-    made.attention_output = home(output);
-    made.lse = home(lse);
+  // Attention output and lse, which live until backward of their layer if they are stored.
+  [[nodiscard]] HomeShape attention_output() const {
+    HomeShape made = product_rows(TensorClass::attention_output, part_.q_width(), lasts());
+    made.stored = stored(TensorClass::attention_output);
+    return made;
   }
+  [[nodiscard]] HomeShape lse() const {
+    return head_rows(TensorClass::lse, shape_.heads, Dtype::f32, lasts());
+  }
+  [[nodiscard]] bool lasts() const { return choice_.recompute != Recompute::from_input; }
 
-  // The repeated chunks of a segment take the slots of the layers of the class after it.
-  void share_slots(HomeShape& shape) const {
-    shape.segments = context_.segments();
-    if (shape.repeated == 0) return;
-    const std::int64_t each = shape.chunks - shape.kept - shape.repeated;  // stored on the host
-    std::int64_t after = 0;  // layers of the class, in later segments
-    std::int64_t here = 0;
-    std::int64_t most = 0;  // place of the class in the segment, and one
-    const std::vector<LayerPlace>& places = context_.places;
-    for (auto at = places.rbegin(); at != places.rend(); ++at) {
-      if (&strategy_.layer_classes[at->layer_class] != &choice_) continue;
-      if (here == 0) most = at->place + 1;
-      ++here;
-      const auto before = std::next(at);
-      const bool ends = before == places.rend() || before->segment != at->segment ||
-                        before->layer_class != at->layer_class;
-      if (!ends) continue;
-      shape.extra = std::max(shape.extra, most * shape.repeated - after * each);
-      after += std::exchange(here, 0);
-    }
+  // Slots on the host for such a tensor of one layer.
+  [[nodiscard]] Stack::Outputs slots_of(const HomeShape& tensor) const {
+    if (!lasts()) return {};
+    const std::int64_t repeated = std::min(choice_.first_stored_chunk, tensor.chunks);
+    return {repeated, tensor.chunks - tensor.kept - repeated};
+  }
+  [[nodiscard]] HomeShape::Shared places_in(const Stack& stack, BufferIndex ring,
+                                            const HomeShape& tensor) const {
+    const auto c = static_cast<std::size_t>(&choice_ - strategy_.layer_classes.data());
+    return {ring, slots_of(tensor).repeated, stack.repeated(), stack.stored(c)};
   }
 
   void all(Homes& made) const {
@@ -141,7 +125,14 @@ class HomeMaker {
     q.stored = stored(TensorClass::q);
     made.q = home(q);
     made.kv = home(head_rows(TensorClass::kv, kv_width(), storage(), keep_all));
-    attention_outputs(made);
+    HomeShape output = attention_output(), sums = lse();
+    if (lasts() && context_.stored_outputs) {
+      const Context::StoredOutputs& stored = *context_.stored_outputs;
+      output.shared = places_in(stored.output, stored.output_ring, output);
+      sums.shared = places_in(stored.lse, stored.lse_ring, sums);
+    }
+    made.attention_output = home(output);
+    made.lse = home(sums);
     gradients(made);
     if (shape_.hops > 1) between_ranks(made);
   }
@@ -199,33 +190,74 @@ class HomeMaker {
 
 }  // namespace
 
-void Context::make_inputs() {
+// The first layer of each group of segments that keep as much of their inputs.
+std::vector<const LayerPlace*> Context::groups_of_inputs() const {
   const auto keeps = [&](const LayerPlace& at) {
     return strategy.layer_classes[at.layer_class].kept(TensorClass::layer_input);
   };
-  std::vector<const LayerPlace*> first;  // layer of each group of segments
+  std::vector<const LayerPlace*> first;
   for (const LayerPlace& at : places) {
     if (at.first() && (first.empty() || keeps(*first.back()) != keeps(at))) first.push_back(&at);
   }
+  return first;
+}
+
+void Context::make_stored_outputs() {
+  const std::vector<LayerClass>& classes = strategy.layer_classes;
+  const bool reruns = longest_segment(strategy) > 1;
+  const auto shares = [&](const LayerClass& one) {
+    return one.recompute != Recompute::from_input && (reruns || one.first_stored_chunk > 0);
+  };
+  if (std::none_of(classes.begin(), classes.end(), shares)) return;
+  StoredOutputs made;
+  Stack::Contents outputs{.first = 0, .count = segments() + 1, .outputs = {}};
+  Stack::Contents sums = outputs;
+  HomeShape output, lse;
+  for (const LayerClass& one : classes) {
+    const HomeMaker maker(*this, one, "", 1);
+    output = maker.attention_output();
+    lse = maker.lse();
+    outputs.outputs.push_back(maker.slots_of(output));
+    sums.outputs.push_back(maker.slots_of(lse));
+  }
+  // Inputs and outputs make room for each other where they have the same shape.
+  const HomeShape input = HomeMaker(*this, classes.front(), "", 1)
+                              .local_rows(TensorClass::layer_input, problem.model.hidden);
+  const std::int64_t hosted = input.chunks - input.kept;
+  made.beside_inputs = reruns && groups_of_inputs().size() == 1 && hosted > 0 &&
+                       Stack(places, outputs).slots() > 0 && input.rows == output.rows &&
+                       input.width == output.width;
+  if (made.beside_inputs) {
+    outputs.input = hosted;
+    outputs.gradients = strategy.layer_gradients == LayerGradients::in_inputs;
+  }
+  made.output = Stack(places, outputs);
+  made.lse = Stack(places, sums);
+  output.name = made.beside_inputs ? "stored" : "attention_output";
+  lse.name = "lse";
+  made.output_ring = add_host_ring(builder, output, made.output.slots());
+  made.lse_ring = add_host_ring(builder, lse, made.lse.slots());
+  stored_outputs = made;
+}
+
+void Context::make_inputs() {
+  const std::vector<const LayerPlace*> first = groups_of_inputs();
   for (std::size_t i = 0; i < first.size(); ++i) {
-    const bool last = i + 1 == first.size();
-    StoredInputs made;
-    made.first = first[i]->segment;
-    made.count = (last ? segments() + 1 : first[i + 1]->segment) - made.first;
-    // In forward, the inputs of other layers are beside those of the segment and the next one.
-    made.slots = made.count;
     const bool shared = strategy.layer_gradients == LayerGradients::in_inputs;
-    made.turns =
-        longest_segment(strategy) == 1 ? (shared ? 2 : 1) : (shared ? 3 : 2) * made.count + 2;
-    for (const LayerPlace& at : places) {
-      const std::int64_t segment = at.segment - made.first;
-      if (segment < 0 || segment >= made.count || at.length == 1) continue;
-      made.slots = std::max(made.slots, at.length + segment + 1);
-    }
+    StoredInputs made;
+    made.end = i + 1 == first.size() ? segments() + 1 : first[i + 1]->segment;
+    made.instances = Stack(places, {.first = first[i]->segment,
+                                    .count = made.end - first[i]->segment,
+                                    .input = 1,
+                                    .gradients = shared,
+                                    .outputs = {}});
     const HomeMaker maker(*this, strategy.layer_classes[first[i]->layer_class], "", 1);
     HomeShape shape_of = maker.local_rows(TensorClass::layer_input, problem.model.hidden);
     if (first.size() > 1) shape_of.name.append(1, '_').append(std::to_string(i));
-    shape_of.instances = made.slots;
+    shape_of.instances = made.instances.slots();
+    if (stored_outputs && stored_outputs->beside_inputs) {
+      shape_of.shared = {stored_outputs->output_ring, 0, {}, {}};
+    }
     // project reads x_i, and so does feed_forward, two chunks later when all-to-alls overlap. Where
     // keys go around a ring, it comes again.
     const bool again = strategy.extent == Extent::chunk;
@@ -241,6 +273,7 @@ void Context::make_inputs() {
 }
 
 void Context::make_homes() {
+  make_stored_outputs();
   make_inputs();
   if (strategy.layer_gradients == LayerGradients::apart) {
     layer_gradient_ =

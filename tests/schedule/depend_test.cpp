@@ -1,6 +1,8 @@
 // Derived edges equal those written by hand, with no edge too many, with or without a window.
 #include "fpdt/schedule/depend.h"
 
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "fpdt/schedule/verify.h"
@@ -132,10 +134,11 @@ TEST(Window, KeepsTheEndsOfLongRuns) {
   EXPECT_EQ(window(calls).size(), 8u);
 }
 
-// Blocks of a few layers in the middle have calls too.
+// Blocks of a few layers in the middle have calls too, beside those before and after them.
 TEST(Window, KeepsTheEndsOfEachBlock) {
   std::vector<Call> calls;
-  std::vector<std::size_t> expected{0, 1, 2, 10, 11, 12, 27, 28, 29, 30, 37, 38, 39};
+  const std::vector<std::size_t> expected{0,  1,  2,  8,  9,  10, 11, 12, 27,
+                                          28, 29, 30, 31, 32, 37, 38, 39};
   for (std::int32_t layer = 0; layer < 40; ++layer) {
     calls.push_back({layer < 10 ? 0 : (layer < 30 ? 1 : (layer < 31 ? 2 : 3)), layer, 0, layer});
   }
@@ -152,6 +155,22 @@ TEST(Window, KeepsBothEndsOfTheSegmentsThatItKeeps) {
     if (layer < 12 || layer >= 28) expected.push_back(40 + layer);
   }
   EXPECT_EQ(window(calls), expected);
+}
+
+// Segments in the middle have no layer between their first and last one.
+TEST(Window, KeepsEverySuccessionOfBlocks) {
+  std::vector<Call> calls;
+  std::int32_t layer = 0;
+  for (std::int32_t segment = 0; segment < 40; ++segment) {
+    const bool middle = segment >= 10 && segment < 30;
+    for (const std::int32_t block : {0, 1, 2}) {
+      if (block == 1 && middle) continue;
+      calls.push_back({block, layer++, 0, segment});
+    }
+  }
+  std::set<std::int32_t> kept;
+  for (const std::size_t i : window(calls)) kept.insert(calls[i].segment);
+  EXPECT_EQ(kept, (std::set<std::int32_t>{0, 1, 2, 9, 10, 11, 37, 38, 39}));
 }
 
 // Somebody emptied the block, or a lowering had nothing to do there.

@@ -5,6 +5,7 @@
 #include "fpdt/schedule/depend.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -124,6 +125,25 @@ Numbers thinned_segments(const std::map<std::int32_t, Numbers>& of_blocks) {
   return kept;
 }
 
+// Adds the segments in which blocks follow each other as in none that is kept: three in a row,
+// since gathers are between those of layers.
+void keep_successions(const std::vector<Call>& calls, Numbers& segments) {
+  constexpr std::size_t kInARow = 3;
+  std::set<std::array<std::int32_t, kInARow>> seen;
+  for (const bool others : {false, true}) {
+    for (std::size_t i = 0; i + kInARow <= calls.size(); ++i) {
+      std::array<std::int32_t, kInARow> blocks{};
+      bool kept = true;
+      for (std::size_t k = 0; k < kInARow; ++k) {
+        blocks[k] = calls[i + k].block;
+        kept = kept && segments.count(calls[i + k].segment) > 0;
+      }
+      if ((!kept && !others) || !seen.insert(blocks).second) continue;
+      for (std::size_t k = 0; k < kInARow; ++k) segments.insert(calls[i + k].segment);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::size_t> window(const std::vector<Call>& calls) {
@@ -140,7 +160,8 @@ std::vector<std::size_t> window(const std::vector<Call>& calls) {
   };
   std::map<std::int32_t, Numbers> layers;
   for (const Call& call : calls) layers[within(call)].insert(call.layer);
-  const Numbers segments = thinned_segments(segments_of);
+  Numbers segments = thinned_segments(segments_of);
+  keep_successions(calls, segments);
   micro_batches = thinned(std::move(micro_batches));
   for (auto& [segment, of_segment] : layers) of_segment = thinned(std::move(of_segment));
   std::vector<std::size_t> kept;

@@ -1,6 +1,8 @@
 // Segments and classes side by side, and shapes of segments.
 #include "fpdt/spec/layer_places.h"
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -38,21 +40,60 @@ TEST(LayerPlaces, ShortenWhatIsAlike) {
   EXPECT_EQ(strategy.layer_classes.front().layers, 9);
 }
 
-// Every shape has all layers, grows towards the input, and the inputs of a segment find room.
-TEST(LayerPlaces, ShapesNeedFewPlaces) {
+double memory_of(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs) {
+  double most = 0, before = 0;
+  for (std::size_t s = 0; s < lengths.size(); ++s) {
+    const auto length = static_cast<double>(lengths[s]);
+    before += outputs.stored * length;
+    most = std::max(most, static_cast<double>(s + 1) + length * (1 + outputs.repeated) + before);
+  }
+  return most;
+}
+
+// Every shape has all layers, and needs less memory than those with more segments.
+TEST(LayerPlaces, ShapesNeedEverLessMemory) {
   for (const std::int64_t layers : {1, 2, 7, 32, 80}) {
-    for (const std::vector<std::int64_t>& shape : segment_shapes(layers)) {
-      Strategy strategy;
-      strategy.segments = shape;
-      const std::vector<std::int64_t> lengths = segment_lengths(strategy, layers);
-      EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}), layers);
-      for (std::size_t s = 1; s < lengths.size(); ++s) EXPECT_LE(lengths[s] - 1, lengths[s - 1]);
+    for (const double repeated : {0.0, 0.3, 1.0}) {
+      const OutputWeights outputs{repeated, 1 - repeated};
+      double least = 1e9;
+      for (const std::vector<std::int64_t>& shape : segment_shapes(layers, outputs)) {
+        Strategy strategy;
+        strategy.segments = shape;
+        const std::vector<std::int64_t> lengths = segment_lengths(strategy, layers);
+        EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}), layers);
+        EXPECT_LT(memory_of(lengths, outputs), least);
+        least = memory_of(lengths, outputs);
+      }
     }
     Strategy ones;
     ones.segments = segment_shapes(layers).front();
     EXPECT_EQ(longest_segment(ones), 1);
   }
   EXPECT_EQ(segment_shapes(32)[3], (std::vector<std::int64_t>{6, 6, 5, 5, 4, 3, 2, 1}));
+}
+
+// No other lengths of so many segments need less.
+TEST(LayerPlaces, SegmentsNeedTheLeastMemory) {
+  constexpr std::int64_t kLayers = 9;
+  for (const double repeated : {0.0, 0.4, 1.0}) {
+    const OutputWeights outputs{repeated, 1 - repeated};
+    for (std::int64_t count = 1; count <= 4; ++count) {
+      double least = 1e9;
+      std::vector<std::int64_t> lengths(static_cast<std::size_t>(count), 1);
+      const std::function<void(std::size_t, std::int64_t)> from = [&](std::size_t s,
+                                                                      std::int64_t left) {
+        if (s + 1 == lengths.size()) {
+          lengths[s] = left;
+          if (left > 0) least = std::min(least, memory_of(lengths, outputs));
+          return;
+        }
+        for (lengths[s] = 1; lengths[s] < left; ++lengths[s]) from(s + 1, left - lengths[s]);
+      };
+      from(0, kLayers);
+      EXPECT_NEAR(least_segments(kLayers, count, outputs).memory, least, 1e-4)
+          << count << " segments, " << repeated << " repeated";
+    }
+  }
 }
 
 }  // namespace

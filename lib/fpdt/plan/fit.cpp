@@ -124,6 +124,13 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
   return strategy;
 }
 
+Strategy with_inputs_relieved(const Problem& problem, const Strategy& strategy) {
+  Strategy none = with_kept(strategy, TensorClass::attention_output, 0);
+  none = with_kept(std::move(none), TensorClass::layer_input, 0);
+  return with_host_relieved(problem, std::move(none),
+                            {TensorClass::layer_input, TensorClass::attention_output});
+}
+
 Strategy with_device_relieved(const Problem& problem, Strategy strategy) {
   const std::int64_t chunks = geometry(problem, strategy).chunks;
   // What passes once between device and host, before what passes for each row.

@@ -54,6 +54,9 @@ bool fits(const Problem& problem, const Strategy& strategy);
 Strategy with_host_relieved(const Problem& problem, Strategy strategy,
                             std::initializer_list<TensorClass> tensors = {
                                 TensorClass::attention_output, TensorClass::layer_input});
+// The same anew, with layer inputs first: chunks of inputs and of outputs are of different numbers
+// of layers.
+Strategy with_inputs_relieved(const Problem& problem, const Strategy& strategy);
 
 // Moves tensor classes from the device to the host, one class after the other, with the fewest
 // chunks that make the device fit.

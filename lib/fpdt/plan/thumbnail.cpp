@@ -29,34 +29,44 @@ double shortened(const Geometry::Parts& parts, std::int64_t few, std::int64_t re
   return fraction_of(hosted < repeated ? few - std::min(hosted, kHosted) : 1, few);
 }
 
-// Classes that keep different fractions of layer inputs have homes of their own for them, so that
-// the fractions stay different. A little more keeps no other chunk.
-void tell_inputs_apart(const Strategy& strategy, Strategy& few) {
-  constexpr auto kInput = static_cast<std::size_t>(TensorClass::layer_input);
+bool is_output(TensorClass tensor) {
+  return tensor == TensorClass::attention_output || tensor == TensorClass::lse;
+}
+
+// Classes that keep different fractions of a tensor have homes of their own for it, so that the
+// fractions stay different. A little more keeps no other chunk.
+void tell_apart(const Strategy& strategy, Strategy& few) {
   constexpr double kLittle = 1e-4;
-  for (std::size_t c = 1; c < few.layer_classes.size(); ++c) {
-    const double now = strategy.layer_classes[c].keep[kInput];
-    const double before = strategy.layer_classes[c - 1].keep[kInput];
-    double& here = few.layer_classes[c].keep[kInput];
-    const double there = few.layer_classes[c - 1].keep[kInput];
-    if (now == before) here = there;
-    if (now != before && here == there) here += here < 1 ? kLittle : -kLittle;
+  const std::vector<LayerClass>& all = strategy.layer_classes;
+  for (std::size_t k = 0; k < kTensorClasses; ++k) {
+    if (is_output(static_cast<TensorClass>(k))) continue;  // each class has a home of its own
+    for (std::size_t c = 1; c < all.size(); ++c) {
+      double& here = few.layer_classes[c].keep[k];
+      for (std::size_t before = 0; before < c; ++before) {
+        const double there = few.layer_classes[before].keep[k];
+        if (all[c].keep[k] == all[before].keep[k]) {
+          here = there;
+          break;
+        }
+        if (here == there) here = std::min(here + kLittle, 1.0);
+      }
+    }
   }
 }
 
-// Repeated chunks, stored ones, and what is kept of each tensor.
+// Repeated chunks, stored ones, and what is kept of each tensor. Few chunks of either need nothing
+// that more do not.
 void shorten_chunks(const Geometry& shape, const Geometry& few, Strategy& strategy) {
   for (LayerClass& one : strategy.layer_classes) {
     LayerClass whole = one;
     std::int64_t& first = one.first_stored_chunk;
-    first = first == shape.chunks
-                ? few.chunks
-                : std::max(std::min(first, kRepeated), few.chunks - (shape.chunks - first));
+    if (few.chunks < shape.chunks && first > 0) {
+      first = first == shape.chunks ? few.chunks : kRepeated;
+    }
     for (std::size_t k = 0; k < kTensorClasses; ++k) {
       const auto tensor = static_cast<TensorClass>(k);
-      const bool output = tensor == TensorClass::attention_output || tensor == TensorClass::lse;
       one.keep[k] = shortened(shape.parts(whole, tensor), few.parts(one, tensor).all,
-                              output ? 0 : whole.repeated(0));
+                              is_output(tensor) ? 0 : whole.repeated(0));
     }
   }
 }
@@ -122,7 +132,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   few.tiles.chunk_tokens = ranks * kRows;
   made.problem.seq_len = chunks * few.tiles.chunk_tokens;
   shorten_chunks(shape, geometry(made.problem, few), few);
-  tell_inputs_apart(strategy, few);
+  tell_apart(strategy, few);
   shorten_tiles(shape, problem.model, few.tiles);
   few.copies.optimizer_tile =
       few.offloads_states() ? optimizer_tile(made.problem, few) : Copies{}.optimizer_tile;

@@ -78,27 +78,22 @@ Strategies other_depths(const Problem&, const Strategy& strategy, const Fits&) {
   return values;
 }
 
-// One layer each; and a few more or fewer segments. Where attention is repeated, with as much of it
-// stored as then fits.
+// One layer each; and as many segments, one more or one fewer, as what is repeated now needs them.
+// Where attention is repeated, with as much of it stored as then fits.
 Strategies other_segments(const Problem& problem, const Strategy& strategy, const Fits& fits) {
   Strategies values;
   const StoredLayers now = stored_layers(problem, strategy);
   const std::int64_t repeated = strategy.layer_classes.back().repeated(0);
   const bool repeats = std::any_of(strategy.layer_classes.begin(), strategy.layer_classes.end(),
                                    [](const LayerClass& one) { return one.repeated(1) > 0; });
-  const std::vector<std::vector<std::int64_t>> shapes = segment_shapes(problem.model.layers);
-  const auto count = [&](const std::vector<std::int64_t>& segments) {
+  const std::int64_t layers = problem.model.layers;
+  const OutputWeights outputs = output_weights(problem, repeated_share(problem, strategy));
+  const std::int64_t now_count = std::ssize(segment_lengths(strategy, layers));
+  for (const std::int64_t count : {layers, now_count + 1, now_count, now_count - 1}) {
+    if (count < 1 || count > layers) continue;
     Strategy made = strategy;
-    made.segments = segments;
-    return segment_lengths(made, problem.model.layers).size();
-  };
-  const auto same = std::find_if(shapes.begin(), shapes.end(), [&](const auto& segments) {
-    return count(segments) <= count(strategy.segments);
-  });
-  for (auto shape = shapes.begin(); shape != shapes.end(); ++shape) {
-    if (shape != shapes.begin() && std::abs(shape - same) > 1) continue;
-    Strategy made = strategy;
-    made.segments = *shape;
+    made.segments = least_segments(layers, count, outputs).lengths;
+    if (made.segments == strategy.segments) continue;
     // Layers of segments cannot store everything.
     if (longest_segment(made) > 1 && now.everything > 0) {
       made = with_stored(problem, made, {0, now.everything + now.attention});
@@ -228,14 +223,20 @@ std::int64_t most_repeated(const Strategy& strategy) {
   return most;
 }
 
-Strategies other_first_chunks(const Problem& problem, const Strategy& strategy, const Fits&) {
+// Other thresholds, and the one with which as much as then fits is stored.
+Strategies other_first_chunks(const Problem& problem, const Strategy& strategy, const Fits& fits) {
+  const std::int64_t layers = problem.model.layers;
   const std::int64_t chunks = geometry(problem, strategy).chunks;
   const std::int64_t now = most_repeated(strategy);
   const std::int64_t most = longest_segment(strategy) > 1 ? chunks : chunks - 1;
+  const bool all = stored_layers(problem, strategy).attention == layers;
   std::vector<Strategy> values;
   for (const std::int64_t first : {std::int64_t{0}, now - 1, now + 1, chunks / 4, chunks / 2}) {
-    if (first >= 0 && first <= most) values.push_back(with_first_stored(strategy, first));
+    if (first < 0 || first > most) continue;
+    values.push_back(all ? with_stored_from(problem, strategy, {first, layers})
+                         : with_first_stored(strategy, first));
   }
+  if (all && now > 0) values.push_back(with_least_repeated(problem, strategy, fits, now));
   return values;
 }
 

@@ -138,8 +138,9 @@ Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,
   }
   if (chunk > most) return with_stored(problem, strategy, {});
   if (chunk == 0) return with_stored_from(problem, strategy, {0, layers});
-  // Whole segments, so that few kinds differ.
-  const std::int64_t unit = longest_segment(strategy);
+  // Whole segments, so that few kinds differ, unless chunks are so few that each is worth much.
+  constexpr std::int64_t kFew = 32;
+  const std::int64_t unit = most < kFew ? 1 : longest_segment(strategy);
   std::int64_t count = 0;
   for (std::int64_t high = div_ceil(layers, unit); high - count > 1;) {
     const std::int64_t middle = count + (high - count) / 2;
@@ -148,36 +149,90 @@ Strategy with_least_repeated(const Problem& problem, const Strategy& strategy,
   return with_stored_from(problem, strategy, {none, count * unit});
 }
 
-std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers) {
-  // From the input on: the last segment may have one layer and `more`, the one before it one more.
-  const auto most = [](std::int64_t count, std::int64_t more, std::int64_t longest) {
-    std::vector<std::int64_t> lengths;
-    for (std::int64_t s = count; s > 0; --s) lengths.push_back(std::min(s + more, longest));
-    return lengths;
-  };
-  const auto sum = [](const std::vector<std::int64_t>& lengths) {
-    return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  };
+OutputWeights output_weights(const Problem& problem, double repeated_share) {
+  const ModelSpec& model = problem.model;
+  const double all = static_cast<double>(model.q_width()) / static_cast<double>(model.hidden);
+  return {repeated_share * all, (1 - repeated_share) * all};
+}
+
+double repeated_share(const Problem& problem, const Strategy& strategy) {
+  const std::int64_t chunks = geometry(problem, strategy).chunks;
+  std::int64_t repeated = 0;
+  for (const LayerPlace& at : layer_places(strategy, problem.model.layers)) {
+    repeated += std::min(chunks, strategy.layer_classes[at.layer_class].repeated(chunks));
+  }
+  return static_cast<double>(repeated) / static_cast<double>(chunks * problem.model.layers);
+}
+
+namespace {
+
+// The memory that segments need, in inputs of a layer: a ring that inputs and outputs share
+// (docs/memory.md, section 3), where gradients of inputs have memory of their own.
+double memory_of(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs) {
+  double most = 0;
+  std::int64_t layers = 0;
+  for (std::size_t s = 0; s < lengths.size(); ++s) {
+    layers += lengths[s];
+    most = std::max(most, static_cast<double>(s + 1) +
+                              static_cast<double>(lengths[s]) * (1 + outputs.repeated) +
+                              static_cast<double>(layers) * outputs.stored);
+  }
+  return most;
+}
+
+// The longest segments, from the last on, that need at most so much memory and so many layers each;
+// none if they do not have all layers.
+std::vector<std::int64_t> segments_within(std::int64_t layers, std::int64_t count, double memory,
+                                          std::int64_t longest, const OutputWeights& outputs) {
+  std::vector<std::int64_t> lengths;
+  std::int64_t left = layers;
+  for (std::int64_t segment = count - 1; segment >= 0; --segment) {
+    const double inside =
+        memory - static_cast<double>(segment + 1) - outputs.stored * static_cast<double>(left);
+    const auto most = static_cast<std::int64_t>(std::floor(inside / (1 + outputs.repeated)));
+    lengths.push_back(std::min({most, longest, left - segment}));
+    if (lengths.back() <= 0) return {};
+    left -= lengths.back();
+  }
+  std::reverse(lengths.begin(), lengths.end());
+  if (left > 0) lengths.clear();
+  return lengths;
+}
+
+}  // namespace
+
+Segments least_segments(std::int64_t layers, std::int64_t count, const OutputWeights& outputs) {
+  double low = 0, high = static_cast<double>(layers + 2) * (2 + outputs.repeated + outputs.stored);
+  constexpr int kRounds = 24;
+  for (int i = 0; i < kRounds; ++i) {
+    const double middle = (low + high) / 2;
+    (segments_within(layers, count, middle, layers, outputs).empty() ? low : high) = middle;
+  }
+  std::int64_t longest = div_ceil(layers, count);
+  Segments made;
+  made.memory = high;
+  while (made.lengths.empty()) {
+    made.lengths = segments_within(layers, count, high, longest++, outputs);
+  }
+  std::vector<std::int64_t>& lengths = made.lengths;
+  // What is left for the first segment may be short.
+  std::vector<std::int64_t> descending = lengths;
+  std::sort(descending.begin(), descending.end(), std::greater<>());
+  if (memory_of(descending, outputs) <= high) lengths = descending;
+  while (lengths.size() > 1 && lengths.back() == lengths[lengths.size() - 2]) lengths.pop_back();
+  return made;
+}
+
+std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers,
+                                                      const OutputWeights& outputs) {
   std::vector<std::vector<std::int64_t>> all;
-  std::int64_t fewest = layers + 1;  // places
+  double least = std::numeric_limits<double>::max();
+  constexpr double kLess = 1e-3;
   for (std::int64_t length = 1; length <= layers; ++length) {
-    const std::int64_t count = div_ceil(layers, length);
-    std::int64_t more = 0;
-    while (sum(most(count, more, layers)) < layers) ++more;
-    // Fewer segments repeat more layers.
-    if (count + more >= fewest) continue;
-    fewest = count + more;
-    std::int64_t longest = 1;
-    while (sum(most(count, more, longest)) < layers) ++longest;
-    std::vector<std::int64_t> lengths = most(count, more, longest);
-    std::int64_t spare = sum(lengths) - layers;
-    for (auto at = lengths.rbegin(); spare > 0; ++at) {
-      if (*at != longest) continue;
-      --*at;
-      --spare;
-    }
-    while (lengths.size() > 1 && lengths.back() == lengths[lengths.size() - 2]) lengths.pop_back();
-    all.push_back(std::move(lengths));
+    const Segments made = least_segments(layers, div_ceil(layers, length), outputs);
+    if (made.memory > least - kLess) continue;
+    least = made.memory;
+    all.push_back(made.lengths);
   }
   return all;
 }

@@ -53,11 +53,27 @@ std::vector<std::int64_t> chunk_lengths(const Problem& problem, std::int64_t seq
 // Data-parallel degrees, ascending, for which the heads allow the sequence-parallel degree that
 // results.
 std::vector<std::int64_t> data_parallel_degrees(const Problem& problem);
-// Segments of layers, from all of one layer to those that need the fewest places for inputs. Inputs
-// of layers within a segment take the place of those that later segments stored, so segments grow
-// towards the input. Of a number of segments, those which need the fewest places, and of these the
-// ones whose longest is shortest.
-std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers);
+// Bytes of a layer's attention output, where that of its input is 1: what backward makes again and
+// keeps until it has used it, and what forward stores.
+struct OutputWeights {
+  double repeated = 0, stored = 0;
+};
+OutputWeights output_weights(const Problem& problem, double repeated_share);
+// The share of attention outputs that backward makes again, of all layers.
+double repeated_share(const Problem& problem, const Strategy& strategy);
+
+// The lengths of so many segments with which inputs and outputs need the least memory, and among
+// these those whose longest is shortest. What a segment repeats takes the place of what later ones
+// stored, so segments grow towards the input.
+struct Segments {
+  std::vector<std::int64_t> lengths;  // as in Strategy::segments
+  double memory = 0;                  // in inputs of a layer
+};
+Segments least_segments(std::int64_t layers, std::int64_t count, const OutputWeights& outputs);
+// From segments of one layer to those that need the least memory. Fewer segments repeat more
+// layers, so that each of these needs less than all before it.
+std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers,
+                                                      const OutputWeights& outputs = {});
 // The strategy with rings of this many ranks. Where they have several, keys are gathered unless
 // they go around.
 Strategy with_ring(Strategy strategy, std::int64_t ring);

@@ -48,6 +48,12 @@ std::int64_t shorten_layers(Strategy& strategy, std::int64_t layers, const MostA
       last.push_back(at.layer_class);
     }
   }
+  // Beside longer segments of a class, those of two layers need nothing else.
+  for (Segment& one : all) {
+    const Segment longer(static_cast<std::size_t>(most.in_segment), one.front());
+    const bool two = one.size() > 1 && one.front() == one.back();
+    if (two && std::find(all.begin(), all.end(), longer) != all.end()) one = longer;
+  }
   std::vector<Segment> few;
   std::int64_t alike = 0;
   for (const Segment& one : all) {

@@ -116,6 +116,14 @@ struct Context {
   };
   std::optional<StoredOutputs> stored_outputs;
   std::vector<Homes> homes;
+  // Homes that layers use in turn, of all classes that keep as much of a tensor.
+  struct HomeInTurn {
+    std::string name;
+    double fraction;
+    bool stored;
+    Home home;
+  };
+  std::vector<HomeInTurn> homes_in_turn;
   BufferIndex tokens = -1, labels = -1, documents = -1;
 
  private:

@@ -42,7 +42,7 @@ BufferIndex add_host_ring(Builder& builder, const HomeShape& shape, std::int64_t
 
 // Declares the rings that the chunks need: of kept ones, of chunks at their producer, of spilled
 // ones on the host, and of chunks at their consumer.
-Home::Home(Builder& builder, const HomeShape& shape)
+Home::Home(Builder& builder, const HomeShape& shape, const Home* like)
     : shape_(shape), first_kept_(shape.chunks - (shape.stored ? shape.kept : 0)) {
   const auto ring = [&](const char* suffix, MemorySpace space, std::int64_t rows,
                         std::int64_t slots) {
@@ -56,11 +56,15 @@ Home::Home(Builder& builder, const HomeShape& shape)
     kept_ = ring("_kept", device, shape.rows, mul(kept, shape.instances));
   }
   if (kept == shape.chunks) return;
-  produced_ = ring("_new", device, shape.rows, shape.produced_slots);
+  const bool has_rings = like != nullptr && like->produced_ >= 0;
+  produced_ = has_rings ? like->produced_ : ring("_new", device, shape.rows, shape.produced_slots);
   if (!shape.stored) return;
   host_ = shape.shared ? shape.shared->ring
                        : add_host_ring(builder, shape, mul(first_kept_, shape.instances));
-  if (shape.fetched_slots > 0) fetched_ = ring("", device, shape.rows, shape.fetched_slots);
+  if (has_rings) fetched_ = like->fetched_;
+  if (!has_rings && shape.fetched_slots > 0) {
+    fetched_ = ring("", device, shape.rows, shape.fetched_slots);
+  }
 }
 
 // A value never passes to a slot in the op that reads the one before it there.

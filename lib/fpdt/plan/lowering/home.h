@@ -68,7 +68,8 @@ BufferIndex add_host_ring(Builder& builder, const HomeShape& shape, std::int64_t
 class Home {
  public:
   Home() = default;
-  Home(Builder& builder, const HomeShape& shape);
+  // `like`: another home whose rings on the device this one uses in turn, if it has them.
+  Home(Builder& builder, const HomeShape& shape, const Home* like = nullptr);
   // A home in the slots of another one, whose values are dead, with rings of its own.
   Home(Builder& builder, const HomeShape& shape, const Home& other);
 

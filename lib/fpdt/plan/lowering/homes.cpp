@@ -39,7 +39,7 @@ class HomeMaker {
     const bool keys = tensor == TensorClass::kv || tensor == TensorClass::dkv;
     const std::int64_t last = shape_.chunks - 1;
     HomeShape made;
-    made.name = std::string(word(tensor)) + suffix_;
+    made.name = word(tensor);
     made.dtype = dtype;
     made.width = width;
     made.chunks = shape_.chunks;
@@ -83,7 +83,7 @@ class HomeMaker {
   // Chunks that arrive, while those of the hop before are in use.
   [[nodiscard]] HomeShape key_ring(TensorClass tensor, const char* name, Dtype dtype) const {
     HomeShape made = head_rows(tensor, kv_width(), dtype);
-    made.name = name + suffix_;
+    made.name = name;
     made.instances = std::min<std::int64_t>(2, shape_.hops - 1);
     return made;
   }
@@ -123,16 +123,22 @@ class HomeMaker {
     }
     HomeShape q = head_rows(TensorClass::q, q_width(), storage(), keep_all);
     q.stored = stored(TensorClass::q);
-    made.q = home(q);
-    made.kv = home(head_rows(TensorClass::kv, kv_width(), storage(), keep_all));
+    HomeShape kv = head_rows(TensorClass::kv, kv_width(), storage(), keep_all);
+    made.q = keep_all ? home(q) : in_turn(TensorClass::q, q);
+    made.kv = keep_all ? home(kv) : in_turn(TensorClass::kv, kv);
     HomeShape output = attention_output(), sums = lse();
     if (lasts() && context_.stored_outputs) {
       const Context::StoredOutputs& stored = *context_.stored_outputs;
       output.shared = places_in(stored.output, stored.output_ring, output);
       sums.shared = places_in(stored.lse, stored.lse_ring, sums);
     }
-    made.attention_output = home(output);
-    made.lse = home(sums);
+    // All classes whose layers keep them have the same rings.
+    const Homes* like = nullptr;
+    for (const Homes& other : context_.homes) {
+      if (lasts() && other.choice.recompute != Recompute::from_input) like = &other;
+    }
+    made.attention_output = home(output, like != nullptr ? &like->attention_output : nullptr);
+    made.lse = home(sums, like != nullptr ? &like->lse : nullptr);
     gradients(made);
     if (shape_.hops > 1) between_ranks(made);
   }
@@ -145,34 +151,56 @@ class HomeMaker {
     if (!residual.stored && !whole()) {
       residual.produced_slots = strategy_.copies.overlap_all_to_all ? 3 : 2;
     }
-    made.residual_gradient = home(residual);
+    made.residual_gradient = in_turn(TensorClass::residual_gradient, residual);
     HomeShape dout = head_rows(TensorClass::dout, q_width(), storage());
     HomeShape delta = head_rows(TensorClass::dout, shape_.heads, Dtype::f32);
-    delta.name = "delta" + suffix_;
+    delta.name = "delta";
     dout.stored = delta.stored = stored(TensorClass::dout);
-    made.dout = home(dout);
-    made.delta = home(delta);
-    if (query_outer) made.dkv = home(head_rows(TensorClass::dkv, kv_width(), Dtype::f32));
+    made.dout = in_turn(TensorClass::dout, dout);
+    made.delta = in_turn(TensorClass::dout, delta);
+    if (query_outer) {
+      made.dkv = in_turn(TensorClass::dkv, head_rows(TensorClass::dkv, kv_width(), Dtype::f32));
+    }
     if (!stored(TensorClass::dq)) return;
-    made.dq = home(query_outer ? between_hops(TensorClass::dq, q_width())
-                               : head_rows(TensorClass::dq, q_width(), Dtype::f32));
+    made.dq =
+        in_turn(TensorClass::dq, query_outer ? between_hops(TensorClass::dq, q_width())
+                                             : head_rows(TensorClass::dq, q_width(), Dtype::f32));
   }
 
   void between_ranks(Homes& made) const {
     const bool exact = strategy_.key_gradients == Storage::f32;
-    made.kv_ring = home(key_ring(TensorClass::kv, "kv_ring", storage()));
-    made.dkv_ring = home(key_ring(TensorClass::dkv, "dkv_ring", exact ? Dtype::f32 : storage()));
-    made.attention_sum = home(between_hops(TensorClass::attention_sum, q_width()));
+    const Dtype gradients = exact ? Dtype::f32 : storage();
+    made.kv_ring = in_turn(TensorClass::kv, key_ring(TensorClass::kv, "kv_ring", storage()));
+    made.dkv_ring = in_turn(TensorClass::dkv, key_ring(TensorClass::dkv, "dkv_ring", gradients));
+    made.attention_sum =
+        in_turn(TensorClass::attention_sum, between_hops(TensorClass::attention_sum, q_width()));
     HomeShape lse = between_hops(TensorClass::attention_sum, shape_.heads);
-    lse.name = "lse_sum" + suffix_;
-    made.lse_sum = home(lse);
+    lse.name = "lse_sum";
+    made.lse_sum = in_turn(TensorClass::attention_sum, lse);
   }
 
   // Whether chunks live beyond the row or block that makes them.
   [[nodiscard]] bool stored(TensorClass tensor) const {
     return why_unused(strategy_, choice_, tensor).empty();
   }
-  [[nodiscard]] Home home(const HomeShape& shape) const { return {context_.builder, shape}; }
+  [[nodiscard]] Home home(HomeShape shape, const Home* like = nullptr) const {
+    shape.name += suffix_;
+    return {context_.builder, shape, like};
+  }
+  // The home of what lives in one layer at a time: that of an earlier class, if it keeps as much.
+  [[nodiscard]] Home in_turn(TensorClass tensor, HomeShape shape) const {
+    const double fraction = choice_.kept(tensor);
+    const std::string name = shape.name;
+    bool first = true;
+    for (const Context::HomeInTurn& known : context_.homes_in_turn) {
+      if (known.name != name) continue;
+      if (known.fraction == fraction && known.stored == shape.stored) return known.home;
+      first = false;
+    }
+    const Home made = first ? Home(context_.builder, shape) : home(std::move(shape));
+    context_.homes_in_turn.push_back({name, fraction, shape.stored, made});
+    return made;
+  }
   [[nodiscard]] Dtype storage() const { return storage_type(strategy_); }
   [[nodiscard]] bool whole() const { return strategy_.extent == Extent::whole; }
   [[nodiscard]] std::int64_t q_width() const { return shape_.heads * model_.head_dim; }

@@ -123,16 +123,22 @@ class Climb {
     return canonical(problem_, strategy);
   }
 
-  // How long a policy takes at least, and whether it stores some attention outputs, and all.
+  // How long a policy takes at least, and the share of attention outputs that it makes again, if it
+  // does not repeat attention in backward of each layer.
   struct Policy {
     std::int64_t floor = 0;
-    bool some = false, all = false;
+    std::optional<double> repeated;
   };
 
   // Adds a shape with the most that it may store, if anything fits.
-  std::optional<Policy> add_policy(const Strategy& strategy, const Strategy& skeleton) {
+  std::optional<Policy> add_policy(Strategy strategy, const Strategy& skeleton) {
     const std::int64_t least = least_threshold(problem_, strategy);
     const bool stores = least <= thresholds(problem_, strategy);
+    if (!stores) {  // then inputs alone need memory
+      const std::int64_t layers = problem_.model.layers;
+      const std::int64_t count = std::ssize(segment_lengths(strategy, layers));
+      strategy.segments = least_segments(layers, count, {}).lengths;
+    }
     // In some layers a threshold may be one chunk less than in all.
     const StoredFrom from{std::max<std::int64_t>(0, least - 1), problem_.model.layers};
     Strategy most =
@@ -144,22 +150,45 @@ class Climb {
     }
     if (!stores && !may_fit(problem_, most)) return std::nullopt;
     push({Stage::policy, strategy, skeleton, most});
-    return Policy{floor_of(most), least < thresholds(problem_, strategy), least == 0};
+    Policy policy{floor_of(most), {}};
+    if (stores) {
+      policy.repeated =
+          static_cast<double>(least) / static_cast<double>(thresholds(problem_, strategy));
+    }
+    return policy;
   }
 
   // Adds a shape with segments of any length: longer ones leave more room for attention outputs,
   // until all are stored, and repeat more.
   void add_segments(const Start& start) {
     std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
-    for (const std::vector<std::int64_t>& segments : segment_shapes(problem_.model.layers)) {
-      Strategy strategy = start.strategy;
-      strategy.segments = segments;
+    const std::int64_t layers = problem_.model.layers;
+    Strategy strategy = start.strategy;
+    strategy.segments = {1};
+    OutputWeights outputs;  // with the segments before; none if they store inputs alone
+    for (bool again = false;;) {
       std::optional<Policy> policy = add_policy(strategy, start.skeleton);
-      if (policy && policy->all) return;
+      if (policy && policy->repeated == 0) return;
       if (const auto other = add_policy(roomy(strategy), start.skeleton)) policy = other;
-      if (!policy) continue;
-      if (policy->some && policy->floor > fastest) return;
-      if (policy->some) fastest = policy->floor;
+      if (policy && policy->repeated) {
+        outputs = output_weights(problem_, *policy->repeated);
+        if (*policy->repeated < 1 && policy->floor > fastest && !again) return;
+        if (*policy->repeated < 1) fastest = std::min(fastest, policy->floor);
+      }
+      // As many segments, of the lengths that this much needs; then the next fewer.
+      const std::int64_t count = std::ssize(segment_lengths(strategy, layers));
+      const Segments same = least_segments(layers, count, outputs);
+      again = !again && policy && same.lengths != strategy.segments;
+      if (again) {
+        strategy.segments = same.lengths;
+        continue;
+      }
+      const auto shapes = segment_shapes(layers, outputs);
+      const auto fewer = std::find_if(shapes.begin(), shapes.end(), [&](const auto& segments) {
+        strategy.segments = segments;
+        return std::ssize(segment_lengths(strategy, layers)) < count;
+      });
+      if (fewer == shapes.end()) return;
     }
   }
 
@@ -224,7 +253,7 @@ class Climb {
   // shorter tiles.
   std::vector<Strategy> relieved(const Strategy& strategy) const {
     if (usage(problem_, strategy).device <= problem_.device_budget) {
-      return {with_host_relieved(problem_, strategy)};
+      return {with_host_relieved(problem_, strategy), with_inputs_relieved(problem_, strategy)};
     }
     Strategy shorter = strategy;
     std::int64_t& rows = shorter.tiles.ffn_rows;

@@ -28,7 +28,11 @@ std::vector<const Choice*> in_turn(Choices table, bool others) {
 // The values of a choice that are sound, each once.
 std::vector<Change> changes_of(const Choice& choice, const Problem& problem, const Strategy& from) {
   std::vector<Change> changes;
-  const Fits fit = [&](const Strategy& strategy) { return fits(problem, strategy); };
+  // What the host cannot hold may find room on the device.
+  const Fits fit = [&](const Strategy& strategy) {
+    return fits(problem, strategy) || fits(problem, with_host_relieved(problem, strategy)) ||
+           fits(problem, with_inputs_relieved(problem, strategy));
+  };
   for (const Strategy& value : other_values(problem, choice, from, fit)) {
     const Strategy strategy = canonical(problem, value);
     if (strategy == from || !check(problem, strategy).empty()) continue;

@@ -25,7 +25,7 @@ struct Instance {
   std::optional<Version> host;
 
   Instance() = default;
-  Instance(const Version& of) : number(of) {}  // NOLINT(google-explicit-constructor)
+  Instance(const Version& of) : number(of) {}
   bool operator==(const Instance&) const = default;
   template <class Change>
   void change(Change made) {

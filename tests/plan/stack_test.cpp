@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "fpdt/base/math.h"
+#include "fpdt/spec/edits.h"
 
 namespace fpdt {
 namespace {
@@ -177,6 +178,27 @@ TEST(Stack, HasNoTwoThingsInOneSlot) {
     if (step.stack().slots() > 0) step.run();
     EXPECT_GE(step.stack().slots(), step.slots().most());
     if (HasFailure()) return;
+  }
+}
+
+// The search chooses segments by a formula of its own (spec/edits.h).
+TEST(Stack, IsAsLongAsSegmentsAreSaidToNeed) {
+  constexpr std::int64_t kLayers = 32, kChunks = 64;
+  for (std::int64_t count = 1; count <= kLayers; ++count) {
+    for (const std::int64_t repeated : {0, 1, 20, 55, 64}) {
+      const double share = static_cast<double>(repeated) / kChunks;
+      const Segments segments = least_segments(kLayers, count, {share, 1 - share});
+      Strategy strategy;
+      strategy.segments = segments.lengths;
+      const Stack stack(layer_places(strategy, kLayers),
+                        {.first = 0,
+                         .count = count + 1,
+                         .input = kChunks,
+                         .gradients = true,
+                         .outputs = {{repeated, kChunks - repeated}}});
+      EXPECT_NEAR(static_cast<double>(stack.slots()), kChunks * segments.memory, 0.1)
+          << count << " segments, " << repeated << " chunks repeated";
+    }
   }
 }
 

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <functional>
+#include <limits>
 #include <utility>
 
 #include "fpdt/base/math.h"
@@ -167,7 +168,7 @@ double repeated_share(const Problem& problem, const Strategy& strategy) {
 namespace {
 
 // The memory that segments need, in inputs of a layer: a ring that inputs and outputs share
-// (docs/memory.md, section 3), where gradients of inputs have memory of their own.
+// (docs/memory.md, section 3), with the gradients of inputs.
 double memory_of(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs) {
   double most = 0;
   std::int64_t layers = 0;

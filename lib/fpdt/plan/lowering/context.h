@@ -111,8 +111,8 @@ struct Context {
   struct StoredOutputs {
     Stack output, lse;
     BufferIndex output_ring = -1, lse_ring = -1;
-    bool beside_inputs =
-        false;  // in one ring with layer inputs, where both have slots of one shape
+    // Outputs are in one ring with layer inputs, where both have slots of one shape.
+    bool beside_inputs = false;
   };
   std::optional<StoredOutputs> stored_outputs;
   std::vector<Homes> homes;

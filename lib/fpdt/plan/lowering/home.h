@@ -43,9 +43,9 @@ struct HomeShape {
   std::int64_t last_rows = 0;  // of the last
   std::int64_t instances = 1;  // alive at once
   std::int64_t kept = 0;       // chunks on the device, the last ones
-  // Chunks on the host that are in a ring with other things: the first ones, which live from a
-  // rerun to backward, and the others. Where the versions are not those of all instances, an
-  // instance has them.
+  // A ring on the host that has other things as well: the first version of repeated chunks, which
+  // are the first ones and live from a rerun to backward, and of the others. An Instance with
+  // `host` says its own.
   struct Shared {
     BufferIndex ring = -1;
     std::int64_t repeated = 0;

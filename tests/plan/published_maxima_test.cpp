@@ -63,9 +63,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Published{"Llama70bOn32", "llama3-70b", "a100-80g-x32", 4 * kM}),
     [](const auto& which) { return std::string(which.param.name); });
 
-// Unless only every k-th layer is checkpointed, the host holds 2M tokens of the 8B model, not 4M.
-TEST(Promise, CheckpointsTakeLlama8bOnFourTo4M) {
-  const Problem problem = question("llama3-8b", "a100-80g-x4", 4 * kM);
+// Unless only every k-th layer is checkpointed, the node holds 4M tokens of the 8B model, not 8M.
+TEST(Promise, CheckpointsTakeLlama8bOnFourTo8M) {
+  const Problem problem = question("llama3-8b", "a100-80g-x4", 8 * kM);
   const auto fit = any_fit(problem, {});
   ASSERT_TRUE(fit);
   EXPECT_GT(longest_segment(*fit), 1);

@@ -368,7 +368,7 @@ TEST(Search, FindsTheOnlyDivisionThatFits) {
 TEST(Search, SaysWhatBindsAndHowFarItGoes) {
   Problem problem = timed_problem(tiny_llama(), 2, 4096);
   problem.device_budget = Bytes{std::int64_t{2} << 20};
-  problem.host_budget = 2 * loading_bytes(problem.model) + Bytes{std::int64_t{400} << 10};
+  problem.host_budget = 2 * loading_bytes(problem.model) + Bytes{std::int64_t{100} << 10};
   const SearchResult found = search(problem);
   ASSERT_FALSE(found.best);
   EXPECT_EQ(found.shortage->binding, Binding::host);

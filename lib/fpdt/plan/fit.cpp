@@ -20,7 +20,8 @@ bool device_fits(const Problem& problem, const Usage& need) {
 // The largest n in 0 .. most whose bytes are within the limit; -1: none. Bytes ascend with n,
 // nearly in a line, so few n are looked at.
 template <class BytesOf>
-std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of) {
+std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of,
+                            std::int64_t guess = -1) {
   struct End {
     std::int64_t n;
     double bytes;
@@ -28,6 +29,7 @@ std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of) {
   const auto at = [&](std::int64_t n) {
     return End{n, static_cast<double>(bytes_of(n).value) - static_cast<double>(limit.value)};
   };
+  if (guess >= 0 && guess < most && at(guess).bytes <= 0 && at(guess + 1).bytes > 0) return guess;
   End high = at(most);
   if (high.bytes <= 0) return most;
   End low = at(0);
@@ -45,12 +47,23 @@ std::int64_t largest_within(std::int64_t most, Bytes limit, BytesOf bytes_of) {
   return low.n;
 }
 
-// By how many bytes a node lacks memory, for a strategy that has on the host what may be there: as
-// one pool of host and devices, or on the devices, from where nothing more can move.
-Bytes lack(const Problem& problem, const Strategy& strategy) {
+// What the devices of a node have left, and with its host as one pool, for a strategy that has on
+// the host what may be there.
+struct Left {
+  Bytes devices, pool;
+};
+
+Left left_by(const Problem& problem, const Strategy& strategy) {
   const Usage need = usage(problem, strategy);
-  const Bytes devices = problem.cluster.devices_per_node * (need.device - problem.device_budget);
-  return std::max(devices, devices + need.host_node - problem.host_budget);
+  const Bytes devices = problem.cluster.devices_per_node * (problem.device_budget - need.device);
+  return {devices, devices + problem.host_budget - need.host_node};
+}
+
+// By how many bytes a node lacks memory: as one pool, or on the devices, from where nothing more
+// can move.
+Bytes lack(const Problem& problem, const Strategy& strategy) {
+  const Left left = left_by(problem, strategy);
+  return Bytes{} - std::min(left.devices, left.pool);
 }
 
 }  // namespace
@@ -124,10 +137,13 @@ Strategy with_host_relieved(const Problem& problem, Strategy strategy,
   return strategy;
 }
 
+Strategy with_stored_on_host(Strategy strategy) {
+  strategy = with_kept(std::move(strategy), TensorClass::attention_output, 0);
+  return with_kept(std::move(strategy), TensorClass::layer_input, 0);
+}
+
 Strategy with_inputs_relieved(const Problem& problem, const Strategy& strategy) {
-  Strategy none = with_kept(strategy, TensorClass::attention_output, 0);
-  none = with_kept(std::move(none), TensorClass::layer_input, 0);
-  return with_host_relieved(problem, std::move(none),
+  return with_host_relieved(problem, with_stored_on_host(strategy),
                             {TensorClass::layer_input, TensorClass::attention_output});
 }
 
@@ -147,17 +163,23 @@ Strategy with_device_relieved(const Problem& problem, Strategy strategy) {
   return strategy;
 }
 
-std::int64_t least_threshold(const Problem& problem, const Strategy& strategy) {
+std::int64_t least_threshold(const Problem& problem, const Strategy& strategy, std::int64_t guess) {
   const std::int64_t layers = problem.model.layers;
   const std::int64_t most = thresholds(problem, strategy);
-  const std::int64_t stored = largest_within(most, Bytes{}, [&](std::int64_t chunks) {
+  const auto lacking = [&](std::int64_t chunks) {
     return lack(problem, with_stored_from(problem, strategy, {most - chunks, layers}));
-  });
-  return most - stored;
+  };
+  return most - largest_within(most, Bytes{}, lacking, guess < 0 ? -1 : most - guess);
 }
 
 bool may_fit(const Problem& problem, const Strategy& strategy) {
   return lack(problem, strategy) <= Bytes{};
+}
+
+Bytes left_for_inputs(const Problem& problem, const Strategy& strategy) {
+  const Left left = left_by(problem, strategy);
+  const bool host = strategy.layer_classes.front().kept(TensorClass::layer_input) == 0;
+  return host && left.devices >= Bytes{} ? left.pool : left.devices;
 }
 
 Strategy with_most_stored(const Problem& problem, const Strategy& strategy) {

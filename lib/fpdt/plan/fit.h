@@ -54,6 +54,8 @@ bool fits(const Problem& problem, const Strategy& strategy);
 Strategy with_host_relieved(const Problem& problem, Strategy strategy,
                             std::initializer_list<TensorClass> tensors = {
                                 TensorClass::attention_output, TensorClass::layer_input});
+// The strategy with all stored attention outputs and layer inputs on the host.
+Strategy with_stored_on_host(Strategy strategy);
 // The same anew, with layer inputs first: chunks of inputs and of outputs are of different numbers
 // of layers.
 Strategy with_inputs_relieved(const Problem& problem, const Strategy& strategy);
@@ -64,11 +66,15 @@ Strategy with_device_relieved(const Problem& problem, Strategy strategy);
 
 // The least threshold of stored outputs with which a strategy would fit if a node's host and
 // devices were one pool: what fits is hardly ever less, by a chunk that needs no ring where it is
-// kept. `thresholds` + 1 if none is enough.
-std::int64_t least_threshold(const Problem& problem, const Strategy& strategy);
+// kept. `thresholds` + 1 if none is enough. A good guess spares most of the work.
+std::int64_t least_threshold(const Problem& problem, const Strategy& strategy,
+                             std::int64_t guess = -1);
 // Whether a strategy, which has on the host what it stores, would fit if a node's host and devices
 // were one pool.
 bool may_fit(const Problem& problem, const Strategy& strategy);
+// The bytes of a node that more layer inputs may take: those of its host and devices as one pool,
+// or of the devices alone if inputs are there or the devices lack memory. Negative: lacking.
+Bytes left_for_inputs(const Problem& problem, const Strategy& strategy);
 
 // Stores as much of the attention outputs as fits, and moves to the device what the host cannot
 // hold. Fractions are solved for, not searched. For a strategy that cannot fit, returns the

@@ -165,11 +165,7 @@ double repeated_share(const Problem& problem, const Strategy& strategy) {
   return static_cast<double>(repeated) / static_cast<double>(chunks * problem.model.layers);
 }
 
-namespace {
-
-// The memory that segments need, in inputs of a layer: a ring that inputs and outputs share
-// (docs/memory.md, section 3), with the gradients of inputs.
-double memory_of(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs) {
+double segments_memory(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs) {
   double most = 0;
   std::int64_t layers = 0;
   for (std::size_t s = 0; s < lengths.size(); ++s) {
@@ -180,6 +176,8 @@ double memory_of(const std::vector<std::int64_t>& lengths, const OutputWeights& 
   }
   return most;
 }
+
+namespace {
 
 // The longest segments, from the last on, that need at most so much memory and so many layers each;
 // none if they do not have all layers.
@@ -202,12 +200,17 @@ std::vector<std::int64_t> segments_within(std::int64_t layers, std::int64_t coun
 
 }  // namespace
 
+bool segments_fit(std::int64_t layers, std::int64_t count, double memory,
+                  const OutputWeights& outputs) {
+  return !segments_within(layers, count, memory, layers, outputs).empty();
+}
+
 Segments least_segments(std::int64_t layers, std::int64_t count, const OutputWeights& outputs) {
   double low = 0, high = static_cast<double>(layers + 2) * (2 + outputs.repeated + outputs.stored);
   constexpr int kRounds = 24;
   for (int i = 0; i < kRounds; ++i) {
     const double middle = (low + high) / 2;
-    (segments_within(layers, count, middle, layers, outputs).empty() ? low : high) = middle;
+    (segments_fit(layers, count, middle, outputs) ? high : low) = middle;
   }
   std::int64_t longest = div_ceil(layers, count);
   Segments made;
@@ -219,7 +222,7 @@ Segments least_segments(std::int64_t layers, std::int64_t count, const OutputWei
   // What is left for the first segment may be short.
   std::vector<std::int64_t> descending = lengths;
   std::sort(descending.begin(), descending.end(), std::greater<>());
-  if (memory_of(descending, outputs) <= high) lengths = descending;
+  if (segments_memory(descending, outputs) <= high) lengths = descending;
   while (lengths.size() > 1 && lengths.back() == lengths[lengths.size() - 2]) lengths.pop_back();
   return made;
 }

@@ -70,6 +70,12 @@ struct Segments {
   double memory = 0;                  // in inputs of a layer
 };
 Segments least_segments(std::int64_t layers, std::int64_t count, const OutputWeights& outputs);
+// Whether so many segments need no more than this memory, if their lengths are chosen well.
+bool segments_fit(std::int64_t layers, std::int64_t count, double memory,
+                  const OutputWeights& outputs);
+// The memory that segments of these lengths need, in inputs of a layer: a ring that inputs and
+// outputs share (docs/memory.md, section 3), with the gradients of inputs.
+double segments_memory(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs);
 // From segments of one layer to those that need the least memory. Fewer segments repeat more
 // layers, so that each of these needs less than all before it.
 std::vector<std::vector<std::int64_t>> segment_shapes(std::int64_t layers,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fpdt/plan/search/floor.h"
+#include "fpdt/plan/search/policies.h"
 #include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
@@ -123,22 +124,21 @@ class Climb {
     return canonical(problem_, strategy);
   }
 
-  // How long a policy takes at least, and the share of attention outputs that it makes again, if it
-  // does not repeat attention in backward of each layer.
-  struct Policy {
-    std::int64_t floor = 0;
-    std::optional<double> repeated;
-  };
-
-  // Adds a shape with the most that it may store, if anything fits.
-  std::optional<Policy> add_policy(Strategy strategy, const Strategy& skeleton) {
-    const std::int64_t least = least_threshold(problem_, strategy);
-    const bool stores = least <= thresholds(problem_, strategy);
-    if (!stores) {  // then inputs alone need memory
-      const std::int64_t layers = problem_.model.layers;
-      const std::int64_t count = std::ssize(segment_lengths(strategy, layers));
-      strategy.segments = least_segments(layers, count, {}).lengths;
+  // Adds a shape with its fast policies, if they fit. True if one stores all attention outputs.
+  bool add_policies(const Strategy& shape, const Strategy& skeleton) {
+    bool all_stored = false;
+    for (const Policy& policy : fast_policies(problem_, shape, estimates_.machine())) {
+      Strategy strategy = shape;
+      strategy.segments = policy.segments;
+      add_policy(strategy, policy.threshold, skeleton);
+      all_stored |= policy.threshold == 0;
     }
+    return all_stored;
+  }
+
+  // Adds a strategy with the most that it may store.
+  void add_policy(const Strategy& strategy, std::int64_t least, const Strategy& skeleton) {
+    const bool stores = least <= thresholds(problem_, strategy);
     // In some layers a threshold may be one chunk less than in all.
     const StoredFrom from{std::max<std::int64_t>(0, least - 1), problem_.model.layers};
     Strategy most =
@@ -148,48 +148,18 @@ class Climb {
       const std::int64_t everything = most_everything(problem_, strategy);
       most = with_stored(problem_, strategy, {everything, problem_.model.layers - everything});
     }
-    if (!stores && !may_fit(problem_, most)) return std::nullopt;
-    push({Stage::policy, strategy, skeleton, most});
-    Policy policy{floor_of(most), {}};
-    if (stores) {
-      policy.repeated =
-          static_cast<double>(least) / static_cast<double>(thresholds(problem_, strategy));
-    }
-    return policy;
+    if (stores || may_fit(problem_, most)) push({Stage::policy, strategy, skeleton, most});
   }
 
-  // Adds a shape with segments of any length: longer ones leave more room for attention outputs,
-  // until all are stored, and repeat more.
+  // Adds a shape with segments: longer ones leave more room for attention outputs, until all are
+  // stored, and repeat more. Queries are stored only where all outputs are.
   void add_segments(const Start& start) {
-    std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
-    const std::int64_t layers = problem_.model.layers;
-    Strategy strategy = start.strategy;
-    strategy.segments = {1};
-    OutputWeights outputs;  // with the segments before; none if they store inputs alone
-    for (bool again = false;;) {
-      std::optional<Policy> policy = add_policy(strategy, start.skeleton);
-      if (policy && policy->repeated == 0) return;
-      if (const auto other = add_policy(roomy(strategy), start.skeleton)) policy = other;
-      if (policy && policy->repeated) {
-        outputs = output_weights(problem_, *policy->repeated);
-        if (*policy->repeated < 1 && policy->floor > fastest && !again) return;
-        if (*policy->repeated < 1) fastest = std::min(fastest, policy->floor);
-      }
-      // As many segments, of the lengths that this much needs; then the next fewer.
-      const std::int64_t count = std::ssize(segment_lengths(strategy, layers));
-      const Segments same = least_segments(layers, count, outputs);
-      again = !again && policy && same.lengths != strategy.segments;
-      if (again) {
-        strategy.segments = same.lengths;
-        continue;
-      }
-      const auto shapes = segment_shapes(layers, outputs);
-      const auto fewer = std::find_if(shapes.begin(), shapes.end(), [&](const auto& segments) {
-        strategy.segments = segments;
-        return std::ssize(segment_lengths(strategy, layers)) < count;
-      });
-      if (fewer == shapes.end()) return;
-    }
+    const StoredFrom everywhere{0, problem_.model.layers};
+    const bool room = may_fit(problem_, with_stored_from(problem_, start.strategy, everywhere));
+    const Strategy light = roomy(start.strategy);
+    const bool held = light != start.strategy && stays(problem_, pins_, start.skeleton, light);
+    if (!room && held && !add_policies(light, start.skeleton)) return;
+    add_policies(start.strategy, start.skeleton);
   }
 
   void make_starts() {
@@ -219,7 +189,11 @@ class Climb {
   }
 
   void take_lightest() {
-    const auto light = any_fit(problem_, pins_);
+    const auto light = any_fit(problem_, pins_, [&](const Strategy& strategy) {
+      const bool faster = floor_of(with_stored(problem_, strategy, {})) < effort_.bound;
+      if (faster) ++result_.candidates;
+      return faster;
+    });
     if (!light) return;
     const Strategy strategy = canonical(problem_, *light);
     if (!check(problem_, strategy).empty() || floor_of(strategy) >= effort_.bound) return;

@@ -50,6 +50,8 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
           strategy.tiles.loss_rows =
               std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
           strategy.keep = homes;
+          strategy.layer_gradients = LayerGradients::in_inputs;
+          strategy.queries = Queries::again;
           strategy = entered(problem, pins, canonical(problem, strategy));
           if (check(problem, strategy).empty()) all.push_back(strategy);
         }
@@ -117,9 +119,11 @@ std::vector<Need> needs(const Problem& problem, const Shortage& shortage) {
   return all;
 }
 
-std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins) {
+std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins,
+                                const std::function<bool(const Strategy&)>& worth) {
   for (const Strategy& strategy : lightest_strategies(problem, pins)) {
-    if (!check(problem, strategy).empty()) continue;
+    if (!check(problem, strategy).empty() || (worth && !worth(strategy))) continue;
+    if (!pins.strategy && !may_fit(problem, with_stored(problem, strategy, {}))) continue;
     const Strategy light = lightest(problem, pins, strategy);
     if (within(problem, usage(problem, light))) return light;
     if (pins.strategy) continue;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,10 @@ Shortage shortage(const Problem& problem, const Pins& pins);
 // Every budget that the closest strategy exceeds, the binding one first.
 std::vector<Need> needs(const Problem& problem, const Shortage& shortage);
 
-// The first strategy found that fits, by bytes alone; empty when there is none.
-std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins);
+// The first strategy found that fits, by bytes alone, among those that are worth asking; empty when
+// there is none.
+std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins,
+                                const std::function<bool(const Strategy&)>& worth = {});
 
 // The strategy with keys, values and their gradients on the device, in one tile over all keys.
 Strategy resident_keys(const Problem& problem, Strategy strategy);

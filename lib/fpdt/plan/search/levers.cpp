@@ -30,8 +30,10 @@ std::vector<Change> changes_of(const Choice& choice, const Problem& problem, con
   std::vector<Change> changes;
   // What the host cannot hold may find room on the device.
   const Fits fit = [&](const Strategy& strategy) {
-    return fits(problem, strategy) || fits(problem, with_host_relieved(problem, strategy)) ||
-           fits(problem, with_inputs_relieved(problem, strategy));
+    if (fits(problem, strategy)) return true;
+    return may_fit(problem, with_stored_on_host(strategy)) &&
+           (fits(problem, with_host_relieved(problem, strategy)) ||
+            fits(problem, with_inputs_relieved(problem, strategy)));
   };
   for (const Strategy& value : other_values(problem, choice, from, fit)) {
     const Strategy strategy = canonical(problem, value);

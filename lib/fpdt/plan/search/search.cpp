@@ -58,6 +58,19 @@ Room room_of(const Problem& problem, const Strategy& strategy, const Usage& plac
   return {predicted.arena - placed.arena, predicted.host_node - placed.host_node};
 }
 
+// A step of the same chunks, but few of them: what placement saves is nearly the same.
+std::pair<Problem, Strategy> with_few_chunks(const Problem& problem, const Strategy& strategy) {
+  constexpr std::int64_t kFew = 16;
+  const Geometry shape = geometry(problem, strategy);
+  std::pair few(problem, strategy);
+  if (shape.chunks <= kFew) return few;
+  few.first.seq_len = kFew * shape.chunk_rows;
+  for (LayerClass& one : few.second.layer_classes) {
+    one.first_stored_chunk = one.first_stored_chunk * kFew / shape.chunks;
+  }
+  return check(few.first, few.second).empty() ? few : std::pair(problem, strategy);
+}
+
 // What every pass has: the question, and what was learned about strategies, which does not depend
 // on budgets.
 class Passes {
@@ -164,7 +177,9 @@ class Passes {
   void use_placement(const Pins& pins, const SearchEffort& effort, const Strategy* like,
                      SearchResult& result) {
     if (like == nullptr) return;
-    const Room all = gain_of(*like);
+    // What may be the answer is placed in any case.
+    const auto [few, strategy] = with_few_chunks(problem_, *like);
+    const Room all = result.best ? gain_of(*like) : placement_gain(few, strategy);
     for (const double share : {1.0, 0.75, 0.5, 0.25}) {
       const Room room{part(all.device, share), part(all.host, share)};
       Room needs;
@@ -195,10 +210,8 @@ class Passes {
       SearchEffort faster = effort_;
       if (result.best) faster.bound = result.best->nanoseconds;
       SearchResult found = pass(problem_, region, faster);
-      const Strategy* like = reference(region, found);
-      // A region that lacks host memory hardly ever has the answer.
-      const bool far = found.shortage && found.shortage->binding == Binding::host;
-      if (!far) use_placement(region, faster, like, found);
+      if (found.candidates == 0) continue;  // all that may fit is slower
+      use_placement(region, faster, reference(region, found), found);
       result.candidates += found.candidates;
       if (!found.best) continue;
       add_front(std::move(found.front), result);

@@ -152,14 +152,18 @@ class Climb {
   }
 
   // Adds a shape with segments: longer ones leave more room for attention outputs, until all are
-  // stored, and repeat more. Queries are stored only where all outputs are.
+  // stored, and repeat more. Queries are stored only where all outputs are, and made again only
+  // where outputs and queries together need more than the host.
   void add_segments(const Start& start) {
     const StoredFrom everywhere{0, problem_.model.layers};
-    const bool room = may_fit(problem_, with_stored_from(problem_, start.strategy, everywhere));
+    const Strategy all = with_stored_from(problem_, start.strategy, everywhere);
     const Strategy light = roomy(start.strategy);
-    const bool held = light != start.strategy && stays(problem_, pins_, start.skeleton, light);
-    if (!room && held && !add_policies(light, start.skeleton)) return;
-    add_policies(start.strategy, start.skeleton);
+    const bool tight = !within(problem_, usage(problem_, all));
+    if (tight && stays(problem_, pins_, start.skeleton, light)) {
+      const bool stores = add_policies(light, start.skeleton);
+      if (!stores && !may_fit(problem_, all)) return;
+    }
+    if (!tight || light != start.strategy) add_policies(start.strategy, start.skeleton);
   }
 
   void make_starts() {

@@ -111,12 +111,6 @@ Pins load_pins(const QuestionFlags& flags, Problem& problem) {
   }
   if (!flags.chunk.empty()) pins.chunk_tokens = parse_length("--chunk", flags.chunk);
   if (flags.gradients == "bf16") pins.gradients = Storage::bf16;
-  if (flags.gradients == "bf16" && flags.micro_batches > 1) {
-    throw InputError(
-        fmt::format("--gradients bf16: expected one micro-batch, found {}; use more "
-                    "replicas, or --gradients f32",
-                    flags.micro_batches));
-  }
   if (!flags.seq_len.empty()) require_region(problem, pins);
   if (flags.published) pin_published(pins, flags, problem);
   if (flags.strategy.empty()) return pins;

@@ -236,16 +236,6 @@ INSTANTIATE_TEST_SUITE_P(
                 s.gradients = Storage::bf16;
                 s.zero = 1;
               }},
-        Wrong{"rounded_gradients_of_micro_batches", "P109",
-              [](Problem&, Strategy& s) {
-                s.gradients = Storage::bf16;
-                s.micro_batches = 2;
-              }},
-        Wrong{"gradients_of_micro_batches", "P109",
-              [](Problem&, Strategy& s) {
-                s.keep[1] = 0;
-                s.micro_batches = 2;
-              }},
         Wrong{"half_of_the_states", "P109", [](Problem&, Strategy& s) { s.keep[2] = 0.5; }},
         Wrong{"segments_of_more_layers", "P107",
               [](Problem&, Strategy& s) { s.segments = {4, 1}; }},

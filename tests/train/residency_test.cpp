@@ -159,5 +159,34 @@ TEST_P(Residencies, EqualReferenceAndChangeNoBits) {
 INSTANTIATE_TEST_SUITE_P(Drawn, Residencies, testing::ValuesIn(cases()),
                          [](const auto& which) { return which.param.name; });
 
+// Sums that leave the device, or are rounded, come back for each micro-batch.
+TEST(MicroBatches, AddToSumsWhereverTheseAre) {
+  for (const std::int64_t ranks : {1, 2, 4}) {
+    for (const std::int64_t layers : {1, 3}) {
+      ModelSpec model = tiny_llama();
+      model.layers = layers;
+      Case one = make_case(model, ranks, 24, 8);
+      one.strategy.micro_batches = 3;
+      one.strategy.zero = layers == 1 ? 2 : 3;
+      one.strategy.mesh.replicas = ranks == 4 ? 2 : 1;
+      one.name = fmt::format("{} ranks, {} layers", ranks, layers);
+      Case hosted = one;
+      hosted.strategy.keep = kStateHomes[2];
+      Rig here(one, Rig::in_order()), there(hosted, Rig::in_order());
+      const auto samples = random_samples(one.problem, here.trainer.samples_per_step(), 1);
+      for (int step = 0; step < 2; ++step) {
+        EXPECT_EQ(here.trainer.step(samples, 1e-2).loss, there.trainer.step(samples, 1e-2).loss);
+      }
+      EXPECT_EQ(all_of(here.trainer, "parameter"), all_of(there.trainer, "parameter")) << one.name;
+      for (Case* rounded : {&one, &hosted}) {
+        rounded->strategy.storage = Storage::bf16;
+        rounded->strategy.gradients = Storage::bf16;
+        ASSERT_EQ(format_diagnostics(check(rounded->problem, rounded->strategy)), "");
+        expect_equals_reference(*rounded);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fpdt

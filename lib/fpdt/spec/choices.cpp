@@ -178,8 +178,8 @@ std::vector<Choice> rows_of_formats() {
            }},
       {.key = "gradients",
        .meaning =
-           "the format of gradients of layers from their sum to the update; bf16 rounds each "
-           "once, and the search never chooses it",
+           "the format of gradients of layers between micro-batches and until the update; bf16 "
+           "rounds each sum, and the search never chooses it",
        .member = at(&Strategy::gradients),
        .words =
            [](const Problem&, const Strategy& s, const Geometry&) {

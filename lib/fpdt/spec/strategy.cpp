@@ -145,16 +145,10 @@ void check_served(Findings& wrong, const Problem& problem, const Strategy& strat
        strategy.kept(StateClass::parameters) == 1 || strategy.zero_groups != ZeroGroups::hybrid ||
            !has_nodes_of_several(problem.cluster),
        "host with zero_groups: hybrid", "device, or zero_groups: hierarchical");
-  only("keep.gradients", strategy.kept(StateClass::gradients) == 1 || strategy.micro_batches == 1,
-       fmt::format("host with micro_batches: {}", strategy.micro_batches),
-       "device, or micro_batches: 1");
   const bool rounded = strategy.gradients != Storage::f32;
   only("gradients", !rounded || strategy.storage != Storage::f32, "bf16 with storage: f32", "f32");
   only("gradients", !rounded || !several || strategy.zero >= 2,
        fmt::format("bf16 with zero: {}", strategy.zero), "f32, or zero: 2");
-  only("gradients", !rounded || strategy.micro_batches == 1,
-       fmt::format("bf16 with micro_batches: {}", strategy.micro_batches),
-       "f32, or micro_batches: 1");
 }
 
 void check_layer_classes(Findings& wrong, const Problem& problem, const Strategy& strategy) {

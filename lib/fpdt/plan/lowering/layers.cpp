@@ -48,7 +48,9 @@ void Layers::emit(const std::string& name, const LayerBlock& block) {
 
 void Layers::backward(LayerFrame& frame) {
   Homes& homes = *frame.homes;
-  states_.emit_fill(builder_, states_.layer_names(), Version::plus(0));
+  if (!states_.resumes_sums()) {
+    states_.emit_fill(builder_, states_.layer_names(), Version::plus(0));
+  }
   forward_rows(frame);
   travel_.begin_backward(frame);
   if (strategy_.tiles.backward_order == BackwardOrder::kv_outer) {

@@ -118,6 +118,7 @@ void States::declare_streams(Builder& builder, Tensor& tensor) const {
                                storage_type(strategy_), sharding.parameters(tensor.elements), 2);
   }
   if (!strategy_.moves_gradients()) return;
+  tensor.sums = strategy_.micro_batches;
   const auto slots = [&](const char* name, Dtype dtype) {
     return temporary(builder, fmt::format("{}.{}", name, tensor.name), Category::gradients, dtype,
                      piece, 2);

@@ -53,6 +53,14 @@ class States {
     // The versions of one slot for each layer: of this step, and of the next.
     [[nodiscard]] Version now() const { return Version::at(0, count > 1 ? 1 : 0); }
     [[nodiscard]] Version next() const { return Version::at(count, count > 1 ? 1 : 0); }
+    // Gradients that move have a version for each micro-batch: the sum before it, the sum with it,
+    // and that of all.
+    std::int64_t sums = 1;
+    [[nodiscard]] Version sum_before() const { return Version::at(0, now().layer, count); }
+    [[nodiscard]] Version sum_after() const {
+      return Version::at(count, next().layer, sums > 1 ? count : 0);
+    }
+    [[nodiscard]] Version sum_of_all() const { return Version::at(count * sums, next().layer); }
   };
 
   // The tensor, or the part that this rank uses, as a consumer reads it. `use` numbers the gathers
@@ -78,6 +86,8 @@ class States {
   void emit_gather(Builder& builder, const std::vector<std::string>& names, const Version& use,
                    std::string_view op) const;
   void emit_fill(Builder& builder, const std::vector<std::string>& names, const Version& sum) const;
+  // Brings the sums that micro-batches before have left.
+  void emit_resume(Builder& builder) const;
   void emit_reduce(Builder& builder, const std::vector<std::string>& names, const Version& sum,
                    std::string_view op) const;
 
@@ -100,6 +110,9 @@ class States {
   }
   // Whether gradients of layers are zero-filled when a step begins.
   [[nodiscard]] bool begins_layers() const { return !layer_.front().moves_gradients(); }
+  // Whether the sums of a layer begin in a block of their own: "begin_sums" in the first
+  // micro-batch, "resume_sums" in the others.
+  [[nodiscard]] bool resumes_sums() const { return layer_.front().sums > 1; }
 
  private:
   [[nodiscard]] const Tensor& find(std::string_view name) const;
@@ -137,6 +150,9 @@ class States {
   // A tensor's complete gradient on the device in f32; brings it in the open block if need be.
   [[nodiscard]] Operand complete_gradient(Builder& builder, const Tensor& tensor) const;
   void emit_keep(Builder& builder, const Tensor& tensor, const Operand& sum) const;
+  void bring(Builder& builder, const Tensor& tensor, const Version& sum, const Operand& to) const;
+  // The sum of the part that this rank keeps.
+  static Operand piece_of(const Tensor& tensor, const Version& sum);
   void emit_updates(Builder& builder, const std::vector<Tensor>& tensors) const;
   void emit_total(Builder& builder, std::string_view op, BufferIndex scalar,
                   BufferIndex total) const;

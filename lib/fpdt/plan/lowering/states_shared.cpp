@@ -117,7 +117,6 @@ void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
                        const Version& sum) const {
   const auto fill = [&](const std::string& op, BufferIndex buffer) {
     builder.emit(op, LaneKind::compute, Fill{{{buffer, sum, 0, -1}, false}, 0});
-    if (sum.relative) builder.advance(buffer, 1);
   };
   for (const Tensor* tensor : all(names)) {
     if (tensor->gradient_sum < 0 || tensor->sharding.collects_gradients()) continue;
@@ -126,12 +125,23 @@ void States::emit_fill(Builder& builder, const std::vector<std::string>& names,
   }
 }
 
+void States::emit_resume(Builder& builder) const {
+  for (const Tensor& tensor : layer_) {
+    if (tensor.summed >= 0) {
+      builder.emit("zero_" + tensor.name, LaneKind::compute,
+                   Fill{{{tensor.gradient_sum, Version::plus(0), 0, -1}, false}, 0});
+    }
+    bring(builder, tensor, tensor.sum_before(), piece_of(tensor, Version::plus(0)));
+  }
+}
+
+Operand States::piece_of(const Tensor& tensor, const Version& sum) {
+  return {tensor.summed >= 0 ? tensor.summed : tensor.gradient_sum, sum, 0, -1};
+}
+
 void States::emit_reduce(Builder& builder, const std::vector<std::string>& names,
                          const Version& sum_version, std::string_view op) const {
   const std::vector<const Tensor*> tensors = all(names);
-  const auto piece = [&](const Tensor& one) {
-    return Operand{one.summed >= 0 ? one.summed : one.gradient_sum, sum_version, 0, -1};
-  };
   sum(
       builder, op, tensors,
       [](const Sharding& one) { return one.several() && !one.collects_gradients(); },
@@ -139,17 +149,22 @@ void States::emit_reduce(Builder& builder, const std::vector<std::string>& names
         return Operand{one.gradient_sum, sum_version, 0, -1};
       },
       [&](const Tensor& one) {
-        return one.moves_gradients() ? piece(one) : Operand{one.grad, one.next(), 0, -1};
+        return one.moves_gradients() ? piece_of(one, sum_version)
+                                     : Operand{one.grad, one.next(), 0, -1};
       },
       true);
   for (const Tensor* one : tensors) {
-    if (one->moves_gradients()) emit_keep(builder, *one, piece(*one));
+    if (one->moves_gradients()) emit_keep(builder, *one, piece_of(*one, sum_version));
+    if (!sum_version.relative || one->sharding.collects_gradients()) continue;
+    for (const BufferIndex sums : {one->gradient_sum, one->summed}) {
+      if (sums >= 0) builder.advance(sums, 1);
+    }
   }
 }
 
 // Rounds a sum, or moves it to the host, or both.
 void States::emit_keep(Builder& builder, const Tensor& tensor, const Operand& sum) const {
-  const Operand home{tensor.grad, tensor.next(), 0, -1};
+  const Operand home{tensor.grad, tensor.sum_after(), 0, -1};
   const bool spills = strategy_.offloads(StateClass::gradients);
   Operand last = sum;
   if (strategy_.gradients != Storage::f32) {
@@ -160,19 +175,24 @@ void States::emit_keep(Builder& builder, const Tensor& tensor, const Operand& su
 }
 
 Operand States::complete_gradient(Builder& builder, const Tensor& tensor) const {
-  Operand from{tensor.grad, tensor.next(), 0, -1};
-  if (!tensor.moves_gradients()) return from;
+  if (!tensor.moves_gradients()) return {tensor.grad, tensor.next(), 0, -1};
+  const Operand whole = builder.next(tensor.complete_gradient);
+  bring(builder, tensor, tensor.sum_of_all(), whole);
+  return whole;
+}
+
+// Fetches a sum from where it is kept, or widens it, or both.
+void States::bring(Builder& builder, const Tensor& tensor, const Version& sum,
+                   const Operand& to) const {
+  Operand from{tensor.grad, sum, 0, -1};
   const bool rounded = strategy_.gradients != Storage::f32;
-  const auto bring = [&](const char* op, LaneKind lane, BufferIndex slots) {
-    const Operand here = builder.next(slots);
-    builder.emit(fmt::format("{}_grad_{}", op, tensor.name), lane, Copy{from, {here, false}});
-    from = here;
-  };
   if (strategy_.offloads(StateClass::gradients)) {
-    bring("fetch", LaneKind::h2d, rounded ? tensor.fetched_rounded : tensor.complete_gradient);
+    const Operand here = rounded ? builder.next(tensor.fetched_rounded) : to;
+    builder.emit("fetch_grad_" + tensor.name, LaneKind::h2d, Copy{from, {here, false}});
+    from = here;
   }
-  if (rounded) bring("widen", LaneKind::compute, tensor.complete_gradient);
-  return from;
+  if (rounded)
+    builder.emit("widen_grad_" + tensor.name, LaneKind::compute, Copy{from, {to, false}});
 }
 
 // Makes the sums, of which each rank has a piece, whole again.

@@ -60,6 +60,14 @@ void States::emit_begin(Builder& builder) const {
     for (const Tensor& tensor : layer_) zero(tensor);
     builder.end_block();
   }
+  if (resumes_sums()) {
+    builder.begin_block("begin_sums");
+    emit_fill(builder, layer_names_, Version::plus(0));
+    builder.end_block();
+    builder.begin_block("resume_sums");
+    emit_resume(builder);
+    builder.end_block();
+  }
   builder.begin_block("begin_evaluate");
   scalars();
   builder.end_block();

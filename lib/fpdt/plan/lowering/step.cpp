@@ -173,6 +173,10 @@ void StepLowering::call_backward(std::vector<Call>& calls, std::int64_t micro_ba
   if (longest_segment(strategy_) > 1) gather(0);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     gather(i + 1);
+    if (steps[i].visit == Visit::backward && states_.resumes_sums()) {
+      builder_.call(calls, micro_batch == 0 ? "begin_sums" : "resume_sums", steps[i].layer,
+                    micro_batch);
+    }
     builder_.call(calls, name_of(steps[i].visit, steps[i].layer), steps[i].layer, micro_batch,
                   context_.places[index(steps[i].layer)]);
   }

@@ -82,7 +82,6 @@ std::vector<Split> splits(const Problem& problem, const Pins& pins) {
     for (std::int64_t degree = 1; degree <= ranks; ++degree) {
       if (ranks % degree != 0 || pins.batch % degree != 0) continue;
       if (pins.data_parallel.value_or(degree) != degree) continue;
-      if (pins.gradients != Storage::f32 && pins.batch != degree) continue;  // one micro-batch
       for (const Sides& one : sides(ranks / degree)) {
         all.push_back({degree, pins.batch / degree, one.ring, one.tensor});
       }

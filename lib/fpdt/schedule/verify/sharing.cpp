@@ -218,7 +218,8 @@ class Sharing {
     return -1;
   }
 
-  // A state that holds a sum has its pieces, and the terms of all ranks with the same part.
+  // A state that holds a sum has its pieces, and the terms of all ranks with the same part. What
+  // comes back from it for more terms of the same ranks has them already.
   void check_sum(BufferIndex buffer) {
     const State& state = *states_.at(buffer);
     std::map<std::int64_t, std::uint64_t> all;
@@ -226,7 +227,12 @@ class Sharing {
       all[state.cut.part.at(rank)] += number_of(rank);
     }
     const Pieces pieces = pieces_of(state);
-    for (const Way& way : ways_to(buffer, sums_)) {
+    std::vector<Way> ways = ways_to(buffer, sums_);
+    const auto returns = [&](const Way& way) {
+      return way.groups.empty() && way.from != buffer && home_of(way.from) == buffer;
+    };
+    if (!std::all_of(ways.begin(), ways.end(), returns)) std::erase_if(ways, returns);
+    for (const Way& way : ways) {
       Sum sum;
       sum.pieces.piece.resize(ranks_);
       sum.terms = own_terms();

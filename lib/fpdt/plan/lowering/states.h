@@ -94,8 +94,9 @@ class States {
   // The workspace of the next sum over ranks in the open block.
   [[nodiscard]] Operand next_workspace(Builder& builder) const;
 
-  // Emits whole blocks: begin, begin_layer, grad_norm_layer, grad_norm, optimizer_layer, optimizer,
-  // finish and finish_evaluate. Head and trainer share the scalars `step` and `loss`.
+  // Emits whole blocks: begin, begin_layer, begin_sums, resume_sums, grad_norm_layer, grad_norm,
+  // optimizer_layer, optimizer, finish and finish_evaluate. Head and trainer share the scalars
+  // `step` and `loss`.
   void emit_blocks(Builder& builder) const;
   // Adds the table of states.
   void add_table(Builder& builder) const;

@@ -117,13 +117,6 @@ class Climb {
     if (allowed(problem_, pins_, host)) add_solved(host, host);
   }
 
-  // With layer gradients in the slots of inputs, and without stored queries.
-  Strategy roomy(Strategy strategy) const {
-    strategy.layer_gradients = LayerGradients::in_inputs;
-    strategy.queries = Queries::again;
-    return canonical(problem_, strategy);
-  }
-
   // Adds a shape with its fast policies, if they fit. True if one stores all attention outputs.
   bool add_policies(const Strategy& shape, const Strategy& skeleton) {
     bool all_stored = false;
@@ -157,7 +150,7 @@ class Climb {
   void add_segments(const Start& start) {
     const StoredFrom everywhere{0, problem_.model.layers};
     const Strategy all = with_stored_from(problem_, start.strategy, everywhere);
-    const Strategy light = roomy(start.strategy);
+    const Strategy light = roomy(problem_, start.strategy);
     const bool tight = !within(problem_, usage(problem_, all));
     if (tight && stays(problem_, pins_, start.skeleton, light)) {
       const bool stores = add_policies(light, start.skeleton);

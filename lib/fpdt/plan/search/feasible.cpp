@@ -50,9 +50,7 @@ std::vector<Strategy> lightest_strategies(const Problem& problem, const Pins& pi
           strategy.tiles.loss_rows =
               std::max<std::int64_t>(1024, least_loss_rows(problem, strategy));
           strategy.keep = homes;
-          strategy.layer_gradients = LayerGradients::in_inputs;
-          strategy.queries = Queries::again;
-          strategy = entered(problem, pins, canonical(problem, strategy));
+          strategy = entered(problem, pins, roomy(problem, strategy));
           if (check(problem, strategy).empty()) all.push_back(strategy);
         }
       }
@@ -131,6 +129,12 @@ std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins,
     if (within(problem, usage(problem, resident))) return resident;
   }
   return std::nullopt;
+}
+
+Strategy roomy(const Problem& problem, Strategy strategy) {
+  strategy.layer_gradients = LayerGradients::in_inputs;
+  strategy.queries = Queries::again;
+  return canonical(problem, strategy);
 }
 
 Strategy resident_keys(const Problem& problem, Strategy strategy) {

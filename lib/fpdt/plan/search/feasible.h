@@ -40,5 +40,7 @@ std::optional<Strategy> any_fit(const Problem& problem, const Pins& pins,
 
 // The strategy with keys, values and their gradients on the device, in one tile over all keys.
 Strategy resident_keys(const Problem& problem, Strategy strategy);
+// The strategy with layer gradients in the slots of inputs, and without stored queries.
+Strategy roomy(const Problem& problem, Strategy strategy);
 
 }  // namespace fpdt

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "fpdt/plan/fit.h"
+#include "fpdt/plan/lowering/builder.h"
 #include "fpdt/plan/search/floor.h"
 #include "fpdt/spec/layer_places.h"
 
@@ -44,7 +45,7 @@ Strategy with_policy(const Problem& problem, Strategy shape, const Policy& polic
 double inputs_held(const Problem& problem, const Strategy& shape, const Policy& policy) {
   const Strategy strategy = with_policy(problem, shape, policy);
   const Geometry rows = geometry(problem, strategy);
-  const std::int64_t element = shape.storage == Storage::f32 ? 4 : 2;
+  const std::int64_t element = dtype_bytes(storage_type(shape));
   const std::int64_t input = problem.cluster.devices_per_node * element * problem.model.hidden *
                              (rows.padded_tokens / rows.sequence_parallel);
   const double left = static_cast<double>(left_for_inputs(problem, strategy).value);

@@ -1,7 +1,8 @@
 // How many segments a shape has, and how much of attention it stores, by a formula.
 //
 // The memory of inputs and outputs is that of the ring which they share (docs/memory.md, section
-// 3). How many inputs a shape has room for beside all else is measured once, with any policy.
+// 3). How many inputs a shape has room for beside all else follows from the bytes of any policy;
+// where inputs and outputs have rings of their own, nearly.
 #pragma once
 
 #include <cstdint>

@@ -403,6 +403,8 @@ std::string answer_text(const Answer& answer, const std::string& out_dir) {
   }
   const std::string& plan_only = problem.cluster.plan_only;
   if (!plan_only.empty()) text += wrapped("plan only", plan_only);
+  const std::string pattern = pattern_in_words(problem.model);
+  if (!pattern.empty()) text += wrapped("layers", pattern);
   if (!answer.plan) return text + shortage_text(answer);
   const Plan& plan = *answer.plan;
   text += wrapped("strategy", in_words(problem, plan.strategy));
@@ -451,6 +453,7 @@ std::string answer_json(const Answer& answer) {
                    {"seconds", answer.seconds}}},
                  {"model",
                   {{"name", answer.problem.model.name},
+                   {"pattern", pattern_in_words(answer.problem.model)},
                    {"parameters", parameter_count(answer.problem.model)}}},
                  {"seq_len", answer.problem.seq_len},
                  {"documents", answer.problem.documents}});

@@ -24,13 +24,10 @@ namespace {
 
 Json model_json(const std::string& file) {
   const ModelSpec model = load_model(file);
-  return {{"name", model.name},
-          {"family", word(model.family)},
-          {"layers", model.layers},
-          {"hidden", model.hidden},
-          {"heads", model.heads},
-          {"kv_heads", model.kv_heads},
-          {"parameters", parameter_count(model)},
+  return {{"name", model.name},         {"family", word(model.family)},
+          {"layers", model.layers},     {"pattern", pattern_in_words(model)},
+          {"hidden", model.hidden},     {"heads", model.heads},
+          {"kv_heads", model.kv_heads}, {"parameters", parameter_count(model)},
           {"source", model.source}};
 }
 
@@ -79,10 +76,13 @@ std::string parameters_text(const Json& row) {
                       : fmt::format("{:.3g} K", 1e-3 * count);
 }
 
-// The first of the sources, and why nothing runs there.
+// The first of the sources, why nothing runs there, and kinds of layers.
 std::string source_text(const Json& row) {
   const auto all = row["source"].get<std::string>();
   const std::string first = all.substr(0, all.find_first_of(",;"));
+  if (const std::string pattern = row.value("pattern", ""); !pattern.empty()) {
+    return fmt::format("{}; {}", first, pattern);
+  }
   const auto reason = row.find("plan_only");
   if (reason == row.end() || reason->is_null()) return first;
   return fmt::format("{}; plan only: {}", first, reason->get<std::string>());

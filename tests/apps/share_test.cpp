@@ -106,6 +106,7 @@ TEST_F(Share, ListsEveryFile) {
   }
   EXPECT_TRUE(
       says(printed.out, "\nllama3-8b          8.03 B      32   32 / 8   llama  Hugging Face"));
+  EXPECT_TRUE(says(printed.out, "window of 4096"));
   const auto only = nlohmann::json::parse(plan("list clusters --json").out);
   EXPECT_FALSE(only.contains("models"));
   EXPECT_EQ(only["clusters"], object["clusters"]);

@@ -215,6 +215,16 @@ TEST(VisiblePairs, AreThoseThatCountingFinds) {
           }
           EXPECT_EQ(visible_pairs(q_first, q_rows, k_first, k_rows), pairs)
               << q_first << " " << q_rows << " " << k_first << " " << k_rows;
+          for (const std::int64_t window : {1, 2, 5, 30}) {
+            std::int64_t band = 0;
+            for (std::int64_t q = q_first; q < q_first + q_rows; ++q) {
+              for (std::int64_t k = k_first; k < k_first + k_rows; ++k) {
+                band += k <= q && q < k + window ? 1 : 0;
+              }
+            }
+            EXPECT_EQ(visible_pairs(q_first, q_rows, k_first, k_rows, window), band)
+                << q_first << " " << q_rows << " " << k_first << " " << k_rows << " " << window;
+          }
         }
       }
     }

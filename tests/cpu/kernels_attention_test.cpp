@@ -13,12 +13,18 @@ struct TileShape {
   std::int64_t chunk = 0;                       // rows of a tile; 0: all
   Dtype output = Dtype::f32;
   std::int64_t key_chunk = 0;  // key rows of a tile; 0: as many as query rows
+  std::int64_t window = 0;
 };
 
 std::int64_t start_of(const TileShape& shape, std::int64_t token) {
   std::int64_t start = 0;
   for (const std::int64_t first : shape.document_starts) start = first <= token ? first : start;
   return start;
+}
+
+std::int64_t first_seen(const TileShape& shape, std::int64_t token) {
+  const std::int64_t start = start_of(shape, token);
+  return shape.window > 0 ? std::max(start, token + 1 - shape.window) : start;
 }
 
 // The whole sequence in double precision.
@@ -33,7 +39,7 @@ std::vector<double> probabilities(const TileShape& s, const Whole& w, std::int64
   const std::int64_t kv_head = head / (s.heads / s.kv_heads);
   std::vector<double> p(index(s.tokens), 0.0);
   double sum = 0;
-  for (std::int64_t u = start_of(s, t); u <= t; ++u) {
+  for (std::int64_t u = first_seen(s, t); u <= t; ++u) {
     double score = 0;
     for (std::int64_t d = 0; d < s.size; ++d) {
       score += w.q[index((t * s.heads + head) * s.size + d)] *
@@ -185,6 +191,7 @@ class Tiled {
     op.k_first = k_first, op.k_rows = std::min(key_chunk_, shape_.tokens - k_first);
     op.heads = shape_.heads, op.kv_heads = shape_.kv_heads, op.head_dim = shape_.size;
     op.scale = scale_;
+    op.window = shape_.window;
   }
 
   TileShape shape_;
@@ -250,6 +257,18 @@ TEST(AttentionKernels, Documents) {
 TEST(AttentionKernels, DocumentsAcrossChunks) {
   check_tile({60, 2, 1, 8, Dtype::f32, {0, 15, 25, 41}, 20});
   check_tile({64, 2, 2, 4, Dtype::f32, {0, 32}, 16});
+}
+TEST(AttentionKernels, Windows) {
+  for (const std::int64_t window : {1, 2, 19, 20, 21, 45, 100}) {
+    TileShape shape{61, 2, 1, 8, Dtype::f32, {}, 20};
+    shape.window = window;
+    check_tile(shape);
+    shape.document_starts = {0, 15, 25, 41};
+    check_tile(shape);
+  }
+  TileShape shape{300, 1, 1, 8, Dtype::f32, {}, 70, Dtype::f32, 300};
+  shape.window = 130;
+  check_tile(shape);
 }
 TEST(AttentionKernels, Bf16) {
   check_tile({70, 4, 2, 16, Dtype::bf16, {0, 30}, 32});

@@ -44,7 +44,8 @@ struct Numbers {
     for (std::int64_t i = 0; i < op.q_rows; ++i) {
       const std::int64_t token = op.q_first.at(0) + i;
       const auto start = documents.empty() ? 0 : static_cast<std::int64_t>(documents[index(token)]);
-      const std::int64_t first = std::max<std::int64_t>(0, start - op.k_first.at(0));
+      const std::int64_t oldest = op.window > 0 ? std::max(start, token + 1 - op.window) : start;
+      const std::int64_t first = std::max<std::int64_t>(0, oldest - op.k_first.at(0));
       const std::int64_t end = std::min(op.k_rows, token + 1 - op.k_first.at(0));
       for (std::int64_t head = 0; head < heads; ++head) {
         rows.push_back({token, first, std::max(first, end), index((i * heads + head) * size),

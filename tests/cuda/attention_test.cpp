@@ -18,6 +18,7 @@ struct Tile {
   double scale = 0;  // 0: 1 / sqrt(D), or 8 for data that is not uniform
   bool accumulate = false;
   Dtype output = Dtype::f32;
+  std::int64_t window = 0;
 
   [[nodiscard]] std::int64_t q_count() const { return q_rows * heads * size; }
   [[nodiscard]] std::int64_t kv_count() const { return k_rows * 2 * kv_heads * size; }
@@ -61,6 +62,7 @@ Op op_of(const Tile& t, KernelCase& memory) {
   op.q_first = t.q_first, op.q_rows = t.q_rows, op.k_first = t.k_first, op.k_rows = t.k_rows;
   op.heads = t.heads, op.kv_heads = t.kv_heads, op.head_dim = t.size;
   const double usual = t.data == Data::uniform ? 1 / std::sqrt(static_cast<double>(t.size)) : 8;
+  op.window = t.window;
   op.scale = t.scale > 0 ? t.scale : usual;
   if (!t.starts.empty()) {
     std::vector<double> documents;
@@ -210,6 +212,18 @@ TEST(AttentionTiles, Documents) {
   check({.q_rows = 200, .k_rows = 200, .size = 16, .starts = {0, 100}});
   // No query sees any key.
   check({.q_first = 100, .q_rows = 40, .k_rows = 100, .starts = {0, 100}});
+}
+
+TEST(AttentionTiles, Windows) {
+  const std::vector<double> starts{0, 1, 50, 63, 100};
+  for (const std::int64_t window : {1, 2, 63, 64, 65, 100, 500}) {
+    check({.q_first = 60, .q_rows = 70, .k_rows = 130, .window = window});
+    check({.q_rows = 110, .k_rows = 110, .starts = starts, .accumulate = true, .window = window});
+  }
+  // Blocks of queries that see no key of the tile, and a tile that none sees.
+  check_both({.q_first = 130, .q_rows = 200, .k_rows = 130, .size = 16, .window = 70});
+  check_both({.q_first = 200, .q_rows = 40, .k_rows = 130, .window = 71});
+  check({.q_first = 30, .q_rows = 100, .k_first = 20, .k_rows = 90, .size = 128, .window = 33});
 }
 
 TEST(AttentionTiles, OutputInBf16) {

@@ -139,6 +139,20 @@ std::vector<Case> cases() {
   all.push_back(make_case(tiny_llama(), 4, 24, 8));
   all.back().problem.cluster.nodes = all.back().problem.cluster.devices_per_node = 2;
   all.back().strategy.zero_groups = ZeroGroups::hybrid;
+  for (const std::int64_t ranks : {2, 3}) {  // windows beside full layers, and keys of a ring
+    all.push_back(make_case(tiny_llama(), ranks, 24, ranks * 4));
+    ModelSpec& model = all.back().problem.model;
+    model.kinds.resize(2, model.kinds.front());
+    model.kinds[0].name = "window";
+    model.kinds[0].window = 7;
+    model.kinds[1].name = "full";
+    model.kinds[1].rotary.theta = 500;
+    model.pattern = {0, 1};
+    if (ranks == 3) {
+      all.back().strategy.mesh.ring = 3;
+      all.back().strategy.keys = Keys::ring;
+    }
+  }
   // Every method, in bf16 and in as many layers as hide an error of one below their rounding.
   for (const Method* const method : methods()) {
     for (const std::int64_t layers : {4, 16}) {

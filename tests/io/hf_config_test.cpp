@@ -36,7 +36,7 @@ constexpr std::string_view kLlama31 =
 TEST(HfConfig, ReadsLlama31) {
   const ModelSpec model = parsed(kLlama31);
   EXPECT_EQ(parameter_count(model), 8030261248);
-  EXPECT_EQ(model.rotary, (RotarySpec{1, 500000, 8, 1, 4, 8192}));
+  EXPECT_EQ(model.kinds.front().rotary, (RotarySpec{1, 500000, 8, 1, 4, 8192}));
   EXPECT_EQ(model.kv_heads, 8);
   EXPECT_FALSE(model.tied_embeddings);
 }
@@ -111,8 +111,31 @@ TEST(HfConfig, ReadsPublishedModels) {
       "attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "rotary_pct": 0.25})");
   EXPECT_EQ(parameter_count(neox), 20554567680);
   EXPECT_TRUE(neox.parallel_residual);
-  EXPECT_EQ(neox.rotary_dim(), 24);
+  EXPECT_EQ(neox.rotary_dim(neox.kinds.front()), 24);
   EXPECT_EQ(neox.activation, ActivationFamily::gelu_tanh);
+}
+
+TEST(HfConfig, ReadsWindows) {
+  const ModelSpec mistral = parsed(R"({"model_type": "mistral", "vocab_size": 32000})");
+  EXPECT_EQ(mistral.kinds.front().window, 4096) << "that of version 0.1, the default of the class";
+  EXPECT_EQ(parsed(hf_config_json(mistral)).kinds, mistral.kinds);
+  const ModelSpec late = parsed(R"({"model_type": "qwen2", "num_hidden_layers": 4,
+      "use_sliding_window": true, "sliding_window": 100, "max_window_layers": 3})");
+  EXPECT_EQ(pattern_in_words(late), "1 layers of window (100), 3 of full");
+  EXPECT_EQ(late.pattern, (std::vector<std::int64_t>{1, 1, 1, 0}));
+  const ModelSpec listed = parsed(R"({"model_type": "qwen3", "num_hidden_layers": 5,
+      "use_sliding_window": true, "sliding_window": 8, "layer_types": ["sliding_attention",
+      "full_attention", "sliding_attention", "full_attention", "sliding_attention"]})");
+  EXPECT_EQ(listed.pattern, (std::vector<std::int64_t>{0, 1}));
+  for (const ModelSpec& model : {late, listed}) {
+    const ModelSpec again = parsed(hf_config_json(model));
+    EXPECT_EQ(again.kinds, model.kinds);
+    EXPECT_EQ(again.pattern, model.pattern);
+  }
+  ModelSpec bare = listed;
+  bare.qk_norm = false;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(bare)); }),
+              HasSubstr("no Hugging Face family"));
 }
 
 // As in the model card of Qwen2.5 for longer texts. The attention factor is 0.1 ln(4) + 1.
@@ -120,18 +143,21 @@ TEST(HfConfig, ReadsYarn) {
   const std::string start = R"({"model_type": "qwen2", "max_position_embeddings": 32768,
       "rope_scaling": {"type": "yarn", "factor": 4.0)";
   const ModelSpec model = parsed(start + "}}");
-  EXPECT_EQ(model.rotary.scaling, RotaryScaling::yarn);
-  EXPECT_EQ(model.rotary.original_positions, 32768);
-  EXPECT_EQ(model.rotary.low_frequency_factor, 1);
-  EXPECT_EQ(model.rotary.high_frequency_factor, 32);
-  EXPECT_NEAR(model.rotary.magnitude, 1.1386294361119891, 1e-15);
+  EXPECT_EQ(model.kinds.front().rotary.scaling, RotaryScaling::yarn);
+  EXPECT_EQ(model.kinds.front().rotary.original_positions, 32768);
+  EXPECT_EQ(model.kinds.front().rotary.low_frequency_factor, 1);
+  EXPECT_EQ(model.kinds.front().rotary.high_frequency_factor, 32);
+  EXPECT_NEAR(model.kinds.front().rotary.magnitude, 1.1386294361119891, 1e-15);
   const std::string inside = R"(, "original_max_position_embeddings": 4096)";
-  EXPECT_EQ(parsed(start + inside + "}}").rotary.original_positions, 4096);
+  EXPECT_EQ(parsed(start + inside + "}}").kinds.front().rotary.original_positions, 4096);
   EXPECT_EQ(parsed(start + inside + R"(}, "original_max_position_embeddings": 99})")
+                .kinds.front()
                 .rotary.original_positions,
             99);
-  EXPECT_EQ(parsed(start + R"(, "attention_factor": 1.5}})").rotary.magnitude, 1.5);
-  EXPECT_EQ(parsed(start + R"(, "mscale": 0.7, "mscale_all_dim": 0.7}})").rotary.magnitude, 1);
+  EXPECT_EQ(parsed(start + R"(, "attention_factor": 1.5}})").kinds.front().rotary.magnitude, 1.5);
+  EXPECT_EQ(
+      parsed(start + R"(, "mscale": 0.7, "mscale_all_dim": 0.7}})").kinds.front().rotary.magnitude,
+      1);
 }
 
 TEST(HfConfig, NotesWhatItIgnores) {
@@ -173,8 +199,8 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
       {R"("rope_scaling": {"type": "linear", "factor": 4, "low_freq_factor": 1})", "unknown key"},
       {R"("partial_rotary_factor": 0.5)", "llama turns whole heads"},
       {R"("rope_scaling": {"rope_type": "llama3"})", "rope_scaling.factor: this key is required"},
-      {R"("sliding_window": 4096)", "windowed attention is not supported"},
-      {R"("layer_types": ["full_attention", "sliding_attention"])", "sliding_attention"},
+      {R"("sliding_window": 4096)", "llama has no windows"},
+      {R"("layer_types": ["full_attention", "sliding_attention"])", "expected 32 layers, found 2"},
       {R"("quantization_config": {"bits": 4})",
        "quantization_config: not supported (quantised weights)"},
       {R"("final_logit_softcapping": 30.0)", "soft capping of logits"},
@@ -198,9 +224,17 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
     EXPECT_THAT(config_error(R"({"model_type": "llama", )" + entry + "}"), HasSubstr(message))
         << entry;
   }
-  EXPECT_THAT(config_error(R"({"model_type": "mistral"})"), HasSubstr("sliding_window"));
-  EXPECT_THAT(config_error(R"({"model_type": "qwen3", "use_sliding_window": true})"),
-              HasSubstr("use_sliding_window: windowed attention is not supported"));
+  EXPECT_THAT(config_error(R"({"model_type": "llama", "sliding_window": 4096})"),
+              HasSubstr("sliding_window: llama has no windows"));
+  EXPECT_THAT(config_error(R"({"model_type": "mistral", "sliding_window": -1})"),
+              HasSubstr("sliding_window: expected a number of tokens"));
+  const std::string two = R"({"model_type": "qwen3", "num_hidden_layers": 2, "layer_types": )";
+  EXPECT_THAT(config_error(two + R"(["chunked_attention", "full_attention"]})"),
+              HasSubstr("layer_types: \"chunked_attention\" is not supported"));
+  EXPECT_THAT(config_error(two + R"(["full_attention"]})"),
+              HasSubstr("layer_types: expected 2 layers, found 1"));
+  EXPECT_THAT(config_error(two + R"(["sliding_attention", "full_attention"]})"),
+              HasSubstr("layer_types: lists layers with windows, but there is no window"));
   EXPECT_THAT(config_error(R"({"model_type": "qwen3", "attention_bias": true})"),
               HasSubstr("attention_bias: only false is supported"));
   EXPECT_THAT(config_error(R"({"model_type": "gpt_neox", "hidden_dropout": 0.1})"),
@@ -245,19 +279,19 @@ TEST(HfConfig, PrintsEveryMagnitudeOrRefusesIt) {
   for (const RotaryScaling scaling :
        {RotaryScaling::llama3, RotaryScaling::linear, RotaryScaling::yarn}) {
     for (const double factor : {1.0, 4.0}) {
-      model.rotary.scaling = scaling;
-      model.rotary.factor = factor;
-      model.rotary.magnitude = 1.25;
+      model.kinds.front().rotary.scaling = scaling;
+      model.kinds.front().rotary.factor = factor;
+      model.kinds.front().rotary.magnitude = 1.25;
       if (factor == 1 || scaling == RotaryScaling::yarn) {
-        const RotarySpec read = parsed(hf_config_json(model)).rotary;
+        const RotarySpec read = parsed(hf_config_json(model)).kinds.front().rotary;
         EXPECT_EQ(read.magnitude, 1.25);
         EXPECT_EQ(read.factor, factor);
       } else {
         EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(model)); }),
                     HasSubstr("rotary.magnitude 1.25 beside scaling"));
       }
-      model.rotary.magnitude = 1;
-      EXPECT_EQ(parsed(hf_config_json(model)).rotary.magnitude, 1);
+      model.kinds.front().rotary.magnitude = 1;
+      EXPECT_EQ(parsed(hf_config_json(model)).kinds.front().rotary.magnitude, 1);
     }
   }
 }
@@ -265,7 +299,7 @@ TEST(HfConfig, PrintsEveryMagnitudeOrRefusesIt) {
 TEST(HfConfig, KnowsWhichModelsHaveNoFamily) {
   ModelSpec model = load_model(source_path("models/gpt-tiny.yaml"));
   EXPECT_EQ(hf_family(model), HfFamily::gpt2);
-  model.rotary.fraction = 0.25;
+  model.kinds.front().rotary.fraction = 0.25;
   EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(model)); }),
               HasSubstr("no Hugging Face family"));
   EXPECT_EQ(hf_family(load_model(source_path("models/gpt-6.7b.yaml"))), HfFamily::gpt_neox);

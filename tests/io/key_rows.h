@@ -59,6 +59,14 @@ class KeyRows {
   void word(std::string_view key, std::uint8_t value, std::span<const std::string_view> words) {
     row(key, fmt::format("`{}`", fmt::join(words, "`, `")), fmt::format("`{}`", words[value]));
   }
+  void indices(std::string_view key, const std::vector<std::int64_t>&,
+               const std::vector<std::string>&) {
+    row(key, "list of names", "required");
+  }
+  [[nodiscard]] static bool has_either(std::string_view /*one*/, std::string_view /*other*/,
+                                       bool print) {
+    return print;
+  }
   // Of the next key.
   void meaning(std::string_view text) { meaning_ = text; }
   void moved(std::string_view /*key*/, std::string_view /*now*/) {}

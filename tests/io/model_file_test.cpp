@@ -72,6 +72,31 @@ TEST(ModelFile, FindsContradictions) {
               HasSubstr("rotary.thetta: unknown key"));
 }
 
+TEST(ModelFile, ReadsKindsOfLayers) {
+  const std::string rotary = "rotary:\n  fraction: 1\n  theta: 10000\n";
+  ASSERT_THAT(tiny(), HasSubstr(rotary));
+  const std::string kinds = R"(kinds:
+  - name: window
+    window: 1024
+    rotary: {fraction: 1}
+  - name: full
+    rotary: {fraction: 1, theta: 1e6}
+pattern: [window, window, full]
+)";
+  const ModelSpec model = parse_model(replaced(tiny(), rotary, kinds), "m.yaml");
+  EXPECT_EQ(pattern_in_words(model), "3 layers of window (1024), 1 of full");
+  EXPECT_EQ(model.kinds[1].rotary.theta, 1e6);
+  const ModelSpec one = parse_model(tiny() + "window: 4096\n", "m.yaml");
+  EXPECT_EQ(one.kinds.front().window, 4096);
+  const auto error = [&](std::string_view from, std::string_view to) {
+    return model_error(replaced(replaced(tiny(), rotary, kinds), from, to));
+  };
+  EXPECT_THAT(error("window, full]", "windw, full]"), HasSubstr("did you mean \"window\"?"));
+  EXPECT_THAT(error("pattern: [window, window, full]\n", ""), HasSubstr("pattern: this key"));
+  EXPECT_THAT(error("pattern:", "window: 4\npattern:"), HasSubstr("window: unknown key"));
+  EXPECT_THAT(error("window, full]", "window]"), HasSubstr("no layer is of kind \"full\""));
+}
+
 TEST(ModelFile, NotesSequencesThatAreLongerThanThoseOfItsTraining) {
   const ScratchDirectory scratch;
   const auto note = [&](const std::string& text, std::int64_t seq_len) {

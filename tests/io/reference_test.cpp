@@ -30,6 +30,15 @@ std::vector<std::string> rows_of_models() {
                std::string("| `kv_heads` | integer | `heads` |"));
   std::replace(rows.begin(), rows.end(), std::string("| `head_dim` | integer | 0 |"),
                std::string("| `head_dim` | integer | `hidden` / `heads` |"));
+  // A model of several kinds has other keys for them, in the same place.
+  ModelSpec mixed;
+  mixed.kinds.resize(2);
+  std::vector<std::string> of_kinds;
+  test::KeyRows lister(of_kinds);
+  describe_kinds(std::as_const(mixed), lister);
+  rows.insert(
+      std::find(rows.begin(), rows.end(), "| `tied_embeddings` | `true`, `false` | `false` |"),
+      of_kinds.begin(), of_kinds.end());
   rows.emplace_back("| `parameters` | integer | required |");
   return rows;
 }

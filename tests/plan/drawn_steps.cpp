@@ -24,6 +24,20 @@ class Draw {
   std::mt19937 random_;
 };
 
+// A window in some layers, or in all.
+void draw_kinds(Draw& draw, ModelSpec& model, std::int64_t chunk_tokens) {
+  if (draw.of({1, 2, 3}) > 1) return;
+  model.kinds.front().window = draw.of({std::int64_t{1}, std::int64_t{2}, chunk_tokens,
+                                        chunk_tokens + 1, 3 * chunk_tokens, std::int64_t{1000}});
+  if (model.layers == 1 || draw.of({true, false})) return;
+  model.kinds.push_back(model.kinds.front());
+  model.kinds.front().name = "window";
+  model.kinds.back().name = "full";
+  model.kinds.back().window = 0;
+  model.pattern = draw.of({true, false}) && model.layers > 2 ? std::vector<std::int64_t>{0, 0, 1}
+                                                             : std::vector<std::int64_t>{0, 1};
+}
+
 }  // namespace
 
 DrawnStep few_tokens(std::uint32_t seed) {
@@ -118,6 +132,7 @@ DrawnStep many_chunks(std::uint32_t seed) {
   }
   strategy.layer_gradients = draw.of({LayerGradients::apart, LayerGradients::in_inputs});
   strategy.queries = draw.of({Queries::stored, Queries::again});
+  draw_kinds(draw, problem.model, strategy.tiles.chunk_tokens);
   return {problem, canonical(problem, strategy)};
 }
 

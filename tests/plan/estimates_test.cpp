@@ -36,9 +36,7 @@ std::vector<Strategy> strategies_of(const Problem& problem) {
   return all;
 }
 
-TEST(Estimates, AreCloseToSimulations) {
-  ModelSpec model = test::tiny_llama();
-  model.layers = 10;
+void expect_close(const ModelSpec& model) {
   Problem problem = test::timed_problem(model, 2, 1 << 16);
   problem.cluster.row_multiple = 1;
   const Machine machine(problem.cluster, RateEnd::typical);
@@ -53,6 +51,23 @@ TEST(Estimates, AreCloseToSimulations) {
   }
   EXPECT_GT(compared, 20);
   EXPECT_LT(estimates.simulated(), compared);
+}
+
+TEST(Estimates, AreCloseToSimulations) {
+  ModelSpec model = test::tiny_llama();
+  model.layers = 10;
+  expect_close(model);
+  // Windows of less than a chunk, and of ten chunks, alone and beside layers that see everything.
+  model.kinds.front().window = 600;
+  expect_close(model);
+  model.kinds.front().window = 25000;
+  expect_close(model);
+  model.kinds.front().window = 600;
+  model.kinds.front().name = "window";
+  model.kinds.emplace_back(model.kinds.front());
+  model.kinds.back() = {.name = "full", .window = 0, .rotary = model.kinds.front().rotary};
+  model.pattern = {0, 0, 0, 0, 1};
+  expect_close(model);
 }
 
 // Keys that go around all ranks of 64 nodes, or around a half of them.

@@ -153,7 +153,8 @@ TEST(Published, AddsItsWaste) {
   EXPECT_EQ(plan.strategy, fpdt.published(problem, 1));
   const std::int64_t rows = geometry(problem, plan.strategy).local_tokens();
   const std::int64_t hidden = 2 * rows * problem.model.hidden;
-  const std::int64_t tables = fpdt.waste.rotary_bytes * 1024 * problem.model.rotary_dim();
+  const std::int64_t tables =
+      fpdt.waste.rotary_bytes * 1024 * problem.model.rotary_dim(problem.model.kinds.front());
   EXPECT_GT(tables, 0);
   EXPECT_EQ(plan.usage.device - bare.usage.device,
             Bytes{fpdt.waste.hidden_tensors * hidden + tables});

@@ -29,6 +29,16 @@ TEST(Attention, WeighsValuesBySoftmaxOfScaledScores) {
   EXPECT_NEAR(out[7], 0.75 * 4, 1e-14);
 }
 
+// A window is a document that begins with the oldest token of each query.
+TEST(Attention, WindowsHoldTheLastTokens) {
+  const HeadLayout layout{1, 1, 1};
+  const Matrix qkv{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3};
+  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, 1), (Matrix{3, 6, 9, 3}));
+  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, 2), attention(qkv, {0, 0, 1, 2}, layout));
+  EXPECT_EQ(attention(qkv, {0, 0, 2, 2}, layout, 3), attention(qkv, {0, 0, 2, 2}, layout));
+  EXPECT_EQ(attention(qkv, {0, 0, 0, 0}, layout, 4), attention(qkv, {0, 0, 0, 0}, layout));
+}
+
 TEST(Attention, ConsecutiveQueryHeadsShareAKvHead) {
   const HeadLayout layout{4, 2, 1};
   const Matrix one_token{1, 1, 1, 1, 2, 2, 50, 60};

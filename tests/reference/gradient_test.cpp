@@ -67,6 +67,8 @@ TEST(Gradient, LlamaWithOneKvHead) {
 
 TEST(Gradient, Qwen3WithNormedHeads) { expect_true_gradients(qwen3_model()); }
 
+TEST(Gradient, LayersOfTwoKinds) { expect_true_gradients(windowed_model()); }
+
 TEST(Gradient, GptWithParallelResidual) {
   ModelSpec model = gpt_model(ActivationFamily::gelu_erf);
   model.parallel_residual = true;

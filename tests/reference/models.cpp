@@ -25,10 +25,10 @@ ModelSpec llama_model() { return test::small_llama("llama", 12, 4, 10, 17); }
 ModelSpec llama3_model() {
   ModelSpec model = llama_model();
   model.head_dim = 12;  // 3 pairs rotate: one in each frequency range of the scaling
-  model.rotary.fraction = 0.5;
-  model.rotary.theta = 30;
-  model.rotary.factor = 8;
-  model.rotary.original_positions = 32;
+  model.kinds.front().rotary.fraction = 0.5;
+  model.kinds.front().rotary.theta = 30;
+  model.kinds.front().rotary.factor = 8;
+  model.kinds.front().rotary.original_positions = 32;
   model.qkv_bias = true;
   model.tied_embeddings = true;
   return model;
@@ -40,11 +40,24 @@ ModelSpec qwen3_model() {
   model.head_dim = 6;
   model.qk_norm = true;
   model.norm_epsilon = 1e-2;  // large enough to matter
-  model.rotary.factor = 4;
-  model.rotary.scaling = RotaryScaling::yarn;
-  model.rotary.original_positions = 64;
-  model.rotary.high_frequency_factor = 8;
-  model.rotary.magnitude = 1.2;
+  model.kinds.front().rotary.factor = 4;
+  model.kinds.front().rotary.scaling = RotaryScaling::yarn;
+  model.kinds.front().rotary.original_positions = 64;
+  model.kinds.front().rotary.high_frequency_factor = 8;
+  model.kinds.front().rotary.magnitude = 1.2;
+  return model;
+}
+
+ModelSpec windowed_model() {
+  ModelSpec model = llama_model();
+  model.name = "windowed";
+  model.layers = 3;
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds[0].name = "window";
+  model.kinds[0].window = 3;
+  model.kinds[1].name = "full";
+  model.kinds[1].rotary.theta = 40;
+  model.pattern = {0, 1};
   return model;
 }
 

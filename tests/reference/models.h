@@ -14,6 +14,8 @@ ModelSpec llama_model();
 ModelSpec llama3_model();
 // Llama with normalised heads wider than hidden/heads, yarn frequencies and a magnitude.
 ModelSpec qwen3_model();
+// Llama with a window of 3 in two of three layers, and rotary bases by kind.
+ModelSpec windowed_model();
 // GPT: LayerNorm, gelu, biases, learned positions, tied embeddings.
 ModelSpec gpt_model(ActivationFamily activation);
 

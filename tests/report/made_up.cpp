@@ -107,7 +107,7 @@ Schedule small_schedule(std::int64_t chunks, std::int64_t segment) {
   problem.model.head_dim = 8;
   problem.model.feed_forward = 48;
   problem.model.vocabulary = 64;
-  problem.model.rotary.fraction = 1;
+  problem.model.kinds.front().rotary.fraction = 1;
   problem.model.source = "test";
   problem.cluster.name = "test";
   problem.cluster.devices_per_node = 2;

@@ -49,7 +49,7 @@ VerifiedSchedule small_fpdt(const Corner& corner) {
   problem.model.head_dim = 4;
   problem.model.feed_forward = 12;
   problem.model.vocabulary = kVocabulary;
-  problem.model.rotary.fraction = 1;
+  problem.model.kinds.front().rotary.fraction = 1;
   problem.model.source = "test";
   problem.cluster.name = "test";
   problem.cluster.devices_per_node = kRanks;

@@ -41,6 +41,30 @@ TEST(Coverage, AShortTileLeavesPairs) {
   EXPECT_EQ(test::codes(schedule), Codes{"S502"});
 }
 
+// Of 24 tokens in chunks of 8: with a window, some tiles of the triangle see nothing.
+TEST(Coverage, AWindowHasABand) {
+  const Schedule whole = test::golden("fpdt_backward.json");
+  const auto with_window = [&](std::int64_t window, std::string_view without) {
+    Schedule schedule = whole;
+    auto& ops = test::block_of(schedule, "backward").ops;
+    for (Op& op : ops) {
+      auto* body = std::get_if<AttentionBackward>(&op.body);
+      if (body == nullptr) continue;
+      body->window = window;
+      if (op.name == without) body->k_first = 24;  // above the diagonal
+    }
+    return test::codes(schedule);
+  };
+  EXPECT_EQ(with_window(5, ""), Codes{});
+  // The first keys are too old for the last queries. Only the place of the keys is wrong then.
+  EXPECT_EQ(with_window(9, "attn.0.2"), Codes{"S702"});
+  EXPECT_EQ(with_window(10, "attn.0.2"), Codes{"S502"});
+  EXPECT_EQ(with_window(9, "attn.1.2"), Codes{"S502"});
+  Schedule mixed = whole;
+  tile(mixed, "attn.1.2").window = 9;
+  EXPECT_EQ(test::codes(mixed), Codes{"S507"});
+}
+
 TEST(Coverage, TilesMayBeOfAnyShape) {
   Schedule schedule = test::golden("fpdt_backward.json");
   for (Op& op : test::block_of(schedule, "backward").ops) {

@@ -112,6 +112,19 @@ TEST_F(Shapes, HeadsAreNoLargerThanKernelsServe) {
   EXPECT_EQ(test::codes(backward).count("S205"), 1U);
 }
 
+TEST_F(Shapes, WindowsAreNotForLibraries) {
+  for (Op& op : test::block_of(backward, "backward").ops) {
+    if (auto* tile = std::get_if<AttentionBackward>(&op.body)) tile->window = 1 << 20;
+  }
+  EXPECT_EQ(test::codes(backward), Codes{}) << "the window is longer than the sequence";
+  AttentionBackward& tile = test::body_of<AttentionBackward>(backward, "backward", "attn.0.0");
+  tile.window = -1;
+  EXPECT_EQ(test::codes(backward), Codes{"S205"});
+  tile.window = 1 << 20;
+  tile.workspace = tile.lse;
+  EXPECT_EQ(test::codes(backward).count("S205"), 1U);
+}
+
 TEST(RankBounds, AreThoseOfAllRanks) {
   for (const RankExpression& e :
        {RankExpression{5}, RankExpression{0, {8, 0, 1, std::int64_t{1} << 62}},

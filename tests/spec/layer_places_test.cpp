@@ -35,9 +35,31 @@ TEST(LayerPlaces, ShortenWhatIsAlike) {
   strategy.segments = {8, 8, 8, 4, 1};
   strategy.layer_classes.assign(2, LayerClass{});
   strategy.layer_classes.front().layers = 20;
-  EXPECT_EQ(shorten_layers(strategy, 32, {.in_segment = 3, .segments = 2, .alone = 3}), 18);
+  ModelSpec model;
+  model.layers = 32;
+  shorten_layers(strategy, model, {.in_segment = 3, .segments = 2, .alone = 3});
+  EXPECT_EQ(model.layers, 18);
   EXPECT_EQ(strategy.segments, (std::vector<std::int64_t>{3, 3, 6, 3, 1}));
   EXPECT_EQ(strategy.layer_classes.front().layers, 9);
+}
+
+// A pattern that repeats remains twice, with the layers after its last repetition.
+TEST(LayerPlaces, ShortenPatternsThatRepeat) {
+  Strategy strategy;
+  ModelSpec model;
+  model.layers = 62;
+  model.kinds.resize(2);
+  model.pattern = {0, 0, 0, 0, 0, 1};
+  const MostAlike most{.in_segment = 3, .segments = 2, .alone = 3};
+  ModelSpec alone = model;
+  shorten_layers(strategy, alone, most);
+  EXPECT_EQ(alone.pattern, (std::vector<std::int64_t>{0, 0, 0, 1, 0, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(alone.layers, 10);
+  EXPECT_EQ(strategy.segments, std::vector<std::int64_t>{1});
+  strategy.segments = {6};
+  shorten_layers(strategy, model, most);
+  EXPECT_EQ(model.pattern, (std::vector<std::int64_t>{0, 0, 0, 1, 0, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(strategy.segments, (std::vector<std::int64_t>{4, 4, 2}));
 }
 
 double memory_of(const std::vector<std::int64_t>& lengths, const OutputWeights& outputs) {

@@ -45,6 +45,57 @@ TEST(Model, NormedHeadsHaveTwoWeights) {
   EXPECT_EQ(parameter_count(model), plain + 2 * 2 * 128);
 }
 
+ModelSpec of_two_kinds() {
+  ModelSpec model = llama3(8, 256, 8, 512);
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds[0].name = "window";
+  model.kinds[0].window = 100;
+  model.kinds[1].name = "full";
+  model.pattern = {0, 0, 1};
+  return model;
+}
+
+TEST(Model, HasKindsOfLayers) {
+  const ModelSpec model = of_two_kinds();
+  EXPECT_TRUE(check(model).empty());
+  EXPECT_EQ(model.kind_of(5).name, "full");
+  EXPECT_EQ(layers_of_kinds(model), (std::vector<std::int64_t>{6, 2}));
+  EXPECT_EQ(pattern_in_words(model), "6 layers of window (100), 2 of full");
+  const ModelSpec one = one_layer(model);
+  EXPECT_EQ(pattern_in_words(one), "window of 100");
+  EXPECT_EQ(parameter_count(one) + 7 * layer_parameter_count(one), parameter_count(model));
+}
+
+TEST(Model, RefusesPatternsThatMeanNothing) {
+  const auto finding = [](const auto& change) {
+    ModelSpec model = of_two_kinds();
+    change(model);
+    return format_diagnostics(check(model));
+  };
+  const auto expect = [&](const auto& change, std::string_view message) {
+    EXPECT_NE(finding(change).find(message), std::string::npos) << finding(change);
+  };
+  expect([](ModelSpec& model) { model.pattern.clear(); }, "pattern: expected the kinds of 1 to 8");
+  expect([](ModelSpec& model) { model.pattern.resize(9); },
+         "pattern: expected the kinds of 1 to 8");
+  expect([](ModelSpec& model) { model.pattern = {0}; }, "no layer is of kind \"full\"");
+  expect([](ModelSpec& model) { model.kinds[1].name = "window"; }, "found \"window\"");
+  expect([](ModelSpec& model) { model.kinds[1].name = "F F"; }, "found \"F F\"");
+  expect([](ModelSpec& model) { model.kinds[0].window = -1; }, "window: expected 0 to 2^31 - 1");
+  expect([](ModelSpec& model) { model.kinds[1].rotary.theta = 0; }, "full.rotary: expected theta");
+  expect([](ModelSpec& model) { model.kinds.clear(); }, "kinds: expected 1 to 8, found 0");
+}
+
+TEST(Model, CountsThePairsOfABand) {
+  for (const std::int64_t window : {1, 5, 20, 30}) {
+    std::int64_t pairs = 0;
+    for (std::int64_t q = 0; q < 20; ++q) pairs += std::min(q + 1, window);
+    EXPECT_EQ(attended_pairs({.name = "", .window = window, .rotary = {}}, 20),
+              static_cast<double>(pairs));
+  }
+  EXPECT_EQ(attended_pairs({}, 20), 210);
+}
+
 TEST(Model, OnlyMatricesDecay) {
   ModelSpec model = llama3(2, 256, 8, 512);
   model.qk_norm = true;
@@ -72,8 +123,9 @@ TEST(Model, RotatesAnEvenNumberOfDimensions) {
                               {6, 0.15, 0}}) {
     ModelSpec model = llama3(1, 256, 8, 512);
     model.head_dim = one.head_dim;
-    model.rotary.fraction = one.fraction;
-    EXPECT_EQ(model.rotary_dim(), one.dimensions) << one.head_dim << " x " << one.fraction;
+    model.kinds.front().rotary.fraction = one.fraction;
+    EXPECT_EQ(model.rotary_dim(model.kinds.front()), one.dimensions)
+        << one.head_dim << " x " << one.fraction;
     EXPECT_EQ(check(model).empty(), one.dimensions % 2 == 0) << one.head_dim;
   }
 }
@@ -92,13 +144,13 @@ TEST(Model, FindsWhatCannotBe) {
   model.norm_epsilon = 0;
   EXPECT_EQ(check(model).front().code, "M102");
   model.norm_epsilon = 1e-5;
-  model.rotary.magnitude = 0;
+  model.kinds.front().rotary.magnitude = 0;
   EXPECT_EQ(check(model).front().code, "M102");
-  model.rotary.magnitude = 1;
-  model.rotary.factor = 2;
-  model.rotary.high_frequency_factor = 1;
+  model.kinds.front().rotary.magnitude = 1;
+  model.kinds.front().rotary.factor = 2;
+  model.kinds.front().rotary.high_frequency_factor = 1;
   EXPECT_EQ(check(model).front().code, "M102") << "there is no range between 1 and 1";
-  model.rotary.scaling = RotaryScaling::linear;
+  model.kinds.front().rotary.scaling = RotaryScaling::linear;
   EXPECT_TRUE(check(model).empty()) << "linear scaling has none";
   model = llama3(2, 256, 8, 512);
   model.heads = 65536;

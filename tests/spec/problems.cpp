@@ -58,7 +58,7 @@ ModelSpec llama3(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
   model.head_dim = 128;
   model.feed_forward = feed_forward;
   model.vocabulary = 128256;
-  model.rotary.fraction = 1;
+  model.kinds.front().rotary.fraction = 1;
   return model;
 }
 

@@ -20,7 +20,7 @@ inline ModelSpec small_llama(std::string name, std::int64_t hidden, std::int64_t
   model.head_dim = head_dim;
   model.feed_forward = feed_forward;
   model.vocabulary = vocabulary;
-  model.rotary.fraction = 1;
+  model.kinds.front().rotary.fraction = 1;
   model.source = "test";
   return model;
 }
@@ -34,7 +34,7 @@ inline ModelSpec small_gpt(std::string name, ModelSpec model, std::int64_t learn
   model.activation = ActivationFamily::gelu_tanh;
   model.qkv_bias = model.bias = true;
   model.learned_positions = learned_positions;
-  model.rotary.fraction = 0;
+  model.kinds.front().rotary.fraction = 0;
   model.tied_embeddings = true;
   return model;
 }

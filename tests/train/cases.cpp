@@ -25,11 +25,11 @@ ModelSpec tiny_qwen3() {
   model.head_dim = 6;
   model.qk_norm = true;
   model.tied_embeddings = true;
-  model.rotary.factor = 4;
-  model.rotary.scaling = RotaryScaling::yarn;
-  model.rotary.high_frequency_factor = 32;
-  model.rotary.original_positions = 64;
-  model.rotary.magnitude = 1.1;
+  model.kinds.front().rotary.factor = 4;
+  model.kinds.front().rotary.scaling = RotaryScaling::yarn;
+  model.kinds.front().rotary.high_frequency_factor = 32;
+  model.kinds.front().rotary.original_positions = 64;
+  model.kinds.front().rotary.magnitude = 1.1;
   return model;
 }
 
@@ -38,7 +38,7 @@ ModelSpec tiny_neox() {
   model.name = "tiny-neox";
   model.parallel_residual = true;
   model.learned_positions = 0;
-  model.rotary.fraction = 0.5;
+  model.kinds.front().rotary.fraction = 0.5;
   model.tied_embeddings = false;
   return model;
 }

@@ -320,7 +320,7 @@ TEST_F(Checkpoint, AnotherModelIsRefusedByName) {
   const std::string path = fresh_path("other");
   save_checkpoint(path, rig_.trainer, {});
   Case other = one_;
-  other.problem.model.rotary.theta = 5000;
+  other.problem.model.kinds.front().rotary.theta = 5000;
   other.problem.model.feed_forward = 24;
   Rig wrong(other);
   try {

@@ -362,7 +362,7 @@ Case draw(std::mt19937& random) {
   model.tied_embeddings = coin();
   if (model.family == Family::gpt && coin()) {
     model.learned_positions = 0;
-    model.rotary.fraction = 0.5;
+    model.kinds.front().rotary.fraction = 0.5;
   }
   model.qk_norm = below(3) == 0;
   model.parallel_residual = below(3) == 0;

@@ -105,7 +105,7 @@ class Rules {
   template <class Tile>
   void attention(Demand& asked, const Tile& op, double flops_per_pair) const {
     const std::int64_t pairs =
-        visible_pairs(op.q_first.at(rank_), op.q_rows, op.k_first.at(rank_), op.k_rows);
+        visible_pairs(op.q_first.at(rank_), op.q_rows, op.k_first.at(rank_), op.k_rows, op.window);
     asked.pairs = static_cast<double>(pairs) * static_cast<double>(op.heads);
     asked.flops = flops_per_pair * asked.pairs * static_cast<double>(op.head_dim);
     asked.size = std::min(op.q_rows, op.k_rows);
@@ -208,7 +208,11 @@ class Rules {
 }  // namespace
 
 std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
-                           std::int64_t k_rows) {
+                           std::int64_t k_rows, std::int64_t window) {
+  if (window > 0) {
+    return visible_pairs(q_first, q_rows, k_first, k_rows) -
+           visible_pairs(q_first - window, q_rows, k_first, k_rows);
+  }
   // Query q sees q + 1 keys, without those before k_first and from k_first + k_rows on. The count
   // is a sum of ramps, each the difference of two triangles.
   const std::int64_t q_end = q_first + q_rows;

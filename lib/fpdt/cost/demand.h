@@ -66,8 +66,9 @@ Demand demand(const Schedule& schedule, const Op& op, std::int64_t rank = 0);
 // The demands of every op: [block][op].
 std::vector<std::vector<Demand>> demands(const Schedule& schedule, std::int64_t rank = 0);
 
-// Pairs (q, k) with k <= q of query rows [q_first, +q_rows) and key rows [k_first, +k_rows).
+// Pairs (q, k) with k <= q of query rows [q_first, +q_rows) and key rows [k_first, +k_rows); with a
+// window, those with q < k + window.
 std::int64_t visible_pairs(std::int64_t q_first, std::int64_t q_rows, std::int64_t k_first,
-                           std::int64_t k_rows);
+                           std::int64_t k_rows, std::int64_t window = 0);
 
 }  // namespace fpdt

@@ -3,9 +3,9 @@
 // everywhere.
 //
 // A visitor offers required, optional, sparse, tokens, integers, count_or_word, word, fractions,
-// group, sparse_group, list and moved (see Fields). Sparse entries are left out where they equal
-// their default; YAML shows a sparse group as `{}` then. The keys of a strategy are rows of the
-// table of choices.
+// group, sparse_group, list, indices, has_either and moved (see Fields). Sparse entries are left
+// out where they equal their default; YAML shows a sparse group as `{}` then. The keys of a
+// strategy are rows of the table of choices.
 #pragma once
 
 #include <array>
@@ -37,6 +37,29 @@ void describe(Self& rotary, Visitor& f) {
   f.optional("magnitude", rotary.magnitude);
 }
 
+template <Describes<LayerKind> Self, class Visitor>
+void describe(Self& kind, Visitor& f) {
+  f.sparse("window", kind.window);
+  f.group("rotary", kind.rotary);
+}
+
+// The keys of its one kind are keys of the model, or else its kinds have a list.
+template <Describes<ModelSpec> Self, class Visitor>
+void describe_kinds(Self& model, Visitor& f) {
+  if (!f.has_either("kinds", "pattern", model.kinds.size() > 1)) {
+    return describe(model.kinds.front(), f);
+  }
+  std::vector<LayerKind> kinds = model.kinds;
+  f.list("kinds", kinds, [](LayerKind& kind, auto& nested) {
+    nested.required("name", kind.name);
+    describe(kind, nested);
+  });
+  std::vector<std::string> names;
+  for (const LayerKind& kind : kinds) names.push_back(kind.name);
+  f.indices("pattern", model.pattern, names);
+  if constexpr (!std::is_const_v<Self>) model.kinds = std::move(kinds);
+}
+
 // Defaults of kv_heads and head_dim depend on other fields; the reader of the model file sets them.
 template <Describes<ModelSpec> Self, class Visitor>
 void describe(Self& model, Visitor& f) {
@@ -57,7 +80,7 @@ void describe(Self& model, Visitor& f) {
   f.optional("qk_norm", model.qk_norm);
   f.optional("parallel_residual", model.parallel_residual);
   f.optional("learned_positions", model.learned_positions);
-  f.group("rotary", model.rotary);
+  describe_kinds(model, f);
   f.optional("tied_embeddings", model.tied_embeddings);
   f.required("source", model.source);
 }

@@ -66,23 +66,72 @@ LlamaDefaults llama_defaults(std::string_view type) {
   return {11008, 32000};
 }
 
-void refuse_windows(ConfigReader& config, std::string_view type) {
-  constexpr std::string_view why = "windowed attention is not supported, expected";
-  if (type.starts_with("qwen")) {
-    if (config.value("use_sliding_window", false)) {
-      config.refuse("use_sliding_window", fmt::format("{} false", why));
-    }
-    config.find("sliding_window");
-  } else if (config.find("sliding_window") != nullptr ||
-             (type == "mistral" && !config.has("sliding_window"))) {
-    config.refuse("sliding_window", fmt::format("{} null", why));
-  }
+// Whether layers see a window, if the config lists them; else empty.
+std::vector<bool> read_layer_types(ConfigReader& config, const ModelSpec& model) {
+  std::vector<bool> windowed;
   const Node* types = config.find("layer_types");
-  if (types == nullptr) return;
+  if (types == nullptr) return windowed;
   for (const Node& item : types->items) {
-    if (item.text == "full_attention") continue;
-    config.refuse("layer_types", fmt::format("\"{}\" is not supported", item.text));
-    break;
+    if (item.text != "full_attention" && item.text != "sliding_attention") {
+      config.refuse("layer_types", fmt::format("\"{}\" is not supported", item.text));
+      return {};
+    }
+    windowed.push_back(item.text == "sliding_attention");
+  }
+  if (std::ssize(windowed) == model.layers) return windowed;
+  config.refuse("layer_types",
+                fmt::format("expected {} layers, found {}", model.layers, windowed.size()));
+  return {};
+}
+
+// Mistral has a window in all layers or in none, Qwen in those from max_window_layers on or in
+// those that it lists. An explicit null means no window.
+void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model) {
+  constexpr std::int64_t kStandard = 4096;
+  std::int64_t window = config.value(
+      "sliding_window", config.has("sliding_window") || type == "llama" ? 0 : kStandard);
+  std::int64_t first = 0;  // layer with a window
+  if (type.starts_with("qwen")) {
+    if (!config.value("use_sliding_window", false)) window = 0;
+    first = config.value("max_window_layers", std::int64_t{28});
+  } else if (type == "llama" && window != 0) {
+    return config.refuse("sliding_window", "llama has no windows, expected null");
+  }
+  if (window < 0) {
+    return config.refuse("sliding_window", "expected a number of tokens");
+  }
+  if (model.layers < 1 || model.layers > kLayersMost) return;  // `check` refuses it
+  std::vector<bool> windowed = read_layer_types(config, model);
+  const bool listed = !windowed.empty();
+  if (!listed) {
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+      windowed.push_back(window > 0 && layer >= first);
+    }
+  }
+  const auto count = std::count(windowed.begin(), windowed.end(), true);
+  const bool some = count > 0 && count < std::ssize(windowed);
+  if (count > 0 && window == 0) {
+    return config.refuse("layer_types", "lists layers with windows, but there is no window");
+  }
+  if (type == "mistral" && listed && (some || (count == 0 && window > 0))) {
+    return config.refuse("layer_types", "disagrees with sliding_window");
+  }
+  if (!some) {
+    model.kinds.front().window = count > 0 ? window : 0;
+    return;
+  }
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds[0].name = "window";
+  model.kinds[0].window = window;
+  model.kinds[1].name = "full";
+  const auto repeats = [&](std::int64_t period) {
+    return std::equal(windowed.begin() + period, windowed.end(), windowed.begin());
+  };
+  std::int64_t period = 1;
+  while (!repeats(period)) ++period;
+  model.pattern.clear();
+  for (std::int64_t layer = 0; layer < period; ++layer) {
+    model.pattern.push_back(windowed[static_cast<std::size_t>(layer)] ? 0 : 1);
   }
 }
 
@@ -109,8 +158,8 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.activation = ActivationFamily::swiglu;
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
   model.tied_embeddings = config.size("tie_word_embeddings", false);
-  model.rotary = read_rotary(config, {});
-  if (model.rotary.fraction != 1) {
+  model.kinds.front().rotary = read_rotary(config, {});
+  if (model.kinds.front().rotary.fraction != 1) {
     config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
   }
   config.dropout("attention_dropout", 0);
@@ -122,7 +171,7 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
                               model.qkv_bias));
   }
   if (type == "llama") config.require("mlp_bias", false, false);
-  refuse_windows(config, type);
+  read_windows(config, type, model);
 }
 
 void read_gpt2(ConfigReader& config, ModelSpec& model) {
@@ -160,7 +209,7 @@ void read_gpt_neox(ConfigReader& config, ModelSpec& model) {
   model.qkv_bias = model.bias = true;
   config.require("attention_bias", true, true);
   model.parallel_residual = config.value("use_parallel_residual", true);
-  model.rotary = read_rotary(config, {"rotary_emb_base", "rotary_pct", 0.25});
+  model.kinds.front().rotary = read_rotary(config, {"rotary_emb_base", "rotary_pct", 0.25});
   model.tied_embeddings = config.size("tie_word_embeddings", false);
   config.dropout("attention_dropout", 0);
   config.dropout("hidden_dropout", 0);

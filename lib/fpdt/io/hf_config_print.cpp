@@ -1,4 +1,6 @@
 // Finds the Hugging Face family of a model, and prints its config.json.
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -7,15 +9,27 @@
 namespace fpdt {
 namespace {
 
+// Whether layers differ in nothing but whether they see all tokens or one window.
+bool has_one_window(const ModelSpec& model) {
+  const LayerKind& first = model.kinds.front();
+  if (model.kinds.size() == 1) return true;
+  return model.kinds.size() == 2 && model.kinds.back().rotary == first.rotary &&
+         (first.window == 0 || model.kinds.back().window == 0);
+}
+
+// Mistral has windows in all layers, Qwen in some as well.
 bool is_llama(const ModelSpec& model) {
-  return model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
+  const bool mixes = model.qk_norm || model.qkv_bias;
+  return has_one_window(model) && (model.kinds.size() == 1 || mixes) &&
+         model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
          !model.bias && !model.parallel_residual && !(model.qk_norm && model.qkv_bias) &&
-         model.learned_positions == 0 && model.rotary.fraction == 1;
+         model.learned_positions == 0 && model.kinds.front().rotary.fraction == 1;
 }
 
 // The properties that gpt2 and gpt_neox share.
 bool is_gpt(const ModelSpec& model) {
-  return model.norm == NormFamily::layer && model.activation != ActivationFamily::swiglu &&
+  return model.kinds.size() == 1 && model.kinds.front().window == 0 &&
+         model.norm == NormFamily::layer && model.activation != ActivationFamily::swiglu &&
          model.bias && model.qkv_bias && !model.qk_norm && model.kv_heads == model.heads &&
          model.q_width() == model.hidden;
 }
@@ -29,7 +43,7 @@ constexpr std::int64_t kPositions = 1 << 20;
 // Among the scalings that transformers knows, only yarn has a magnitude. With a factor of 1 the
 // scalings differ in nothing else.
 void require_magnitude(const ModelSpec& model) {
-  const RotarySpec& rotary = model.rotary;
+  const RotarySpec& rotary = model.kinds.front().rotary;
   if (rotary.fraction == 0 || rotary.magnitude == 1 || rotary.factor == 1 ||
       rotary.scaling == RotaryScaling::yarn) {
     return;
@@ -59,9 +73,36 @@ void add_scaling(Config& config, const RotarySpec& rotary) {
   }
 }
 
+// Of layers that see one, or 0.
+std::int64_t window_of(const ModelSpec& model) {
+  return std::max(model.kinds.front().window, model.kinds.back().window);
+}
+
+void add_windows(Config& config, const ModelSpec& model, std::string_view type) {
+  const std::int64_t window = window_of(model);
+  if (type == "mistral") config["sliding_window"] = window;
+  if (!type.starts_with("qwen")) return;
+  config["use_sliding_window"] = window > 0;
+  if (window == 0) return;
+  config["sliding_window"] = window;
+  // transformers takes the list where there is one.
+  config["max_window_layers"] = 0;
+  Config& types = config["layer_types"] = Config::array();
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    types.push_back(model.kind_of(layer).window > 0 ? "sliding_attention" : "full_attention");
+  }
+}
+
 Config llama_config(const ModelSpec& model) {
-  const std::string_view type = model.qk_norm ? "qwen3" : model.qkv_bias ? "qwen2" : "llama";
-  const std::string_view name = model.qk_norm ? "Qwen3" : model.qkv_bias ? "Qwen2" : "Llama";
+  const bool windows = window_of(model) > 0;
+  const std::string_view type = model.qk_norm    ? "qwen3"
+                                : model.qkv_bias ? "qwen2"
+                                : windows        ? "mistral"
+                                                 : "llama";
+  const std::string_view name = model.qk_norm    ? "Qwen3"
+                                : model.qkv_bias ? "Qwen2"
+                                : windows        ? "Mistral"
+                                                 : "Llama";
   Config config{{"architectures", Config::array({fmt::format("{}ForCausalLM", name)})},
                 {"model_type", type},
                 {"hidden_size", model.hidden},
@@ -73,10 +114,11 @@ Config llama_config(const ModelSpec& model) {
                 {"hidden_act", "silu"},
                 {"rms_norm_eps", model.norm_epsilon},
                 {"max_position_embeddings", kPositions},
-                {"rope_theta", model.rotary.theta}};
-  add_scaling(config, model.rotary);
-  if (type != "qwen2") config["attention_bias"] = false;
-  config[type == "llama" ? "mlp_bias" : "use_sliding_window"] = false;
+                {"rope_theta", model.kinds.front().rotary.theta}};
+  add_scaling(config, model.kinds.front().rotary);
+  if (type == "llama" || type == "qwen3") config["attention_bias"] = false;
+  if (type == "llama") config["mlp_bias"] = false;
+  add_windows(config, model, type);
   return config;
 }
 
@@ -107,9 +149,9 @@ Config gpt_neox_config(const ModelSpec& model) {
       {"hidden_act", model.activation == ActivationFamily::gelu_tanh ? "gelu_new" : "gelu"},
       {"layer_norm_eps", model.norm_epsilon},
       {"max_position_embeddings", kPositions},
-      {"rotary_pct", model.rotary.fraction},
-      {"rotary_emb_base", model.rotary.theta}};
-  add_scaling(config, model.rotary);
+      {"rotary_pct", model.kinds.front().rotary.fraction},
+      {"rotary_emb_base", model.kinds.front().rotary.theta}};
+  add_scaling(config, model.kinds.front().rotary);
   config["use_parallel_residual"] = model.parallel_residual;
   config["attention_bias"] = true;
   return config;
@@ -132,19 +174,20 @@ Config family_config(const ModelSpec& model) {
 HfFamily hf_family(const ModelSpec& model) {
   require_magnitude(model);
   if (is_llama(model)) return HfFamily::llama;
-  if (is_gpt(model) && model.learned_positions > 0 && model.rotary.fraction == 0 &&
+  if (is_gpt(model) && model.learned_positions > 0 && model.kinds.front().rotary.fraction == 0 &&
       !model.parallel_residual) {
     return HfFamily::gpt2;
   }
-  if (is_gpt(model) && model.learned_positions == 0 && model.rotary.fraction > 0) {
+  if (is_gpt(model) && model.learned_positions == 0 && model.kinds.front().rotary.fraction > 0) {
     return HfFamily::gpt_neox;
   }
-  throw InputError(fmt::format(
-      "model {}: no Hugging Face family computes the same; known are llama, qwen2 and qwen3 "
-      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gpt2 "
-      "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
-      "biases, rotary)",
-      model.name));
+  throw InputError(
+      fmt::format("model {}: no Hugging Face family computes the same; known are llama, mistral, "
+                  "qwen2 and qwen3 "
+                  "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gpt2 "
+                  "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
+                  "biases, rotary)",
+                  model.name));
 }
 
 std::string hf_config_json(const ModelSpec& model) {

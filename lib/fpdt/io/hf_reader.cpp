@@ -9,7 +9,7 @@ namespace fpdt {
 namespace {
 
 // Keys that change neither the mathematics nor the sizes of training.
-constexpr std::array<std::string_view, 37> kNeutral{"architectures",
+constexpr std::array<std::string_view, 36> kNeutral{"architectures",
                                                     "model_type",
                                                     "torch_dtype",
                                                     "dtype",
@@ -36,7 +36,6 @@ constexpr std::array<std::string_view, 37> kNeutral{"architectures",
                                                     "problem_type",
                                                     "gradient_checkpointing",
                                                     "classifier_dropout",
-                                                    "max_window_layers",
                                                     "max_position_embeddings",
                                                     "reorder_and_upcast_attn",
                                                     "is_decoder",

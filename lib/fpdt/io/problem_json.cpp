@@ -41,6 +41,19 @@ class JsonPrinter {
   void integers(std::string_view key, const std::vector<std::int64_t>& values) {
     entry(key, fmt::format("[{}]", fmt::join(values, ",")));
   }
+  void indices(std::string_view key, const std::vector<std::int64_t>& values,
+               const std::vector<std::string>& names) {
+    std::string items;
+    for (const std::int64_t value : values) {
+      items.append(items.empty() ? "" : ",")
+          .append(json_string(names[static_cast<std::size_t>(value)]));
+    }
+    entry(key, fmt::format("[{}]", items));
+  }
+  [[nodiscard]] static bool has_either(std::string_view /*one*/, std::string_view /*other*/,
+                                       bool print) {
+    return print;
+  }
   void moved(std::string_view /*key*/, std::string_view /*now*/) {}
   void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {
     entry(key, value == 0 ? fmt::format("\"{}\"", zero) : fmt::format("{}", value));
@@ -165,15 +178,22 @@ std::pair<Problem, Strategy> parse_problem(std::string_view text) {
 
 Stated stated_by(const Problem& problem, const Strategy& strategy) {
   const ModelSpec& model = problem.model;
-  const RotarySpec& rotary = model.rotary;
   const OptimizerSpec& adamw = problem.optimizer;
+  std::vector<StatedKind> kinds;
+  for (const LayerKind& kind : model.kinds) {
+    const RotarySpec& rotary = kind.rotary;
+    kinds.push_back(
+        {kind.window,
+         {model.rotary_dim(kind), rotary.theta, rotary.factor, rotary.low_frequency_factor,
+          rotary.high_frequency_factor, rotary.original_positions,
+          same_word<ScalingKind>(rotary.scaling), rotary.magnitude}});
+  }
   return {same_word<Dtype>(strategy.storage),
           same_word<NormKind>(model.norm),
           model.norm_epsilon,
           same_word<ActivationKind>(model.activation),
-          {model.rotary_dim(), rotary.theta, rotary.factor, rotary.low_frequency_factor,
-           rotary.high_frequency_factor, rotary.original_positions,
-           same_word<ScalingKind>(rotary.scaling), rotary.magnitude},
+          kinds,
+          model.pattern,
           adamw.beta1,
           adamw.beta2,
           adamw.epsilon,

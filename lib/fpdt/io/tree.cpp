@@ -246,21 +246,42 @@ void Fields::wrong(const Node& node, std::string_view key, std::string_view expe
       fmt::format("{}: expected {}, found {}", path_of(key), expectation, describe_found(node)));
 }
 
+void Fields::indices(std::string_view key, std::vector<std::int64_t>& values,
+                     const std::vector<std::string>& names) {
+  const Node* node = find(key);
+  if (node == nullptr) return missing(key);
+  if (node->kind != NodeKind::list) return wrong(*node, key, "a list");
+  const std::vector<std::string_view> words(names.begin(), names.end());
+  values.clear();
+  for (const Node& item : node->items) {
+    const std::size_t found = index_of(item, key, words);
+    if (found == words.size()) return;
+    values.push_back(static_cast<std::int64_t>(found));
+  }
+}
+
 void Fields::read_word(const Node& node, std::string_view key, std::uint8_t& value,
                        std::span<const std::string_view> words) {
+  const std::size_t found = index_of(node, key, words);
+  if (found < words.size()) value = static_cast<std::uint8_t>(found);
+}
+
+std::size_t Fields::index_of(const Node& node, std::string_view key,
+                             std::span<const std::string_view> words) {
   std::string text;
-  if (!convert(node, text)) return wrong(node, key, "a word");
-  const auto found = std::find(words.begin(), words.end(), text);
-  if (found != words.end()) {
-    value = static_cast<std::uint8_t>(found - words.begin());
-    return;
+  if (!convert(node, text)) {
+    wrong(node, key, "a word");
+    return words.size();
   }
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
   const std::string nearest = nearest_word(node.text, words);
   findings_->add(
       "Y105", node,
       fmt::format("{}: expected one of {}, found {}{}", path_of(key), fmt::join(words, ", "),
                   describe_found(node),
                   nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
+  return words.size();
 }
 
 void Fields::missing(std::string_view key) {

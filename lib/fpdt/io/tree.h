@@ -132,6 +132,14 @@ class Fields {
                  std::span<const std::string_view> names, double usual);
   // A list of integers of at least 1, or one integer for a list of one; replaces `values`.
   void integers(std::string_view key, std::vector<std::int64_t>& values);
+  // A list of some of `names`, by their indices; replaces `values`.
+  void indices(std::string_view key, std::vector<std::int64_t>& values,
+               const std::vector<std::string>& names);
+  // Whether the map has one of these keys. Printers return whether they print them.
+  [[nodiscard]] bool has_either(std::string_view one, std::string_view other,
+                                bool /*print*/) const {
+    return has(one) || has(other);
+  }
   // Refuses a key of earlier files and names its new place.
   void moved(std::string_view key, std::string_view now);
   // One of `words`, by its index.
@@ -175,6 +183,9 @@ class Fields {
  private:
   void read_word(const Node& node, std::string_view key, std::uint8_t& value,
                  std::span<const std::string_view> words);
+  // The index of the word that the node is; findings if it is none of them.
+  std::size_t index_of(const Node& node, std::string_view key,
+                       std::span<const std::string_view> words);
 
   const Node* node_;
   std::string path_;

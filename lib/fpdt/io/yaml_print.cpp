@@ -97,6 +97,13 @@ void YamlPrinter::integers(std::string_view key, const std::vector<std::int64_t>
   line(key, one ? yaml_scalar(values.front()) : fmt::format("[{}]", fmt::join(values, ", ")));
 }
 
+void YamlPrinter::indices(std::string_view key, const std::vector<std::int64_t>& values,
+                          const std::vector<std::string>& names) {
+  std::vector<std::string_view> words;
+  for (const std::int64_t value : values) words.push_back(names[static_cast<std::size_t>(value)]);
+  line(key, fmt::format("[{}]", fmt::join(words, ", ")));
+}
+
 void YamlPrinter::fractions(std::string_view key, std::span<const double> values,
                             std::span<const std::string_view> names, double usual) {
   std::string map;

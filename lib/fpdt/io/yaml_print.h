@@ -54,6 +54,12 @@ class YamlPrinter {
   }
   void tokens(std::string_view key, std::int64_t value) { line(key, format_tokens(value)); }
   void integers(std::string_view key, const std::vector<std::int64_t>& values);
+  void indices(std::string_view key, const std::vector<std::int64_t>& values,
+               const std::vector<std::string>& names);
+  [[nodiscard]] static bool has_either(std::string_view /*one*/, std::string_view /*other*/,
+                                       bool print) {
+    return print;
+  }
   void moved(std::string_view /*key*/, std::string_view /*now*/) {}
   void count_or_word(std::string_view key, std::int64_t value, std::string_view zero) {
     line(key, value == 0 ? std::string(zero) : yaml_scalar(value));

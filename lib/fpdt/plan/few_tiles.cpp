@@ -36,7 +36,7 @@ double loss_nanoseconds(const Problem& problem, const Strategy& strategy, const 
   one.seq_len = std::min(problem.seq_len, chunk);
   // The head does not depend on what layers do.
   Strategy few = strategy;
-  one.model.layers = 1;
+  one.model = one_layer(problem.model);
   few.segments = {1};
   few.layer_classes.resize(1);
   few.layer_classes.front().layers = 0;

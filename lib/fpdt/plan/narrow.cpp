@@ -36,9 +36,8 @@ std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& st
   Problem small = problem;
   Strategy same = strategy;
   narrow_model(small.model);
-  small.model.layers =
-      shorten_layers(same, problem.model.layers,
-                     {.in_segment = kLayersAlike, .segments = kLayersAlike, .alone = kLayersAlike});
+  shorten_layers(same, small.model,
+                 {.in_segment = kLayersAlike, .segments = kLayersAlike, .alone = kLayersAlike});
   small.cluster.attention = AttentionKernels::own;
   small.cluster.row_multiple = 1;
   same.micro_batches = std::min<std::int64_t>(2, strategy.micro_batches);
@@ -51,6 +50,13 @@ std::pair<Problem, Strategy> narrowed(const Problem& problem, const Strategy& st
     small.seq_len = ranks * ((shape.chunks - 1) * rows + (ragged ? rows / 2 : rows));
     if (shape.padded_tokens > problem.seq_len) small.seq_len -= 1;
     if (small.model.learned_positions > 0) small.model.learned_positions = small.seq_len;
+    for (std::size_t k = 0; k < small.model.kinds.size(); ++k) {
+      const std::int64_t window = problem.model.kinds[k].window;
+      if (window == 0) continue;
+      // The same share of a chunk, and as many chunks.
+      small.model.kinds[k].window =
+          1 + div_ceil(mul(window - 1, same.tiles.chunk_tokens), shape.chunk_rows);
+    }
     const std::int64_t whole = shape.local_rows(0);
     same.tiles.ffn_rows = tile(strategy.tiles.ffn_rows, whole, rows);
     same.tiles.loss_rows = tile(strategy.tiles.loss_rows, whole, rows);

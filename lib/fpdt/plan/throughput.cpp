@@ -1,9 +1,18 @@
 // Computes model flops and their share of the peak.
 #include "fpdt/plan/throughput.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace fpdt {
+namespace {
+
+// Keys that the last query of a sequence sees.
+double seen_keys(const LayerKind& kind, double tokens) {
+  return kind.window == 0 ? tokens : std::min(tokens, static_cast<double>(kind.window));
+}
+
+}  // namespace
 
 ModelFlops model_flops(const Problem& problem, const Strategy& strategy) {
   const ModelSpec& model = problem.model;
@@ -13,10 +22,18 @@ ModelFlops model_flops(const Problem& problem, const Strategy& strategy) {
   const std::int64_t lookups = (model.tied_embeddings ? 0 : model.vocabulary * model.hidden) +
                                model.learned_positions * model.hidden;
   const auto products = static_cast<double>(parameter_count(model) - lookups);
-  const double attention =
-      static_cast<double>(model.layers) * static_cast<double>(model.q_width()) * tokens;
-  return {sequences * tokens * (6 * products + 6 * attention),
-          sequences * tokens * (6 * products + 12 * attention)};
+  const auto width = static_cast<double>(model.q_width());
+  const std::vector<std::int64_t> layers = layers_of_kinds(model);
+  double causal = 0,
+         full = 0;  // keys that a query sees, in all layers, with the discount or without
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    const auto count = static_cast<double>(layers[k]);
+    const double keys = seen_keys(model.kinds[k], tokens);
+    causal += count * (keys - keys * keys / (2 * tokens));
+    full += count * keys;
+  }
+  return {sequences * tokens * (6 * products + 12 * width * causal),
+          sequences * tokens * (6 * products + 12 * width * full)};
 }
 
 Throughput throughput(const Problem& problem, const Strategy& strategy,

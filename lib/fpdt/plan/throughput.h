@@ -3,7 +3,8 @@
 // Per token of a sequence of S: 6 N' for the products (N' is the parameters without the input
 // embedding, which is a lookup; a tied head counts), and for attention 12 L H D S without the
 // causal discount and 6 L H D S with it (PaLM, Chowdhery et al., arXiv 2204.02311, appendix B; the
-// causal half: llm.c).
+// causal half: llm.c). In a layer with a window W, S keys become W, and the discount is that of the
+// first W tokens: 12 H D W and 12 H D (W - W^2 / 2S).
 #pragma once
 
 #include "fpdt/sim/simulate.h"

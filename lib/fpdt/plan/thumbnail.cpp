@@ -121,7 +121,7 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   made.problem.model = problem.model;
   made.problem.documents = problem.documents;
   Strategy& few = made.strategy;
-  made.problem.model.layers = shorten_layers(few, problem.model.layers, kLayers);
+  shorten_layers(few, made.problem.model, kLayers);
   few.mesh.replicas = std::min<std::int64_t>(shape.data_parallel, 2);
   few.mesh.ring = std::min<std::int64_t>(shape.ring, shape.hops > 1 ? kAlike : 2);
   few.mesh.heads = 0;
@@ -134,6 +134,12 @@ Thumbnail thumbnail(const Problem& problem, const Strategy& strategy) {
   shorten_chunks(shape, geometry(made.problem, few), few);
   tell_apart(strategy, few);
   shorten_tiles(shape, problem.model, few.tiles);
+  // As many chunks before its own are seen as in the whole.
+  for (LayerKind& kind : made.problem.model.kinds) {
+    if (kind.window == 0) continue;
+    const std::int64_t back = std::min(shape.chunks_back(kind), chunks);
+    kind.window = 1 + back * few.tiles.chunk_tokens;
+  }
   few.copies.optimizer_tile =
       few.offloads_states() ? optimizer_tile(made.problem, few) : Copies{}.optimizer_tile;
   return made;

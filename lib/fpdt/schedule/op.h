@@ -341,10 +341,11 @@ struct Add {
 
 // One tile of exact attention: query rows [q_first, +q_rows) against key rows [k_first, +k_rows) of
 // the sequence, h heads of this rank from head_first. Token t attends to u when documents[t] <= u
-// <= t, so a tile whose keys all come later does nothing on that rank. q [q_rows, h*D], kv [k_rows,
-// 2*g*D]; o [q_rows, h*D] is the normalised output over the keys seen so far and lse [q_rows, h]
-// its natural log-sum-exp; accumulate merges (o, lse) of this tile into them. workspace: scratch
-// memory for a library's kernel; absent: the backend uses a kernel that needs none.
+// <= t and, with a window, t < u + window, so a tile whose keys all come later or are all older
+// does nothing on that rank. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised
+// output over the keys seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges
+// (o, lse) of this tile into them. workspace: scratch memory for a library's kernel, which knows no
+// windows; absent: the backend uses a kernel that needs none.
 struct AttentionForward {
   static constexpr OpTraits kTraits{"attention_forward", Covers::pairs};
   Operand q, kv, documents;
@@ -356,6 +357,7 @@ struct AttentionForward {
   double scale = 1;
   Pass pass = Pass::forward;
   RankExpression head_first;
+  std::int64_t window = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -375,6 +377,7 @@ struct AttentionForward {
     f.constant("scale", self.scale);
     f.constant("pass", self.pass);
     f.constant("head_first", self.head_first);
+    f.constant("window", self.window);
   }
 };
 
@@ -411,6 +414,7 @@ struct AttentionBackward {
   double scale = 1;
   Pass pass = Pass::backward;
   RankExpression head_first;
+  std::int64_t window = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -433,6 +437,7 @@ struct AttentionBackward {
     f.constant("scale", self.scale);
     f.constant("pass", self.pass);
     f.constant("head_first", self.head_first);
+    f.constant("window", self.window);
   }
 };
 

@@ -4,7 +4,7 @@
 // some of what it should compute. `schedule` reads no problem: who reads it hands over this struct.
 //
 // clang-format off
-//   Stated      S801  an op has another constant than the problem states
+//   Stated      S801  an op has another constant than the problem states for layers that call it
 //               S802  a buffer has another type than the problem's storage allows
 // clang-format on
 #pragma once
@@ -16,12 +16,19 @@
 
 namespace fpdt {
 
+// What layers of one kind compute.
+struct StatedKind {
+  std::int64_t window = 0;
+  Rotary rotary;
+};
+
 struct Stated {
   Dtype storage = Dtype::bf16;  // of parameters and activations; sums are f32
   NormKind norm = NormKind::rms;
   double norm_epsilon = 0;  // of all norms, those of heads included
   ActivationKind activation = ActivationKind::swiglu;
-  Rotary rotary;
+  std::vector<StatedKind> kinds;
+  std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats
   // AdamW. Tensors without decay have 0 instead of weight_decay.
   double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0, clip = 0;
   Dtype gradients = Dtype::f32;  // the least precise that keeps a sum of gradients

@@ -53,6 +53,7 @@
 //               S504  chunks of a gradient overlap
 //               S505  chunks of a gradient leave a gap
 //               S506  gradients of a block end at different rows
+//               S507  attention tiles of one pass have different windows
 //
 //   Roles       S601  an op writes an input
 //               S602  integers that were not fed as what they serve as

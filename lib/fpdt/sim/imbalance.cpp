@@ -53,17 +53,18 @@ template <class Tile>
 bool equal_on_ranks(const Tile& tile, std::int64_t ranks) {
   const RankBounds q = outer_bounds(tile.q_first, ranks);
   const RankBounds k = outer_bounds(tile.k_first, ranks);
-  return k.greatest + tile.k_rows <= q.least + 1 || k.least >= q.greatest + tile.q_rows;
+  const bool inside = tile.window == 0 || q.greatest + tile.q_rows <= k.least + tile.window;
+  return (k.greatest + tile.k_rows <= q.least + 1 && inside) || k.least >= q.greatest + tile.q_rows;
 }
 
 // Tiles that differ in the shift of the first term of their keys' position alone.
 struct Row {
   RankExpression q_first, k_first;  // the latter with shift 0
-  std::int64_t q_rows, k_rows;
+  std::int64_t q_rows, k_rows, window;
 
   auto operator<=>(const Row&) const = default;
   [[nodiscard]] std::int64_t pairs(std::int64_t rank, std::int64_t k) const {
-    return visible_pairs(q_first.at(rank), q_rows, k, k_rows);
+    return visible_pairs(q_first.at(rank), q_rows, k, k_rows, window);
   }
 };
 using FlopsByShift = std::map<std::int64_t, Flops>;  // for each pair
@@ -86,7 +87,7 @@ std::int64_t pairs_around(const Row& row, std::int64_t rank) {
   const RankTerm& term = row.k_first.first;
   if (std::abs(term.b) == row.k_rows) {  // the places are adjacent
     const std::int64_t least = row.k_first.a + std::min<std::int64_t>(0, term.b * (term.n - 1));
-    return visible_pairs(row.q_first.at(rank), row.q_rows, least, term.n * row.k_rows);
+    return visible_pairs(row.q_first.at(rank), row.q_rows, least, term.n * row.k_rows, row.window);
   }
   std::int64_t sum = 0;
   for (std::int64_t place = 0; place < term.n; ++place) {
@@ -128,7 +129,7 @@ Imbalance imbalance_of(const Schedule& schedule, const std::vector<std::int64_t>
         if (equal_on_ranks(tile, schedule.ranks)) return;
         classes.meet(tile.q_first);
         classes.meet(tile.k_first);
-        Row row{tile.q_first, tile.k_first, tile.q_rows, tile.k_rows};
+        Row row{tile.q_first, tile.k_first, tile.q_rows, tile.k_rows, tile.window};
         row.k_first.first.s = 0;
         rows[row][tile.k_first.first.s][static_cast<std::size_t>(work)] +=
             flops * static_cast<double>(tile.heads * tile.head_dim * calls[b]);

@@ -10,8 +10,10 @@ namespace fpdt {
 
 // Why the backend's own kernels compute tiles although the cluster uses cuDNN; else "".
 std::string why_own_attention(const Problem& problem, const Strategy& strategy);
-// Whether cuDNN computes the tiles.
+// Whether cuDNN computes the tiles of layers without a window.
 bool fused_attention(const Problem& problem, const Strategy& strategy);
+// Whether tiles of such layers are among them. Kernels of the backend compute those of a window.
+inline bool in_library(const LayerKind& kind) { return kind.window == 0; }
 
 // The longest chunk whose tiles cuDNN accepts, in whole rows of all ranks of a sequence: operands
 // must have less than 2^31 elements.

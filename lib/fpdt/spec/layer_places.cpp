@@ -2,6 +2,7 @@
 #include "fpdt/spec/layer_places.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fpdt {
 
@@ -38,16 +39,44 @@ std::vector<LayerPlace> layer_places(const Strategy& strategy, std::int64_t laye
   return places;
 }
 
-std::int64_t shorten_layers(Strategy& strategy, std::int64_t layers, const MostAlike& most) {
-  using Segment = std::vector<std::size_t>;  // the class of each layer
+namespace {
+
+// The class and the kind of a layer, and those of the layers of a segment.
+using Look = std::pair<std::size_t, std::int64_t>;
+using Segment = std::vector<Look>;
+
+std::vector<Segment> looks_of_segments(const Strategy& strategy, const ModelSpec& model,
+                                       std::int64_t in_segment) {
   std::vector<Segment> all;
-  for (const LayerPlace& at : layer_places(strategy, layers)) {
+  std::int64_t layer = 0;
+  for (const LayerPlace& at : layer_places(strategy, model.layers)) {
     if (at.first()) all.emplace_back();
+    const Look look{at.layer_class, model.kind_at(layer++)};
     Segment& last = all.back();
-    if (std::count(last.begin(), last.end(), at.layer_class) < most.in_segment) {
-      last.push_back(at.layer_class);
-    }
+    if (std::count(last.begin(), last.end(), look) < in_segment) last.push_back(look);
   }
+  return all;
+}
+
+// Of runs of `length` segments that repeat, as many remain.
+void shorten_runs(std::vector<Segment>& segments, std::size_t length, std::size_t most) {
+  std::vector<Segment> few;
+  std::size_t alike = 0;  // segments in a row, each as the one so far before
+  for (const Segment& one : segments) {
+    const bool repeats = few.size() >= length && few[few.size() - length] == one;
+    alike = repeats ? alike + 1 : 0;
+    few.push_back(one);
+    if (alike < most * length) continue;
+    few.resize(few.size() - length);
+    alike -= length;
+  }
+  segments = std::move(few);
+}
+
+}  // namespace
+
+void shorten_layers(Strategy& strategy, ModelSpec& model, const MostAlike& most) {
+  std::vector<Segment> all = looks_of_segments(strategy, model, most.in_segment);
   // Beside longer segments of a class, those of two layers need nothing else.
   for (Segment& one : all) {
     const Segment longer(static_cast<std::size_t>(most.in_segment), one.front());
@@ -60,19 +89,26 @@ std::int64_t shorten_layers(Strategy& strategy, std::int64_t layers, const MostA
     alike = !few.empty() && few.back() == one ? alike + 1 : 1;
     if (alike <= (one.size() == 1 ? most.alone : most.segments)) few.push_back(one);
   }
-  strategy.segments.clear();
-  for (LayerClass& one : strategy.layer_classes) one.layers = 0;
-  std::int64_t left = 0;
-  for (const Segment& one : few) {
-    const auto length = static_cast<std::int64_t>(one.size());
-    strategy.segments.push_back(length);
-    left += length;
-    for (const std::size_t c : one) ++strategy.layer_classes[c].layers;
+  if (model.kinds.size() > 1) {
+    for (std::size_t length = 2; 2 * length <= few.size(); ++length) {
+      shorten_runs(few, length, static_cast<std::size_t>(most.segments));
+    }
   }
+  strategy.segments.clear();
+  model.pattern.clear();
+  for (LayerClass& one : strategy.layer_classes) one.layers = 0;
+  for (const Segment& one : few) {
+    strategy.segments.push_back(static_cast<std::int64_t>(one.size()));
+    for (const auto& [layer_class, kind] : one) {
+      ++strategy.layer_classes[layer_class].layers;
+      model.pattern.push_back(kind);
+    }
+  }
+  model.layers = static_cast<std::int64_t>(model.pattern.size());
+  if (model.kinds.size() == 1) model.pattern.resize(1);
   strategy.layer_classes.back().layers = 0;
   std::vector<std::int64_t>& lengths = strategy.segments;
   while (lengths.size() > 1 && lengths.back() == lengths[lengths.size() - 2]) lengths.pop_back();
-  return left;
 }
 
 }  // namespace fpdt

@@ -1,6 +1,7 @@
 // Tensors of the GPT and Llama families, and checks of their sizes.
 #include "fpdt/spec/model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -37,6 +38,68 @@ void check_range(std::vector<Diagnostic>& findings, const ModelSpec& model, std:
   if (value >= 1 && value <= limit) return;
   findings.push_back({"M101", fmt::format("model {}", model.name),
                       fmt::format("{}: expected 1 to {}, found {}", field, limit, value)});
+}
+
+void check_rotary(const ModelSpec& model, const LayerKind& kind, std::vector<std::string>& wrong) {
+  const RotarySpec& rotary = kind.rotary;
+  const std::string name = kind.name.empty() ? "rotary" : kind.name + ".rotary";
+  const auto add = [&](const std::string& message) { wrong.push_back(name + message); };
+  if (!(rotary.fraction >= 0 && rotary.fraction <= 1)) {
+    add(fmt::format(".fraction: expected 0 to 1, found {}", rotary.fraction));
+  } else if (model.rotary_dim(kind) % 2 != 0) {
+    add(
+        fmt::format(".fraction: {} of head_dim {} rotates {} dimensions, expected an even number: "
+                    "dimensions rotate in pairs",
+                    rotary.fraction, model.head_dim, model.rotary_dim(kind)));
+  }
+  if (!(rotary.theta > 1) || !(rotary.factor >= 1) || rotary.original_positions < 1 ||
+      !(rotary.low_frequency_factor > 0) || !(rotary.magnitude > 0 && rotary.magnitude < 1e6)) {
+    add(": expected theta > 1, factor >= 1, original_positions >= 1, low_frequency_factor > 0, "
+        "0 < magnitude < 1e6");
+  }
+  const bool has_range = rotary.factor != 1 && rotary.scaling != RotaryScaling::linear;
+  if (has_range && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
+    add(": high_frequency_factor must exceed low_frequency_factor");
+  }
+}
+
+// Names appear in the names of blocks.
+bool is_name(std::string_view name) {
+  constexpr std::size_t kLongest = 32;
+  return !name.empty() && name.size() <= kLongest &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return c == '_' || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+         });
+}
+
+// Whether the pattern names kinds that exist, and each of them.
+bool check_pattern(const ModelSpec& model, std::vector<std::string>& wrong) {
+  const auto kinds = static_cast<std::int64_t>(model.kinds.size());
+  const auto length = static_cast<std::int64_t>(model.pattern.size());
+  if (kinds < 1 || kinds > kKindsMost) {
+    wrong.push_back(fmt::format("kinds: expected 1 to {}, found {}", kKindsMost, kinds));
+    return false;
+  }
+  if (length < 1 || length > model.layers) {
+    wrong.push_back(fmt::format("pattern: expected the kinds of 1 to {} layers, found {}",
+                                model.layers, length));
+    return false;
+  }
+  for (std::int64_t k = 0; k < kinds; ++k) {
+    const std::string& name = model.kinds[static_cast<std::size_t>(k)].name;
+    const auto named = std::count_if(model.kinds.begin(), model.kinds.end(),
+                                     [&](const LayerKind& other) { return other.name == name; });
+    if (kinds > 1 && (!is_name(name) || named > 1)) {
+      wrong.push_back(
+          fmt::format("kinds: expected names of lowercase letters, digits and _, each "
+                      "once, found \"{}\"",
+                      name));
+    }
+    if (std::find(model.pattern.begin(), model.pattern.end(), k) == model.pattern.end()) {
+      wrong.push_back(fmt::format("pattern: no layer is of kind \"{}\"", name));
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -104,10 +167,49 @@ std::int64_t parameter_count(const ModelSpec& model) {
   return add(mul(model.layers, layer_parameter_count(model)), count(global_tensors(model)));
 }
 
+double attended_pairs(const LayerKind& kind, double tokens) {
+  const auto triangle = [](double n) { return n * (n + 1) / 2; };
+  const auto window = static_cast<double>(kind.window);
+  return triangle(tokens) - (kind.window > 0 ? triangle(std::max(0.0, tokens - window)) : 0);
+}
+
+ModelSpec one_layer(ModelSpec model) {
+  model.kinds = {model.kind_of(0)};
+  model.kinds.front().name.clear();
+  model.pattern = {0};
+  model.layers = 1;
+  return model;
+}
+
+std::vector<std::int64_t> layers_of_kinds(const ModelSpec& model) {
+  std::vector<std::int64_t> layers(model.kinds.size(), 0);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    ++layers[static_cast<std::size_t>(model.kind_at(layer))];
+  }
+  return layers;
+}
+
+std::string pattern_in_words(const ModelSpec& model) {
+  const LayerKind& first = model.kinds.front();
+  if (model.kinds.size() == 1) {
+    return first.window == 0 ? "" : fmt::format("window of {}", first.window);
+  }
+  std::string text;
+  const std::vector<std::int64_t> layers = layers_of_kinds(model);
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    const LayerKind& kind = model.kinds[k];
+    text.append(text.empty() ? "" : ", ").append(std::to_string(layers[k]));
+    text.append(k == 0 ? " layers of " : " of ").append(kind.name);
+    if (kind.window > 0) text.append(fmt::format(" ({})", kind.window));
+  }
+  return text;
+}
+
 std::vector<Diagnostic> check(const ModelSpec& model) {
   constexpr std::int64_t kWidthLimit = 1 << 20;
+  constexpr std::int64_t kWindowMost = std::int64_t{1} << 31;
   std::vector<Diagnostic> findings;
-  check_range(findings, model, "layers", model.layers, 10000);
+  check_range(findings, model, "layers", model.layers, kLayersMost);
   check_range(findings, model, "hidden", model.hidden, kWidthLimit);
   check_range(findings, model, "heads", model.heads, 65536);
   check_range(findings, model, "kv_heads", model.kv_heads, 65536);
@@ -143,25 +245,15 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
     wrong(fmt::format("norm_epsilon: expected a number between 0 and 1, found {}",
                       model.norm_epsilon));
   }
-  const RotarySpec& rotary = model.rotary;
-  if (!(rotary.fraction >= 0 && rotary.fraction <= 1)) {
-    wrong(fmt::format("rotary.fraction: expected 0 to 1, found {}", rotary.fraction));
-  } else if (model.rotary_dim() % 2 != 0) {
-    wrong(
-        fmt::format("rotary.fraction: {} of head_dim {} rotates {} dimensions, expected an even "
-                    "number: dimensions rotate in pairs",
-                    rotary.fraction, model.head_dim, model.rotary_dim()));
+  std::vector<std::string> of_kinds;
+  if (check_pattern(model, of_kinds)) {
+    for (const LayerKind& kind : model.kinds) {
+      check_rotary(model, kind, of_kinds);
+      if (kind.window >= 0 && kind.window < kWindowMost) continue;
+      of_kinds.push_back(fmt::format("window: expected 0 to 2^31 - 1, found {}", kind.window));
+    }
   }
-  if (!(rotary.theta > 1) || !(rotary.factor >= 1) || rotary.original_positions < 1 ||
-      !(rotary.low_frequency_factor > 0) || !(rotary.magnitude > 0 && rotary.magnitude < 1e6)) {
-    wrong(
-        "rotary: expected theta > 1, factor >= 1, original_positions >= 1, low_frequency_factor > "
-        "0, 0 < magnitude < 1e6");
-  }
-  const bool has_range = rotary.factor != 1 && rotary.scaling != RotaryScaling::linear;
-  if (has_range && !(rotary.high_frequency_factor > rotary.low_frequency_factor)) {
-    wrong("rotary: high_frequency_factor must exceed low_frequency_factor");
-  }
+  for (std::string& message : of_kinds) wrong(std::move(message));
   if (model.learned_positions < 0 || model.learned_positions > (std::int64_t{1} << 31)) {
     wrong(fmt::format("learned_positions: expected 0 to 2^31, found {}", model.learned_positions));
   }

@@ -1,4 +1,5 @@
-// The model: a decoder-only transformer of the GPT or Llama family, and the list of its tensors.
+// The model: a decoder-only transformer of the GPT or Llama family, the kinds of its layers, and
+// the list of its tensors.
 //
 // Everything that must agree on the parameters (lowering, reference, checkpoints, initial weights)
 // takes them from `layer_tensors` and `global_tensors`. Linear weights are stored [out, in]: y = x
@@ -45,6 +46,17 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
+// What layers of one kind share, and layers of another kind may have otherwise.
+struct LayerKind {
+  std::string name;         // "full"; empty in a model of one kind
+  std::int64_t window = 0;  // tokens that a query sees, its own included; 0: all before it as well
+  RotarySpec rotary;
+  bool operator==(const LayerKind&) const = default;
+};
+
+inline constexpr std::int64_t kKindsMost = 8;
+inline constexpr std::int64_t kLayersMost = 10000;
+
 struct ModelSpec {
   std::string name;
   Family family = Family::llama;
@@ -63,7 +75,9 @@ struct ModelSpec {
   bool qk_norm = false;            // RMS norm of each query and key head before it rotates
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
   std::int64_t learned_positions = 0;  // n_positions, or 0 for none
-  RotarySpec rotary;
+  std::vector<LayerKind> kinds{LayerKind{}};
+  // The kinds of the first layers, as indices; the pattern repeats.
+  std::vector<std::int64_t> pattern{0};
   bool tied_embeddings = false;
   std::string source;
   bool operator==(const ModelSpec&) const = default;
@@ -76,9 +90,16 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t up_width() const {
     return activation == ActivationFamily::swiglu ? 2 * feed_forward : feed_forward;
   }
+  // The kind of a layer, as an index.
+  [[nodiscard]] std::int64_t kind_at(std::int64_t layer) const {
+    return pattern[static_cast<std::size_t>(layer) % pattern.size()];
+  }
+  [[nodiscard]] const LayerKind& kind_of(std::int64_t layer) const {
+    return kinds[static_cast<std::size_t>(kind_at(layer))];
+  }
   // Rotated dimensions of a head, rounded down as in transformers; `check` refuses odd ones.
-  [[nodiscard]] std::int64_t rotary_dim() const {
-    return static_cast<std::int64_t>(rotary.fraction * static_cast<double>(head_dim));
+  [[nodiscard]] std::int64_t rotary_dim(const LayerKind& kind) const {
+    return static_cast<std::int64_t>(kind.rotary.fraction * static_cast<double>(head_dim));
   }
 };
 
@@ -119,6 +140,17 @@ bool divides_layers(const ModelSpec& model, std::int64_t ways);
 // Parameters of the whole model, exact.
 std::int64_t parameter_count(const ModelSpec& model);
 std::int64_t layer_parameter_count(const ModelSpec& model);
+
+// (query, key) pairs of a head of one layer in a sequence, or in its first tokens.
+double attended_pairs(const LayerKind& kind, double tokens);
+
+// The same model with its first layer alone.
+ModelSpec one_layer(ModelSpec model);
+
+// How many layers there are of each kind.
+std::vector<std::int64_t> layers_of_kinds(const ModelSpec& model);
+// "52 layers of window (1024), 10 of full"; "window of 4096"; empty if all layers see all tokens.
+std::string pattern_in_words(const ModelSpec& model);
 
 // Findings about the numbers themselves (zero sizes, heads that do not divide, absurd sizes).
 std::vector<Diagnostic> check(const ModelSpec& model);

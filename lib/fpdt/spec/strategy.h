@@ -264,6 +264,11 @@ struct Geometry {
   }
   // Whether the ranks of a ring take the runs of a chunk in the opposite order.
   [[nodiscard]] bool reversed(std::int64_t chunk) const { return zigzag && chunk % 2 == 1; }
+  // How many chunks before its own the queries of a chunk see some keys of, at most.
+  [[nodiscard]] std::int64_t chunks_back(const LayerKind& kind) const {
+    if (kind.window == 0) return chunks;
+    return (kind.window - 1 + chunk_rows - 1) / chunk_rows;
+  }
   // Where the rows of a chunk begin among those of the rank.
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const {
     return chunk * chunk_rows / sequence_parallel;

@@ -28,7 +28,7 @@ const Rule kRules[] = {
     {"one layer",
      [](Problem& problem, Strategy& strategy) {
        if (problem.model.layers == 1) return;
-       problem.model.layers = 1;
+       problem.model = one_layer(problem.model);
        strategy.segments = {1};
        strategy.layer_classes.resize(1);
        strategy.layer_classes.front().layers = 0;

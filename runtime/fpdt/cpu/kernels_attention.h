@@ -28,13 +28,14 @@ class Mask {
   Mask(const Op& op, const Frame& frame)
       : q_first_(op.q_first.at(frame.rank)),
         k_first_(op.k_first.at(frame.rank)),
+        window_(op.window > 0 ? op.window : q_first_ + op.q_rows),
         documents_(frame.view(op, op.documents), q_first_, op.q_rows) {}
 
   // The rows of `keys` that query row i sees.
   [[nodiscard]] Range visible(std::int64_t i, Range keys) const {
     const std::int64_t token = q_first_ + i;
-    return {std::max(keys.first, documents_.start(token) - k_first_),
-            std::min(keys.end, token + 1 - k_first_)};
+    const std::int64_t oldest = std::max(documents_.start(token), token + 1 - window_);
+    return {std::max(keys.first, oldest - k_first_), std::min(keys.end, token + 1 - k_first_)};
   }
   // The rows of `keys` that at least one query row sees, as one range.
   [[nodiscard]] Range visible(Range queries, Range keys) const {
@@ -48,7 +49,7 @@ class Mask {
   }
 
  private:
-  std::int64_t q_first_, k_first_;
+  std::int64_t q_first_, k_first_, window_;
   Documents documents_;
 };
 

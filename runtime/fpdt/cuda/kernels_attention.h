@@ -35,18 +35,22 @@ struct alignas(8) Span {
 };
 
 // Which keys a query sees, as rows of the tile: query i sees [low(i), high(i)). Neither bound
-// decreases from one query to the next, because documents begin in the order of their tokens.
+// decreases from one query to the next, because documents begin in the order of their tokens, and a
+// window moves with its query.
 struct Mask {
   const std::int32_t* documents;  // from the tile's first query on; null: one document
   std::int64_t k_first;
   std::int64_t shift;  // q_first - k_first
   int q_rows, k_rows;
+  std::int64_t window;  // 0: none
 
   __device__ __forceinline__ int clamp(std::int64_t key) const {
     return key < 0 ? 0 : key > k_rows ? k_rows : static_cast<int>(key);
   }
   __device__ __forceinline__ int low(int query) const {
-    return documents == nullptr ? 0 : clamp(__ldg(documents + min(query, q_rows - 1)) - k_first);
+    const int row = min(query, q_rows - 1);
+    const int start = documents == nullptr ? 0 : clamp(__ldg(documents + row) - k_first);
+    return window == 0 ? start : max(start, clamp(row + shift + 1 - window));
   }
   __device__ __forceinline__ int high(int query) const { return clamp(query + shift + 1); }
 
@@ -60,8 +64,8 @@ struct Mask {
   __device__ __forceinline__ Span queries_of(int key, int count) const {
     const std::int64_t causal = key - shift;
     Span seen{causal < 0 ? 0 : causal > q_rows ? q_rows : static_cast<int>(causal), q_rows};
-    if (documents == nullptr) return seen;
-    // Bisection for the first query whose document begins after the keys.
+    if (documents == nullptr && window == 0) return seen;
+    // Bisection for the first query whose document or window begins after the keys.
     const int end = min(key + count, k_rows);
     int first = seen.first;
     while (first < seen.end) {
@@ -274,7 +278,7 @@ TileInputs tile_inputs(const Op& op, const Frame& frame) {
   return {elements<bf16>(q),
           elements<bf16>(kv),
           {present(documents) ? elements<std::int32_t>(documents) + q_first : nullptr, k_first,
-           q_first - k_first, static_cast<int>(op.q_rows), static_cast<int>(op.k_rows)},
+           q_first - k_first, static_cast<int>(op.q_rows), static_cast<int>(op.k_rows), op.window},
           static_cast<int>(op.heads),
           static_cast<int>(op.kv_heads),
           static_cast<int>(op.head_dim),

@@ -38,14 +38,22 @@ std::vector<double> probabilities(const Matrix& qkv, HeadLayout layout, std::siz
   return p;
 }
 
+// The first token that token t sees.
+std::size_t first_seen(const std::vector<std::int32_t>& documents, std::size_t t,
+                       std::int64_t window) {
+  const std::size_t start = size(documents[t]);
+  return window > 0 && t + 1 > size(window) ? std::max(start, t + 1 - size(window)) : start;
+}
+
 }  // namespace
 
-Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout) {
+Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout,
+                 std::int64_t window) {
   const std::size_t tokens = documents.size();
   FPDT_ASSERT(qkv.size() == tokens * layout.width());
   Matrix out(tokens * layout.heads * layout.head_dim);
   for (std::size_t t = 0; t < tokens; ++t) {
-    const std::size_t first = size(documents[t]);
+    const std::size_t first = first_seen(documents, t, window);
     for (std::size_t head = 0; head < layout.heads; ++head) {
       const std::vector<double> p = probabilities(qkv, layout, head, t, first);
       double* o = &out[(t * layout.heads + head) * layout.head_dim];
@@ -62,13 +70,13 @@ Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, 
 //   ds_u = p_u (dp_u - sum_w p_w dp_w)
 //   dq += scale ds_u k_u,  dk_u += scale ds_u q,  dv_u += p_u do
 Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
-                          HeadLayout layout, const Matrix& dout) {
+                          HeadLayout layout, const Matrix& dout, std::int64_t window) {
   const std::size_t tokens = documents.size();
   const std::size_t dim = layout.head_dim;
   FPDT_ASSERT(dout.size() == tokens * layout.heads * dim);
   Matrix dqkv(qkv.size());
   for (std::size_t t = 0; t < tokens; ++t) {
-    const std::size_t first = size(documents[t]);
+    const std::size_t first = first_seen(documents, t, window);
     for (std::size_t head = 0; head < layout.heads; ++head) {
       const std::vector<double> p = probabilities(qkv, layout, head, t, first);
       const double* d = &dout[(t * layout.heads + head) * dim];

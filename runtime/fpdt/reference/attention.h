@@ -1,7 +1,8 @@
 // Causal attention within documents (Vaswani et al., arXiv 1706.03762), heads grouped over KV heads
 // (Ainslie et al., arXiv 2305.13245): token t attends to u when documents[t] <= u <= t, where
-// documents[t] is the first token of t's document; query head j uses KV head j / (H/G); scores are
-// scaled by 1/sqrt(D).
+// documents[t] is the first token of t's document, and among the last `window` tokens if there is
+// one (Beltagy et al., arXiv 2004.05150); query head j uses KV head j / (H/G); scores are scaled by
+// 1/sqrt(D).
 #pragma once
 
 #include "fpdt/reference/matrix.h"
@@ -22,10 +23,11 @@ struct HeadLayout {
 };
 
 // Returns the output of all heads side by side, [S, H*D].
-Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout);
+Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, HeadLayout layout,
+                 std::int64_t window = 0);
 
 // Returns dqkv, given the gradient of that output.
 Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
-                          HeadLayout layout, const Matrix& dout);
+                          HeadLayout layout, const Matrix& dout, std::int64_t window = 0);
 
 }  // namespace fpdt::reference

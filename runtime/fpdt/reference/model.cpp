@@ -150,6 +150,7 @@ void embed_backward(const ModelSpec& model, const Sample& sample, const Matrix& 
 LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
                           const Sample& sample, Matrix& x) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
+  const LayerKind& kind = model.kind_of(layer);
   LayerRecord r;
   r.x = x;
   r.n1 = normed(model, parameters, name("norm1"), r.x);
@@ -159,9 +160,9 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
     r.qkv = head_norm(r.raw, head_layout(model), head_norm_weights(model, parameters, layer));
   }
   rotate(r.qkv, sample.documents, head_layout(model),
-         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::forward,
-         model.rotary.magnitude);
-  r.o = attention(r.qkv, sample.documents, head_layout(model));
+         rotary_frequencies(kind.rotary, model.rotary_dim(kind)), Turn::forward,
+         kind.rotary.magnitude);
+  r.o = attention(r.qkv, sample.documents, head_layout(model), kind.window);
   r.h = projected(parameters, name("out"), r.o, model.q_width());
   add_to(r.h, r.x);
   r.n2 = normed(model, parameters, name("norm2"), feed_forward_input(model, r));
@@ -176,6 +177,7 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
 void layer_backward(const ModelSpec& model, const Parameters& parameters, std::int64_t layer,
                     const Sample& sample, const LayerRecord& r, Matrix& dx, Parameters& gradients) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
+  const LayerKind& kind = model.kind_of(layer);
   const Matrix da =
       projected_backward(parameters, name("down"), r.a, dx, model.feed_forward, gradients);
   const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
@@ -187,10 +189,10 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
   add_to(dh, dx);
   const Matrix dout = projected_backward(
       parameters, name("out"), r.o, model.parallel_residual ? dx : dh, model.q_width(), gradients);
-  Matrix dqkv = attention_backward(r.qkv, sample.documents, head_layout(model), dout);
+  Matrix dqkv = attention_backward(r.qkv, sample.documents, head_layout(model), dout, kind.window);
   rotate(dqkv, sample.documents, head_layout(model),
-         rotary_frequencies(model.rotary, model.rotary_dim()), Turn::backward,
-         model.rotary.magnitude);
+         rotary_frequencies(kind.rotary, model.rotary_dim(kind)), Turn::backward,
+         kind.rotary.magnitude);
   if (model.qk_norm) {
     HeadNormGradients d = head_norm_backward(r.raw, head_layout(model),
                                              head_norm_weights(model, parameters, layer), dqkv);

@@ -1,6 +1,8 @@
 // Compares field by field.
 #include "fpdt/train/same_model.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "fpdt/base/error.h"
@@ -9,11 +11,47 @@
 namespace fpdt {
 namespace {
 
-// One line for each field of the mathematics in which the two models differ.
-std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
+// Collects a line for each field in which the two models differ.
+struct Difference {
   std::string text;
+  template <class T>
+  void compare(const std::string& field, const T& ours, const T& theirs) {
+    if (ours == theirs) return;
+    text.append(fmt::format("\n  {}: the schedule has {}, the directory {}", field, ours, theirs));
+  }
+};
+
+// The window and the rotary embedding of a layer.
+std::string layer_difference(std::int64_t layer, const ModelSpec& ours, const ModelSpec& theirs) {
+  const LayerKind& a = ours.kind_of(layer);
+  const LayerKind& b = theirs.kind_of(layer);
+  Difference found;
+  const auto compare = [&](const char* field, const auto& one, const auto& other) {
+    found.compare((ours.kinds.size() > 1 ? fmt::format("layer {}: ", layer) : "") + field, one,
+                  other);
+  };
+  compare("window", a.window, b.window);
+  compare("rotary_dim", ours.rotary_dim(a), theirs.rotary_dim(b));
+  if (ours.rotary_dim(a) == 0) return found.text;
+  compare("rotary.magnitude", a.rotary.magnitude, b.rotary.magnitude);
+  compare("rotary.theta", a.rotary.theta, b.rotary.theta);
+  compare("rotary.factor", a.rotary.factor, b.rotary.factor);
+  if (a.rotary.factor == 1) return found.text;
+  compare("rotary.scaling", word(a.rotary.scaling), word(b.rotary.scaling));
+  if (a.rotary.scaling == RotaryScaling::linear) return found.text;
+  compare("rotary.low_frequency_factor", a.rotary.low_frequency_factor,
+          b.rotary.low_frequency_factor);
+  compare("rotary.high_frequency_factor", a.rotary.high_frequency_factor,
+          b.rotary.high_frequency_factor);
+  compare("rotary.original_positions", a.rotary.original_positions, b.rotary.original_positions);
+  return found.text;
+}
+
+// All fields of the mathematics. Of layers that differ, the first.
+std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
+  Difference found;
   const auto compare = [&](const char* field, const auto& a, const auto& b) {
-    if (a != b) text += fmt::format("\n  {}: the schedule has {}, the directory {}", field, a, b);
+    found.compare(field, a, b);
   };
   compare("layers", ours.layers, theirs.layers);
   compare("hidden", ours.hidden, theirs.hidden);
@@ -30,22 +68,12 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("qk_norm", ours.qk_norm, theirs.qk_norm);
   compare("parallel_residual", ours.parallel_residual, theirs.parallel_residual);
   compare("learned_positions", ours.learned_positions, theirs.learned_positions);
-  compare("rotary_dim", ours.rotary_dim(), theirs.rotary_dim());
   compare("tied_embeddings", ours.tied_embeddings, theirs.tied_embeddings);
-  if (ours.rotary_dim() == 0) return text;
-  compare("rotary.magnitude", ours.rotary.magnitude, theirs.rotary.magnitude);
-  compare("rotary.theta", ours.rotary.theta, theirs.rotary.theta);
-  compare("rotary.factor", ours.rotary.factor, theirs.rotary.factor);
-  if (ours.rotary.factor == 1) return text;
-  compare("rotary.scaling", word(ours.rotary.scaling), word(theirs.rotary.scaling));
-  if (ours.rotary.scaling == RotaryScaling::linear) return text;
-  compare("rotary.low_frequency_factor", ours.rotary.low_frequency_factor,
-          theirs.rotary.low_frequency_factor);
-  compare("rotary.high_frequency_factor", ours.rotary.high_frequency_factor,
-          theirs.rotary.high_frequency_factor);
-  compare("rotary.original_positions", ours.rotary.original_positions,
-          theirs.rotary.original_positions);
-  return text;
+  for (std::int64_t layer = 0; layer < std::min(ours.layers, theirs.layers); ++layer) {
+    const std::string of_layer = layer_difference(layer, ours, theirs);
+    if (!of_layer.empty()) return found.text + of_layer;
+  }
+  return found.text;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "fpdt/base/math.h"
 #include "fpdt/schedule/attention_workspace.h"
+#include "fpdt/spec/attention_kernels.h"
 
 namespace fpdt {
 
@@ -20,7 +21,8 @@ Attention::Attention(Context& context, Travel& travel) : LoweringPart(context), 
   dq_sum_ = sum("dq_sum", shape_.query_rows(0), q_width());
   dkv_diagonal_ = sum("dkv_diagonal", shape_.key_rows(0), kv_width());
   dkv_sum_ = sum("dkv_sum", shape_.key_rows(0), kv_width());
-  if (!context.fused) return;
+  const std::vector<LayerKind>& kinds = model_.kinds;
+  if (!context.fused || std::none_of(kinds.begin(), kinds.end(), in_library)) return;
   std::int64_t most = 0;
   for (const LayerClass& choice : strategy_.layer_classes) {
     most = std::max(most, workspace_bytes(choice));
@@ -61,8 +63,9 @@ std::int64_t Attention::workspace_bytes(const LayerClass& choice) const {
                    bytes(backward, queries, std::max(keys, before))});
 }
 
-Operand Attention::workspace() {
-  return context_.fused ? builder_.next(builder_.use(workspace_)) : Operand{};
+Operand Attention::workspace(const LayerKind& kind) {
+  if (!context_.fused || !in_library(kind)) return {};
+  return builder_.next(builder_.use(workspace_));
 }
 
 RankExpression Attention::head_first() const {
@@ -79,7 +82,8 @@ std::string Attention::Place::name(const char* what) const {
 }
 
 template <class Tile>
-void Attention::describe_tile(Tile& tile, const Place& place) const {
+void Attention::describe_tile(Tile& tile, const LayerKind& kind, const Place& place) const {
+  tile.window = kind.window;
   tile.documents = documents();
   tile.q_first = query_first(place.q_chunk);
   tile.q_rows = shape_.query_rows(place.q_chunk);
@@ -114,15 +118,16 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   const auto emit = [&](std::int64_t first, std::int64_t last, const Operand& kv) {
     const Place place{hop, chunk, first, last};
     tile.kv = kv;
-    describe_tile(tile, place);
-    tile.workspace = workspace();
+    describe_tile(tile, *frame.kind, place);
+    tile.workspace = workspace(*frame.kind);
     builder_.emit(place.name("attn"), LaneKind::compute, tile);
     tile.o.accumulate = tile.lse.accumulate = true;
   };
-  const std::int64_t resident = std::max<std::int64_t>(homes.kv.first_kept(), 0);
+  const std::int64_t oldest = first_seen(frame, chunk);
+  const std::int64_t resident = std::max(homes.kv.first_kept(), oldest);
   const bool descending = strategy_.tiles.serpentine && chunk % 2 == 1;
-  for (std::int64_t step = 0; step <= chunk; ++step) {
-    const std::int64_t j = descending ? chunk - step : step;
+  for (std::int64_t step = oldest; step <= chunk; ++step) {
+    const std::int64_t j = descending ? chunk - (step - oldest) : step;
     if (strategy_.tiles.long_tiles && j >= resident) {
       if (j == (descending ? chunk : resident)) {
         emit(resident, chunk, homes.kv.kept_span(kept, resident, chunk));
@@ -173,20 +178,20 @@ Operand Attention::streamed_sum(Home& home, const Continued& from, std::int64_t 
 // With Reuse::latest, the query side of a row's last tile serves the first tile of the next row.
 Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t hop, std::int64_t i) {
   Homes& homes = *frame.homes;
-  const std::int64_t chunks = shape_.chunks;
+  const std::int64_t chunks = shape_.chunks, end = last_to_see(frame, i);
   const std::int64_t before = (shape_.hops - 1 - hop) * chunks;  // rows of the hops before
   const Operand kv = travel_.keys(frame, hop, i);
   travel_.pass(frame, hop, i, kv);
   const Operand dkv = temporary(dkv_sum_, shape_.key_rows(i));
   Operand complete;
   bool first = true;
-  for (std::int64_t step = i; step < chunks; ++step) {
-    const std::int64_t j =
-        strategy_.tiles.serpentine && i % 2 == 1 ? chunks - 1 - (step - i) : step;
+  for (std::int64_t step = i; step <= end; ++step) {
+    const std::int64_t j = strategy_.tiles.serpentine && i % 2 == 1 ? end - (step - i) : step;
     const bool last = hop == 0 && j == i;
+    const bool begins = i == first_seen(frame, j);  // the sum of this hop
     Continued from{Version::plus(0), {}};
-    if (i > 0) from.last = Version::plus(before + i - 1);
-    if (i == 0 && before > 0) from.last = Version::plus(before - chunks + j);
+    if (!begins) from.last = Version::plus(before + i - 1);
+    if (begins && before > 0) from.last = Version::plus(before - chunks + j);
     const Operand dq = streamed_sum(
         homes.dq, from, j, last ? std::optional(dq_diagonal_) : std::nullopt, shape_.query_rows(j));
     backward_tile(frame, {hop, j, i, i}, kv, {dq, from.last.has_value()}, {dkv, !first});
@@ -206,34 +211,45 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
   const std::int64_t hops_before = shape_.hops - 1 - hop;
   const std::int64_t before = hops_before * chunks;
   const Instance kept = inputs(frame);
+  const std::int64_t oldest = first_seen(frame, i);
   const std::int64_t resident =
-      strategy_.tiles.long_tiles ? std::max(homes.kv.first_kept(), homes.dkv.first_kept()) : chunks;
+      strategy_.tiles.long_tiles ? std::max({homes.kv.first_kept(), homes.dkv.first_kept(), oldest})
+                                 : chunks;
   const std::int64_t rows = shape_.query_rows(i);
+  const bool descending = strategy_.tiles.serpentine && turn % 2 == 1;
   const Operand dq = shape_.hops == 1
                          ? temporary(dq_sum_, rows)
                          : streamed_sum(homes.dq, Continued::after(hops_before), i,
                                         hop == 0 ? std::optional(dq_sum_) : std::nullopt, rows);
   Operand complete;
   bool first = hops_before == 0;
-  for (std::int64_t step = 0; step <= i; ++step) {
-    const std::int64_t j = strategy_.tiles.serpentine && turn % 2 == 1 ? i - step : step;
+  const auto emit_span = [&](std::int64_t from, std::int64_t to) {
+    const bool begins = i == last_to_see(frame, from);  // the sums
+    backward_tile(frame, {hop, i, from, to}, homes.kv.kept_span(kept, from, to), {dq, !first},
+                  {homes.dkv.kept_span(Version::plus(0), from, to), !begins});
+    first = false;
+  };
+  for (std::int64_t step = oldest; step <= i; ++step) {
+    const std::int64_t j = descending ? i - (step - oldest) : step;
     if (j >= resident) {
-      if (j != (strategy_.tiles.serpentine && turn % 2 == 1 ? i : resident)) continue;
-      backward_tile(frame, {hop, i, resident, i}, homes.kv.kept_span(kept, resident, i),
-                    {dq, !first}, {homes.dkv.kept_span(Version::plus(0), resident, i), turn > 0});
+      if (j != (descending ? i : resident)) continue;
+      // The oldest chunk of a window meets its first queries, and the others have met some.
+      const bool apart = turn > 0 && i == last_to_see(frame, resident) && resident < i;
+      if (apart) emit_span(resident, resident);
+      emit_span(resident + (apart ? 1 : 0), i);
       complete = homes.dkv.kept_span(Version::plus(0), i, i);
-      first = false;
       continue;
     }
     const bool diagonal = j == i;
+    const bool begins = i == last_to_see(frame, j);  // the sum of this hop
     const Operand kv = travel_.keys(frame, hop, j);
-    if (turn == 0) travel_.pass(frame, hop, j, kv);
+    if (begins) travel_.pass(frame, hop, j, kv);
     Continued of_dkv{Version::plus(before), {}};
-    if (turn > 0) of_dkv.last = Version::plus(before + turn - 1);
+    if (!begins) of_dkv.last = Version::plus(before + turn - 1);
     const Operand dkv =
         streamed_sum(homes.dkv, of_dkv, j, diagonal ? std::optional(dkv_diagonal_) : std::nullopt,
                      shape_.key_rows(j));
-    backward_tile(frame, {hop, i, j, j}, kv, {dq, !first}, {dkv, turn > 0});
+    backward_tile(frame, {hop, i, j, j}, kv, {dq, !first}, {dkv, !begins});
     if (!diagonal) spill_after_fetches({&homes.dkv, Version::plus(before + turn), j, dkv});
     if (diagonal) complete = dkv;
     first = false;
@@ -272,8 +288,8 @@ void Attention::backward_tile(LayerFrame& frame, const Place& place, const Opera
   tile.delta = homes.delta.fetch(builder_, Version::plus(0), place.q_chunk, mode, LaneKind::h2d);
   tile.dq = dq;
   tile.dkv = dkv;
-  tile.workspace = workspace();
-  describe_tile(tile, place);
+  tile.workspace = workspace(*frame.kind);
+  describe_tile(tile, *frame.kind, place);
   emit_waiting_spill();
   builder_.emit(place.name("dattn"), LaneKind::compute, tile);
 }

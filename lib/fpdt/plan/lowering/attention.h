@@ -60,7 +60,7 @@ class Attention : public LoweringPart {
                      const Target& dkv);
   // Sets the fields that tiles of both directions share.
   template <class Tile>
-  void describe_tile(Tile& tile, const Place& place) const;
+  void describe_tile(Tile& tile, const LayerKind& kind, const Place& place) const;
   [[nodiscard]] RankExpression head_first() const;
   [[nodiscard]] bool is_last(std::int64_t hop) const { return hop + 1 == shape_.hops; }
 
@@ -77,7 +77,14 @@ class Attention : public LoweringPart {
   [[nodiscard]] std::int64_t workspace_bytes(const LayerClass& choice) const;
   // The next version of the workspace, of which a tile uses the part it needs; absent when none is
   // needed.
-  Operand workspace();
+  Operand workspace(const LayerKind& kind);
+  // The first chunk whose keys the queries of a chunk see, and the last that sees those of a chunk.
+  [[nodiscard]] std::int64_t first_seen(const LayerFrame& frame, std::int64_t chunk) const {
+    return std::max<std::int64_t>(0, chunk - shape_.chunks_back(*frame.kind));
+  }
+  [[nodiscard]] std::int64_t last_to_see(const LayerFrame& frame, std::int64_t chunk) const {
+    return std::min(shape_.chunks - 1, chunk + shape_.chunks_back(*frame.kind));
+  }
 
   Travel& travel_;
   BufferId output_, dq_diagonal_, dq_sum_, dkv_diagonal_, dkv_sum_;

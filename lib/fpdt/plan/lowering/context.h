@@ -33,9 +33,10 @@ struct Stream {
   bool operator==(const Stream&) const = default;
 };
 
-// A block of layers that have the same homes.
+// A block of layers of one kind that have the same homes.
 struct LayerBlock {
   Visit visit = Visit::forward;
+  const LayerKind* kind = nullptr;
   Homes* homes = nullptr;
   Version weights;       // which gather they come from
   Stream input, output;  // backward has no output
@@ -52,6 +53,7 @@ struct OutputGradient {
 // A block of a layer under construction: its layer class and its mode.
 struct LayerFrame {
   Visit visit = Visit::forward;
+  const LayerKind* kind = nullptr;
   Homes* homes = nullptr;
   Version weights;
   Stream input, output, dy, dx;

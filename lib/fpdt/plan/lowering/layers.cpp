@@ -9,6 +9,7 @@ LayerFrame Layers::begin(const std::string& name, const LayerBlock& block) {
   context_.begin_block(name);
   LayerFrame frame;
   frame.visit = block.visit;
+  frame.kind = block.kind;
   frame.homes = block.homes;
   frame.weights = block.weights;
   frame.input = block.input;

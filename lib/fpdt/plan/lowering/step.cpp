@@ -71,6 +71,7 @@ LayerBlock StepLowering::block_of(std::int64_t layer, Visit visit) {
   const GatherCount count{model_.layers, segments, longest};
   LayerBlock block;
   block.visit = visit;
+  block.kind = &model_.kind_of(layer);
   block.homes = &context_.homes[at.layer_class];
   block.input = context_.input_of(at, visit);
   if (visit != Visit::backward) block.output = context_.output_of(at, visit);
@@ -100,6 +101,8 @@ std::string StepLowering::word_of(std::int64_t layer, Visit visit) const {
     const char* between = visit == Visit::backward ? "_inside" : "_middle";
     text += at.first() ? "_first" : at.last() ? "_last" : between;
   }
+  const std::string& kind = model_.kind_of(layer).name;
+  if (!kind.empty()) text.append(1, '_').append(kind);
   return text + context_.homes[at.layer_class].suffix;
 }
 

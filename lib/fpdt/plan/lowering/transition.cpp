@@ -46,9 +46,9 @@ Transition::Transition(Context& context) : LoweringPart(context) {
   dkv_receive_ = staging("dkv_receive", kv_width(), storage_);
 }
 
-Rotary Transition::rotary() const {
-  const RotarySpec& spec = model_.rotary;
-  return {model_.rotary_dim(),
+Rotary Transition::rotary(const LayerKind& kind) const {
+  const RotarySpec& spec = kind.rotary;
+  return {model_.rotary_dim(kind),
           spec.theta,
           spec.factor,
           spec.low_frequency_factor,
@@ -74,7 +74,7 @@ void Transition::describe_heads(Heads& body, const LayerFrame& frame, std::int64
   body.rows = shape_.product_rows(chunk);
   body.head_dim = model_.head_dim;
   body.ranks = head_ranks_;
-  body.rotary = rotary();
+  body.rotary = rotary(*frame.kind);
   body.token_first = product_first(chunk);
 }
 

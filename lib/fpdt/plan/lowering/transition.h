@@ -59,7 +59,7 @@ class Transition : public LoweringPart {
                    const Operand& q, const Operand& kv);
   void join_heads(const LayerFrame& frame, std::int64_t chunk, const Operand& rows,
                   const Operand& gradient, Which which);
-  [[nodiscard]] Rotary rotary() const;
+  [[nodiscard]] Rotary rotary(const LayerKind& kind) const;
 
   BufferId kv_own_, dkv_own_;  // of this rank, where keys are gathered
   BufferId dcontext_, delta_;

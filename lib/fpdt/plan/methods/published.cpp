@@ -36,7 +36,8 @@ Wasted wasted(const Problem& problem, const Method& method, const Strategy& stra
   const std::int64_t rows = shape.local_tokens();
   Wasted added;
   added.device = Bytes{mul(mul(waste.hidden_tensors, rows), model.hidden * kElement)};
-  added.device += Bytes{mul(mul(waste.rotary_bytes, problem.seq_len), model.rotary_dim())};
+  added.device +=
+      Bytes{mul(mul(waste.rotary_bytes, problem.seq_len), model.rotary_dim(model.kinds.front()))};
   added.device += Bytes{mul(mul(waste.logit_bytes, rows), model.vocabulary)};
   // The layers that store everything have scores, and so has the layer whose forward is repeated.
   const std::int64_t stored = stored_layers(problem, strategy).everything;

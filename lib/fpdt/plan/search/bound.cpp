@@ -31,8 +31,8 @@ class Clock {
 
   double products(double flops) const { return seconds({.work = Work::matmul, .flops = flops}); }
 
-  // Of all heads of one layer.
-  double attention(Work work, double pairs) const {
+  // Of all heads of one layer of a kind.
+  double attention(Work work, double pairs, const LayerKind& kind) const {
     const auto heads = static_cast<double>(model_.heads);
     const double flops = work == Work::attention_forward ? kForwardFlops : kBackwardFlops;
     Demand tiles{.work = work,
@@ -42,7 +42,7 @@ class Clock {
                  .own = true};
     const double own = seconds(tiles);
     tiles.own = false;
-    return own_ ? own : std::min(own, seconds(tiles));
+    return own_ || !in_library(kind) ? own : std::min(own, seconds(tiles));
   }
 
   // A row of a layer, forward and backward: each op reads and writes what it must.
@@ -95,6 +95,7 @@ class Clock {
 // What one row of one layer may repeat, in seconds, and store, in bytes.
 struct Row {
   double pair = 0;                           // seconds of attention forward for each key
+  double keys = 0;                           // that a query sees at most
   double layer = 0;                          // of the products that make the next layer's input
   double linear = 0;                         // of those that backward needs beside attention
   double input = 0, attention = 0, all = 0;  // bytes; all: with the input
@@ -102,12 +103,13 @@ struct Row {
   // The least of seconds and priced bytes of the row at this position.
   [[nodiscard]] double least(double price, double position) const {
     const double start = std::min(price * input, layer);
-    const double some = start + linear + std::min(price * attention, pair * position);
+    const double some =
+        start + linear + std::min(price * attention, pair * std::min(position, keys));
     return std::min(some, price * all);
   }
 };
 
-Row row_of(const ModelSpec& model, Storage storage, const Clock& clock) {
+Row row_of(const ModelSpec& model, const LayerKind& kind, Storage storage, const Clock& clock) {
   const double element = storage_bytes(storage);
   const auto hidden = static_cast<double>(model.hidden);
   const auto queries = static_cast<double>(model.q_width());
@@ -116,7 +118,9 @@ Row row_of(const ModelSpec& model, Storage storage, const Clock& clock) {
   const auto narrow = static_cast<double>(model.feed_forward);
   const bool parallel = model.parallel_residual;
   Row row;
-  row.pair = clock.attention(Work::attention_forward, 1);
+  row.pair = clock.attention(Work::attention_forward, 1, kind);
+  row.keys =
+      kind.window > 0 ? static_cast<double>(kind.window) : std::numeric_limits<double>::infinity();
   row.layer = clock.products(2 * hidden * (queries + up + narrow));
   row.linear = clock.products(2 * hidden * (qkv + up + (parallel ? 0 : queries)));
   row.input = element * hidden;
@@ -193,25 +197,37 @@ Bound bound_of(const Problem& problem, Storage storage, Storage gradients, std::
   const auto tokens = static_cast<double>(problem.seq_len);
   const auto layers = static_cast<double>(model.layers);
   const auto hidden = static_cast<double>(model.hidden);
-  const double pairs = tokens * (tokens + 1) / 2;
-  const double attention = clock.attention(Work::attention_forward, pairs) +
-                           clock.attention(Work::attention_backward, pairs);
+  const std::vector<std::int64_t> of_kinds = layers_of_kinds(model);
+  double attention = 0;  // of all layers
+  std::vector<Row> rows;
+  for (std::size_t k = 0; k < of_kinds.size(); ++k) {
+    const LayerKind& kind = model.kinds[k];
+    const double pairs = attended_pairs(kind, tokens);
+    attention +=
+        static_cast<double>(of_kinds[k]) * (clock.attention(Work::attention_forward, pairs, kind) +
+                                            clock.attention(Work::attention_backward, pairs, kind));
+    rows.push_back(row_of(model, kind, storage, clock));
+  }
   const auto widths = static_cast<double>(model.qkv_width() + model.q_width() + model.up_width() +
                                           model.feed_forward);
   const auto words = static_cast<double>(model.vocabulary);
   // Forward once, backward twice.
   const double products = clock.products(6 * hidden * tokens * (layers * widths + words));
-  const Row row = row_of(model, storage, clock);
   const Bytes states = state_bytes(model, storage, gradients);
   const Bytes pool = pool_bytes(problem);
   const auto room = static_cast<double>(std::max(pool - states, Bytes{}).value);
-  const double repeats = largest(
-      [&](double price) { return layers * sum_of_rows(row, price, tokens) - price * room; });
+  const double repeats = largest([&](double price) {
+    double seconds = -price * room;
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      seconds += static_cast<double>(of_kinds[k]) * sum_of_rows(rows[k], price, tokens);
+    }
+    return seconds;
+  });
   // Parameters and gradients may leave room for them on the devices, where they stay in whole.
   const Bytes optimizer{mul(storage == Storage::f32 ? 8 : 12, parameter_count(model))};
   const bool on_host = optimizer > problem.ranks() * device_bytes(problem);
   const double updates = static_cast<double>(parameter_count(model)) * clock.update(on_host);
-  const double sequence = layers * (attention + tokens * clock.elementwise()) + products + repeats;
+  const double sequence = attention + layers * tokens * clock.elementwise() + products + repeats;
   Bound bound;
   bound.step_seconds =
       (static_cast<double>(sequences) * sequence + updates) / static_cast<double>(problem.ranks());

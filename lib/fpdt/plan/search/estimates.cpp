@@ -94,6 +94,15 @@ std::optional<std::int64_t> Estimates::many_hops(const Problem& problem, const S
 
 double Estimates::many_chunks(const Strategy& strategy, const Geometry& shape) {
   const std::int64_t first = kFirst + shape.chunks % kApart;
+  bool grows = false;  // rows have ever more tiles
+  for (const LayerKind& kind : problem_.model.kinds) {
+    const std::int64_t back = shape.chunks_back(kind);
+    grows = grows || back >= shape.chunks;
+    // The number of tiles of a row still grows in the short steps, but not to the end.
+    if (back >= first && back < shape.chunks) {
+      return static_cast<double>(simulate(problem_, strategy));
+    }
+  }
   std::array<double, 3> steps{};
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const std::int64_t chunks = first + static_cast<std::int64_t>(i) * kApart;
@@ -105,6 +114,7 @@ double Estimates::many_chunks(const Strategy& strategy, const Geometry& shape) {
     steps[i] = static_cast<double>(simulate(shorter, strategy));
   }
   const double x = static_cast<double>(shape.chunks - first) / kApart;
+  if (!grows) return steps[0] + x * (steps[2] - steps[0]) / 2;
   return steps[0] + x * (steps[1] - steps[0]) +
          x * (x - 1) / 2 * (steps[2] - 2 * steps[1] + steps[0]);
 }

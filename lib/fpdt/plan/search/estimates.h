@@ -5,9 +5,10 @@
 // repeated. So a shape is simulated once, with nothing repeated, and its share of waiting is that
 // of all strategies of this shape.
 //
-// Row u of attention has u tiles, so the time of a step is a quadratic in the number of chunks.
-// Where there are many chunks, three steps with few of them say what it is. Each hop of keys around
-// a ring takes as long as another, so two short rings say what a long one takes.
+// Row u of attention has u tiles, so the time of a step is a quadratic in the number of chunks, or
+// linear if all layers have windows. Where there are many chunks, three steps with few of them say
+// what it is. Each hop of keys around a ring takes as long as another, so two short rings say what
+// a long one takes.
 #pragma once
 
 #include <array>

@@ -4,25 +4,33 @@
 #include <algorithm>
 
 #include "fpdt/cost/demand.h"
+#include "fpdt/spec/attention_kernels.h"
 #include "fpdt/spec/layer_places.h"
 
 namespace fpdt {
 namespace {
 
-// (query, key) pairs of a head in the first chunks, on the rank with most of them: the last of a
-// ring.
-double most_pairs(const Problem& problem, const Geometry& shape, std::int64_t chunks) {
+// (query, key) pairs of a head in the first chunks of a layer, on the rank with most of them: the
+// last of a ring.
+double most_pairs(const Problem& problem, const Geometry& shape, const LayerKind& kind,
+                  std::int64_t chunks) {
   const auto tokens = static_cast<double>(std::min(problem.seq_len, chunks * shape.chunk_rows));
-  if (shape.ring == 1) return tokens * (tokens + 1) / 2;
+  if (shape.ring == 1) return attended_pairs(kind, tokens);
   double pairs = 0;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const std::int64_t rows = shape.query_rows(chunk);
     const std::int64_t run = shape.reversed(chunk) ? 0 : shape.ring - 1;
     const std::int64_t first = chunk * shape.chunk_rows + run * rows;
-    pairs += static_cast<double>(visible_pairs(first, rows, 0, first + rows));
+    pairs += static_cast<double>(visible_pairs(first, rows, 0, first + rows, kind.window));
   }
   return pairs;
 }
+
+// Those times the head size, by who computes them.
+struct Pairs {
+  double in_library = 0, own = 0;
+  double& of(const LayerKind& kind) { return fpdt::in_library(kind) ? in_library : own; }
+};
 
 }  // namespace
 
@@ -32,14 +40,15 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
   const Geometry shape = geometry(problem, strategy);
   const auto layers = static_cast<double>(model.layers);
   const auto width = static_cast<double>(shape.heads * model.head_dim);
-  const double pairs = most_pairs(problem, shape, shape.chunks) * width;
+  Pairs forward, backward;
   const auto qkv = static_cast<double>(model.hidden * model.qkv_width());
   const auto out = static_cast<double>(model.hidden * model.q_width());
   const auto up = static_cast<double>(model.hidden * model.up_width());
   const auto down = static_cast<double>(model.hidden * model.feed_forward);
-  double repeated_pairs = 0;
   double weights = 3 * layers * (qkv + out + up + down);
+  std::int64_t layer = 0;
   for (const LayerPlace& at : layer_places(strategy, model.layers)) {
+    const LayerKind& kind = model.kind_of(layer++);
     const LayerClass& choice = strategy.layer_classes[at.layer_class];
     const bool from_input = choice.recompute == Recompute::from_input;
     const bool rerun = !at.last();
@@ -47,26 +56,32 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     const std::int64_t again = std::min(problem.seq_len, repeated * shape.chunk_rows);
     const double share = static_cast<double>(again) / static_cast<double>(problem.seq_len);
     const double times = rerun && from_input ? 2 : 1;
-    repeated_pairs += times * most_pairs(problem, shape, repeated) * width;
+    const double pairs = most_pairs(problem, shape, kind, shape.chunks) * width;
+    forward.of(kind) += pairs + times * most_pairs(problem, shape, kind, repeated) * width;
+    backward.of(kind) += pairs;
     if (rerun) weights += share * qkv + out + up + down;
     if (choice.recompute == Recompute::keep_all) continue;
     weights += qkv + up + (model.parallel_residual ? 0 : out);
   }
   const auto tokens = static_cast<double>(problem.seq_len);
-  const auto seconds = [&](Work work, double flops, std::int64_t size) {
+  const auto seconds = [&](Work work, double flops, std::int64_t size, bool own = false) {
     Demand demand;
     demand.work = work;
     demand.flops = flops;
     demand.size = size;
     demand.head_dim = model.head_dim;
+    demand.own = own;
     return machine.seconds(demand);
   };
+  const auto attention = [&](Work work, double flops, const Pairs& pairs) {
+    const std::int64_t size = shape.query_rows(0);
+    return seconds(work, flops * pairs.in_library, size) +
+           (pairs.own > 0 ? seconds(work, flops * pairs.own, size, true) : 0);
+  };
   const double products = 2 * weights * tokens / static_cast<double>(shape.sequence_parallel);
-  const double once =
-      seconds(Work::attention_forward, kForwardFlops * (pairs * layers + repeated_pairs),
-              shape.query_rows(0)) +
-      seconds(Work::attention_backward, kBackwardFlops * pairs * layers, shape.query_rows(0)) +
-      seconds(Work::matmul, products, shape.extent_product_rows(0));
+  const double once = attention(Work::attention_forward, kForwardFlops, forward) +
+                      attention(Work::attention_backward, kBackwardFlops, backward) +
+                      seconds(Work::matmul, products, shape.extent_product_rows(0));
   constexpr double kMost = 9e18;  // centuries; simulation refuses such a step
   return static_cast<std::int64_t>(
       std::min(once * 1e9 * static_cast<double>(strategy.micro_batches), kMost));

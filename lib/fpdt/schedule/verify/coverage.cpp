@@ -1,5 +1,6 @@
-// S5xx: every (query, key) pair exactly once per pass and head; every gradient receives every row
-// once. An op's `Covers` says which of the two applies.
+// S5xx: every (query, key) pair exactly once per pass and head, those of the band where attention
+// has a window; every gradient receives every row once. An op's `Covers` says which of the two
+// applies.
 //
 // The check is static, one per block: every call of a block repeats it whole. Tiles whose positions
 // are equal on all ranks cover the triangle on each of them, with the heads of that rank. Where a
@@ -39,6 +40,7 @@ struct TileOfRanks {
   std::int64_t q_rows, k_rows;
   std::int64_t heads;
   RankExpression head_first;
+  std::int64_t window;
   const Op* op;
 
   [[nodiscard]] bool moves() const { return !is_constant(q_first) || !is_constant(k_first); }
@@ -47,12 +49,13 @@ struct TileOfRanks {
   }
 };
 
+Area triangle(std::int64_t n) {  // 1 + 2 + ... + n
+  const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
+  return count * (count + 1) / 2;
+}
+
 // Pairs (q, k) of the tile with k <= q.
 Area causal_pairs(const Tile& tile) {
-  const auto triangle = [](std::int64_t n) {  // 1 + 2 + ... + n
-    const auto count = static_cast<Area>(std::max<std::int64_t>(n, 0));
-    return count * (count + 1) / 2;
-  };
   // Query q sees keys 0 to q. The pairs are the sum over the queries of min(q + 1 - k_first,
   // k_rows), where negative terms count 0.
   const std::int64_t low =
@@ -64,6 +67,14 @@ Area causal_pairs(const Tile& tile) {
            static_cast<Area>(n - tile.k_rows) * static_cast<Area>(tile.k_rows);
   };
   return sum_to(high) - sum_to(low);
+}
+
+// Those of a window: not the pairs that queries so many tokens earlier have.
+Area band_pairs(const Tile& tile, std::int64_t window) {
+  if (window == 0) return causal_pairs(tile);
+  Tile older = tile;
+  older.q_first -= window;
+  return causal_pairs(tile) - causal_pairs(older);
 }
 
 class Coverage {
@@ -89,6 +100,7 @@ class Coverage {
       std::visit([&](const auto& body) { collect(body, op); }, op.body);
     }
     for (const auto& [key, tiles] : tiles_) {
+      if (!check_same_window(tiles)) continue;
       const bool same_heads = check_same_heads(tiles);
       if (std::none_of(tiles.begin(), tiles.end(), [](const auto& tile) { return tile.moves(); })) {
         std::vector<Tile> on_each;
@@ -117,8 +129,9 @@ class Coverage {
       Body::fields(body, NoGradients{});
     }
     if constexpr (Body::kTraits.covers == Covers::pairs) {
-      tiles_[{body.pass, op.body.index()}].push_back(
-          {body.q_first, body.k_first, body.q_rows, body.k_rows, body.heads, body.head_first, &op});
+      tiles_[{body.pass, op.body.index()}].push_back({body.q_first, body.k_first, body.q_rows,
+                                                      body.k_rows, body.heads, body.head_first,
+                                                      body.window, &op});
     }
   }
 
@@ -184,8 +197,8 @@ class Coverage {
 
   void check_area(const std::vector<Tile>& tiles, std::int64_t end) {
     Area covered = 0;
-    for (const Tile& tile : tiles) covered += causal_pairs(tile);
-    const Area whole = static_cast<Area>(end) * (static_cast<Area>(end) + 1) / 2;
+    for (const Tile& tile : tiles) covered += band_pairs(tile, window_);
+    const Area whole = triangle(end) - (window_ > 0 ? triangle(end - window_) : 0);
     if (covered == whole) return;
     findings_.add(
         "S502", "blocks." + block_.name,
@@ -243,6 +256,7 @@ class Coverage {
     }
     Findings none;
     Coverage proof(schedule_, block_, cuts_, none, seen_);
+    proof.window_ = window_;
     proof.check_disjoint(whole);
     proof.check_area(whole, end_of(whole));
     return none.empty();
@@ -331,6 +345,19 @@ class Coverage {
     }
   }
 
+  // All tiles of a pass have the same window.
+  bool check_same_window(const std::vector<TileOfRanks>& tiles) {
+    window_ = tiles[0].window;
+    for (const TileOfRanks& tile : tiles) {
+      if (tile.window == window_) continue;
+      findings_.add(
+          "S507", place_of(block_, *tile.op),
+          fmt::format("the window is {}, and that of the other tiles {}", tile.window, window_));
+      return false;
+    }
+    return true;
+  }
+
   // All tiles of a pass have the same heads.
   bool check_same_heads(const std::vector<TileOfRanks>& tiles) {
     for (const TileOfRanks& tile : tiles) {
@@ -417,7 +444,8 @@ class Coverage {
   Findings& findings_;
   std::int64_t& seen_;
   std::map<std::pair<Pass, std::size_t>, std::vector<TileOfRanks>>
-      tiles_;  // by pass and kind of op
+      tiles_;                // by pass and kind of op
+  std::int64_t window_ = 0;  // of the tiles that are checked
   // Of the tiles that are checked: ranks by replica and first head, and the terms of which each
   // share has every value once.
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> shares_;

@@ -124,6 +124,9 @@ void ShapeTerms::tile(const Tile& op) {
   constant(op.head_dim <= kHeadDimMax, "head_dim is over " + std::to_string(kHeadDimMax));
   constant(op.kv_heads < 1 || op.heads % op.kv_heads == 0, "heads must divide by kv_heads");
   constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
+  constant(op.window >= 0 && op.window <= INT32_MAX, "window must be 0 to 2^31 - 1");
+  constant(op.window == 0 || !op.workspace.present(),
+           "a tile of a window has a workspace, but no library's kernel computes it");
   documents(op.documents, op.q_first, op.q_rows);
 }
 

@@ -2,6 +2,7 @@
 #include "fpdt/schedule/stated.h"
 
 #include <cmath>
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -13,8 +14,9 @@ namespace {
 
 class Constants {
  public:
-  Constants(const Stated& stated, const std::string& where, Findings& findings)
-      : stated_(stated), where_(where), findings_(findings) {}
+  Constants(const Stated& stated, const StatedKind& kind, const std::string& where,
+            Findings& findings)
+      : stated_(stated), kind_(kind), where_(where), findings_(findings) {}
 
   void check(const Norm& op) { norm(op); }
   void check(const NormBackward& op) { norm(op); }
@@ -52,19 +54,37 @@ class Constants {
   void heads(const Op& op) {
     if (op.q_weight.present() || op.k_weight.present())
       same("epsilon", op.epsilon, stated_.norm_epsilon);
-    const bool turns = op.rotary.rotary != 0 || stated_.rotary.rotary != 0;
-    if (!turns || op.rotary == stated_.rotary) return;
+    const bool turns = op.rotary.rotary != 0 || kind_.rotary.rotary != 0;
+    if (!turns || op.rotary == kind_.rotary) return;
     findings_.add("S801", where_, "the rotary embedding is not that of the problem");
   }
   template <class Tile>
   void tile(const Tile& op) {
     same("scale", op.scale, 1 / std::sqrt(static_cast<double>(op.head_dim)));
+    same("window", op.window, kind_.window);
   }
 
   const Stated& stated_;
+  const StatedKind& kind_;
   const std::string& where_;
   Findings& findings_;
 };
+
+// By block: the kinds of the layers that call it. A block without calls counts as one of the first.
+std::vector<std::set<std::int64_t>> kinds_of_blocks(const Schedule& schedule,
+                                                    const Stated& stated) {
+  std::vector<std::set<std::int64_t>> kinds(schedule.blocks.size());
+  for (const auto* calls : {&schedule.train, &schedule.evaluate}) {
+    for (const Call& call : *calls) {
+      const std::size_t at = index(call.layer) % stated.pattern.size();
+      kinds[index(call.block)].insert(stated.pattern[at]);
+    }
+  }
+  for (std::set<std::int64_t>& of_block : kinds) {
+    if (of_block.empty()) of_block.insert(0);
+  }
+  return kinds;
+}
 
 void check_types(const Schedule& schedule, const Stated& stated, Findings& findings) {
   for (const Buffer& buffer : schedule.buffers) {
@@ -99,11 +119,16 @@ void check_sums(const Schedule& schedule, const Op& op, const std::string& where
 std::vector<Diagnostic> verify_stated(const Schedule& schedule, const Stated& stated) {
   Findings findings;
   check_types(schedule, stated, findings);
-  for (const Block& block : schedule.blocks) {
+  const std::vector<std::set<std::int64_t>> kinds = kinds_of_blocks(schedule, stated);
+  for (std::size_t b = 0; b < schedule.blocks.size(); ++b) {
+    const Block& block = schedule.blocks[b];
     for (const Op& op : block.ops) {
       const std::string where = place_of(block, op);
-      std::visit([&](const auto& body) { Constants(stated, where, findings).check(body); },
-                 op.body);
+      for (const std::int64_t k : kinds[b]) {
+        const StatedKind& kind = stated.kinds[index(k)];
+        std::visit([&](const auto& body) { Constants(stated, kind, where, findings).check(body); },
+                   op.body);
+      }
       check_sums(schedule, op, where, findings);
     }
   }

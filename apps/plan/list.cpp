@@ -71,7 +71,7 @@ struct Column {
 // "8.03 B", as people name models.
 std::string parameters_text(const Json& row) {
   const auto count = row["parameters"].get<double>();
-  if (count >= 1e9) return fmt::format("{:.3g} B", 1e-9 * count);
+  if (count >= 999.5e6) return fmt::format("{:.3g} B", 1e-9 * count);  // rounds to a billion
   return count >= 1e6 ? fmt::format("{:.3g} M", 1e-6 * count)
                       : fmt::format("{:.3g} K", 1e-3 * count);
 }

@@ -13,6 +13,7 @@ double activation(ActivationKind kind, double x) {
   switch (kind) {
     case ActivationKind::swiglu:
       return x * sigmoid(x);
+    case ActivationKind::geglu_tanh:
     case ActivationKind::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(cubic));
     case ActivationKind::gelu_erf:
@@ -28,7 +29,7 @@ double slope(ActivationKind kind, double x) {
 }
 
 constexpr std::array kKinds{ActivationKind::swiglu, ActivationKind::gelu_tanh,
-                            ActivationKind::gelu_erf};
+                            ActivationKind::gelu_erf, ActivationKind::geglu_tanh};
 
 // Arguments are in [-12, 12), from vanishing exponentials to saturation. Results are at most 12
 // times a sigmoid, which errs by a few units. Its argument is at most 150 and errs by 4 units.
@@ -37,7 +38,7 @@ constexpr double kActivationError = 12 * 64 * kUnit;
 // `dtype` is that of x and dx, `other` that of y and dy.
 void check_activation(ActivationKind kind, std::int64_t width, Dtype dtype, Dtype other) {
   SCOPED_TRACE(testing::Message() << word(kind) << " " << width << " " << word(dtype));
-  const bool gated = kind == ActivationKind::swiglu;
+  const bool gated = inputs_of(kind) == 2;
   const std::int64_t rows = 3, x_width = gated ? 2 * width : width;
   KernelCase memory;
   std::vector<double> spread = memory.random(rows * x_width);

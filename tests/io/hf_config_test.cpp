@@ -90,8 +90,8 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
                             "n_positions 1024")));
   EXPECT_THAT(notes(R"({"model_type": "gpt_neox"})"), ElementsAre(HasSubstr("hidden_size 6144")));
   // Complete ones, as transformers writes them, are read in silence.
-  for (const char* name : {"llama", "llama_linear", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox",
-                           "gpt_neox_parallel"}) {
+  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
+                           "qwen3_windows", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -136,6 +136,33 @@ TEST(HfConfig, ReadsWindows) {
   bare.qk_norm = false;
   EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(bare)); }),
               HasSubstr("no Hugging Face family"));
+}
+
+TEST(HfConfig, ReadsGemma3) {
+  // The model for images and text, whose values stand in a map.
+  std::vector<std::string> notes;
+  const ModelSpec model = parse_hf_config(R"({"model_type": "gemma3", "text_config": {
+      "head_dim": 128, "hidden_size": 5376, "intermediate_size": 21504,
+      "model_type": "gemma3_text", "num_attention_heads": 32, "num_hidden_layers": 62,
+      "num_key_value_heads": 16, "query_pre_attn_scalar": 168,
+      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+      "vision_config": {}})",
+                                          "gemma.json", notes);
+  const ModelSpec ours = load_model(source_path("models/gemma3-27b.yaml"));
+  EXPECT_EQ(model.kinds, ours.kinds);
+  EXPECT_EQ(model.pattern, ours.pattern);
+  EXPECT_EQ(model.attention_scale, ours.attention_scale);
+  EXPECT_EQ(model.embedding_scale, ours.embedding_scale);
+  EXPECT_EQ(parameter_count(model), parameter_count(ours));
+  EXPECT_EQ(pattern_in_words(model), "52 layers of window (1024), 10 of full");
+  EXPECT_THAT(notes, testing::Contains(HasSubstr("without images")));
+  const ModelSpec again = parsed(hf_config_json(ours));
+  EXPECT_EQ(again.kinds, ours.kinds);
+  EXPECT_EQ(again.attention_scale, ours.attention_scale);
+  EXPECT_THAT(config_error(R"({"model_type": "gemma3_text", "final_logit_softcapping": 30.0})"),
+              HasSubstr("soft capping of logits"));
+  EXPECT_THAT(config_error(R"({"model_type": "gemma3_text", "sliding_window": null})"),
+              HasSubstr("sliding_window: expected a number of tokens"));
 }
 
 // As in the model card of Qwen2.5 for longer texts. The attention factor is 0.1 ln(4) + 1.
@@ -262,8 +289,8 @@ TEST(HfConfig, SurvivesHostileText) {
 }
 
 TEST(HfConfig, PrintsWhatItReads) {
-  for (const char* name : {"llama", "llama_linear", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox",
-                           "gpt_neox_parallel"}) {
+  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
+                           "qwen3_windows", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

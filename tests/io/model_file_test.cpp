@@ -46,6 +46,7 @@ TEST(ModelFile, ModelsHaveThePublishedParameters) {
   EXPECT_EQ(count("qwen3-32b.yaml"), 32762123264);
   EXPECT_EQ(count("mistral-7b.yaml"), 7248023552);
   EXPECT_EQ(count("gpt-neox-20b.yaml"), 20554567680);
+  EXPECT_EQ(count("gemma3-1b.yaml"), 999885952);
 }
 
 TEST(ModelFile, HeadsHaveDefaults) {

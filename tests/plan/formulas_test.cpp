@@ -53,7 +53,7 @@ Letters letters_of(const Problem& problem, const Strategy& strategy) {
   x.h = x.H * x.rho / x.P;
   x.g = std::max<std::int64_t>(1, x.G * x.rho / x.P);
   x.F = m.feed_forward;
-  x.U = m.activation == ActivationFamily::swiglu ? 2 * x.F : x.F;
+  x.U = m.up_width();
   x.V = m.vocabulary;
   x.L = m.layers;
   x.t = tiles.loss_rows;

@@ -61,6 +61,17 @@ ModelSpec windowed_model() {
   return model;
 }
 
+ModelSpec gemma_model() {
+  ModelSpec model = windowed_model();
+  model.name = "gemma";
+  model.family = Family::gemma;
+  model.activation = ActivationFamily::geglu_tanh;
+  model.qk_norm = model.post_norms = model.tied_embeddings = true;
+  model.attention_scale = 0.7;
+  model.embedding_scale = 3.5;
+  return model;
+}
+
 ModelSpec gpt_model(ActivationFamily activation) {
   ModelSpec model = test::small_gpt("gpt", llama_model(), 9);
   model.activation = activation;

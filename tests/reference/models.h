@@ -16,6 +16,8 @@ ModelSpec llama3_model();
 ModelSpec qwen3_model();
 // Llama with a window of 3 in two of three layers, and rotary bases by kind.
 ModelSpec windowed_model();
+// Gemma 3: windows, post norms, geglu, scaled embeddings, another scale of scores, tied.
+ModelSpec gemma_model();
 // GPT: LayerNorm, gelu, biases, learned positions, tied embeddings.
 ModelSpec gpt_model(ActivationFamily activation);
 

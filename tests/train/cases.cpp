@@ -33,6 +33,17 @@ ModelSpec tiny_qwen3() {
   return model;
 }
 
+ModelSpec tiny_gemma() {
+  ModelSpec model = tiny_llama();
+  model.name = "tiny-gemma";
+  model.family = Family::gemma;
+  model.activation = ActivationFamily::geglu_tanh;
+  model.qk_norm = model.post_norms = model.tied_embeddings = true;
+  model.attention_scale = 0.4;
+  model.embedding_scale = 4;
+  return model;
+}
+
 ModelSpec tiny_neox() {
   ModelSpec model = tiny_gpt();
   model.name = "tiny-neox";

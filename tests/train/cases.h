@@ -12,6 +12,7 @@
 namespace fpdt {
 
 // Two layers of width 16, four query heads of size 4 unless stated otherwise, 19 words.
+ModelSpec tiny_gemma();  // post norms, geglu, normed heads, scales of scores and embeddings, tied
 ModelSpec tiny_llama();  // RMSNorm, swiglu, rotary, 2 KV heads
 ModelSpec tiny_gpt();    // LayerNorm, gelu, biases, learned positions, tied embeddings
 ModelSpec tiny_qwen3();  // as llama, heads of size 6 that are normalised and turned by yarn, tied

@@ -72,15 +72,15 @@ std::vector<Case> crossed() {
 // Norms of heads and parallel residuals change which values are kept and which are repeated.
 std::vector<Case> families() {
   std::vector<Case> cases;
-  for (const ModelSpec& model : {tiny_qwen3(), tiny_neox()}) {
+  for (const ModelSpec& model : {tiny_qwen3(), tiny_neox(), tiny_gemma()}) {
     for (const std::int64_t ranks : {1, 2, 4}) {
       for (const Recompute recompute :
            {Recompute::from_input, Recompute::keep_attention, Recompute::keep_all}) {
         for (const Chunks& chunks : {Chunks{24, 24}, Chunks{21, 8}}) {
           Case one = make_case(model, ranks, chunks.seq_len, chunks.chunk_tokens);
           one.strategy.layer_classes.front().recompute = recompute;
-          one.name = fmt::format("{}_ranks{}_{}_tokens{}_by{}", model.qk_norm ? "qwen3" : "neox",
-                                 ranks, word(recompute), chunks.seq_len, chunks.chunk_tokens);
+          one.name = fmt::format("{}_ranks{}_{}_tokens{}_by{}", model.name.substr(5), ranks,
+                                 word(recompute), chunks.seq_len, chunks.chunk_tokens);
           cases.push_back(std::move(one));
         }
       }
@@ -92,7 +92,8 @@ std::vector<Case> families() {
 // Norms and products of all rows of a rank, in every model, loop order and recomputation.
 std::vector<Case> whole_extents() {
   std::vector<Case> cases;
-  for (const ModelSpec& model : {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox()}) {
+  for (const ModelSpec& model :
+       {tiny_llama(), tiny_gpt(), tiny_qwen3(), tiny_neox(), tiny_gemma()}) {
     for (const std::int64_t ranks : {1, 2, 4}) {
       for (const BackwardOrder order : {BackwardOrder::kv_outer, BackwardOrder::q_outer}) {
         for (const Recompute recompute :

@@ -55,11 +55,12 @@ Case draw(std::mt19937& random) {
   constexpr std::array<std::int64_t, 3> kHalves{0, 1, 2}, kHeads{4, 2, 1}, kSegments{1, 2, 3};
   const Grid grid = of(kGrids);
   const std::int64_t window = of(kWindows), form = below(3);
-  const std::int64_t family = below(4);
+  const std::int64_t family = below(6);
   ModelSpec model = family == 0   ? tiny_gpt()
                     : family == 1 ? tiny_qwen3()
                     : family == 2 ? tiny_neox()
-                                  : tiny_llama();
+                    : family == 3 ? tiny_llama()
+                                  : tiny_gemma();
   if (family != 0 && family != 2) model.kv_heads = of(kHeads);
   if (model.learned_positions > 0) model.learned_positions = 48;
   Case one = make_case(of_kinds(std::move(model), window, form), grid.ranks, kTokens, kChunk);
@@ -73,6 +74,7 @@ Case draw(std::mt19937& random) {
     if (below(2) == 0) strategy.layout = Layout::zigzag;
   }
   if (below(6) == 0) strategy.tiles.chunk_tokens = 48;
+  strategy.tiles.ffn_rows = 2 * below(2);
   strategy.zero = below(4);
   strategy.micro_batches = 1 + below(2);
   strategy.tiles.backward_order = below(2) == 0 ? BackwardOrder::kv_outer : BackwardOrder::q_outer;

@@ -79,6 +79,9 @@ void describe(Self& model, Visitor& f) {
   f.optional("bias", model.bias);
   f.optional("qk_norm", model.qk_norm);
   f.optional("parallel_residual", model.parallel_residual);
+  f.sparse("post_norms", model.post_norms);
+  f.sparse("attention_scale", model.attention_scale);
+  f.sparse("embedding_scale", model.embedding_scale, 1);
   f.optional("learned_positions", model.learned_positions);
   describe_kinds(model, f);
   f.optional("tied_embeddings", model.tied_embeddings);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -13,8 +14,8 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 6> kTypes{"gpt2",    "gpt_neox", "llama",
-                                                 "mistral", "qwen2",    "qwen3"};
+constexpr std::array<std::string_view, 8> kTypes{"gpt2",  "gpt_neox", "llama",       "mistral",
+                                                 "qwen2", "qwen3",    "gemma3_text", "gemma3"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
@@ -28,7 +29,7 @@ constexpr std::array<ForeignType, 13> kForeignTypes{{
     {"deepseek", "experts and latent attention are not supported"},
     {"gpt_oss", "experts and attention sinks are not supported"},
     {"llama4", "experts and chunked attention are not supported"},
-    {"gemma", "its scaled embeddings, windows and soft caps are not supported"},
+    {"gemma", "its soft caps are not supported"},
     {"phi", "its fused or partial projections are not supported"},
     {"falcon", "its fused attention and ALiBi are not supported"},
     {"bloom", "ALiBi is not supported"},
@@ -84,6 +85,28 @@ std::vector<bool> read_layer_types(ConfigReader& config, const ModelSpec& model)
   return {};
 }
 
+// The kinds of layers that differ in their window alone, and the shortest pattern.
+void set_kinds(ModelSpec& model, const std::vector<bool>& windowed, std::int64_t window) {
+  const auto count = std::count(windowed.begin(), windowed.end(), true);
+  if (count == 0 || count == std::ssize(windowed)) {
+    model.kinds.front().window = count > 0 ? window : 0;
+    return;
+  }
+  model.kinds.resize(2, model.kinds.front());
+  model.kinds[0].name = "window";
+  model.kinds[0].window = window;
+  model.kinds[1].name = "full";
+  const auto repeats = [&](std::int64_t period) {
+    return std::equal(windowed.begin() + period, windowed.end(), windowed.begin());
+  };
+  std::int64_t period = 1;
+  while (!repeats(period)) ++period;
+  model.pattern.clear();
+  for (std::int64_t layer = 0; layer < period; ++layer) {
+    model.pattern.push_back(windowed[static_cast<std::size_t>(layer)] ? 0 : 1);
+  }
+}
+
 // Mistral has a window in all layers or in none, Qwen in those from max_window_layers on or in
 // those that it lists. An explicit null means no window.
 void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model) {
@@ -116,23 +139,7 @@ void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model)
   if (type == "mistral" && listed && (some || (count == 0 && window > 0))) {
     return config.refuse("layer_types", "disagrees with sliding_window");
   }
-  if (!some) {
-    model.kinds.front().window = count > 0 ? window : 0;
-    return;
-  }
-  model.kinds.resize(2, model.kinds.front());
-  model.kinds[0].name = "window";
-  model.kinds[0].window = window;
-  model.kinds[1].name = "full";
-  const auto repeats = [&](std::int64_t period) {
-    return std::equal(windowed.begin() + period, windowed.end(), windowed.begin());
-  };
-  std::int64_t period = 1;
-  while (!repeats(period)) ++period;
-  model.pattern.clear();
-  for (std::int64_t layer = 0; layer < period; ++layer) {
-    model.pattern.push_back(windowed[static_cast<std::size_t>(layer)] ? 0 : 1);
-  }
+  set_kinds(model, windowed, window);
 }
 
 // llama, mistral, qwen2 and qwen3 differ only in defaults, biases, norms of heads and windows.
@@ -172,6 +179,62 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   }
   if (type == "llama") config.require("mlp_bias", false, false);
   read_windows(config, type, model);
+}
+
+// Five layers with a window to one without, each kind with rotary frequencies of its own.
+void read_gemma3_kinds(ConfigReader& config, ModelSpec& model) {
+  RotarySpec full, local;
+  full.fraction = local.fraction = 1;
+  full.theta = config.value("rope_theta", 1e6);
+  local.theta = config.value("rope_local_base_freq", 1e4);
+  if (const auto listed = read_rotary_of(config, "full_attention", full)) {
+    full = *listed;
+  } else {
+    full = read_rotary(config, {.standard_theta = 1e6});
+  }
+  local = read_rotary_of(config, "sliding_attention", local).value_or(local);
+  const bool null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
+  const std::int64_t window = null ? 0 : config.value("sliding_window", std::int64_t{4096});
+  const std::int64_t each = config.value("sliding_window_pattern",
+                                         config.value("_sliding_window_pattern", std::int64_t{6}));
+  if (window < 1 || each < 1) {
+    return config.refuse("sliding_window", "expected a number of tokens, and a pattern of layers");
+  }
+  if (model.layers < 1 || model.layers > kLayersMost) return;  // `check` refuses it
+  std::vector<bool> windowed = read_layer_types(config, model);
+  for (std::int64_t layer = std::ssize(windowed); layer < model.layers; ++layer) {
+    windowed.push_back((layer + 1) % each != 0);
+  }
+  set_kinds(model, windowed, window);
+  for (LayerKind& kind : model.kinds) kind.rotary = kind.window > 0 ? local : full;
+}
+
+void read_gemma3(ConfigReader& config, ModelSpec& model) {
+  model.family = Family::gemma;
+  model.hidden = config.size("hidden_size", std::int64_t{2304});
+  model.layers = config.size("num_hidden_layers", std::int64_t{26});
+  model.heads = config.size("num_attention_heads", std::int64_t{8});
+  model.kv_heads = config.size("num_key_value_heads", std::int64_t{4});
+  model.head_dim = config.size("head_dim", std::int64_t{256});
+  model.feed_forward = config.size("intermediate_size", std::int64_t{9216});
+  model.vocabulary = config.size("vocab_size", std::int64_t{262208});
+  model.norm = NormFamily::rms;
+  model.norm_epsilon = config.value("rms_norm_eps", 1e-6);
+  model.qk_norm = model.post_norms = true;
+  model.activation = ActivationFamily::geglu_tanh;
+  check_activation(config, "hidden_activation",
+                   config.value("hidden_activation", std::string("gelu_pytorch_tanh")),
+                   "gelu_pytorch_tanh");
+  model.tied_embeddings = config.value("tie_word_embeddings", true);
+  const auto scalar = config.value("query_pre_attn_scalar", 256.0);
+  if (!(scalar > 0)) config.refuse("query_pre_attn_scalar", "expected a positive number");
+  const bool usual = scalar == static_cast<double>(model.head_dim);
+  model.attention_scale = usual || !(scalar > 0) ? 0 : 1 / std::sqrt(scalar);
+  model.embedding_scale = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, model.hidden)));
+  config.require("attention_bias", false, false);
+  config.require("use_bidirectional_attention", false, false);
+  config.dropout("attention_dropout", 0);
+  read_gemma3_kinds(config, model);
 }
 
 void read_gpt2(ConfigReader& config, ModelSpec& model) {
@@ -255,7 +318,13 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
   FileFindings findings(file_name);
   const Node root = parse_json(text, findings);
   const std::string type = model_type(root, findings);
-  ConfigReader config(root, findings, notes);
+  // The model for images and text has the keys of the latter in a map.
+  const Node* text_config = type == "gemma3" ? root.find("text_config") : nullptr;
+  if (type == "gemma3" && text_config == nullptr) {
+    findings.add("Y104", root, "text_config: this key is required");
+    findings.raise();
+  }
+  ConfigReader config(text_config == nullptr ? root : *text_config, findings, notes);
   ModelSpec model;
   model.name = config.value("_name_or_path", std::string());
   if (model.name.empty()) model.name = title(file_name, type);
@@ -264,6 +333,9 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
     read_gpt2(config, model);
   } else if (type == "gpt_neox") {
     read_gpt_neox(config, model);
+  } else if (type.starts_with("gemma3")) {
+    read_gemma3(config, model);
+    if (type == "gemma3") config.note("planned for the text alone, without images");
   } else if (std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end()) {
     read_llama(config, type, model);
   } else {

@@ -1,5 +1,6 @@
 // Finds the Hugging Face family of a model, and prints its config.json.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,21 +18,43 @@ bool has_one_window(const ModelSpec& model) {
          (first.window == 0 || model.kinds.back().window == 0);
 }
 
+// What only Gemma has.
+bool is_plain(const ModelSpec& model) {
+  return model.family != Family::gemma && !model.post_norms && model.attention_scale == 0 &&
+         model.embedding_scale == 1;
+}
+
 // Mistral has windows in all layers, Qwen in some as well.
 bool is_llama(const ModelSpec& model) {
   const bool mixes = model.qk_norm || model.qkv_bias;
-  return has_one_window(model) && (model.kinds.size() == 1 || mixes) &&
+  return is_plain(model) && has_one_window(model) && (model.kinds.size() == 1 || mixes) &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
          !model.bias && !model.parallel_residual && !(model.qk_norm && model.qkv_bias) &&
          model.learned_positions == 0 && model.kinds.front().rotary.fraction == 1;
 }
 
+// The root of the hidden size multiplies embeddings; layers with a window have plain frequencies.
+bool is_gemma(const ModelSpec& model) {
+  const double scale = std::sqrt(static_cast<double>(model.hidden));
+  std::int64_t windows = 0;
+  for (const LayerKind& kind : model.kinds) {
+    if (kind.rotary.fraction != 1) return false;
+    if (kind.window == 0) continue;
+    ++windows;
+    if (kind.rotary.factor != 1 || kind.rotary.magnitude != 1) return false;
+  }
+  return model.family == Family::gemma && model.kinds.size() <= 2 && windows == 1 &&
+         model.norm == NormFamily::rms && model.activation == ActivationFamily::geglu_tanh &&
+         model.post_norms && model.qk_norm && !model.qkv_bias && !model.bias &&
+         !model.parallel_residual && model.learned_positions == 0 &&
+         std::abs(model.embedding_scale - scale) < 1e-9 * scale;
+}
+
 // The properties that gpt2 and gpt_neox share.
 bool is_gpt(const ModelSpec& model) {
-  return model.kinds.size() == 1 && model.kinds.front().window == 0 &&
-         model.norm == NormFamily::layer && model.activation != ActivationFamily::swiglu &&
-         model.bias && model.qkv_bias && !model.qk_norm && model.kv_heads == model.heads &&
-         model.q_width() == model.hidden;
+  return is_plain(model) && model.kinds.size() == 1 && model.kinds.front().window == 0 &&
+         model.norm == NormFamily::layer && !model.is_gated() && model.bias && model.qkv_bias &&
+         !model.qk_norm && model.kv_heads == model.heads && model.q_width() == model.hidden;
 }
 
 // Its keys keep the order in which they are added.
@@ -78,6 +101,13 @@ std::int64_t window_of(const ModelSpec& model) {
   return std::max(model.kinds.front().window, model.kinds.back().window);
 }
 
+void add_layer_types(Config& config, const ModelSpec& model) {
+  Config& types = config["layer_types"] = Config::array();
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    types.push_back(model.kind_of(layer).window > 0 ? "sliding_attention" : "full_attention");
+  }
+}
+
 void add_windows(Config& config, const ModelSpec& model, std::string_view type) {
   const std::int64_t window = window_of(model);
   if (type == "mistral") config["sliding_window"] = window;
@@ -87,10 +117,7 @@ void add_windows(Config& config, const ModelSpec& model, std::string_view type) 
   config["sliding_window"] = window;
   // transformers takes the list where there is one.
   config["max_window_layers"] = 0;
-  Config& types = config["layer_types"] = Config::array();
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    types.push_back(model.kind_of(layer).window > 0 ? "sliding_attention" : "full_attention");
-  }
+  add_layer_types(config, model);
 }
 
 Config llama_config(const ModelSpec& model) {
@@ -119,6 +146,31 @@ Config llama_config(const ModelSpec& model) {
   if (type == "llama" || type == "qwen3") config["attention_bias"] = false;
   if (type == "llama") config["mlp_bias"] = false;
   add_windows(config, model, type);
+  return config;
+}
+
+Config gemma_config(const ModelSpec& model) {
+  const double scale = model.score_scale();
+  RotarySpec full = model.kinds.front().rotary, local = full;
+  for (const LayerKind& kind : model.kinds) (kind.window > 0 ? local : full) = kind.rotary;
+  Config config{{"architectures", Config::array({"Gemma3ForCausalLM"})},
+                {"model_type", "gemma3_text"},
+                {"hidden_size", model.hidden},
+                {"num_hidden_layers", model.layers},
+                {"num_attention_heads", model.heads},
+                {"num_key_value_heads", model.kv_heads},
+                {"head_dim", model.head_dim},
+                {"intermediate_size", model.feed_forward},
+                {"hidden_activation", "gelu_pytorch_tanh"},
+                {"rms_norm_eps", model.norm_epsilon},
+                {"max_position_embeddings", kPositions},
+                {"query_pre_attn_scalar", std::llround(1 / (scale * scale))},
+                {"rope_theta", full.theta},
+                {"rope_local_base_freq", local.theta}};
+  add_scaling(config, full);
+  config["attention_bias"] = false;
+  config["sliding_window"] = window_of(model);
+  add_layer_types(config, model);
   return config;
 }
 
@@ -161,6 +213,8 @@ Config family_config(const ModelSpec& model) {
   switch (hf_family(model)) {
     case HfFamily::llama:
       return llama_config(model);
+    case HfFamily::gemma3:
+      return gemma_config(model);
     case HfFamily::gpt2:
       return gpt2_config(model);
     case HfFamily::gpt_neox:
@@ -174,6 +228,7 @@ Config family_config(const ModelSpec& model) {
 HfFamily hf_family(const ModelSpec& model) {
   require_magnitude(model);
   if (is_llama(model)) return HfFamily::llama;
+  if (is_gemma(model)) return HfFamily::gemma3;
   if (is_gpt(model) && model.learned_positions > 0 && model.kinds.front().rotary.fraction == 0 &&
       !model.parallel_residual) {
     return HfFamily::gpt2;
@@ -181,13 +236,14 @@ HfFamily hf_family(const ModelSpec& model) {
   if (is_gpt(model) && model.learned_positions == 0 && model.kinds.front().rotary.fraction > 0) {
     return HfFamily::gpt_neox;
   }
-  throw InputError(
-      fmt::format("model {}: no Hugging Face family computes the same; known are llama, mistral, "
-                  "qwen2 and qwen3 "
-                  "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gpt2 "
-                  "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
-                  "biases, rotary)",
-                  model.name));
+  throw InputError(fmt::format(
+      "model {}: no Hugging Face family computes the same; known are llama, mistral, "
+      "qwen2 and qwen3 "
+      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gemma3 (windows, "
+      "geglu_tanh, post norms, norms of heads, scaled embeddings), gpt2 "
+      "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
+      "biases, rotary)",
+      model.name));
 }
 
 std::string hf_config_json(const ModelSpec& model) {

@@ -61,11 +61,12 @@ void HfModelWriter::write(std::span<const float> values) {
 
 // Writes the current tensor, which is complete, and forgets it.
 void HfModelWriter::write_permuted() {
-  const std::vector<float> ours = std::move(waiting_);
+  std::vector<float> ours = std::move(waiting_);
   waiting_ = {};
   const TensorSpec& tensor = tensors_[current_];
   std::vector<HfPiece> pieces = hf_pieces(model_, tensor.name);
   const std::int64_t width = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
+  for (float& value : ours) value -= pieces.front().less;
   if (pieces.front().transposed) {
     std::vector<float> run;
     for (std::int64_t i = 0; i < width; ++i) {

@@ -5,6 +5,7 @@
 // (transformers configuration_<family>.py). `null` counts as absent, as in transformers.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,7 +67,11 @@ struct RotaryKeys {
   std::string_view theta = "rope_theta";
   std::string_view fraction = "partial_rotary_factor";
   double standard_fraction = 1;
+  double standard_theta = 10000;
 };
 RotarySpec read_rotary(ConfigReader& config, const RotaryKeys& keys);
+// That of layers of one type, such as "full_attention", where rope_parameters has a map for each.
+std::optional<RotarySpec> read_rotary_of(ConfigReader& config, std::string_view layer_type,
+                                         RotarySpec standard);
 
 }  // namespace fpdt

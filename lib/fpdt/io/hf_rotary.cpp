@@ -101,15 +101,24 @@ class ScalingReader {
 
 }  // namespace
 
+std::optional<RotarySpec> read_rotary_of(ConfigReader& config, std::string_view layer_type,
+                                         RotarySpec standard) {
+  const Node* parameters = config.find("rope_parameters");
+  const Node* own = parameters == nullptr ? nullptr : parameters->find(layer_type);
+  if (own == nullptr || own->kind == NodeKind::null) return std::nullopt;
+  return ScalingReader(config, "rope_parameters", *own).read(standard);
+}
+
 RotarySpec read_rotary(ConfigReader& config, const RotaryKeys& keys) {
   RotarySpec older;
-  older.theta = config.value(keys.theta, 10000.0);
+  older.theta = config.value(keys.theta, keys.standard_theta);
   older.fraction = config.value(keys.fraction, keys.standard_fraction);
   const Node* scaling = config.find("rope_scaling");
   if (scaling != nullptr) older = ScalingReader(config, "rope_scaling", *scaling).read(older);
   const Node* parameters = config.find("rope_parameters");
   if (parameters == nullptr) return older;
   RotarySpec standard;
+  standard.theta = keys.standard_theta;
   standard.fraction = keys.standard_fraction;
   const RotarySpec newer = ScalingReader(config, "rope_parameters", *parameters).read(standard);
   const bool theta_disagrees = config.find(keys.theta) != nullptr && older.theta != newer.theta;

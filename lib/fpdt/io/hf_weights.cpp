@@ -1,4 +1,4 @@
-// Tensor names and layouts of three families, as pieces.
+// Tensor names and layouts of the families, as pieces.
 #include "fpdt/io/hf_weights.h"
 
 #include <algorithm>
@@ -70,12 +70,23 @@ constexpr std::array<NameRow, 12> kNames{{
      "gpt_neox.layers.{}.mlp.dense_4h_to_h"},
 }};
 
+// The names of Gemma that are not Llama's.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGemmaNames{{
+    {"out_norm", "model.layers.{}.post_attention_layernorm"},
+    {"norm2", "model.layers.{}.pre_feedforward_layernorm"},
+    {"down_norm", "model.layers.{}.post_feedforward_layernorm"},
+}};
+
 std::string hf_name(HfFamily family, const TensorName& name) {
+  for (const auto& [part, pattern] : kGemmaNames) {
+    if (family != HfFamily::gemma3 || part != name.part) continue;
+    return fmt::format(fmt::runtime(pattern), name.layer);
+  }
   for (const NameRow& row : kNames) {
     if (row.part != name.part) continue;
-    const std::string_view pattern = family == HfFamily::llama  ? row.llama
-                                     : family == HfFamily::gpt2 ? row.gpt2
-                                                                : row.gpt_neox;
+    const std::string_view pattern = family == HfFamily::gpt2       ? row.gpt2
+                                     : family == HfFamily::gpt_neox ? row.gpt_neox
+                                                                    : row.llama;
     return fmt::format(fmt::runtime(pattern), name.layer);
   }
   FPDT_ASSERT(false && "a tensor without a Hugging Face name");
@@ -158,24 +169,26 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
       tensor_spec(name.layer < 0 ? global_tensors(model) : layer_tensors(model), own).shape;
   const std::string parent = hf_name(family, name);
   const std::string whole = fmt::format("{}.{}", parent, name.kind);
-  if (family == HfFamily::llama && name.part == "qkv") {
+  const bool splits = family == HfFamily::llama || family == HfFamily::gemma3;
+  if (splits && name.part == "qkv") {
     return stacked(
         parent, name.kind, shape,
         {{"q_proj", model.q_width()}, {"k_proj", model.kv_width()}, {"v_proj", model.kv_width()}});
   }
-  if (family == HfFamily::llama && name.part == "up") {
+  if (splits && name.part == "up") {
     return stacked(parent, name.kind, shape,
                    {{"gate_proj", model.feed_forward}, {"up_proj", model.feed_forward}});
   }
   if (family == HfFamily::gpt_neox && name.part == "qkv") return interleaved(model, whole, shape);
   const bool is_conv = family == HfFamily::gpt2 && name.layer >= 0 && shape.size() == 2;
   if (is_conv) return {{whole, {shape[1], shape[0]}, 0, 0, shape[0], true}};
-  return {{whole, shape, 0, 0, shape[0], false}};
+  const bool less = family == HfFamily::gemma3 && name.part.find("norm") != name.part.npos;
+  return {{whole, shape, 0, 0, shape[0], false, less ? 1.0F : 0.0F}};
 }
 
 bool in_order(const std::vector<HfPiece>& pieces) {
   return std::all_of(pieces.begin(), pieces.end(), [](const HfPiece& piece) {
-    return !piece.transposed && piece.rows == piece.hf_shape[0];
+    return !piece.transposed && piece.rows == piece.hf_shape[0] && piece.less == 0;
   });
 }
 
@@ -237,8 +250,9 @@ void HfWeights::read(std::string_view tensor, std::int64_t first, std::span<floa
     const std::int64_t end = std::min(first + std::ssize(values), (piece.row + piece.rows) * width);
     if (begin >= end) continue;
     const std::string name = stored_name(piece.name);
-    tensors_.file_of(name).read_f32(name, begin + (piece.hf_row - piece.row) * width,
-                                    values.subspan(index(begin - first), index(end - begin)));
+    const std::span<float> read = values.subspan(index(begin - first), index(end - begin));
+    tensors_.file_of(name).read_f32(name, begin + (piece.hf_row - piece.row) * width, read);
+    for (float& value : read) value += piece.less;
   }
 }
 

@@ -1,7 +1,7 @@
 // Reads our tensors from the weights of Hugging Face models.
 //
-// Our tensors are fused and stored [out, in] (spec/model.h); the three Hugging Face families store
-// them differently. Here a tensor is a list of pieces; each piece is a run of its rows, taken from
+// Our tensors are fused and stored [out, in] (spec/model.h); the Hugging Face families store them
+// differently. Here a tensor is a list of pieces; each piece is a run of its rows, taken from
 // one Hugging Face tensor.
 #pragma once
 
@@ -26,12 +26,14 @@ struct HfPiece {
   std::int64_t hf_row = 0;
   std::int64_t rows = 0;
   bool transposed = false;
+  float less = 0;  // by which stored values are less: Gemma stores the weights of norms less one
 };
 
 // The pieces of one of our tensors ("embed.weight", "layers.3.qkv.weight"), by ascending row.
 std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor);
 
-// Whether the pieces are whole Hugging Face tensors that hold our elements in our order.
+// Whether the pieces are whole Hugging Face tensors that hold our elements as they are, in our
+// order.
 bool in_order(const std::vector<HfPiece>& pieces);
 
 // One piece of each Hugging Face tensor, in order of first use.

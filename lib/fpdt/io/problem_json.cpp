@@ -192,6 +192,8 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           same_word<NormKind>(model.norm),
           model.norm_epsilon,
           same_word<ActivationKind>(model.activation),
+          model.score_scale(),
+          model.embedding_scale,
           kinds,
           model.pattern,
           adamw.beta1,

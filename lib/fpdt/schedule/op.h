@@ -39,12 +39,18 @@ namespace fpdt {
 inline constexpr std::int64_t kHeadDimMax = 512;
 
 enum class NormKind : std::uint8_t { rms, layer };
-enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
+enum class ActivationKind : std::uint8_t { swiglu, gelu_tanh, gelu_erf, geglu_tanh };
 enum class ScalingKind : std::uint8_t { llama3, linear, yarn };
 enum class Pass : std::uint8_t { forward, recompute, backward };
 
 constexpr auto words_of(NormKind) { return word_list("rms", "layer"); }
-constexpr auto words_of(ActivationKind) { return word_list("swiglu", "gelu_tanh", "gelu_erf"); }
+constexpr auto words_of(ActivationKind) {
+  return word_list("swiglu", "gelu_tanh", "gelu_erf", "geglu_tanh");
+}
+// How many inputs make an output: a gated kind takes one of the gate and one of up.
+constexpr std::int64_t inputs_of(ActivationKind kind) {
+  return kind == ActivationKind::swiglu || kind == ActivationKind::geglu_tanh ? 2 : 1;
+}
 constexpr auto words_of(ScalingKind) { return word_list("llama3", "linear", "yarn"); }
 constexpr auto words_of(Pass) { return word_list("forward", "recompute", "backward"); }
 
@@ -441,7 +447,8 @@ struct AttentionBackward {
   }
 };
 
-// y[rows,width] = act(x). swiglu: x is [rows, 2*width], gate then up, y = silu(gate) * up.
+// y[rows,width] = act(x). Gated kinds: x is [rows, 2*width], gate then up, y = silu(gate) * up for
+// swiglu and gelu_tanh(gate) * up for geglu_tanh (Shazeer, arXiv 2002.05202).
 struct Activation {
   static constexpr OpTraits kTraits{"activation", Covers::nothing};
   Operand x;
@@ -478,7 +485,7 @@ struct ActivationBackward {
   }
 };
 
-// x[rows,width] = table[tokens] (+ positions[position], when present). Tokens are below
+// x[rows,width] = scale * table[tokens] (+ positions[position], when present). Tokens are below
 // `vocabulary` and positions below `position_count`; the caller that feeds tokens checks this.
 struct Embedding {
   static constexpr OpTraits kTraits{"embedding", Covers::nothing};
@@ -486,6 +493,7 @@ struct Embedding {
   Target x;
   std::int64_t rows = 0, width = 0, vocabulary = 0, position_count = 0;
   RankExpression token_first;
+  double scale = 1;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -499,16 +507,18 @@ struct Embedding {
     f.constant("vocabulary", self.vocabulary);
     f.constant("position_count", self.position_count);
     f.constant("token_first", self.token_first);
+    f.constant("scale", self.scale);
   }
 };
 
-// dtable[tokens] += dx, dpositions[position] += dx. local_first: as in Matmul.
+// dtable[tokens] += scale * dx, dpositions[position] += dx. local_first: as in Matmul.
 struct EmbeddingBackward {
   static constexpr OpTraits kTraits{"embedding_backward", Covers::rows};
   Operand tokens, dx, documents;
   Target dtable, dpositions;
   std::int64_t rows = 0, width = 0, vocabulary = 0, position_count = 0;
   RankExpression token_first;
+  double scale = 1;
   std::int64_t local_first = 0;
 
   template <class Self, class F>
@@ -523,6 +533,7 @@ struct EmbeddingBackward {
     f.constant("vocabulary", self.vocabulary);
     f.constant("position_count", self.position_count);
     f.constant("token_first", self.token_first);
+    f.constant("scale", self.scale);
     f.constant("local_first", self.local_first);
   }
 };

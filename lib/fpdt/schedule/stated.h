@@ -27,6 +27,8 @@ struct Stated {
   NormKind norm = NormKind::rms;
   double norm_epsilon = 0;  // of all norms, those of heads included
   ActivationKind activation = ActivationKind::swiglu;
+  double attention_scale = 0;
+  double embedding_scale = 1;
   std::vector<StatedKind> kinds;
   std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats
   // AdamW. Tensors without decay have 0 instead of weight_decay.
@@ -34,7 +36,6 @@ struct Stated {
   Dtype gradients = Dtype::f32;  // the least precise that keeps a sum of gradients
 };
 
-// Attention divides scores by the root of the head size (Vaswani et al., arXiv 1706.03762, eq. 1).
 // All findings, at most kMostFindings. Precondition: `verify` has none.
 std::vector<Diagnostic> verify_stated(const Schedule& schedule, const Stated& stated);
 

@@ -1,4 +1,4 @@
-// Tensors of the GPT and Llama families, and checks of their sizes.
+// Tensors of the families, and checks of their sizes.
 #include "fpdt/spec/model.h"
 
 #include <algorithm>
@@ -120,9 +120,11 @@ std::vector<TensorSpec> layer_tensors(const ModelSpec& model) {
     tensors.push_back({"k_norm.weight", {model.head_dim}, false, 0, 1});
   }
   append_linear(tensors, "out", model.hidden, model.q_width(), model.bias, residual);
+  if (model.post_norms) append_norm(tensors, model, "out_norm");
   append_norm(tensors, model, "norm2");
   append_linear(tensors, "up", model.up_width(), model.hidden, model.bias, kDeviation);
   append_linear(tensors, "down", model.hidden, model.feed_forward, model.bias, residual);
+  if (model.post_norms) append_norm(tensors, model, "down_norm");
   return tensors;
 }
 
@@ -244,6 +246,16 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1)) {
     wrong(fmt::format("norm_epsilon: expected a number between 0 and 1, found {}",
                       model.norm_epsilon));
+  }
+  if (model.post_norms && (model.parallel_residual || model.bias)) {
+    wrong("post_norms: expected neither parallel_residual nor bias beside them");
+  }
+  if (!(model.attention_scale >= 0 && model.attention_scale < 1e6)) {
+    wrong(fmt::format("attention_scale: expected 0 to 1e6, found {}", model.attention_scale));
+  }
+  if (!(model.embedding_scale > 0 && model.embedding_scale < 1e6)) {
+    wrong(fmt::format("embedding_scale: expected a positive number up to 1e6, found {}",
+                      model.embedding_scale));
   }
   std::vector<std::string> of_kinds;
   if (check_pattern(model, of_kinds)) {

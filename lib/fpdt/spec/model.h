@@ -1,11 +1,12 @@
-// The model: a decoder-only transformer of the GPT or Llama family, the kinds of its layers, and
-// the list of its tensors.
+// The model: a decoder-only transformer of the GPT, Llama or Gemma family, the kinds of its layers,
+// and the list of its tensors.
 //
 // Everything that must agree on the parameters (lowering, reference, checkpoints, initial weights)
 // takes them from `layer_tensors` and `global_tensors`. Linear weights are stored [out, in]: y = x
 // * W^T.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,13 +17,15 @@
 
 namespace fpdt {
 
-enum class Family : std::uint8_t { llama, gpt };
+enum class Family : std::uint8_t { llama, gpt, gemma };
 enum class NormFamily : std::uint8_t { rms, layer };
-enum class ActivationFamily : std::uint8_t { swiglu, gelu_tanh, gelu_erf };
+enum class ActivationFamily : std::uint8_t { swiglu, gelu_tanh, gelu_erf, geglu_tanh };
 
-constexpr auto words_of(Family) { return word_list("llama", "gpt"); }
+constexpr auto words_of(Family) { return word_list("llama", "gpt", "gemma"); }
 constexpr auto words_of(NormFamily) { return word_list("rms", "layer"); }
-constexpr auto words_of(ActivationFamily) { return word_list("swiglu", "gelu_tanh", "gelu_erf"); }
+constexpr auto words_of(ActivationFamily) {
+  return word_list("swiglu", "gelu_tanh", "gelu_erf", "geglu_tanh");
+}
 
 // How frequencies are stretched when factor != 1. llama3: those of long wavelength by the factor,
 // as in Llama 3.1; linear: all, as if positions were divided; yarn: by dimension (Peng et al.,
@@ -74,6 +77,9 @@ struct ModelSpec {
   bool bias = false;               // biases of output projection and feed-forward
   bool qk_norm = false;            // RMS norm of each query and key head before it rotates
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
+  bool post_norms = false;         // the outputs of attention and of the feed-forward are normed
+  double attention_scale = 0;      // of scores; 0: 1 / sqrt(D)
+  double embedding_scale = 1;      // multiplies the embedding of tokens, not a tied head
   std::int64_t learned_positions = 0;  // n_positions, or 0 for none
   std::vector<LayerKind> kinds{LayerKind{}};
   // The kinds of the first layers, as indices; the pattern repeats.
@@ -86,9 +92,16 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t q_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return kv_heads * head_dim; }
   [[nodiscard]] std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
-  // Width of the first feed-forward product: 2F (gate rows, then up rows) for swiglu, F for gelu.
+  // Whether the activation multiplies what it makes of gate rows by up rows.
+  [[nodiscard]] bool is_gated() const {
+    return activation == ActivationFamily::swiglu || activation == ActivationFamily::geglu_tanh;
+  }
+  // Width of the first feed-forward product: 2F (gate rows, then up rows) if gated, else F.
   [[nodiscard]] std::int64_t up_width() const {
-    return activation == ActivationFamily::swiglu ? 2 * feed_forward : feed_forward;
+    return is_gated() ? 2 * feed_forward : feed_forward;
+  }
+  [[nodiscard]] double score_scale() const {
+    return attention_scale > 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim));
   }
   // The kind of a layer, as an index.
   [[nodiscard]] std::int64_t kind_at(std::int64_t layer) const {
@@ -113,9 +126,9 @@ struct TensorSpec {
 };
 
 // Tensors of one layer, in order: norm1.weight[, norm1.bias], qkv.weight [(H+2G)D, E] (q, k, v
-// rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]], out.weight [E, HD][, out.bias],
-// norm2.weight[, norm2.bias], up.weight [up_width, E][, up.bias], down.weight [E, F][, down.bias].
-// Norm biases exist for layer norm only.
+// rows)[, qkv.bias][, q_norm.weight [D], k_norm.weight [D]], out.weight [E, HD][, out.bias]
+// [, out_norm.weight], norm2.weight[, norm2.bias], up.weight [up_width, E][, up.bias], down.weight
+// [E, F][, down.bias][, down_norm.weight]. Norm biases exist for layer norm only.
 std::vector<TensorSpec> layer_tensors(const ModelSpec& model);
 
 // Global tensors, in order: embed.weight [V, E][, positions.weight [n_positions, E]],

@@ -65,6 +65,20 @@ void swiglu_backward(const float* gate, const float* up, const float* dy, std::i
   }
 }
 
+void geglu(const float* gate, const float* up, std::int64_t n, float* out) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = gate[i] * gelu_weight(gate[i], ActivationKind::gelu_tanh) * up[i];
+  }
+}
+
+void geglu_backward(const float* gate, const float* up, const float* dy, std::int64_t n,
+                    float* dgate, float* dup) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    dgate[i] = dy[i] * up[i] * gelu_derivative(gate[i], ActivationKind::gelu_tanh);
+    dup[i] = dy[i] * gate[i] * gelu_weight(gate[i], ActivationKind::gelu_tanh);
+  }
+}
+
 // Updates one element of the optimizer's state.
 struct AdamWStep {
   float clip, rate, correction1, correction2, beta1, beta2, epsilon, decay;
@@ -94,15 +108,16 @@ float* take(const View& view, std::int64_t offset, std::int64_t count, float* bu
 void execute(const Activation& op, const Frame& frame) {
   const View x = frame.view(op, op.x);
   const View y = frame.view(op, op.y);
-  const bool gated = op.kind == ActivationKind::swiglu;
-  const std::int64_t x_width = gated ? 2 * op.width : op.width;
+  const std::int64_t x_width = inputs_of(op.kind) * op.width;
+  const bool gated = x_width > op.width;
+  const auto gate = op.kind == ActivationKind::swiglu ? swiglu : geglu;
   for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
     float* buffer = frame.scratch(worker);
     float* out = buffer + 2 * kPiece;
     for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
       const float* first = load(x, row * x_width + at, n, buffer);
       if (gated) {
-        swiglu(first, load(x, row * x_width + op.width + at, n, buffer + kPiece), n, out);
+        gate(first, load(x, row * x_width + op.width + at, n, buffer + kPiece), n, out);
       } else {
         gelu(first, n, op.kind, out);
       }
@@ -115,8 +130,9 @@ void execute(const ActivationBackward& op, const Frame& frame) {
   const View x = frame.view(op, op.x);
   const View dy = frame.view(op, op.dy);
   const View dx = frame.view(op, op.dx);
-  const bool gated = op.kind == ActivationKind::swiglu;
-  const std::int64_t x_width = gated ? 2 * op.width : op.width;
+  const std::int64_t x_width = inputs_of(op.kind) * op.width;
+  const bool gated = x_width > op.width;
+  const auto gate_backward = op.kind == ActivationKind::swiglu ? swiglu_backward : geglu_backward;
   for_each_row(frame, op.rows, op.width, [&](std::int64_t row, std::int32_t worker) {
     float* buffer = frame.scratch(worker);
     float* out = buffer + 3 * kPiece;
@@ -126,7 +142,7 @@ void execute(const ActivationBackward& op, const Frame& frame) {
       if (gated) {
         const std::int64_t up_at = row * x_width + op.width + at;
         const float* up = load(x, up_at, n, buffer + 2 * kPiece);
-        swiglu_backward(first, up, slope, n, out, out + kPiece);
+        gate_backward(first, up, slope, n, out, out + kPiece);
         store(dx, up_at, n, out + kPiece);
       } else {
         gelu_backward(first, slope, n, op.kind, out);

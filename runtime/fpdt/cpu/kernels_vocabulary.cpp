@@ -55,6 +55,12 @@ RowStatistics merge(const RowStatistics& a, const RowStatistics& b) {
           a[2] + b[2]};
 }
 
+// values * scale, in `buffer`, which may hold them.
+const float* scaled(const float* values, float scale, std::int64_t n, float* buffer) {
+  for (std::int64_t i = 0; i < n; ++i) buffer[i] = values[i] * scale;
+  return buffer;
+}
+
 }  // namespace
 
 void execute(const Embedding& op, const Frame& frame) {
@@ -67,6 +73,7 @@ void execute(const Embedding& op, const Frame& frame) {
     float* out = buffer + kPiece;
     for_each_in_row(op.width, [&](std::int64_t at, std::int64_t n) {
       const float* values = load(table, tokens.ids[row] * op.width + at, n, buffer);
+      if (op.scale != 1) values = scaled(values, static_cast<float>(op.scale), n, buffer);
       if (present(positions)) {
         const float* word = values;
         const float* position = load(positions, tokens.position(row) * op.width + at, n, out);
@@ -91,11 +98,14 @@ void execute(const EmbeddingBackward& op, const Frame& frame) {
   for_each_column_block(
       frame, op.width, [&](std::int64_t first, std::int64_t count, std::int32_t worker) {
         for (std::int64_t row = 0; row < op.rows; ++row) {
-          const float* values = load(dx, row * op.width + first, count, frame.scratch(worker));
-          if (present(dtable)) store(table_sum, tokens.ids[row] * op.width + first, count, values);
+          float* buffer = frame.scratch(worker);
+          const float* values = load(dx, row * op.width + first, count, buffer);
           if (present(dpositions)) {
             store(position_sum, tokens.position(row) * op.width + first, count, values);
           }
+          if (!present(dtable)) continue;
+          if (op.scale != 1) values = scaled(values, static_cast<float>(op.scale), count, buffer);
+          store(table_sum, tokens.ids[row] * op.width + first, count, values);
         }
       });
 }

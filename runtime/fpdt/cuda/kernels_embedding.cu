@@ -53,7 +53,7 @@ Table<T> table_of(const View& view, std::int64_t width) {
 // memory. Table rows are read in contiguous pieces: whole sectors.
 template <class T, class P, class X>
 __global__ void look_up(Tokens tokens, Table<const T> words, Table<const P> positions, X* x,
-                        std::int64_t width, bool packed, bool accumulate) {
+                        std::int64_t width, float scale, bool packed, bool accumulate) {
   constexpr int N = kCommonPack<T, P, X>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t word = tokens.ids[row];
@@ -66,6 +66,8 @@ __global__ void look_up(Tokens tokens, Table<const T> words, Table<const P> posi
 #pragma unroll
       for (int i = 0; i < N; ++i) values[i] = kNan;
       if (known) load_values(whole, words.values + word * width + at, width - at, values);
+#pragma unroll
+      for (int i = 0; i < N; ++i) values[i] *= scale;
       if (known && positioned) {
         float more[N];
         load_values(whole, positions.values + position * width + at, width - at, more);
@@ -135,7 +137,7 @@ __global__ void sort_rows(Keys keys, std::int64_t slab, int rows, Run* runs) {
 // block does the work of a piece of columns: 8192 rows, eight in flight at a time, about 1 ms.
 template <class T>
 __global__ void add_rows(const Run* runs, Keys keys, std::int64_t slab, const T* dx, float* target,
-                         std::int64_t width, unsigned pieces, bool packed) {
+                         std::int64_t width, float scale, unsigned pieces, bool packed) {
   constexpr int N = kAddPack;
   const Run* own = runs + blockIdx.x / pieces;
   const std::int64_t column =
@@ -153,15 +155,16 @@ __global__ void add_rows(const Run* runs, Keys keys, std::int64_t slab, const T*
       float values[N];
       load_values(whole, dx + (slab + own[i].row) * width + column, width - column, values);
 #pragma unroll
-      for (int j = 0; j < N; ++j) sums[j] += values[j];
+      for (int j = 0; j < N; ++j) sums[j] += scale * values[j];
     }
     store_values(whole, to, width - column, sums);
   });
 }
 
-// dtable[key of a row] += that row of dx.
+// dtable[key of a row] += scale * that row of dx.
 template <class Op>
-void add_by_key(const Op& op, const Frame& frame, const Target& field, bool by_position) {
+void add_by_key(const Op& op, const Frame& frame, const Target& field, bool by_position,
+                double scale) {
   const View target = frame.view(op, field);
   const View dx = frame.view(op, op.dx);
   if (!present(target)) return;
@@ -186,7 +189,7 @@ void add_by_key(const Op& op, const Frame& frame, const Target& field, bool by_p
              static_cast<int>(rows), runs);
       launch(add_rows<T>, grid_of(rows * pieces), static_cast<unsigned>(threads), 0, frame.stream,
              runs, keys, slab, elements<const T>(dx), elements<float>(target), op.width,
-             static_cast<unsigned>(pieces), packed);
+             static_cast<float>(scale), static_cast<unsigned>(pieces), packed);
     }
   });
 }
@@ -209,15 +212,15 @@ void execute(const Embedding& op, const Frame& frame) {
         using X = decltype(of_x);
         launch(look_up<T, P, X>, grid_of(op.rows), kThreads, 0, frame.stream, tokens,
                table_of<const T>(table, op.width), table_of<const P>(positions, op.width),
-               elements<X>(x), op.width, packed, accumulates(x));
+               elements<X>(x), op.width, static_cast<float>(op.scale), packed, accumulates(x));
       });
     });
   });
 }
 
 void execute(const EmbeddingBackward& op, const Frame& frame) {
-  add_by_key(op, frame, op.dtable, false);
-  add_by_key(op, frame, op.dpositions, true);
+  add_by_key(op, frame, op.dtable, false, op.scale);
+  add_by_key(op, frame, op.dpositions, true, 1);
 }
 
 }  // namespace fpdt::cuda

@@ -141,19 +141,37 @@ __device__ __forceinline__ float gelu_slope(float x) {
   return weight + x * weight * (1.0F - weight) * slope;
 }
 
-// bf16: swiglu reads 4 and writes 2 bytes per element of y, gelu 2 and 2. In the time of 6 bytes an
-// H100 could run 50 instructions of a thread, and swiglu takes about 25.
+template <ActivationKind kind>
+constexpr bool kGated = inputs_of(kind) == 2;
+
+// What a gated kind makes of a gate.
+template <ActivationKind kind>
+__device__ __forceinline__ float gated(float gate) {
+  if constexpr (kind == ActivationKind::swiglu) return gate * sigmoid(gate);
+  return gate * gelu_weight<ActivationKind::gelu_tanh>(gate);
+}
+template <ActivationKind kind>
+__device__ __forceinline__ float gated_slope(float gate) {
+  if constexpr (kind == ActivationKind::swiglu) {
+    const float weight = sigmoid(gate);
+    return weight + gate * weight * (1.0F - weight);
+  }
+  return gelu_slope<ActivationKind::gelu_tanh>(gate);
+}
+
+// bf16: gated kinds read 4 and write 2 bytes per element of y, gelu 2 and 2. In the time of 6 bytes
+// an H100 could run 50 instructions of a thread, and swiglu takes about 25.
 template <ActivationKind kind, class T, int N>
 __global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64_t width) {
   each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
     float out[N];
-    if constexpr (kind == ActivationKind::swiglu) {
+    if constexpr (kGated<kind>) {
       float gate[N], up[N];
       const std::int64_t at = row * 2 * width + column;
       x.template load<N>(at, gate);
       x.template load<N>(at + width, up);
 #pragma unroll
-      for (int i = 0; i < N; ++i) out[i] = gate[i] * sigmoid(gate[i]) * up[i];
+      for (int i = 0; i < N; ++i) out[i] = gated<kind>(gate[i]) * up[i];
     } else {
       x.template load<N>(row * width + column, out);
 #pragma unroll
@@ -163,24 +181,23 @@ __global__ void activation(Source<T> x, Sink<T> y, std::int64_t rows, std::int64
   });
 }
 
-// bf16: swiglu reads 6 and writes 4 bytes per element of dy, gelu 4 and 2.
+// bf16: gated kinds read 6 and write 4 bytes per element of dy, gelu 4 and 2.
 template <ActivationKind kind, class T, int N>
 __global__ void activation_backward(Source<T> x, Source<T> dy, Sink<T> dx, std::int64_t rows,
                                     std::int64_t width) {
   each_in_rows<N>(rows, width, [&](std::int64_t row, std::int64_t column) {
     float slope[N];
     dy.template load<N>(row * width + column, slope);
-    if constexpr (kind == ActivationKind::swiglu) {
+    if constexpr (kGated<kind>) {
       float gate[N], up[N];
       const std::int64_t at = row * 2 * width + column;
       x.template load<N>(at, gate);
       x.template load<N>(at + width, up);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const float weight = sigmoid(gate[i]);
-        const float silu = gate[i] * weight;
-        gate[i] = slope[i] * up[i] * (weight + silu * (1.0F - weight));
-        up[i] = slope[i] * silu;
+        const float value = gated<kind>(gate[i]);
+        gate[i] = slope[i] * up[i] * gated_slope<kind>(gate[i]);
+        up[i] = slope[i] * value;
       }
       dx.store(at, gate);
       dx.store(at + width, up);
@@ -194,8 +211,6 @@ __global__ void activation_backward(Source<T> x, Source<T> dy, Sink<T> dx, std::
   });
 }
 
-std::int64_t inputs_of(ActivationKind kind) { return kind == ActivationKind::swiglu ? 2 : 1; }
-
 // Calls f with the kind as a constant.
 template <class F>
 void with_kind(ActivationKind kind, F&& f) {
@@ -206,6 +221,8 @@ void with_kind(ActivationKind kind, F&& f) {
       return f(std::integral_constant<ActivationKind, ActivationKind::gelu_tanh>{});
     case ActivationKind::gelu_erf:
       return f(std::integral_constant<ActivationKind, ActivationKind::gelu_erf>{});
+    case ActivationKind::geglu_tanh:
+      return f(std::integral_constant<ActivationKind, ActivationKind::geglu_tanh>{});
   }
 }
 

@@ -40,10 +40,18 @@ ValueAndSlope gelu(ActivationFamily family, double x) {
   return family == ActivationFamily::gelu_erf ? gelu_erf(x) : gelu_tanh(x);
 }
 
+bool is_gated(ActivationFamily family) {
+  return family == ActivationFamily::swiglu || family == ActivationFamily::geglu_tanh;
+}
+
+ValueAndSlope gate_of(ActivationFamily family, double x) {
+  return family == ActivationFamily::swiglu ? silu(x) : gelu_tanh(x);
+}
+
 }  // namespace
 
 Matrix activation(ActivationFamily family, const Matrix& x, std::size_t width) {
-  if (family != ActivationFamily::swiglu) {
+  if (!is_gated(family)) {
     Matrix y(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) y[i] = gelu(family, x[i]).value;
     return y;
@@ -55,7 +63,7 @@ Matrix activation(ActivationFamily family, const Matrix& x, std::size_t width) {
     for (std::size_t i = 0; i < width; ++i) {
       const double gate = x[t * 2 * width + i];
       const double value = x[t * 2 * width + width + i];
-      y[t * width + i] = silu(gate).value * value;
+      y[t * width + i] = gate_of(family, gate).value * value;
     }
   }
   return y;
@@ -64,7 +72,7 @@ Matrix activation(ActivationFamily family, const Matrix& x, std::size_t width) {
 Matrix activation_backward(ActivationFamily family, const Matrix& x, const Matrix& dy,
                            std::size_t width) {
   Matrix dx(x.size());
-  if (family != ActivationFamily::swiglu) {
+  if (!is_gated(family)) {
     FPDT_ASSERT(dy.size() == x.size());
     for (std::size_t i = 0; i < x.size(); ++i) dx[i] = dy[i] * gelu(family, x[i]).slope;
     return dx;
@@ -75,7 +83,7 @@ Matrix activation_backward(ActivationFamily family, const Matrix& x, const Matri
     for (std::size_t i = 0; i < width; ++i) {
       const std::size_t gate_index = t * 2 * width + i;
       const std::size_t value_index = gate_index + width;
-      const ValueAndSlope gate = silu(x[gate_index]);
+      const ValueAndSlope gate = gate_of(family, x[gate_index]);
       dx[gate_index] = dy[t * width + i] * gate.slope * x[value_index];
       dx[value_index] = dy[t * width + i] * gate.value;
     }

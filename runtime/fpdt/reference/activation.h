@@ -1,6 +1,6 @@
 // The non-linearity of the feed-forward: gelu (Hendrycks and Gimpel, arXiv 1606.08415), exact or
-// with tanh, and swiglu (Shazeer, arXiv 2002.05202), whose input holds F gates and then F values:
-// silu(gate) * value.
+// with tanh, and gated kinds (Shazeer, arXiv 2002.05202), whose input holds F gates and then F
+// values: silu(gate) * value, or gelu(gate) * value with tanh.
 #pragma once
 
 #include "fpdt/reference/matrix.h"
@@ -8,7 +8,7 @@
 
 namespace fpdt::reference {
 
-// x [S, 2F] for swiglu, [S, F] for gelu; y [S, F]. `width` is F.
+// x [S, 2F] for gated kinds, [S, F] for gelu; y [S, F]. `width` is F.
 Matrix activation(ActivationFamily family, const Matrix& x, std::size_t width);
 
 // dx, of the shape of x.

@@ -16,7 +16,9 @@ double dot(const double* a, const double* b, std::size_t count) {
   return sum;
 }
 
-double scale(HeadLayout layout) { return 1.0 / std::sqrt(static_cast<double>(layout.head_dim)); }
+double scale(HeadLayout layout) {
+  return layout.scale > 0 ? layout.scale : 1.0 / std::sqrt(static_cast<double>(layout.head_dim));
+}
 
 // softmax over u in [first, t] of scale * q_t . k_u; element u - first.
 std::vector<double> probabilities(const Matrix& qkv, HeadLayout layout, std::size_t head,

@@ -2,7 +2,7 @@
 // (Ainslie et al., arXiv 2305.13245): token t attends to u when documents[t] <= u <= t, where
 // documents[t] is the first token of t's document, and among the last `window` tokens if there is
 // one (Beltagy et al., arXiv 2004.05150); query head j uses KV head j / (H/G); scores are scaled by
-// 1/sqrt(D).
+// 1/sqrt(D) or as the layout says.
 #pragma once
 
 #include "fpdt/reference/matrix.h"
@@ -12,6 +12,7 @@ namespace fpdt::reference {
 // Columns of the fused projection [S, (H+2G)*D]: all query heads, all key heads, all value heads.
 struct HeadLayout {
   std::size_t heads = 0, kv_heads = 0, head_dim = 0;  // H, G, D
+  double scale = 0;                                   // of scores; 0: 1 / sqrt(D)
 
   [[nodiscard]] std::size_t width() const { return (heads + 2 * kv_heads) * head_dim; }
   // First column of query head j, and of the key and value heads that it uses.

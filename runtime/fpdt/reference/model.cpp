@@ -1,11 +1,12 @@
 // Pre-norm blocks on a residual stream x [S, E]:
 //
-//   x  = embed[tokens] (+ positions[t - documents[t]])
+//   x  = scale embed[tokens] (+ positions[t - documents[t]])
 //   n1 = norm(x);       qkv = n1 Wqkv^T + b, q and k (normed by head and) rotated
-//   h  = x + o Wo^T + b, where o = attention(qkv)
+//   h  = x + p, p = o Wo^T + b, where o = attention(qkv)
 //   n2 = norm(h), or norm(x) when residuals are parallel
 //   up = n2 Wup^T + b;  a = activation(up)
-//   x' = h + a Wdown^T + b
+//   x' = h + z, z = a Wdown^T + b
+//   With post norms, h = x + norm(p) and x' = h + norm(z).
 //   logits = norm(x) Whead^T, where Whead is embed.weight when tied.
 #include "fpdt/reference/model.h"
 
@@ -30,10 +31,12 @@ struct LayerRecord {
   Matrix raw;  // [S, (H+2G)*D] before the norm of heads, when there is one
   Matrix qkv;  // [S, (H+2G)*D], normed and rotated
   Matrix o;    // [S, H*D]
+  Matrix p;    // [S, E] before its norm, when there is one
   Matrix h;    // [S, E] residual after attention
   Matrix n2;   // [S, E]
   Matrix up;   // [S, up_width]
   Matrix a;    // [S, F]
+  Matrix z;    // [S, E] before its norm, when there is one
 };
 
 struct Record {
@@ -44,7 +47,7 @@ struct Record {
 };
 
 HeadLayout head_layout(const ModelSpec& model) {
-  return {size(model.heads), size(model.kv_heads), size(model.head_dim)};
+  return {size(model.heads), size(model.kv_heads), size(model.head_dim), model.attention_scale};
 }
 
 std::string head_name(const ModelSpec& model) {
@@ -121,7 +124,7 @@ Matrix embed(const ModelSpec& model, const Parameters& parameters, const Sample&
     const std::size_t token = size(sample.tokens[t]);
     const std::size_t position = t - size(sample.documents[t]);
     for (std::size_t i = 0; i < hidden; ++i) {
-      x[t * hidden + i] = table[token * hidden + i];
+      x[t * hidden + i] = model.embedding_scale * table[token * hidden + i];
       if (!positions.empty()) x[t * hidden + i] += positions[position * hidden + i];
     }
   }
@@ -134,7 +137,9 @@ void embed_backward(const ModelSpec& model, const Sample& sample, const Matrix& 
   Matrix& table = gradients.tensors.at("embed.weight");
   for (std::size_t t = 0; t < sample.tokens.size(); ++t) {
     const std::size_t token = size(sample.tokens[t]);
-    for (std::size_t i = 0; i < hidden; ++i) table[token * hidden + i] += dx[t * hidden + i];
+    for (std::size_t i = 0; i < hidden; ++i) {
+      table[token * hidden + i] += model.embedding_scale * dx[t * hidden + i];
+    }
   }
   if (model.learned_positions == 0) return;
   Matrix& positions = gradients.tensors.at("positions.weight");
@@ -164,11 +169,19 @@ LayerRecord layer_forward(const ModelSpec& model, const Parameters& parameters, 
          kind.rotary.magnitude);
   r.o = attention(r.qkv, sample.documents, head_layout(model), kind.window);
   r.h = projected(parameters, name("out"), r.o, model.q_width());
+  if (model.post_norms) {
+    r.p = r.h;
+    r.h = normed(model, parameters, name("out_norm"), r.p);
+  }
   add_to(r.h, r.x);
   r.n2 = normed(model, parameters, name("norm2"), feed_forward_input(model, r));
   r.up = projected(parameters, name("up"), r.n2, model.hidden);
   r.a = activation(model.activation, r.up, size(model.feed_forward));
   x = projected(parameters, name("down"), r.a, model.feed_forward);
+  if (model.post_norms) {
+    r.z = x;
+    x = normed(model, parameters, name("down_norm"), r.z);
+  }
   add_to(x, r.h);
   return r;
 }
@@ -178,8 +191,13 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
                     const Sample& sample, const LayerRecord& r, Matrix& dx, Parameters& gradients) {
   const auto name = [&](const char* part) { return layer_tensor_name(layer, part); };
   const LayerKind& kind = model.kind_of(layer);
+  const auto before_norm = [&](const char* norm, const Matrix& in, const Matrix& dout) {
+    return model.post_norms ? normed_backward(model, parameters, name(norm), in, dout, gradients)
+                            : dout;
+  };
   const Matrix da =
-      projected_backward(parameters, name("down"), r.a, dx, model.feed_forward, gradients);
+      projected_backward(parameters, name("down"), r.a, before_norm("down_norm", r.z, dx),
+                         model.feed_forward, gradients);
   const Matrix dup = activation_backward(model.activation, r.up, da, size(model.feed_forward));
   const Matrix dn2 = projected_backward(parameters, name("up"), r.n2, dup, model.hidden, gradients);
   // The gradient of the residual stream at the point where the second norm reads it. Attention's
@@ -187,8 +205,9 @@ void layer_backward(const ModelSpec& model, const Parameters& parameters, std::i
   Matrix dh = normed_backward(model, parameters, name("norm2"), feed_forward_input(model, r), dn2,
                               gradients);
   add_to(dh, dx);
-  const Matrix dout = projected_backward(
-      parameters, name("out"), r.o, model.parallel_residual ? dx : dh, model.q_width(), gradients);
+  const Matrix dp = before_norm("out_norm", r.p, model.parallel_residual ? dx : dh);
+  const Matrix dout =
+      projected_backward(parameters, name("out"), r.o, dp, model.q_width(), gradients);
   Matrix dqkv = attention_backward(r.qkv, sample.documents, head_layout(model), dout, kind.window);
   rotate(dqkv, sample.documents, head_layout(model),
          rotary_frequencies(kind.rotary, model.rotary_dim(kind)), Turn::backward,

@@ -67,6 +67,9 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("bias", ours.bias, theirs.bias);
   compare("qk_norm", ours.qk_norm, theirs.qk_norm);
   compare("parallel_residual", ours.parallel_residual, theirs.parallel_residual);
+  compare("post_norms", ours.post_norms, theirs.post_norms);
+  compare("attention_scale", ours.score_scale(), theirs.score_scale());
+  compare("embedding_scale", ours.embedding_scale, theirs.embedding_scale);
   compare("learned_positions", ours.learned_positions, theirs.learned_positions);
   compare("tied_embeddings", ours.tied_embeddings, theirs.tied_embeddings);
   for (std::int64_t layer = 0; layer < std::min(ours.layers, theirs.layers); ++layer) {

@@ -2,7 +2,6 @@
 #include "fpdt/plan/lowering/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -92,7 +91,7 @@ void Attention::describe_tile(Tile& tile, const LayerKind& kind, const Place& pl
   tile.heads = shape_.heads;
   tile.kv_heads = shape_.kv_heads;
   tile.head_dim = model_.head_dim;
-  tile.scale = 1.0 / std::sqrt(static_cast<double>(model_.head_dim));
+  tile.scale = model_.score_scale();
   tile.head_first = head_first();
 }
 

@@ -64,7 +64,7 @@ struct LayerFrame {
   // By chunk; valid as long as their rings hold them.
   std::vector<Operand> q, kv, o, lse, dout, delta, dq, dkv;
   // By extent.
-  std::vector<Operand> x, n1, attention_output, dh, dn1;
+  std::vector<Operand> x, n1, attention_output, branch, dh, dn1;
   std::vector<OutputGradient> gradient;
 
   [[nodiscard]] bool stores(Recompute what) const { return homes->choice.recompute == what; }

@@ -68,6 +68,7 @@ void Ends::emit_embed() {
     embed.vocabulary = model_.vocabulary;
     embed.position_count = model_.learned_positions;
     embed.token_first = token_first(i);
+    embed.scale = model_.embedding_scale;
     builder_.emit(fmt::format("embed.{}", i), LaneKind::compute, embed);
     if (leaves(i, Loop::up)) {
       home->spill(builder_, first, extent, x, out_lane());
@@ -103,6 +104,7 @@ void Ends::emit_embed_backward() {
     back.vocabulary = model_.vocabulary;
     back.position_count = model_.learned_positions;
     back.token_first = token_first(i);
+    back.scale = model_.embedding_scale;
     back.local_first = shape_.local_first(i);
     builder_.emit(fmt::format("dembed.{}", i), LaneKind::compute, back);
   }

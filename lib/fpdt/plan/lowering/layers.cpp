@@ -29,7 +29,8 @@ LayerFrame Layers::begin(const std::string& name, const LayerBlock& block) {
                      &frame.dq, &frame.dkv}) {
     list->resize(static_cast<std::size_t>(shape_.chunks));
   }
-  for (auto* list : {&frame.x, &frame.n1, &frame.attention_output, &frame.dh, &frame.dn1}) {
+  for (auto* list :
+       {&frame.x, &frame.n1, &frame.attention_output, &frame.branch, &frame.dh, &frame.dn1}) {
     list->resize(static_cast<std::size_t>(shape_.extents));
   }
   frame.gradient.resize(static_cast<std::size_t>(shape_.extents));

@@ -34,6 +34,11 @@ Rows::Rows(Context& context, Transition& transition)
   residual_ = rows_of_width("residual_chunk", extent, model_.hidden, storage_);
   up_ = rows_of_width("up", tile, part_.up_width(), storage_);
   act_ = rows_of_width("act", tile, part_.feed_forward, storage_);
+  if (model_.post_norms) {
+    attention_branch_ = rows_of_width("attention_branch", extent, model_.hidden, storage_);
+    ffn_branch_ = rows_of_width("ffn_branch", extent, model_.hidden, storage_);
+    branch_gradient_ = rows_of_width("branch_gradient", extent, model_.hidden, storage_);
+  }
   norm_gradient_ = rows_of_width("norm_gradient", extent, model_.hidden, storage_);
   act_gradient_ = rows_of_width("act_gradient", tile, part_.feed_forward, storage_);
   up_gradient_ = rows_of_width("up_gradient", tile, part_.up_width(), storage_);
@@ -47,6 +52,8 @@ ActivationKind Rows::activation_kind() const {
       return ActivationKind::gelu_tanh;
     case ActivationFamily::gelu_erf:
       return ActivationKind::gelu_erf;
+    case ActivationFamily::geglu_tanh:
+      return ActivationKind::geglu_tanh;
   }
   return {};
 }
@@ -111,14 +118,49 @@ void Rows::first_norm(LayerFrame& frame, std::int64_t extent) {
   frame.n1[index(extent)] = n1;
 }
 
-// h = the output projection of attention + x.
+Operand Rows::branch(BufferId ring, const Operand& sum, std::int64_t rows) {
+  return model_.post_norms ? temporary(ring, rows) : sum;
+}
+
+void Rows::join(const std::string& layer, const LayerFrame& frame, const std::string& op,
+                const Operand& branch, const Operand& residual, const Operand& sum,
+                std::int64_t rows) {
+  const Operand made = temporary(normed_, rows);
+  products_.norm(layer + "." + op, layer, frame.weights, branch, made, rows);
+  builder_.emit("join_" + layer + "." + op, LaneKind::compute,
+                Add{made, residual, {}, {sum, false}, rows, model_.hidden});
+}
+
+// h = the output projection of attention, normed with post norms, + x.
 void Rows::out_product(LayerFrame& frame, std::int64_t extent, const Operand& context,
                        const Operand& x, const Operand& h) {
   const std::int64_t rows = shape_.extent_rows(extent);
-  const Operand part = tensor_ranks_.part_of_sum(h, rows);
-  products_.linear(fmt::format("out.{}", extent), "out", frame.weights, context, part,
-                   shape_.extent_product_rows(extent), part_.q_width(), model_.hidden, x);
-  tensor_ranks_.add_up(fmt::format("out.{}", extent), part, h, rows, {"out", frame.weights, x});
+  const std::string place = fmt::format("{}", extent);
+  const Operand made = branch(attention_branch_, h, rows);
+  const Operand part = tensor_ranks_.part_of_sum(made, rows);
+  const Operand addend = model_.post_norms ? Operand{} : x;
+  products_.linear("out." + place, "out", frame.weights, context, part,
+                   shape_.extent_product_rows(extent), part_.q_width(), model_.hidden, addend);
+  frame.branch[index(extent)] = made;
+  if (!model_.post_norms) {
+    return tensor_ranks_.add_up("out." + place, part, h, rows, {"out", frame.weights, x});
+  }
+  tensor_ranks_.add_up("out." + place, part, made, rows);
+  if (h.present()) join("out_norm", frame, place, made, x, h, rows);
+}
+
+Rows::Inner Rows::inner(const LayerFrame& frame, const char* prefix, const std::string& place,
+                        const Operand& n2, const Operand& kept_up, std::int64_t at,
+                        std::int64_t rows) {
+  const Operand up = kept_up.present() ? rows_of(kept_up, at, rows) : temporary(up_, rows);
+  if (!kept_up.present() || frame.visit != Visit::backward) {
+    products_.linear(fmt::format("{}up.{}", prefix, place), "up", frame.weights,
+                     rows_of(n2, at, rows), up, rows, model_.hidden, part_.up_width());
+  }
+  const Operand act = temporary(act_, rows);
+  builder_.emit(fmt::format("{}act.{}", prefix, place), LaneKind::compute,
+                Activation{up, {act, false}, activation_kind(), rows, part_.feed_forward});
+  return {up, act};
 }
 
 void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
@@ -148,23 +190,26 @@ void Rows::feed_forward(LayerFrame& frame, std::int64_t extent) {
                  rows);
   const Operand n2_all = tensor_ranks_.gather(fmt::format("gather_n2.{}", extent), n2, rows);
   const Operand y = frame.output.home->produce(builder_, frame.output.instance, extent);
-  const Operand part = tensor_ranks_.part_of_sum(y, rows);
+  const Operand made = branch(ffn_branch_, y, rows);
+  const Operand part = tensor_ranks_.part_of_sum(made, rows);
   const Operand up_all = all ? homes.ffn_hidden.produce(builder_, stored, extent) : Operand{};
   const std::int64_t tile = ffn_tile();
-  const auto activation = activation_kind();
   const std::int64_t all_rows = shape_.extent_product_rows(extent);
+  const std::string place = fmt::format("{}", extent);
   for (std::int64_t first = 0; first < all_rows; first += tile) {
     const std::int64_t r = std::min(tile, all_rows - first);
-    const Operand up = all ? rows_of(up_all, first, r) : temporary(up_, r);
-    products_.linear(fmt::format("up.{}.{}", extent, first), "up", frame.weights,
-                     rows_of(n2_all, first, r), up, r, hidden, part_.up_width());
-    const Operand act = temporary(act_, r);
-    builder_.emit(fmt::format("act.{}.{}", extent, first), LaneKind::compute,
-                  Activation{up, {act, false}, activation, r, part_.feed_forward});
-    products_.linear(fmt::format("down.{}.{}", extent, first), "down", frame.weights, act,
-                     rows_of(part, first, r), r, part_.feed_forward, hidden, rows_of(h, first, r));
+    const std::string at_rows = fmt::format("{}.{}", extent, first);
+    const Inner made_now = inner(frame, "", at_rows, n2_all, up_all, first, r);
+    products_.linear("down." + at_rows, "down", frame.weights, made_now.act,
+                     rows_of(part, first, r), r, part_.feed_forward, hidden,
+                     model_.post_norms ? Operand{} : rows_of(h, first, r));
   }
-  tensor_ranks_.add_up(fmt::format("down.{}", extent), part, y, rows, {"down", frame.weights, h});
+  if (model_.post_norms) {
+    tensor_ranks_.add_up("down." + place, part, made, rows);
+    join("down_norm", frame, place, made, h, y, rows);
+  } else {
+    tensor_ranks_.add_up("down." + place, part, y, rows, {"down", frame.weights, h});
+  }
   if (all) homes.ffn_hidden.spill(builder_, stored, extent, up_all, out_lane());
   frame.output.home->spill(builder_, frame.output.instance, extent, y, out_lane());
 }

@@ -32,10 +32,28 @@ class Rows : public LoweringPart {
   }
   void first_norm(LayerFrame& frame, std::int64_t extent);
   void feed_forward_gradient(LayerFrame& frame, std::int64_t extent);
-  void tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h, const Operand& dy,
-                      const Operand& dy_all);
+  Operand tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h,
+                         const Operand& dy);
   void out_product(LayerFrame& frame, std::int64_t extent, const Operand& context, const Operand& x,
                    const Operand& h);
+  // Where a product goes that is normed before it joins `sum`: a ring of its own. Else to `sum`.
+  Operand branch(BufferId ring, const Operand& sum, std::int64_t rows);
+  // sum = norm(branch) + residual.
+  void join(const std::string& layer, const LayerFrame& frame, const std::string& op,
+            const Operand& branch, const Operand& residual, const Operand& sum, std::int64_t rows);
+  // The gradient of the branch, of which `dy` is that of its norm.
+  Operand branch_gradient(const std::string& layer, const LayerFrame& frame, std::int64_t extent,
+                          const Operand& branch, const Operand& dy);
+  // Rows [at, + rows) of the feed-forward before its output: up, which is stored or made now, and
+  // the activation.
+  struct Inner {
+    Operand up, act;
+  };
+  Inner inner(const LayerFrame& frame, const char* prefix, const std::string& place,
+              const Operand& n2, const Operand& kept_up, std::int64_t at, std::int64_t rows);
+  // The gradient of what the feed-forward made; `last`: all of its rows, if one tile has them.
+  Operand output_gradient(LayerFrame& frame, std::int64_t extent, const Operand& n2_all,
+                          const Operand& kept_up, const Operand& dy, Inner& last);
   void first_norm_again(LayerFrame& frame, std::int64_t extent);
   void first_norm_gradient(LayerFrame& frame, std::int64_t extent);
   [[nodiscard]] std::int64_t ffn_tile() const;
@@ -57,6 +75,8 @@ class Rows : public LoweringPart {
   BufferId q_alone_ = -1, kv_alone_ = -1;  // of backward that projects queries again
   BufferId normed_, residual_, up_, act_;
   BufferId norm_gradient_, act_gradient_, up_gradient_;
+  // With post norms: what attention and feed-forward made, and the gradient of either.
+  BufferId attention_branch_ = -1, ffn_branch_ = -1, branch_gradient_ = -1;
 };
 
 }  // namespace fpdt

@@ -25,6 +25,7 @@ void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
   if (frame.stores(Recompute::keep_all) && !parallel) {
     h = homes.residual.fetch(builder_, stored_instance(homes), extent, Home::Reuse::ring,
                              LaneKind::h2d);
+    if (model_.post_norms) out_product(frame, extent, context, {}, {});
   } else {
     const Operand x =
         frame.input.home->fetch(builder_, frame.input.instance, extent, reuse(), LaneKind::h2d);
@@ -32,11 +33,11 @@ void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
     if (!parallel) out_product(frame, extent, context, x, h);
   }
   const std::string place = fmt::format("{}", extent);
-  const Operand dy_all = tensor_ranks_.gather("gather_dy." + place, dy, rows);
-  tiles_backward(frame, extent, h, dy, dy_all);
+  const Operand dy_all = tiles_backward(frame, extent, h, dy);
 
   // Gradients of attention's output projection.
-  const Operand dh = parallel ? dy : frame.dh[index(extent)];
+  const Operand sum = parallel ? dy : frame.dh[index(extent)];
+  const Operand dh = branch_gradient("out_norm", frame, extent, frame.branch[index(extent)], sum);
   const Operand dh_all = parallel ? dy_all : tensor_ranks_.gather("gather_dh." + place, dh, rows);
   const std::int64_t all_rows = shape_.extent_product_rows(extent);
   const std::int64_t width = part_.q_width();
@@ -55,8 +56,9 @@ void Rows::feed_forward_gradient(LayerFrame& frame, std::int64_t extent) {
 }
 
 // Feed-forward and second norm, one row tile after another.
-void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h,
-                          const Operand& dy, const Operand& dy_all) {
+// Returns the gradient of its output, of all ranks' rows.
+Operand Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand& h,
+                             const Operand& dy) {
   Homes& homes = *frame.homes;
   const std::int64_t rows = shape_.extent_rows(extent);
   const std::int64_t all_rows = shape_.extent_product_rows(extent);
@@ -64,26 +66,32 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand&
   const std::int64_t wide = part_.up_width();
   const std::int64_t ffn = part_.feed_forward;
   const bool all = frame.stores(Recompute::keep_all);
+  const auto gather_dy = [&](const Operand& of) {
+    return tensor_ranks_.gather(fmt::format("gather_dy.{}", extent), of, rows);
+  };
+  Operand dy_all;
+  if (!model_.post_norms) dy_all = gather_dy(dy);
   const Operand n2 = temporary(normed_, rows);
   products_.norm(fmt::format("renorm2.{}", extent), "norm2", frame.weights, h, n2, rows);
   const Operand n2_all = tensor_ranks_.gather(fmt::format("regather_n2.{}", extent), n2, rows);
-  const Operand dn2 = temporary(norm_gradient_, rows);
-  const Operand part = tensor_ranks_.part_of_sum(dn2, rows);
   const Operand kept_up = all ? homes.ffn_hidden.fetch(builder_, stored_instance(homes), extent,
                                                        Home::Reuse::ring, LaneKind::h2d)
                               : Operand{};
+  Inner last;  // rows that were made again, if these are all
+  const Operand dz = output_gradient(frame, extent, n2_all, kept_up, dy, last);
+  if (model_.post_norms) dy_all = gather_dy(dz);
+  const Operand dn2 = temporary(norm_gradient_, rows);
+  const Operand part = tensor_ranks_.part_of_sum(dn2, rows);
   const std::int64_t tile = ffn_tile();
   const auto kind = activation_kind();
   for (std::int64_t at = 0; at < all_rows; at += tile) {
     const std::int64_t r = std::min(tile, all_rows - at);
     const std::int64_t first = extent_first(extent) * shape_.tensor_ranks + at;
     const std::string place = fmt::format("{}.{}", extent, at);
-    const Operand up = all ? rows_of(kept_up, at, r) : temporary(up_, r);
     const Operand n2_rows = rows_of(n2_all, at, r);
     const Operand dy_rows = rows_of(dy_all, at, r);
-    if (!all) products_.linear("reup." + place, "up", frame.weights, n2_rows, up, r, hidden, wide);
-    const Operand act = temporary(act_, r);
-    builder_.emit("react." + place, LaneKind::compute, Activation{up, {act, false}, kind, r, ffn});
+    const auto [up, act] =
+        last.act.present() ? last : inner(frame, "re", place, n2_all, kept_up, at, r);
     products_.linear_gradient(place, "down", dy_rows, act, r, ffn, hidden, first);
     const Operand dact = temporary(act_gradient_, r);
     products_.linear_backward("dact." + place, "down", frame.weights, dy_rows, dact, r, ffn,
@@ -97,7 +105,7 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand&
   }
   tensor_ranks_.add_up(fmt::format("dn2.{}", extent), part, dn2, rows);
   if (shares_products()) {
-    products_.bias_gradient(fmt::format("{}", extent), "down", dy, rows, hidden,
+    products_.bias_gradient(fmt::format("{}", extent), "down", dz, rows, hidden,
                             extent_first(extent));
   }
   const Operand dh = homes.residual_gradient.produce(builder_, Version::plus(0), extent);
@@ -112,6 +120,47 @@ void Rows::tiles_backward(LayerFrame& frame, std::int64_t extent, const Operand&
                                                          .local_first = extent_first(extent)});
   homes.residual_gradient.spill(builder_, Version::plus(0), extent, dh, out_lane());
   frame.dh[index(extent)] = dh;
+  return dy_all;
+}
+
+// With a norm after the feed-forward, its output is made again first, and then the gradient of
+// that.
+Operand Rows::output_gradient(LayerFrame& frame, std::int64_t extent, const Operand& n2_all,
+                              const Operand& kept_up, const Operand& dy, Inner& last) {
+  if (!model_.post_norms) return dy;
+  const std::int64_t rows = shape_.extent_rows(extent);
+  const std::int64_t all_rows = shape_.extent_product_rows(extent);
+  const Operand made = temporary(ffn_branch_, rows);
+  const Operand part = tensor_ranks_.part_of_sum(made, rows);
+  const std::int64_t tile = ffn_tile();
+  for (std::int64_t at = 0; at < all_rows; at += tile) {
+    const std::int64_t r = std::min(tile, all_rows - at);
+    const std::string place = fmt::format("{}.{}", extent, at);
+    const Inner now = inner(frame, "z", place, n2_all, kept_up, at, r);
+    products_.linear("zdown." + place, "down", frame.weights, now.act, rows_of(part, at, r), r,
+                     part_.feed_forward, model_.hidden);
+    if (r == all_rows) last = now;
+  }
+  tensor_ranks_.add_up(fmt::format("zdown.{}", extent), part, made, rows);
+  return branch_gradient("down_norm", frame, extent, made, dy);
+}
+
+Operand Rows::branch_gradient(const std::string& layer, const LayerFrame& frame,
+                              std::int64_t extent, const Operand& branch, const Operand& dy) {
+  if (!model_.post_norms) return dy;
+  const std::int64_t rows = shape_.extent_rows(extent);
+  const Operand made = temporary(branch_gradient_, rows);
+  products_.norm_backward(fmt::format("d{}.{}", layer, extent),
+                          {.layer = layer,
+                           .use = frame.weights,
+                           .sum = Version::plus(0),
+                           .x = branch,
+                           .dy = dy,
+                           .addend = {},
+                           .dx = made,
+                           .rows = rows,
+                           .local_first = extent_first(extent)});
+  return made;
 }
 
 void Rows::projection_backward(LayerFrame& frame, std::int64_t chunk) {

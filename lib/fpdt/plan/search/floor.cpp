@@ -60,6 +60,7 @@ std::int64_t compute_floor(const Problem& problem, const Strategy& strategy,
     forward.of(kind) += pairs + times * most_pairs(problem, shape, kind, repeated) * width;
     backward.of(kind) += pairs;
     if (rerun) weights += share * qkv + out + up + down;
+    if (model.post_norms) weights += down;  // backward reads it before its norm
     if (choice.recompute == Recompute::keep_all) continue;
     weights += qkv + up + (model.parallel_residual ? 0 : out);
   }

@@ -323,12 +323,12 @@ void OriginRules::rule(const NormBackward& op) {
 }
 
 void OriginRules::rule(const Activation& op) {
-  const std::int64_t inputs = op.kind == ActivationKind::swiglu ? 2 : 1;
+  const std::int64_t inputs = inputs_of(op.kind);
   write(op.y, same_rows(op.rows, {{"x", &op.x, inputs * op.width}}), op.width);
 }
 
 void OriginRules::rule(const ActivationBackward& op) {
-  const std::int64_t wide = (op.kind == ActivationKind::swiglu ? 2 : 1) * op.width;
+  const std::int64_t wide = inputs_of(op.kind) * op.width;
   write(op.dx, same_rows(op.rows, {{"x", &op.x, wide}, {"dy", &op.dy, op.width}}), wide);
 }
 

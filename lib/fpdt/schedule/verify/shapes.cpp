@@ -10,9 +10,6 @@
 namespace fpdt {
 namespace {
 
-// swiglu takes gate and up, so two inputs.
-std::int64_t inputs_of(ActivationKind kind) { return kind == ActivationKind::swiglu ? 2 : 1; }
-
 void rule(ShapeTerms& t, const Matmul& op) {
   t.positive({{"m", op.m}, {"n", op.n}, {"k", op.k}});
   t.reads("a", op.a, elements_of({op.m, op.k}));

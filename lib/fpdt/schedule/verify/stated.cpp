@@ -1,7 +1,6 @@
 // S8xx: walks all ops and buffers.
 #include "fpdt/schedule/stated.h"
 
-#include <cmath>
 #include <set>
 #include <string_view>
 
@@ -28,6 +27,8 @@ class Constants {
   void check(const ActivationBackward& op) {
     same("kind", word(op.kind), word(stated_.activation));
   }
+  void check(const Embedding& op) { same("scale", op.scale, stated_.embedding_scale); }
+  void check(const EmbeddingBackward& op) { same("scale", op.scale, stated_.embedding_scale); }
   void check(const AdamW& op) {
     same("beta1", op.beta1, stated_.beta1);
     same("beta2", op.beta2, stated_.beta2);
@@ -60,7 +61,7 @@ class Constants {
   }
   template <class Tile>
   void tile(const Tile& op) {
-    same("scale", op.scale, 1 / std::sqrt(static_cast<double>(op.head_dim)));
+    same("scale", op.scale, stated_.attention_scale);
     same("window", op.window, kind_.window);
   }
 

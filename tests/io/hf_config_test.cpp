@@ -90,8 +90,9 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
                             "n_positions 1024")));
   EXPECT_THAT(notes(R"({"model_type": "gpt_neox"})"), ElementsAre(HasSubstr("hidden_size 6144")));
   // Complete ones, as transformers writes them, are read in silence.
-  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
-                           "qwen3_windows", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+  for (const char* name :
+       {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
+        "phi3", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -136,6 +137,21 @@ TEST(HfConfig, ReadsWindows) {
   bare.qk_norm = false;
   EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(bare)); }),
               HasSubstr("no Hugging Face family"));
+}
+
+TEST(HfConfig, ReadsPhi3) {
+  const ModelSpec mini = parsed(R"({"model_type": "phi3", "sliding_window": 2047})");
+  EXPECT_EQ(parameter_count(mini), 3821079552);
+  EXPECT_EQ(pattern_in_words(mini), "window of 2047");
+  const ModelSpec phi4 = parsed(R"({"model_type": "phi3", "hidden_size": 5120,
+      "intermediate_size": 17920, "num_attention_heads": 40, "num_hidden_layers": 40,
+      "num_key_value_heads": 10, "rope_theta": 250000, "vocab_size": 100352})");
+  EXPECT_EQ(parameter_count(phi4), 14659507200);
+  EXPECT_EQ(pattern_in_words(phi4), "");
+  EXPECT_EQ(hf_family(phi4), HfFamily::phi3);
+  EXPECT_THAT(config_error(R"({"model_type": "phi3", "rope_scaling": {"type": "longrope",
+      "short_factor": [1], "long_factor": [1]}})"),
+              HasSubstr("\"longrope\" is not supported"));
 }
 
 TEST(HfConfig, ReadsGemma3) {
@@ -289,8 +305,9 @@ TEST(HfConfig, SurvivesHostileText) {
 }
 
 TEST(HfConfig, PrintsWhatItReads) {
-  for (const char* name : {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3",
-                           "qwen3_windows", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+  for (const char* name :
+       {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
+        "phi3", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

@@ -14,8 +14,8 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 8> kTypes{"gpt2",  "gpt_neox", "llama",       "mistral",
-                                                 "qwen2", "qwen3",    "gemma3_text", "gemma3"};
+constexpr std::array<std::string_view, 9> kTypes{
+    "gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text", "gemma3"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
@@ -30,7 +30,7 @@ constexpr std::array<ForeignType, 13> kForeignTypes{{
     {"gpt_oss", "experts and attention sinks are not supported"},
     {"llama4", "experts and chunked attention are not supported"},
     {"gemma", "its soft caps are not supported"},
-    {"phi", "its fused or partial projections are not supported"},
+    {"phi", "its experts or its biases are not supported"},
     {"falcon", "its fused attention and ALiBi are not supported"},
     {"bloom", "ALiBi is not supported"},
     {"mpt", "ALiBi is not supported"},
@@ -64,6 +64,7 @@ LlamaDefaults llama_defaults(std::string_view type) {
   if (type == "mistral") return {14336, 32000, 8};
   if (type == "qwen2") return {22016, 151936, 32};
   if (type == "qwen3") return {22016, 151936, 32, 128};
+  if (type == "phi3") return {8192, 32064};
   return {11008, 32000};
 }
 
@@ -107,12 +108,13 @@ void set_kinds(ModelSpec& model, const std::vector<bool>& windowed, std::int64_t
   }
 }
 
-// Mistral has a window in all layers or in none, Qwen in those from max_window_layers on or in
-// those that it lists. An explicit null means no window.
+// Mistral and Phi have a window in all layers or in none, Qwen in those from max_window_layers on
+// or in those that it lists. An explicit null means no window.
 void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model) {
   constexpr std::int64_t kStandard = 4096;
-  std::int64_t window = config.value(
-      "sliding_window", config.has("sliding_window") || type == "llama" ? 0 : kStandard);
+  const bool absent =
+      !config.has("sliding_window") && (type == "mistral" || type.starts_with("qwen"));
+  std::int64_t window = config.value("sliding_window", absent ? kStandard : 0);
   std::int64_t first = 0;  // layer with a window
   if (type.starts_with("qwen")) {
     if (!config.value("use_sliding_window", false)) window = 0;
@@ -136,17 +138,19 @@ void read_windows(ConfigReader& config, std::string_view type, ModelSpec& model)
   if (count > 0 && window == 0) {
     return config.refuse("layer_types", "lists layers with windows, but there is no window");
   }
-  if (type == "mistral" && listed && (some || (count == 0 && window > 0))) {
+  if (!type.starts_with("qwen") && listed && (some || (count == 0 && window > 0))) {
     return config.refuse("layer_types", "disagrees with sliding_window");
   }
   set_kinds(model, windowed, window);
 }
 
-// llama, mistral, qwen2 and qwen3 differ only in defaults, biases, norms of heads and windows.
+// llama, mistral, phi3, qwen2 and qwen3 differ only in defaults, biases, norms of heads, windows
+// and names.
 void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   const LlamaDefaults standard = llama_defaults(type);
-  model.family = Family::llama;
-  model.hidden = config.size("hidden_size", std::int64_t{4096});
+  const bool phi = type == "phi3";
+  model.family = phi ? Family::phi : Family::llama;
+  model.hidden = config.size("hidden_size", std::int64_t{phi ? 3072 : 4096});
   model.layers = config.size("num_hidden_layers", std::int64_t{32});
   model.heads = config.size("num_attention_heads", std::int64_t{32});
   // An explicit null means as many KV heads as heads; an absent key means the class default.
@@ -160,16 +164,21 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   model.feed_forward = config.size("intermediate_size", standard.feed_forward);
   model.vocabulary = config.size("vocab_size", standard.vocabulary);
   model.norm = NormFamily::rms;
-  model.norm_epsilon = config.value("rms_norm_eps", 1e-6);
+  model.norm_epsilon = config.value("rms_norm_eps", phi ? 1e-5 : 1e-6);
   model.qk_norm = type == "qwen3";
   model.activation = ActivationFamily::swiglu;
   check_activation(config, "hidden_act", config.value("hidden_act", std::string("silu")), "silu");
   model.tied_embeddings = config.size("tie_word_embeddings", false);
   model.kinds.front().rotary = read_rotary(config, {});
-  if (model.kinds.front().rotary.fraction != 1) {
+  if (!phi && model.kinds.front().rotary.fraction != 1) {
     config.refuse("partial_rotary_factor", fmt::format("{} turns whole heads, expected 1", type));
   }
   config.dropout("attention_dropout", 0);
+  if (phi) {
+    config.dropout("resid_pdrop", 0);
+    config.dropout("embd_pdrop", 0);
+    config.find("original_max_position_embeddings");  // of longrope
+  }
   model.qkv_bias = type == "qwen2";
   if (config.value("attention_bias", model.qkv_bias) != model.qkv_bias) {
     config.refuse("attention_bias",

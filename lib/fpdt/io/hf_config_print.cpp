@@ -30,7 +30,14 @@ bool is_llama(const ModelSpec& model) {
   return is_plain(model) && has_one_window(model) && (model.kinds.size() == 1 || mixes) &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::swiglu &&
          !model.bias && !model.parallel_residual && !(model.qk_norm && model.qkv_bias) &&
-         model.learned_positions == 0 && model.kinds.front().rotary.fraction == 1;
+         model.learned_positions == 0 &&
+         (model.family == Family::phi || model.kinds.front().rotary.fraction == 1);
+}
+
+// Phi stores the projections of Llama side by side.
+bool is_phi(const ModelSpec& model) {
+  return model.family == Family::phi && model.kinds.size() == 1 && !model.qk_norm &&
+         !model.qkv_bias && model.head_dim * model.heads == model.hidden;
 }
 
 // The root of the hidden size multiplies embeddings; layers with a window have plain frequencies.
@@ -149,6 +156,27 @@ Config llama_config(const ModelSpec& model) {
   return config;
 }
 
+Config phi_config(const ModelSpec& model) {
+  const LayerKind& kind = model.kinds.front();
+  Config config{{"architectures", Config::array({"Phi3ForCausalLM"})},
+                {"model_type", "phi3"},
+                {"hidden_size", model.hidden},
+                {"num_hidden_layers", model.layers},
+                {"num_attention_heads", model.heads},
+                {"num_key_value_heads", model.kv_heads},
+                {"intermediate_size", model.feed_forward},
+                {"hidden_act", "silu"},
+                {"rms_norm_eps", model.norm_epsilon},
+                {"max_position_embeddings", kPositions},
+                {"original_max_position_embeddings", kPositions},
+                {"pad_token_id", nullptr},
+                {"rope_theta", kind.rotary.theta},
+                {"partial_rotary_factor", kind.rotary.fraction}};
+  add_scaling(config, kind.rotary);
+  config["sliding_window"] = kind.window > 0 ? Config(kind.window) : Config(nullptr);
+  return config;
+}
+
 Config gemma_config(const ModelSpec& model) {
   const double scale = model.score_scale();
   RotarySpec full = model.kinds.front().rotary, local = full;
@@ -213,6 +241,8 @@ Config family_config(const ModelSpec& model) {
   switch (hf_family(model)) {
     case HfFamily::llama:
       return llama_config(model);
+    case HfFamily::phi3:
+      return phi_config(model);
     case HfFamily::gemma3:
       return gemma_config(model);
     case HfFamily::gpt2:
@@ -227,7 +257,8 @@ Config family_config(const ModelSpec& model) {
 
 HfFamily hf_family(const ModelSpec& model) {
   require_magnitude(model);
-  if (is_llama(model)) return HfFamily::llama;
+  if (is_llama(model) && model.family == Family::llama) return HfFamily::llama;
+  if (is_llama(model) && is_phi(model)) return HfFamily::phi3;
   if (is_gemma(model)) return HfFamily::gemma3;
   if (is_gpt(model) && model.learned_positions > 0 && model.kinds.front().rotary.fraction == 0 &&
       !model.parallel_residual) {
@@ -237,7 +268,7 @@ HfFamily hf_family(const ModelSpec& model) {
     return HfFamily::gpt_neox;
   }
   throw InputError(fmt::format(
-      "model {}: no Hugging Face family computes the same; known are llama, mistral, "
+      "model {}: no Hugging Face family computes the same; known are llama, mistral, phi3, "
       "qwen2 and qwen3 "
       "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gemma3 (windows, "
       "geglu_tanh, post norms, norms of heads, scaled embeddings), gpt2 "

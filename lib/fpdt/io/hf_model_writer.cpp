@@ -44,7 +44,12 @@ void HfModelWriter::write(std::span<const float> values) {
     const TensorSpec& tensor = tensors_[current_];
     const std::int64_t left = tensor.elements() - written_;
     const auto piece = values.first(std::min(values.size(), index(left)));
-    if (in_order(hf_pieces(model_, tensor.name))) {
+    const std::vector<HfPiece> pieces = hf_pieces(model_, tensor.name);
+    if (const float less = pieces.front().less; less != 0) {
+      std::vector<float> stored(piece.begin(), piece.end());
+      for (float& value : stored) value -= less;
+      writer_.write_f32(stored);
+    } else if (in_order(pieces)) {
       writer_.write_f32(piece);
     } else {
       waiting_.reserve(index(tensor.elements()));
@@ -61,12 +66,11 @@ void HfModelWriter::write(std::span<const float> values) {
 
 // Writes the current tensor, which is complete, and forgets it.
 void HfModelWriter::write_permuted() {
-  std::vector<float> ours = std::move(waiting_);
+  const std::vector<float> ours = std::move(waiting_);
   waiting_ = {};
   const TensorSpec& tensor = tensors_[current_];
   std::vector<HfPiece> pieces = hf_pieces(model_, tensor.name);
   const std::int64_t width = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
-  for (float& value : ours) value -= pieces.front().less;
   if (pieces.front().transposed) {
     std::vector<float> run;
     for (std::int64_t i = 0; i < width; ++i) {

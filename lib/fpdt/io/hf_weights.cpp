@@ -148,6 +148,12 @@ bool is_constant_buffer(std::string_view name) {
          name.ends_with("rotary_emb.inv_freq");
 }
 
+std::vector<float> plus(float more, std::span<const float> values) {
+  std::vector<float> sums(values.begin(), values.end());
+  for (float& value : sums) value += more;
+  return sums;
+}
+
 }  // namespace
 
 std::vector<TensorSpec> model_tensors(const ModelSpec& model) {
@@ -169,6 +175,10 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
       tensor_spec(name.layer < 0 ? global_tensors(model) : layer_tensors(model), own).shape;
   const std::string parent = hf_name(family, name);
   const std::string whole = fmt::format("{}.{}", parent, name.kind);
+  if (family == HfFamily::phi3 && (name.part == "qkv" || name.part == "up")) {
+    const char* fused = name.part == "qkv" ? "qkv_proj" : "gate_up_proj";
+    return {{fmt::format("{}.{}.{}", parent, fused, name.kind), shape, 0, 0, shape[0], false}};
+  }
   const bool splits = family == HfFamily::llama || family == HfFamily::gemma3;
   if (splits && name.part == "qkv") {
     return stacked(
@@ -188,7 +198,7 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
 
 bool in_order(const std::vector<HfPiece>& pieces) {
   return std::all_of(pieces.begin(), pieces.end(), [](const HfPiece& piece) {
-    return !piece.transposed && piece.rows == piece.hf_shape[0] && piece.less == 0;
+    return !piece.transposed && piece.rows == piece.hf_shape[0];
   });
 }
 
@@ -285,9 +295,11 @@ void HfWeights::stream(std::string_view tensor, const TensorSink& sink) const {
     for (const HfPiece& piece : pieces) {
       const std::string name = stored_name(piece.name);
       const std::int64_t begin = piece.row * row_width(piece.hf_shape);
-      tensors_.file_of(name).stream_f32(
-          name,
-          [&](std::int64_t first, std::span<const float> values) { sink(begin + first, values); });
+      tensors_.file_of(name).stream_f32(name,
+                                        [&](std::int64_t first, std::span<const float> values) {
+                                          if (piece.less == 0) return sink(begin + first, values);
+                                          sink(begin + first, plus(piece.less, values));
+                                        });
     }
     return;
   }

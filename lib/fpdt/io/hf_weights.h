@@ -32,8 +32,7 @@ struct HfPiece {
 // The pieces of one of our tensors ("embed.weight", "layers.3.qkv.weight"), by ascending row.
 std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor);
 
-// Whether the pieces are whole Hugging Face tensors that hold our elements as they are, in our
-// order.
+// Whether the pieces are whole Hugging Face tensors that hold our elements in our order.
 bool in_order(const std::vector<HfPiece>& pieces);
 
 // One piece of each Hugging Face tensor, in order of first use.

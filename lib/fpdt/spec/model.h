@@ -1,5 +1,5 @@
-// The model: a decoder-only transformer of the GPT, Llama or Gemma family, the kinds of its layers,
-// and the list of its tensors.
+// The model: a decoder-only transformer of the GPT, Llama, Phi or Gemma family, the kinds of its
+// layers, and the list of its tensors.
 //
 // Everything that must agree on the parameters (lowering, reference, checkpoints, initial weights)
 // takes them from `layer_tensors` and `global_tensors`. Linear weights are stored [out, in]: y = x
@@ -17,11 +17,11 @@
 
 namespace fpdt {
 
-enum class Family : std::uint8_t { llama, gpt, gemma };
+enum class Family : std::uint8_t { llama, gpt, gemma, phi };
 enum class NormFamily : std::uint8_t { rms, layer };
 enum class ActivationFamily : std::uint8_t { swiglu, gelu_tanh, gelu_erf, geglu_tanh };
 
-constexpr auto words_of(Family) { return word_list("llama", "gpt", "gemma"); }
+constexpr auto words_of(Family) { return word_list("llama", "gpt", "gemma", "phi"); }
 constexpr auto words_of(NormFamily) { return word_list("rms", "layer"); }
 constexpr auto words_of(ActivationFamily) {
   return word_list("swiglu", "gelu_tanh", "gelu_erf", "geglu_tanh");

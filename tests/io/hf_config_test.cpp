@@ -122,7 +122,7 @@ TEST(HfConfig, ReadsWindows) {
   EXPECT_EQ(parsed(hf_config_json(mistral)).kinds, mistral.kinds);
   const ModelSpec late = parsed(R"({"model_type": "qwen2", "num_hidden_layers": 4,
       "use_sliding_window": true, "sliding_window": 100, "max_window_layers": 3})");
-  EXPECT_EQ(pattern_in_words(late), "1 layers of window (100), 3 of full");
+  EXPECT_EQ(pattern_in_words(late), "1 layer of window (100), 3 of full");
   EXPECT_EQ(late.pattern, (std::vector<std::int64_t>{1, 1, 1, 0}));
   const ModelSpec listed = parsed(R"({"model_type": "qwen3", "num_hidden_layers": 5,
       "use_sliding_window": true, "sliding_window": 8, "layer_types": ["sliding_attention",

@@ -94,6 +94,8 @@ pattern: [window, window, full]
   };
   EXPECT_THAT(error("window, full]", "windw, full]"), HasSubstr("did you mean \"window\"?"));
   EXPECT_THAT(error("pattern: [window, window, full]\n", ""), HasSubstr("pattern: this key"));
+  EXPECT_THAT(model_error(tiny() + "pattern: [full]\n"),
+              HasSubstr("pattern: expected names that the file gives before, in `kinds`"));
   EXPECT_THAT(error("pattern:", "window: 4\npattern:"), HasSubstr("window: unknown key"));
   EXPECT_THAT(error("window, full]", "window]"), HasSubstr("no layer is of kind \"full\""));
 }

@@ -251,6 +251,9 @@ void Fields::indices(std::string_view key, std::vector<std::int64_t>& values,
   const Node* node = find(key);
   if (node == nullptr) return missing(key);
   if (node->kind != NodeKind::list) return wrong(*node, key, "a list");
+  const bool named = std::any_of(names.begin(), names.end(),
+                                 [](const std::string& name) { return !name.empty(); });
+  if (!named) return wrong(*node, key, "names that the file gives before, in `kinds`");
   const std::vector<std::string_view> words(names.begin(), names.end());
   values.clear();
   for (const Node& item : node->items) {

@@ -201,7 +201,8 @@ std::string pattern_in_words(const ModelSpec& model) {
   for (std::size_t k = 0; k < layers.size(); ++k) {
     const LayerKind& kind = model.kinds[k];
     text.append(text.empty() ? "" : ", ").append(std::to_string(layers[k]));
-    text.append(k == 0 ? " layers of " : " of ").append(kind.name);
+    if (k == 0) text.append(layers[k] == 1 ? " layer" : " layers");
+    text.append(" of ").append(kind.name);
     if (kind.window > 0) text.append(fmt::format(" ({})", kind.window));
   }
   return text;

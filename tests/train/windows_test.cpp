@@ -146,6 +146,26 @@ TEST(WindowTiles, AreThoseOfTheBand) {
   }
 }
 
+// Keys go on to as many members of the ring as see some of them: a run of a chunk has 3 tokens.
+TEST(WindowHops, ReachAsFarAsTheWindow) {
+  for (const auto& [window, hops] : {std::pair{1, 0}, {2, 1}, {4, 1}, {5, 2}, {8, 3}, {100, 3}}) {
+    Case one = make_case(of_kinds(tiny_llama(), window, 0), 4, 48, kChunk);
+    one.strategy.mesh.ring = 4;
+    one.strategy.keys = Keys::ring;
+    const Schedule lowered = lower(one.problem, one.strategy).schedule.schedule();
+    for (const Block& block : lowered.blocks) {
+      if (block.name != "forward" && block.name != "backward") continue;
+      const auto exchanges = std::count_if(block.ops.begin(), block.ops.end(), [](const Op& op) {
+        return std::holds_alternative<Exchange>(op.body);
+      });
+      // Keys of four chunks. Backward repeats forward, brings them again and gives gradients home.
+      EXPECT_EQ(exchanges, (block.name == "forward" ? 4 : 12) * hops) << window << block.name;
+    }
+    one.strategy.layout = Layout::zigzag;
+    expect_equals_reference(one);
+  }
+}
+
 // A schedule that runs a layer with the window or the rotary base of another kind computes another
 // model.
 TEST(KindsOfLayers, AreThoseOfThePattern) {

@@ -1,6 +1,7 @@
 // The decision space: every choice the planner makes is a field here, and nothing else is.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -268,6 +269,13 @@ struct Geometry {
   [[nodiscard]] std::int64_t chunks_back(const LayerKind& kind) const {
     if (kind.window == 0) return chunks;
     return (kind.window - 1 + chunk_rows - 1) / chunk_rows;
+  }
+  // Members of a ring whose keys the queries of a rank see some of, its own included: those before
+  // it, if all chunks have the same order.
+  [[nodiscard]] std::int64_t hops_of(const LayerKind& kind) const {
+    if (kind.window == 0 || zigzag) return hops;
+    const std::int64_t run = query_rows(chunks - 1);  // the shortest
+    return std::min(hops, 1 + (kind.window - 1 + run - 1) / run);
   }
   // Where the rows of a chunk begin among those of the rank.
   [[nodiscard]] std::int64_t local_first(std::int64_t chunk) const {

@@ -100,10 +100,11 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
   const auto c = static_cast<std::size_t>(chunk);
   const Instance kept = inputs(frame);
   const std::int64_t rows = shape_.query_rows(chunk);
-  const Operand o = shape_.hops == 1
-                        ? temporary(output_, rows)
-                        : streamed_sum(homes.attention_sum, Continued::after(hop), chunk,
-                                       is_last(hop) ? std::optional(output_) : std::nullopt, rows);
+  const Operand o =
+      shape_.hops == 1
+          ? temporary(output_, rows)
+          : streamed_sum(homes.attention_sum, Continued::after(hop), chunk,
+                         is_last(frame, hop) ? std::optional(output_) : std::nullopt, rows);
   const Operand lse = lse_sum(frame, hop, chunk);
   frame.o[c] = o;
   frame.lse[c] = lse;
@@ -139,7 +140,7 @@ void Attention::row(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
     if (j == chunk) travel_.pass(frame, hop, j, kv);
     emit(j, j, kv);
   }
-  if (is_last(hop)) return;
+  if (is_last(frame, hop)) return;
   homes.attention_sum.spill(builder_, Version::plus(hop), chunk, o, out_lane());
   homes.lse_sum.spill(builder_, Version::plus(hop), chunk, lse, out_lane());
 }
@@ -148,7 +149,7 @@ Operand Attention::lse_sum(LayerFrame& frame, std::int64_t hop, std::int64_t chu
   Homes& homes = *frame.homes;
   const Continued before = Continued::after(hop);
   const std::int64_t rows = shape_.query_rows(chunk);
-  if (!is_last(hop)) return streamed_sum(homes.lse_sum, before, chunk, {}, rows);
+  if (!is_last(frame, hop)) return streamed_sum(homes.lse_sum, before, chunk, {}, rows);
   const Operand lse = homes.lse.produce(builder_, outputs(frame), chunk);
   if (hop == 0) return lse;
   if (chunk < homes.lse_sum.first_kept()) {
@@ -178,7 +179,7 @@ Operand Attention::streamed_sum(Home& home, const Continued& from, std::int64_t 
 Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t hop, std::int64_t i) {
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks, end = last_to_see(frame, i);
-  const std::int64_t before = (shape_.hops - 1 - hop) * chunks;  // rows of the hops before
+  const std::int64_t before = (frame.hops - 1 - hop) * chunks;  // rows of the hops before
   const Operand kv = travel_.keys(frame, hop, i);
   travel_.pass(frame, hop, i, kv);
   const Operand dkv = temporary(dkv_sum_, shape_.key_rows(i));
@@ -199,7 +200,7 @@ Attention::RowGradient Attention::kv_row(LayerFrame& frame, std::int64_t hop, st
     first = false;
   }
   emit_waiting_spill();  // the next row may begin with this chunk
-  if (shape_.hops > 1) travel_.pass_gradient(frame, hop, i, dkv);
+  if (frame.hops > 1) travel_.pass_gradient(frame, hop, i, dkv);
   return {complete, dkv};
 }
 
@@ -207,7 +208,7 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
   Homes& homes = *frame.homes;
   const std::int64_t chunks = shape_.chunks;
   const std::int64_t turn = chunks - 1 - i;
-  const std::int64_t hops_before = shape_.hops - 1 - hop;
+  const std::int64_t hops_before = frame.hops - 1 - hop;
   const std::int64_t before = hops_before * chunks;
   const Instance kept = inputs(frame);
   const std::int64_t oldest = first_seen(frame, i);
@@ -255,7 +256,7 @@ Attention::RowGradient Attention::query_row(LayerFrame& frame, std::int64_t hop,
   }
   emit_waiting_spill();
   if (hop > 0) homes.dq.spill(builder_, Version::plus(hops_before), i, dq, out_lane());
-  if (shape_.hops > 1) travel_.pass_gradient(frame, hop, i, complete);
+  if (frame.hops > 1) travel_.pass_gradient(frame, hop, i, complete);
   return {dq, complete};
 }
 

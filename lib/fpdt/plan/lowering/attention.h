@@ -62,7 +62,9 @@ class Attention : public LoweringPart {
   template <class Tile>
   void describe_tile(Tile& tile, const LayerKind& kind, const Place& place) const;
   [[nodiscard]] RankExpression head_first() const;
-  [[nodiscard]] bool is_last(std::int64_t hop) const { return hop + 1 == shape_.hops; }
+  [[nodiscard]] static bool is_last(const LayerFrame& frame, std::int64_t hop) {
+    return hop + 1 == frame.hops;
+  }
 
   // A spill of the last tile, which goes after the fetches of the next.
   struct WaitingSpill {

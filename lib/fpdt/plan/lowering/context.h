@@ -60,6 +60,7 @@ struct LayerFrame {
   std::int64_t rows = 0;         // of chunks whose attention is computed, the first ones
   std::int64_t projections = 0;  // of chunks whose queries and keys are
   bool back = false;             // past the forward that a backward block repeats
+  std::int64_t hops = 1;         // of keys that queries of such a layer meet
   std::int64_t arrivals = 0;     // hops whose keys have come in this block
   // By chunk; valid as long as their rings hold them.
   std::vector<Operand> q, kv, o, lse, dout, delta, dq, dkv;

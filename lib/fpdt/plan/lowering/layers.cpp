@@ -10,6 +10,7 @@ LayerFrame Layers::begin(const std::string& name, const LayerBlock& block) {
   LayerFrame frame;
   frame.visit = block.visit;
   frame.kind = block.kind;
+  frame.hops = shape_.hops_of(*block.kind);
   frame.homes = block.homes;
   frame.weights = block.weights;
   frame.input = block.input;
@@ -92,8 +93,8 @@ void Layers::forward_rows(LayerFrame& frame) {
     feed_forward(i);
   };
   if (overlaps()) project_up_to(1);
-  for (std::int64_t hop = 0; hop < shape_.hops; ++hop) {
-    const bool last = hop + 1 == shape_.hops;
+  for (std::int64_t hop = 0; hop < frame.hops; ++hop) {
+    const bool last = hop + 1 == frame.hops;
     for (std::int64_t i = 0; i < rows; ++i) {
       project_up_to(overlaps() ? i + 2 : i + 1);
       attention_.row(frame, hop, i);
@@ -105,14 +106,14 @@ void Layers::forward_rows(LayerFrame& frame) {
   if (overlaps() && rows > 0) complete(rows - 1);
   project_up_to(shape_.chunks);
   for (std::int64_t i = rows; i < shape_.chunks; ++i) feed_forward(i);
-  if (rows > 0) frame.arrivals += shape_.hops - 1;
+  if (rows > 0) frame.arrivals += frame.hops - 1;
 }
 
 // Rows are KV chunks.
 void Layers::kv_outer(LayerFrame& frame) {
   const std::int64_t chunks = shape_.chunks;
   for (std::int64_t i = 0; i < chunks; ++i) rows_.feed_forward_backward(frame, i);
-  for (std::int64_t hop = shape_.hops - 1; hop >= 0; --hop) {
+  for (std::int64_t hop = frame.hops - 1; hop >= 0; --hop) {
     for (std::int64_t i = 0; i < chunks; ++i) {
       const auto [dq, dkv] = attention_.kv_row(frame, hop, i);
       if (hop > 0) continue;
@@ -132,10 +133,10 @@ void Layers::query_outer(LayerFrame& frame) {
     rows_.project_queries(frame, i);
   };
   if (overlaps()) to_heads(last);
-  for (std::int64_t hop = shape_.hops - 1; hop >= 0; --hop) {
+  for (std::int64_t hop = frame.hops - 1; hop >= 0; --hop) {
     for (std::int64_t i = last; i >= 0; --i) {
       const std::int64_t next = overlaps() ? i - 1 : i;
-      if (hop + 1 == shape_.hops && next >= 0) to_heads(next);
+      if (hop + 1 == frame.hops && next >= 0) to_heads(next);
       const auto [dq, dkv] = attention_.query_row(frame, hop, i);
       if (hop > 0) continue;
       transition_.gradients_to_rows(frame, i, dq, dkv);

@@ -12,7 +12,7 @@ Travel::Travel(Context& context)
 
 // Numbers the hops of this block, in the order in which keys arrive.
 Instance Travel::arrival(const LayerFrame& frame, std::int64_t hop) const {
-  return Version::plus(frame.arrivals + (frame.back ? shape_.hops - 1 - hop : hop - 1));
+  return Version::plus(frame.arrivals + (frame.back ? frame.hops - 1 - hop : hop - 1));
 }
 
 Operand Travel::keys(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
@@ -25,31 +25,31 @@ Operand Travel::keys(LayerFrame& frame, std::int64_t hop, std::int64_t chunk) {
 
 void Travel::pass(LayerFrame& frame, std::int64_t hop, std::int64_t chunk, const Operand& keys) {
   const std::int64_t next = frame.back ? hop - 1 : hop + 1;
-  if (next > 0 && next < shape_.hops) send_keys(frame, next, chunk, keys);
+  if (next <= 0 || next >= frame.hops) return;
+  send_keys(frame, next, chunk, keys, frame.back ? shape_.hops - 1 : 1);
 }
 
 void Travel::send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chunk,
-                       const Operand& keys) {
+                       const Operand& keys, std::int64_t places) {
   Home& home = frame.homes->kv_ring;
   const Instance instance = arrival(frame, to_hop);
   const Operand arrived = home.produce(builder_, instance, chunk);
   builder_.emit(fmt::format("pass_{}kv.{}.{}", frame.back ? "back_" : "", chunk, to_hop),
-                LaneKind::comm,
-                Exchange{"ring", {keys}, {{arrived, false}}, frame.back ? shape_.hops - 1 : 1});
+                LaneKind::comm, Exchange{"ring", {keys}, {{arrived, false}}, places});
   home.spill(builder_, instance, chunk, arrived, out_lane());
 }
 
 void Travel::begin_backward(LayerFrame& frame) {
   frame.back = true;
-  for (std::int64_t chunk = 0; chunk < shape_.chunks && shape_.hops > 1; ++chunk) {
-    send_keys(frame, shape_.hops - 1, chunk, keys(frame, 0, chunk));
+  for (std::int64_t chunk = 0; chunk < shape_.chunks && frame.hops > 1; ++chunk) {
+    send_keys(frame, frame.hops - 1, chunk, keys(frame, 0, chunk), frame.hops - 1);
   }
 }
 
 void Travel::pass_gradient(LayerFrame& frame, std::int64_t hop, std::int64_t chunk,
                            const Operand& part) {
   Home& home = frame.homes->dkv_ring;
-  const std::int64_t turn = shape_.hops - 1 - hop;
+  const std::int64_t turn = frame.hops - 1 - hop;
   if (turn > 0) {
     const Operand arrived =
         home.fetch(builder_, Version::plus(turn - 1), chunk, Home::Reuse::none, LaneKind::h2d);
@@ -72,7 +72,7 @@ void Travel::pass_gradient(LayerFrame& frame, std::int64_t hop, std::int64_t chu
 void Travel::advance(const LayerFrame& frame) const {
   if (shape_.hops == 1) return;
   const Homes& homes = *frame.homes;
-  const std::int64_t hops = shape_.hops - 1;
+  const std::int64_t hops = frame.hops - 1;
   homes.kv_ring.advance(builder_, frame.arrivals + (frame.back ? hops : 0));
   homes.attention_sum.advance(builder_, shape_.hops);
   homes.lse_sum.advance(builder_, shape_.hops);

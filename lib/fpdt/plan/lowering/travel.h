@@ -5,6 +5,9 @@
 // next member while this one's tiles use it. Backward goes the other way, from the keys that are
 // furthest from home to its own. Every member adds its part to their gradients and gives them to
 // the member that has the keys next, so that they reach home with the last part.
+//
+// In a layer with a window, queries see the keys of a few members before this one. Only these are
+// hops then.
 #pragma once
 
 #include "fpdt/plan/lowering/context.h"
@@ -29,7 +32,9 @@ class Travel : public LoweringPart {
 
  private:
   [[nodiscard]] Instance arrival(const LayerFrame& frame, std::int64_t hop) const;
-  void send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chunk, const Operand& keys);
+  // To the member so many places after this one.
+  void send_keys(LayerFrame& frame, std::int64_t to_hop, std::int64_t chunk, const Operand& keys,
+                 std::int64_t places);
 
   BufferId gradient_;  // of a chunk's keys, rounded for the way
 };

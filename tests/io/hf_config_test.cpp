@@ -149,6 +149,14 @@ TEST(HfConfig, ReadsPhi3) {
   EXPECT_EQ(parameter_count(phi4), 14659507200);
   EXPECT_EQ(pattern_in_words(phi4), "");
   EXPECT_EQ(hf_family(phi4), HfFamily::phi3);
+  EXPECT_THAT(config_error(R"({"model_type": "phi3", "rope_scaling": {"type": "yarn", "factor": 4,
+      "original_max_position_embeddings": 4096}})"),
+              HasSubstr("takes yarn for longrope"));
+  ModelSpec stretched = phi4;
+  stretched.kinds.front().rotary.factor = 4;
+  stretched.kinds.front().rotary.scaling = RotaryScaling::yarn;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(stretched)); }),
+              HasSubstr("no Hugging Face family"));
   EXPECT_THAT(config_error(R"({"model_type": "phi3", "rope_scaling": {"type": "longrope",
       "short_factor": [1], "long_factor": [1]}})"),
               HasSubstr("\"longrope\" is not supported"));
@@ -175,6 +183,15 @@ TEST(HfConfig, ReadsGemma3) {
   const ModelSpec again = parsed(hf_config_json(ours));
   EXPECT_EQ(again.kinds, ours.kinds);
   EXPECT_EQ(again.attention_scale, ours.attention_scale);
+  // What the keys of a config cannot say is refused, and not rounded.
+  ModelSpec odd = ours;
+  odd.attention_scale = 0.4;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(odd)); }),
+              HasSubstr("no Hugging Face family"));
+  odd = ours;
+  odd.kinds.back().rotary.magnitude = 1.25;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_config_json(odd)); }),
+              HasSubstr("rotary.magnitude 1.25 beside scaling linear"));
   EXPECT_THAT(config_error(R"({"model_type": "gemma3_text", "final_logit_softcapping": 30.0})"),
               HasSubstr("soft capping of logits"));
   EXPECT_THAT(config_error(R"({"model_type": "gemma3_text", "sliding_window": null})"),

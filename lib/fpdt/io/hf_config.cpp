@@ -178,6 +178,9 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
     config.dropout("resid_pdrop", 0);
     config.dropout("embd_pdrop", 0);
     config.find("original_max_position_embeddings");  // of longrope
+    if (model.kinds.front().rotary.scaling == RotaryScaling::yarn) {
+      config.refuse("rope_scaling", "transformers takes yarn for longrope, which is not supported");
+    }
   }
   model.qkv_bias = type == "qwen2";
   if (config.value("attention_bias", model.qkv_bias) != model.qkv_bias) {

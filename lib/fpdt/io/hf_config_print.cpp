@@ -34,8 +34,12 @@ bool is_llama(const ModelSpec& model) {
          (model.family == Family::phi || model.kinds.front().rotary.fraction == 1);
 }
 
-// Phi stores the projections of Llama side by side.
+// Phi stores the projections of Llama side by side. transformers takes its yarn for longrope.
 bool is_phi(const ModelSpec& model) {
+  const RotarySpec& rotary = model.kinds.front().rotary;
+  if (rotary.magnitude != 1 || (rotary.factor != 1 && rotary.scaling == RotaryScaling::yarn)) {
+    return false;
+  }
   return model.family == Family::phi && model.kinds.size() == 1 && !model.qk_norm &&
          !model.qkv_bias && model.head_dim * model.heads == model.hidden;
 }
@@ -43,6 +47,7 @@ bool is_phi(const ModelSpec& model) {
 // The root of the hidden size multiplies embeddings; layers with a window have plain frequencies.
 bool is_gemma(const ModelSpec& model) {
   const double scale = std::sqrt(static_cast<double>(model.hidden));
+  const double scalar = 1 / (model.score_scale() * model.score_scale());  // its key is an integer
   std::int64_t windows = 0;
   for (const LayerKind& kind : model.kinds) {
     if (kind.rotary.fraction != 1) return false;
@@ -54,7 +59,8 @@ bool is_gemma(const ModelSpec& model) {
          model.norm == NormFamily::rms && model.activation == ActivationFamily::geglu_tanh &&
          model.post_norms && model.qk_norm && !model.qkv_bias && !model.bias &&
          !model.parallel_residual && model.learned_positions == 0 &&
-         std::abs(model.embedding_scale - scale) < 1e-9 * scale;
+         std::abs(model.embedding_scale - scale) < 1e-9 * scale &&
+         std::abs(scalar - std::round(scalar)) < 1e-9 * scalar;
 }
 
 // The properties that gpt2 and gpt_neox share.
@@ -72,8 +78,7 @@ constexpr std::int64_t kPositions = 1 << 20;
 
 // Among the scalings that transformers knows, only yarn has a magnitude. With a factor of 1 the
 // scalings differ in nothing else.
-void require_magnitude(const ModelSpec& model) {
-  const RotarySpec& rotary = model.kinds.front().rotary;
+void require_magnitude(const ModelSpec& model, const RotarySpec& rotary) {
   if (rotary.fraction == 0 || rotary.magnitude == 1 || rotary.factor == 1 ||
       rotary.scaling == RotaryScaling::yarn) {
     return;
@@ -256,7 +261,7 @@ Config family_config(const ModelSpec& model) {
 }  // namespace
 
 HfFamily hf_family(const ModelSpec& model) {
-  require_magnitude(model);
+  for (const LayerKind& kind : model.kinds) require_magnitude(model, kind.rotary);
   if (is_llama(model) && model.family == Family::llama) return HfFamily::llama;
   if (is_llama(model) && is_phi(model)) return HfFamily::phi3;
   if (is_gemma(model)) return HfFamily::gemma3;

@@ -287,12 +287,16 @@ std::int64_t parse_length(const std::string& flag, const std::string& text) {
 }
 
 void note_own_attention(const Problem& problem, const Strategy& strategy, std::string_view name) {
-  const std::string why = why_own_attention(problem, strategy);
+  std::string why = why_own_attention(problem, strategy);
+  const std::vector<LayerKind>& kinds = problem.model.kinds;
+  const bool some = why.empty() && problem.cluster.attention == AttentionKernels::cudnn &&
+                    !std::all_of(kinds.begin(), kinds.end(), in_library);
+  if (some) why = kNoWindows;
   if (why.empty()) return;
   const bool known = problem.cluster.rates.own_attention_forward.typical > 0 &&
                      problem.cluster.rates.own_attention_backward.typical > 0;
-  say(fmt::format("note: {}attention tiles run on the backend's own kernels, because {}{}\n",
-                  name.empty() ? "" : fmt::format("{}: ", name), why,
+  say(fmt::format("note: {}attention tiles {}run on the backend's own kernels, because {}{}\n",
+                  name.empty() ? "" : fmt::format("{}: ", name), some ? "of windows " : "", why,
                   known ? ""
                         : fmt::format("; the rates of {} are cuDNN's, so these times are too short",
                                       problem.cluster.name)));

@@ -24,8 +24,9 @@ class Draw {
   std::mt19937 random_;
 };
 
-// A window in some layers, or in all.
+// Norms after each half; a window in some layers, or in all.
 void draw_kinds(Draw& draw, ModelSpec& model, std::int64_t chunk_tokens) {
+  model.post_norms = draw.of({true, false}) && !model.bias && !model.parallel_residual;
   if (draw.of({1, 2, 3}) > 1) return;
   model.kinds.front().window = draw.of({std::int64_t{1}, std::int64_t{2}, chunk_tokens,
                                         chunk_tokens + 1, 3 * chunk_tokens, std::int64_t{1000}});

@@ -1,6 +1,7 @@
 // Finds the Hugging Face family of a model, and prints its config.json.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -132,51 +133,45 @@ void add_windows(Config& config, const ModelSpec& model, std::string_view type) 
   add_layer_types(config, model);
 }
 
+// The keys that Llama and its like share. `type` is the model type, `name` that of the class.
+Config common_config(const ModelSpec& model, std::string_view type, std::string_view name) {
+  const bool gemma = model.family == Family::gemma;
+  return {{"architectures", Config::array({fmt::format("{}ForCausalLM", name)})},
+          {"model_type", type},
+          {"hidden_size", model.hidden},
+          {"num_hidden_layers", model.layers},
+          {"num_attention_heads", model.heads},
+          {"num_key_value_heads", model.kv_heads},
+          {"head_dim", model.head_dim},
+          {"intermediate_size", model.feed_forward},
+          {gemma ? "hidden_activation" : "hidden_act", gemma ? "gelu_pytorch_tanh" : "silu"},
+          {"rms_norm_eps", model.norm_epsilon},
+          {"max_position_embeddings", kPositions}};
+}
+
 Config llama_config(const ModelSpec& model) {
   const bool windows = window_of(model) > 0;
-  const std::string_view type = model.qk_norm    ? "qwen3"
-                                : model.qkv_bias ? "qwen2"
-                                : windows        ? "mistral"
-                                                 : "llama";
-  const std::string_view name = model.qk_norm    ? "Qwen3"
-                                : model.qkv_bias ? "Qwen2"
-                                : windows        ? "Mistral"
-                                                 : "Llama";
-  Config config{{"architectures", Config::array({fmt::format("{}ForCausalLM", name)})},
-                {"model_type", type},
-                {"hidden_size", model.hidden},
-                {"num_hidden_layers", model.layers},
-                {"num_attention_heads", model.heads},
-                {"num_key_value_heads", model.kv_heads},
-                {"head_dim", model.head_dim},
-                {"intermediate_size", model.feed_forward},
-                {"hidden_act", "silu"},
-                {"rms_norm_eps", model.norm_epsilon},
-                {"max_position_embeddings", kPositions},
-                {"rope_theta", model.kinds.front().rotary.theta}};
+  const auto [type, name] = model.qk_norm    ? std::pair("qwen3", "Qwen3")
+                            : model.qkv_bias ? std::pair("qwen2", "Qwen2")
+                            : windows        ? std::pair("mistral", "Mistral")
+                                             : std::pair("llama", "Llama");
+  Config config = common_config(model, type, name);
+  config["rope_theta"] = model.kinds.front().rotary.theta;
   add_scaling(config, model.kinds.front().rotary);
-  if (type == "llama" || type == "qwen3") config["attention_bias"] = false;
-  if (type == "llama") config["mlp_bias"] = false;
+  const bool llama = std::string_view(type) == "llama";
+  if (llama || model.qk_norm) config["attention_bias"] = false;
+  if (llama) config["mlp_bias"] = false;
   add_windows(config, model, type);
   return config;
 }
 
 Config phi_config(const ModelSpec& model) {
   const LayerKind& kind = model.kinds.front();
-  Config config{{"architectures", Config::array({"Phi3ForCausalLM"})},
-                {"model_type", "phi3"},
-                {"hidden_size", model.hidden},
-                {"num_hidden_layers", model.layers},
-                {"num_attention_heads", model.heads},
-                {"num_key_value_heads", model.kv_heads},
-                {"intermediate_size", model.feed_forward},
-                {"hidden_act", "silu"},
-                {"rms_norm_eps", model.norm_epsilon},
-                {"max_position_embeddings", kPositions},
-                {"original_max_position_embeddings", kPositions},
-                {"pad_token_id", nullptr},
-                {"rope_theta", kind.rotary.theta},
-                {"partial_rotary_factor", kind.rotary.fraction}};
+  Config config = common_config(model, "phi3", "Phi3");
+  config["original_max_position_embeddings"] = kPositions;
+  config["pad_token_id"] = nullptr;
+  config["rope_theta"] = kind.rotary.theta;
+  config["partial_rotary_factor"] = kind.rotary.fraction;
   add_scaling(config, kind.rotary);
   config["sliding_window"] = kind.window > 0 ? Config(kind.window) : Config(nullptr);
   return config;
@@ -186,20 +181,10 @@ Config gemma_config(const ModelSpec& model) {
   const double scale = model.score_scale();
   RotarySpec full = model.kinds.front().rotary, local = full;
   for (const LayerKind& kind : model.kinds) (kind.window > 0 ? local : full) = kind.rotary;
-  Config config{{"architectures", Config::array({"Gemma3ForCausalLM"})},
-                {"model_type", "gemma3_text"},
-                {"hidden_size", model.hidden},
-                {"num_hidden_layers", model.layers},
-                {"num_attention_heads", model.heads},
-                {"num_key_value_heads", model.kv_heads},
-                {"head_dim", model.head_dim},
-                {"intermediate_size", model.feed_forward},
-                {"hidden_activation", "gelu_pytorch_tanh"},
-                {"rms_norm_eps", model.norm_epsilon},
-                {"max_position_embeddings", kPositions},
-                {"query_pre_attn_scalar", std::llround(1 / (scale * scale))},
-                {"rope_theta", full.theta},
-                {"rope_local_base_freq", local.theta}};
+  Config config = common_config(model, "gemma3_text", "Gemma3");
+  config["query_pre_attn_scalar"] = std::llround(1 / (scale * scale));
+  config["rope_theta"] = full.theta;
+  config["rope_local_base_freq"] = local.theta;
   add_scaling(config, full);
   config["attention_bias"] = false;
   config["sliding_window"] = window_of(model);

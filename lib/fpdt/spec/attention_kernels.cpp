@@ -19,6 +19,10 @@ constexpr std::int64_t kElementsMost = (std::int64_t{1} << 31) - 1;  // of one o
 
 std::string why_own_attention(const Problem& problem, const Strategy& strategy) {
   if (problem.cluster.attention != AttentionKernels::cudnn) return "";
+  const std::vector<LayerKind>& kinds = problem.model.kinds;
+  if (std::none_of(kinds.begin(), kinds.end(), in_library)) {
+    return std::string(kNoWindows);
+  }
   if (problem.documents) return "those of cuDNN do not support documents";
   if (strategy.storage != Storage::bf16) return "those of cuDNN do not support f32";
   const std::int64_t size = problem.model.head_dim;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "fpdt/spec/strategy.h"
 
@@ -12,6 +13,7 @@ namespace fpdt {
 std::string why_own_attention(const Problem& problem, const Strategy& strategy);
 // Whether cuDNN computes the tiles of layers without a window.
 bool fused_attention(const Problem& problem, const Strategy& strategy);
+inline constexpr std::string_view kNoWindows = "those of cuDNN compute no windows here";
 // Whether tiles of such layers are among them. Kernels of the backend compute those of a window.
 inline bool in_library(const LayerKind& kind) { return kind.window == 0; }
 

@@ -134,10 +134,15 @@ void add_errors(CheckReport& report, const CheckReport& next) {
 void require_feasible(const Problem& problem, std::int64_t samples) {
   const ModelSpec& model = problem.model;
   const auto tokens = static_cast<double>(problem.seq_len);
-  // Each parameter costs 6 flops per token, forward and backward. Attention counts its causal half.
-  const double flops = static_cast<double>(samples) * tokens *
-                       (6 * static_cast<double>(parameter_count(model)) +
-                        6 * static_cast<double>(mul(model.layers, model.q_width())) * tokens);
+  // A parameter costs 6 flops per token, forward and backward. Attention counts what queries see.
+  const std::vector<std::int64_t> layers = layers_of_kinds(model);
+  double pairs = 0;
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    pairs += static_cast<double>(layers[k]) * attended_pairs(model.kinds[k], tokens);
+  }
+  const double flops =
+      static_cast<double>(samples) * tokens * 6 * static_cast<double>(parameter_count(model)) +
+      static_cast<double>(samples) * 12 * static_cast<double>(model.q_width()) * pairs;
   constexpr double kMost = 1e11;
   if (flops <= kMost) return;
   throw InputError(fmt::format(

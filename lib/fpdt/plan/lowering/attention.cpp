@@ -20,8 +20,7 @@ Attention::Attention(Context& context, Travel& travel) : LoweringPart(context), 
   dq_sum_ = sum("dq_sum", shape_.query_rows(0), q_width());
   dkv_diagonal_ = sum("dkv_diagonal", shape_.key_rows(0), kv_width());
   dkv_sum_ = sum("dkv_sum", shape_.key_rows(0), kv_width());
-  const std::vector<LayerKind>& kinds = model_.kinds;
-  if (!context.fused || std::none_of(kinds.begin(), kinds.end(), in_library)) return;
+  if (!context.fused) return;
   std::int64_t most = 0;
   for (const LayerClass& choice : strategy_.layer_classes) {
     most = std::max(most, workspace_bytes(choice));

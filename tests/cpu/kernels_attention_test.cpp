@@ -14,7 +14,12 @@ struct TileShape {
   Dtype output = Dtype::f32;
   std::int64_t key_chunk = 0;  // key rows of a tile; 0: as many as query rows
   std::int64_t window = 0;
+  double cap = 0;
 };
+
+double capped(double x, double cap) { return cap > 0 ? cap * std::tanh(x / cap) : x; }
+// The derivative, from the result.
+double slope(double result, double cap) { return cap > 0 ? 1 - result * result / (cap * cap) : 1; }
 
 std::int64_t start_of(const TileShape& shape, std::int64_t token) {
   std::int64_t start = 0;
@@ -33,11 +38,13 @@ struct Whole {
   std::vector<double> o, lse, delta, dq, dkv;  // results
 };
 
-// Probabilities of one query row of one head, normalised.
+// Probabilities of one query row of one head, normalised, and the slopes of the cap.
 std::vector<double> probabilities(const TileShape& s, const Whole& w, std::int64_t t,
-                                  std::int64_t head, double scale, double& lse) {
+                                  std::int64_t head, double scale, double& lse,
+                                  std::vector<double>& slopes) {
   const std::int64_t kv_head = head / (s.heads / s.kv_heads);
   std::vector<double> p(index(s.tokens), 0.0);
+  slopes = p;
   double sum = 0;
   for (std::int64_t u = first_seen(s, t); u <= t; ++u) {
     double score = 0;
@@ -45,7 +52,9 @@ std::vector<double> probabilities(const TileShape& s, const Whole& w, std::int64
       score += w.q[index((t * s.heads + head) * s.size + d)] *
                w.kv[index((u * 2 * s.kv_heads + kv_head) * s.size + d)];
     }
-    p[index(u)] = std::exp(score * scale);
+    score = capped(score * scale, s.cap);
+    slopes[index(u)] = slope(score, s.cap);
+    p[index(u)] = std::exp(score);
     sum += p[index(u)];
   }
   for (double& value : p) value /= sum;
@@ -68,7 +77,8 @@ void attend(const TileShape& s, Whole& w, double scale) {
         return index((u * 2 * s.kv_heads + s.kv_heads + kv_head) * s.size + d);
       };
       double lse = 0;
-      const std::vector<double> p = probabilities(s, w, t, head, scale, lse);
+      std::vector<double> slopes;
+      const std::vector<double> p = probabilities(s, w, t, head, scale, lse, slopes);
       double delta = 0;
       for (std::int64_t u = 0; u <= t; ++u) {
         for (std::int64_t d = 0; d < s.size; ++d) w.o[q_at(d)] += p[index(u)] * w.kv[v_at(u, d)];
@@ -79,7 +89,7 @@ void attend(const TileShape& s, Whole& w, double scale) {
       for (std::int64_t u = 0; u <= t; ++u) {
         double dp = 0;
         for (std::int64_t d = 0; d < s.size; ++d) dp += w.dout[q_at(d)] * w.kv[v_at(u, d)];
-        const double ds = p[index(u)] * (dp - delta) * scale;
+        const double ds = p[index(u)] * (dp - delta) * scale * slopes[index(u)];
         for (std::int64_t d = 0; d < s.size; ++d) {
           w.dkv[v_at(u, d)] += p[index(u)] * w.dout[q_at(d)];
           w.dkv[k_at(u, d)] += ds * w.q[q_at(d)];
@@ -192,6 +202,7 @@ class Tiled {
     op.heads = shape_.heads, op.kv_heads = shape_.kv_heads, op.head_dim = shape_.size;
     op.scale = scale_;
     op.window = shape_.window;
+    op.cap = shape_.cap;
   }
 
   TileShape shape_;
@@ -201,11 +212,12 @@ class Tiled {
 
 // Scores are at most sqrt(D) in magnitude and err by D + 2 units of it; the relative error of
 // probabilities is the same. Sums over the keys add a unit per key. A stored lse of magnitude < 16
-// adds 16 units each time it is read. Values and upstream gradients are at most 1. Every stored
-// partial output adds its rounding.
+// adds 16 units each time it is read. A cap errs by 8 units of its size. Values and upstream
+// gradients are at most 1. Every stored partial output adds its rounding.
 double forward_error(const TileShape& s) {
   const double score =
-      static_cast<double>(s.size + 2) * std::sqrt(static_cast<double>(s.size)) * kUnit;
+      static_cast<double>(s.size + 2) * std::sqrt(static_cast<double>(s.size)) * kUnit +
+      8 * s.cap * kUnit;
   const std::int64_t rows = s.key_chunk == 0 ? s.chunk : s.key_chunk;
   const double tiles = rows == 0 ? 1 : static_cast<double>(s.tokens / rows + 1);
   return 2 * score + static_cast<double>(s.tokens + 16) * kUnit +
@@ -269,6 +281,17 @@ TEST(AttentionKernels, Windows) {
   TileShape shape{300, 1, 1, 8, Dtype::f32, {}, 70, Dtype::f32, 300};
   shape.window = 130;
   check_tile(shape);
+}
+TEST(AttentionKernels, Caps) {
+  for (const double cap : {0.3, 1.0, 50.0}) {
+    TileShape shape{61, 4, 2, 8, Dtype::f32, {0, 15, 25, 41}, 20};
+    shape.cap = cap;
+    check_tile(shape);
+    shape = {70, 4, 2, 16, Dtype::bf16, {0, 30}, 32};
+    shape.cap = cap;
+    shape.window = 21;
+    check_tile(shape);
+  }
 }
 TEST(AttentionKernels, Bf16) {
   check_tile({70, 4, 2, 16, Dtype::bf16, {0, 30}, 32});

@@ -74,7 +74,10 @@ TEST(EmbeddingKernel, BackwardAddsEveryRow) {
 struct Loss {
   std::int64_t rows, vocabulary, tile;
   Dtype dtype = Dtype::f32;
+  double cap = 0;
 };
+
+double capped(double x, double cap) { return cap > 0 ? cap * std::tanh(x / cap) : x; }
 
 constexpr double kScale = 0.375;
 
@@ -86,7 +89,7 @@ void check_loss_gradient(const Loss& s, KernelCase& memory, const LossStatistics
     LossGradient gradient;
     gradient.logits = tiles[t], gradient.labels = statistics.labels, gradient.scale = scale;
     gradient.statistics = statistics.statistics.operand;
-    gradient.rows = s.rows;
+    gradient.rows = s.rows, gradient.cap = s.cap;
     gradient.vocab_first = static_cast<std::int64_t>(t) * s.tile;
     gradient.vocab_count = std::min(s.tile, s.vocabulary - gradient.vocab_first);
     gradient.dlogits = memory.write(s.dtype, s.rows * gradient.vocab_count);
@@ -95,12 +98,14 @@ void check_loss_gradient(const Loss& s, KernelCase& memory, const LossStatistics
     for (std::int64_t row = 0; row < s.rows; ++row) {
       double total = 0;
       for (std::int64_t j = 0; j < s.vocabulary; ++j)
-        total += std::exp(all[index(row * s.vocabulary + j)]);
+        total += std::exp(capped(all[index(row * s.vocabulary + j)], s.cap));
       for (std::int64_t j = 0; j < gradient.vocab_count; ++j) {
         const std::int64_t word = gradient.vocab_first + j;
-        const double p = std::exp(all[index(row * s.vocabulary + word)]) / total;
+        const double logit = capped(all[index(row * s.vocabulary + word)], s.cap);
+        const double slope = s.cap > 0 ? 1 - logit * logit / (s.cap * s.cap) : 1;
+        const double p = std::exp(logit) / total;
         const double hit = static_cast<double>(word) == labels[index(row)] ? 1.0 : 0.0;
-        expected.push_back(labels[index(row)] < 0 ? 0.0 : kScale * (p - hit));
+        expected.push_back(labels[index(row)] < 0 ? 0.0 : kScale * (p - hit) * slope);
       }
     }
     expect_close(memory.values(gradient.dlogits), expected, error, s.dtype);
@@ -121,7 +126,7 @@ void check_loss(const Loss& s) {
   const Operand label = memory.put(Dtype::i32, labels);
   const Operand scale = memory.put(Dtype::f32, {kScale});
   LossStatistics statistics;
-  statistics.labels = label, statistics.rows = s.rows;
+  statistics.labels = label, statistics.rows = s.rows, statistics.cap = s.cap;
   statistics.statistics = memory.write(Dtype::f32, 3 * s.rows);
   std::vector<Operand> tiles;
   for (std::int64_t first = 0; first < s.vocabulary; first += s.tile) {
@@ -143,16 +148,17 @@ void check_loss(const Loss& s) {
   sum.loss = {memory.put(Dtype::f32, {1.5}), true};
   memory.run(sum);
 
-  // Logits are at most 10; an exponential errs by 10 + 4 units, sums of n terms by n more at most.
-  const double error = static_cast<double>(s.vocabulary + 32) * kUnit;
+  // Logits are at most 10; an exponential errs by 10 + 4 units, sums of n terms by n more at most,
+  // and a cap by 8 units of its size.
+  const double error = (static_cast<double>(s.vocabulary + 32) + 8 * s.cap) * kUnit;
   double loss = 1.5;
   for (std::int64_t row = 0; row < s.rows; ++row) {
     if (labels[index(row)] < 0) continue;
     double total = 0;
     for (std::int64_t j = 0; j < s.vocabulary; ++j)
-      total += std::exp(all[index(row * s.vocabulary + j)]);
+      total += std::exp(capped(all[index(row * s.vocabulary + j)], s.cap));
     const auto target = static_cast<std::int64_t>(labels[index(row)]);
-    loss += kScale * (std::log(total) - all[index(row * s.vocabulary + target)]);
+    loss += kScale * (std::log(total) - capped(all[index(row * s.vocabulary + target)], s.cap));
   }
   expect_close(memory.values(sum.loss), {loss}, static_cast<double>(s.rows) * error, Dtype::f32);
 
@@ -167,6 +173,11 @@ TEST(LossKernels, WholeVocabulary) {
 TEST(LossKernels, VocabularyTiles) {
   check_loss({7, 13, 5});
   check_loss({4, 2100, 1100});
+}
+TEST(LossKernels, CapLogits) {
+  check_loss({7, 13, 5, Dtype::f32, 7});
+  check_loss({3, 2100, 1100, Dtype::f32, 4});
+  check_loss({2, 50, 20, Dtype::bf16, 30});
 }
 TEST(LossKernels, Bf16) {
   check_loss({7, 50, 20, Dtype::bf16});

@@ -92,7 +92,7 @@ TEST(HfConfig, NotesEverySizeThatItLeavesOut) {
   // Complete ones, as transformers writes them, are read in silence.
   for (const char* name :
        {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
-        "phi3", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+        "phi3", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     std::vector<std::string> all;
     static_cast<void>(load_model(source_path(std::string("tests/fixtures/hf/") + name), &all));
     EXPECT_THAT(all, IsEmpty()) << name;
@@ -196,6 +196,31 @@ TEST(HfConfig, ReadsGemma3) {
               HasSubstr("soft capping of logits"));
   EXPECT_THAT(config_error(R"({"model_type": "gemma3_text", "sliding_window": null})"),
               HasSubstr("sliding_window: expected a number of tokens"));
+}
+
+TEST(HfConfig, ReadsGemma2) {
+  const ModelSpec model = parsed(R"({"model_type": "gemma2", "head_dim": 128, "hidden_size": 4608,
+      "intermediate_size": 36864, "num_attention_heads": 32, "num_hidden_layers": 46,
+      "num_key_value_heads": 16, "query_pre_attn_scalar": 144, "hidden_act": "gelu_pytorch_tanh",
+      "cache_implementation": "hybrid"})");
+  const ModelSpec ours = load_model(source_path("models/gemma2-27b.yaml"));
+  EXPECT_EQ(model.kinds, ours.kinds);
+  EXPECT_EQ(model.pattern, ours.pattern);
+  EXPECT_EQ(model.attention_scale, ours.attention_scale);
+  EXPECT_EQ(model.attention_cap, 50);
+  EXPECT_EQ(model.logits_cap, 30);
+  EXPECT_EQ(parameter_count(model), parameter_count(ours));
+  EXPECT_EQ(hf_family(ours), HfFamily::gemma2);
+  ModelSpec uncapped = ours;
+  uncapped.attention_cap = 0;
+  const ModelSpec again = parsed(hf_config_json(uncapped));
+  EXPECT_EQ(again.attention_cap, 0) << "null in the config, not the default of the class";
+  EXPECT_EQ(again.logits_cap, 30);
+  EXPECT_EQ(again.kinds, ours.kinds);
+  ModelSpec both = ours;
+  both.qk_norm = true;
+  EXPECT_THAT(input_error([&] { static_cast<void>(hf_family(both)); }),
+              HasSubstr("no Hugging Face family"));
 }
 
 // As in the model card of Qwen2.5 for longer texts. The attention factor is 0.1 ln(4) + 1.
@@ -304,7 +329,7 @@ TEST(HfConfig, RefusesWhatWouldTrainAnotherModel) {
       HasSubstr("0.25 of head_dim 12 rotates 3 dimensions, expected an even number"));
   EXPECT_THAT(config_error(R"({"model_type": "mixtral", "num_local_experts": 8})"),
               HasSubstr("\"mixtral\": experts are not supported"));
-  EXPECT_THAT(config_error(R"({"model_type": "gemma2"})"), HasSubstr("soft caps"));
+  EXPECT_THAT(config_error(R"({"model_type": "gemma"})"), HasSubstr("only Gemma 2 and 3"));
   EXPECT_THAT(config_error(R"({"model_type": "lama"})"), HasSubstr("did you mean \"llama\"?"));
   EXPECT_THAT(config_error(R"({})"), HasSubstr("model_type: this key is required"));
 }
@@ -324,7 +349,7 @@ TEST(HfConfig, SurvivesHostileText) {
 TEST(HfConfig, PrintsWhatItReads) {
   for (const char* name :
        {"llama", "llama_linear", "mistral", "mistral_window", "qwen2", "qwen3", "qwen3_windows",
-        "phi3", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
+        "phi3", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_parallel"}) {
     const ModelSpec model = load_model(source_path(std::string("tests/fixtures/hf/") + name));
     ModelSpec again = parsed(hf_config_json(model));
     again.source = model.source;

@@ -70,6 +70,7 @@ TEST(Gradient, Qwen3WithNormedHeads) { expect_true_gradients(qwen3_model()); }
 TEST(Gradient, LayersOfTwoKinds) { expect_true_gradients(windowed_model()); }
 
 TEST(Gradient, GemmaWithPostNorms) { expect_true_gradients(gemma_model()); }
+TEST(Gradient, GemmaWithSoftCaps) { expect_true_gradients(gemma2_model()); }
 
 TEST(Gradient, GptWithParallelResidual) {
   ModelSpec model = gpt_model(ActivationFamily::gelu_erf);

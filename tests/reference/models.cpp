@@ -72,6 +72,15 @@ ModelSpec gemma_model() {
   return model;
 }
 
+ModelSpec gemma2_model() {
+  ModelSpec model = gemma_model();
+  model.name = "gemma2";
+  model.qk_norm = false;
+  model.attention_cap = 1.5;
+  model.logits_cap = 0.8;
+  return model;
+}
+
 ModelSpec gpt_model(ActivationFamily activation) {
   ModelSpec model = test::small_gpt("gpt", llama_model(), 9);
   model.activation = activation;

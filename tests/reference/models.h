@@ -18,6 +18,7 @@ ModelSpec qwen3_model();
 ModelSpec windowed_model();
 // Gemma 3: windows, post norms, geglu, scaled embeddings, another scale of scores, tied.
 ModelSpec gemma_model();
+ModelSpec gemma2_model();  // soft caps instead of norms of heads
 // GPT: LayerNorm, gelu, biases, learned positions, tied embeddings.
 ModelSpec gpt_model(ActivationFamily activation);
 

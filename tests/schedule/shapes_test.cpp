@@ -125,6 +125,17 @@ TEST_F(Shapes, WindowsAreNotForLibraries) {
   EXPECT_EQ(test::codes(backward).count("S205"), 1U);
 }
 
+TEST_F(Shapes, CapsAreNotForLibraries) {
+  AttentionBackward& tile = test::body_of<AttentionBackward>(backward, "backward", "attn.0.0");
+  tile.cap = 50;
+  EXPECT_EQ(test::codes(backward), Codes{});
+  tile.cap = -1;
+  EXPECT_EQ(test::codes(backward), Codes{"S205"});
+  tile.cap = 50;
+  tile.workspace = tile.lse;
+  EXPECT_EQ(test::codes(backward).count("S205"), 1U);
+}
+
 TEST(RankBounds, AreThoseOfAllRanks) {
   for (const RankExpression& e :
        {RankExpression{5}, RankExpression{0, {8, 0, 1, std::int64_t{1} << 62}},

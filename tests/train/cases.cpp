@@ -44,6 +44,15 @@ ModelSpec tiny_gemma() {
   return model;
 }
 
+ModelSpec tiny_gemma2() {
+  ModelSpec model = tiny_gemma();
+  model.name = "tiny-gemma2";
+  model.qk_norm = false;
+  model.attention_cap = 0.5;
+  model.logits_cap = 0.2;
+  return model;
+}
+
 ModelSpec tiny_neox() {
   ModelSpec model = tiny_gpt();
   model.name = "tiny-neox";

@@ -12,11 +12,12 @@
 namespace fpdt {
 
 // Two layers of width 16, four query heads of size 4 unless stated otherwise, 19 words.
-ModelSpec tiny_gemma();  // post norms, geglu, normed heads, scales of scores and embeddings, tied
-ModelSpec tiny_llama();  // RMSNorm, swiglu, rotary, 2 KV heads
-ModelSpec tiny_gpt();    // LayerNorm, gelu, biases, learned positions, tied embeddings
-ModelSpec tiny_qwen3();  // as llama, heads of size 6 that are normalised and turned by yarn, tied
-ModelSpec tiny_neox();   // as gpt, residuals in parallel, half of a head rotates, own head
+ModelSpec tiny_gemma2();  // soft caps instead of norms of heads
+ModelSpec tiny_gemma();   // post norms, geglu, normed heads, scales of scores and embeddings, tied
+ModelSpec tiny_llama();   // RMSNorm, swiglu, rotary, 2 KV heads
+ModelSpec tiny_gpt();     // LayerNorm, gelu, biases, learned positions, tied embeddings
+ModelSpec tiny_qwen3();   // as llama, heads of size 6 that are normalised and turned by yarn, tied
+ModelSpec tiny_neox();    // as gpt, residuals in parallel, half of a head rotates, own head
 
 struct Case {
   std::string name;

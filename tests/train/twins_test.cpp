@@ -120,6 +120,10 @@ TEST_F(StatedConstants, AreThoseOfTheProblem) {
   EXPECT_EQ(findings_after<JoinHeads>([](JoinHeads& op) { op.rotary.magnitude = 2; }), "S801");
   EXPECT_EQ(findings_after<AttentionForward>([](AttentionForward& op) { op.scale = 1; }), "S801");
   EXPECT_EQ(findings_after<AttentionBackward>([](AttentionBackward& op) { op.scale = 1; }), "S801");
+  EXPECT_EQ(findings_after<AttentionForward>([](AttentionForward& op) { op.cap = 1; }), "S801");
+  EXPECT_EQ(findings_after<AttentionBackward>([](AttentionBackward& op) { op.cap = 1; }), "S801");
+  EXPECT_EQ(findings_after<LossStatistics>([](LossStatistics& op) { op.cap = 1; }), "S801");
+  EXPECT_EQ(findings_after<LossGradient>([](LossGradient& op) { op.cap = 1; }), "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.beta1 = 0.5; }), "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.weight_decay = 0.5; }), "S801");
   EXPECT_EQ(findings_after<AdamW>([](AdamW& op) { op.clip = 0; }), "S801");

@@ -60,6 +60,7 @@ Case draw(std::mt19937& random) {
                     : family == 1 ? tiny_qwen3()
                     : family == 2 ? tiny_neox()
                     : family == 3 ? tiny_llama()
+                    : family == 4 ? tiny_gemma2()
                                   : tiny_gemma();
   if (family != 0 && family != 2) model.kv_heads = of(kHeads);
   if (model.learned_positions > 0) model.learned_positions = 48;

@@ -81,6 +81,8 @@ void describe(Self& model, Visitor& f) {
   f.optional("parallel_residual", model.parallel_residual);
   f.sparse("post_norms", model.post_norms);
   f.sparse("attention_scale", model.attention_scale);
+  f.sparse("attention_cap", model.attention_cap);
+  f.sparse("logits_cap", model.logits_cap);
   f.sparse("embedding_scale", model.embedding_scale, 1);
   f.optional("learned_positions", model.learned_positions);
   describe_kinds(model, f);

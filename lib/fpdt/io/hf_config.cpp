@@ -14,8 +14,9 @@
 namespace fpdt {
 namespace {
 
-constexpr std::array<std::string_view, 9> kTypes{
-    "gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text", "gemma3"};
+constexpr std::array<std::string_view, 10> kTypes{"gpt2",        "gpt_neox", "llama", "mistral",
+                                                  "qwen2",       "qwen3",    "phi3",  "gemma2",
+                                                  "gemma3_text", "gemma3"};
 
 // Model types that users will try, with the reason why they are refused.
 struct ForeignType {
@@ -29,7 +30,7 @@ constexpr std::array<ForeignType, 13> kForeignTypes{{
     {"deepseek", "experts and latent attention are not supported"},
     {"gpt_oss", "experts and attention sinks are not supported"},
     {"llama4", "experts and chunked attention are not supported"},
-    {"gemma", "its soft caps are not supported"},
+    {"gemma", "only Gemma 2 and 3 are supported"},
     {"phi", "its experts or its biases are not supported"},
     {"falcon", "its fused attention and ALiBi are not supported"},
     {"bloom", "ALiBi is not supported"},
@@ -193,22 +194,29 @@ void read_llama(ConfigReader& config, std::string_view type, ModelSpec& model) {
   read_windows(config, type, model);
 }
 
-// Five layers with a window to one without, each kind with rotary frequencies of its own.
-void read_gemma3_kinds(ConfigReader& config, ModelSpec& model) {
+// Every other layer of Gemma 2 has a window, beginning with the first. Gemma 3 has five with a
+// window to one without, each kind with rotary frequencies of its own.
+void read_gemma_kinds(ConfigReader& config, bool second, ModelSpec& model) {
   RotarySpec full, local;
   full.fraction = local.fraction = 1;
-  full.theta = config.value("rope_theta", 1e6);
-  local.theta = config.value("rope_local_base_freq", 1e4);
+  full.theta = config.value("rope_theta", second ? 1e4 : 1e6);
   if (const auto listed = read_rotary_of(config, "full_attention", full)) {
     full = *listed;
   } else {
-    full = read_rotary(config, {.standard_theta = 1e6});
+    full = read_rotary(config, {.standard_theta = second ? 1e4 : 1e6});
   }
-  local = read_rotary_of(config, "sliding_attention", local).value_or(local);
+  if (second) {
+    local = full;
+  } else {
+    local.theta = config.value("rope_local_base_freq", 1e4);
+    local = read_rotary_of(config, "sliding_attention", local).value_or(local);
+  }
   const bool null = config.has("sliding_window") && config.find("sliding_window") == nullptr;
   const std::int64_t window = null ? 0 : config.value("sliding_window", std::int64_t{4096});
-  const std::int64_t each = config.value("sliding_window_pattern",
-                                         config.value("_sliding_window_pattern", std::int64_t{6}));
+  const std::int64_t each =
+      second ? 2
+             : config.value("sliding_window_pattern",
+                            config.value("_sliding_window_pattern", std::int64_t{6}));
   if (window < 1 || each < 1) {
     return config.refuse("sliding_window", "expected a number of tokens, and a pattern of layers");
   }
@@ -221,7 +229,12 @@ void read_gemma3_kinds(ConfigReader& config, ModelSpec& model) {
   for (LayerKind& kind : model.kinds) kind.rotary = kind.window > 0 ? local : full;
 }
 
-void read_gemma3(ConfigReader& config, ModelSpec& model) {
+// 0 without a cap, which a config says by null.
+double read_cap(ConfigReader& config, std::string_view key, double standard) {
+  return config.value(key, config.has(key) ? 0.0 : standard);
+}
+
+void read_gemma(ConfigReader& config, bool second, ModelSpec& model) {
   model.family = Family::gemma;
   model.hidden = config.size("hidden_size", std::int64_t{2304});
   model.layers = config.size("num_hidden_layers", std::int64_t{26});
@@ -229,10 +242,11 @@ void read_gemma3(ConfigReader& config, ModelSpec& model) {
   model.kv_heads = config.size("num_key_value_heads", std::int64_t{4});
   model.head_dim = config.size("head_dim", std::int64_t{256});
   model.feed_forward = config.size("intermediate_size", std::int64_t{9216});
-  model.vocabulary = config.size("vocab_size", std::int64_t{262208});
+  model.vocabulary = config.size("vocab_size", std::int64_t{second ? 256000 : 262208});
   model.norm = NormFamily::rms;
   model.norm_epsilon = config.value("rms_norm_eps", 1e-6);
-  model.qk_norm = model.post_norms = true;
+  model.qk_norm = !second;
+  model.post_norms = true;
   model.activation = ActivationFamily::geglu_tanh;
   check_activation(config, "hidden_activation",
                    config.value("hidden_activation", std::string("gelu_pytorch_tanh")),
@@ -243,10 +257,16 @@ void read_gemma3(ConfigReader& config, ModelSpec& model) {
   const bool usual = scalar == static_cast<double>(model.head_dim);
   model.attention_scale = usual || !(scalar > 0) ? 0 : 1 / std::sqrt(scalar);
   model.embedding_scale = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, model.hidden)));
+  if (second) {
+    model.attention_cap = read_cap(config, "attn_logit_softcapping", 50);
+    model.logits_cap = read_cap(config, "final_logit_softcapping", 30);
+  }
   config.require("attention_bias", false, false);
   config.require("use_bidirectional_attention", false, false);
   config.dropout("attention_dropout", 0);
-  read_gemma3_kinds(config, model);
+  for (const std::string_view key : {"cache_implementation", "hidden_act"})
+    config.find(key);  // unused
+  read_gemma_kinds(config, second, model);
 }
 
 void read_gpt2(ConfigReader& config, ModelSpec& model) {
@@ -345,8 +365,8 @@ ModelSpec parse_hf_config(std::string_view text, std::string_view file_name,
     read_gpt2(config, model);
   } else if (type == "gpt_neox") {
     read_gpt_neox(config, model);
-  } else if (type.starts_with("gemma3")) {
-    read_gemma3(config, model);
+  } else if (type.starts_with("gemma3") || type == "gemma2") {
+    read_gemma(config, type == "gemma2", model);
     if (type == "gemma3") config.note("planned for the text alone, without images");
   } else if (std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end()) {
     read_llama(config, type, model);

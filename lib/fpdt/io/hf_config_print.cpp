@@ -22,7 +22,7 @@ bool has_one_window(const ModelSpec& model) {
 // What only Gemma has.
 bool is_plain(const ModelSpec& model) {
   return model.family != Family::gemma && !model.post_norms && model.attention_scale == 0 &&
-         model.embedding_scale == 1;
+         model.attention_cap == 0 && model.logits_cap == 0 && model.embedding_scale == 1;
 }
 
 // Mistral has windows in all layers, Qwen in some as well.
@@ -45,7 +45,8 @@ bool is_phi(const ModelSpec& model) {
          !model.qkv_bias && model.head_dim * model.heads == model.hidden;
 }
 
-// The root of the hidden size multiplies embeddings; layers with a window have plain frequencies.
+// The root of the hidden size multiplies embeddings. In Gemma 3 layers with a window have plain
+// frequencies; in Gemma 2 all layers have the same.
 bool is_gemma(const ModelSpec& model) {
   const double scale = std::sqrt(static_cast<double>(model.hidden));
   const double scalar = 1 / (model.score_scale() * model.score_scale());  // its key is an integer
@@ -54,13 +55,15 @@ bool is_gemma(const ModelSpec& model) {
     if (kind.rotary.fraction != 1) return false;
     if (kind.window == 0) continue;
     ++windows;
+    if (!model.qk_norm) continue;
     if (kind.rotary.factor != 1 || kind.rotary.magnitude != 1) return false;
   }
+  const bool capped = model.attention_cap > 0 || model.logits_cap > 0;
+  if (model.qk_norm ? capped : !has_one_window(model)) return false;
   return model.family == Family::gemma && model.kinds.size() <= 2 && windows == 1 &&
          model.norm == NormFamily::rms && model.activation == ActivationFamily::geglu_tanh &&
-         model.post_norms && model.qk_norm && !model.qkv_bias && !model.bias &&
-         !model.parallel_residual && model.learned_positions == 0 &&
-         std::abs(model.embedding_scale - scale) < 1e-9 * scale &&
+         model.post_norms && !model.qkv_bias && !model.bias && !model.parallel_residual &&
+         model.learned_positions == 0 && std::abs(model.embedding_scale - scale) < 1e-9 * scale &&
          std::abs(scalar - std::round(scalar)) < 1e-9 * scalar;
 }
 
@@ -181,14 +184,20 @@ Config gemma_config(const ModelSpec& model) {
   const double scale = model.score_scale();
   RotarySpec full = model.kinds.front().rotary, local = full;
   for (const LayerKind& kind : model.kinds) (kind.window > 0 ? local : full) = kind.rotary;
-  Config config = common_config(model, "gemma3_text", "Gemma3");
+  const bool second = hf_family(model) == HfFamily::gemma2;
+  Config config = second ? common_config(model, "gemma2", "Gemma2")
+                         : common_config(model, "gemma3_text", "Gemma3");
   config["query_pre_attn_scalar"] = std::llround(1 / (scale * scale));
   config["rope_theta"] = full.theta;
-  config["rope_local_base_freq"] = local.theta;
+  if (!second) config["rope_local_base_freq"] = local.theta;
   add_scaling(config, full);
   config["attention_bias"] = false;
   config["sliding_window"] = window_of(model);
   add_layer_types(config, model);
+  if (!second) return config;
+  const auto cap = [](double value) { return value > 0 ? Config(value) : Config(nullptr); };
+  config["attn_logit_softcapping"] = cap(model.attention_cap);
+  config["final_logit_softcapping"] = cap(model.logits_cap);
   return config;
 }
 
@@ -233,6 +242,7 @@ Config family_config(const ModelSpec& model) {
       return llama_config(model);
     case HfFamily::phi3:
       return phi_config(model);
+    case HfFamily::gemma2:
     case HfFamily::gemma3:
       return gemma_config(model);
     case HfFamily::gpt2:
@@ -249,7 +259,7 @@ HfFamily hf_family(const ModelSpec& model) {
   for (const LayerKind& kind : model.kinds) require_magnitude(model, kind.rotary);
   if (is_llama(model) && model.family == Family::llama) return HfFamily::llama;
   if (is_llama(model) && is_phi(model)) return HfFamily::phi3;
-  if (is_gemma(model)) return HfFamily::gemma3;
+  if (is_gemma(model)) return model.qk_norm ? HfFamily::gemma3 : HfFamily::gemma2;
   if (is_gpt(model) && model.learned_positions > 0 && model.kinds.front().rotary.fraction == 0 &&
       !model.parallel_residual) {
     return HfFamily::gpt2;
@@ -260,8 +270,8 @@ HfFamily hf_family(const ModelSpec& model) {
   throw InputError(fmt::format(
       "model {}: no Hugging Face family computes the same; known are llama, mistral, phi3, "
       "qwen2 and qwen3 "
-      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gemma3 (windows, "
-      "geglu_tanh, post norms, norms of heads, scaled embeddings), gpt2 "
+      "(rms norm, swiglu, whole rotary, no biases but of qkv or norms of heads), gemma2 and gemma3 "
+      "(windows, geglu_tanh, post norms, scaled embeddings, soft caps or norms of heads), gpt2 "
       "(layer norm, gelu, biases, learned positions), gpt_neox (layer norm, gelu, "
       "biases, rotary)",
       model.name));

@@ -130,6 +130,7 @@ void ConfigReader::done(std::string_view type) {
                      defaults_));
   }
   for (const Foreign& one : kForeign) {
+    if (fields_.knows(one.key)) continue;  // a key of this family
     const Node* node = find(one.key);
     if (node == nullptr || is_harmless(*node, one.neutral)) continue;
     refuse(one.key, fmt::format("not supported ({})", one.what));

@@ -77,9 +77,11 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGemmaNam
     {"down_norm", "model.layers.{}.post_feedforward_layernorm"},
 }};
 
+bool is_gemma(HfFamily family) { return family == HfFamily::gemma2 || family == HfFamily::gemma3; }
+
 std::string hf_name(HfFamily family, const TensorName& name) {
   for (const auto& [part, pattern] : kGemmaNames) {
-    if (family != HfFamily::gemma3 || part != name.part) continue;
+    if (!is_gemma(family) || part != name.part) continue;
     return fmt::format(fmt::runtime(pattern), name.layer);
   }
   for (const NameRow& row : kNames) {
@@ -179,7 +181,7 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
     const char* fused = name.part == "qkv" ? "qkv_proj" : "gate_up_proj";
     return {{fmt::format("{}.{}.{}", parent, fused, name.kind), shape, 0, 0, shape[0], false}};
   }
-  const bool splits = family == HfFamily::llama || family == HfFamily::gemma3;
+  const bool splits = family == HfFamily::llama || is_gemma(family);
   if (splits && name.part == "qkv") {
     return stacked(
         parent, name.kind, shape,
@@ -192,7 +194,7 @@ std::vector<HfPiece> hf_pieces(const ModelSpec& model, std::string_view tensor) 
   if (family == HfFamily::gpt_neox && name.part == "qkv") return interleaved(model, whole, shape);
   const bool is_conv = family == HfFamily::gpt2 && name.layer >= 0 && shape.size() == 2;
   if (is_conv) return {{whole, {shape[1], shape[0]}, 0, 0, shape[0], true}};
-  const bool less = family == HfFamily::gemma3 && name.part.find("norm") != name.part.npos;
+  const bool less = is_gemma(family) && name.part.find("norm") != name.part.npos;
   return {{whole, shape, 0, 0, shape[0], false, less ? 1.0F : 0.0F}};
 }
 

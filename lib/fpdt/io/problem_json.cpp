@@ -193,6 +193,8 @@ Stated stated_by(const Problem& problem, const Strategy& strategy) {
           model.norm_epsilon,
           same_word<ActivationKind>(model.activation),
           model.score_scale(),
+          model.attention_cap,
+          model.logits_cap,
           model.embedding_scale,
           kinds,
           model.pattern,

@@ -350,8 +350,9 @@ struct Add {
 // <= t and, with a window, t < u + window, so a tile whose keys all come later or are all older
 // does nothing on that rank. q [q_rows, h*D], kv [k_rows, 2*g*D]; o [q_rows, h*D] is the normalised
 // output over the keys seen so far and lse [q_rows, h] its natural log-sum-exp; accumulate merges
-// (o, lse) of this tile into them. workspace: scratch memory for a library's kernel, which knows no
-// windows; absent: the backend uses a kernel that needs none.
+// (o, lse) of this tile into them. cap > 0: a scaled score s becomes cap * tanh(s / cap) (Gemma 2,
+// arXiv 2408.00118, section 2). workspace: scratch memory for a library's kernel, which knows
+// neither windows nor caps; absent: the backend uses a kernel that needs none.
 struct AttentionForward {
   static constexpr OpTraits kTraits{"attention_forward", Covers::pairs};
   Operand q, kv, documents;
@@ -364,6 +365,7 @@ struct AttentionForward {
   Pass pass = Pass::forward;
   RankExpression head_first;
   std::int64_t window = 0;
+  double cap = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -384,6 +386,7 @@ struct AttentionForward {
     f.constant("pass", self.pass);
     f.constant("head_first", self.head_first);
     f.constant("window", self.window);
+    f.constant("cap", self.cap);
   }
 };
 
@@ -421,6 +424,7 @@ struct AttentionBackward {
   Pass pass = Pass::backward;
   RankExpression head_first;
   std::int64_t window = 0;
+  double cap = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -444,6 +448,7 @@ struct AttentionBackward {
     f.constant("pass", self.pass);
     f.constant("head_first", self.head_first);
     f.constant("window", self.window);
+    f.constant("cap", self.cap);
   }
 };
 
@@ -541,12 +546,13 @@ struct EmbeddingBackward {
 // Cross-entropy over a tile of the vocabulary. logits [rows, vocab_count] belong to the words from
 // vocab_first on; statistics [rows, 3] f32 hold the running maximum, the sum of exponentials
 // relative to it, and the target's logit; accumulate merges this tile into them. A label < 0 masks
-// its row, which then counts nothing.
+// its row, which then counts nothing. cap: as of attention, on each logit before all else.
 struct LossStatistics {
   static constexpr OpTraits kTraits{"loss_statistics", Covers::nothing};
   Operand logits, labels;
   Target statistics;
   std::int64_t rows = 0, vocab_first = 0, vocab_count = 0;
+  double cap = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -556,6 +562,7 @@ struct LossStatistics {
     f.constant("rows", self.rows);
     f.constant("vocab_first", self.vocab_first);
     f.constant("vocab_count", self.vocab_count);
+    f.constant("cap", self.cap);
   }
 };
 
@@ -577,12 +584,14 @@ struct LossSum {
   }
 };
 
-// dlogits = scale[0] * (softmax - one_hot(label)) on the same tile; 0 on masked rows.
+// dlogits = scale[0] * (softmax - one_hot(label)) on the same tile, by the cap's slope; 0 on masked
+// rows.
 struct LossGradient {
   static constexpr OpTraits kTraits{"loss_gradient", Covers::nothing};
   Operand logits, labels, statistics, scale;
   Target dlogits;
   std::int64_t rows = 0, vocab_first = 0, vocab_count = 0;
+  double cap = 0;
 
   template <class Self, class F>
   static void fields(Self& self, F&& f) {
@@ -594,6 +603,7 @@ struct LossGradient {
     f.constant("rows", self.rows);
     f.constant("vocab_first", self.vocab_first);
     f.constant("vocab_count", self.vocab_count);
+    f.constant("cap", self.cap);
   }
 };
 

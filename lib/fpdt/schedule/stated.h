@@ -27,7 +27,7 @@ struct Stated {
   NormKind norm = NormKind::rms;
   double norm_epsilon = 0;  // of all norms, those of heads included
   ActivationKind activation = ActivationKind::swiglu;
-  double attention_scale = 0;
+  double attention_scale = 0, attention_cap = 0, logits_cap = 0;
   double embedding_scale = 1;
   std::vector<StatedKind> kinds;
   std::vector<std::int64_t> pattern;  // of layers, as indices; it repeats

@@ -23,6 +23,7 @@ std::string why_own_attention(const Problem& problem, const Strategy& strategy) 
   if (std::none_of(kinds.begin(), kinds.end(), in_library)) {
     return std::string(kNoWindows);
   }
+  if (problem.model.attention_cap > 0) return "those of cuDNN compute no soft caps here";
   if (problem.documents) return "those of cuDNN do not support documents";
   if (strategy.storage != Storage::bf16) return "those of cuDNN do not support f32";
   const std::int64_t size = problem.model.head_dim;

@@ -254,6 +254,12 @@ std::vector<Diagnostic> check(const ModelSpec& model) {
   if (!(model.attention_scale >= 0 && model.attention_scale < 1e6)) {
     wrong(fmt::format("attention_scale: expected 0 to 1e6, found {}", model.attention_scale));
   }
+  for (const auto& [key, cap] :
+       {std::pair("attention_cap", model.attention_cap), {"logits_cap", model.logits_cap}}) {
+    // Smaller than its scores' rounding errors, a cap would leave nothing of them.
+    if (cap == 0 || (cap >= 1e-3 && cap < 1e6)) continue;
+    wrong(fmt::format("{}: expected 0 or 0.001 to 1e6, found {}", key, cap));
+  }
   if (!(model.embedding_scale > 0 && model.embedding_scale < 1e6)) {
     wrong(fmt::format("embedding_scale: expected a positive number up to 1e6, found {}",
                       model.embedding_scale));

@@ -79,6 +79,8 @@ struct ModelSpec {
   bool parallel_residual = false;  // the feed-forward reads the layer's input, as attention does
   bool post_norms = false;         // the outputs of attention and of the feed-forward are normed
   double attention_scale = 0;      // of scores; 0: 1 / sqrt(D)
+  double attention_cap = 0;        // of scaled scores, c tanh(s / c); 0: none
+  double logits_cap = 0;           // of logits, likewise
   double embedding_scale = 1;      // multiplies the embedding of tokens, not a tied head
   std::int64_t learned_positions = 0;  // n_positions, or 0 for none
   std::vector<LayerKind> kinds{LayerKind{}};

@@ -57,8 +57,9 @@ void begin(const Tile& tile, std::int64_t head, Range queries, const Running& ru
 }
 
 // Turns a row's scores into exp(score - m) with a new maximum m, and rescales the earlier sums.
-void absorb_row(float* scores, std::int64_t columns, Range visible, float scale, std::int64_t size,
+void absorb_row(float* scores, std::int64_t columns, Range visible, const AttentionForward& op,
                 float& maximum, float& sum, float* o) {
+  const auto scale = static_cast<float>(op.scale), cap = static_cast<float>(op.cap);
   const std::int64_t first = std::min(visible.first, columns);
   const std::int64_t end = std::max(visible.end, first);
   std::fill_n(scores, first, 0.0F);
@@ -67,6 +68,7 @@ void absorb_row(float* scores, std::int64_t columns, Range visible, float scale,
   float* values = scores + first;
   const std::int64_t n = end - first;
   for (std::int64_t j = 0; j < n; ++j) values[j] *= scale;
+  for (std::int64_t j = 0; cap > 0 && j < n; ++j) values[j] = soft_capped(values[j], cap);
   const float larger = lane_maximum(values, n, maximum);
   if (larger == kMinusInfinity) {
     std::fill_n(values, n, 0.0F);
@@ -75,7 +77,7 @@ void absorb_row(float* scores, std::int64_t columns, Range visible, float scale,
   for (std::int64_t j = 0; j < n; ++j) values[j] = exponential(values[j] - larger);
   const float fade = exponential(maximum - larger);
   sum = sum * fade + lane_sum(n, [values](std::int64_t j) { return values[j]; });
-  for (std::int64_t j = 0; j < size; ++j) o[j] *= fade;
+  for (std::int64_t j = 0; j < op.head_dim; ++j) o[j] *= fade;
   maximum = larger;
 }
 
@@ -93,8 +95,8 @@ void absorb(const Tile& tile, std::int64_t head, Range queries, Block q, Range k
   for (std::int64_t i = 0; i < queries.count(); ++i) {
     const Range seen = tile.mask.visible(queries.first + i, keys);
     absorb_row(running.scores + i * columns, columns,
-               {seen.first - keys.first, seen.end - keys.first}, static_cast<float>(op.scale), size,
-               running.maximum[i], running.sum[i], running.o + i * size);
+               {seen.first - keys.first, seen.end - keys.first}, op, running.maximum[i],
+               running.sum[i], running.o + i * size);
   }
   multiply_add(Layout::plain, {running.scores, columns}, Layout::plain, v, queries.count(), size,
                columns, running.o, size);

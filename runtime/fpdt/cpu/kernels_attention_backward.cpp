@@ -3,6 +3,8 @@
 //   p = exp(scale q k^T - lse),  dv += p^T do,  ds = scale p (do v^T - delta),  dq += ds k,  dk +=
 //   ds^T q.
 //
+// With a cap, scale q k^T passes it before all else, and ds has its slope as a factor.
+//
 // dq and dkv are summed in place. Blocks of queries and keys meet as in a Latin square: in round r,
 // the keys of block j meet the queries of block (j + r) mod n. Within a round, no two tasks touch
 // the same rows of the same KV head's group, and rounds follow each other. So every sum has one
@@ -39,14 +41,23 @@ struct Buffers {
 };
 
 // Turns one row of scores into p, and do v^T into ds.
-void differentiate_row(float* p, float* ds, std::int64_t columns, Range visible, float scale,
-                       float lse, float delta) {
+void differentiate_row(float* p, float* ds, std::int64_t columns, Range visible,
+                       const AttentionBackward& op, float lse, float delta) {
+  const auto scale = static_cast<float>(op.scale), cap = static_cast<float>(op.cap);
   const std::int64_t first = std::min(visible.first, columns);
   const std::int64_t end = std::max(visible.end, first);
   std::fill_n(p, first, 0.0F);
   std::fill_n(ds, first, 0.0F);
   std::fill_n(p + end, columns - end, 0.0F);
   std::fill_n(ds + end, columns - end, 0.0F);
+  if (cap > 0) {
+    for (std::int64_t j = first; j < end; ++j) {
+      const float score = p[j] * scale;
+      p[j] = exponential(soft_capped(score, cap) - lse);
+      ds[j] = p[j] * (ds[j] - delta) * scale * slope_of_cap(score, cap);
+    }
+    return;
+  }
   for (std::int64_t j = first; j < end; ++j) {
     p[j] = exponential(p[j] * scale - lse);
     ds[j] = p[j] * (ds[j] - delta) * scale;
@@ -76,8 +87,8 @@ void differentiate(const BackwardTile& tile, std::int64_t head, Range queries, R
     Range seen = tile.mask.visible(queries.first + i, keys);
     if (!(lse > -std::numeric_limits<float>::infinity())) seen.end = seen.first;
     differentiate_row(b.p + i * columns, b.ds + i * columns, columns,
-                      {seen.first - keys.first, seen.end - keys.first},
-                      static_cast<float>(op.scale), lse, load_scalar(tile.delta, at));
+                      {seen.first - keys.first, seen.end - keys.first}, op, lse,
+                      load_scalar(tile.delta, at));
   }
   const std::int64_t value_column = (op.kv_heads + kv_head) * size;
   float* dk = rows_of(tile.dkv, tile.kv_width(), keys, kv_head * size);

@@ -181,6 +181,17 @@ inline float exponential(float x) {
   return x < -87.3F ? 0.0F : p * std::bit_cast<float>(power);
 }
 
+// cap * tanh(x / cap), and its derivative: with e = exp(2 x / cap), cap (1 - 2 / (e + 1)) and
+// 4 e / (e + 1)^2, which keeps its digits where tanh is near 1.
+inline float soft_capped(float x, float cap) {
+  return cap - 2 * cap / (exponential(2 / cap * x) + 1);
+}
+inline float slope_of_cap(float x, float cap) {
+  const float e = exponential(2 / cap * x);
+  const float part = 1 / (e + 1);
+  return 4 * (e * part) * part;
+}
+
 // The kernels, one per op.
 void execute(const Matmul& op, const Frame& frame);
 void execute(const ColumnSum& op, const Frame& frame);

@@ -30,12 +30,19 @@ Tokens tokens_of(const Op& op, const Frame& frame) {
           Documents(frame.view(op, op.documents), first, op.rows), first};
 }
 
+// Logits after their cap, in `buffer`, which may hold them.
+const float* capped(const float* values, float cap, std::int64_t n, float* buffer) {
+  if (cap == 0) return values;
+  for (std::int64_t i = 0; i < n; ++i) buffer[i] = soft_capped(values[i], cap);
+  return buffer;
+}
+
 // Maximum and sum of one row's tile, and the logit of the label if the tile has it.
 RowStatistics tile_statistics(const View& logits, std::int64_t offset, std::int64_t width,
-                              std::int64_t label, float* buffer) {
+                              std::int64_t label, float cap, float* buffer) {
   RowStatistics result{kMinusInfinity, 0.0F, 0.0F};
   for_each_in_row(width, [&](std::int64_t at, std::int64_t n) {
-    const float* values = load(logits, offset + at, n, buffer);
+    const float* values = capped(load(logits, offset + at, n, buffer), cap, n, buffer);
     const float maximum = lane_maximum(values, n, result[0]);
     if (maximum == kMinusInfinity) return;
     const float old = result[1] * exponential(result[0] - maximum);
@@ -44,7 +51,10 @@ RowStatistics tile_statistics(const View& logits, std::int64_t offset, std::int6
                 });
     result[0] = maximum;
   });
-  if (label >= 0 && label < width) result[2] = load_scalar(logits, offset + label);
+  if (label >= 0 && label < width) {
+    const float target = load_scalar(logits, offset + label);
+    result[2] = cap > 0 ? soft_capped(target, cap) : target;
+  }
   return result;
 }
 
@@ -121,7 +131,8 @@ void execute(const LossStatistics& op, const Frame& frame) {
     RowStatistics result{kMinusInfinity, 0.0F, 0.0F};
     if (labels[row] >= 0) {
       result = tile_statistics(logits, row * op.vocab_count, op.vocab_count,
-                               labels[row] - op.vocab_first, frame.scratch(worker));
+                               labels[row] - op.vocab_first, static_cast<float>(op.cap),
+                               frame.scratch(worker));
     }
     if (merges) {
       RowStatistics before{};
@@ -156,6 +167,7 @@ void execute(const LossGradient& op, const Frame& frame) {
   const View dlogits = frame.view(op, op.dlogits);
   const std::int32_t* labels = integers(frame.view(op, op.labels), 0, op.rows);
   const float scale = load_scalar(frame.view(op, op.scale), 0);
+  const auto cap = static_cast<float>(op.cap);
   for_each_row(frame, op.rows, op.vocab_count, [&](std::int64_t row, std::int32_t worker) {
     float* buffer = frame.scratch(worker);
     float* out = buffer + kPiece;
@@ -165,9 +177,11 @@ void execute(const LossGradient& op, const Frame& frame) {
     const float factor = counts ? scale / load_scalar(statistics, row * kStatistics + 1) : 0.0F;
     for_each_in_row(op.vocab_count, [&](std::int64_t at, std::int64_t n) {
       if (counts) {
-        const float* values = load(logits, row * op.vocab_count + at, n, buffer);
+        const float* raw = load(logits, row * op.vocab_count + at, n, buffer);
+        const float* values = capped(raw, cap, n, out);
         for (std::int64_t i = 0; i < n; ++i) out[i] = exponential(values[i] - maximum) * factor;
         if (label >= at && label < at + n) out[label - at] -= scale;
+        for (std::int64_t i = 0; cap > 0 && i < n; ++i) out[i] *= slope_of_cap(raw[i], cap);
       } else {
         std::fill_n(out, n, 0.0F);
       }

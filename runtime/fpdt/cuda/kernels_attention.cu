@@ -182,6 +182,7 @@ __global__ void __launch_bounds__(S::kThreads) attend(const ForwardTile<Out> til
     commit_copies();
     Products<S::kTiles, S::kKeys / 8> scores = {};
     multiply_rows(scores, q, row, k);
+    if (in.cap > 0) soften(scores, in.scale, in.cap);
     await_copies<0>();  // wait for the values
     __syncthreads();
     if (!common.holds(at, S::kKeys)) {

@@ -99,6 +99,7 @@ struct TileInputs {
   Mask mask;
   int heads, kv_heads, size;  // size: D
   float scale;
+  float cap;  // 0: none
 
   __device__ __forceinline__ int group() const { return heads / kv_heads; }
   __device__ __forceinline__ std::int64_t q_stride() const {
@@ -248,6 +249,26 @@ __device__ __forceinline__ void hide(Products<kTiles, kBlocks>& scores, Seen&& s
   }
 }
 
+// tanh of a product times `scale`.
+__device__ __forceinline__ float fast_tanh(float product, float scale) {
+  return 1 - 2 / (1 + fast_exp2(product * (2 * kLog2OfE * scale)));
+}
+
+// Caps scores softly before they are scaled: scale * score becomes cap * tanh(scale * score / cap).
+template <int kTiles, int kBlocks>
+__device__ __forceinline__ void soften(Products<kTiles, kBlocks>& scores, float scale, float cap) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        scores[i][j][e] = cap / scale * fast_tanh(scores[i][j][e], scale / cap);
+      }
+    }
+  }
+}
+
 // Calls f with the head's size as a constant, rounded up to a size that has kernels.
 template <class F>
 void with_head_size(std::int64_t size, F&& f) {
@@ -282,7 +303,8 @@ TileInputs tile_inputs(const Op& op, const Frame& frame) {
           static_cast<int>(op.heads),
           static_cast<int>(op.kv_heads),
           static_cast<int>(op.head_dim),
-          static_cast<float>(op.scale)};
+          static_cast<float>(op.scale),
+          static_cast<float>(op.cap)};
 }
 
 }  // namespace fpdt::cuda

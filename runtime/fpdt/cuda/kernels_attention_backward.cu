@@ -4,6 +4,8 @@
 //   p = exp(scale q k^T - lse),  dv += p^T do,  ds = p (do v^T - delta),  dq += scale ds k,
 //   dk += scale ds^T q.
 //
+// With a cap, scale q k^T passes it before all else, and ds has its slope as a factor.
+//
 // Two kernels mirror each other, and both compute p and ds. One keeps a block of keys and values,
 // while the queries of their whole group of heads pass in ascending order. It works on p^T, whose
 // rows are keys, so that dk and dv stay in registers. The other keeps a block of queries, while
@@ -50,9 +52,9 @@ struct GradientTile {
 template <int kDim_>
 struct Shape {
   static constexpr int kDim = kDim_;
-  static constexpr int kRows = kDim == 128 ? 128 : 64;  // rows that stay; a warp has 16
+  static constexpr int kRows = kDim == 128 ? 128 : 64;   // rows that stay; a warp has 16
   static constexpr int kStream = kDim <= 192 ? 64 : 32;  // rows that pass at a time
-  static constexpr int kParts = kDim <= 128 ? 1 : 2;  // warps that share dk and dv of their rows
+  static constexpr int kParts = kDim <= 128 ? 1 : 2;     // warps that share dk and dv of their rows
   static constexpr int kPart = kDim / kParts;            // columns of dk and dv of a warp
   static constexpr int kGroups = kRows / 16;
   static constexpr int kQueryThreads = kGroups * kWarp;
@@ -81,18 +83,23 @@ struct Room {
 };
 
 // Turns scores into p, and do v^T into ds. of(i) is query i, counted from the thread's first as in
-// `hide`.
+// `hide`. per_cap = scale / cap, 0 without a cap.
 template <bool transposed, int kBlocks, class Of>
 __device__ __forceinline__ void differentiate(Products<1, kBlocks>& scores,
-                                              Products<1, kBlocks>& ds, float scale, Of&& of) {
+                                              Products<1, kBlocks>& ds, const TileInputs& in,
+                                              Of&& of) {
+  const float scale = in.scale * kLog2OfE;
+  const float per_cap = in.cap > 0 ? in.scale / in.cap : 0;
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const Query& query = of(transposed ? 8 * j + e % 2 : e / 2 * 8);
+      // At most 1, also where the score is hidden.
+      const float part = in.cap > 0 ? fminf(fabsf(scores[0][j][e]) * per_cap, 1.0F) : 0.0F;
       const float p = fast_exp2(fmaf(scores[0][j][e], scale, -query.lse));
       scores[0][j][e] = p;
-      ds[0][j][e] = p * (ds[0][j][e] - query.delta);
+      ds[0][j][e] = p * (ds[0][j][e] - query.delta) * (1 - part * part);
     }
   }
 }
@@ -164,13 +171,13 @@ __global__ void __launch_bounds__(S::kKeyThreads) gradient_of_keys(const Gradien
     Products<1, S::kStream / 8> p = {};
     Products<1, S::kStream / 8> ds = {};
     multiply_rows(p, room.kept(0), row, q);
+    if (in.cap > 0) soften(p, in.scale, in.cap);
     const Span common{of[S::kStream - 1].keys.first, of[0].keys.end};
     if (!common.holds(first, S::kRows)) {
       hide<true>(p, [&](int i) { return of[column_first() + i].keys.from(first + row); });
     }
     multiply_rows(ds, room.kept(1), row, dout);
-    differentiate<true>(p, ds, in.scale * kLog2OfE,
-                        [&](int i) -> const Query& { return of[column_first() + i]; });
+    differentiate<true>(p, ds, in, [&](int i) -> const Query& { return of[column_first() + i]; });
     multiply_add(dv, p, dout, part * S::kPart / 16);
     multiply_add(dk, ds, q, part * S::kPart / 16);
   }
@@ -217,12 +224,12 @@ __global__ void __launch_bounds__(S::kQueryThreads) gradient_of_queries(const Gr
     Products<1, S::kStream / 8> p = {};
     Products<1, S::kStream / 8> ds = {};
     multiply_rows(p, room.kept(0), row, k);
+    if (in.cap > 0) soften(p, in.scale, in.cap);
     if (!common.holds(at, S::kStream)) {
       hide<false>(p, [&](int i) { return own[i / 8].keys.from(at); });
     }
     multiply_rows(ds, room.kept(1), row, room.passing(1, turn));
-    differentiate<false>(p, ds, in.scale * kLog2OfE,
-                         [&](int i) -> const Query& { return own[i / 8]; });
+    differentiate<false>(p, ds, in, [&](int i) -> const Query& { return own[i / 8]; });
     multiply_add(dq, ds, k, 0);
   }
   deliver(dq, in.scale, tile.dq + (first + row) * in.q_stride() + head * in.size, in.q_stride(),

@@ -20,6 +20,11 @@ constexpr float kLog2E = 1.44269504F;
 // e^x.
 __device__ __forceinline__ float exponential(float x) { return fast_exp2(x * kLog2E); }
 
+// cap * tanh(x / cap), or x without a cap.
+__device__ __forceinline__ float capped(float x, float cap) {
+  return cap > 0 ? cap - 2 * cap / (1 + exponential(2 / cap * x)) : x;
+}
+
 // Per row: the maximum, the sum of exponentials relative to it, the target's logit.
 constexpr std::int64_t kStatistics = 3;
 
@@ -38,7 +43,7 @@ __device__ __forceinline__ void join_lanes(float& maximum, float& sum) {
 // The (maximum, sum) of the part of a row that one of its kEach threads reads, 16 values per round.
 template <class T, int kEach, class Whole>
 __device__ __forceinline__ void read_row(Whole whole, const T* logits, std::int64_t width,
-                                         unsigned lane, float& maximum, float& sum) {
+                                         unsigned lane, float cap, float& maximum, float& sum) {
   constexpr int N = kPack<T>;
   constexpr int kRound = 16 / N;
   for (std::int64_t first = lane * N; first < width; first += kRound * kEach * N) {
@@ -50,6 +55,10 @@ __device__ __forceinline__ void read_row(Whole whole, const T* logits, std::int6
 #pragma unroll
       for (int i = 0; i < N; ++i) values[j][i] = kMinusInfinity;
       if (at < width) load_values(whole, logits + at, width - at, values[j], kMinusInfinity);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (cap > 0 && at + i < width) values[j][i] = capped(values[j][i], cap);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kRound * N; ++i) most = fmaxf(most, values[i / N][i % N]);
@@ -71,7 +80,7 @@ __device__ __forceinline__ void read_row(Whole whole, const T* logits, std::int6
 template <class T, int kEach>
 __global__ void row_statistics(const T* logits, const std::int32_t* labels, float* statistics,
                                std::int64_t rows, std::int64_t vocab_first, std::int64_t width,
-                               bool packed, bool accumulate) {
+                               float cap, bool packed, bool accumulate) {
   const std::int64_t row =
       static_cast<std::int64_t>(blockIdx.x) * (kThreads / kEach) + threadIdx.x / kEach;
   const unsigned lane = threadIdx.x % kEach;
@@ -80,7 +89,7 @@ __global__ void row_statistics(const T* logits, const std::int32_t* labels, floa
   float maximum = kMinusInfinity, sum = 0;
   if (counts) {
     with_whole(packed, [&](auto whole) {
-      read_row<T, kEach>(whole, logits + row * width, width, lane, maximum, sum);
+      read_row<T, kEach>(whole, logits + row * width, width, lane, cap, maximum, sum);
     });
   }
   join_lanes(maximum, sum);
@@ -96,7 +105,7 @@ __global__ void row_statistics(const T* logits, const std::int32_t* labels, floa
   if (lane != 0) return;
   const std::int64_t label = labels[row] - vocab_first;
   const bool hit = counts && label >= 0 && label < width;
-  float target = hit ? to_float(logits[row * width + label]) : 0.0F;
+  float target = hit ? capped(to_float(logits[row * width + label]), cap) : 0.0F;
   float* const out = statistics + row * kStatistics;
   if (accumulate) {
     const float whole = fmaxf(out[0], maximum);
@@ -130,7 +139,8 @@ constexpr int kPacksEach = 4;  // packs per thread of the gradient
 template <class L, class D>
 __global__ void loss_gradient(const L* logits, const std::int32_t* labels, const float* statistics,
                               const float* scale, D* dlogits, std::int64_t vocab_first,
-                              std::int64_t width, unsigned pieces, bool packed, bool accumulate) {
+                              std::int64_t width, float cap, unsigned pieces, bool packed,
+                              bool accumulate) {
   constexpr int N = kCommonPack<L, D>;
   const std::int64_t row = blockIdx.x / pieces;
   const std::int64_t begin =
@@ -154,8 +164,11 @@ __global__ void loss_gradient(const L* logits, const std::int32_t* labels, const
       if (at(j) >= width) return;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        values[j][i] = counts ? exponential(values[j][i] - maximum) * factor : 0.0F;
+        const float logit = capped(values[j][i], cap);
+        const float part = cap > 0 ? logit / cap : 0.0F;
+        values[j][i] = counts ? exponential(logit - maximum) * factor : 0.0F;
         if (at(j) + i == label) values[j][i] -= scale[0];
+        if (counts) values[j][i] *= 1 - part * part;
       }
       store_values(whole, dlogits + row * width + at(j), width - at(j), values[j], accumulate);
     }
@@ -178,7 +191,7 @@ void execute(const LossStatistics& op, const Frame& frame) {
            grid_of(narrow ? div_ceil(op.rows, kThreads / kWarp) : op.rows), kThreads, 0,
            frame.stream, elements<const T>(logits), elements<const std::int32_t>(labels),
            elements<float>(statistics), op.rows, op.vocab_first, op.vocab_count,
-           packs(logits, op.vocab_count), accumulates(statistics));
+           static_cast<float>(op.cap), packs(logits, op.vocab_count), accumulates(statistics));
   });
 }
 
@@ -219,8 +232,8 @@ void execute(const LossGradient& op, const Frame& frame) {
       launch(loss_gradient<L, D>, grid_of(op.rows * pieces), kThreads, 0, frame.stream,
              elements<const L>(logits), elements<const std::int32_t>(labels),
              elements<const float>(statistics), elements<const float>(scale), elements<D>(dlogits),
-             op.vocab_first, op.vocab_count, static_cast<unsigned>(pieces), packed,
-             accumulates(dlogits));
+             op.vocab_first, op.vocab_count, static_cast<float>(op.cap),
+             static_cast<unsigned>(pieces), packed, accumulates(dlogits));
     });
   });
 }

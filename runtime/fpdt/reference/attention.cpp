@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "fpdt/base/assert.h"
 
@@ -20,17 +19,26 @@ double scale(HeadLayout layout) {
   return layout.scale > 0 ? layout.scale : 1.0 / std::sqrt(static_cast<double>(layout.head_dim));
 }
 
-// softmax over u in [first, t] of scale * q_t . k_u; element u - first.
-std::vector<double> probabilities(const Matrix& qkv, HeadLayout layout, std::size_t head,
-                                  std::size_t t, std::size_t first) {
+// scale * q_t . k_u, capped, for u in [first, t]; element u - first.
+std::vector<double> scores(const Matrix& qkv, HeadLayout layout, std::size_t head, std::size_t t,
+                           std::size_t first) {
   const double* q = &qkv[t * layout.width() + layout.query(head)];
-  std::vector<double> p;
-  double maximum = -std::numeric_limits<double>::infinity();
+  std::vector<double> all;
   for (std::size_t u = first; u <= t; ++u) {
     const double* k = &qkv[u * layout.width() + layout.key(head)];
-    p.push_back(scale(layout) * dot(q, k, layout.head_dim));
-    maximum = std::max(maximum, p.back());
+    const double score = scale(layout) * dot(q, k, layout.head_dim);
+    all.push_back(layout.cap > 0 ? layout.cap * std::tanh(score / layout.cap) : score);
   }
+  return all;
+}
+
+// The derivative of a capped score by the score.
+double slope(HeadLayout layout, double capped) {
+  return layout.cap > 0 ? 1 - capped / layout.cap * (capped / layout.cap) : 1;
+}
+
+std::vector<double> softmax(std::vector<double> p) {
+  const double maximum = *std::max_element(p.begin(), p.end());
   double sum = 0;
   for (double& value : p) {
     value = std::exp(value - maximum);
@@ -57,7 +65,7 @@ Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, 
   for (std::size_t t = 0; t < tokens; ++t) {
     const std::size_t first = first_seen(documents, t, window);
     for (std::size_t head = 0; head < layout.heads; ++head) {
-      const std::vector<double> p = probabilities(qkv, layout, head, t, first);
+      const std::vector<double> p = softmax(scores(qkv, layout, head, t, first));
       double* o = &out[(t * layout.heads + head) * layout.head_dim];
       for (std::size_t u = first; u <= t; ++u) {
         const double* v = &qkv[u * layout.width() + layout.value(head)];
@@ -69,7 +77,7 @@ Matrix attention(const Matrix& qkv, const std::vector<std::int32_t>& documents, 
 }
 
 // With p the probabilities of row t and dp_u = do . v_u:
-//   ds_u = p_u (dp_u - sum_w p_w dp_w)
+//   ds_u = p_u (dp_u - sum_w p_w dp_w), by the slope of the cap
 //   dq += scale ds_u k_u,  dk_u += scale ds_u q,  dv_u += p_u do
 Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& documents,
                           HeadLayout layout, const Matrix& dout, std::int64_t window) {
@@ -80,7 +88,8 @@ Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& do
   for (std::size_t t = 0; t < tokens; ++t) {
     const std::size_t first = first_seen(documents, t, window);
     for (std::size_t head = 0; head < layout.heads; ++head) {
-      const std::vector<double> p = probabilities(qkv, layout, head, t, first);
+      const std::vector<double> s = scores(qkv, layout, head, t, first);
+      const std::vector<double> p = softmax(s);
       const double* d = &dout[(t * layout.heads + head) * dim];
       double mean_dp = 0;
       for (std::size_t u = first; u <= t; ++u) {
@@ -90,7 +99,8 @@ Matrix attention_backward(const Matrix& qkv, const std::vector<std::int32_t>& do
       for (std::size_t u = first; u <= t; ++u) {
         const std::size_t k = u * layout.width() + layout.key(head);
         const std::size_t v = u * layout.width() + layout.value(head);
-        const double ds = p[u - first] * (dot(d, &qkv[v], dim) - mean_dp);
+        const double ds =
+            p[u - first] * (dot(d, &qkv[v], dim) - mean_dp) * slope(layout, s[u - first]);
         for (std::size_t i = 0; i < dim; ++i) {
           dqkv[q + i] += scale(layout) * ds * qkv[k + i];
           dqkv[k + i] += scale(layout) * ds * qkv[q + i];

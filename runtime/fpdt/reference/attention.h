@@ -2,7 +2,7 @@
 // (Ainslie et al., arXiv 2305.13245): token t attends to u when documents[t] <= u <= t, where
 // documents[t] is the first token of t's document, and among the last `window` tokens if there is
 // one (Beltagy et al., arXiv 2004.05150); query head j uses KV head j / (H/G); scores are scaled by
-// 1/sqrt(D) or as the layout says.
+// 1/sqrt(D) or as the layout says, and capped softly if it says so (Gemma 2, arXiv 2408.00118).
 #pragma once
 
 #include "fpdt/reference/matrix.h"
@@ -13,6 +13,7 @@ namespace fpdt::reference {
 struct HeadLayout {
   std::size_t heads = 0, kv_heads = 0, head_dim = 0;  // H, G, D
   double scale = 0;                                   // of scores; 0: 1 / sqrt(D)
+  double cap = 0;                                     // of scaled scores, c tanh(s / c); 0: none
 
   [[nodiscard]] std::size_t width() const { return (heads + 2 * kv_heads) * head_dim; }
   // First column of query head j, and of the key and value heads that it uses.

@@ -47,7 +47,8 @@ struct Record {
 };
 
 HeadLayout head_layout(const ModelSpec& model) {
-  return {size(model.heads), size(model.kv_heads), size(model.head_dim), model.attention_scale};
+  return {size(model.heads), size(model.kv_heads), size(model.head_dim), model.attention_scale,
+          model.attention_cap};
 }
 
 std::string head_name(const ModelSpec& model) {
@@ -235,11 +236,19 @@ Record forward(const ModelSpec& model, const Parameters& parameters, const Sampl
   }
   r.n = normed(model, parameters, "final_norm", r.x);
   r.logits = linear(r.n, find(parameters, head_name(model)), {}, size(model.hidden));
+  const double cap = model.logits_cap;
+  for (std::size_t i = 0; cap > 0 && i < r.logits.size(); ++i) {
+    r.logits[i] = cap * std::tanh(r.logits[i] / cap);
+  }
   return r;
 }
 
 void backward(const ModelSpec& model, const Parameters& parameters, const Sample& sample,
-              const Record& r, const Matrix& dlogits, Parameters& gradients) {
+              const Record& r, Matrix dlogits, Parameters& gradients) {
+  const double cap = model.logits_cap;
+  for (std::size_t i = 0; cap > 0 && i < dlogits.size(); ++i) {
+    dlogits[i] *= 1 - r.logits[i] / cap * (r.logits[i] / cap);
+  }
   const LinearGradients head =
       linear_backward(r.n, find(parameters, head_name(model)), dlogits, size(model.hidden));
   add_to(gradients, head_name(model), head.weight);

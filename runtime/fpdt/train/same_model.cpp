@@ -69,6 +69,8 @@ std::string difference(const ModelSpec& ours, const ModelSpec& theirs) {
   compare("parallel_residual", ours.parallel_residual, theirs.parallel_residual);
   compare("post_norms", ours.post_norms, theirs.post_norms);
   compare("attention_scale", ours.score_scale(), theirs.score_scale());
+  compare("attention_cap", ours.attention_cap, theirs.attention_cap);
+  compare("logits_cap", ours.logits_cap, theirs.logits_cap);
   compare("embedding_scale", ours.embedding_scale, theirs.embedding_scale);
   compare("learned_positions", ours.learned_positions, theirs.learned_positions);
   compare("tied_embeddings", ours.tied_embeddings, theirs.tied_embeddings);

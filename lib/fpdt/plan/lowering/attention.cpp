@@ -91,6 +91,7 @@ void Attention::describe_tile(Tile& tile, const LayerKind& kind, const Place& pl
   tile.kv_heads = shape_.kv_heads;
   tile.head_dim = model_.head_dim;
   tile.scale = model_.score_scale();
+  tile.cap = model_.attention_cap;
   tile.head_first = head_first();
 }
 

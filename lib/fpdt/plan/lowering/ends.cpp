@@ -158,9 +158,14 @@ void Ends::loss_rows(std::int64_t extent, std::int64_t first, std::int64_t rows,
   tile.statistics = temporary(statistics_, rows);
   for (std::int64_t word = 0; word < model_.vocabulary; word += tile.wide) {
     const std::int64_t count = emit_logits(tile, "logits", word);
-    builder_.emit(
-        tile.name("statistics", word), LaneKind::compute,
-        LossStatistics{tile.logits, tile.labels, {tile.statistics, word > 0}, rows, word, count});
+    builder_.emit(tile.name("statistics", word), LaneKind::compute,
+                  LossStatistics{tile.logits,
+                                 tile.labels,
+                                 {tile.statistics, word > 0},
+                                 rows,
+                                 word,
+                                 count,
+                                 model_.logits_cap});
   }
   builder_.emit(tile.name("loss"), LaneKind::compute,
                 LossSum{tile.statistics, tile.labels, states_.loss_scale(), states_.loss(), rows});
@@ -201,7 +206,8 @@ void Ends::loss_gradient(LossTile& tile, const Operand& dx) {
                                {dlogits, false},
                                tile.rows,
                                word,
-                               count});
+                               count,
+                               model_.logits_cap});
     Matmul back{dlogits,
                 states_.weight_rows(tile.weight, kMicroBatch, word * hidden, count * hidden),
                 {},

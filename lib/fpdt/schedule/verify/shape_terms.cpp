@@ -69,6 +69,10 @@ void ShapeTerms::constant(bool fits, std::string_view message) {
   if (!fits) finding("S205", std::string(message));
 }
 
+void ShapeTerms::soft_cap(double cap) {
+  constant(std::isfinite(cap) && cap >= 0, "cap must be 0 or positive");
+}
+
 void ShapeTerms::positive(std::initializer_list<NamedConstant> constants) {
   for (const NamedConstant& one : constants) {
     if (one.value < 1) finding("S205", fmt::format("{} is {}", one.name, one.value));

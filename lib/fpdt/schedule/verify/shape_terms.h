@@ -41,6 +41,7 @@ class ShapeTerms {
   void finding(std::string_view code, std::string message);
   void missing(std::string_view field);
   void constant(bool fits, std::string_view message);
+  void soft_cap(double cap);
   void positive(std::initializer_list<NamedConstant> constants);
 
   // A read holds at least `count` elements, a target exactly `count`; may_* apply when present.
@@ -125,8 +126,9 @@ void ShapeTerms::tile(const Tile& op) {
   constant(op.kv_heads < 1 || op.heads % op.kv_heads == 0, "heads must divide by kv_heads");
   constant(std::isfinite(op.scale) && op.scale > 0, "scale must be positive");
   constant(op.window >= 0 && op.window <= INT32_MAX, "window must be 0 to 2^31 - 1");
-  constant(op.window == 0 || !op.workspace.present(),
-           "a tile of a window has a workspace, but no library's kernel computes it");
+  soft_cap(op.cap);
+  constant((op.window == 0 && op.cap == 0) || !op.workspace.present(),
+           "a tile of a window or with a cap has a workspace, but no library's kernel computes it");
   documents(op.documents, op.q_first, op.q_rows);
 }
 

@@ -169,6 +169,7 @@ void rule(ShapeTerms& t, const EmbeddingBackward& op) {
 
 void rule(ShapeTerms& t, const LossStatistics& op) {
   t.vocabulary(op.rows, op.vocab_first, op.vocab_count);
+  t.soft_cap(op.cap);
   t.reads("logits", op.logits, elements_of({op.rows, op.vocab_count}));
   t.reads("labels", op.labels, op.rows, Types::i32);
   t.writes("statistics", op.statistics, elements_of({op.rows, 3}), Types::f32);
@@ -184,6 +185,7 @@ void rule(ShapeTerms& t, const LossSum& op) {
 
 void rule(ShapeTerms& t, const LossGradient& op) {
   t.vocabulary(op.rows, op.vocab_first, op.vocab_count);
+  t.soft_cap(op.cap);
   t.reads("logits", op.logits, elements_of({op.rows, op.vocab_count}));
   t.reads("labels", op.labels, op.rows, Types::i32);
   t.reads("statistics", op.statistics, elements_of({op.rows, 3}), Types::f32);

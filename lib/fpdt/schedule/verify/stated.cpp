@@ -29,6 +29,8 @@ class Constants {
   }
   void check(const Embedding& op) { same("scale", op.scale, stated_.embedding_scale); }
   void check(const EmbeddingBackward& op) { same("scale", op.scale, stated_.embedding_scale); }
+  void check(const LossStatistics& op) { same("cap", op.cap, stated_.logits_cap); }
+  void check(const LossGradient& op) { same("cap", op.cap, stated_.logits_cap); }
   void check(const AdamW& op) {
     same("beta1", op.beta1, stated_.beta1);
     same("beta2", op.beta2, stated_.beta2);
@@ -62,6 +64,7 @@ class Constants {
   template <class Tile>
   void tile(const Tile& op) {
     same("scale", op.scale, stated_.attention_scale);
+    same("cap", op.cap, stated_.attention_cap);
     same("window", op.window, kind_.window);
   }
 
